@@ -32,10 +32,10 @@ def new() -> dict[str, Any]:
     """What torch 2.15 has of two devices: an expandable segment, an out-of-memory error, a block that is older."""
 
     def entry(number: int, action: str, addr: int, size: int, frames: list[Any], **more: Any) -> dict[str, Any]:
-        place = {"device_free": addr} if action == "oom" else {"addr": addr}
+        address = {"device_free": addr} if action == "oom" else {"addr": addr}
         return {
             "action": action,
-            **place,
+            **address,
             "size": size,
             "stream": 0,
             "time_us": EPOCH + number * 1000,

@@ -85,7 +85,7 @@ def perfetto(path: Path, name: str, slices: int) -> None:
 
 
 class Analysis:
-    """What HolisticTraceAnalysis says of a directory."""
+    """The figures of HolisticTraceAnalysis for a directory of traces."""
 
     def __init__(self, directory: Path) -> None:
         from hta.trace_analysis import TraceAnalysis
@@ -100,7 +100,7 @@ class Analysis:
             for rank, causes in idle
             for row in causes.itertuples()
         }
-        #: All causes together: which it was is decided by a fraction of a microsecond.
+        #: Waits of all causes together, since a fraction of a microsecond decides which cause it was.
         self.waits: dict[tuple, float] = {}
         for (rank, stream, _), waited in self.idle.items():
             self.waits[rank, stream] = self.waits.get((rank, stream), 0.0) + waited
@@ -111,8 +111,8 @@ class Analysis:
 
 
 def same(name: str, ours: Analysis, theirs: Analysis) -> None:
-    """The same of an export as of the original. Times from 1970 in microseconds, as in files before May 2024, have a quarter of one as
-    their last digit where HTA keeps them, and an export has all of them."""
+    """Checks that an export has the figures of the original. Times from 1970 in microseconds, as in files before May 2024, have a
+    quarter of one as their last digit where HTA keeps them, and an export has all of them."""
     check(f"{name}: ranks", ours.ranks, theirs.ranks)
     for figure in ("times", "waits", "queues"):
         mine, other = getattr(ours, figure), getattr(theirs, figure)
@@ -127,7 +127,7 @@ def same(name: str, ours: Analysis, theirs: Analysis) -> None:
 
 
 def views(runs: Runs, name: str, theirs: Analysis) -> None:
-    """The same in our views. Queues are not among them: HTA leaves out the last step there, and the view does not."""
+    """Checks that our views have the figures of HTA. Queues are left out: HTA ignores the last step there."""
     for row in runs.query(name, "SELECT COALESCE(rank, 0) AS rank, percent FROM gpu.comm_overlap"):
         check(f"{name} rank {row['rank']}: overlap %", row["percent"], float(theirs.overlap[row["rank"]]), 0.01)
     idle = runs.query(
@@ -154,11 +154,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         home = Path(scratch)
         runs = Runs(asked.probe, home)
-        for place, trace in enumerate(TRACES):
-            name = f"t{place}"
+        for number, trace in enumerate(TRACES):
+            name = f"t{number}"
             print(f"--- {trace}")
             runs.call("import", "--name", name, str(asked.traces / trace))
-            directory, packets = home / f"ranks{place}", home / f"{name}.pftrace"
+            directory, packets = home / f"ranks{number}", home / f"{name}.pftrace"
             runs.call(name, "export", "--per-rank", str(directory))
             runs.call(name, "export", "-o", str(packets))
             count = "SELECT (SELECT COUNT(*) FROM python.operators) + (SELECT COUNT(*) FROM python.frames) + (SELECT COUNT(*) FROM gpu.launches) + (SELECT COUNT(*) FROM gpu.kernels) AS rows"
@@ -172,7 +172,7 @@ def main() -> None:
 
 
 def validate(python: str, name: str, directory: Path, original: Path) -> None:
-    """What torch's validator finds, by rule, in an export and in the original."""
+    """Checks that torch's validator finds as many violations of each rule in an export as in the original."""
     code = (
         "import collections, glob, json, sys\n"
         "from torch.profiler._trace_validator import validate_trace\n"

@@ -40,7 +40,7 @@ def of_tests(reports: list[pathlib.Path]) -> Seconds:
 
 
 def by_file(tests: Seconds) -> Seconds:
-    """The same a file (or a Rust test binary)."""
+    """Seconds of each file (or Rust test binary)."""
     sums: Seconds = {}
     for test, seconds in tests.items():
         file = test.split("::")[0]
@@ -91,7 +91,7 @@ def is_extended(text: str, name: str) -> bool:
 
 
 def check() -> int:
-    """What is wrong with the table of promises; the number of findings."""
+    """Prints what is wrong with the table of promises, and returns the number of findings."""
     findings = []
     for number, cells in rows_of(section(PAGE.read_text(), "promises")[2]).items():
         tests = re.findall(r"`([\w./]+)::(\w+)`", cells[1])

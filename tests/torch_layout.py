@@ -37,7 +37,7 @@ INSTEAD = ["aoti_torch_get_dim", "aoti_torch_get_sizes", "aoti_torch_get_strides
 
 
 def problems(release: str, directory: pathlib.Path) -> list[str]:
-    """What is not as the agent takes it in a release's wheel, which is fetched into `directory`."""
+    """Differences to the agent's assumptions in a release's wheel, which is fetched into `directory`."""
     fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-cache-dir",
              "--no-deps", "--only-binary=:all:", "--python-version", PYTHON, "--dest", str(directory)]  # fmt: skip
     if subprocess.run([*fetch, f"torch=={release}"]).returncode:

@@ -487,7 +487,7 @@ def tracelens(run: Run) -> None:
 
 
 def flight_recorder(run: Run, dumps: Path) -> None:
-    """Section 8: two hangs of 16 ranks, into which somebody put faults that are known."""
+    """Section 8: two hangs of 16 ranks, with known faults that were put in."""
     expected = {
         "gpu_error_1st": ("74", [12], "BFloat16", 289, {}),
         "lock_gil_1st": ("72", [9, 14], "BFloat16", 142, {"37": [9]}),

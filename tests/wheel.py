@@ -32,11 +32,11 @@ NAME = "trainprobe"
 PLATFORM = f"manylinux_2_28_{os.uname().machine}"
 #: The newest symbols that PLATFORM has, by what they are versions of (PEP 600).
 NEWEST = {"GLIBC": (2, 28), "GCC": (7, 0, 0)}
-#: What every system of PLATFORM has. libstdc++ would be there too, and nothing here is C++.
+#: Libraries that every system of PLATFORM has. libstdc++ would be one too, but nothing here is C++.
 LIBRARIES = re.compile(r"(libc|libm|libdl|libpthread|librt|libgcc_s|ld-linux-[\w-]+)\.so\.\d")
 MAX_BYTES = 60_000_000
 COMMAND = f"{NAME}-{{version}}.data/scripts/probe"
-#: What has to be in it.
+#: Files that must be in the wheel.
 FILES = [
     COMMAND,
     f"{NAME}-{{version}}.data/platlib/probe_agent.pth",
@@ -50,7 +50,7 @@ FILES = [
     "trainprobe/live.js",
     "trainprobe/py.typed",
 ]
-#: What must not be.
+#: Files that must not be in the wheel.
 STRAY = re.compile(r"(^|/)(tests?|__pycache__)/|\.pyc$|conftest")
 
 #: Trains for a moment, and says which agent recorded it. It ends while a thread is in a module: before Python 3.14 that
@@ -87,7 +87,7 @@ def version() -> str:
 
 
 def of_the_name(wheel: pathlib.Path) -> Iterator[str]:
-    """What is wrong with the file's name and size."""
+    """Problems with the file's name and size."""
     name, its_version, _, tags = parse_wheel_filename(wheel.name)
     if (name, str(its_version)) != (NAME, version()):
         yield f"is {name} {its_version}, and not {NAME} {version()}"
@@ -100,7 +100,7 @@ def of_the_name(wheel: pathlib.Path) -> Iterator[str]:
 
 
 def of_the_content(archive: zipfile.ZipFile) -> Iterator[str]:
-    """What is missing in it, what is there that does not belong there, and what its metadata say otherwise than they should."""
+    """Problems with the content: missing files, files that do not belong there, and wrong metadata."""
     names = archive.namelist()
     for file in (file.format(version=version()) for file in FILES):
         if file not in names:
@@ -111,7 +111,7 @@ def of_the_content(archive: zipfile.ZipFile) -> Iterator[str]:
     said = {
         key: metadata.get_all(key, []) for key in ("Name", "Requires-Python", "License-Expression", "Requires-Dist")
     }
-    # What an extra needs is no dependency.
+    # Requirements of an extra are no dependencies.
     said["Requires-Dist"] = [one for one in said["Requires-Dist"] if "extra ==" not in one]
     meant = {"Name": [NAME], "Requires-Python": [">=3.9"], "License-Expression": ["Apache-2.0"], "Requires-Dist": []}
     yield from (f"{path}: {key} is {said[key]}, and not {meant[key]}" for key in meant if said[key] != meant[key])
@@ -128,7 +128,7 @@ def newer(symbol_version: str) -> bool:
 
 
 def of_a_binary(data: bytes) -> Iterator[str]:
-    """What a program or a library needs that PLATFORM may lack, and what it has that is of use to debuggers only."""
+    """Problems with a program or a library: symbols that PLATFORM may lack, and sections that only debuggers use."""
     elf = ELFFile(io.BytesIO(data))
     spare = []
     for section in elf.iter_sections():
@@ -148,7 +148,7 @@ def of_a_binary(data: bytes) -> Iterator[str]:
 
 
 def of_the_binaries(archive: zipfile.ZipFile) -> Iterator[str]:
-    """The same of all of them, and prints what each is."""
+    """Problems with all programs and libraries in the wheel. Prints the size of each."""
     for entry in archive.infolist():
         data = archive.read(entry)
         if data.startswith(b"\x7fELF"):
@@ -158,7 +158,7 @@ def of_the_binaries(archive: zipfile.ZipFile) -> Iterator[str]:
 
 
 def of_the_abi(wheel: pathlib.Path) -> Iterator[str]:
-    """What the extension uses of Python that is not in the stable interface of 3.9."""
+    """Problems with the extension: uses of Python that are not in the stable interface of 3.9."""
     audit = [sys.executable, "-m", "abi3audit", "--strict", "--assume-minimum-abi3", "3.9", str(wheel)]
     done = subprocess.run(audit, capture_output=True, text=True)
     if done.returncode:

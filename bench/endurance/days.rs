@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use probe_common::paths::Places;
+use probe_common::paths::Directories;
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::steps;
@@ -31,7 +31,7 @@ fn at(second: u64) -> i64 {
 /// Prints a line with what the collector uses now.
 fn say(served: &Served, name: &str, what: &str) -> Result<()> {
     let usage = served.usage()?;
-    let directory = Places::from_environment()?.runs().join(format!("{name}@1"));
+    let directory = Directories::from_environment()?.runs().join(format!("{name}@1"));
     let (all, files) = (runs::size(&directory), runs::size_of_files(&directory));
     println!(
         "| {what} | {:.0} MiB ({:.0} at most) | {} | {} | {:.1} s | {:.1} MiB, journal {:.1} |",

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use probe_common::paths::Places;
+use probe_common::paths::Directories;
 
 use super::Result;
 use super::process::{Served, probe, usage};
@@ -27,7 +27,7 @@ async fn record(name: &str, batches: u64, killed: bool) -> Result<()> {
 
 /// Makes copies of the run's directory as runs 2 to `count` of its name.
 fn multiply(name: &str, count: usize) -> Result<()> {
-    let runs = Places::from_environment()?.runs();
+    let runs = Directories::from_environment()?.runs();
     let first = format!("{name}@1");
     for number in 2..=count {
         let (run, copy) = (format!("{name}@{number}"), runs.join(format!("{name}@{number}")));
@@ -124,7 +124,7 @@ pub(crate) async fn large() -> Result<()> {
     // The files of a collector that was killed may be half written, so they are those of another run.
     record("source", 512, false).await?;
     record("large", 1, true).await?;
-    let runs = Places::from_environment()?.runs();
+    let runs = Directories::from_environment()?.runs();
     let (source, table) = (runs.join("source@1/python.torch_trace"), runs.join("large@1/python.torch_trace"));
     fs::create_dir_all(&table)?;
     let files: Vec<_> =

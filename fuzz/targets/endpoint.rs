@@ -1,6 +1,6 @@
-//! ENDPOINT, as somebody may have typed it or a program put it together.
+//! ENDPOINT, as a user may type it or a program compose it.
 
-/// What stands as ENDPOINT.
+/// Parses any text as an ENDPOINT.
 pub fn endpoint(data: &[u8]) {
     use probe_client::endpoint::Endpoint;
     let Ok(text) = std::str::from_utf8(data) else { return };

@@ -1,4 +1,4 @@
-//! A frame of an agent, whatever its bytes. One file a target, so that this one builds without the query engine.
+//! Frames of an agent, of any bytes. Each target has a file, so that this one builds without the query engine.
 
 use probe_proto::decode::{self, ReceivedStrings, Values};
 use probe_proto::table::ColumnType;
@@ -6,10 +6,10 @@ use probe_proto::tables::TABLES;
 use probe_proto::v1::{AgentFrame, agent_frame::Frame};
 use prost::Message;
 
-/// Strings that a connection's table has before a batch comes.
+/// Number of strings that a connection's table has before a batch arrives.
 const STRINGS: usize = 3;
 
-/// A frame of an agent: its messages, and of a batch every column as every table that it could be of would take it.
+/// Decodes any bytes as a frame of an agent: its messages, and every column of a batch as every table that it may belong to.
 pub fn frame(data: &[u8]) {
     let Ok(frame) = AgentFrame::decode(data) else { return };
     match frame.frame {

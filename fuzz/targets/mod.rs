@@ -1,5 +1,5 @@
-//! What is fuzzed: everything that strangers' bytes reach before anybody has judged them. `tests/it/fuzz.rs` runs these on
-//! stable Rust, `cargo fuzz` with coverage (`fuzz_targets/`). They panic where something is not as it should be.
+//! Targets of fuzzing: all code that untrusted bytes reach before they are checked. `tests/it/fuzz.rs` runs the targets on
+//! stable Rust, `cargo fuzz` with coverage (`fuzz_targets/`). A target panics where a result is wrong.
 
 mod endpoint;
 mod flight_recorder;

@@ -1,10 +1,10 @@
 //! CSV pages of Nsight Compute, as `probe import` reads them.
 
-/// Text of a page: whatever it is, its records are read, and a row is a field of one.
+/// Reads any bytes as a page: it has no more records or rows than bytes.
 pub fn page(data: &[u8]) {
     match probe_import::read_page(data) {
         Ok((records, rows)) => assert!(records <= data.len() as u64 && rows <= data.len() as u64),
-        // What begins like gzip and is none.
+        // Bytes that begin like gzip and are none.
         Err(_) => assert!(data.starts_with(&[0x1f, 0x8b])),
     }
 }

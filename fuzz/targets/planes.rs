@@ -1,6 +1,6 @@
 //! XPlane traces, as `probe import` reads them.
 
-/// A trace, or what looks like one: it is read as far as it goes, and no bytes have more events than there are of them.
+/// Reads any bytes as a trace, as far as possible: there are no more events than bytes.
 pub fn planes(data: &[u8]) {
     let directory = std::env::temp_dir();
     match probe_import::read_planes(data, &directory) {

@@ -1,6 +1,6 @@
-//! The guard of SQL: what it lets through only reads.
+//! The guard of SQL: statements that it accepts only read.
 
-/// SQL: what the guard lets through begins like something that only reads, as the parser writes it again.
+/// Any text as SQL: a statement that the guard accepts begins, as the parser writes it again, with a word that only reads.
 pub fn sql(data: &[u8]) {
     const READS: &[&str] = &["SELECT", "WITH", "VALUES", "FROM", "TABLE", "SHOW", "DESCRIBE", "DESC"];
     let Ok(text) = std::str::from_utf8(data) else { return };

@@ -1,6 +1,6 @@
 //! Traces of other tools, as `probe import` reads them.
 
-/// Text of a trace: whatever it is, events are read or counted, and no more of them than it has bytes.
+/// Reads any bytes as a trace: events are read or counted, and there are no more of them than bytes.
 pub fn trace(data: &[u8]) {
     let directory = std::env::temp_dir();
     match probe_import::read(data, &directory) {

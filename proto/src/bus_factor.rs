@@ -1,4 +1,4 @@
-//! How much a collective moves over each link.
+//! How many bytes a collective moves over each link.
 
 /// Bytes that each link carries, over the operation's bytes, in a group of `ranks`, as nccl-tests defines it. `operation` is
 /// torch's name (`all_gather_into_tensor`) or a library's (`AllGather`).

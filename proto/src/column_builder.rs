@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::v1::{self, ColumnType};
 
-/// One column on its way to a [`v1::Column`].
+/// The values of one column, until they are packed as a [`v1::Column`].
 #[derive(Debug)]
 pub struct ColumnBuilder {
     pub(crate) kind: ColumnType,
@@ -32,7 +32,7 @@ impl ColumnBuilder {
     /// Appends a NULL.
     pub fn put_null(&mut self) {
         self.nulls.push(self.values.len() as u32);
-        // A value that widens nothing: the one before.
+        // A NULL repeats the value before it, which needs no wider packing.
         self.values.push(self.values.last().copied().unwrap_or_default());
     }
 

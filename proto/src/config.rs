@@ -1,10 +1,10 @@
-//! What agents may be told while they run (`probe ENDPOINT config KEY=VALUE`), declared here and nowhere else.
+//! Settings that can change while agents run (`probe ENDPOINT config KEY=VALUE`). This module alone declares them.
 
 /// Declares the layers of recording, for code and for people.
 macro_rules! layers {
     ($first:literal $(, $name:literal)*) => {
         const LAYER_NAMES: &[&str] = &[$first $(, $name)*];
-        /// Their names in words, as a literal.
+        /// The names of all layers, with commas, as a literal.
         macro_rules! layer_names {
             () => { concat!($first $(, ", ", $name)*) };
         }
@@ -12,7 +12,7 @@ macro_rules! layers {
     };
 }
 
-// The place of each is its bit.
+// The index of a layer is its bit in [`Layers`].
 layers!(
     "forward",
     "backward",
@@ -35,14 +35,14 @@ layers!(
 /// A key that can be set.
 #[derive(Debug)]
 pub struct Key {
-    /// Its name.
+    /// The key's name.
     pub name: &'static str,
-    /// What it does, one sentence.
+    /// What the setting does, in one sentence.
     pub doc: &'static str,
-    /// Values it takes, as people are told; the first is the default. `N` in one stands for a number, `…` for more of
+    /// Valid values, as messages show them; the first is the default. `N` in one stands for a number, `…` for more of
     /// the same.
     pub values: &'static [&'static str],
-    /// Whether it takes this value.
+    /// Whether a value is valid.
     accepts: fn(&str) -> bool,
 }
 
@@ -53,9 +53,9 @@ pub const LAYERS: &str = "layers";
 /// The key of [`budget`].
 pub const OVERHEAD_BUDGET: &str = "overhead_budget";
 
-/// The key that says when the collector makes captures by itself.
+/// The key for captures that the collector makes by itself.
 pub const CAPTURE_ON: &str = "capture_on";
-/// Its value for captures of slow steps.
+/// The value of [`CAPTURE_ON`] for captures of slow steps.
 pub const SLOW: &str = "slow";
 
 /// All keys.
@@ -95,13 +95,13 @@ pub static KEYS: &[Key] = &[
 /// Which steps carry module detail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
-    /// All of them.
+    /// All steps.
     EveryStep,
-    /// As many as the budget allows; which, the collector says.
+    /// As many steps as the budget allows; the collector chooses which.
     Auto,
-    /// Those whose number is a multiple of this, which is above 1.
+    /// Steps whose number is a multiple of this, which is above 1.
     Every(u32),
-    /// None; `python.steps` goes on.
+    /// No step; `python.steps` is still recorded.
     Off,
 }
 
@@ -109,7 +109,7 @@ impl Detail {
     /// The largest N of 1/N.
     pub const LARGEST: u32 = 65_535;
 
-    /// From what people write: 1/1 is every step. N need not be a power of two when it is chosen by hand.
+    /// Parses a value of the setting: 1/1 is every step. N need not be a power of two when a user chooses it.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "every-step" => Some(Self::EveryStep),
@@ -133,34 +133,34 @@ impl Detail {
 pub struct Layers(pub u16);
 
 impl Layers {
-    /// Their names; the place of each is its bit.
+    /// Names of all layers; the index of a name is its bit.
     pub const NAMES: &[&str] = LAYER_NAMES;
-    /// Every one.
+    /// All layers.
     pub const ALL: Self = Self(u16::MAX >> (16 - Self::NAMES.len()));
 
-    /// From what people write: `all`, `forward,data` (these and no others), `-backward,-data` (all but these).
+    /// Parses a value of the setting: `all`, `forward,data` (these and no others), `-backward,-data` (all but these).
     pub fn parse(text: &str) -> Option<Self> {
         if text == "all" {
             return Some(Self::ALL);
         }
         let (mut named, mut without) = (0_u16, 0_u16);
         for item in text.split(',').map(str::trim) {
-            let (name, place) = match item.strip_prefix('-') {
+            let (name, bits) = match item.strip_prefix('-') {
                 Some(name) => (name, &mut without),
                 None => (item, &mut named),
             };
-            *place |= 1 << Self::NAMES.iter().position(|known| *known == name)?;
+            *bits |= 1 << Self::NAMES.iter().position(|known| *known == name)?;
         }
         Some(Self(if named == 0 { Self::ALL.0 } else { named } & !without))
     }
 
-    /// Whether the one with this name is on.
+    /// Whether the layer with this name is on.
     pub fn has(self, name: &str) -> bool {
         Self::NAMES.iter().position(|known| *known == name).is_some_and(|bit| self.0 >> bit & 1 == 1)
     }
 }
 
-/// An overhead budget as a share of step time: `1%`, `0.5%`, `0.01`. From nothing to all of it.
+/// Parses an overhead budget as a share of step time: `1%`, `0.5%`, `0.01`. It is above 0 and at most 1.
 pub fn budget(text: &str) -> Option<f64> {
     let (number, unit) = match text.strip_suffix('%') {
         Some(number) => (number, 100.0),

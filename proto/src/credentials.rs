@@ -5,7 +5,7 @@
 //! pin sha256:9c41…
 //! ```
 //!
-//! With a pin the connection is TLS, and to a collector with that certificate or to none. `probe token make` writes it.
+//! With a pin the client connects with TLS, and only to the collector with that certificate. `probe token make` writes the file.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -15,17 +15,17 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Shorter ones could be guessed (bytes).
+/// Shortest token (bytes); a shorter one could be guessed.
 const SHORTEST: usize = 32;
-/// Longest file that is read for one (bytes).
+/// Most bytes that are read of a file.
 const LONGEST: u64 = 4096;
-/// What [`crate::env::PROBE_TLS_PIN`] says where the token may be sent for everybody on the way to read.
+/// The value of [`crate::env::PROBE_TLS_PIN`] that allows sending the token unencrypted.
 pub const INSECURE: &str = "insecure-no-tls";
 
-/// Why a client can't go on.
+/// Why credentials can't be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// It would not be safe; otherwise it is no such file, or nonsense.
+    /// Whether using them would be unsafe; otherwise the file is missing or not valid.
     pub denied: bool,
     /// What is wrong.
     pub message: String,
@@ -39,7 +39,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What a client shows and expects. The token is in no message, log or error.
+/// The token that a client sends and the pin that it expects. The token is in no message, log or error.
 #[derive(Clone)]
 pub struct Credentials {
     token: Arc<str>,
@@ -53,11 +53,11 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Reads a file that belongs to this user or root and that no other user can read or write. It may be a link to one, as secrets
-    /// that an orchestrator mounts are.
+    /// Reads a file that belongs to this user or root and that no other user can read or write. The path may be a link to such a
+    /// file, as secrets that an orchestrator mounts are.
     ///
     /// # Errors
-    /// It is not there, open to others, or holds no token.
+    /// The file is missing, open to others, or holds no token.
     pub fn read(path: &Path) -> Result<Self, Problem> {
         let problem = |denied, message: String, hint: &str| Problem { denied, message, hint: hint.into() };
         let named = |what: &dyn fmt::Display| format!("{}: {what}", path.display());
@@ -83,7 +83,7 @@ impl Credentials {
         Self::parse(&text).map_err(|what| problem(false, named(&what), make))
     }
 
-    /// From a file's text; the error says what is wrong and repeats none of it.
+    /// Parses a file's text; the error says what is wrong and repeats none of the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let token = lines.next().unwrap_or_default();
@@ -92,8 +92,8 @@ impl Credentials {
         }
         let mut pin = None;
         for line in lines {
-            let said = line.strip_prefix("pin ").ok_or("has a line beside the token and 'pin sha256:…'")?;
-            pin = Some(said.trim().parse()?);
+            let value = line.strip_prefix("pin ").ok_or("has a line beside the token and 'pin sha256:…'")?;
+            pin = Some(value.trim().parse()?);
         }
         Ok(Self { token: token.into(), pin })
     }
@@ -103,24 +103,24 @@ impl Credentials {
         pin.map_or_else(|| format!("{token}\n"), |pin| format!("{token}\npin {pin}\n"))
     }
 
-    /// As the header `authorization` carries it.
+    /// The value of the header `authorization`.
     pub fn authorization(&self) -> String {
         format!("Bearer {}", self.token)
     }
 
-    /// How to connect to `HOST:PORT`. `variable` is what [`crate::env::PROBE_TLS_PIN`] says, and counts where the file has
+    /// How to connect to `HOST:PORT`. `variable` is the value of [`crate::env::PROBE_TLS_PIN`], and counts where the file has
     /// no pin.
     ///
     /// # Errors
-    /// The token would be sent to another machine where everybody on the way can read it; the variable is no pin.
+    /// The token would be sent to another machine unencrypted, or the variable is no pin.
     pub fn way(&self, address: &str, variable: Option<&str>) -> Result<Way, Problem> {
         if let Some(pin) = &self.pin {
             return Ok(Way::Tls(pin.clone()));
         }
-        let variable = variable.filter(|said| !said.is_empty());
+        let variable = variable.filter(|value| !value.is_empty());
         match variable {
             Some(INSECURE) => Ok(Way::Plain),
-            Some(said) => said.parse().map(Way::Tls).map_err(|what: String| Problem {
+            Some(value) => value.parse().map(Way::Tls).map_err(|what: String| Problem {
                 denied: false,
                 message: format!("{} {what}", crate::env::PROBE_TLS_PIN),
                 hint: "`probe serve` with TLS prints it: sha256: and 64 hexadecimal digits".into(),
@@ -143,22 +143,22 @@ impl Credentials {
 /// How a client connects over TCP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Way {
-    /// As it is, for everybody on the way to read.
+    /// Unencrypted, readable by all on the network's path.
     Plain,
-    /// As it is, within this machine, to this user or root.
+    /// Unencrypted, within this machine, to a process of this user or root.
     Loopback,
     /// TLS, only to a server with this certificate.
     Tls(Pin),
 }
 
-/// Whether `HOST:PORT` is this machine, by what is written: a name is not looked up, since the answer cannot be trusted.
+/// Whether `HOST:PORT` is this machine, by its text: a name is not looked up, since the answer cannot be trusted.
 fn is_loopback(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// SHA-256 of a certificate, as `openssl x509 -noout -fingerprint -sha256` says it too.
+/// SHA-256 of a certificate, as `openssl x509 -noout -fingerprint -sha256` prints it too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pin(pub [u8; 32]);
 
@@ -179,8 +179,8 @@ impl FromStr for Pin {
             return Err(wrong());
         }
         let mut bytes = [0; 32];
-        for (place, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&digits[2 * place..2 * place + 2], 16).map_err(|_| wrong())?;
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&digits[2 * index..2 * index + 2], 16).map_err(|_| wrong())?;
         }
         Ok(Self(bytes))
     }

@@ -1,7 +1,7 @@
-//! Packed columns back to values, checked against the declared types before anything is built.
+//! Unpacks columns to values, and checks them against the declared types before it builds anything.
 //!
-//! What arrives may be anything: a length that does not fit, a claim of a billion rows, an id of no string. All of it
-//! is an error here, never a panic and never an allocation larger than the frame that asked for it.
+//! A received frame may hold anything: a length that does not fit, a claim of a billion rows, an id of no string. All of
+//! this is an error, never a panic and never an allocation larger than the frame.
 
 use bytes::Bytes;
 
@@ -15,28 +15,28 @@ pub enum Malformed {
     /// More rows than a batch may have.
     #[error("a batch claims {0} rows; at most {MAX_ROWS} are allowed")]
     Rows(u64),
-    /// Another number of columns than Hello declared.
+    /// The number of columns differs from that in Hello.
     #[error("a batch has {got} columns where {expected} were declared")]
     Columns {
-        /// How many came.
+        /// How many the batch has.
         got: usize,
-        /// How many were declared.
+        /// How many Hello declared.
         expected: usize,
     },
     /// A column that cannot be unpacked.
     #[error("column {column}: {what}")]
     Column {
-        /// Its name.
+        /// The column's name.
         column: String,
         /// What is wrong.
         what: String,
     },
-    /// Strings that do not continue the table, or too many.
+    /// Strings that do not continue the string table, or are too many.
     #[error("{0}")]
     Strings(String),
 }
 
-/// The values of a column, rows long.
+/// The values of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Values {
     /// Every row is NULL.
@@ -45,14 +45,14 @@ pub enum Values {
     Constant(i64),
     /// Integers, timestamps; booleans as 0 and 1; string ids.
     Ints(Vec<i64>),
-    /// Little-endian IEEE 754, `8 * rows` bytes, as they came.
+    /// Little-endian IEEE 754, `8 * rows` bytes, as received.
     Floats(Bytes),
 }
 
 /// A checked column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decoded {
-    /// The values; those of NULL rows mean nothing.
+    /// The values; those of NULL rows have no meaning.
     pub values: Values,
     /// A bit a row, least significant first, 1 = present; None when every row is present.
     pub validity: Option<Bytes>,
@@ -66,13 +66,13 @@ impl Decoded {
     }
 }
 
-/// Rows that a batch claims, if it may.
+/// The number of rows that a batch claims; an error if it is above [`MAX_ROWS`].
 pub fn rows(batch: &v1::Batch) -> Result<usize, Malformed> {
     let rows = batch.rows as usize;
     if rows > MAX_ROWS { Err(Malformed::Rows(u64::from(batch.rows))) } else { Ok(rows) }
 }
 
-/// Unpacks one column of `rows` rows. `strings` is how many ids are known (only looked at for text).
+/// Unpacks one column of `rows` rows. `strings` is the number of known ids (for text only).
 pub fn column(
     name: &str,
     kind: ColumnType,
@@ -159,7 +159,7 @@ pub fn column(
     Ok(Decoded { values: Values::Ints(values), validity })
 }
 
-/// The strings a connection has sent.
+/// The strings that a connection has received.
 #[derive(Debug, Default)]
 pub struct ReceivedStrings {
     values: Vec<String>,
@@ -167,16 +167,16 @@ pub struct ReceivedStrings {
 }
 
 impl ReceivedStrings {
-    /// Takes new entries: they must continue the table, or repeat what is there word for word.
+    /// Adds entries: they must continue the table, or repeat its entries exactly.
     pub fn extend(&mut self, strings: v1::Strings) -> Result<(), Malformed> {
         let first = strings.first as usize;
         if first > self.values.len() {
             return Err(Malformed::Strings(format!("strings from id {first} on, after {} of them", self.values.len())));
         }
-        for (place, value) in strings.values.into_iter().enumerate() {
-            match self.values.get(first + place) {
+        for (index, value) in strings.values.into_iter().enumerate() {
+            match self.values.get(first + index) {
                 Some(known) if *known == value => continue,
-                Some(_) => return Err(Malformed::Strings(format!("string {} said twice, differently", first + place))),
+                Some(_) => return Err(Malformed::Strings(format!("string {} said twice, differently", first + index))),
                 None => {}
             }
             self.bytes += value.len();
@@ -190,7 +190,7 @@ impl ReceivedStrings {
         Ok(())
     }
 
-    /// All of them; an id is a place.
+    /// All strings; an id is an index.
     pub fn values(&self) -> &[String] {
         &self.values
     }

@@ -1,4 +1,4 @@
-//! Rows to packed columns: what an agent sends, and how the collector builds its own tables.
+//! Packs rows as columns: for batches that an agent sends, and for the collector's own tables.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ pub struct BatchBuilder {
 }
 
 impl BatchBuilder {
-    /// An empty one for `table`.
+    /// An empty builder for `table`.
     pub fn new(table: &'static Table) -> Self {
         Self { table, columns: table.columns.iter().map(|c| ColumnBuilder::new(c.kind)).collect(), rows: 0 }
     }
@@ -33,12 +33,12 @@ impl BatchBuilder {
         self.rows += 1;
     }
 
-    /// Rows waiting.
+    /// The number of rows that wait.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Moves all rows of `other`, of the same table, behind those that are here.
+    /// Moves all rows of `other`, of the same table, to the end of this builder.
     pub fn append(&mut self, other: &mut Self) {
         self.rows += std::mem::take(&mut other.rows);
         for (column, more) in self.columns.iter_mut().zip(&mut other.columns) {
@@ -48,12 +48,12 @@ impl BatchBuilder {
         }
     }
 
-    /// What waits, a column's values and the numbers of its NULL rows at a time; [`BatchBuilder::of_columns`] takes it.
+    /// The waiting rows, as each column's values and the numbers of its NULL rows; [`BatchBuilder::of_columns`] takes them.
     pub fn columns(&self) -> impl Iterator<Item = (&[i64], &[u32])> {
         self.columns.iter().map(|column| (column.values.as_slice(), column.nulls.as_slice()))
     }
 
-    /// One of `table` with these columns; None where they are no rows of it.
+    /// A builder of `table` with these columns; None where they do not fit the table.
     pub fn of_columns(table: &'static Table, columns: Vec<(Vec<i64>, Vec<u32>)>) -> Option<Self> {
         let rows = columns.first().map_or(0, |(values, _)| values.len());
         let fits = |(values, nulls): &(Vec<i64>, Vec<u32>)| {
@@ -62,29 +62,30 @@ impl BatchBuilder {
         if columns.len() != table.columns.len() || !columns.iter().all(fits) {
             return None;
         }
-        let of = |(column, (values, nulls)): (&Column, _)| ColumnBuilder { kind: column.kind, values, nulls };
-        Some(Self { table, columns: table.columns.iter().zip(columns).map(of).collect(), rows })
+        let builder = |(column, (values, nulls)): (&Column, _)| ColumnBuilder { kind: column.kind, values, nulls };
+        Some(Self { table, columns: table.columns.iter().zip(columns).map(builder).collect(), rows })
     }
 
-    /// From row `first` on, the integer (or text's id) `change.0` in `column` becomes `change.1`; only in rows that have the
-    /// integer `of.1` in the column `of.0`, if that is said. Nothing where there are no such columns.
-    pub fn replace(&mut self, first: usize, column: &str, change: (i64, i64), of: Option<(&str, i64)>) {
-        let place = |name: &str| self.table.columns.iter().position(|column| column.name == name);
-        let (Some(column), of) = (place(column), of.map(|(name, key)| (place(name), key))) else { return };
+    /// Replaces the integer (or text's id) `change.0` in `column` by `change.1`, from row `first` on; with `only`, in rows that
+    /// have the integer `only.1` in the column `only.0`. Changes nothing where the table has no such columns.
+    pub fn replace(&mut self, first: usize, column: &str, change: (i64, i64), only: Option<(&str, i64)>) {
+        let index = |name: &str| self.table.columns.iter().position(|column| column.name == name);
+        let (Some(column), only) = (index(column), only.map(|(name, key)| (index(name), key))) else { return };
         for row in first..self.rows {
-            let is_one = match of {
+            let is_chosen = match only {
                 None => true,
                 Some((Some(key), value)) => self.columns[key].values.get(row) == Some(&value),
                 Some((None, _)) => false,
             };
-            if let Some(value) = self.columns[column].values.get_mut(row).filter(|value| is_one && **value == change.0)
+            if let Some(value) =
+                self.columns[column].values.get_mut(row).filter(|value| is_chosen && **value == change.0)
             {
                 *value = change.1;
             }
         }
     }
 
-    /// Takes what is waiting as columns, and leaves the builder empty. `seq`, `table` and `recorded` are the caller's.
+    /// Takes the waiting rows as packed columns, and leaves the builder empty. The caller sets `seq`, `table` and `recorded`.
     pub fn take(&mut self) -> v1::Batch {
         let rows = std::mem::take(&mut self.rows);
         let columns = self.columns.iter_mut().map(|c| c.take(rows)).collect();
@@ -92,7 +93,7 @@ impl BatchBuilder {
     }
 }
 
-/// Strings and their ids. Ids are given in order and stay what they are.
+/// Strings and their ids. Ids are given in order and never change.
 #[derive(Debug, Default)]
 pub struct StringTable {
     ids: HashMap<Box<str>, u32>,
@@ -100,7 +101,7 @@ pub struct StringTable {
     bytes: usize,
 }
 
-/// `text` as a string table has it.
+/// `text` as a string table holds it: cut at [`MAX_STRING`], with the number of bytes that are missing.
 fn fitting(text: &str) -> Cow<'_, str> {
     if text.len() <= MAX_STRING {
         return text.into();
@@ -110,7 +111,7 @@ fn fitting(text: &str) -> Cow<'_, str> {
 }
 
 impl StringTable {
-    /// The id of `text`, a new one where it is not there yet. One that is too long for a message is cut, and says so.
+    /// The id of `text`, a new one where the table does not have it. Text that is too long for a message is cut, with a note.
     pub fn id(&mut self, text: &str) -> Text {
         let text = &*fitting(text);
         if let Some(id) = self.ids.get(text) {
@@ -123,27 +124,27 @@ impl StringTable {
         Text(id)
     }
 
-    /// Whether `text` is there.
+    /// Whether the table has `text`.
     pub fn has(&self, text: &str) -> bool {
         self.ids.contains_key(&*fitting(text))
     }
 
-    /// How many there are.
+    /// The number of strings.
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Bytes of all of them.
+    /// Bytes of all strings.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether there are none.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// The text behind an id.
+    /// The text with an id.
     pub fn get(&self, id: Text) -> Option<&str> {
         self.values.get(id.0 as usize).map(|value| &**value)
     }

@@ -1,22 +1,22 @@
-//! Every environment variable that `probe` looks at, declared and documented here and nowhere else.
+//! Every environment variable that `probe` reads. This module alone declares and documents them.
 
 use crate::config::layer_names;
 
 /// A declared variable.
 #[derive(Debug)]
 pub struct EnvVar {
-    /// Its name.
+    /// The variable's name.
     pub name: &'static str,
-    /// What it does, one sentence.
+    /// What the variable does, in one sentence.
     pub doc: &'static str,
-    /// What holds where it is not set.
+    /// The value that applies where the variable is not set.
     pub default: &'static str,
 }
 
 macro_rules! variables {
     ($($ident:ident = $name:literal, $default:literal, $doc:expr;)*) => {
         $(#[doc = $doc] pub const $ident: &str = $name;)*
-        /// All of them, in the order in which the documentation shows them.
+        /// All variables, in the order in which the documentation shows them.
         pub static ALL: &[EnvVar] = &[$(EnvVar { name: $name, doc: $doc, default: $default }),*];
     };
 }

@@ -33,16 +33,16 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// exact in any order up to two years, and they take less on disk than times to the last bit, which is noise.
 pub const TIMES_PER_SECOND: u64 = 1 << 27;
 
-/// No frame on the stream may be larger (bytes); a batch is cut well below it.
+/// Largest frame on the stream (bytes); a batch is cut well below it.
 pub const MAX_FRAME: usize = 16 << 20;
 
-/// No batch may claim more rows.
+/// Most rows that a batch may claim.
 pub const MAX_ROWS: usize = 1 << 20;
 
-/// A string is cut here (bytes), so that any fits in a frame.
+/// Longest string (bytes); a longer one is cut, so that any fits in a frame.
 pub const MAX_STRING: usize = 1 << 20;
 
-/// A connection's string table may not grow past this many entries, nor past [`MAX_STRING_BYTES`] in all.
+/// Most entries of a connection's string table; their bytes are limited by [`MAX_STRING_BYTES`].
 pub const MAX_STRINGS: usize = 1 << 20;
-/// Bytes of all strings of a connection.
+/// Most bytes of all strings of a connection.
 pub const MAX_STRING_BYTES: usize = 64 << 20;

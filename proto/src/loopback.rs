@@ -1,6 +1,6 @@
-//! Whose the other end of a connection within this machine is, by the kernel's word.
+//! Asks the kernel which user owns the other end of a connection within this machine.
 //!
-//! On loopback nothing is encrypted without a pin, and where a collector has ended every user of the machine may listen at its
+//! On loopback nothing is encrypted without a pin, and after a collector has ended, any user of the machine may listen at its
 //! port. So a client checks the owner before it sends a token.
 
 use std::io;
@@ -8,10 +8,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tokio::net::TcpStream;
 
-/// What to do where the other end is not known for one's own.
+/// The hint where the owner of the other end is not this user, or not known.
 const HINT: &str = "a pin says which collector is meant: probe serve --tls-self-signed prints one for the token file";
 
-/// An error where the other end of `stream` belongs neither to this user nor to root, or where nothing says whose it is.
+/// Fails where the other end of `stream` belongs neither to this user nor to root, or where its owner is not known.
 ///
 /// # Errors
 /// `PermissionDenied`, and those of the file system.
@@ -21,7 +21,7 @@ pub fn check_owner(stream: &TcpStream) -> io::Result<()> {
 
 fn check(stream: &TcpStream, me: u32) -> io::Result<()> {
     let [here, there] = [stream.local_addr()?, stream.peer_addr()?].map(canonical);
-    // Of this thread's own network; a socket of IPv6 may be the other end of an address of IPv4.
+    // The tables of this thread's network namespace; an IPv6 socket may be the other end of an IPv4 address.
     let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
     let text: String = tables.iter().filter_map(|path| std::fs::read_to_string(path).ok()).collect();
     let denied = |what: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{what}; {HINT}")));
@@ -34,16 +34,16 @@ fn check(stream: &TcpStream, me: u32) -> io::Result<()> {
     }
 }
 
-/// The uid of what is at `there`, in the words of /proc/net/tcp: of the connection from `here`, or as long as nobody has
-/// taken that up, of what listens.
+/// The uid of the socket at `there`, by the text of /proc/net/tcp: of the connection from `here`, or until that is accepted,
+/// of the listening socket.
 fn owner(text: &str, here: SocketAddr, there: SocketAddr) -> Option<u32> {
     let sockets: Vec<Socket> = text.lines().filter_map(Socket::parse).collect();
     let taken = sockets.iter().find(|socket| socket.is_taken && (socket.local, socket.remote) == (there, here));
     let listening = |ip: IpAddr| {
-        let at = SocketAddr::new(ip, there.port());
-        sockets.iter().find(move |socket| socket.listens && socket.local == at)
+        let local = SocketAddr::new(ip, there.port());
+        sockets.iter().find(move |socket| socket.listens && socket.local == local)
     };
-    // As the kernel looks for it: one for exactly this address comes first.
+    // In the order of the kernel: a socket for exactly this address comes first.
     let [any_v4, any_v6] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
     let any_v4 = || if there.is_ipv4() { listening(any_v4) } else { None };
     let found = taken.or_else(|| listening(there.ip())).or_else(any_v4).or_else(|| listening(any_v6));
@@ -57,7 +57,7 @@ struct Socket {
     remote: SocketAddr,
     listens: bool,
     uid: u32,
-    /// A process has it. Until a connection is accepted the kernel reports uid 0.
+    /// Whether a process has the socket. Until a connection is accepted, the kernel reports uid 0.
     is_taken: bool,
 }
 
@@ -77,16 +77,16 @@ impl Socket {
     }
 }
 
-/// `0100007F:1F90` is 127.0.0.1:8080 on a little-endian machine: words of four bytes in its own order.
+/// Parses an address: `0100007F:1F90` is 127.0.0.1:8080 on a little-endian machine, in words of four bytes in its byte order.
 fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
-    let word = |place: usize| u32::from_str_radix(ip.get(8 * place..8 * place + 8)?, 16).ok().map(u32::to_ne_bytes);
+    let word = |index: usize| u32::from_str_radix(ip.get(8 * index..8 * index + 8)?, 16).ok().map(u32::to_ne_bytes);
     let ip: IpAddr = match ip.len() {
         8 => word(0)?.into(),
         32 => {
             let mut bytes = [0; 16];
-            for (place, four) in bytes.chunks_exact_mut(4).enumerate() {
-                four.copy_from_slice(&word(place)?);
+            for (index, four) in bytes.chunks_exact_mut(4).enumerate() {
+                four.copy_from_slice(&word(index)?);
             }
             bytes.into()
         }
@@ -95,7 +95,7 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(canonical(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?)))
 }
 
-/// Of IPv4 where it is such an address in the form of IPv6, and without a scope.
+/// The address as IPv4 where it is an IPv4 address in IPv6 form, and without a scope.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -6,7 +6,7 @@ impl At {
     /// All placements, in the order in which help shows them.
     pub const ALL: [Self; 3] = [Self::Auto, Self::Now, Self::Step];
 
-    /// As people write it.
+    /// The word for the placement.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -15,7 +15,7 @@ impl At {
         }
     }
 
-    /// What it means, for help.
+    /// What the placement means, for help.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Auto => "Chosen by what the snippet does",
@@ -24,14 +24,14 @@ impl At {
         }
     }
 
-    /// From what people write.
+    /// The placement with this word.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|at| at.as_str() == text)
     }
 }
 
 impl Outcome {
-    /// One word, as JSON has it.
+    /// The word for the outcome, as in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",

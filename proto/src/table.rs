@@ -1,18 +1,18 @@
-//! How a table is declared: [`Table`], [`Column`] and the [`table!`](crate::table!) macro that makes both and a row type from one text.
+//! Declarations of tables: [`Table`], [`Column`] and the [`table!`](crate::table!) macro, which makes both and a row type.
 
 use crate::column_builder::ColumnBuilder;
 pub use crate::v1::ColumnType;
 
-/// A table as people, the agent and the collector know it.
+/// The declaration of a table, for the documentation, the agent and the collector.
 #[derive(Debug)]
 pub struct Table {
     /// SQL schema: `python`, `probe`.
     pub schema: &'static str,
     /// SQL name within the schema.
     pub name: &'static str,
-    /// One sentence.
+    /// The table's purpose, in one sentence.
     pub doc: &'static str,
-    /// Who fills it.
+    /// Which side fills the table.
     pub source: Source,
     /// The table's own columns; rows that came from an agent also have [`IDENTITY`].
     pub columns: &'static [Column],
@@ -49,7 +49,7 @@ impl Table {
     }
 }
 
-/// Who fills a table.
+/// Which side fills a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// Agents, over the wire; rows carry the identity columns.
@@ -65,15 +65,15 @@ pub struct Column {
     pub name: &'static str,
     /// Type on the wire and in SQL.
     pub kind: ColumnType,
-    /// Whether it can be NULL.
+    /// Whether the column can be NULL.
     pub nullable: bool,
     /// Unit of the values; empty where there is none.
     pub unit: &'static str,
-    /// One sentence.
+    /// The column's meaning, in one sentence.
     pub doc: &'static str,
 }
 
-/// Who a row came from. The collector adds these to every row of an agent, from the agent's Hello.
+/// Columns that say which process a row came from. The collector adds them to every row of an agent, from the agent's Hello.
 pub static IDENTITY: &[Column] = &[
     Column {
         name: "run",
@@ -114,17 +114,17 @@ pub static IDENTITY: &[Column] = &[
     Column { name: "role", kind: ColumnType::Text, nullable: false, unit: "", doc: "What the process is: trainer." },
 ];
 
-/// A value that a row can hold: how it is typed in SQL and packed on the wire.
+/// A value that a row can hold, with its SQL type and its packing on the wire.
 pub trait Cell {
-    /// Its type.
+    /// The type on the wire and in SQL.
     const KIND: ColumnType;
-    /// Whether it can be NULL.
+    /// Whether the value can be NULL.
     const NULLABLE: bool = false;
-    /// Appends itself to its column.
+    /// Appends the value to its column.
     fn put(self, column: &mut ColumnBuilder);
 }
 
-/// An id of the string table that the rows' builder keeps.
+/// An id in the string table of the rows' builder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Text(pub u32);
 
@@ -179,9 +179,9 @@ impl<T: Cell> Cell for Option<T> {
     }
 }
 
-/// A row type that [`table!`](crate::table!) made.
+/// A row type that [`table!`](crate::table!) generates.
 pub trait Row: Copy {
-    /// Its table.
+    /// The row's table.
     const TABLE: &'static Table;
     /// Appends every cell to its column, in order.
     fn put(self, columns: &mut [ColumnBuilder]);

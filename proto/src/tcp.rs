@@ -1,6 +1,6 @@
-//! A connection to a collector over TCP, plain or with TLS to the one certificate that is expected.
+//! Connections to a collector over TCP, plain or with TLS to the one expected certificate.
 //!
-//! No authority vouches for a collector, and no name does: a client with the certificate's hash needs neither.
+//! Neither an authority nor a name vouches for a collector: a client with the certificate's hash needs neither.
 
 use std::io;
 use std::pin::Pin as Pinned;
@@ -21,7 +21,7 @@ use tokio_rustls::{TlsConnector, rustls};
 use crate::credentials::{Pin, Way};
 use crate::loopback;
 
-/// What HTTP/2 is called in the handshake.
+/// The name of HTTP/2 in the TLS handshake.
 pub const ALPN: &[u8] = b"h2";
 
 /// The pin of a certificate.
@@ -29,20 +29,19 @@ pub fn pin_of(certificate: &[u8]) -> Pin {
     Pin(Sha256::digest(certificate).into())
 }
 
-/// A connection.
+/// A connection to a collector.
 #[derive(Debug)]
 pub enum Stream {
-    /// As it is.
+    /// Unencrypted.
     Plain(TcpStream),
     /// Encrypted.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Connects to `HOST:PORT`, or where that has been found to lead.
+/// Connects to `HOST:PORT`, or to the addresses that it resolves to.
 ///
 /// # Errors
-/// The network's; `PermissionDenied` where the certificate is another one than was expected, or another user's
-/// process listens.
+/// The network's; `PermissionDenied` where the certificate is not the expected one, or another user's process listens.
 pub async fn connect(address: impl ToSocketAddrs, way: &Way) -> io::Result<Stream> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
@@ -54,7 +53,7 @@ pub async fn connect(address: impl ToSocketAddrs, way: &Way) -> io::Result<Strea
         }
         Way::Tls(pin) => pin,
     };
-    // The name is sent along and otherwise not looked at.
+    // The name is sent, and not used otherwise.
     let name = ServerName::try_from("probe").map_err(io::Error::other)?;
     match TlsConnector::from(Arc::new(config(pin)?)).connect(name, stream).await {
         Ok(stream) => Ok(Stream::Tls(Box::new(stream))),
@@ -75,13 +74,13 @@ fn config(pin: &Pin) -> io::Result<ClientConfig> {
 fn explained(error: io::Error) -> io::Error {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match tls {
-        Some(Error::General(said)) => io::Error::new(io::ErrorKind::PermissionDenied, said.clone()),
+        Some(Error::General(message)) => io::Error::new(io::ErrorKind::PermissionDenied, message.clone()),
         Some(Error::InvalidMessage(_)) => io::Error::other("it does not speak TLS, which the pin asks for"),
         _ => error,
     }
 }
 
-/// Takes one certificate and no other.
+/// Accepts one certificate and no other.
 #[derive(Debug)]
 struct Only {
     pin: Pin,

@@ -1,7 +1,7 @@
 """The agent of `probe` inside a training process.
 
-Most programs need nothing of this: under `probe run`, or with `PROBE=1`, the agent finds its way in by itself. A program
-that wants to decide calls :func:`start`. Nothing here imports torch, and this module itself imports next to nothing.
+Most programs do not call this module: under `probe run`, or with `PROBE=1`, the agent starts by itself. A program that
+decides on its own calls :func:`start`. Nothing here imports torch, and this module itself imports next to nothing.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def start(
 
     :param run: the run's name; default `PROBE_RUN`, else the script's name.
     :param collector: where to send, `unix:PATH` or `HOST:PORT`; default `PROBE_COLLECTOR`, else a collector that is
-        started here and ends when nobody needs it any more.
+        started here and ends when no process uses it any more.
     :param detail: which steps have their modules recorded: `auto`, `every-step`, `1/N` or `off`; default `PROBE_DETAIL`,
         else `auto`.
 
     `PROBE=0` in the environment keeps the agent off whatever a program calls. Does nothing in workers of a
-    DataLoader, in torchrun's launcher, and in forked children of a process that has been recorded itself. Raises ValueError for a `detail` or `collector` that cannot be;
-    whatever else goes wrong is said on stderr, and training goes on.
+    DataLoader, in torchrun's launcher, and in forked children of a process that has been recorded itself. Raises ValueError
+    for a `detail` or `collector` that is not valid. Any other error is printed on stderr, and training goes on.
     """
     from probe_agent import agent
 
@@ -50,7 +50,8 @@ def stop() -> None:
 
 def configure(detail: str | None = None, layers: str | None = None, overhead_budget: float | None = None) -> None:
     """Changes settings of this process while training runs, with or without a collector, from the next step on. With
-    several ranks call it on all of them between the same two steps, or use `probe config`, which sees to that.
+    several ranks call it on all of them between the same two steps, or use `probe config`, which applies a change to all
+    ranks at one step.
 
     :param detail: which steps have their modules recorded: `every-step`, `auto`, `1/N` or `off`.
     :param layers: which layers record: `all`, `forward,data` (these), `-backward` (all but this).

@@ -30,7 +30,7 @@ class Outcome:
 
 @final
 class CommandKind:
-    """What is to be done about a snippet."""
+    """What the collector wants done with a snippet."""
 
     DECIDE: ClassVar[CommandKind]
     ARM: ClassVar[CommandKind]
@@ -49,7 +49,7 @@ class Command:
     reason: str
 
 class Snippet:
-    """A snippet, and how it is to run; see src/uplink/commands.rs."""
+    """A snippet and how it runs; see src/uplink/commands.rs."""
 
     code: str
     at: At

@@ -1,5 +1,5 @@
-"""Waits for torch, without importing anything before it does: a finder that steps aside when torch has been imported, or,
-where an import of torch is under way, the end of that.
+"""Waits for the program to import torch, and imports nothing before: by a finder that is removed when torch has been imported,
+or, where an import of torch is under way, by the end of that import.
 
 Before torch is imported this costs a millisecond; the native half is loaded only afterwards.
 """
@@ -65,7 +65,8 @@ def _trainer(install: Callable[[], None]) -> None:
 
 
 def _child(install: Callable[[], None]) -> None:
-    """A process that multiprocessing spawned trains if it joins a process group; a DataLoader's worker never does."""
+    """Waits for a process that multiprocessing spawned to join a process group: then it trains. A DataLoader's worker never joins
+    one."""
     import functools
 
     from torch import distributed
@@ -99,8 +100,11 @@ class _TorchFinder(Finder):
 
 
 class _EndOfImport:
-    """Calls `then` once an import of torch that is under way has ended, on the thread that imports: as the finder does, which
-    is asked before an import only. Python says the end to the module's spec, whose class is another one until then."""
+    """Calls `then` once an import of torch that is under way has ended, on the thread that imports.
+
+    A finder is asked only before an import. Python notes the end of an import in the module's spec, so the spec gets another
+    class until then.
+    """
 
     def __init__(self, torch: ModuleType, then: Any) -> None:
         self._torch, self._then = torch, then
@@ -129,7 +133,7 @@ class _EndOfImport:
     def _over(self) -> None:
         try:
             _awaited.remove(self)
-        except ValueError:  # By another thread, or nobody waits for it any more.
+        except ValueError:  # Another thread has done it, or `end` was called.
             return
         if sys.modules.get("torch") is self._torch:
             _safely(self._then)

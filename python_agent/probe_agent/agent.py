@@ -1,4 +1,4 @@
-"""The agent's life in this process: installed when torch is there, connected when training begins, flushed at exit."""
+"""The agent in this process: installed when torch is imported, connected when training begins, flushed at exit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from probe_agent import activation, collector, presence, process, signals
 
 # At exit, training waits for this long at most.
 FLUSH_SECONDS = 2.0
-# A collector that was just started says nothing for a moment.
+# A collector that was just started needs a moment before it answers.
 STARTING_SECONDS = 15.0
 PATIENCE_SECONDS = 1.0
 # When multiprocessing ends a process, everything else that it does comes before.
@@ -21,7 +21,7 @@ _LAST = -1000
 
 
 class _State:
-    """What this process knows of its own agent."""
+    """The state of this process's agent."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -35,11 +35,11 @@ class _State:
         self.at_install = False
         self.instance = os.urandom(16).hex()
         self.pid = os.getpid()
-        # A forked child of a process that has recorded nothing: what is in place here waits for this one to train.
+        # A forked child of a process that has recorded nothing: the hooks are installed and wait for it to train.
         self.in_child = False
 
     def of_child(self) -> _State:
-        """The same in a forked child that may become an agent of its own."""
+        """The state for a forked child, which may get an agent of its own."""
         state = _State()
         state.installed, state.watches_forks, state.in_child = self.installed, self.watches_forks, True
         state.run, state.collector = self.run, self.collector
@@ -50,7 +50,7 @@ _state = _State()
 
 
 def _say(message: str) -> None:
-    """Tells the person at the terminal; once in the life of a process is enough."""
+    """Prints a message on stderr, at most once in the life of a process."""
     if not _state.said:
         _state.said = True
         print(f"probe: {message}", file=sys.stderr, flush=True)
@@ -70,13 +70,13 @@ def _failed(what: str, error: BaseException) -> None:
 
 
 def _elsewhere() -> bool:
-    """A forked child: nothing of the agent may run there."""
+    """Whether this is a forked child, in which nothing of the agent may run."""
     return os.getpid() != _state.pid
 
 
 def _forked() -> None:
-    """A forked child is no agent: it may be a worker of a DataLoader's, and our threads are not there. Where the parent was
-    none either, it becomes one at its own first sign of training."""
+    """Resets the state in a forked child, which has no agent: it may be a worker of a DataLoader, and our threads do not exist
+    there. If the parent has recorded nothing either, the child gets an agent at its own first sign of training."""
     global _state
     from probe_agent import _native
 
@@ -85,7 +85,7 @@ def _forked() -> None:
 
 
 def _begin_in_child() -> bool:
-    """A forked child trains: everything of ours begins anew. False where it is not to."""
+    """Starts the agent anew in a forked child that trains. False if this child is not to be recorded."""
     from probe_agent import _native
 
     if process.is_data_worker() or not _native.begin_in_child():
@@ -101,7 +101,7 @@ def _begin_in_child() -> bool:
 
 
 def install() -> None:
-    """Puts recording in place; torch has been imported. Never raises, and does it once."""
+    """Installs recording, once; torch has been imported. Never raises."""
     if _elsewhere():
         return  # without the lock: another thread may have held it when this process was forked
     with _state.lock:
@@ -132,7 +132,7 @@ def install() -> None:
 
 
 def connect() -> None:
-    """Starts sending: training has begun, or somebody called start(). Never raises, and does it once."""
+    """Starts sending, once: training has begun, or the program called start(). Never raises."""
     if _elsewhere():
         return
     with _state.lock:
@@ -147,7 +147,7 @@ def connect() -> None:
             _connect()
         except BaseException as error:
             if signals.is_of_the_program(error):
-                _state.connected = False  # The program broke it off: the next sign of training is the first one.
+                _state.connected = False  # The program interrupted it: the next sign of training counts as the first.
                 raise
             _failed("no collector" if isinstance(error, collector.NoCollectorError) else "not connected", error)
 
@@ -207,7 +207,7 @@ def _end(reason: str) -> None:
 
 
 def start(run: str | None, address: str | None, detail: str | None) -> None:
-    """See :func:`probe_agent.start`."""
+    """Starts the agent, as :func:`probe_agent.start` describes it."""
     if os.environ.get("PROBE") == "0" or _elsewhere():
         return
     if detail is not None:
@@ -217,7 +217,7 @@ def start(run: str | None, address: str | None, detail: str | None) -> None:
     with _state.lock:
         if not _state.connected:
             _state.run, _state.collector = run or _state.run, address or _state.collector
-        # A process that multiprocessing made imports the script too, which is nobody's wish to have it recorded.
+        # A process that multiprocessing made imports the script too. A start() at its top level does not mean such a process.
         is_child = process.kind() == "child"
         _state.at_install = not is_child or process.runs_its_own_work()
         activation.begin(install)
@@ -232,7 +232,7 @@ def start(run: str | None, address: str | None, detail: str | None) -> None:
 
 
 def stop() -> None:
-    """See :func:`probe_agent.stop`."""
+    """Stops the agent, as :func:`probe_agent.stop` describes it."""
     if _elsewhere():
         return
     with _state.lock:
@@ -247,16 +247,16 @@ def stop() -> None:
 
 
 def attach(run: str | None, address: str, detail: str | None, patience: float) -> dict[str, Any]:
-    """Starts the agent in the middle of a program that knows nothing of it, at somebody's wish from outside: what
-    `probe attach` runs, on a thread of its own. Returns what to tell that person.
+    """Starts the agent in the middle of a program that was started without it. `probe attach` runs this on a thread of its
+    own. Returns what the command prints.
 
-    Hooks are put in while the main thread stands still at a place that stands it. The step under way gets no row.
+    Hooks are put in while the main thread stands still, at a point where it may be stopped. The step under way gets no row.
     """
     if os.environ.get("PROBE") == "0":
         return {"refused": "it was started with PROBE=0, which keeps the agent off"}
     if _elsewhere():
         return {"refused": "it is a forked child of a process with an agent"}
-    with _state.lock:  # One that is being stopped is waited for.
+    with _state.lock:  # Waits for a stop() under way.
         has_agent = _state.connected
     if has_agent:
         return {"state": "has an agent", "run": status()["run"], "collector": _state.collector}
@@ -289,13 +289,13 @@ def _install_now() -> None:
 
     install()
     _native.skip_step()
-    # Training has begun already, as somebody says who looks at it.
+    # Training has begun already: `probe attach` was called for it.
     _native.set_first_use_callback(None)
 
 
 def detach(patience: float) -> dict[str, Any]:
-    """Takes everything out of torch again, while the main thread stands still: what `probe detach` runs first. After
-    :func:`stop`, nothing of the agent runs and torch is as it was. Returns what to tell the person."""
+    """Removes all hooks and patches from torch while the main thread stands still. `probe detach` runs this first. After
+    :func:`stop`, nothing of the agent runs and torch is as it was. Returns what the command prints."""
     if _elsewhere():
         return {"refused": "it is a forked child of a process with an agent"}
     activation.end()
@@ -312,7 +312,7 @@ def detach(patience: float) -> dict[str, Any]:
 
 
 def configure(detail: str | None, layers: str | None = None, overhead_budget: float | None = None) -> None:
-    """See :func:`probe_agent.configure`."""
+    """Changes settings, as :func:`probe_agent.configure` describes it."""
     values = {"detail": detail, "layers": layers}
     values["overhead_budget"] = None if overhead_budget is None else str(overhead_budget)
     given = {key: value for key, value in values.items() if value is not None}
@@ -323,7 +323,7 @@ def configure(detail: str | None, layers: str | None = None, overhead_budget: fl
 
 
 def step() -> None:
-    """See :func:`probe_agent.step`."""
+    """Ends a step, as :func:`probe_agent.step` describes it."""
     native = sys.modules.get("probe_agent._native")
     if native is not None and not _elsewhere():
         memory = sys.modules.get("probe_agent.torch.memory")
@@ -337,7 +337,7 @@ def step() -> None:
 
 
 def status() -> dict[str, Any]:
-    """See :func:`probe_agent.status`."""
+    """The state of the agent, as :func:`probe_agent.status` describes it."""
     native = sys.modules.get("probe_agent._native")
     facts: dict[str, Any] = {
         "phase": "off", "enabled": False, "step": 0, "config": {}, "layers": {}, "problem": "", "run": None,

@@ -1,7 +1,7 @@
-"""What `probe attach` and `probe detach` run in a process: see crates/inspect/src/attach/bootstrap.py of the command for what comes before.
+"""What `probe attach` and `probe detach` run in a process. crates/inspect/src/attach/bootstrap.py of the command runs before.
 
-`attach` runs on a thread that the command made; `detach` runs as a snippet, so what ends the agent's threads comes
-after the snippet's own end.
+`attach` runs on a thread that the command made. `detach` runs as a snippet, so the agent's threads are ended after the
+snippet's own end.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Finding the collector of this run, or starting one.
+"""Finds the collector of this run, or starts one.
 
-All processes of one run on this machine must meet at one socket, and another run of the same script at another. Who
-comes first locks `NAME.claim` beside the socket, writes down which run it is for and starts the collector; who comes
-later reads that, and joins or tries the next name. The lock goes with the process, whatever becomes of it.
+All processes of one run on this machine must use one socket, and another run of the same script another. The first process
+locks `NAME.claim` beside the socket, writes the key of its run there and starts the collector. A later process reads the
+key, and joins or tries the next name. The kernel releases the lock when the process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import time
 
 from probe_agent.settings import Revival
 
-# A collector that nobody uses any more ends by itself.
+# A collector that has been unused for this long ends by itself.
 IDLE = "30s"
 _COMMANDS = frozenset({
     "attach", "compare", "completions", "config", "console", "crash", "detach", "doctor", "eval", "flamegraph", "hang",
@@ -32,7 +32,7 @@ _KEY = f"pid {os.getpid()} {time.time_ns()}"
 
 
 class NoCollectorError(Exception):
-    """No collector can be found or started; the words are for people, with a hint."""
+    """No collector can be found or started. The message is for people and has a hint."""
 
 
 def runtime_directory() -> str:
@@ -60,7 +60,7 @@ def runtime_directory() -> str:
 
 
 def run_name(asked: str | None = None) -> str:
-    """What the run is called when nobody says: `PROBE_RUN`, else the script's name."""
+    """The name of the run: `asked`, else `PROBE_RUN`, else the script's name."""
     name = asked or os.environ.get("PROBE_RUN")
     if not name:
         main = sys.modules.get("__main__")
@@ -78,7 +78,7 @@ def run_name(asked: str | None = None) -> str:
 
 
 def run_key() -> str:
-    """The same in all processes of one run on this machine, and another in every other run."""
+    """A text that is the same in all processes of one run on this machine, and differs in every other run."""
     elastic = os.environ.get("TORCHELASTIC_RUN_ID")
     address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     if elastic or (address and port and "RANK" in os.environ):
@@ -99,7 +99,7 @@ def find_or_start(asked: str | None = None) -> str:
 
 
 def _claim(lock: str, path: str, key: str, name: str) -> bool:
-    """Whether the collector at `path` is this run's: it was, or it has just been started."""
+    """Whether the collector at `path` belongs to this run; it is started if there is none."""
     if lock in _LOCKS:
         # Stopped and started again.
         if not is_live(path):
@@ -115,7 +115,7 @@ def _claim(lock: str, path: str, key: str, name: str) -> bool:
             os.close(descriptor)
     written = os.pread(descriptor, 4096, 0).decode(errors="replace")
     if is_live(path):
-        # Nobody holds the lock: its run is over, or this is the same run after an elastic restart.
+        # The lock is free: its run is over, or this is the same run after an elastic restart.
         os.close(descriptor)
         return written == key
     if _is_taken(os.path.join(os.path.dirname(path), f"{name}.lock")):
@@ -134,7 +134,7 @@ def _claim(lock: str, path: str, key: str, name: str) -> bool:
 
 
 def _is_taken(lock: str) -> bool:
-    """Whether a collector elsewhere (`probe run`) keeps a run of this name: it holds a lock as long as it lives."""
+    """Whether another collector (of `probe run`) keeps a run of this name: it holds a lock as long as it lives."""
     try:
         descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -149,7 +149,7 @@ def _is_taken(lock: str) -> bool:
 
 
 def _written_key(descriptor: int) -> str:
-    """What the holder of the lock has written; it may be about to."""
+    """The key that the holder of the lock wrote. Waits up to a second for a holder that is about to write it."""
     deadline = time.monotonic() + 1.0
     while True:
         written = os.pread(descriptor, 4096, 0).decode(errors="replace")
@@ -159,13 +159,13 @@ def _written_key(descriptor: int) -> str:
 
 
 def is_live(path: str) -> bool:
-    """Whether somebody listens at a socket's path."""
+    """Whether a process listens at a socket's path."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
             probe.connect(path)
         except BlockingIOError:
-            return True  # its queue is full: somebody listens
+            return True  # its queue is full: a process listens
         except OSError:
             return False
         return True
@@ -188,12 +188,15 @@ def binary() -> str:
 
 
 def log_of(address: str) -> str:
-    """Where a collector that was started here writes what it has to say."""
+    """The file for the stderr of a collector that was started here."""
     return os.path.splitext(address[len("unix:") :])[0] + ".log"
 
 
 def revival(address: str) -> Revival | None:
-    """How the collector at `address` is started again should it die. None for one that is not this machine's and user's own, or that listens where somebody chose."""
+    """How the collector at `address` is started again if it dies.
+
+    None for a collector of another machine or user, and for one at an address that a person chose.
+    """
     try:
         if not address.startswith("unix:") or os.path.dirname(address[len("unix:") :]) != runtime_directory():
             return None
@@ -209,12 +212,12 @@ def revival(address: str) -> Revival | None:
 
 
 def _environment() -> dict[str, str]:
-    """Of a collector, which is not to be activated, nor to think that it is a rank."""
+    """The environment of a collector: without the variables that would start an agent in it."""
     return {key: value for key, value in os.environ.items() if key not in ("PROBE", "PROBE_COLLECTOR", "PROBE_RUN")}
 
 
 def _spawn(path: str, name: str) -> None:
-    """Starts a collector that outlives this process as long as anybody uses it; its words go to NAME.log."""
+    """Starts a collector that outlives this process as long as it is used. Its stderr goes to NAME.log."""
     command = [binary(), "serve", "--name", name, "--listen", f"unix:{path}", "--exit-when-idle", IDLE]
     try:
         with open(log_of(f"unix:{path}"), "wb") as log:
@@ -235,5 +238,5 @@ def _spawn(path: str, name: str) -> None:
     print(
         f"probe: this run is {name}; ask with: probe {name} query 'SELECT …', probe {name} eval CODE", file=sys.stderr
     )
-    # Nobody waits for it, and that is no reason for Python's warning about a child that still runs.
+    # It is never waited for. With a return code Python does not warn about a child that still runs.
     process.returncode = 0

@@ -1,4 +1,4 @@
-"""Waits for a module to be imported, by whomever and whenever: a finder that steps aside when it has been."""
+"""Waits for a module to be imported: by a finder that removes itself afterwards."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 class Finder:
     """Finds a module as the other finders do, and calls `then` once it has been executed.
 
-    It stays until then: libraries ask whether there is such a module (`importlib.util.find_spec`) long before anybody
-    imports it, and the import has a spec of its own.
+    It stays installed until then: libraries ask whether there is such a module (`importlib.util.find_spec`) long before it is
+    imported, and the import has a spec of its own.
     """
 
     def __init__(self, name: str, then: Any) -> None:
         self._name, self._then = name, then
-        # Threads that are asking the other finders, of which some ask all finders themselves.
+        # Threads that are asking the other finders. Some of those ask all finders in turn.
         self._asking: set[int] = set()
 
     def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> Any:
-        """What the others find."""
+        """The spec that the other finders have."""
         if name != self._name:
             return None
         thread = get_ident()
@@ -65,5 +65,5 @@ class Finder:
         try:
             loader.exec_module = exec_module
         except AttributeError:
-            # A loader without room for it: the module works, and the agent stays away from it.
+            # A loader that takes no attributes: the module works, and the agent does not hook it.
             pass

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def watch(iterable: Iterable[_Item]) -> Iterable[_Item]:
-    """See :func:`probe_agent.watch`."""
+    """Makes an iterable count as data loading, as :func:`probe_agent.watch` describes it."""
     loaders: Any = sys.modules.get("torch.utils.data")
     if isinstance(iterable, Watched) or (loaders is not None and isinstance(iterable, loaders.DataLoader)):
         return iterable
@@ -25,14 +25,14 @@ def watch(iterable: Iterable[_Item]) -> Iterable[_Item]:
 
 
 class Watched:
-    """An iterable whose items are batches. Everything else is the iterable's own: its length, its attributes."""
+    """An iterable whose items are batches. Its length and attributes are those of the iterable inside."""
 
     def __init__(self, iterable: Iterable[Any]) -> None:
         self._iterable = iterable
         self._pass: Iterator[Any] | None = None
 
     def __iter__(self) -> Iterator[Any]:
-        """A pass over it."""
+        """Begins a pass over the iterable."""
         iterator = iter(self._iterable)
         native: Any = sys.modules.get("probe_agent._native")
         if native is None or not native.is_enabled() or native.layers().get("data", "off") == "off":
@@ -52,14 +52,14 @@ class Watched:
         return len(self._iterable)  # type: ignore[arg-type]  # TypeError where it has none, as it should be
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else."""
-        if name == "_iterable":  # Of a copy that has nothing yet.
+        """An attribute of the iterable inside."""
+        if name == "_iterable":  # A copy under construction has no attribute yet.
             raise AttributeError(name)
         return getattr(self._iterable, name)
 
 
 class _Batches:
-    """One pass over it."""
+    """One pass over a watched iterable."""
 
     __slots__ = ("_count", "_iterator", "_next_batch", "_source")
 

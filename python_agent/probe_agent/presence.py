@@ -7,8 +7,8 @@ import time
 
 from probe_agent import process
 
-#: The launcher's file takes no more than this (bytes): workers of a DataLoader are many.
-_MOST = 64 << 10
+#: Largest size of the launcher's file (bytes): a DataLoader may have many workers.
+_MAX_BYTES = 64 << 10
 
 
 def note(what: str) -> None:
@@ -18,10 +18,10 @@ def note(what: str) -> None:
         return
     try:
         path = address[len("unix:") : -len(".sock")] + ".seen"
-        # Made by the launcher alone: without one nobody wants to know.
+        # Only the launcher creates this file. Without it the note has no reader.
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            if os.fstat(descriptor).st_size < _MOST:
+            if os.fstat(descriptor).st_size < _MAX_BYTES:
                 import json
 
                 command = " ".join(process._original_arguments())[:200]

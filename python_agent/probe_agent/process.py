@@ -1,4 +1,4 @@
-"""What kind of process this is, and who in the run."""
+"""What kind of process this is, and which rank of the run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     Kind = Literal["trainer", "child", "none"]
 
-#: Programs that start processes that train, and train not: modules run by `python -m`, and scripts. The command knows the
-#: same ones (crates/inspect/src/stacks/launcher.rs).
+#: Programs that start processes that train but do not train themselves: modules run by `python -m`, and scripts. The command
+#: has the same list (crates/inspect/src/stacks/launcher.rs).
 _LAUNCHER_MODULES = (
     "torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch",
     "deepspeed.launcher.runner", "deepspeed.launcher.launch",
@@ -39,27 +39,27 @@ def kind() -> Kind:
 
 
 def runs_its_own_work() -> bool:
-    """Of a process that multiprocessing made: whether it has imported the script and does what it was made for, which is
-    not the work of a DataLoader's worker."""
+    """Whether a process that multiprocessing made has imported the script and runs its target, which is not the work of a
+    DataLoader's worker."""
     import multiprocessing
 
     return not is_data_worker() and not getattr(multiprocessing.current_process(), "_inheriting", False)
 
 
 def is_data_worker() -> bool:
-    """Whether a DataLoader made this process. What trains there is its dataset's."""
+    """Whether a DataLoader made this process. A module that is called there belongs to its dataset."""
     worker = sys.modules.get("torch.utils.data._utils.worker")
     return getattr(worker, "_worker_info", None) is not None
 
 
 def _is_launcher(arguments: list[str]) -> bool:
-    """Whether what the interpreter runs starts the processes that train, and does not train."""
-    for place, argument in enumerate(arguments[1:], 1):
+    """Whether the interpreter runs a launcher, which starts the processes that train and does not train itself."""
+    for index, argument in enumerate(arguments[1:], 1):
         if argument == "-m":
-            return "".join(arguments[place + 1 : place + 2]) in _LAUNCHER_MODULES
+            return "".join(arguments[index + 1 : index + 2]) in _LAUNCHER_MODULES
         if argument in ("-W", "-X"):
             continue
-        if not argument.startswith("-") and arguments[place - 1] not in ("-W", "-X"):
+        if not argument.startswith("-") and arguments[index - 1] not in ("-W", "-X"):
             return os.path.basename(argument) in _LAUNCHER_SCRIPTS
     return False
 
@@ -88,7 +88,7 @@ def identity() -> Identity:
 
 
 def identity_changed() -> None:
-    """A process group was made or destroyed: the collector is told who this is now. Never raises."""
+    """Sends the rank again after a process group was made or destroyed. Never raises."""
     native = sys.modules.get("probe_agent._native")
     if native is not None:
         try:

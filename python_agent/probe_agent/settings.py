@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Identity(NamedTuple):
-    """Who this process is in its run; None where that is not known."""
+    """Rank, local rank and world size of this process; None for what is not known."""
 
     rank: int | None
     local_rank: int | None
@@ -14,28 +14,28 @@ class Identity(NamedTuple):
 
 
 class Revival(NamedTuple):
-    """How a collector is started again should it die."""
+    """The command that starts a collector again if it dies."""
 
     program: str
-    #: After `serve --resume RUN`.
+    #: Arguments after `serve --resume RUN`.
     arguments: list[str]
     environment: list[tuple[str, str]]
-    #: File for what it has to say.
+    #: File for its output.
     log: str
 
 
 class Settings(NamedTuple):
-    """Of one uplink, fixed when it starts."""
+    """Settings of one uplink, fixed when it starts."""
 
     #: `unix:PATH` or `HOST:PORT`.
     collector: str
     token_file: str | None
     tls_pin: str | None
-    #: Snippets that come over TCP are run.
+    #: Whether snippets that come over TCP are run.
     eval_over_tcp: bool
-    #: How long nothing is said about a collector that is not there.
+    #: Seconds before a warning says that the collector does not answer.
     patience_s: float
-    #: What to do where it is not there.
+    #: What that warning tells the person to do.
     hint: str
     revival: Revival | None
     #: Random, made once in the life of the agent.

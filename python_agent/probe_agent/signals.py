@@ -1,7 +1,7 @@
 """Whether an exception was raised by one of the program's signal handlers, which Python runs wherever the main thread is.
 
-Code of ours that must not fail in training catches what goes wrong in it. What a handler raises there (a checkpoint before
-preemption, say) is nothing that went wrong: the program waits for it.
+Code of ours that must not fail in training catches the errors in it. An exception that a handler raises there (for a
+checkpoint before preemption, say) is no such error: the program expects it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a program says of itself: ranges and numbers with names. Imports no torch, and never raises into training."""
+"""Ranges and numbers that a program names. Imports no torch, and never raises into training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Span:
         self._keys: list[int] = []
 
     def __enter__(self) -> Span:
-        """Begins it."""
+        """Begins the range."""
         key = 0
         native: Any = sys.modules.get("probe_agent._native")
         if native is not None:
@@ -36,7 +36,7 @@ class Span:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Ends it."""
+        """Ends the range."""
         key = self._keys.pop() if self._keys else 0
         if key:
             native: Any = sys.modules.get("probe_agent._native")
@@ -64,7 +64,7 @@ class Span:
 
 
 def log(values: Mapping[str, Any] | None, named: dict[str, Any]) -> None:
-    """See :func:`probe_agent.log`."""
+    """Records numbers by name, as :func:`probe_agent.log` describes it."""
     native: Any = sys.modules.get("probe_agent._native")
     if native is None:
         return

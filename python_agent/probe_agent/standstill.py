@@ -1,4 +1,4 @@
-"""Changing what training runs on while it runs: the main thread stands still meanwhile, at a place that stands it."""
+"""Changes hooks and patches while training runs: the main thread stands still meanwhile, at a point where it may be stopped."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ _MODULE = "nn/modules/module.py"
 
 
 def during(work: Callable[[], None], patience: float) -> float | None:
-    """Calls ``work()`` on this thread, which must not be the main one, while the main thread stands still. Returns for how
-    many seconds it did; None where it came to no good place in ``patience`` seconds, and nothing was done.
+    """Calls ``work()`` on this thread, which must not be the main one, while the main thread stands still.
 
-    Python modules that ``work`` needs are to be imported before: the main thread may be in the middle of an import.
+    Returns the seconds that the main thread stood still, or None if it reached no point where it may be stopped within
+    ``patience`` seconds; then ``work`` was not called. Import the Python modules that ``work`` needs before: the main
+    thread may be in the middle of an import.
     """
     _import_first()
     from probe_agent import _native
 
-    return _native.while_main_stands(_Place().is_good, work, patience)
+    return _native.while_main_stands(_StoppingPoint().is_good, work, patience)
 
 
 def why_not(patience: float) -> str:
-    """Where the main thread was instead."""
+    """The words for a main thread that could not be stopped in time: where it is now."""
     from probe_agent import _native
 
     stack = _native.stacks().get(threading.main_thread().ident or 0)
@@ -46,8 +47,8 @@ def _import_first() -> None:
     import probe_agent.torch  # noqa: F401
 
 
-class _Place:
-    """Judges where the main thread is, on that thread. Prepared so that judging can't fail."""
+class _StoppingPoint:
+    """Decides on the main thread whether that thread may be stopped. Everything is looked up before, so that this can't fail."""
 
     def __init__(self) -> None:
         import torch
@@ -58,7 +59,7 @@ class _Place:
 
         root = os.path.join(os.path.dirname(torch.__file__), "")
         own = os.path.join(os.path.dirname(__file__), "")
-        # The import system, whose locks our own imports may want.
+        # The import system: our own imports may need its locks.
         self.busy = (own, "<frozen importlib", *(root + part for part in _BUSY))
         self.module = root + _MODULE.replace("/", os.sep)
         names = ("_global_forward_pre_hooks", "_global_forward_hooks", "_global_backward_hooks")
@@ -68,7 +69,7 @@ class _Place:
         self.stacks = _native.stacks
 
     def is_good(self) -> bool:
-        """Whether the program may be stopped where it called this, without knowing."""
+        """Whether the main thread may be stopped at the point where this interrupted its code."""
         busy = (*self.busy, self.module) if any(self.hooks) else self.busy
         frame: Any = sys._getframe().f_back
         while frame is not None:
@@ -78,7 +79,7 @@ class _Place:
             if code.co_name in self.registering and code.co_filename == self.module:
                 return False
             frame = frame.f_back
-        # The other threads go on; those that train are waited for where they iterate what is to change.
+        # The other threads go on. The main thread is not stopped while one of them iterates an optimizer's hooks.
         main = threading.get_ident()
         return not any(
             frame.f_code.co_filename == self.optimizers

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # The types that a column can have, as the native half calls them.
 _TYPES: dict[type, str] = {float: "float", int: "int", str: "str", bool: "bool", datetime.datetime: "datetime"}
-# The same as pyarrow calls them: what each column takes, by how the type's name begins.
+# The pyarrow types that a column of each type takes, by how the type's name begins.
 _ARROW: dict[str, tuple[str, ...]] = {
     "float": ("float", "double", "halffloat", "int", "uint"),
     "int": ("int", "uint"),
@@ -23,14 +23,14 @@ _ARROW: dict[str, tuple[str, ...]] = {
 }
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _MICROSECOND = datetime.timedelta(microseconds=1)
-# Rows of a batch that are read at a time: so much is in memory twice.
+# Rows of a batch that are read at a time. So many rows are in memory twice.
 _ROWS = 4096
 
 
 class Table:
     """A table that the program declared; see :func:`probe_agent.table`."""
 
-    __slots__ = ("_columns", "_place", "name")
+    __slots__ = ("_columns", "_index", "name")
 
     def __init__(self, name: str, columns: Columns) -> None:
         from probe_agent import _native
@@ -44,7 +44,7 @@ class Table:
                 allowed = ", ".join(known.__name__ for known in _TYPES)
                 raise TypeError(f"column {column} of {name} can't be {kind!r}; hint: one of {allowed}")
             self._columns[column] = _TYPES[kind]
-        self._place = _native.declare_table(name, list(self._columns.items()))
+        self._index = _native.declare_table(name, list(self._columns.items()))
 
     def append(self, batch: Any = None, /, **values: Any) -> None:
         """Appends a row, ``append(loss=0.5, tokens=512)``, or the rows of a pyarrow RecordBatch or Table.
@@ -65,7 +65,7 @@ class Table:
         for column, value in values.items():
             if value is not None and self._columns.get(column) == "datetime":
                 values[column] = self._nanoseconds(column, value)
-        _native.append_row(self._place, values)
+        _native.append_row(self._index, values)
 
     def _append_batch(self, batch: Any) -> None:
         from probe_agent import _native
@@ -93,7 +93,7 @@ class Table:
                 if kind == "datetime" and str(values.type) != "null":
                     values = values.cast(_nanosecond_type(values.type), safe=False).cast("int64")
                 columns.append(values.to_pylist())
-            _native.append_columns(self._place, columns, rows)
+            _native.append_columns(self._index, columns, rows)
 
     def _nanoseconds(self, column: str, value: Any) -> int:
         if not isinstance(value, datetime.datetime) or value.tzinfo is None:
@@ -102,7 +102,7 @@ class Table:
         return ((value - _EPOCH) // _MICROSECOND) * 1000
 
     def __repr__(self) -> str:
-        """As it was declared."""
+        """The declaration."""
         columns = "".join(f", {name}={kind}" for name, kind in self._columns.items())
         return f'probe_agent.table("{self.name}"{columns})'
 

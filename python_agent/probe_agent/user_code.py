@@ -1,4 +1,4 @@
-"""What of the program is the user's own code, and what is a library's or ours."""
+"""Tells the user's own code from that of libraries and of the agent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_user_frame(frame: FrameType) -> bool:
         return True
     file = frame.f_code.co_filename
     if file.startswith("<"):
-        # Made at run time: it belongs to the module whose names it sees.
+        # Compiled at run time: the code belongs to the module whose globals it has.
         file = frame.f_globals.get("__file__") or file
     return is_user_file(file)
 
@@ -58,7 +58,7 @@ def is_user_file(file: str) -> bool:
 
 
 def is_ours(file: str) -> bool:
-    """Whether a source file is of the agent."""
+    """Whether a source file belongs to the agent."""
     return file.startswith(_OURS)
 
 

@@ -1,8 +1,8 @@
-//! Where the collector is.
+//! The address of the collector.
 
 use std::path::PathBuf;
 
-/// `unix:PATH` or `HOST:PORT`.
+/// Address of a collector: `unix:PATH` or `HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// A socket on this machine.
@@ -12,7 +12,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// From `unix:PATH` or `HOST:PORT`; the error says what is wrong with it.
+    /// Parses `unix:PATH` or `HOST:PORT`; the error says what is wrong.
     pub fn parse(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return if path.is_empty() { Err("'unix:' without a path".into()) } else { Ok(Self::Unix(path.into())) };

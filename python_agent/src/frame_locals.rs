@@ -1,12 +1,12 @@
 //! The frames of a running thread, and the local variables of one of them, read so that nothing stays behind.
 //!
-//! Up to Python 3.12 `frame.f_locals` of a function makes a dictionary that the frame keeps until it returns, and with it
-//! whatever the variables held at that moment: the activations of one step, for the rest of the run. Where the frame had a
-//! dictionary already, the program may have it too (`config = locals()`), and the look changes it. So the dictionary is
-//! brought back to what it was: emptied where it was made for us, and filled again where it was there. Which of the two it
-//! is only the frame knows, at an offset that differs by version and is proved before it is used.
+//! Up to Python 3.12 `frame.f_locals` of a function makes a dictionary that the frame keeps until it returns, and with it the
+//! values of the variables at that moment: the activations of one step, for the rest of the run. If the frame had a dictionary
+//! already, the program may have it too (`config = locals()`), and reading `f_locals` changes it. So the dictionary is restored:
+//! it is emptied if it was made for us, and filled again if it existed before. A field of the frame tells which, at an offset
+//! that differs by version and is tested before it is used.
 //!
-//! All of it happens while the GIL is held and runs no Python code, so no other thread sees the dictionary in between.
+//! All of this happens with the GIL held and runs no Python code, so no other thread sees the dictionary in between.
 //! Up to Python 3.11 an allocation may collect garbage. A finalizer in Python then lets another thread run, whose frames end
 //! while CPython holds pointers to them, and the interpreter's memory is corrupted: so there is no collection meanwhile.
 
@@ -16,13 +16,13 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-/// `inspect.CO_OPTIMIZED`: a function's frame, whose variables are not in a dictionary by themselves.
+/// `inspect.CO_OPTIMIZED`: the flag of the code of a function, whose variables are not kept in a dictionary.
 const OPTIMIZED: u64 = 1;
 
-/// Where a frame has its dictionary: behind these offsets, the first ones of pointers to follow.
+/// The path from a frame to the pointer to its dictionary: at each offset but the last is a pointer to follow.
 type Offsets = &'static [usize];
 
-/// By version of CPython, of builds whose objects begin with a count and a type.
+/// The offsets for a version of CPython, in builds whose objects begin with a count and a type; None where none are needed.
 fn offsets(version: (u8, u8)) -> Option<Offsets> {
     match version {
         (3, 9 | 10) => Some(&[56]),
@@ -32,7 +32,7 @@ fn offsets(version: (u8, u8)) -> Option<Offsets> {
     }
 }
 
-/// Address of the dictionary that a frame keeps; null where it has none.
+/// The address of the dictionary that a frame keeps; null where it has none.
 ///
 /// # Safety
 /// `frame` is a frame of an interpreter whose frames are laid out so.
@@ -48,15 +48,15 @@ unsafe fn kept_at(frame: *mut ffi::PyObject, offsets: &[usize]) -> *mut ffi::PyO
     at.cast()
 }
 
-/// For the proof: what [`kept_at`] finds, as `id()` would say it.
+/// For the test of the offsets: the address that [`kept_at`] finds, as `id()` returns it.
 #[pyfunction]
 fn kept(frame: &Bound<'_, PyAny>, offsets: Vec<usize>) -> usize {
-    // SAFETY: asked by the proof only, for the version that it runs on: what is there may be another field than is thought,
-    // but it lies within the frame, and what is found is compared and not followed.
+    // SAFETY: called by the test of the offsets only, for the version that it runs on: there may be another field than expected,
+    // but it lies within the frame, and the value is compared and not followed.
     unsafe { kept_at(frame.as_ptr(), &offsets) as usize }
 }
 
-/// Whether a frame has no dictionary before `locals()` and that one after it, at these offsets.
+/// Python code that sets `proved`: whether, at these offsets, a frame has no dictionary before `locals()` and that one after it.
 const PROOF: &std::ffi::CStr = c"
 import sys
 def proof():
@@ -67,7 +67,7 @@ def proof():
 proved = sys.implementation.name == 'cpython' and not hasattr(sys, 'getobjects') and proof()
 ";
 
-/// The offsets of this interpreter, once they are proved.
+/// The offsets for this interpreter; None where none are needed or the test fails.
 fn proved(py: Python<'_>) -> Option<Offsets> {
     static PROVED: OnceLock<Option<Offsets>> = OnceLock::new();
     if let Some(known) = PROVED.get() {
@@ -87,7 +87,7 @@ fn proved(py: Python<'_>) -> Option<Offsets> {
     *PROVED.get_or_init(|| found)
 }
 
-/// Garbage collection, off while this lives. What looks at another thread's frames meanwhile must run no Python code.
+/// Garbage collection is off while this lives. Code that reads another thread's frames meanwhile must run no Python code.
 struct NoCollection<'py> {
     /// `gc.enable`; None where it was off before.
     enable: Option<Bound<'py, PyAny>>,
@@ -106,7 +106,7 @@ impl<'py> NoCollection<'py> {
 impl Drop for NoCollection<'_> {
     fn drop(&mut self) {
         if let Some(enable) = &self.enable {
-            // It only sets a flag.
+            // `gc.enable` only sets a flag.
             drop(enable.call0());
         }
     }
@@ -131,7 +131,7 @@ fn stacks(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(stacks)
 }
 
-/// A new dictionary of the variables of a frame, which is as it was before.
+/// A new dictionary of the variables of a frame. The frame itself does not change.
 #[pyfunction]
 fn frame_locals<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
     let py = frame.py();
@@ -147,7 +147,7 @@ fn frame_locals<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> 
     // SAFETY: a frame, and the offsets are proved.
     let before = unsafe { Bound::from_borrowed_ptr_or_opt(py, kept_at(frame.as_ptr(), offsets)) };
     let before = before.map(|kept| kept.cast_into::<PyDict>()).transpose()?;
-    // It keeps alive what reading replaces, so that no finalizer runs while CPython reads.
+    // The copy keeps alive what reading replaces, so that no finalizer runs while CPython reads.
     let content = before.as_ref().map(|kept| kept.copy()).transpose()?;
     let read = frame.getattr("f_locals")?.cast_into::<PyDict>()?;
     drop(off);

@@ -1,10 +1,10 @@
 //! `probe_agent._native`: the native half of the agent.
 //!
-//! [`recording`] is what runs on training's threads: slots, callbacks, rings. [`probe_trace`] turns what they recorded
-//! into rows of the tables, and [`uplink`] sends the rows; both run on one background thread that never takes the GIL.
-//! [`frame_locals`] reads what a snippet may name, [`words`] takes texts from Python and bounds them, [`seconds`] time spans. [`sampling`] asks the
-//! operating system, on that thread too. [`shared`] is the little state that all of them, and the Python half, look at,
-//! [`address`] is where the collector is, and [`terminal`] writes lines for the person who runs the program.
+//! [`recording`] runs on training's threads: slots, callbacks, rings. [`probe_trace`] makes rows of what they recorded, and
+//! [`uplink`] sends the rows; both run on one background thread that never takes the GIL, on which [`sampling`] also reads the
+//! figures of the operating system. [`frame_locals`] reads the variables that a snippet may name, [`words`] takes texts from
+//! Python and bounds them, and [`seconds`] time spans. [`shared`] is the little state that all of them and the Python half use,
+//! [`address`] is the address of the collector, and [`terminal`] writes lines for the person who runs the program.
 
 use pyo3::prelude::*;
 

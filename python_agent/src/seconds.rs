@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 
-/// A time span that Python gives in seconds. A negative one is taken as zero, and one of more than 1e9 s as 1e9 s.
+/// A time span that Python passes in seconds. A negative one counts as zero, and one of more than 1e9 s as 1e9 s.
 #[derive(Debug, Clone, Copy)]
 pub struct Seconds(pub Duration);
 

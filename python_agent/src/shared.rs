@@ -1,20 +1,20 @@
-//! The little state that recording, analysis, uplink and the Python half share. All of it is atomics, or locks that
-//! training's threads never take.
+//! The little state that recording, analysis, uplink and the Python half share: atomics, and locks that training's threads never
+//! take.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 
-/// Off in a forked child and after detach: every hook of ours passes straight through.
+/// Whether recording is on. While it is off, as in a forked child and after detach, every hook passes straight through.
 pub static ENABLED: AtomicBool = AtomicBool::new(false);
 
-/// Optimizer steps finished.
+/// Number of finished optimizer steps.
 pub static STEP: AtomicI64 = AtomicI64::new(0);
 
 /// Whether the agent was put into a program that trained already, so that [`STEP`] counts from there on.
 pub static ATTACHED: AtomicBool = AtomicBool::new(false);
 
-/// Set when a snippet waits for the boundary between two steps; the boundary's fast path looks at this alone.
+/// Whether a snippet waits for the boundary between two steps. The boundary's fast path reads only this.
 pub static BOUNDARY_WANTED: AtomicBool = AtomicBool::new(false);
 
 /// Python's thread identifier (`threading.get_ident`) of the training thread: the one that last finished an optimizer
@@ -27,15 +27,15 @@ pub static LAYERS: Mutex<BTreeMap<&'static str, String>> = Mutex::new(BTreeMap::
 /// The newest thing that went wrong, in words; empty when nothing did.
 pub static PROBLEM: Mutex<String> = Mutex::new(String::new());
 
-/// What went wrong is cut here (bytes, or characters of Python's).
+/// A problem is truncated to this (bytes, or characters of a Python string).
 pub(crate) const MAX_PROBLEM_LENGTH: usize = 4096;
 
-/// Locks `mutex` whatever a thread that held it did: what we keep in locks stays valid at every point.
+/// Locks `mutex`, also where a thread panicked while it held it: the data behind our locks is valid at every point.
 pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Keeps what went wrong where `probe.agents` and `probe_agent.status()` show it. Every report has it.
+/// Sets the newest problem, which `probe.agents` and `probe_agent.status()` show and every report contains.
 pub fn set_problem(problem: impl Into<String>) {
     let mut problem = problem.into();
     problem.truncate(problem.floor_char_boundary(MAX_PROBLEM_LENGTH));

@@ -1,6 +1,6 @@
-//! What the agent says to the person who runs the program.
+//! Messages of the agent to the person who runs the program.
 
-/// Tells the person at the terminal: one line, `probe:` before it.
+/// Writes a line to standard error, with `probe:` before it.
 pub(crate) fn say(message: &str) {
     use std::io::Write;
     // A closed stderr is no reason to fail.

@@ -1,9 +1,9 @@
-//! Words of Python's on their way out: they may hold halves of surrogate pairs, which UTF-8 has not, and be of any length.
+//! Texts of Python that are to be sent: they may contain halves of surrogate pairs, which UTF-8 lacks, and have any length.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PySlice, PyString};
 
-/// At most so many characters of a string of Python's, with `\udc80` for half of a pair, as Python's standard error has it.
+/// The first `LONGEST` characters of a Python string, with `\udc80` for half of a pair, as Python writes it to standard error.
 #[derive(Debug, Clone, Default)]
 pub struct Words<const LONGEST: usize>(pub String);
 

@@ -1,4 +1,4 @@
-"""Fixtures of the agent's tests. What they need is imported within them, because not every test may import torch."""
+"""Fixtures of the agent's tests. Their imports are inside them, because not every test may import torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def recorder() -> Iterator[Recorder]:
-    """What is recorded in this process while the test runs."""
+    """A recorder of this process while the test runs."""
     import probe_agent.torch as agent
     from recording_support import Recorder
 
@@ -26,7 +26,7 @@ def recorder() -> Iterator[Recorder]:
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    """The collector's side of a runner; it leaves the streams as they were."""
+    """The collector's side of a runner. The streams are restored at its end."""
     from eval_support import PATIENCE, Collector, until
 
     streams = sys.stdout, sys.stderr

@@ -1,4 +1,4 @@
-"""For tests of snippets: a training script, a small native half, and the collector's side of a runner."""
+"""Helpers for tests of snippets: a training script, a small native half, and the collector's side of a runner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from probe_agent._native import At, CommandKind, Outcome, ThreadMode
 from probe_agent.eval import boundary
 from probe_agent.eval.runner import Runner
 
-# Seconds until what does not come is an error.
+# Seconds until a missing reply or condition is an error.
 PATIENCE = 20.0
 
 SCRIPT = """
@@ -81,7 +81,7 @@ def local_names():
 
 
 def training_names(directory: pathlib.Path) -> dict[str, Any]:
-    """Names as the training code of SCRIPT sees them, in a file that is the user's own."""
+    """The names that the training code of SCRIPT sees, in a file that is the user's own."""
     path = directory / "user_training.py"
     path.write_text(SCRIPT)
     module = types.ModuleType("user_training")
@@ -141,9 +141,9 @@ class Native:
     wanted: threading.Event = field(default_factory=threading.Event)
     modes: list[ThreadMode] = field(default_factory=list)
     problem: str = ""
-    #: Cleared, the connection takes no output for now.
+    #: While cleared, the connection takes no output.
     room: threading.Event = field(default_factory=_set)
-    #: None records, so nothing guards but what eval has of its own.
+    #: No layer records, so only the guards of eval itself are active.
     recording: dict[str, str] = field(default_factory=dict)
 
     def layers(self) -> dict[str, str]:
@@ -232,7 +232,7 @@ class Collector:
         return found
 
     def done(self) -> tuple[str, str, str, str]:
-        """What was printed on each stream until the snippet was done, its outcome and its error."""
+        """The output on each stream until the snippet was done, its outcome and its error."""
         printed = {False: b"", True: b""}
         while True:
             reply = self.reply()

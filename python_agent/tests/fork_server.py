@@ -1,4 +1,4 @@
-"""Processes that have torch from their start: forked from one that has imported it and nothing of ours.
+"""Processes that have torch from their start: forked from a process that has imported torch and nothing of ours.
 
 An interpreter with torch takes two seconds to start, a fork of one a hundredth of that. What is forked is as good as
 started for a test that imports the agent itself; where the start is the point (activation, LD_PRELOAD, import order), start one.
@@ -33,13 +33,13 @@ class Done(NamedTuple):
 
 
 class Child:
-    """One that was forked, and may still run."""
+    """A forked process, which may still run."""
 
     def __init__(self, server: ForkServer, pid: int, output: tempfile.TemporaryDirectory[str]) -> None:
         self._server, self.pid, self._output = server, pid, output
 
     def wait(self, timeout: float = 240) -> Done:
-        """Its end; after `timeout` seconds it is killed, and the test fails with what it wrote so far."""
+        """How the process ended; after `timeout` seconds it is killed, and the test fails with its output so far."""
         returncode = self._server.ended(self.pid, timeout)
         if returncode is None:
             os.kill(self.pid, signal.SIGKILL)
@@ -54,7 +54,8 @@ class ForkServer:
     """The process that forks, which ends with this one."""
 
     def __init__(self) -> None:
-        # What programs start with is the test's to say, also about threads: here only what has to be known before torch.
+        # The environment of a test's program comes with its request, also for threads. This one has only what must be known
+        # before torch is imported.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / "fork_server.py")],
@@ -67,7 +68,7 @@ class ForkServer:
         atexit.register(self._process.kill)
 
     def start(self, name: str, arguments: tuple[Any, ...] = (), **environment: str) -> Child:
-        """Calls `module:function` with arguments of JSON; what it returns is the last line of its output, behind RESULT."""
+        """Calls `module:function` with arguments of JSON; the result is the last line of its output, after RESULT."""
         output = tempfile.TemporaryDirectory()
         request = {
             "name": name, "arguments": arguments, "environment": {**os.environ, **environment}, "output": output.name,
@@ -89,7 +90,7 @@ class ForkServer:
         return self._ended.pop(pid)
 
     def _next(self, deadline: float) -> dict[str, int] | None:
-        """What it says next, and None where it says nothing until then."""
+        """The next line of the server; None if there is none before the deadline."""
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         while b"\n" not in self._unread:
@@ -107,7 +108,7 @@ class ForkServer:
 
 @functools.cache
 def fork_server() -> ForkServer:
-    """The one of this process, made when it is first wanted."""
+    """The fork server of this process, made at the first use."""
     return ForkServer()
 
 
@@ -117,7 +118,7 @@ def _say(answers: IO[str], **what: int) -> None:
 
 
 def _serve() -> dict[str, Any] | None:
-    """Forks for each line read; in a child the request, and None where there is nobody to ask any more."""
+    """Forks for each line read; in a child the request, and None when the input has ended."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write)
@@ -155,7 +156,7 @@ def _serve() -> dict[str, Any] | None:
 
 
 def _run(request: dict[str, Any]) -> None:
-    """In a child: what a fresh interpreter would do."""
+    """Does in a child what a fresh interpreter does at its start."""
     import importlib
 
     import torch
@@ -171,7 +172,7 @@ def _run(request: dict[str, Any]) -> None:
     module, function = request["name"].split(":")
     result = getattr(importlib.import_module(module), function)(*request["arguments"])
     print("RESULT " + json.dumps(result), flush=True)
-    # As multiprocessing ends its children: to take torch down module by module takes a second.
+    # The child ends as those of multiprocessing do: an ordinary end of the interpreter takes a second with torch.
     threading._shutdown()
     atexit._run_exitfuncs()
     sys.stderr.flush()
@@ -179,7 +180,7 @@ def _run(request: dict[str, Any]) -> None:
 
 
 def result(stdout: str) -> Any:
-    """What the function returned, by what its process wrote; None where it came to no end."""
+    """The result of the function, from the output of its process; None if it did not finish."""
     lines = [line for line in stdout.splitlines() if line.startswith("RESULT ")]
     return json.loads(lines[-1][len("RESULT ") :]) if lines else None
 

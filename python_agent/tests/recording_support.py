@@ -1,4 +1,4 @@
-"""What the recording tests share: a recorder around a test, models, and scripts run in a process of their own."""
+"""Helpers of the recording tests: a recorder around a test, models, and scripts run in a process of their own."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 Row = dict[str, Any]
 
-#: Process groups have hooks in torch 2.14 and later. Where they have none, collectives are seen by patched functions of
-#: torch.distributed only, and `problem` says so.
+#: Process groups have hooks in torch 2.14 and later. Before, collectives are recorded only by patched functions of
+#: torch.distributed, and `problem` says so.
 HOOKS_OF_GROUPS = hasattr(torch.distributed.ProcessGroup, "register_pre_hook")
 _HOOKED = getattr(torch._C._distributed_c10d, "HookOpName", None)
-#: What hooks call an operation that takes one tensor for all ranks: torch 2.14's name it as the one that takes a list.
+#: The name in hooks of an operation that takes one tensor for all ranks: torch 2.14 names it as the one that takes a list.
 AS_HOOKS_NAME = (
     {}
     if hasattr(_HOOKED, "ALLGATHER_BASE")
@@ -35,7 +35,7 @@ AS_HOOKS_NAME = (
         "all_to_all_single": "all_to_all",
     }
 )
-#: What the agent says where there are process groups and nothing is wrong.
+#: The expected `problem` with process groups when nothing is wrong.
 NO_PROBLEM = "" if HOOKS_OF_GROUPS else WITHOUT_HOOKS
 
 
@@ -84,13 +84,13 @@ def of_step(rows: list[Row], step: Row) -> list[Row]:
 
 
 def median_ratio(parts: Iterable[float], wholes: Iterable[float]) -> float:
-    """One over the other, step by step, in the median step: a busy machine may take the processor away between two
-    clocks, which falsifies that step and says nothing of the others."""
+    """The ratio of two columns in the median step: a busy machine may take the processor away between two clocks, which
+    falsifies one step and not the others."""
     return statistics.median(part / whole for part, whole in zip(parts, wholes))
 
 
 def accounted(steps: list[Row], trace: list[Row], column: str, *stages: str) -> float:
-    """How much of a part of a step its rows account for, in the median step."""
+    """The share of a part of a step that its rows account for, in the median step."""
     sums = [by_stage(of_step(trace, step)) for step in steps]
     return median_ratio((sum(of[stage] for stage in stages) for of in sums), (step[column] for step in steps))
 
@@ -130,7 +130,7 @@ class Net(nn.Module):
 
 
 def train(model: nn.Module, optimizer: Any, x: torch.Tensor, steps: int) -> list[float]:
-    """Plain training; the losses."""
+    """Trains plainly; returns the losses."""
     losses = []
     for _ in range(steps):
         optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""Who becomes an agent, when, and what that costs: real interpreters, started as people start them."""
+"""Which processes get an agent, when, and at what cost: real interpreters, started as people start them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Bench:
         (directory / "sitecustomize.py").write_text(f"import site; site.addsitedir({str(site)!r})")
 
     def python(self, code: str, *arguments: str, file: str = "script.py", **environment: str) -> str:
-        """Runs a script to its good end and returns what it printed; what it said on stderr is in `errors`."""
+        """Runs a script to exit status 0 and returns its output; its stderr is in `errors`."""
         path = self.directory / file
         path.write_text(textwrap.dedent(code))
         kept = {k: v for k, v in os.environ.items() if not k.startswith("PROBE")}
@@ -94,7 +94,7 @@ status = probe_agent.status()
 print(status["phase"], status["enabled"], status["step"], status["layers"]["forward"])
 import os, time
 deadline, found = time.monotonic() + 60, None
-# A thread gives itself its name, and may take a while to come to it.
+# A thread sets its own name, and may take a while to do so.
 while found is None and time.monotonic() < deadline:
     for task in os.listdir("/proc/self/task"):
         try:
@@ -102,7 +102,7 @@ while found is None and time.monotonic() < deadline:
                 found = next(l for l in open(f"/proc/self/task/{task}/status") if l.startswith("SigBlk"))
         except (FileNotFoundError, ProcessLookupError):  # Some other thread that has just ended.
             pass
-# Every signal that can be blocked, but for the two that threads themselves use.
+# Every signal that can be blocked, except the two that threads themselves use.
 print(int(found.split()[1], 16) | 1 << 31 | 1 << 32 | 1 << 8 | 1 << 18 == (1 << 64) - 1)
 """
     )
@@ -111,7 +111,7 @@ print(int(found.split()[1], 16) | 1 << 31 | 1 << 32 | 1 << 8 | 1 << 18 == (1 << 
         "connecting True 1 tp_call",
         "True",
     ]
-    # Nobody listens, which is said once, and training went on.
+    # No collector listens: that is reported once, and training went on.
     assert bench.errors.count("probe: ") == 1 and bench.errors.count("nobody.sock") == 1
 
 
@@ -128,7 +128,7 @@ import torch
 print(before.count("_TorchFinder"), [type(f).__name__ for f in sys.meta_path].count("_TorchFinder"))
 print(torch.__spec__.loader.exec_module.__qualname__)
 """
-    # Whose loader is what it was.
+    # The loader of torch is restored.
     assert bench.python(code, PROBE="1").splitlines() == ["1 0", "_LoaderBasics.exec_module"]
 
 
@@ -150,14 +150,14 @@ sys.meta_path.insert(0, InTheMiddle())
 
 
 def test_an_import_of_torch_that_is_under_way_is_waited_for(bench: Bench) -> None:
-    """Which is when a process is attached to that was started just now."""
+    """`probe attach` meets this case in a process that was started just now."""
     code = IN_THE_MIDDLE.format(more="") + (
         "import torch, importlib.machinery as machinery\nfrom probe_agent import status\n"
         "assert type(torch.__spec__) is machinery.ModuleSpec and not torch.__spec__._initializing\n"
         "assert not activation.waiting()\nprint(status()['phase'])"
     )
     assert bench.python(code) == "waiting for training\n"
-    # One that fails is waited for no more, but the next one is.
+    # After an import that fails, the next one is waited for.
     again = """
 try:
     import torch
@@ -167,12 +167,12 @@ except ZeroDivisionError:
     print(status()["phase"])
 """
     assert bench.python(IN_THE_MIDDLE.format(more="1 / 0") + again) == "waiting for torch\n"
-    # And nobody waits after that was taken back.
+    # After `end`, no import is waited for.
     taken_back = "import torch\nfrom probe_agent import status\nprint(status()['phase'], activation.waiting())"
     assert bench.python(IN_THE_MIDDLE.format(more="activation.end()") + taken_back) == "off False\n"
 
 
-# What libraries do before anybody imports torch; the first is what transformers, datasets and accelerate do.
+# What libraries do before torch is imported; transformers, datasets and accelerate do the first.
 BEFORE_TORCH = {
     "a question whether it is there": "import importlib.util\nassert importlib.util.find_spec('torch')",
     "two questions, and one for what is not there": """
@@ -199,7 +199,7 @@ thread.join()
 """,
 }
 
-#: Those that people meet every day.
+#: The common cases.
 MET = ("a question whether it is there", "an import in a thread")
 
 
@@ -307,7 +307,7 @@ class Data(torch.utils.data.Dataset):
     def __len__(self): return 4
     def __getitem__(self, i):
         if self.layer is None: self.layer = torch.nn.Linear(1, 1)
-        self.layer(torch.ones(1))  # a worker may use modules, and trains nothing
+        self.layer(torch.ones(1))  # a worker may call modules without training
         native = sys.modules.get("probe_agent._native")
         enabled = native is not None and native.status()["enabled"]
         threads = []

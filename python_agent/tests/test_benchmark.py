@@ -33,7 +33,7 @@ class Training:
         self.losses: list[str] = []
 
     def step(self) -> None:
-        # Gradients of the step before are there at a boundary.
+        # At a boundary the gradients of the step before are kept.
         self.optimizer.zero_grad()
         noise = random.random() + float(numpy.random.rand()) + torch.randn(4, 8)
         loss = self.model(self.x + noise).square().mean()
@@ -156,7 +156,7 @@ def test_no_room_for_copies_is_an_error_and_nothing_is_run(
 @pytest.fixture
 def called(capsys: pytest.CaptureFixture[str]) -> Iterator[Any]:
     def call(model: nn.Module, training: Any, *expressions: str) -> dict[str, Any]:
-        """What is said of modules once training has called them."""
+        """The timings of modules once training has called them."""
         names = {"torch": torch, "model": model}
         assert "watching" in asked(capsys, names, *expressions, last=False)
         training()

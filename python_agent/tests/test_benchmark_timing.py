@@ -1,4 +1,4 @@
-"""How calls are timed, by a clock that moves only when a call says so."""
+"""Timing of calls, with a clock that only the calls move."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from probe_agent.benchmark import timing
 
 
 class Clock:
-    """time.perf_counter, and calls that take as long as they are told."""
+    """A stand-in for time.perf_counter, and calls of given durations."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.log, self.synchronized = 0.0, "", 0
         monkeypatch.setattr(timing, "time", types.SimpleNamespace(perf_counter=lambda: self.now))
 
     def call(self, name: str, *seconds: float) -> timing.Repeat:
-        """Takes the first time at the first call and so on; the last for all that follow."""
+        """A call that takes the first of the durations, then the second, and so on; the last for all further calls."""
         made = [0]
 
         def repeat(calls: int) -> None:

@@ -1,4 +1,4 @@
-"""Snapshots and history of CUDA's allocator: off again whatever fails, within bounds. A stand-in takes the allocator's place."""
+"""Snapshots and history of CUDA's allocator: off again whatever fails, within bounds. A stand-in replaces the allocator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from probe_agent.capture.takeover import ProgramsOwn
 
 
 class Allocator:
-    """What torch.cuda.memory has of one."""
+    """A stand-in for the parts of torch.cuda.memory that captures use."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_on = False
@@ -69,7 +69,7 @@ def test_the_program_s_own_history_is_left_alone(allocator: Allocator) -> None:
         session.start(nothing)
     session.stop(False)
     assert allocator.is_on
-    # It begins while ours is on: ours is over before that, and the end of ours does not end it.
+    # The program's history begins while ours is on: ours ends before that, and its end does not end the program's.
     allocator.is_on = False
     session = memory.MemorySession(settings())
     session.start(session.abandon)

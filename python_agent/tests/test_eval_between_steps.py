@@ -63,7 +63,7 @@ def test_an_older_collector_is_told_that_ranks_would_not_meet(collector: Collect
 def test_a_rank_that_is_behind_trains_on_to_its_next_boundary(collector: Collector) -> None:
     collector.send("arm", "print('ran')", step=3)
     assert collector.reply() == ("armed", 1, 0)
-    collector.native.steps = 7  # It was told when it had passed that step: it stops at the next boundary.
+    collector.native.steps = 7  # The command arrived after that step: the snippet stops at the next boundary.
     for step in (7, 8):
         collector.native.steps = step
         training = threading.Thread(target=boundary.run_pending)
@@ -83,7 +83,7 @@ def test_what_never_got_its_word_never_runs(collector: Collector, how: str) -> N
     collector.native.steps = 3
     training = threading.Thread(target=boundary.run_pending)
     training.start()
-    # The deadline may have passed before this machine came to it: then training has nothing to wait for.
+    # On a slow machine the deadline may have passed before: then training does not wait.
     passed = (lambda: not collector.native.replies.empty()) if how == "deadline" else (lambda: False)
     until("training to wait", lambda: collector.native.modes or passed())
     if how != "deadline":
@@ -112,7 +112,7 @@ def test_told_to_stop_before_its_step_training_stops_at_the_next_boundary(collec
 
 
 class Preempted(Exception):
-    """What a program's signal handler may raise."""
+    """An exception that a program's signal handler raises."""
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_a_signal_in_a_snippet_between_steps_reaches_the_program(collector: Coll
 
 
 def test_without_a_boundary_it_says_where_training_is(collector: Collector) -> None:
-    # What was asked for is said, and not what had been left of it when the command came.
+    # The message names the requested time, and not the rest of it when the command came.
     collector.send("arm", "1", timeout_s=0.2, asked_s=1800.0)
     assert collector.reply()[0] == "armed"
     *_, outcome, error = collector.done()
@@ -175,7 +175,7 @@ def test_a_deadline_on_the_training_thread_does_not_escape_into_training(
         assert collector.reply()[0] == "armed"
         outcome = train_until_done(collector)[2]
         assert outcome in ("ok", "timeout")
-        # Whatever was still on its way would come here.
+        # An interrupt that was still on its way would be raised here.
         for number in range(2000):
             str(number)
 
@@ -192,7 +192,7 @@ def test_ctrl_c_while_training_waits_is_trainings_own(collector: Collector) -> N
     collector.send("arm", "print('ran')", step=1)
     assert collector.reply()[0] == "armed"
     collector.native.steps = 1
-    # Whoever starts the tests in the background may have had the signal ignored.
+    # A shell that starts the tests in the background may have set the signal to be ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(
         target=lambda: (until("training to wait", lambda: collector.native.modes), _thread.interrupt_main())

@@ -26,7 +26,7 @@ Hook = Callable[..., None]
 
 
 class Training(Native):
-    """The native half as it is where training is concerned; commands and replies are the test's."""
+    """The real native half for training, with commands and replies of the test's."""
 
     def step(self) -> int:
         return _native.step()
@@ -85,7 +85,7 @@ def gradient_accumulation(hook: Hook, _: Path) -> list[float]:
 
 
 def grad_scaler(hook: Hook, _: Path) -> list[float]:
-    """Of the first two batches the second one's step is skipped, so a step has two batches there."""
+    """The step of the second batch is skipped, so one step has two batches."""
     model, losses, marker = network(), [], "scales"  # noqa: F841
     optimizer, scaler = optimizer_of(model, hook), torch.amp.GradScaler("cpu", init_scale=8.0)
     for x, y in torch.utils.data.DataLoader(data(), BATCH, shuffle=True):
@@ -218,14 +218,14 @@ LOOPS = [
 
 
 def arm(collector: Collector, code: str) -> None:
-    """Has a snippet wait for the next boundary. That it does is answered before it is so: its end must not come first."""
+    """Has a snippet wait for the next boundary. The reply comes before it really waits: its end must not come first."""
     collector.send("arm", code)
     assert collector.reply()[0] == "armed"
     until("the boundary to be wanted", boundary.is_wanted)
 
 
 def answer(collector: Collector) -> tuple[str, str, str, int]:
-    """What was printed, outcome, error, and how many steps were finished."""
+    """The output, the outcome, the error, and the number of finished steps."""
     printed = b""
     while True:
         reply = collector.reply()
@@ -253,7 +253,7 @@ def test_the_boundary_and_the_names_are_found_and_losses_are_the_same(
             collector.send("decide", "print(marker, len(losses), type(model).__name__)")
             assert collector.reply()[2] == "now"
             seen.append(answer(collector))
-            # And between two steps, which comes later.
+            # Between two steps, which comes later.
             arm(collector, "print(marker, len(losses), sum(p.numel() for p in model.parameters()) > 0)")
         elif steps == 3:
             seen.append(answer(collector))

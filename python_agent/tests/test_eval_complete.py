@@ -1,4 +1,4 @@
-"""What a name that somebody is typing may become."""
+"""Completion of names that are being typed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 
 class Loud:
-    """Whatever is run of it is heard."""
+    """An object that fails the test if any of its code runs."""
 
     kind = "loud"
     __slots__ = ("__dict__", "slotted")
@@ -59,7 +59,7 @@ def test_names_become_what_lies_in_objects() -> None:
 
 
 def test_nothing_runs_and_nothing_is_made_up() -> None:
-    # A property is a name, and what is behind it is not looked at.
+    # A property is completed, and its value is not read.
     assert "answer" in complete.names("loud.", KNOWN) and complete.names("model.dev", KNOWN) == ["device"]
     for chain in ("loud.answer.", "loud.nothing.x", "model.device.x", "nobody.", "model.layers[9].", "loud.plain[7].",
                   "model..x", ".x"):  # fmt: skip

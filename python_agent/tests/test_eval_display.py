@@ -55,7 +55,7 @@ def test_what_is_too_large_or_has_no_values_is_said() -> None:
 
 
 class OnDevice:
-    """As much of a tensor on a device as is looked at, which fails where its values are read."""
+    """A stand-in for a tensor on a device that fails if its values are read."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -103,7 +103,7 @@ def test_a_module_is_its_parameters() -> None:
     text = shown(Tied())
     lines = text.splitlines()
     assert lines[0] == "Tied, in training mode (1 of its 105 modules not)"
-    # Shared ones count once: 40 of the embedding, 8 of the norm, 100 layers of 20.
+    # Shared parameters count once: 40 of the embedding, 8 of the norm, 100 layers of 20.
     assert lines[1] == "  2,048 parameters (all trained), float32, cpu, 9 in buffers"
     assert "  embedding: Embedding(10, 4)  40 parameters" in lines
     assert "    0: Linear(in_features=4, out_features=4, bias=True)  20 parameters" in lines

@@ -17,7 +17,7 @@ ALL_ON = {"forward": "tp_call", "optimizer": "step-hooks", "backward": "grad-hoo
 
 
 class World:
-    """A small training's objects."""
+    """The objects of a small training."""
 
     def __init__(self) -> None:
         self.model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout())
@@ -45,7 +45,7 @@ def world() -> Iterator[World]:
 
 
 def beside(run: Callable[[], object], layers: dict[str, str]) -> BaseException | None:
-    """What `run` raises on a guarded thread of its own."""
+    """The exception of `run` on a guarded thread of its own."""
     raised: list[BaseException] = []
     problems: list[str] = []
 
@@ -106,12 +106,12 @@ def test_what_only_reads_runs(world: World, name: str) -> None:
 
 
 def test_training_goes_on_meanwhile_and_torch_is_as_it_was_afterwards(world: World) -> None:
-    places = [
+    entries = [
         *((dist, name) for name in ("init_process_group", "new_group", "destroy_process_group")),
         *((dist.ProcessGroup, name) for name in ("allreduce", "barrier")),
         *((namespace, "_engine_run_backward") for namespace in (torch.autograd, torch.autograd.graph)),
     ]
-    before = [vars(namespace)[name] for namespace, name in places]
+    before = [vars(namespace)[name] for namespace, name in entries]
     inside, done = threading.Event(), threading.Event()
 
     def snippet() -> None:
@@ -123,7 +123,7 @@ def test_training_goes_on_meanwhile_and_torch_is_as_it_was_afterwards(world: Wor
     thread.start()
     try:
         inside.wait()
-        assert [vars(namespace)[name] for namespace, name in places] != before
+        assert [vars(namespace)[name] for namespace, name in entries] != before
         world.loss.backward()
         world.optimizer.step()
         world.forward().backward()
@@ -133,12 +133,12 @@ def test_training_goes_on_meanwhile_and_torch_is_as_it_was_afterwards(world: Wor
     finally:
         done.set()
         thread.join()
-    assert [vars(namespace)[name] for namespace, name in places] == before
+    assert [vars(namespace)[name] for namespace, name in entries] == before
 
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_guards_that_overlap_leave_torch_as_it_was(world: World, first: int) -> None:
-    """Two snippets, of which either ends first; the other goes on being kept from training, and training goes on."""
+    """Two snippets, of which either ends first: the other is still kept from training, and training goes on."""
     namespaces = (torch.autograd, torch.autograd.graph)
     before = [vars(namespace)["_engine_run_backward"] for namespace in namespaces]
     inside, done = [threading.Event(), threading.Event()], [threading.Event(), threading.Event()]
@@ -158,7 +158,7 @@ def test_guards_that_overlap_leave_torch_as_it_was(world: World, first: int) -> 
         for number, thread in enumerate(threads):
             thread.start()
             inside[number].wait()
-        # One function in both places, as torch has it: recording would be put in around it.
+        # One function in both namespaces, as torch has it: recording would be put in around it.
         assert len({vars(namespace)["_engine_run_backward"] for namespace in namespaces} | set(before)) == 2
         for number in (first, 1 - first):
             done[number].set()

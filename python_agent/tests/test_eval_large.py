@@ -13,12 +13,12 @@ from eval_support import PATIENCE, Collector, until
 from probe_agent.eval import boundary, tracebacks
 
 MEGABYTE = 1_000_000
-#: Nothing that is said of a value or an exception is larger (bytes).
+#: The largest text about a value or an exception (bytes).
 BOUND = 7 * tracebacks.LONGEST
 
 
 def between_steps(collector: Collector, code: str, **more: int) -> tuple[str, str, str, str]:
-    """Runs a snippet as training would that comes to a boundary."""
+    """Runs a snippet as training does at a boundary."""
     collector.send("arm", code, step=-1, **more)
     assert collector.reply()[0] == "armed"
     until("it to be armed", collector.native.wanted.is_set)
@@ -50,7 +50,7 @@ def test_what_is_beyond_the_limit_is_counted_and_never_sent(collector: Collector
         "output_limit",
         "it printed more than its limit of 100001 bytes, and the last 19900000 bytes are left out",
     )
-    # Whoever swallows that it was ended has printed too much all the same.
+    # A snippet that swallows the interrupt has printed too much all the same.
     swallows = "for _ in range(3):\n  try: print('x' * 60)\n  except BaseException: pass"
     out, _, outcome, error = collector.run(swallows, max_output=100)
     assert (out, outcome) == ("x" * 60 + "\n" + "x" * 39, "output_limit") and "the last 81 bytes" in error
@@ -113,7 +113,7 @@ def test_a_deep_stack_has_its_ends(collector: Collector) -> None:
 
 
 def test_an_exception_is_as_python_says_it(collector: Collector) -> None:
-    """Stand-ins say what the exceptions did that they stand for."""
+    """Stand-ins have the messages of the exceptions that they stand for."""
     code = "class Own(Exception): pass\ntry: {}['k']\nexcept KeyError as e: raise Own('why') from e"
     _, _, _, error = collector.run(code)
     first, between, last = error.split("\n\n")

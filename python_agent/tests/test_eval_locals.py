@@ -15,7 +15,7 @@ from probe_agent.eval import namespace
 
 
 class Big:
-    """What a step has, and lets go of."""
+    """An object that a step has, and frees."""
 
 
 def own(variables: dict[str, Any]) -> set[str]:
@@ -24,7 +24,7 @@ def own(variables: dict[str, Any]) -> set[str]:
 
 
 def look() -> dict[str, Any]:
-    """The names that a snippet beside this thread would have, as another thread finds them."""
+    """The names of a snippet beside this thread, as another thread finds them."""
     found: list[dict[str, Any]] = []
     me = threading.get_ident()
     thread = threading.Thread(target=lambda: found.append(namespace.snapshot(me)))
@@ -55,7 +55,7 @@ def test_a_dictionary_that_the_program_has_does_not_change() -> None:
         for _ in range(2):
             assert look()["batch"] is batch and look()["rate"] == rate
             assert config == before == {"rate": 0.5}
-        # And it goes on to be what it is in Python.
+        # It stays what it is in Python.
         assert own(locals()) == {"rate", "config", "before", "batch", "_"}
 
     train(0.5)

@@ -63,7 +63,7 @@ def test_stand_ins_are_used_again_unless_somebody_keeps_one(monkeypatch: pytest.
 def test_a_stream_that_training_puts_back_after_a_snippet_is_not_stood_for_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Training writes elsewhere for a while, from within one snippet's time on: it puts back what stood there."""
+    """Training writes elsewhere for a while, from within one snippet's time on: it puts back the stream from before."""
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stdout", stream)
     for _ in range(sys.getrecursionlimit()):

@@ -314,6 +314,6 @@ def test_deciding_runs_nothing(names: dict[str, Any]) -> None:
 def test_deep_nesting_is_placed_and_no_crash(names: dict[str, Any]) -> None:
     tree = ast.parse("x = " + "-" * 200 + "1")
     leaf = tree.body[0]
-    for _ in range(5000):  # deeper than any parser goes, so that the walk meets its end
+    for _ in range(5000):  # deeper than any parser goes, so that the walk reaches its limit
         leaf.value = ast.UnaryOp(ast.USub(), leaf.value)  # type: ignore[attr-defined]
     assert place(tree, names) == (At.STEP, "it is nested too deeply to be understood")

@@ -1,4 +1,4 @@
-"""What snippets switch between two steps, and training must not find switched."""
+"""Modes that snippets switch between two steps are put back before training goes on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_evaluation_mode_is_put_back_and_said(collector: Collector) -> None:
     assert err == "probe: put back: Sequential and 2 modules with it in training mode, which the snippet had left\n"
     assert [part.training for part in model.modules()] == [True, True, True, False]
     assert nn.Module.train is train
-    # One that puts it back itself hears nothing, and what it assigns stays.
+    # A snippet that restores the mode itself gets no message, and an assignment stays.
     assert between_steps(collector, "model.eval()\nmodel.train()\nmodel[2].eval()")[1] == ""
     assert between_steps(collector, "model[1].training = False")[1] == ""
     assert not model[1].training

@@ -1,5 +1,5 @@
-"""Snippets running: output, errors, deadlines, limits, and what is left behind. Commands go in as the collector's
-would, replies come out as it would get them."""
+"""Running snippets: output, errors, deadlines, limits, and what is left behind. Commands go in like the collector's,
+and replies come out as the collector gets them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from eval_support import PATIENCE, Collector, train_until_done, until
 from probe_agent.eval import frames, job, namespace
 
-# Catches what ends it, twice.
+# Catches the interrupt that ends it, twice.
 SWALLOWS = """
 import time
 
@@ -219,7 +219,7 @@ def test_a_deadline_ends_it(collector: Collector, code: str) -> None:
 
 
 def test_what_would_train_beside_training_is_refused_and_says_where_it_may(collector: Collector) -> None:
-    # A process that trains has imported it before anybody asks.
+    # A process that trains has imported it before a snippet comes.
     importlib.import_module("torch")
     train = "import torch\nx = torch.ones(2, requires_grad=True)\nx.sum().backward()"
     *_, outcome, error = collector.run(train)
@@ -229,7 +229,7 @@ def test_what_would_train_beside_training_is_refused_and_says_where_it_may(colle
 
 
 def test_one_that_swallows_its_end_is_ended_again(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
-    # On a busy machine the second attempt may come late: it is not to be said before that it runs on.
+    # On a busy machine the second attempt may be late: the snippet must not be reported as still running before.
     monkeypatch.setattr(job, "GRACE_SECONDS", PATIENCE)
     # Its loop is over then, and so is the snippet.
     assert collector.run(SWALLOWS, timeout_s=0.2)[2] == "ok"
@@ -250,7 +250,7 @@ def test_a_call_that_cannot_be_interrupted_is_said_to_run_on(collector: Collecto
         assert "probe.evals" in refused[-1]
     finally:
         release.set()
-    # And once more when it is over: how it ended is as was said, and how long it took in all.
+    # The second answer comes when it is over: the outcome as before, and the whole duration.
     again = collector.reply()
     assert (again[:2], list(again[2:4]), again[7]) == ((name, number), ended, False) and again[4] >= seconds
     until("it to be over", lambda: collector.runner.job is None)

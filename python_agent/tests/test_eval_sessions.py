@@ -1,4 +1,4 @@
-"""What snippets of one session leave to each other, and what is said when a session goes."""
+"""Variables that snippets of one session share, and the messages when a session is dropped."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def test_variables_live_for_their_session_alone(collector: Collector) -> None:
     assert collector.run("kept + 1", session="mine")[0] == "2\n"
     assert "NameError" in collector.run("kept", session="other")[3]
     assert "NameError" in collector.run("kept")[3]
-    # What a function of an earlier snippet sees is what a later one assigned.
+    # A function of an earlier snippet sees the assignments of a later one.
     assert collector.run("kept = 5\nf()", session="mine")[0] == "5\n"
     assert collector.run("del kept", session="mine")[2] == "ok"
     assert "NameError" in collector.run("kept", session="mine")[3]
-    # An error takes nothing back.
+    # An error undoes no assignment.
     assert collector.run("kept = 6\n1 / 0", session="mine")[2] == "error"
     assert collector.run("kept", session="mine")[0] == "6\n"
 
@@ -48,12 +48,12 @@ def test_of_too_many_the_one_used_longest_ago_goes_and_that_is_said(collector: C
     for number in range(MAX_SESSIONS):
         assert collector.run(f"kept = {number}", session=f"s{number}")[1] == ""
     collector.run("kept", session="s0")
-    said = collector.run("kept = 'one too many'", session="extra")[1]
-    assert said == f"probe: session 's1' was dropped with its variables: {MAX_SESSIONS} are kept at most\n"
+    messages = collector.run("kept = 'one too many'", session="extra")[1]
+    assert messages == f"probe: session 's1' was dropped with its variables: {MAX_SESSIONS} are kept at most\n"
     assert collector.run("kept", session="s0")[0] == "0\n"
-    _, said, _, error = collector.run("kept", session="s1")
+    _, messages, _, error = collector.run("kept", session="s1")
     assert "NameError" in error
-    assert "session 's1' begins anew: its variables were dropped for another session's" in said
+    assert "session 's1' begins anew: its variables were dropped for another session's" in messages
 
 
 def test_what_training_made_is_not_kept_alive_by_a_session() -> None:

@@ -1,4 +1,4 @@
-"""Fields of torch's RecordFunction: no header says where they are, and they are found in the words of one on the stack."""
+"""Fields of torch's RecordFunction: no header says where they are, so they are found in the memory of one on the stack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the program saves is a part of its step and a row, and saves as without us: what is written, raised and pickled."""
+"""A checkpoint is a part of its step and a row. What is written, raised and pickled is as without the agent."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_checkpoints_in_a_loop_are_a_part_of_their_step_and_rows(recorder: Recor
     parts = ["data", "forward", "backward", "optimizer", "comm", "validation", "checkpoint", "other"]
     for at in steps:
         of = sum(row["duration"] for row in saved if row["step"] == at["step"])
-        # The rows' clock is read around the records'.
+        # The clock of the rows is read around that of the records.
         assert at["checkpoint_time"] <= of <= at["checkpoint_time"] + at["other_time"]
         assert sum(at[f"{part}_time"] for part in parts) == pytest.approx(at["duration"], rel=1e-9)
     assert torch.load(path)["head.bias"].equal(model.state_dict()["head.bias"]) is False  # Trained on since.
@@ -107,14 +107,14 @@ def test_a_save_that_fails_raises_what_it_would_and_says_so(recorder: Recorder, 
             torch.save.__wrapped__(*arguments)  # type: ignore[attr-defined]
         assert (type(ours.value), str(ours.value)) == (type(theirs.value), str(theirs.value))
         raised.append(type(ours.value).__name__)
-        # And the traceback leads to torch.
+        # The traceback leads to torch.
         assert "_native" not in str(ours.traceback[-1].path)
     step(model)
     rows = recorder.take()
     assert [row["error"] for row in rows["python.checkpoints"]] == raised
     assert [row["path"] for row in rows["python.checkpoints"]] == ["model.pt", None, "no pickle.pt", None, None]
     assert {row["bytes"] for row in rows["python.checkpoints"]} == {None}
-    # A file's odd methods are asked nothing, so nothing went wrong here.
+    # A file's odd methods are not called, so there is no problem here.
     assert recorder.native.problem() == NO_PROBLEM
 
 
@@ -127,7 +127,7 @@ def test_save_is_torchs_own_to_whoever_looks(recorder: Recorder, tmp_path: Path)
     assert pickle.loads(pickle.dumps(torch.save)) is torch.save and copy.deepcopy(torch.save) is torch.save
     assert (torch.save.__module__, torch.save.__qualname__) == ("torch.serialization", "save")
     assert list(inspect.signature(torch.save).parameters)[:2] == ["obj", "f"]
-    # A process without the agent has its own under that name.
+    # A process without the agent has torch's own function under that name.
     pickled = pickle.dumps({"save": torch.save, "model": Net().state_dict()})
     code = (
         "import pickle, sys, torch; found = pickle.load(sys.stdin.buffer)['save'];"
@@ -152,9 +152,9 @@ def test_nothing_is_left_when_recording_ends(tmp_path: Path) -> None:
     assert ours is not original
     agent.uninstall()
     assert torch.save is original and torch.serialization.save is original and sys.meta_path == finders
-    ours([1], tmp_path / "later.pt")  # Whoever kept it goes on.
+    ours([1], tmp_path / "later.pt")  # Code that kept the wrapper can still call it.
     assert torch.load(tmp_path / "later.pt") == [1]
-    # Somebody's wrapper around ours stays.
+    # Another wrapper around ours stays.
     agent.install()
     ours = torch.save
     torch.save = lambda *args, **kwargs: ours(*args, **kwargs)  # type: ignore[assignment]
@@ -207,7 +207,7 @@ def test_distributed_checkpoints_are_one_row_each(early: bool, tmp_path: Path) -
     }
     assert sizes.keys() == {"step 1", "step 2", "step 3"} and min(sizes.values()) > 0
     assert found["rows"] == [[DISTRIBUTED, name, sizes[name], None] for name in ("step 1", "step 2", "step 3")]
-    # What a thread saves meanwhile is no part of the loop.
+    # A save by another thread is no part of the loop.
     assert found["threads"] == 2 and found["time"] == [False, True, False]
     assert found["same"] and found["left"] == [False, 0] and found["problem"] == NO_PROBLEM
 

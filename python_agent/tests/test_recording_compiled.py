@@ -184,7 +184,7 @@ def test_an_assignment_to_one_class_is_seen_and_said(recorder: Recorder) -> None
     assert forward_rows(recorder) == 0
     assert not recorder.native.problem()
 
-    class Unpatched(nn.Module):  # Nobody has assigned anything here.
+    class Unpatched(nn.Module):  # Nothing has been assigned here.
         @classmethod
         def __init_subclass__(cls) -> None:
             pass

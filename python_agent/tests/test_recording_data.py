@@ -1,4 +1,4 @@
-"""Batches: one row each, whatever loads them, and nothing that the loop would notice."""
+"""Batches have one row each, whatever loads them, and the loop notices nothing."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_batches_of_all_shapes(recorder: Recorder) -> None:
         (None, None, None),
         (3, None, None),
     ]
-    loader = DataLoader(range(len(batches)), batch_size=None, collate_fn=lambda place: batches[place][0])  # type: ignore[arg-type]
+    loader = DataLoader(range(len(batches)), batch_size=None, collate_fn=lambda index: batches[index][0])  # type: ignore[arg-type]
     got = list(loader)
     assert all(a is b[0] for a, b in zip(got, batches))
     rows = recorder.take()["python.data_trace"]
@@ -162,7 +162,7 @@ def test_an_iterator_that_says_nothing_of_itself(recorder: Recorder) -> None:
         (0, None, None),
         (1, None, None),
     ]
-    # Ctrl-C that comes while we look is training's.
+    # Ctrl-C that comes in our code is training's.
     process = multiprocessing.current_process()
     before, process.name = process.name, "interrupted"
     try:
@@ -188,7 +188,7 @@ class _Queue:
 
 @pytest.mark.parametrize("pinned", [True, False])
 def test_batches_that_the_pinning_thread_has_are_ready(recorder: Recorder, pinned: bool) -> None:
-    # As a DataLoader's iterator has them: to pin memory takes a device.
+    # The attributes of a DataLoader's iterator that pins memory, which needs a device.
     from_workers = _Queue(1)
 
     class Iterator:
@@ -246,7 +246,7 @@ def test_an_iterator_whose_constructor_takes_more_is_left_alone(recorder: Record
 
     from torch.utils.data import dataloader
 
-    # What another torch has, or a library that replaced it before us.
+    # The signature of another torch, or of a library that replaced it before us.
     made: list[tuple[object, ...]] = []
     import probe_agent.torch as agent
 

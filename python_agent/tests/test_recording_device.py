@@ -41,7 +41,7 @@ ON_DEVICE = (
 
 
 class Pair(nn.Module):
-    """Two layers and something of its own between them."""
+    """Two layers and an operation of its own between them."""
 
     def __init__(self, device: str) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ def collectives(meeting: str, returned: str) -> Any:
     from probe_agent import _native as native
     from probe_agent.torch import collectives as layer
 
-    # gloo in NCCL's place: what hooks, waits and events do with an operation is the same, and it works without a device.
+    # gloo instead of NCCL: what hooks, waits and events do with an operation is the same, and it works without a device.
     layer._backends = lambda text: [("", "nccl")]
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=0, world_size=1)
     cuda = ctypes.CDLL("libcuda.so.1")
@@ -203,7 +203,7 @@ def test_devices_have_their_own_times(with_driver: None) -> None:
     # The optimizer's step is from its event to its end's.
     assert step["step", "SGD"] == (1.0, 1.0)
     # Each node has its events, and what lies between two of them goes with the first: from the first node's to the last
-    # one's everything belongs to somebody. The loss is nobody's, or rather everybody's: module NULL.
+    # one's all time belongs to a module. The loss belongs to no single module: NULL.
     backward = {module: both for (stage, module), both in step.items() if stage == "backward"}
     assert set(backward) == {"Pair", "first", "second", None}
     assert all(own is not None and own >= 1.0 for own, _ in backward.values())
@@ -235,7 +235,7 @@ def test_what_waits_for_a_device_is_no_gap(with_driver: None, monkeypatch: pytes
     monkeypatch.setenv("FAKE_CUDA_CLOCK", "host")
     steps = in_interpreter(held, arguments=(6,))
     assert [row["step"] for row in steps] == list(range(6))
-    # Of the first one nobody held the device: its queue was empty all along.
+    # In the first step the device was not held: its queue was empty all along.
     assert steps[0]["gpu_idle_max"] > steps[0]["waited"] + steps[0]["idle"]
     for row in steps[1:]:
         assert row["idle"] <= row["gpu_idle_max"] <= row["duration"] - row["waited"] + 1e-4, row
@@ -307,7 +307,7 @@ def test_what_a_stream_waits_for_has_the_devices_time(
         ["barrier", *waited, None],
     ]
     assert told["events"] == 4
-    # The device has not come so far, or can't be asked, or its stream is being captured: nobody knows.
+    # Unknown: the device has not come so far, or can't be asked, or its stream is being captured.
     for mode in ("never", "broken", "capturing"):
         monkeypatch.setenv("FAKE_CUDA_ALWAYS", mode)
         told = in_interpreter(collectives, layers, arguments=(str(tmp_path / mode), returned))

@@ -57,7 +57,7 @@ def _start() -> Any:
     return dist, _native
 
 
-#: Contexts that backward passes ran in, as long as anybody has them.
+#: Contexts that backward passes ran in, as long as they are referenced.
 _contexts: list[weakref.ref[contextvars.Context]] = []
 
 
@@ -120,7 +120,7 @@ def ddp() -> dict[str, Any]:
     }
     total = torch.zeros(50_000)
     parameters = sum(parameter.nbytes for parameter in model.parameters())
-    # DDP goes on when a bucket is reduced, which gloo's thread says a moment later.
+    # DDP goes on when a bucket is reduced, which gloo's thread reports a moment later.
     of_a_step = parameters * HOOKS_OF_GROUPS + total.nbytes
     last = 0.0
     for step in range(23):
@@ -177,7 +177,7 @@ def test_ddp_on_two_ranks() -> None:
             assert ratio == pytest.approx(1.0, abs=0.05), column
         # The tail of backward and the collective in the loop are communication, and the training thread waited for both.
         waits = list(zip(steps, hand["backward"], hand["comm"]))
-        if HOOKS_OF_GROUPS:  # Else nobody knows that backward's tail waits for buckets, and it is `other_time`.
+        if HOOKS_OF_GROUPS:  # Without hooks it is not known that backward's tail waits for buckets: it is `other_time`.
             ratio = statistics.median((step["backward_time"] + step["comm_time"]) / (b + c) for step, b, c in waits)
             assert ratio == pytest.approx(1.0, abs=0.05)
         assert statistics.median(step["comm_time"] / comm for step, _, comm in waits) >= 0.9
@@ -245,7 +245,7 @@ def test_every_operation_has_its_name_and_bytes() -> None:
         by_name = {row["operation_type"]: row for row in rows}
         for name, row in by_name.items():
             assert row["status"] == "completed", name
-            # What gloo sends point to point is known to be done when it has been waited for: too late, and nobody knows.
+            # A point-to-point operation of gloo is known to be done only by a wait: too late for a completion time.
             assert (name in ("send", "recv") and row["duration_ms"] is None) or row["duration_ms"] > 0, name
         assert by_name["barrier"]["algbw_gbps"] is None
         assert rows[10]["group_name"] != rows[0]["group_name"] and rows[10]["seq"] == 0
@@ -320,7 +320,7 @@ def beside() -> list[str]:
     thread = threading.Thread(target=snippet)
     thread.start()
     thread.join()
-    # Nothing was half done: what ranks do together now goes well.
+    # No collective was half done: the next one of all ranks succeeds.
     x = torch.ones(1)
     dist.all_reduce(x)
     said.append(str(x.item()))

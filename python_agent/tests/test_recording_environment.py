@@ -58,7 +58,7 @@ def test_conditions_are_noted_and_changes_of_them() -> None:
     assert (row["default_dtype"], row["autocast"], row["autocast_dtype"]) == ("float32", False, None)
     assert (row["cudnn_benchmark"], row["deterministic_algorithms"]) == (False, False)
     assert (row["float32_matmul_precision"], row["torch_threads"]) == ("highest", 1)
-    # CUDA was not initialised, so nobody knows.
+    # Unknown, because CUDA was not initialised.
     assert row["gpu_count"] is row["gpu_models"] is row["cudnn_version"] is None
     assert (row["model"], row["wrapper"], row["device"]) == ("Net", None, "cpu")
     assert (row["parameters"], row["trainable_parameters"]) == (found["parameters"], found["parameters"] - 32 * 32)
@@ -150,7 +150,7 @@ def test_autocast_is_seen_where_the_model_is_called() -> None:
 
 
 def warned_while_tracing() -> list[str]:
-    """Files that a warning points to while a model that nobody has met is traced."""
+    """Files that a warning points to while a model that was not met before is traced."""
     import probe_agent.torch as agent
 
     agent.install()

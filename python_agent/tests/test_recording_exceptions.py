@@ -1,4 +1,4 @@
-"""Exceptions that nobody catches, and hooks of the program's own, which must not notice anything."""
+"""Uncaught exceptions, and hooks of the program's own, which must not notice the agent's."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_an_exception_in_a_thread_is_recorded_and_printed_as_before(
     assert rows[0]["traceback"].startswith("Traceback") and not rows[0]["out_of_memory"] and rows[0]["memory"] is None
     printed = capsys.readouterr().err
     assert printed.count("Exception in thread worker") == 2 and "probe_agent" not in printed
-    # The end of a thread on purpose is none.
+    # SystemExit in a thread is no uncaught exception.
     in_a_thread(sys.exit)
     assert recorder.take()["python.exceptions"] == []
 
@@ -88,7 +88,7 @@ def test_the_programs_own_hooks_are_called_once_with_what_was_raised(recorder: R
 
     def own(arguments: Any) -> None:
         called.append((arguments.exc_type, arguments.exc_value, arguments.exc_traceback, arguments.thread))
-        ours(arguments)  # As programs do that put theirs in afterwards.
+        ours(arguments)  # Programs that install their hook later do this.
 
     threading.excepthook = own
     exceptions.stand_first()

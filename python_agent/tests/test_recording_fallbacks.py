@@ -33,7 +33,7 @@ def trained(steps: int = 8) -> dict[str, Any]:
 
 
 def recorded(found: dict[str, Any], stage: str) -> float:
-    """How much of a stage's time its rows account for."""
+    """The share of a stage's time that its rows account for."""
     return accounted(found["steps"], found["trace"], f"{stage}_time", stage)
 
 
@@ -165,7 +165,7 @@ def test_an_unknown_torch_gets_the_safer_layer(version: str) -> None:
 
 
 def silent() -> dict[str, Any]:
-    """The callback is gone behind the agent's back: as if a torch had stopped to call it for nodes."""
+    """Removes the callback without the agent: as if torch no longer called it for nodes."""
     import probe_agent.torch
     from probe_agent import _native
 

@@ -1,4 +1,4 @@
-"""``forward=fast_call``: modules called past torch's own ``__call__``, and everything that a module's call means all the same."""
+"""``forward=fast_call``: modules are called past torch's own ``__call__``, and a call has all its effects all the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAST = "forward=fast_call"
 
 
 def can_be_had() -> bool:
-    """Whether this torch says what watches calls."""
+    """Whether this torch has the functions that tell what watches calls."""
     try:
         from torch._C._dynamo.eval_frame import get_eval_frame_callback  # noqa: F401
     except ImportError:  # 2.5
@@ -28,7 +28,7 @@ needs_fast_call = pytest.mark.skipif(not can_be_had(), reason="this torch can't 
 
 
 class Traced(nn.Module):
-    """Says who called its ``forward``."""
+    """Notes the caller of its ``forward``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,14 +44,14 @@ class Traced(nn.Module):
 
 
 class Called(Traced):
-    """With a ``__call__`` of its own."""
+    """A module with a ``__call__`` of its own."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return 2 * super().__call__(*args, **kwargs)
 
 
 class Impl(Traced):
-    """With what ``__call__`` calls of its own."""
+    """A module with an own version of what ``__call__`` calls."""
 
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
         return 3 * super()._call_impl(*args, **kwargs)
@@ -87,7 +87,7 @@ def test_rows_and_results_are_the_same() -> None:
 
 
 def special() -> dict[str, Any]:
-    """What a module answers, and who called its ``forward``, where something is to happen besides."""
+    """A module's result and the caller of its ``forward``, in cases where a call has further effects."""
     import probe_agent.torch as agent
     import torch._dynamo
     from torch.nn.modules import module as modules

@@ -19,7 +19,7 @@ PATIENCE = 60.0
 
 
 def _child_work(model: nn.Module) -> None:
-    """What a child may do that comes near us: train, define, make and drop modules, ask how things are."""
+    """What a child may do that involves the agent: train, define, make and drop modules, ask for the status."""
     from probe_agent import _native
 
     train(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.ones(2, 16), 1)
@@ -100,7 +100,7 @@ def forking(forks: int) -> dict[str, Any]:
 def test_children_of_a_busy_process_train_and_end(forks: int) -> None:
     found = in_process(forking, arguments=(forks,))
     assert found["good"] == forks
-    # Training's own rows: each step's eleven calls and the two of the modules made along the way, and nothing of a child.
+    # Training's own rows: each step's eleven calls and the two of the modules made along the way, and none of a child.
     assert found["steps"] == [[step, 2] for step in range(forks)]
     assert found["roots"] == forks and found["forward"] == forks * (9 + 2)
     assert found["drops"] == 0 and found["problem"] == ""

@@ -1,4 +1,4 @@
-"""Exceptions that come from outside, as the handler of a signal raises them between any two lines of the program."""
+"""Exceptions that a signal's handler raises between any two lines of the program."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_modules_that_forward_adds_have_their_names_from_their_first_call(record
         names = {
             row["module"] for row in trace if row["stage"] == "forward" and row["step"] == trace[0]["step"] + number
         }
-        # What is in two places has the name of the first.
+        # A module with two parents has the name under the first one.
         new = {f"experts.of{number}", f"experts.of{number}.0"}
         body = ("layers.0", *(f"layers.0.{of}" for of in ("norm", "up", "down")), "head")
         assert names == {"Growing", "body", *(f"body.{of}" for of in body), *new}
@@ -161,7 +161,8 @@ def test_modules_called_outside_the_one_they_are_in_have_their_names(recorder: R
     around = nn.Sequential(torch.compile(policy.critics[0], backend="eager"), nn.Sequential(nn.Identity()))
     assert names_of(policy.critics[0]) == ["critics.0.0", "critics.0"]
     assert names_of(around[1]) == ["0", "Sequential"]
-    # What takes its place has its name; what is in no module any more, and what nothing is known of, their classes'.
+    # A module that replaces another one has its name. A module that is in no other one any more, or that nothing is known of,
+    # has the name of its class.
     before, policy.actor = policy.actor, nn.Sequential(nn.Linear(4, 8))
     assert names_of(policy.actor) == ["actor.0", "actor"]
     copied = copy.deepcopy(before)

@@ -16,7 +16,7 @@ torch.set_num_threads(1)
 
 
 def fake_cuda(statistics: Any, initialised: bool) -> None:
-    """An allocator of two devices that says what `statistics` returns; the calling thread's is the first."""
+    """An allocator of two devices with the results of `statistics`; the calling thread's is the first."""
     torch._C._cuda_memoryStats = statistics
     torch._C._cuda_getDevice = lambda: 0
     torch.version.cuda = "13.0"
@@ -25,7 +25,7 @@ def fake_cuda(statistics: Any, initialised: bool) -> None:
 
 
 def on_fake_devices(initialised: bool) -> dict[str, Any]:
-    """Trains beside an allocator of two devices that says what it is told to."""
+    """Trains beside an allocator of two devices with given statistics."""
     import probe_agent.torch as agent
 
     asked: list[int] = []
@@ -63,13 +63,13 @@ def test_devices_in_use_have_a_row_a_step() -> None:
     assert [row["device"] for row in found["memory"]] == ["cuda:0"] * 3
     assert found["asked"] == [0, 1, 0, 0, 0]
     first = found["steps"][0]["step"]
-    for place, row in enumerate(found["memory"]):
-        megabytes = [4.0, 5.0, 6.0][place]
-        assert row["step"] == first + place
+    for index, row in enumerate(found["memory"]):
+        megabytes = [4.0, 5.0, 6.0][index]
+        assert row["step"] == first + index
         assert row["allocated"] == row["reserved"] == row["active"] == row["inactive"] == megabytes
         assert row["max_allocated"] == row["max_reserved"] == 2 * megabytes
         assert (row["retries"], row["ooms"], row["rss"], row["children"]) == (3, 1, None, None)
-        assert found["steps"][place]["max_allocated"] == 2 * megabytes
+        assert found["steps"][index]["max_allocated"] == 2 * megabytes
 
 
 def test_cuda_is_not_initialised_and_not_asked() -> None:
@@ -123,7 +123,7 @@ def test_the_host_s_memory_and_that_of_workers() -> None:
     assert len(memory) >= 3
     assert all(row["allocated"] is row["ooms"] is None for row in memory)
     assert all(0 < row["rss"] <= row["max_rss"] * 1.05 for row in memory)
-    # What was allocated on the way is seen, and only from there on.
+    # Memory that was allocated meanwhile is seen, and only from then on.
     assert 150 < memory[-1]["rss"] - memory[0]["rss"] < 1000
     steps = [row["step"] for row in memory]
     assert steps == sorted(steps) and steps[-1] <= found["steps"][-1]["step"] + 1
@@ -258,7 +258,7 @@ def test_what_modules_and_optimizers_keep_is_measured_in_one_of_64_steps() -> No
 def test_a_change_that_is_not_known_is_nobody_s() -> None:
     found = in_process(takes_memory, "-environment", arguments=("raises", 64))
     rows = measured(found, 64)
-    # The innermost one raised: nobody asked when it ended, so what it changed can't be taken from whose it was in.
+    # The innermost module raised: its end was not sampled, so its change can't be subtracted from the outer modules'.
     assert rows["child.child", "forward"] == (None,) * 4
     assert rows["child", "forward"] == (10.0, None, 27.0, 20.0)
     assert rows["Taking", "forward"] == (11.0, 2.0, 27.0, 22.0)
@@ -274,7 +274,7 @@ def test_of_a_module_on_another_device_nothing_is_said() -> None:
 
 
 class Answer(dict):  # type: ignore[type-arg]
-    """What an allocator says, counted while it lives."""
+    """An answer of an allocator, counted while it lives."""
 
     alive = most = 0
 

@@ -85,7 +85,7 @@ def test_modules_added_later_are_named(recorder: Recorder) -> None:
     optimizer, x = torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(2, 8)
     train(model, optimizer, x, 1)
     model.append(nn.Tanh())
-    for _ in range(3):  # Named at the latest two calls after a look at the rows has missed them.
+    for _ in range(3):  # Named at the latest two calls after rows without their names were read.
         train(model, optimizer, x, 1)
         names = {row["module"] for row in recorder.take()["python.torch_trace"] if row["stage"] == "forward"}
     assert names == {"Sequential", "0", "1"}

@@ -1,4 +1,4 @@
-"""Copies of tensors, and places where the host reads what they hold."""
+"""Copies of tensors, and the points where the host reads a tensor's values."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_copies_say_what_moved_and_which_line_asked_for_it(recorder: Recorder) -
     a.t().contiguous()
     a.to(torch.float64)
     b.copy_(a.t().reshape(32, 16), non_blocking=True)
-    a.contiguous()  # It is: nothing is copied.
+    a.contiguous()  # It is contiguous: nothing is copied.
     a.mul(b)
     rows = recorder.take()["python.copies"]
     told = [(row["operation"], row["bytes"], row["contiguous"], row["converted"], row["blocking"]) for row in rows]
@@ -73,7 +73,7 @@ def test_bytes_and_gaps_are_those_of_torch_itself(recorder: Recorder) -> None:
              "uint16 uint32 uint64 float8_e5m2 float8_e4m3fn float8_e5m2fnuz float8_e4m3fnuz").split()  # fmt: skip
     x = torch.zeros(4, 3, 2, 2)
     tensors = [torch.zeros(3, 2, dtype=getattr(torch, name)) for name in names]
-    tensors += [x.transpose(0, place) for place in range(4)]
+    tensors += [x.transpose(0, dimension) for dimension in range(4)]
     tensors += [x[:, :1], x[:1], x[1:, :, :1], x[:0].transpose(1, 2), x[0, 0, 0, 0], x[0, 0, 0, :1].expand(5), x[::2]]
     tensors += [x.contiguous(memory_format=torch.channels_last), torch.zeros(1, 3).t(), torch.zeros(3, 1).t()]
     recorder.take()
@@ -107,7 +107,7 @@ def test_reads_are_counted_by_line(recorder: Recorder) -> None:
     assert {key: count for key, count in counts.items() if key[0] != 5} == {
         (1, "item"): 5, (2, "is_nonzero"): 1, (3, "item"): 1, (4, "nonzero"): 1
     }  # fmt: skip
-    # A place is one row a step.
+    # One line of code is one row a step.
     assert len([row for row in rows if row["line"] == first + 1]) == 1
 
 
@@ -216,7 +216,7 @@ def test_a_tensor_that_is_logged_is_read_on_the_line_that_logs_it(recorder: Reco
 
 def synchronizing() -> dict[str, Any]:
     """Rows of waiting for devices. There is none: what torch calls to wait is replaced beforehand, except for an event
-    that nobody recorded, for which torch itself waits without a device."""
+    that was never recorded, for which torch itself waits without a device."""
     import types
 
     import probe_agent.torch as agent

@@ -1,4 +1,4 @@
-"""What recording must not do: change the loss, break graphs, record where nobody trains, or fail loudly."""
+"""What recording must not do: change the loss, break graphs, record where nothing trains, or fail loudly."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_install_is_light() -> None:
 
 
 class Preempted(Exception):
-    """What a program's signal handler may raise."""
+    """An exception that a program's signal handler raises."""
 
 
 def handle(number: int, frame: Any) -> None:
@@ -88,7 +88,7 @@ def handled(request: pytest.FixtureRequest) -> Iterator[type[BaseException]]:
 
 
 class Tripping(dict):  # type: ignore[type-arg]
-    """Looked through for the first time, the signal comes."""
+    """An object that raises the signal when it is first looked through."""
 
     tripped = False
 
@@ -236,7 +236,7 @@ def test_a_full_ring_loses_whole_intervals_and_says_how_many(recorder: Recorder)
     steps_lost = sum(count for (table, _), count in drops.items() if table == "python.steps")
     kept = rows["python.torch_trace"]
     assert 0 < lost and 0 < len(kept)
-    # Every call is a row or counted; outermost ones have the better claim to a place.
+    # Every call is a row or counted; outermost ones are kept first.
     assert len(kept) + lost + steps_lost == calls * 51
     # No half intervals: inside each kept outermost call that lost nothing, the own times add up.
     for row in kept:
@@ -293,7 +293,7 @@ def test_a_mode_of_the_program_hears_nothing_of_ours(recorder: Recorder) -> None
         for x in batches:
             layer(x)
         _ = x.shape
-    # The last is the program's own look.
+    # The last is the program's own sample.
     assert [name for name in heard if name in ("linear", "__get__")] == ["linear", "linear", "__get__"]
     rows = recorder.take()
     assert [row["input_shape"] for row in rows["python.torch_trace"]] == ["[3, 4]"] * 2

@@ -1,4 +1,4 @@
-"""What eval builds on: step boundaries, suspended and beside threads, callbacks."""
+"""Functions of recording for eval: step boundaries, suspended and beside threads, callbacks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_boundary_is_between_steps_only(recorder: Recorder) -> None:
     loss.backward()
     seen.append(("before the optimizer", reached()))
     optimizer.step()
-    assert [place for place, _ in seen] == [
+    assert [moment for moment, _ in seen] == [
         "forward", "before backward", "backward", "before the optimizer", "optimizer", "optimizer hook"
     ]  # fmt: skip
     assert not any(is_boundary for _, is_boundary in seen)
@@ -114,7 +114,7 @@ def test_a_beside_thread_must_not_train(recorder: Recorder) -> None:
     assert outcome == {**refused, "no_grad": None, "eval": None} and leaf.grad is None
     rows = recorder.take()
     assert rows["python.torch_trace"] == [] and rows["python.steps"] == []
-    # Nothing of the graph was used up.
+    # The graph was not freed.
     loss.backward()
     assert leaf.grad is not None
 
@@ -123,11 +123,11 @@ def test_waiting_snippets_run_at_the_dataloader_or_the_forward(recorder: Recorde
     native, model = recorder.native, nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     ran: list[tuple[str, int]] = []
-    place = ""
+    moment = ""
 
     def snippet() -> None:
         before = native.thread_mode(native.ThreadMode.SUSPENDED)
-        ran.append((place, native.step()))
+        ran.append((moment, native.step()))
         model(torch.ones(1, 1)).sum().backward()
         native.thread_mode(before)
 
@@ -138,12 +138,12 @@ def test_waiting_snippets_run_at_the_dataloader_or_the_forward(recorder: Recorde
         assert ran == []
         native.want_boundary(True)
         loader = iter(torch.utils.data.DataLoader(torch.ones(8, 1), batch_size=2))
-        place = "loader"
+        moment = "loader"
         x = next(loader)
-        place = "forward"
+        moment = "forward"
         train(model, optimizer, x, 1)
         assert ran == [("loader", first)]
-        place = "forward without loader"
+        moment = "forward without loader"
         train(model, optimizer, x, 1)
         assert ran == [("loader", first), ("forward without loader", first + 1)]
         native.want_boundary(False)

@@ -1,4 +1,4 @@
-"""What a program says of itself: ranges, numbers, and batches that no DataLoader loads."""
+"""Ranges and numbers that a program names, and batches that no DataLoader loads."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_ranges_nest_and_know_their_step(recorder: Recorder) -> None:
     assert found == steps[0] + steps[1] + rest
     outer = [row for row in rows["python.spans"] if row["name"] == "outer"]
     for row, step in zip(outer, rows["python.steps"]):
-        # The range began before the first thing of its step, and ended after its optimizer.
+        # The range began before the first interval of its step, and ended after its optimizer.
         assert row["duration"] >= step["forward_time"] + step["backward_time"] + step["optimizer_time"]
     # A range takes no time away from what is within it.
     assert all(step["forward_time"] > 0 and step["backward_time"] > 0 for step in rows["python.steps"])
@@ -94,7 +94,7 @@ def test_ranges_that_end_in_any_order_and_on_any_thread(recorder: Recorder) -> N
         ("elsewhere", 0, None),
         ("here", 0, None),
     ]
-    # Those that never end make room for others, and are counted.
+    # Ranges that never end make room for others, and are counted.
     never = [probe_agent.span("never") for _ in range(40)]
     for span in never:
         span.__enter__()
@@ -152,8 +152,8 @@ def two_thousand_names() -> list[int]:
 
     agent.install()
     recorder = Recorder()
-    for place in range(2000):
-        with probe_agent.span(f"range {place}"):
+    for index in range(2000):
+        with probe_agent.span(f"range {index}"):
             pass
     rows = recorder.take()
     return [len(rows["python.spans"]), rows["probe.drops"][("python.spans", "too many names")]]
@@ -224,7 +224,7 @@ def test_nothing_that_is_passed_raises(recorder: Recorder) -> None:
     rows = recorder.take()
     assert [row["name"] for row in rows["python.spans"]] == ["None", "3", "b'bytes'", "['list']"]
     assert rows["python.metrics"][-1]["name"] == "good"
-    # What was wrong is said, and not raised.
+    # Errors become problems, and are not raised.
     assert recorder.native.problem().startswith("probe_agent.log: TypeError")
     recorder.native.set_problem("")
 
@@ -331,17 +331,17 @@ def switched_while_running() -> list[list[str]]:
     model = Net()
     optimizer, x = torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(4, 32)
     found = []
-    for place, layers in enumerate(["all", "-spans,-metrics,-memory,-process,-environment", "all"]):
+    for index, layers in enumerate(["all", "-spans,-metrics,-memory,-process,-environment", "all"]):
         recorder.native.configure({"layers": layers})
         train(model, optimizer, x, 1)
         recorder.take()
-        with probe_agent.span(f"range {place}"):
-            probe_agent.log({f"number {place}": 1})
+        with probe_agent.span(f"range {index}"):
+            probe_agent.log({f"number {index}": 1})
             train(model, optimizer, x, 1)
         rows = recorder.take()
         names = [row["name"] for row in rows["python.spans"] + rows["python.metrics"]]
         found.append(
-            names if place != 1 else names + [name for name in rows if rows[name] and not name.startswith("probe.")]
+            names if index != 1 else names + [name for name in rows if rows[name] and not name.startswith("probe.")]
         )
     return found
 

@@ -1,4 +1,4 @@
-"""What a step is in loops as people write them: without an optimizer of torch, with several, with ones that step in backward."""
+"""Steps of loops as people write them: without an optimizer of torch, with several, with ones that step in backward."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import nn
 
 torch.set_num_threads(1)
 
-#: So many passes are seen before it is known that each of them is a step.
+#: Passes that are seen before it is known that each of them is a step.
 UNTOLD = 8
-#: And so many calls, where nothing trains.
+#: Calls of the model before the same is known where nothing trains.
 CALLS = 12
 
 
 def recorded(loop: Callable[[nn.Module, torch.Tensor], None]) -> dict[str, Any]:
-    """What a loop's steps are."""
+    """The steps of a loop."""
     import probe_agent.torch as agent
 
     agent.install()
@@ -179,7 +179,7 @@ def switched() -> dict[str, Any]:
 
 def test_an_optimizer_that_comes_later_ends_the_steps_from_then_on() -> None:
     found = in_process(switched)
-    # Until it first steps nobody knows.
+    # Before its first step this is not known.
     passes = [[number, 1, 4] for number in range(1, 5)]
     assert found["steps"] == [*passes, [5, 0, None], [6, 2, 8], [7, 2, 8]], found["steps"]
     assert found["kinds"] == ["backward", "optimizer"]
@@ -244,7 +244,7 @@ def served() -> dict[str, Any]:
 
 def test_a_program_that_only_infers_has_a_step_a_call() -> None:
     found = in_process(served)
-    # As with passes, the first ones are one together.
+    # As with passes, the first calls are one step together.
     assert found["steps"] == [[number, 1, 4] for number in range(1, 20 - CALLS + 1)] and found["kinds"] == ["call"]
     assert found["counted"] == 20 - CALLS + 1 and found["problem"] == NO_PROBLEM and found["drops"] == []
 

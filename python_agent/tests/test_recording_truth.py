@@ -99,6 +99,6 @@ def test_parts_are_what_the_loop_itself_timed(recorder: Recorder) -> None:
         last = t5
     steps = recorder.take()["python.steps"][-25:]
     for column, times in hand.items():
-        # Where a part is long enough for two per cent of it to be more than two clocks and a call.
+        # Only for parts of which two per cent are more than two reads of the clock and a call.
         assert statistics.median(times) > 0.5e-3, column
         assert median_ratio((step[column] for step in steps), times) == pytest.approx(1.0, abs=0.02), column

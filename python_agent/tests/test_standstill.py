@@ -20,7 +20,7 @@ PATIENCE = 60.0
 
 
 def spin_until(condition: Callable[[], object]) -> None:
-    """The main thread runs Python meanwhile, as a training does."""
+    """Runs Python on the main thread meanwhile, as a training does."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline
@@ -42,16 +42,16 @@ class Asker(threading.Thread):
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """What was said of the places that the main thread was at."""
-    said: list[bool] = []
-    judge = standstill._Place.is_good
+    """For each point where the main thread was asked, whether it might be stopped there."""
+    verdicts: list[bool] = []
+    judge = standstill._StoppingPoint.is_good
 
-    def is_good(place: Any) -> bool:
-        said.append(judge(place))
-        return said[-1]
+    def is_good(point: Any) -> bool:
+        verdicts.append(judge(point))
+        return verdicts[-1]
 
-    monkeypatch.setattr(standstill._Place, "is_good", is_good)
-    return said
+    monkeypatch.setattr(standstill._StoppingPoint, "is_good", is_good)
+    return verdicts
 
 
 def test_it_is_not_within_a_step_of_an_optimizer(answers: list[bool]) -> None:
@@ -92,20 +92,20 @@ def test_nothing_is_done_where_the_main_thread_runs_no_python(answers: list[bool
     os.close(hears)
     os.close(says)
     assert asker.waited is None and not asker.worked
-    # It came to it afterwards, and found that nobody waited for it.
+    # The pending call came afterwards, and found that the thread had stopped waiting.
     assert not answers
 
 
 def test_what_a_signal_handler_raises_reaches_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    judge, raised = standstill._Place.is_good, []
+    judge, raised = standstill._StoppingPoint.is_good, []
 
-    def is_good(place: Any) -> bool:
+    def is_good(point: Any) -> bool:
         if not raised:
             raised.append(True)
             raise KeyboardInterrupt
-        return judge(place)
+        return judge(point)
 
-    monkeypatch.setattr(standstill._Place, "is_good", is_good)
+    monkeypatch.setattr(standstill._StoppingPoint, "is_good", is_good)
     asker = Asker()
     with pytest.raises(KeyboardInterrupt):
         asker.start()
@@ -166,7 +166,7 @@ def attached_and_detached_beside(round_of: Callable[[], None]) -> int:
 
 
 def beside_steps() -> int:
-    # As other programs have them: the longer a hook takes, the longer torch is between two of them.
+    # Other programs have such hooks: the longer a hook takes, the longer torch is between two of them.
     register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: time.sleep(0.002))
     register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: None)
     model = nn.Linear(4, 4)

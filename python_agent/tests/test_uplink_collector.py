@@ -1,4 +1,4 @@
-"""Finding the collector of a run, or starting one: all ranks meet at one, and two runs never at the same."""
+"""Finding the collector of a run, or starting one: all ranks of a run use one, and two runs never the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 from probe_agent import collector
 
-# In place of `probe serve`: listens where it is told, writes down how it was called, ends when `live` is removed.
+# A stand-in for `probe serve`: listens at the given address, notes its arguments, ends when `live` is removed.
 STAND_IN = """#!{python}
 import os, pathlib, socket, sys
 arguments = sys.argv[1:]
@@ -48,7 +48,7 @@ sys.stdin.read()
 
 
 class Machine:
-    """Sockets and a stand-in binary of a test's own."""
+    """The sockets and the stand-in binary of one test."""
 
     def __init__(self, directory: pathlib.Path) -> None:
         self.directory = directory
@@ -117,7 +117,7 @@ def test_ranks_of_a_run_meet_and_other_runs_stay_apart(machine: Machine) -> None
     name = "train-2"
     expected = f"serve --name {name} --listen unix:{machine.directory}/run/{name}.sock --exit-when-idle 30s False"
     assert machine.calls[1] == expected
-    # A rank that is started again, as torchrun does, finds its run; and so does one while all others are gone.
+    # A rank that torchrun starts again finds its run, also while all others have ended.
     for rank in ranks:
         rank.kill()
         rank.wait()
@@ -178,16 +178,16 @@ def test_names_that_are_commands_are_not_taken(monkeypatch: pytest.MonkeyPatch) 
 def test_sockets_are_only_put_where_nobody_else_gets_in(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = tmp_path / "sockets"
-    monkeypatch.setenv("PROBE_RUNTIME_DIR", str(place))
-    assert collector.runtime_directory() == str(place)
-    assert stat.S_IMODE(place.stat().st_mode) == 0o700
-    place.chmod(0o755)
+    directory = tmp_path / "sockets"
+    monkeypatch.setenv("PROBE_RUNTIME_DIR", str(directory))
+    assert collector.runtime_directory() == str(directory)
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    directory.chmod(0o755)
     with pytest.raises(collector.NoCollectorError, match="hint: chmod 0700"):
         collector.runtime_directory()
     link = tmp_path / "link"
-    place.chmod(0o700)
-    link.symlink_to(place)
+    directory.chmod(0o700)
+    link.symlink_to(directory)
     monkeypatch.setenv("PROBE_RUNTIME_DIR", str(link))
     with pytest.raises(collector.NoCollectorError):
         collector.runtime_directory()

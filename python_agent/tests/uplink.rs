@@ -42,7 +42,7 @@ async fn a_new_connection_gets_exactly_what_was_not_acknowledged() {
         sent.push(connection.steps(&batch));
     }
     connection.say(Down::Ack(v1::Ack { seq: 2 })).await;
-    // An answer to something said after the Ack: the agent has seen the Ack too.
+    // The answer to a message that was sent after the Ack: the agent has seen the Ack too.
     connection.say(Down::EvalGo(v1::EvalGo { id: 9 })).await;
     let commands = std::sync::Arc::clone(&link);
     let go = tokio::task::spawn_blocking(move || commands.commands.next(DEADLINE)).await.unwrap().unwrap();
@@ -73,7 +73,7 @@ async fn a_collector_that_reads_nothing_costs_a_bounded_buffer_and_everything_is
     let mut collector = Collector::listen(&socket);
     let link = start(&socket, &rows, capacity);
     let (mut connection, _) = collector.welcomed(0).await;
-    // Far more than the buffer and the socket take, drained while nobody reads.
+    // Far more than the buffer and the socket take, drained while the collector does not read.
     let total = 400_000;
     for part in 0..40 {
         rows.put(part * total / 40..(part + 1) * total / 40);
@@ -178,7 +178,7 @@ async fn the_connection_carries_the_token() {
     let link = start_at(Address::Tcp(address), &Rows::default(), CAPACITY, Some(token));
     let mut connection = collector.connection().await;
     assert_eq!(connection.authorization.as_deref(), Some("Bearer a-token-of-thirty-two-letters-ab"));
-    // A snippet over TCP never comes to Python: this process was not told to run such.
+    // A snippet over TCP never reaches Python: this process does not allow such snippets.
     assert!(matches!(connection.frame().await, Some(Up::Hello(hello)) if !hello.eval_over_tcp));
     connection.say(Down::Welcome(v1::Welcome { run: "gpt@1".into(), ..Default::default() })).await;
     connection.say(Down::EvalDecide(v1::EvalDecide { id: 3, code: "1".into(), ..Default::default() })).await;
@@ -259,10 +259,10 @@ async fn snippets_go_to_python_and_their_output_comes_back_in_order() {
     let snippet = command.snippet.unwrap();
     assert_eq!((command.kind, command.id, snippet.at.0), (CommandKind::Decide, 3, v1::At::Now));
     assert_eq!((snippet.code.as_str(), snippet.max_output, snippet.frame), ("print(1)", 100, Some(2)));
-    // What it waited for Python is gone of its time.
+    // The time that it waited for Python is counted, so that Python can subtract it from the timeout.
     assert!(snippet.timeout_s == 2.5 && snippet.waited_s > 0.0 && snippet.asked_s == 9.0);
     assert_eq!((snippet.session.as_str(), snippet.end_session), ("mine", true));
-    // One that Python has not taken is taken back without it.
+    // A snippet that Python has not taken is withdrawn without Python.
     let arm = v1::EvalArm { id: 4, code: "print(2)".into(), timeout_s: 100.0, ..Default::default() };
     connection.say(Down::EvalArm(arm)).await;
     connection.say(Down::EvalCancel(v1::EvalCancel { id: 4, reason: "late".into() })).await;
@@ -286,7 +286,7 @@ async fn snippets_go_to_python_and_their_output_comes_back_in_order() {
         }
     }
     assert_eq!(printed, b"1\n");
-    // The connection breaks: Python is told, and what it still says goes nowhere.
+    // The connection breaks: Python is told, and its further replies are dropped.
     drop(connection);
     drop(collector);
     let python = std::sync::Arc::clone(&link);
@@ -296,7 +296,7 @@ async fn snippets_go_to_python_and_their_output_comes_back_in_order() {
     link.request_stop(Duration::ZERO, "exit");
 }
 
-/// In one test, because both look at state of the whole process.
+/// Both are in one test, because they read state of the whole process.
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_are_reported_when_they_change_and_a_refused_version_stops_for_good() {
     use probe_agent_native::shared::ENABLED;

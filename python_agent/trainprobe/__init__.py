@@ -73,7 +73,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Whoever does not await needs no asyncio.
+    # Programs that do not await need no asyncio.
     if name == "aconnect":
         from trainprobe.asynchronous import aconnect
 
@@ -82,7 +82,7 @@ def __getattr__(name: str) -> Any:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """What `%load_ext trainprobe` calls."""
+    """Registers the magics; `%load_ext trainprobe` calls this."""
     from trainprobe import magics
 
     magics.load(shell)

@@ -39,7 +39,7 @@ def needed(package: str, what: str, *more: str) -> Any:
 
 def reader(command: Command, what: str) -> pyarrow.RecordBatchReader:
     """A reader of an answer in the Arrow format, batch by batch: memory stays the same however many rows there are. An
-    answer that breaks off raises when that place is reached."""
+    answer that breaks off raises when reading reaches that point."""
     try:
         library = needed("pyarrow", what)
         ipc = needed("pyarrow.ipc", what)

@@ -1,4 +1,4 @@
-"""The same for programs that await: every question runs in a thread, and cancelling the task ends it."""
+"""The interface for programs that await: every query runs in a thread, and cancelling the task ends it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class AsyncResult:
 class AsyncRun:
     """A run whose answers are awaited; see :class:`trainprobe.Run`.
 
-    :ivar name: what it is called.
+    :ivar name: its name.
     """
 
     def __init__(self, run: Run) -> None:
@@ -105,7 +105,7 @@ class AsyncRun:
         return await away(functools.partial(self._run.stack, rank))
 
     async def flamegraph(self, seconds: float = 10.0, rank: int | None = None) -> FlameGraph:
-        """Samples stacks for so many seconds."""
+        """Samples stacks for `seconds`."""
         return await away(functools.partial(self._run.flamegraph, seconds, rank))
 
     async def profile(
@@ -140,7 +140,7 @@ class AsyncRun:
     async def watch(
         self, sql: str, values: Mapping[str, object] | None = None, /, every: float = 2.0
     ) -> AsyncIterator[Answer]:
-        """Repeats a query every so many seconds: `async for answer in run.watch(…)`."""
+        """Repeats a query every `every` seconds: `async for answer in run.watch(…)`."""
         with self._run.watch(sql, values, every=every) as answers:
             while True:
                 # StopIteration can't leave a coroutine.

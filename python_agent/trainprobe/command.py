@@ -1,7 +1,7 @@
-"""The `probe` command as a child process: where it is, how it is started, and how it ends.
+"""Finds the `probe` command, and runs it as a child process.
 
-Every question is one command. It brings names of runs, directories, tokens, limits and exit statuses with it, and the
-answer comes through a pipe. A command whose pipe is not read any more ends by itself, so none is left behind by an
+Every question is one command, which knows about names of runs, directories, tokens, limits and exit statuses. The answer
+comes through a pipe. A command whose pipe is not read any more ends by itself, so none is left behind by an
 interpreter that was killed.
 """
 
@@ -28,7 +28,7 @@ from trainprobe.pipe import interruptible
 #: Seconds that a command has to end after it was interrupted.
 _GRACE = 2.0
 
-#: Lists in which commands that are started in this context are noted, for whoever may have to end them.
+#: Lists to which commands that are started in this context are added, so that they can be ended.
 _started: ContextVar[tuple[list[Command], ...]] = ContextVar("started", default=())
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -36,7 +36,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 @contextlib.contextmanager
 def noted(commands: list[Command]) -> Iterator[None]:
-    """Notes in `commands` what is started within."""
+    """Adds to `commands` the commands that are started within the block."""
     before = _started.set((*_started.get(), commands))
     try:
         yield
@@ -46,7 +46,7 @@ def noted(commands: list[Command]) -> Iterator[None]:
 
 def ended_with_errors(function: _Function) -> _Function:
     """A function that leaves no command behind when it raises. An interrupt can come between any two operations, and a
-    notebook keeps the traceback, and with it all that stands in its frames."""
+    notebook keeps the traceback, and with it the variables of its frames."""
 
     @functools.wraps(function)
     def ending(*arguments: Any, **named: Any) -> Any:
@@ -85,7 +85,7 @@ class Command:
     :param stdin: what it reads from standard input, or None.
     :param environment: variables in addition to those of this process.
     :param failed: the exception for exit status 1.
-    :param apart: whether Ctrl-C and a notebook's interrupt button, which reach all processes of a group, pass it by.
+    :param apart: whether Ctrl-C and a notebook's interrupt button, which reach all processes of a group, do not reach it.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Command:
     def _write(self, text: str) -> None:
         assert self._process.stdin is not None
         try:
-            # What it refuses without reading it, it says on standard error.
+            # A command that refuses the input without reading it says so on standard error.
             with (
                 contextlib.suppress(BrokenPipeError),
                 io.BufferedWriter(cast("io.FileIO", self._process.stdin)) as pipe,
@@ -144,7 +144,7 @@ class Command:
         return self._process.pid
 
     def lines(self) -> Iterator[bytes]:
-        """What it writes, line by line, until its end; raises if that is not a good one."""
+        """The lines of its output; raises at the end if the exit status is not 0."""
         try:
             yield from self.stdout
             self.finish()
@@ -152,7 +152,7 @@ class Command:
             self.end()
 
     def read(self) -> bytes:
-        """All that it writes; raises if it does not end well."""
+        """Its whole output; raises if the exit status is not 0."""
         try:
             text = self.stdout.read()
             self.finish()
@@ -161,23 +161,23 @@ class Command:
             self.end()
 
     def finish(self, good: Sequence[int] = (0,)) -> int:
-        """Waits for its end, when all was read. Returns its exit status if it is one of `good`, and raises otherwise."""
+        """Waits for its end, after all output was read. Returns an exit status that is in `good`, and raises for others."""
         status = self._process.wait()
         if status in good:
             self.end()
             return status
-        error = of_command(status, self.said(), self._failed)
+        error = of_command(status, self.stderr_text(), self._failed)
         self.end()
         raise error
 
-    def said(self) -> str:
-        """What it wrote to standard error so far."""
+    def stderr_text(self) -> str:
+        """Its standard error so far."""
         if self._stderr.closed:
             return ""
         return os.pread(self._stderr.fileno(), 1 << 20, 0).decode(errors="replace")
 
     def interrupt(self) -> None:
-        """Lets it cancel what it asked for, as Ctrl-C does, and waits until it has."""
+        """Has it cancel its query or snippet, as Ctrl-C does, and waits for that."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGINT)
@@ -186,13 +186,13 @@ class Command:
         self.end()
 
     def kill(self) -> None:
-        """Ends it from another thread than the one that reads it, which finds the end of the answer."""
+        """Ends the command from another thread than the reading one, which then finds the end of the answer."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
     def end(self) -> None:
-        """Ends it, whatever it does. What it asked is cancelled, since its connection closes."""
+        """Kills the command. Its query is cancelled because its connection closes."""
         self._end()
 
 
@@ -213,7 +213,7 @@ def run(
     environment: Mapping[str, str] | None = None,
     failed: type[ProbeError] = CommandError,
 ) -> str:
-    """What the command writes, as text.
+    """The output of a command, as text.
 
     Raises the exception of its exit status. An interrupt in the meantime ends it.
     """

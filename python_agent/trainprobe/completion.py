@@ -16,7 +16,7 @@ _WORDS = (
 ).split()
 _LAST_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*$")
 _LAST_CHAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.\[\]]*$")
-#: Nothing of the training code runs for it: attributes are looked up as they lie in objects.
+#: The snippet for completion. It runs no training code: attributes are looked up as they are stored in objects.
 _NAMES = (
     "print(*__import__('probe_agent.eval.complete', fromlist=['names'])"
     ".names({chain!r}, {{**globals(), **locals()}}), sep='\\n')"
@@ -24,21 +24,21 @@ _NAMES = (
 
 
 class Chooser(Protocol):
-    """Who knows the run that is asked."""
+    """The object that knows the chosen run."""
 
     def chosen(self, endpoint: str | None = None) -> Run:
         """The run."""
 
 
 class Completer:
-    """Offers names for one shell; what it has read of a run's tables it remembers."""
+    """Offers names for one shell, and remembers the columns of tables that it has read."""
 
     def __init__(self, chooser: Chooser) -> None:
         self._chooser = chooser
         self._known: dict[str, list[str]] = {}
 
     def sql(self, text: str, cell: str) -> tuple[str, list[str]]:
-        """What the last word of `text` may become in a query: the word, and tables, columns and words of SQL."""
+        """The last word of `text`, and its completions in a query: tables, columns and words of SQL."""
         match = _LAST_NAME.search(text)
         word = match[0] if match else ""
         tables = self._chooser.chosen().tables
@@ -53,15 +53,15 @@ class Completer:
         return word, [name for name in offered if name.lower().startswith(lower)]
 
     def python(self, text: str) -> tuple[str, list[str]]:
-        """What the last name of `text` may become in the training process: its last part, and names."""
+        """The last part of the last name of `text`, and its completions in the training process."""
         match = _LAST_CHAIN.search(text)
         chain = match[0] if match else ""
         done = self._chooser.chosen().eval(_NAMES.format(chain=chain), at="now", timeout=2.0)
         return chain.rpartition(".")[2], done.text.split()
 
     def offer(self, cell: str, before: str) -> tuple[str, list[str]] | None:
-        """What a cell's cursor may be followed by; None in a cell that is not ours. Where the run does not answer, nothing is
-        offered: completion raises nothing."""
+        """The word before a cell's cursor, and its completions; None in a cell that is not ours. There are no completions if
+        the run does not answer, because completion must not raise."""
         try:
             if cell.startswith("%%probe_eval") and "\n" in before:
                 return self.python(before)

@@ -1,4 +1,4 @@
-"""Finding a run, and listing those that are there."""
+"""Finds a run."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def connect(
     :param max_rows: rows that one answer may have.
     :param max_bytes: bytes that one answer may have.
 
-    A name becomes the run that it means now: when that has ended, its directory answers, and a new run of the name
-    changes nothing.
+    A name is resolved once, to the run that it means now. When that run has ended, its directory answers, and a later run of
+    the same name changes nothing.
 
     Raises Unreachable where nothing answers, UsageError where several runs are live, Denied without a valid token.
 
@@ -41,7 +41,7 @@ def connect(
     """
     named = {name: endpoint_of(other) or "" for name, other in (others or {}).items()}
     written = endpoint_of(endpoint) or endpoint_of(os.environ.get("PROBE_ENDPOINT") or None)
-    # Its name is all that is asked, of the run alone.
+    # This asks only for the name, of this run without the others.
     alone = Target(written, path_of(token_file), tls_pin)
     names = [row[0] for row in Rows(alone.query("SELECT run FROM probe.store LIMIT 1", "json-rows", []))]
     if names and _is_name(written):

@@ -22,7 +22,7 @@ from trainprobe.target import Limits, Target
 
 apilevel, threadsafety, paramstyle = "2.0", 2, "qmark"
 
-# The names that PEP 249 has for exceptions.
+# The names of exceptions in PEP 249.
 Warning = UserWarning
 Error = DatabaseError = ProbeError
 InterfaceError = UsageError
@@ -50,7 +50,7 @@ class Cursor:
         """Begins a query. `values` are a sequence for `?`, or a dictionary for `$name`."""
         self._stop()
         if not isinstance(values, Mapping):
-            values = {str(place): value for place, value in enumerate(values, 1)}
+            values = {str(number): value for number, value in enumerate(values, 1)}
         options = [*parameters.options(values), *self.connection._limits.options()]
         self._rows = Rows(self.connection._target.query(operation, "json-rows", options))
         self._next = iter(self._rows)
@@ -58,7 +58,7 @@ class Cursor:
         return self
 
     def executemany(self, operation: str, values: Sequence[Sequence[object]]) -> None:
-        """Not for queries that only read."""
+        """Raises Denied: queries only read."""
         raise Denied("executemany() is for changes, and queries only read")
 
     def fetchone(self) -> tuple[Any, ...] | None:
@@ -72,7 +72,7 @@ class Cursor:
         return list(itertools.islice(self._next, self.arraysize if size is None else size))
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """All rows that are left."""
+        """All remaining rows."""
         self._check()
         return list(self._next)
 
@@ -107,7 +107,7 @@ class Cursor:
 
 
 class Connection:
-    """What cursors are made of."""
+    """A connection in the sense of PEP 249: it makes cursors."""
 
     def __init__(self, target: Target, limits: Limits) -> None:
         self._target, self._limits = target, limits

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainprobe.rows import Column
 
-#: Characters of one value.
+#: Characters of the longest value.
 _WIDEST = 60
 _STYLE = "font-variant-numeric:tabular-nums"
 #: Not every notebook has room between columns.
@@ -31,7 +31,7 @@ def value(found: object) -> str:
 def text(columns: Sequence[Column], rows: Sequence[Sequence[Any]], more: bool = False) -> str:
     """Aligned columns, numbers to the right; the last line says that there are more rows."""
     cells = [[column.name for column in columns], *([value(found) for found in row] for row in rows)]
-    widths = [max(len(row[place]) for row in cells) for place in range(len(columns))]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(columns))]
     right = [column.kind in ("int", "float", "decimal") for column in columns]
 
     def line(row: Sequence[str]) -> str:
@@ -39,11 +39,11 @@ def text(columns: Sequence[Column], rows: Sequence[Sequence[Any]], more: bool = 
         return "  ".join(cell.rjust(width) if at else cell.ljust(width) for cell, width, at in pairs).rstrip()
 
     lines = [line(cells[0]), "  ".join("─" * width for width in widths), *(line(row) for row in cells[1:])]
-    return "\n".join([*lines, said(len(rows), more)])
+    return "\n".join([*lines, row_count(len(rows), more)])
 
 
-def said(rows: int, more: bool) -> str:
-    """How many rows these are."""
+def row_count(rows: int, more: bool) -> str:
+    """The number of rows, in words."""
     if more:
         return f"the first {rows} rows; there are more"
     return "1 row" if rows == 1 else f"{rows} rows"
@@ -52,10 +52,10 @@ def said(rows: int, more: bool) -> str:
 def html(
     columns: Sequence[Column], rows: Sequence[Sequence[Any]], more: bool = False, units: Sequence[str] | None = None
 ) -> str:
-    """The same for a notebook, with the unit below a column's name where `units` has one."""
+    """A table for a notebook, with the unit below a column's name where `units` has one."""
     heads = []
-    for place, column in enumerate(columns):
-        unit = units[place] if units else ""
+    for index, column in enumerate(columns):
+        unit = units[index] if units else ""
         below = f"<br><small>{escaping.escape(unit)}</small>" if unit else ""
         heads.append(
             f'<th style="{_CELL}" title="{escaping.escape(column.kind)}">{escaping.escape(column.name)}{below}</th>'
@@ -70,11 +70,11 @@ def html(
         body.append(f"<tr>{''.join(cells)}</tr>")
     return (
         f'<div style="overflow-x:auto"><table style="{_STYLE}"><thead><tr>{"".join(heads)}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
-        f"<small>{said(len(rows), more)}</small>"
+        f"<small>{row_count(len(rows), more)}</small>"
     )
 
 
 def page(content: str) -> str:
     """A page of text for a notebook."""
-    # Its tables are wider than some notebooks, and have to keep their columns.
+    # Tables in the text are wider than some notebooks, and have to keep their columns.
     return f'<pre style="line-height:1.3;white-space:pre;overflow-x:auto">{escaping.escape(content)}</pre>'

@@ -6,7 +6,7 @@ import re
 
 
 class ProbeError(Exception):
-    """A question that was not answered.
+    """A query, snippet or command that failed.
 
     :ivar message: what is wrong.
     :ivar hint: what to do about it, or None.
@@ -43,11 +43,11 @@ class SnippetError(CommandError):
 
 
 class UsageError(ProbeError, ValueError):
-    """What was asked for cannot be asked (exit status 2)."""
+    """The request is not valid (exit status 2)."""
 
 
 class Unreachable(ProbeError, ConnectionError):
-    """Nothing answers there, or the run ended or was killed while it answered (exit status 3)."""
+    """The run does not answer, or it ended or was killed while it answered (exit status 3)."""
 
 
 class Denied(ProbeError, PermissionError):
@@ -72,7 +72,7 @@ _BY_STATUS: dict[int, type[ProbeError]] = {1: CommandError, 2: UsageError, 3: Un
 def of_command(status: int, text: str, failed: type[ProbeError] = CommandError) -> ProbeError:
     """The exception for a command that ended with `status` and wrote `text` to standard error.
 
-    :param failed: what exit status 1 becomes.
+    :param failed: the exception for exit status 1.
     """
     message, hint = parse(text)
     if status < 0:

@@ -1,4 +1,4 @@
-"""The best frame for an answer that is installed, with at most so many rows."""
+"""Fetches an answer into the best kind of DataFrame that is installed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Fetched:
         self.frame, self.rows, self.more, self._plain = frame, rows, more, plain
 
     def plot(self, kind: str | None) -> Plot:
-        """A picture of them."""
+        """A plot of the rows."""
         return Plot.of(*self._plain(), kind)
 
 

@@ -6,8 +6,8 @@ const HEIGHT = 190;
 const LEFT = 52, RIGHT = 8, TOP = 8, BOTTOM = 20;
 const BAR = 18;
 
-const colour = (place) => `var(--c${place % COLOURS})`;
-const isDashed = (place) => Math.floor(place / COLOURS) % 2 === 1;
+const colour = (index) => `var(--c${index % COLOURS})`;
+const isDashed = (index) => Math.floor(index / COLOURS) % 2 === 1;
 
 /** An element of HTML, or of SVG where `space` says so, with attributes, within `parent`. */
 function add(parent, name, attributes = {}, space = null) {
@@ -30,7 +30,7 @@ function set(element, attributes) {
 /** Makes `parent` have so many children, by `make`, and gives them to `fill` one by one. */
 function each(parent, items, make, fill) {
   while (parent.children.length > items.length) parent.lastElementChild.remove();
-  items.forEach((item, place) => fill(parent.children[place] ?? make(parent), item, place));
+  items.forEach((item, index) => fill(parent.children[index] ?? make(parent), item, index));
 }
 
 /** Seconds are shown as what their size asks for. */
@@ -62,7 +62,7 @@ function range(numbers, withZero) {
   return high > low ? [low, high] : [low - 0.5, low + 0.5];
 }
 
-/** Where something along is, in words: times are in UTC, and steps have all of their digits. */
+/** The words for an x value: times are in UTC, and steps have all of their digits. */
 function along(chart, at) {
   return chart.time ? new Date(at * 1000).toISOString().slice(11, 23) : String(Number(at.toPrecision(10)));
 }
@@ -92,15 +92,15 @@ class Chart {
     }));
     this.width = Math.max(width, 200);
     this.marks.setAttribute("class", chart.kind);
-    // One that has the name of the chart needs none.
+    // A single series with the name of the chart needs no legend.
     const named = this.series.length === 1 && this.series[0].name === chart.title ? [] : this.series;
     each(this.legend, named, (parent) => {
       const entry = add(parent, "span");
       add(entry, "i");
       add(entry, "span");
       return entry;
-    }, (entry, series, place) => {
-      set(entry.firstElementChild, { style: `border-color:${colour(place)}`, class: isDashed(place) ? "dashed" : "" });
+    }, (entry, series, index) => {
+      set(entry.firstElementChild, { style: `border-color:${colour(index)}`, class: isDashed(index) ? "dashed" : "" });
       set(entry.lastElementChild, { text: series.name });
     });
     if (chart.kind === "line") this.lines();
@@ -146,7 +146,7 @@ class Chart {
     words.push({ x: (LEFT + this.width - RIGHT) / 2, y: HEIGHT - 5, anchor: "middle", text: values.length ? this.chart.x + (this.chart.time ? ", UTC" : "") : "no values yet" });
     const up = this.axes(low, high, factor, words);
     this.across = (at) => LEFT + (this.width - LEFT - RIGHT) * (at - left) / (right - left);
-    each(this.marks, this.series, (parent) => add(add(parent, "path", {}, "svg"), "title", {}, "svg").parentNode, (path, series, place) => {
+    each(this.marks, this.series, (parent) => add(add(parent, "path", {}, "svg"), "title", {}, "svg").parentNode, (path, series, index) => {
       let d = "", isDown = false;
       series.y.forEach((value, at) => {
         // A gap where there is no value.
@@ -158,7 +158,7 @@ class Chart {
           isDown = true;
         }
       });
-      set(path, { d, stroke: colour(place), "stroke-dasharray": isDashed(place) ? "5 3" : "none", "stroke-linecap": "round" });
+      set(path, { d, stroke: colour(index), "stroke-dasharray": isDashed(index) ? "5 3" : "none", "stroke-linecap": "round" });
       set(path.firstElementChild, { text: series.name });
     });
     this.number = (value) => `${short(value * factor)}${unit ? ` ${unit}` : ""}`;
@@ -177,14 +177,14 @@ class Chart {
     const cut = (label) => label.length * 6.5 < room ? label : `${label.slice(0, Math.max(1, Math.floor(room / 6.5) - 1))}…`;
     const words = fits ? labels.map((label, at) => ({ x: LEFT + room * (at + 0.5), y: HEIGHT - 5, anchor: "middle", text: cut(label) })) : [];
     const up = this.axes(low, high, factor, words);
-    const bars = this.series.flatMap((series, place) => labels.map((label, at) => ({ series, place, label, value: series.y[at], at })));
+    const bars = this.series.flatMap((series, index) => labels.map((label, at) => ({ series, index, label, value: series.y[at], at })));
     const wide = room * 0.8 / Math.max(1, this.series.length);
     this.rectangles(bars.filter((bar) => Number.isFinite(bar.value)).map((bar) => ({
-      x: LEFT + room * (bar.at + 0.1) + wide * bar.place,
+      x: LEFT + room * (bar.at + 0.1) + wide * bar.index,
       y: Math.min(up(bar.value), up(0)),
       width: wide,
       height: Math.abs(up(bar.value) - up(0)),
-      fill: colour(bar.place),
+      fill: colour(bar.index),
       text: `${bar.label}: ${bar.series.name} ${short(bar.value * factor)}`,
     })));
     this.frame(HEIGHT, unit, labels.length > 24 ? `${labels.length} bars; the table has the first values` : (bars.map((bar) => `${bar.label} ${Number.isFinite(bar.value) ? short(bar.value * factor) : "NULL"}`).join(", ") || "no values yet"));
@@ -212,10 +212,10 @@ class Chart {
     const bars = [];
     labels.forEach((label, at) => {
       let from = left;
-      this.series.forEach((series, place) => {
+      this.series.forEach((series, index) => {
         const value = series.y[at];
         if (!(value > 0)) return;
-        bars.push({ x: from, y: row(at), width: across(value), height: thick, fill: colour(place), text: `${label}: ${series.name} ${short(value * factor)} ${unit}` });
+        bars.push({ x: from, y: row(at), width: across(value), height: thick, fill: colour(index), text: `${label}: ${series.name} ${short(value * factor)} ${unit}` });
         from += across(value);
       });
     });
@@ -231,7 +231,7 @@ class Chart {
     });
   }
 
-  /** Says the values at a place of lines. */
+  /** Shows the values of the lines at an x position. */
   read(x) {
     this.at = x;
     const xs = this.series?.[0]?.x;
@@ -240,22 +240,22 @@ class Chart {
     if (!shows) return set(this.reading, { text: "" });
     const nearest = (series) => {
       let best = -1;
-      series.x.forEach((at, place) => {
-        if (best < 0 || Math.abs(this.across(at) - x) < Math.abs(this.across(series.x[best]) - x)) best = place;
+      series.x.forEach((at, index) => {
+        if (best < 0 || Math.abs(this.across(at) - x) < Math.abs(this.across(series.x[best]) - x)) best = index;
       });
       return best;
     };
     const at = xs[nearest(this.series[0])];
     set(this.cursor, { x1: this.across(at), x2: this.across(at), y1: TOP, y2: HEIGHT - BOTTOM });
     const values = this.series.map((series) => {
-      const place = nearest(series);
-      return series.x[place] === at && Number.isFinite(series.y[place]) ? `${series.name} ${this.number(series.y[place])}` : null;
+      const index = nearest(series);
+      return series.x[index] === at && Number.isFinite(series.y[index]) ? `${series.name} ${this.number(series.y[index])}` : null;
     });
     set(this.reading, { text: `${this.chart.x} ${along(this.chart, at)}: ${values.filter(Boolean).join(", ")}` });
   }
 }
 
-/** Whether letters are light here, whatever says so. */
+/** Whether text is light here, as the computed style says. */
 function isDark(element) {
   const context = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d");
   context.fillStyle = getComputedStyle(element).color;
@@ -300,10 +300,10 @@ function render({ model, el }) {
     const { content, numbers } = answer;
     root.dataset.dark = isDark(root);
     while (charts.length > content.charts.length) charts.pop().figure.remove();
-    content.charts.forEach((chart, place) => {
-      charts[place] ??= new Chart(area);
+    content.charts.forEach((chart, index) => {
+      charts[index] ??= new Chart(area);
     });
-    content.charts.forEach((chart, place) => charts[place].draw(chart, numbers, charts[place].figure.clientWidth));
+    content.charts.forEach((chart, index) => charts[index].draw(chart, numbers, charts[index].figure.clientWidth));
     each(notes, content.notes, (parent) => add(parent, "li"), (item, text) => set(item, { text }));
     each(head, content.table.columns, (parent) => {
       const cell = add(parent, "th", { scope: "col" });
@@ -316,8 +316,8 @@ function render({ model, el }) {
       set(cell.lastElementChild, { text: column.unit });
     });
     each(body, content.table.rows, (parent) => add(parent, "tr"), (row, cells) => {
-      each(row, cells, (parent) => add(parent, "td"), (cell, text, place) => {
-        set(cell, { text, class: content.table.columns[place].right ? "right" : "" });
+      each(row, cells, (parent) => add(parent, "td"), (cell, text, index) => {
+        set(cell, { text, class: content.table.columns[index].right ? "right" : "" });
       });
     });
     if (content.n !== drawn) root.dataset.answer = drawn = content.n;

@@ -1,9 +1,9 @@
 """A live view of a run in a notebook: a widget that follows a watch.
 
-A thread reads the answers, so that cells run meanwhile, and sends each to the browser, which says that it has seen it. Past
-MAX_AHEAD answers that no browser has seen (it was closed, its page is hidden, or a cell keeps the kernel from hearing it) the
-thread and its command end; they begin again when a browser says something. So one question is in flight at most, and a view
-that is not looked at asks nothing.
+A thread reads the answers, so that cells can run meanwhile, and sends each to the browser, which acknowledges it. After MAX_AHEAD
+answers without an acknowledgement (the browser was closed, its page is hidden, or a cell keeps the kernel busy) the thread and
+its command end. They begin again with the next message of a browser. So at most one query is in flight, and a view that is
+not visible sends none.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from trainprobe.errors import ProbeError, Unreachable
 from trainprobe.figures import Figure
 from trainprobe.rows import Column
 
-#: Answers that are sent before one of them was seen.
+#: Answers that are sent without an acknowledgement.
 MAX_AHEAD = 30
-#: Times that a run which does not answer and has not ended is asked again.
+#: Retries with a run that does not answer and has not ended.
 MAX_RETRIES = 5
 
-#: States of a run that does not go on.
+#: States of a run that is over.
 _OVER = ("ended", "lost")
 _HERE = pathlib.Path(__file__).parent
 
@@ -38,25 +38,25 @@ class Answered(Protocol):
 
 
 class Source(Protocol):
-    """What it follows: :class:`trainprobe.Watch`."""
+    """The watch that a live view follows: :class:`trainprobe.Watch`."""
 
     every: float
 
     @property
     def name(self) -> str:
-        """What is asked."""
+        """The run's name."""
 
     def again(self) -> Source:
-        """The same question anew."""
+        """A new watch of the same query."""
 
     def kill(self) -> None:
-        """Ends it from another thread."""
+        """Ends the watch from another thread."""
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the watch."""
 
     def once(self) -> Answered:
-        """One answer alone."""
+        """A single answer."""
 
     def state(self) -> str | None:
         """Whether the run is live, ended or lost."""
@@ -66,8 +66,8 @@ class Source(Protocol):
 
 
 class Live(anywidget.AnyWidget):
-    """Charts and a table of a run that follow it; made by :meth:`trainprobe.Run.live` and :meth:`trainprobe.Watch.live`. A notebook
-    shows it. :meth:`close` ends it and takes it away."""
+    """Charts and a table that follow a run; made by :meth:`trainprobe.Run.live` and :meth:`trainprobe.Watch.live`. A notebook
+    shows it. :meth:`close` ends and removes it."""
 
     _esm = _HERE / "live.js"
     _css = _HERE / "live.css"
@@ -81,7 +81,7 @@ class Live(anywidget.AnyWidget):
     ) -> None:
         super().__init__(name=source.name, title=title, every=source.every)
         self._source, self._draw = source, draw
-        #: Of what follows. The thread says something only while it is not stopped.
+        #: Guards the fields below. The thread sends a message only while it is not stopped.
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._watch: Source | None = None
@@ -92,7 +92,7 @@ class Live(anywidget.AnyWidget):
         self.on_msg(self._hear)
 
     def _hear(self, _: object, content: dict[str, Any], buffers: object) -> None:
-        """What a browser says. Nothing here waits for a run."""
+        """Handles a message of a browser. This never waits for the run."""
         kind, state = content.get("kind"), self._status["state"]
         if kind == "hello":
             if self._answer is not None:
@@ -109,13 +109,13 @@ class Live(anywidget.AnyWidget):
         elif kind == "gone":
             self._seen = self._sent - MAX_AHEAD
             self._stop()
-            # Another browser that looks at it says that it has seen what was sent.
+            # Another browser that shows the view acknowledges the answers again.
             self.send({"kind": "who"})
         self._begin()
 
     def close(self) -> None:
-        """Ends it and takes it away."""
-        # One that could not be made is closed too.
+        """Ends and removes the view."""
+        # close() is also called for a view whose __init__ failed.
         if hasattr(self, "_lock"):
             self._stop(_status("closed", "closed"))
         super().close()
@@ -135,7 +135,7 @@ class Live(anywidget.AnyWidget):
                 self._thread.start()
 
     def _stop(self, status: dict[str, str] | None = None) -> None:
-        """Ends the thread, and what it waits for; it says nothing any more."""
+        """Ends the thread and its watch; it sends no message any more."""
         with self._lock:
             self._stopped.set()
             self._status = status or self._status
@@ -145,7 +145,7 @@ class Live(anywidget.AnyWidget):
             self.send(status)
 
     def _follow(self) -> None:
-        """What the thread does."""
+        """The work of the thread."""
         try:
             if self._source.state() in _OVER:
                 self._end()
@@ -160,11 +160,11 @@ class Live(anywidget.AnyWidget):
                 watch, self._thread, self._watch = self._watch, None, None
             if watch is not None:
                 watch.close()
-            # It may be wanted again since it was stopped.
+            # A browser may have asked again since the stop.
             self._begin()
 
     def _read(self) -> None:
-        """Shows answers until none is wanted or the run has ended."""
+        """Shows answers until no more are wanted or the run has ended."""
         retries, watch = 0, self._watch
         while watch is not None and self._wanted() and not self._stopped.is_set():
             try:
@@ -185,8 +185,8 @@ class Live(anywidget.AnyWidget):
         return None
 
     def _state_since(self) -> str | None:
-        """How a run is that did not answer, after a pause. A collector that was killed is started again by the agents of its
-        run, which is lost only until then."""
+        """The state of a run that did not answer, after a pause. The agents of a run start a killed collector again, so the run
+        is lost only until then."""
         for _ in range(MAX_RETRIES):
             state = self._source.state()
             if state == "ended" or self._stopped.is_set():

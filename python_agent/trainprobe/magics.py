@@ -16,17 +16,17 @@ from trainprobe.errors import Unreachable
 from trainprobe.progress import Progress
 from trainprobe.run import Run
 
-#: Rows that a cell fetches where nothing else is said.
+#: Rows that a cell fetches by default.
 ROWS = 10_000
 
-#: Text, quoted names, comments, casts, and what stands for a variable of the notebook.
+#: Text, quoted names, comments, casts, and `:name` for a variable of the notebook.
 _PARTS = re.compile(
     r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|::|:(?P<name>[A-Za-z_][A-Za-z0-9_]*)""", re.DOTALL
 )
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong as IPython does, in place of ending the process."""
+    """A parser that reports errors as IPython does, instead of ending the process."""
 
     def error(self, message: str) -> Any:
         raise ShellUsageError(f"{message}\n{self.format_usage().strip()}")
@@ -124,9 +124,9 @@ class ProbeMagics(Magics):
         parser.add_argument("--timeout", type=float, default=30.0)
         options = _of_line(parser, line)
         run = self.chosen(options.endpoint)
-        asked = run.session(options.session) if options.session else run
+        evaluator = run.session(options.session) if options.session else run
         with self._progress(f"running in {run.name}"):
-            return asked.eval(cell, rank=options.rank, at=options.at, timeout=options.timeout)
+            return evaluator.eval(cell, rank=options.rank, at=options.at, timeout=options.timeout)
 
 
 def named(sql: str) -> tuple[str, list[str]]:

@@ -1,4 +1,4 @@
-"""Pages for people that have rows too: hang, crash, stack, compare, diagnose, bench; and flame graphs."""
+"""Pages of commands, which also have rows: hang, crash, stack, compare, diagnose, bench; and flame graphs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Text:
     """A text for people, which a terminal and a notebook show as it is.
 
-    :ivar text: it.
+    :ivar text: the text.
     """
 
     def __init__(self, text: str) -> None:
@@ -39,10 +39,8 @@ class Text:
 
 
 class Page(Text):
-    """What a command of `probe` says: `str()` and a notebook have it as the page for people, and its rows can be taken
-    as those of a query. The rows are asked for when they are wanted, so they can be newer than the page.
-
-    :param target: whom it is about, or None for what stands in `words`.
+    """The output of a command of `probe`: `str()` and a notebook show the page for people, and its rows are available like
+    those of a query. The rows are fetched when a method asks for them, so they can be newer than the page.
     """
 
     def __init__(self, words: list[str], environment: dict[str, str], failed: type[ProbeError] = CommandError) -> None:
@@ -85,7 +83,7 @@ class Diagnosis(Text):
     """Why steps take as long as they do: `probe diagnose`.
 
     :ivar text: the page.
-    :ivar findings: what stands out, the most expensive first, as dictionaries.
+    :ivar findings: the findings, the most expensive first, as dictionaries.
     """
 
     def __init__(self, target: Target, steps: str | None) -> None:
@@ -113,8 +111,8 @@ class Benchmark(Text):
     """How long expressions take in the training process: `probe bench`.
 
     :ivar text: the page.
-    :ivar timings: what was timed, as dictionaries: `median`, `low` and `high` (its 95 % interval), `p5`, `p95` and `p99` in
-        seconds a call, and `samples`. None is what has too few samples.
+    :ivar timings: the timings, as dictionaries: `median`, `low` and `high` (its 95 % interval), `p5`, `p95` and `p99` in
+        seconds a call, and `samples`. A value that has too few samples is None.
     :ivar compared: the second expression against the first: `ratio` of the medians, its interval and a `verdict`: faster,
         slower, same, or unknown.
     :ivar waited: seconds that training stood still for it.
@@ -137,7 +135,7 @@ class FlameGraph(Picture):
 
     @classmethod
     def of(cls, target: Target, seconds: float, rank: int | None, by_rank: bool, idle: bool) -> FlameGraph:
-        """Samples the processes for so many seconds and draws their stacks."""
+        """Samples the processes for `seconds` and draws their stacks."""
         if seconds <= 0:
             raise UsageError("a flame graph takes more than no time", "flamegraph(seconds=10)")
         options = ["--duration", f"{seconds}s", "--format", "svg"]

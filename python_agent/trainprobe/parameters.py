@@ -9,7 +9,7 @@ from datetime import datetime
 from trainprobe.errors import UsageError
 from trainprobe.timestamps import Timestamp, nanoseconds_of
 
-#: A number is the place of a `?`.
+#: A name that is a number is the position of a `?`.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+")
 
 

@@ -1,7 +1,7 @@
-"""A pipe whose reader hears of Ctrl-C while it waits.
+"""A pipe whose reader notices Ctrl-C while it waits.
 
-A signal that another thread takes, or that comes just before a read begins, does not wake the read: Python would see it when the
-next bytes come, and those of a long query may never come. So it waits in short turns.
+A signal that another thread takes, or that comes just before a read begins, does not wake the read: Python would notice it with
+the next bytes, and those of a long query may never come. So the reader waits in short turns.
 """
 
 from __future__ import annotations

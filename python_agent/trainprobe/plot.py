@@ -1,4 +1,4 @@
-"""A look at an answer: lines or bars as an SVG, made here so that no package is needed."""
+"""Plots an answer: lines or bars as an SVG, which needs no package."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NUMBERS = ("int", "float")
 class Plot(Picture):
     """A picture. A notebook shows it; `str(plot)` is the SVG, and :meth:`save` writes it to a file."""
 
-    #: Rows that are drawn at most.
+    #: The most rows that are drawn.
     MOST = 100_000
 
     @classmethod
@@ -56,16 +56,16 @@ def axes(
     y: str | list[str] | None = None,
     by: int | None = None,
 ) -> tuple[int, list[int], str]:
-    """The places of the column along and of those up, and whether to draw lines or bars.
+    """The index of the column along the x axis, those of the columns along the y axis, and whether to draw lines or bars.
 
-    :param by: the place of a column that is neither.
+    :param by: the index of a column that is neither.
 
     Raises UsageError for a column that is not there, and where no column has numbers.
     """
     names = [column.name for column in columns]
-    along = _place(names, x) if x else 0
+    along = _index(names, x) if x else 0
     wanted = [y] if isinstance(y, str) else y
-    up = [_place(names, name) for name in wanted] if wanted else []
+    up = [_index(names, name) for name in wanted] if wanted else []
     up = up or [at for at, column in enumerate(columns) if at not in (along, by) and column.kind in _NUMBERS]
     if not up and columns[along].kind in _NUMBERS:
         up = [along]
@@ -80,19 +80,19 @@ def axes(
     return along, up, kind
 
 
-def _place(names: Sequence[str], name: str) -> int:
+def _index(names: Sequence[str], name: str) -> int:
     if name not in names:
         raise UsageError(f"the answer has no column '{name}'", f"it has {', '.join(names)}")
     return names.index(name)
 
 
 def finite(found: Any) -> float | None:
-    """What can be drawn; None for NULL, NaN and infinities."""
+    """A value as a number; None for NULL, NaN and infinities, which can't be drawn."""
     return float(found) if found is not None and math.isfinite(found) else None
 
 
 def position(found: Any) -> float | None:
-    """Where it stands along: a number, or the seconds of a time."""
+    """The position of a value on the x axis: a number, or the seconds of a time."""
     return found.timestamp() if isinstance(found, datetime) else finite(found)
 
 
@@ -140,10 +140,10 @@ def _bars(labels: Sequence[Any], series: Sequence[Sequence[float | None]]) -> st
     parts = [_axis(low, high)]
     room = (_WIDTH - _LEFT - 10) / max(1, len(labels))
     width = room * 0.8 / len(series)
-    for place, label in enumerate(labels):
-        start = _LEFT + room * (place + 0.1)
+    for index, label in enumerate(labels):
+        start = _LEFT + room * (index + 0.1)
         for number, ys in enumerate(series):
-            found = ys[place]
+            found = ys[index]
             if found is None:
                 continue
             top, bottom = sorted((_up(found, low, high), _up(0.0, low, high)))

@@ -1,4 +1,4 @@
-"""A line that says that a question is still being answered, and how to cancel it."""
+"""A line that says that a query or snippet still runs, and how to cancel it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import IO
 
 
 class Progress:
-    """Shows `what` and the seconds so far while its block runs, again every `pause` seconds. The line goes when the block
-    ends.
+    """Shows `what` and the seconds so far while its block runs, again every `pause` seconds. The line is
+    removed when the block ends.
 
-    :param clear: what takes it away in place of blanks, where these would leave an empty line.
+    :param clear: removes the line; without it the line is overwritten with blanks, which may leave an empty line.
     """
 
     def __init__(
@@ -48,5 +48,5 @@ class Progress:
             self._out.write(text)
             self._out.flush()
         except (OSError, ValueError):
-            # Nobody reads it.
+            # The stream is closed.
             pass

@@ -52,8 +52,8 @@ class Result:
         :param max_rows: rows that the answer may have; with more it raises Limit.
         :param max_bytes: bytes that the answer may have.
         """
-        said = {"timeout": timeout, "max_rows": max_rows, "max_bytes": max_bytes}
-        changed = {name: value for name, value in said.items() if value is not None}
+        given = {"timeout": timeout, "max_rows": max_rows, "max_bytes": max_bytes}
+        changed = {name: value for name, value in given.items() if value is not None}
         other = Result(self._target, self.sql, None, dataclasses.replace(self._limits, **changed))  # type: ignore[arg-type]
         other._parameters = self._parameters
         return other
@@ -75,7 +75,7 @@ class Result:
         """A tensor of one dimension for each column, on the host: integers and floats as the column has them, booleans, and times
         and durations as nanoseconds in int64. Needs torch and pyarrow.
 
-        :param null: what NULL becomes; a column that has it is float64 then. None refuses NULL, which no tensor has.
+        :param null: the value for NULL; a column that has it is float64 then. None refuses NULL, which no tensor has.
 
         Raises UsageError for text and other columns that no tensor has.
 
@@ -92,7 +92,7 @@ class Result:
     @ended_with_errors
     def to_arrow_reader(self) -> pyarrow.RecordBatchReader:
         """The answer as a stream of batches: memory stays the same however many rows it has. An answer that breaks off
-        raises where it does."""
+        raises at that point."""
         return arrow.reader(self._ask("arrow"), "Arrow data")
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -135,17 +135,17 @@ class Result:
 
     @ended_with_errors
     def __len__(self) -> int:
-        """The number of rows. The rows are counted where they are and not fetched."""
+        """The number of rows. The collector counts them; they are not fetched."""
         counted = f"SELECT COUNT(*) FROM (\n{self.sql.strip().rstrip(';')}\n)"
         try:
             rows = Rows(self._target.query(counted, "json-rows", self._options()))
             return int(next(iter(rows))[0])
         except SqlError:
-            # EXPLAIN and SHOW stand in no FROM; what is wrong otherwise says so here.
+            # EXPLAIN and SHOW can't be in a FROM. Any other error is raised again here.
             return sum(1 for _ in self.iter_rows())
 
     def __bool__(self) -> bool:
-        """True: a question is there, whatever its answer is."""
+        """True, also for an answer without rows."""
         return True
 
     @ended_with_errors
@@ -170,13 +170,13 @@ class Result:
 
     @property
     def endpoint(self) -> str | None:
-        """What is asked, as the command takes it."""
+        """The endpoint, as the command takes it."""
         return self._target.endpoint
 
     def repeated(self, every: float, limit: int | None = None, apart: bool = False) -> Command:
-        """Begins to ask every so many seconds, for :class:`~trainprobe.Watch`.
+        """Begins to repeat the query every `every` seconds, for :class:`~trainprobe.Watch`.
 
-        :param limit: rows that each answer is cut after.
+        :param limit: rows after which each answer is cut.
         :param apart: as :class:`~trainprobe.command.Command` has it.
         """
         cut = ["--limit-rows", str(limit)] if limit is not None else []

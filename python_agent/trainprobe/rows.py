@@ -24,17 +24,17 @@ class Column:
         or null.
     """
 
-    def __init__(self, said: dict[str, Any]) -> None:
-        self.name: str = said["name"]
-        self.kind: str = said["type"]
-        self.convert = _conversion(said)
+    def __init__(self, description: dict[str, Any]) -> None:
+        self.name: str = description["name"]
+        self.kind: str = description["type"]
+        self.convert = _conversion(description)
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.kind}"
 
 
 class Rows:
-    """An answer on its way. Iterate over it for rows as tuples; memory stays the same however many there are.
+    """An answer that is being read. Iterate over it for rows as tuples; memory stays the same however many there are.
 
     :param command: a command that writes this format.
     :ivar columns: the columns, known before the first row.
@@ -45,14 +45,14 @@ class Rows:
         self._lines = command.lines()
         self.columns: list[Column] = []
         self.more = False
-        # Without its end it is what a command wrote that died: reading on says how.
+        # A line without its end is from a command that died; reading on raises its error.
         first = next((line for line in self._lines if line.endswith(b"\n")), None)
         if first is None:
             raise Broken("the probe command wrote no answer")
-        self.columns = [Column(said) for said in json.loads(first)["columns"]]
+        self.columns = [Column(each) for each in json.loads(first)["columns"]]
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        conversions = [(place, column.convert) for place, column in enumerate(self.columns) if column.convert]
+        conversions = [(index, column.convert) for index, column in enumerate(self.columns) if column.convert]
         whole = False
         for line in self._lines:
             if not line.endswith(b"\n"):
@@ -61,9 +61,9 @@ class Rows:
                 whole = True
                 continue
             row = json.loads(line)
-            for place, convert in conversions:
-                if row[place] is not None:
-                    row[place] = convert(row[place])
+            for index, convert in conversions:
+                if row[index] is not None:
+                    row[index] = convert(row[index])
             yield tuple(row)
         if not whole:
             raise Broken("the answer broke off before its last row")
@@ -81,31 +81,31 @@ def answers(command: Command) -> Iterator[tuple[list[Column], list[tuple[Any, ..
     for line in command.lines():
         if not line.endswith(b"\n"):
             continue
-        said = json.loads(line)
-        if isinstance(said, list):
-            pairs = zip(said, columns)
+        content = json.loads(line)
+        if isinstance(content, list):
+            pairs = zip(content, columns)
             rows.append(tuple(c.convert(v) if c.convert and v is not None else v for v, c in pairs))
-        elif "columns" in said:
-            columns, rows = [Column(each) for each in said["columns"]], []
+        elif "columns" in content:
+            columns, rows = [Column(each) for each in content["columns"]], []
         else:
             yield columns, rows
 
 
-def _conversion(said: dict[str, Any]) -> _Convert | None:
-    """From what JSON has to a value of Python; None where these are the same."""
-    kind = said["type"]
+def _conversion(description: dict[str, Any]) -> _Convert | None:
+    """The conversion from a JSON value to a Python value; None where these are the same."""
+    kind = description["type"]
     if kind == "timestamp":
-        factor = _NANOSECONDS[said["unit"]]
+        factor = _NANOSECONDS[description["unit"]]
         # A time without a zone is in UTC, as in the command's other formats.
         return lambda value: _in_time(value * factor)
     if kind == "duration":
-        factor = _NANOSECONDS[said["unit"]]
+        factor = _NANOSECONDS[description["unit"]]
         # Python has durations to the microsecond.
         return lambda value: timedelta(microseconds=value * factor // 1000)
     if kind == "list":
-        return _list_of(_conversion(said["item"]))
+        return _list_of(_conversion(description["item"]))
     if kind == "struct":
-        return _struct_of([(field["name"], _conversion(field)) for field in said["fields"]])
+        return _struct_of([(field["name"], _conversion(field)) for field in description["fields"]])
     simple: dict[str, _Convert] = {
         "date": date.fromisoformat,
         # Python has times to the microsecond.

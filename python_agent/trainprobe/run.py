@@ -1,4 +1,4 @@
-"""A run, live or recorded: everything that can be asked of it."""
+"""A run, live or recorded, and all queries and commands for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Run:
     Nothing is kept open: each question is a `probe` command of its own, and after the run has ended the same object
     answers from its directory. All methods raise the exceptions of :mod:`trainprobe.errors`.
 
-    :ivar name: what it is called: `gpt@1`, a pid, a directory or an address.
+    :ivar name: its name: `gpt@1`, a pid, a directory or an address.
     :ivar tables: its tables and views by name.
     """
 
@@ -92,8 +92,8 @@ class Run:
     def eval(self, code: str, rank: int | str | None = None, at: str = "auto", timeout: float = 30.0) -> Evaluation:
         """Runs Python in the training process.
 
-        :param code: the snippet; it can use the names of the training code. What it prints comes back.
-        :param rank: a rank's number, or "all"; one rank answers where nothing is said.
+        :param code: the snippet; it can use the names of the training code. Its output is returned.
+        :param rank: a rank's number, or "all"; one rank by default.
         :param at: "now" beside training, "step" between two steps on all ranks at once, or "auto": as the snippet needs.
         :param timeout: seconds, after which the snippet is cancelled.
 
@@ -107,7 +107,7 @@ class Run:
         return Session(self._target, name)
 
     def hang(self) -> Page:
-        """Why steps have stopped: who waits in which collective, and who has not entered it. Only of a live run."""
+        """Why steps have stopped: which ranks wait in which collective, and which have not entered it. Only of a live run."""
         return Page.about(self._target, "hang")
 
     def crash(self) -> Page:
@@ -121,10 +121,10 @@ class Run:
     def flamegraph(
         self, seconds: float = 10.0, rank: int | None = None, by_rank: bool = False, idle: bool = False
     ) -> FlameGraph:
-        """Samples stacks of the live processes for so many seconds and draws them.
+        """Samples stacks of the live processes for `seconds` and draws them.
 
-        :param by_rank: ranks beside each other.
-        :param idle: other threads than the main one too while they wait.
+        :param by_rank: draws ranks beside each other.
+        :param idle: includes threads other than the main one also while they wait.
         """
         return FlameGraph.of(self._target, seconds, rank, by_rank, idle)
 
@@ -185,11 +185,11 @@ class Run:
     ) -> Benchmark:
         """Times a Python expression in the training process, between two steps, and puts training's state back.
 
-        :param expression: with the names that the training code uses. Where its value is a module, calls of it are timed
-            with inputs like those of training.
+        :param expression: the expression, with the names that the training code uses. Where its value is a module, calls of it
+            are timed with inputs like those of training.
         :param against: a second one, timed in turn with the first.
-        :param rank: where; None is the lowest rank.
-        :param seconds: to spend on it, warm-up included; at most 60. Training waits meanwhile.
+        :param rank: the rank to time on; None is the lowest one.
+        :param seconds: the time to spend, warm-up included; at most 60. Training waits meanwhile.
         """
         return Benchmark(self._target, [expression, *([] if against is None else [against])], rank, seconds)
 
@@ -209,7 +209,7 @@ class Run:
         return compare(self, other, steps, against)
 
     def watch(self, sql: str, values: Mapping[str, object] | None = None, /, every: float = 2.0) -> Watch:
-        """Repeats a query every so many seconds, and gives one answer after another until the loop ends. Raises
+        """Repeats a query every `every` seconds, and yields one answer after another until the loop ends. Raises
         Unreachable when the run ends. In a notebook a watch that stands alone shows itself as a live view.
 
         >>> for answer in run.watch("SELECT MAX(step) AS step FROM python.steps", every=0.1):
@@ -225,7 +225,7 @@ class Run:
 
         :param last: how many of the newest steps are drawn.
         :param ranks: which ranks, at most 16; the first 16 if it is None.
-        :param every: seconds from one look to the next.
+        :param every: seconds from one answer to the next.
         """
         if not 1 <= last <= MAX_LIVE_STEPS:
             raise UsageError(f"last is {last}, and has to be from 1 to {MAX_LIVE_STEPS}")
@@ -289,5 +289,5 @@ def compare(
 
 
 def path_of(path: str | os.PathLike[str] | None) -> str | None:
-    """A file's path that stays the same wherever the program goes."""
+    """The absolute path of a file, so that a change of the working directory does not matter."""
     return None if path is None else os.path.abspath(path)

@@ -15,10 +15,10 @@ from trainprobe.target import Target
 
 @dataclass
 class Evaluation:
-    """What became of a snippet.
+    """The result of a snippet.
 
-    :ivar text: what it printed; with several ranks each line says its rank.
-    :ivar ranks: what it printed by rank; the key is None without a process group.
+    :ivar text: its output; with several ranks each line begins with its rank.
+    :ivar ranks: its output by rank; the key is None without a process group.
     :ivar step: steps that were finished when it ran; None where it ran on no rank.
     :ivar between_steps: whether it ran between two steps on the training thread.
     :ivar waited: seconds that training waited for it.
@@ -37,8 +37,8 @@ class Evaluation:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        place = f" · between steps, training waited {self.waited:.2f} s" if self.between_steps else ""
-        step = "" if self.step is None else f"<small>step {self.step}{place}</small>"
+        wait = f" · between steps, training waited {self.waited:.2f} s" if self.between_steps else ""
+        step = "" if self.step is None else f"<small>step {self.step}{wait}</small>"
         return f"<pre>{html.escape(self.text)}</pre>{step}"
 
     def _take(self, event: dict[str, Any]) -> None:
@@ -88,7 +88,7 @@ def evaluate(
         done._finish()
         command.finish()
     except KeyboardInterrupt:
-        # As Ctrl-C does it: the snippet is cancelled, and training goes on.
+        # Like Ctrl-C: the snippet is cancelled, and training goes on.
         command.interrupt()
         raise
     except SnippetError as error:
@@ -102,7 +102,7 @@ def evaluate(
 
 
 class Session:
-    """Variables that stay between snippets. As a context manager it deletes them at its end.
+    """Variables that are kept between snippets. As a context manager it deletes them at its end.
 
     >>> with run.session() as session:
     ...     session.eval("answer = 6 * 7").text
@@ -132,6 +132,6 @@ class Session:
         try:
             self.close()
         except Exception:
-            # What the block raised says more than that the run is gone too.
+            # The error of the block is more useful than the one that the run is gone too.
             if error is None:
                 raise

@@ -1,4 +1,4 @@
-"""What can be asked: tables, their columns, units and sentences, as the tables' own declarations have them."""
+"""The tables of a run, with columns, units and sentences, as the tables' own declarations have them."""
 
 from __future__ import annotations
 

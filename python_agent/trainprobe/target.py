@@ -1,4 +1,4 @@
-"""Where questions go, and within which limits: what stands before and after the name of a command."""
+"""The target and the limits of queries: the words before and after the name of a command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainprobe.errors import CommandError, ProbeError, SqlError
 
 @dataclass(frozen=True)
 class Limits:
-    """What one answer may take; None leaves it to the collector.
+    """The limits of one answer; None leaves a limit to the collector.
 
     :ivar timeout: seconds.
     :ivar max_rows: rows; one more raises :class:`~trainprobe.Limit`.
@@ -67,7 +67,8 @@ class Target:
 
 
 def endpoint_of(endpoint: str | int | os.PathLike[str] | None) -> str | None:
-    """An ENDPOINT as the command takes it. A directory stays the same wherever the program goes."""
+    """An ENDPOINT as the command takes it. The path of a directory becomes absolute, so that a change of the working
+    directory does not matter."""
     if endpoint is None:
         return None
     text = os.fspath(endpoint) if isinstance(endpoint, os.PathLike) else str(endpoint)

@@ -35,7 +35,7 @@ def of_table(table: pyarrow.Table, null: float | None) -> dict[str, torch.Tensor
             )
         if column.null_count:
             column = column.cast("float64").fill_null(null)
-        # A copy: what Arrow has can't be written to.
+        # A copy, because Arrow's memory can't be written to.
         made[field.name] = library.from_numpy(column.to_numpy().copy())
         if nanoseconds > 1:
             made[field.name] *= nanoseconds

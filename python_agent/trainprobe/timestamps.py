@@ -53,5 +53,5 @@ def nanoseconds_of(time: datetime) -> int:
         return known
     since = time - _EPOCH
     microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-    # pandas' has the rest apart.
+    # A Timestamp of pandas has the rest in another attribute.
     return microseconds * 1000 + int(getattr(time, "nanosecond", 0))

@@ -1,4 +1,4 @@
-"""The same question again and again: `run.watch`."""
+"""Repeats a query: `run.watch`."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class Watch(Iterator[Answer]):
     """Answers as they come, from when the first one is asked for. It ends with :meth:`close`, when it is dropped, or at the end
     of a `with`; when the run ends it raises :class:`~trainprobe.Unreachable`. In a notebook it shows itself as a live view.
 
-    :param result: the question.
+    :param result: the query.
     :param every: seconds from one to the next; an answer that takes longer than that delays the next.
-    :param viewed: whether it is for a live view: the interrupt button passes it by, and it has only the rows that are drawn.
+    :param viewed: whether it is for a live view: the interrupt button does not reach it, and it has only the rows that are drawn.
     """
 
     def __init__(self, result: Result, every: float, viewed: bool = False) -> None:
@@ -82,7 +82,7 @@ class Watch(Iterator[Answer]):
         return Answer(columns, rows)
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the watch."""
         if self._command is not None:
             self._command.end()
 
@@ -120,25 +120,25 @@ class Watch(Iterator[Answer]):
     def __repr__(self) -> str:
         return f"<watch of {self.name}, every {self.every:g} s>"
 
-    # What a live view needs of it, which follows in a thread of its own.
+    # The methods below are for a live view, which follows in a thread of its own.
 
     @property
     def name(self) -> str:
-        """What is asked."""
+        """The run's name."""
         return self._result.endpoint or "the run"
 
     def again(self) -> Watch:
-        """The same question anew, which the interrupt button passes by."""
+        """A new watch of the same query, which the interrupt button does not reach."""
         return Watch(self._result, self.every, viewed=True)
 
     def kill(self) -> None:
-        """Ends it from another thread, whatever it waits for."""
+        """Ends the watch from another thread, whatever it waits for."""
         self._killed = True
         if self._command is not None:
             self._command.kill()
 
     def once(self) -> Answer:
-        """One answer, from the run's directory where it has ended."""
+        """A single answer, from the run's directory if the run has ended."""
         rows = self._result.iter_rows()
         try:
             return Answer(rows.columns, list(itertools.islice(rows, MAX_ROWS + 1)))

@@ -84,7 +84,7 @@ pub(super) fn run(args: &Args) -> Result<Status> {
 }
 
 async fn side(client: &mut Client, target: &Target, window: Option<Window>) -> Result<(Side, String)> {
-    let name = target.pid.map_or_else(|| target.place.name(), |pid| format!("process {pid}"));
+    let name = target.pid.map_or_else(|| target.location.name(), |pid| format!("process {pid}"));
     Ok((compare::read(client, &name, window).await?, name))
 }
 

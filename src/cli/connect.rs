@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use probe_client::Client;
 use probe_client::discover;
-use probe_client::endpoint::{Place, Target};
+use probe_client::endpoint::{RunLocation, Target};
 use probe_common::error::{Error, Result};
 use tokio::io::Interest;
 use tokio::net::unix::pipe::Sender;
@@ -46,7 +46,7 @@ where
     let finding = one_thread()?;
     let target = finding.block_on(discover::find(endpoint))?;
     // A live collector does the work itself; a run's directory is read here, by as many threads as there are cores.
-    let runtime = if matches!(target.place, Place::Directory(_)) { many_threads()? } else { finding };
+    let runtime = if matches!(target.location, RunLocation::Directory(_)) { many_threads()? } else { finding };
     let status = runtime.block_on(unless_interrupted(interrupted, async {
         let client = Client::open(&target, connection.token_file.as_deref()).await?;
         work(client, &target).await

@@ -38,7 +38,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
         let answer = crash::ask(&mut client).await?;
         match args.format {
             Format::Table => {
-                let name = target.pid.map_or_else(|| target.place.name(), |pid| format!("process {pid}"));
+                let name = target.pid.map_or_else(|| target.location.name(), |pid| format!("process {pid}"));
                 let page = crash::page(&answer, &name, Terminal::of_stdout().width);
                 output::unless_closed(write!(io::stdout(), "{page}"))?;
             }

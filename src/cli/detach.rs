@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args) -> Result<Status> {
     runtime.block_on(async {
         let target = discover::find(Some(&args.whom)).await?;
         let mut client = Client::open(&target, args.connection.token_file()).await?;
-        let run = target.place.name();
+        let run = target.location.name();
         let live = live(&mut client, target.pid).await?;
         if live.is_empty() {
             return Err(Error::unreachable(format!("no process of {} has an agent", args.whom)).hint("probe list shows those that have one"));

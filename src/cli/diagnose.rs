@@ -193,7 +193,7 @@ impl Other {
 }
 
 fn name(target: &Target) -> String {
-    target.pid.map_or_else(|| target.place.name(), |pid| format!("process {pid}"))
+    target.pid.map_or_else(|| target.location.name(), |pid| format!("process {pid}"))
 }
 
 fn sql(done: &Diagnosis, number: usize) -> Result<String> {

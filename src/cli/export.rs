@@ -89,7 +89,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
 }
 
 fn name(target: &Target) -> String {
-    target.pid.map_or_else(|| target.place.name(), |pid| format!("process {pid}"))
+    target.pid.map_or_else(|| target.location.name(), |pid| format!("process {pid}"))
 }
 
 async fn per_rank(client: &mut Client, choice: &Choice, name: &str, directory: Directory) -> Result<()> {

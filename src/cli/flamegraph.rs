@@ -142,7 +142,7 @@ fn deliver(args: &Args, drawn: &[u8], what: &str) -> Result<()> {
 fn operators(args: &Args, endpoint: Option<&str>, shape: Shape) -> Result<Status> {
     let selection = Selection { steps: args.steps, ranks: args.rank.map(|rank| vec![i64::from(rank)]) };
     connect::with_client(endpoint, &args.connection, async |mut client, target| {
-        let name = target.pid.map_or_else(|| target.place.name(), |pid| format!("process {pid}"));
+        let name = target.pid.map_or_else(|| target.location.name(), |pid| format!("process {pid}"));
         let folded = profile::folded(&mut client, &name, &selection, args.weight, args.by_rank).await?;
         let sum: u64 = folded.values().sum();
         let mut drawn = Vec::new();

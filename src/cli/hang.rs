@@ -45,7 +45,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
                 let verdict = hang::judge(&facts);
                 return match args.format {
                     Format::Table => {
-                        let page = hang::page(&verdict, &target.place.name());
+                        let page = hang::page(&verdict, &target.location.name());
                         output::unless_closed(write!(io::stdout(), "{page}")).map(|_| 0)
                     }
                     format => show_dumps(&verdict, format).map(|()| 0),
@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
         };
         match args.format {
             Format::Table => {
-                let name = target.place.name();
+                let name = target.location.name();
                 output::unless_closed(write!(io::stdout(), "{}", page(&answer, &shared, &name)))?;
             }
             format => show(&answer, &shared, format)?,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use probe_common::error::Result;
-use probe_common::paths::Places;
+use probe_common::paths::Directories;
 use probe_import::{Capture, Format, Found, Imported, Progress, StepRange, TraceFile};
 use probe_proto::tables::TABLES;
 use probe_store::runs::{Reservation, RunInfo, State};
@@ -51,7 +51,7 @@ pub(super) fn run(args: &Args) -> Result<Status> {
     let step_range = args.step_range.as_deref().map(StepRange::parse).transpose()?;
     let forced = args.format.as_deref().map(Format::named).transpose()?;
     let Found { files, unknown, unreadable } = probe_import::find(&args.paths, forced)?;
-    let directories = Places::from_environment()?;
+    let directories = Directories::from_environment()?;
     let reservation = Reservation::take(&directories, &args.name)?;
     let name = reservation.name().to_string();
     match fill(&files, &reservation, step_range.as_ref(), args) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use probe_client::Client;
-use probe_client::endpoint::{Place, Target};
+use probe_client::endpoint::{RunLocation, Target};
 use probe_common::error::{Error, Result};
 use probe_common::paths;
 use probe_inspect::gpu;
@@ -53,7 +53,7 @@ struct Row {
 pub(super) fn run(args: Args) -> Result<Status> {
     let sockets = paths::list_sockets()?;
     let descriptions = connect::one_thread()?.block_on(join_all(sockets.iter().map(|(_, socket)| async move {
-        let target = Target { place: Place::Socket(socket.clone()), pid: None };
+        let target = Target { location: RunLocation::Socket(socket.clone()), pid: None };
         let asked = async { Client::open(&target, None).await?.describe().await };
         let late = |_| Err(Error::limit(format!("no answer within {} s", PATIENCE.as_secs())));
         tokio::time::timeout(PATIENCE, asked).await.unwrap_or_else(late)

@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     args.format.check_stdout()?;
     let selection = Selection { steps: args.steps, ranks: args.rank.0.clone() };
     with_client(endpoint, &args.connection, async |mut client, target| {
-        let name = target.pid.map_or_else(|| target.place.name(), |pid| format!("process {pid}"));
+        let name = target.pid.map_or_else(|| target.location.name(), |pid| format!("process {pid}"));
         let profile = profile::ask(&mut client, &name, &selection, args.by).await?;
         show(&profile, &name, args)?;
         Ok(0)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use probe_common::error::{Error, Kind, Result};
-use probe_common::paths::Places;
+use probe_common::paths::Directories;
 use probe_store::runs::{self, Run, State};
 
 use super::report;
@@ -34,7 +34,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<Status> {
-    let directories = Places::from_environment()?;
+    let directories = Directories::from_environment()?;
     let chosen = match args.older_than {
         Some(age) => older_than(&directories, age)?,
         None => by_name(&directories, &args.names)?,
@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args) -> Result<Status> {
 }
 
 /// The named runs. One wrong name is an error, and nothing is removed: the list was not meant so.
-fn by_name(directories: &Places, names: &[String]) -> Result<Vec<Run>> {
+fn by_name(directories: &Directories, names: &[String]) -> Result<Vec<Run>> {
     let chosen = runs::named_runs(directories, names).map_err(|error| {
         let kind = if error.kind() == Kind::Unreachable { Kind::Failed } else { error.kind() };
         let hint = error.hint_text().map(str::to_owned);
@@ -72,7 +72,7 @@ fn by_name(directories: &Places, names: &[String]) -> Result<Vec<Run>> {
     Ok(chosen)
 }
 
-fn older_than(directories: &Places, age: Duration) -> Result<Vec<Run>> {
+fn older_than(directories: &Directories, age: Duration) -> Result<Vec<Run>> {
     let too_long = || Error::usage("--older-than goes back further than there were computers");
     let age = SignedDuration::try_from(age).map_err(|_| too_long())?;
     let before = Timestamp::now().checked_sub(age).map_err(|_| too_long())?;

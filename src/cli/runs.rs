@@ -7,10 +7,10 @@ use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use futures::StreamExt;
 use jiff::Timestamp;
-use probe_client::endpoint::{Place, Target};
+use probe_client::endpoint::{RunLocation, Target};
 use probe_client::{Client, collect};
 use probe_common::error::Result;
-use probe_common::paths::Places;
+use probe_common::paths::Directories;
 use probe_store::runs::{self, Reached, Run, State};
 
 use super::status::Status;
@@ -144,8 +144,8 @@ fn ranks(numbered: usize, agents: usize) -> i64 {
 }
 
 async fn ask_live(run: &Run) -> Result<Progress> {
-    let socket = Places::from_environment()?.socket_for(&run.name.to_string());
-    let mut client = Client::open(&Target { place: Place::Socket(socket), pid: None }, None).await?;
+    let socket = Directories::from_environment()?.socket_for(&run.name.to_string());
+    let mut client = Client::open(&Target { location: RunLocation::Socket(socket), pid: None }, None).await?;
     let agents = client.describe().await?.agents;
     let numbered: BTreeSet<i32> = agents.iter().filter_map(|agent| agent.rank).collect();
     let (_, batches) = collect(client.query("SELECT MAX(step) AS last_step FROM python.steps").await?).await?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use probe_collector::auth::{Scopes, TokenFile, self_signed_pin};
 use probe_common::error::{Error, Result};
-use probe_common::paths::Places;
+use probe_common::paths::Directories;
 use probe_proto::credentials::{Credentials, Pin};
 
 use super::report;
@@ -76,7 +76,7 @@ struct Revoke {
 }
 
 pub(super) fn run(args: Args) -> Result<Status> {
-    let directories = Places::from_environment()?;
+    let directories = Directories::from_environment()?;
     let file = TokenFile::of(&directories);
     match args.action {
         Action::Make(args) => make(&directories, &file, args),
@@ -91,7 +91,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
     }
 }
 
-fn make(directories: &Places, file: &TokenFile, args: Make) -> Result<Status> {
+fn make(directories: &Directories, file: &TokenFile, args: Make) -> Result<Status> {
     let pin = match args.tls_pin {
         Some(pin) => Some(pin),
         None => self_signed_pin(directories, args.tls_self_signed)?,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use jiff::Zoned;
-use probe_client::endpoint::{Place, Target};
+use probe_client::endpoint::{RunLocation, Target};
 use probe_client::{Answer, Client};
 use probe_common::error::{Error, Kind, Result};
 use probe_common::paths::{SocketState, socket_state};
@@ -114,7 +114,7 @@ impl Watch {
             _ if printed.more || cut => "there is more than this terminal has lines for".to_owned(),
             _ => String::new(),
         };
-        let header = header(&self.sql, self.interval, &target.place.name(), terminal.width.unwrap_or(80));
+        let header = header(&self.sql, self.interval, &target.location.name(), terminal.width.unwrap_or(80));
         let lines = std::iter::once(header.as_str()).chain([""]).chain(text.lines().take(room)).chain([more.as_str()]);
         output::unless_closed(screen.draw(lines, terminal))
     }
@@ -198,15 +198,15 @@ fn header(sql: &str, interval: Duration, name: &str, width: usize) -> String {
 
 /// The error for people: one of a collector that has gone says so.
 fn explain(error: Error, target: &Target) -> Error {
-    let gone = match &target.place {
-        Place::Socket(path) => error.kind() == Kind::Unreachable || socket_state(path) != SocketState::Live,
-        Place::Tcp(_) => error.kind() == Kind::Unreachable,
-        Place::Directory(_) => false,
+    let gone = match &target.location {
+        RunLocation::Socket(path) => error.kind() == Kind::Unreachable || socket_state(path) != SocketState::Live,
+        RunLocation::Tcp(_) => error.kind() == Kind::Unreachable,
+        RunLocation::Directory(_) => false,
     };
     if !gone {
         return error;
     }
-    let name = target.place.name();
+    let name = target.location.name();
     Error::unreachable(format!("{name} does not answer any more: its run has ended, or its collector was killed"))
         .hint(format!("probe {name} query … asks what it left, once it is written"))
 }

@@ -1,5 +1,5 @@
-//! Evidence that a live run is asked for where a diagnosis leaves much of a step without a name (`--ask`): the cheapest
-//! first, and no more than it takes.
+//! Records more evidence in a live run where a diagnosis leaves much of a step without a name (`--ask`): the cheapest evidence
+//! first, and no more than needed.
 
 use std::time::{Duration, Instant};
 
@@ -12,26 +12,28 @@ use super::request::{Request, Unnamed, What};
 use super::rows::ask as query;
 use super::rule;
 
-/// Percent of a step that is worth asking for.
+/// The smallest percentage of a step without a name for which more evidence is recorded.
 const WORTH: f64 = 10.0;
-/// How long stacks are sampled (s), and how often a second.
+/// How long stacks are sampled (s).
 const SAMPLING: f64 = 4.0;
+/// Samples of stacks in a second.
 const RATE: f64 = 50.0;
-/// Steps in which modules are recorded, and those in which operators are.
+/// Steps in which modules are recorded.
 const DETAIL_STEPS: u32 = 20;
+/// Steps in which operators are recorded.
 const OPERATOR_STEPS: u32 = 3;
-/// Steps that long are not waited for.
+/// The longest wait for the steps that are to be recorded.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks whether the steps are there.
+/// Time between two checks whether the steps have been recorded.
 const LOOK: Duration = Duration::from_millis(250);
-/// A request reaches agents, and rows reach the collector, within this.
+/// The time within which a request reaches agents, and rows reach the collector.
 const ON_THE_WAY: Duration = Duration::from_millis(1500);
 
-/// The cheapest first.
+/// The kinds of evidence, the cheapest first.
 const PLAN: [What; 3] = [What::Stacks, What::Modules, What::Operators];
 
 impl What {
-    /// What is done, for whoever waits for it.
+    /// The activity in words, for progress messages.
     fn says(self) -> String {
         match self {
             Self::Stacks => format!("sampling stacks from outside for {SAMPLING} s"),
@@ -40,7 +42,7 @@ impl What {
         }
     }
 
-    /// Whether it can say anything of a part.
+    /// Whether this evidence can explain time in a part of a step.
     fn is_about(self, part: &str) -> bool {
         match self {
             Self::Stacks => true,
@@ -49,7 +51,7 @@ impl What {
         }
     }
 
-    /// Does it; what it cost.
+    /// Records the evidence, and returns its cost in words.
     async fn ask(self, client: &mut Client) -> Result<String> {
         match self {
             Self::Stacks => sample(client).await,
@@ -84,11 +86,12 @@ impl What {
     }
 }
 
-/// Asks for what names the largest row without a name, diagnoses again, and goes on until nothing large is left or the
-/// plan is at its end. `every` row counts, or else only those in which nothing is expected. `told` hears what is done.
+/// Records evidence about the largest row of the waterfall without a name, diagnoses again, and goes on until no large row is
+/// left or [`PLAN`] has ended. `every` row counts, or else only those in which no time is expected. `told` is called with
+/// progress messages.
 ///
 /// # Errors
-/// Those of a diagnosis. What could not be asked is no error: it is said beside the rest.
+/// The errors of a diagnosis. Evidence that could not be recorded is no error: the request in the result says why.
 pub(crate) async fn ask(
     client: &mut Client,
     mut done: Diagnosis,
@@ -111,9 +114,9 @@ pub(crate) async fn ask(
             Ok(cost) => told(&format!("{seconds:.1} s; {cost}")),
             Err(why) => told(&format!("not possible: {why}")),
         }
-        let found_out = cost.is_ok();
+        let is_recorded = cost.is_ok();
         requests.push(Request { what, row, seconds, cost });
-        if found_out {
+        if is_recorded {
             done = diagnose(client).await?;
         }
     }
@@ -121,7 +124,7 @@ pub(crate) async fn ask(
     Ok(done)
 }
 
-/// The largest row of the waterfall that has no name and that this can say something of.
+/// The largest row of the waterfall without a name that recording `what` could explain.
 fn largest(done: &Diagnosis, every: bool, what: What) -> Result<Option<Unnamed>> {
     let names_lines: Vec<String> =
         rule::built_in()?.into_iter().filter(|rule| rule.names_line).map(|rule| rule.name).collect();
@@ -129,16 +132,16 @@ fn largest(done: &Diagnosis, every: bool, what: What) -> Result<Option<Unnamed>>
     let rows = done.waterfall.iter().filter_map(|leaf| {
         let whole = leaf.typical + leaf.excess;
         let ticks = match leaf.finding {
-            Some(place) => {
-                let finding = &done.findings[place];
+            Some(index) => {
+                let finding = &done.findings[index];
                 let has_none = finding.sampled.is_none() && !finding.subject.contains_key("line");
                 (what == What::Stacks && has_none && names_lines.contains(&finding.rule)).then_some(whole)?
             }
-            // Nothing is expected there.
+            // No time is expected in these parts.
             None if matches!(leaf.part, "other" | "unaccounted" | "uneven") => whole,
             None if matches!(leaf.part, "comm" | "validation" | "checkpoint") => return None,
             None if every => whole,
-            // What a part takes in most steps is its work; what it takes in some is not.
+            // Time that a part takes in most steps is its work; excess in some steps is not.
             None => leaf.excess,
         };
         let percent = ticks as f64 / total * 100.0;
@@ -168,12 +171,15 @@ async fn sample(client: &mut Client) -> Result<String> {
     ))
 }
 
-/// The newest step.
+/// The number of the newest step; -1 where there is none.
 async fn newest(client: &mut Client) -> Result<i64> {
     Ok(query(client, "SELECT MAX(step) AS step FROM python.steps").await?.int("step", 0).unwrap_or(-1))
 }
 
-/// Waits until the number that is asked for is reached; which it is then.
+/// Waits until the `steps` of the query's answer reach `enough`, and returns them.
+///
+/// # Errors
+/// The query's; they did not within [`PATIENCE`].
 async fn reached(client: &mut Client, sql: &str, enough: i64) -> Result<i64> {
     let began = Instant::now();
     loop {
@@ -188,7 +194,7 @@ async fn reached(client: &mut Client, sql: &str, enough: i64) -> Result<i64> {
     }
 }
 
-/// By how much a step takes longer with modules, as the agents reckon.
+/// How much longer a step with modules takes, by the agents' own estimate, in words.
 async fn longer(client: &mut Client) -> Option<String> {
     let sql = "SELECT MAX((events - COALESCE(events_without_detail, 0)) * event_cost / step_duration) AS share \
                FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY ts DESC) AS newest FROM probe.overhead \

@@ -1,4 +1,4 @@
-//! What a diagnosis says.
+//! The result of a diagnosis.
 
 use super::finding::Finding;
 use super::recording::Recording;
@@ -8,7 +8,7 @@ use super::request::Request;
 use super::steps::{Steps, Ticks};
 use super::waterfall::Leaf;
 
-/// A rule that could not say anything, why, and what would record what it needs.
+/// A rule that could not decide, the reason, and how to record the data that it needs.
 pub(crate) struct Undecided {
     pub(crate) rule: String,
     pub(crate) why: String,
@@ -19,16 +19,16 @@ pub(crate) struct Diagnosis {
     pub(crate) steps: Steps,
     pub(crate) findings: Vec<Finding>,
     pub(crate) waterfall: Vec<Leaf>,
-    /// Rules that were silent, and why.
+    /// Rules without a finding, and the reasons.
     pub(crate) ruled_out: Vec<(String, String)>,
     pub(crate) not_decided: Vec<Undecided>,
-    /// Where a reference was named.
+    /// The comparison with a reference, where one was named.
     pub(crate) against: Option<Against>,
-    /// What a live run was asked for; None where nothing was to be asked.
+    /// Requests for more evidence from a live run; None without `--ask`.
     pub(crate) asked: Option<Vec<Request>>,
-    /// What recording costs, where it is known.
+    /// The cost of recording, where it is known.
     pub(crate) recording: Option<Recording>,
-    /// The replay's.
+    /// The error of the replay, as a share of the observed time.
     pub(crate) error: f64,
 }
 
@@ -37,14 +37,14 @@ impl Diagnosis {
         self.error.abs() <= FITS
     }
 
-    /// The time of all steps: what the waterfall sums to.
+    /// The time of all steps, to which the waterfall sums.
     pub(super) fn total(&self) -> Ticks {
         self.waterfall.iter().map(|leaf| leaf.typical + leaf.excess).sum()
     }
 
-    /// The finding that is worth a verdict: the first of the worst.
+    /// The finding for the verdict: the first of the most severe warnings.
     pub(crate) fn verdict(&self) -> Option<&Finding> {
-        let worth = self.findings.iter().filter(|of| of.is_warning());
-        worth.rev().max_by_key(|of| of.severity)
+        let worth = self.findings.iter().filter(|finding| finding.is_warning());
+        worth.rev().max_by_key(|finding| finding.severity)
     }
 }

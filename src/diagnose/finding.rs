@@ -1,4 +1,4 @@
-//! What stands out.
+//! A finding: something that stands out in a run.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use serde_json::{Value, json};
 use super::line::Line;
 use super::replay::Reduction;
 
-/// Milliseconds with three digits that say something.
+/// Milliseconds with three significant digits.
 pub(crate) fn show(ms: f64) -> String {
     match ms.abs() {
         100.0.. => format!("{ms:.0}"),
         10.0..100.0 => format!("{ms:.1}"),
-        // Less than it shows is zero, which has no sign.
+        // A value that rounds to zero is shown without a sign.
         0.0..0.005 => "0.00".to_owned(),
         _ => format!("{ms:.2}"),
     }
 }
 
-/// An interval in percent behind its middle.
+/// An interval in percent, to follow its middle value.
 pub(crate) fn interval((low, high): (f64, f64)) -> String {
     format!(" [{low:.0}, {high:.0}]")
 }
@@ -31,7 +31,7 @@ pub(crate) enum Severity {
 }
 
 impl Severity {
-    /// From the mildest on.
+    /// All severities, from the mildest on.
     pub(crate) const ALL: [Self; 3] = [Self::Note, Self::Warn, Self::Critical];
 
     pub(crate) const fn as_str(self) -> &'static str {
@@ -43,16 +43,16 @@ impl Severity {
     }
 }
 
-/// What it would save: milliseconds a step, and percent of one.
+/// The saving of a finding: milliseconds a step, and percent of a step with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Saving {
     pub(crate) ms: f64,
     pub(crate) percent: f64,
     pub(crate) low: f64,
     pub(crate) high: f64,
-    /// Percent where it is the only one that is mended; the others are after those above it.
+    /// Percent of a step if only this finding is mended; the other values are savings after the findings above it.
     pub(crate) alone: f64,
-    /// Milliseconds a step that are left.
+    /// Milliseconds that a step takes afterwards.
     pub(crate) after: f64,
 }
 
@@ -63,12 +63,12 @@ pub(crate) struct Finding {
     pub(crate) confidence: String,
     pub(crate) severity: Severity,
     pub(crate) ranks: Vec<i64>,
-    /// Whether `ranks` are all that there are.
+    /// Whether `ranks` are all ranks of the run.
     pub(crate) everywhere: bool,
-    /// subject, module, line, part, as the rule's columns say.
+    /// The subject by the rule's columns: subject, module, line, part, seen.
     pub(crate) subject: BTreeMap<String, String>,
-    /// The line in which its time is spent, by samples of the stack. It is no part of the subject by which findings of
-    /// two diagnoses are the same one: other samples may say another line.
+    /// The line in which the time of the finding is spent, by samples of the stack. It is no part of the subject by which
+    /// findings of two diagnoses are the same one: other samples may show another line.
     pub(crate) sampled: Option<Line>,
     pub(crate) cost_ms: Option<f64>,
     pub(crate) ref_ms: Option<f64>,
@@ -85,12 +85,12 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    /// Whether it is worth a verdict, or an event: more than a note, and more than possible.
+    /// Whether the finding is worth a verdict, or an event: more than a note, and more than possible.
     pub(crate) fn is_warning(&self) -> bool {
         self.severity >= Severity::Warn && self.confidence != "possible"
     }
 
-    /// "rank 1", "ranks 1, 2", "every rank"; "the process" where there are no ranks.
+    /// The ranks in words: "rank 1", "ranks 1, 2", "every rank"; "the process" where there are no ranks.
     pub(crate) fn who(&self) -> String {
         let list = || self.ranks.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
         match self.ranks.len() {
@@ -101,7 +101,7 @@ impl Finding {
         }
     }
 
-    /// A text of the rule with {NAME} put in.
+    /// A text of the rule with {NAME} replaced by values of the finding.
     pub(crate) fn text(&self, text: &str) -> String {
         let mut out = text.replace("{who}", &self.who());
         for (name, value) in self.subject.iter() {

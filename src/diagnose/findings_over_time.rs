@@ -1,4 +1,4 @@
-//! Which warnings are new since the last diagnosis of the same run, and which are gone.
+//! Finds the warnings that are new since the last diagnosis of the same run, and those that are gone.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ type Key = (String, BTreeMap<String, String>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Current {
     says: String,
-    /// Diagnoses in a row without it.
+    /// Diagnoses in a row without the finding.
     absent: u32,
 }
 
-/// What is different from the last diagnosis.
+/// A change since the last diagnosis.
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
     /// A finding of at least `warn` that was not there before.
@@ -32,12 +32,12 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// What an event says of it beside its message.
+    /// The details of the event about this change, beside its message.
     pub(crate) fn details(&self) -> Value {
         match self {
             Self::New(finding) => {
                 let mut details = finding.json();
-                // A second copy of the rule's file.
+                // The SQL is a copy of the rule's file.
                 details.as_object_mut().map(|details| details.remove("sql"));
                 details["state"] = json!("new");
                 details
@@ -47,12 +47,12 @@ impl Change {
     }
 }
 
-/// Warnings that were noted and are not gone.
+/// Warnings that were reported and are not gone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FindingsOverTime(BTreeMap<Key, Current>);
 
 impl FindingsOverTime {
-    /// Goes on from the details of what was noted before, in that order.
+    /// Restores the state from the details of earlier changes, in their order.
     pub(crate) fn restore<'a>(noted: impl IntoIterator<Item = &'a str>) -> Self {
         let mut current = BTreeMap::new();
         for details in noted {
@@ -74,23 +74,23 @@ impl FindingsOverTime {
         Self(current)
     }
 
-    /// Takes the newest diagnosis.
+    /// Updates the state by the newest diagnosis, and returns the changes.
     pub(crate) fn take(&mut self, diagnosis: &Diagnosis) -> Vec<Change> {
-        let undecided = |rule: &str| diagnosis.not_decided.iter().any(|of| of.rule == rule);
+        let undecided = |rule: &str| diagnosis.not_decided.iter().any(|open| open.rule == rule);
         self.update(&diagnosis.findings, undecided)
     }
 
     fn update(&mut self, findings: &[Finding], undecided: impl Fn(&str) -> bool) -> Vec<Change> {
         let mut changes = Vec::new();
-        for of in findings.iter().filter(|of| of.is_warning()) {
-            let key = (of.rule.clone(), of.subject.clone());
-            if self.0.insert(key, Current { says: of.says.clone(), absent: 0 }).is_none() {
-                changes.push(Change::New(Box::new(of.clone())));
+        for finding in findings.iter().filter(|finding| finding.is_warning()) {
+            let key = (finding.rule.clone(), finding.subject.clone());
+            if self.0.insert(key, Current { says: finding.says.clone(), absent: 0 }).is_none() {
+                changes.push(Change::New(Box::new(finding.clone())));
             }
         }
         // As a note it is still there, and a rule that can't say anything says nothing of its end.
         let is_there = |(rule, subject): &Key| {
-            undecided(rule) || findings.iter().any(|of| of.rule == *rule && of.subject == *subject)
+            undecided(rule) || findings.iter().any(|finding| finding.rule == *rule && finding.subject == *subject)
         };
         self.0.retain(|key, current| {
             current.absent = if is_there(key) { 0 } else { current.absent + 1 };
@@ -108,7 +108,7 @@ impl FindingsOverTime {
 
 #[cfg(test)]
 mod tests {
-    use super::super::line::{Line, Place};
+    use super::super::line::{Line, Location};
     use super::*;
     use crate::diagnose::Severity;
 
@@ -175,8 +175,8 @@ mod tests {
         for found in [vec!["a", "b"], vec!["b"], vec!["b"]] {
             let mut found: Vec<_> = found.into_iter().map(|rule| finding(rule, Severity::Warn, 0)).collect();
             // A line that samples say is of this diagnosis, and not of the finding.
-            let place = Place { function: "burn".into(), file: "train.py".into(), line: noted.len() as i64 };
-            let line = Line { place, is_line: true, library: None, samples: 20, share: 1.0 };
+            let location = Location { function: "burn".into(), file: "train.py".into(), line: noted.len() as i64 };
+            let line = Line { location, is_line: true, library: None, samples: 20, share: 1.0 };
             found.iter_mut().for_each(|of| of.sampled = Some(line.clone()));
             noted.extend(before.update(&found, |_| false).into_iter().map(|change| change.details().to_string()));
         }

@@ -1,4 +1,4 @@
-//! Whether the rows of a rule stand out, rank by rank and subject by subject.
+//! Judges whether the rows of a rule stand out, rank by rank and subject by subject.
 
 use std::collections::BTreeMap;
 
@@ -16,21 +16,21 @@ use crate::block_bootstrap::median;
 const MEANT: [&str; 8] = ["step", "rank", "cost", "ref", "x", "y", "severity", "part"];
 const SUBJECT: [&str; 5] = ["subject", "part", "module", "line", "seen"];
 
-/// What a rule has to say before it is known what it saves.
+/// The findings of a rule, before their savings are known.
 pub(crate) struct Judged {
     pub(crate) findings: Vec<Finding>,
-    /// Why there are none, or no more.
+    /// Why there are no findings, or no more.
     pub(crate) why: String,
-    /// There was too little to say so.
+    /// Whether there were too few rows for a judgement.
     pub(crate) too_few: bool,
 }
 
 type Subject = BTreeMap<String, String>;
 /// A rank and, where a rule takes several parts of a step together, the part.
-type Place = (Option<i64>, Option<String>);
+type RankAndPart = (Option<i64>, Option<String>);
 
 pub(crate) fn judge(rule: &Rule, rows: &Rows, steps: &Steps) -> Judged {
-    let mut groups: BTreeMap<Subject, BTreeMap<Place, Vec<usize>>> = BTreeMap::new();
+    let mut groups: BTreeMap<Subject, BTreeMap<RankAndPart, Vec<usize>>> = BTreeMap::new();
     for row in 0..rows.count {
         let of_subject = SUBJECT.iter().filter(|name| **name != "part" || !rule.all_parts);
         let subject = of_subject.filter_map(|name| Some(((*name).to_owned(), rows.text(name, row)?))).collect();
@@ -43,21 +43,21 @@ pub(crate) fn judge(rule: &Rule, rows: &Rows, steps: &Steps) -> Judged {
     for (subject, by_rank) in groups {
         let mut finding = empty(rule, subject);
         let mut cost = Vec::new();
-        for ((rank, _), places) in by_rank {
-            most = most.max(places.len());
-            if places.len() < rule.least && rule.kind != Kind::Fact {
+        for ((rank, _), indices) in by_rank {
+            most = most.max(indices.len());
+            if indices.len() < rule.least && rule.kind != Kind::Fact {
                 continue;
             }
-            let said = match rule.kind {
-                Kind::Time => time(rule, rows, &places, steps, rank, &mut finding),
-                Kind::Trend => growth(rule, rows, &places, &mut finding),
-                Kind::Fact => fact(rows, &places, &mut finding),
+            let judgement = match rule.kind {
+                Kind::Time => time(rule, rows, &indices, steps, rank, &mut finding),
+                Kind::Trend => growth(rule, rows, &indices, &mut finding),
+                Kind::Fact => fact(rows, &indices, &mut finding),
             };
-            match said {
+            match judgement {
                 Ok(of) => {
                     finding.ranks.extend(rank.filter(|rank| !finding.ranks.contains(rank)));
                     cost.push(of);
-                    facts(rows, &places, &mut finding);
+                    facts(rows, &indices, &mut finding);
                 }
                 Err(why) => judged.why = why,
             }
@@ -100,18 +100,18 @@ fn empty(rule: &Rule, subject: Subject) -> Finding {
     }
 }
 
-/// Other columns: of numbers the mean, of texts the first.
-fn facts(rows: &Rows, places: &[usize], finding: &mut Finding) {
+/// Adds the other columns of the rows at `indices` as facts: the mean of numbers, the first of texts.
+fn facts(rows: &Rows, indices: &[usize], finding: &mut Finding) {
     for (name, column) in rows.columns.iter().filter(|(name, _)| !MEANT.contains(&name.as_str())) {
         if SUBJECT.contains(&name.as_str()) {
             continue;
         }
         let value = match column {
             Column::Numbers(values) | Column::Flags(values) => {
-                let known: Vec<f64> = places.iter().filter_map(|row| values[*row]).collect();
+                let known: Vec<f64> = indices.iter().filter_map(|row| values[*row]).collect();
                 if known.is_empty() { Value::Null } else { json!(known.iter().sum::<f64>() / known.len() as f64) }
             }
-            Column::Texts(values) => json!(places.iter().find_map(|row| values[*row].clone())),
+            Column::Texts(values) => json!(indices.iter().find_map(|row| values[*row].clone())),
         };
         finding.facts.insert(name.clone(), value);
     }
@@ -120,20 +120,20 @@ fn facts(rows: &Rows, places: &[usize], finding: &mut Finding) {
 fn time(
     rule: &Rule,
     rows: &Rows,
-    places: &[usize],
+    indices: &[usize],
     steps: &Steps,
     rank: Option<i64>,
     finding: &mut Finding,
 ) -> Result<(), String> {
     let process = steps.process_of(rank).ok_or("a rank whose steps are not looked at")?;
-    let name = rows.text("part", places[0]).or_else(|| rule.part.clone());
+    let name = rows.text("part", indices[0]).or_else(|| rule.part.clone());
     let part = name.as_deref().and_then(part).ok_or("its rows name no part of a step")?;
     let at: BTreeMap<i64, usize> = steps.numbers.iter().enumerate().map(|(at, step)| (*step, at)).collect();
     let known = |row: &usize| {
         let (cost, usual) = (rows.number("cost", *row)?, rows.number("ref", *row)?);
         Some((*at.get(&rows.int("step", *row)?)?, cost, usual, *row))
     };
-    let mut all: Vec<(usize, f64, f64, usize)> = places.iter().filter_map(known).collect();
+    let mut all: Vec<(usize, f64, f64, usize)> = indices.iter().filter_map(known).collect();
     all.sort_unstable_by_key(|(step, ..)| *step);
     if all.len() < rule.least {
         return Err(format!("{} steps are too few: the rule needs {}", all.len(), rule.least));
@@ -157,19 +157,19 @@ fn time(
     let mut by = vec![0; steps.count()];
     if rule.periodic {
         let whole: Vec<f64> = (0..steps.count()).map(|step| seconds(steps.duration(process, step))).collect();
-        // What a neighbour on the machine does is smaller than what comes again and again: half of the fourth longest.
+        // Delays by other programs are smaller than the ones that come again and again: less than half of the fourth longest.
         let mut longest = excess.clone();
         longest.sort_unstable_by(|one, other| other.total_cmp(one));
         let fourth = longest.get(3).copied().unwrap_or(0.0);
         let level = (0.5 * median(whole).unwrap_or(0.0)).max(6.0 * deviation(&excess)).max(0.5 * fourth);
-        let spikes: Vec<usize> = (0..all.len()).filter(|place| excess[*place] > level).collect();
+        let spikes: Vec<usize> = (0..all.len()).filter(|index| excess[*index] > level).collect();
         let numbers: Vec<i64> = all.iter().map(|(step, ..)| steps.numbers[*step]).collect();
-        let found = period(&spikes.iter().map(|place| numbers[*place]).collect::<Vec<_>>(), &numbers);
+        let found = period(&spikes.iter().map(|index| numbers[*index]).collect::<Vec<_>>(), &numbers);
         let every = found.ok_or_else(|| format!("{} long steps, not at equal distances", spikes.len()))?;
-        for place in &spikes {
-            by[all[*place].0] = ticks(excess[*place]);
+        for index in &spikes {
+            by[all[*index].0] = ticks(excess[*index]);
         }
-        let mean = spikes.iter().map(|place| excess[*place]).sum::<f64>() / spikes.len() as f64;
+        let mean = spikes.iter().map(|index| excess[*index]).sum::<f64>() / spikes.len() as f64;
         finding.facts.insert("every".into(), json!(every));
         finding.facts.insert("stall".into(), json!(mean));
         finding.facts.insert("times".into(), json!(spikes.len()));
@@ -186,7 +186,7 @@ fn time(
         finding.subject.entry("part".into()).or_insert_with(|| super::steps::PARTS[part].to_owned());
     }
     let mean = |of: fn(&(usize, f64, f64, usize)) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64 * 1000.0;
-    // Parts of one rank add up; of several ranks the last one is told.
+    // Costs in several parts of one rank add up; of several ranks only the last one is shown.
     let (cost, usual) = (mean(|row| row.1), mean(|row| row.2));
     let before =
         |of: Option<f64>| of.filter(|_| rule.all_parts && finding.ranks.last() == rank.as_ref()).unwrap_or(0.0);
@@ -196,9 +196,9 @@ fn time(
     Ok(())
 }
 
-fn growth(rule: &Rule, rows: &Rows, places: &[usize], finding: &mut Finding) -> Result<(), String> {
+fn growth(rule: &Rule, rows: &Rows, indices: &[usize], finding: &mut Finding) -> Result<(), String> {
     let point = |row: &usize| rows.number("x", *row).zip(rows.number("y", *row));
-    let mut points: Vec<(f64, f64)> = places.iter().filter_map(point).collect();
+    let mut points: Vec<(f64, f64)> = indices.iter().filter_map(point).collect();
     points.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
     let found = trend(&points, floor).ok_or_else(|| format!("{} values are too few", points.len()))?;
     let percent = if found.first > 0.0 { (found.last / found.first - 1.0) * 100.0 } else { 0.0 };
@@ -213,8 +213,8 @@ fn growth(rule: &Rule, rows: &Rows, places: &[usize], finding: &mut Finding) -> 
     Ok(())
 }
 
-fn fact(rows: &Rows, places: &[usize], finding: &mut Finding) -> Result<(), String> {
-    let said = rows.text("severity", places[0]);
+fn fact(rows: &Rows, indices: &[usize], finding: &mut Finding) -> Result<(), String> {
+    let said = rows.text("severity", indices[0]);
     let known = said.and_then(|word| Severity::ALL.into_iter().find(|severity| severity.as_str() == word));
     finding.severity = known.unwrap_or(Severity::Note);
     Ok(())

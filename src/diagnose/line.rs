@@ -2,22 +2,23 @@
 
 use serde_json::{Value, json};
 
-/// Where most of the samples of a part are.
+/// The line that has most of the samples of a part of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Line {
-    pub(super) place: Place,
-    /// Whether that line has most samples, and not only its function.
+    pub(super) location: Location,
+    /// Whether the line itself has most samples, and not only its function.
     pub(super) is_line: bool,
-    /// Innermost function of a library, where most samples of the line are in one.
+    /// The innermost function, where most samples of the line are in a library.
     pub(super) library: Option<String>,
-    /// Samples of the part, and the share of them there.
+    /// Samples of the part.
     pub(super) samples: usize,
+    /// The share of those samples that the line has.
     pub(super) share: f64,
 }
 
 /// A line of the user's code; of a library, where nothing of the user is on the stack.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct Location {
     pub(super) function: String,
     pub(super) file: String,
     pub(super) line: i64,
@@ -26,20 +27,20 @@ pub(super) struct Place {
 impl Line {
     /// FILE:LINE.
     pub(super) fn line(&self) -> String {
-        format!("{}:{}", self.place.file, self.place.line)
+        format!("{}:{}", self.location.file, self.location.line)
     }
 
-    /// What is added to what a finding says.
+    /// The clause that is added to the sentence of a finding.
     pub(super) fn text(&self) -> String {
         let library = self.library.as_ref().map(|function| format!(", mostly within {function}")).unwrap_or_default();
-        let (percent, line, function) = (self.share * 100.0, self.line(), &self.place.function);
-        let place =
+        let (percent, line, function) = (self.share * 100.0, self.line(), &self.location.function);
+        let location =
             if self.is_line { format!("at {line} in {function}") } else { format!("in {function}, as at {line}") };
-        format!("; {percent:.0} % of that time is {place}{library} (sampled)")
+        format!("; {percent:.0} % of that time is {location}{library} (sampled)")
     }
 
     pub(super) fn json(&self) -> Value {
-        json!({ "function": self.place.function, "file": self.place.file, "line": self.place.line,
+        json!({ "function": self.location.function, "file": self.location.file, "line": self.location.line,
                 "library_function": self.library, "samples": self.samples, "share": self.share })
     }
 }

@@ -1,7 +1,7 @@
 //! `probe diagnose`: why a run is slow or grows, what that costs, and silence where nothing stands out.
 //!
-//! A share of a step is never a cause: every rule ([`rule`], a file of SQL each) has a reference of its own, and what is
-//! above it is replayed away ([`replay`]) to say what it would save.
+//! A share of a step is never a cause: every rule ([`rule`], a file of SQL each) has a reference of its own, and time above the
+//! reference is removed in a replay ([`replay`]) to compute what that would save.
 
 mod ask;
 mod diagnosis;
@@ -43,23 +43,23 @@ use crate::step_window::Window;
 use probe_client::Client;
 use probe_common::error::{Error, Kind as Failure, Result};
 
-/// What a diagnosis is asked of.
+/// Settings of a diagnosis.
 #[derive(Default)]
 pub(crate) struct Asked {
-    /// The newest steps where there is none.
+    /// The steps to look at; the newest ones where there is no window.
     pub(crate) window: Option<Window>,
     /// Rules of the user's own, in addition to those built in.
     pub(crate) own: Vec<Rule>,
-    /// Names of the only rules to ask; all where there are none.
+    /// Names of the rules to run; all rules where there are none.
     pub(crate) only: Vec<String>,
-    /// What the steps are held against.
+    /// The reference with which the steps are compared.
     pub(crate) reference: Option<Reference>,
 }
 
-/// Asks every rule.
+/// Runs every rule.
 ///
 /// # Errors
-/// The queries of the steps; a rule of the user's whose SQL fails; a rule that is named and is not there.
+/// The errors of the steps' queries; the SQL of a user's rule fails; a rule that is named does not exist.
 pub(crate) async fn diagnose(client: &mut Client, name: &str, asked: &Asked) -> Result<Diagnosis> {
     let steps = steps::read(client, name, asked.window).await?;
     let mut done = Diagnosis {
@@ -89,7 +89,7 @@ pub(crate) async fn diagnose(client: &mut Client, name: &str, asked: &Asked) -> 
     }
     for rule in rule::only(all, &asked.only)? {
         let is_own = !names.contains(&rule.name);
-        // Nothing to hold against: the rule was not asked for.
+        // Without a reference, rules that compare with one do not run.
         if !rule.needs_reference() || asked.reference.is_some() {
             candidates.extend(one(client, &rule, is_own, asked.reference.as_ref(), &mut done).await?);
         }
@@ -104,7 +104,7 @@ pub(crate) async fn diagnose(client: &mut Client, name: &str, asked: &Asked) -> 
     Ok(done)
 }
 
-/// What one rule has to say.
+/// Runs one rule: returns its findings, or notes in `done` why there are none.
 async fn one(
     client: &mut Client,
     rule: &Rule,
@@ -130,7 +130,7 @@ async fn one(
     for need in &rule.needs {
         let (need, least) = need.split_once(" >= ").unwrap_or((need, "1"));
         let (table, column) = need.rsplit_once('.').unwrap_or((need, "*"));
-        // Conditions are noted when training begins, and then when one changes.
+        // Conditions are recorded when training begins, and then when one changes.
         let these = if table == "python.environment" { "pid IN ($pids)" } else { "$window" };
         let sql = done.steps.fill(&format!(
             "SELECT MAX(count) AS count FROM (SELECT COUNT({column}) AS count FROM {table} WHERE {these} GROUP BY pid)"

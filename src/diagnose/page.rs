@@ -16,8 +16,8 @@ fn ms(steps: &Steps, ticks: Ticks) -> f64 {
     seconds(ticks) * 1000.0 / steps.count().max(1) as f64
 }
 
-/// What was looked at.
-pub(super) fn head(done: &Diagnosis, of: &str) -> String {
+/// The head of a page: the steps that were looked at, how long they take, and what they are compared with.
+pub(super) fn head(done: &Diagnosis, run: &str) -> String {
     let mut out = String::new();
     let steps = &done.steps;
     let (first, last) = (steps.numbers.first().copied().unwrap_or(0), steps.numbers.last().copied().unwrap_or(0));
@@ -25,11 +25,11 @@ pub(super) fn head(done: &Diagnosis, of: &str) -> String {
         1 => "1 process".to_owned(),
         count => format!("{count} ranks"),
     };
-    let _ = write!(out, "{of}: {} steps of {who} (step {first}..{last})", steps.count());
+    let _ = write!(out, "{run}: {} steps of {who} (step {first}..{last})", steps.count());
     let _ = write!(out, ", {} ms a step", show(ms(steps, done.total())));
     let samples = steps.samples_per_second.filter(|rate| *rate > 0.0);
     let _ = write!(out, "{}", samples.map(|rate| format!(", {rate:.1} samples/s")).unwrap_or_default());
-    let _ = writeln!(out, "{}", done.recording.map(|of| format!("; {}", of.text())).unwrap_or_default());
+    let _ = writeln!(out, "{}", done.recording.map(|recording| format!("; {}", recording.text())).unwrap_or_default());
     if steps.others > 0 {
         let _ = writeln!(out, "{} more processes without a rank are left out: ask one by its pid", steps.others);
     }
@@ -44,22 +44,22 @@ pub(super) fn head(done: &Diagnosis, of: &str) -> String {
 
 /// One line of a finding: how bad, how sure, the rule, and what it would save.
 pub(super) fn title(finding: &Finding) -> String {
-    let saves = finding.saving.map(|of| {
+    let saves = finding.saving.map(|saving| {
         let kind = if finding.ceiling { "at most " } else { "" };
-        format!("  {kind}-{} ms  {:.0} % [{:.0}, {:.0}]", show(of.ms), of.percent, of.low, of.high)
+        format!("  {kind}-{} ms  {:.0} % [{:.0}, {:.0}]", show(saving.ms), saving.percent, saving.low, saving.high)
     });
     let (severity, saves) = (finding.severity.as_str(), saves.unwrap_or_default());
     format!("{severity:<8}  {:<8}  {}{saves}", finding.confidence, finding.rule)
 }
 
-pub(crate) fn page(done: &Diagnosis, of: &str) -> String {
-    let mut out = head(done, of);
+pub(crate) fn page(done: &Diagnosis, run: &str) -> String {
+    let mut out = head(done, run);
     let steps = &done.steps;
     let total = done.total();
-    let verdict = done.verdict().map_or_else(|| "nothing stands out".to_owned(), |of| of.says.clone());
+    let verdict = done.verdict().map_or_else(|| "nothing stands out".to_owned(), |finding| finding.says.clone());
     let _ = writeln!(out, "verdict: {verdict}");
-    for (place, finding) in done.findings.iter().enumerate() {
-        let _ = writeln!(out, "\n  {:>2}  {}", place + 1, title(finding));
+    for (index, finding) in done.findings.iter().enumerate() {
+        let _ = writeln!(out, "\n  {:>2}  {}", index + 1, title(finding));
         let _ = writeln!(out, "      {}", finding.says);
         let _ = writeln!(out, "      do: {}", finding.remedy);
     }
@@ -68,7 +68,7 @@ pub(crate) fn page(done: &Diagnosis, of: &str) -> String {
         let whole = leaf.typical + leaf.excess;
         // Zero has no sign on the page.
         let share = if total > 0 { (whole as f64 / total as f64 * 100.0).round() + 0.0 } else { 0.0 };
-        let claimed = leaf.finding.map(|place| format!("   <- {}", place + 1)).unwrap_or_default();
+        let claimed = leaf.finding.map(|index| format!("   <- {}", index + 1)).unwrap_or_default();
         let name = if leaf.part == "uneven" { "uneven ranks" } else { leaf.part };
         let (typical, excess) = (show(ms(steps, leaf.typical)), show(ms(steps, leaf.excess)));
         let _ = writeln!(out, "  {name:<22} {typical:>9} {excess:>10} {share:>5.0} %{claimed}");
@@ -94,22 +94,22 @@ pub(crate) fn page(done: &Diagnosis, of: &str) -> String {
     out
 }
 
-/// Rules that lack the same: which, what they lack, and what would record it. A program without collectives would have a line for
-/// each rule about them.
+/// Groups the rules that lack the same columns: the rules, what they lack, and what would record it. Otherwise a program without
+/// collectives would have a line for each rule about them.
 fn undecided(all: &[Undecided]) -> Vec<(Vec<&str>, String, &str)> {
     const LACKING: &str = " is not recorded ";
     let mut groups: Vec<(Vec<&str>, Vec<&str>, &str, &str)> = Vec::new();
-    for of in all {
-        let (what, when) = of.why.split_once(LACKING).unwrap_or((&of.why, ""));
-        let same = |(.., end, how): &&mut (_, _, &str, &str)| !when.is_empty() && *end == when && *how == of.how;
+    for open in all {
+        let (what, when) = open.why.split_once(LACKING).unwrap_or((&open.why, ""));
+        let same = |(.., end, how): &&mut (_, _, &str, &str)| !when.is_empty() && *end == when && *how == open.how;
         match groups.iter_mut().find(same) {
             Some((rules, columns, ..)) => {
-                rules.push(&of.rule);
+                rules.push(&open.rule);
                 if !columns.contains(&what) {
                     columns.push(what);
                 }
             }
-            None => groups.push((vec![&of.rule], vec![what], when, &of.how)),
+            None => groups.push((vec![&open.rule], vec![what], when, &open.how)),
         }
     }
     let told = |(rules, columns, when, how): (Vec<_>, Vec<&str>, &str, _)| {
@@ -129,7 +129,7 @@ pub(crate) fn json(done: &Diagnosis, run: &str) -> Value {
     let leaf = |leaf: &Leaf| {
         value!({ "part": leaf.part, "leaf": if leaf.finding.is_some() { "claimed" } else { "not named" },
             "typical_ms": ms(steps, leaf.typical), "excess_ms": ms(steps, leaf.excess),
-            "finding": leaf.finding.map(|place| place + 1) })
+            "finding": leaf.finding.map(|index| index + 1) })
     };
     value!({
         "run": run,
@@ -138,7 +138,7 @@ pub(crate) fn json(done: &Diagnosis, run: &str) -> Value {
             "ranks_left_out": steps.shared.unknown, "earlier_processes": steps.shared.earlier },
         "step_ms": ms(steps, total),
         "fits": done.fits(),
-        "verdict": done.verdict().map(|of| of.says.clone()),
+        "verdict": done.verdict().map(|finding| finding.says.clone()),
         "findings": done.findings.iter().map(Finding::json).collect::<Vec<_>>(),
         "waterfall": done.waterfall.iter().map(leaf).collect::<Vec<_>>(),
         "ruled_out": done.ruled_out.iter().map(|(rule, why)| value!({ "rule": rule, "why": why })).collect::<Vec<_>>(),

@@ -1,11 +1,11 @@
-//! What stands in the SQL of a rule for the steps that are looked at, and for the size of their inputs.
+//! Placeholders in the SQL of rules: the steps that are looked at, and the size of their inputs.
 
 use std::collections::BTreeSet;
 
 use super::steps::Steps;
 
-/// `$input_size`: pid, step, size: elements of the first tensors that the model was called with in that step. Steps whose
-/// modules were not recorded have none. A shape is text, `[64, 3, 224, 224]`; what is beyond four dimensions counts once.
+/// `$input_size`, with columns pid, step, size: elements of the first tensors that the model was called with in that step. Steps
+/// whose modules were not recorded have no row. A shape is text, `[64, 3, 224, 224]`; dimensions beyond the fourth do not count.
 const INPUT_SIZE: &str = "(
     SELECT pid, step, SUM(COALESCE(TRY_CAST(split_part(sizes, ',', 1) AS DOUBLE), 1) * COALESCE(TRY_CAST(split_part(sizes, ',', 2) AS DOUBLE), 1)
         * COALESCE(TRY_CAST(split_part(sizes, ',', 3) AS DOUBLE), 1) * COALESCE(TRY_CAST(split_part(sizes, ',', 4) AS DOUBLE), 1)) AS size
@@ -14,21 +14,22 @@ const INPUT_SIZE: &str = "(
     GROUP BY pid, step
 )";
 
-/// `$larger_inputs`: pid of those whose inputs become larger and larger: that takes more and more time and memory, as it should.
+/// `$larger_inputs`: pids of processes whose inputs become larger and larger, which explains that they take more and more time
+/// and memory.
 const LARGER_INPUTS: &str = "(
     SELECT pid FROM $input_size AS input_size WHERE size > 0 GROUP BY pid
     HAVING COUNT(*) >= 20 AND corr(step, size) >= 0.7 AND MAX(size) >= 1.2 * MIN(size)
 )";
 
 impl Steps {
-    /// SQL with what stands for something put in: $larger_inputs, $input_size, $window, $first, $last, $pids. Its steps are
-    /// those of the shared count.
+    /// SQL with its placeholders replaced: $larger_inputs, $input_size, $window, $first, $last, $pids. Steps are numbered by the
+    /// shared count.
     pub(crate) fn fill(&self, sql: &str) -> String {
         let (first, last) = (self.numbers.first().copied().unwrap_or(0), self.numbers.last().copied().unwrap_or(-1));
         let pids: BTreeSet<i64> = self.processes.iter().map(|process| process.pid).collect();
         let pids = pids.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
         let pids = if pids.is_empty() { "NULL".to_owned() } else { pids };
-        // In this order: each may hold those after it.
+        // The order matters: each replacement may contain the placeholders after it.
         let sql = sql
             .replace("$larger_inputs", LARGER_INPUTS)
             .replace("$input_size", INPUT_SIZE)

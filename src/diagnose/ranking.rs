@@ -1,4 +1,4 @@
-//! The order of findings, and what each saves after those before it.
+//! Orders findings, and computes the saving of each after those before it.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,11 +10,11 @@ use super::statistics::ratio_interval;
 use super::steps::{Steps, Ticks, seconds};
 use crate::block_bootstrap::Draws;
 
-/// A rule that is silent, and why.
+/// A rule without a finding, and the reason.
 type RuledOut = (String, String);
 
-/// The one that saves most for certain comes first, then the one that saves most of what is left, and so on; then those
-/// that save no time, the worst first. Also what is no finding after all.
+/// Orders findings: first the one that saves most with confidence, then the one that saves most of the remaining time, and so on;
+/// then those that save no time, the worst first. Also returns the rules of candidates that are no findings after all.
 pub(super) fn rank(
     steps: &Steps,
     candidates: Vec<Finding>,
@@ -33,7 +33,8 @@ pub(super) fn rank(
     (found, ruled_out)
 }
 
-/// What steps would take less, at most, without these parts of them: milliseconds a step, and percent of one.
+/// The most time that steps would save without some of their parts: milliseconds a step, and percent of a step with its 95 %
+/// interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Range {
     pub(crate) ms: f64,
@@ -42,7 +43,7 @@ pub(crate) struct Range {
     pub(crate) high: f64,
 }
 
-/// What all of these would save together.
+/// The saving of all `reductions` together.
 pub(super) fn together(steps: &Steps, reductions: &[&Reduction]) -> Range {
     let base = replay(steps, &[]);
     let gain: Vec<Ticks> = base.iter().zip(replay(steps, reductions)).map(|(now, then)| now - then).collect();
@@ -54,21 +55,23 @@ pub(super) fn together(steps: &Steps, reductions: &[&Reduction]) -> Range {
     Range { ms, percent, low: low * 100.0, high: high * 100.0 }
 }
 
-/// The steps as they were, and what they would have been without causes.
+/// Replays of the steps without the causes of findings.
 struct Replays<'a> {
     steps: &'a Steps,
     rules: &'a BTreeMap<String, Rule>,
     draws: Draws,
-    /// What the replay says of each step as it was, and of all.
+    /// The duration (ticks) of each step in the replay without reductions.
     base: Vec<f64>,
+    /// The sum of those durations.
     whole: Ticks,
 }
 
-/// What a finding saves after others.
+/// The saving of a finding after others.
 struct Gain {
     sum: Ticks,
-    /// Percent of the steps, with 95 % confidence.
+    /// Lower bound of the saving, in percent of the steps, with 95 % confidence.
     low: f64,
+    /// Upper bound of the saving, in percent of the steps, with 95 % confidence.
     high: f64,
     severity: Option<Severity>,
 }
@@ -87,13 +90,13 @@ impl<'a> Replays<'a> {
         seconds(of) / self.steps.count().max(1) as f64
     }
 
-    /// Percent that a finding saves if nothing else is mended.
+    /// Percent that a finding saves if no other is mended.
     fn alone(&self, finding: &Finding) -> f64 {
         let without: Ticks = replay(self.steps, &finding.reductions.iter().collect::<Vec<_>>()).iter().sum();
         self.percent(self.whole - without)
     }
 
-    /// Those that no other one explains nearly all of, each with what it saves alone.
+    /// The findings that no other finding explains nearly fully, each with the percentage that it saves alone.
     fn without_symptoms(&self, timed: Vec<Finding>) -> (Vec<(Finding, f64)>, Vec<RuledOut>) {
         let with_saving = |of: Finding| {
             let alone = self.alone(&of);
@@ -116,7 +119,7 @@ impl<'a> Replays<'a> {
         (kept, ruled_out)
     }
 
-    /// Takes the best of what is left, again and again; what is left at the end saves too little.
+    /// Takes the best of the remaining findings until the rest save too little.
     fn in_order(&self, mut timed: Vec<(Finding, f64)>) -> (Vec<Finding>, Vec<RuledOut>) {
         let mut found: Vec<Finding> = Vec::new();
         let mut before: Vec<Reduction> = Vec::new();
@@ -152,7 +155,7 @@ impl<'a> Replays<'a> {
         }
     }
 
-    /// What a finding saves of the steps that are `now` left after the reductions `before` it.
+    /// The saving of a finding from steps that take `now` after the reductions `before` it.
     fn gain(&self, now: &[Ticks], before: &[Reduction], finding: &Finding) -> Gain {
         let with: Vec<&Reduction> = before.iter().chain(&finding.reductions).collect();
         let then = replay(self.steps, &with);

@@ -1,4 +1,4 @@
-//! What recording itself costs: looked at first, so that others are never blamed for it.
+//! The cost of recording itself, checked first so that it is not attributed to other causes.
 
 use serde_json::{Value, json};
 
@@ -6,21 +6,21 @@ use super::rows::ask;
 use super::steps::Steps;
 use probe_client::Client;
 
-/// Shares of step time, of the process in which it costs most.
+/// Shares of step time that recording takes, in the process in which it takes most.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Recording {
-    /// By the agent's own reckoning.
+    /// The share by the agent's own estimate.
     share: f64,
-    /// What it may cost.
+    /// The share that recording may take.
     budget: f64,
-    /// Where a step with detail lies against its neighbours without, with 95 % confidence.
+    /// The 95 % interval of the ratio of a step with detail to its neighbours without.
     measured: Option<(f64, f64)>,
 }
 
 impl Recording {
-    /// Reads it; None where it is not known.
+    /// Reads the cost of recording; None where it is not known.
     pub(super) async fn read(client: &mut Client, steps: &Steps) -> Option<Self> {
-        // One row may be of a moment: the middle of those of the last minute.
+        // A single row may show an unusual moment, so this is the median over the last minute.
         let sql = "SELECT median(estimated_share) AS estimated_share, MAX(budget) AS budget, \
                    MAX(CASE WHEN newest = 1 THEN measured_low END) AS measured_low, \
                    MAX(CASE WHEN newest = 1 THEN measured_high END) AS measured_high \
@@ -39,7 +39,7 @@ impl Recording {
         format!("recording takes {:.1} %", self.share * 100.0)
     }
 
-    /// Whether it takes more than it may.
+    /// Whether recording takes more than it may.
     pub(super) fn is_too_much(&self) -> bool {
         self.share > self.budget || self.measured.is_some_and(|(low, _)| low > 1.02 + self.budget)
     }

@@ -1,7 +1,7 @@
-//! A healthy run, or a window of this one, that the steps are held against (`--against`).
+//! A healthy run, or a window of this one, with which the steps are compared (`--against`).
 //!
-//! Wall time is no witness where the machine was busier than before: what threads waited longer for a processor is part
-//! of the reference, so that a neighbour is no regression.
+//! Wall time proves nothing where the machine was busier than before: the time that threads wait for a processor is part of the
+//! reference, so that load of other programs is no regression.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -18,18 +18,18 @@ use crate::step_window::Window;
 use probe_client::Client;
 use probe_common::error::Result;
 
-/// Columns of `python.environment` that say when and of whom, and no condition.
+/// Columns of `python.environment` that identify a row and are no conditions of training.
 const NO_CONDITION: [&str; 9] = ["run", "host", "pid", "rank", "local_rank", "role", "ts", "step", "batch_shape"];
 
-/// What is compared with.
+/// The run or window with which steps are compared.
 pub(crate) struct Reference {
     name: String,
     pub(super) steps: Steps,
-    /// The newest row of each process.
+    /// The newest row of `python.environment` of each process.
     conditions: Rows,
 }
 
-/// A condition that is another one now.
+/// A condition of training that has changed.
 struct Changed {
     what: String,
     before: Option<String>,
@@ -40,21 +40,22 @@ struct Changed {
 pub(crate) struct Against {
     name: String,
     steps: usize,
-    /// Milliseconds a step.
+    /// Milliseconds that a step of the reference takes.
     before_ms: f64,
+    /// Milliseconds that a step takes now.
     now_ms: f64,
-    /// Percent, with 95 % confidence.
+    /// The 95 % interval of the change, in percent of the reference.
     interval: Option<(f64, f64)>,
     changed: Vec<Changed>,
-    /// Shares of time without a processor, before and now, where they are known.
+    /// Shares of time in which threads had no processor, before and now, where they are known.
     delays: Option<(f64, f64)>,
 }
 
 impl Reference {
-    /// Reads it.
+    /// Reads the reference.
     ///
     /// # Errors
-    /// The queries'; there is no step in the window.
+    /// The errors of the queries; there is no step in the window.
     pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>) -> Result<Self> {
         let steps = steps::read(client, name, window).await?;
         let conditions = conditions(client, &steps).await?;
@@ -62,14 +63,14 @@ impl Reference {
         Ok(Self { name, steps, conditions })
     }
 
-    /// Why rules can't be held against it.
+    /// Why rules cannot use this reference; None where they can.
     pub(super) fn too_few(&self) -> Option<String> {
         let count = self.steps.count();
         (count < FEWEST).then(|| format!("{count} steps of {} are too few: the rule needs {FEWEST}", self.name))
     }
 
-    /// What stands for $reference in SQL: pid, part, and the medians of that part and of `run_delay`, in seconds. Of a
-    /// rank that the reference has not, those of all of its ranks.
+    /// The rows for $reference in SQL: pid, part, and the medians of that part and of `run_delay`, in seconds. A rank that the
+    /// reference does not have gets the medians of all of its ranks.
     pub(super) fn values(&self, of: &Steps) -> String {
         let mut values = Vec::new();
         for process in &of.processes {
@@ -91,10 +92,10 @@ impl Reference {
         values.join(", ")
     }
 
-    /// How `now` differs from it.
+    /// Compares the steps `now` with the reference.
     ///
     /// # Errors
-    /// The query's.
+    /// The query's errors.
     pub(super) async fn against(&self, client: &mut Client, now: &Steps) -> Result<Against> {
         let ms = |steps: &Steps| durations(steps).iter().map(|step| seconds(*step) * 1000.0).collect::<Vec<f64>>();
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
@@ -113,7 +114,7 @@ impl Reference {
 }
 
 impl Against {
-    /// By how much a step takes longer now, in milliseconds.
+    /// How many milliseconds longer a step takes now.
     pub(super) fn change_ms(&self) -> f64 {
         self.now_ms - self.before_ms
     }
@@ -122,7 +123,7 @@ impl Against {
         self.interval
     }
 
-    /// What makes the comparison doubtful: the machine was busier at one time.
+    /// Why the comparison is doubtful: the machine was busier at one of the two times.
     pub(super) fn busier(&self) -> Option<String> {
         let (before, now) = self.delays.filter(|(before, now)| (before - now).abs() >= 0.05)?;
         Some(format!(
@@ -165,7 +166,7 @@ impl Against {
     }
 }
 
-/// The newest row of `python.environment` of each process, by rank.
+/// Rows of `python.environment` of each process, by rank, the newest first.
 async fn conditions(client: &mut Client, steps: &Steps) -> Result<Rows> {
     let sql = "SELECT * FROM python.environment WHERE pid IN ($pids) ORDER BY rank, ts DESC";
     ask(client, &steps.fill(sql)).await

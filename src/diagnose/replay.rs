@@ -1,14 +1,15 @@
-//! What steps would have taken without a cause.
+//! Replays steps without a cause, to compute what they would have taken.
 //!
-//! A step of several ranks is over when the slowest has done its own part and what they exchange has arrived: the longest
-//! of the ranks' own times and the shortest of their waits. How far that is from what was observed is the model's error.
+//! A step of several ranks is over when the slowest rank has done its own part and the data that the ranks exchange has arrived:
+//! the longest of the ranks' own times plus the shortest of their waits. The difference to the observed time is the
+//! model's error.
 
 use super::steps::{COMM, Steps, Ticks};
 
 /// The error up to which savings are promised.
 pub(crate) const FITS: f64 = 0.05;
 
-/// What could be taken from a part of a process's steps.
+/// Time that could be taken from a part of a process's steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reduction {
     pub(crate) part: usize,
@@ -16,7 +17,7 @@ pub(crate) struct Reduction {
     pub(crate) by: Vec<Ticks>,
 }
 
-/// What is taken from each part, by process and step, where several causes go; never more than the part has.
+/// The time that several reductions take from each part, by process and step; never more than the part has.
 pub(crate) fn taken(steps: &Steps, reductions: &[&Reduction]) -> Vec<Vec<[Ticks; 9]>> {
     let mut taken = vec![vec![[0; 9]; steps.count()]; steps.processes.len()];
     for reduction in reductions {
@@ -29,7 +30,7 @@ pub(crate) fn taken(steps: &Steps, reductions: &[&Reduction]) -> Vec<Vec<[Ticks;
     taken
 }
 
-/// What each step takes without them.
+/// The time of each step without the time of `reductions`.
 pub(crate) fn replay(steps: &Steps, reductions: &[&Reduction]) -> Vec<Ticks> {
     let taken = taken(steps, reductions);
     (0..steps.count())
@@ -44,7 +45,7 @@ pub(crate) fn replay(steps: &Steps, reductions: &[&Reduction]) -> Vec<Ticks> {
         .collect()
 }
 
-/// By how much the replay of everything as it was differs from what was observed, as a share of it.
+/// The difference of the replay without reductions to the observed time, as a share of the observed time.
 pub(crate) fn error(steps: &Steps) -> f64 {
     let replayed: Ticks = replay(steps, &[]).iter().sum();
     let observed = steps.observed();

@@ -1,8 +1,8 @@
-//! What a live run was asked for beside what it recorded by itself.
+//! Requests to a live run for more evidence than it recorded by itself.
 
 use serde_json::{Value, json};
 
-/// What a run was asked for.
+/// The kind of evidence that is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     Stacks,
@@ -10,24 +10,24 @@ pub(super) enum What {
     Operators,
 }
 
-/// What was asked for, and what that took.
+/// A request for evidence, and its cost.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(super) what: What,
-    /// The row of the waterfall that has no name.
+    /// The row of the waterfall that was to be explained.
     pub(super) row: Unnamed,
     pub(super) seconds: f64,
-    /// What it cost, in words; why there is no answer, where there is none.
+    /// The cost in words, or why the evidence could not be recorded.
     pub(super) cost: std::result::Result<String, String>,
 }
 
-/// A row of the waterfall that has no name.
+/// A row of the waterfall whose cause has no name.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Unnamed {
     pub(super) part: &'static str,
     /// Percent of a step.
     pub(super) percent: f64,
-    /// The finding that claims it, if only its line is not known.
+    /// The index of the finding that claims the row, if only its line is not known.
     pub(super) finding: Option<usize>,
 }
 
@@ -45,7 +45,7 @@ impl Request {
     pub(super) fn json(&self) -> Value {
         json!({
             "what": self.what.as_str(), "part": self.row.part, "percent": self.row.percent, "seconds": self.seconds,
-            "finding": self.row.finding.map(|place| place + 1),
+            "finding": self.row.finding.map(|index| index + 1),
             "cost": self.cost.as_ref().ok(), "problem": self.cost.as_ref().err(),
         })
     }

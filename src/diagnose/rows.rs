@@ -8,26 +8,26 @@ use futures::StreamExt;
 use probe_client::Client;
 use probe_common::error::{Error, Result};
 
-/// A column.
+/// The values of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Column {
     Numbers(Vec<Option<f64>>),
-    /// Of truth: numbers too, which read as true and false.
+    /// Booleans, stored as 1 and 0.
     Flags(Vec<Option<f64>>),
     Texts(Vec<Option<String>>),
 }
 
-/// An answer that is whole in memory.
+/// A whole answer in memory.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Rows {
     pub(crate) columns: Vec<(String, Column)>,
     pub(crate) count: usize,
 }
 
-/// Asks, and takes the whole answer.
+/// Runs a query, and reads the whole answer.
 ///
 /// # Errors
-/// The query's.
+/// The query's errors.
 pub(crate) async fn ask(client: &mut Client, sql: &str) -> Result<Rows> {
     let mut answer = client.query(sql).await?;
     let column = |kind: &DataType| match kind {
@@ -64,7 +64,7 @@ impl Rows {
         self.columns.iter().find(|(column, _)| column == name).map(|(_, column)| column)
     }
 
-    /// A number; None also where there is no such column, or none of numbers.
+    /// A number of a column; None also where there is no such column, or its values are texts.
     pub(crate) fn number(&self, name: &str, row: usize) -> Option<f64> {
         match self.column(name)? {
             Column::Numbers(values) | Column::Flags(values) => values.get(row).copied().flatten(),
@@ -72,12 +72,12 @@ impl Rows {
         }
     }
 
-    /// A whole number.
+    /// A number of a column as an integer.
     pub(crate) fn int(&self, name: &str, row: usize) -> Option<i64> {
         self.number(name, row).map(|value| value as i64)
     }
 
-    /// A text; of a number what it looks like.
+    /// A value of a column as text.
     pub(crate) fn text(&self, name: &str, row: usize) -> Option<String> {
         match self.column(name)? {
             Column::Numbers(values) => values.get(row).copied().flatten().map(|value| value.to_string()),

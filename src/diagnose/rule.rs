@@ -1,4 +1,4 @@
-//! A rule: a file of SQL whose first lines say what it is for.
+//! A rule: a file of SQL whose first lines are its settings.
 
 use std::path::Path;
 
@@ -6,69 +6,70 @@ use super::finding::Severity;
 use probe_common::error::{Error, Result};
 use probe_query::nearest;
 
-/// What the rows of a rule are.
+/// The meaning of a rule's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// step, rank, cost, ref (s): what a part of a step took, and what it takes where nothing is wrong.
+    /// Rows with step, rank, cost, ref (s): the time that a part of a step took, and the time that it takes where nothing is
+    /// wrong.
     Time,
-    /// x, y, rank: what may only grow for a while.
+    /// Rows with x, y, rank: a series that may only grow for a while.
     Trend,
-    /// subject, seen, severity: what is so, or no row.
+    /// Rows with subject, seen, severity: facts; no row where nothing is wrong.
     Fact,
 }
 
-/// A rule.
+/// A rule with its settings and its SQL.
 #[derive(Debug, Clone)]
 pub(crate) struct Rule {
     pub(crate) name: String,
     pub(crate) family: String,
     pub(crate) kind: Kind,
-    /// The part of the step that the cost is in, where no column says it.
+    /// The part of the step that has the cost, where no column says it.
     pub(crate) part: Option<String>,
     pub(crate) confidence: String,
-    /// TABLE.COLUMN whose values it needs, and maybe how many of a process: TABLE.COLUMN >= 100.
+    /// Columns whose values the rule needs (TABLE.COLUMN), some with the fewest values of a process: TABLE.COLUMN >= 100.
     pub(crate) needs: Vec<String>,
-    /// Rows that it needs of a rank.
+    /// The fewest rows of a rank.
     pub(crate) least: usize,
-    /// A column whose mean has to reach a value for certain.
+    /// A column whose mean must reach a value with confidence.
     pub(crate) gate: Option<(String, f64)>,
-    /// Share of steps in which cost has to be above ref for certain.
+    /// The share of steps in which cost must be above ref, with confidence.
     pub(crate) persistence: f64,
-    /// Only the median of cost - ref counts, in every step: the rest is chance.
+    /// Whether only the median of cost - ref counts, in every step: the rest is chance.
     pub(crate) typical: bool,
-    /// What it costs in several parts of a step is one finding.
+    /// Whether costs in several parts of a step are one finding.
     pub(crate) all_parts: bool,
-    /// Only costs that stand out, and come at equal distances.
+    /// Whether only costs count that stand out and come at equal distances.
     pub(crate) periodic: bool,
-    /// Whether the saving is only the most that there could be.
+    /// Whether the saving is only an upper bound.
     pub(crate) ceiling: bool,
-    /// Percent that it has to save for certain, to be a note, a warning, critical.
+    /// Percent that a finding must save, with confidence, to be a note, a warning, critical.
     pub(crate) levels: [f64; 3],
-    /// Its findings name the line in which most of their time is spent, where stacks were sampled.
+    /// Whether findings name the line in which most of their time is spent, where stacks were sampled.
     pub(crate) names_line: bool,
-    /// Growth in percent that is worth a word.
+    /// The least growth in percent for a finding.
     pub(crate) growth: f64,
-    /// Rules of whose findings this one is the cause.
+    /// Rules whose findings are symptoms of this one.
     pub(crate) explains: Vec<String>,
     /// Other words that people have for this cause (--suspect).
     pub(crate) also: Vec<String>,
     pub(crate) says: String,
     pub(crate) remedy: String,
-    /// What records what it needs.
+    /// How to record the data that the rule needs.
     pub(crate) record: String,
     pub(crate) sql: String,
 }
 
-/// What stands in SQL for the medians of a reference.
+/// The placeholder in SQL for the medians of a reference.
 pub(super) const REFERENCE: &str = "$reference";
 
 impl Rule {
-    /// Whether it says nothing where no reference is named.
+    /// Whether the rule runs only where a reference is named.
     pub(super) fn needs_reference(&self) -> bool {
         self.sql.contains(REFERENCE)
     }
 
-    /// Whether its rows hold a rank against the others.
+    /// Whether the rule compares a rank with the others.
     pub(super) fn compares_ranks(&self) -> bool {
         self.sql.contains("rank <>")
     }
@@ -153,7 +154,7 @@ pub(crate) fn built_in() -> Result<Vec<Rule>> {
 /// Keeps the rules that are named; a name may end in *.
 ///
 /// # Errors
-/// There is none of that name.
+/// There is no rule of a name.
 pub(crate) fn only(rules: Vec<Rule>, names: &[String]) -> Result<Vec<Rule>> {
     let is = |rule: &Rule, name: &String| match name.strip_suffix('*') {
         Some(begin) => rule.name.starts_with(begin),
@@ -284,7 +285,7 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Rule> {
     })
 }
 
-/// Which severity a saving (percent, for certain) has.
+/// The severity of a saving whose lower bound is `low` percent.
 pub(crate) fn severity(rule: &Rule, low: f64) -> Option<Severity> {
     let reached = Severity::ALL.into_iter().zip(rule.levels).rev().find(|(_, level)| low >= *level);
     reached.map(|(severity, _)| severity)

@@ -1,10 +1,10 @@
-//! The line in which the time of a finding is spent, told from samples of main threads (`python.stack_samples`).
+//! The line in which the time of a finding is spent, found by samples of main threads (`python.stack_samples`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::diagnosis::{Diagnosis, Undecided};
 use super::finding::Finding;
-use super::line::{Line, Place};
+use super::line::{Line, Location};
 use super::rows::{Rows, ask};
 use super::rule::Rule;
 use super::statistics::share_at_least;
@@ -12,13 +12,13 @@ use super::steps::{PARTS, Steps, seconds};
 use probe_client::Client;
 use probe_common::error::Result;
 
-/// Samples that it takes, in the part of the step that a finding is about.
+/// The fewest samples needed, in the part of the step that a finding is about.
 const LEAST: usize = 10;
-/// Steps that they have to come from: one long step has many samples.
+/// The fewest steps that the samples must come from: one long step has many samples.
 const LEAST_STEPS: usize = 3;
-/// Share of those samples that a line has to have for certain.
+/// The share of the samples that a line must have with confidence.
 const SHARE: f64 = 0.5;
-/// Samples in a part, as a share of what its time lets expect: fewer, and stacks and steps speak of different things.
+/// The fewest samples in a part, as a share of the number that its time lets expect: with fewer, stacks and steps disagree.
 const AGREES: f64 = 0.5;
 
 const RECORD: &str = "probe diagnose --ask samples a live run for 4 s; PROBE_STACK_SAMPLING must not be off";
@@ -57,17 +57,17 @@ pub(super) async fn name_lines(
 
 struct Sample {
     process: usize,
-    /// Its place among the steps.
+    /// The index of the step in `Steps::numbers`.
     step: usize,
     part: String,
-    place: Place,
+    location: Location,
     library: Option<String>,
 }
 
 impl Sample {
-    /// The function it is in, by file and name. A script as a whole is none.
+    /// The file and name of the sample's function; None for the top level of a script.
     fn function(&self) -> Option<(&str, &str)> {
-        (self.place.function != "<module>").then_some((&self.place.file, &self.place.function))
+        (self.location.function != "<module>").then_some((&self.location.file, &self.location.function))
     }
 }
 
@@ -105,7 +105,7 @@ impl Samples {
         // Parts of several ranks are one finding where they are the same part.
         let parts: BTreeSet<usize> = finding.reductions.iter().map(|of| of.part).collect();
         let part = parts.first().filter(|_| parts.len() == 1).ok_or("it is about several parts of a step")?;
-        // Where only some steps are long, only these have something to say.
+        // Where only some steps are long, only the samples of those steps count.
         let counts = |process: usize, step: usize| {
             finding.reductions.iter().any(|of| of.process == process && of.by.get(step).is_some_and(|by| *by > 0))
         };
@@ -138,22 +138,22 @@ impl Samples {
     }
 }
 
-/// The line that has most of these samples for certain; or the line of the function that has, where it has several.
+/// The line that has most of these samples with confidence, or the most sampled line of the function that has.
 fn most(samples: &[&Sample]) -> Option<Line> {
-    let on_line = largest(samples, |of| Some(&of.place));
+    let on_line = largest(samples, |of| Some(&of.location));
     let sure = |of: &Vec<&Sample>| share_at_least(of.len(), samples.len()) >= SHARE;
     let (of, is_line) = match on_line.filter(sure) {
         Some(of) => (of, true),
         None => (largest(samples, Sample::function).filter(sure)?, false),
     };
-    let place = largest(&of, |of| Some(&of.place))?.first()?.place.clone();
+    let location = largest(&of, |of| Some(&of.location))?.first()?.location.clone();
     let library = largest(&of, |of| of.library.as_deref()).filter(|within| 2 * within.len() >= of.len());
     let library = library.and_then(|within| within.first()?.library.clone());
     let share = of.len() as f64 / samples.len() as f64;
-    Some(Line { place, is_line, library, samples: samples.len(), share })
+    Some(Line { location, is_line, library, samples: samples.len(), share })
 }
 
-/// The samples that most have in common; those without a key have nothing.
+/// The largest group of samples with the same key; samples without a key are left out.
 fn largest<'a, K: Ord>(samples: &[&'a Sample], key: impl Fn(&'a Sample) -> Option<K>) -> Option<Vec<&'a Sample>> {
     let mut by_key: BTreeMap<K, Vec<&Sample>> = BTreeMap::new();
     for of in samples.iter().copied() {
@@ -171,6 +171,6 @@ fn sample(rows: &Rows, row: usize, steps: &Steps, spans: &BTreeMap<i64, Vec<(f64
     let (_, end, step) = spans[spans.partition_point(|(begin, ..)| *begin <= ts).checked_sub(1)?];
     let text = |name: &str| rows.text(name, row);
     (ts < end).then_some(())?;
-    let place = Place { function: text("function")?, file: text("file")?, line: rows.int("line", row)? };
-    Some(Sample { process, step, part: text("part")?, place, library: text("library") })
+    let location = Location { function: text("function")?, file: text("file")?, line: rows.int("line", row)? };
+    Some(Sample { process, step, part: text("part")?, location, library: text("library") })
 }

@@ -1,12 +1,12 @@
-//! What rules are judged by. Nothing here assumes a distribution; everything is the same when all times are scaled.
+//! Statistics by which rules are judged. None assumes a distribution, and results do not change when all times are scaled.
 
 use super::steps::Ticks;
 use crate::block_bootstrap::{Draws, median, middle95};
 
-/// Parts that a series is cut into to say whether it grows.
+/// Blocks into which a series is cut to judge whether it grows.
 pub(crate) const BLOCKS: usize = 12;
 
-/// The middle value in whole ticks, rounded down; 0 of nothing.
+/// The median in whole ticks, rounded down; 0 without values.
 pub(crate) fn middle(mut values: Vec<Ticks>) -> Ticks {
     values.sort_unstable();
     let half = values.len() / 2;
@@ -23,19 +23,19 @@ pub(crate) fn deviation(values: &[f64]) -> f64 {
     median(values.iter().map(|value| (value - centre).abs()).collect()).unwrap_or(0.0)
 }
 
-/// Where the mean of `values` (one a step, in the order of time) lies with 95 % confidence.
+/// The 95 % interval of the mean of `values` (one a step, in the order of time).
 pub(crate) fn mean_interval(values: &[f64], seed: u64) -> Option<(f64, f64)> {
     let steps = values.len() as f64;
     middle95(Draws::new(values.len(), seed).sums(values).into_iter().map(|sum| sum / steps).collect())
 }
 
-/// Where the sum of `values` over the sum of `of` lies with 95 % confidence.
+/// The 95 % interval of the sum of `values` divided by the sum of `of`.
 pub(crate) fn ratio_interval(draws: &Draws, values: &[f64], of: &[f64]) -> Option<(f64, f64)> {
     let (values, of) = (draws.sums(values), draws.sums(of));
     middle95(values.iter().zip(of).filter(|(_, of)| *of > 0.0).map(|(value, of)| value / of).collect())
 }
 
-/// What share of all there is with 97.5 % confidence, where `of` in `all` that were drawn had it (Wilson's interval).
+/// The lower bound, with 97.5 % confidence, of a share of which `of` in `all` samples were found (Wilson's interval).
 pub(crate) fn share_at_least(of: usize, all: usize) -> f64 {
     const Z: f64 = 1.96;
     if all == 0 {
@@ -47,7 +47,7 @@ pub(crate) fn share_at_least(of: usize, all: usize) -> f64 {
     ((middle - half) / (1.0 + Z * Z / count)).max(0.0)
 }
 
-/// By what share the mean of `now` (one a step) differs from that of `before`, with 95 % confidence.
+/// The 95 % interval of the change of the mean of `now` (one value a step) from that of `before`, as a share of the latter.
 pub(crate) fn change_interval(now: &[f64], before: &[f64]) -> Option<(f64, f64)> {
     let means = |values: &[f64], seed: u64| -> Vec<f64> {
         Draws::new(values.len(), seed).sums(values).into_iter().map(|sum| sum / values.len() as f64).collect()
@@ -61,18 +61,21 @@ pub(crate) fn change_interval(now: &[f64], before: &[f64]) -> Option<(f64, f64)>
 /// How a series rises.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Trend {
-    /// By one of x: the median of the slopes between blocks (Theil and Sen).
+    /// The change in y for each unit of x: the median of the slopes between blocks (Theil and Sen).
     pub(crate) slope: f64,
-    /// The first block's level and the last one's.
+    /// The level of the first block.
     pub(crate) first: f64,
+    /// The level of the last block.
     pub(crate) last: f64,
-    /// Of the blocks but the first, those above the one before.
+    /// Number of blocks whose level is above that of the block before.
     pub(crate) rises: usize,
-    /// It went on: the second half rose at least half as much as the first, and no one rise is most of it.
+    /// Whether the growth is steady: the second half rose at least half as much as the first, and no single rise is more than
+    /// half of the growth.
     pub(crate) steady: bool,
 }
 
-/// How `points` (x and y, in the order of x) rise, by blocks whose level is `level`; None of fewer than two a block.
+/// The rise of `points` (x and y, in the order of x), by blocks whose level is computed by `level`; None for fewer than two
+/// points a block.
 pub(crate) fn trend(points: &[(f64, f64)], level: fn(Vec<f64>) -> Option<f64>) -> Option<Trend> {
     if points.len() < 2 * BLOCKS {
         return None;
@@ -105,13 +108,13 @@ pub(crate) fn trend(points: &[(f64, f64)], level: fn(Vec<f64>) -> Option<f64>) -
     })
 }
 
-/// The lowest value: what is left of a level that goes up and down.
+/// The lowest value: the floor of a level that goes up and down.
 pub(crate) fn floor(values: Vec<f64>) -> Option<f64> {
     values.into_iter().reduce(f64::min)
 }
 
-/// The period of events at `at` (step numbers, ascending) among `steps` steps: the residue class that nearly all of them
-/// are in, and that nearly all of its steps are events. None where chance would do as much once in a million.
+/// The period of events at `at` among the steps `numbers` (both ascending): nearly all events are in one residue class, and
+/// nearly all steps of that class are events. None where chance would do as much once in a million.
 pub(crate) fn period(at: &[i64], numbers: &[i64]) -> Option<i64> {
     let steps = numbers.len();
     if at.len() < 4 || at.len() * 2 > steps {
@@ -188,10 +191,10 @@ mod tests {
     }
 
     proptest! {
-        /// Events at random places are no period: with 1e-6 a try, none is to be expected in all of these.
+        /// Events at random times are no period: with 1e-6 a try, none is to be expected in all of these.
         #[test]
-        fn chance_has_no_period(places in prop::collection::btree_set(0_i64..400, 4..40)) {
-            let at: Vec<i64> = places.into_iter().collect();
+        fn chance_has_no_period(times in prop::collection::btree_set(0_i64..400, 4..40)) {
+            let at: Vec<i64> = times.into_iter().collect();
             prop_assume!(at.windows(2).map(|pair| pair[1] - pair[0]).collect::<std::collections::BTreeSet<_>>().len() > 3);
             prop_assert_eq!(period(&at, &(0..400).collect::<Vec<_>>()), None);
         }

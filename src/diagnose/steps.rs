@@ -1,8 +1,8 @@
 //! The steps that are looked at: of `python.steps`, those that every process finished, without warming up and without
 //! snippets of `probe eval`.
 //!
-//! Times are whole numbers of 2^-30 s. The agent records multiples of 2^-27 s, so nothing is rounded, and what is added up
-//! here is exact to the last bit.
+//! Times are whole numbers of 2^-30 s. The agent records multiples of 2^-27 s, so nothing is rounded, and sums are exact to the
+//! last bit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,28 +12,28 @@ use crate::step_window::Window;
 use probe_client::Client;
 use probe_common::error::{Error, Result};
 
-/// 2^-30 s.
+/// A time in units of 2^-30 s.
 pub(crate) type Ticks = i64;
 
 pub(crate) const TICKS_IN_SECOND: f64 = (1_u64 << 30) as f64;
 
-/// Steps from which on anything is said about time.
+/// The fewest steps for which times are judged.
 pub(crate) const FEWEST: usize = 40;
 
-/// Most steps that are looked at where no window says which: the newest ones.
+/// The most steps that are looked at without a window: the newest ones.
 pub(crate) const MOST: i64 = 1000;
 
-/// Most steps that a window may have.
+/// The most steps that a window may have.
 const LIMIT: i64 = 20_000;
 
-/// The parts of a step. What they do not account for (nothing, of our own agents) is the last one.
+/// The parts of a step. The last one is the time that the others do not account for (zero with our own agents).
 pub(crate) const PARTS: [&str; 9] =
     ["data", "forward", "backward", "optimizer", "comm", "validation", "checkpoint", "other", "unaccounted"];
-/// Waiting for other ranks and for what they send: the one part that is not a rank's own doing.
+/// The index of waiting for other ranks and for the data that they send: the one part that is not a rank's own work.
 pub(crate) const COMM: usize = 4;
 const UNACCOUNTED: usize = 8;
 
-/// What the parts are in `python.steps`.
+/// The columns of `python.steps` that are the parts.
 const COLUMNS: &str = "data_time AS data, forward_time AS forward, backward_time AS backward, optimizer_time AS optimizer, \
                        comm_time AS comm, COALESCE(validation_time, 0) AS validation, \
                        COALESCE(checkpoint_time, 0) AS checkpoint, other_time AS other";
@@ -46,13 +46,13 @@ pub(crate) struct Process {
     pub(crate) rank: Option<i64>,
 }
 
-/// The steps, by process.
+/// The steps that are looked at, by process.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Steps {
     pub(crate) processes: Vec<Process>,
-    /// Their numbers, ascending.
+    /// The numbers of the steps, ascending.
     pub(crate) numbers: Vec<i64>,
-    /// By process and step: the parts, whose sum is the duration.
+    /// The parts of each step, by process and step. Their sum is the duration.
     pub(crate) parts: Vec<Vec<[Ticks; 9]>>,
     /// Samples of all processes in a second; None where they are not known.
     pub(crate) samples_per_second: Option<f64>,
@@ -60,11 +60,11 @@ pub(crate) struct Steps {
     pub(crate) run_delay: Option<f64>,
     /// Steps that were left out because the process had not settled yet.
     pub(crate) warming_up: usize,
-    /// Those that only some processes finished, and those with a snippet in them.
+    /// Steps that were left out because only some processes finished them, or because they were captured or had a snippet.
     pub(crate) left_out: usize,
     /// Processes without a rank whose steps are not looked at.
     pub(crate) others: usize,
-    /// How the processes' own counts of steps become one.
+    /// The shared count of steps, where processes count them differently.
     pub(crate) shared: SharedSteps,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn seconds(ticks: Ticks) -> f64 {
     ticks as f64 / TICKS_IN_SECOND
 }
 
-/// The place of a part by its name.
+/// The index of a part in `PARTS`, by its name.
 pub(crate) fn part(name: &str) -> Option<usize> {
     PARTS[..UNACCOUNTED].iter().position(|part| *part == name)
 }
@@ -90,7 +90,7 @@ impl Steps {
         self.parts[process][step].iter().sum()
     }
 
-    /// What steps took, in ticks: the mean over the processes of the sum of their durations.
+    /// The observed time of all steps in ticks: the mean over the processes of the sum of their durations.
     pub(crate) fn observed(&self) -> f64 {
         let sum: Ticks = (0..self.processes.len())
             .flat_map(|of| (0..self.count()).map(move |at| (of, at)))
@@ -99,16 +99,16 @@ impl Steps {
         sum as f64 / self.processes.len().max(1) as f64
     }
 
-    /// The process of a rank; of None the one that has none.
+    /// The index of the process with this rank; with None, of the process without a rank.
     pub(crate) fn process_of(&self, rank: Option<i64>) -> Option<usize> {
         self.processes.iter().position(|process| process.rank == rank)
     }
 }
 
-/// Reads them.
+/// Reads the steps of a window, or the newest ones.
 ///
 /// # Errors
-/// The queries'; there is no step in the window, or too many.
+/// The errors of the queries; there is no step in the window, or there are too many.
 pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>) -> Result<Steps> {
     let shared = SharedSteps::read(client).await?;
     let asked = window.map_or_else(|| "true".to_owned(), Window::condition);
@@ -158,8 +158,8 @@ pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>
     Ok(steps)
 }
 
-/// Of every rank the process that stepped last (a rank may have been started anew); where there are no ranks, the process
-/// with the most steps. And how many without a rank are left.
+/// The rows of the processes to look at: of every rank the process that stepped last (a rank may have been restarted); without
+/// ranks, the process with the most steps. Also the number of processes without a rank that are left out.
 fn choose(found: &Rows) -> (Vec<usize>, usize) {
     let mut of_rank: BTreeMap<i64, usize> = BTreeMap::new();
     let mut without = Vec::new();
@@ -182,7 +182,7 @@ fn choose(found: &Rows) -> (Vec<usize>, usize) {
     (of_rank.into_values().collect(), without.len())
 }
 
-/// Keeps what can be looked at of `rows`.
+/// Adds the steps of `rows` that every process finished, except those that are warming up, were captured or had a snippet.
 fn keep(steps: &mut Steps, rows: &Rows, snippets: &BTreeSet<i64>) {
     let mut by_step: BTreeMap<i64, Vec<Option<usize>>> = BTreeMap::new();
     for row in 0..rows.count {
@@ -198,22 +198,22 @@ fn keep(steps: &mut Steps, rows: &Rows, snippets: &BTreeSet<i64>) {
     steps.numbers.clear();
     steps.parts = vec![Vec::new(); steps.processes.len()];
     let (mut samples, mut delay) = (Some(0.0), Some(0.0));
-    for (step, places) in by_step {
-        let Some(places) = places.into_iter().collect::<Option<Vec<usize>>>() else {
+    for (step, indices) in by_step {
+        let Some(indices) = indices.into_iter().collect::<Option<Vec<usize>>>() else {
             steps.left_out += 1;
             continue;
         };
-        if places.iter().any(|row| rows.number("warmup", *row) == Some(1.0)) {
+        if indices.iter().any(|row| rows.number("warmup", *row) == Some(1.0)) {
             steps.warming_up += 1;
             continue;
         }
-        let captured = places.iter().any(|row| rows.number("captured", *row) == Some(1.0));
+        let captured = indices.iter().any(|row| rows.number("captured", *row) == Some(1.0));
         if captured || snippets.contains(&step) {
             steps.left_out += 1;
             continue;
         }
         steps.numbers.push(step);
-        for (process, row) in places.into_iter().enumerate() {
+        for (process, row) in indices.into_iter().enumerate() {
             let of = |name: &str| ticks(rows.number(name, row).unwrap_or_default());
             let mut parts: [Ticks; 9] =
                 std::array::from_fn(|part| if part == UNACCOUNTED { 0 } else { of(PARTS[part]) });

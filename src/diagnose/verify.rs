@@ -1,4 +1,4 @@
-//! Did the fix help (`--verify`)? What was found before and is gone, and what was promised beside what is measured.
+//! Whether a fix helped (`--verify`): which findings are gone, and the measured saving beside the promised one.
 
 use std::fmt::Write;
 
@@ -10,12 +10,12 @@ use super::page::{head, title};
 use super::ranking::{Range, together};
 use super::reference::Against;
 
-/// What became of a finding.
+/// The state of an earlier finding in the diagnosis after.
 enum Fate {
     Gone,
-    /// It is a finding now, at that place.
+    /// The index of the same finding in the diagnosis after.
     Still(usize),
-    /// Why that can't be told.
+    /// Why it is not decided.
     NotDecided(String),
 }
 
@@ -25,7 +25,7 @@ enum Kept {
     AsPromised,
     More,
     Less,
-    /// Nothing that saves time is gone.
+    /// No finding that saves time is gone.
     NothingPromised,
     TooFewSteps,
 }
@@ -42,26 +42,26 @@ impl Kept {
     }
 }
 
-/// Before and after.
+/// A diagnosis before a fix compared with one after it.
 pub(crate) struct Verified<'a> {
     before: &'a Diagnosis,
     after: &'a Diagnosis,
     against: &'a Against,
     fates: Vec<Fate>,
-    /// Places of what is found now and was not before.
+    /// Indices of findings that are new in the diagnosis after.
     new: Vec<usize>,
-    /// What all that is gone would save together.
+    /// The saving that all findings that are gone promised together.
     promised: Option<Range>,
     kept: Kept,
 }
 
-/// Holds what was found before against what is found now. `after` was made against the steps of `before`.
+/// Compares the findings before and after. `after` was made against the steps of `before`.
 pub(crate) fn verify<'a>(before: &'a Diagnosis, after: &'a Diagnosis) -> Option<Verified<'a>> {
     let against = after.against.as_ref()?;
     let mut new: Vec<usize> = (0..after.findings.len()).collect();
     let mut fates = Vec::new();
     for old in &before.findings {
-        let still = new.iter().position(|place| is_the_same(old, &after.findings[*place]));
+        let still = new.iter().position(|index| is_the_same(old, &after.findings[*index]));
         let open = || after.not_decided.iter().find(|of| of.rule == old.rule);
         fates.push(match (still, open()) {
             (Some(at), _) => Fate::Still(new.remove(at)),
@@ -72,7 +72,7 @@ pub(crate) fn verify<'a>(before: &'a Diagnosis, after: &'a Diagnosis) -> Option<
     let gone = before.findings.iter().zip(&fates).filter(|(_, fate)| matches!(fate, Fate::Gone));
     let reductions: Vec<_> = gone.flat_map(|(old, _)| &old.reductions).collect();
     let promised = (!reductions.is_empty()).then(|| together(&before.steps, &reductions));
-    // Of less time: the interval turns around.
+    // A saving is a negative change, so the bounds of the interval swap.
     let measured = against.interval().map(|(low, high)| (-high, -low));
     let kept = match (promised, measured) {
         (None, _) => Kept::NothingPromised,
@@ -84,7 +84,8 @@ pub(crate) fn verify<'a>(before: &'a Diagnosis, after: &'a Diagnosis) -> Option<
     Some(Verified { before, after, against, fates, new, promised, kept })
 }
 
-/// The same rule of the same subject. Lines move when a program is mended; ranks count unless all are meant.
+/// Whether two findings are of the same rule and subject. Lines do not count, since they move when a program is mended; ranks
+/// count unless all are meant.
 fn is_the_same(old: &Finding, now: &Finding) -> bool {
     let subject = |of: &Finding| {
         of.subject
@@ -133,17 +134,24 @@ impl Verified<'_> {
             let _ = writeln!(out, "      {}", old.says);
             match fate {
                 Fate::Gone => (),
-                Fate::Still(place) => {
-                    let _ = writeln!(out, "      now: {}", title(&self.after.findings[*place]));
+                Fate::Still(index) => {
+                    let _ = writeln!(out, "      now: {}", title(&self.after.findings[*index]));
                 }
                 Fate::NotDecided(why) => {
                     let _ = writeln!(out, "      {why}");
                 }
             }
         }
-        for place in &self.new {
-            let of = &self.after.findings[*place];
-            let _ = writeln!(out, "\n  {:<11}  {}\n      {}\n      do: {}", "new", title(of), of.says, of.remedy);
+        for index in &self.new {
+            let finding = &self.after.findings[*index];
+            let _ = writeln!(
+                out,
+                "\n  {:<11}  {}\n      {}\n      do: {}",
+                "new",
+                title(finding),
+                finding.says,
+                finding.remedy
+            );
         }
         out
     }
@@ -151,7 +159,7 @@ impl Verified<'_> {
     pub(crate) fn json(&self, name: &str) -> Value {
         let of = |(old, fate): (&Finding, &Fate)| {
             let now = match fate {
-                Fate::Still(place) => self.after.findings[*place].json(),
+                Fate::Still(index) => self.after.findings[*index].json(),
                 _ => Value::Null,
             };
             let why = match fate {
@@ -167,7 +175,7 @@ impl Verified<'_> {
             "promised": self.promised.map(|of| json!({ "ms": of.ms, "percent": of.percent, "low": of.low, "high": of.high })),
             "against": self.against.json(),
             "findings": self.before.findings.iter().zip(&self.fates).map(of).collect::<Vec<_>>(),
-            "new": self.new.iter().map(|place| self.after.findings[*place].json()).collect::<Vec<_>>(),
+            "new": self.new.iter().map(|index| self.after.findings[*index].json()).collect::<Vec<_>>(),
         })
     }
 }

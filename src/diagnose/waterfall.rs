@@ -1,4 +1,4 @@
-//! Where a step goes. The rows sum to the time of the steps exactly, in whole ticks.
+//! The waterfall: where the time of a step goes. The rows sum to the time of the steps exactly, in whole ticks.
 //!
 //! The time of a step is that of the rank whose own work took longest: it is the one that the others wait for. What a
 //! finding claims of it comes first; of what is left, each part is what the middle rank spent there (`typical` in the
@@ -8,16 +8,16 @@ use super::replay::{Reduction, taken};
 use super::statistics::middle;
 use super::steps::{COMM, PARTS, Steps, Ticks};
 
-/// A row.
+/// A row of the waterfall.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Leaf {
-    /// Which part of the step, or `uneven`.
+    /// The part of the step, or `uneven`.
     pub(crate) part: &'static str,
-    /// The finding that claims it, by its place.
+    /// The index of the finding that claims the time of this row.
     pub(crate) finding: Option<usize>,
-    /// Sum over steps of what is there in the median step.
+    /// The time in the median step, times the number of steps.
     pub(crate) typical: Ticks,
-    /// What is above that in some steps, less what is below it in others.
+    /// Time above the median in some steps, less time below it in others.
     pub(crate) excess: Ticks,
 }
 
@@ -68,7 +68,7 @@ fn slowest(steps: &Steps, step: usize) -> usize {
     (0..steps.processes.len()).rev().max_by_key(own).unwrap_or(0)
 }
 
-/// A row of its value in each step; None where there is nothing in any.
+/// The row of a value in each step; None where the value is 0 in all steps.
 fn leaf(part: &'static str, finding: Option<usize>, values: Vec<Ticks>) -> Option<Leaf> {
     if values.iter().all(|value| *value == 0) {
         return None;
@@ -78,7 +78,7 @@ fn leaf(part: &'static str, finding: Option<usize>, values: Vec<Ticks>) -> Optio
     Some(Leaf { part, finding, typical, excess: sum - typical })
 }
 
-/// What each step took: that of the rank whose own work took longest. The rows sum to it.
+/// The duration of each step: that of the rank whose own work took longest. The rows sum to it.
 pub(super) fn durations(steps: &Steps) -> Vec<Ticks> {
     (0..steps.count()).map(|step| steps.duration(slowest(steps, step), step)).collect()
 }

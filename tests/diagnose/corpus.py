@@ -29,13 +29,13 @@ class Planted:
     name: str
     program: str
     plant: str
-    #: Rules that name the cause; some are not written yet, and then nothing finds it.
+    #: Rules that name the cause; where none is written yet, nothing finds it.
     rules: tuple[str, ...]
     ranks: int = 1
-    #: What `subject` has to say: rank, module, part, line.
+    #: Values that the finding's `subject` must have: rank, module, part, line.
     subject: tuple[tuple[str, object], ...] = ()
     steps: int = 240
-    #: The twin is another program's where that is the same.
+    #: Another program whose twin is the same, and is used instead.
     twin: str = ""
 
 
@@ -105,8 +105,8 @@ class Failed(Exception):
 def record(
     name: str, command: list[str], ranks: int, directory: pathlib.Path, probe: str, live: bool = False
 ) -> pathlib.Path:
-    """Runs a program of the corpus under `probe run`, and returns the run's directory. What `probe diagnose` says while it
-    runs is kept as a list in DIRECTORY/live."""
+    """Runs a program of the corpus under `probe run`, and returns the run's directory. The answers of `probe diagnose` while it
+    runs are kept as a list in DIRECTORY/live."""
     kept = directory / name
     shutil.rmtree(kept, ignore_errors=True)
     python = [sys.executable]
@@ -137,7 +137,7 @@ def record(
 
 
 def ask_live(process: subprocess.Popen[bytes], command: list[str], environment: dict[str, str]) -> list[dict]:
-    """What is answered now and then while `process` runs: seldom, as an answer takes a processor for a while."""
+    """Answers that are requested now and then while `process` runs: seldom, as an answer takes a processor for a while."""
     answers: list[dict] = []
     while process.poll() is None:
         try:

@@ -18,15 +18,15 @@ import corpus
 
 @dataclasses.dataclass(frozen=True)
 class Pressure:
-    #: Of tests/diagnose/situations.py.
+    #: The name of a situation of tests/diagnose/situations.py.
     name: str
-    #: What the person says.
+    #: The question of the user.
     question: str
     #: Rules of which one is the verdict; none: nothing stands out.
     verdict: tuple[str, ...] = ()
     #: Rules that have to be among the findings, as notes.
     notes: tuple[str, ...] = ()
-    #: What is suspected, the answers that are right, and words that the reason has to have.
+    #: Suspected names, the answers that are right, and words that the reason must have.
     suspects: tuple[tuple[str, tuple[str, ...], str], ...] = ()
     ranks: int = 1
     steps: int = 240
@@ -94,7 +94,7 @@ def record(pressure: Pressure, directory: pathlib.Path, probe: str) -> pathlib.P
 
 
 def wrong(pressure: Pressure, run: pathlib.Path, probe: str) -> list[str]:
-    """What is said of a recorded run and ought not to be, or is not said and ought to be."""
+    """Differences between the expected and the actual diagnosis of a recorded run."""
     answer = ask(probe, run)
     found = {finding["rule"] for finding in answer["findings"]}
     worth = [of["rule"] for of in answer["findings"] if of["severity"] != "note"]

@@ -22,7 +22,7 @@ BIN = pathlib.Path(sys.executable).parent
 PROBE = str(BIN / "probe")
 PATIENCE = 120.0  # seconds that anything may take on a loaded machine before a test gives up
 
-# What a shell started to ignore the signal (a script's `&`) would have every command of the tests ignore it too.
+# Started by a shell that ignores the signal (a script's `&`), pytest would make every command of the tests ignore it too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -71,7 +71,7 @@ class Home:
         self.connections = Connections()
         self.served: dict[str, pathlib.Path] = {}
 
-    #: What any of them was asked last, and what came: for a wait that ends without what it waited for.
+    #: The last query of any home and its answer, for the message of a wait that fails.
     last_answer = "nothing was asked"
 
     def environment(self, **more: str) -> dict[str, str]:
@@ -88,7 +88,7 @@ class Home:
         return {**kept, **mine, **more}
 
     def serve(self, name: str) -> tuple[subprocess.Popen[str], str]:
-        """A collector by itself, on a socket whose address stays the same when another one takes its place."""
+        """A collector by itself, on a socket whose address stays the same when another collector replaces it."""
         (self.sockets / "fixed").mkdir(mode=0o700, exist_ok=True)
         self.served[name] = self.sockets / "fixed" / f"{name}.sock"
         address = f"unix:{self.served[name]}"
@@ -142,7 +142,7 @@ class Home:
         return self.sockets / f"{endpoint}@{newest}.sock" if newest is not None else None
 
     def ask(self, endpoint: str, sql: str) -> list[dict] | None:
-        """The rows of a query, over an open connection where there is a collector; None where nobody answers it."""
+        """The rows of a query, over an open connection where there is a collector; None where the query fails."""
         socket = self.socket_of(endpoint)
         rows = self.connections.query(socket, sql) if socket else None
         if rows is None:

@@ -56,7 +56,7 @@ class Connections:
         return rows
 
     def close(self, address: str | None = None) -> None:
-        """Of one socket, or of all."""
+        """Closes the connection to one socket, or all connections."""
         for each in [address] if address else list(self._open):
             if client := self._open.pop(each, None):
                 client.close()

@@ -68,7 +68,7 @@ def new_shell(directory: pathlib.Path) -> InteractiveShell:
 
 
 def offered(shell: InteractiveShell, cell: str) -> list[str]:
-    """What Tab offers at the end of a cell."""
+    """The completions that Tab offers at the end of a cell."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return [completion.text for completion in shell.Completer.completions(cell, len(cell))]
@@ -85,7 +85,7 @@ def there(pid: int) -> bool:
 def commands(pid: int | None = None) -> list[int]:
     """Commands that are children of a process, or of this one."""
     found = []
-    # Those of every thread apart.
+    # The kernel lists children for each thread of the process.
     children = [
         file.read_text().split() for file in pathlib.Path(f"/proc/{pid or os.getpid()}/task").glob("*/children")
     ]

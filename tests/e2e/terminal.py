@@ -36,23 +36,23 @@ class Terminal:
         self._looked = 0
 
     def type(self, keys: str) -> None:
-        """Types keys. What is seen from now on is what :meth:`until` looks at."""
+        """Types keys. :meth:`until` looks only at output from now on."""
         self.read(0)
         self._looked = len(self._text)
         self.press(keys)
 
     def press(self, keys: str) -> None:
-        """Types keys that belong to the last ones: what was seen since those stays seen."""
+        """Types keys that belong to the last ones: :meth:`until` still looks at the output since those."""
         os.write(self.master, keys.encode())
 
     @property
     def seen(self) -> str:
-        """What came since the last :meth:`type`, without escape sequences."""
+        """The output since the last :meth:`type`, without escape sequences."""
         return _ESCAPES.sub("", self._text[self._looked :]).replace("\r", "")
 
     @property
     def everything(self) -> str:
-        """All that came since the program began, with its escape sequences."""
+        """All output since the program began, with its escape sequences."""
         return self._text
 
     def until(self, holds: str | Callable[[str], object], patience: float = 60.0) -> str:

@@ -68,7 +68,7 @@ def training(tmp_path: pathlib.Path) -> Iterator[Training]:
 
 
 def said(done: subprocess.CompletedProcess[str], status: int = 0) -> str:
-    """What a command said on standard error, having ended so."""
+    """The standard error of a command, which must have ended with this status."""
     assert done.returncode == status, done.stderr
     return done.stderr
 

@@ -55,7 +55,7 @@ def test_two_ranks_are_timed_and_train_as_if_they_were_not(home: Home, tmp_path:
         timed = probe.connect("gpt").bench("optimizer.step()", rank=1, seconds=0.2)
     assert str(timed).startswith("rank 1, between steps ") and timed.timings[0]["median"] > 0 and timed.waited > 0.2
 
-    # What other ranks would have to take part in is an error, and the run goes on.
+    # Code in which other ranks would have to take part is an error, and the run goes on.
     for talks in ("model(x)", "torch.distributed.all_reduce(torch.ones(1))", "model"):
         refused = bench(run, talks)
         assert refused.returncode == 1 and "talks to other ranks" in refused.stderr, (talks, refused.stderr)

@@ -168,7 +168,7 @@ def test_it_is_off_again_whatever_happens(home: Home, tmp_path: pathlib.Path) ->
     assert done.returncode == 0 and captures() == 1, done.stderr
     tell("end")
     run.finish()
-    # The same question to the run that has ended.
+    # The same query of the run that has ended.
     rows = home.query(
         "gpt", "SELECT COUNT(DISTINCT step) AS steps, COUNT(DISTINCT module) AS modules FROM python.operators"
     )

@@ -102,7 +102,7 @@ def test_snapshots_and_history_of_the_allocator(home: Home, tmp_path: pathlib.Pa
         {"device": "cuda:0", "state": "active_allocated", "line": 40, "blocks": blocks, "bytes": blocks * 1_000_000}
     ]
     rows = run.query("SELECT tool, memory_events, memory_blocks, steps, rank_source FROM python.captures")
-    # What it did at the snapshot itself is no history.
+    # Events at the snapshot itself are no history.
     assert rows == [
         {"tool": "memory-snapshot", "memory_events": 0, "memory_blocks": blocks, "steps": 0, "rank_source": "run"}
     ]

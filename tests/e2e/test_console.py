@@ -84,7 +84,7 @@ def test_tab_completes_sql(console: Terminal) -> None:
 
 def test_tab_asks_the_process_for_names(two_ranks: Run, console: Terminal) -> None:
     def after_tab(begun: str, wanted: str) -> None:
-        # A busy machine may take longer than anybody waits for a key: then the key is pressed again.
+        # A busy machine may take longer than the console waits for names: then the key is pressed again.
         deadline = time.monotonic() + PATIENCE
         console.type(">>> " + begun)
         while wanted not in console.seen:
@@ -129,7 +129,7 @@ def test_watch_asks_again_until_ctrl_c(console: Terminal) -> None:
     console.until(lambda seen: len(set(re.findall(r"newest[\s─]*([\d,]+)", seen))) >= 2)
     console.type(CTRL_C)
     console.until("gpt@1> ")
-    # What was watched is the last query.
+    # The watched query is the last query.
     assert "newest" in answer(console, "\\plot", "newest")
 
 
@@ -146,7 +146,7 @@ def test_pictures_are_drawn(console: Terminal) -> None:
     seen = answer(console, "SELECT step, duration FROM python.steps WHERE step < 100 ORDER BY step \\plot", "step ")
     assert re.search("[\u2801-\u28ff]", seen) and "┤" in seen, seen
     seen = answer(console, "SELECT rank, COUNT(*) AS steps FROM python.steps GROUP BY 1 ORDER BY 1 \\plot bar", "steps")
-    # One of them may be a step ahead.
+    # One of the ranks may be a step ahead.
     assert re.search(r"^0 .*██", seen, re.MULTILINE) and re.search(r"^1 .*██", seen, re.MULTILINE), seen
     assert "no column of numbers" in answer(console, "SELECT 'a' AS a, 'b' AS b \\plot", "hint:")
 
@@ -171,7 +171,7 @@ def test_python_has_lines_a_mode_and_ranks(console: Terminal) -> None:
     answer(console, ">>> print('batch', batch_size * 10)", "batch 160\n")
     answer(console, "\\py", "gpt@1 >>> ")
     answer(console, "for i in range(2):\r    print('turn', i + 1)\r", "turn 1\nturn 2\n")
-    # What is assigned stays for as long as the console is open.
+    # Variables stay for as long as the console is open.
     answer(console, "mine = batch_size + 5", ">>> ")
     answer(console, "print('mine', mine * 2)", "mine 42\n")
     answer(console, "\\rank all", ">>> ")

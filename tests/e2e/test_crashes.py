@@ -84,7 +84,7 @@ def test_how_a_process_ended_is_known(home: Home, how: str) -> None:
         assert (row["exception"], row["uncaught"], row["main"]) == ("IndexError", True, False)
         assert row["thread_name"] == "loader" and "list index out of range" in row["traceback"]
     if how == "memory":
-        # As it left the model, and as nobody caught it.
+        # One row when the exception left the model, and one when it was not caught.
         assert [row["uncaught"] for row in raised] == [False, True]
         for row in raised:
             assert row["out_of_memory"] and "DefaultCPUAllocator" in row["message"]
@@ -211,7 +211,7 @@ def test_where_a_device_had_no_memory_left_the_modules_that_hold_it_are_named(ho
     assert lost[0]["exit_status"] in (1, None)
     (row,) = json.loads(home.probe(address, "crash", "--format", "json").stdout)
     kept = {one["module"]: one["size"] for one in json.loads(row["kept"])["most"]}
-    # What had returned before: its own, and nobody's twice. Those that it went through have not.
+    # Modules that had returned before, each with its own memory only. The modules that the exception left have not returned.
     assert kept == {"1.0": 50.0, "0": 20.0, "1.1": 10.0}
     page = home.probe(address, "crash").stdout
     assert "by torch.OutOfMemoryError" in page, page

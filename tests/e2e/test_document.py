@@ -193,7 +193,7 @@ print(f'Throughput: {samples_per_sec:.1f} samples/sec')"""
     assert float(says(long_run, code, r"^Throughput: ([\d.]+) samples/sec\n$")[1]) > 0
     rows = long_run.query("SELECT placed, status, ranks FROM probe.evals ORDER BY id DESC LIMIT 1")
     assert rows == [{"placed": "step", "status": "ok", "ranks": "0,1"}]
-    # Both ranks trained on: nobody waits for anybody.
+    # Both ranks train on: neither waits for the other.
     last = max(row["s"] for row in long_run.query("SELECT MAX(step) AS s FROM python.steps"))
     long_run.wait_for_step(last + 5, ranks=2)
 

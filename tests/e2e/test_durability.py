@@ -1,4 +1,4 @@
-"""What is acknowledged is kept: collectors are killed, disks are full, and every row is there once."""
+"""Acknowledged rows are kept: collectors are killed, disks are full, and every row is stored once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def last_step(home: Home, endpoint: str) -> int:
 
 
 def journal_bytes(home: Home, run: str) -> int:
-    """Of the run's journal, whose files are appended to."""
+    """Bytes of the run's journal, whose files are appended to."""
     return sum(path.stat().st_size for path in (home.directory / "state" / "runs" / run / "journal").iterdir())
 
 
@@ -52,7 +52,7 @@ def test_a_killed_collector_loses_nothing(home: Home) -> None:
         acknowledged = home.query(address, "SELECT MAX(step) AS s FROM python.steps")[0]["s"]
         serve.kill()
         serve.wait(30)
-        # The directory answers for a run that nobody keeps, to within the second that was not on disk.
+        # The directory answers for a run without a collector, except for the second that was not on disk.
         assert "lost" in home.probe("runs").stdout
         assert last_step(home, "mortal") >= 0
         assert last_step(home, "mortal") <= acknowledged + 1000
@@ -136,7 +136,7 @@ def test_a_flood_onto_a_slow_disk_is_counted_to_the_row(home: Home, tmp_path: pa
 
 
 def test_a_collector_that_was_killed_is_started_again_by_its_agents(home: Home) -> None:
-    # Nobody gave the two ranks a collector, so the first of them starts one; and nobody is there when it is killed.
+    # The two ranks were given no collector, so the first of them starts one; and no launcher restarts it when it is killed.
     trainer = home.spawn("torchrun", "--nproc-per-node", "2", "examples/train_gpt.py",
                          "--steps", "500", "--batch-size", "2", PROBE="1", PROBE_RUN="alone")  # fmt: skip
     wait_for("40 steps", lambda: last_step(home, "alone") >= 40)
@@ -224,7 +224,7 @@ def test_a_collector_that_is_stopped_for_a_minute_costs_training_nothing(home: H
         f"{after - before} steps while it was stopped, {ratio:.2f} times the processor time of the others; {run.errors}"
     )
     assert ratio < 2.0
-    # Nothing was lost, and nobody took its place.
+    # Nothing was lost, and no other process was recorded in its stead.
     assert run.query(STEPS) == [{"n": 3500, "steps": 3500, "last": 3499}]
     assert run.query("SELECT COUNT(*) AS n FROM probe.drops") == [{"n": 0}]
     assert run.query("SELECT pid, state, exit_status FROM probe.agents") == [

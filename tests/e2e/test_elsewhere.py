@@ -1,4 +1,4 @@
-"""Training on one machine, its collector on another, and whoever asks on a third: over TLS, with a token each."""
+"""Training on one machine, its collector on another, and the client on a third: over TLS, with a token each."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_run_sends_over_tls_and_is_asked_from_afar(home: Home, trainer: Home) 
         return trainer.spawn("python", "examples/train_gpt.py", "--steps", str(steps), **there)
 
     try:
-        # The process decides too who runs code in it.
+        # The process decides too which clients may run code in it.
         open_to_all = train(1_000_000, PROBE_EVAL="tcp")
         newest = ("query", "--format", "csv", "SELECT MAX(step) >= 5 FROM python.steps")
         wait_for("five steps", lambda: "true" in probe(*newest).stdout)
@@ -70,7 +70,7 @@ def test_a_run_sends_over_tls_and_is_asked_from_afar(home: Home, trainer: Home) 
         wait_for("a step", lambda: "true" in probe(*own).stdout)
         denied = probe("eval", "print(1)")
         assert denied.returncode == 4 and "PROBE_EVAL=tcp" in denied.stderr, denied
-        # What the sender's token is for is to send.
+        # The sender's token only allows sending.
         refused = trainer.probe(address, "query", "SELECT 1", PROBE_TOKEN_FILE=sends)
         assert refused.returncode == 4, refused
     finally:

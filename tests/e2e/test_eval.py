@@ -140,7 +140,7 @@ def test_output_streams_while_the_snippet_runs(two_ranks: Run) -> None:
     assert child.poll() is None
     child.terminate()
     child.wait(30)
-    # Who hangs up cancels.
+    # A client that disconnects cancels its snippet.
     wait_for(
         "the snippet to be over",
         lambda: two_ranks.query("SELECT status FROM probe.evals ORDER BY id DESC LIMIT 1")[0]["status"] == "cancelled",

@@ -1,4 +1,4 @@
-"""Snippets and training that do not let go: what whoever asked hears, and what the table says meanwhile."""
+"""Snippets and training that do not stop: the answers to the command, and the rows of `probe.evals` meanwhile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rows_of(run: Run, code: str) -> list[dict]:
 
 
 def let_go(fifo: pathlib.Path) -> None:
-    """What reads there, in a process that holds it open itself, goes on."""
+    """Ends the read of a FIFO in a process that holds it open itself."""
     descriptor = os.open(fifo, os.O_RDWR)
     os.write(descriptor, b"x")
     os.close(descriptor)
@@ -40,7 +40,7 @@ def let_go(fifo: pathlib.Path) -> None:
 def test_a_call_that_cannot_be_stopped_is_running_until_it_ends(
     stubborn_training: tuple[Run, pathlib.Path], tmp_path: pathlib.Path, library: str
 ) -> None:
-    """CDLL lets go of the GIL, so the agent itself says that it runs on. PyDLL keeps it, and nobody there can speak."""
+    """CDLL releases the GIL, so the agent reports that the call still runs. PyDLL keeps it, and the agent cannot report."""
     run, _ = stubborn_training
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
@@ -146,7 +146,7 @@ def test_frames_are_listed_and_one_is_asked(stubborn_training: tuple[Run, pathli
 
 
 def test_what_ends_a_process_is_said_to_have(home: Home, tmp_path: pathlib.Path) -> None:
-    """os._exit can't be prevented; whoever asks hears what became of it."""
+    """os._exit can't be prevented; the command reports how the process ended."""
     run = home.train("python", str(SCRIPTS / "stubborn.py"), str(tmp_path))
     run.wait_for_step(3)
     done = run.eval("import os; os._exit(3)")

@@ -23,7 +23,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def asked_of(driver: pathlib.Path, home: Home) -> dict[str, str]:
-    """What has a command find the driver, and the driver the file of the test."""
+    """The environment in which a command finds the driver, and the driver finds the file of the test."""
     return {"LD_LIBRARY_PATH": str(driver), "FAKE_NVML": str(home.directory / "nvml")}
 
 
@@ -47,7 +47,7 @@ def test_gpus_are_read_every_so_often(home: Home, run: Run, driver: pathlib.Path
     }  # fmt: skip
     assert (second["uuid"], second["utilization"], second["throttle_reasons"]) == ("GPU-22", 80.0, "sw_power_cap")
 
-    # Who computes where, and what breaks.
+    # Which process computes on which GPU, and errors of the GPU.
     (trainer,) = run.query("SELECT pid, rank FROM probe.agents")
     (home.directory / "nvml").write_text(f"{trainer['pid']} 79")
     wait_for("the error", lambda: run.query("SELECT 1 FROM gpu.metrics WHERE xid = 79 AND uuid = 'GPU-22'"))

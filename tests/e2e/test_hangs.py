@@ -1,4 +1,4 @@
-"""Ranks that really hang, each in another way, and what is said of them without anybody asking."""
+"""Ranks that really hang, each in another way, and the events about them that need no command."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def findings(run: Run) -> list[dict]:
     return run.query("SELECT severity, rank, step, message, details FROM probe.events WHERE kind = 'hang' ORDER BY id")
 
 
-#: What `missing` and `gil` show in other words.
+#: Hangs that are found in the same way as `missing` and `gil`.
 ALIKE = ("loader", "lock")
 
 
@@ -51,7 +51,7 @@ def test_a_hang_is_noticed_and_explained(home: Home, how: str) -> None:
     assert collective["operation_type"] in ("all_reduce", "all_gather") and collective["size"] == 2
     if why == "not entered":
         assert (found["rank"], collective["entered"], collective["missing"]) == (1, [0], [1])
-        # Whoever waits has a row of what it waits in.
+        # The rank that waits has a row of the collective that it waits in.
         pending = run.query("SELECT rank, seq, operation_type, bytes FROM python.nccl_trace WHERE status = 'pending'")
         seq = collective["seq"]
         assert pending == [{"rank": 0, "seq": seq, "operation_type": "all_reduce", "bytes": 256}]
@@ -93,7 +93,7 @@ def test_what_goes_on_is_no_hang_and_a_short_stop_is_taken_back(home: Home) -> N
     run.wait_for_step(20, ranks=2)
     page = home.probe("gpt", "hang")
     assert "steps go on" in page.stdout, page.stdout + page.stderr
-    # Between two steps nobody trains, and everybody knows why.
+    # Between two steps no rank trains, and the reason is known: it is no hang.
     waited = run.eval("import time; time.sleep(8)", "--at", "step")
     assert waited.returncode == 0, waited.stderr
     assert findings(run) == []

@@ -50,7 +50,7 @@ def speaks_something_else(connection: socket.socket) -> None:
 
 
 class Other:
-    """What listens where a collector should."""
+    """A listener at the socket of a collector that is none."""
 
     def __init__(self, home: Home, answer: Callable[[socket.socket], None]) -> None:
         (home.sockets / "other").mkdir(mode=0o700)

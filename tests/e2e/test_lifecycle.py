@@ -1,4 +1,4 @@
-"""Starting, ending and dying: who is an agent, what stays, and that training never notices."""
+"""Starting, ending and dying: which processes are agents, which rows stay, and that training never notices."""
 
 from __future__ import annotations
 

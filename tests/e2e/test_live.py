@@ -83,7 +83,7 @@ class View:
         client.shell_channel.send(client.session.msg("comm_msg", {"comm_id": self.id, "data": data}))
 
     def said(self, kind: str) -> list[dict[str, Any]]:
-        """What it was told of a kind; numbers are in place of buffers."""
+        """The messages of a kind that it received, with numbers instead of buffers."""
         mine = [m for m in self.kernel.hear() if m["msg_type"] == "comm_msg" and m["content"]["comm_id"] == self.id]
         contents = [(m["content"]["data"].get("content", {}), m["buffers"]) for m in mine]
         return [
@@ -191,7 +191,7 @@ def test_a_view_asks_only_while_it_is_looked_at(watched: tuple[Home, Kernel]) ->
     view.say(kind="hello")
     view.see_until(lambda: view.answers() > before)
     kernel.run("view.close()\ntrainprobe.live.MAX_AHEAD = 30")
-    # What a wrong query is told, and its view can be tried again.
+    # A wrong query shows its error, and its view can be tried again.
     view = View(kernel, "probe.connect('served').watch('SELECT stp FROM python.steps').live()")
     view.say(kind="hello")
     view.wait("failed", "did you mean step?")
@@ -223,7 +223,7 @@ def test_a_view_says_that_its_run_has_ended(
     before = len(view.said("answer"))
     view.say(kind="hello")
     wait_for("the last values again", lambda: len(view.said("answer")) == before + 1)
-    # Of a run that has ended already there is one answer.
+    # A run that has ended already gives one answer.
     view = View(kernel, f"probe.connect({name!r}).live()")
     view.say(kind="hello")
     view.wait("ended", says)
@@ -250,7 +250,7 @@ def columns(**kinds: str) -> list[Column]:
 
 
 def drawn(figure: figures.Figure) -> list[tuple[Any, ...]]:
-    """Charts with their numbers in place of buffers."""
+    """Charts with their numbers instead of buffers."""
     numbers = [list(array("d", buffer)) for buffer in figure.buffers]
     return [
         (

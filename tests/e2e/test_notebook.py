@@ -15,7 +15,7 @@ PATH = ROOT / "examples" / "investigate.ipynb"
 
 
 def shown(cell: nbformat.NotebookNode) -> str:
-    """What stands below a cell, as text."""
+    """The output of a cell, as text."""
     outputs = cell.get("outputs", [])
     return "".join(output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs)
 

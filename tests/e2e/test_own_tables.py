@@ -20,7 +20,7 @@ def test_ranks_have_one_table_and_a_rank_that_differs_is_told(home: Home) -> Non
         "WHERE m.split = 'odd' AND m.step > 36 ORDER BY m.rank, m.step"
     )
     assert steps == [{"rank": rank, "step": s, "tokens": 100 * rank + s} for rank in (0, 1) for s in (37, 39)]
-    # One of the ranks came first with its own idea of the other table; the other one lost its rows, all of them counted.
+    # The rank that came first set the columns of the other table; the other rank lost its rows, all of them counted.
     kept = run.query("SELECT rank, COUNT(*) AS n FROM my.disputed GROUP BY rank")
     lost = run.query("SELECT rank, SUM(rows) AS n FROM probe.drops WHERE table_name = 'my.disputed' GROUP BY rank")
     assert [row["n"] for row in kept] == [row["n"] for row in lost] == [40]

@@ -99,7 +99,7 @@ def test_pyarrow_pandas_polars_and_duckdb_read_every_type(tiny: probe.Run) -> No
     table = result.to_arrow_table()
     assert table.schema.field("at").type == pyarrow.timestamp("ns", "UTC")
     assert table["at"].cast(pyarrow.int64()).to_pylist() == [NANOSECONDS, None]
-    # What pyarrow makes of it is what plain Python reads, but for times, which Python has no nanoseconds for.
+    # pyarrow and plain Python read the same values, except for times, because Python has no nanoseconds.
     exact = [name for name in table.column_names if name not in ("at", "zoneless", "nan")]
     plain = [{name: row[name] for name in exact} for row in result.to_dicts()]
     assert table.select(exact).to_pylist() == plain

@@ -1,4 +1,4 @@
-"""What a process had recorded when it died, to the last record: it is read from the memory that it shares with its collector."""
+"""All records of a process that died, to the last one: they are read from the memory that it shares with its collector."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WHOLE = {
     "backward": sorted(["Sequential", *BLOCKS, "(outside)"]),
     "step": ["SGD"],
 }
-#: What was entered and left in the step under way, by where it ended, and how many intervals were not.
+#: Modules that were entered and left in the step under way, by where the process ended, and the number of open intervals.
 LEFT = {
     "forward": (sorted(["0", "0.linear", "1", "1.linear", "2.linear"]), 2),
     "backward": (WHOLE["forward"], None),
@@ -39,7 +39,7 @@ def rows_by_step(home: Home, endpoint: str) -> dict[int, dict[str, list[str]]]:
 
 
 def wait_for_agents(run: Run, count: int) -> None:
-    """Until the collector has heard of them: nobody can read the memory of a process that dies before."""
+    """Waits until the collector knows the agents: it cannot read the memory of a process that dies before."""
     live = "SELECT COUNT(*) AS live FROM probe.agents WHERE state = 'live'"
 
     def there() -> bool:
@@ -127,7 +127,7 @@ def test_a_run_whose_collector_died_too_leaves_nothing_behind(home: Home) -> Non
     collector.wait()
     child.kill()
     child.wait()
-    # Of ours: others may use it meanwhile.
+    # Only our own files: other programs may use the directory meanwhile.
     marks = ("probe", str(child.pid), str(collector.pid))
     left = set(pathlib.Path("/dev/shm").iterdir()) - before
     assert not [path for path in left if any(mark in path.name for mark in marks)]

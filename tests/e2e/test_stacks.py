@@ -86,12 +86,12 @@ def test_captures_survive_the_collector(home: Home) -> None:
     # On disk within a second, as rows of agents are.
     run.query("SELECT 1")
     collector = json.loads((home.directory / "state" / "runs" / "gpt@1" / "run.json").read_text())["pid"]
-    # Killed, they end nobody: torchrun and its workers are for this test to end.
+    # Killed processes end no others, so this test ends torchrun and its workers.
     workers = [row["pid"] for row in run.query("SELECT pid FROM probe.agents")]
     launcher = int(pathlib.Path(f"/proc/{workers[0]}/stat").read_text().rsplit(")", 1)[1].split()[1])
     journal = home.directory / "state" / "runs" / "gpt@1" / "journal"
     wait_for("the capture to be written", lambda: any(b"stand_still" in f.read_bytes() for f in journal.iterdir()))
-    # Nobody is to bring the collector back.
+    # No process is left that could restart the collector.
     run.process.kill()
     run.process.wait()
     for pid in (launcher, *workers, collector):
@@ -108,7 +108,7 @@ def test_sampling_counts_and_is_bounded(two_ranks: Run) -> None:
     rows = stacks(two_ranks, "--duration", "2s", "--rate", "100")
     by_thread = {(r["rank"], r["thread"], r["samples"], r["main"]) for r in rows}
     taken = [sum(samples for at, _, samples, main in by_thread if main and at == rank) for rank in (0, 1)]
-    # What a busy machine comes too late for is left out.
+    # Samples for which a busy machine is too late are left out.
     assert all(0 < samples <= 200 for samples in taken), taken
     kept = two_ranks.query(
         "SELECT rank, SUM(samples) AS n FROM python.stacks WHERE depth = 0 AND main "
@@ -236,7 +236,7 @@ def test_the_doctor_says_what_works_here(home: Home) -> None:
     assert str(home.sockets) in found["sockets"]["finding"]
     page = home.probe("doctor").stdout
     assert all(check in page for check in found)
-    # A place that others can write to is none for sockets, and then nothing can run.
+    # A directory that other users can write to is refused for sockets, and then nothing can run.
     home.sockets.chmod(0o777)
     broken = home.probe("doctor")
     home.sockets.chmod(0o700)

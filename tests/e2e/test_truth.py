@@ -70,7 +70,7 @@ def test_parts_agree_with_the_hand_timed_loop(finished) -> None:
     run, parts, _ = finished
     rows = run.query(
         "SELECT COALESCE(rank, 0) AS rank, duration, data_time AS data, forward_time AS forward,"
-        # What the loop calls backward includes the wait for DDP's last buckets.
+        # The loop's own time of backward includes the wait for DDP's last buckets.
         " backward_time + comm_time AS backward, optimizer_time AS optimizer"
         f" FROM python.steps WHERE step >= {WARM} ORDER BY 1, step"
     )

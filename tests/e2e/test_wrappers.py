@@ -16,7 +16,7 @@ export MORE=1
 {TRAIN} script
 """
 
-#: What a person types, in which the last word of the training's command is the name here.
+#: Commands as a user types them. The last word of the training's command is the name here.
 WRAPPERS = {
     "exec": f"sh -c 'exec {TRAIN} exec'",
     "before": f"sh -c '{TRAIN} before; echo done'",
@@ -65,6 +65,6 @@ def test_training_behind_a_wrapper_is_recorded(home: Home, tmp_path: pathlib.Pat
 def test_what_runs_without_the_variables_is_told_which_it_needs(home: Home) -> None:
     run = home.train("sh", "-c", 'env -i PATH="$PATH" python -c "import torch"; exit 3')
     assert run.process.wait(120) == 3
-    # Which process that was is said too, where it lived until the launcher looked.
+    # The message also names the process, where it lived until the launcher looked.
     assert "so nothing was recorded" in run.errors
     assert "hint: " in run.errors and "PROBE, PROBE_COLLECTOR and PROBE_RUN" in run.errors

@@ -1,7 +1,7 @@
-//! Strangers' bytes: the targets of `fuzz/` over their corpus and what comes of it when it is changed at random.
+//! Untrusted bytes: runs the targets of `fuzz/` over their corpus, and over inputs that are changed at random.
 //!
 //! On stable Rust and without looking at coverage, a bounded number of inputs in every run of the tests. With
-//! PROBE_FUZZ_SECONDS each target runs for so long, from another seed each time (`make fuzz`).
+//! PROBE_FUZZ_SECONDS each target runs for that time, from another seed each time (`make fuzz`).
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -21,10 +21,10 @@ use prost::Message;
 
 /// Inputs of each target where no time is given.
 const INPUTS: u64 = 20_000;
-/// Longest input (bytes).
+/// The most bytes of an input.
 const LONGEST: usize = 4096;
 
-/// xorshift64*: a seed is all that is needed to see a failure again.
+/// A generator of random numbers (xorshift64*): its seed reproduces a failure.
 struct Random(u64);
 
 impl Random {
@@ -40,27 +40,27 @@ impl Random {
     }
 }
 
-/// One input made of others: bits flipped, bytes put in, cut out, repeated, numbers made extreme, pieces of another.
+/// An input made from `corpus`: bits flipped, bytes inserted, cut out or repeated, extreme numbers, pieces of another input.
 fn change(corpus: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let mut input = corpus[random.below(corpus.len())].clone();
     for _ in 0..=random.below(6) {
-        let place = random.below(input.len() + 1);
+        let offset = random.below(input.len() + 1);
         match random.below(7) {
-            0 if place < input.len() => input[place] ^= 1 << random.below(8),
-            1 => input.insert(place, random.next() as u8),
-            2 => drop(input.drain(place..(place + random.below(16)).min(input.len()))),
-            3 if place < input.len() => input[place] = [0, 0x7f, 0x80, 0xff][random.below(4)],
+            0 if offset < input.len() => input[offset] ^= 1 << random.below(8),
+            1 => input.insert(offset, random.next() as u8),
+            2 => drop(input.drain(offset..(offset + random.below(16)).min(input.len()))),
+            3 if offset < input.len() => input[offset] = [0, 0x7f, 0x80, 0xff][random.below(4)],
             4 => {
-                let piece = input[place..(place + random.below(32)).min(input.len())].to_vec();
-                input.splice(place..place, piece);
+                let piece = input[offset..(offset + random.below(32)).min(input.len())].to_vec();
+                input.splice(offset..offset, piece);
             }
             5 => {
                 let other = &corpus[random.below(corpus.len())];
                 let begin = random.below(other.len());
                 let piece = &other[begin..(begin + random.below(64)).min(other.len())];
-                input.splice(place..place, piece.iter().copied());
+                input.splice(offset..offset, piece.iter().copied());
             }
-            _ => input.truncate(place),
+            _ => input.truncate(offset),
         }
     }
     input.truncate(LONGEST);
@@ -73,7 +73,7 @@ fn fuzz(name: &str, target: fn(&[u8]), more: Vec<Vec<u8>>) {
     let mut corpus: Vec<Vec<u8>> = files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
     corpus.extend(more);
     assert!(corpus.len() >= 3, "{directory} is nearly empty");
-    // Their order is the directory's, and a seed says something only where it is the same.
+    // Directories list files in any order, and a seed reproduces a run only with the same order.
     corpus.sort();
     let seconds = std::env::var("PROBE_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
     let end = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
@@ -135,7 +135,7 @@ fn frames_of_agents() {
     let frames = batches.into_iter().map(Frame::Batch);
     let frames = frames.chain([Frame::Strings(Strings { first: 0, values: vec!["a".into(), "b".into()] })]);
     let encoded: Vec<_> = frames.map(|frame| AgentFrame { frame: Some(frame) }.encode_to_vec()).collect();
-    // What is not changed is as it should be: the target looks at something.
+    // An unchanged input is accepted, so the target really parses it.
     encoded.iter().for_each(|frame| assert!(AgentFrame::decode(&frame[..]).is_ok()));
     fuzz("frame", targets::frame, encoded);
 }
@@ -175,7 +175,7 @@ fn planes() {
     fuzz("planes", targets::planes, Vec::new());
 }
 
-/// Pieces of SQL, put together at random: some of it parses.
+/// A statement of random pieces of SQL; some of them parse.
 fn statement() -> impl Strategy<Value = String> {
     let query = prop_oneof![
         Just("SELECT 1".to_owned()),

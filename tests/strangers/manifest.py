@@ -1,4 +1,4 @@
-"""The library of strangers: training programs, or loops and models, that nobody of this project wrote; one entry each.
+"""The library of strangers: training programs, or loops and models, that were not written for this project; one entry each.
 
 What a package ships as a program is run as it is. Where it ships a loop or a model, a driver in programs/ gives that made-up
 data and prints every loss to its last digit. Numbers of steps follow from a program's own arithmetic, which stands beside them.
@@ -34,7 +34,7 @@ class Program:
     #: Runs with `make test`; needs nothing but requirements-dev.txt.
     always: bool = False
     environment: tuple[tuple[str, str], ...] = ()
-    #: What is not recorded of it, or otherwise than one would think.
+    #: What is not recorded of the program, or not as one would expect.
     lacks: str = ""
 
     @property
@@ -105,7 +105,7 @@ PROGRAMS = [
         8,
         None,
     ),
-    # What these scripts train is for them to choose; they compare their own weights.
+    # These scripts choose what they train, and compare their own weights.
     Program(
         "accelerate's test_sync",
         "accelerate",

@@ -49,11 +49,11 @@ class Ran:
 
 
 def site() -> pathlib.Path:
-    """Where the packages are that the programs need; they are fetched when they are not there yet."""
+    """The directory of the packages that the programs need. Packages are fetched when they are missing."""
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "probe-strangers"
     wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + sys.version.encode()).hexdigest()[:16]
-    place = cache / wanted
-    if not place.exists():
+    directory = cache / wanted
+    if not directory.exists():
         cache.mkdir(parents=True, exist_ok=True)
         being_made = tempfile.mkdtemp(dir=cache)
         install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
@@ -64,10 +64,10 @@ def site() -> pathlib.Path:
             shutil.rmtree(being_made)
             raise Missing(f"pip can't fetch {REQUIREMENTS.name}: {done.stderr.strip().splitlines()[-1:]}")
         try:
-            os.rename(being_made, place)
+            os.rename(being_made, directory)
         except OSError:  # Another run was faster.
             shutil.rmtree(being_made)
-    return place
+    return directory
 
 
 def version(package: str) -> str:
@@ -196,7 +196,7 @@ def main() -> int:
     options.add_argument("--page", type=pathlib.Path, help="where to write what was seen")
     options.add_argument("names", nargs="*", help="only programs with this in their name or command")
     given = options.parse_args()
-    # What a shell started to ignore the signal (a script's `&`) would have the programs ignore it too.
+    # Started by a shell that ignores the signal (a script's `&`), this process would make the programs ignore it too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chosen = [p for p in PROGRAMS if not given.names or any(name in f"{p.name} {p.how}" for name in given.names)]
     all_ran = []

@@ -1,4 +1,4 @@
-//! What comes back for a query, and what it may take.
+//! Answers of queries, and bounds on them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use arrow::datatypes::SchemaRef;
 use futures::{Stream, StreamExt};
 use probe_common::error::Result;
 
-/// Rows on their way.
+/// A stream of batches of rows.
 pub type Batches = Pin<Box<dyn Stream<Item = Result<RecordBatch>> + Send>>;
 
 /// An answer: its columns, known before the first row, and its rows.
@@ -20,18 +20,18 @@ pub struct Answer {
     pub batches: Batches,
 }
 
-/// What an answer may take from now on; where nothing is said, what whoever answers allows.
+/// Bounds on an answer; where one is None, the collector's or engine's own applies.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Bounds {
-    /// How long it may take.
+    /// How long the answer may take.
     pub timeout: Option<Duration>,
-    /// Rows that it may have.
+    /// Most rows of the answer.
     pub rows: Option<u64>,
-    /// Bytes that it may have.
+    /// Most bytes of the answer.
     pub bytes: Option<u64>,
 }
 
-/// A whole answer in memory, for answers that are known to be small.
+/// Reads a whole answer into memory, for answers that are known to be small.
 pub async fn collect(mut answer: Answer) -> Result<(SchemaRef, Vec<Arc<RecordBatch>>)> {
     let mut batches = Vec::new();
     while let Some(batch) = answer.batches.next().await {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datafusion::catalog::CatalogProvider;
 use futures::StreamExt;
 use probe_common::error::{Error, Result};
-use probe_common::paths::Places;
+use probe_common::paths::Directories;
 use probe_proto::table::Table;
 use probe_proto::tables::custom::is_reserved;
 use probe_proto::v1;
@@ -15,11 +15,11 @@ use probe_store::Store;
 
 use crate::answer::{Answer, Bounds};
 use crate::declared;
-use crate::endpoint::{Place, Target, live_hint};
+use crate::endpoint::{RunLocation, Target, live_hint};
 use crate::live::Live;
 use crate::remote::RemoteCatalog;
 
-/// Something that answers.
+/// A connection to a live collector, or an engine over a run's directory.
 pub struct Client {
     way: Way,
     pid: Option<u32>,
@@ -32,7 +32,7 @@ enum Way {
     Recorded(Arc<Engine>),
 }
 
-/// What answers for a run directory; what is to be said about it goes to stderr.
+/// An engine over a run directory. Remarks about the directory are logged as warnings.
 fn recorded(directory: &Path) -> Result<Engine> {
     let (engine, remarks) = probe_collector::open_run(directory)?;
     for remark in remarks {
@@ -44,11 +44,14 @@ fn recorded(directory: &Path) -> Result<Engine> {
 impl Client {
     /// Connects to `target`. `token_file` holds the token that a TCP port asks for.
     pub async fn open(target: &Target, token_file: Option<&Path>) -> Result<Self> {
-        let way = match &target.place {
-            Place::Directory(directory) => Way::Recorded(Arc::new(recorded(directory)?)),
-            place => match Live::connect(place, target.pid, token_file).await {
+        let way = match &target.location {
+            RunLocation::Directory(directory) => Way::Recorded(Arc::new(recorded(directory)?)),
+            location => match Live::connect(location, target.pid, token_file).await {
                 Ok(live) => Way::Live(live),
-                Err(error) => match Places::from_environment().ok().and_then(|places| place.ended_meanwhile(&places)) {
+                Err(error) => match Directories::from_environment()
+                    .ok()
+                    .and_then(|directories| location.ended_meanwhile(&directories))
+                {
                     Some(directory) => Way::Recorded(Arc::new(recorded(&directory)?)),
                     None => return Err(error),
                 },
@@ -57,12 +60,12 @@ impl Client {
         Ok(Self { way, pid: target.pid, bounds: Bounds::default(), parameters: Parameters::default() })
     }
 
-    /// Asks an engine of this process, which writes down no question of it.
+    /// A client of an engine in this process, which does not record its queries.
     pub fn of_engine(engine: Arc<Engine>) -> Self {
         Self { way: Way::Recorded(engine), pid: None, bounds: Bounds::default(), parameters: Parameters::default() }
     }
 
-    /// One more client of the same collector, over the same connection; None for a run's directory.
+    /// Another client of this collector, over the same connection; None for a run's directory.
     pub fn another(&self) -> Option<Self> {
         match &self.way {
             Way::Live(live) => {
@@ -73,17 +76,17 @@ impl Client {
         }
     }
 
-    /// Whether a collector answers, and not a run's directory.
+    /// Whether the client asks a live collector, and not a run's directory.
     pub fn is_live(&self) -> bool {
         matches!(self.way, Way::Live(_))
     }
 
-    /// What an answer may take from now on.
+    /// Sets the bounds of all later answers.
     pub fn bound(&mut self, bounds: Bounds) {
         self.bounds = bounds;
     }
 
-    /// What stands for the $names of queries from now on.
+    /// Sets the values of the `$name` parameters of all later queries.
     pub fn bind(&mut self, parameters: Parameters) {
         self.parameters = parameters;
     }
@@ -101,7 +104,7 @@ impl Client {
             catalogs.push((name.clone(), catalog));
         }
         let engine = match Self::open(target, token_file).await?.way {
-            // It was opened for this alone.
+            // The engine was opened for this client alone.
             Way::Recorded(engine) => Arc::into_inner(engine).ok_or_else(|| Error::failed("the run is in use"))?,
             Way::Live(live) => {
                 catalogs.push((CATALOG.to_owned(), Arc::new(RemoteCatalog::new(live).await?)));
@@ -142,7 +145,7 @@ impl Client {
         }
     }
 
-    /// Who is there.
+    /// Describes the run: its collector and agents.
     pub async fn describe(&mut self) -> Result<v1::Description> {
         self.live("described")?.describe().await
     }
@@ -153,34 +156,34 @@ impl Client {
         self.live("given snippets")?.eval(call).await
     }
 
-    /// Sets what is in `values`, and says what is in force.
+    /// Sets the settings in `values`, and returns the settings in force.
     pub async fn config(&mut self, values: std::collections::HashMap<String, String>) -> Result<v1::ConfigAnswer> {
         self.live("configured")?.config(values).await
     }
 
-    /// Has more recorded of the next steps, and then no longer.
+    /// Records the next steps in more detail, for a limited time.
     pub async fn watch(&mut self, call: v1::WatchCall) -> Result<v1::WatchAnswer> {
         self.live("watched more closely")?.watch(call).await
     }
 
-    /// Where the run's processes are now.
+    /// Reads the stacks of the run's processes.
     pub async fn stacks(&mut self, mut call: v1::StacksCall) -> Result<v1::StacksAnswer> {
         call.pid = self.pid;
         self.live("asked where its processes are")?.stacks(call).await
     }
 
-    /// Captures some steps with torch.profiler; dropping what comes back ends it.
+    /// Captures some steps with torch.profiler; dropping the stream ends the capture.
     pub async fn capture(&mut self, mut call: v1::CaptureCall) -> Result<tonic::Streaming<v1::CaptureEvent>> {
         call.pid = self.pid;
         self.live("captured")?.capture(call).await
     }
 
-    /// Why no step is finished.
+    /// Analyses why no step finishes.
     pub async fn hang(&mut self) -> Result<v1::HangAnswer> {
         self.live("asked why it hangs")?.hang().await
     }
 
-    /// Says that the command of the run has ended; what comes back says how the writing of the run gets on.
+    /// Tells the collector that the command of the run has ended; the stream reports the progress of writing the run.
     pub async fn finish(&mut self, call: v1::FinishCall) -> Result<tonic::Streaming<v1::FinishProgress>> {
         self.live("ended")?.finish(call).await
     }

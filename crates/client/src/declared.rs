@@ -1,4 +1,5 @@
-//! The tables that a live run's program declared, as its collector says: they are in nobody's source code.
+//! The tables that a live run's program declared, as its collector lists them: they are declared at run time, and this crate
+//! knows none of them.
 
 use arrow::array::AsArray;
 use futures::TryStreamExt;
@@ -12,10 +13,10 @@ use probe_query::Parameters;
 use crate::answer::{Bounds, collect};
 use crate::live::Live;
 
-/// All of them now.
+/// Reads the schemas of all tables that the program has declared so far.
 ///
 /// # Errors
-/// The collector's; and one whose tables this version can't have.
+/// The collector's, and one for a table that this version can't represent.
 pub(super) async fn tables(live: &mut Live) -> Result<Vec<&'static Table>> {
     let listed = "SELECT CAST(table_schema AS VARCHAR), CAST(table_name AS VARCHAR) FROM information_schema.tables \
                   ORDER BY 1, 2";
@@ -31,7 +32,7 @@ pub(super) async fn tables(live: &mut Live) -> Result<Vec<&'static Table>> {
         let answer =
             live.query(&format!("SELECT * FROM {name} LIMIT 0"), Bounds::default(), &Parameters::default()).await?;
         let schema = answer.schema;
-        // To its end, so that the collector is done with it.
+        // The answer is read to its end, so that the collector finishes the query.
         let _: Vec<_> = answer.batches.try_collect().await?;
         found.push(table_of(&name, &schema).map_err(|why| Error::failed(format!("table {name}: {why}")))?);
     }

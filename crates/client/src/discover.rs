@@ -9,9 +9,9 @@ use probe_proto::env;
 use probe_store::runs;
 
 use crate::client::Client;
-use crate::endpoint::{Endpoint, Place, Target, live_hint};
+use crate::endpoint::{Endpoint, RunLocation, Target, live_hint};
 
-/// Finds what `written` means, or `PROBE_ENDPOINT`, or the only live run.
+/// Finds the target of `written`, else of `PROBE_ENDPOINT`, else the only live run.
 pub async fn find(written: Option<&str>) -> Result<Target> {
     let variable = std::env::var(env::PROBE_ENDPOINT).ok().filter(|value| !value.is_empty());
     match written.map(str::to_owned).or(variable) {
@@ -21,19 +21,19 @@ pub async fn find(written: Option<&str>) -> Result<Target> {
 }
 
 async fn find_written(text: &str) -> Result<Target> {
-    let at = |place| Ok(Target { place, pid: None });
+    let at = |location| Ok(Target { location, pid: None });
     let endpoint = Endpoint::parse(text).map_err(|error| match error.kind() {
-        // A name that can be none is an endpoint that is not there.
+        // A name that is not valid is reported as an endpoint that does not exist.
         Kind::Usage => Error::unreachable(format!("there is no run '{text}'")).because(error).hint(live_hint()),
         _ => error,
     })?;
     match endpoint {
         Endpoint::Socket(path) => match paths::socket_state(&path) {
-            paths::SocketState::Live => at(Place::Socket(path)),
+            paths::SocketState::Live => at(RunLocation::Socket(path)),
             state => Err(Error::unreachable(format!("{text}: {}", socket_words(state))).hint(live_hint())),
         },
-        Endpoint::Tcp(address) => at(Place::Tcp(address)),
-        Endpoint::Directory(path) if path.join("run.json").is_file() => at(Place::Directory(path)),
+        Endpoint::Tcp(address) => at(RunLocation::Tcp(address)),
+        Endpoint::Directory(path) if path.join("run.json").is_file() => at(RunLocation::Directory(path)),
         Endpoint::Directory(path) if path.exists() => {
             Err(Error::unreachable(format!("{text} is not a run directory: it has no run.json")).hint(live_hint()))
         }
@@ -59,32 +59,34 @@ fn find_run(name: &RunName) -> Result<Target> {
         None => run == name.base || run.rsplit_once('@').is_some_and(|(base, _)| base == name.base),
     };
     if let Some((_, socket)) = live.iter().rev().find(|(run, _)| matches(run)) {
-        return Ok(Target { place: Place::Socket(socket.clone()), pid: None });
+        return Ok(Target { location: RunLocation::Socket(socket.clone()), pid: None });
     }
     match runs::resolve(&name.to_string()) {
-        Ok(directory) => Ok(Target { place: Place::Directory(directory), pid: None }),
+        Ok(directory) => Ok(Target { location: RunLocation::Directory(directory), pid: None }),
         Err(error) => Err(Error::unreachable(format!("no run '{name}' is live, and {error}")).hint(live_hint())),
     }
 }
 
 async fn find_pid(pid: u32) -> Result<Target> {
     // A process that was detached from one run and attached to another is in the latter.
-    let mut before = None;
+    let mut former = None;
     for (_, socket) in paths::list_sockets()? {
-        let place = Place::Socket(socket);
-        let Ok(mut client) = Client::open(&Target { place: place.clone(), pid: None }, None).await else { continue };
+        let location = RunLocation::Socket(socket);
+        let Ok(mut client) = Client::open(&Target { location: location.clone(), pid: None }, None).await else {
+            continue;
+        };
         let Ok(description) = client.describe().await else { continue };
         let mut here = description.agents.iter().filter(|agent| agent.pid == pid).peekable();
         if here.peek().is_some() {
             let is_live = here.any(|agent| agent.state == "live");
-            let target = Target { place, pid: Some(pid) };
+            let target = Target { location, pid: Some(pid) };
             if is_live {
                 return Ok(target);
             }
-            before = Some(target);
+            former = Some(target);
         }
     }
-    if let Some(target) = before {
+    if let Some(target) = former {
         return Ok(target);
     }
     let what = if Path::new(&format!("/proc/{pid}")).exists() {
@@ -98,7 +100,7 @@ async fn find_pid(pid: u32) -> Result<Target> {
 fn only_live() -> Result<Target> {
     let mut live = paths::list_sockets()?;
     match (live.pop(), live.is_empty()) {
-        (Some((_, socket)), true) => Ok(Target { place: Place::Socket(socket), pid: None }),
+        (Some((_, socket)), true) => Ok(Target { location: RunLocation::Socket(socket), pid: None }),
         (Some(_), false) => Err(Error::usage("several runs are live, and no ENDPOINT says which").hint(live_hint())),
         (None, _) => Err(Error::unreachable("no run is live, and no ENDPOINT was given").hint(live_hint())),
     }

@@ -1,4 +1,4 @@
-//! What may stand as ENDPOINT, and what it means: the one place that knows. [`crate::discover`] finds it.
+//! What may stand as ENDPOINT, and what it means: the only module that knows. [`crate::discover`] finds it.
 //!
 //! | written | meaning |
 //! |---|---|
@@ -12,11 +12,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use probe_common::error::{Error, Result};
-use probe_common::paths::{self, Places, SocketState};
+use probe_common::paths::{self, Directories, SocketState};
 use probe_common::run_name::RunName;
 use probe_store::runs;
 
-/// An ENDPOINT as it was written, understood but not looked for.
+/// An ENDPOINT as it was written, parsed but not looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
     /// A training process.
@@ -32,7 +32,7 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// Understands what was written; the error says what could have been.
+    /// Parses `text`; the error lists the valid forms.
     pub fn parse(text: &str) -> Result<Self> {
         if let Some(path) = text.strip_prefix("unix:") {
             return if path.is_empty() { Err(not_understood(text)) } else { Ok(Self::Socket(path.into())) };
@@ -49,8 +49,8 @@ impl Endpoint {
             });
         }
         if let Some((host, port)) = text.rsplit_once(':') {
-            let good = !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0);
-            return if good { Ok(Self::Tcp(text.to_owned())) } else { Err(not_understood(text)) };
+            let is_valid = !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0);
+            return if is_valid { Ok(Self::Tcp(text.to_owned())) } else { Err(not_understood(text)) };
         }
         RunName::parse(text).map(Self::Run)
     }
@@ -63,16 +63,16 @@ fn not_understood(text: &str) -> Error {
 
 /// Where a collector or its rows are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// A live collector on this machine.
+pub enum RunLocation {
+    /// The socket of a live collector on this machine.
     Socket(PathBuf),
-    /// A live collector behind a TCP port.
+    /// `HOST:PORT` of a live collector.
     Tcp(String),
-    /// A run that has ended.
+    /// The directory of a run that has ended.
     Directory(PathBuf),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RunLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Socket(path) => write!(f, "unix:{}", path.display()),
@@ -82,16 +82,16 @@ impl fmt::Display for Place {
     }
 }
 
-impl Place {
-    /// The directory of a run whose collector has ended since it was found here.
-    pub(crate) fn ended_meanwhile(&self, places: &Places) -> Option<PathBuf> {
+impl RunLocation {
+    /// The directory of a run whose collector has ended since this location was found.
+    pub(crate) fn ended_meanwhile(&self, directories: &Directories) -> Option<PathBuf> {
         let Self::Socket(socket) = self else { return None };
         let run = RunName::numbered(socket.file_stem()?.to_str()?)?.to_string();
-        let has_ended = *socket == places.socket_for(&run) && paths::socket_state(socket) != SocketState::Live;
-        has_ended.then(|| runs::resolve_in(places, &run).ok()).flatten()
+        let has_ended = *socket == directories.socket_for(&run) && paths::socket_state(socket) != SocketState::Live;
+        has_ended.then(|| runs::resolve_in(directories, &run).ok()).flatten()
     }
 
-    /// What people call it: the run's name where there is one.
+    /// The run's name where the location has one, for messages; else the location.
     pub fn name(&self) -> String {
         let part = match self {
             Self::Socket(path) => path.file_stem(),
@@ -105,13 +105,13 @@ impl Place {
 /// An ENDPOINT that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Where to ask.
-    pub place: Place,
-    /// Only this process's rows.
+    /// Where the run's rows are.
+    pub location: RunLocation,
+    /// The process whose rows alone are read; None for all.
     pub pid: Option<u32>,
 }
 
-/// What could have been asked instead.
+/// A hint with the runs that exist.
 pub fn live_hint() -> String {
     let live = paths::list_sockets().unwrap_or_default();
     if !live.is_empty() {
@@ -133,19 +133,19 @@ mod tests {
     #[test]
     fn a_run_that_has_ended_since_it_was_found_has_a_directory() {
         let directory = tempfile::tempdir().unwrap();
-        let places = Places { home: directory.path().join("home"), runtime: directory.path().join("run") };
-        std::fs::create_dir_all(&places.runtime).unwrap();
+        let directories = Directories { home: directory.path().join("home"), runtime: directory.path().join("run") };
+        std::fs::create_dir_all(&directories.runtime).unwrap();
         let run = RunName::parse("gpt@1").unwrap();
-        let place = Place::Socket(places.socket_for("gpt@1"));
-        assert_eq!(place.ended_meanwhile(&places), None, "there is no such run");
-        let recorded = places.runs().join("gpt@1");
+        let location = RunLocation::Socket(directories.socket_for("gpt@1"));
+        assert_eq!(location.ended_meanwhile(&directories), None, "there is no such run");
+        let recorded = directories.runs().join("gpt@1");
         std::fs::create_dir_all(&recorded).unwrap();
         runs::RunInfo::begin(&run, "train.py").write(&recorded).unwrap();
-        let listener = std::os::unix::net::UnixListener::bind(places.socket_for("gpt@1")).unwrap();
-        assert_eq!(place.ended_meanwhile(&places), None, "its collector is there");
+        let listener = std::os::unix::net::UnixListener::bind(directories.socket_for("gpt@1")).unwrap();
+        assert_eq!(location.ended_meanwhile(&directories), None, "its collector is there");
         drop(listener);
-        assert_eq!(place.ended_meanwhile(&places), Some(recorded));
-        assert_eq!(Place::Socket(directory.path().join("gpt@1.sock")).ended_meanwhile(&places), None);
+        assert_eq!(location.ended_meanwhile(&directories), Some(recorded));
+        assert_eq!(RunLocation::Socket(directory.path().join("gpt@1.sock")).ended_meanwhile(&directories), None);
     }
 
     #[test]

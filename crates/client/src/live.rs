@@ -23,9 +23,9 @@ use tower::service_fn;
 use probe_query::Parameters;
 
 use crate::answer::{Answer, Bounds};
-use crate::endpoint::{Place, live_hint};
+use crate::endpoint::{RunLocation, live_hint};
 
-/// What to do where a connection without TLS breaks.
+/// The hint for a connection without TLS that breaks.
 const NO_PIN: &str = "if it uses TLS, its pin has to be in the token file, or in PROBE_TLS_PIN";
 /// How long a collector may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -35,16 +35,16 @@ pub(super) struct Live {
     channel: Channel,
     pid: Option<u32>,
     authorization: Option<MetadataValue<Ascii>>,
-    /// TCP without TLS: what breaks then may be that the other end expects it.
+    /// Whether this is TCP without TLS; if the connection breaks, the collector may expect TLS.
     plain: bool,
 }
 
 impl Live {
-    pub(super) async fn connect(place: &Place, pid: Option<u32>, token_file: Option<&Path>) -> Result<Self> {
-        // The name is for the HTTP/2 header only; the connector decides where it goes.
+    pub(super) async fn connect(location: &RunLocation, pid: Option<u32>, token_file: Option<&Path>) -> Result<Self> {
+        // The name is for the HTTP/2 header only; the connector opens the connection.
         let endpoint = Endpoint::from_static("http://collector").connect_timeout(CONNECT);
-        let (channel, authorization, plain) = match place {
-            Place::Tcp(address) => {
+        let (channel, authorization, plain) = match location {
+            RunLocation::Tcp(address) => {
                 let (credentials, way) = credentials(address, token_file)?;
                 let plain = !matches!(way, Way::Tls(_));
                 let address = address.clone();
@@ -54,7 +54,7 @@ impl Live {
                 });
                 (endpoint.connect_with_connector(connector).await, Some(authorization(&credentials)?), plain)
             }
-            Place::Socket(path) | Place::Directory(path) => {
+            RunLocation::Socket(path) | RunLocation::Directory(path) => {
                 let path = path.clone();
                 let connector = service_fn(move |_| {
                     let path = path.clone();
@@ -67,12 +67,12 @@ impl Live {
                 (endpoint.connect_with_connector(connector).await, None, false)
             }
         };
-        let channel = channel.map_err(|error| not_connected(place, &error, plain))?;
+        let channel = channel.map_err(|error| not_connected(location, &error, plain))?;
         Ok(Self { channel, pid, authorization, plain })
     }
 
     pub(super) async fn query(&mut self, sql: &str, bounds: Bounds, parameters: &Parameters) -> Result<Answer> {
-        // A row can be larger than gRPC's 4 MiB (a snippet in probe.evals); whose rows these are is trusted anyway.
+        // A row can be larger than gRPC's 4 MiB (a snippet in probe.evals); the collector is trusted anyway.
         let service = FlightServiceClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
         let mut client = FlightSqlServiceClient::new_from_inner(service);
         if let Some(value) = &self.authorization {
@@ -95,47 +95,47 @@ impl Live {
 
     pub(super) async fn describe(&mut self) -> Result<v1::Description> {
         let request = self.request(v1::DescribeCall {});
-        self.told(self.control().describe(request).await)
+        self.unwrap_answer(self.control().describe(request).await)
     }
 
     pub(super) async fn eval(&mut self, call: v1::EvalCall) -> Result<tonic::Streaming<v1::EvalEvent>> {
         let request = self.request(call);
-        self.told(self.control().eval(request).await)
+        self.unwrap_answer(self.control().eval(request).await)
     }
 
     pub(super) async fn config(&mut self, values: HashMap<String, String>) -> Result<v1::ConfigAnswer> {
         let request = self.request(v1::ConfigCall { values });
-        self.told(self.control().config(request).await)
+        self.unwrap_answer(self.control().config(request).await)
     }
 
     pub(super) async fn watch(&mut self, call: v1::WatchCall) -> Result<v1::WatchAnswer> {
         let request = self.request(call);
-        self.told(self.control().watch(request).await)
+        self.unwrap_answer(self.control().watch(request).await)
     }
 
     pub(super) async fn stacks(&mut self, call: v1::StacksCall) -> Result<v1::StacksAnswer> {
         let request = self.request(call);
         // Ten seconds of a busy process can be more than gRPC's 4 MiB.
         let mut control = self.control().max_decoding_message_size(usize::MAX);
-        self.told(control.stacks(request).await)
+        self.unwrap_answer(control.stacks(request).await)
     }
 
     pub(super) async fn capture(&mut self, call: v1::CaptureCall) -> Result<tonic::Streaming<v1::CaptureEvent>> {
         let request = self.request(call);
-        self.told(self.control().capture(request).await)
+        self.unwrap_answer(self.control().capture(request).await)
     }
 
     pub(super) async fn hang(&mut self) -> Result<v1::HangAnswer> {
         let request = self.request(v1::HangCall {});
-        self.told(self.control().hang(request).await)
+        self.unwrap_answer(self.control().hang(request).await)
     }
 
     pub(super) async fn finish(&mut self, call: v1::FinishCall) -> Result<tonic::Streaming<v1::FinishProgress>> {
         let request = self.request(call);
-        self.told(self.control().finish(request).await)
+        self.unwrap_answer(self.control().finish(request).await)
     }
 
-    fn told<T>(&self, answer: std::result::Result<Response<T>, Status>) -> Result<T> {
+    fn unwrap_answer<T>(&self, answer: std::result::Result<Response<T>, Status>) -> Result<T> {
         answer.map(Response::into_inner).map_err(|status| self.hinted(from_status(status)))
     }
 
@@ -161,13 +161,13 @@ fn credentials(address: &str, token_file: Option<&Path>) -> Result<(Credentials,
         return Err(Error::denied(format!("{address} asks for a token"))
             .hint(format!("give its file: --token-file FILE, or {}", env::PROBE_TOKEN_FILE)));
     };
-    let told = |problem: Problem| {
+    let to_error = |problem: Problem| {
         let kind = if problem.denied { Kind::Denied } else { Kind::Usage };
         Error::new(kind, problem.message).hint(problem.hint)
     };
-    let credentials = Credentials::read(path).map_err(told)?;
+    let credentials = Credentials::read(path).map_err(to_error)?;
     let variable = std::env::var(env::PROBE_TLS_PIN).ok();
-    let way = credentials.way(address, variable.as_deref()).map_err(told)?;
+    let way = credentials.way(address, variable.as_deref()).map_err(to_error)?;
     Ok((credentials, way))
 }
 
@@ -178,7 +178,8 @@ fn authorization(credentials: &Credentials) -> Result<MetadataValue<Ascii>> {
     Ok(value)
 }
 
-/// Whoever listens there sees what is asked and answers what it likes: it is this user, or root. Root may ask anybody.
+/// Refuses a collector that belongs to another user: it would see the queries and choose the answers. Root's collector is
+/// accepted, and root may ask any collector.
 fn check_owner(stream: &UnixStream) -> std::io::Result<()> {
     let (uid, me) = (stream.peer_cred()?.uid(), nix::unistd::geteuid());
     if uid == 0 || uid == me.as_raw() || me.is_root() {
@@ -188,7 +189,7 @@ fn check_owner(stream: &UnixStream) -> std::io::Result<()> {
     Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, what))
 }
 
-fn not_connected(place: &Place, error: &(dyn std::error::Error + 'static), plain: bool) -> Error {
+fn not_connected(location: &RunLocation, error: &(dyn std::error::Error + 'static), plain: bool) -> Error {
     let (mut deepest, mut denied) = (error, false);
     loop {
         let io = deepest.downcast_ref::<std::io::Error>();
@@ -199,9 +200,9 @@ fn not_connected(place: &Place, error: &(dyn std::error::Error + 'static), plain
         }
     }
     if denied {
-        return Error::denied(format!("not asking {place}: {deepest}"));
+        return Error::denied(format!("not asking {location}: {deepest}"));
     }
-    let error = Error::unreachable(format!("nothing answers at {place}: {deepest}"));
+    let error = Error::unreachable(format!("nothing answers at {location}: {deepest}"));
     let refused =
         deepest.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused);
     if plain && !refused {
@@ -210,7 +211,7 @@ fn not_connected(place: &Place, error: &(dyn std::error::Error + 'static), plain
     error.hint(live_hint())
 }
 
-/// An error of arrow-flight's client, whose depths hold the collector's own.
+/// Converts an error of arrow-flight's client, which may contain the collector's own error.
 fn flight_error(error: FlightError) -> Error {
     match error {
         FlightError::Tonic(status) => from_status(*status),
@@ -223,7 +224,7 @@ fn flight_error(error: FlightError) -> Error {
     }
 }
 
-/// What a collector said comes without a cause; what has one happened to the connection.
+/// Converts a status. The collector's own has no cause; a status with a cause is an error of the connection.
 fn from_status(status: Status) -> Error {
     if std::error::Error::source(&status).is_none() {
         return Error::from(status);

@@ -31,7 +31,7 @@ use crate::live::Live;
 #[derive(Clone)]
 pub(super) struct RemoteCatalog {
     live: Live,
-    /// Views included, and what the run's program had declared when it was asked.
+    /// All tables and views, and the tables that the run's program had declared when the catalog was made.
     tables: Arc<[&'static Table]>,
 }
 
@@ -123,7 +123,7 @@ impl TableProvider for RemoteTable {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let schema = match projection {
-            Some(places) => Arc::new(self.schema.project(places)?),
+            Some(columns) => Arc::new(self.schema.project(columns)?),
             None => Arc::clone(&self.schema),
         };
         let sql = select(self.table, &schema, filters, limit);
@@ -132,7 +132,7 @@ impl TableProvider for RemoteTable {
     }
 }
 
-/// What the collector is asked. A scan without columns is one for the number of rows.
+/// The query for the collector. A scan without columns asks for the number of rows.
 fn select(table: &Table, schema: &ArrowSchema, filters: &[Expr], limit: Option<usize>) -> String {
     let columns: Vec<String> = schema.fields().iter().map(|field| quoted(field.name())).collect();
     let columns = if columns.is_empty() { "COUNT(*) AS rows".to_owned() } else { columns.join(", ") };
@@ -151,7 +151,7 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A condition as SQL, where it is one of those that any collector understands alike.
+/// A condition as SQL; None for one that other versions of the collector might read differently.
 fn condition(filter: &Expr) -> Option<String> {
     match filter {
         Expr::BinaryExpr(binary) => {
@@ -170,11 +170,11 @@ fn condition(filter: &Expr) -> Option<String> {
             };
             Some(format!("({} {operator} {})", value(&binary.left)?, value(&binary.right)?))
         }
-        Expr::IsNull(of) => Some(format!("({} IS NULL)", value(of)?)),
-        Expr::IsNotNull(of) => Some(format!("({} IS NOT NULL)", value(of)?)),
+        Expr::IsNull(inner) => Some(format!("({} IS NULL)", value(inner)?)),
+        Expr::IsNotNull(inner) => Some(format!("({} IS NOT NULL)", value(inner)?)),
         Expr::Between(between) if !between.negated => {
-            let (of, low, high) = (value(&between.expr)?, value(&between.low)?, value(&between.high)?);
-            Some(format!("({of} BETWEEN {low} AND {high})"))
+            let (operand, low, high) = (value(&between.expr)?, value(&between.low)?, value(&between.high)?);
+            Some(format!("({operand} BETWEEN {low} AND {high})"))
         }
         Expr::InList(list) if !list.negated => {
             let items = list.list.iter().map(value).collect::<Option<Vec<_>>>()?;
@@ -184,7 +184,7 @@ fn condition(filter: &Expr) -> Option<String> {
     }
 }
 
-/// A column, or a literal that reads the same everywhere.
+/// A column or a literal as SQL; None for one that other versions of the collector might read differently.
 fn value(expression: &Expr) -> Option<String> {
     match expression {
         Expr::Column(column) => Some(quoted(&column.name)),
@@ -225,7 +225,7 @@ impl PartitionStream for Scan {
     }
 }
 
-/// A batch as the plan expects it: with its columns, or with the number of rows alone.
+/// Converts a batch to the plan's schema: with its columns, or with the number of rows alone.
 fn given(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     if !schema.fields().is_empty() {
         return Ok(RecordBatch::try_new(Arc::clone(schema), batch.columns().to_vec())?);
@@ -267,8 +267,8 @@ mod tests {
     fn only_what_is_needed_is_asked() {
         let steps = relations().find(|table| table.full_name() == "python.steps").unwrap();
         let schema = plain_schema(&arrow_schema(steps));
-        let place = schema.index_of("step").unwrap();
-        let sql = select(steps, &schema.project(&[place]).unwrap(), &[col("step").gt(lit(5_i64))], Some(3));
+        let step = schema.index_of("step").unwrap();
+        let sql = select(steps, &schema.project(&[step]).unwrap(), &[col("step").gt(lit(5_i64))], Some(3));
         assert_eq!(sql, "SELECT \"step\" FROM python.steps WHERE (\"step\" > 5) LIMIT 3");
         assert_eq!(select(steps, &ArrowSchema::empty(), &[], Some(3)), "SELECT COUNT(*) AS rows FROM python.steps");
     }

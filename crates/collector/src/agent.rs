@@ -26,13 +26,13 @@ use super::written::AllWritten;
 /// Frames on their way down to an agent.
 pub(crate) type Downlink = mpsc::Sender<Result<CollectorFrame, Status>>;
 
-/// Whether an agent is there.
+/// Whether an agent is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     Live,
-    /// It said Bye.
+    /// The agent said Bye.
     Ended,
-    /// Its stream broke and it has not come back.
+    /// The agent's stream broke, and no other has come.
     Lost,
 }
 
@@ -46,16 +46,16 @@ impl Presence {
     }
 }
 
-/// What is known of an agent's process.
+/// Whether an agent's process lives.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Life {
-    /// Nobody watches it: it runs elsewhere, or may not be watched.
+    /// The process is not watched: it runs on another node, or may not be watched.
     Unknown,
-    /// It is watched, and lives.
+    /// The process is watched, and lives.
     Watched,
-    /// It has ended, and what it left in memory is being read.
+    /// The process has ended, and what it left in memory is being read.
     Recovering,
-    /// It has ended.
+    /// The process has ended.
     Ended(v1::Ended),
 }
 
@@ -66,11 +66,11 @@ pub struct About {
     pub python_version: String,
     pub torch_version: String,
     pub command: String,
-    /// It runs snippets that come over TCP.
+    /// The process runs snippets that come over TCP.
     pub eval_over_tcp: bool,
-    /// It was put into a program that trained already.
+    /// The agent was attached to a program that trained already.
     pub attached: bool,
-    /// It says where it waits between two steps.
+    /// The agent says where its process waits between two steps.
     pub says_arrived: bool,
 }
 
@@ -81,42 +81,42 @@ pub struct Loss {
     pub last: i64,
 }
 
-/// An agent.
+/// An agent, connected or gone.
 #[derive(Debug)]
 pub struct Agent {
-    /// Its number in the order of first connections.
+    /// The agent's number in the order of first connections.
     pub key: u64,
     /// `Hello.instance`.
     pub instance: Arc<str>,
-    /// Cancelled when its process has ended: what has not come by then does not come any more.
+    /// Cancelled when the process has ended: what has not come by then does not come any more.
     pub over: CancellationToken,
     state: Mutex<AgentState>,
 }
 
-/// What changes of it.
+/// The part of an agent that changes.
 #[derive(Debug)]
 pub struct AgentState {
     pub identity: Arc<Identity>,
     pub about: About,
-    /// What it said first, the newest, without its tables: those are its connection's.
+    /// The newest Hello, without its tables: those belong to the connection.
     pub hello: v1::Hello,
     pub presence: Presence,
-    /// The process at the other end of its newest connection, by the kernel's word; None over TCP, where there is none.
+    /// The process at the other end of the newest connection, by the kernel's word; None over TCP.
     pub kernel_pid: Option<i32>,
-    /// Whether its process is watched, and how that ended.
+    /// Whether the process is watched, and how it ended.
     pub life: Life,
-    /// The wait status that its parent had of it, where a launcher was the parent and has told it.
+    /// The wait status of the process, where a launcher is its parent and has told it.
     pub wait_status: Option<i32>,
-    /// Number of the connection that speaks for it; an older one may still be open.
+    /// Number of the connection that speaks for the agent; an older one may still be open.
     pub connection: u64,
     downlink: Option<Downlink>,
     /// Newest batch that is stored, or lost and counted.
     pub done_seq: u64,
-    /// Newest batch of which that is on disk: it need not be sent again.
+    /// Newest batch whose record is on disk: it need not be sent again.
     durable_seq: u64,
-    /// Batches between the two, by their position in the journal.
+    /// Batches from `durable_seq` to `done_seq`, by their position in the journal.
     unsynced: VecDeque<(u64, u64)>,
-    /// Newer batches that files have all the same, by table: a disk that failed for a while had taken no journal.
+    /// By table, newer batches that files have: a disk that failed for a while had taken no journal.
     ahead: BTreeMap<String, Ranges>,
     /// By table, rows ever stored.
     pub stored: BTreeMap<String, u64>,
@@ -124,38 +124,38 @@ pub struct AgentState {
     pub recorded: BTreeMap<String, u64>,
     /// What the agent lost, by table and reason, by its word.
     pub lost_there: BTreeMap<(String, String), Loss>,
-    /// What was lost here.
+    /// What the collector lost, by table and reason.
     pub lost_here: BTreeMap<(String, Cow<'static, str>), Loss>,
     pub step: i64,
-    /// What is added to its count of steps to get the one that all ranks share; None where that is not known: it counts
-    /// from when it was attached to.
+    /// What is added to the agent's count of steps to get the count that all ranks share; None where that is not known, because
+    /// the agent counts from when it was attached.
     pub step_offset: Option<i64>,
     pub pace: Pace,
-    /// How far it is on each process group.
+    /// How far the process is on each process group.
     pub groups: Vec<v1::GroupState>,
-    /// When it made its newest record, and when it said so, both by its clock (ns since 1970).
+    /// When the agent made its newest record, by its clock (ns since 1970); `said_ns` is when it said so, by the same clock.
     pub last_record_ns: i64,
-    /// Whether that was in validation.
+    /// Whether the newest record was made in validation.
     pub validates: bool,
     pub said_ns: i64,
     pub steps_per_second: f64,
-    /// When `step` was said.
+    /// When the agent reported `step`.
     pub reported: Instant,
     pub layers: BTreeMap<String, String>,
-    /// What recording costs it, and how fast it trains.
+    /// What recording costs the process, and how fast it trains.
     pub cost: Option<v1::Cost>,
-    /// Number of the newest plan it heard of, and whether that was too late.
+    /// Number of the newest plan that the agent heard of, and whether that was too late.
     pub plan: (u64, bool),
-    /// How many plans it heard of too late.
+    /// How many plans the agent heard of too late.
     late_plans: u64,
     /// Settings in force.
     pub settings: BTreeMap<String, String>,
     pub first_seen: i64,
     pub last_seen: i64,
     pub clock_offset: Option<f64>,
-    /// By the agent's word.
+    /// What is wrong, by the agent's word.
     pub problem: String,
-    /// What was wrong with what it sent.
+    /// What was wrong with the frames that the agent sent.
     problem_here: String,
 }
 
@@ -168,7 +168,7 @@ pub struct NotSent;
 pub struct Superseded;
 
 impl Agent {
-    /// One that connects for the first time.
+    /// An agent that connects for the first time.
     pub fn new(key: u64, instance: &str, identity: Arc<Identity>, about: About) -> Self {
         let now = clock::unix_ns();
         let step_offset = (!about.attached).then_some(0);
@@ -213,7 +213,7 @@ impl Agent {
         Self { key, instance: instance.into(), over: CancellationToken::new(), state: Mutex::new(state) }
     }
 
-    /// One that the collector before knew, with what files have of it.
+    /// An agent that the collector before knew, with what files have of its rows.
     pub fn restore(key: u64, run: &Arc<str>, instance: &str, record: &v1::AgentRecord, all: &AllWritten) -> Self {
         let hello = record.hello.clone().unwrap_or_default();
         let agent = Self::new(key, instance, Arc::new(Identity::of_hello(run, &hello)), About::of_hello(hello));
@@ -246,13 +246,13 @@ impl Agent {
         agent
     }
 
-    /// Its state. Valid at every point, so a thread that panicked with it does no harm.
+    /// Locks the state. It is valid at every point, so a thread that panicked with the lock does no harm.
     pub fn state(&self) -> MutexGuard<'_, AgentState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection begins to speak for it; an older one is cut off. Returns the newest sequence number that
-    /// need not be sent again.
+    /// Has a connection speak for the agent, and cuts off an older one. Returns the newest sequence number that need not be sent
+    /// again.
     pub fn connect(&self, connection: u64, downlink: Downlink) -> u64 {
         let mut state = self.state();
         state.presence = Presence::Live;
@@ -261,7 +261,7 @@ impl Agent {
         state.durable_seq
     }
 
-    /// Its process is gone, and `connection` speaks for what it left: whatever else is still open is cut off.
+    /// Has `connection` speak for what the process left, which is gone, and cuts off any other that is still open.
     pub fn take_over(&self, connection: u64) {
         let mut state = self.state();
         state.connection = connection;
@@ -271,7 +271,7 @@ impl Agent {
         }
     }
 
-    /// The connection is over. Returns whether it still spoke for the agent.
+    /// Ends a connection. Returns whether it still spoke for the agent.
     pub fn disconnect(&self, connection: u64, said_bye: bool) -> bool {
         let mut state = self.state();
         if state.connection != connection {
@@ -282,14 +282,14 @@ impl Agent {
         true
     }
 
-    /// Sends a frame down, without waiting.
+    /// Sends a frame to the agent, without waiting.
     pub fn send(&self, frame: collector_frame::Frame) -> Result<(), NotSent> {
         let state = self.state();
         let downlink = state.downlink.as_ref().ok_or(NotSent)?;
         downlink.try_send(Ok(CollectorFrame { frame: Some(frame) })).map_err(|_| NotSent)
     }
 
-    /// Whether it is connected.
+    /// Whether the agent is connected.
     pub fn is_live(&self) -> bool {
         self.state().presence == Presence::Live
     }
@@ -355,7 +355,7 @@ impl Agent {
         Ok(())
     }
 
-    /// A batch that is done with, of which so many rows are lost.
+    /// The record of a batch of which so many rows are lost.
     fn lost(&self, from: &BatchSource<'_>, rows: u64, reason: &str, unix_ns: i64) -> record::Record {
         record::Record::Lost(v1::Lost {
             instance: self.instance.to_string(),
@@ -377,7 +377,7 @@ impl Agent {
         state.durable_seq
     }
 
-    /// Takes a report, which is [cut](truncate_status). Returns plans that came late and that no report had said before.
+    /// Takes a report, which is [cut](truncate_status). Returns late plans that no report had named before.
     pub fn report(&self, status: v1::Status) -> Vec<v1::LatePlan> {
         let now = clock::unix_ns();
         let mut state = self.state();
@@ -417,21 +417,21 @@ impl Agent {
     }
 }
 
-/// Where rows go.
+/// Where rows are kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Keep<'a> {
     pub store: &'a Store,
     pub journal: &'a Journal,
 }
 
-/// Where a batch came from and which it is.
+/// A batch's origin and number.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchSource<'a> {
     pub connection: u64,
     /// `Hello.instance`.
     pub instance: &'a Arc<str>,
     pub seq: u64,
-    /// Name of its table, as the agent declared it.
+    /// Name of the batch's table, as the agent declared it.
     pub table: &'a str,
     /// `Batch.recorded`.
     pub recorded: u64,

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use futures::FutureExt;
-use probe_common::panics::words;
+use probe_common::panics::message_of;
 
 use super::events::{Event, Events, Severity};
 
@@ -28,7 +28,7 @@ impl Pauses {
     fn after(&mut self, what: &str, panic: &(dyn Any + Send), events: &Events) -> Duration {
         let pause = self.0;
         self.0 = (pause * 2).min(MAX_PAUSE);
-        let message = format!("{what} panicked and starts again in {} s: {}", pause.as_secs(), words(panic));
+        let message = format!("{what} panicked and starts again in {} s: {}", pause.as_secs(), message_of(panic));
         events.note(Event::new("panic", Severity::Error, message));
         pause
     }

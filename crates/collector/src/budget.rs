@@ -1,31 +1,31 @@
-//! How much memory and disk rows may take.
+//! How much memory and disk the rows of a run may take.
 
 use probe_common::error::{Error, Result};
 use probe_common::sizes::size;
 use probe_proto::env::{PROBE_DISK, PROBE_MEMORY};
 
-/// The most that is taken without being asked.
+/// Largest default of the memory limit (bytes).
 const MOST: usize = 2 << 30;
-/// What is taken where the machine does not say how much it has.
+/// Memory limit where the machine's memory is not known (bytes).
 const UNKNOWN: usize = 512 << 20;
-/// Below this a query's newest segments would not stay.
+/// Smallest limit (bytes): below it a query's newest segments would not stay.
 const LEAST: u64 = 1 << 20;
-/// What a run takes on disk where nobody says.
+/// Default of the disk limit (bytes).
 const DISK: u64 = 10 << 30;
 
 /// Bytes that rows may take in memory: PROBE_MEMORY, else a quarter of the machine's memory, at most 2 GiB.
 pub fn memory_limit() -> Result<usize> {
-    let told = told(PROBE_MEMORY)?.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-    Ok(told.unwrap_or_else(|| machine().map_or(UNKNOWN, |bytes| (bytes / 4).min(MOST))))
+    let limit = limit_from(PROBE_MEMORY)?.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    Ok(limit.unwrap_or_else(|| machine().map_or(UNKNOWN, |bytes| (bytes / 4).min(MOST))))
 }
 
 /// Bytes that a run may take on disk: PROBE_DISK, else 10 GiB.
 pub fn disk_limit() -> Result<u64> {
-    Ok(told(PROBE_DISK)?.unwrap_or(DISK))
+    Ok(limit_from(PROBE_DISK)?.unwrap_or(DISK))
 }
 
 /// The size that a variable says; None where it is not set.
-fn told(variable: &str) -> Result<Option<u64>> {
+fn limit_from(variable: &str) -> Result<Option<u64>> {
     match std::env::var(variable) {
         Ok(text) if !text.is_empty() => parse(variable, &text).map(Some),
         Ok(_) | Err(std::env::VarError::NotPresent) => Ok(None),
@@ -33,7 +33,7 @@ fn told(variable: &str) -> Result<Option<u64>> {
     }
 }
 
-/// `1073741824`, `512M`, `2G`.
+/// Reads a size such as `1073741824`, `512M` or `2G`.
 fn parse(variable: &str, text: &str) -> Result<u64> {
     let wrong = |what: &str| {
         Error::usage(format!("{variable} is '{text}': {what}")).hint("bytes, or like 512M or 2G; at least 1M")

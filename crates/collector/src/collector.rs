@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use probe_common::clock;
 use probe_common::error::{Error, Result};
-use probe_common::paths::{Listen, Places};
+use probe_common::paths::{Directories, Listen};
 use probe_proto::MAX_FRAME;
 use probe_proto::credentials::Pin;
 use probe_proto::v1::agent_server::AgentServer;
@@ -53,7 +53,7 @@ pub struct Options {
     pub allow_eval: bool,
 }
 
-/// A running collector. Dropped without [`Collector::stop`] it writes nothing, and its run counts as lost.
+/// A running collector. If it is dropped without [`Collector::stop`], it writes nothing, and its run counts as lost.
 #[derive(Debug)]
 pub struct Collector {
     pub(super) shared: Arc<Shared>,
@@ -66,42 +66,43 @@ pub struct Collector {
     pub(super) servers: Servers,
     endpoint: Listen,
     pin: Option<Pin>,
-    /// Dropped, streams of agents end.
+    /// Ends the streams of agents when it is dropped.
     _stopping: DropGuard,
 }
 
 impl Collector {
-    /// Takes the run's directory, listens, serves. Call it within a tokio runtime.
+    /// Takes the run's directory, listens and serves. Call it within a tokio runtime.
     ///
     /// # Errors
-    /// A run of that name is live; the name, the tokens, the certificate or a place to listen at is refused; the file system's.
+    /// A run of that name is live; the name, the tokens, the certificate or an address to listen at is refused; the file
+    /// system's.
     pub async fn start(options: Options) -> Result<Self> {
-        Self::start_in(&Places::from_environment()?, options).await
+        Self::start_in(&Directories::from_environment()?, options).await
     }
 
-    /// Starts a collector with run directories and sockets in given places.
+    /// Starts a collector with run directories and sockets below `directories`.
     ///
     /// # Errors
     /// As [`Collector::start`].
-    pub async fn start_in(places: &Places, options: Options) -> Result<Self> {
+    pub async fn start_in(directories: &Directories, options: Options) -> Result<Self> {
         let limits = Limits::of_collector(options.memory)?;
         let hang_after = hang::after()?;
         let gpu_interval = gpus::interval()?;
         let samples_stacks = stack_sampling::is_on()?;
-        let file = TokenFile::of(places);
+        let file = TokenFile::of(directories);
         let over_tcp = options.listen.iter().any(|listen| matches!(listen, Listen::Tcp(_)));
         let locks = Locks {
             has_tokens: over_tcp && !file.read()?.is_empty(),
             insecure: options.protection == Protection::InsecureNoTls,
-            identity: if over_tcp { options.protection.identity(places)? } else { None },
+            identity: if over_tcp { options.protection.identity(directories)? } else { None },
         };
         let reservation = match options.resume {
-            true => Reservation::resume(places, &options.run)?,
-            false => Reservation::take(places, &options.run)?,
+            true => Reservation::resume(directories, &options.run)?,
+            false => Reservation::take(directories, &options.run)?,
         };
         let run = reservation.name().to_string();
         let run: Arc<str> = run.into();
-        let listeners = match bind(places, &run, &options.listen, &locks).await {
+        let listeners = match bind(directories, &run, &options.listen, &locks).await {
             Ok(listeners) => listeners,
             Err(error) => {
                 reservation.abandon();
@@ -114,7 +115,7 @@ impl Collector {
             false => RunInfo::begin(reservation.name(), &options.command),
         };
         info.write(&directory)?;
-        // One budget for both.
+        // Queries and rows share one budget.
         let memory = options.memory.saturating_sub(limits.memory).max(options.memory / 2);
         let name = Arc::clone(&run);
         let recovering = tokio::task::spawn_blocking(move || begin(&directory, &name, memory, options.disk));
@@ -178,8 +179,8 @@ impl Collector {
         }
         if let Some(interval) = gpu_interval {
             let (registry, events) = (Arc::clone(&shared.registry), Arc::clone(&shared.events));
-            let kept = keep(&probe_proto::tables::gpu_metrics::TABLE);
-            let sampler = Arc::new(gpus::Sampler::new(registry, events, kept, Arc::clone(&shared.run)));
+            let ingest = keep(&probe_proto::tables::gpu_metrics::TABLE);
+            let sampler = Arc::new(gpus::Sampler::new(registry, events, ingest, Arc::clone(&shared.run)));
             let shared = Arc::clone(&shared);
             tokio::spawn(async move {
                 let watch = || Arc::clone(&sampler).watch(interval, shared.stopping.clone());
@@ -202,7 +203,7 @@ impl Collector {
         let services = Services::new(AgentServer::new(agent).max_decoding_message_size(MAX_FRAME))
             .add_service(ControlServer::new(control))
             .add_service(flight::service(Arc::clone(&engine), queries));
-        // What was asked for is what is told; the run's own socket otherwise.
+        // The last socket that was asked for, or otherwise the run's own.
         let unix = listeners.iter().rev().map(Bound::listen).find(|listen| matches!(listen, Listen::Unix(_)));
         let endpoint = unix.ok_or_else(|| Error::failed("no socket was bound"))?;
         let servers = Servers::start(listeners, &services, &gate);
@@ -223,27 +224,27 @@ impl Collector {
         &self.shared.run
     }
 
-    /// Where agents and commands of this machine reach it: "unix:/…".
+    /// Where agents and commands of this machine reach the collector: "unix:/…".
     pub fn endpoint(&self) -> String {
         self.endpoint.to_string()
     }
 
-    /// Everywhere it listens.
+    /// All addresses where the collector listens.
     pub fn listening(&self) -> &[String] {
         self.shared.listening.get().map_or(&[], Vec::as_slice)
     }
 
-    /// SHA-256 of the certificate that it shows over TCP; None without TLS.
+    /// SHA-256 of the certificate that the collector shows over TCP; None without TLS.
     pub fn pin(&self) -> Option<&Pin> {
         self.pin.as_ref()
     }
 
-    /// What answers SQL here.
+    /// The engine that answers SQL.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 
-    /// What it notices, for whoever notices more.
+    /// The events of the run, to which callers may add.
     pub fn events(&self) -> &Arc<Events> {
         &self.shared.events
     }
@@ -253,19 +254,19 @@ impl Collector {
         self.shared.registry.all().len()
     }
 
-    /// Resolves when nobody needs it any more: there was an agent and none has been live for `quiet`, or none came within
-    /// `first`.
+    /// Resolves when the collector is not needed any more: there was an agent and none has been live for `quiet`, or none came
+    /// within `first`.
     pub async fn idle(&self, quiet: Duration, first: Duration) {
         idle::wait(&self.shared.registry, quiet, first).await;
     }
 
-    /// Resolves when its launcher says that the command has ended, with the command's exit status as a shell says it.
+    /// Resolves when the launcher says that the command has ended, with the command's exit status as a shell says it.
     pub async fn command_ended(&self) -> i32 {
         self.shared.finish.command_ended().await
     }
 }
 
-/// What a collector keeps rows with.
+/// The parts of a collector that keep rows.
 pub(super) struct Begun {
     pub(super) store: Arc<Store>,
     pub(super) registry: Arc<Registry>,
@@ -276,7 +277,7 @@ pub(super) struct Begun {
     pub(super) keeper: StoreWriter,
 }
 
-/// Takes up what a run's directory has, which for a new run is nothing.
+/// Opens the parts that keep rows, with what the run's directory has, which for a new run is nothing.
 pub(super) fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) -> Result<Begun> {
     let recovered = recovery::recover(directory, run, disk)?;
     let Recovered { store, registry, log, events, queries, begin, remarks, left_over } = recovered;
@@ -297,10 +298,10 @@ pub(super) fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) 
     Ok(Begun { store, registry, log, events, queries, journal, keeper })
 }
 
-/// The run's own socket first, then what was asked for.
-async fn bind(places: &Places, run: &str, listen: &[Listen], locks: &Locks) -> Result<Vec<Bound>> {
-    places.checked_runtime()?;
-    let own = Listen::Unix(places.socket_for(run));
+/// Binds the run's own socket first, then the addresses in `listen`.
+async fn bind(directories: &Directories, run: &str, listen: &[Listen], locks: &Locks) -> Result<Vec<Bound>> {
+    directories.checked_runtime()?;
+    let own = Listen::Unix(directories.socket_for(run));
     let mut listeners = Vec::with_capacity(1 + listen.len());
     for listen in std::iter::once(&own).chain(listen.iter().filter(|listen| **listen != own)) {
         listeners.push(Bound::bind(listen, locks).await?);

@@ -1,4 +1,4 @@
-//! The Control service: what people's commands ask beside SQL.
+//! The Control service: what commands ask beside SQL.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::auth::Scope;
 use crate::eval::Broker;
 use crate::server::peer::{Asker, Caller};
 
-/// What commands speak with.
+/// The service that commands call.
 #[derive(Debug, Clone)]
 pub(crate) struct ControlService {
     pub shared: Arc<Shared>,

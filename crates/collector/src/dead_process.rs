@@ -1,4 +1,4 @@
-//! What a process that is gone had recorded and not sent: taken in as if it had sent it.
+//! Takes in what a process that is gone had recorded and not sent, as if it had sent it.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use super::agent::Agent;
 use super::session::{AgentSession, End};
 use super::shared::Shared;
 
-/// Bytes of strings that are taken at once, about.
+/// About how many bytes of strings are taken at once.
 const STRINGS_AT_ONCE: usize = 1 << 20;
 
-/// Takes what a process that is gone had recorded and not sent, or sent and not heard of. How many rows that were; the error
-/// says what was wrong with it, and what came before is kept.
+/// Takes what a process that is gone had recorded and not sent, or sent without an acknowledgement. Returns how many rows that
+/// were. An error says what was wrong; what came before it is kept.
 pub(super) async fn inherit(shared: &Arc<Shared>, agent: &Arc<Agent>, left: Recovered) -> Result<u64, String> {
     let wrong = |end: End| match end {
         End::Malformed(problem) | End::BadBatch(problem) => problem,

@@ -1,6 +1,6 @@
-//! Who watches the processes of agents until they end, and writes down how.
+//! Watches the processes of agents until they end, and writes down how.
 //!
-//! A process is watched from its agent's Hello on, by the descriptor that the kernel has for it, so that another one that
+//! A process is watched from its agent's Hello on, by the descriptor that the kernel has for it, so that another process that
 //! gets its number later is never taken for it. That works for processes of this node; of others nothing is known.
 
 use std::sync::Arc;
@@ -17,18 +17,18 @@ use tonic::transport::server::UdsConnectInfo;
 
 use super::agent::{Agent, Life, Presence};
 use super::events::{Event, Severity};
-use super::rings::{Left, Rings};
+use super::rings::{RingContents, Rings};
 use super::shared::Shared;
 use crate::truncate::{MAX_TEXT, truncate};
 
-/// At the end of a collector, processes that are known to go are waited for this long.
+/// How long a collector that ends waits for processes that are known to end.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
-/// What those left that are gone is read for this long at most.
+/// How long reading what processes left may take at the end of a collector.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(20);
-/// Threads of which an event says where they were.
+/// Most threads whose location an event has.
 const MAX_OPEN: usize = 8;
 
-/// Where a stream comes from.
+/// The origin of a stream.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer {
     /// The process at the other end of the socket, as the kernel says; None over TCP.
@@ -42,7 +42,7 @@ impl Peer {
     }
 }
 
-/// Watches the process of an agent that has just said Hello, unless somebody does.
+/// Watches the process of an agent that has just said Hello, unless it is watched already.
 pub(super) fn watch(shared: &Arc<Shared>, agent: &Arc<Agent>, peer: &Peer) {
     let (process, rings) = {
         let mut state = agent.state();
@@ -52,7 +52,7 @@ pub(super) fn watch(shared: &Arc<Shared>, agent: &Arc<Agent>, peer: &Peer) {
         }
         let Some(process) = find(&state.identity, &state.about.command, peer) else { return };
         state.life = Life::Watched;
-        // Of the process that is watched: it lives, and the kernel says that it is the one that speaks.
+        // The descriptor belongs to the watched process: it lives, and the kernel says that it is the one that speaks.
         let rings = peer.pid.zip(state.hello.rings).map(|(pid, descriptor)| Rings::open(pid, descriptor));
         if let Some(Err(problem)) = &rings {
             state.remark(format!(
@@ -64,24 +64,24 @@ pub(super) fn watch(shared: &Arc<Shared>, agent: &Arc<Agent>, peer: &Peer) {
     let (shared, agent) = (Arc::downgrade(shared), Arc::clone(agent));
     tokio::spawn(async move {
         let end = process.ended().await;
-        // What it left takes its time to be read: another one that ends meanwhile has ended after it.
+        // Before what it left is read, which takes time: a process that ends meanwhile has ended later.
         let ended_ns = clock::unix_ns();
         let Some(shared) = shared.upgrade() else { return };
-        // What it had sent is read at once, and then its stream ends.
+        // The stream ends once all that the process had sent is read.
         agent.over.cancel();
-        let left = match rings {
+        let contents = match rings {
             Some(rings) => {
                 agent.state().life = Life::Recovering;
                 rings.inherit(&shared, &agent).await
             }
-            None => Left::default(),
+            None => RingContents::default(),
         };
-        note(&shared, &agent, (end, ended_ns), &left);
+        note(&shared, &agent, (end, ended_ns), &contents);
     });
 }
 
-/// The process that an agent says it is, if it is on this node. Over TCP anybody can say any number, so the command line
-/// has to be its own, too.
+/// The process that an agent says it is, if it is on this node. Over TCP a client can say any number, so the command line has to
+/// be the process's own, too.
 fn find(identity: &Identity, command: &str, peer: &Peer) -> Option<Process> {
     if let Some(pid) = peer.pid {
         return Process::watch(pid, identity.pid).ok();
@@ -97,7 +97,7 @@ fn find(identity: &Identity, command: &str, peer: &Peer) -> Option<Process> {
 }
 
 /// Writes down how a process ended, and when (ns since 1970). Its connection may be open for a moment still.
-fn note(shared: &Shared, agent: &Agent, (end, ended_ns): (End, i64), left: &Left) {
+fn note(shared: &Shared, agent: &Agent, (end, ended_ns): (End, i64), contents: &RingContents) {
     let end = match agent.state().wait_status {
         Some(status) if end == End::default() => End::of_wait_status(status),
         _ => end,
@@ -115,11 +115,11 @@ fn note(shared: &Shared, agent: &Agent, (end, ended_ns): (End, i64), left: &Left
             return;
         }
         state.life = Life::Ended(ended.clone());
-        // With the lock, so that whoever has read the row has it after a restart.
+        // With the lock, so that a row that was read is there after a restart.
         shared.journal.record(record::Record::Ended(ended));
         let said_goodbye = state.presence == Presence::Ended;
-        state.remark(left.remark().unwrap_or_default());
-        is_bad(&end, said_goodbye).then(|| event_of(&end, &state.identity, state.step, said_goodbye, left))
+        state.remark(contents.remark().unwrap_or_default());
+        is_bad(&end, said_goodbye).then(|| event_of(&end, &state.identity, state.step, said_goodbye, contents))
     };
     if let Some(event) = event {
         shared.events.note(event);
@@ -127,7 +127,7 @@ fn note(shared: &Shared, agent: &Agent, (end, ended_ns): (End, i64), left: &Left
     shared.registry.notify();
 }
 
-/// Whether somebody would want to know why. A process that ended well in another way than the interpreter does
+/// Whether the end of a process deserves a warning. A process that ended with status 0 in another way than the interpreter does
 /// (`os._exit(0)`) wanted that.
 fn is_bad(end: &End, said_goodbye: bool) -> bool {
     match *end == End::default() {
@@ -136,14 +136,14 @@ fn is_bad(end: &End, said_goodbye: bool) -> bool {
     }
 }
 
-fn event_of(end: &End, process: &Identity, step: i64, said_goodbye: bool, left: &Left) -> Event {
+fn event_of(end: &End, process: &Identity, step: i64, said_goodbye: bool, contents: &RingContents) -> Event {
     let who = match process.rank {
         Some(rank) => format!("rank {rank} (process {})", process.pid),
         None => format!("process {}", process.pid),
     };
     let how = end.how();
     let cause = end.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
-    let inside: Vec<_> = left
+    let inside: Vec<_> = contents
         .open
         .iter()
         .take(MAX_OPEN)
@@ -156,16 +156,17 @@ fn event_of(end: &End, process: &Identity, step: i64, said_goodbye: bool, left: 
         .collect();
     let details = serde_json::json!({
         "exit_status": end.exit_status, "signal": end.signal, "cause": end.cause, "said_goodbye": said_goodbye,
-        "inside": inside, "recovered_rows": left.rows, "unread_records": left.unread,
+        "inside": inside, "recovered_rows": contents.rows, "unread_records": contents.unread,
     });
     let message = format!("{who} {how}; its last report said {step} steps{cause}");
-    // Somebody asked for these, or a launcher did because of another rank.
+    // A person asked for these, or a launcher did because of another rank.
     let asked_for = matches!(end.signal.as_deref(), Some("SIGTERM" | "SIGINT" | "SIGHUP"));
     let severity = if asked_for { Severity::Warning } else { Severity::Error };
     Event::new("process end", severity, message).of(process).at_step(step).with(&details)
 }
 
-/// The parent of a process has heard how it ended. The watch may not: before Linux 6.15 nobody else is told.
+/// Takes the wait status of a process from its parent. The watch may not know it: before Linux 6.15 the kernel tells only the
+/// parent.
 pub(super) fn told(shared: &Shared, pid: u32, wait_status: i32) {
     for agent in shared.registry.all() {
         let mut state = agent.state();
@@ -175,7 +176,7 @@ pub(super) fn told(shared: &Shared, pid: u32, wait_status: i32) {
     }
 }
 
-/// Waits until it is known how those ended that are gone or said that they go; not for ever.
+/// Waits until it is known how processes ended that are gone or said Bye, for a limited time.
 pub(super) async fn settle(shared: &Shared) {
     let settled = |shared: &Shared| {
         let going = |agent: &Arc<Agent>| {
@@ -184,7 +185,7 @@ pub(super) async fn settle(shared: &Shared) {
         };
         !shared.registry.all().iter().any(going)
     };
-    // What is not known by then is NULL.
+    // An end that is not known by then is NULL.
     let _ = timeout(SETTLE_TIMEOUT, shared.until(settled)).await;
     let recovered = |shared: &Shared| !shared.registry.all().iter().any(|agent| agent.state().life == Life::Recovering);
     let _ = timeout(RECOVERY_TIMEOUT, shared.until(recovered)).await;

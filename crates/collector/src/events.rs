@@ -1,6 +1,6 @@
-//! `probe.events`: what the collector noticed. Whoever notices something calls [`Events::note`].
+//! `probe.events`: what the collector noticed, by [`Events::note`].
 //!
-//! Bounded, the oldest go first; numbers go on, so that those that have gone are counted.
+//! The table is bounded and drops its oldest rows. Their numbers go on, so that dropped rows are counted.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -20,12 +20,12 @@ use crate::truncate::truncate;
 const MAX_MESSAGE_LENGTH: usize = 1024;
 const MAX_DETAILS_LENGTH: usize = 64 << 10;
 
-/// How bad it is.
+/// How bad an event is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// Good to know.
+    /// No action is needed.
     Info,
-    /// Somebody should look.
+    /// A person should look.
     Warning,
     /// Training is broken, or will be.
     Error,
@@ -46,7 +46,7 @@ impl Severity {
 pub struct Event(v1::Event);
 
 impl Event {
-    /// One of the whole run, noticed now.
+    /// An event of the whole run, noticed now.
     pub fn new(kind: &str, severity: Severity, message: impl Into<String>) -> Self {
         Self(v1::Event {
             ts: clock::unix_ns(),
@@ -57,7 +57,7 @@ impl Event {
         })
     }
 
-    /// It is about this process.
+    /// Makes the event one of this process.
     pub fn of(mut self, process: &Identity) -> Self {
         self.0.host = Some(process.host.to_string());
         self.0.pid = Some(process.pid);
@@ -65,59 +65,59 @@ impl Event {
         self
     }
 
-    /// It is about this rank.
+    /// Makes the event one of this rank.
     pub fn at_rank(mut self, rank: i32) -> Self {
         self.0.rank = Some(rank);
         self
     }
 
-    /// It is about this step, or was noticed at it.
+    /// Sets the step that the event is about, or at which it was noticed.
     pub fn at_step(mut self, step: i64) -> Self {
         self.0.step = Some(step);
         self
     }
 
-    /// More about it, a JSON object. One that is too long is left out, since half of it would be no JSON.
+    /// Adds details, a JSON object. An object that is too long is left out, since half of it would be no JSON.
     pub fn with(mut self, details: &serde_json::Value) -> Self {
         self.0.details = Some(details.to_string()).filter(|details| details.len() <= MAX_DETAILS_LENGTH);
         self
     }
 }
 
-/// All of them.
+/// All events that are kept.
 #[derive(Debug)]
 pub struct Events {
     run: Arc<str>,
-    kept: Mutex<Newest<v1::Event>>,
-    /// Where they are written down, for whoever goes on after this collector.
+    rows: Mutex<Newest<v1::Event>>,
+    /// Where events are written down, for a collector that goes on after this one.
     journal: OnceLock<Arc<Journal>>,
 }
 
 impl Events {
-    /// Those that the collector before had noticed.
-    pub fn restore(run: &Arc<str>, kept: &Newest<v1::Event>) -> Self {
-        Self { run: Arc::clone(run), kept: Mutex::new(kept.clone()), journal: OnceLock::new() }
+    /// The events that the collector before had noticed.
+    pub fn restore(run: &Arc<str>, rows: &Newest<v1::Event>) -> Self {
+        Self { run: Arc::clone(run), rows: Mutex::new(rows.clone()), journal: OnceLock::new() }
     }
 
-    /// Writes down what is noticed from now on.
+    /// Writes events to `journal` from now on.
     pub fn keep(&self, journal: Arc<Journal>) {
-        // No more than the next collector would have, and than a run's directory has in the end.
+        // As many as the next collector would have, and as the run's directory has in the end.
         self.lock().bound(journal.list());
-        // There is one journal: a second one is the first.
+        // A run has one journal: a second call names the same one.
         let _ = self.journal.set(journal);
     }
 
     fn lock(&self) -> MutexGuard<'_, Newest<v1::Event>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds an event: a row of `probe.events` from now on, on disk within a second.
     pub fn note(&self, event: Event) {
         let Event(mut event) = event;
-        let mut kept = self.lock();
-        event.id = kept.newest() + 1;
-        kept.put(event.clone());
-        // With the lock, so that numbers are in order there too.
+        let mut rows = self.lock();
+        event.id = rows.newest() + 1;
+        rows.put(event.clone());
+        // With the lock, so that numbers are in order in the journal too.
         if let Some(journal) = self.journal.get() {
             journal.record(record::Record::Event(event));
         }
@@ -173,8 +173,8 @@ mod tests {
         let events = Events::restore(&"gpt@1".into(), &Newest::default());
         let long = serde_json::Value::String("x".repeat(MAX_DETAILS_LENGTH));
         events.note(Event::new("hang", Severity::Error, "y".repeat(5000)).with(&long));
-        let kept = events.lock();
-        let event = kept.iter().next().unwrap();
+        let rows = events.lock();
+        let event = rows.iter().next().unwrap();
         assert_eq!((event.message.len(), &event.details), (MAX_MESSAGE_LENGTH, &None));
     }
 }

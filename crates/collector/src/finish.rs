@@ -1,5 +1,5 @@
-//! The end of the command that a launcher started. The launcher says so, waits while the run is written, and hears what
-//! came of it.
+//! The end of the command that a launcher started. The launcher reports the end, waits while the run is written, and is told how
+//! that went.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -12,15 +12,15 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tonic::Status;
 
-/// A launcher hears so often that the run is still being written.
+/// How often a launcher is told that the run is still being written.
 const PROGRESS: Duration = Duration::from_secs(1);
 
-/// What is known of the end.
+/// The state of the end of a run.
 #[derive(Debug, Default)]
 pub(super) struct Finish {
     /// The command's exit status, as a shell says it.
     command: watch::Sender<Option<i32>>,
-    /// What came of the run.
+    /// How writing the run went.
     outcome: watch::Sender<Option<FinishOutcome>>,
 }
 
@@ -34,7 +34,7 @@ impl Finish {
         }
     }
 
-    /// All of the run is written, or it could not be.
+    /// Tells launchers that the run is written, or why it could not be.
     pub(super) fn over(&self, agents: usize, problem: Option<&Error>) {
         let hint = problem.and_then(Error::hint_text).unwrap_or_default().to_owned();
         let problem = problem.map(Error::to_string).unwrap_or_default();
@@ -42,10 +42,10 @@ impl Finish {
         self.outcome.send_replace(Some(FinishOutcome { agents, problem, hint }));
     }
 
-    /// The command has ended with this wait status: answers with how the run is getting on until it is over.
+    /// Takes the command's wait status, and answers with the progress of writing the run until it is done.
     pub(super) fn tell(&self, wait_status: i32) -> mpsc::Receiver<Result<FinishProgress, Status>> {
         let status = i32::from(shell_status(ExitStatus::from_raw(wait_status)));
-        // A launcher that has lost the connection says it again.
+        // A launcher that lost its connection reports the end again.
         self.command.send_if_modified(|command| command.is_none() && command.replace(status).is_none());
         let (progress, heard) = mpsc::channel(1);
         let mut outcome = self.outcome.subscribe();

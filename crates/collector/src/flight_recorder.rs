@@ -1,6 +1,6 @@
-//! What PyTorch's Flight Recorder says of the collectives that a process has begun and not finished: with shapes, types and
-//! the line that asked, and for NCCL, which of them its device has begun. Where the recorder is on (gloo and NCCL in
-//! torch 2.15 by default, NCCL by `TORCH_FR_BUFFER_SIZE` before), and where the process gives its GIL.
+//! Asks PyTorch's Flight Recorder which collectives a process has begun and not finished: with shapes, types and the line that
+//! asked, and for NCCL, which of them its device has begun. That works where the recorder is on (gloo and NCCL in torch 2.15 by
+//! default, NCCL by `TORCH_FR_BUFFER_SIZE` before), and where the process gives its GIL.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::eval::Broker;
 use crate::server::peer::Asker;
 use crate::truncate::truncate;
 
-/// Whoever keeps its GIL does not answer.
+/// How long an answer may take (s): a process that keeps its GIL gives none.
 const SECONDS: f64 = 2.0;
-/// What it may answer.
+/// Longest answer (bytes).
 const BYTES: u64 = 1 << 20;
-/// Longest line about it (bytes).
+/// Longest line about an operation (bytes).
 const LONGEST: usize = 512;
 
-/// Prints a JSON object; imports nothing of torch's that is not there already.
+/// The snippet: prints a JSON object, and imports nothing of torch that is not imported already.
 const CODE: &str = r#"
 def _recorded():
     import json, pickle, sys
@@ -56,12 +56,12 @@ def _recorded():
 _recorded()
 "#;
 
-/// What one process says.
+/// The answer of one process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Recorded {
-    /// Oldest first.
+    /// The collectives that are not finished, oldest first.
     pending: Vec<Operation>,
-    /// Of each group the numbers that were last enqueued, begun and finished; -1 for none, or not known.
+    /// By group, the numbers that were last enqueued, begun and finished; -1 for none, or not known.
     groups: serde_json::Map<String, serde_json::Value>,
 }
 
@@ -76,11 +76,11 @@ struct Operation {
     input_sizes: Vec<Vec<i64>>,
     input_dtypes: Vec<String>,
     created_ns: i64,
-    /// Function, file, line, innermost first; from the training script's own code on.
+    /// The stack that asked, from the training script's own code on: function, file and line, innermost first.
     frames: Vec<(String, String, u32)>,
 }
 
-/// Asks a process; None where it does not say, for whatever reason.
+/// Asks a process; None where it does not answer, for whatever reason.
 pub(super) async fn ask(broker: &Arc<Broker>, pid: u32, asked_by: &Asker) -> Option<Recorded> {
     let call = EvalCall {
         code: CODE.into(),
@@ -106,7 +106,7 @@ fn understand(printed: &[u8]) -> Option<Recorded> {
 }
 
 impl Recorded {
-    /// The oldest operation in a line; empty where there is none.
+    /// The oldest operation as one line; empty where there is none.
     pub(super) fn line(&self) -> String {
         let Some(oldest) = self.pending.first() else { return String::new() };
         let group = if oldest.description.is_empty() { &oldest.group } else { &oldest.description };
@@ -123,7 +123,7 @@ impl Recorded {
         {
             let _ = write!(line, " (and {} more)", more.len());
         }
-        // It comes from the process, and is for a line of a terminal.
+        // The text comes from the process, and goes into a line of a terminal.
         let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         truncate(line, LONGEST)
     }

@@ -19,34 +19,34 @@ use super::events::{Event, Severity};
 use super::shared::Shared;
 use super::stack_sampling::StackSampling;
 
-/// Between two looks at the agents, who report as often.
+/// Pause between two looks at the agents, which report as often.
 const LOOK: Duration = Duration::from_millis(500);
-/// The budget is to be kept with this much to spare before detail comes back …
+/// Detail comes back when recording takes no more than this share of the budget …
 const TO_SPARE: f64 = 0.7;
 /// … for so many looks in a row.
 const CALM_LOOKS: u32 = 6;
 /// A step with detail comes at least this often, in seconds of training.
 const MAX_GAP: f64 = 10.0;
-/// And one of so many has it, where the budget is this or more: one of the last ten steps, which is what people ask about.
-/// Whoever sets a smaller budget has fewer.
+/// One of so many steps has detail where the budget is `USUAL_BUDGET` or more, so that one of the last ten has it: those are the
+/// steps that people ask about. With a smaller budget fewer steps have it.
 const MAX_STRIDE: u32 = 8;
 const USUAL_BUDGET: f64 = 0.01;
 const RAREST_STRIDE: u32 = 1024;
-/// While recording every step is estimated to take less than this share of the budget, none is left out for comparison. At most
-/// 2.4 times the estimate was measured.
+/// While recording every step is estimated to take less than this share of the budget, no step is left out for comparison. The
+/// largest cost that was measured is 2.4 times the estimate.
 const CHEAP: f64 = 0.4;
-/// Steps are slow when the last second's median is this many times the baseline, until it is no more than that.
+/// Steps are slow when the last second's median is `SLOW` times the baseline, until it is no more than `NORMAL` times.
 const SLOW: f64 = 1.5;
 const NORMAL: f64 = 1.2;
-/// All steps carry detail for at most so many looks of a slow time (half a minute).
+/// For at most so many looks of a slow time (half a minute) all steps carry detail.
 const CAPTURE_LOOKS: u32 = 60;
 
-/// Decides the stride.
+/// Decides in which steps detail is recorded: one of `stride`.
 #[derive(Debug)]
 pub(crate) struct Governor {
     stride: u32,
     calm: u32,
-    /// What recording costs was once estimated to be more than [`CHEAP`], and is measured since.
+    /// Recording was once estimated to cost more than [`CHEAP`], and its cost is measured since.
     compares: bool,
 }
 
@@ -58,8 +58,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// What a step with detail takes longer, in seconds: by the agent's estimate, as far as that lies within what was
-    /// measured.
+    /// How much longer a step with detail takes, in seconds: the agent's estimate, within the bounds that were measured.
     fn detail(&self) -> f64 {
         let Cost { step_seconds, detail, low, high, .. } = self.cost;
         let measured = |ratio: f64| ((ratio - 1.0) * step_seconds).max(0.0);
@@ -68,10 +67,10 @@ impl Load {
         detail.min(most).max(low.map_or(0.0, measured))
     }
 
-    /// Times the budget that recording takes with detail in each `stride`-th step.
+    /// The cost of recording with detail in each `stride`-th step, as a multiple of the budget.
     fn over(&self, stride: u32) -> f64 {
         let Cost { step_seconds, every_step, .. } = self.cost;
-        // What every step has can't be thinned, and must not use up all of what can.
+        // The cost of every step can't be reduced by the stride, and must not use up the budget of detail.
         let every_step = every_step.min(self.budget * step_seconds / 2.0);
         (every_step + self.detail() / f64::from(stride)) / (self.budget * step_seconds)
     }
@@ -84,7 +83,7 @@ impl Default for Governor {
 }
 
 impl Governor {
-    /// The stride for all of these processes; None where nothing is known of any.
+    /// Decides the stride for these processes, from what recording costs each.
     pub(crate) fn look(&mut self, loads: &[Load]) -> u32 {
         let known = || loads.iter().filter(|load| load.cost.step_seconds > 0.0);
         let over = |stride| known().map(|load| load.over(stride)).fold(0.0, f64::max);
@@ -125,21 +124,21 @@ pub(crate) struct Watch {
 #[derive(Debug, Clone, Copy)]
 struct Slow {
     baseline: f64,
-    /// How long steps took when that was last said.
-    said: f64,
+    /// How long steps took when slowness was last reported (s).
+    reported: f64,
     looks: u32,
 }
 
-/// What became of steps' durations; in seconds, medians.
+/// A change of the durations of steps; values are medians, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Change {
-    /// They take longer than the run's own baseline.
+    /// Steps take longer than the run's own baseline.
     Slower { recent: f64, baseline: f64 },
-    /// They still do, and have been watched long enough.
+    /// Steps still take longer, and have been captured long enough.
     Captured { recent: f64, baseline: f64 },
-    /// They take what they took before.
+    /// Steps take as long as before they became slow.
     Again { recent: f64, baseline: f64 },
-    /// They have taken this long for so long that it is the baseline now.
+    /// Steps have been slow for so long that their duration is the baseline now.
     Settled { recent: f64, baseline: f64 },
 }
 
@@ -149,14 +148,14 @@ impl Watch {
         self.slow.is_some_and(|slow| slow.looks < CAPTURE_LOOKS)
     }
 
-    /// Looks at the durations of all processes: the one that has slowed down the most counts.
+    /// Looks at the durations of all processes, of which the one that has slowed down the most counts.
     pub(crate) fn look(&mut self, costs: &[Cost]) -> Option<Change> {
         let known = costs.iter().filter(|cost| cost.recent > 0.0 && cost.baseline > 0.0);
         let worst = known.max_by(|a, b| (a.recent / a.baseline).total_cmp(&(b.recent / b.baseline)))?;
         let (recent, now) = (worst.recent, worst.baseline);
         let Some(slow) = &mut self.slow else {
             if recent > SLOW * now {
-                self.slow = Some(Slow { baseline: now, said: recent, looks: 0 });
+                self.slow = Some(Slow { baseline: now, reported: recent, looks: 0 });
                 return Some(Change::Slower { recent, baseline: now });
             }
             return None;
@@ -171,16 +170,16 @@ impl Watch {
             self.slow = None;
             return Some(Change::Settled { recent, baseline });
         }
-        if recent > SLOW * slow.said {
-            // Another thing on top of the first: worth another capture.
-            *slow = Slow { baseline, said: recent, looks: 0 };
+        if recent > SLOW * slow.reported {
+            // Steps have become slower once more, for another reason: worth another capture.
+            *slow = Slow { baseline, reported: recent, looks: 0 };
             return Some(Change::Slower { recent, baseline });
         }
         (slow.looks == CAPTURE_LOOKS).then_some(Change::Captured { recent, baseline })
     }
 }
 
-/// Looks at the agents for as long as the collector lives.
+/// Decides about detail for as long as the collector lives.
 pub(crate) async fn run(shared: &Shared, captures: &WhenSlow, sampling: &StackSampling) {
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -198,7 +197,7 @@ pub(crate) async fn run(shared: &Shared, captures: &WhenSlow, sampling: &StackSa
     }
 }
 
-/// Whether steps have become slower.
+/// Looks at the agents once and tells them what changes. Returns whether steps have become slower.
 fn look(shared: &Shared, governor: &mut Governor, watch: &mut Watch) -> bool {
     let live = shared.registry.live();
     let (mut costs, mut loads, mut step) = (Vec::new(), Vec::new(), 0);
@@ -219,7 +218,7 @@ fn look(shared: &Shared, governor: &mut Governor, watch: &mut Watch) -> bool {
     let change = watch.look(&costs);
     let every_step = shared.settings.wants_detail(step) || watch.captures();
     if automatic {
-        // While steps are slow, what recording costs is not the question; nor are their durations an answer.
+        // While steps are slow, the cost of recording is of no interest, and the durations say nothing about it.
         let stride = if every_step { governor.stride } else { governor.look(&loads) };
         plan(shared, &live, stride, every_step, governor.compares, &loads);
     }

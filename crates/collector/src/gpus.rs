@@ -1,5 +1,5 @@
-//! Reads this node's GPUs once a second, as long as a process of the run lives here, and keeps what they say in
-//! `gpu.metrics`. An error of a GPU (Xid) is an event too.
+//! Reads this node's GPUs once a second, as long as a process of the run lives here, and keeps the readings in `gpu.metrics`. An
+//! error of a GPU (Xid) is an event too.
 
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,38 +21,38 @@ use super::events::{Event, Events, Severity};
 use super::registry::Registry;
 use super::self_ingest::SelfIngest;
 
-/// Between two readings, where nobody says.
+/// Default pause between two readings.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A GPU is asked no more often: each time costs the driver milliseconds.
+/// Shortest pause between two readings: each costs the driver milliseconds.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// Between two readings; None is never.
+/// The pause between two readings; None: GPUs are not read.
 ///
 /// # Errors
-/// The variable says what is no duration.
+/// The variable's value is no duration.
 pub(crate) fn interval() -> Result<Option<Duration>> {
-    interval_env::told(PROBE_GPU_METRICS, INTERVAL, SHORTEST, "1s, 10s")
+    interval_env::read(PROBE_GPU_METRICS, INTERVAL, SHORTEST, "1s, 10s")
 }
 
-/// Reads and keeps.
+/// Reads GPUs and keeps the readings.
 pub(crate) struct Sampler {
     registry: Arc<Registry>,
     events: Arc<Events>,
-    kept: SelfIngest,
-    /// Whose rows they are: the collector's own.
+    ingest: SelfIngest,
+    /// The identity of the rows: the collector's own.
     identity: Arc<Identity>,
     gpus: Mutex<Opened>,
 }
 
 enum Opened {
     NotYet,
-    /// There is no driver, and none will come while we live.
+    /// The node has no driver; it is not looked for again.
     None,
     Gpus(Gpus),
 }
 
 impl Sampler {
-    pub(crate) fn new(registry: Arc<Registry>, events: Arc<Events>, kept: SelfIngest, run: Arc<str>) -> Self {
+    pub(crate) fn new(registry: Arc<Registry>, events: Arc<Events>, ingest: SelfIngest, run: Arc<str>) -> Self {
         let identity = Identity {
             run,
             host: host_name().into(),
@@ -62,7 +62,7 @@ impl Sampler {
             world_size: None,
             role: "collector".into(),
         };
-        Self { registry, events, kept, identity: Arc::new(identity), gpus: Mutex::new(Opened::NotYet) }
+        Self { registry, events, ingest, identity: Arc::new(identity), gpus: Mutex::new(Opened::NotYet) }
     }
 
     /// Reads again and again until the collector stops, or there turns out to be no driver.
@@ -75,7 +75,7 @@ impl Sampler {
                 () = stopping.cancelled() => return,
             }
             let this = Arc::clone(&self);
-            // The driver may take its time, and nobody else is to wait for it.
+            // The driver may take long, and no other task is to wait for it.
             match tokio::task::spawn_blocking(move || this.sample()).await {
                 Ok(true) => {}
                 Ok(false) => return,
@@ -88,7 +88,7 @@ impl Sampler {
         }
     }
 
-    /// Reads once; whether to go on.
+    /// Reads once; returns whether to go on.
     fn sample(&self) -> bool {
         let here = self.here();
         if here.is_empty() {
@@ -120,7 +120,7 @@ impl Sampler {
     }
 
     fn keep(&self, readings: &[Reading], here: &[Arc<Identity>]) {
-        let kept = self.kept.keep(&self.identity, |rows, texts| {
+        let result = self.ingest.keep(&self.identity, |rows, texts| {
             for reading in readings {
                 let megabytes = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / 1e6);
                 let watts = |milliwatts: Option<u32>| milliwatts.map(|milliwatts| f64::from(milliwatts) / 1e3);
@@ -148,13 +148,13 @@ impl Sampler {
                 });
             }
         });
-        if let Err(error) = kept {
+        if let Err(error) = result {
             tracing::warn!("gpu.metrics: {error}");
         }
     }
 }
 
-/// Ranks that compute on it, smallest first.
+/// The ranks that compute on a GPU, smallest first.
 fn ranks(reading: &Reading, here: &[Arc<Identity>]) -> String {
     let pids = reading.pids.as_deref().unwrap_or_default();
     let on_it = here.iter().filter(|process| u32::try_from(process.pid).is_ok_and(|pid| pids.contains(&pid)));
@@ -165,8 +165,8 @@ fn ranks(reading: &Reading, here: &[Arc<Identity>]) -> String {
 
 fn failed(reading: &Reading, xid: u64, ranks: &str) -> Event {
     let name = reading.name.as_deref().unwrap_or("GPU");
-    let of = if ranks.is_empty() { String::new() } else { format!(", where rank {ranks} computes") };
-    let text = format!("the driver reports Xid {xid} of GPU {} ({name}, {}){of}", reading.index, reading.uuid);
+    let suffix = if ranks.is_empty() { String::new() } else { format!(", where rank {ranks} computes") };
+    let text = format!("the driver reports Xid {xid} of GPU {} ({name}, {}){suffix}", reading.index, reading.uuid);
     let details = json!({"xid": xid, "gpu": reading.index, "uuid": reading.uuid, "ranks": ranks});
     Event::new("gpu", Severity::Error, text).with(&details)
 }

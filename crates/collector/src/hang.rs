@@ -1,4 +1,4 @@
-//! Notices that steps have stopped, looks why, and says so in `probe.events`; and looks when somebody asks.
+//! Notices that steps have stopped, finds out why, and writes that to `probe.events`; it also does so when a client asks.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,18 +21,18 @@ use crate::eval::Broker;
 use crate::hang_verdict::{Member, judge};
 use crate::server::peer::Asker;
 
-/// How long steps may stop, where nobody says.
+/// Default of how long steps may stop.
 const AFTER: Duration = Duration::from_secs(30);
-/// And how many times as long as a step usually takes.
+/// Steps have stopped only after so many times as long as a step usually takes, too.
 const TIMES: f64 = 10.0;
-/// For whoever asks, this is long enough.
+/// How long steps may stop where a client asks.
 const ASKED: Duration = Duration::from_secs(3);
-/// Between two looks.
+/// Pause between two looks.
 const TICK: Duration = Duration::from_secs(1);
-/// A rank that has recorded something since then is at work, if at no step: it validates, or saves.
+/// A rank that has recorded something within this time (s) is at work, if at no step: it validates, or saves.
 const FRESH: f64 = 5.0;
 
-/// Looks, and remembers what it has said.
+/// Looks for hangs.
 #[derive(Debug)]
 pub(crate) struct Hangs {
     pub registry: Arc<Registry>,
@@ -41,23 +41,23 @@ pub(crate) struct Hangs {
     pub events: Arc<Events>,
 }
 
-/// How long steps may stop; None is for ever.
+/// How long steps may stop; None: for ever.
 ///
 /// # Errors
-/// The variable says what is no duration.
+/// The variable's value is no duration.
 pub(crate) fn after() -> Result<Option<Duration>> {
-    interval_env::told(PROBE_HANG_AFTER, AFTER, Duration::ZERO, "30s, 5m")
+    interval_env::read(PROBE_HANG_AFTER, AFTER, Duration::ZERO, "30s, 5m")
 }
 
-/// By host and pid.
+/// The answers of Flight Recorders, by host and pid.
 type Recordings = Vec<((String, u32), Recorded)>;
 
-fn of<'a>(recorded: &'a Recordings, rank: &RankState) -> Option<&'a Recorded> {
+fn recorded_by<'a>(recorded: &'a Recordings, rank: &RankState) -> Option<&'a Recorded> {
     recorded.iter().find(|((host, pid), _)| (host, pid) == (&rank.host, &rank.pid)).map(|(_, recorded)| recorded)
 }
 
 /// An agent as it is now.
-struct Seen {
+struct AgentSnapshot {
     agent: Arc<Agent>,
     identity: Arc<Identity>,
     member: Member,
@@ -68,16 +68,16 @@ impl Hangs {
     /// Says why no step is finished, or that steps go on.
     ///
     /// # Errors
-    /// Nobody is there, or too many ask.
+    /// No agent is connected, or too many clients ask.
     pub(crate) async fn ask(&self, asked_by: &Asker) -> Result<HangAnswer> {
         let _turn = self.stacks.turn().await?;
-        let stopped = stopped(&self.seen(), ASKED);
+        let stopped = stopped(&self.snapshots(), ASKED);
         self.look(stopped, asked_by).await.map(|(answer, _)| answer)
     }
 
-    /// Looks again and again until the collector stops.
+    /// Looks for hangs until the collector stops.
     pub(crate) async fn watch(self: Arc<Self>, after: Duration, stopping: CancellationToken) {
-        let mut said: Option<Said> = None;
+        let mut reported_hang: Option<ReportedHang> = None;
         let mut between: Option<Instant> = None;
         let mut ticks = tokio::time::interval(TICK);
         loop {
@@ -85,25 +85,25 @@ impl Hangs {
                 _ = ticks.tick() => {}
                 () = stopping.cancelled() => return,
             }
-            let seen = self.seen();
-            // Training waited for a snippet. It has as long as ever to come to its next step, and to report it.
+            let snapshots = self.snapshots();
+            // Training waited for a snippet: the time to come to the next step and to report it begins anew.
             if self.broker.is_between_steps() {
                 between = Some(Instant::now());
             }
             let waited = between.is_some_and(|between| between.elapsed() <= after);
-            match &said {
+            match &reported_hang {
                 Some(before) if before.is_over() => {
                     let text = format!("steps go on after {:.0} s", before.since.elapsed().as_secs_f64());
                     self.events.note(Event::new("hang", Severity::Info, text).at_step(before.step));
-                    said = None;
+                    reported_hang = None;
                 }
                 Some(_) => {}
-                None if stopped(&seen, after) && !waited => {
+                None if stopped(&snapshots, after) && !waited => {
                     if let Ok((answer, recorded)) = self.look(true, &Asker::collector("hang")).await
                         && is_worth_saying(&answer)
                     {
-                        said = Some(Said::now(&seen, after));
-                        self.say(&answer, &recorded, &seen);
+                        reported_hang = Some(ReportedHang::now(&snapshots, after));
+                        self.say(&answer, &recorded, &snapshots);
                     }
                 }
                 None => {}
@@ -111,10 +111,11 @@ impl Hangs {
         }
     }
 
-    fn seen(&self) -> Vec<Seen> {
+    fn snapshots(&self) -> Vec<AgentSnapshot> {
         let now = Instant::now();
-        let mut all: Vec<Seen> = self.registry.live().into_iter().map(|agent| Seen::of(agent, now)).collect();
-        all.sort_by_key(|seen| (seen.identity.rank, seen.identity.pid));
+        let mut all: Vec<AgentSnapshot> =
+            self.registry.live().into_iter().map(|agent| AgentSnapshot::of(agent, now)).collect();
+        all.sort_by_key(|snapshot| (snapshot.identity.rank, snapshot.identity.pid));
         all
     }
 
@@ -123,35 +124,35 @@ impl Hangs {
             tokio::join!(self.stacks.take(StacksCall::default(), asked_by), self.recorded(stopped, asked_by));
         let stacks = stacks?;
         let now = clock::unix_ns();
-        let members = self.seen().into_iter().map(|seen| seen.placed(&stacks)).collect();
+        let members = self.snapshots().into_iter().map(|snapshot| snapshot.placed(&stacks)).collect();
         let mut answer = judge(members, stopped, now);
         for state in &mut answer.ranks {
-            state.flight_recorder = of(&recorded, state).map(Recorded::line).unwrap_or_default();
+            state.flight_recorder = recorded_by(&recorded, state).map(Recorded::line).unwrap_or_default();
         }
         Ok((HangAnswer { capture: stacks.capture, ..answer }, recorded))
     }
 
-    /// What the Flight Recorders of those that have stopped say; nothing where steps go on.
+    /// Asks the Flight Recorders of the processes that have stopped; none where steps go on.
     async fn recorded(&self, stopped: bool, asked_by: &Asker) -> Recordings {
-        let seen = if stopped { self.seen() } else { Vec::new() };
-        let asked = seen.into_iter().map(|seen| async move {
-            let state = seen.member.state;
+        let snapshots = if stopped { self.snapshots() } else { Vec::new() };
+        let asked = snapshots.into_iter().map(|snapshot| async move {
+            let state = snapshot.member.state;
             let recorded = flight_recorder::ask(&self.broker, state.pid, asked_by).await?;
             Some(((state.host, state.pid), recorded))
         });
         futures::future::join_all(asked).await.into_iter().flatten().collect()
     }
 
-    fn say(&self, answer: &HangAnswer, recorded: &Recordings, seen: &[Seen]) {
+    fn say(&self, answer: &HangAnswer, recorded: &Recordings, snapshots: &[AgentSnapshot]) {
         let severity = if answer.why == "outside" { Severity::Warning } else { Severity::Error };
-        // By the count of the lowest rank, which is the one that ranks share.
+        // By the count of the lowest rank, which is the count that ranks share.
         let step = answer.ranks.first().map(|rank| rank.step).unwrap_or_default();
         let mut event =
             Event::new("hang", severity, answer.verdict.clone()).at_step(step).with(&details(answer, recorded));
-        // Of one rank where it is one rank's: a filter on rank finds it.
+        // The hang of one rank has that rank in its row, so that a filter on rank finds it.
         let missing = answer.collective.as_ref().map_or(&[][..], |collective| &collective.missing);
         if let [one] = missing
-            && let Some(odd) = seen.iter().find(|seen| seen.identity.rank == Some(*one))
+            && let Some(odd) = snapshots.iter().find(|snapshot| snapshot.identity.rank == Some(*one))
         {
             event = event.of(&odd.identity).at_step(odd.member.state.step);
         }
@@ -159,12 +160,12 @@ impl Hangs {
     }
 }
 
-impl Seen {
+impl AgentSnapshot {
     fn of(agent: Arc<Agent>, now: Instant) -> Self {
         let state = agent.state();
         let idle = state.pace.idle(now);
         let record_ago = (state.last_record_ns > 0).then(|| {
-            // By the agent's own clock, as the record is.
+            // By the agent's own clock, like the time of the record.
             let reported = now.saturating_duration_since(state.reported).as_secs_f64();
             clock::seconds(state.said_ns.saturating_sub(state.last_record_ns)).max(0.0) + reported
         });
@@ -185,7 +186,7 @@ impl Seen {
         Self { agent, identity, member, idle }
     }
 
-    /// With where its main thread is.
+    /// The member with the location of its main thread.
     fn placed(self, stacks: &StacksAnswer) -> Member {
         let mut member = self.member;
         let same = |process: &&ProcessStacks| process.pid == member.state.pid && process.host == member.state.host;
@@ -200,19 +201,20 @@ impl Seen {
     }
 }
 
-/// Whether one of those that have made steps has made none for too long. One that validates is at work, and the others may
+/// Whether a process that has made steps has made none for too long. A process that validates is at work, and the others may
 /// wait for it.
-fn stopped(seen: &[Seen], after: Duration) -> bool {
-    if seen.iter().any(|seen| seen.member.state.validates) {
+fn stopped(snapshots: &[AgentSnapshot], after: Duration) -> bool {
+    if snapshots.iter().any(|snapshot| snapshot.member.state.validates) {
         return false;
     }
-    seen.iter().any(|seen| {
-        let usual = seen.member.state.step_s.unwrap_or(f64::INFINITY);
-        seen.idle.is_some_and(|idle| idle > after && idle.as_secs_f64() > TIMES * usual)
+    snapshots.iter().any(|snapshot| {
+        let usual = snapshot.member.state.step_s.unwrap_or(f64::INFINITY);
+        snapshot.idle.is_some_and(|idle| idle > after && idle.as_secs_f64() > TIMES * usual)
     })
 }
 
-/// A rank that validates while the others wait for it, or that compiles, is at work.
+/// Whether an answer is a hang to report. It is none while a rank is at work: it validates while the others wait for it, or it
+/// compiles.
 fn is_worth_saying(answer: &HangAnswer) -> bool {
     let odd = |rank: &&RankState| match &answer.collective {
         Some(collective) if answer.why == "not entered" => {
@@ -238,7 +240,7 @@ fn details(answer: &HangAnswer, recorded: &Recordings) -> serde_json::Value {
             "function": rank.frame.as_ref().map(|frame| &frame.function),
             "file": rank.frame.as_ref().map(|frame| &frame.file),
             "line": rank.frame.as_ref().and_then(|frame| frame.line),
-            "flight_recorder": of(recorded, rank),
+            "flight_recorder": recorded_by(recorded, rank),
         })
     };
     let collective = answer.collective.as_ref().map(|collective| {
@@ -252,24 +254,27 @@ fn details(answer: &HangAnswer, recorded: &Recordings) -> serde_json::Value {
     json!({ "why": answer.why, "collective": collective, "ranks": ranks, "capture": answer.capture })
 }
 
-/// A hang that was said.
-struct Said {
+/// A hang that was reported.
+struct ReportedHang {
     since: Instant,
     step: i64,
-    /// Who had stopped, and at which step.
+    /// The agents that had stopped, and at which step.
     stopped: Vec<(Arc<Agent>, i64)>,
 }
 
-impl Said {
-    fn now(seen: &[Seen], after: Duration) -> Self {
-        let long = |seen: &&Seen| seen.idle.is_some_and(|idle| idle > after);
-        let stopped: Vec<_> =
-            seen.iter().filter(long).map(|seen| (Arc::clone(&seen.agent), seen.member.state.step)).collect();
+impl ReportedHang {
+    fn now(snapshots: &[AgentSnapshot], after: Duration) -> Self {
+        let long = |snapshot: &&AgentSnapshot| snapshot.idle.is_some_and(|idle| idle > after);
+        let stopped: Vec<_> = snapshots
+            .iter()
+            .filter(long)
+            .map(|snapshot| (Arc::clone(&snapshot.agent), snapshot.member.state.step))
+            .collect();
         let step = stopped.first().map(|(_, step)| *step).unwrap_or_default();
         Self { since: Instant::now().checked_sub(after).unwrap_or_else(Instant::now), step, stopped }
     }
 
-    /// Whether one of them makes steps again.
+    /// Whether an agent that had stopped makes steps again.
     fn is_over(&self) -> bool {
         self.stopped.iter().any(|(agent, step)| agent.state().step > *step)
     }

@@ -1,9 +1,9 @@
-//! The verdict on a run of which it is known how far each rank is.
+//! The verdict on a hang, from how far each rank is.
 
 use std::collections::BTreeSet;
 
 use probe_inspect::stacks::fold::{Owner, names};
-use probe_inspect::stacks::page::place;
+use probe_inspect::stacks::page::location;
 use probe_proto::v1::{Collective, GroupState, HangAnswer, PendingOperation, RankState};
 
 /// A rank, and how far it is on its process groups.
@@ -28,18 +28,18 @@ impl Member {
     }
 }
 
-/// What keeps a group from going on, as far as can be told.
+/// The operation that keeps a group from going on, as far as is known.
 struct Stop<'a> {
     group: &'a str,
     size: i32,
     seq: i64,
-    /// Of one that waits in it.
+    /// The operation as a rank reports it that waits in it.
     operation: Option<&'a PendingOperation>,
     entered: Vec<&'a Member>,
     missing: Vec<&'a Member>,
 }
 
-/// Judges. `stopped` says whether steps have stopped; `now_ns` is when the members were as they are.
+/// Finds the verdict. `stopped`: whether steps have stopped. `now_ns`: the time of the members' states (ns since 1970).
 pub fn judge(members: Vec<Member>, stopped: bool, now_ns: i64) -> HangAnswer {
     let mut answer = HangAnswer { unix_ns: now_ns, ..HangAnswer::default() };
     let stops = stops(&members);
@@ -78,7 +78,7 @@ pub fn judge(members: Vec<Member>, stopped: bool, now_ns: i64) -> HangAnswer {
     answer
 }
 
-/// Of every group on which somebody waits, or on which some are further than others, the oldest operation that stops it.
+/// For every group on which a rank waits, or on which some ranks are further than others, the oldest operation that stops it.
 fn stops(members: &[Member]) -> Vec<Stop<'_>> {
     let groups: BTreeSet<&str> =
         members.iter().flat_map(|member| &member.groups).map(|group| group.name.as_str()).collect();
@@ -86,29 +86,29 @@ fn stops(members: &[Member]) -> Vec<Stop<'_>> {
 }
 
 fn stop<'a>(members: &'a [Member], name: &'a str) -> Option<Stop<'a>> {
-    let of = |member: &'a Member| member.groups.iter().find(|group| group.name == name);
-    let states = || members.iter().filter_map(of);
+    let group_of = |member: &'a Member| member.groups.iter().find(|group| group.name == name);
+    let states = || members.iter().filter_map(group_of);
     let size = states().map(|group| group.size).max()?;
     let pending = states().filter_map(|group| group.pending.first()).map(|operation| operation.seq).min();
     let (least, most) = (states().map(|group| group.issued).min()?, states().map(|group| group.issued).max()?);
-    // Where completion is not seen (NCCL), those that are further have issued what the others have not.
+    // Where completion is not known (NCCL), ranks that are further have issued what the others have not.
     let seq = match pending {
         Some(seq) => seq,
         None if least < most => least + 1,
         None => return None,
     };
-    // Whoever has issued nothing on a group may not be in it, but is in one of all ranks.
-    let everybody = usize::try_from(size).is_ok_and(|size| size == members.len());
+    // A rank that has issued nothing on a group may not be in it, unless the group has all ranks.
+    let has_all_ranks = usize::try_from(size).is_ok_and(|size| size == members.len());
     let (entered, missing) = members
         .iter()
-        .filter(|member| everybody || of(member).is_some())
+        .filter(|member| has_all_ranks || group_of(member).is_some())
         .partition(|member| member.issued(name).is_some_and(|issued| issued >= seq));
     let operation =
         members.iter().filter_map(|member| member.pending(name, seq)).min_by_key(|operation| operation.unix_ns);
     Some(Stop { group: name, size, seq, operation, entered, missing })
 }
 
-/// The one to speak of: first where somebody is missing, then the one that is waited for longest.
+/// The operation of the verdict: first one for which a rank is missing or differs, then the one that is waited for longest.
 fn worst<'a, 'b>(stops: &'b [Stop<'a>]) -> Option<&'b Stop<'a>> {
     stops.iter().min_by_key(|stop| {
         let since = stop.operation.map_or(i64::MAX, |operation| operation.unix_ns);
@@ -117,7 +117,7 @@ fn worst<'a, 'b>(stops: &'b [Stop<'a>]) -> Option<&'b Stop<'a>> {
 }
 
 impl Stop<'_> {
-    /// What ranks do as this operation, where it is not the same.
+    /// The kinds of operation that ranks issued under this number, where they differ.
     fn differing(&self) -> Option<Vec<(String, Vec<Owner>)>> {
         let mut kinds = Vec::<(String, Vec<Owner>)>::new();
         let mut sizes = BTreeSet::new();
@@ -131,7 +131,7 @@ impl Stop<'_> {
             }
         }
         let types: BTreeSet<&str> = sizes.iter().map(|(kind, _)| *kind).collect();
-        // Those of the others are as large as one likes.
+        // Other operations may have another size on each rank.
         let equal = |kind: &&str| {
             ["all_reduce", "broadcast", "reduce", "all_gather_into_tensor", "reduce_scatter_tensor"].contains(kind)
         };
@@ -175,7 +175,7 @@ fn words(stop: &Stop<'_>, now_ns: i64) -> (String, String) {
     let has = |members: &[&Member]| if members.len() == 1 { "has" } else { "have" };
     let (entered, missing) = (&stop.entered[..], &stop.missing[..]);
     if let Some(kinds) = stop.differing() {
-        let each: Vec<String> = kinds.iter().map(|(what, of)| format!("{} in {what}", names(of))).collect();
+        let each: Vec<String> = kinds.iter().map(|(what, ranks)| format!("{} in {what}", names(ranks))).collect();
         let verdict = format!(
             "ranks are in different operations as number {} of group {}: {}",
             stop.seq,
@@ -185,7 +185,7 @@ fn words(stop: &Stop<'_>, now_ns: i64) -> (String, String) {
         return ("different".into(), verdict);
     }
     if !missing.is_empty() {
-        let places: Vec<String> = missing.iter().take(4).map(|member| whereabouts(member)).collect();
+        let phrases: Vec<String> = missing.iter().take(4).map(|member| whereabouts(member)).collect();
         let waiting = match stop.operation {
             Some(_) => {
                 format!("{} {} waited in it for {}", owners(entered), has(entered), seconds(stop.waited(now_ns)))
@@ -197,7 +197,7 @@ fn words(stop: &Stop<'_>, now_ns: i64) -> (String, String) {
             owners(missing),
             has(missing),
             stop.called(),
-            places.join("; ")
+            phrases.join("; ")
         );
         return ("not entered".into(), verdict);
     }
@@ -219,16 +219,16 @@ fn words(stop: &Stop<'_>, now_ns: i64) -> (String, String) {
     ("not finished".into(), verdict)
 }
 
-/// Nobody waits in a collective: the ranks whose step is the oldest are where it stands.
+/// The verdict where no rank waits in a collective: where the ranks with the oldest step are.
 fn outside(members: &[Member]) -> String {
     let mut oldest: Vec<&Member> = members.iter().collect();
     oldest.sort_by(|a, b| b.state.step_ago_s.total_cmp(&a.state.step_ago_s));
-    let places: Vec<String> = oldest.iter().take(4).map(|member| whereabouts(member)).collect();
+    let phrases: Vec<String> = oldest.iter().take(4).map(|member| whereabouts(member)).collect();
     let ago = oldest.first().map_or(0.0, |member| member.state.step_ago_s);
-    format!("no step for {}, and no collective is waited for: {}", seconds(ago), places.join("; "))
+    format!("no step for {}, and no collective is waited for: {}", seconds(ago), phrases.join("; "))
 }
 
-/// "rank 1 is in load (data.py:31), waiting: read".
+/// Where a rank is: "rank 1 is in load (data.py:31), waiting: read".
 fn whereabouts(member: &Member) -> String {
     let state = &member.state;
     let who = names(&[member.owner()]);
@@ -236,7 +236,7 @@ fn whereabouts(member: &Member) -> String {
         let why = if state.problem.is_empty() { "it runs no Python of yours" } else { &state.problem };
         return format!("where {who} is, is not known ({why})");
     };
-    let mut text = format!("{who} is in {} ({})", frame.function, place(frame));
+    let mut text = format!("{who} is in {} ({})", frame.function, location(frame));
     if state.gil {
         text.push_str(" and holds the GIL");
     }
@@ -249,7 +249,7 @@ fn whereabouts(member: &Member) -> String {
     text
 }
 
-/// "14.2 s", "3 min".
+/// A duration as messages have it: "14.2 s", "3 min".
 pub fn seconds(seconds: f64) -> String {
     if seconds < 180.0 { format!("{seconds:.1} s") } else { format!("{:.0} min", seconds / 60.0) }
 }
@@ -270,7 +270,7 @@ mod tests {
 
     const NOW: i64 = 100_000_000_000;
 
-    /// A rank that has issued so many, and waits in the last one where `kind` says so.
+    /// A rank that has issued so many operations, and waits in the last one where `kind` has one.
     fn member(rank: i32, issued: i64, kind: Option<(&str, i64)>) -> Member {
         let pending = kind.map(|(kind, bytes)| PendingOperation {
             seq: issued,

@@ -1,4 +1,4 @@
-//! What an agent says first, checked.
+//! Checks the Hello, the first frame of an agent.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ const MAX_COMMAND_LENGTH: usize = 4096;
 /// Tables an agent may declare, and columns of each.
 const MAX_TABLES: usize = 128;
 const MAX_COLUMNS: usize = 256;
-/// Their names and columns together (bytes); every connection keeps them.
+/// Names and columns of all declared tables together (bytes); every connection keeps them.
 const MAX_TABLES_LENGTH: usize = 256 << 10;
 
 /// A Hello that was understood.
@@ -25,11 +25,11 @@ pub(crate) struct Greeting {
     pub declaration: Declaration,
     pub about: About,
     pub unix_ns: i64,
-    /// What of it is ignored, in words; empty when nothing is.
+    /// What of the Hello is ignored, in words; empty when nothing is.
     pub remark: String,
 }
 
-/// Whose rows come, and of which tables.
+/// Whose rows a connection brings, and of which tables.
 #[derive(Debug)]
 pub(crate) struct Declaration {
     pub instance: String,
@@ -42,20 +42,20 @@ pub(crate) struct Declaration {
 pub(crate) struct DeclaredTable {
     pub name: String,
     pub mapping: Mapping,
-    /// Why its rows can't be kept, in words.
+    /// Why the table's rows can't be kept, in words; None where they can.
     pub refused: Option<String>,
 }
 
 /// Why an agent is not welcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unwelcome {
-    /// It speaks another protocol: coming back changes nothing.
+    /// The agent speaks another protocol: coming back changes nothing.
     Refused(String),
-    /// It makes no sense.
+    /// The Hello makes no sense.
     Malformed(String),
 }
 
-/// A Hello as it is kept, here and in the journal: with no text that is longer than what is shown of it.
+/// A Hello as the state and the journal keep it: no text is longer than what is shown of it.
 pub(crate) fn truncate_hello(hello: v1::Hello) -> v1::Hello {
     v1::Hello {
         run: truncate(hello.run, MAX_NAME_LENGTH),
@@ -111,7 +111,7 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Res
         };
         let mapping = match Mapping::of(table, &schema) {
             Ok(mapping) => mapping,
-            // Another version's: its other tables are as good as ever.
+            // The table is another version's; the agent's other tables are kept all the same.
             Err(error) => {
                 refused = Some(truncate(format!("{error} ({VERSION})"), MAX_TEXT));
                 Mapping::of(None, &schema).map_err(|error| Unwelcome::Malformed(error.to_string()))?
@@ -149,7 +149,7 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Res
 }
 
 impl About {
-    /// What a Hello says.
+    /// What a Hello says about the agent.
     pub fn of_hello(hello: v1::Hello) -> Self {
         Self {
             agent_version: truncate(hello.agent_version, MAX_NAME_LENGTH),
@@ -229,7 +229,7 @@ mod tests {
         .unwrap();
         assert!(greeting.remark.contains("novel") && greeting.remark.contains("python.novel"), "{}", greeting.remark);
         assert_eq!(greeting.declaration.tables.len(), 2);
-        // A column of another type, or one too few that can't be NULL: this table is not kept.
+        // A column has another type, or one that can't be NULL is missing: the table is not kept.
         let text = v1::ColumnType::Text as i32;
         for changed in [check(|h| h.tables[0].columns[0].r#type = text), check(|h| h.tables[0].columns.truncate(1))] {
             let changed = changed.unwrap();

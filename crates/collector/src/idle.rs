@@ -1,10 +1,10 @@
-//! When a collector that an agent started by itself is not needed any more.
+//! When a collector that an agent started is not needed any more.
 
 use std::time::{Duration, Instant};
 
 use super::registry::{Attendance, Registry};
 
-/// Resolves when nobody has been there for `quiet`, or nobody ever came for `first`.
+/// Resolves when no agent has been connected for `quiet`, or none ever came within `first`.
 pub(super) async fn wait(registry: &Registry, quiet: Duration, first: Duration) {
     let mut changes = registry.changes();
     loop {

@@ -1,6 +1,6 @@
 //! Names of instances. An agent's is random hexadecimal; the collector has some for rows that it adds itself.
 
-/// What the collector's instances begin with. An agent's are random hexadecimal.
+/// Prefix of the collector's instances.
 pub(crate) const PREFIX: &str = "collector:";
 
 /// Whether an instance is the collector's own.

@@ -1,8 +1,8 @@
 //! The collector: keeps what the agents of one run send, and answers for it.
 //!
-//! [`ingest`] is how rows come in, [`stream`] one stream of an agent, and [`session`] what it says, [`registry`] everybody who was ever there,
-//! [`tables`] what SQL sees of them, [`control`] what commands ask beside SQL, [`settings`] what agents are told, [`governor`] how much they
-//! record.
+//! [`ingest`] is how rows come in, [`stream`] one stream of an agent, [`session`] what one connection says, [`registry`] every
+//! agent that was ever connected, [`tables`] what SQL sees of agents, [`control`] what commands ask beside SQL, [`settings`]
+//! what agents are told, and [`governor`] how much they record.
 
 pub(crate) mod agent;
 pub mod auth;

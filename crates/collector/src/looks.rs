@@ -1,5 +1,6 @@
-//! Inspections of training that clients ask for: one at a time, and with pauses. Each runs a snippet of ours under the
-//! process's GIL or reads its memory, and writes rows; who may only ask is not to keep training, or the disk, at it.
+//! Inspections of training that clients ask for: one at a time, and with pauses. Each runs a snippet of probe under the
+//! process's GIL or reads its memory, and writes rows; clients that may only query must not keep training, or the disk, busy
+//! with them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,27 +10,27 @@ use std::time::{Duration, Instant};
 use probe_common::error::{Error, Result};
 use tokio::sync::{Mutex as Turn, MutexGuard as TurnGuard, Semaphore, SemaphorePermit, oneshot};
 
-/// Those that look or wait for it.
+/// Most looks that are under way or wait.
 const MOST: usize = 16;
-/// A look is followed by a pause of at least this.
+/// Shortest pause after a look.
 const PAUSE: Duration = Duration::from_millis(100);
-/// And of so many times as long as it took, so that looks never take more than a quarter of the time.
+/// The pause after a look is so many times as long as the look, so that looks never take more than a quarter of the time.
 const TIMES: u32 = 3;
-/// No pause is longer.
+/// Longest pause after a look.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
-/// Samplings at a time: each has a thread for each process.
+/// Most samplings at a time: each has a thread for each process.
 const MAX_SAMPLINGS: usize = 4;
 
 /// Lets one inspection of training run at a time, with pauses between them.
 #[derive(Debug)]
 pub(crate) struct Looks {
     there: Semaphore,
-    /// When the next may begin.
+    /// When the next look may begin.
     next: Turn<Instant>,
     samplings: Samplings,
 }
 
-/// One that is being taken.
+/// A look that is under way.
 #[derive(Debug)]
 pub(crate) struct Look<'a> {
     began: Instant,
@@ -37,10 +38,10 @@ pub(crate) struct Look<'a> {
     _there: SemaphorePermit<'a>,
 }
 
-/// When those that go on end, by number.
+/// When the samplings that are under way end, by number.
 type Samplings = Arc<Mutex<BTreeMap<u64, Instant>>>;
 
-/// One that goes on.
+/// A sampling that is under way.
 #[derive(Debug)]
 pub(crate) struct Sampling {
     all: Samplings,
@@ -55,7 +56,7 @@ impl Default for Looks {
 }
 
 impl Looks {
-    /// Waits for the turn.
+    /// Waits for the turn of a look.
     ///
     /// # Errors
     /// Too many wait already.
@@ -69,10 +70,10 @@ impl Looks {
         Ok(Look { began: Instant::now(), next, _there: there })
     }
 
-    /// Begins one that takes so long.
+    /// Begins a sampling that takes `duration`.
     ///
     /// # Errors
-    /// Too many go on already.
+    /// Too many are under way already.
     pub(crate) fn sampling(&self, duration: Duration) -> Result<Sampling> {
         let mut samplings = lock(&self.samplings);
         let now = Instant::now();
@@ -95,8 +96,8 @@ impl Drop for Look<'_> {
 }
 
 impl Sampling {
-    /// Does `work` on a thread of its own, which nobody waits for who ends: it is told to by the flag when this is
-    /// dropped, and so when whoever asked has gone, or the collector ends.
+    /// Does `work` on a thread of its own, for which a collector that ends does not wait. The flag tells the thread to stop when
+    /// this is dropped: when the client has gone, or the collector ends.
     pub(crate) async fn run<T: Send + 'static>(
         self,
         work: impl FnOnce(&AtomicBool) -> T + Send + 'static,
@@ -104,7 +105,7 @@ impl Sampling {
         let (done, result) = oneshot::channel();
         let over = Arc::clone(&self.over);
         let thread = std::thread::Builder::new().name("probe-sampling".into()).spawn(move || {
-            // Whoever waited has gone where this fails.
+            // Sending fails where the client has gone.
             drop(done.send(work(&over)));
         });
         thread.map_err(Error::no_thread)?;
@@ -146,7 +147,7 @@ mod tests {
         let second = waiting.remove(0).await.unwrap();
         assert!(began.elapsed() >= PAUSE / 2);
         assert!(futures::poll!(&mut waiting[0]).is_pending());
-        // Who gives up waiting leaves the place to another.
+        // A client that gives up waiting leaves its turn to another.
         drop(waiting.split_off(1));
         drop(second);
         assert!(waiting.remove(0).await.is_ok());

@@ -1,4 +1,4 @@
-//! Numbers that go on where the tables of a run have come to.
+//! Numbers that continue those in the tables of a run.
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::Int64Type;
@@ -6,7 +6,7 @@ use futures::StreamExt;
 use probe_common::error::Result;
 use probe_query::{Asked, Engine};
 
-/// The number that `sql` asks for, a row of one integer; 0 where it is NULL.
+/// The number that `sql` selects, one row of one integer; 0 where it is NULL.
 pub(crate) async fn newest_number(engine: &Engine, sql: &str) -> Result<i64> {
     let mut rows = engine.ask(sql, Asked::default()).await?;
     while let Some(batch) = rows.next().await {

@@ -1,5 +1,5 @@
-//! Rows of `python.nccl_trace` of what is under way: an agent says it with every report, and it is a stored row only when
-//! it is done. What a process that was lost was in stays pending for ever.
+//! Rows of `python.nccl_trace` for collectives that are under way: an agent reports them, and they are stored rows only when
+//! they are done. The collectives of a process that was lost stay pending for ever.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl SystemTable for PendingCollectivesTable {
         let mut found = Vec::new();
         for agent in self.registry.all() {
             let state = agent.state();
-            // One that said goodbye has made rows of what it had.
+            // An agent that said Bye has made rows of its collectives.
             let under_way = state.groups.iter().any(|group| !group.pending.is_empty());
             if state.presence != Presence::Ended && under_way {
                 found.push((Arc::clone(&state.identity), rows(&state.groups)?));

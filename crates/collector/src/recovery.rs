@@ -1,6 +1,6 @@
-//! A run whose collector died: its files and its journal together are all of it again.
+//! Recovers a run whose collector died: its files and its journal together hold all of it.
 //!
-//! The same serves two: a command that asks the directory, and a collector that goes on where that one ended.
+//! A command that asks the directory uses it, and a collector that goes on where the dead one ended.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::written::written_batches;
 use crate::eval::Log;
 use crate::server::Audit;
 
-/// Rows of an agent that its collector said it kept, and that are nowhere.
+/// Why rows are lost that the collector acknowledged, and that are neither in files nor in the journal.
 const NOT_KEPT: &str = "not on disk when the collector died";
 
 /// What a collector has left.
@@ -37,13 +37,13 @@ pub(crate) struct Recovered {
     pub queries: Arc<Audit>,
     /// What a collector that goes on begins its journal with.
     pub begin: Begin,
-    /// What is to be said about it.
+    /// Remarks for the user.
     pub remarks: Vec<String>,
     /// Files that are of no use.
     pub left_over: LeftOver,
 }
 
-/// Answers for a run directory, without a collector. The second value is what is to be said about it.
+/// Opens a run directory for queries, without a collector. The second value has remarks for the user.
 ///
 /// # Errors
 /// There is no such directory, or its files can't be read.
@@ -79,7 +79,7 @@ pub(super) fn system_tables(
     ]
 }
 
-/// Puts together what there is of a run, for whoever may then have `disk` bytes of it on disk; writes nothing.
+/// Puts together what a run's directory has, for a collector that may keep `disk` bytes on disk; writes nothing.
 pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<Recovered> {
     let (store, left_over) = Store::left(directory, disk)?;
     let left = replay::find(directory)?;
@@ -121,8 +121,8 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<Rec
                 agent.lost.push(v1::Lost { table, reason, rows, unix_ns: agent.last_seen, ..v1::Lost::default() });
             }
             *stored = there;
-            // What the disk took into files while it took no journal is there, and the checkpoint knows nothing of it; what is
-            // known to be lost was recorded too.
+            // Rows that went into files while the disk took no journal are stored, and the checkpoint knows nothing of them.
+            // Rows that are known to be lost were recorded too.
             let lost = agent.lost.iter().filter(|lost| lost.table == *table).map(|lost| lost.rows).sum::<u64>();
             let recorded = agent.recorded.entry(table.clone()).or_default();
             *recorded = (*recorded).max(there + lost);

@@ -13,9 +13,9 @@ use super::agent::{About, Agent, Downlink, Presence};
 use super::instance::is_local;
 use super::written::AllWritten;
 
-/// Agents that may be connected at a time.
+/// Most agents that may be connected at a time.
 pub(crate) const MAX_LIVE: usize = 1024;
-/// Agents that are remembered, those that are gone included.
+/// Most agents that are remembered, those that are gone included.
 const MAX_KNOWN: usize = 8192;
 
 /// All agents, by the order in which they first came.
@@ -33,18 +33,18 @@ struct Agents {
     in_order: Vec<Arc<Agent>>,
     by_instance: HashMap<String, Arc<Agent>>,
     next_key: u64,
-    /// When the last live one left.
+    /// When the last live agent left.
     left: Option<Instant>,
 }
 
-/// How long nobody has been there.
+/// Whether agents are connected, and since when none is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attendance {
-    /// Somebody is there.
+    /// An agent is connected.
     Live,
-    /// Nobody ever was, since then.
+    /// No agent has connected since the collector began, which was then.
     NeverCame(Instant),
-    /// The last one left then.
+    /// The last agent left then.
     Left(Instant),
 }
 
@@ -63,7 +63,7 @@ impl Registry {
         }
     }
 
-    /// One that knows everybody whom the collector before knew.
+    /// A registry with the agents that the collector before knew.
     pub fn restore(run: &Arc<str>, checkpoint: &JournalCheckpoint, written: &AllWritten) -> Self {
         let registry = Self::new();
         let mut known: Vec<_> = checkpoint.agents.iter().collect();
@@ -89,8 +89,8 @@ impl Registry {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// A connection begins to speak for the agent `instance`, known or new. Returns it and the newest sequence number
-    /// of it that need not be sent again.
+    /// Has a connection speak for the agent `instance`, known or new. Returns the agent and its newest sequence number that need
+    /// not be sent again.
     pub fn connect(
         &self,
         instance: &str,
@@ -115,7 +115,7 @@ impl Registry {
         Ok((agent, done))
     }
 
-    /// The connection is over. Returns whether it still spoke for the agent.
+    /// Ends a connection. Returns whether it still spoke for the agent.
     pub fn disconnect(&self, agent: &Agent, connection: u64, said_bye: bool) -> bool {
         let mut agents = self.lock();
         let gone = agent.disconnect(connection, said_bye);
@@ -127,27 +127,27 @@ impl Registry {
         gone
     }
 
-    /// Something changed that somebody may be waiting for.
+    /// Wakes the receivers of [`Registry::changes`].
     pub fn notify(&self) {
         self.changed.send_modify(|count| *count += 1);
     }
 
-    /// Tells of every change: an agent comes, goes or reports.
+    /// A receiver that is woken at every change: an agent comes, goes or reports.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Everybody, by the order in which they first came.
+    /// All agents, by the order in which they first came.
     pub fn all(&self) -> Vec<Arc<Agent>> {
         self.lock().in_order.clone()
     }
 
-    /// Those that are connected.
+    /// The agents that are connected.
     pub fn live(&self) -> Vec<Arc<Agent>> {
         self.all().into_iter().filter(|agent| agent.is_live()).collect()
     }
 
-    /// Whether somebody is there, and since when nobody is.
+    /// Whether agents are connected, and since when none is.
     pub fn attendance(&self) -> Attendance {
         let agents = self.lock();
         match agents.left {
@@ -189,10 +189,10 @@ impl Agents {
     }
 
     fn forget_oldest(&mut self) {
-        let Some(place) = self.in_order.iter().position(|agent| agent.state().presence != Presence::Live) else {
+        let Some(index) = self.in_order.iter().position(|agent| agent.state().presence != Presence::Live) else {
             return;
         };
-        let gone = self.in_order.remove(place);
+        let gone = self.in_order.remove(index);
         self.by_instance.retain(|_, agent| agent.key != gone.key);
     }
 }

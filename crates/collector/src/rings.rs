@@ -1,7 +1,7 @@
-//! What a process of this node leaves in memory that it shares with us: what it had recorded and not sent.
+//! What a process of this node leaves in memory that it shares with the collector: what it had recorded and not sent.
 //!
-//! The file is opened while the process lives, and read when it is gone. It has no name, so nothing is left of it when we
-//! are gone too. What is in it is checked like everything that comes from agents.
+//! The file is opened while the process lives, and read when it is gone. It has no name, so it disappears when the collector
+//! ends too. What is in it is checked like everything that comes from agents.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -20,31 +20,31 @@ use super::shared::Shared;
 
 /// The file's name, as the kernel shows it.
 const NAME: &str = "/memfd:probe-rings";
-/// What had been sent when a process ended is read within this time, or what it left is taken before.
+/// How long what a process had sent may take to be read; after that, what it left in its rings is taken all the same.
 const REST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Of several processes that end together one is read after the other: each may take some memory.
+/// Processes that end together are read one after the other: each may take some memory.
 static ONE_AT_A_TIME: Semaphore = Semaphore::const_new(1);
 
-/// The memory of a process that lives.
+/// The rings of a process that lives.
 #[derive(Debug)]
 pub(super) struct Rings(File);
 
-/// What came of it.
+/// What a process left in its rings.
 #[derive(Debug, Default)]
-pub(super) struct Left {
-    /// Where it was, on each thread that was in anything; what was entered last first.
+pub(super) struct RingContents {
+    /// What each thread of the process was in when it ended; what was entered last comes first.
     pub(super) open: Vec<Open>,
-    /// Rows that it had not sent, or not heard of.
+    /// Rows that the process had not sent, or that were not acknowledged.
     pub(super) rows: u64,
     /// Records that can't be read.
     pub(super) unread: u64,
-    /// Why not all of it, or nothing, could be taken.
+    /// Why not all of the rings, or nothing, could be taken.
     pub(super) problem: Option<String>,
 }
 
 impl Rings {
-    /// Opens what a process calls `descriptor`. The error says why that can't be.
+    /// Opens the file of a process's `descriptor`. The error says why that can't be.
     pub(super) fn open(pid: i32, descriptor: u32) -> Result<Self, String> {
         let path = format!("/proc/{pid}/fd/{descriptor}");
         let is_theirs = |path: &str| std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with(NAME));
@@ -60,31 +60,32 @@ impl Rings {
         Ok(Self(file))
     }
 
-    /// Takes what its process left, which has just ended.
-    pub(super) async fn inherit(self, shared: &Arc<Shared>, agent: &Arc<Agent>) -> Left {
+    /// Takes what the process left, which has just ended.
+    pub(super) async fn inherit(self, shared: &Arc<Shared>, agent: &Arc<Agent>) -> RingContents {
         let quiet = shared.until(|_| agent.state().presence != Presence::Live);
         let _ = timeout(REST_TIMEOUT, quiet).await;
         if agent.state().presence == Presence::Ended {
-            // It said goodbye when everything was stored.
-            return Left::default();
+            // The agent said Bye when everything was stored.
+            return RingContents::default();
         }
-        let Ok(_turn) = ONE_AT_A_TIME.acquire().await else { return Left::default() };
+        let Ok(_turn) = ONE_AT_A_TIME.acquire().await else { return RingContents::default() };
         let read = tokio::task::spawn_blocking(move || recover::recover(&self.0)).await;
         let recovered = match read {
             Ok(Ok(recovered)) => recovered,
-            Ok(Err(problem)) => return Left { problem: Some(problem), ..Left::default() },
-            Err(error) => return Left { problem: Some(error.to_string()), ..Left::default() },
+            Ok(Err(problem)) => return RingContents { problem: Some(problem), ..RingContents::default() },
+            Err(error) => return RingContents { problem: Some(error.to_string()), ..RingContents::default() },
         };
-        let left = Left { open: recovered.open.clone(), unread: recovered.unread, ..Left::default() };
+        let contents =
+            RingContents { open: recovered.open.clone(), unread: recovered.unread, ..RingContents::default() };
         match dead_process::inherit(shared, agent, recovered).await {
-            Ok(rows) => Left { rows, ..left },
-            Err(problem) => Left { problem: Some(problem), ..left },
+            Ok(rows) => RingContents { rows, ..contents },
+            Err(problem) => RingContents { problem: Some(problem), ..contents },
         }
     }
 }
 
-impl Left {
-    /// What could not be taken, for people; None where all of it was.
+impl RingContents {
+    /// A remark on what could not be taken; None where all of it was.
     pub(super) fn remark(&self) -> Option<String> {
         match (&self.problem, self.unread) {
             (Some(problem), _) => Some(format!("its rings were not read to the end: {problem}")),

@@ -1,8 +1,9 @@
-//! Rows that the collector itself finds out about a process: kept like the agent's own, with the same identity, in the
-//! same store, journal and files.
+//! Rows that the collector itself finds out about a process: kept like the agent's own, with the same identity, in the same
+//! store, journal and files.
 //!
-//! They come in under an instance of the collector's ([`is_local`](super::instance::is_local)), so that their batches have numbers of their own.
-//! Such an instance is nobody who is or was connected, and [`Registry`](super::registry::Registry) does not list it.
+//! They come in under an instance of the collector's ([`is_local`](super::instance::is_local)), so that their batches have
+//! numbers of their own. No agent is connected under such an instance, and [`Registry`](super::registry::Registry) does not list
+//! it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,10 +22,10 @@ use super::ingest::{AgentDestination, IngestSession};
 use super::instance::PREFIX;
 use super::registry::Registry;
 
-/// Feeds that are remembered; a run has at most so many identities, but for one of whom agents come and go for ever.
+/// Most feeds that are remembered. A run has no more identities, unless its agents come and go for ever.
 const MAX_FEEDS: usize = 4096;
 
-/// Takes rows of one table.
+/// Keeps rows of one table.
 #[derive(Debug)]
 pub(crate) struct SelfIngest {
     table: &'static Table,
@@ -40,8 +41,8 @@ struct Feed {
     agent: Agent,
     ingest: IngestSession,
     texts: StringTable,
-    /// How many of them the session has.
-    told: usize,
+    /// How many of `texts` the session has.
+    session_texts: usize,
     seq: u64,
     recorded: u64,
 }
@@ -108,7 +109,7 @@ impl SelfIngest {
         let declaration = Declaration { identity: Arc::clone(identity), ..greeting.declaration };
         let to = AgentDestination { agent: &agent, keep: self.to() };
         let ingest = IngestSession::open(connection, hello, declaration, 0, &to);
-        Ok(Feed { agent, ingest, texts: StringTable::default(), told: 0, seq: 0, recorded: 0 })
+        Ok(Feed { agent, ingest, texts: StringTable::default(), session_texts: 0, seq: 0, recorded: 0 })
     }
 
     fn to(&self) -> Keep<'_> {
@@ -119,15 +120,15 @@ impl SelfIngest {
 impl Feed {
     fn take(&mut self, mut batch: v1::Batch, keep: Keep<'_>) -> Result<()> {
         let mut to = AgentDestination { agent: &self.agent, keep };
-        if let Some(texts) = self.texts.since(self.told) {
-            self.told = self.texts.len();
+        if let Some(texts) = self.texts.since(self.session_texts) {
+            self.session_texts = self.texts.len();
             self.ingest.strings(texts, &to)?;
         }
         self.seq += 1;
         self.recorded += u64::from(batch.rows);
         (batch.seq, batch.recorded) = (self.seq, self.recorded);
         self.ingest.batch(batch, &mut to)?;
-        // What is on disk by now need not be remembered; nobody waits to be told.
+        // Forgets batches that are on disk by now; no acknowledgement is sent.
         self.agent.settled(keep.journal.durable().borrow().position);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The Agent service: a task a stream.
+//! The Agent service: one task for each stream.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use super::shared::Shared;
 use super::{ends, stream};
 use crate::server::peer::Caller;
 
-/// Frames that may wait for an agent to take them.
+/// Most frames that may wait for an agent to take them.
 const FRAMES_DOWN: usize = 256;
-/// Streams that may be open, those that have not said Hello included.
+/// Most streams that may be open, those that have not said Hello included.
 const MAX_STREAMS: usize = 2048;
 
-/// What agents speak with.
+/// The service that agents call.
 #[derive(Debug, Clone)]
 pub(crate) struct AgentService(pub Arc<Shared>);
 

@@ -1,5 +1,5 @@
-//! [`AgentSession`]: what one connection of an agent says, taken in and answered. What a process that is gone had recorded
-//! and not sent is taken in the same way.
+//! [`AgentSession`]: takes in what one connection of an agent says, and answers. What a process that is gone had recorded and
+//! not sent comes in the same way.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ pub(super) enum End {
     Bye,
     /// The agent is gone.
     Broken,
-    /// The agent is told why, and may come back.
+    /// The stream is closed with this status, and the agent may come back.
     Closed(Status),
-    /// The agent sent what cannot be, of which nobody knows how many rows it was.
+    /// The agent sent a malformed frame, of which it is not known how many rows it had.
     Malformed(String),
-    /// The agent sent a batch that cannot be; its rows are counted as lost.
+    /// The agent sent a malformed batch, whose rows are counted as lost.
     BadBatch(String),
-    /// Told to come back later, or never.
+    /// The agent is told to come back later, or never.
     Refused(v1::Refused),
 }
 
@@ -53,7 +53,7 @@ impl From<IngestError> for End {
 pub(super) struct AgentSession {
     pub(super) agent: Arc<Agent>,
     ingest: IngestSession,
-    /// Newest sequence number that the agent was told of.
+    /// Newest sequence number that was acknowledged to the agent.
     acknowledged: u64,
 }
 
@@ -84,7 +84,7 @@ impl AgentSession {
             state.remark(remark);
             state.hello = v1::Hello { tables: Vec::new(), ..hello };
         }
-        // Before the settings are locked, which come before agents.
+        // Read before the settings are locked, because their lock is taken before those of agents.
         let offset = agent.state().step_offset;
         let (config, plan) = shared.settings.all(offset);
         let welcome = v1::Welcome {
@@ -95,7 +95,7 @@ impl AgentSession {
             config,
             plan,
         };
-        // The first frame down: there is room.
+        // The first frame to the agent: the channel has room.
         if agent.send(collector_frame::Frame::Welcome(welcome)).is_err() {
             return Err(End::Broken);
         }
@@ -103,7 +103,7 @@ impl AgentSession {
         Ok(Self { agent, ingest, acknowledged })
     }
 
-    /// One with nobody at the other end: what a process left that is gone is taken as if it had sent it.
+    /// A session without a connection: it takes what a process left that is gone, as if the process had sent it.
     pub(super) fn take_over(shared: &Shared, agent: &Arc<Agent>, tables: Vec<v1::TableSchema>) -> Result<Self, End> {
         let connection = shared.registry.new_connection();
         let hello = v1::Hello { tables, ..agent.state().hello.clone() };
@@ -115,7 +115,7 @@ impl AgentSession {
         Ok(Self { agent: Arc::clone(agent), ingest, acknowledged: done })
     }
 
-    /// Keeps what was wrong with what the agent sent.
+    /// Keeps in the agent's state what was wrong with its frames.
     pub(super) fn note(&self, end: &End, shared: &Shared) {
         let (End::Malformed(problem) | End::BadBatch(problem)) = end else { return };
         let mut state = self.agent.state();
@@ -137,7 +137,7 @@ impl AgentSession {
         self.ingest.is_done(seq)
     }
 
-    /// Takes what a frame says.
+    /// Takes in a frame.
     pub(super) fn take(&mut self, shared: &Shared, frame: agent_frame::Frame) -> Result<(), End> {
         use agent_frame::Frame;
         match frame {
@@ -172,7 +172,7 @@ impl AgentSession {
         }
     }
 
-    /// Takes strings where there is room for them. Of a connection that has brought too much, no later ones are taken either.
+    /// Takes strings where there is room for them. After a connection has brought too many, it gets no later ones in either.
     fn strings(&mut self, shared: &Shared, strings: v1::Strings) -> Result<(), End> {
         let bytes = strings.values.iter().map(String::len).sum();
         if self.ingest.lacks_text() {
@@ -188,7 +188,7 @@ impl AgentSession {
         Ok(())
     }
 
-    /// Something of the identity has become known: rows from now on belong to the new one.
+    /// Takes a new Hello, by which more of the identity is known: rows from now on belong to the new identity.
     fn renew(&mut self, shared: &Shared, hello: v1::Hello) -> Result<(), End> {
         let hello = truncate_hello(hello);
         let Greeting { declaration, about, remark, .. } = understand(hello.clone(), &shared.run, &shared.store)?;
@@ -205,7 +205,7 @@ impl AgentSession {
             state.hello = v1::Hello { tables: Vec::new(), ..hello.clone() };
             state.remark(remark);
             state.last_seen = clock::unix_ns();
-            // With the state locked: the journal is not to hear of this after it has heard of a newer connection.
+            // With the state locked, so that the journal has this before a newer connection.
             self.ingest.renew(hello, declaration, &destination(&self.agent, shared));
         }
         refuse(&self.agent, self.ingest.tables());
@@ -213,13 +213,13 @@ impl AgentSession {
         Ok(())
     }
 
-    /// The connection is over. `bye`: the agent said so.
+    /// Ends the session. `bye`: the agent said Bye.
     pub(super) fn close(&self, bye: bool, shared: &Shared) {
         self.ingest.close(bye, &shared.journal);
     }
 
-    /// Says what need not be kept any more, now that the journal is on disk up to `position`. What does not fit the
-    /// way down now is said with the next.
+    /// Acknowledges the batches that need not be sent again, now that the journal is on disk up to `position`. Where the channel
+    /// is full, the next acknowledgement covers them.
     pub(super) fn acknowledge(&mut self, position: u64, downlink: &Downlink) {
         let seq = self.agent.settled(position);
         let ack = collector_frame::Frame::Ack(v1::Ack { seq });
@@ -234,18 +234,18 @@ fn destination<'a>(agent: &'a Agent, shared: &'a Shared) -> AgentDestination<'a>
     AgentDestination { agent, keep: Keep { store: &shared.store, journal: &shared.journal } }
 }
 
-/// Tells the agent which of its program's tables can't be kept.
+/// Tells the agent which tables of its program can't be kept.
 fn refuse(agent: &Agent, tables: &[DeclaredTable]) {
     for table in tables {
         if let Some(message) = table.refused.clone() {
             let refused = v1::TableRefused { table: table.name.clone(), message };
-            // One that has no room on the way down finds it in probe.agents and probe.drops.
+            // Where the channel is full, probe.agents and probe.drops say it.
             let _ = agent.send(collector_frame::Frame::TableRefused(refused));
         }
     }
 }
 
-/// Why ranks differ in a few steps.
+/// The event of an agent that heard of a plan too late: ranks differ in detail for a few steps.
 fn came_late(late: v1::LatePlan, process: &Identity) -> Event {
     let v1::LatePlan { from_step, until_step } = late;
     let message = format!(

@@ -1,8 +1,8 @@
-//! What has been set for the run (`probe ENDPOINT config KEY=VALUE`): told to live agents, and to those that come later.
+//! The settings of the run (`probe ENDPOINT config KEY=VALUE`): sent to live agents, and to those that come later.
 //!
-//! What holds for all ranks holds from one step on: a [`Plan`] names it, far enough ahead that all of them hear of it
-//! before. Where one hears too late, all are given another, further ahead. Each is told its own number of that step; one
-//! whose count of steps is not known to be the others' (after an attach) begins at once.
+//! A setting that must hold for all ranks together holds from one step on: a [`Plan`] names the step, far enough ahead that all
+//! ranks hear of it before. Where a rank hears too late, all are given another plan, further ahead. Each rank is told its own
+//! number of that step; a rank whose count of steps is not known to be that of the others (after an attach) begins at once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,9 +23,9 @@ const CONFIRMATION_TIMEOUT: Duration = Duration::from_secs(2);
 const FIRST_LEAD: f64 = 0.25;
 const MAX_LEAD: f64 = 8.0;
 const FIRST_MARGIN: i64 = 2;
-/// Somebody's wish for detail in every step ends then, however few steps were made.
+/// How long detail in every step lasts at most where a client asks for it, however few steps were made.
 const LONGEST_WATCH: Duration = Duration::from_secs(60);
-/// And has no more steps than this.
+/// Most steps for which a client may ask for detail in every step.
 const MOST_WATCHED: u32 = 1000;
 
 /// Settings of the run.
@@ -35,19 +35,19 @@ pub(crate) struct Settings(Mutex<State>);
 #[derive(Debug)]
 struct State {
     values: BTreeMap<String, String>,
-    /// The newest; its number is 0 before there was one.
+    /// The newest plan; its number is 0 before there was one.
     plan: Plan,
-    /// When it was made.
+    /// When the plan was made.
     made: Instant,
     lead: f64,
     watch: Option<DetailWatch>,
 }
 
-/// Detail in every step for a while, which somebody has asked for.
+/// Detail in every step for a while, because a client has asked for it.
 #[derive(Debug)]
 struct DetailWatch {
     steps: i64,
-    /// The step from which on it is over; None until the plan that began it is there.
+    /// The step at which it is over; None until the plan that begins it is made.
     until: Option<i64>,
     is_planned: bool,
     deadline: Instant,
@@ -66,7 +66,7 @@ impl Default for State {
 }
 
 impl State {
-    /// The next plan, for the agents that are there.
+    /// Makes the next plan, for the agents that are connected.
     fn next(&mut self, live: &[Arc<Agent>], stride: u32, whole: bool) -> Plan {
         self.plan = Plan {
             number: self.plan.number + 1,
@@ -83,8 +83,8 @@ impl State {
     }
 }
 
-/// A step that all of these have before them; 0, which is as soon as can be, where there is only one and no other is
-/// to come.
+/// A step that all these agents have before them; 0, which is as soon as can be, where there is only one and no other is to
+/// come.
 fn first_step(live: &[Arc<Agent>], lead: f64, after: i64) -> i64 {
     let has_others = |agent: &Arc<Agent>| agent.state().identity.world_size.is_some_and(|ranks| ranks > 1);
     if live.len() < 2 && !live.iter().any(has_others) {
@@ -94,7 +94,7 @@ fn first_step(live: &[Arc<Agent>], lead: f64, after: i64) -> i64 {
     let (mut furthest, mut rate) = (0.0_f64, 0.0_f64);
     for agent in live {
         let state = agent.state();
-        // One that counts from elsewhere begins at once.
+        // An agent whose count of steps is its own begins at once.
         let Some(offset) = state.step_offset else { continue };
         furthest = furthest.max(state.estimated_step(now) + offset as f64);
         rate = rate.max(state.steps_per_second);
@@ -108,10 +108,10 @@ impl Settings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All that has been set, for an agent that comes and whose count of steps is that of all with `offset` less.
+    /// All settings and the plan, for a new agent. `offset`: what is added to its count of steps to get that of all.
     pub(crate) fn all(&self, offset: Option<i64>) -> (HashMap<String, String>, Option<Plan>) {
         let state = self.lock();
-        // A plan that must have begun is no plan for the steps of ranks that were started anew.
+        // A plan that must have begun does not fit the steps of ranks that were started anew.
         let offset = offset.filter(|_| state.made.elapsed().as_secs_f64() < 2.0 * MAX_LEAD);
         (state.values(), (state.plan.number > 0).then(|| by_own_count(state.plan, offset)))
     }
@@ -121,10 +121,10 @@ impl Settings {
         self.lock().values.get(config::CAPTURE_ON).is_some_and(|on| on == config::SLOW)
     }
 
-    /// Has more recorded of the next steps: modules, which [`Self::wants_detail`] says to the governor, and operators.
+    /// Has more recorded in the next steps: modules, of which [`Self::wants_detail`] tells the governor, and operators.
     ///
     /// # Errors
-    /// That is too many steps.
+    /// The call asks for too many steps.
     pub(crate) fn watch(&self, call: WatchCall, live: &[Arc<Agent>]) -> Result<WatchAnswer> {
         if call.detail_steps.max(call.operator_steps) > MOST_WATCHED {
             return Err(Error::usage(format!("at most {MOST_WATCHED} steps are watched"))
@@ -146,13 +146,13 @@ impl Settings {
         Ok(WatchAnswer { processes: count(processes), automatic: count(automatic.count()) })
     }
 
-    /// Whether somebody has asked for detail in every step, by the step that training is at; asked again and again.
+    /// Whether a client has asked for detail in every step, where training is at `step`. Each look of the governor calls it.
     pub(crate) fn wants_detail(&self, step: i64) -> bool {
         let mut state = self.lock();
         let from_step = state.plan.from_step;
         let Some(watch) = &mut state.watch else { return false };
         if watch.is_planned {
-            // The plan holds from its step on; of a process alone as soon as can be.
+            // The plan holds from its step on; for a single process as soon as can be.
             let steps = watch.steps;
             watch.until.get_or_insert_with(|| from_step.max(step) + steps);
         }
@@ -163,8 +163,8 @@ impl Settings {
         state.watch.is_some()
     }
 
-    /// Has `stride` hold for agents with detail=auto from a step on; None where it does already. Returns the stride
-    /// before, and the plan.
+    /// Has `stride` hold for agents with detail=auto from a step on. Returns the stride before and the plan; None where the
+    /// stride holds already.
     pub(crate) fn plan(&self, live: &[Arc<Agent>], stride: u32, whole: bool) -> Option<(u32, Plan)> {
         let mut state = self.lock();
         let before = state.plan;
@@ -177,7 +177,7 @@ impl Settings {
         Some((before.stride, plan))
     }
 
-    /// Gives out the newest plan anew, for a later step, if one of these heard of it too late.
+    /// Gives out the newest plan anew, for a later step, if one of these agents heard of it too late.
     pub(crate) fn repeat_if_late(&self, live: &[Arc<Agent>]) {
         let mut state = self.lock();
         let number = state.plan.number;
@@ -189,8 +189,8 @@ impl Settings {
         }
     }
 
-    /// Sets `values` on every agent, waits until those that are live say so, and says what is in force in each. An
-    /// agent that did not say so in time is shown with what it last said.
+    /// Sets `values` on every agent, waits until the live ones confirm, and returns what is in force in each. An agent that did
+    /// not confirm in time is shown with what it last reported.
     pub(crate) async fn set(&self, values: HashMap<String, String>, registry: &Registry) -> Result<ConfigAnswer> {
         for (key, value) in &values {
             let known = config::KEYS.iter().map(|key| format!("{}={}", key.name, key.values.join("|")));
@@ -198,12 +198,12 @@ impl Settings {
                 Error::usage(what).hint(format!("settings are {}", known.collect::<Vec<_>>().join(", ")))
             })?;
         }
-        let told = if values.is_empty() {
+        let notified = if values.is_empty() {
             registry.live()
         } else {
             let mut state = self.lock();
             let live = registry.live();
-            // Remembered first: an agent that connects from now on hears it in its Welcome.
+            // Remembered first: an agent that connects from now on gets the values in its Welcome.
             state.values.extend(values.clone());
             state.lead = FIRST_LEAD;
             let Plan { stride, whole, .. } = state.plan;
@@ -214,7 +214,7 @@ impl Settings {
         let everywhere = async {
             loop {
                 changes.mark_unchanged();
-                let in_force = told.iter().all(|agent| {
+                let in_force = notified.iter().all(|agent| {
                     let state = agent.state();
                     let holds = |(key, value): (&String, &String)| state.settings.get(key) == Some(value);
                     state.presence != Presence::Live || values.iter().all(holds)
@@ -239,20 +239,21 @@ impl Settings {
     }
 }
 
-/// The plan by an agent's own count of steps, to which `offset` is added to get that of all; at once where that is not known.
+/// The plan by an agent's own count of steps, to which `offset` is added to get that of all. Where `offset` is not known, the
+/// plan begins at once.
 fn by_own_count(plan: Plan, offset: Option<i64>) -> Plan {
     let own = offset.map_or(0, |offset| plan.from_step.saturating_sub(offset).max(0));
     Plan { from_step: if plan.from_step == 0 { 0 } else { own }, ..plan }
 }
 
-/// Sends it to those that take it, and says who they are.
+/// Sends values and plan to the agents, and returns those that were sent them.
 fn tell(live: &[Arc<Agent>], values: HashMap<String, String>, plan: Plan) -> Vec<Arc<Agent>> {
-    let told = live.iter().filter(|agent| {
+    let receivers = live.iter().filter(|agent| {
         let plan = by_own_count(plan, agent.state().step_offset);
         let configure = Configure { values: values.clone(), plan: Some(plan), ..Configure::default() };
         agent.send(Frame::Configure(configure)).is_ok()
     });
-    told.cloned().collect()
+    receivers.cloned().collect()
 }
 
 #[cfg(test)]
@@ -266,7 +267,7 @@ mod tests {
         let settings = Settings::default();
         assert!(!settings.wants_detail(100));
         settings.watch(WatchCall { detail_steps: 20, operator_steps: 0 }, &[]).unwrap();
-        // The plan is made after the first look, and steps count from then on.
+        // The plan is made after the first look, and steps are counted from then on.
         let looks = [100, 103, 122, 123, 124].map(|step| settings.wants_detail(step));
         assert_eq!(looks, [true, true, true, false, false]);
         settings.watch(WatchCall { detail_steps: 20, operator_steps: 0 }, &[]).unwrap();

@@ -1,4 +1,4 @@
-//! [`Shared`]: what all services of a collector have together.
+//! [`Shared`]: the state that all services of a collector share.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -13,15 +13,15 @@ use super::registry::Registry;
 use super::settings::Settings;
 use crate::eval::Routes;
 
-/// What all services of a collector share.
+/// The state that all services of a collector share.
 #[derive(Debug)]
 pub struct Shared {
-    /// With its number.
+    /// The run with its number.
     pub(super) run: Arc<str>,
     pub(super) directory: PathBuf,
     pub(super) command: String,
     pub(super) started_unix_ns: i64,
-    /// Known when all of them are bound.
+    /// The addresses of the listeners, set when all of them are bound.
     pub(super) listening: OnceLock<Vec<String>>,
     pub(super) store: Arc<Store>,
     pub(super) journal: Arc<Journal>,
@@ -37,7 +37,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Resolves when `holds` does; looked at whenever an agent comes, goes or reports.
+    /// Resolves when `holds` returns true, which is checked whenever an agent comes, goes or reports.
     pub(super) async fn until(&self, holds: impl Fn(&Self) -> bool) {
         let mut changes = self.registry.changes();
         loop {

@@ -1,4 +1,4 @@
-//! Stacks of the run's processes on this node: who is read and how, and what is kept of it in `python.stacks`.
+//! Stacks of the run's processes on this node: which processes are read and how, and what is kept in `python.stacks`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -23,20 +23,20 @@ use super::self_ingest::SelfIngest;
 use crate::eval::Broker;
 use crate::server::peer::Asker;
 
-/// How long an agent may take to say where its threads are.
+/// How long an agent may take to say where its threads are (s).
 const AGENT_SECONDS: f64 = 5.0;
-/// Output of that which is read.
+/// Most output of an agent's answer that is read (bytes).
 const AGENT_BYTES: u64 = 16 << 20;
 /// Rows of one batch.
 const ROWS: usize = 8192;
 
-/// Reads, asks and keeps.
+/// Reads stacks, or asks agents for them, and keeps them.
 #[derive(Debug)]
 pub(crate) struct Stacks {
     registry: Arc<Registry>,
     broker: Arc<Broker>,
     readers: Arc<Readers>,
-    kept: SelfIngest,
+    ingest: SelfIngest,
     run: Arc<str>,
     host: String,
     looks: Looks,
@@ -44,30 +44,30 @@ pub(crate) struct Stacks {
     captures: AtomicI64,
 }
 
-/// A process of the run, and whose rows its stacks are.
+/// A process of the run, and the identity of the rows of its stacks.
 #[derive(Debug, Clone)]
-pub(crate) struct Of {
+pub(crate) struct RunProcess {
     pub identity: Arc<Identity>,
     pub subject: Subject,
-    /// See [`AgentState::kernel_pid`].
+    /// The process at the other end of the agent's connection ([`AgentState::kernel_pid`]).
     pub kernel_pid: Option<i32>,
 }
 
 impl Stacks {
-    /// `captures` there have been already.
+    /// Begins with the number of captures that the run has already.
     pub(crate) fn new(
         registry: Arc<Registry>,
         broker: Arc<Broker>,
-        kept: SelfIngest,
+        ingest: SelfIngest,
         run: Arc<str>,
         captures: i64,
     ) -> Self {
         let host = host_name();
         let (readers, looks) = (Arc::default(), Looks::default());
-        Self { registry, broker, readers, kept, run, host, looks, captures: AtomicI64::new(captures) }
+        Self { registry, broker, readers, ingest, run, host, looks, captures: AtomicI64::new(captures) }
     }
 
-    /// Waits for the turn of a look that somebody asks for.
+    /// Waits for the turn of a look that a client asks for.
     ///
     /// # Errors
     /// Too many wait already.
@@ -75,20 +75,20 @@ impl Stacks {
         self.looks.turn().await
     }
 
-    /// Does what is asked, for whoever asks, when it is its turn.
+    /// Does what a client asks, when it is its turn.
     ///
     /// # Errors
-    /// Nobody is there, or what is asked can't be done. What can't be read of one process is said in its answer.
+    /// No agent is connected, or what is asked can't be done. Why one process could not be read is in its part of the answer.
     pub(crate) async fn ask(&self, call: StacksCall, asked_by: &Asker) -> Result<StacksAnswer> {
-        // Samplings have places of their own: they take long, and little of the time.
+        // Samplings do not wait for the turn: they take long, and little of a process's time.
         let _turn = if call.duration_s == 0.0 { Some(self.turn().await?) } else { None };
         self.take(call, asked_by).await
     }
 
-    /// Does what is asked at once.
+    /// Does what is asked at once, without a turn.
     ///
     /// # Errors
-    /// As [`Stacks::ask`]'s.
+    /// Those of [`Stacks::ask`].
     pub(crate) async fn take(&self, call: StacksCall, asked_by: &Asker) -> Result<StacksAnswer> {
         let method = StackMethod::try_from(call.method).map_err(|_| {
             Error::usage("stacks are read from memory, paused, with native frames, or asked of the agent")
@@ -109,17 +109,18 @@ impl Stacks {
     }
 
     /// The live processes that are asked for, by rank.
-    fn choose(&self, pid: Option<u32>, rank: Option<i32>) -> Result<Vec<Of>> {
-        let mut all: Vec<Of> = self.registry.live().iter().map(|agent| Of::new(&agent.state())).collect();
+    fn choose(&self, pid: Option<u32>, rank: Option<i32>) -> Result<Vec<RunProcess>> {
+        let mut all: Vec<RunProcess> =
+            self.registry.live().iter().map(|agent| RunProcess::new(&agent.state())).collect();
         if all.is_empty() {
             return Err(Error::unreachable(format!("no training process is connected to {}", self.run))
                 .hint("probe PID stack reads a process that has no agent; probe list shows what there is"));
         }
-        all.sort_by_key(|of| (of.subject.rank, of.subject.pid));
-        let there: Vec<String> = all.iter().map(Of::name).collect();
-        all.retain(|of| {
-            let same = |pid: u32| i64::from(pid) == i64::from(of.subject.pid);
-            pid.is_none_or(same) && rank.is_none_or(|rank| of.subject.rank == Some(rank))
+        all.sort_by_key(|process| (process.subject.rank, process.subject.pid));
+        let there: Vec<String> = all.iter().map(RunProcess::name).collect();
+        all.retain(|process| {
+            let same = |pid: u32| i64::from(pid) == i64::from(process.subject.pid);
+            pid.is_none_or(same) && rank.is_none_or(|rank| process.subject.rank == Some(rank))
         });
         if all.is_empty() {
             let what = match (rank, pid) {
@@ -132,24 +133,25 @@ impl Stacks {
     }
 
     /// Reads those that can be read, all at one time, and asks the others.
-    async fn once(&self, chosen: &[Of], method: StackMethod, asked_by: &Asker) -> Result<Vec<ProcessStacks>> {
+    async fn once(&self, chosen: &[RunProcess], method: StackMethod, asked_by: &Asker) -> Result<Vec<ProcessStacks>> {
         let mut why_not = vec![None; chosen.len()];
-        for (why_not, of) in why_not.iter_mut().zip(chosen) {
+        for (why_not, process) in why_not.iter_mut().zip(chosen) {
             *why_not = match method {
                 StackMethod::Agent => Some(None),
-                _ => self.unreadable(of).map(Some),
+                _ => self.unreadable(process).map(Some),
             };
         }
         let here = chosen.iter().zip(&why_not).filter(|(_, why_not)| why_not.is_none());
-        let here: Vec<Subject> = here.map(|(of, _)| of.subject.clone()).collect();
+        let here: Vec<Subject> = here.map(|(process, _)| process.subject.clone()).collect();
         let (readers, how) =
             (Arc::clone(&self.readers), if method == StackMethod::Auto { StackMethod::Memory } else { method });
         let reading = tokio::task::spawn_blocking(move || readers.read_all(&here, how));
-        let asked = futures::future::join_all(chosen.iter().zip(why_not).map(async |(of, why_not)| match why_not {
-            None => None,
-            Some(Some(error)) if method != StackMethod::Auto => Some(of.subject.failed(method, &error)),
-            Some(error) => Some(self.ask_agent(&of.subject, error, asked_by).await),
-        }));
+        let asked =
+            futures::future::join_all(chosen.iter().zip(why_not).map(async |(process, why_not)| match why_not {
+                None => None,
+                Some(Some(error)) if method != StackMethod::Auto => Some(process.subject.failed(method, &error)),
+                Some(error) => Some(self.ask_agent(&process.subject, error, asked_by).await),
+            }));
         let (read, asked) = tokio::join!(reading, asked);
         let mut read = read.map_err(|error| Error::failed("stacks could not be read").because(error))?.into_iter();
         Ok(asked.into_iter().filter_map(|asked| asked.or_else(|| read.next())).collect())
@@ -159,9 +161,9 @@ impl Stacks {
         &self.readers
     }
 
-    /// Why a process can't be read from here. Only the process that the kernel names is read: an agent can say any number,
-    /// and whoever may query would then see the stacks of another process.
-    pub(crate) fn unreadable(&self, Of { subject, kernel_pid, .. }: &Of) -> Option<Error> {
+    /// Why a process can't be read from here. Only the process that the kernel names is read: an agent can say any number, and a
+    /// client that may query would then see the stacks of another process.
+    pub(crate) fn unreadable(&self, RunProcess { subject, kernel_pid, .. }: &RunProcess) -> Option<Error> {
         if *subject.host != *self.host {
             let what = format!("it runs on {}, and this collector on {}", subject.host, self.host);
             return Some(Error::failed(what).hint("a collector on that node reads its memory"));
@@ -177,11 +179,11 @@ impl Stacks {
             }
             Some(_) => {}
         }
-        // Anything but a refusal is better said by whoever reads.
+        // Any error but a refusal is better explained by the reader.
         permission::check(subject.pid).err().filter(|error| matches!(error.kind(), Kind::Denied | Kind::Unreachable))
     }
 
-    /// Asks the agent, and says why it was asked.
+    /// Asks the agent, and puts into the answer why it was asked.
     async fn ask_agent(&self, subject: &Subject, why: Option<Error>, asked_by: &Asker) -> ProcessStacks {
         let mut stacks = match self.printed(subject, asked_by).await.and_then(|text| agent::understand(subject, &text))
         {
@@ -210,15 +212,15 @@ impl Stacks {
         self.broker.printed(call, &asked_by.within("stack")).await
     }
 
-    async fn sample(&self, chosen: &[Of], plan: Plan) -> Result<Vec<ProcessStacks>> {
-        let subjects: Vec<Subject> = chosen.iter().map(|of| of.subject.clone()).collect();
-        let unreadable: Vec<Option<Error>> = chosen.iter().map(|of| self.unreadable(of)).collect();
+    async fn sample(&self, chosen: &[RunProcess], plan: Plan) -> Result<Vec<ProcessStacks>> {
+        let subjects: Vec<Subject> = chosen.iter().map(|process| process.subject.clone()).collect();
+        let unreadable: Vec<Option<Error>> = chosen.iter().map(|process| self.unreadable(process)).collect();
         let readers = Arc::clone(&self.readers);
         let sampling = self.looks.sampling(plan.duration)?;
         let sampled = sampling.run(move |over| {
             each(&subjects, StackMethod::Memory, |subject| {
-                let place = subjects.iter().position(|other| other == subject);
-                match place.and_then(|place| unreadable[place].as_ref()) {
+                let index = subjects.iter().position(|other| other == subject);
+                match index.and_then(|index| unreadable[index].as_ref()) {
                     Some(error) => subject.failed(StackMethod::Memory, error),
                     None => sampler::sample(&readers, subject, plan, over),
                 }
@@ -227,20 +229,20 @@ impl Stacks {
         sampled.await
     }
 
-    /// Keeps a capture; its number, or 0 where there was nothing.
-    fn keep(&self, chosen: &[Of], processes: &[ProcessStacks], unix_ns: i64) -> Result<i64> {
+    /// Keeps a capture. Returns its number, or 0 where there was nothing to keep.
+    fn keep(&self, chosen: &[RunProcess], processes: &[ProcessStacks], unix_ns: i64) -> Result<i64> {
         if processes.iter().all(|process| process.threads.is_empty()) {
             return Ok(0);
         }
         let capture = self.captures.fetch_add(1, Ordering::Relaxed) + 1;
         for process in processes {
-            let of = chosen
-                .iter()
-                .find(|of| i64::from(of.subject.pid) == i64::from(process.pid) && *of.subject.host == process.host);
-            let Some(of) = of else { continue };
+            let origin = chosen.iter().find(|origin| {
+                i64::from(origin.subject.pid) == i64::from(process.pid) && *origin.subject.host == process.host
+            });
+            let Some(origin) = origin else { continue };
             let mut threads = process.threads.iter().zip(0_i32..).peekable();
             while threads.peek().is_some() {
-                self.kept.keep(&of.identity, |rows, texts| {
+                self.ingest.keep(&origin.identity, |rows, texts| {
                     while rows.rows() < ROWS
                         && let Some((thread, number)) = threads.next()
                     {
@@ -261,7 +263,7 @@ pub(crate) async fn captures(engine: &Engine) -> Result<i64> {
     newest_number(engine, "SELECT MAX(capture) FROM python.stacks").await
 }
 
-impl Of {
+impl RunProcess {
     pub(crate) fn new(state: &AgentState) -> Self {
         let identity = Arc::clone(&state.identity);
         let subject = Subject { host: Arc::clone(&identity.host), pid: identity.pid, rank: identity.rank };

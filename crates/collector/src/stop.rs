@@ -1,5 +1,5 @@
-//! The end of a collector: agents say goodbye, the run is written, and only then is the socket gone. So a command
-//! reaches the run at any moment, live or from its directory.
+//! The end of a collector: agents say Bye, the run is written, and only then is the socket removed. So a command reaches the run
+//! at any moment, live or from its directory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const STREAMS_TIMEOUT: Duration = Duration::from_secs(1);
 const CALLS_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Collector {
-    /// Waits a little for live agents to say goodbye, writes the run directory, and takes the socket away.
+    /// Waits a little for live agents to say Bye, writes the run directory, and removes the socket.
     ///
     /// # Errors
     /// The run directory could not be written. The collector is gone all the same.
@@ -40,7 +40,7 @@ impl Collector {
             let written = keeper.finish().and_then(|()| write_system(&directory, &store.tables(), &system));
             journal.finish();
             written?;
-            // run.json says that the run has ended only when all of it is in files, and only then its journal goes.
+            // run.json says that the run has ended only when all of it is in files, and only then the journal is removed.
             info.last_step = last_step(&directory);
             info.bytes = Some(size_of_files(&directory));
             info.write(&directory)?;
@@ -60,7 +60,7 @@ impl Collector {
     }
 }
 
-/// Fills in what is known of the run at its end.
+/// Fills in what is known of the run when it ends.
 fn describe(info: &mut RunInfo, shared: &Shared, exit_status: Option<i32>) {
     info.state = State::Ended;
     info.ended = Some(Timestamp::now());

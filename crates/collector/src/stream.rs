@@ -15,7 +15,7 @@ use super::shared::Shared;
 
 /// A stream that says nothing at first is closed after this long.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// When its process has ended, what an agent had sent is read at once; this long without anything, and that was all.
+/// When an agent's process has ended, the stream is closed after so long without a frame.
 const REST_TIMEOUT: Duration = Duration::from_millis(200);
 /// Speaks with an agent until the stream ends, or its token is `gone`.
 pub(crate) async fn serve(
@@ -53,7 +53,7 @@ pub(crate) async fn serve(
             Ok(CollectorFrame { frame: Some(collector_frame::Frame::Refused(refused)) })
         }
     };
-    // Whoever does not read what is sent down does not hear the reason either.
+    // An agent that does not read its frames does not get the reason either.
     let _ = downlink.try_send(last);
 }
 
@@ -85,7 +85,7 @@ async fn speak(
     loop {
         let frame = tokio::select! {
             frame = inbound.message() => frame,
-            // A process that it forked may hold the connection open for longer than it lives itself.
+            // A fork of the process may hold the connection open for longer than the process lives.
             () = over.cancelled() => match timeout(REST_TIMEOUT, inbound.message()).await {
                 Ok(frame) => frame,
                 Err(_) => return End::Broken,
@@ -105,20 +105,20 @@ async fn speak(
                     return end;
                 }
             }
-            // A kind of frame that a later version has: nothing we know how to lose.
+            // A kind of frame that a later version has: there is nothing to count as lost.
             Ok(Some(AgentFrame { frame: None })) => {}
             Ok(None) => return End::Broken,
             Err(status) => return broken(status),
         }
-        // One that brings more than memory or the disk takes waits here, and keeps the rest on its side.
+        // An agent that brings more than memory or the disk takes waits here, and keeps the rest on its side.
         shared.store.room().await;
         shared.journal.room().await;
-        // One that floods takes turns with everybody else.
+        // A stream that always has frames takes turns with the others.
         tokio::task::consume_budget().await;
     }
 }
 
-/// What is wrong with a stream that ended in an error: the frame, or the connection.
+/// The end of a stream by an error: of the frame, or of the connection.
 fn broken(status: Status) -> End {
     // Errors of the connection carry their cause; those of decoding a frame are tonic's own words.
     let of_the_frame = std::error::Error::source(&status).is_none();

@@ -14,10 +14,10 @@ use probe_store::{Evicted, Identity, RecordBatchBuilder, Store, SystemTable};
 use super::agent::{AgentState, Life, Presence};
 use super::registry::Registry;
 
-/// Of rows that an agent had recorded, and that had not come when its process or its connection ended.
+/// Why rows are lost that an agent had recorded, and that had not come when its process or its connection ended.
 const NOT_SENT: &str = "not sent in time";
 
-/// `probe.agents`.
+/// The table `probe.agents`.
 #[derive(Debug)]
 pub(crate) struct AgentsTable {
     pub registry: Arc<Registry>,
@@ -44,7 +44,7 @@ impl SystemTable for AgentsTable {
     }
 }
 
-/// By host and pid, what the store has evicted: there is one of these a process and table, and thousands of either.
+/// Evicted rows by host and pid. `evicted` has one entry for each process and table, of which there may be thousands.
 fn evicted_rows(evicted: Vec<Evicted>) -> HashMap<(Arc<str>, i32), u64> {
     let mut rows: HashMap<(Arc<str>, i32), u64> = HashMap::new();
     for evicted in evicted {
@@ -54,7 +54,7 @@ fn evicted_rows(evicted: Vec<Evicted>) -> HashMap<(Arc<str>, i32), u64> {
     rows
 }
 
-/// `evicted` rows of it were stored once; `disk` is what is wrong with where they are kept.
+/// The row of an agent. `evicted`: how many of its rows were evicted. `disk`: what is wrong with the disk.
 fn agent_row(state: &AgentState, evicted: u64, disk: Option<&str>, strings: &mut StringTable) -> agents::Row {
     let problems: Vec<String> = state.problems().into_iter().chain(disk.map(str::to_owned)).collect();
     let layers: Vec<String> = state.layers.iter().map(|(layer, mechanism)| format!("{layer}={mechanism}")).collect();
@@ -95,7 +95,7 @@ fn agent_row(state: &AgentState, evicted: u64, disk: Option<&str>, strings: &mut
     }
 }
 
-/// `probe.drops`: what agents say they lost, what was lost here, and what the store evicted.
+/// The table `probe.drops`: rows that agents say they lost, that the collector lost, and that the store evicted.
 #[derive(Debug)]
 pub(crate) struct DropsTable {
     pub registry: Arc<Registry>,
@@ -120,7 +120,7 @@ impl SystemTable for DropsTable {
         }
         for agent in self.registry.all() {
             let state = agent.state();
-            // Of one that is there, they are on their way.
+            // The missing rows of a live agent are on their way.
             for table in state.recorded.keys().filter(|_| state.presence != Presence::Live) {
                 if state.missing(table) > 0 {
                     rows.push(&state.identity, table, NOT_SENT, "agent", state.missing(table), state.last_seen);
@@ -158,7 +158,7 @@ impl Drops {
     }
 }
 
-/// A count as SQL has it.
+/// A count as an integer of SQL.
 fn whole(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -30,12 +30,12 @@ use super::recovery;
 mod disk;
 mod queries;
 
-/// What may happen.
+/// An event of a test.
 #[derive(Debug, Clone)]
 enum Event {
     /// An agent sends its next batches, of so many rows each.
     Send { agent: usize, rows: Vec<u8> },
-    /// It sends what is not acknowledged again, over a new connection.
+    /// An agent sends what is not acknowledged again, over a new connection.
     Reconnect { agent: usize },
     /// What was recorded so far is on disk, and agents are told.
     Sync,
@@ -69,18 +69,18 @@ struct Sender {
     batches: BTreeMap<u64, (i64, u8)>,
     next_step: i64,
     acknowledged: u64,
-    /// Batches that are in memory only, because the disk took none: a kill may cost them.
+    /// Batches that are in memory only, because the disk took none: a kill may lose them.
     uncertain: BTreeSet<u64>,
-    /// Those that a kill may have cost.
+    /// Batches that a kill may have lost.
     lossable: BTreeSet<u64>,
 }
 
 /// A run directory whose disk may fail.
 struct Disk {
     directory: PathBuf,
-    /// Journal and files.
+    /// Whether the journal, and files, can't be written.
     broken: (bool, bool),
-    /// The journal was broken, and not everything that came since is on disk.
+    /// Whether the journal was broken, and not everything that came since is on disk.
     ailing: bool,
 }
 
@@ -99,7 +99,7 @@ impl Drop for Disk {
     }
 }
 
-/// A collector, as far as rows are concerned.
+/// The parts of a collector that keep rows.
 struct World {
     begun: Begun,
     agents: Vec<Connected>,
@@ -137,7 +137,7 @@ impl World {
         Self { begun, agents: Vec::new() }
     }
 
-    /// A connection of every agent; returns what each is told.
+    /// Connects every agent; returns the sequence number that each is told.
     fn connect(&mut self, count: usize) -> Vec<u64> {
         self.agents.clear();
         (0..count).map(|agent| self.reconnect(agent)).collect()
@@ -168,7 +168,7 @@ impl World {
         ingest.strings(v1::Strings { first: 0, values: vec!["host".into()] }, &to).unwrap();
         let connected = Connected { agent, ingest };
         match self.agents.get_mut(number) {
-            Some(place) => *place = connected,
+            Some(agent) => *agent = connected,
             None => self.agents.push(connected),
         }
         acknowledged
@@ -181,7 +181,7 @@ impl World {
         self.agents[number].send(&self.begun, batch);
     }
 
-    /// Whether the journal has room for more. Whoever sends waits for files to be written, and here writes them.
+    /// Whether the journal has room for more. A sender would wait for files to be written; here it writes them.
     fn has_room(&self) -> bool {
         if self.begun.journal.crowded() {
             let _ = self.begun.store.keep_up(false);
@@ -189,13 +189,13 @@ impl World {
         !self.begun.journal.crowded()
     }
 
-    /// Says what an agent need not keep any more.
+    /// The newest sequence number that an agent need not keep any more.
     fn acknowledged(&self, number: usize) -> u64 {
         let position = self.begun.journal.durable().borrow().position;
         self.agents[number].agent.settled(position)
     }
 
-    /// Ends as a process does that is killed.
+    /// Ends the collector like a kill.
     fn kill(self) {
         let Begun { journal, keeper, .. } = self.begun;
         // A kill stops all threads at one instant; here the one that writes files goes first.
@@ -203,7 +203,7 @@ impl World {
         journal.abandon();
     }
 
-    /// recorded = stored + dropped + evicted, once nobody is there any more and so nothing is in flight.
+    /// Checks that recorded = stored + dropped + evicted, once no agent is connected and so nothing is in flight.
     fn check_books(&self, count: usize, runtime: &tokio::runtime::Runtime) {
         let Begun { store, registry, log, events, queries, .. } = &self.begun;
         for Connected { agent, ingest } in &self.agents {
@@ -221,7 +221,7 @@ impl World {
         assert_eq!(left, vec![0; count], "recorded = stored + dropped + evicted");
     }
 
-    /// Every agent's rows are there once, whole batches of them, or counted.
+    /// Checks that every agent's rows are there once, in whole batches, or counted as lost.
     fn check(&self, senders: &[Sender], runtime: &tokio::runtime::Runtime) {
         let Begun { store, registry, log, events, queries, .. } = &self.begun;
         let _still = store.hold_still();
@@ -262,7 +262,7 @@ impl World {
                 rows(sum)[0] as u64
             };
             let (evicted, dropped) = (counted("= 'evicted'"), counted("<> 'evicted'"));
-            // What is gone is counted, and nothing else; where the disk had failed, what may be lost is not evicted.
+            // Exactly the rows that are gone are counted; where the disk had failed, rows that may be lost are not evicted.
             assert!(
                 evicted + dropped <= gone + ahead && gone <= evicted + lossable,
                 "{gone}: {evicted}, {dropped}, {lossable}"
@@ -289,7 +289,7 @@ proptest! {
     }
 }
 
-/// Lets it all happen, and looks after every kill and at the end.
+/// Plays the events, and checks the rows after every kill and at the end.
 fn play(events: Vec<Event>) -> Result<(), TestCaseError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -334,7 +334,7 @@ fn play(events: Vec<Event>) -> Result<(), TestCaseError> {
             Event::Disk { journal, files } => {
                 disk.breaks(journal, files);
                 for sender in senders.iter_mut().filter(|_| journal) {
-                    // What is not known to be on disk by now may never be.
+                    // A batch that is not known to be on disk by now may never be.
                     let later = sender.batches.range(sender.acknowledged + 1..).map(|(seq, _)| *seq);
                     sender.uncertain.extend(later);
                 }
@@ -353,7 +353,7 @@ fn play(events: Vec<Event>) -> Result<(), TestCaseError> {
                 for sender in &mut senders {
                     sender.lossable.append(&mut sender.uncertain);
                     if disk.ailing {
-                        // What was evicted meanwhile is gone, and that it was evicted was not written down either.
+                        // Rows that were evicted meanwhile are gone, and their eviction was not written down either.
                         sender.lossable.extend(sender.batches.keys());
                     }
                 }
@@ -386,7 +386,7 @@ fn events_outlive_the_collector_that_noticed_them() {
     world.begun.events.note(hang.of(&identity).at_step(7).with(&serde_json::json!({ "seconds": 60 })));
     assert_eq!(world.begun.journal.sync(), None);
     world.kill();
-    // Once from the record, and once from the checkpoint that sums it up.
+    // Once from the record, and once from the checkpoint that sums up the records.
     for _ in 0..2 {
         world = World::start(directory.path());
         world.kill();
@@ -411,7 +411,7 @@ fn events_outlive_the_collector_that_noticed_them() {
 /// Sends a batch, as a session does: when the journal has room for it.
 fn send(world: &mut World, disk: &mut Disk, number: usize, sender: &mut Sender, seq: u64, recorded: u64) {
     if !world.has_room() {
-        // It is full, because no files can be written: as a disk that takes no journal.
+        // The journal is full, because no files can be written: as with a disk that takes no journal.
         disk.ailing = true;
         sender.uncertain.extend(sender.batches.range(sender.acknowledged + 1..).map(|(seq, _)| *seq));
     }

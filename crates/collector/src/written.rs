@@ -13,7 +13,7 @@ pub struct Written {
     /// Batches, by number.
     pub ranges: Ranges,
     pub rows: u64,
-    /// Whose they are.
+    /// The identity of the rows.
     identity: Option<Arc<Identity>>,
 }
 
@@ -23,10 +23,10 @@ impl Written {
     }
 }
 
-/// By instance and table.
+/// What files have, by instance and table.
 pub(crate) type AllWritten = HashMap<(String, String), Written>;
 
-/// Batches in files, by agent and table.
+/// Reads which batches the store's files have, by agent and table.
 pub(crate) fn written_batches(store: &Store) -> AllWritten {
     let mut found = AllWritten::new();
     for (table, snapshot) in store.tables().into_iter().zip(store.snapshot()) {

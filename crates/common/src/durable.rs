@@ -1,11 +1,11 @@
-//! Names on disk that outlive a loss of power: a file's or directory's name is on disk when its directory is.
+//! Makes names of files and directories survive a loss of power: a name is on disk once its directory is synced.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-/// Makes a directory, and those above it that are not there; their names are on disk then.
+/// Creates a directory and its missing parents, and syncs their names to disk.
 ///
 /// # Errors
 /// The file system's.
@@ -13,7 +13,7 @@ pub fn create_directory(directory: &Path) -> io::Result<()> {
     create_all(directory, DirBuilder::new().mode(0o777))
 }
 
-/// The same for this user alone.
+/// Creates a directory and its missing parents, readable by this user alone, and syncs their names to disk.
 ///
 /// # Errors
 /// The file system's.
@@ -21,10 +21,10 @@ pub fn create_private_directory(directory: &Path) -> io::Result<()> {
     create_all(directory, DirBuilder::new().mode(0o700))
 }
 
-/// Makes one directory for this user alone; its name is on disk then.
+/// Creates one directory, readable by this user alone, and syncs its name to disk.
 ///
 /// # Errors
-/// The file system's: it is there already. After an error it is no more there than before.
+/// The file system's, also where the directory exists already. An error leaves no new directory behind.
 pub fn create_new_private_directory(directory: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(directory)?;
     sync_new(directory)
@@ -44,16 +44,16 @@ fn create_all(directory: &Path, builder: &DirBuilder) -> io::Result<()> {
     sync_new(directory)
 }
 
-/// Has the name of a new directory on disk.
+/// Syncs the name of a new directory to disk; removes the directory after an error.
 fn sync_new(directory: &Path) -> io::Result<()> {
     let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     sync_names(parent).inspect_err(|_| {
-        // The next attempt is to try again.
+        // The directory is removed, so that the next attempt creates and syncs it again.
         let _ = fs::remove_dir(directory);
     })
 }
 
-/// Has the names in a directory on disk.
+/// Syncs the names in a directory to disk.
 ///
 /// # Errors
 /// The file system's.
@@ -61,17 +61,17 @@ pub fn sync_names(directory: &Path) -> io::Result<()> {
     sync(directory, &File::open(directory)?)
 }
 
-/// Gives a file its name, which is on disk then; after an error the file is neither here nor there.
+/// Renames a file and syncs its new name to disk. After an error of the sync, the file exists under neither name.
 ///
 /// # Errors
 /// The file system's.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     let Some(directory) = to.parent() else { return Err(io::ErrorKind::InvalidInput.into()) };
-    // Opened first: what is left to fail after the rename is the disk.
+    // The directory is opened first: after the rename, only the disk can fail.
     let opened = File::open(directory)?;
     fs::rename(from, to)?;
     match sync(directory, &opened) {
-        // One that can't be taken away either is there.
+        // A file that can't be removed either keeps its new name.
         Err(error) if fs::remove_file(to).is_ok() => Err(error),
         _ => Ok(()),
     }

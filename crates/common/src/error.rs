@@ -1,4 +1,4 @@
-//! The one error of all crates: what was asked and what is wrong, what to do about it, and how it ends a command.
+//! The error type of all crates: what was requested and what is wrong, what to do about it, and the exit status of the command.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
-/// Of whatever ends with that error.
+/// A result whose error is an [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// How a command ends; the number is its exit status. 0 is done.
@@ -28,12 +28,13 @@ pub enum Kind {
 
 /// An error for people.
 ///
-/// Displayed, it says the whole chain in one line: what was asked, and then its causes. An error crosses the wire and goes into
-/// logs and tables as such a line. Whoever goes through [`source`](StdError::source) asks what a cause is, and need not print it.
+/// Displayed, it gives the whole chain in one line: what was requested, and then the causes. An error crosses the wire and
+/// goes into logs and tables as such a line. [`source`](StdError::source) is for finding out what a cause is; it need not be
+/// printed.
 #[derive(Debug, Clone)]
 pub struct Error {
     kind: Kind,
-    /// Without the causes; empty where they say it all.
+    /// The message without the causes; empty where the causes suffice.
     message: String,
     cause: Option<Arc<dyn StdError + Send + Sync>>,
     hint: Option<String>,
@@ -47,18 +48,18 @@ impl StdError for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut said = self.message.clone();
+        let mut text = self.message.clone();
         let mut cause = self.source();
         while let Some(error) = cause {
             let words = error.to_string();
-            // Many errors say their cause themselves.
-            if !said.contains(&words) {
-                let between = if said.is_empty() { "" } else { ": " };
-                said = said + between + &words;
+            // The messages of many errors contain their cause.
+            if !text.contains(&words) {
+                let separator = if text.is_empty() { "" } else { ": " };
+                text = text + separator + &words;
             }
             cause = error.source();
         }
-        f.write_str(&said)
+        f.write_str(&text)
     }
 }
 
@@ -70,15 +71,15 @@ impl Error {
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), cause: None, hint: None }
     }
-    /// Something failed, and its cause says what.
+    /// A failure that its cause describes.
     pub fn caused(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self::failed("").because(cause)
     }
-    /// The system starts no thread.
+    /// An error of the system, which could not start a thread.
     pub fn no_thread(cause: std::io::Error) -> Self {
         Self::failed("no thread could be started").because(cause)
     }
-    /// Adds why: what is displayed after the message.
+    /// Adds the cause, which is displayed after the message.
     #[must_use]
     pub fn because(mut self, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.cause = Some(cause.into().into());
@@ -104,17 +105,17 @@ impl Error {
     pub fn limit(message: impl Into<String>) -> Self {
         Self::new(Kind::Limit, message)
     }
-    /// Adds what to do about the error.
+    /// Adds a hint: what to do about the error.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
-    /// What kind it is.
+    /// The kind of the error.
     pub fn kind(&self) -> Kind {
         self.kind
     }
-    /// What to do about it.
+    /// The hint: what to do about the error.
     pub fn hint_text(&self) -> Option<&str> {
         self.hint.as_deref()
     }
@@ -152,7 +153,7 @@ impl From<Status> for Error {
     }
 }
 
-/// Of a stream, which has no name; an error of a file is [`named`](crate::paths::named).
+/// Converts an error of a stream, which has no name; [`named`](crate::paths::named) converts an error of a file.
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {
         Self::caused(error)

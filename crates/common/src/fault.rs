@@ -1,6 +1,6 @@
-//! A disk that takes nothing, for tests: below a directory that a test has broken nothing can be written.
+//! A failing disk, for tests: below a directory that a test has broken, nothing can be written.
 //!
-//! It is in every build, since tests of one crate break disks under the code of another. Nothing but a test sets a fault.
+//! The module is in every build, because tests of one crate break disks under the code of another. Only tests set faults.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What tests have broken, and how.
+/// Directories that tests have broken, and how.
 static BROKEN: Mutex<BTreeSet<(PathBuf, Fault)>> = Mutex::new(BTreeSet::new());
 
 /// Whether a disk that failed is tried again without the usual pause.
@@ -17,20 +17,20 @@ static RETRY_AT_ONCE: AtomicBool = AtomicBool::new(false);
 /// What goes wrong below a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// It takes no files.
+    /// Writing fails: the disk is full.
     Full,
-    /// It does not have names on disk.
+    /// Names can't be synced to disk.
     Names,
-    /// Whoever writes there panics.
+    /// Writing panics.
     Panic,
 }
 
-/// Whether what is below `directory` can be written from now on.
+/// Makes writing below `directory` fail from now on, or work again.
 pub fn breaks(directory: &Path, broken: bool) {
     set(directory, Fault::Full, broken);
 }
 
-/// Whether something goes wrong below `directory` from now on.
+/// Sets or clears a fault below `directory`.
 pub fn set(directory: &Path, fault: Fault, broken: bool) {
     let mut all = BROKEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let entry = (directory.to_owned(), fault);
@@ -41,7 +41,7 @@ pub fn set(directory: &Path, fault: Fault, broken: bool) {
     }
 }
 
-/// From now on this process tries a disk that failed again at once: tests would wait for seconds otherwise.
+/// Makes this process retry a failed disk at once: tests would wait for seconds otherwise.
 pub fn retry_at_once() {
     RETRY_AT_ONCE.store(true, Ordering::Relaxed);
 }
@@ -57,7 +57,7 @@ fn is_broken(path: &Path, how: Fault) -> bool {
     all.iter().any(|(broken, fault)| *fault == how && path.starts_with(broken))
 }
 
-/// Fails where a test has broken the disk that `path` is on.
+/// Fails if a test has broken the disk that `path` is on.
 pub fn check(path: &Path) -> io::Result<()> {
     assert!(!is_broken(path, Fault::Panic), "this test has it so");
     if is_broken(path, Fault::Full) {
@@ -66,7 +66,7 @@ pub fn check(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Fails where a test has it that names in `directory` don't come on disk.
+/// Fails if a test has made syncing of names in `directory` fail.
 pub fn check_names(directory: &Path) -> io::Result<()> {
     if is_broken(directory, Fault::Names) {
         return Err(io::Error::other("this test has no names on disk"));

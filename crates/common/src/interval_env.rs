@@ -1,14 +1,14 @@
-//! Durations that environment variables give to what the collector does again and again, or not at all.
+//! Intervals of the collector's periodic work, as environment variables set them or turn the work off.
 
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-/// What `variable` says, `default` where it is not set, None where it is `off`. `examples` are for the hint.
+/// The interval in `variable`: `default` where it is not set, None where it is `off`. `examples` are for the hint.
 ///
 /// # Errors
-/// It says what is no duration, or one below `shortest`.
-pub fn told(variable: &str, default: Duration, shortest: Duration, examples: &str) -> Result<Option<Duration>> {
+/// The value is no duration, or one below `shortest`.
+pub fn read(variable: &str, default: Duration, shortest: Duration, examples: &str) -> Result<Option<Duration>> {
     let text = std::env::var(variable).unwrap_or_default();
     match text.as_str() {
         "" => Ok(Some(default)),

@@ -1,6 +1,6 @@
-//! What every floor may use: errors, names of runs, directories and sockets, durable files, the clock.
+//! Code that every layer may use: errors, names of runs, directories and sockets, durable files, the clock.
 //!
-//! It knows the operating system and the names in `probe-proto`, and nothing of rows, runs' contents, queries or clients.
+//! This crate uses the operating system and the names in `probe-proto`, and nothing of rows, runs' contents, queries or clients.
 
 pub mod clock;
 pub mod durable;

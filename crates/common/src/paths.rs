@@ -1,7 +1,7 @@
-//! Where things are: run directories, and the sockets of live collectors.
+//! Paths of run directories and of the sockets of live collectors.
 //!
-//! A socket gives whoever can open it the training process (`probe eval`), so its directory is ours alone, mode 0700,
-//! and is checked each time before it is trusted.
+//! A user who can open a socket controls the training process (`probe eval`), so the directory of sockets is ours alone,
+//! mode 0700, and is checked each time before it is trusted.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -17,7 +17,7 @@ use probe_proto::env;
 
 use crate::error::{Error, Result};
 
-/// A place to listen on.
+/// An address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
     /// A unix socket.
@@ -35,17 +35,17 @@ impl fmt::Display for Listen {
     }
 }
 
-/// The two directories that everything else is in.
+/// The two directories in which `probe` keeps its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Places {
-    /// Run directories are in `runs/` below it.
+pub struct Directories {
+    /// The directory whose `runs/` holds the run directories.
     pub home: PathBuf,
-    /// Sockets of live collectors are in it.
+    /// The directory of the sockets of live collectors.
     pub runtime: PathBuf,
 }
 
-impl Places {
-    /// As the environment says; neither directory is made or looked at.
+impl Directories {
+    /// The directories that the environment names; neither is created or looked at.
     pub fn from_environment() -> Result<Self> {
         Self::from_variables(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
     }
@@ -60,7 +60,7 @@ impl Places {
         let uid = geteuid();
         let runtime = match (path(env::PROBE_RUNTIME_DIR), path("XDG_RUNTIME_DIR")) {
             (Some(runtime), _) => runtime,
-            // A session's variable outlives the session's directory (su, a container): then it is of no use.
+            // A session's variable can outlive the session's directory (su, a container), and is then ignored.
             (None, Some(session)) if session.is_dir() => session.join("probe"),
             _ => std::env::temp_dir().join(format!("probe-{uid}")),
         };
@@ -68,28 +68,28 @@ impl Places {
         Ok(Self { home: absolute(home)?, runtime: absolute(runtime)? })
     }
 
-    /// Where run directories are.
+    /// The directory of run directories.
     pub fn runs(&self) -> PathBuf {
         self.home.join("runs")
     }
 
-    /// The runtime directory, made where it is not there yet; an error where others could get into it.
+    /// The runtime directory, created where it is missing; an error where other users could get into it.
     pub fn checked_runtime(&self) -> Result<&Path> {
         private_directory(&self.runtime)?;
         Ok(&self.runtime)
     }
 
-    /// The socket of the collector that keeps `run` ("gpt@2").
+    /// The socket of the collector that records `run` ("gpt@2").
     pub fn socket_for(&self, run: &str) -> PathBuf {
         self.runtime.join(format!("{run}.sock"))
     }
 
-    /// Sockets that a collector answers on, with the runs they keep, in the order of their names.
+    /// Sockets that a collector listens on, with the names of their runs, in the order of the names.
     pub fn sockets(&self) -> Result<Vec<(String, PathBuf)>> {
         if !self.runtime.exists() {
             return Ok(Vec::new());
         }
-        let mut found = Vec::new();
+        let mut live = Vec::new();
         let directory = self.checked_runtime()?;
         for entry in fs::read_dir(directory).map_err(|error| named(directory, error))? {
             let Ok(entry) = entry else { continue };
@@ -100,32 +100,32 @@ impl Places {
                 continue;
             }
             if socket_state(&entry.path()) == SocketState::Live {
-                found.push((run.to_owned(), entry.path()));
+                live.push((run.to_owned(), entry.path()));
             }
         }
-        found.sort();
-        Ok(found)
+        live.sort();
+        Ok(live)
     }
 }
 
-/// Where runs are kept: `$PROBE_HOME`, else `$XDG_STATE_HOME/probe`, else `~/.local/state/probe`.
+/// The directory of runs: `$PROBE_HOME`, else `$XDG_STATE_HOME/probe`, else `~/.local/state/probe`.
 pub fn home() -> Result<PathBuf> {
-    Ok(Places::from_environment()?.home)
+    Ok(Directories::from_environment()?.home)
 }
 
-/// Where sockets are, made (0700) and checked: ours, nobody else's, no symlink.
+/// The directory of sockets, created with mode 0700 and checked: it is ours alone, and no symlink.
 pub fn runtime_dir() -> Result<PathBuf> {
-    Ok(Places::from_environment()?.checked_runtime()?.to_owned())
+    Ok(Directories::from_environment()?.checked_runtime()?.to_owned())
 }
 
-/// The socket of the collector that keeps `run` ("gpt@2").
+/// The socket of the collector that records `run` ("gpt@2").
 pub fn socket_for(run: &str) -> Result<PathBuf> {
-    Ok(Places::from_environment()?.socket_for(run))
+    Ok(Directories::from_environment()?.socket_for(run))
 }
 
-/// Live collectors of this user on this machine: the run each keeps, and its socket.
+/// Live collectors of this user on this machine: the run that each records, and its socket.
 pub fn list_sockets() -> Result<Vec<(String, PathBuf)>> {
-    Places::from_environment()?.sockets()
+    Directories::from_environment()?.sockets()
 }
 
 /// What is at a socket's path.
@@ -133,15 +133,15 @@ pub fn list_sockets() -> Result<Vec<(String, PathBuf)>> {
 pub enum SocketState {
     /// Nothing.
     Absent,
-    /// A socket that nobody listens on any more.
+    /// A socket that no process listens on any more.
     Stale,
-    /// A socket that somebody listens on.
+    /// A socket that a process listens on.
     Live,
     /// Something that is no socket, or that we may not open.
     Other,
 }
 
-/// Looks at a socket by connecting to it, without waiting for anybody to answer.
+/// Finds the state of a socket by connecting to it, without waiting for an answer.
 pub fn socket_state(path: &Path) -> SocketState {
     let kind = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata.file_type(),
@@ -157,7 +157,7 @@ pub fn socket_state(path: &Path) -> SocketState {
         return SocketState::Other;
     };
     match connect(std::os::fd::AsRawFd::as_raw_fd(&file), &address) {
-        // EAGAIN: its queue of connections is full, so somebody is listening.
+        // EAGAIN: its queue of connections is full, so a process is listening.
         Ok(()) | Err(nix::errno::Errno::EAGAIN) => SocketState::Live,
         Err(nix::errno::Errno::ECONNREFUSED) => SocketState::Stale,
         Err(nix::errno::Errno::ENOENT) => SocketState::Absent,
@@ -165,7 +165,7 @@ pub fn socket_state(path: &Path) -> SocketState {
     }
 }
 
-/// Makes `path` with mode 0700 where it is not there, and refuses one that is not ours alone.
+/// Creates the directory `path` with mode 0700 where it is missing, and refuses one that is not ours alone.
 pub fn private_directory(path: &Path) -> Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(|error| named(parent, error))?;
@@ -174,7 +174,7 @@ pub fn private_directory(path: &Path) -> Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(named(path, error)),
         _ => {}
     }
-    // Not followed: a link in a directory that others can write to could point anywhere.
+    // Links are not followed: one in a directory that others can write to could point anywhere.
     let metadata = fs::symlink_metadata(path).map_err(|error| named(path, error))?;
     let denied = |what: String| {
         Error::denied(format!("{} {what}; sockets there would not be safe", path.display()))
@@ -200,7 +200,7 @@ pub fn private_directory(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a directory in which somebody else could replace what is ours.
+/// Refuses a directory in which another user could replace our files.
 pub fn only_ours_to_change(path: &Path) -> Result<()> {
     let metadata = fs::metadata(path).map_err(|error| named(path, error))?;
     let denied =
@@ -215,12 +215,12 @@ pub fn only_ours_to_change(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What this machine is called; empty where it has no name.
+/// This machine's host name; empty where it has none.
 pub fn host_name() -> String {
     nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// An input or output error that says which file it was about.
+/// An input or output error with the path of its file.
 pub fn named(path: &Path, error: io::Error) -> Error {
     Error::failed(path.display().to_string()).because(error)
 }
@@ -244,8 +244,8 @@ mod tests {
     use super::*;
     use crate::error::Kind;
 
-    fn places(variables: &[(&str, &str)]) -> Places {
-        Places::from_variables(|name| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v)))
+    fn directories_from(variables: &[(&str, &str)]) -> Directories {
+        Directories::from_variables(|name| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v)))
             .unwrap()
     }
 
@@ -254,11 +254,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let session = dir.path().to_str().unwrap();
         let all = [("PROBE_HOME", "/a"), ("XDG_STATE_HOME", "/b"), ("HOME", "/c"), ("PROBE_RUNTIME_DIR", "/d")];
-        assert_eq!(places(&all), Places { home: "/a".into(), runtime: "/d".into() });
-        assert_eq!(places(&all[1..]).home, Path::new("/b/probe"));
-        assert_eq!(places(&all[2..]).home, Path::new("/c/.local/state/probe"));
-        assert_eq!(places(&[("HOME", "/c"), ("XDG_RUNTIME_DIR", session)]).runtime, dir.path().join("probe"));
-        let gone = places(&[("HOME", "/c"), ("XDG_RUNTIME_DIR", "/no/such/directory")]);
+        assert_eq!(directories_from(&all), Directories { home: "/a".into(), runtime: "/d".into() });
+        assert_eq!(directories_from(&all[1..]).home, Path::new("/b/probe"));
+        assert_eq!(directories_from(&all[2..]).home, Path::new("/c/.local/state/probe"));
+        assert_eq!(directories_from(&[("HOME", "/c"), ("XDG_RUNTIME_DIR", session)]).runtime, dir.path().join("probe"));
+        let gone = directories_from(&[("HOME", "/c"), ("XDG_RUNTIME_DIR", "/no/such/directory")]);
         assert!(gone.runtime.starts_with(std::env::temp_dir()));
         assert_eq!(gone.socket_for("gpt@2").file_name().unwrap(), "gpt@2.sock");
     }
@@ -290,18 +290,18 @@ mod tests {
     fn live_stale_and_absent_sockets_are_told_apart() {
         let dir = tempfile::tempdir().unwrap();
         let runtime = dir.path().join("run");
-        let places = Places { home: dir.path().into(), runtime: runtime.clone() };
-        assert_eq!(places.sockets().unwrap(), []);
+        let directories = Directories { home: dir.path().into(), runtime: runtime.clone() };
+        assert_eq!(directories.sockets().unwrap(), []);
         assert!(!runtime.exists(), "looking makes nothing");
         private_directory(&runtime).unwrap();
-        let path = places.socket_for("gpt@1");
+        let path = directories.socket_for("gpt@1");
         assert_eq!(socket_state(&path), SocketState::Absent);
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         assert_eq!(socket_state(&path), SocketState::Live);
-        assert_eq!(places.sockets().unwrap(), [("gpt@1".to_owned(), path.clone())]);
+        assert_eq!(directories.sockets().unwrap(), [("gpt@1".to_owned(), path.clone())]);
         drop(listener);
         assert_eq!(socket_state(&path), SocketState::Stale);
-        assert_eq!(places.sockets().unwrap(), []);
+        assert_eq!(directories.sockets().unwrap(), []);
         fs::remove_file(&path).unwrap();
         fs::write(&path, "").unwrap();
         assert_eq!(socket_state(&path), SocketState::Other);

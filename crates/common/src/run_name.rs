@@ -1,10 +1,10 @@
-//! What a run may be called. Names stand where commands, pids and addresses can stand too, so they can be none of them.
+//! Names of runs. A name may stand where a command, pid or address may, so it can be none of them.
 
 use std::fmt;
 
 use crate::error::{Error, Result};
 
-/// Words that `probe WORD` means something else by, now or soon.
+/// Words that mean something else in `probe WORD`, now or soon.
 pub const RESERVED: &[&str] = &[
     "attach",
     "bench",
@@ -36,14 +36,14 @@ pub const RESERVED: &[&str] = &[
 ];
 
 /// Longest name (bytes), so that a socket's path fits the kernel's 107.
-const LONGEST: usize = 64;
+const MAX_NAME_LENGTH: usize = 64;
 
 /// A run's name, with its number where one is given: `gpt`, `gpt@2`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunName {
-    /// What the person called it.
+    /// The name that the user chose.
     pub base: String,
-    /// Which of the runs called so, from 1.
+    /// The number among the runs with this name, from 1.
     pub number: Option<u32>,
 }
 
@@ -57,14 +57,14 @@ impl fmt::Display for RunName {
 }
 
 impl RunName {
-    /// `NAME` or `NAME@NUMBER`; the error says what is wrong with it.
+    /// Parses `NAME` or `NAME@NUMBER`; the error says what is wrong with it.
     pub fn parse(text: &str) -> Result<Self> {
         let Some((base, number)) = text.split_once('@') else {
             check_name(text)?;
             return Ok(Self { base: text.to_owned(), number: None });
         };
         check_name(base)?;
-        // Only as we write it: gpt@02 would be another directory.
+        // The number must be written as we write it: gpt@02 would be another directory.
         let parsed = number.parse().ok().filter(|n: &u32| *n > 0 && n.to_string() == number);
         match parsed {
             Some(number) => Ok(Self { base: base.to_owned(), number: Some(number) }),
@@ -73,13 +73,13 @@ impl RunName {
         }
     }
 
-    /// `NAME@NUMBER` and nothing else: the name of a run directory.
+    /// Parses the name of a run directory: `NAME@NUMBER`, with the number.
     pub fn numbered(text: &str) -> Option<Self> {
         Self::parse(text).ok().filter(|name| name.number.is_some())
     }
 }
 
-/// Whether a person may call a run so (without a number).
+/// Checks that a user may give a run this name (without a number).
 pub fn check_name(name: &str) -> Result<()> {
     let wrong = |what: &str| {
         Err(Error::usage(format!("a run cannot be called '{name}': {what}"))
@@ -88,8 +88,8 @@ pub fn check_name(name: &str) -> Result<()> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if name.is_empty() {
         wrong("a name has at least one letter")
-    } else if name.len() > LONGEST {
-        wrong(&format!("a name has at most {LONGEST} letters"))
+    } else if name.len() > MAX_NAME_LENGTH {
+        wrong(&format!("a name has at most {MAX_NAME_LENGTH} letters"))
     } else if let Some(c) = name.chars().find(|c| !allowed(*c)) {
         wrong(&format!("{c:?} is none of A-Z a-z 0-9 . _ -"))
     } else if name.starts_with(['.', '-']) {

@@ -1,7 +1,7 @@
-//! Whose code a file is.
+//! Tells the user's code from that of libraries.
 
-/// Whether a file is neither of the standard library nor of an installed package. Code without a file (`python -c`, a
-/// notebook's cell) is the user's, but for what is frozen into the interpreter.
+/// Whether a file belongs neither to the standard library nor to an installed package. Code without a file (`python -c`, a
+/// notebook's cell) is the user's, except modules that are frozen into the interpreter.
 pub fn is_user_code(file: &str) -> bool {
     if file.starts_with('<') {
         return !file.starts_with("<frozen") && file != "<shim>";

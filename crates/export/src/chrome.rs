@@ -15,19 +15,19 @@ use super::model::{
 pub struct Chrome<W> {
     out: W,
     base: i64,
-    /// What comes after the events.
+    /// Text after the events.
     end: String,
     is_first: bool,
     /// Whether numbers of processes and devices are as torch.profiler writes them: those of one process.
     as_profiler: bool,
     processes: Vec<u32>,
     devices: Vec<u32>,
-    /// Whose a track is, and its number there: viewers take 32 bits, and 0 for something else.
+    /// Process and thread number of each track: viewers take 32 bits, and 0 for something else.
     threads: Vec<(u32, u32)>,
     in_process: BTreeMap<u32, u32>,
 }
 
-/// Numbers of devices are below, as torch.profiler writes them.
+/// Numbers of devices are below this, as torch.profiler writes them.
 const MAX_DEVICES: i64 = 512;
 
 impl<W: Write> Chrome<W> {
@@ -36,7 +36,7 @@ impl<W: Write> Chrome<W> {
     /// that they do not know, and take `displayTimeUnit` for the unit of times.
     ///
     /// # Errors
-    /// Of what is written to.
+    /// Those of `out`.
     pub fn new(mut out: W, base: i64, is_unix: bool, about: &[(&str, String)]) -> Result<Self> {
         out.write_all(b"{\"traceEvents\": [")?;
         let mut end = String::new();
@@ -50,7 +50,7 @@ impl<W: Write> Chrome<W> {
     /// their device, whose number is that of a process.
     ///
     /// # Errors
-    /// Of what is written to.
+    /// Those of `out`.
     pub fn as_profiler(mut out: W, base: i64, is_unix: bool, about: &[(&str, String)]) -> Result<Self> {
         write!(out, "{{\"displayTimeUnit\": \"ms\"")?;
         for (key, value) in head(base, is_unix, about) {
@@ -78,11 +78,12 @@ impl<W: Write> Chrome<W> {
         self.processes.get(process.0 as usize).copied().unwrap_or_default()
     }
 
-    fn place(&self, track: TrackId) -> (u32, u32) {
+    /// The process and thread number of a track.
+    fn thread(&self, track: TrackId) -> (u32, u32) {
         self.threads.get(track.0 as usize).copied().unwrap_or_default()
     }
 
-    /// The number of the device that a track is of, where it takes the place of a process.
+    /// The number of the device that a track is of, where it stands for a process.
     fn device(&mut self, track: &Track) -> Result<Option<u32>> {
         let device = track.device.filter(|device| self.as_profiler && (0..MAX_DEVICES).contains(device));
         let Some(device) = device.and_then(|device| u32::try_from(device).ok()) else { return Ok(None) };
@@ -96,7 +97,7 @@ impl<W: Write> Chrome<W> {
         Ok(Some(device))
     }
 
-    /// Up to the name of an event.
+    /// Begins an event of the given phase.
     fn event(&mut self, phase: &str) -> Result<()> {
         self.out.write_all(if self.is_first { b"\n" } else { b",\n" })?;
         self.is_first = false;
@@ -115,8 +116,8 @@ impl<W: Write> Chrome<W> {
 
     fn arguments(&mut self, arguments: &[Argument<'_>]) -> Result<()> {
         self.out.write_all(b",\"args\":{")?;
-        for (place, (name, value)) in arguments.iter().enumerate() {
-            if place > 0 {
+        for (index, (name, value)) in arguments.iter().enumerate() {
+            if index > 0 {
                 self.out.write_all(b",")?;
             }
             string(&mut self.out, name)?;
@@ -140,7 +141,7 @@ impl<W: Write> Chrome<W> {
         }
     }
 
-    /// A name that viewers show for a process or track, or its place.
+    /// Writes metadata of a process or track: the name that viewers show, or the order.
     fn metadata(&mut self, name: &str, (pid, tid): (u32, u32), argument: Argument<'_>) -> Result<()> {
         self.event("M")?;
         write!(self.out, ",\"name\":\"{name}\",\"pid\":{pid},\"tid\":{tid},\"ts\":0")?;
@@ -158,8 +159,8 @@ impl<W: Write> Chrome<W> {
         if phase != "s" {
             self.out.write_all(b",\"bp\":\"e\"")?;
         }
-        let place = self.place(from.track);
-        self.at(place, from.ts)?;
+        let thread = self.thread(from.track);
+        self.at(thread, from.ts)?;
         self.out.write_all(b"}")
     }
 
@@ -189,9 +190,9 @@ impl<W: Write> TraceFormat for Chrome<W> {
             None => id.0 + 1,
         };
         self.processes.push(pid);
-        let place = (pid, 0);
-        self.metadata("process_name", place, ("name", Value::Text(&process.name)))?;
-        self.metadata("process_sort_index", place, ("sort_index", Value::Int(i64::from(id.0))))
+        let thread = (pid, 0);
+        self.metadata("process_name", thread, ("name", Value::Text(&process.name)))?;
+        self.metadata("process_sort_index", thread, ("sort_index", Value::Int(i64::from(id.0))))
     }
 
     fn track(&mut self, id: TrackId, track: &Track, lane: usize) -> Result<()> {
@@ -201,13 +202,13 @@ impl<W: Write> TraceFormat for Chrome<W> {
         };
         let count = self.in_process.entry(pid).or_default();
         *count += 1;
-        let place = (pid, *count);
+        let thread = (pid, *count);
         debug_assert_eq!(self.threads.len(), id.0 as usize);
-        self.threads.push(place);
+        self.threads.push(thread);
         let group = track.group.as_ref().map(|group| format!("{group} ")).unwrap_or_default();
         let more = if lane > 0 { format!(" ({})", lane + 1) } else { String::new() };
-        self.metadata("thread_name", place, ("name", Value::Text(&format!("{group}{}{more}", track.name))))?;
-        self.metadata("thread_sort_index", place, ("sort_index", Value::Int(i64::from(track.order))))
+        self.metadata("thread_name", thread, ("name", Value::Text(&format!("{group}{}{more}", track.name))))?;
+        self.metadata("thread_sort_index", thread, ("sort_index", Value::Int(i64::from(track.order))))
     }
 
     fn counter(&mut self, _: CounterId, _: &Counter) -> Result<()> {
@@ -215,11 +216,11 @@ impl<W: Write> TraceFormat for Chrome<W> {
     }
 
     fn begin(&mut self, slice: &Slice<'_>, _: ProcessId) -> Result<()> {
-        let place = self.place(slice.track);
+        let thread = self.thread(slice.track);
         self.event("X")?;
         self.text("cat", slice.category)?;
         self.text("name", slice.name)?;
-        self.at(place, slice.ts)?;
+        self.at(thread, slice.ts)?;
         self.out.write_all(b",\"dur\":")?;
         microseconds(&mut self.out, slice.duration)?;
         self.arguments(slice.arguments)?;
@@ -232,12 +233,12 @@ impl<W: Write> TraceFormat for Chrome<W> {
     }
 
     fn instant(&mut self, instant: &Instant<'_>, _: ProcessId) -> Result<()> {
-        let place = self.place(instant.track);
+        let thread = self.thread(instant.track);
         self.event("i")?;
         self.out.write_all(b",\"s\":\"t\"")?;
         self.text("cat", instant.category)?;
         self.text("name", instant.name)?;
-        self.at(place, instant.ts)?;
+        self.at(thread, instant.ts)?;
         self.arguments(instant.arguments)
     }
 
@@ -255,7 +256,7 @@ impl<W: Write> TraceFormat for Chrome<W> {
     }
 }
 
-/// What is said beside the events.
+/// The values beside the events.
 fn head<'a>(base: i64, is_unix: bool, about: &[(&'a str, String)]) -> Vec<(&'a str, String)> {
     let mut values = vec![("schemaVersion", "1".to_owned())];
     values.extend(is_unix.then(|| ("baseTimeNanoseconds", base.to_string())));
@@ -263,12 +264,12 @@ fn head<'a>(base: i64, is_unix: bool, about: &[(&'a str, String)]) -> Vec<(&'a s
     values
 }
 
-/// A JSON string, on one line.
+/// Writes a JSON string on one line.
 fn string(out: &mut impl Write, text: &str) -> Result<()> {
     serde_json::to_writer(out, text).map_err(Into::into)
 }
 
-/// Microseconds with all digits that nanoseconds have.
+/// Writes nanoseconds as microseconds, without loss of digits.
 fn microseconds(out: &mut impl Write, nanoseconds: i64) -> Result<()> {
     let (whole, rest) = (nanoseconds.unsigned_abs() / 1000, nanoseconds.unsigned_abs() % 1000);
     let sign = if nanoseconds < 0 { "-" } else { "" };

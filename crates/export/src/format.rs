@@ -1,4 +1,4 @@
-//! What a file format has to be able to write.
+//! The interface of a file format.
 
 use std::io::Result;
 
@@ -6,23 +6,23 @@ use super::model::{Counter, CounterId, Instant, Process, ProcessId, Slice, Track
 
 /// A file in one format. Slices come properly nested on each track: [`TraceFormat::end`] ends the one that began last.
 pub trait TraceFormat {
-    /// A process.
+    /// Adds a process.
     ///
     /// # Errors
-    /// Of what is written to; likewise below.
+    /// Those of the output; likewise for the other methods.
     fn process(&mut self, id: ProcessId, process: &Process) -> Result<()>;
-    /// A track; `lane` counts the lanes of one that has several, from 0.
+    /// Adds a track; `lane` counts the lanes of a track that has several, from 0.
     fn track(&mut self, id: TrackId, track: &Track, lane: usize) -> Result<()>;
-    /// A counter.
+    /// Adds a counter.
     fn counter(&mut self, id: CounterId, counter: &Counter) -> Result<()>;
-    /// A slice of a track.
+    /// Begins a slice of a track.
     fn begin(&mut self, slice: &Slice<'_>, process: ProcessId) -> Result<()>;
-    /// Where the innermost open slice of a track ends.
+    /// Ends the innermost open slice of a track.
     fn end(&mut self, track: TrackId, ts: i64) -> Result<()>;
-    /// Something that happened.
+    /// Writes an instant.
     fn instant(&mut self, instant: &Instant<'_>, process: ProcessId) -> Result<()>;
-    /// What a counter is from `ts` on.
+    /// Writes the value of a counter from `ts` on.
     fn count(&mut self, id: CounterId, counter: &Counter, ts: i64, value: f64) -> Result<()>;
-    /// The end of the file.
+    /// Ends the file.
     fn finish(&mut self) -> Result<()>;
 }

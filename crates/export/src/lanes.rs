@@ -1,22 +1,22 @@
 //! Slices of a track on lanes, so that those of a lane nest properly: viewers draw nothing else.
 
-/// Times are recorded with a resolution of 2^-27 s, each end by itself: ends that lie so near belong together (ns).
+/// Ends that differ by no more than this are taken as equal (ns): each end is recorded by itself, with a resolution of 2^-27 s.
 pub(crate) const RESOLUTION: i64 = 16;
 
-/// Lanes of a track: more slices that overlap are not drawn, and counted.
+/// Most lanes of a track: further slices that overlap are counted and not drawn.
 pub(crate) const MAX_LANES: usize = 64;
 
-/// Open slices of a track, by lane, outermost first: their ends.
+/// The ends of a track's open slices, by lane, outermost first.
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
     lanes: Vec<Vec<i64>>,
 }
 
-/// Where a slice goes.
+/// A lane for a slice, and the begin and end with which it nests there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Placed {
     pub lane: usize,
-    /// It begins and ends here, within [`RESOLUTION`] of what was asked.
+    /// Begin of the slice; like `end`, it is within [`RESOLUTION`] of the recorded time.
     pub ts: i64,
     pub end: i64,
 }
@@ -30,7 +30,7 @@ impl Lanes {
         }
     }
 
-    /// How many lanes there are.
+    /// The number of lanes.
     pub(crate) fn count(&self) -> usize {
         self.lanes.len()
     }
@@ -38,7 +38,7 @@ impl Lanes {
     /// The first lane on which a slice nests; None past [`MAX_LANES`]. Slices have to come in order of `ts`.
     pub(crate) fn find(&self, ts: i64, end: i64) -> Option<Placed> {
         for (lane, open) in self.lanes.iter().enumerate() {
-            // Those that are over but for the resolution are over, and this one begins where they end.
+            // Slices that end within the resolution after `ts` have ended, and this one begins at their end.
             let begins = open.iter().rev().copied().take_while(|around| *around <= ts + RESOLUTION && *around < end);
             let begins = begins.fold(ts, i64::max);
             match open.iter().rev().find(|around| **around > begins) {
@@ -52,7 +52,7 @@ impl Lanes {
         (self.lanes.len() < MAX_LANES).then_some(Placed { lane: self.lanes.len(), ts, end })
     }
 
-    /// Puts a slice where it was found to nest.
+    /// Opens a slice on the lane that [`Self::find`] returned.
     pub(crate) fn open(&mut self, placed: Placed) {
         if placed.lane == self.lanes.len() {
             self.lanes.push(Vec::new());

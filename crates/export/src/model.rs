@@ -1,4 +1,4 @@
-//! What a timeline is made of. Times are nanoseconds on one axis for all processes.
+//! The elements of a timeline. Times are nanoseconds on one axis for all processes.
 
 /// A process, by the order in which it was added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -15,48 +15,48 @@ pub struct CounterId(pub(crate) u32);
 /// A process: a rank, or a machine with its GPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Process {
-    /// As people read it.
+    /// The name that is shown.
     pub name: String,
-    /// Its id on its host; None for what is no process there.
+    /// The process id on its host; None where this is no process of a host.
     pub pid: Option<i64>,
 }
 
 /// A row of a process: a thread, a stream, a process group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Track {
-    /// Whose it is.
+    /// The process of the track.
     pub process: ProcessId,
-    /// What several tracks have above them: GPU 0.
+    /// The heading above several tracks: GPU 0.
     pub group: Option<String>,
-    /// The device whose stream it is.
+    /// The device, for the track of a stream.
     pub device: Option<i64>,
-    /// As people read it.
+    /// The name that is shown.
     pub name: String,
-    /// Its place among the tracks of its process: small ones are above.
+    /// Sort key among the tracks of its process: small ones are above.
     pub order: i32,
 }
 
 /// A number that changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
-    /// Whose it is.
+    /// The process of the counter.
     pub process: ProcessId,
-    /// What is counted.
+    /// Name of the counter.
     pub name: String,
-    /// Its unit; empty where it has none.
+    /// The unit; empty where there is none.
     pub unit: &'static str,
 }
 
-/// A place on a track.
+/// A point on a track.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Point {
     /// The track, or the lane of it where the slice lies.
     pub track: TrackId,
-    /// When.
+    /// The time.
     pub ts: i64,
 }
 
-/// A value that an event has.
+/// The value of an argument.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value<'a> {
     /// Text.
@@ -67,7 +67,7 @@ pub enum Value<'a> {
     Int(i64),
     /// A float.
     Float(f64),
-    /// A truth.
+    /// A boolean.
     Bool(bool),
 }
 
@@ -90,56 +90,56 @@ pub enum FlowKind {
 pub enum Flow {
     /// The arrow begins here, and another slice has its end.
     Begin(FlowKind, u64),
-    /// It comes here and may go on.
+    /// The arrow comes here and may go on.
     Through(FlowKind, u64),
-    /// It ends here.
+    /// The arrow ends here.
     End(FlowKind, u64),
-    /// It begins here if another slice says so with [`Flow::From`].
+    /// An arrow begins here if another slice names this one in [`Flow::From`].
     Possible(u64),
-    /// It comes from a slice that was written before, which has this id as a possible one; `pair` is an id that no other
+    /// The arrow comes from a slice that was written before, which has `id` as a possible one; `pair` is an id that no other
     /// arrow has.
     From {
         /// What the arrow means.
         kind: FlowKind,
         /// The id of that slice.
         id: u64,
-        /// For formats in which an arrow joins two.
+        /// The arrow's id in formats where an arrow joins two slices.
         pair: u64,
         /// Where that slice begins.
         from: Point,
     },
 }
 
-/// Something that took time.
+/// An event with a duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Slice<'a> {
     /// The track.
     pub track: TrackId,
-    /// When it began.
+    /// Its begin.
     pub ts: i64,
-    /// How long it took.
+    /// Its duration.
     pub duration: i64,
-    /// What it is called.
+    /// The name that is shown.
     pub name: &'a str,
-    /// What kind it is: cpu_op, kernel, module.
+    /// The category: cpu_op, kernel, module.
     pub category: &'a str,
-    /// What else is known.
+    /// Further values, by name.
     pub arguments: &'a [Argument<'a>],
-    /// Its ends of arrows.
+    /// The ends of arrows at this slice.
     pub flows: &'a [Flow],
 }
 
-/// Something that happened.
+/// An event at a point in time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Instant<'a> {
     /// The track.
     pub track: TrackId,
-    /// When.
+    /// Its time.
     pub ts: i64,
-    /// What it is called.
+    /// The name that is shown.
     pub name: &'a str,
-    /// What kind it is.
+    /// The category.
     pub category: &'a str,
-    /// What else is known.
+    /// Further values, by name.
     pub arguments: &'a [Argument<'a>],
 }

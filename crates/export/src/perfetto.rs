@@ -16,7 +16,7 @@ use self::messages::{
 use super::format::TraceFormat;
 use super::model::{Argument, Counter, CounterId, Flow, Instant, Process, ProcessId, Slice, Track, TrackId, Value};
 
-/// One writer, one sequence.
+/// The number of the only sequence of packets: there is one writer.
 const SEQUENCE: u32 = 1;
 /// TracePacket.SequenceFlags.
 const STATE_CLEARED: u32 = 1;
@@ -34,7 +34,7 @@ const EXPLICIT: i32 = 3;
 /// CounterDescriptor.Unit.SIZE_BYTES.
 const SIZE_BYTES: i32 = 3;
 
-/// Places of uuids: the kinds of tracks have numbers of their own.
+/// Ranges of uuids: each kind of track has numbers of its own.
 const PROCESSES: u64 = 1 << 40;
 const GROUPS: u64 = 2 << 40;
 const TRACKS: u64 = 3 << 40;
@@ -45,7 +45,7 @@ pub struct Perfetto<W> {
     out: W,
     texts: Texts,
     groups: BTreeMap<(u32, String), u64>,
-    /// Whether the next packet begins the numbers of texts.
+    /// Whether the next packet resets the numbers of texts.
     clears: bool,
     buffer: Vec<u8>,
 }
@@ -54,12 +54,12 @@ impl<W: Write> Perfetto<W> {
     /// Begins a file; where times are from 1970, `first` is one of them, so that viewers can show dates.
     ///
     /// # Errors
-    /// Of what is written to.
+    /// Those of `out`.
     pub fn new(out: W, first: Option<i64>) -> Result<Self> {
         let (texts, groups) = (Texts::default(), BTreeMap::new());
         let mut new = Self { out, texts, groups, clears: true, buffer: Vec::new() };
         if let Some(timestamp) = first.and_then(|first| u64::try_from(first).ok()) {
-            // Times of packets are of the clock since boot, and here it runs with that of the day.
+            // Times of packets are of the clock since boot, which is declared equal to that of the day.
             let clock = |clock_id| Clock { clock_id, timestamp };
             let clock_snapshot = Some(ClockSnapshot { clocks: vec![clock(BOOTTIME), clock(REALTIME)] });
             new.packet(TracePacket { clock_snapshot, timestamp: Some(timestamp), ..TracePacket::default() })?;
@@ -204,7 +204,7 @@ impl<W: Write> TraceFormat for Perfetto<W> {
     }
 }
 
-/// All slices of one id are joined, in order of time.
+/// The id of an arrow: slices with the same id are joined, in order of time.
 fn id(flow: &Flow) -> u64 {
     match flow {
         Flow::Begin(_, id) | Flow::Through(_, id) | Flow::End(_, id) | Flow::Possible(id) | Flow::From { id, .. } => {

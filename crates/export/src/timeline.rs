@@ -1,4 +1,4 @@
-//! [`Timeline`]: takes what is drawn in order of time, and gives it to a format so that slices nest.
+//! [`Timeline`]: takes slices, instants and values in order of time, and gives them to a format so that slices nest.
 
 use std::io::Result;
 
@@ -6,7 +6,7 @@ use super::format::TraceFormat;
 use super::lanes::Lanes;
 use super::model::{Counter, CounterId, Flow, Instant, Point, Process, ProcessId, Slice, Track, TrackId};
 
-/// How much was written.
+/// Numbers of what was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Written {
     /// Slices.
@@ -15,7 +15,7 @@ pub struct Written {
     pub values: u64,
     /// Instants.
     pub instants: u64,
-    /// Ends of arrows that come from somewhere.
+    /// Ends of arrows that come from another slice.
     pub arrows: u64,
     /// Slices that were not drawn, because too many of their track overlap.
     pub left_out: u64,
@@ -24,7 +24,7 @@ pub struct Written {
 struct Row {
     track: Track,
     lanes: Lanes,
-    /// The tracks that its lanes are in the file; the first is its own.
+    /// The track of each lane in the file; the first is the row's own.
     ids: Vec<TrackId>,
 }
 
@@ -32,10 +32,10 @@ struct Row {
 pub struct Timeline<'a> {
     format: Box<dyn TraceFormat + 'a>,
     processes: u32,
-    /// By number: those of lanes beyond the first have none.
+    /// By the number of the track: None for tracks of lanes beyond the first.
     rows: Vec<Option<Row>>,
     counters: Vec<Counter>,
-    /// What was written so far.
+    /// Numbers of what was written so far.
     pub written: Written,
 }
 
@@ -48,7 +48,7 @@ impl<'a> Timeline<'a> {
     /// Adds a process.
     ///
     /// # Errors
-    /// Of what is written to; likewise below.
+    /// Those of the output; likewise for the other methods.
     pub fn process(&mut self, process: &Process) -> Result<ProcessId> {
         let id = ProcessId(self.processes);
         self.processes += 1;
@@ -72,8 +72,8 @@ impl<'a> Timeline<'a> {
         Ok(id)
     }
 
-    /// Draws a slice. Those of a track have to come in order of `ts`, longer ones first. Gives where it was drawn; None where
-    /// it was not: too many of the track overlap, or there is no such track.
+    /// Draws a slice. Those of a track have to come in order of `ts`, longer ones first. Returns where it was drawn; None where
+    /// it was not, because too many of the track overlap, or there is no such track.
     pub fn slice(&mut self, slice: &Slice<'_>) -> Result<Option<Point>> {
         let Some(Some(row)) = self.rows.get_mut(slice.track.0 as usize) else { return Ok(None) };
         let end = slice.ts.saturating_add(slice.duration.max(0));
@@ -102,19 +102,19 @@ impl<'a> Timeline<'a> {
         let drawn = Slice { track, ts: placed.ts, duration: placed.end - placed.ts, ..*slice };
         self.format.begin(&drawn, process)?;
         self.written.slices += 1;
-        let comes = |flow: &&Flow| !matches!(flow, Flow::Begin(..) | Flow::Possible(_));
-        self.written.arrows += slice.flows.iter().filter(comes).count() as u64;
+        let is_end = |flow: &&Flow| !matches!(flow, Flow::Begin(..) | Flow::Possible(_));
+        self.written.arrows += slice.flows.iter().filter(is_end).count() as u64;
         Ok(Some(Point { track, ts: placed.ts }))
     }
 
-    /// Draws something that happened.
+    /// Draws an instant.
     pub fn instant(&mut self, instant: &Instant<'_>) -> Result<()> {
         let Some(Some(row)) = self.rows.get(instant.track.0 as usize) else { return Ok(()) };
         self.written.instants += 1;
         self.format.instant(instant, row.track.process)
     }
 
-    /// Draws what a counter is from `ts` on.
+    /// Draws the value of a counter from `ts` on.
     pub fn count(&mut self, id: CounterId, ts: i64, value: f64) -> Result<()> {
         let Some(counter) = self.counters.get(id.0 as usize) else { return Ok(()) };
         if !value.is_finite() {
@@ -124,7 +124,7 @@ impl<'a> Timeline<'a> {
         self.format.count(id, counter, ts, value)
     }
 
-    /// Ends what is open, and the file.
+    /// Ends the open slices, and the file.
     pub fn finish(mut self) -> Result<Written> {
         for row in self.rows.iter_mut().flatten() {
             for lane in 0..row.lanes.count() {

@@ -1,9 +1,9 @@
-//! Records of events with what every event has, and nothing else.
+//! Records of events with only the fields that every event has.
 
 use crate::records::{DeviceEvent, HostEvent, UNKNOWN};
 use crate::text_table::NONE;
 
-/// What all activities of devices have.
+/// Fields that all activities of devices have.
 pub(crate) struct Activity {
     pub ts: i64,
     pub end: i64,
@@ -12,7 +12,7 @@ pub(crate) struct Activity {
     pub correlation: i64,
 }
 
-/// An event of a thread of which nothing more is known.
+/// An event of a thread with all other fields unknown.
 pub(crate) fn host_event(thread: u32, kind: u8, ts: i64, end: i64, number: i64) -> HostEvent {
     HostEvent {
         thread,
@@ -33,7 +33,7 @@ pub(crate) fn host_event(thread: u32, kind: u8, ts: i64, end: i64, number: i64) 
     }
 }
 
-/// An activity of a device of which nothing more is known.
+/// An activity of a device with all other fields unknown.
 pub(crate) fn device_event(activity: &Activity, kind: u8) -> DeviceEvent {
     DeviceEvent {
         correlation: activity.correlation,

@@ -1,4 +1,4 @@
-//! What came of a file: for whoever imports it, and as its row of `python.captures`.
+//! The result of importing a file: for the caller, and as a row of `python.captures`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,46 +11,46 @@ use probe_proto::tables::captures;
 use super::rows::ProcessRows;
 use super::step_range::StepRange;
 
-/// A file to read as one format, and whose its rows are.
+/// A file to read as one format, and the run of its rows.
 pub(crate) struct Reading<'a> {
     pub path: &'a Path,
     /// The run.
     pub run: &'a str,
-    /// What the file is called in the run.
+    /// The file's name in the run.
     pub capture: &'a str,
-    /// Which ranges of the program are steps, where somebody says so.
+    /// Which ranges of the program are steps, where the user gives a pattern.
     pub step_range: Option<&'a StepRange>,
-    /// Where temporary files may be written.
+    /// A directory for temporary files.
     pub scratch: &'a Path,
 }
 
-/// Rows by kind.
+/// Numbers of rows by table.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct RowCounts {
-    /// Of python.operators.
+    /// Rows of python.operators.
     pub operators: i64,
-    /// Of gpu.kernels.
+    /// Rows of gpu.kernels.
     pub kernels: i64,
-    /// Of gpu.launches.
+    /// Rows of gpu.launches.
     pub launches: i64,
-    /// Of python.frames.
+    /// Rows of python.frames.
     pub frames: i64,
-    /// Of python.flight_recorder and python.nccl_inspector.
+    /// Rows of python.flight_recorder and python.nccl_inspector.
     pub collectives: i64,
-    /// Of python.spans.
+    /// Rows of python.spans.
     pub spans: i64,
-    /// Of gpu.kernel_metrics.
+    /// Rows of gpu.kernel_metrics.
     pub metrics: i64,
-    /// Of python.memory_events.
+    /// Rows of python.memory_events.
     pub memory_events: i64,
-    /// Of gpu.memory_blocks.
+    /// Rows of gpu.memory_blocks.
     pub memory_blocks: i64,
-    /// Of python.execution_trace.
+    /// Rows of python.execution_trace.
     pub nodes: i64,
 }
 
 impl RowCounts {
-    /// Each with what it is called where a person reads it.
+    /// The numbers with their names, for messages.
     pub fn named(&self) -> Vec<(&'static str, i64)> {
         vec![
             ("operators", self.operators),
@@ -67,28 +67,28 @@ impl RowCounts {
     }
 }
 
-/// What came of a file.
+/// The result of importing a file.
 #[derive(Debug)]
 pub struct Capture {
-    /// Its name in the run.
+    /// The capture's name in the run.
     pub name: String,
-    /// The rank of its process, where it is known.
+    /// The rank of the process, where it is known.
     pub rank: Option<i32>,
-    /// When its first event began (nanoseconds from 1970), where that is known.
+    /// The begin of the first event (nanoseconds from 1970), where it is known.
     pub began: Option<i64>,
     /// Events read.
     pub events: u64,
-    /// Rows that they became.
+    /// Rows that the events became.
     pub rows: RowCounts,
     /// Events that became no row, by reason.
     pub left_out: Vec<(String, u64)>,
     /// Why the file was not read to its end.
     pub problem: Option<String>,
-    /// Size of its text (bytes).
+    /// Size of the file's text (bytes).
     pub text_bytes: u64,
 }
 
-/// All that `python.captures` says of a file. A format sets what it knows.
+/// The facts of a file for `python.captures`. A format sets those that it knows.
 #[derive(Debug, Default)]
 pub(crate) struct CaptureFacts {
     /// The format's name.
@@ -100,12 +100,12 @@ pub(crate) struct CaptureFacts {
     pub file: Option<String>,
     pub file_bytes: u64,
     pub text_bytes: u64,
-    /// In JSON.
+    /// Versions as JSON.
     pub versions: Option<String>,
     pub devices: Option<String>,
-    /// Times are from 1970.
+    /// Whether times count from 1970.
     pub has_date: bool,
-    /// When the first event began and the last ended.
+    /// The begin of the first event and the end of the last.
     pub window: Option<(i64, i64)>,
     pub steps: i64,
     pub first_step: Option<i64>,
@@ -124,7 +124,7 @@ pub(crate) struct CaptureFacts {
 }
 
 impl CaptureFacts {
-    /// Adds the row, and sums up.
+    /// Writes the row, and returns the result.
     ///
     /// # Errors
     /// The file system's.

@@ -1,4 +1,4 @@
-//! Events of TensorFlow's and JAX' `trace.json`, as those of the planes that they were made of.
+//! Takes events of TensorFlow's and JAX' `trace.json` as events of the planes that they were made of.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,9 +11,9 @@ use super::collect::Collected;
 use super::event::{Event, text};
 use super::xplane::events::Event as PlaneEvent;
 use super::xplane::lines::{Line, Plane};
-use super::xplane::said::{Said, Stat, Value};
+use super::xplane::said::{EventStats, Stat, Value};
 
-/// The arguments of an event, as they stand there.
+/// The arguments of an event, unparsed.
 #[derive(Debug, Deserialize)]
 struct Arguments<'a> {
     #[serde(borrow, default)]
@@ -37,13 +37,13 @@ impl Collected {
         };
         let end = ts + event.dur.unwrap_or(0).max(0);
         let arguments = serde_json::from_str(json).unwrap_or_else(|_| Arguments { args: HashMap::new() });
-        let stats: Vec<(Stat, Cow<'_, str>)> =
+        let named_stats: Vec<(Stat, Cow<'_, str>)> =
             arguments.args.iter().filter_map(|(name, raw)| Some((Stat::named(name)?, text(raw)))).collect();
-        let mut said = Said::default();
-        for (stat, value) in &stats {
-            said.take(*stat, Value::Text(value));
+        let mut stats = EventStats::default();
+        for (stat, value) in &named_stats {
+            stats.take(*stat, Value::Text(value));
         }
         let thread = if line == Line::Thread { self.thread(&event.pid, &event.tid) } else { None };
-        self.take_plane_event(&PlaneEvent { plane, line, thread, name: &event.name, ts, end, said })
+        self.take_plane_event(&PlaneEvent { plane, line, thread, name: &event.name, ts, end, stats })
     }
 }

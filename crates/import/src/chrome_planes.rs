@@ -1,5 +1,5 @@
 //! Planes and lines of TensorFlow's and JAX' `trace.json`, which is an XPlane trace as Chrome JSON: its events have no category,
-//! and what they are is in the names of their process and thread.
+//! and their kind is in the names of their process and thread.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,10 @@ use super::event::Event;
 use super::number::integer;
 use super::xplane::lines::{Line, Plane};
 
-/// Processes and threads whose names are kept.
+/// Most processes and threads whose names are kept.
 const MAX_NAMES: usize = 1 << 16;
 
-/// Names by number.
+/// Planes and lines, by process and thread.
 #[derive(Debug, Default)]
 pub(crate) struct ChromePlanes {
     planes: HashMap<String, Plane>,
@@ -36,7 +36,7 @@ impl ChromePlanes {
         }
     }
 
-    /// What an event is on, where its process is called as a plane is.
+    /// The plane and line of an event, where its process has the name of a plane.
     pub(crate) fn of(&self, event: &Event<'_>) -> Option<(Plane, Line)> {
         if self.planes.is_empty() || event.ph != "X" || !event.cat.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! The first pass over a trace: every event that some table wants, as a record to be sorted.
+//! The first pass over a trace: turns every event that a table has a row for into a record, and sorts the records.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,23 +22,23 @@ use super::sorter::Sorter;
 use super::steps::Step;
 use super::text_table::TextTable;
 
-/// Threads and streams of hosts.
+/// Most threads and streams of hosts.
 const MAX_THREADS: usize = 1 << 16;
-/// Why text is not in its row.
+/// The reason for text that is missing in its row.
 pub(crate) const TEXT_REFUSED: &str = "text past the limit, left out of its row";
-/// Steps.
+/// Most steps of a capture.
 pub(crate) const MAX_STEPS: usize = 1 << 20;
 
 /// A thread of the capture.
 #[derive(Debug)]
 pub(crate) struct Thread {
-    /// Its number as the file has it, or as near as can be.
+    /// The thread's number in the file; where that is no number, the number that its name ends with, else its index.
     pub number: i64,
-    /// Modules were called on it.
+    /// Whether modules were called on it.
     pub has_modules: bool,
 }
 
-/// All that the first pass found.
+/// The result of the first pass.
 pub(crate) struct Collected {
     pub host: Sorter<HostEvent>,
     pub launches: Sorter<Launch>,
@@ -52,18 +52,18 @@ pub(crate) struct Collected {
     pub events: u64,
     pub left_out: BTreeMap<Cow<'static, str>, u64>,
     pub mended: u64,
-    /// Where the text was read to.
+    /// The offset that the text was read to.
     pub text_bytes: u64,
-    /// Why it was not read to its end.
+    /// Why the text was not read to its end.
     pub problem: Option<String>,
-    /// Nanoseconds, where the profiler says what it cost.
+    /// The profiler's own cost (nanoseconds), where the trace has it.
     pub overhead: Option<i64>,
-    /// When the first event began and the last ended.
+    /// The begin of the first event and the end of the last.
     pub window: Option<(i64, i64)>,
-    /// The process that most host events are of.
+    /// The process with the most host events.
     pub pid: i32,
     pub has_devices: bool,
-    /// What is told of activities of devices on lines of their own.
+    /// Steps and programs of device activities, which are on lines of their own.
     pub device_lines: DeviceLines,
     chrome_planes: ChromePlanes,
     thread_numbers: HashMap<(String, String), u32>,
@@ -91,7 +91,7 @@ impl Collected {
         Ok(collected)
     }
 
-    /// Nothing yet. Records that find no room in memory are written to `directory`.
+    /// An empty collection. Records that do not fit in memory are written to `directory`.
     pub(crate) fn empty(directory: &Path) -> Self {
         Self {
             host: Sorter::new(directory),
@@ -149,7 +149,7 @@ impl Collected {
         }
     }
 
-    /// How many steps there are, and the numbers of the first and last: by ranges of the program, else by lines of devices.
+    /// The number of steps, and the numbers of the first and last: by ranges of the program, else by lines of devices.
     pub(crate) fn steps_found(&self) -> (i64, Option<i64>, Option<i64>) {
         let numbers: BTreeSet<i64> = match self.steps.is_empty() {
             true => self.device_lines.step_numbers().collect(),
@@ -159,7 +159,7 @@ impl Collected {
         (steps as i64, numbers.first().copied(), numbers.last().copied())
     }
 
-    /// Whether there is anything in it.
+    /// Whether no event was collected.
     pub(crate) fn is_empty(&self) -> bool {
         self.window.is_none()
     }
@@ -169,7 +169,7 @@ impl Collected {
         *self.left_out.entry(reason.into()).or_default() += events;
     }
 
-    /// Makes room for an event between the first and the last.
+    /// Widens the window to include an event.
     pub(crate) fn widen(&mut self, ts: i64, end: i64) {
         let window = self.window.get_or_insert((ts, end));
         *window = (window.0.min(ts), window.1.max(end));
@@ -197,8 +197,8 @@ impl Collected {
         if event.ph == "M" {
             self.chrome_planes.take(&event);
         }
-        if let Some(place) = self.chrome_planes.of(&event) {
-            return self.take_chrome_plane(&event, place, json);
+        if let Some(line) = self.chrome_planes.of(&event) {
+            return self.take_chrome_plane(&event, line, json);
         }
         match kinds::kind(&event.ph, &event.cat, &event.name) {
             Kind::LeftOut(reason) => self.leave_out(reason, 1),
@@ -213,7 +213,7 @@ impl Collected {
         Ok(())
     }
 
-    /// When it began and ended; None, and counted, where it does not say.
+    /// Begin and end of an event; an event without a time is counted and gives None.
     fn interval(&mut self, event: &Event<'_>) -> Option<(i64, i64)> {
         let Some(ts) = event.ts else {
             self.leave_out("without a time", 1);
@@ -352,9 +352,9 @@ impl Collected {
         })
     }
 
-    /// The place of a thread; None past their number.
+    /// The index of a thread in `threads`; None past their number.
     pub(crate) fn thread(&mut self, pid: &str, tid: &str) -> Option<u32> {
-        // Numbers of the table would be nearly as long as the two texts.
+        // Numbers of a table of texts would be nearly as long as the two texts.
         let key = (pid.to_owned(), tid.to_owned());
         if let Some(thread) = self.thread_numbers.get(&key) {
             return Some(*thread);
@@ -362,15 +362,15 @@ impl Collected {
         if self.threads.len() >= MAX_THREADS {
             return None;
         }
-        let place = self.threads.len() as u32;
-        let number = integer(tid).or_else(|| trailing_number(tid)).unwrap_or_else(|| i64::from(place));
+        let index = self.threads.len() as u32;
+        let number = integer(tid).or_else(|| trailing_number(tid)).unwrap_or_else(|| i64::from(index));
         self.threads.push(Thread { number, has_modules: false });
-        self.thread_numbers.insert(key, place);
-        Some(place)
+        self.thread_numbers.insert(key, index);
+        Some(index)
     }
 }
 
-/// The number that a text ends with, as "stream 7" does.
+/// The number at the end of a text: 7 of "stream 7".
 fn trailing_number(text: &str) -> Option<i64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-').len();
     text[digits..].parse().ok()

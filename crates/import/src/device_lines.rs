@@ -1,12 +1,12 @@
-//! What lines beside the activities of a device say of these: which step and program an activity is of, where it does not say
-//! so itself. Profilers of XLA draw such lines over those of streams, and the same time must not count twice.
+//! Lines beside the activities of a device: they give the step and program of an activity that does not have them itself.
+//! Profilers of XLA draw such lines over those of streams, and the same time must not count twice.
 
 use std::collections::HashMap;
 
 use super::records::{DeviceEvent, known};
 use super::steps::{Step, step_at};
 
-/// Steps, and runs of programs, of all devices.
+/// Most steps and runs of programs of all devices.
 const MAX_SPANS: usize = 1 << 20;
 
 /// A run of a program on a device.
@@ -14,7 +14,7 @@ const MAX_SPANS: usize = 1 << 20;
 struct Program {
     ts: i64,
     end: i64,
-    /// The number of its name.
+    /// The number of the name in the table of texts.
     name: u32,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct DeviceLines {
     steps: HashMap<i64, Vec<Step>>,
     programs: HashMap<i64, Vec<Program>>,
     spans: usize,
-    /// The operation that each line met last, until it is known whether it encloses the next.
+    /// The latest operation of each line, until it is known whether it encloses the next.
     open: HashMap<(i64, i64), DeviceEvent>,
     /// Operations that enclosed others.
     pub enclosing: u64,
@@ -55,8 +55,8 @@ impl DeviceLines {
         self.spans <= MAX_SPANS
     }
 
-    /// Takes an operation of a line on which operations can be within others, and gives the one before it, unless that encloses
-    /// this one: its time is that of the operations within it.
+    /// Takes an operation of a line on which operations can be within others, and returns the operation before it, unless that
+    /// encloses this one: its time is that of the operations within it.
     pub(crate) fn take_operation(&mut self, event: DeviceEvent) -> Option<DeviceEvent> {
         let before = self.open.insert((event.device, event.stream), event)?;
         let encloses = before.ts <= event.ts && event.ts < event.end && event.end <= before.end;
@@ -64,7 +64,7 @@ impl DeviceLines {
         (!encloses).then_some(before)
     }
 
-    /// The last operations of all lines; and puts everything in order, once all of it is known.
+    /// Sorts steps and programs, and returns the last operations of all lines.
     pub(crate) fn finish(&mut self) -> Vec<DeviceEvent> {
         self.steps.values_mut().for_each(|steps| steps.sort_unstable());
         self.programs.values_mut().for_each(|programs| programs.sort_unstable());
@@ -76,7 +76,7 @@ impl DeviceLines {
         self.groups.get(&known(group)?).copied()
     }
 
-    /// The step that an activity is of, by its group, else by the time at which it began.
+    /// The step of an activity, by its group, else by its begin.
     pub(crate) fn step(&self, event: &DeviceEvent) -> Option<i64> {
         let by_time = || step_at(self.steps.get(&event.device)?, event.ts);
         self.step_of_group(event.step_group).or_else(by_time)

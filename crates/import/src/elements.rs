@@ -2,7 +2,7 @@
 //! than one of them is in memory.
 //!
 //! A quote ends a string only where a comma, a colon or a closing bracket follows. In valid JSON that is always so; and where
-//! a name has quotes that nobody escaped, the element is still cut where it ends, to be mended alone ([`super::mend`]).
+//! a name has unescaped quotes, the element is still cut where it ends, to be mended alone ([`super::mend`]).
 
 use std::io::{self, Read};
 
@@ -10,35 +10,35 @@ use memchr::memchr2;
 
 /// Largest element (bytes).
 const MAX_ELEMENT: usize = 16 << 20;
-/// Brackets within an element.
+/// Most brackets within each other in an element.
 const MAX_DEPTH: usize = 128;
 /// Most white space between a quote and what follows it.
 const MAX_GAP: usize = 4096;
-/// How much is read at a time.
+/// Bytes that are read at a time.
 const CHUNK: usize = 256 << 10;
 
 /// The key of the array of events of a Chrome trace.
 const EVENTS: &str = "traceEvents";
 
-/// Something in the text.
+/// A part of the text.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Element<'a> {
-    /// An element of the array of events, where it begins (bytes of text).
+    /// An element of the array of events, with its offset (bytes of text).
     Event(&'a [u8], u64),
     /// A value of another key at the top.
     Value(&'a str, &'a [u8]),
 }
 
-/// Why no more can be read. Everything before it is in order.
+/// Why reading stopped. Everything before the offset is in order.
 #[derive(Debug)]
 pub(crate) struct Stopped {
     /// What is wrong.
     pub what: String,
-    /// Where (bytes of text).
+    /// The offset of the problem (bytes of text).
     pub offset: u64,
 }
 
-/// Where the reader is.
+/// The state of the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     Start,
@@ -46,7 +46,7 @@ enum At {
     Key,
     /// Before an element of the array of events, which is within an object.
     Event,
-    /// The same, where the text is the array.
+    /// Before an element of the array of events, which is the whole text.
     BareEvent,
     End,
 }
@@ -54,11 +54,11 @@ enum At {
 /// Reads elements.
 pub(crate) struct Elements<R> {
     input: R,
-    /// Read, and not yet left behind.
+    /// Text that was read, from the current element on.
     buffer: Vec<u8>,
-    /// Of `buffer`, where the next element is looked for.
+    /// The offset in `buffer` at which reading goes on.
     position: usize,
-    /// Of the text, where `buffer` begins.
+    /// The offset of `buffer` in the text.
     base: u64,
     ended: bool,
     at: At,
@@ -72,7 +72,7 @@ impl<R: Read> Elements<R> {
         Self::of_array(input, EVENTS)
     }
 
-    /// Of text whose events are the array of another key.
+    /// Reads text whose events are the array of the key `array`.
     pub(crate) fn of_array(input: R, array: &'static str) -> Self {
         let key = String::new();
         Self { input, buffer: Vec::new(), position: 0, base: 0, ended: false, at: At::Start, key, array }
@@ -83,7 +83,7 @@ impl<R: Read> Elements<R> {
         self.base + self.position as u64
     }
 
-    /// The next one; None at the end of the text.
+    /// The next element; None at the end of the text.
     pub(crate) fn next(&mut self) -> Result<Option<Element<'_>>, Stopped> {
         loop {
             match self.at {
@@ -130,7 +130,7 @@ impl<R: Read> Elements<R> {
         self.at = at;
     }
 
-    /// Takes a key; and its value, unless that is the array of events.
+    /// Reads a key, and its value unless that is the array of events.
     fn value_of_key(&mut self) -> Result<Option<(usize, usize)>, Stopped> {
         let length = self.measure()?;
         let text = &self.buffer[self.position..self.position + length];
@@ -158,17 +158,17 @@ impl<R: Read> Elements<R> {
         Stopped { what: what.to_owned(), offset: self.offset() }
     }
 
-    /// The byte at `place` of what is being read; None at the end.
-    fn byte(&mut self, place: usize) -> Result<Option<u8>, Stopped> {
-        while self.position + place >= self.buffer.len() {
+    /// The byte that is `ahead` bytes after the position; None at the end.
+    fn byte(&mut self, ahead: usize) -> Result<Option<u8>, Stopped> {
+        while self.position + ahead >= self.buffer.len() {
             if !self.more()? {
                 return Ok(None);
             }
         }
-        Ok(Some(self.buffer[self.position + place]))
+        Ok(Some(self.buffer[self.position + ahead]))
     }
 
-    /// Reads on; false at the end.
+    /// Reads more text into the buffer; false at the end.
     fn more(&mut self) -> Result<bool, Stopped> {
         if self.ended {
             return Ok(false);
@@ -212,31 +212,31 @@ impl<R: Read> Elements<R> {
         }
     }
 
-    /// Length of the element that begins here.
+    /// Length of the element that begins at the position.
     fn measure(&mut self) -> Result<usize, Stopped> {
-        let (mut place, mut depth) = (0_usize, 0_usize);
+        let (mut ahead, mut depth) = (0_usize, 0_usize);
         loop {
-            if place > MAX_ELEMENT {
+            if ahead > MAX_ELEMENT {
                 return Err(self.stopped(&format!("an element is larger than {} MiB", MAX_ELEMENT >> 20)));
             }
-            let Some(byte) = self.byte(place)? else {
-                // A bare word may be the last of the text; anything else has no end.
-                return if depth == 0 && place > 0 {
-                    Ok(place)
+            let Some(byte) = self.byte(ahead)? else {
+                // A bare word may end with the text; any other element is incomplete.
+                return if depth == 0 && ahead > 0 {
+                    Ok(ahead)
                 } else {
                     Err(self.stopped("the text ends within an element"))
                 };
             };
             match byte {
                 b'"' => {
-                    place = self.string(place)?;
+                    ahead = self.string(ahead)?;
                     if depth == 0 {
-                        return Ok(place);
+                        return Ok(ahead);
                     }
                 }
                 b'{' | b'[' => {
                     depth += 1;
-                    place += 1;
+                    ahead += 1;
                     if depth > MAX_DEPTH {
                         return Err(
                             self.stopped(&format!("an element has more than {MAX_DEPTH} brackets in each other"))
@@ -244,53 +244,53 @@ impl<R: Read> Elements<R> {
                     }
                 }
                 b'}' | b']' if depth == 0 => {
-                    return if place > 0 { Ok(place) } else { Err(self.stopped("a value was expected")) };
+                    return if ahead > 0 { Ok(ahead) } else { Err(self.stopped("a value was expected")) };
                 }
                 b'}' | b']' => {
                     depth -= 1;
-                    place += 1;
+                    ahead += 1;
                     if depth == 0 {
-                        return Ok(place);
+                        return Ok(ahead);
                     }
                 }
                 b',' | b':' if depth == 0 => {
-                    return if place > 0 { Ok(place) } else { Err(self.stopped("a value was expected")) };
+                    return if ahead > 0 { Ok(ahead) } else { Err(self.stopped("a value was expected")) };
                 }
-                _ => place += 1,
+                _ => ahead += 1,
             }
         }
     }
 
-    /// Where the string that begins at `place` is over.
-    fn string(&mut self, mut place: usize) -> Result<usize, Stopped> {
-        place += 1;
+    /// The end of the string that begins `ahead` bytes after the position, counted from the position too.
+    fn string(&mut self, mut ahead: usize) -> Result<usize, Stopped> {
+        ahead += 1;
         loop {
-            if place > MAX_ELEMENT {
+            if ahead > MAX_ELEMENT {
                 return Err(self.stopped(&format!("a string is longer than {} MiB", MAX_ELEMENT >> 20)));
             }
-            let rest = self.buffer.get(self.position + place..).unwrap_or_default();
+            let rest = self.buffer.get(self.position + ahead..).unwrap_or_default();
             let Some(found) = memchr2(b'"', b'\\', rest) else {
-                place += rest.len();
-                if self.byte(place)?.is_none() {
+                ahead += rest.len();
+                if self.byte(ahead)?.is_none() {
                     return Err(self.stopped("the text ends within a string"));
                 }
                 continue;
             };
-            place += found;
-            if self.buffer[self.position + place] == b'\\' {
-                place += 2;
+            ahead += found;
+            if self.buffer[self.position + ahead] == b'\\' {
+                ahead += 2;
                 continue;
             }
-            place += 1;
+            ahead += 1;
             let mut gap = 0;
             let follows = loop {
-                match self.byte(place + gap)? {
+                match self.byte(ahead + gap)? {
                     Some(byte) if is_blank(byte) && gap < MAX_GAP => gap += 1,
                     other => break other,
                 }
             };
             if matches!(follows, None | Some(b',' | b':' | b'}' | b']')) {
-                return Ok(place);
+                return Ok(ahead);
             }
         }
     }

@@ -9,7 +9,7 @@ use serde_json::value::{RawValue, Value};
 
 use super::number::{float, integer, nanoseconds};
 
-/// An event, as its text says. A key that comes twice means its last value.
+/// An event, as its text has it. A key that comes twice has its last value.
 #[derive(Debug, Default)]
 pub(crate) struct Event<'a> {
     pub ph: Text<'a>,
@@ -30,7 +30,7 @@ pub(crate) type Text<'a> = Cow<'a, str>;
 /// Arguments of an event.
 #[derive(Debug, Default)]
 pub(crate) struct Args<'a> {
-    /// Of a process or thread, where an event names it.
+    /// Name of a process or thread, in an event that names one.
     pub name: Option<Text<'a>>,
     pub external_id: Option<i64>,
     pub correlation: Option<i64>,
@@ -62,7 +62,7 @@ pub(crate) struct Args<'a> {
     pub seq: Option<i64>,
     pub in_elements: Option<i64>,
     pub out_elements: Option<i64>,
-    /// Of an allocation; negative for a free.
+    /// Bytes of an allocation; negative for a free.
     pub memory_bytes: Option<i64>,
     pub address: Option<i64>,
     pub device_type: Option<i64>,
@@ -72,13 +72,13 @@ pub(crate) struct Args<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// Of its JSON.
+    /// Parses JSON.
     pub(crate) fn parse(text: &'a str) -> serde_json::Result<Self> {
         serde_json::from_str(text)
     }
 }
 
-/// The text that a raw value is: a string's content, a number's digits; empty for null.
+/// A raw value as text: a string's content, a number's digits; empty for null.
 pub(crate) fn text(raw: &RawValue) -> Cow<'_, str> {
     let raw = raw.get();
     let Some(content) = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
@@ -90,11 +90,11 @@ pub(crate) fn text(raw: &RawValue) -> Cow<'_, str> {
     Cow::Borrowed(content)
 }
 
-fn said(raw: &RawValue) -> Option<Cow<'_, str>> {
+fn non_empty_text(raw: &RawValue) -> Option<Cow<'_, str>> {
     Some(text(raw)).filter(|text| !text.is_empty())
 }
 
-/// JSON as it stands there; None for null and for an array of nothing.
+/// A raw value as JSON; None for null, an empty array and an empty string.
 fn json(raw: &RawValue) -> Option<&str> {
     Some(raw.get()).filter(|text| !matches!(*text, "null" | "[]" | "\"\""))
 }
@@ -177,7 +177,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// What is said of a collective, in JSON; None for what is none.
+    /// The facts of a collective as JSON; None for another event.
     pub(crate) fn collective(&self) -> Option<String> {
         let text = |text: &Option<Text<'_>>| text.as_deref().map(Value::from);
         let values = [
@@ -197,7 +197,7 @@ impl<'a> Args<'a> {
 
     fn take(&mut self, key: &str, raw: &'a RawValue) {
         match key {
-            "name" => self.name = said(raw),
+            "name" => self.name = non_empty_text(raw),
             "External id" | "external id" => self.external_id = integer(raw.get()),
             "correlation" => self.correlation = integer(raw.get()),
             "device" => self.device = integer(raw.get()),
@@ -207,7 +207,7 @@ impl<'a> Args<'a> {
             "Input Dims" | "Input dims" => self.input_shapes = json(raw),
             "Input type" => self.input_types = json(raw),
             "flops" => self.flops = float(raw.get()),
-            "Call stack" => self.call_stack = said(raw),
+            "Call stack" => self.call_stack = non_empty_text(raw),
             "Python id" => self.python_id = integer(raw.get()),
             "Python parent id" => self.python_parent = integer(raw.get()),
             "grid" => self.grid = json(raw),
@@ -220,11 +220,11 @@ impl<'a> Args<'a> {
             "bytes" | "size" => self.bytes = integer(raw.get()),
             "memory bandwidth (GB/s)" => self.bandwidth = float(raw.get()),
             "graph id" => self.graph_id = integer(raw.get()),
-            "Collective name" => self.collective = said(raw),
-            "Process Group Name" => self.group_name = said(raw),
-            "Process Group Ranks" => self.group_ranks = said(raw),
+            "Collective name" => self.collective = non_empty_text(raw),
+            "Process Group Name" => self.group_name = non_empty_text(raw),
+            "Process Group Ranks" => self.group_ranks = non_empty_text(raw),
             "Group size" => self.group_size = integer(raw.get()),
-            "dtype" => self.dtype = said(raw),
+            "dtype" => self.dtype = non_empty_text(raw),
             "Seq" => self.seq = integer(raw.get()),
             "In msg nelems" => self.in_elements = integer(raw.get()),
             "Bytes" => self.memory_bytes = integer(raw.get()),

@@ -1,4 +1,4 @@
-//! Which files are meant: those that are named, and all of a directory that are of a known format.
+//! Finds the files to import: those that are named, and all files of a known format in a named directory.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,36 +9,36 @@ use probe_common::error::{Error, Result};
 use super::formats::Format;
 use super::head::Head;
 
-/// Directories within each other.
+/// Most directories within each other.
 const MAX_DEPTH: usize = 8;
-/// Files of all directories.
+/// Most files of all directories.
 const MAX_FILES: usize = 1 << 16;
 
 /// A file to import.
 #[derive(Debug, Clone)]
 pub struct TraceFile {
-    /// Where it is.
+    /// The file's path.
     pub path: PathBuf,
-    /// What it is called in the run: its name, with as much of the path as tells it from the others.
+    /// The file's name in the run: its own, with as much of the path as distinguishes it from the others.
     pub capture: String,
-    /// It was named, and not found in a directory.
+    /// Whether the file was named, and not found in a directory.
     pub named: bool,
-    /// What it is, by what is in it or because somebody says so.
+    /// The format, by the file's content or as the user says.
     pub format: Format,
 }
 
 /// The files to import.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// In order of their names.
+    /// The files, in order of their names.
     pub files: Vec<TraceFile>,
     /// Files of directories that are of no known format.
     pub unknown: Vec<PathBuf>,
-    /// Why others of directories can't be read.
+    /// Errors of files in directories that can't be read.
     pub unreadable: Vec<Error>,
 }
 
-/// The files behind `paths`, each of the format that it shows, or of `forced`.
+/// The files at `paths`, each with the format of its content, or with `forced`.
 ///
 /// # Errors
 /// There is no such path, a directory can't be read or has no such file, or a file that was named is of no known format.
@@ -79,7 +79,7 @@ pub fn find(paths: &[PathBuf], forced: Option<Format>) -> Result<Found> {
     Ok(found)
 }
 
-/// What a file is; None where that is not known here.
+/// The format of a file; None where it is not known.
 fn format(path: &Path, forced: Option<Format>) -> Result<Option<Format>> {
     match forced {
         Some(format) => Ok(Some(format)),
@@ -87,7 +87,7 @@ fn format(path: &Path, forced: Option<Format>) -> Result<Option<Format>> {
     }
 }
 
-/// Each is called by its name; by its path where another has the same name.
+/// Names each file by its own name, or by its path where another has the same name.
 fn name_captures(files: &mut [TraceFile]) {
     let mut seen: HashMap<String, usize> = HashMap::new();
     for file in &*files {

@@ -1,5 +1,5 @@
-//! The formats that can be read: what each is called, how a file shows that it is of it, and who reads it. A new one is a line in
-//! each function here, and its reader.
+//! The formats that can be read: the name of each, how a file of it is recognised, and its reader. A new one is a line in
+//! each function of this module, and its reader.
 
 use probe_common::error::{Error, Result};
 use probe_store::row_files::RowSink;
@@ -32,7 +32,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// All of them. A file is of the first that recognises it.
+    /// All formats. A file has the first one that recognises it.
     pub const ALL: &'static [Self] = &[
         Self::ExecutionTrace,
         Self::FlightRecorder,
@@ -44,7 +44,7 @@ impl Format {
         Self::XPlane,
     ];
 
-    /// The name that `--format` takes and `python.captures` has.
+    /// The name in `--format` and `python.captures`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ExecutionTrace => execution_trace::NAME,
@@ -58,7 +58,7 @@ impl Format {
         }
     }
 
-    /// What it is, for a list of what can be read.
+    /// A description of the format, for a list.
     pub const fn about(self) -> &'static str {
         match self {
             Self::ExecutionTrace => "execution traces of PyTorch",
@@ -72,13 +72,13 @@ impl Format {
         }
     }
 
-    /// Whether a file that begins so is of it.
+    /// Whether a file with this beginning has this format.
     fn recognises(self, head: &Head) -> bool {
         match self {
             Self::ExecutionTrace => execution_trace::recognises(head),
             Self::FlightRecorder => flight_recorder::is_dump(head),
             Self::NcclInspector => nccl_inspector::recognises(head),
-            // Other formats in JSON have keys of their own, and come before it.
+            // Other formats in JSON have keys of their own, and come before this one.
             Self::Kineto => head.is_json(),
             Self::MemorySnapshot => memory_snapshot::recognises(head),
             Self::NsightCompute => nsight_compute::recognises(&head.bytes),
@@ -90,7 +90,7 @@ impl Format {
     /// Reads a file and writes its rows. A file of several processes may be several captures.
     ///
     /// # Errors
-    /// It is not of the format; or rows can't be written.
+    /// The file is not of the format, or rows can't be written.
     pub(crate) fn import(
         self,
         reading: &Reading<'_>,
@@ -109,15 +109,15 @@ impl Format {
         }
     }
 
-    /// The format of a file that begins so.
+    /// The format of a file with this beginning.
     pub(crate) fn of(head: &Head) -> Option<Self> {
         Self::ALL.iter().copied().find(|format| format.recognises(head))
     }
 
-    /// The format of this name.
+    /// The format with this name.
     ///
     /// # Errors
-    /// There is none.
+    /// No format has this name.
     pub fn named(name: &str) -> Result<Self> {
         let names: Vec<&str> = Self::ALL.iter().map(|format| format.name()).collect();
         Self::ALL.iter().copied().find(|format| format.name() == name).ok_or_else(|| {
@@ -125,7 +125,7 @@ impl Format {
         })
     }
 
-    /// A hint that lists what can be read.
+    /// A hint that lists the formats.
     pub(crate) fn known() -> String {
         let each: Vec<String> =
             Self::ALL.iter().map(|format| format!("{} ({})", format.about(), format.name())).collect();

@@ -1,4 +1,4 @@
-//! The beginning of a file, by which formats are told apart.
+//! The beginning of a file, by which its format is recognised.
 
 use std::io::Read;
 use std::path::Path;
@@ -7,7 +7,7 @@ use probe_common::error::{Error, Result};
 
 use super::input::Input;
 
-/// Bytes of text that are looked at.
+/// Bytes of text that are read.
 const MAX_BYTES: u64 = 64 << 10;
 
 /// The beginning of a file's text, unpacked where it is gzip.
@@ -17,15 +17,15 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Reads it.
+    /// Reads the beginning of a file.
     ///
     /// # Errors
-    /// It is no regular file, or can't be read.
+    /// The path is no regular file, or can't be read.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let mut bytes = Vec::new();
         let read = Input::open(path)?.text.take(MAX_BYTES).read_to_end(&mut bytes);
         match read {
-            // Whoever reads the whole file says where it is damaged.
+            // The reader of the whole file reports where it is damaged.
             Err(error) if bytes.is_empty() => {
                 Err(Error::failed(format!("cannot read {}", path.display())).because(error))
             }
@@ -33,17 +33,17 @@ impl Head {
         }
     }
 
-    /// Without the mark of byte order and white space that text may begin with.
+    /// The text without a byte order mark and white space at its beginning.
     fn text(&self) -> &[u8] {
         self.bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.bytes).trim_ascii_start()
     }
 
-    /// Whether it begins like JSON with an object or array.
+    /// Whether the text begins as a JSON object or array.
     pub(crate) fn is_json(&self) -> bool {
         matches!(self.text().first(), Some(b'{' | b'['))
     }
 
-    /// Whether the key is one of the outermost JSON object, as far as that is in the beginning.
+    /// Whether the outermost JSON object has the key, as far as the beginning shows.
     pub(crate) fn has_key(&self, key: &str) -> bool {
         self.keys().any(|found| found == key.as_bytes())
     }
@@ -51,20 +51,20 @@ impl Head {
     /// The keys of the outermost JSON object.
     fn keys(&self) -> impl Iterator<Item = &[u8]> {
         let text = self.text();
-        let (mut place, mut depth) = (0, 0_u32);
+        let (mut offset, mut depth) = (0, 0_u32);
         std::iter::from_fn(move || {
-            while place < text.len() {
-                let byte = text[place];
-                place += 1;
+            while offset < text.len() {
+                let byte = text[offset];
+                offset += 1;
                 match byte {
                     b'{' | b'[' => depth = depth.saturating_add(1),
                     b'}' | b']' => depth = depth.saturating_sub(1),
                     b'"' => {
-                        let start = place;
-                        place = end_of_string(text, start);
-                        let string = &text[start..place.min(text.len())];
-                        place += 1;
-                        let after = text.get(place..).unwrap_or_default().trim_ascii_start();
+                        let start = offset;
+                        offset = end_of_string(text, start);
+                        let string = &text[start..offset.min(text.len())];
+                        offset += 1;
+                        let after = text.get(offset..).unwrap_or_default().trim_ascii_start();
                         if depth == 1 && after.first() == Some(&b':') {
                             return Some(string);
                         }
@@ -77,13 +77,13 @@ impl Head {
     }
 }
 
-/// Where the quote is that ends the string which begins at `start`; the end of the text without one.
+/// The offset of the quote that ends the string at `start`; the end of the text where there is none.
 fn end_of_string(text: &[u8], start: usize) -> usize {
-    let mut place = start;
-    while place < text.len() && text[place] != b'"' {
-        place += if text[place] == b'\\' { 2 } else { 1 };
+    let mut offset = start;
+    while offset < text.len() && text[offset] != b'"' {
+        offset += if text[offset] == b'\\' { 2 } else { 1 };
     }
-    place.min(text.len())
+    offset.min(text.len())
 }
 
 #[cfg(test)]

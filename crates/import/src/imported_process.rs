@@ -1,9 +1,9 @@
-//! The process that the rows of a file are of.
+//! The process that the rows of a file belong to.
 
 use probe_store::Identity;
 
-/// A process as a file says it. Files say less than agents do: a host without a name is `unknown`, and a process without a
-/// number is -1.
+/// The identity of a process, as a file has it. Files have less of it than agents: a host without a name is `unknown`, and a
+/// process without a number is -1.
 pub(crate) fn identity(
     run: &str,
     host: Option<&str>,

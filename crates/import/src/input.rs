@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use flate2::bufread::MultiGzDecoder;
 use probe_common::error::{Error, Result};
 
-/// Text may be so many times as large as the gzip file that it is packed in. Traces reach 30; what gzip can do is 1032.
+/// Most bytes of text for a byte of the gzip file. Traces reach 30; gzip can reach 1032.
 const MAX_EXPANSION: u64 = 200;
 
-/// Text of a gzip file is in order up to this size, whatever the file's (bytes).
+/// Size of text that is allowed for a gzip file of any size (bytes).
 const SMALL_TEXT: u64 = 64 << 20;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -25,11 +25,11 @@ pub(crate) struct Input {
     pub file_bytes: u64,
     /// Bytes of the file that have been read so far.
     pub consumed: Arc<AtomicU64>,
-    /// It is packed.
+    /// Whether the file is packed.
     pub packed: bool,
 }
 
-/// Counts what is read.
+/// A reader that counts the bytes it reads.
 struct Counted<R> {
     inner: R,
     consumed: Arc<AtomicU64>,
@@ -43,7 +43,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// Ends with an error where more text comes than [`MAX_EXPANSION`] allows.
+/// A reader that fails where there is more text than [`MAX_EXPANSION`] allows.
 struct Bounded<R> {
     inner: R,
     left: u64,
@@ -67,7 +67,7 @@ impl Input {
     /// Opens a regular file.
     ///
     /// # Errors
-    /// It is no regular file, or can't be read.
+    /// The path is no regular file, or can't be read.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let failed = |what: &str| Error::failed(format!("cannot read {}: {what}", path.display()));
         let found = std::fs::metadata(path).map_err(|error| failed(&error.to_string()))?;
@@ -78,7 +78,7 @@ impl Input {
         Self::of(file, found.len()).map_err(|error| failed(&error.to_string()))
     }
 
-    /// The text of `file`, which has so many bytes.
+    /// The text of `file`, which has `file_bytes` bytes.
     pub(crate) fn of(file: impl Read + Send + 'static, file_bytes: u64) -> io::Result<Self> {
         let consumed = Arc::new(AtomicU64::new(0));
         let mut file = BufReader::with_capacity(64 << 10, Counted { inner: file, consumed: Arc::clone(&consumed) });

@@ -1,4 +1,4 @@
-//! Device activities find their launches: both sorted by the number that they share.
+//! Joins device activities with their launches: both are sorted by the number that they share.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use probe_common::error::Result;
 use super::records::{DeviceEvent, Launch, UNKNOWN};
 use super::sorter::{Sorted, Sorter};
 
-/// Those with a launch, sorted by it; each without one is given to `alone`.
+/// The activities with a launch, sorted by it; each activity without one is given to `alone`.
 ///
 /// # Errors
 /// Records can't be written, or read again.
@@ -19,7 +19,7 @@ pub(crate) fn join(
 ) -> Result<Sorted<DeviceEvent>> {
     let mut joined = Sorter::new(directory);
     let mut launches = launches.group(0).peekable();
-    // Runs ahead, to count those that share a launch.
+    // A second iterator runs ahead, to count the activities that share a launch.
     let mut ahead = devices.group(0).peekable();
     let mut counted: Option<(i64, i32)> = None;
     for event in devices.group(0) {

@@ -1,19 +1,19 @@
-//! What an event is, by its category and name, in the names of every year.
+//! The kind of an event, by its category and name, in the names of every version.
 
 use super::records::{device, host};
 
-/// What becomes of an event.
+/// What an event becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// One of [`host`].
+    /// An event of a host, with its kind of [`host`].
     Host(u8),
-    /// One of [`device`].
+    /// An event of a device, with its kind of [`device`].
     Device(u8),
     /// An allocation or a free.
     Memory,
     /// Work of the profiler itself.
     Overhead,
-    /// No row, for this reason.
+    /// An event that becomes no row, with the reason.
     LeftOut(&'static str),
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn kind(ph: &str, cat: &str, name: &str) -> Kind {
     }
 }
 
-/// The number of a step's range.
+/// The number of the step that a range is.
 pub(crate) fn step_number(name: &str) -> Option<i64> {
     name.strip_prefix("ProfilerStep#")?.parse().ok()
 }
@@ -83,13 +83,13 @@ pub(crate) fn module_name(name: &str) -> Option<&str> {
     name.strip_prefix("probe_agent.module: ")
 }
 
-/// Whether a kernel is of a library for collectives.
+/// Whether a kernel belongs to a library for collectives.
 pub(crate) fn is_communication(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     ["nccl", "rccl", "oneccl", "hccl"].iter().any(|library| lower.contains(library))
 }
 
-/// What torch calls a device, by c10's number of its type and its own.
+/// Torch's name of a device, by c10's number of its type and its own number.
 pub(crate) fn device_name(device_type: i64, device: i64) -> String {
     let name = match device_type {
         0 => return "cpu".into(),
@@ -106,7 +106,7 @@ pub(crate) fn device_name(device_type: i64, device: i64) -> String {
     format!("{name}:{device}")
 }
 
-/// Bytes of an element of a type as c10 calls it.
+/// Bytes of an element of a type, by c10's name.
 pub(crate) fn dtype_bytes(dtype: &str) -> Option<i64> {
     Some(match dtype.to_ascii_lowercase().as_str() {
         "double" | "long" | "complexfloat" | "int64" | "float64" => 8,

@@ -1,4 +1,4 @@
-//! One Kineto or Chrome trace into rows.
+//! Imports a Kineto or Chrome trace.
 
 use std::path::Path;
 
@@ -15,34 +15,34 @@ use super::row_writer::Ranges;
 use super::rows::ProcessRows;
 use super::second_pass;
 
-/// Times past this are from 1970 by themselves (nanoseconds).
+/// Times above this count from 1970 already (nanoseconds).
 const UNIX: i64 = 1_000_000_000_000_000_000;
-/// What a base may be, so that no sum overflows.
+/// Largest base, so that no sum overflows.
 const MAX_BASE: i64 = i64::MAX / 4;
 
-/// Whose rows they are: what is not in the file.
-pub(crate) enum Whose<'a> {
-    /// A file's that somebody has.
+/// The process that the rows belong to, as far as the file does not say.
+pub(crate) enum Origin<'a> {
+    /// A file that a user imports.
     File { run: &'a str, capture: &'a str },
-    /// A process's of a live run, which wrote the file for us.
+    /// A process of a live run, which wrote the file for us.
     Process {
         identity: &'a Identity,
         capture: &'a str,
         /// Bytes of text whose events become rows.
         max_text: u64,
-        /// Seconds that training stood still for it.
+        /// Seconds that training waited for the capture.
         waited: f64,
     },
 }
 
-impl Whose<'_> {
+impl Origin<'_> {
     fn capture(&self) -> &str {
         match self {
             Self::File { capture, .. } | Self::Process { capture, .. } => capture,
         }
     }
 
-    /// The process, and where its rank is said.
+    /// The process, and the source of its rank.
     fn identity(&self, collected: &Collected, path: &Path) -> (Identity, &'static str) {
         match self {
             Self::Process { identity, .. } => ((*identity).clone(), "run"),
@@ -62,7 +62,7 @@ impl Whose<'_> {
     }
 }
 
-/// Whether times are from 1970 once something is added to them, and what.
+/// Whether times can count from 1970, and the base to add to them for that.
 fn clock(collected: &Collected) -> (bool, i64) {
     let first = collected.window.map_or(0, |(first, _)| first);
     match collected.metadata.base.filter(|base| base.abs() <= MAX_BASE) {
@@ -72,7 +72,7 @@ fn clock(collected: &Collected) -> (bool, i64) {
     }
 }
 
-/// The rank, and where it is said.
+/// The rank, and the source of that.
 fn rank(metadata: &Metadata, path: &Path) -> (Option<i32>, &'static str) {
     let in_name = || metadata::rank_in_name(path.file_name()?.to_str()?);
     match (metadata.rank, in_name()) {
@@ -82,26 +82,26 @@ fn rank(metadata: &Metadata, path: &Path) -> (Option<i32>, &'static str) {
     }
 }
 
-/// Reads a file that somebody has, and writes its rows.
+/// Reads a file that a user imports, and writes its rows.
 ///
 /// # Errors
-/// It is no trace; or rows can't be written.
+/// The file is no trace, or rows can't be written.
 pub(crate) fn import_file(
     reading: &Reading<'_>,
     files: &mut dyn RowSink,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Capture> {
-    let whose = Whose::File { run: reading.run, capture: reading.capture };
-    import(reading.path, &whose, files, reading.scratch, progress)
+    let origin = Origin::File { run: reading.run, capture: reading.capture };
+    import(reading.path, &origin, files, reading.scratch, progress)
 }
 
 /// Reads a file and writes its rows.
 ///
 /// # Errors
-/// It is no trace; or rows can't be written.
+/// The file is no trace, or rows can't be written.
 pub(crate) fn import(
     path: &Path,
-    whose: &Whose<'_>,
+    origin: &Origin<'_>,
     files: &mut dyn RowSink,
     scratch: &Path,
     progress: &mut dyn FnMut(u64, u64),
@@ -109,9 +109,9 @@ pub(crate) fn import(
     let input = Input::open(path)?;
     let (file_bytes, consumed) = (input.file_bytes, input.consumed);
     let mut report = || progress(consumed.load(std::sync::atomic::Ordering::Relaxed), file_bytes);
-    let (max_text, waited) = match *whose {
-        Whose::File { .. } => (u64::MAX, None),
-        Whose::Process { max_text, waited, .. } => (max_text, Some(waited)),
+    let (max_text, waited) = match *origin {
+        Origin::File { .. } => (u64::MAX, None),
+        Origin::Process { max_text, waited, .. } => (max_text, Some(waited)),
     };
     let mut collected = Collected::read(input.text, scratch, max_text, &mut report)?;
     if collected.is_empty() {
@@ -119,13 +119,13 @@ pub(crate) fn import(
         return Err(Error::failed(format!("{} has no events to import: {why}", path.display()))
             .hint("traces of torch.profiler (Kineto) and Chrome JSON are read, plain or gzip"));
     }
-    let (identity, rank_source) = whose.identity(&collected, path);
+    let (identity, rank_source) = origin.identity(&collected, path);
     let rank = identity.rank;
-    let file = matches!(whose, Whose::File { .. }).then(|| path.display().to_string());
+    let file = matches!(origin, Origin::File { .. }).then(|| path.display().to_string());
     let (has_date, base) = clock(&collected);
     let mut rows = ProcessRows::new(files, identity);
     let ranges = (base, Ranges::Operators);
-    let written = second_pass::write(&mut collected, whose.capture(), ranges, scratch, &mut rows)?;
+    let written = second_pass::write(&mut collected, origin.capture(), ranges, scratch, &mut rows)?;
     let facts = CaptureFacts {
         tool: "kineto",
         rank,
@@ -140,7 +140,7 @@ pub(crate) fn import(
         waited,
         ..written
     };
-    let capture = facts.write(whose.capture(), &mut rows)?;
+    let capture = facts.write(origin.capture(), &mut rows)?;
     rows.finish()?;
     Ok(capture)
 }

@@ -1,4 +1,4 @@
-//! Values that versions and forms of dumps write differently.
+//! Values that versions and forms of dumps write in different ways.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// Ranks of a group.
+/// Most ranks of a group.
 const MAX_RANKS: usize = 1 << 20;
 
 /// A whole number, also one that is written as text; None for anything else that stands for a number.
@@ -25,11 +25,11 @@ pub(crate) struct Ranks(pub Vec<i32>);
 #[derive(Debug)]
 pub(crate) struct AtMost<T, const MAX: usize> {
     pub items: Vec<T>,
-    /// How many more there were.
+    /// The number of elements that were not kept.
     pub more: u64,
 }
 
-/// The same of values by name.
+/// A map from names of which no more than `MAX` values are kept.
 #[derive(Debug)]
 pub(crate) struct AtMostNamed<T, const MAX: usize> {
     pub items: BTreeMap<Name, T>,
@@ -37,7 +37,7 @@ pub(crate) struct AtMostNamed<T, const MAX: usize> {
 }
 
 impl<T, const MAX: usize> AtMost<T, MAX> {
-    /// All of them; None where some were not kept.
+    /// The list; None where elements were not kept.
     pub(crate) fn whole(&self) -> Option<&[T]> {
         (self.more == 0).then_some(&self.items)
     }

@@ -1,6 +1,6 @@
 //! Traces that other tools made, as rows of a run directory.
 //!
-//! [`formats`](self) says which there are and who reads each. A trace of torch.profiler ([`kineto`](self)) is read as a
+//! [`formats`](self) lists the formats and their readers. A trace of torch.profiler ([`kineto`](self)) is read as a
 //! stream, and its events are sorted on disk where they are many, so that memory stays bounded whatever the size:
 //! [`elements`](self) cuts the text, [`collect`](self) keeps a record of each event, [`join`](self) gives device
 //! activities their launches, and [`walk`](self) goes through threads in order of time and writes rows.
@@ -85,10 +85,10 @@ pub struct Imported {
 }
 
 /// Writes the rows of all `files` to `directory`, as rows of the run called `run`. A file of a directory that is no trace is left
-/// out, and told of with the reason. `step_range` says which ranges of the program are steps.
+/// out, and returned with the reason. `step_range` says which ranges of the program are steps.
 ///
 /// # Errors
-/// A file that was named is no trace; none of them is; rows can't be written.
+/// A file that was named is no trace, no file is a trace, or rows can't be written.
 pub fn import(
     files: &[TraceFile],
     run: &str,
@@ -102,7 +102,7 @@ pub fn import(
         let reading = Reading { path: &file.path, run, capture: &file.capture, step_range, scratch: directory };
         let mut report = |read: u64, size: u64| progress(Progress { capture: &file.capture, file: number, read, size });
         match file.format.import(&reading, &mut row_files, &mut report) {
-            Ok(of_file) => captures.extend(of_file),
+            Ok(imported) => captures.extend(imported),
             Err(error) if file.named => return Err(error),
             Err(error) => refused.push((file.clone(), error)),
         }
@@ -115,10 +115,11 @@ pub fn import(
 }
 
 /// Writes the rows of a trace, or of a memory snapshot, that the process `identity` of a live run wrote to `path`, as the capture
-/// of this name. Events of a trace past `max_text` bytes of its text are counted and become no rows. `waited`: seconds that training stood still for it.
+/// of this name. Events of a trace past `max_text` bytes of its text are counted and become no rows. `waited` is the time that
+/// training waited for it (seconds).
 ///
 /// # Errors
-/// It is no trace, or rows can't be written.
+/// The file is no trace, or rows can't be written.
 pub fn take(
     path: &Path,
     (capture, identity): (&str, &Identity),
@@ -126,12 +127,12 @@ pub fn take(
     rows: &mut dyn RowSink,
 ) -> Result<Capture> {
     if pickle::is_pickle(&head::Head::read(path)?.bytes) {
-        let whose = memory_snapshot::Whose::Process { identity, capture, waited };
-        return memory_snapshot::import(path, &whose, rows, &mut |_, _| ());
+        let origin = memory_snapshot::Origin::Process { identity, capture, waited };
+        return memory_snapshot::import(path, &origin, rows, &mut |_, _| ());
     }
     let scratch = path.parent().unwrap_or(Path::new("."));
-    let whose = kineto::Whose::Process { identity, capture, max_text, waited };
-    kineto::import(path, &whose, rows, scratch, &mut |_, _| ())
+    let origin = kineto::Origin::Process { identity, capture, max_text, waited };
+    kineto::import(path, &origin, rows, scratch, &mut |_, _| ())
 }
 
 /// Reads `text` as the text of a trace, and counts the events that became records: for `fuzz/` and tests.
@@ -148,7 +149,7 @@ pub fn read(text: &[u8], directory: &Path) -> Result<u64> {
 /// Reads `bytes` as a dump of the Flight Recorder: for `fuzz/` and tests.
 ///
 /// # Errors
-/// It is none; the text says why.
+/// The reason why `bytes` are no dump.
 #[doc(hidden)]
 pub fn read_flight_recorder(bytes: &[u8]) -> Result<(), String> {
     flight_recorder::parse(bytes.to_vec()).map(|_| ())
@@ -157,7 +158,7 @@ pub fn read_flight_recorder(bytes: &[u8]) -> Result<(), String> {
 /// Reads `bytes` as a memory snapshot: for `fuzz/` and tests.
 ///
 /// # Errors
-/// It is none; the text says why.
+/// The reason why `bytes` are no memory snapshot.
 #[doc(hidden)]
 pub fn read_memory_snapshot(bytes: &[u8]) -> Result<(), String> {
     let mut nothing = || ();

@@ -1,37 +1,37 @@
-//! Makes an element that is no JSON into one that is, where it can be seen what was meant: quotes and control bytes within
+//! Turns an element that is not valid JSON into one that is, where the meaning is evident: quotes and control bytes within
 //! strings, words that are no values of JSON (`NaN`, `N/A`), unknown escapes, commas before a closing bracket.
 
-/// `text` with what is wrong in it put right. What comes may still be no JSON.
+/// Repairs `text`. The result may still be no JSON.
 pub(crate) fn mended(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = String::with_capacity(text.len() + 16);
-    let mut place = 0;
-    while let Some(byte) = bytes.get(place) {
+    let mut offset = 0;
+    while let Some(byte) = bytes.get(offset) {
         match byte {
-            b'"' => place = string(text, place, &mut out),
+            b'"' => offset = string(text, offset, &mut out),
             b'{' | b'[' | b':' | b' ' | b'\n' | b'\r' | b'\t' => {
                 out.push(*byte as char);
-                place += 1;
+                offset += 1;
             }
             b'}' | b']' => {
-                // A comma before it says that something follows, and nothing does.
-                let kept = out.trim_end().len();
-                if out[..kept].ends_with(',') {
-                    out.truncate(kept - 1);
+                // A comma before the bracket is removed, because nothing follows it.
+                let trimmed = out.trim_end().len();
+                if out[..trimmed].ends_with(',') {
+                    out.truncate(trimmed - 1);
                 }
                 out.push(*byte as char);
-                place += 1;
+                offset += 1;
             }
             b',' => {
                 out.push(',');
-                place += 1;
+                offset += 1;
             }
             _ => {
-                let rest = &text[place..];
+                let rest = &text[offset..];
                 let end = rest.find([',', '}', ']', '\n', '"']).unwrap_or(rest.len());
                 let word = rest[..end].trim_end();
                 out.push_str(if is_value(word) { word } else { "null" });
-                place += end;
+                offset += end;
             }
         }
     }
@@ -42,13 +42,13 @@ fn is_value(word: &str) -> bool {
     matches!(word, "true" | "false" | "null") || serde_json::from_str::<serde_json::Number>(word).is_ok()
 }
 
-/// Copies the string that begins at `place`; where it is over.
-fn string(text: &str, place: usize, out: &mut String) -> usize {
+/// Copies the string that begins at `offset` and returns the offset after it.
+fn string(text: &str, offset: usize, out: &mut String) -> usize {
     out.push('"');
     let bytes = text.as_bytes();
-    let mut characters = text[place + 1..].char_indices().peekable();
-    while let Some((at, character)) = characters.next() {
-        let next = place + 1 + at + character.len_utf8();
+    let mut characters = text[offset + 1..].char_indices().peekable();
+    while let Some((index, character)) = characters.next() {
+        let next = offset + 1 + index + character.len_utf8();
         match character {
             '\\' => match bytes.get(next) {
                 Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {

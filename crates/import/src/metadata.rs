@@ -9,10 +9,10 @@ use super::number::integer;
 /// Longest value that is looked at (bytes); lists of devices and groups are far smaller.
 const MAX_VALUE: usize = 4 << 20;
 
-/// What the top of the file says.
+/// Metadata at the top level of the file.
 #[derive(Debug, Default)]
 pub(crate) struct Metadata {
-    /// What times are added to (nanoseconds from 1970).
+    /// The base that times are added to (nanoseconds from 1970).
     pub base: Option<i64>,
     pub rank: Option<i32>,
     pub world_size: Option<i32>,
@@ -22,7 +22,7 @@ pub(crate) struct Metadata {
 }
 
 impl Metadata {
-    /// Takes what is known of a key at the top.
+    /// Takes the value of a top-level key, if the key is known.
     pub(crate) fn take(&mut self, key: &str, text: &[u8]) {
         if text.len() > MAX_VALUE {
             return;
@@ -52,12 +52,12 @@ impl Metadata {
         }
     }
 
-    /// Versions in JSON.
+    /// Versions as JSON.
     pub(crate) fn versions(&self) -> Option<String> {
         (!self.versions.is_empty()).then(|| serde_json::to_string(&self.versions).unwrap_or_default())
     }
 
-    /// Names of devices in one text.
+    /// Names of devices, with commas.
     pub(crate) fn devices(&self) -> Option<String> {
         let names: Vec<&str> = self.devices.iter().map(String::as_str).collect();
         (!names.is_empty()).then(|| names.join(", "))
@@ -73,12 +73,12 @@ fn whole(value: &Value) -> Option<i64> {
     }
 }
 
-/// The rank that a file's name says: rank-3, rank_3, rank3, worker3.
+/// The rank in a file's name: rank-3, rank_3, rank3, worker3.
 pub(crate) fn rank_in_name(name: &str) -> Option<i32> {
     let lower = name.to_ascii_lowercase();
     ["rank", "worker"].iter().find_map(|word| {
-        lower.match_indices(word).find_map(|(place, _)| {
-            let rest = lower[place + word.len()..].trim_start_matches(['-', '_']);
+        lower.match_indices(word).find_map(|(offset, _)| {
+            let rest = lower[offset + word.len()..].trim_start_matches(['-', '_']);
             let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
             rest[..digits].parse().ok()
         })

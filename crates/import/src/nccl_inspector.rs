@@ -19,7 +19,7 @@ use super::input::Input;
 use super::metadata::rank_in_name;
 use super::rows::ProcessRows;
 
-/// What `--format` and `python.captures` call it.
+/// The format's name in `--format` and `python.captures`.
 pub(crate) const NAME: &str = "nccl-inspector";
 
 /// Objects between two reports of progress.
@@ -27,22 +27,22 @@ const REPORT: u64 = 1024;
 /// Longest text that is kept of a value (bytes).
 const MAX_TEXT: usize = 1 << 10;
 
-/// Whether a file that begins so is a dump.
+/// Whether a file with this beginning is a dump.
 pub(crate) fn recognises(head: &Head) -> bool {
     head.is_json() && head.has_key("header") && (head.has_key("coll_perf") || head.has_key("p2p_perf"))
 }
 
-/// Processes of a file; those past it are counted.
+/// Most processes of a file; further ones are counted.
 const MAX_PROCESSES: usize = 64;
 
-/// What a dump is written by.
+/// The process that wrote a dump.
 #[derive(Debug, Clone, PartialEq)]
 struct Process {
     host: String,
     pid: i32,
 }
 
-/// What was found of one process.
+/// The result of reading the objects of one process.
 #[derive(Default)]
 struct Found {
     left_out: BTreeMap<Cow<'static, str>, u64>,
@@ -50,16 +50,16 @@ struct Found {
     text_bytes: u64,
 }
 
-/// Reads a dump and writes its rows: a capture a process.
+/// Reads a dump and writes its rows, with a capture for each process.
 ///
 /// # Errors
-/// It is none; or rows can't be written.
+/// The file is no dump, or rows can't be written.
 pub(crate) fn import(
     reading: &Reading<'_>,
     files: &mut dyn RowSink,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Vec<Capture>> {
-    // A file is of one process, unless somebody put several together: then it is read once more for each of them.
+    // A file belongs to one process, unless dumps were put together: then it is read once more for each process.
     let mut processes = Vec::new();
     let found = read(reading, progress, &mut |operation| {
         if !processes.contains(&operation.process) && processes.len() < MAX_PROCESSES {
@@ -83,7 +83,7 @@ pub(crate) fn import(
     Ok(captures)
 }
 
-/// One process. The first takes what is counted of the whole file.
+/// Imports one process. The first also gets the counts of the whole file.
 fn import_process(
     reading: &Reading<'_>,
     (process, processes, name): (&Process, &[Process], &str),
@@ -131,7 +131,7 @@ fn import_process(
     Ok(capture)
 }
 
-/// Reads all objects, and gives those that are operations to `each`.
+/// Reads all objects, and calls `each` with those that are operations.
 fn read(
     reading: &Reading<'_>,
     progress: &mut dyn FnMut(u64, u64),
@@ -157,7 +157,7 @@ fn read(
             Ok(Some(Element::Value(..))) => {}
             Ok(None) => break,
             Err(stopped) => {
-                // The bracket before the text is ours.
+                // The added bracket before the text is not in the file.
                 let offset = stopped.offset.saturating_sub(1);
                 found.problem =
                     Some(format!("at byte {offset} of its text, after {objects} objects: {}", stopped.what));
@@ -176,7 +176,7 @@ struct Operation<'a> {
     dumped: i64,
     began: Option<i64>,
     header: &'a Value,
-    /// What was measured, and whether it is of a send or receive.
+    /// The measurements.
     measured: &'a Value,
     p2p: bool,
     kind: &'a str,
@@ -210,27 +210,27 @@ impl<'a> Operation<'a> {
 
     fn push(&self, capture: &str, rows: &mut ProcessRows<'_>) -> Result<()> {
         let (header, measured) = (self.header, self.measured);
-        let of = |name: &str| measured.get(&*format!("{}_{name}", if self.p2p { "p2p" } else { "coll" }));
+        let field = |name: &str| measured.get(&*format!("{}_{name}", if self.p2p { "p2p" } else { "coll" }));
         let small = |value: Option<&Value>| value.and_then(Value::as_i64).and_then(|value| i32::try_from(value).ok());
         let float = |value: Option<&Value>| value.and_then(Value::as_f64).filter(|value| *value >= 0.0);
         rows.push(|id| nccl_inspector::Row {
             capture: id(capture),
             dumped: Time(self.dumped),
             ts: self.began.map(Time),
-            duration: float(of("exec_time_us")).map(|duration| duration / 1e6),
-            timing: short(of("timing_source")).map(&mut *id),
+            duration: float(field("exec_time_us")).map(|duration| duration / 1e6),
+            timing: short(field("timing_source")).map(&mut *id),
             communicator: id(self.communicator),
             communicator_name: short(header.get("comm_name")).map(&mut *id),
             communicator_rank: small(header.get("rank")),
             ranks: small(header.get("n_ranks")),
             nodes: small(header.get("nnodes")),
             operation_type: id(self.kind),
-            seq: of("sn").and_then(Value::as_i64),
+            seq: field("sn").and_then(Value::as_i64),
             p2p: self.p2p,
-            peer: small(of("peer")),
-            bytes: of("msg_size_bytes").and_then(Value::as_i64).filter(|bytes| *bytes >= 0),
-            algbw_gbps: float(of("algobw_gbs")),
-            busbw_gbps: float(of("busbw_gbs")),
+            peer: small(field("peer")),
+            bytes: field("msg_size_bytes").and_then(Value::as_i64).filter(|bytes| *bytes >= 0),
+            algbw_gbps: float(field("algobw_gbs")),
+            busbw_gbps: float(field("busbw_gbs")),
         })
     }
 }

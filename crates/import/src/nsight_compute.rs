@@ -1,7 +1,7 @@
 //! CSV pages of Nsight Compute (`ncu --csv`), details and raw, as rows of `gpu.kernel_metrics`.
 //!
-//! A page is read twice: first for the processes that it is of and for the mark between whole and fraction, which is the
-//! language's of whoever printed it, and then once for each process.
+//! A page is read several times: first for its processes and for the decimal mark, which depends on the language with which
+//! it was printed, and then once for each process.
 
 mod decimal;
 mod page;
@@ -22,20 +22,20 @@ use records::Records;
 use rows::MetricRows;
 use survey::{Process, Survey};
 
-/// What `--format` and `python.captures` call it.
+/// The format's name in `--format` and `python.captures`.
 pub(crate) const NAME: &str = "nsight-compute";
 
-/// Whether a file that begins so is a page: by its header, or by what the tool says before that.
+/// Whether a file with this beginning is a page: by its header, or by the tool's lines before it.
 pub(crate) fn recognises(text: &[u8]) -> bool {
     let text = text.strip_prefix(records::BYTE_ORDER_MARK).unwrap_or(text);
     let mut lines = text.split(|byte| *byte == b'\n');
     lines.any(|line| line.starts_with(b"==PROF==") || line.starts_with(b"\"ID\",\"Process ID\","))
 }
 
-/// Reads a file and writes its rows: a capture a process.
+/// Reads a file and writes its rows, with a capture for each process.
 ///
 /// # Errors
-/// It is no such page; or rows can't be written.
+/// The file is no such page, or rows can't be written.
 pub(crate) fn import(
     reading: &Reading<'_>,
     files: &mut dyn RowSink,
@@ -52,7 +52,7 @@ pub(crate) fn import(
     }
     let mut captures = Vec::new();
     for process in &survey.processes {
-        captures.push(of_process(reading, open()?, &survey, process, captures.is_empty(), files, progress)?);
+        captures.push(import_process(reading, open()?, &survey, process, captures.is_empty(), files, progress)?);
     }
     Ok(captures)
 }
@@ -62,7 +62,7 @@ fn refused(reading: &Reading<'_>, why: &str) -> Error {
         .hint("print the page with ncu --import REPORT --csv, or ncu --import REPORT --csv --page raw")
 }
 
-/// Takes rows and does nothing with them.
+/// A sink that drops all rows.
 struct Nowhere;
 
 impl RowSink for Nowhere {
@@ -78,7 +78,7 @@ impl RowSink for Nowhere {
     }
 }
 
-/// Reads a text without a file; how many records it has, and how many rows those of its first process are.
+/// Reads a text without a file, and returns the number of its records and of the rows of its first process.
 pub(crate) fn read(text: &[u8]) -> Result<(u64, u64)> {
     let input = || Input::of(std::io::Cursor::new(text.to_vec()), text.len() as u64).map_err(Error::caused);
     let open = || Records::of(input()?).map_err(Error::caused);
@@ -93,8 +93,8 @@ pub(crate) fn read(text: &[u8]) -> Result<(u64, u64)> {
     Ok((survey.records, written.written as u64))
 }
 
-/// One process. `is_first`: it takes what is counted of the whole file.
-fn of_process(
+/// Imports one process. With `is_first`, it also gets the counts of the whole file.
+fn import_process(
     reading: &Reading<'_>,
     records: Records,
     survey: &Survey,

@@ -1,6 +1,6 @@
 //! Nsight Systems' SQLite exports, of 2022 to 2026, as rows of the tables that captures have.
 //!
-//! A file can have several processes, whose numbers of launches repeat. Each is read for itself and is a capture of its own.
+//! A file can have several processes, whose numbers of launches repeat. Each process is read alone and is a capture of its own.
 
 mod about;
 mod activities;
@@ -25,18 +25,18 @@ use database::Database;
 use events::Events;
 use processes::{Processes, pid};
 
-/// What `--format` and `python.captures` call it.
+/// The format's name in `--format` and `python.captures`.
 pub(crate) const NAME: &str = "nsight-systems";
 
-/// Whether a file that begins so is a database.
+/// Whether a file with this beginning is a database.
 pub(crate) fn recognises(head: &[u8]) -> bool {
     head.starts_with(database::MAGIC)
 }
 
-/// Reads a file and writes its rows: a capture a process.
+/// Reads a file and writes its rows, with a capture for each process.
 ///
 /// # Errors
-/// It is no export of Nsight Systems with events; or rows can't be written.
+/// The file is no export of Nsight Systems with events, or rows can't be written.
 pub(crate) fn import(
     reading: &Reading<'_>,
     files: &mut dyn RowSink,
@@ -60,8 +60,8 @@ pub(crate) fn import(
             let share = (before + read) as f64 / rows.max(1) as f64;
             progress((share * database.file_bytes as f64) as u64, database.file_bytes);
         };
-        let of_file = OfFile { reading, database: &database, about: &about, processes: &processes };
-        captures.push(of_file.process(*key, captures.is_empty(), files, &mut report)?);
+        let context = FileContext { reading, database: &database, about: &about, processes: &processes };
+        captures.push(context.process(*key, captures.is_empty(), files, &mut report)?);
         before += process.rows;
     }
     Ok(captures)
@@ -72,16 +72,16 @@ fn refused(reading: &Reading<'_>, why: &str) -> Error {
         .hint("export a report with nsys export --type sqlite, and import what that writes")
 }
 
-/// What is the same for all processes of a file.
-struct OfFile<'a> {
+/// What all processes of a file share.
+struct FileContext<'a> {
     reading: &'a Reading<'a>,
     database: &'a Database,
     about: &'a About,
     processes: &'a Processes,
 }
 
-impl OfFile<'_> {
-    /// One process. `is_first`: it takes what is counted of the whole file.
+impl FileContext<'_> {
+    /// Imports one process. With `is_first`, it also gets the counts of the whole file.
     fn process(
         &self,
         key: Option<i64>,
@@ -124,7 +124,7 @@ impl OfFile<'_> {
         Ok(capture)
     }
 
-    /// Counts the rows that no table here is for.
+    /// Counts the rows that become no rows here.
     fn count_left_out(&self, collected: &mut Collected) -> Result<()> {
         if self.processes.past > 0 {
             collected.events += self.processes.past;

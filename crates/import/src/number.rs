@@ -1,4 +1,4 @@
-//! Numbers as traces write them: times as decimal text, everything else by good will.
+//! Numbers as traces write them: times as decimal text, others in several forms.
 
 /// Most nanoseconds either way, so that sums and differences of two stay within 64 bits.
 const MOST: i128 = i64::MAX as i128 / 4;
@@ -25,7 +25,7 @@ pub(crate) fn nanoseconds(text: &str) -> Option<i64> {
     (nanoseconds.abs() <= MOST).then_some(nanoseconds as i64)
 }
 
-/// With an exponent, which few writers use.
+/// Parses a number with an exponent, which few writers use.
 fn by_float(text: &str) -> Option<i64> {
     let nanoseconds = (text.parse::<f64>().ok()? * 1000.0).round();
     (nanoseconds.abs() <= MOST as f64).then_some(nanoseconds as i64)

@@ -1,4 +1,4 @@
-//! What the name of a Python frame says: file, line, function; and whether it is of the program itself.
+//! Parses the name of a Python frame: file, line, function, and whether it belongs to the program itself.
 
 /// A frame by its name: `train.py(40): main`, `<built-in method …>`, `nn.Module: Linear_0`.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -6,13 +6,13 @@ pub(crate) struct PythonFrame {
     pub file: Option<String>,
     pub line: Option<i32>,
     pub function: String,
-    /// It is the call of a module.
+    /// Whether the frame is the call of a module.
     pub is_module: bool,
-    /// Its file is told without the directory, so that nobody knows whose it is.
+    /// Whether the file's directory is missing, so that it is unknown whether the file is the program's.
     pub is_bare: bool,
 }
 
-/// What torch, other packages and Python itself have in the names of their files.
+/// Parts of the file names of torch, other packages and Python itself.
 const OTHERS: &[&str] = &["torch/", "site-packages/", "dist-packages/", "/lib/python", "<"];
 
 impl PythonFrame {
@@ -21,8 +21,8 @@ impl PythonFrame {
             return Self { file: None, line: None, function: module.to_owned(), is_module: true, is_bare: false };
         }
         let parts = || {
-            let (place, function) = name.split_once("): ")?;
-            let (file, line) = place.rsplit_once('(')?;
+            let (location, function) = name.split_once("): ")?;
+            let (file, line) = location.rsplit_once('(')?;
             Some((file, line.parse().ok()?, function))
         };
         match parts() {
@@ -34,7 +34,7 @@ impl PythonFrame {
         }
     }
 
-    /// Whether it is neither torch's, nor another package's, nor built in.
+    /// Whether the frame is the program's own: neither torch's, nor another package's, nor built in.
     pub(crate) fn is_users(&self) -> bool {
         !self.is_bare
             && self.file.as_ref().is_some_and(|file| {
@@ -51,13 +51,13 @@ impl PythonFrame {
     }
 }
 
-/// As the tracer of TensorFlow and JAX names it: `$profiler.py:226 trace`, `$builtins isinstance`.
+/// Parses a name from the tracer of TensorFlow and JAX: `$profiler.py:226 trace`, `$builtins isinstance`.
 fn of_xla(name: &str) -> Option<PythonFrame> {
-    let said = name.strip_prefix('$')?;
-    let (place, function) = said.split_once(' ').unwrap_or(("", said));
-    let (file, line) = match place.rsplit_once(':').map(|(file, line)| (file, line.parse())) {
+    let text = name.strip_prefix('$')?;
+    let (location, function) = text.split_once(' ').unwrap_or(("", text));
+    let (file, line) = match location.rsplit_once(':').map(|(file, line)| (file, line.parse())) {
         Some((file, Ok(line))) => (Some(file.to_owned()), Some(line)),
-        _ => return Some(PythonFrame { function: said.to_owned(), ..PythonFrame::default() }),
+        _ => return Some(PythonFrame { function: text.to_owned(), ..PythonFrame::default() }),
     };
     Some(PythonFrame { file, line, function: function.to_owned(), is_module: false, is_bare: true })
 }

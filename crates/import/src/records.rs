@@ -1,12 +1,12 @@
-//! What is kept of each event between the two passes over them: fixed bytes, so that they can be sorted on disk.
+//! Records of events between the two passes: of fixed size, so that they can be sorted on disk.
 
-/// Something that can be written as fixed bytes.
+/// A record that is written as a fixed number of bytes.
 pub(crate) trait Record: Copy {
-    /// How many.
+    /// The number of bytes.
     const BYTES: usize;
-    /// Those of one group are read together, in the order of their keys.
+    /// The group of the record. Records of a group are read together, in the order of their keys.
     fn group(&self) -> u32;
-    /// Where it stands in its group.
+    /// The sort key within the group.
     fn key(&self) -> (i64, i64, i64);
     fn write(&self, out: &mut Vec<u8>);
     fn read(bytes: &[u8]) -> Self;
@@ -35,10 +35,10 @@ macro_rules! field {
 field!(u8, u32, i32, i64, f64);
 
 macro_rules! record {
-    ($(#[$about:meta])* $name:ident { $($(#[$said:meta])* $field:ident : $kind:ty,)* } group $group:expr; key $key:expr;) => {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $field:ident : $kind:ty,)* } group $group:expr; key $key:expr;) => {
         $(#[$about])*
         #[derive(Debug, Clone, Copy, PartialEq)]
-        pub(crate) struct $name { $($(#[$said])* pub $field: $kind,)* }
+        pub(crate) struct $name { $($(#[$doc])* pub $field: $kind,)* }
 
         impl Record for $name {
             const BYTES: usize = 0 $(+ size_of::<$kind>())*;
@@ -60,7 +60,7 @@ macro_rules! record {
     };
 }
 
-/// Stands for a number that an event does not say.
+/// The value of a number that an event does not have.
 pub(crate) const UNKNOWN: i64 = i64::MIN;
 
 /// The number, unless it is not known.
@@ -68,7 +68,7 @@ pub(crate) fn known(value: i64) -> Option<i64> {
     (value != UNKNOWN).then_some(value)
 }
 
-/// What a host event is. Of two that begin and end together the first encloses the second.
+/// Kinds of host events. Of two that begin and end together, the one with the smaller kind encloses the other.
 pub(crate) mod host {
     pub(crate) const ANNOTATION: u8 = 0;
     pub(crate) const FRAME: u8 = 1;
@@ -80,7 +80,7 @@ pub(crate) mod host {
     pub(crate) const LOOSE_RANGE: u8 = 5;
 }
 
-/// What a device event is.
+/// Kinds of device events.
 pub(crate) mod device {
     pub(crate) const KERNEL: u8 = 0;
     pub(crate) const MEMCPY: u8 = 1;
@@ -100,9 +100,9 @@ record! {
         name: u32,
         /// Order in the file.
         number: i64,
-        /// External id; of a frame its parent's id.
+        /// External id; for a frame, its parent's id.
         external_id: i64,
-        /// Of an operator its sequence number, of a launch its correlation, of a frame its id.
+        /// The sequence number of an operator, the correlation of a launch, the id of a frame.
         id: i64,
         shapes: u32,
         types: u32,
@@ -110,11 +110,11 @@ record! {
         collective: u32,
         flops: f64,
         record_function: i64,
-        /// Group of events that are of one step, where it says one.
+        /// Group of the events of one step, where the event has one.
         step_group: i64,
     }
     group |event| event.thread;
-    // The earlier and the longer first: what encloses comes before what is enclosed.
+    // The earlier and the longer first: an enclosing event comes before those within it.
     key |event| (event.ts, event.end.saturating_neg(), i64::from(event.kind) << 56 | (event.number & ((1 << 56) - 1)));
 }
 
@@ -123,17 +123,17 @@ record! {
     MemoryEvent {
         thread: u32,
         ts: i64,
-        /// Order in the file, and once they are sorted by time among all.
+        /// Order in the file; once `sorted`, order by time among all.
         number: i64,
-        /// Whether they are.
+        /// Whether the events are sorted by time.
         sorted: u8,
-        /// As c10 numbers types of devices.
+        /// The type of the device, by c10's number.
         device_type: i64,
         device: i64,
         address: i64,
-        /// Negative where memory was freed.
+        /// Bytes allocated; negative where memory was freed.
         bytes: i64,
-        /// On the device after it.
+        /// Bytes allocated on the device after the event.
         allocated: i64,
         reserved: i64,
     }
@@ -184,23 +184,23 @@ record! {
         seq: i64,
         elements: i64,
         busbw: f64,
-        /// What it says itself of the operator and module that it belongs to, and of its group as in [`HostEvent`].
+        /// The event's own operator and module, and its group as in [`HostEvent`].
         operator: u32,
         module: u32,
         step_group: i64,
         flops: f64,
         bytes_accessed: i64,
-        /// Of its launch: the thread, the order in the file, when it began and ended. Unknown until they are joined.
+        /// The launch's thread, order in the file, begin and end. Unknown until events are joined with launches.
         thread: u32,
         launch: i64,
         launch_ts: i64,
         launch_end: i64,
-        /// How many share the launch.
+        /// The number of device events that share the launch.
         launch_kernels: i32,
         graph: u8,
     }
     group |event| if event.launch == UNKNOWN { 0 } else { event.thread };
-    // With a launch in the order in which launches are met among host events.
+    // Events with a launch are in the order of the launches among host events.
     key |event| if event.launch == UNKNOWN {
         (event.correlation, event.ts, 0)
     } else {

@@ -1,4 +1,4 @@
-//! Rows of what the second pass found, in the units of the tables.
+//! Writes the rows of the second pass, in the units of the tables.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ pub(crate) struct OperatorRow<'a> {
     pub module: Option<&'a str>,
     pub stage: Stage,
     pub depth: i32,
-    /// The number of its name.
+    /// The number of the name in the table of texts.
     pub parent: Option<u32>,
     pub step: Option<i64>,
     pub stack: Option<i64>,
@@ -47,13 +47,13 @@ pub(crate) struct FrameRow<'a> {
 pub(crate) struct SpanRow<'a> {
     pub event: &'a HostEvent,
     pub depth: i32,
-    /// The number of its name.
+    /// The number of the name in the table of texts.
     pub parent: Option<u32>,
     pub step: Option<i64>,
     pub thread: i64,
 }
 
-/// Where ranges of the program become rows.
+/// The table in which ranges of the program become rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ranges {
     /// In python.operators, as annotations: those of torch.profiler.
@@ -65,7 +65,7 @@ pub(crate) enum Ranges {
 /// A call of the runtime.
 pub(crate) struct LaunchRow<'a> {
     pub event: &'a HostEvent,
-    /// The number of its name.
+    /// The number of the name in the table of texts.
     pub operator: Option<u32>,
     pub module: Option<&'a str>,
     pub step: Option<i64>,
@@ -77,7 +77,7 @@ pub(crate) struct LaunchRow<'a> {
 /// An allocation or a free.
 pub(crate) struct MemoryRow<'a> {
     pub event: &'a MemoryEvent,
-    /// The number of its name.
+    /// The number of the name in the table of texts.
     pub operator: Option<u32>,
     pub module: Option<&'a str>,
     pub stage: Stage,
@@ -86,7 +86,7 @@ pub(crate) struct MemoryRow<'a> {
     pub thread: i64,
 }
 
-/// How many rows there are.
+/// Numbers of rows.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Counts {
     pub operators: i64,
@@ -246,7 +246,7 @@ impl RowWriter<'_, '_> {
         })
     }
 
-    /// `operator` is the number of its name.
+    /// Writes a device activity. `operator` is the number of the operator's name.
     pub(crate) fn kernel(
         &mut self,
         event: &DeviceEvent,
@@ -259,7 +259,7 @@ impl RowWriter<'_, '_> {
         self.counts.kernels += 1;
         self.counts.without_launch += i64::from(!has_launch);
         let optional = |value: u32, id: &mut dyn FnMut(&str) -> Text| texts.get(value).map(|text| id(text));
-        // What it says itself comes before what its launch says.
+        // The activity's own operator and module come before those of its launch.
         let operator = Some(event.operator).filter(|own| *own != NONE).or(operator);
         let own_module = texts.get(event.module).or_else(|| texts.get(self.lines.program(event)?));
         let module = own_module.map(|module| &**module).or(module);
@@ -317,7 +317,7 @@ impl RowWriter<'_, '_> {
     }
 }
 
-/// What a stage is called; None where it is not known.
+/// The name of a stage; None where it is not known.
 fn stage(stage: Stage) -> Option<&'static str> {
     match stage {
         Stage::Unknown => None,
@@ -327,7 +327,7 @@ fn stage(stage: Stage) -> Option<&'static str> {
     }
 }
 
-/// The text of a name that found room; else what stands for it.
+/// The text of a name, or a placeholder for a name past the limit.
 fn text(texts: &TextTable, name: u32, id: &mut dyn FnMut(&str) -> Text) -> Text {
     id(texts.get(name).map_or("(past the limit of text)", |text| text))
 }

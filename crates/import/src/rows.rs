@@ -31,20 +31,20 @@ impl<'a> ProcessRows<'a> {
         Self { files, identity: Arc::new(identity), tables: Vec::new() }
     }
 
-    /// Takes a row, which `fill` makes with the numbers of its texts.
+    /// Adds a row, which `fill` makes with the numbers of its texts.
     ///
     /// # Errors
     /// The file system's.
     pub(crate) fn push<R: Row>(&mut self, fill: impl FnOnce(&mut dyn FnMut(&str) -> Text) -> R) -> Result<()> {
-        let place = match self.tables.iter().position(|rows| std::ptr::eq(rows.table, R::TABLE)) {
-            Some(place) => place,
+        let index = match self.tables.iter().position(|rows| std::ptr::eq(rows.table, R::TABLE)) {
+            Some(index) => index,
             None => {
                 let (builder, strings) = (BatchBuilder::new(R::TABLE), StringTable::default());
                 self.tables.push(TableRows { table: R::TABLE, builder, strings });
                 self.tables.len() - 1
             }
         };
-        let rows = &mut self.tables[place];
+        let rows = &mut self.tables[index];
         let row = fill(&mut |text| rows.strings.id(text));
         rows.builder.push(row);
         if rows.builder.rows() >= MAX_ROWS || rows.strings.bytes() >= MAX_TEXT {
@@ -53,7 +53,7 @@ impl<'a> ProcessRows<'a> {
         Ok(())
     }
 
-    /// Writes what is left.
+    /// Writes the remaining rows.
     ///
     /// # Errors
     /// The file system's.

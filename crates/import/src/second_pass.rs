@@ -1,4 +1,4 @@
-//! From sorted records to rows: device activities find their launches, and each thread is gone through in order of time.
+//! Turns sorted records into rows: joins device activities with their launches, and walks each thread in order of time.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,11 +14,11 @@ use super::rows::ProcessRows;
 use super::sorter::{Sorted, Sorter};
 use super::walk::Walk;
 
-/// Writes the rows of `collected`, with `base` added to all times, and returns what is to be said of them. A format adds what it
+/// Writes the rows of `collected`, with `base` added to all times, and returns the facts of the capture. A format adds what it
 /// knows of the file.
 ///
 /// # Errors
-/// Records can't be read again; rows can't be written.
+/// Records can't be read again, or rows can't be written.
 pub(crate) fn write(
     collected: &mut Collected,
     capture: &str,

@@ -19,7 +19,7 @@ const MEMORY: usize = 12 << 20;
 /// Bytes that are read of each run at a time, at least.
 const MIN_READ_BYTES: usize = 4 << 10;
 
-/// Takes records in any order.
+/// Collects records in any order.
 pub(crate) struct Sorter<R> {
     directory: Box<Path>,
     memory: usize,
@@ -36,7 +36,7 @@ struct Run {
 }
 
 impl<R: Record> Sorter<R> {
-    /// One whose file is in `directory`.
+    /// A sorter whose file is in `directory`.
     pub(crate) fn new(directory: &Path) -> Self {
         Self::with_memory(directory, MEMORY)
     }
@@ -46,7 +46,7 @@ impl<R: Record> Sorter<R> {
         Self { directory, memory, pending: Vec::new(), runs: Vec::new(), file: None, written: 0 }
     }
 
-    /// Takes a record.
+    /// Adds a record.
     ///
     /// # Errors
     /// The file system's.
@@ -77,7 +77,7 @@ impl<R: Record> Sorter<R> {
         Ok(())
     }
 
-    /// All of them, to be read by group.
+    /// The sorted records, to be read by group.
     ///
     /// # Errors
     /// The file system's.
@@ -85,8 +85,8 @@ impl<R: Record> Sorter<R> {
         let mut in_memory = BTreeMap::new();
         if self.runs.is_empty() {
             self.pending.sort_unstable_by_key(|record| (record.group(), record.key()));
-            for (place, record) in self.pending.iter().enumerate() {
-                in_memory.entry(record.group()).or_insert((place, place)).1 = place + 1;
+            for (index, record) in self.pending.iter().enumerate() {
+                in_memory.entry(record.group()).or_insert((index, index)).1 = index + 1;
             }
         } else if !self.pending.is_empty() {
             self.spill()?;
@@ -103,12 +103,12 @@ pub(crate) struct Sorted<R> {
     in_memory: BTreeMap<u32, (usize, usize)>,
     runs: Vec<Run>,
     file: Option<File>,
-    /// Something could not be read again.
+    /// Whether a record could not be read again.
     failed: Cell<bool>,
 }
 
 impl<R: Record> Sorted<R> {
-    /// Whether all that was asked for came.
+    /// Fails if a record could not be read again.
     ///
     /// # Errors
     /// The file could not be read.
@@ -116,7 +116,7 @@ impl<R: Record> Sorted<R> {
         if self.failed.get() { Err(Error::failed("what was sorted on disk can't be read again")) } else { Ok(()) }
     }
 
-    /// The groups that there are.
+    /// The groups of all records.
     pub(crate) fn groups(&self) -> Vec<u32> {
         let mut groups: Vec<u32> = self.in_memory.keys().copied().collect();
         groups.extend(self.runs.iter().flat_map(|run| run.groups.keys().copied()));
@@ -148,14 +148,14 @@ struct Cursor<R> {
     offset: u64,
     left: u64,
     read: usize,
-    /// Read ahead, the next one last.
+    /// Records that were read ahead, the next one last.
     records: Vec<R>,
 }
 
 /// The key of a run's next record, and the run's number.
 type Head = Reverse<((i64, i64, i64), usize)>;
 
-/// Records of a group on their way.
+/// Iterates over the records of a group.
 pub(crate) struct Group<'a, R> {
     memory: std::slice::Iter<'a, R>,
     cursors: Vec<Cursor<R>>,
@@ -165,7 +165,7 @@ pub(crate) struct Group<'a, R> {
 }
 
 impl<R: Record> Group<'_, R> {
-    /// Puts the next of a run among the heads, reading on where nothing is left of what was read.
+    /// Adds the next record of a run to the heads, and reads more of the run where all that was read is used.
     fn advance(&mut self, number: usize) {
         let cursor = &mut self.cursors[number];
         if cursor.records.is_empty() && cursor.left > 0 {

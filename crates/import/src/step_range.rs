@@ -1,9 +1,9 @@
-//! Which ranges of a program are its steps, where somebody says so by a pattern.
+//! A pattern by which a user says which ranges of a program are its steps.
 
 use probe_common::error::{Error, Result};
 use regex::{Regex, RegexBuilder};
 
-/// Memory of a compiled pattern (bytes).
+/// Most memory of a compiled pattern (bytes).
 const MAX_PATTERN: usize = 1 << 20;
 
 /// A pattern for the text of ranges.
@@ -11,10 +11,10 @@ const MAX_PATTERN: usize = 1 << 20;
 pub struct StepRange(Regex);
 
 impl StepRange {
-    /// Of a regular expression.
+    /// Parses a regular expression.
     ///
     /// # Errors
-    /// It is none, or too large.
+    /// The expression is not valid, or too large.
     pub fn parse(pattern: &str) -> Result<Self> {
         RegexBuilder::new(pattern).size_limit(MAX_PATTERN).build().map(Self).map_err(|error| {
             Error::usage(format!("{pattern} is no regular expression"))
@@ -23,7 +23,7 @@ impl StepRange {
         })
     }
 
-    /// Whether a text is that of a step, and its number: that of the first group, else the first in what matches.
+    /// Whether a text is that of a step, and the step's number: that of the first group, else the first number in the match.
     pub(crate) fn matches(&self, text: &str) -> Option<Option<i64>> {
         let found = self.0.captures(text)?;
         let group = found.iter().skip(1).flatten().next().map(|group| group.as_str());

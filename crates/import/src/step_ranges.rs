@@ -1,4 +1,4 @@
-//! Ranges that are steps, and how those are numbered.
+//! Finds the ranges that are steps, and numbers them.
 
 use std::collections::HashMap;
 
@@ -6,9 +6,9 @@ use crate::kinds;
 use crate::step_range::StepRange;
 use crate::steps::Step;
 
-/// Steps of a process.
+/// Most steps of a process.
 const MAX_STEPS: usize = 1 << 20;
-/// Texts whose answer is remembered.
+/// Most texts whose match is remembered.
 const MAX_TEXTS: usize = 1 << 16;
 
 /// Collects steps.
@@ -17,16 +17,16 @@ pub(crate) struct StepRanges<'a> {
     pattern: Option<&'a StepRange>,
     /// By the number of a text: whether it is a step's, and the step's number.
     known: HashMap<u32, Option<Option<i64>>>,
-    found: Vec<(i64, i64, Option<i64>)>,
+    steps: Vec<(i64, i64, Option<i64>)>,
 }
 
 impl<'a> StepRanges<'a> {
-    /// Ranges that `pattern` matches; without one those that are called as torch.profiler calls its steps.
+    /// Takes ranges that `pattern` matches as steps; without a pattern, those with the names of torch.profiler's steps.
     pub(crate) fn new(pattern: Option<&'a StepRange>) -> Self {
-        Self { pattern, known: HashMap::new(), found: Vec::new() }
+        Self { pattern, known: HashMap::new(), steps: Vec::new() }
     }
 
-    /// Takes a range, whose text has this number.
+    /// Takes a range, whose text has the number `number`.
     pub(crate) fn take(&mut self, number: u32, text: &str, ts: i64, end: i64) {
         let matched = self.known.get(&number).copied().unwrap_or_else(|| match self.pattern {
             Some(pattern) => pattern.matches(text),
@@ -36,22 +36,23 @@ impl<'a> StepRanges<'a> {
             self.known.insert(number, matched);
         }
         if let Some(step) = matched
-            && self.found.len() < MAX_STEPS
+            && self.steps.len() < MAX_STEPS
         {
-            self.found.push((ts, end, step));
+            self.steps.push((ts, end, step));
         }
     }
 
-    /// The steps in order of time. Where a text has no number, or all have the same one, they are counted from 0.
+    /// The steps in order of time. Where a text has no number, or all have the same number, the steps are counted from 0.
     pub(crate) fn finish(mut self) -> Vec<Step> {
-        self.found.sort_unstable();
-        let first = self.found.first().and_then(|(_, _, number)| *number);
-        let are_numbered = self.found.iter().all(|(_, _, number)| number.is_some())
-            && (self.found.len() < 2 || self.found.iter().any(|(_, _, number)| *number != first));
-        let steps = self.found.into_iter().enumerate();
-        steps
-            .map(|(place, (ts, end, number))| {
-                let number = number.filter(|_| are_numbered).unwrap_or(place as i64);
+        self.steps.sort_unstable();
+        let first = self.steps.first().and_then(|(_, _, number)| *number);
+        let are_numbered = self.steps.iter().all(|(_, _, number)| number.is_some())
+            && (self.steps.len() < 2 || self.steps.iter().any(|(_, _, number)| *number != first));
+        self.steps
+            .into_iter()
+            .enumerate()
+            .map(|(index, (ts, end, number))| {
+                let number = number.filter(|_| are_numbered).unwrap_or(index as i64);
                 Step { ts, end, number }
             })
             .collect()
@@ -65,9 +66,9 @@ mod tests {
     fn numbers(pattern: Option<&str>, texts: &[&str]) -> Vec<i64> {
         let pattern = pattern.map(|pattern| StepRange::parse(pattern).unwrap());
         let mut ranges = StepRanges::new(pattern.as_ref());
-        for (place, text) in texts.iter().enumerate() {
+        for (index, text) in texts.iter().enumerate() {
             let number = texts.iter().position(|other| other == text).unwrap() as u32;
-            ranges.take(number, text, 10 * place as i64, 10 * place as i64 + 9);
+            ranges.take(number, text, 10 * index as i64, 10 * index as i64 + 9);
         }
         ranges.finish().iter().map(|step| step.number).collect()
     }

@@ -8,7 +8,7 @@ pub(crate) struct Step {
     pub number: i64,
 }
 
-/// The step that an instant is in. Steps are in order.
+/// The step that contains `ts`. `steps` are in order of time.
 pub(crate) fn step_at(steps: &[Step], ts: i64) -> Option<i64> {
     let before = steps.partition_point(|step| step.ts <= ts);
     let step = steps.get(before.checked_sub(1)?)?;

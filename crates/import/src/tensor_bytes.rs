@@ -1,10 +1,10 @@
-//! How large the tensors are that an operator is given, by their shapes and types in JSON.
+//! The size of an operator's input tensors, by their shapes and types in JSON.
 
 use serde_json::Value;
 
 use super::kinds::dtype_bytes;
 
-/// Bytes of all of them; None where one's size is not told: a list of tensors, or an unknown type.
+/// Bytes of all tensors; None where the size of one is not known: a list of tensors, or an unknown type.
 pub(crate) fn tensor_bytes(shapes: &str, types: &str) -> Option<i64> {
     let shapes: Vec<Value> = serde_json::from_str(shapes).ok()?;
     let types: Vec<String> = serde_json::from_str(types).ok()?;

@@ -1,28 +1,28 @@
-//! Text that many events share, each once in memory, up to a bound.
+//! A table of texts that many events share: each is stored once, up to a bound.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// All of it together (bytes).
+/// Most bytes of all texts.
 const MAX_BYTES: usize = 64 << 20;
-/// How many.
+/// Most texts.
 const MAX_TEXTS: usize = 2 << 20;
 
-/// Stands for no text.
+/// The number for no text.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Text by number.
+/// Texts by number.
 #[derive(Debug, Default)]
 pub(crate) struct TextTable {
     numbers: HashMap<Arc<str>, u32>,
     texts: Vec<Arc<str>>,
     bytes: usize,
-    /// Texts that found no room any more.
+    /// Texts that were past the bound.
     pub refused: u64,
 }
 
 impl TextTable {
-    /// The number of `text`. Past the bound one that is not there yet is [`NONE`], and counted.
+    /// The number of `text`. Past the bound, a new text is counted and gets [`NONE`].
     pub(crate) fn number(&mut self, text: &str) -> u32 {
         if let Some(number) = self.numbers.get(text) {
             return *number;
@@ -39,7 +39,7 @@ impl TextTable {
         number
     }
 
-    /// The same for text that may be missing.
+    /// The number of a text that may be missing.
     pub(crate) fn optional(&mut self, text: Option<&str>) -> u32 {
         text.map_or(NONE, |text| self.number(text))
     }

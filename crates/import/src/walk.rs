@@ -15,17 +15,17 @@ use super::sorter::{Group, Sorted};
 use super::steps::{Step, step_at};
 use super::text_table::{NONE, TextTable};
 
-/// Operators, and frames, that can be open around each other.
+/// Most operators, and most frames, that can be open within each other.
 const MAX_OPEN: usize = 1024;
-/// Forward operators whose module is remembered for their backward work.
+/// Most forward operators whose module is remembered for their backward work.
 const MAX_SEQUENCES: usize = 2 << 20;
 
 /// An operator or range that is open.
 struct OpenOperator {
     event: HostEvent,
-    /// Where the one around it is.
+    /// Index of the operator around this one.
     parent: Option<usize>,
-    /// Nanoseconds of what is directly within it.
+    /// Time of the operators directly within this one (nanoseconds).
     within: i64,
     device: i64,
     device_self: i64,
@@ -40,7 +40,7 @@ struct OpenFrame {
     event: HostEvent,
     parent: Option<usize>,
     within: i64,
-    /// The module that runs in it.
+    /// The module that runs in the frame.
     module: u32,
     /// The innermost frame of the program itself, this one included: the number of its name.
     user_frame: u32,
@@ -52,23 +52,23 @@ struct OpenModule {
     module: u32,
 }
 
-/// Goes through threads.
+/// Walks the threads of a capture.
 pub(crate) struct Walk<'a> {
     texts: &'a TextTable,
     steps: &'a [Step],
     lines: &'a DeviceLines,
     frames: HashMap<u32, PythonFrame>,
     modules: TextTable,
-    /// By sequence number.
+    /// The module of forward operators, by sequence number.
     forward_modules: HashMap<i64, u32>,
     open: Vec<OpenOperator>,
     open_frames: Vec<OpenFrame>,
     open_modules: Vec<OpenModule>,
-    /// Module of the autograd node that this thread ran last.
+    /// The module of the autograd node that the thread ran last.
     node_module: u32,
     launch_end: i64,
     thread: i64,
-    /// Events that had too much open around them.
+    /// Events with more than [`MAX_OPEN`] others open around them.
     pub too_deep: u64,
 }
 
@@ -91,7 +91,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// All threads; those that call modules first, so that backward work on others finds its module.
+    /// Walks all threads; those that call modules first, so that backward work on others finds its module.
     ///
     /// # Errors
     /// Rows can't be written.
@@ -143,11 +143,11 @@ impl<'a> Walk<'a> {
         self.lines.step_of_group(event.step_group).or_else(|| step_at(self.steps, event.ts))
     }
 
-    /// What has ended by `ts` becomes rows.
+    /// Closes all that has ended by `ts`, and writes the rows.
     fn close(&mut self, ts: i64, rows: &mut RowWriter<'_, '_>) -> Result<()> {
         while self.open_modules.pop_if(|open| open.end <= ts).is_some() {}
         while let Some(open) = self.open.pop_if(|open| open.event.end <= ts) {
-            let parent = open.parent.and_then(|place| self.open.get_mut(place));
+            let parent = open.parent.and_then(|index| self.open.get_mut(index));
             let parent = parent.map(|parent| {
                 parent.device += open.device;
                 parent.event.name
@@ -177,7 +177,7 @@ impl<'a> Walk<'a> {
             rows.operator(&row)?;
         }
         while let Some(open) = self.open_frames.pop_if(|open| open.event.end <= ts) {
-            let parent = open.parent.and_then(|place| self.open_frames.get(place));
+            let parent = open.parent.and_then(|index| self.open_frames.get(index));
             let Some(frame) = self.frames.get(&open.event.name) else { continue };
             rows.frame(&FrameRow {
                 event: &open.event,
@@ -267,7 +267,7 @@ impl<'a> Walk<'a> {
             _ => outer_stage,
         };
         let module = match stage {
-            // It has no number of its own, and runs right after the node whose gradient it adds up.
+            // The node has no number of its own, and runs right after the node whose gradient it adds up.
             Stage::Backward if is_node && name.ends_with("AccumulateGrad") => self.node_module,
             Stage::Backward if outer_module == NONE && event.id != UNKNOWN => {
                 self.forward_modules.get(&event.id).copied().unwrap_or(running)
@@ -283,7 +283,7 @@ impl<'a> Walk<'a> {
             && module != NONE
             && self.forward_modules.len() < MAX_SEQUENCES
         {
-            // Operators within one another, and those without a gradient, have the number of the next that has one.
+            // Operators within others, and those without a gradient, have the number of the next operator that has one.
             self.forward_modules.insert(event.id, module);
         }
         let stack = frame.map_or(UNKNOWN, |frame| frame.event.id);
@@ -312,7 +312,7 @@ impl<'a> Walk<'a> {
         });
     }
 
-    /// An allocation or a free: of the innermost operator around it.
+    /// Writes an allocation or a free, with the innermost operator around it.
     fn memory(&mut self, event: &MemoryEvent, rows: &mut RowWriter<'_, '_>) -> Result<()> {
         self.close(event.ts, rows)?;
         let around = self.open.iter().rev().find(|open| open.event.end > event.ts);
@@ -341,8 +341,8 @@ impl<'a> Walk<'a> {
         let around = self.open.iter().rposition(|open| open.event.end > event.ts);
         let is_operator = |open: &OpenOperator| open.event.kind == host::OPERATOR || rows.ranges == Ranges::Spans;
         let operator = self.open.iter().rposition(|open| is_operator(open) && open.event.end > event.ts);
-        let module = operator.map_or_else(|| self.running_module(), |place| self.open[place].module);
-        let operator = operator.map(|place| self.open[place].event.name);
+        let module = operator.map_or_else(|| self.running_module(), |index| self.open[index].module);
+        let operator = operator.map(|index| self.open[index].event.name);
         let module = self.modules.get(module).map(|module| &**module);
         let step = self.step(event);
         let (mut kernels, mut device) = (0, 0);
@@ -355,7 +355,7 @@ impl<'a> Walk<'a> {
             }
             rows.kernel(&activity, operator, module, step)?;
         }
-        if let Some(around) = around.map(|place| &mut self.open[place]) {
+        if let Some(around) = around.map(|index| &mut self.open[index]) {
             around.device += device;
             around.device_self += device;
             // A call of the runtime may make one of the driver.

@@ -1,7 +1,7 @@
-//! What the operating system says of processes, without their help: stacks ([`stacks`]), how they ended
-//! ([`process_exit`]), GPUs ([`gpu`]); and having a process run a statement ([`attach`]).
+//! Inspects processes through the operating system, without their help: their stacks ([`stacks`]), how they ended
+//! ([`process_exit`]) and GPUs ([`gpu`]); and has a process run a statement ([`attach`]).
 //!
-//! It knows processes by pid, rank and host. It knows nothing of runs, collectors or connections.
+//! The crate knows processes by pid, rank and host. It knows nothing of runs, collectors or connections.
 
 pub mod attach;
 pub mod gpu;

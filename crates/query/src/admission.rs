@@ -1,5 +1,5 @@
-//! Who may run now, who waits, and who is told to come again. A question whose client takes nothing of its answer runs
-//! no more: its place is another's until the client goes on.
+//! Decides which queries run now, which wait and which are refused. A query whose client reads nothing of the answer stalls:
+//! it gives its slot to another query until the client goes on.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,29 +11,29 @@ use tokio_util::sync::CancellationToken;
 use super::bounds::Bounds;
 use super::limits::Limits;
 
-/// So many answers may stand still, waiting for their clients; of more, the one that has stood longest is given up.
+/// Answers that may stall, waiting for their clients; of more, the one that has stalled longest is given up.
 const MAX_STALLED: usize = 32;
 
-/// Of one engine.
+/// The slots of one engine.
 #[derive(Debug)]
 pub(super) struct Admission {
     running: Arc<Semaphore>,
-    /// Those that run and those that wait.
+    /// Slots for queries that run and for those that wait.
     there: Arc<Semaphore>,
-    /// Those that stand still, longest first.
+    /// Queries that have stalled, longest first.
     stalled: Mutex<VecDeque<CancellationToken>>,
 }
 
-/// Of a query that may run.
+/// The slot of a query that may run.
 #[derive(Debug)]
 pub(super) struct Permit {
     admission: Arc<Admission>,
-    // Given back before the other: whoever runs next finds it free.
+    // Dropped before `_running`: the query that runs next finds it free.
     _there: Option<OwnedSemaphorePermit>,
     _running: OwnedSemaphorePermit,
 }
 
-/// Of a query that stands still.
+/// A query that has stalled and has no slot.
 #[derive(Debug)]
 pub(super) struct Stall {
     admission: Arc<Admission>,
@@ -41,7 +41,7 @@ pub(super) struct Stall {
 }
 
 impl Admission {
-    /// As many as `limits` says.
+    /// As many slots as `limits` says.
     pub(super) fn new(limits: &Limits) -> Self {
         let all = limits.running.saturating_add(limits.waiting).min(Semaphore::MAX_PERMITS);
         Self {
@@ -51,10 +51,10 @@ impl Admission {
         }
     }
 
-    /// Waits for a place.
+    /// Waits for a slot.
     ///
     /// # Errors
-    /// Too many wait already, or the wait takes too long.
+    /// Too many queries wait already, or the wait takes too long.
     pub(super) async fn enter(self: &Arc<Self>, bounds: &Bounds) -> Result<Permit> {
         let there = Arc::clone(&self.there).try_acquire_owned().map_err(|_| bounds.limits.too_many_queries())?;
         bounds.hold(self.wait(Some(there))).await?
@@ -68,7 +68,7 @@ impl Admission {
 }
 
 impl Permit {
-    /// Gives the place to another for as long as the client takes nothing.
+    /// Gives the slot to another query for as long as the client reads nothing.
     pub(super) fn stall(self) -> Stall {
         let end = CancellationToken::new();
         let mut stalled = self.admission.stalled.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,12 +84,12 @@ impl Permit {
 }
 
 impl Stall {
-    /// Resolves when it has stood longest of too many.
+    /// Resolves when the query is given up: too many have stalled, and this one for longest.
     pub(super) async fn ended(&self) {
         self.end.cancelled().await;
     }
 
-    /// Waits for a place again.
+    /// Waits for a slot again.
     pub(super) async fn go_on(self) -> Result<Permit> {
         self.admission.wait(None).await
     }
@@ -97,7 +97,7 @@ impl Stall {
 
 impl Drop for Stall {
     fn drop(&mut self) {
-        // Nobody else has this one: cancelled, it is known again.
+        // No other query has this token: cancelled, it can be found in the list.
         self.end.cancel();
         let mut stalled = self.admission.stalled.lock().unwrap_or_else(PoisonError::into_inner);
         stalled.retain(|end| !end.is_cancelled());

@@ -1,4 +1,4 @@
-//! Puts our own first halves of aggregates where they can be.
+//! Replaces the first halves of aggregates by our own, where that is possible.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 #[derive(Debug)]
 pub(super) struct AggregateRule {
     pub(super) name: &'static str,
-    /// The same as an aggregate; None where it has to stay.
+    /// The plan that replaces an aggregate; None where the aggregate has to stay.
     pub(super) replacement: fn(&AggregateExec) -> Option<Arc<dyn ExecutionPlan>>,
 }
 

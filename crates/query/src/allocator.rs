@@ -1,5 +1,5 @@
-//! What glibc's malloc does with memory that queries have given back: by itself it keeps most of it for later ones, up to
-//! several times what all queries together may take.
+//! Limits the freed memory that glibc's malloc keeps: by itself it keeps most memory that queries have freed for later ones, up
+//! to several times what all queries together may take.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -10,17 +10,17 @@ use super::counting::process_bytes;
 /// blocks that come and go, and keeps the smaller ones. A column of a batch is smaller: of 8192 numbers or views of text.
 #[cfg(target_env = "gnu")]
 const SEPARATE_BLOCK: i32 = 192 << 10;
-/// Bytes that stay with malloc at the end of what it has.
+/// Free bytes that malloc keeps at the end of its heap.
 #[cfg(target_env = "gnu")]
 const MAX_SPARE: i32 = 2 << 20;
-/// What has taken less leaves nothing that would be worth looking for.
+/// A query that took fewer bytes leaves too little free memory to look for.
 const MIN_TAKEN: usize = 4 << 20;
-/// The process is looked at no more often than this.
+/// The shortest time between two looks at the process.
 const LOOK_NS: u64 = 2_000_000;
-/// Free pages are looked for again after so many times what that took.
+/// Free pages are looked for again after this many times the duration of the last search.
 const PAUSE: u64 = 20;
 
-/// Says to malloc, once, what it is to keep.
+/// Sets, once, how much free memory malloc keeps.
 pub(super) fn keep_little() {
     #[cfg(target_env = "gnu")]
     {
@@ -33,7 +33,7 @@ pub(super) fn keep_little() {
     }
 }
 
-/// Gives back to the system what a query that had `taken` bytes has left with malloc.
+/// Gives back to the system the free memory that a query that had `taken` bytes has left with malloc.
 pub(super) fn give_back(taken: usize) {
     if taken >= MIN_TAKEN {
         trim();
@@ -48,36 +48,36 @@ fn trim() {
     }
 }
 
-/// What the process takes beside what is allocated: free blocks among others that malloc can't give back, stacks, pages of
-/// the program. While queries run it grows, and counts with what they have; what can be given back is, before that.
+/// Memory of the process beside what is allocated: free blocks between others that malloc can't give back, stacks, pages of
+/// the program. Its growth while queries run counts with their memory, after the free pages have been given back.
 ///
-/// A look costs some microseconds, and free pages are found in a tenth of a millisecond. A process that has grown little
-/// looks for none.
+/// A look costs some microseconds, and a search for free pages a tenth of a millisecond. A process that has grown little is
+/// not searched.
 #[derive(Debug)]
 pub(super) struct Overhead {
-    /// What all queries together may take.
+    /// Bytes that all queries together may take.
     budget: usize,
-    /// What there was beside when there was no query yet.
+    /// Bytes beside the allocated ones before the first query.
     first: usize,
-    /// And when none ran.
+    /// Bytes beside the allocated ones when no query ran last.
     rest: AtomicUsize,
-    /// What has come to that since.
+    /// Growth of those bytes since.
     more: AtomicUsize,
     began: Instant,
-    /// Nanoseconds after that when it is looked at again.
+    /// Nanoseconds after `began` of the next look.
     next: AtomicU64,
 }
 
 impl Overhead {
-    /// Where all queries together may take `budget` bytes.
+    /// The overhead of a process whose queries together may take `budget` bytes.
     pub(super) fn new(budget: usize) -> Self {
         let first = beside().unwrap_or(0);
         let (rest, more) = (AtomicUsize::new(first), AtomicUsize::new(0));
         Self { budget, first, rest, more, began: Instant::now(), next: AtomicU64::new(0) }
     }
 
-    /// Notes that no query runs. What malloc can't give back of rows that come and go is nothing that queries did, but
-    /// what they have left is.
+    /// Notes that no query runs. Free memory that malloc can't give back because rows come and go is not caused by queries; free
+    /// memory beyond that of the start and a quarter of the allocated bytes is.
     pub(super) fn at_rest(&self) {
         if let (Some(beside), Some(allocated)) = (beside(), process_bytes()) {
             self.rest.store(beside.min(self.first + allocated / 4), Ordering::Relaxed);
@@ -85,12 +85,12 @@ impl Overhead {
         }
     }
 
-    /// Bytes that have come to it while queries ran, as was seen at the last look.
+    /// Growth in bytes while queries ran, at the last look.
     pub(super) fn bytes(&self) -> usize {
         self.more.load(Ordering::Relaxed)
     }
 
-    /// Looks, if it is time for that, where queries have `used` bytes.
+    /// Looks at the process, if it is time for that. Queries have `used` bytes.
     pub(super) fn look(&self, used: usize) {
         let now = || u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let (began, next) = (now(), self.next.load(Ordering::Relaxed));
@@ -104,14 +104,14 @@ impl Overhead {
             return self.more.store(before, Ordering::Relaxed);
         }
         trim();
-        // What grows for another reason leaves queries half of what they may take.
+        // Growth for other reasons leaves queries half of what they may take.
         self.more.store(more().unwrap_or(before).min(self.budget / 2), Ordering::Relaxed);
         let ended = now();
         self.next.store(ended + LOOK_NS.max((ended - began) * PAUSE), Ordering::Relaxed);
     }
 }
 
-/// What the process takes beside what it has allocated; None where that is not counted.
+/// Bytes that the process takes beside its allocated ones; None where these are not counted.
 fn beside() -> Option<usize> {
     let allocated = process_bytes()?;
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;

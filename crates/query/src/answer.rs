@@ -1,7 +1,7 @@
-//! An answer on its way from the threads that compute it to whoever asked.
+//! The channel of an answer, from the threads that compute it to its client.
 //!
-//! Its limits are watched where it is computed, whether or not its client takes anything: past one of them the query is
-//! dropped there, with what it had ready. A client that takes nothing gives its place to others until it does.
+//! The limits of an answer are checked where it is computed, whether or not its client reads anything: past a limit the query is
+//! dropped, with the batches that were ready. While a client reads nothing, its query gives its slot to others.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -26,18 +26,18 @@ use super::errors::within;
 use super::memory::Share;
 use super::question;
 
-/// Batches that are ready before they are taken.
+/// Batches that may be ready before the client takes them.
 const AHEAD: usize = 4;
-/// And their bytes, in KiB, where one has no more.
+/// KiB that the ready batches may have together; a single batch may have more.
 const AHEAD_KIB: u32 = 512;
-/// A client that takes nothing for so long has stopped reading.
+/// The time after which a client that takes nothing counts as stalled.
 const STALLED: Duration = Duration::from_millis(100);
 
-/// A batch that is ready, its place among those that are, and in the memory of queries.
+/// A batch that is ready, its share of `AHEAD_KIB`, and its share of the memory of queries.
 type Ready = (RecordBatch, OwnedSemaphorePermit, MemoryReservation);
 type Queue = Mutex<Receiver<Ready>>;
 
-/// Where a query puts its batches.
+/// The end of the channel into which a query puts its batches.
 pub(super) struct Output {
     sender: Sender<Ready>,
     queue: Weak<Queue>,
@@ -49,21 +49,21 @@ pub(super) struct Output {
     bytes: u64,
 }
 
-/// What a query's batches are taken from; the query is still to be begun.
+/// The end of the channel from which batches are taken, before the query has begun.
 pub(super) struct Waiting {
     queue: Arc<Queue>,
     bounds: Bounds,
     share: Arc<Share>,
 }
 
-/// Batches of a query that runs. It ends with this.
+/// The batches of a running query. Dropping this ends the query.
 pub(super) struct Answer {
     queue: Arc<Queue>,
     query: JoinHandle<Result<()>>,
     bounds: Bounds,
     share: Arc<Share>,
-    /// The batch that was taken last: whoever has it works with it until the next is wanted, and then it is freed here, where
-    /// that counts.
+    /// The batch that was taken last: the client works with it until it takes the next one, and then it is freed here, where that
+    /// counts.
     taken: Option<(RecordBatch, MemoryReservation)>,
     _end: EndOnDrop,
 }
@@ -76,7 +76,7 @@ pub(super) struct EndOnDrop {
 }
 
 impl EndOnDrop {
-    /// `task` is that of a question with these bounds.
+    /// Ends `task`, the task of a query with these bounds.
     pub(super) fn new(task: AbortHandle, bounds: &Bounds) -> Self {
         Self { task, bounds: bounds.clone() }
     }
@@ -89,7 +89,7 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Both ends of an answer. What is ready and not taken counts in `share`.
+/// Both ends of the channel of an answer. Batches that are ready and not taken count in `share`.
 pub(super) fn channel(bounds: &Bounds, share: &Arc<Share>) -> (Waiting, Output) {
     let memory: Arc<dyn MemoryPool> = Arc::clone(share) as _;
     let (sender, receiver) = mpsc::channel(AHEAD);
@@ -108,7 +108,7 @@ pub(super) fn channel(bounds: &Bounds, share: &Arc<Share>) -> (Waiting, Output) 
 }
 
 impl Output {
-    /// Does `work`, which puts batches here, until it is done, one of its limits is reached, or nobody waits any more.
+    /// Runs `work`, which puts batches here, until it is done, a limit is reached, or the answer has been dropped.
     pub(super) async fn make(mut self, permit: Permit, work: impl AsyncFnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.permit = Some(permit);
         let (sender, bounds, queue) = (self.sender.clone(), self.bounds.clone(), Weak::clone(&self.queue));
@@ -124,14 +124,14 @@ impl Output {
         if result.is_err()
             && let Some(queue) = queue.upgrade()
         {
-            // What is there is no answer, and whoever was to take it may never come.
+            // The batches that are ready are no answer, and the client may never take them.
             let mut queue = lock(&queue);
             while queue.try_recv().is_ok() {}
         }
         result
     }
 
-    /// Puts all that comes, within the answer's limits.
+    /// Puts all `batches` into the channel, within the answer's limits.
     pub(super) async fn send_all(&mut self, mut batches: SendableRecordBatchStream) -> Result<()> {
         while let Some(batch) = batches.next().await {
             let batch = batch.map_err(|error| within(&error, &self.bounds))?;
@@ -146,37 +146,37 @@ impl Output {
         Ok(())
     }
 
-    /// Puts one, when there is room; false where nobody will take it.
+    /// Puts one batch into the channel when there is room; false where the answer has been dropped.
     async fn send(&mut self, batch: RecordBatch, size: u64) -> Result<bool> {
         let reservation = self.reservation.new_empty();
-        // It is there already, and whoever takes it makes room.
+        // The batch exists already, and the client frees memory when it takes it.
         reservation.grow(usize::try_from(size).unwrap_or(usize::MAX));
         let kibibytes = u32::try_from(size >> 10).unwrap_or(u32::MAX).clamp(1, AHEAD_KIB);
         let (sender, ahead) = (self.sender.clone(), Arc::clone(&self.ahead));
         let mut room = pin!(async {
-            let place = ahead.acquire_many_owned(kibibytes).await.ok()?;
-            Some((sender.reserve().await.ok()?, place))
+            let ahead_permit = ahead.acquire_many_owned(kibibytes).await.ok()?;
+            Some((sender.reserve().await.ok()?, ahead_permit))
         });
-        let found = match tokio::time::timeout(STALLED, &mut room).await {
-            Ok(found) => found,
+        let reserved = match tokio::time::timeout(STALLED, &mut room).await {
+            Ok(reserved) => reserved,
             Err(_) => {
                 let Some(stall) = self.permit.take().map(Permit::stall) else { return Ok(false) };
-                let found = tokio::select! {
-                    found = room => found,
+                let reserved = tokio::select! {
+                    reserved = room => reserved,
                     () = stall.ended() => return Err(self.bounds.limits.nobody_takes()),
                 };
                 self.permit = Some(stall.go_on().await?);
-                found
+                reserved
             }
         };
-        let Some((slot, place)) = found else { return Ok(false) };
-        slot.send((batch, place, reservation));
+        let Some((slot, ahead_permit)) = reserved else { return Ok(false) };
+        slot.send((batch, ahead_permit, reservation));
         Ok(true)
     }
 }
 
 impl Waiting {
-    /// The answer of `query`, which puts its batches at the other end.
+    /// The answer of `query`, which puts its batches into the other end.
     pub(super) fn of(self, query: JoinHandle<Result<()>>) -> Answer {
         let end = EndOnDrop::new(query.abort_handle(), &self.bounds);
         Answer { queue: self.queue, query, bounds: self.bounds, share: self.share, taken: None, _end: end }
@@ -184,7 +184,7 @@ impl Waiting {
 }
 
 impl Answer {
-    /// Its batches.
+    /// The batches of the answer.
     pub(super) fn stream(self, schema: SchemaRef) -> SendableRecordBatchStream {
         let next = |mut answer: Self| async move {
             let batch = answer.next().await.map_err(|error| DataFusionError::External(Box::new(error)))?;
@@ -193,7 +193,7 @@ impl Answer {
         Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::try_unfold(self, next)))
     }
 
-    /// What `wait` gives, or why there is none: also where the query has not looked at its clock for long.
+    /// The value of `wait`, or the error that ended the query: also where the query has not checked its deadline for long.
     pub(super) async fn first<T>(&mut self, wait: impl Future<Output = Option<T>>) -> Result<T> {
         match self.bounds.hold(wait).await? {
             Some(first) => Ok(first),
@@ -206,7 +206,7 @@ impl Answer {
         let queue = Arc::clone(&self.queue);
         let next = std::future::poll_fn(|context| -> Poll<Option<Ready>> { lock(&queue).poll_recv(context) });
         match self.bounds.hold(next).await? {
-            Some((batch, _place, reservation)) => {
+            Some((batch, _ahead_permit, reservation)) => {
                 self.taken = Some((batch.clone(), reservation));
                 Ok(Some(batch))
             }
@@ -219,7 +219,7 @@ impl Answer {
         question::within(&self.share, || drop(taken));
     }
 
-    /// How it ended: one that broke off must not look like one that came to its end.
+    /// The result of the query: one that broke off must not look like one that came to its end.
     async fn ended(&mut self) -> Result<()> {
         (&mut self.query).await.unwrap_or_else(|error| Err(Error::failed("the query broke off").because(error)))
     }

@@ -1,4 +1,4 @@
-//! What an aggregate is given of some rows.
+//! Evaluates the arguments of an aggregate over rows.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use datafusion::physical_expr::expressions::Literal;
 /// The expressions of one aggregate.
 pub(super) struct Arguments {
     expressions: Vec<Arc<dyn PhysicalExpr>>,
-    /// Those that are the same for all rows, as COUNT(*)'s: made once, as long as the longest batch.
+    /// Arrays of the arguments that are constants (as that of COUNT(*)): made once, as long as the longest batch so far.
     constants: Vec<Option<ArrayRef>>,
 }
 

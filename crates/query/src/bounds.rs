@@ -1,4 +1,4 @@
-//! What one question may take: what the engine allows, or less where its client says so.
+//! The bounds of one query: those of the engine, or lower ones of its client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,21 +14,21 @@ use super::limits::{Asked, Limits};
 pub(super) struct Bounds {
     pub(super) limits: Arc<Limits>,
     timeout: Option<Duration>,
-    /// When that is over.
+    /// The time at which `timeout` is over.
     deadline: Option<Instant>,
     rows: u64,
     bytes: u64,
     pub(super) memory: usize,
-    /// Cancelled when whoever asked may not ask any more.
+    /// Cancelled when the client loses the permission to query.
     revoked: CancellationToken,
-    /// Cancelled when nobody waits for the answer any more.
+    /// Cancelled when the answer has been dropped.
     pub(super) gone: CancellationToken,
-    /// Cancelled when more was allocated than it may have.
+    /// Cancelled when the query has allocated more than it may have.
     pub(super) exhausted: CancellationToken,
 }
 
 impl Bounds {
-    /// From now on.
+    /// The bounds of a query that begins now.
     pub(super) fn new(limits: &Arc<Limits>, asked: &Asked) -> Self {
         let timeout = limits.lower(asked.timeout, limits.timeout);
         Self {
@@ -44,7 +44,7 @@ impl Bounds {
         }
     }
 
-    /// Resolves when the question has to end, with why.
+    /// Resolves when the query has to end, with the error that says why.
     pub(super) async fn over(&self) -> Error {
         let late = async {
             match self.deadline {
@@ -59,7 +59,7 @@ impl Bounds {
         }
     }
 
-    /// Why the question is over, where it is.
+    /// Why the query is over; None where it is not.
     pub(super) fn passed(&self) -> Option<Error> {
         if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Some(self.too_late());
@@ -73,7 +73,7 @@ impl Bounds {
         self.gone.is_cancelled().then(|| Error::failed("nobody waits for the answer"))
     }
 
-    /// The result of `work`, unless the question has to end before.
+    /// The result of `work`, unless the query has to end before.
     pub(super) async fn hold<T>(&self, work: impl Future<Output = T>) -> Result<T> {
         tokio::select! {
             biased;
@@ -82,7 +82,7 @@ impl Bounds {
         }
     }
 
-    /// Whether an answer may have so many rows and bytes.
+    /// Checks that an answer may have so many rows and bytes.
     pub(super) fn check(&self, rows: u64, bytes: u64) -> Result<()> {
         if rows > self.rows {
             return Err(self.limits.too_many_rows(self.rows));
@@ -97,7 +97,7 @@ impl Bounds {
         self.limits.too_late(self.timeout.unwrap_or_default())
     }
 
-    /// It takes more than it may.
+    /// The error of a query that needs more memory than it may have.
     pub(super) fn too_much_memory(&self) -> Error {
         self.limits.too_much_memory(self.memory)
     }

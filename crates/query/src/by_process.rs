@@ -1,4 +1,4 @@
-//! GROUP BY rank, host, run …: columns that are the same in all rows of a part, so that no row has to be looked up in a
+//! GROUP BY rank, host, run …: columns that have one value in all rows of a part, so that no row has to be looked up in a
 //! hash table, and a batch is added to its group as a whole.
 
 use std::collections::HashMap;
@@ -28,10 +28,10 @@ use super::arguments::Arguments;
 use super::footer_aggregates::{self, KnownGroup};
 use super::source::PartsSource;
 
-/// What is known to keep the same state between its two halves however it is computed.
+/// Functions whose state between the two halves of an aggregate is the same however it is computed.
 const FUNCTIONS: &[&str] = &["count", "sum", "avg", "min", "max"];
 
-/// Puts [`ByProcess`] where it can be.
+/// Replaces aggregates by [`ByProcess`] where that is possible.
 pub(super) const RULE: AggregateRule = AggregateRule {
     name: "GroupByProcess",
     replacement: |aggregate| Some(Arc::new(ByProcess::of(aggregate)?) as Arc<dyn ExecutionPlan>),
@@ -41,19 +41,19 @@ pub(super) const RULE: AggregateRule = AggregateRule {
 #[derive(Debug, Clone)]
 struct ByProcess {
     input: Arc<dyn ExecutionPlan>,
-    /// What files say in place of rows that the input then does not have.
+    /// Groups from the statistics of files. The input does not have their rows.
     known: Arc<Vec<KnownGroup>>,
-    /// Columns of the input.
+    /// The indices in the input of the columns that rows are grouped by.
     groups: Vec<usize>,
     aggregates: Vec<Arc<AggregateFunctionExpr>>,
-    /// Groups, and then what each aggregate has so far.
+    /// The columns of the groups, and then the state of each aggregate.
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl ByProcess {
-    /// The same as `aggregate`, where it can be done this way.
+    /// The replacement of `aggregate`; None where this is not possible.
     fn of(aggregate: &AggregateExec) -> Option<Self> {
         let plain = |expression: &Arc<AggregateFunctionExpr>| {
             FUNCTIONS.contains(&expression.fun().name())
@@ -78,7 +78,7 @@ impl ByProcess {
         }
         let aggregates = aggregate.aggr_expr().to_vec();
         let told =
-            source.without(|part, table, places| footer_aggregates::known(part, table, places, &groups, &aggregates));
+            source.without(|part, table, columns| footer_aggregates::known(part, table, columns, &groups, &aggregates));
         let (input, known) = match told {
             Some((rest, known)) => {
                 let scan = DataSourceExec::from_data_source(rest);
@@ -97,7 +97,7 @@ impl ByProcess {
         })
     }
 
-    /// `first`: of the partitions, the one that also has what is known.
+    /// Aggregates one partition. The `first` one also adds the groups that are known from files.
     async fn aggregate(
         self,
         mut batches: SendableRecordBatchStream,
@@ -142,7 +142,7 @@ impl ByProcess {
         Ok(RecordBatch::try_new(self.schema, columns)?)
     }
 
-    /// Those of a group, which may be new.
+    /// The accumulators of a group, created where the group is new.
     fn accumulators<'a>(
         &self,
         groups: &'a mut Groups,
@@ -156,7 +156,7 @@ impl ByProcess {
     }
 }
 
-/// What is known of each group so far.
+/// The accumulators of each group so far.
 type Groups = HashMap<Vec<ScalarValue>, Vec<Box<dyn Accumulator>>>;
 
 impl DisplayAs for ByProcess {

@@ -27,7 +27,7 @@ pub(crate) fn schemas() -> Vec<&'static str> {
     schemas_of(TABLES.iter().copied())
 }
 
-/// Those of some tables.
+/// The schemas of `tables`, in their order.
 pub fn schemas_of(tables: impl Iterator<Item = &'static Table>) -> Vec<&'static str> {
     let mut schemas: Vec<&'static str> = Vec::new();
     for table in tables {
@@ -38,7 +38,7 @@ pub fn schemas_of(tables: impl Iterator<Item = &'static Table>) -> Vec<&'static 
     schemas
 }
 
-/// Whether a run can't be called so in queries: it is the name of what is there anyway.
+/// Whether queries cannot use `name` for a run, because it already names a schema or the catalog.
 pub fn is_taken(name: &str) -> bool {
     name == CATALOG || name == NO_SCHEMA || name == "information_schema" || schemas().contains(&name)
 }
@@ -47,13 +47,13 @@ pub fn is_taken(name: &str) -> bool {
 #[derive(Debug, Clone)]
 pub(super) struct Catalog {
     tables: Arc<Vec<(&'static Table, Arc<RowsTable>)>>,
-    /// What a view is planned with.
+    /// The session state that a view is planned with.
     state: Arc<SessionState>,
 }
 
 impl Catalog {
-    /// The tables now; with `pid`, only the rows of that process. `scans` counts those who read them, `state` is what the
-    /// query is planned with.
+    /// The tables now; with `pid`, only the rows of that process. `scans` counts running scans, `state` is what the query is
+    /// planned with.
     pub(super) fn new(
         store: &Store,
         system: &[Arc<dyn SystemTable>],
@@ -69,7 +69,7 @@ impl Catalog {
         Self { tables: Arc::new(tables), state: Arc::clone(state) }
     }
 
-    /// What a view over these tables, and no others, is planned with.
+    /// The session state in which a view is planned over these tables, and no others.
     fn planner(&self) -> SessionState {
         let mut state = self.state.as_ref().clone();
         state.register_catalog_list(Arc::new(Catalogs { own: self.clone(), others: Arc::from([]) }));
@@ -84,7 +84,7 @@ pub(super) type Named = (String, Arc<dyn CatalogProvider>);
 #[derive(Debug)]
 pub(super) struct Catalogs {
     pub(super) own: Catalog,
-    /// One that is called [`CATALOG`] stands in the place of `own`.
+    /// Tables of other runs. A catalog that is called [`CATALOG`] hides `own`.
     pub(super) others: Arc<[Named]>,
 }
 

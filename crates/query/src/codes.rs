@@ -1,10 +1,10 @@
-//! Ids of texts and offsets of integers as they are kept: unsigned, of one, two or four bytes.
+//! Codes of columns (ids of texts, offsets of integers) as segments hold them: unsigned, of one, two or four bytes.
 
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray};
 use arrow::compute::max;
 use arrow::datatypes::{ArrowNumericType, DataType, UInt8Type, UInt16Type, UInt32Type};
 
-/// Does the same with an array of one of the three types that codes have.
+/// Calls a generic function with the array's type, one of the three types that codes have.
 macro_rules! of_codes {
     ($codes:expr, $of:ident($($argument:expr),*)) => {
         match $codes.data_type() {
@@ -19,7 +19,7 @@ macro_rules! of_codes {
 pub(super) fn add_codes(codes: &ArrayRef, stride: usize, null: usize, sums: &mut [usize]) {
     fn add<T: ArrowPrimitiveType<Native: Into<u32>>>(codes: &ArrayRef, stride: usize, null: usize, sums: &mut [usize]) {
         let Some(codes) = codes.as_primitive_opt::<T>() else { return };
-        // A code past the last is that of a row that is NULL, whose code means nothing.
+        // A code past the last belongs to a row that is NULL, where the code has no meaning.
         let values = codes.values().iter().map(|code| Into::<u32>::into(*code) as usize);
         match codes.nulls() {
             None => sums.iter_mut().zip(values).for_each(|(sum, code)| *sum += code.min(null) * stride),
@@ -31,7 +31,7 @@ pub(super) fn add_codes(codes: &ArrayRef, stride: usize, null: usize, sums: &mut
     of_codes!(codes, add(stride, null, sums));
 }
 
-/// All of them; of a row that is NULL it means nothing.
+/// The code of each row. The code of a row that is NULL has no meaning.
 pub(super) fn codes(codes: &ArrayRef) -> Vec<usize> {
     fn all<T: ArrowPrimitiveType<Native: Into<u32>>>(codes: &ArrayRef) -> Vec<usize> {
         let values = codes.as_primitive_opt::<T>().map(|codes| codes.values().iter());

@@ -1,6 +1,6 @@
-//! Counts what questions allocate. Operators say what they hold, and functions what they make (`made`); plans, the insides
-//! of operators and copies on the way say nothing, and all of it is memory. So the allocator of a process that answers
-//! questions counts for each question what the threads allocate and free while they work for it.
+//! Counts the memory that queries allocate. Operators reserve what they hold, and functions what they make (`made`), but plans,
+//! the insides of operators and copies on the way reserve nothing. So the allocator of a process that answers queries counts for
+//! each query what threads allocate and free while they work for it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -9,49 +9,50 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 
 /// Bytes that a thread counts by itself before the account has them.
 const BATCH: isize = 64 << 10;
-/// The same for what the whole process has: a process has many threads, and most of them work for no question.
+/// Bytes that a thread counts by itself before [`PROCESS`] has them. There are fewer than for accounts, because a process has
+/// many threads, most of which work for no query.
 const PROCESS_BATCH: isize = 16 << 10;
 
-/// What the process has allocated and not freed, in bytes.
+/// Bytes that the process has allocated and not freed.
 static PROCESS: AtomicIsize = AtomicIsize::new(0);
 
-/// The system's allocator, which counts what questions allocate. A program whose questions are to keep to their memory
-/// has it as its global allocator; in one that has not, only what is reserved counts.
+/// The system's allocator, which counts the memory that queries allocate. It must be the global allocator of a program whose
+/// queries are to keep to their memory; elsewhere only reserved memory counts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CountingAllocator;
 
-/// What was allocated and not freed for one question, in bytes.
+/// Bytes that were allocated and not freed for one query.
 #[derive(Debug, Default)]
 pub(super) struct Account(AtomicIsize);
 
 thread_local! {
-    /// That of the question that this thread works for now.
+    /// The account of the query that this thread works for now.
     static CURRENT: Cell<*const Account> = const { Cell::new(ptr::null()) };
-    /// What it does not have yet.
+    /// Bytes that this thread has counted and [`CURRENT`] does not have yet.
     static UNTOLD: Cell<isize> = const { Cell::new(0) };
-    /// What this thread has allocated and freed, and [`PROCESS`] does not have yet.
+    /// Bytes that this thread has counted and [`PROCESS`] does not have yet.
     static UNTOLD_PROCESS: Cell<isize> = const { Cell::new(0) };
 }
 
-/// What the process has allocated and not freed, in bytes; None where that is not counted.
+/// Bytes that the process has allocated and not freed; None where they are not counted.
 pub(super) fn process_bytes() -> Option<usize> {
     usize::try_from(PROCESS.load(Ordering::Relaxed)).ok().filter(|bytes| *bytes > 0)
 }
 
 impl Account {
-    /// What is allocated now; threads that work for it may have a little more.
+    /// Bytes that are allocated now, except the last few of threads that work for the query.
     pub(super) fn bytes(&self) -> usize {
         usize::try_from(self.0.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// Does something that counts here.
+    /// Runs `work`, whose memory counts in this account.
     pub(super) fn with<T>(&self, work: impl FnOnce() -> T) -> T {
         let _back = Back { account: CURRENT.replace(self), untold: UNTOLD.replace(0) };
         work()
     }
 }
 
-/// Goes back to what counted before.
+/// Restores the account that counted before.
 struct Back {
     account: *const Account,
     untold: isize,
@@ -61,7 +62,7 @@ impl Drop for Back {
     fn drop(&mut self) {
         let account = CURRENT.replace(self.account);
         let untold = UNTOLD.replace(self.untold);
-        // SAFETY: `with` borrows the account for as long as this is there.
+        // SAFETY: `with` borrows the account for as long as this guard exists.
         unsafe { &*account }.0.fetch_add(untold, Ordering::Relaxed);
     }
 }
@@ -84,12 +85,12 @@ fn count(bytes: isize) {
         UNTOLD.set(untold);
     } else {
         UNTOLD.set(0);
-        // SAFETY: it is current only while `Account::with` borrows it.
+        // SAFETY: an account is current only while `Account::with` borrows it.
         unsafe { &*account }.0.fetch_add(untold, Ordering::Relaxed);
     }
 }
 
-// SAFETY: all is done by the system's allocator; counting allocates nothing and does not unwind.
+// SAFETY: the system's allocator does all the work; counting allocates nothing and does not unwind.
 unsafe impl GlobalAlloc for CountingAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

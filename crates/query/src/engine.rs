@@ -45,8 +45,8 @@ use crate::stopping::StopAnywhere;
 use crate::table_functions;
 use crate::threads::{Threads, give_back_stack};
 
-/// Answers SQL over a store and the collector's own tables. Read-only, within [`Limits`], and on threads of its own:
-/// whoever asks only waits. Dropping an answer ends its query.
+/// Answers SQL over a store and the collector's own tables. Queries are read-only, within [`Limits`], and run on the engine's
+/// own threads: the caller only waits. Dropping an answer ends its query.
 pub struct Engine {
     planner: Arc<Planner>,
     limits: Arc<Limits>,
@@ -56,20 +56,20 @@ pub struct Engine {
     threads: Threads,
 }
 
-/// What makes a plan of a query's text.
+/// Makes a plan of a query's text.
 #[derive(Debug)]
 struct Planner {
     store: Arc<Store>,
     system: Vec<Arc<dyn SystemTable>>,
-    /// Tables of other runs, by the names that queries have for them.
+    /// Tables of other runs, by the names that queries have for the runs.
     others: Arc<[Named]>,
-    /// What every query begins with; only the tables differ.
+    /// The session state that every query begins with; queries differ only in their tables.
     state: Arc<SessionState>,
     scans: Running,
 }
 
 impl Engine {
-    /// One over these, within the usual limits.
+    /// An engine over `store` and the tables of `system`, within the default limits.
     ///
     /// # Errors
     /// DataFusion's, where its runtime can't be made; the system's, where it has no threads left.
@@ -77,15 +77,15 @@ impl Engine {
         Self::with_limits(store, system, Limits::default())
     }
 
-    /// One over these, within `limits`.
+    /// An engine over `store` and the tables of `system`, within `limits`.
     ///
     /// # Errors
-    /// As [`Engine::new`]'s.
+    /// The errors of [`Engine::new`].
     pub fn with_limits(store: Arc<Store>, system: Vec<Arc<dyn SystemTable>>, limits: Limits) -> Result<Self> {
         allocator::keep_little();
         question::follow_tasks();
         let runtime = RuntimeEnvBuilder::new()
-            // Each query is given its own (`memory`).
+            // Each query gets a memory pool of its own (`memory`).
             .with_memory_pool(Arc::new(GreedyMemoryPool::new(0)))
             // Queries write nothing, also not to temporary files: past the memory bound they end with an error.
             .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled));
@@ -93,7 +93,7 @@ impl Engine {
             .with_default_catalog_and_schema(CATALOG, NO_SCHEMA)
             .with_create_default_catalog_and_schema(false)
             .with_information_schema(true)
-            // It takes memory for as many groups as LIMIT says, before there is one.
+            // The top-K aggregation takes memory for as many groups as LIMIT says, before there is a group.
             .set_bool("datafusion.optimizer.enable_topk_aggregation", false);
         let mut state = SessionStateBuilder::new()
             .with_config(config)
@@ -123,8 +123,8 @@ impl Engine {
         })
     }
 
-    /// The same, whose queries can also name other runs' tables: `b.python.steps` is that of the catalog called b. One
-    /// called [`CATALOG`] takes the place of its own tables.
+    /// This engine, whose queries can also name the tables of other runs: `b.python.steps` is the table of the catalog called b.
+    /// A catalog called [`CATALOG`] hides the engine's own tables.
     #[must_use]
     pub fn with_catalogs(self, others: Vec<(String, Arc<dyn CatalogProvider>)>) -> Self {
         let Planner { store, system, state, scans, .. } = &*self.planner;
@@ -132,7 +132,7 @@ impl Engine {
         Self { planner: Arc::new(Planner { store, system, others: others.into(), state, scans }), ..self }
     }
 
-    /// Its own tables as they are now, for the queries of another engine.
+    /// This engine's own tables as they are now, for the queries of another engine.
     pub fn catalog(&self, pid: Option<i32>) -> Arc<dyn CatalogProvider> {
         let Planner { store, system, scans, state, .. } = &*self.planner;
         Arc::new(Catalog::new(store, system, pid, scans, state))
@@ -142,15 +142,15 @@ impl Engine {
     /// process's rows. An error of the stream becomes ours with [`from_datafusion`](crate::from_datafusion).
     ///
     /// # Errors
-    /// What is no query, is not allowed, or names what is not there; the limits'.
+    /// The text is no query, is not allowed, or names something that does not exist; a limit is reached.
     pub async fn query(&self, sql: &str, pid: Option<i32>) -> Result<SendableRecordBatchStream> {
         self.ask(sql, Asked { pid, ..Asked::default() }).await
     }
 
-    /// [`Engine::query`] with more that can be said.
+    /// Runs a query as [`Engine::query`] does, with the parameters and limits of `asked`.
     ///
     /// # Errors
-    /// As [`Engine::query`]'s.
+    /// The errors of [`Engine::query`].
     pub async fn ask(&self, sql: &str, asked: Asked) -> Result<SendableRecordBatchStream> {
         let bounds = Bounds::new(&self.limits, &asked);
         let (sql, pid, parameters) = (sql.to_owned(), asked.pid, asked.parameters);
@@ -163,7 +163,7 @@ impl Engine {
         let work = async move |output: &mut Output| {
             let (schema, plan, context) = planner.physical(&sql, &parameters, pid, &output.bounds, memory).await?;
             give_back_stack();
-            // Whoever asked has gone where this fails.
+            // This fails where the caller has gone.
             if planned.send(Arc::clone(&schema)).is_err() {
                 return Ok(());
             }
@@ -179,7 +179,7 @@ impl Engine {
     /// [`Engine::query`] gives for the same text.
     ///
     /// # Errors
-    /// As [`Engine::query`]'s.
+    /// The errors of [`Engine::query`].
     pub async fn schema(&self, sql: &str, asked: Asked) -> Result<SchemaRef> {
         let (sql, parameters) = (sql.to_owned(), asked.parameters.clone());
         self.plan(asked, move |planner, pid, bounds, memory| async move {
@@ -193,20 +193,20 @@ impl Engine {
     /// query, of which type they are (Null where it does not). No values are needed.
     ///
     /// # Errors
-    /// As [`Engine::query`]'s.
+    /// The errors of [`Engine::query`].
     pub async fn prepare(&self, sql: &str, asked: Asked) -> Result<(SchemaRef, Schema)> {
         let sql = sql.to_owned();
         self.plan(asked, move |planner, pid, bounds, _| async move {
-            let (statement, places) = understood(&sql)?;
-            let unknown: Vec<_> = places.iter().map(|name| (name.clone(), ScalarValue::Null)).collect();
+            let (statement, names) = understood(&sql)?;
+            let unknown: Vec<_> = names.iter().map(|name| (name.clone(), ScalarValue::Null)).collect();
             let (_, plan) = planner.without_values(statement, &unknown, pid, &bounds).await?;
             let types = or_say(plan.get_parameter_types())?;
-            Ok((output::plain_schema(plan.schema().as_arrow()), parameters::schema(&places, &types)))
+            Ok((output::plain_schema(plan.schema().as_arrow()), parameters::schema(&names, &types)))
         })
         .await
     }
 
-    /// Plans something within the bounds of a question.
+    /// Runs `planning` on the engine's threads, within the bounds of `asked`.
     async fn plan<T, F>(
         &self,
         asked: Asked,
@@ -229,7 +229,7 @@ impl Engine {
         bounds.hold(planning).await?.map_err(|error| Error::failed("the query broke off").because(error))?
     }
 
-    /// Runs something for a question on the threads for that, and counts it.
+    /// Spawns `work` for a query on the engine's threads, and counts it as running.
     fn begin<T: Send + 'static>(
         &self,
         share: &Arc<Share>,
@@ -244,22 +244,22 @@ impl Engine {
         self.threads.spawn(work)
     }
 
-    /// The tables of its store.
+    /// The tables of the engine's store.
     pub fn tables(&self) -> Vec<&'static Table> {
         self.planner.store.tables()
     }
 
-    /// Queries that have been let in and have not ended.
+    /// Number of queries that have been admitted and have not ended.
     pub fn running(&self) -> usize {
         self.queries.count()
     }
 
-    /// Pieces of queries' work that have been begun and have not ended.
+    /// Number of tasks of queries that have begun and have not ended.
     pub fn tasks(&self) -> usize {
         self.threads.tasks()
     }
 
-    /// Scans that have been opened and have not ended.
+    /// Number of scans that have been opened and have not ended.
     pub fn scans(&self) -> usize {
         self.planner.scans.count()
     }
@@ -295,8 +295,8 @@ impl Planner {
         bounds: &Bounds,
         memory: &Arc<dyn MemoryPool>,
     ) -> Result<(SessionState, LogicalPlan)> {
-        let (statement, places) = understood(sql)?;
-        let values = parameters.fit(&places)?;
+        let (statement, names) = understood(sql)?;
+        let values = parameters.fit(&names)?;
         let (mut state, plan) = self.without_values(statement, &values, pid, bounds).await?;
         let plan = if values.is_empty() { plan } else { or_say(plan.with_param_values(values))? };
         or_say(expanded::check(&plan))?;
@@ -306,7 +306,7 @@ impl Planner {
         Ok((state, plan))
     }
 
-    /// The plan of a query, in which its parameters still stand, but for those in arguments of table functions.
+    /// The plan of a query with its parameters still in it, except those in arguments of table functions.
     async fn without_values(
         &self,
         statement: Statement,
@@ -335,19 +335,19 @@ impl Planner {
     }
 }
 
-/// What a plan runs with. Its functions are in the plan: only plans that come as bytes look them up by name, and copying all
-/// of them takes longer than a short query runs.
+/// The context that a plan runs with. It has no functions, because they are in the plan: only plans that come as bytes look them
+/// up by name, and copying all of them takes longer than a short query runs.
 fn context(state: &SessionState, runtime: RuntimeEnv) -> TaskContext {
     let (id, config) = (state.session_id().to_owned(), state.config().clone());
     let (scalar, higher_order, aggregate, window) = Default::default();
     TaskContext::new(None, id, config, scalar, higher_order, aggregate, window, Arc::new(runtime))
 }
 
-/// One query, and the names of its parameters.
+/// The statement of a query's text, and the names of its parameters.
 fn understood(sql: &str) -> Result<(Statement, Vec<String>)> {
     let mut statement = guard::parse(sql)?;
-    let places = parameters::places(&mut statement)?;
-    Ok((statement, places))
+    let names = parameters::parameter_names(&mut statement)?;
+    Ok((statement, names))
 }
 
 impl fmt::Debug for Engine {

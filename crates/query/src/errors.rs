@@ -1,4 +1,4 @@
-//! What goes wrong with a query, in words for people.
+//! Errors of queries, in words for people.
 
 use std::borrow::Borrow;
 
@@ -38,7 +38,7 @@ fn in_words(error: &DataFusionError) -> Error {
 /// The error of a query for people, which names the limit where memory ran out.
 pub(super) fn within(error: &DataFusionError, bounds: &Bounds) -> Error {
     match error.find_root() {
-        // A question that is over gets no more memory, and operators say only that they got none.
+        // A query that is over gets no more memory, and operators report only that.
         DataFusionError::ResourcesExhausted(_) => bounds.passed().unwrap_or_else(|| bounds.too_much_memory()),
         _ => in_words(error),
     }
@@ -54,7 +54,7 @@ fn from_external(error: &(dyn std::error::Error + 'static)) -> Error {
     }
 }
 
-/// Without what only DataFusion's developers want to read, and short enough for a gRPC status.
+/// A message without the parts that are for DataFusion's developers only, and short enough for a gRPC status.
 fn text(message: &str) -> String {
     let message = message.split("\n\nbacktrace:").next().unwrap_or(message).trim().trim_end_matches('.');
     match message.char_indices().nth(2000) {
@@ -63,7 +63,7 @@ fn text(message: &str) -> String {
     }
 }
 
-/// A message of the planner, which brings its own hint for functions.
+/// An error of the planner, whose message has its own hint for functions.
 fn planning(message: &str) -> Error {
     if message.starts_with("Projections require unique expression names") {
         return Error::failed("two columns of the result would have the same name")
@@ -78,7 +78,7 @@ fn planning(message: &str) -> Error {
     }
 }
 
-/// A syntax error: where, and what was expected there.
+/// A syntax error: its line and column, and what the parser expected there.
 fn syntax(error: &ParserError) -> Error {
     let message = match error {
         ParserError::TokenizerError(message) | ParserError::ParserError(message) => message,
@@ -88,9 +88,9 @@ fn syntax(error: &ParserError) -> Error {
         }
     };
     match message.rsplit_once(" at Line: ") {
-        Some((what, place)) => {
-            let place = place.replace(", Column: ", ", column ");
-            Error::failed(format!("SQL syntax error at line {place}: {}", text(what)))
+        Some((what, position)) => {
+            let position = position.replace(", Column: ", ", column ");
+            Error::failed(format!("SQL syntax error at line {position}: {}", text(what)))
         }
         None => Error::failed(format!("SQL syntax error: {}", text(message))),
     }
@@ -130,7 +130,7 @@ fn no_column(field: &Column, valid: &[Column]) -> Error {
     }
 }
 
-/// A run that the query names (`b.python.steps`) and that was not given to it.
+/// The error for a run that the query names (`b.python.steps`) and that was not given to it.
 pub(super) fn no_run(asked: &str, known: &[String]) -> Error {
     let others: Vec<&str> = known.iter().map(String::as_str).filter(|name| *name != CATALOG).collect();
     let error = Error::failed(format!("this query knows no run as '{asked}'"));
@@ -140,7 +140,7 @@ pub(super) fn no_run(asked: &str, known: &[String]) -> Error {
     }
 }
 
-/// A table that is not there.
+/// The error for a table that does not exist.
 pub(super) fn no_table(asked: &TableReference, tables: &[&'static Table]) -> Error {
     let relations = || tables.iter().copied().chain(views());
     let name = asked.table();
@@ -166,7 +166,7 @@ pub(super) fn no_table(asked: &TableReference, tables: &[&'static Table]) -> Err
     }
 }
 
-/// Where no name is near: there are too many to say them all.
+/// The hint where no name is near: there are too many names to list them all.
 const EVERY_TABLE: &str = "SHOW TABLES lists what there is, and so does probe tables";
 
 /// Shorthand for mapping.

@@ -1,5 +1,5 @@
-//! What a plan's expressions come to where names stand for all that is behind them: the optimizer puts what a column is
-//! made of in the place of its name, and forty names, each of which uses the one before twice, come to a trillion.
+//! The size of a plan's expressions once names are expanded: the optimizer replaces the name of a column by the expression
+//! behind it, and forty names, each of which uses the one before twice, come to a trillion expressions.
 
 use std::collections::HashMap;
 
@@ -10,22 +10,22 @@ use probe_common::error::Error;
 
 use super::statement_complexity::MAX_EXPRESSIONS;
 
-/// Refuses a plan that comes to too much.
+/// Refuses a plan with too many expressions once names are expanded.
 pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
     Total(0).columns(plan).map(|_| ())
 }
 
-/// Expressions that have been counted.
+/// The number of expressions that have been counted.
 struct Total(usize);
 
 impl Total {
-    /// How many expressions each column of a plan comes to.
+    /// The number of expressions of each column of a plan, names expanded.
     fn columns(&mut self, plan: &LogicalPlan) -> Result<Vec<usize>> {
         let (mut known, mut sizes) = (HashMap::new(), Vec::new());
         for input in plan.inputs() {
             let columns = self.columns(input)?;
             if let LogicalPlan::Union(_) = plan {
-                // One below the other.
+                // The rows of the inputs are one below the other, so a column is as large as its largest input.
                 sizes.resize(columns.len().max(sizes.len()), 1);
                 sizes.iter_mut().zip(columns).for_each(|(size, other)| *size = other.max(*size));
             } else {
@@ -33,18 +33,18 @@ impl Total {
                 sizes.extend(columns);
             }
         }
-        let mut of = Vec::new();
+        let mut own = Vec::new();
         plan.apply_expressions(|expression| {
-            of.push(self.size(expression, &known)?);
+            own.push(self.size(expression, &known)?);
             Ok(TreeNodeRecursion::Continue)
         })?;
         let wide = plan.schema().fields().len();
         let mut columns = match plan {
-            LogicalPlan::Projection(_) => of,
+            LogicalPlan::Projection(_) => own,
             LogicalPlan::Aggregate(aggregate) => {
-                // What was added up stands for itself.
-                of.truncate(aggregate.group_expr.len());
-                of
+                // The result of an aggregate function counts as one expression.
+                own.truncate(aggregate.group_expr.len());
+                own
             }
             _ => sizes,
         };

@@ -1,7 +1,7 @@
-//! What files say of their row groups in place of their rows: COUNT, SUM, AVG, MIN and MAX of plain columns.
+//! COUNT, SUM, AVG, MIN and MAX of plain columns from the statistics of row groups instead of their rows.
 //!
-//! Sums are there where they are exact in any order of adding (as all times of agents are), so that whoever adds them up
-//! finds what a scan would find.
+//! A file has sums only where they are exact in any order of adding (as all times of agents are), so that adding them up gives
+//! the result of a scan.
 
 use std::sync::Arc;
 
@@ -13,28 +13,30 @@ use probe_proto::table::Table;
 
 use super::scan_unit::{Known, ScanUnit};
 
-/// One group: its values, and what every aggregate's accumulator would say of its rows.
+/// One group: its values, and the state that each aggregate's accumulator would have after its rows.
 #[derive(Debug, Clone)]
 pub(super) struct KnownGroup {
     pub(super) group: Vec<ScalarValue>,
-    /// As `Accumulator::merge_batch` takes it.
+    /// The states in the form that `Accumulator::merge_batch` takes.
     pub(super) states: Vec<Vec<ArrayRef>>,
 }
 
-/// That of a part's rows; None where something of it has to be read. `places` are the scan's columns in the table.
+/// The group of a part's rows; None where the part has to be read. `table_columns` are the indices in the table of the scan's
+/// columns.
 pub(super) fn known(
     part: &ScanUnit,
     table: &Table,
-    places: &[usize],
+    table_columns: &[usize],
     groups: &[usize],
     aggregates: &[Arc<AggregateFunctionExpr>],
 ) -> Option<KnownGroup> {
-    // What is in memory is faster added up than told from what is not.
+    // Rows in memory are added up faster than they are told from those in files.
     part.file()?;
     let identity = part.identity()?;
-    let group = groups.iter().map(|column| Some(identity.value(*places.get(*column)?))).collect::<Option<_>>()?;
+    let group =
+        groups.iter().map(|column| Some(identity.value(*table_columns.get(*column)?))).collect::<Option<_>>()?;
     let states = aggregates.iter().map(|aggregate| {
-        let state = state(part, table, places, aggregate)?;
+        let state = state(part, table, table_columns, aggregate)?;
         let fields = aggregate.state_fields().ok()?;
         let same = fields.len() == state.len()
             && fields.iter().zip(&state).all(|(field, value)| *field.data_type() == value.data_type());
@@ -46,27 +48,27 @@ pub(super) fn known(
 fn state(
     part: &ScanUnit,
     table: &Table,
-    places: &[usize],
+    table_columns: &[usize],
     aggregate: &AggregateFunctionExpr,
 ) -> Option<Vec<ScalarValue>> {
     let [argument] = &aggregate.expressions()[..] else { return None };
     let rows = part.rows();
     let (column, nulls) = match argument.downcast_ref::<Column>() {
         Some(column) => {
-            let place = *places.get(column.index())?;
-            (Some(place), part.range(table, place).1)
+            let index = *table_columns.get(column.index())?;
+            (Some(index), part.range(table, index).1)
         }
         None if argument.downcast_ref::<Literal>().is_some_and(|literal| !literal.value().is_null()) => (None, 0),
         None => return None,
     };
     let values = rows.checked_sub(nulls)?;
-    let sum = |place| if values == 0 { Some(None) } else { part.sum(table, place).map(Some) };
+    let sum = |index| if values == 0 { Some(None) } else { part.sum(table, index).map(Some) };
     match (aggregate.fun().name(), column) {
         ("count", _) => Some(vec![ScalarValue::Int64(Some(values as i64))]),
-        ("sum", Some(place)) => Some(vec![ScalarValue::Float64(sum(place)?)]),
-        ("avg", Some(place)) => Some(vec![ScalarValue::UInt64(Some(values as u64)), ScalarValue::Float64(sum(place)?)]),
-        ("min", Some(place)) => Some(vec![part.range(table, place).0?.0]),
-        ("max", Some(place)) => Some(vec![part.range(table, place).0?.1]),
+        ("sum", Some(index)) => Some(vec![ScalarValue::Float64(sum(index)?)]),
+        ("avg", Some(index)) => Some(vec![ScalarValue::UInt64(Some(values as u64)), ScalarValue::Float64(sum(index)?)]),
+        ("min", Some(index)) => Some(vec![part.range(table, index).0?.0]),
+        ("max", Some(index)) => Some(vec![part.range(table, index).0?.1]),
         _ => None,
     }
 }

@@ -1,5 +1,5 @@
 //! GROUP BY module, stage, step …: the first half of an aggregate, next to the scan, which finds the groups of rows by
-//! the ids of their texts and not by the texts ([`super::group_keys`]), and makes values of the arguments alone.
+//! the ids of their texts and not by the texts ([`super::group_keys`]), and decodes only the arguments.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -28,11 +28,10 @@ use super::queue::Queue;
 use super::scan::Scan;
 use super::source::PartsSource;
 
-/// Groups that a partition holds before it passes on what it knows of them. The other half of the aggregate puts groups
-/// together anyway.
+/// Groups that a partition holds before it passes on their states. The other half of the aggregate combines groups anyway.
 const MAX_GROUPS: usize = 64 << 10;
 
-/// Puts [`GroupByIdExec`] where it can be.
+/// Replaces aggregates by [`GroupByIdExec`] where that is possible.
 pub(super) const RULE: AggregateRule = AggregateRule {
     name: "GroupById",
     replacement: |aggregate| Some(Arc::new(GroupByIdExec::of(aggregate)?) as Arc<dyn ExecutionPlan>),
@@ -43,21 +42,21 @@ pub(super) const RULE: AggregateRule = AggregateRule {
 struct GroupByIdExec {
     /// The scan.
     input: Arc<dyn ExecutionPlan>,
-    /// Columns of it.
+    /// The indices in the input of the columns that rows are grouped by.
     groups: Vec<usize>,
     aggregates: Vec<Arc<AggregateFunctionExpr>>,
-    /// Of each of them, which rows it is about; None for all.
+    /// The condition of each aggregate (FILTER); None for all rows.
     filters: Vec<Option<Arc<dyn PhysicalExpr>>>,
-    /// Groups, and then what each aggregate has so far.
+    /// The columns of the groups, and then the state of each aggregate.
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
-    /// What the partitions of one execution share.
+    /// The queue of parts that the partitions of one execution share.
     queue: Arc<OnceLock<Arc<Queue>>>,
 }
 
 impl GroupByIdExec {
-    /// The same as `aggregate`, where it can be done this way.
+    /// The replacement of `aggregate`; None where this is not possible.
     fn of(aggregate: &AggregateExec) -> Option<Self> {
         let input = aggregate.input();
         let source = PartsSource::of(input)?;
@@ -125,9 +124,9 @@ impl GroupByIdExec {
 struct Partition {
     scan: Scan,
     keys: GroupKeys,
-    /// Of the rows that were read last.
+    /// The groups of the rows that were read last.
     groups: Vec<usize>,
-    /// Of each aggregate, over the columns that they need.
+    /// The arguments of each aggregate, over the columns of `narrowed`.
     arguments: Vec<Arguments>,
     filters: Vec<Option<Arc<dyn PhysicalExpr>>>,
     narrowed: Narrowed,
@@ -140,10 +139,10 @@ struct Partition {
 }
 
 impl Partition {
-    /// What is known of the next groups, which may come again.
+    /// The states of the next groups, which may come again.
     async fn next(mut self) -> Result<Option<(RecordBatch, Self)>> {
         while !self.ended {
-            // Others have their turn, and a query that is no longer wanted ends here.
+            // Other tasks have their turn, and an abandoned query ends here.
             tokio::task::coop::consume_budget().await;
             let Some(rows) = self.scan.next_rows() else {
                 self.ended = true;
@@ -161,7 +160,7 @@ impl Partition {
         Ok(Some((batch, self)))
     }
 
-    /// Adds rows; whether the groups so far are enough to be passed on.
+    /// Adds rows, and returns whether the groups so far are to be passed on.
     fn add(&mut self, rows: &PackedRows) -> Result<bool> {
         let time = self.metrics.elapsed_compute().clone();
         let _timer = time.timer();
@@ -180,7 +179,7 @@ impl Partition {
             accumulator.update_batch(&arguments.evaluate(&batch)?, &self.groups, filter, groups)?;
         }
         let bytes = self.keys.bytes() + self.accumulators.iter().map(|one| one.size()).sum::<usize>();
-        // What has no room any more is passed on.
+        // Groups for which no memory is left are passed on.
         Ok(groups >= MAX_GROUPS || self.reservation.try_resize(bytes).is_err())
     }
 

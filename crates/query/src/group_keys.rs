@@ -1,5 +1,5 @@
-//! Which group each row is in, found by the ids that rows have for their texts and by small integers: a combination of
-//! them is looked up among the groups once a batch, and every other row that has it by an index.
+//! Finds the group of each row by the ids that rows have for their texts and by small integers: a combination of ids is looked
+//! up among the groups once a batch, and every other row with that combination by an index.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use probe_store::{PackedColumn, PackedRows};
 
 use super::codes::{add_codes, codes, largest};
 
-/// Combinations of a batch that an index is kept for.
+/// The most combinations of a batch for which an index is kept.
 const MAX_COMBINATIONS: usize = 64 << 10;
-/// Where no group is known yet.
+/// The entry of a combination whose group is not known yet.
 const UNKNOWN: u32 = u32::MAX;
 
-/// Whether groups can be told by values of this type.
+/// Whether rows can be grouped by values of this type.
 pub(super) fn is_supported(kind: &DataType) -> bool {
     matches!(
         kind,
@@ -34,13 +34,13 @@ pub(super) fn is_supported(kind: &DataType) -> bool {
     )
 }
 
-/// The groups that rows have been in so far.
+/// The groups of the rows so far.
 pub(super) struct GroupKeys {
-    /// Of the rows, and their types.
+    /// The columns of the rows by which they are grouped, and their types.
     columns: Vec<(usize, DataType)>,
-    /// By their keys: a word a column, and one whose bits say which columns are NULL.
+    /// Groups by their keys: a word for each column, and one whose bits say which columns are NULL.
     groups: HashMap<Box<[u64]>, u32, RandomState>,
-    /// In the order in which they were found.
+    /// The keys of all groups in the order in which they were found.
     keys: Vec<u64>,
     texts: Texts,
     index: Index,
@@ -54,14 +54,14 @@ struct Texts {
     bytes: usize,
 }
 
-/// The group of each combination of codes, as far as it is known, for as long as codes mean the same.
+/// The group of each combination of codes, as far as it is known, for as long as the codes have the same meaning.
 #[derive(Default)]
 struct Index {
     meaning: Vec<Meaning>,
     groups: Vec<u32>,
 }
 
-/// A group column of some rows: what its code means, and how many codes there are. The last of them is NULL's.
+/// A group column of some rows: the meaning of its codes, and their number. The last code is NULL's.
 #[derive(Clone)]
 struct Meaning {
     codes: usize,
@@ -88,17 +88,17 @@ impl PartialEq for Meaning {
 }
 
 impl GroupKeys {
-    /// By these columns, which are of types that are supported.
+    /// Groups by `columns`, which have types that are supported.
     pub(super) fn new(columns: Vec<(usize, DataType)>) -> Self {
         Self { columns, groups: HashMap::default(), keys: Vec::new(), texts: Texts::default(), index: Index::default() }
     }
 
-    /// How many there are.
+    /// Number of groups.
     pub(super) fn len(&self) -> usize {
         self.groups.len()
     }
 
-    /// What they take in memory, about.
+    /// Bytes that the groups take in memory, about.
     pub(super) fn bytes(&self) -> usize {
         let key = (self.columns.len() + 1) * size_of::<u64>();
         self.groups.capacity() * (size_of::<(Box<[u64]>, u32)>() + key)
@@ -107,7 +107,7 @@ impl GroupKeys {
             + self.index.groups.capacity() * size_of::<u32>()
     }
 
-    /// The group of every row, by its place among them.
+    /// Writes the group of every row into `groups`, as an index into the groups in the order in which they were found.
     pub(super) fn of_rows(&mut self, rows: &PackedRows, groups: &mut Vec<usize>) -> Result<()> {
         groups.clear();
         let columns: Vec<&PackedColumn> = self.columns.iter().map(|(column, _)| &rows.columns[*column]).collect();
@@ -169,7 +169,7 @@ impl GroupKeys {
         Ok(())
     }
 
-    /// Row by row, where there are too many combinations.
+    /// Finds the group of each row by its key, where there are too many combinations.
     fn by_key(&mut self, rows: usize, columns: &[&PackedColumn], groups: &mut Vec<usize>) -> Result<()> {
         let words = columns.iter().map(|column| words(column, rows, &mut self.texts)).collect::<Result<Vec<_>>>()?;
         let mut key = vec![0; columns.len() + 1];
@@ -187,7 +187,7 @@ impl GroupKeys {
         Ok(())
     }
 
-    /// Takes the groups out, as columns in the order of their places; texts stay numbered.
+    /// Takes the groups out, as columns in the order in which the groups were found; texts stay numbered.
     pub(super) fn take(&mut self) -> Result<Vec<ArrayRef>> {
         let width = self.columns.len() + 1;
         self.groups.clear();
@@ -249,7 +249,7 @@ impl Texts {
 }
 
 impl Meaning {
-    /// Of a column's codes; None where it has none.
+    /// The meaning of a column's codes; None where the column has no codes.
     fn of(column: &PackedColumn) -> Option<Self> {
         Some(match column {
             PackedColumn::Constant(value) => Self { codes: 1, of: Of::Value(value.clone()) },
@@ -261,7 +261,7 @@ impl Meaning {
         })
     }
 
-    /// What stands for the value of a code in a group's key; None for NULL.
+    /// The word in a group's key for the value of a code; None for NULL.
     fn word(&self, code: usize, texts: &mut Texts) -> Result<Option<u64>> {
         Ok(match &self.of {
             Of::Value(value) => word(value, texts)?,
@@ -283,7 +283,7 @@ fn word(value: &ScalarValue, texts: &mut Texts) -> Result<Option<u64>> {
     })
 }
 
-/// What stands for each value of a column, and which are not NULL.
+/// The word of each value of a column, and which values are not NULL.
 fn words(column: &PackedColumn, rows: usize, texts: &mut Texts) -> Result<(Vec<u64>, Option<NullBuffer>)> {
     let texts_of = |ids: Vec<usize>, values: &StringViewArray, texts: &mut Texts| {
         let mut numbers: Vec<Option<u64>> = vec![None; values.len()];

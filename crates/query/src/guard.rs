@@ -1,4 +1,4 @@
-//! What a query has to be: one statement that only reads ([`read_only`]), and that does not cost too much to plan.
+//! Checks that a query is one statement that only reads ([`read_only`]) and that does not cost too much to plan.
 
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::execution::context::SQLOptions;
@@ -10,22 +10,22 @@ use super::errors::from_datafusion;
 use super::read_only::{self, refused};
 use super::{statement_complexity, threads};
 
-/// A query's text as it is understood, written again.
+/// The text of a query as it was parsed, written again.
 ///
 /// # Errors
-/// It is no SQL, more than one statement, or one that would not only read.
+/// The text is no SQL, is more than one statement, or would not only read.
 pub fn understand(sql: &str) -> Result<String> {
     threads::with_stack(|| parse(sql).map(|statement| statement.to_string()))?
 }
 
-/// Parses the text of one query, and refuses what is not one or costs too much to plan.
+/// Parses the text of one query, and refuses a text that is no query or costs too much to plan.
 pub(super) fn parse(sql: &str) -> Result<Statement> {
     let statement = read_only::parse(sql)?;
     statement_complexity::check(&statement)?;
     Ok(statement)
 }
 
-/// Whether a plan only reads, asked, by DataFusion and by us: what its text did not give away is refused here.
+/// Checks that a plan only reads, by DataFusion's check and by our own: writes that the text did not show are refused here.
 pub(super) fn verify(plan: &LogicalPlan) -> Result<()> {
     let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     options.verify_plan(plan).map_err(|error| Error::denied(format!("not allowed: {}", error.strip_backtrace())))?;
@@ -44,7 +44,7 @@ pub(super) fn verify(plan: &LogicalPlan) -> Result<()> {
     });
     walk.map_err(|error| from_datafusion(&error))?;
     if unnests {
-        // It repeats all columns of a row for each item of its list.
+        // UNNEST repeats all columns of a row for each item of its list.
         return Err(Error::failed("UNNEST is not available in queries")
             .hint("rows that count come from generate_series: SELECT value FROM generate_series(1, 10)"));
     }

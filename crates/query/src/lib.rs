@@ -1,6 +1,6 @@
 //! SQL over the store: what a query can name (`catalog`), what it may do (`guard`) and take (`limits`, `admission`),
-//! where it runs (`threads`), how it reads (`provider`, `source`, `prune`, `scan`, `row_filter`) and groups (`by_process`, `group_by_id`), what its
-//! client gets (`output`, `answer`) and what is said when it fails (`errors`).
+//! where it runs (`threads`), how it reads (`provider`, `source`, `prune`, `scan`, `row_filter`) and groups (`by_process`,
+//! `group_by_id`), what its client gets (`output`, `answer`) and the errors of queries that fail (`errors`).
 
 mod admission;
 mod aggregate_rule;
@@ -57,7 +57,7 @@ pub use self::parameters::Parameters;
 pub use self::threads::lower_priority;
 pub use self::views::{relations, views};
 
-/// As that of the program: tests see what counts.
+/// The allocator of the program, so that tests count memory as it does.
 #[cfg(test)]
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -1,4 +1,4 @@
-//! What a query may take of the machine, and how to have more of it.
+//! Limits of queries, and the errors that say how to raise them.
 
 use std::time::Duration;
 
@@ -8,44 +8,44 @@ use tokio_util::sync::CancellationToken;
 
 use super::parameters::Parameters;
 
-/// Below this, plain questions could not be asked.
+/// With less memory even plain queries could fail.
 const MIN_MEMORY_BYTES: usize = 64 << 20;
 
-/// Of one engine.
+/// The limits of one engine.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Bytes that all queries together may hold on to while they run: hash tables, what is sorted.
+    /// Bytes that all queries together may hold while they run: hash tables, rows that are sorted.
     pub memory: usize,
     /// Queries that run at a time.
     pub running: usize,
-    /// Queries that wait for one of those to end.
+    /// Queries that may wait for a running one to end.
     pub waiting: usize,
     /// How long an answer may take, waiting included; None: as long as it takes.
     pub timeout: Option<Duration>,
-    /// Rows of an answer.
+    /// The most rows of an answer.
     pub rows: u64,
-    /// Bytes of an answer.
+    /// The most bytes of an answer.
     pub bytes: u64,
-    /// Whether a client may have more of these than they say: where it asks itself, and no collector.
+    /// Whether a client may raise these limits: where it runs the query itself, without a collector.
     pub can_be_raised: bool,
 }
 
-/// What a client asks for, beside the rows.
+/// Settings of one query: its scope, parameters and the limits that the client chose.
 #[derive(Debug, Clone, Default)]
 pub struct Asked {
-    /// Only this process's rows.
+    /// The process whose rows the query sees; None for all processes.
     pub pid: Option<i32>,
-    /// Values for what stands as $name in the query.
+    /// Values of the parameters ($name) of the query.
     pub parameters: Parameters,
     /// How long the answer may take.
     pub timeout: Option<Duration>,
-    /// How many rows it may have.
+    /// The most rows of the answer.
     pub rows: Option<u64>,
-    /// How large it may be.
+    /// The most bytes of the answer.
     pub bytes: Option<u64>,
-    /// Bytes that the query may hold on to while it runs.
+    /// The most bytes that the query may hold while it runs.
     pub memory: Option<usize>,
-    /// Cancelled when whoever asks may not ask any more.
+    /// Cancelled when the client loses the permission to query.
     pub revoked: CancellationToken,
 }
 
@@ -65,11 +65,11 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Those of a collector: a quarter of `memory` is for queries (at least 64 MiB), and the environment may say
-    /// otherwise about all.
+    /// The limits of a collector: a quarter of `memory` is for queries (at least 64 MiB), and environment variables may change
+    /// each limit.
     ///
     /// # Errors
-    /// A variable says what is none.
+    /// A variable has a value that is no limit.
     pub fn of_collector(memory: usize) -> Result<Self> {
         let default = Self { memory: (memory / 4).max(MIN_MEMORY_BYTES), ..Self::default() };
         Ok(Self {
@@ -85,13 +85,13 @@ impl Limits {
         })
     }
 
-    /// Those of a command that asks itself, and says for itself how much it may take.
+    /// The limits of a command that runs queries itself and may raise them.
     #[must_use]
     pub fn of_command(self) -> Self {
         Self { can_be_raised: true, ..self }
     }
 
-    /// What a client asks for, and no more than is allowed; None is without a bound.
+    /// The limit that a client asked for, lowered to what is allowed; None is without a limit.
     pub(super) fn lower<T: Ord>(&self, asked: Option<T>, allowed: Option<T>) -> Option<T> {
         match (asked, allowed) {
             (Some(asked), Some(allowed)) if !self.can_be_raised => Some(asked.min(allowed)),
@@ -99,7 +99,7 @@ impl Limits {
         }
     }
 
-    /// How to have more of what a client may say with `option`, and a collector with `variable`. `asked` is what it was.
+    /// How to raise a limit that a client sets by `option` and a collector by `variable`. `asked` is the limit that applied.
     fn more<T: PartialOrd>(&self, asked: T, allowed: T, option: &str, variable: &str) -> String {
         match () {
             () if self.can_be_raised => format!("allow more with {option}"),
@@ -139,7 +139,7 @@ impl Limits {
             .hint(format!("ask for fewer rows or columns; {more}"))
     }
 
-    /// Of an answer whose client reads nothing.
+    /// The error of an answer whose client reads nothing.
     pub(super) fn nobody_takes(&self) -> Error {
         Error::limit("nothing was taken of the answer for long, and others do the same")
             .hint("ask again, and write the answer to a file: probe query --output FILE")

@@ -1,6 +1,6 @@
-//! Memory of queries: one budget for all of them, of which each has a little for itself, so that a plain question is
-//! answered also while another has taken all the rest. A question that is over gets no more, which ends work that nobody can
-//! stop from outside.
+//! Memory of queries: one budget for all of them, of which each query has a little for itself, so that a plain query is
+//! answered also while another has taken all the rest. A query that is over gets no more memory, which ends work that cannot
+//! be stopped from outside.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,62 +16,63 @@ use super::bounds::Bounds;
 use super::counting::Account;
 use super::limits::Limits;
 
-/// What queries that run at a time have each for themselves is this part of the whole, together.
+/// The parts of running queries that are their own come together to the whole budget divided by this.
 const OWN: usize = 4;
-/// And no more than this: the largest piece of an answer that is ready, and one that is taken. Those that stand still are
-/// not among those that run.
+/// The most bytes that are a query's own: the largest piece of an answer that is ready, and one that is taken. Stalled queries
+/// do not count as running.
 const MAX_OWN_BYTES: usize = 1 << 20;
-/// This part of the whole is what plain questions have allocated beside what is reserved, all that run together: plans,
-/// batches on their way. What one has beyond its share of it counts.
+/// The allowances of running queries for memory without a reservation (plans, batches on their way) come together to the whole
+/// budget divided by this. What a query has allocated beyond its allowance counts.
 const PLAIN: usize = 8;
-/// And no more than this.
+/// The most bytes of a query's allowance for memory without a reservation.
 const MAX_PLAIN_BYTES: usize = 2 << 20;
-/// What is allocated is looked at where it has changed by so much.
+/// The change in allocated bytes after which a share is updated.
 const STEP: usize = 128 << 10;
 
-/// What all queries of an engine together may hold on to.
+/// The memory that all queries of an engine together may hold.
 #[derive(Debug)]
 pub(super) struct Budget {
     whole: usize,
-    /// Of the part that is for whoever wants it.
+    /// Bytes of the common part, which any query may take.
     most: usize,
+    /// Bytes of the common part that are taken.
     used: Mutex<usize>,
-    /// That each query has for itself.
+    /// Bytes that each query has for itself.
     own: usize,
-    /// That each may have allocated without a reservation.
+    /// Bytes that each query may have allocated without a reservation.
     plain: usize,
-    /// Shares that there are.
+    /// Number of shares that exist.
     shares: AtomicUsize,
-    /// What the process takes beside.
+    /// Memory that the process takes beside the memory of queries.
     overhead: Overhead,
 }
 
-/// What one query holds on to.
+/// The memory that one query holds.
 #[derive(Debug)]
 pub(super) struct Share {
     budget: Arc<Budget>,
     bounds: Bounds,
     used: Mutex<Used>,
-    /// What is allocated for it.
+    /// Bytes that are allocated for the query.
     pub(super) account: Account,
-    /// Nanoseconds that threads have worked for it.
+    /// Nanoseconds that threads have worked for the query.
     worked: AtomicU64,
-    /// Whether its statement takes much of a stack.
+    /// Whether the query's statement takes much of a stack.
     pub(super) deep: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Used {
     reserved: usize,
-    /// That, or what is allocated where that is more.
+    /// The reserved bytes, or the allocated ones beyond the allowance where those are more.
     now: usize,
     highest: usize,
-    /// What was allocated when this was looked at.
+    /// The allocated bytes at the last update.
     allocated: usize,
 }
 
 impl Budget {
-    /// As `limits` says.
+    /// The budget that `limits` sets.
     pub(super) fn new(limits: &Limits) -> Self {
         let running = limits.running.max(1);
         let own = (limits.memory / OWN / running).min(MAX_OWN_BYTES);
@@ -87,14 +88,14 @@ impl Budget {
         }
     }
 
-    /// What all may have of the common part now. A quarter of the whole is for what the process takes beside, and a part
-    /// of that for what it takes until that is looked at.
+    /// Bytes of the common part that all queries may have now. A quarter of the whole budget is for the process's memory beside
+    /// queries, and a part of that quarter for its growth until the next look.
     fn most(&self) -> usize {
         let beside = self.overhead.bytes().saturating_sub(self.whole / 16 * 3);
         self.most.saturating_sub(beside)
     }
 
-    /// That of one query, within its bounds.
+    /// The share of one query, within its bounds.
     pub(super) fn share(self: &Arc<Self>, bounds: &Bounds) -> Arc<Share> {
         let (budget, bounds) = (Arc::clone(self), bounds.clone());
         if self.shares.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -112,27 +113,27 @@ impl Budget {
 }
 
 impl Share {
-    /// Whether nothing is to be done for it any more.
+    /// Whether the query is over.
     pub(super) fn is_over(&self) -> bool {
         self.bounds.passed().is_some()
     }
 
-    /// Adds to the time that threads have worked for it; all of that.
+    /// Adds to the time that threads have worked for the query, and returns the total.
     pub(super) fn worked(&self, more: Duration) -> Duration {
         let more = u64::try_from(more.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(self.worked.fetch_add(more, Ordering::Relaxed).saturating_add(more))
     }
 
-    /// Takes so many bytes, until the question has ended, for the stacks that its statement needs.
+    /// Takes `bytes` for the stacks that the query's statement needs, until the query has ended.
     ///
     /// # Errors
-    /// It may not have them.
+    /// The query may not have that much.
     pub(super) fn take_stack(&self, bytes: usize) -> std::result::Result<(), Error> {
         self.deep.store(true, Ordering::Relaxed);
         self.add(bytes, false).map_err(|_| self.bounds.passed().unwrap_or_else(|| self.bounds.too_much_memory()))
     }
 
-    /// Ends the question where what was allocated for it passes what it may have.
+    /// Ends the query where its allocated memory passes what it may have.
     pub(super) fn settle(&self) {
         let mut used = lock(&self.used);
         if self.account.bytes().abs_diff(used.allocated) >= STEP {
@@ -146,12 +147,13 @@ impl Share {
         }
     }
 
-    /// What of `used` bytes counts in the common part.
+    /// The part of `used` bytes that counts in the common part.
     fn common(&self, used: usize) -> usize {
         used.saturating_sub(self.budget.own)
     }
 
-    /// Has so much reserved from now on; whether that is within what it may have, and otherwise only where it `must`.
+    /// Sets the reserved bytes of the query, and returns whether they are within what it may have. If they are not, they are set
+    /// only where they `must` be.
     fn take(&self, used: &mut Used, reserved: usize, must: bool) -> bool {
         let allocated = self.account.bytes();
         let after = reserved.max(allocated.saturating_sub(self.budget.plain));
@@ -194,7 +196,7 @@ fn lock<T>(used: &Mutex<T>) -> MutexGuard<'_, T> {
     used.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is said of it to people is the limits' (`limits`).
+/// The error inside DataFusion; the message for people is made by `limits`.
 fn exhausted() -> DataFusionError {
     DataFusionError::ResourcesExhausted("no memory is left for this query".into())
 }
@@ -211,7 +213,7 @@ impl MemoryPool for Share {
     }
 
     fn grow(&self, _: &MemoryReservation, additional: usize) {
-        // What must be is taken, and nothing more then.
+        // A reservation that must be is taken; the next one that may fail does.
         let _ = self.add(additional, true);
     }
 

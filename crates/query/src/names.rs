@@ -1,4 +1,4 @@
-//! Names that are nearly right.
+//! Finds the name that was probably meant.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ pub fn nearest<'a>(asked: &str, candidates: impl IntoIterator<Item = &'a str>) -
     candidates.into_iter().filter(near).min_by_key(|candidate| distance(candidate))
 }
 
-/// Each once, in order, separated by commas.
+/// The distinct names, in order, separated by commas.
 pub(super) fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut seen = HashSet::new();
     let names: Vec<&str> = names.into_iter().filter(|name| seen.insert(*name)).collect();

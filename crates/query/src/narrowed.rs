@@ -1,4 +1,4 @@
-//! Expressions over a few of many columns, so that nothing is made of the others.
+//! Expressions over a few of many columns, so that the other columns are not decoded.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use probe_store::PackedRows;
 /// The columns that some expressions need, of rows that have more.
 #[derive(Debug, Clone)]
 pub(super) struct Narrowed {
-    /// Indices of them.
+    /// Indices of those columns.
     pub(super) columns: Vec<usize>,
     pub(super) schema: SchemaRef,
 }
 
 impl Narrowed {
-    /// Those of `expressions`, which are over `schema`.
+    /// The columns that `expressions` need, which are over `schema`.
     pub(super) fn of<'a>(
         expressions: impl Iterator<Item = &'a Arc<dyn PhysicalExpr>>,
         schema: &Schema,
@@ -31,7 +31,7 @@ impl Narrowed {
         Ok(Self { schema: Arc::new(schema.project(&columns)?), columns })
     }
 
-    /// One of the expressions, over these columns alone.
+    /// One of the expressions, rewritten over these columns alone.
     pub(super) fn expression(&self, expression: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
         let narrowed = Arc::clone(expression).transform_up(|expression| {
             let Some(column) = expression.downcast_ref::<Column>() else { return Ok(Transformed::no(expression)) };

@@ -1,4 +1,4 @@
-//! Projections of projections, made one before DataFusion does it: where two that follow one another are written alike
+//! Merges projections of projections before DataFusion does it: where two that follow one another are written alike
 //! (`x + x AS x` of `x + x AS x`), DataFusion 55.2 takes them for the same and leaves one out, which is a wrong answer.
 //! Later releases don't.
 
@@ -14,8 +14,8 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 /// DataFusion's rules, with this one before the one that makes the mistake.
 pub(super) fn rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules = Optimizer::new().rules;
-    let place = rules.iter().position(|rule| rule.name() == "optimize_projections").unwrap_or_default();
-    rules.insert(place, Arc::new(ComposeProjections));
+    let index = rules.iter().position(|rule| rule.name() == "optimize_projections").unwrap_or_default();
+    rules.insert(index, Arc::new(ComposeProjections));
     rules
 }
 
@@ -46,8 +46,8 @@ impl OptimizerRule for ComposeProjections {
     }
 }
 
-/// Whether one projection may do the work of both. What is used more than once would be computed more than once, so
-/// that stays as it is, unless the two are written alike.
+/// Whether the two projections may be merged. An expression that is used more than once would be computed more than once, so the
+/// projections stay as they are then, unless the two are written alike.
 fn may_compose(outer: &Projection, inner: &Projection) -> Result<bool> {
     if outer.expr.iter().chain(&inner.expr).any(|expr| expr.is_volatile() || has_query(expr)) {
         return Ok(false);
@@ -63,7 +63,7 @@ fn may_compose(outer: &Projection, inner: &Projection) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether it costs nothing to have it twice.
+/// Whether computing an expression twice costs nothing.
 fn is_simple(expr: &Expr) -> bool {
     match expr {
         Expr::Alias(alias) => is_simple(&alias.expr),
@@ -71,7 +71,7 @@ fn is_simple(expr: &Expr) -> bool {
     }
 }
 
-/// Whether there is a query in it, which may mean columns that this rule does not see.
+/// Whether an expression contains a query, which may refer to columns that this rule does not see.
 fn has_query(expr: &Expr) -> bool {
     let is_query = |expr: &Expr| {
         Ok(matches!(expr, Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_)))
@@ -79,7 +79,7 @@ fn has_query(expr: &Expr) -> bool {
     expr.exists(is_query).unwrap_or(true)
 }
 
-/// The outer projection, over what the inner one is over.
+/// The outer projection, rewritten over the input of the inner one.
 fn compose(outer: &Projection, inner: &Projection) -> Result<Projection> {
     let names = NamePreserver::new_for_projection();
     let composed = outer.expr.iter().map(|expr| {

@@ -1,4 +1,4 @@
-//! What leaves the engine: the same plain types whether rows came from memory, from files or over the network.
+//! Converts the rows that leave the engine to the same plain types whether they came from memory, from files or over the network.
 //!
 //! String views and dictionaries are how rows are kept and computed with. Not every client knows them, and a batch of
 //! views drags the string data of a whole connection over the wire; so text leaves as Utf8.
@@ -16,17 +16,17 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::made::array_bytes;
 
-/// Bytes that leave in one piece, where a row has no more.
+/// The most bytes of one batch that leaves, except where a single row has more.
 const LARGEST: usize = 512 << 10;
 
 /// The schema that a client sees. Every column may be NULL: the planner's and the executor's opinions on that differ,
-/// and clients compare what they were told with what they get.
+/// and clients compare the schema that was announced with that of the batches.
 pub fn plain_schema(schema: &Schema) -> SchemaRef {
     let fields = schema.fields().iter().map(|field| Field::new(field.name(), plain(field.data_type()), true));
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
-/// The batches of `stream` as `schema` says.
+/// The batches of `stream`, converted to `schema`.
 pub(super) fn plain_stream(stream: SendableRecordBatchStream, schema: SchemaRef) -> SendableRecordBatchStream {
     let target = Arc::clone(&schema);
     let pieces = stream.map_ok(|batch| futures::stream::iter(pieces(&batch).map(Ok::<_, DataFusionError>)));
@@ -34,12 +34,13 @@ pub(super) fn plain_stream(stream: SendableRecordBatchStream, schema: SchemaRef)
     Box::pin(RecordBatchStreamAdapter::new(schema, batches.map(|batch: Result<_, DataFusionError>| batch)))
 }
 
-/// A batch in pieces that are no larger than [`LARGEST`] as they leave, where rows are not: many views may show one text.
+/// Splits a batch into pieces that are no larger than [`LARGEST`] once converted, except where a single row is larger: many views
+/// may show one text.
 fn pieces(batch: &RecordBatch) -> impl Iterator<Item = RecordBatch> + use<> {
     let bytes: usize = batch.columns().iter().map(|column| array_bytes(column.as_ref())).sum();
     let (batch, all) = (batch.clone(), batch.num_rows());
     let rows = (all / (bytes / LARGEST + 1)).max(1);
-    // An empty batch is one, too.
+    // An empty batch gives one piece, too.
     (0..all.max(1)).step_by(rows).map(move |begin| batch.slice(begin, rows.min(all - begin)))
 }
 

@@ -20,15 +20,15 @@ use super::names::{list, nearest};
 /// Most values of one query.
 const MAX_PARAMETERS: usize = 1000;
 
-/// Values by their names. Names that are numbers stand for places.
+/// Values by their names. Names that are numbers are positions, as `$1` has them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Parameters(Vec<(String, ScalarValue)>);
 
 impl Parameters {
-    /// Of these, whose names have no `$` before them.
+    /// Parameters of these names and values. The names have no `$` before them.
     ///
     /// # Errors
-    /// Two have one name, or there are more than 1000.
+    /// Two values have one name, or there are more than 1000 values.
     pub fn new(values: Vec<(String, ScalarValue)>) -> Result<Self> {
         if values.len() > MAX_PARAMETERS {
             return Err(Error::usage(format!(
@@ -37,17 +37,17 @@ impl Parameters {
             )));
         }
         let twice =
-            values.iter().enumerate().find(|(place, (name, _))| values[..*place].iter().any(|(n, _)| n == name));
+            values.iter().enumerate().find(|(index, (name, _))| values[..*index].iter().any(|(n, _)| n == name));
         match twice {
             Some((_, (name, _))) => Err(Error::usage(format!("parameter '{name}' is given twice"))),
             None => Ok(Self(values)),
         }
     }
 
-    /// A row of values, as clients of Flight SQL send them: a column each.
+    /// Parameters from a batch of one row with a column for each value, as clients of Flight SQL send it.
     ///
     /// # Errors
-    /// It has not one row; as [`Parameters::new`]'s.
+    /// The batch does not have exactly one row; the errors of [`Parameters::new`].
     pub fn from_batch(batch: &RecordBatch) -> Result<Self> {
         if batch.num_rows() != 1 {
             let rows = batch.num_rows();
@@ -61,10 +61,10 @@ impl Parameters {
         Self::new(each.collect::<Result<_>>()?)
     }
 
-    /// The same as a batch of one row; None where there are no values.
+    /// The values as a batch of one row; None where there are no values.
     ///
     /// # Errors
-    /// A value that no array can have.
+    /// No array can have one of the values.
     pub fn to_batch(&self) -> Result<Option<RecordBatch>> {
         if self.0.is_empty() {
             return Ok(None);
@@ -75,10 +75,10 @@ impl Parameters {
         batch.map(Some).map_err(Error::caused)
     }
 
-    /// As bytes, for [`Parameters::decode`].
+    /// The values as bytes (an Arrow IPC stream), for [`Parameters::decode`].
     ///
     /// # Errors
-    /// As [`Parameters::to_batch`]'s.
+    /// The errors of [`Parameters::to_batch`].
     pub fn encode(&self) -> Result<Vec<u8>> {
         let Some(batch) = self.to_batch()? else { return Ok(Vec::new()) };
         let written = StreamWriter::try_new(Vec::new(), &batch.schema()).and_then(|mut stream| {
@@ -91,7 +91,7 @@ impl Parameters {
     /// Values from bytes of [`Parameters::encode`].
     ///
     /// # Errors
-    /// They are from somewhere else.
+    /// The bytes are not from [`Parameters::encode`].
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         if bytes.is_empty() {
             return Ok(Self::default());
@@ -102,39 +102,40 @@ impl Parameters {
         Self::from_batch(&batch)
     }
 
-    /// Whether there are none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The values by the names that a statement has for them, whose names are `places`.
+    /// The values by the names that a statement has for them: `expected`.
     ///
     /// # Errors
-    /// A value is missing, or is for nothing.
-    pub(super) fn fit(&self, places: &[String]) -> Result<Vec<(String, ScalarValue)>> {
+    /// A value is missing, or the statement has no parameter of its name.
+    pub(super) fn fit(&self, expected: &[String]) -> Result<Vec<(String, ScalarValue)>> {
         let given = || self.0.iter().map(|(name, _)| name.as_str());
-        // Drivers number what they bind by place, some from 0 and some from 1.
-        let by_place = places.iter().chain(given().map(str::to_owned).collect::<Vec<_>>().iter()).any(|n| is_number(n));
-        if by_place && !self.is_empty() {
-            if places.len() != self.0.len() {
-                let (takes, there) = (places.len(), self.0.len());
+        // Drivers that bind by position number the values, some from 0 and some from 1.
+        let by_position =
+            expected.iter().chain(given().map(str::to_owned).collect::<Vec<_>>().iter()).any(|n| is_number(n));
+        if by_position && !self.is_empty() {
+            if expected.len() != self.0.len() {
+                let (takes, there) = (expected.len(), self.0.len());
                 return Err(Error::failed(format!("the query has {takes} parameters, and {there} values are given")));
             }
-            let mut places = places.to_vec();
+            let mut ordered = expected.to_vec();
             // $2 may stand before $1 in the text.
-            places.sort_by_key(|name| name.parse::<usize>().unwrap_or_default());
-            return Ok(places.into_iter().zip(self.0.iter().map(|(_, value)| value.clone())).collect());
+            ordered.sort_by_key(|name| name.parse::<usize>().unwrap_or_default());
+            return Ok(ordered.into_iter().zip(self.0.iter().map(|(_, value)| value.clone())).collect());
         }
-        if let Some(missing) = places.iter().find(|place| !given().any(|name| name == **place)) {
+        if let Some(missing) = expected.iter().find(|parameter| !given().any(|name| name == **parameter)) {
             return Err(Error::failed(format!("the query has a parameter ${missing}, and no value is given for it"))
                 .hint(format!("give one: probe query --param {missing}=VALUE")));
         }
-        if let Some(unknown) = given().find(|name| !places.iter().any(|place| place == name)) {
+        if let Some(unknown) = given().find(|name| !expected.iter().any(|parameter| parameter == name)) {
             let error = Error::failed(format!("a value is given for ${unknown}, and the query has no such parameter"));
-            let names = || places.iter().map(String::as_str);
+            let names = || expected.iter().map(String::as_str);
             return Err(match nearest(unknown, names()) {
                 Some(near) => error.hint(format!("did you mean ${near}?")),
-                None if places.is_empty() => error.hint(format!("write ${unknown} in the query where it belongs")),
+                None if expected.is_empty() => error.hint(format!("write ${unknown} in the query where it belongs")),
                 None => error.hint(format!("the query has {}", list(names()))),
             });
         }
@@ -150,55 +151,56 @@ fn is_number(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The names of a statement's parameters, in the order in which they first stand in it. Those that are `?` get the names
-/// 1, 2 and so on.
+/// The names of a statement's parameters, in the order in which they first stand in it. Parameters that are `?` get the
+/// names 1, 2 and so on.
 ///
 /// # Errors
 /// `?` stands beside `$name`.
-pub(super) fn places(statement: &mut Statement) -> Result<Vec<String>> {
-    let mut places = Places::default();
-    visit(statement, &mut places);
-    if places.questions > 0 && places.questions < places.names.len() {
+pub(super) fn parameter_names(statement: &mut Statement) -> Result<Vec<String>> {
+    let mut collected = ParameterNames::default();
+    visit(statement, &mut collected);
+    if collected.question_marks > 0 && collected.question_marks < collected.names.len() {
         return Err(
             Error::failed("the query has parameters of two kinds").hint("write all of them as $name, or all as ?")
         );
     }
-    Ok(places.names)
+    Ok(collected.names)
 }
 
-/// What the values of `places` have to be, as far as it is known.
-pub(super) fn schema(places: &[String], known: &HashMap<String, Option<DataType>>) -> Schema {
+/// The types that the values of the parameters `names` must have; Null where a type is not in `known`.
+pub(super) fn schema(names: &[String], known: &HashMap<String, Option<DataType>>) -> Schema {
     let field = |name: &String| {
         let kind = known.get(&format!("${name}")).cloned().flatten().unwrap_or(DataType::Null);
         Field::new(name, kind, true)
     };
-    Schema::new(places.iter().map(field).collect::<Vec<_>>())
+    Schema::new(names.iter().map(field).collect::<Vec<_>>())
 }
 
-fn visit(statement: &mut Statement, places: &mut Places) {
+fn visit(statement: &mut Statement, collected: &mut ParameterNames) {
     match statement {
-        Statement::Explain(explain) => visit(&mut explain.statement, places),
+        Statement::Explain(explain) => visit(&mut explain.statement, collected),
         Statement::Statement(sql) => {
-            let _ = <Sql as VisitMut>::visit(sql, places);
+            let _ = <Sql as VisitMut>::visit(sql, collected);
         }
         _ => {}
     }
 }
 
+/// Collects the names of a statement's parameters, and numbers those that are `?`.
 #[derive(Default)]
-struct Places {
+struct ParameterNames {
     names: Vec<String>,
-    questions: usize,
+    question_marks: usize,
 }
 
-impl VisitorMut for Places {
+impl VisitorMut for ParameterNames {
     type Break = ();
 
     fn pre_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<()> {
         if let Value::Placeholder(text) = &mut value.value {
             if text == "?" {
-                self.questions += 1;
-                *text = format!("${}", self.questions);
+                self.question_marks += 1;
+                *text = format!("${}", self.question_marks);
             }
             let name = text.trim_start_matches(['$', '?']).to_owned();
             if !self.names.contains(&name) {

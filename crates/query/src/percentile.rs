@@ -1,5 +1,5 @@
 //! `approx_percentile_cont` by group, faster: DataFusion sorts and merges the few values of each group in each batch;
-//! here values wait until there are enough of a group to make that worth while. The digests are the same.
+//! here values wait until a group has enough of them to make that worthwhile. The digests are the same.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{Accumulator, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, Signature};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 
-/// Values of a group that wait.
+/// Values of a group that wait before its digest takes them.
 const ENOUGH: usize = 2048;
 
-/// Values of all groups that wait, at most: 32 MB.
+/// The most values of all groups that wait: 32 MB.
 const AT_MOST: usize = 4 << 20;
 
-/// The function.
+/// The function `approx_percentile_cont`.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct ApproxPercentile(ApproxPercentileCont);
 
@@ -53,7 +53,7 @@ impl AggregateUDFImpl for ApproxPercentile {
     }
 }
 
-/// What a digest is made by.
+/// The arguments from which DataFusion makes a digest.
 #[derive(Clone)]
 struct Call {
     return_field: FieldRef,
@@ -113,9 +113,9 @@ impl Group {
 struct Groups {
     call: Call,
     groups: Vec<Group>,
-    /// Values of all of them.
+    /// Values of all groups that wait.
     waiting: usize,
-    /// What the digests take, about.
+    /// Bytes of the digests, about.
     bytes: usize,
 }
 
@@ -129,7 +129,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Those that are to leave, with nothing waiting.
+    /// Takes out the groups to emit, after their digests have taken all values.
     fn take(&mut self, which: EmitTo) -> Result<Vec<Group>> {
         let mut taken = which.take_needed(&mut self.groups);
         for group in &mut taken {

@@ -28,11 +28,11 @@ pub(super) struct RowsTable {
     table: &'static Table,
     schema: SchemaRef,
     snapshot: Arc<TableSnapshot>,
-    /// Who fills the table, or adds to it, if the collector does.
+    /// The collector's table that fills this one or adds rows to it, where there is one.
     system: Option<Arc<dyn SystemTable>>,
-    /// Its rows, once they have been asked for: a query that names a table twice must see the same ones.
+    /// The rows of `system`, once a scan has needed them: a query that names a table twice must see the same rows.
     filled: OnceLock<Result<Vec<Arc<Segment>>, probe_common::error::Error>>,
-    /// Only this process's rows.
+    /// Only rows of this process.
     pid: Option<i32>,
     /// Counts the scans.
     running: Running,
@@ -49,10 +49,10 @@ impl RowsTable {
         Self { table, schema: arrow_schema(table), snapshot, system, filled: OnceLock::new(), pid, running }
     }
 
-    /// What the table is made of now: first what is known to be within the scope, then what may have rows of others.
+    /// The parts of the table now: first those known to be within the scope, then those that may have rows of other processes.
     fn parts(&self) -> Result<(Vec<ScanUnit>, Vec<ScanUnit>)> {
         let mut parts: Vec<ScanUnit> = Vec::new();
-        // What was written of one of the collector's own is what it was at some time.
+        // Files of the collector's own tables hold rows of an earlier time.
         if self.system.is_none() || self.table.source == Source::Agent {
             parts.extend(self.snapshot.files.iter().flat_map(ScanUnit::of_file));
         }
@@ -67,7 +67,7 @@ impl RowsTable {
         Ok((within.collect(), unknown))
     }
 
-    /// What the collector has now.
+    /// The rows that the collector has now.
     fn filled(&self, system: &dyn SystemTable) -> Result<Vec<Arc<Segment>>> {
         let filled = self.filled.get_or_init(|| match self.table.source {
             Source::Agent => segments_beside(system),
@@ -76,22 +76,21 @@ impl RowsTable {
         filled.clone().map_err(|error| DataFusionError::External(Box::new(error)))
     }
 
-    /// Rows of the scope only, of a scan whose rows may be anyone's; a table that doesn't say whose its rows are is
-    /// given as it is.
+    /// The rows of `scan` that belong to the scope's process. A table without a `pid` column is given whole.
     fn scoped(
         &self,
         projection: Option<&[usize]>,
         scan: impl FnOnce(Option<&[usize]>) -> Result<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let (Some(pid), Some((place, _))) = (self.pid, self.schema.column_with_name("pid")) else {
+        let (Some(pid), Some((index, _))) = (self.pid, self.schema.column_with_name("pid")) else {
             return scan(projection);
         };
         let wanted = projection.map_or_else(|| (0..self.schema.fields().len()).collect(), <[usize]>::to_vec);
         let mut read = wanted.clone();
-        if !read.contains(&place) {
-            read.push(place);
+        if !read.contains(&index) {
+            read.push(index);
         }
-        let column = read.iter().position(|read| *read == place).unwrap_or_default();
+        let column = read.iter().position(|read| *read == index).unwrap_or_default();
         let pid: Arc<dyn PhysicalExpr> = Arc::new(Literal::new(ScalarValue::Int32(Some(pid))));
         let filter = BinaryExpr::new(Arc::new(Column::new("pid", column)), Operator::Eq, pid);
         let filtered = FilterExecBuilder::new(Arc::new(filter), scan(Some(&read))?);
@@ -129,7 +128,7 @@ impl TableProvider for RowsTable {
         };
         let (within, unknown) = self.parts()?;
         if unknown.is_empty() {
-            // Also where there is nothing at all: an empty table has its columns.
+            // Also where there are no parts at all: an empty table has its columns.
             return scan(within, projection);
         }
         let others = self.scoped(projection, |projection| scan(unknown, projection))?;

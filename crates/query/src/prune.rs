@@ -1,4 +1,5 @@
-//! Which parts a scan can skip, by what is known of their columns: files first, then the row groups of those that stay.
+//! Decides which parts a scan can skip, by the statistics of their columns: files first, then the row groups of the files that
+//! stay.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,18 +21,18 @@ use probe_store::{ParquetFile, Segment, arrow_schema};
 
 use super::scan_unit::{Known, OfSegment, ScanUnit};
 
-/// Decides on parts while a scan runs, again whenever its filters have learned something.
+/// Decides which parts a scan skips, again whenever its filters have become narrower.
 #[derive(Debug, Clone)]
 pub(super) struct Pruner {
-    /// All of what a row must satisfy, over the columns of `scanned`; None where nothing is asked.
+    /// All conditions that a row must satisfy, over the columns of `scanned`; None where there are none.
     filter: Option<Arc<dyn PhysicalExpr>>,
     scanned: SchemaRef,
     table: &'static Table,
-    /// The table's.
+    /// The schema of the table.
     schema: SchemaRef,
-    /// That of the filter when it was last applied.
+    /// The generation of the filter when it was last applied.
     generation: u64,
-    /// What the filter says of bounds; None where it says nothing.
+    /// The condition that the filter sets on bounds; None where it sets none.
     predicate: Option<Arc<PruningPredicate>>,
 }
 
@@ -79,7 +80,7 @@ impl Pruner {
         self.decide(predicate, &batches.iter().collect::<Vec<_>>())
     }
 
-    /// Takes the filter as it is by now.
+    /// Updates the predicate to the filter as it is now.
     fn learn(&mut self) {
         let Some(filter) = &self.filter else { return };
         self.generation = snapshot_generation(filter);
@@ -89,7 +90,7 @@ impl Pruner {
         self.predicate = predicate.ok().filter(|predicate| !predicate.always_true()).map(Arc::new);
     }
 
-    /// Which of `containers` may have rows; None where that can't be told.
+    /// Which of `containers` may have rows; None where that cannot be decided.
     fn decide<K: Known>(&self, predicate: &PruningPredicate, containers: &[&K]) -> Option<Vec<bool>> {
         if containers.is_empty() {
             return None;
@@ -99,8 +100,8 @@ impl Pruner {
     }
 }
 
-/// The filter with what is known by now in place of what was to be found out: dynamic filters, and subqueries, which
-/// have run before the scan is opened.
+/// The filter with its dynamic filters as they are now, and with the values of its subqueries, which have run before the scan is
+/// opened.
 fn literal(filter: Arc<dyn PhysicalExpr>, scanned: &SchemaRef) -> Result<Arc<dyn PhysicalExpr>> {
     let nothing = RecordBatch::new_empty(Arc::clone(scanned));
     let filter = snapshot_physical_expr(filter)?;
@@ -115,7 +116,7 @@ fn literal(filter: Arc<dyn PhysicalExpr>, scanned: &SchemaRef) -> Result<Arc<dyn
     Ok(filter.data)
 }
 
-/// What is known of parts or files, as DataFusion asks for it.
+/// Statistics of parts or files in the form that DataFusion needs.
 struct Containers<'a, K> {
     table: &'static Table,
     schema: &'a Schema,
@@ -124,9 +125,9 @@ struct Containers<'a, K> {
 
 impl<K: Known> Containers<'_, K> {
     fn bounds(&self, column: &Column, pick: impl Fn((ScalarValue, ScalarValue)) -> ScalarValue) -> Option<ArrayRef> {
-        let (place, field) = self.schema.column_with_name(&column.name)?;
+        let (index, field) = self.schema.column_with_name(&column.name)?;
         let unknown = ScalarValue::try_from(field.data_type()).ok()?;
-        let bound = |known: &&K| known.range(self.table, place).0.map_or_else(|| unknown.clone(), &pick);
+        let bound = |known: &&K| known.range(self.table, index).0.map_or_else(|| unknown.clone(), &pick);
         ScalarValue::iter_to_array(self.containers.iter().map(bound)).ok()
     }
 }
@@ -142,8 +143,8 @@ impl<K: Known> PruningStatistics for Containers<'_, K> {
         self.containers.len()
     }
     fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
-        let (place, _) = self.schema.column_with_name(&column.name)?;
-        let nulls = self.containers.iter().map(|known| known.range(self.table, place).1 as u64);
+        let (index, _) = self.schema.column_with_name(&column.name)?;
+        let nulls = self.containers.iter().map(|known| known.range(self.table, index).1 as u64);
         Some(Arc::new(UInt64Array::from_iter_values(nulls)))
     }
     fn row_counts(&self) -> Option<ArrayRef> {

@@ -1,7 +1,7 @@
-//! Work for one question, on whatever thread: what it allocates counts for the question, and it ends with it.
+//! Work for one query, on any thread: memory that the work allocates counts for the query, and the work ends with the query.
 //!
-//! Operators begin tasks of their own, which nobody asks whether they may go on: a task that is told to end is only told
-//! when it comes to a point where it waits. So each of them looks, whenever it is polled, whether the question is over.
+//! Operators begin tasks of their own, which DataFusion stops only at points where they wait. So each task checks, whenever it
+//! is polled, whether its query is over.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -20,40 +20,40 @@ use super::memory::Share;
 use super::threads::{give_back_stack, give_way};
 
 thread_local! {
-    /// What this thread works for now.
+    /// The query that this thread works for now.
     static CURRENT: RefCell<Option<Arc<Share>>> = const { RefCell::new(None) };
 }
 
-/// A task of a question. What it has is freed before it lets go of the question.
+/// A task of a query. Its memory is freed before it drops the query's share.
 pub(super) struct Work<F> {
     inner: Option<Pin<Box<F>>>,
     of: Arc<Share>,
-    /// Whether it goes on when the question is over: who waits for it has to be told.
+    /// Whether the task goes on when the query is over, because its result is needed.
     tells: bool,
 }
 
-/// Does what `inner` does, for the question `of`, to its end.
+/// Runs `inner` for the query `of`, to its end also where the query is over.
 pub(super) fn tell<F: Future>(of: &Arc<Share>, inner: F) -> Work<F> {
     Work { inner: Some(Box::pin(inner)), of: Arc::clone(of), tells: true }
 }
 
-/// Does something for a question here and now.
+/// Runs `work` for the query `of` on the calling thread.
 pub(super) fn within<T>(of: &Arc<Share>, work: impl FnOnce() -> T) -> T {
     let _back = Back(CURRENT.replace(Some(Arc::clone(of))));
     of.account.with(work)
 }
 
-/// Takes so many bytes for the stacks that the statement of the question needs which the calling thread works for.
+/// Takes `bytes` for the stacks that a statement needs, from the query that the calling thread works for.
 ///
 /// # Errors
-/// It may not have them.
+/// The query may not have that much.
 pub(super) fn take_stack(bytes: usize) -> Result<()> {
     CURRENT.with_borrow(|of| of.as_ref().map_or(Ok(()), |of| of.take_stack(bytes)))
 }
 
-/// Has every task that operators begin work for the question of the one that began it.
+/// Makes every task that an operator begins work for the query of the task that began it.
 pub(super) fn follow_tasks() {
-    // There is one for all engines of a process.
+    // There is one tracer for all engines of a process: an error says that it is set already.
     let _ = set_join_set_tracer(&Tasks);
 }
 
@@ -71,7 +71,7 @@ impl<F: Future> Future for Work<F> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let work = &mut *self;
         if !work.tells && work.of.is_over() {
-            // Whoever waits for it has ended, or is about to, and drops it.
+            // The task that waits for this one has ended, or is about to, and drops it.
             return Poll::Pending;
         }
         let Some(inner) = &mut work.inner else { return Poll::Pending };

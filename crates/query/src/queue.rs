@@ -1,16 +1,16 @@
-//! The parts that one scan has still to read, shared by all of its partitions: whoever is free takes the next, and what
-//! the query has learned meanwhile rules out the rest.
+//! The parts that one scan still has to read, shared by all of its partitions: a free partition takes the next part, and
+//! filters that have become narrower meanwhile rule out others.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder};
-use probe_store::{ParquetFile, Place, Segment};
+use probe_store::{ParquetFile, RowLocation, Segment};
 
 use super::prune::Pruner;
 use super::scan_unit::{Known, ScanUnit};
 
-/// What is to be read next.
+/// The part to read next.
 pub(super) enum Taken {
     /// Segments in memory, each with which of its batches may have rows for the query, where not all may.
     Segments(Vec<(Arc<Segment>, Option<Vec<bool>>)>),
@@ -18,7 +18,7 @@ pub(super) enum Taken {
     Group { file: Arc<ParquetFile>, number: usize, counted: bool },
 }
 
-/// One scan's.
+/// The queue of one scan.
 #[derive(Debug)]
 pub(super) struct Queue {
     left: Mutex<Left>,
@@ -27,15 +27,15 @@ pub(super) struct Queue {
 
 #[derive(Debug)]
 struct Left {
-    /// The next one last.
+    /// Parts in reverse order: the next one is last.
     parts: Vec<ScanUnit>,
     pruner: Pruner,
-    /// Files of which something has been read, by their addresses, which `Queue::files` keeps from being reused.
+    /// Files of which a row group has been read, by their addresses, which `files` keeps from being reused.
     opened: HashSet<usize>,
     files: Vec<Arc<ParquetFile>>,
 }
 
-/// What EXPLAIN ANALYZE shows. Parts that are neither scanned nor pruned were not needed any more.
+/// The counts that EXPLAIN ANALYZE shows. Parts that are neither scanned nor pruned were not needed any more.
 #[derive(Debug)]
 struct Counts {
     segments_scanned: Count,
@@ -44,12 +44,13 @@ struct Counts {
     row_groups_scanned: Count,
     row_groups_pruned: Count,
     bytes_read: Count,
-    /// Of the files' columns: those of row groups that were not read, and those that were not asked for.
+    /// Bytes of columns in files that were not read: of row groups that were skipped, and of columns that the query does not
+    /// need.
     bytes_skipped: Gauge,
 }
 
 impl Queue {
-    /// Of `parts`, in this order, without those that are known not to be needed.
+    /// A queue of `parts`, in this order, without those that the pruner rules out.
     pub(super) fn new(mut parts: Vec<ScanUnit>, mut pruner: Pruner, metrics: &ExecutionPlanMetricsSet) -> Self {
         let counter = |name: &'static str| MetricBuilder::new(metrics).global_counter(name);
         let files: HashSet<usize> = parts.iter().filter_map(ScanUnit::file).map(address).collect();
@@ -84,9 +85,9 @@ impl Queue {
         let pruner = pruner.clone();
         let segments = match part {
             ScanUnit::Segment(segment) => vec![segment],
-            ScanUnit::Sealed(sealed) => match &*sealed.place() {
-                Place::Memory(segments) => segments.clone(),
-                Place::File(file, number) => {
+            ScanUnit::Sealed(sealed) => match &*sealed.location() {
+                RowLocation::Memory(segments) => segments.clone(),
+                RowLocation::File(file, number) => {
                     self.counts.segments_scanned.add(1);
                     return Some(Taken::Group { file: Arc::clone(file), number: *number, counted: false });
                 }
@@ -109,7 +110,7 @@ impl Queue {
         Some(Taken::Segments(segments.into_iter().map(needed).collect()))
     }
 
-    /// So many bytes of columns were read from a file, which was one of those that were there (`counted`) or not.
+    /// Counts bytes of columns that were read from a file. `counted`: the row group was on disk when the query began.
     pub(super) fn read(&self, bytes: usize, counted: bool) {
         self.counts.bytes_read.add(bytes);
         if counted {

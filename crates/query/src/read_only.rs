@@ -10,10 +10,10 @@ use probe_common::error::{Error, Result};
 use super::errors::from_datafusion;
 use super::text_complexity::{self, MAX_NESTING};
 
-/// Expressions and subqueries may be nested so deep: a bracket is up to three levels to the parser.
+/// How deep expressions and subqueries may be nested: a bracket is up to three levels to the parser.
 const DEPTH: usize = 3 * MAX_NESTING;
 
-/// Parses the text of one query, and refuses what is not one.
+/// Parses the text of one query, and refuses any other text.
 pub(super) fn parse(sql: &str) -> Result<Statement> {
     text_complexity::check(sql)?;
     let parser = DFParserBuilder::new(sql).with_dialect(&GenericDialect {}).with_recursion_limit(DEPTH).build();
@@ -30,7 +30,7 @@ pub(super) fn parse(sql: &str) -> Result<Statement> {
     Ok(statement)
 }
 
-/// Refuses everything that does not only read.
+/// Refuses every statement that does not only read.
 fn check(statement: &Statement) -> Result<()> {
     match statement {
         Statement::Explain(explain) => check(&explain.statement),
@@ -56,7 +56,7 @@ fn check_sql(sql: &Sql) -> Result<()> {
     }
 }
 
-/// Finds what writes within a query.
+/// Finds the parts of a query that write.
 struct Writes;
 
 impl Visitor for Writes {

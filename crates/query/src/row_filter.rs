@@ -1,5 +1,5 @@
-//! Which rows of a scan a question wants, found before anything is made of them: what a condition says of a text is
-//! found out once a distinct text, and the other columns are made of the rows that are left.
+//! Finds the rows of a scan that satisfy the conditions of a query, before columns are decoded: a condition on a text is
+//! evaluated once for each distinct text, and the other columns are decoded for the remaining rows only.
 
 use std::sync::Arc;
 
@@ -16,17 +16,17 @@ use probe_store::{PackedColumn, PackedRows};
 
 use super::narrowed::Narrowed;
 
-/// A condition that a query has made up on its way (of ORDER BY … LIMIT, of a join) is looked at again after so many
-/// rows, and left out as long as it keeps more than this of them: rows are complete without it.
+/// Rows after which a dynamic condition (of ORDER BY … LIMIT, of a join) is judged by the share of rows that it keeps.
 const TRIED_ROWS: usize = 64 << 10;
+/// A dynamic condition that keeps more than this percentage of rows is left out until it changes: rows are complete without it.
 const KEPT_PERCENT: usize = 75;
 
-/// Whether rows can be filtered by this condition here, so that they need not be above.
+/// Whether a scan can apply this condition exactly, so that the plan above need not.
 pub(super) fn is_exact(condition: &Arc<dyn PhysicalExpr>) -> bool {
     !is_volatile(condition) && !is_made_on_the_way(condition)
 }
 
-/// Whether a query makes this condition up while it runs, and changes it.
+/// Whether this condition is dynamic: the query sets and changes it while it runs.
 pub(super) fn is_made_on_the_way(condition: &Arc<dyn PhysicalExpr>) -> bool {
     snapshot_generation(condition) != 0
 }
@@ -37,13 +37,13 @@ pub(super) struct RowFilter {
 }
 
 struct Condition {
-    /// Over the columns that it needs.
+    /// The condition, over the columns of `narrowed`.
     expression: Arc<dyn PhysicalExpr>,
     narrowed: Narrowed,
-    /// It may be left out, and changes.
+    /// Whether the condition is dynamic: it may be left out, and changes.
     made_on_the_way: bool,
     tried: Tried,
-    /// Of the texts that it was asked of last.
+    /// The results for the texts for which it was evaluated last.
     of_texts: Option<OfTexts>,
 }
 
@@ -55,24 +55,24 @@ struct Tried {
     kept: usize,
 }
 
-/// What a condition says of each distinct text.
+/// The results of a condition for each distinct text.
 struct OfTexts {
     values: Arc<StringViewArray>,
-    /// None where it cannot be said of all: of some text that no row may have it is an error.
+    /// Whether each text is kept, and whether NULL is; None where the condition fails for a text, which perhaps no row has.
     kept: Option<(Vec<bool>, bool)>,
 }
 
-/// What is left of some rows.
+/// The rows that a condition keeps.
 enum Left {
     All,
     Some(BooleanBuffer),
 }
 
 impl RowFilter {
-    /// Of these, over the columns of `read`.
+    /// The filter of `conditions`, which are over the columns of `read`.
     ///
     /// # Errors
-    /// One that names another column.
+    /// A condition names another column.
     pub(super) fn new(conditions: &[Arc<dyn PhysicalExpr>], read: &SchemaRef) -> Result<Self> {
         let applied = conditions.iter().filter(|condition| !is_volatile(condition));
         let mut conditions = applied.map(|one| Condition::new(one, read)).collect::<Result<Vec<_>>>()?;
@@ -80,7 +80,7 @@ impl RowFilter {
         Ok(Self { conditions })
     }
 
-    /// Which rows are wanted: None for all of them.
+    /// The rows that satisfy all conditions; None for all rows.
     pub(super) fn wanted(&mut self, rows: &PackedRows) -> Result<Option<BooleanArray>> {
         let mut wanted: Option<BooleanBuffer> = None;
         for condition in &mut self.conditions {
@@ -121,7 +121,7 @@ impl Condition {
             && self.narrowed.schema.field(0).data_type() == &DataType::Utf8View
     }
 
-    /// Whether it has kept so many rows that looking at them costs more than it saves.
+    /// Whether the condition has kept so many rows that evaluating it costs more than it saves.
     fn is_useless(&mut self) -> bool {
         if !self.made_on_the_way {
             return false;
@@ -138,7 +138,7 @@ impl Condition {
         self.tried.kept += kept;
     }
 
-    /// What is left of the rows that are still `wanted`; of the others anything may be said.
+    /// The rows that the condition keeps of those still `wanted`; the bits of other rows may have any value.
     fn left(&mut self, rows: &PackedRows, wanted: Option<&BooleanBuffer>) -> Result<Left> {
         if self.is_of_one_text()
             && let PackedColumn::Text { ids, values } = &rows.columns[self.narrowed.columns[0]]
@@ -160,7 +160,7 @@ impl Condition {
         Ok(Left::Some(spread(wanted, &kept)))
     }
 
-    /// What it says of each of `values` and of NULL, found out once for as long as the texts are the same.
+    /// Whether the condition keeps each of `values`, and NULL: evaluated once for as long as the texts are the same.
     fn of_texts(&mut self, values: &Arc<StringViewArray>, rows: usize) -> Result<Option<&(Vec<bool>, bool)>> {
         let known = self.of_texts.as_ref().is_some_and(|known| Arc::ptr_eq(&known.values, values));
         if !known {
@@ -183,18 +183,22 @@ impl Condition {
         self.evaluate(&RecordBatch::try_new(schema, vec![texts])?)
     }
 
-    /// Which rows it is true of: not of those of which it says NULL.
+    /// The rows for which the condition is true, and not NULL.
     fn evaluate(&self, batch: &RecordBatch) -> Result<BooleanBuffer> {
-        let said = self.expression.evaluate(batch)?.into_array(batch.num_rows())?;
-        let said = as_boolean_array(&said)?;
-        Ok(if said.null_count() > 0 { prep_null_mask_filter(said).values().clone() } else { said.values().clone() })
+        let result = self.expression.evaluate(batch)?.into_array(batch.num_rows())?;
+        let result = as_boolean_array(&result)?;
+        Ok(if result.null_count() > 0 {
+            prep_null_mask_filter(result).values().clone()
+        } else {
+            result.values().clone()
+        })
     }
 }
 
-/// Which rows have an id that is kept.
+/// The rows whose id is kept.
 fn of_ids(ids: &ArrayRef, kept: &[bool], null: bool) -> BooleanBuffer {
     if let Some(ids) = ids.as_primitive_opt::<UInt8Type>() {
-        // Of every id that there can be, so that nothing is to be looked at for each row.
+        // A table of all possible ids, so that no bounds are checked for each row.
         let mut all = [false; 256];
         all.iter_mut().zip(kept).for_each(|(all, kept)| *all = *kept);
         return with_nulls(packed(ids.values(), |id| all[usize::from(id)]), ids.nulls(), null);
@@ -207,7 +211,7 @@ fn of_ids(ids: &ArrayRef, kept: &[bool], null: bool) -> BooleanBuffer {
     }
 }
 
-/// A bit a value.
+/// A buffer with one bit for each value.
 fn packed<T: Copy>(values: &[T], bit: impl Fn(T) -> bool) -> BooleanBuffer {
     let word = |values: &[T]| {
         values.iter().enumerate().fold(0_u64, |word, (index, value)| word | u64::from(bit(*value)) << index)
@@ -216,7 +220,7 @@ fn packed<T: Copy>(values: &[T], bit: impl Fn(T) -> bool) -> BooleanBuffer {
     BooleanBuffer::new(words.into(), 0, values.len())
 }
 
-/// The same with `null` where there is no value.
+/// `bits` with `null` where there is no value.
 fn with_nulls(bits: BooleanBuffer, valid: Option<&NullBuffer>, null: bool) -> BooleanBuffer {
     match valid.map(NullBuffer::inner) {
         None => bits,
@@ -225,11 +229,11 @@ fn with_nulls(bits: BooleanBuffer, valid: Option<&NullBuffer>, null: bool) -> Bo
     }
 }
 
-/// The rows that were `wanted` of which `kept` says so, in their order.
+/// The rows of `wanted` that are kept: `kept` has a bit for each row that is set in `wanted`, in their order.
 fn spread(wanted: &BooleanBuffer, kept: &BooleanBuffer) -> BooleanBuffer {
     let mut bits = vec![0u8; wanted.len().div_ceil(8)];
-    for (place, row) in wanted.set_indices().enumerate() {
-        if kept.value(place) {
+    for (index, row) in wanted.set_indices().enumerate() {
+        if kept.value(index) {
             bit_util::set_bit(&mut bits, row);
         }
     }

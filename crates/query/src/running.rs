@@ -1,24 +1,24 @@
-//! How many of something are going on: scans, queries.
+//! Counts scans or queries that are running.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A count of those.
+/// The number of scans or queries that are running.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Running(Arc<AtomicUsize>);
 
-/// One of them, until it is dropped.
+/// Counts one scan or query as running until it is dropped.
 #[derive(Debug)]
 pub(super) struct Guard(Running);
 
 impl Running {
-    /// One more.
+    /// Counts one more as running, until the guard is dropped.
     pub(super) fn begin(&self) -> Guard {
         self.0.fetch_add(1, Ordering::Relaxed);
         Guard(self.clone())
     }
 
-    /// How many there are now.
+    /// The number that is running now.
     pub(super) fn count(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }

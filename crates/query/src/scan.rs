@@ -1,4 +1,4 @@
-//! One partition of a scan: takes parts from the queue and gives the rows that are wanted, packed or as batches.
+//! One partition of a scan: takes parts from the queue and gives the rows that the filters keep, packed or as batches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use super::queue::{Queue, Taken};
 use super::row_filter::RowFilter;
 use super::running::Guard;
 
-/// A scan that finds nothing gives an empty batch after so many that it has read, so that others have their turn and a
-/// query that is no longer wanted ends.
+/// Batches that a scan reads without finding a row before it gives an empty batch, so that other tasks have their turn and an
+/// abandoned query ends.
 const MAX_SILENT: usize = 64;
 
 /// One partition being read.
 pub(super) struct Scan {
     pub(super) queue: Arc<Queue>,
-    /// The places in the table of the columns that are read.
-    pub(super) places: Vec<usize>,
-    /// Of what is read.
+    /// The indices in the table of the columns that are read.
+    pub(super) table_columns: Vec<usize>,
+    /// The schema of the columns that are read.
     pub(super) read: SchemaRef,
-    /// Those of them that come out.
+    /// The indices in `read` of the columns that come out.
     pub(super) output: Vec<usize>,
     pub(super) filter: RowFilter,
     pub(super) batch_rows: usize,
@@ -36,26 +36,26 @@ pub(super) struct Scan {
     pub(super) current: Option<Current>,
     /// Parts that have been begun.
     pub(super) parts: usize,
-    /// Counted as long as it is there.
+    /// Counts this scan as running while it exists.
     pub(super) _running: Guard,
 }
 
-/// What is being read.
+/// The part that is being read.
 pub(super) enum Current {
     Segments(Position),
     Group(GroupReader),
 }
 
-/// Where in segments, the first of which is being read.
+/// The position of a scan in its segments, the first of which is being read.
 pub(super) struct Position {
-    /// With which of its batches may have rows for the query; None for all.
+    /// Segments, each with the batches that may have rows for the query; None for all batches.
     segments: VecDeque<(Arc<Segment>, Option<Vec<bool>>)>,
     batch: usize,
     row: usize,
 }
 
 impl Scan {
-    /// The next rows that are wanted, of the columns that come out; perhaps none of those that were read.
+    /// The next rows that the filters keep, with the columns that come out; perhaps no rows of a batch that was read.
     pub(super) fn next_rows(&mut self) -> Option<Result<PackedRows>> {
         let time = self.metrics.elapsed_compute().clone();
         let _timer = time.timer();
@@ -95,7 +95,7 @@ impl Scan {
                     continue;
                 }
                 Some(Current::Group(reader)) => reader.packed().map(|rows| rows.map_err(external)),
-                Some(Current::Segments(position)) => position.next(&self.places, self.batch_rows),
+                Some(Current::Segments(position)) => position.next(&self.table_columns, self.batch_rows),
             };
             if next.is_some() {
                 return next;
@@ -112,7 +112,7 @@ impl Scan {
             }
             Taken::Group { file, number, counted } => {
                 let read = |bytes| self.queue.read(bytes, counted);
-                let reader = GroupReader::open(&file, number, &self.places, &self.read, self.batch_rows, read);
+                let reader = GroupReader::open(&file, number, &self.table_columns, &self.read, self.batch_rows, read);
                 Ok(Current::Group(reader.map_err(external)?))
             }
         }
@@ -120,7 +120,7 @@ impl Scan {
 }
 
 impl Position {
-    fn next(&mut self, places: &[usize], batch_rows: usize) -> Option<Result<PackedRows>> {
+    fn next(&mut self, table_columns: &[usize], batch_rows: usize) -> Option<Result<PackedRows>> {
         loop {
             let (segment, needed) = self.segments.front()?;
             let Some(batch) = segment.batches.get(self.batch) else {
@@ -136,24 +136,24 @@ impl Position {
             }
             let (offset, rows) = (self.row, (batch.rows - self.row).min(batch_rows));
             self.row += rows;
-            return Some(segment.packed(batch, offset, rows, places).map_err(Into::into));
+            return Some(segment.packed(batch, offset, rows, table_columns).map_err(Into::into));
         }
     }
 }
 
-/// What a scan gives as batches: those of few rows together, where they are of one part, so that what is the same in all
-/// rows of a part is so in every batch.
+/// The rows of a scan as batches. Small batches are combined where they are of one part, so that a column with one value in all
+/// rows of a part has one value in every batch.
 pub(super) struct Batches {
     scan: Scan,
     schema: SchemaRef,
     together: BatchCoalescer,
-    /// That of the rows that are together.
+    /// The number of the part whose rows are in `together`.
     part: usize,
     ended: bool,
 }
 
 impl Batches {
-    /// Of the columns of `schema`, which are those that come out of `scan`.
+    /// Batches of the rows of `scan`, whose output columns are those of `schema`.
     pub(super) fn new(scan: Scan, schema: SchemaRef) -> Self {
         let together = BatchCoalescer::new(Arc::clone(&schema), scan.batch_rows)
             .with_biggest_coalesce_batch_size(Some(scan.batch_rows / 2));

@@ -1,4 +1,4 @@
-//! What a scan reads or skips as a whole: rows in memory, or a row group of a file.
+//! The unit that a scan reads or skips as a whole: rows in memory, or a row group of a file.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use datafusion::common::ScalarValue;
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, Statistics};
 use probe_proto::table::Table;
-use probe_store::{Batch, Identity, ParquetFile, Place, RowGroup, Sealed, Segment};
+use probe_store::{Batch, Identity, ParquetFile, RowGroup, RowLocation, Sealed, Segment};
 
-/// Smallest and largest value, where they are known and there are any; and how many values are NULL.
+/// Smallest and largest value, where they are known and the column has values; and the number of values that are NULL.
 pub(super) type Range = (Option<(ScalarValue, ScalarValue)>, usize);
 
 /// A unit of a scan: rows in memory or a row group of a file.
 #[derive(Debug, Clone)]
 pub(super) enum ScanUnit {
-    /// In memory, and still growing there, or the collector's own.
+    /// Rows in memory that still grow, or rows of the collector itself.
     Segment(Arc<Segment>),
-    /// In memory when the query began; it may be in a file alone when it is read.
+    /// Rows that were in memory when the query began. They may be in a file only when they are read.
     Sealed(Arc<Sealed>),
     /// The row group of this number.
     Group(Arc<ParquetFile>, usize),
@@ -28,7 +28,7 @@ impl ScanUnit {
         (0..file.groups.len()).map(|number| Self::Group(Arc::clone(file), number))
     }
 
-    /// The process that all of its rows came from, where it is one and known.
+    /// The process that all rows of the unit came from, where it is one process and known.
     pub(super) fn identity(&self) -> Option<&Arc<Identity>> {
         match self {
             Self::Segment(segment) => segment.identity.as_ref(),
@@ -37,15 +37,15 @@ impl ScanUnit {
         }
     }
 
-    /// The sum of the float column at `place`, where it is known and exact.
-    pub(super) fn sum(&self, table: &Table, place: usize) -> Option<f64> {
+    /// The sum of the float column at `index` in the table, where it is known and exact.
+    pub(super) fn sum(&self, table: &Table, index: usize) -> Option<f64> {
         match self {
             Self::Segment(_) | Self::Sealed(_) => None,
-            Self::Group(file, number) => file.groups[*number].sum(table, place),
+            Self::Group(file, number) => file.groups[*number].sum(table, index),
         }
     }
 
-    /// The file that it was in when the query began, and not in memory.
+    /// The file of the unit, where it was not in memory when the query began.
     pub(super) fn file(&self) -> Option<&Arc<ParquetFile>> {
         match self {
             Self::Segment(_) | Self::Sealed(_) => None,
@@ -54,14 +54,14 @@ impl ScanUnit {
     }
 }
 
-/// What is known of rows without looking at them.
+/// Statistics of rows that are known without reading the rows.
 pub(super) trait Known {
-    /// How many.
+    /// Number of rows.
     fn rows(&self) -> usize;
-    /// What they take where they are.
+    /// Bytes that the rows take in memory or in their file.
     fn bytes(&self) -> usize;
-    /// What is known of the column at `place`, identity first.
-    fn range(&self, table: &Table, place: usize) -> Range;
+    /// Bounds and NULLs of the column at `index` in the table, whose first columns are the identity.
+    fn range(&self, table: &Table, index: usize) -> Range;
 }
 
 impl Known for RowGroup {
@@ -71,8 +71,8 @@ impl Known for RowGroup {
     fn bytes(&self) -> usize {
         self.column_bytes.iter().sum::<u64>() as usize
     }
-    fn range(&self, table: &Table, place: usize) -> Range {
-        Self::range(self, table, place)
+    fn range(&self, table: &Table, index: usize) -> Range {
+        Self::range(self, table, index)
     }
 }
 
@@ -87,28 +87,28 @@ impl Known for ScanUnit {
     fn bytes(&self) -> usize {
         match self {
             Self::Segment(segment) => segment.bytes,
-            Self::Sealed(sealed) => match &*sealed.place() {
-                Place::Memory(segments) => segments.iter().map(|segment| segment.bytes).sum(),
-                Place::File(file, number) => Known::bytes(&file.groups[*number]),
+            Self::Sealed(sealed) => match &*sealed.location() {
+                RowLocation::Memory(segments) => segments.iter().map(|segment| segment.bytes).sum(),
+                RowLocation::File(file, number) => Known::bytes(&file.groups[*number]),
             },
             Self::Group(file, number) => Known::bytes(&file.groups[*number]),
         }
     }
-    fn range(&self, table: &Table, place: usize) -> Range {
+    fn range(&self, table: &Table, index: usize) -> Range {
         match self {
-            Self::Segment(segment) => segment.range(place),
-            Self::Sealed(sealed) => match &*sealed.place() {
-                Place::Memory(segments) => {
-                    together(segments.iter().map(|segment| (segment.range(place), segment.rows)))
+            Self::Segment(segment) => segment.range(index),
+            Self::Sealed(sealed) => match &*sealed.location() {
+                RowLocation::Memory(segments) => {
+                    together(segments.iter().map(|segment| (segment.range(index), segment.rows)))
                 }
-                Place::File(file, number) => Known::range(&file.groups[*number], table, place),
+                RowLocation::File(file, number) => Known::range(&file.groups[*number], table, index),
             },
-            Self::Group(file, number) => Known::range(&file.groups[*number], table, place),
+            Self::Group(file, number) => Known::range(&file.groups[*number], table, index),
         }
     }
 }
 
-/// A batch of a segment: not a part, for they are many, but what is skipped when its segment is read.
+/// A batch of a segment. Batches are too many to be parts, but a scan skips them when it reads their segment.
 pub(super) struct OfSegment<'a>(pub(super) &'a Segment, pub(super) &'a Batch);
 
 impl Known for OfSegment<'_> {
@@ -118,23 +118,23 @@ impl Known for OfSegment<'_> {
     fn bytes(&self) -> usize {
         self.1.bytes
     }
-    fn range(&self, _: &Table, place: usize) -> Range {
-        self.0.batch_range(self.1, place)
+    fn range(&self, _: &Table, index: usize) -> Range {
+        self.0.batch_range(self.1, index)
     }
 }
 
-/// What is known of all `parts` together, of the columns at `places`: exact wherever each part's is.
-pub(super) fn statistics(parts: &[ScanUnit], table: &Table, places: &[usize]) -> Statistics {
+/// Statistics of all `parts` together, for the columns at `table_columns`: exact wherever each part's are.
+pub(super) fn statistics(parts: &[ScanUnit], table: &Table, table_columns: &[usize]) -> Statistics {
     let rows = parts.iter().map(Known::rows).sum();
     Statistics {
         num_rows: Precision::Exact(rows),
         total_byte_size: Precision::Inexact(parts.iter().map(Known::bytes).sum()),
-        column_statistics: places.iter().map(|place| column(parts, table, *place, rows)).collect(),
+        column_statistics: table_columns.iter().map(|index| column(parts, table, *index, rows)).collect(),
     }
 }
 
-fn column(parts: &[ScanUnit], table: &Table, place: usize, rows: usize) -> ColumnStatistics {
-    let (bounds, nulls) = together(parts.iter().map(|part| (part.range(table, place), part.rows())));
+fn column(parts: &[ScanUnit], table: &Table, index: usize, rows: usize) -> ColumnStatistics {
+    let (bounds, nulls) = together(parts.iter().map(|part| (part.range(table, index), part.rows())));
     let unknown = ColumnStatistics { null_count: Precision::Exact(nulls), ..ColumnStatistics::new_unknown() };
     match bounds {
         Some((low, high)) if nulls < rows => {
@@ -144,8 +144,8 @@ fn column(parts: &[ScanUnit], table: &Table, place: usize, rows: usize) -> Colum
     }
 }
 
-/// What is known of several together, given the number of rows of each: the bounds only where those of each are known
-/// that has values.
+/// The combined range of several units, from the range and number of rows of each. There are bounds only where they are known of
+/// each unit that has values.
 fn together(ranges: impl Iterator<Item = (Range, usize)>) -> Range {
     let mut bounds: Option<(ScalarValue, ScalarValue)> = None;
     let mut nulls = 0;

@@ -1,5 +1,5 @@
-//! Parts in memory and on disk as one source of rows for DataFusion: prunes when it is opened, not when it is planned,
-//! and reads only the columns that are asked for.
+//! Parts in memory and on disk as one source of rows for DataFusion. The source prunes when it is opened, not when it is
+//! planned, and reads only the columns that the query needs.
 
 use std::any::Any;
 use std::cmp::{Ordering, Reverse};
@@ -31,34 +31,34 @@ use super::running::Running;
 use super::scan::{Batches, Scan};
 use super::scan_unit::{Known, ScanUnit, statistics};
 
-/// Of the rows so many are taken to be wanted, where nothing better is known: as DataFusion takes it.
+/// The share of rows that filters are assumed to keep, where nothing better is known: DataFusion's default.
 const WANTED: f64 = 0.2;
 
-/// Parts of one table, some of its columns, the rows that are wanted.
+/// A scan of the parts of one table: some of its columns, and the rows that the filters keep.
 #[derive(Clone)]
 pub(super) struct PartsSource {
     table: &'static Table,
-    /// Of what is read: some for the filters alone.
+    /// The schema of the columns that are read, some of them for the filters alone.
     read: SchemaRef,
-    /// The places in the table's schema of the columns that are read.
-    places: Vec<usize>,
-    /// Of what comes out.
+    /// The indices in the table's schema of the columns that are read.
+    table_columns: Vec<usize>,
+    /// The schema of the columns that come out.
     projected: SchemaRef,
-    /// Which of the columns that are read.
+    /// The indices in `read` of the columns that come out.
     output: Vec<usize>,
     parts: Arc<Vec<ScanUnit>>,
     partitions: usize,
-    /// Over `read`: what rules out parts, and rows where that is possible ([`row_filter::is_exact`]).
+    /// Conditions over `read`. They rule out parts, and rows where that is possible ([`row_filter::is_exact`]).
     filters: Vec<Arc<dyn PhysicalExpr>>,
     fetch: Option<usize>,
-    /// Of all parts; planning asks for them again and again.
+    /// Statistics of all parts, kept because planning needs them again and again.
     known: Arc<OnceLock<Statistics>>,
     metrics: ExecutionPlanMetricsSet,
     running: Running,
 }
 
 impl PartsSource {
-    /// One that is read by up to `partitions` at a time, each counted in `running`.
+    /// A source that up to `partitions` tasks read at a time, each counted in `running`.
     pub(super) fn new(
         table: &'static Table,
         parts: Vec<ScanUnit>,
@@ -67,14 +67,14 @@ impl PartsSource {
         running: Running,
     ) -> Result<Self> {
         let schema = arrow_schema(table);
-        let places = projection.map_or_else(|| (0..schema.fields().len()).collect(), <[usize]>::to_vec);
-        let read = Arc::new(schema.project(&places)?);
+        let table_columns = projection.map_or_else(|| (0..schema.fields().len()).collect(), <[usize]>::to_vec);
+        let read = Arc::new(schema.project(&table_columns)?);
         Ok(Self {
             table,
             projected: Arc::clone(&read),
-            output: (0..places.len()).collect(),
+            output: (0..table_columns.len()).collect(),
             read,
-            places,
+            table_columns,
             partitions: partitions.min(parts.len()).max(1),
             parts: Arc::new(parts),
             filters: Vec::new(),
@@ -85,26 +85,26 @@ impl PartsSource {
         })
     }
 
-    /// The one that `plan` reads, where it is a scan and nothing else.
+    /// The source that `plan` reads, where `plan` is a scan and nothing else.
     pub(super) fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<&Self> {
         let scan = plan.downcast_ref::<CooperativeExec>().map_or(plan, CooperativeExec::input);
         scan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref()
     }
 
-    /// Whether it gives all rows that are wanted, however many.
+    /// Whether the source gives all rows that the filters keep, without a limit.
     pub(super) fn is_complete(&self) -> bool {
         self.fetch.is_none()
     }
 
     /// Whether the column that comes out at `column` has one value in all rows of a part, and so of a batch.
     pub(super) fn is_constant_in_parts(&self, column: usize) -> bool {
-        let place = self.output.get(column).map(|read| self.places[*read]);
-        place.is_some_and(|place| place < identity_columns(self.table))
+        let index = self.output.get(column).map(|read| self.table_columns[*read]);
+        index.is_some_and(|index| index < identity_columns(self.table))
             && self.parts.iter().all(|part| part.identity().is_some())
     }
 
-    /// Takes out the parts that `known` answers for: what it says of them, and a source of the others. None where not
-    /// all rows are wanted, or where nothing is known.
+    /// Splits off the parts that `known` answers for: a source of the other parts, and the answers. None where the query does not
+    /// need all rows, or where `known` answers for no part.
     pub(super) fn without<T>(
         &self,
         known: impl Fn(&ScanUnit, &Table, &[usize]) -> Option<T>,
@@ -112,10 +112,10 @@ impl PartsSource {
         if !self.is_complete() || self.has_conditions() {
             return None;
         }
-        let places = self.output_places();
+        let table_columns = self.output_table_columns();
         let (mut rest, mut answers) = (Vec::new(), Vec::new());
         for part in self.parts.iter() {
-            match known(part, self.table, &places) {
+            match known(part, self.table, &table_columns) {
                 Some(answer) => answers.push(answer),
                 None => rest.push(part.clone()),
             }
@@ -124,27 +124,27 @@ impl PartsSource {
         (!answers.is_empty()).then(|| (others(), answers))
     }
 
-    /// The places in the table's schema of the columns that come out.
-    fn output_places(&self) -> Vec<usize> {
-        self.output.iter().map(|read| self.places[*read]).collect()
+    /// The indices in the table's schema of the columns that come out.
+    fn output_table_columns(&self) -> Vec<usize> {
+        self.output.iter().map(|read| self.table_columns[*read]).collect()
     }
 
-    /// Whether it leaves rows out that are not wanted.
+    /// Whether the source itself leaves out rows that a filter rejects.
     fn has_conditions(&self) -> bool {
         self.filters.iter().any(row_filter::is_exact)
     }
 
-    /// What partitions of one execution share.
+    /// The queue of parts that the partitions of one execution share.
     pub(super) fn queue(&self) -> Arc<Queue> {
         let pruner = Pruner::new(&self.filters, Arc::clone(&self.read), self.table);
         Arc::new(Queue::new(self.parts.to_vec(), pruner, &self.metrics))
     }
 
-    /// A partition, to be read.
+    /// The scan of one partition.
     pub(super) fn scan(&self, partition: usize, queue: Arc<Queue>, context: &TaskContext) -> Result<Scan> {
         Ok(Scan {
             queue,
-            places: self.places.clone(),
+            table_columns: self.table_columns.clone(),
             read: Arc::clone(&self.read),
             output: self.output.clone(),
             filter: RowFilter::new(&self.filters, &self.read)?,
@@ -157,7 +157,7 @@ impl PartsSource {
         })
     }
 
-    /// An expression over what comes out, over what is read.
+    /// An expression over the columns that come out, rewritten over the columns that are read.
     fn over_read(&self, expression: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
         let over_read = expression.transform_up(|expression| {
             let Some(column) = expression.downcast_ref::<Column>() else { return Ok(Transformed::no(expression)) };
@@ -173,7 +173,7 @@ impl DataSource for PartsSource {
         self.open_with_args(OpenArgs::new(partition, context))
     }
 
-    /// Once an execution, by the first partition that is opened: by then subqueries have their values.
+    /// DataFusion calls this once an execution, when the first partition is opened: by then subqueries have their values.
     fn create_sibling_state(&self, _: &ConfigOptions) -> Option<Arc<dyn Any + Send + Sync>> {
         Some(self.queue())
     }
@@ -182,7 +182,7 @@ impl DataSource for PartsSource {
         let shared = args.sibling_state.and_then(|state| state.downcast::<Queue>().ok());
         let queue = match shared {
             Some(queue) => queue,
-            // Whoever opens partitions without what they share reads everything with the first of them.
+            // Where partitions are opened without the shared queue, the first of them reads everything.
             None if args.partition == 0 => self.queue(),
             None => {
                 let empty = futures::stream::empty();
@@ -213,10 +213,11 @@ impl DataSource for PartsSource {
 
     fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
         if partition.is_some() {
-            // Which rows a partition gets is decided while they are read.
+            // The parts of a partition are known only while it runs: it takes them from the queue.
             return Ok(Arc::new(Statistics::new_unknown(&self.projected)));
         }
-        let known = self.known.get_or_init(|| statistics(&self.parts, self.table, &self.output_places())).clone();
+        let known =
+            self.known.get_or_init(|| statistics(&self.parts, self.table, &self.output_table_columns())).clone();
         let mut known = if self.filters.is_empty() { known } else { known.to_inexact() };
         if self.has_conditions() {
             known.num_rows = known.num_rows.with_estimated_selectivity(WANTED);
@@ -253,7 +254,7 @@ impl DataSource for PartsSource {
         filters: Vec<Arc<dyn PhysicalExpr>>,
         _: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn DataSource>>> {
-        // The others are applied as far as that is possible, and rows are to be filtered by them above.
+        // Filters that are not exact are applied as far as possible, and the plan above filters by them once more.
         let answer = |filter| if row_filter::is_exact(filter) { PushedDown::Yes } else { PushedDown::No };
         let answers = filters.iter().map(answer).collect();
         let mut with_filters = self.clone();
@@ -271,8 +272,8 @@ impl DataSource for PartsSource {
         let Some((column, SortOptions { descending, .. })) = first else {
             return Ok(SortOrderPushdownResult::Unsupported);
         };
-        let place = self.places[self.output[column]];
-        let range = |part: &ScanUnit| part.range(self.table, place).0;
+        let index = self.table_columns[self.output[column]];
+        let range = |part: &ScanUnit| part.range(self.table, index).0;
         let mut parts = self.parts.to_vec();
         // A part whose values are not known may have the first ones: it is read first.
         if descending {

@@ -1,5 +1,5 @@
-//! What a statement comes to, counted before it is planned: its names of WITH and of views stand for all that is behind
-//! them. [`super::text_complexity`] says why there are bounds.
+//! The size of a statement, counted before it is planned: its names of WITH and of views count as all that is behind them.
+//! [`super::text_complexity`] says why there are bounds.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -14,7 +14,7 @@ use probe_common::error::{Error, Result};
 
 use super::{read_only, views};
 
-/// Tables and what stands for one, where a name from WITH or of a view counts as all that stands behind it.
+/// Tables, views and subqueries, where a name from WITH or of a view counts as all that is behind it.
 pub(super) const MAX_RELATIONS: usize = 50;
 /// Tables as they are written in the statement, used or not.
 const MAX_WRITTEN_RELATIONS: usize = 4 * MAX_RELATIONS;
@@ -25,8 +25,8 @@ pub(super) const MAX_SUBQUERIES: usize = 8;
 /// Ways of grouping that GROUPING SETS, ROLLUP and CUBE come to.
 pub(super) const MAX_GROUPINGS: usize = 64;
 
-/// Holds a statement to the bounds of what it comes to: names of WITH and of views stand for all that is behind them,
-/// as often as they are used.
+/// Refuses a statement whose size is over a bound. Names of WITH and of views count as all that is behind them, as often as they
+/// are used.
 pub(super) fn check(statement: &Statement) -> Result<()> {
     match statement {
         Statement::Explain(explain) => check(&explain.statement),
@@ -35,12 +35,12 @@ pub(super) fn check(statement: &Statement) -> Result<()> {
     }
 }
 
-/// What a query comes to.
+/// The size of a query.
 #[derive(Debug, Default, Clone, Copy)]
 struct Size {
     relations: usize,
     expressions: usize,
-    /// How deep it has queries within expressions.
+    /// How deep queries are nested within expressions.
     subqueries: usize,
 }
 
@@ -86,14 +86,14 @@ fn measure(sql: &Sql, view: &dyn Fn(&str, &str) -> Option<Size>) -> Result<Size>
     }
 }
 
-/// Goes through a statement and adds up.
+/// Visits a statement and adds up its size.
 struct Measurer<'a> {
     view: &'a dyn Fn(&str, &str) -> Option<Size>,
     /// The queries that are being visited, the innermost last.
     queries: Vec<Open>,
     /// Relations that have been visited.
     written: usize,
-    /// Queries within expressions, by where they stand in memory.
+    /// Queries within expressions, by their addresses.
     within: HashSet<*const Query>,
 }
 
@@ -101,14 +101,14 @@ struct Measurer<'a> {
 #[derive(Default)]
 struct Open {
     size: Size,
-    /// What of its WITH has been visited, by name.
+    /// The sizes of the queries of its WITH that have been visited, by name.
     named: HashMap<String, Size>,
-    /// The queries of its WITH by where they stand in memory, and their names.
+    /// The names of the queries of its WITH, by their addresses.
     names: HashMap<*const Query, String>,
 }
 
 impl Measurer<'_> {
-    /// Counts what stands here.
+    /// Counts a relation or clause as it is written.
     fn see(&mut self, size: Size) -> ControlFlow<Error> {
         self.written += usize::from(size.relations > 0);
         if self.written > MAX_WRITTEN_RELATIONS {
@@ -160,7 +160,7 @@ impl Visitor for Measurer<'_> {
         if let Some(outer) = self.queries.last_mut()
             && let Some(name) = outer.names.get(&(&raw const *query))
         {
-            // It counts where it is used.
+            // A query of WITH counts where it is used.
             outer.named.insert(name.clone(), size);
             return ControlFlow::Continue(());
         }
@@ -203,7 +203,7 @@ impl Visitor for Measurer<'_> {
     }
 }
 
-/// How often a query's body, beside its SELECTs, says VALUES.
+/// Number of VALUES in a query's body, outside of its SELECTs.
 fn values(body: &SetExpr) -> usize {
     match body {
         SetExpr::SetOperation { left, right, .. } => values(left) + values(right),
@@ -231,7 +231,7 @@ fn groupings(by: &[Expr], modifiers: &[GroupByWithModifier]) -> usize {
     modified.fold(written, usize::saturating_mul)
 }
 
-/// What the view `schema.name` comes to.
+/// The size of the view `schema.name`.
 fn of_view(schema: &str, name: &str) -> Option<Size> {
     static VIEWS: LazyLock<Vec<Size>> = LazyLock::new(|| {
         let size = |view: &views::View| {
@@ -244,8 +244,8 @@ fn of_view(schema: &str, name: &str) -> Option<Size> {
         };
         views::VIEWS.iter().map(size).collect()
     });
-    let place = views::VIEWS.iter().position(|view| view.table.schema == schema && view.table.name == name)?;
-    VIEWS.get(place).copied()
+    let index = views::VIEWS.iter().position(|view| view.table.schema == schema && view.table.name == name)?;
+    VIEWS.get(index).copied()
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Makes plans that can be stopped. DataFusion looks whether anybody still waits only where rows are read; a join makes
-//! more rows than it reads, and would go on for hours from a few that it has already.
+//! Makes plans that can be stopped. DataFusion yields only where rows are read; a join makes more rows than it reads, and could
+//! go on for hours with a few rows that it has already.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
 
-/// Lets every node that multiplies rows look, too.
+/// Makes every node that multiplies rows yield, too.
 #[derive(Debug)]
 pub(super) struct StopAnywhere;
 

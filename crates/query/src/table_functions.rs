@@ -39,7 +39,7 @@ impl TableFunctionImpl for Bound {
 }
 
 impl Bound {
-    /// An argument with values in place of its parameters, worked out.
+    /// An argument with its parameters replaced by values, evaluated to a constant.
     fn constant(&self, argument: &Expr) -> Result<Expr> {
         let bound = argument.clone().transform(|expr| match self.value(&expr) {
             Some(value) => Ok(Transformed::yes(Expr::Literal(integral(value)?, None))),

@@ -1,10 +1,10 @@
-//! What a statement costs to plan, counted before it is planned: here by its text, and in [`super::statement_complexity`]
+//! The cost of planning a statement, counted before it is planned: here by its text, and in [`super::statement_complexity`]
 //! by its tables and expressions.
 //!
-//! The parser, the planner and the optimizer go down a statement by recursion, and nobody can stop them in the middle. So a
-//! statement is held to bounds that any thread of queries has the stack for (`threads`), and that it is told by name
-//! where it is over one. How deep its tree is follows from what it is written with: its brackets, and the words and
-//! operators of SQL that can stand in a chain. Names, constants and commas make a tree wide but not deep.
+//! The parser, the planner and the optimizer go down a statement by recursion, and cannot be stopped in the middle. So a
+//! statement is held to bounds that any thread of queries has the stack for (`threads`), and an error names the bound that it
+//! exceeds. The depth of its tree follows from its text: its brackets, and the words and operators of SQL that can stand in a
+//! chain. Names, constants and commas make a tree wide but not deep.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -23,22 +23,23 @@ pub(super) const MAX_TEXT: usize = 256 << 10;
 pub(super) const MAX_OPERATORS: usize = 500;
 /// Stack that each of them takes in the development build, about: what is planned, run and dropped goes down by recursion.
 const STACK_OF_OPERATOR: usize = 48 << 10;
-/// So many take none that would count.
+/// Number of operators whose stack is too small to count.
 const PLAIN_OPERATORS: usize = 50;
 /// Brackets within one another.
 pub(super) const MAX_NESTING: usize = 50;
-/// EXPLAIN of EXPLAIN.
+/// The most EXPLAINs within one another.
 const MAX_EXPLAINS: usize = 4;
 /// Commas: items of lists, of which the planner makes a value each.
 pub(super) const MAX_ITEMS: usize = 20_000;
-/// Holds a text to its bounds, before anything is parsed.
+
+/// Refuses a text that is over a bound, before it is parsed.
 pub(super) fn check(sql: &str) -> Result<()> {
     if sql.len() > MAX_TEXT {
         let (size, most) = (sql.len() >> 10, MAX_TEXT >> 10);
         return Err(Error::failed(format!("the query is {size} KiB of text, and at most {most} KiB are taken"))
             .hint("ask in parts, or for a range in place of a list: WHERE step BETWEEN 1 AND 1000"));
     }
-    // What is no SQL to the tokenizer is none to the parser either, which says where.
+    // A text that the tokenizer rejects is rejected by the parser too, which says where.
     let Ok(tokens) = Tokenizer::new(&GenericDialect {}, sql).tokenize() else { return Ok(()) };
     let written = count(&tokens);
     written.check()?;
@@ -48,7 +49,7 @@ pub(super) fn check(sql: &str) -> Result<()> {
     }
 }
 
-/// What a text is written with.
+/// Counts of the tokens of a text that make it costly to plan.
 #[derive(Debug, Default)]
 struct Written {
     operators: usize,
@@ -91,9 +92,9 @@ fn count(tokens: &[Token]) -> Written {
     let tokens: Vec<&Token> = tokens.iter().filter(|token| !matches!(token, Token::Whitespace(_))).collect();
     let mut written = Written::default();
     let (mut open, mut periods) = (0_usize, 0_usize);
-    for (place, token) in tokens.iter().copied().enumerate() {
-        let before = place.checked_sub(1).and_then(|before| tokens.get(before)).copied();
-        let after = tokens.get(place + 1).copied();
+    for (index, token) in tokens.iter().copied().enumerate() {
+        let before = index.checked_sub(1).and_then(|before| tokens.get(before)).copied();
+        let after = tokens.get(index + 1).copied();
         match token {
             Token::LParen | Token::LBracket | Token::LBrace => {
                 open += 1;

@@ -1,7 +1,7 @@
 //! The threads that queries run on, of lower priority than those that take in rows, so that the heaviest query slows
-//! nobody but other queries.
+//! down other queries only.
 //!
-//! One step of a query may be long: a sort of all that it has, a function of many long texts. Nothing else runs on that
+//! One step of a query may be long: a sort of all its rows, a function of many long texts. Nothing else runs on that
 //! thread meanwhile, so queries that run at the same time have threads of their own, among which the kernel divides the
 //! processors.
 
@@ -15,20 +15,20 @@ use probe_common::error::{Error, Result};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
-/// On a scale from -20 to 19 where others have 0: under full load such a thread gets a third of what they get, which is
-/// enough for an answer while a training on the same processors takes all it can.
+/// Niceness of a query thread, on a scale from -20 to 19 where other threads have 0: under full load a query thread gets a third
+/// of their time, which is enough for an answer while a training on the same processors takes all it can.
 const NICENESS: i32 = 5;
 
-/// Of a thread whose question has been worked on for [`LONG`]: one that has only begun gets three times as much then.
+/// Niceness of a thread whose query has been worked on for [`LONG`]: a query that has only begun gets three times as much time.
 const LONG_NICENESS: i32 = 10;
-/// A plain question is answered within this, also in the development build.
+/// The time within which a plain query is answered, also in the development build.
 const LONG: Duration = Duration::from_millis(300);
 
 /// The stack of such a thread. The deepest statement that is let in (`text_complexity`) takes less than half of it in the
-/// development build, whose frames are the largest: a test asks such statements. Memory is taken only of what is used.
+/// development build, whose frames are the largest: a test runs such statements. Only pages that are used take memory.
 pub(super) const STACK: usize = 64 << 20;
 
-/// Bytes of a stack that stay with its thread.
+/// Bytes of a stack, below its end in use, that are not given back.
 const KEPT_STACK: usize = 64 << 10;
 
 /// The fewest threads of a group, where there are as many cores: a query that begins while the one before still ends is in
@@ -40,7 +40,7 @@ const MIN_THREADS: usize = 4;
 #[derive(Debug)]
 pub(super) struct Threads {
     groups: Mutex<Vec<Group>>,
-    /// There are no more groups.
+    /// The most groups that there may be.
     most: usize,
 }
 
@@ -58,14 +58,13 @@ impl Group {
 }
 
 impl Threads {
-    /// Starts those of one query, of `most` that run at a time. There are up to twice as many groups: what a query has begun
-    /// ends a little after it.
+    /// Starts the threads of one query, of `most` that run at a time. There are up to twice as many groups, because the tasks of
+    /// a query end a little after it.
     pub(super) fn start(most: usize) -> Result<Self> {
         Ok(Self { groups: Mutex::new(vec![group(0)?]), most: 2 * most })
     }
 
-    /// Runs a task on those that have least to do, which are new ones where all have something and the system has threads
-    /// left.
+    /// Runs a task on the group that has least to do: a new one where all groups have tasks and the system has threads left.
     ///
     /// # Errors
     /// The threads have ended.
@@ -90,7 +89,7 @@ impl Threads {
         Ok(idlest.ok_or_else(|| Error::failed("the engine has ended"))?.runtime.spawn(task))
     }
 
-    /// Tasks that are there: those of [`spawn`](Self::spawn), and what they began themselves.
+    /// Number of tasks that exist: those of [`spawn`](Self::spawn), and those that they began themselves.
     pub(super) fn tasks(&self) -> usize {
         self.groups().iter().map(Group::tasks).sum()
     }
@@ -102,14 +101,14 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // An engine is dropped where nothing may block, and what still runs has nobody who waits for it.
+        // An engine is dropped where nothing may block, and the result of what still runs is not needed.
         for group in self.groups().drain(..) {
             group.runtime.shutdown_background();
         }
     }
 }
 
-/// The threads of the group that there are `before` others of.
+/// Starts the threads of a group that has `before` groups before it.
 fn group(before: usize) -> Result<Group> {
     let gave_way = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&gave_way);
@@ -134,14 +133,13 @@ fn group(before: usize) -> Result<Group> {
 }
 
 thread_local! {
-    /// Where the stack of such a thread is: it begins below all that is on it.
-    static STACK_PLACE: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
-    /// Where it says that it has given way; None where it has, and on other threads.
+    /// The lowest address of a query thread's stack, and the address after its highest; zeros on other threads.
+    static STACK_RANGE: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+    /// The flag that says that a query thread has given way; None once it has, and on other threads.
     static GIVES_WAY: Cell<Option<Arc<AtomicBool>>> = const { Cell::new(None) };
 }
 
-/// Lowers the priority of the calling thread, where it is one for queries, if its question has been worked on for so long
-/// that others are shorter.
+/// Lowers the priority of the calling thread, if it is a query thread and its query has been worked on for [`LONG`].
 pub(super) fn give_way(worked: Duration) {
     if worked < LONG {
         return;
@@ -160,32 +158,33 @@ fn note_stack() {
         if libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes) == 0 {
             let (mut begin, mut size) = (std::ptr::null_mut(), 0_usize);
             if libc::pthread_attr_getstack(&raw const attributes, &raw mut begin, &raw mut size) == 0 {
-                STACK_PLACE.set((begin as usize, begin as usize + size));
+                STACK_RANGE.set((begin as usize, begin as usize + size));
             }
             libc::pthread_attr_destroy(&raw mut attributes);
         }
     }
 }
 
-/// Gives back to the system what of this thread's stack is not in use any more: planning is deep, and its pages would stay.
+/// Gives back to the system the pages of this thread's stack that are not in use any more: planning is deep, and its pages would
+/// stay.
 pub(super) fn give_back_stack() {
     let here = 0_u8;
     let here = &raw const here as usize;
-    let (begin, top) = STACK_PLACE.get();
-    // Whole pages, whatever their size, and none that this function or one that it calls may be on.
+    let (begin, top) = STACK_RANGE.get();
+    // Whole pages, whatever their size, and none that this function or a callee may use.
     let end = (here & !(KEPT_STACK - 1)).saturating_sub(KEPT_STACK);
-    // Planning goes on elsewhere where a stack would not do.
+    // DataFusion continues planning on another stack where this one would not suffice.
     if here >= top || end <= begin {
         return;
     }
-    // SAFETY: this is stack of the calling thread below all that it has on it; what is read there later is zero, and
-    // whatever is written stays.
+    // SAFETY: the range is stack of the calling thread below everything that it has on it; later reads there give zeros, and
+    // later writes stay.
     unsafe {
         libc::madvise(begin as *mut libc::c_void, end - begin, libc::MADV_DONTNEED);
     }
 }
 
-/// Does something here and now that takes as much stack as the deepest statement.
+/// Runs `work`, which may take as much stack as the deepest statement, on a thread of its own, and waits for it.
 pub(super) fn with_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
@@ -201,7 +200,7 @@ pub fn lower_priority() {
 
 fn set_niceness(niceness: i32) {
     // SAFETY: setpriority takes three integers and touches no memory of ours. On Linux 0 is the calling thread. Where
-    // it is refused queries have the priority that everyone has.
+    // it is refused, queries have the same priority as other threads.
     unsafe {
         libc::setpriority(libc::PRIO_PROCESS, 0, niceness);
     }
@@ -257,7 +256,7 @@ mod tests {
         };
         let usual = niceness_after(Duration::ZERO);
         assert!(niceness_after(LONG) > usual);
-        // It ends a moment after its answer.
+        // A task ends a moment after its answer.
         while threads.tasks() > 0 {
             std::thread::yield_now();
         }

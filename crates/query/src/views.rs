@@ -1,5 +1,5 @@
-//! Views: queries over the declared tables that have a name. Each is a file of `views/`, which says what it is for, what
-//! to ask of it, and of every column its type, unit and what it means:
+//! Views: named queries over the declared tables. Each view is a file in `views/` with its purpose, example queries, and the
+//! type, unit and meaning of every column:
 //!
 //! ```sql
 //! -- python.name: One sentence.
@@ -8,8 +8,8 @@
 //!     SUM(duration) AS own, -- double, s: What the column is.
 //! ```
 //!
-//! From these comments come `probe tables`, docs/tables.md and the names that errors suggest; a test holds them against
-//! what the query really answers.
+//! `probe tables`, docs/tables.md and the names that errors suggest come from these comments; a test compares them with the
+//! schema of the query.
 
 use std::sync::{Arc, LazyLock};
 
@@ -23,13 +23,13 @@ use probe_proto::tables::TABLES;
 /// A named query.
 #[derive(Debug)]
 pub(crate) struct View {
-    /// What it answers with, said as a table's declaration says it.
+    /// The columns of the view, declared as those of a table.
     pub table: Table,
-    /// Its text.
+    /// The text of the query.
     sql: &'static str,
 }
 
-/// All of them, in the order in which people are shown them.
+/// All views, in the order in which people are shown them.
 pub(crate) static VIEWS: LazyLock<Vec<View>> = LazyLock::new(|| {
     let files = [
         include_str!("views/step_breakdown.sql"),
@@ -57,12 +57,12 @@ pub(crate) static VIEWS: LazyLock<Vec<View>> = LazyLock::new(|| {
     files.into_iter().filter_map(read).collect()
 });
 
-/// Tables and views alike: all that can stand after FROM.
+/// All tables and views: everything that can stand after FROM.
 pub fn relations() -> impl Iterator<Item = &'static Table> {
     TABLES.iter().copied().chain(VIEWS.iter().map(|view| &view.table))
 }
 
-/// What every view answers with.
+/// The declarations of all views.
 pub fn views() -> Vec<&'static Table> {
     VIEWS.iter().map(|view| &view.table).collect()
 }
@@ -73,19 +73,19 @@ pub(super) fn find(schema: &str, name: &str) -> Option<&'static View> {
 }
 
 impl View {
-    /// Its text.
+    /// The text of the query.
     pub(super) fn sql(&self) -> &'static str {
         self.sql
     }
 
-    /// Its plan over the tables that `state` knows.
+    /// The plan of the view over the tables that `state` knows.
     pub(super) async fn plan(&self, state: &SessionState) -> Result<Arc<dyn TableProvider>> {
         let plan = state.create_logical_plan(self.sql).await?;
         Ok(Arc::new(ViewTable::new(plan, Some(self.sql.to_owned()))))
     }
 }
 
-/// A view of its file. None where the file is not one, which the tests see: it is compiled in.
+/// The view in the text of a file. None where the text is no view, which tests find, since the files are compiled in.
 fn read(text: &'static str) -> Option<View> {
     let mut lines = text.lines();
     let (name, doc) = lines.next()?.strip_prefix("-- ")?.split_once(": ")?;
@@ -97,7 +97,7 @@ fn read(text: &'static str) -> Option<View> {
         name,
         doc,
         source: Source::Collector,
-        // Made once and kept to the end, as the declared tables' are.
+        // Leaked once, so that the columns are static as those of declared tables.
         columns: columns.leak(),
         sort: &[],
         examples: examples.leak(),
@@ -107,8 +107,8 @@ fn read(text: &'static str) -> Option<View> {
 
 /// The column of a line `EXPRESSION AS name, -- type, unit: sentence`.
 fn column(line: &'static str) -> Option<Column> {
-    let (expression, said) = line.split_once(" -- ")?;
-    let (kind, doc) = said.split_once(": ")?;
+    let (expression, comment) = line.split_once(" -- ")?;
+    let (kind, doc) = comment.split_once(": ")?;
     let (kind, unit) = kind.split_once(", ").unwrap_or((kind, ""));
     let kind = match kind {
         "int" => ColumnType::Int32,

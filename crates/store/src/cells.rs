@@ -1,4 +1,4 @@
-//! A column of a batch at rest, and how it becomes an Arrow array when a query asks for it.
+//! A column of a batch as it is stored, and its conversion to an Arrow array for a query.
 
 use std::sync::Arc;
 
@@ -21,33 +21,33 @@ use super::packed::PackedColumn;
 use super::schema::{arrow_type, utc};
 use super::strings::Dictionary;
 
-/// The values of a column. Their number is the batch's.
+/// The values of a column, as many as the batch has rows.
 #[derive(Debug, Clone)]
 pub enum Cells {
     /// Every row is NULL.
     Nulls,
     /// Every row that is not NULL has this value: an integer, a timestamp, a boolean as 0 or 1, the id of a string.
     Constant {
-        /// The value.
         value: i64,
-        /// Which rows have it; None for all.
+        /// The rows that have the value; None for all.
         validity: Option<NullBuffer>,
     },
-    /// Integers, timestamps: what is to be added to the smallest, in as few bytes as the largest needs ([`narrow`]).
+    /// Integers and timestamps as differences to the smallest one, in as few bytes as the largest needs ([`narrow`]).
     Offsets {
-        /// The smallest.
+        /// The smallest value.
         base: i64,
-        /// Unsigned.
+        /// The differences, unsigned.
         offsets: ArrayRef,
     },
     /// Ids of strings, unsigned, in as few bytes as the largest needs.
     Text(ArrayRef),
-    /// As SQL sees it: floats, booleans, integers that are too far apart, and every column of the collector's own tables.
+    /// The array that SQL sees: floats, booleans, integers that are too far apart, and every column of the collector's own
+    /// tables.
     Array(ArrayRef),
 }
 
 impl Cells {
-    /// From checked values. Nothing of the frame they came in is kept: it would stay in memory as a whole, uncounted.
+    /// The cells of checked values, which are copied: a reference would keep their whole frame in memory, uncounted.
     pub fn new(decoded: Decoded, kind: ColumnType, rows: usize) -> Self {
         let validity = match decoded.validity.map(|bits| validity(&bits, rows)) {
             Some(validity) if validity.null_count() == rows => return Self::Nulls,
@@ -65,12 +65,12 @@ impl Cells {
         }
     }
 
-    /// From values as SQL sees them.
+    /// The cells of an array that SQL sees.
     pub fn of_array(array: &ArrayRef) -> Self {
         if array.null_count() == array.len() { Self::Nulls } else { Self::Array(Arc::clone(array)) }
     }
 
-    /// Integers of whatever kind; of rows that are NULL any value between the others'.
+    /// The cells of integers of any kind. A row that is NULL has some value between those of the others.
     fn ints(values: Vec<i64>, validity: Option<NullBuffer>, kind: ColumnType) -> Self {
         let (low, high) =
             values.iter().fold((i64::MAX, i64::MIN), |(low, high), value| (low.min(*value), high.max(*value)));
@@ -81,7 +81,7 @@ impl Cells {
         if low == high {
             return Self::Constant { value: low, validity };
         }
-        // Ids are looked up as they are.
+        // Ids are looked up without a base.
         let base = if kind == ColumnType::Text { 0 } else { low };
         match (narrow(&values, base, high, validity.clone()), kind) {
             (Some(ids), ColumnType::Text) => Self::Text(ids),
@@ -90,7 +90,7 @@ impl Cells {
         }
     }
 
-    /// Rows that are NULL.
+    /// Number of rows that are NULL.
     pub fn nulls(&self, rows: usize) -> usize {
         match self {
             Self::Nulls => rows,
@@ -99,7 +99,7 @@ impl Cells {
         }
     }
 
-    /// What they take in memory.
+    /// What the values take in memory (bytes).
     pub fn bytes(&self) -> usize {
         match self {
             Self::Nulls | Self::Constant { validity: None, .. } => 0,
@@ -110,7 +110,7 @@ impl Cells {
         }
     }
 
-    /// `length` rows from `offset` on, as they are; their text is in `strings`.
+    /// `length` rows from `offset` on, without conversion; their text is in `strings`.
     pub fn packed(
         &self,
         kind: ColumnType,
@@ -148,7 +148,7 @@ impl Cells {
             let arrays: Vec<ArrayRef> = parts.iter().map(array).collect();
             return Ok(Self::Array(concat(&arrays.iter().map(AsRef::as_ref).collect::<Vec<_>>())?));
         }
-        // A row that is NULL takes a value that is there anyway, so that it makes nothing wider.
+        // A row that is NULL gets a value that another row has, so that the result needs no more bytes.
         let some = parts.iter().find_map(|(cells, _)| cells.some()).unwrap_or_default();
         let (mut values, mut valid) = (Vec::new(), NullBufferBuilder::new(0));
         for (cells, rows) in parts {
@@ -182,7 +182,7 @@ impl Cells {
         Ok(Self::ints(values, valid.finish(), kind))
     }
 
-    /// A value that some row has, or could have without need of more bytes.
+    /// A value that some row has, or could have without the need of more bytes.
     fn some(&self) -> Option<i64> {
         match self {
             Self::Nulls => None,
@@ -207,7 +207,7 @@ fn null(kind: ColumnType) -> Result<ScalarValue, ArrowError> {
     ScalarValue::try_from(&arrow_type(kind)).map_err(|error| ArrowError::ComputeError(error.to_string()))
 }
 
-/// One value as SQL sees it; that of a text is its id.
+/// One value in SQL's type. The `value` of a text is its id.
 fn scalar(value: i64, kind: ColumnType, strings: &Dictionary) -> Result<ScalarValue, ArrowError> {
     Ok(match kind {
         ColumnType::Int32 => ScalarValue::Int32(Some(value as i32)),
@@ -223,16 +223,16 @@ fn scalar(value: i64, kind: ColumnType, strings: &Dictionary) -> Result<ScalarVa
     })
 }
 
-/// Smallest and largest of the offsets that are not NULL.
+/// The smallest and largest offset that is not NULL.
 pub(crate) fn offset_bounds(offsets: &ArrayRef) -> Option<(u32, u32)> {
-    fn of<T: ArrowNumericType<Native: Into<u32>>>(offsets: &ArrayRef) -> Option<(u32, u32)> {
+    fn bounds<T: ArrowNumericType<Native: Into<u32>>>(offsets: &ArrayRef) -> Option<(u32, u32)> {
         let offsets = offsets.as_primitive_opt::<T>()?;
         Some((min(offsets)?.into(), max(offsets)?.into()))
     }
-    of::<UInt8Type>(offsets).or_else(|| of::<UInt16Type>(offsets)).or_else(|| of::<UInt32Type>(offsets))
+    bounds::<UInt8Type>(offsets).or_else(|| bounds::<UInt16Type>(offsets)).or_else(|| bounds::<UInt32Type>(offsets))
 }
 
-/// One value in every row; text as ids.
+/// An array with one value in every row; text as ids.
 fn constant(value: i64, kind: ColumnType, rows: usize, validity: Option<NullBuffer>) -> ArrayRef {
     match kind {
         ColumnType::Int32 => Arc::new(Int32Array::new(vec![value as i32; rows].into(), validity)),

@@ -1,7 +1,7 @@
-//! The tables of a store: those that everybody knows, and those that its run's program declared while it trained.
+//! The tables of a store: the built-in ones, and those that its run's program declared while it trained.
 //!
-//! The latter stand behind the former, in the order in which they came, and stay to the end. Their places are made ahead,
-//! so that nobody who reads or appends waits for a declaration.
+//! Declared tables follow the built-in ones, in the order of their declarations, and stay to the end. Their slots are made
+//! ahead, so that no query and no append waits for a declaration.
 
 use std::sync::{PoisonError, RwLock};
 
@@ -11,15 +11,15 @@ use probe_proto::v1;
 
 use super::schema;
 
-/// Places for tables in a store.
-pub(super) const PLACES: usize = custom::MAX_TABLES;
+/// Slots for declared tables in a store.
+pub(super) const TABLE_SLOTS: usize = custom::MAX_TABLES;
 
-/// Those that the program declared.
+/// The tables that the program declared.
 #[derive(Debug, Default)]
 pub(super) struct Declared(RwLock<Vec<&'static Table>>);
 
 impl Declared {
-    /// With those that a run's directory has.
+    /// The declarations of a run directory's `tables`.
     pub(super) fn of(tables: Vec<&'static Table>) -> Self {
         Self(RwLock::new(tables))
     }
@@ -28,29 +28,29 @@ impl Declared {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// All tables, by place.
+    /// All tables, by index.
     pub(super) fn all(&self) -> Vec<&'static Table> {
         TABLES.iter().copied().chain(self.own()).collect()
     }
 
-    /// The table at a place.
-    pub(super) fn get(&self, place: usize) -> Option<&'static Table> {
-        match place.checked_sub(TABLES.len()) {
-            None => TABLES.get(place).copied(),
+    /// The table with this index.
+    pub(super) fn get(&self, index: usize) -> Option<&'static Table> {
+        match index.checked_sub(TABLES.len()) {
+            None => TABLES.get(index).copied(),
             Some(own) => self.0.read().unwrap_or_else(PoisonError::into_inner).get(own).copied(),
         }
     }
 
-    /// The place of `table`.
-    pub(super) fn place(&self, table: &Table) -> Option<usize> {
+    /// The index of `table`.
+    pub(super) fn index_of(&self, table: &Table) -> Option<usize> {
         let own = || {
             let own = self.0.read().unwrap_or_else(PoisonError::into_inner);
-            own.iter().position(|known| std::ptr::eq(*known, table)).map(|place| TABLES.len() + place)
+            own.iter().position(|known| std::ptr::eq(*known, table)).map(|index| TABLES.len() + index)
         };
-        schema::place(table).or_else(own)
+        schema::built_in_index(table).or_else(own)
     }
 
-    /// See [`super::Store::declare`].
+    /// Adds a table that the program declares, as [`super::Store::declare`] does.
     pub(super) fn declare(&self, schema: &v1::TableSchema) -> Result<&'static Table, String> {
         let columns = custom::columns_of(schema)?;
         let mut own = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -60,8 +60,8 @@ impl Declared {
                 Some(how) => Err(format!("the run has another table {}: {how}", schema.name)),
             };
         }
-        if own.len() >= PLACES {
-            return Err(format!("the run has {PLACES} tables of its program already, and no more can be kept"));
+        if own.len() >= TABLE_SLOTS {
+            return Err(format!("the run has {TABLE_SLOTS} tables of its program already, and no more can be kept"));
         }
         let table = custom::declare(&schema.name, &columns)?;
         own.push(table);

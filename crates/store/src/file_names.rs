@@ -1,33 +1,35 @@
-//! What the files of a run directory are called, and what their names say.
+//! The names of a run directory's files, and what they mean.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use probe_proto::table::Table;
 
-/// A file that is being written ends so: `.00000007.parquet.writing`.
+/// The extension of a file that is being written: `.00000007.parquet.writing`.
 pub(super) const UNFINISHED: &str = "writing";
 
-/// The name that no file of rows has: those are numbered.
+/// The file that is written when a run ends. Files of rows have numbers instead.
 pub(super) const END_FILE: &str = "end.parquet";
 
-/// Where the files of a table are.
+/// The directory of a table's files.
 pub(super) fn table_directory(directory: &Path, table: &Table) -> PathBuf {
     directory.join(table.full_name())
 }
 
-/// `00000007.parquet` is 7 to 7, `00000003-00000011.parquet` 3 to 11; other names have none.
+/// The first and last number in a file's name: `00000007.parquet` is 7 to 7, `00000003-00000011.parquet` 3 to 11; other names
+/// have none.
 pub(super) fn numbers_in(path: &Path) -> Option<(u64, u64)> {
     let stem = path.file_stem()?.to_str()?;
     let (first, last) = stem.split_once('-').unwrap_or((stem, stem));
     Some((first.parse().ok()?, last.parse().ok()?))
 }
 
-/// Which of `paths` another one of them has replaced: one whose numbers include theirs.
+/// Those of `paths` that another one of them has replaced: one whose numbers include theirs.
 pub(super) fn superseded(paths: &[&Path]) -> HashSet<PathBuf> {
     let mut merged: Vec<(u64, u64)> = paths.iter().filter_map(|path| numbers_in(path)).filter(|(a, b)| a < b).collect();
     merged.sort_unstable();
-    // How far those reach that begin no later than each: a run may have tens of thousands of files.
+    // The largest last number so far, for each file in order: a run may have tens of thousands of files, so that comparing
+    // each with each would take too long.
     let further = |furthest: &mut u64, (_, last): &(u64, u64)| {
         *furthest = (*furthest).max(*last);
         Some(*furthest)

@@ -1,4 +1,4 @@
-//! What our files say about their row groups beyond Parquet's own footer: key-value metadata `probe`, in JSON.
+//! Notes on row groups beyond Parquet's own footer, in JSON, as key-value metadata `probe` of our files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use super::schema::identity_columns;
 use super::segment::Segment;
 use super::sums::{self, Sums};
 
-/// The key.
+/// The metadata key of the notes.
 const KEY: &str = "probe";
 
-/// Of these notes; a file of a later one is refused, for what it says may mean something else.
+/// The newest version of notes. A file of a later one is refused, because its notes may mean something else.
 const VERSION: u32 = 2;
-/// Of notes that mean the same to who knows no ranges of batches.
+/// The version of notes without ranges of batches, which older programs read correctly.
 const WITHOUT_RANGES: u32 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Notes {
     version: u32,
-    /// In the order of the row groups.
+    /// The notes, in the order of the row groups.
     groups: Vec<Note>,
 }
 
-/// Of one row group. What is about an agent is missing for rows of the collector itself.
+/// The note on one row group. The fields about an agent are missing for rows of the collector itself.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(super) struct Note {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,7 +56,7 @@ pub(super) struct Note {
     world_size: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     role: Option<String>,
-    /// Float columns whose bounds Parquet's footer can't tell: it leaves NaN out, and knows no sign of zero.
+    /// Float columns whose bounds are not in Parquet's footer: it leaves NaN out, and does not keep the sign of zero.
     #[serde(default)]
     pub(super) nan: Vec<String>,
     /// Exact sums of float columns, in whole multiples of 2^-27.
@@ -65,13 +65,13 @@ pub(super) struct Note {
 }
 
 impl Note {
-    /// Of a row group that is this segment.
+    /// The note on a row group that is this segment.
     pub(super) fn of(segment: &Segment, table: &Table) -> Self {
         let origins = segment.origin.as_slice();
         Self::new(segment.identity.as_deref(), origins, untold(segment, table), &sums::of(segment, table), table)
     }
 
-    /// Of a row group that is made of these.
+    /// The note on a row group that is made of these `groups`.
     pub(super) fn merged(groups: &[&RowGroup], table: &Table) -> Self {
         let identity = groups.first().and_then(|group| group.identity.as_deref());
         let mut origins: Vec<Origin> = Vec::new();
@@ -81,16 +81,16 @@ impl Note {
                 _ => origins.push(origin.clone()),
             }
         }
-        let unknown = |place: &usize| {
-            let own = *place + identity_columns(table);
-            table.columns[*place].kind == ColumnType::Float64
+        let unknown = |index: &usize| {
+            let own = *index + identity_columns(table);
+            table.columns[*index].kind == ColumnType::Float64
                 && groups.iter().any(|group| match group.ranges[own].values {
                     Values::Unknown => true,
                     Values::Floats(low, high) => is_negative_zero(low) || is_negative_zero(high),
                     Values::None | Values::Ints(..) => false,
                 })
         };
-        let untold = (0..table.columns.len()).filter(unknown).map(|place| table.columns[place].name.to_owned());
+        let untold = (0..table.columns.len()).filter(unknown).map(|index| table.columns[index].name.to_owned());
         let sums = groups.iter().map(|group| group.sums.clone()).reduce(|one, other| sums::with(&one, &other));
         Self::new(identity, &origins, untold.collect(), &sums.unwrap_or_default(), table)
     }
@@ -111,11 +111,11 @@ impl Note {
             world_size: identity.and_then(|identity| identity.world_size),
             role: identity.map(|identity| text(&identity.role)),
             nan,
-            sums: sums.iter().map(|(place, sum)| (table.columns[*place].name.to_owned(), *sum)).collect(),
+            sums: sums.iter().map(|(index, sum)| (table.columns[*index].name.to_owned(), *sum)).collect(),
         }
     }
 
-    /// The process, where the note is about one.
+    /// The process, where the rows are of one.
     pub(super) fn identity(&self) -> Option<Identity> {
         Some(Identity {
             run: self.run.as_deref()?.into(),
@@ -128,7 +128,7 @@ impl Note {
         })
     }
 
-    /// The batches, where the note says them.
+    /// The batches, where the note names them.
     pub(super) fn origins(&self) -> Vec<Origin> {
         let (Some(instance), Some(first), Some(last)) = (self.instance.as_deref(), self.first_seq, self.last_seq)
         else {
@@ -145,10 +145,10 @@ impl Note {
         ranges.iter().map(origin).collect()
     }
 
-    /// Exact sums.
+    /// The exact sums, by index of the column.
     pub(super) fn sums(&self, table: &Table) -> Sums {
         let columns = table.columns.iter().enumerate();
-        columns.filter_map(|(place, column)| Some((place, *self.sums.get(column.name)?))).collect()
+        columns.filter_map(|(index, column)| Some((index, *self.sums.get(column.name)?))).collect()
     }
 }
 
@@ -165,14 +165,14 @@ fn untold(segment: &Segment, table: &Table) -> Vec<String> {
     columns.map(|(column, _)| column.name.to_owned()).collect()
 }
 
-/// The notes of a file as it has them.
+/// The metadata entry for the notes of a file.
 pub(super) fn write(groups: Vec<Note>) -> Result<KeyValue, serde_json::Error> {
     let version = if groups.iter().any(|note| !note.ranges.is_empty()) { VERSION } else { WITHOUT_RANGES };
     let text = serde_json::to_string(&Notes { version, groups })?;
     Ok(KeyValue::new(KEY.to_owned(), text))
 }
 
-/// A file's notes; None for a file that is none of ours.
+/// The notes of a file; None for a file of another program.
 pub(super) fn read(metadata: Option<&Vec<KeyValue>>) -> Result<Option<Vec<Note>>, String> {
     let Some(entry) = metadata.into_iter().flatten().find(|entry| entry.key == KEY) else { return Ok(None) };
     let text = entry.value.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Reads row groups: of a file only the column chunks that are asked for, each with one read of exactly its bytes.
+//! Reads row groups: only the requested column chunks of a file, each with one read of exactly its bytes.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -26,67 +26,67 @@ use super::footer::chunk;
 use super::identity::Identity;
 use super::packed::{PackedColumn, PackedRows};
 
-/// The rows of a row group, some of its columns.
+/// Reads the rows of a row group, some of its columns.
 pub struct GroupReader {
     /// None where no column has to come from the file.
     reader: Option<ParquetRecordBatchReader>,
-    /// Not read yet.
-    left: usize,
+    /// Rows that are not read yet.
+    unread: usize,
     batch_rows: usize,
     columns: Vec<Source>,
     schema: SchemaRef,
-    /// Of the file, for errors.
+    /// The file, for errors.
     file: Arc<ParquetFile>,
 }
 
-/// Where a column of the answer comes from.
+/// The source of a column of the answer.
 enum Source {
-    /// This one of those that are read.
+    /// The column with this index among those that are read from the file.
     File(usize, Texts),
-    /// The group's identity, at this place.
+    /// The value of the group's identity column with this index.
     Identity(Arc<Identity>, usize),
-    /// The file lacks it.
+    /// The file lacks the column.
     Nulls,
 }
 
 impl GroupReader {
-    /// Reads the columns at `places` of the table, which are those of `schema`. `read` is told of every byte of a
-    /// column that was read from the file.
+    /// Reads the columns of the table with these `indices`, which are those of `schema`. `read` is called with the number
+    /// of bytes of each column that was read from the file.
     ///
     /// # Errors
     /// The file is gone or is not what it was when it was opened.
     pub fn open(
         file: &Arc<ParquetFile>,
         group: usize,
-        places: &[usize],
+        indices: &[usize],
         schema: &SchemaRef,
         batch_rows: usize,
         read: impl FnMut(usize),
     ) -> Result<Self> {
-        Self::open_group(file, group, places, schema, batch_rows, read).map_err(|error| cannot(file, error))
+        Self::open_group(file, group, indices, schema, batch_rows, read).map_err(|error| cannot(file, error))
     }
 
     fn open_group(
         file: &Arc<ParquetFile>,
         number: usize,
-        places: &[usize],
+        indices: &[usize],
         schema: &SchemaRef,
         batch_rows: usize,
         mut read: impl FnMut(usize),
     ) -> Result<Self, ParquetError> {
         let group = &file.groups[number];
-        let constant = |place: usize| group.identity.as_ref().filter(|_| place < file.identity_columns());
-        let (batch_rows, left) = (batch_rows.max(1), group.rows);
+        let constant = |index: usize| group.identity.as_ref().filter(|_| index < file.identity_columns());
+        let batch_rows = batch_rows.max(1);
         let mut reader = Self {
             reader: None,
-            left,
+            unread: group.rows,
             batch_rows,
             columns: Vec::new(),
             schema: Arc::clone(schema),
             file: Arc::clone(file),
         };
         if let Some(columns) =
-            places.iter().map(|place| Some(Source::Identity(Arc::clone(constant(*place)?), *place))).collect()
+            indices.iter().map(|index| Some(Source::Identity(Arc::clone(constant(*index)?), *index))).collect()
         {
             reader.columns = columns;
             return Ok(reader);
@@ -96,8 +96,8 @@ impl GroupReader {
         let chunks = footer.metadata().row_group(number);
         let mut roots = Vec::new();
         let mut bytes = Chunks { length: opened.metadata()?.len(), chunks: Vec::new() };
-        for (place, field) in places.iter().zip(schema.fields()) {
-            if constant(*place).is_some() {
+        for (index, field) in indices.iter().zip(schema.fields()) {
+            if constant(*index).is_some() {
                 continue;
             }
             let (Some(chunk), Ok(root)) = (chunk(chunks, field.name()), footer.schema().index_of(field.name())) else {
@@ -110,18 +110,18 @@ impl GroupReader {
             bytes.chunks.push((start, buffer.into()));
             roots.push(root);
         }
-        // What is read comes in the order of the file.
+        // The reader gives columns in the order of the file.
         let mut order = roots.clone();
         order.sort_unstable();
-        let source = |(place, field): (&usize, &Arc<Field>)| match constant(*place) {
-            Some(identity) => Source::Identity(Arc::clone(identity), *place),
+        let source = |(index, field): (&usize, &Arc<Field>)| match constant(*index) {
+            Some(identity) => Source::Identity(Arc::clone(identity), *index),
             None => {
                 let root = footer.schema().index_of(field.name()).ok();
                 root.and_then(|root| order.binary_search(&root).ok())
                     .map_or(Source::Nulls, |column| Source::File(column, Texts::default()))
             }
         };
-        reader.columns = places.iter().zip(schema.fields()).map(source).collect();
+        reader.columns = indices.iter().zip(schema.fields()).map(source).collect();
         let mask = ProjectionMask::roots(footer.parquet_schema(), roots);
         let rows = ParquetRecordBatchReaderBuilder::new_with_metadata(bytes, ArrowReaderMetadata::clone(&footer))
             .with_projection(mask)
@@ -132,14 +132,14 @@ impl GroupReader {
         Ok(reader)
     }
 
-    /// The next rows as they are in the file; None after the last.
+    /// The next rows, packed as in the file; None after the last.
     pub fn packed(&mut self) -> Option<Result<PackedRows>> {
-        if self.left == 0 {
+        if self.unread == 0 {
             return None;
         }
         let rows = self.rows();
         if rows.is_err() {
-            self.left = 0;
+            self.unread = 0;
         }
         Some(rows.map_err(|error| cannot(&self.file, error)))
     }
@@ -152,11 +152,11 @@ impl GroupReader {
             },
             None => None,
         };
-        let rows = read.as_ref().map_or(self.left.min(self.batch_rows), RecordBatch::num_rows);
+        let rows = read.as_ref().map_or(self.unread.min(self.batch_rows), RecordBatch::num_rows);
         let column = |(source, field): (&mut Source, &Arc<Field>)| -> Result<PackedColumn, ArrowError> {
             match (source, &read) {
                 (Source::File(column, texts), Some(batch)) => texts.packed(batch.column(*column)),
-                (Source::Identity(identity, place), _) => Ok(PackedColumn::Constant(identity.value(*place))),
+                (Source::Identity(identity, index), _) => Ok(PackedColumn::Constant(identity.value(*index))),
                 _ => {
                     let null = ScalarValue::try_from(field.data_type());
                     Ok(PackedColumn::Constant(null.map_err(|error| ArrowError::ComputeError(error.to_string()))?))
@@ -164,7 +164,7 @@ impl GroupReader {
             }
         };
         let columns = self.columns.iter_mut().zip(self.schema.fields()).map(column).collect::<Result<_, _>>()?;
-        self.left = self.left.saturating_sub(rows);
+        self.unread = self.unread.saturating_sub(rows);
         Ok(PackedRows { rows, columns })
     }
 }
@@ -179,18 +179,18 @@ impl Iterator for GroupReader {
     }
 }
 
-/// The texts of a column as they were last read: mostly those of the next rows, too.
+/// The texts of a column as they were last read. Mostly the next rows have the same dictionary.
 #[derive(Default)]
 struct Texts(Option<(ArrayRef, Arc<StringViewArray>)>);
 
 impl Texts {
-    /// A column as it was read: text by its dictionary.
+    /// A column that was read, packed: text as ids in its dictionary.
     fn packed(&mut self, read: &ArrayRef) -> Result<PackedColumn, ArrowError> {
         let Some(read) = read.as_dictionary_opt::<Int32Type>() else {
             return Ok(PackedColumn::Array(Arc::clone(read)));
         };
         let values = match &self.0 {
-            Some((of, values)) if Arc::ptr_eq(of, read.values()) => Arc::clone(values),
+            Some((dictionary, values)) if Arc::ptr_eq(dictionary, read.values()) => Arc::clone(values),
             _ => {
                 let values = Arc::new(cast(read.values(), &DataType::Utf8View)?.as_string_view().clone());
                 self.0 = Some((Arc::clone(read.values()), Arc::clone(&values)));
@@ -215,7 +215,7 @@ fn cannot(file: &ParquetFile, error: impl Into<Box<dyn std::error::Error + Send 
     Error::failed(format!("cannot read {path}")).because(error)
 }
 
-/// The file's footer: shared by those who read the file at the same time, and not kept for longer.
+/// The file's footer: readers of the same file share it, and it is not kept for longer.
 fn footer(file: &ParquetFile, opened: &File) -> Result<Arc<ArrowReaderMetadata>, ParquetError> {
     let mut shared = file.footer.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(footer) = shared.upgrade() {
@@ -224,15 +224,15 @@ fn footer(file: &ParquetFile, opened: &File) -> Result<Arc<ArrowReaderMetadata>,
     let metadata =
         ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Skip).parse_and_finish(opened)?;
     let described = metadata.file_metadata();
-    let found = parquet_to_arrow_schema(described.schema_descr(), described.key_value_metadata())?;
-    let options = ArrowReaderOptions::new().with_schema(Arc::new(with_dictionaries(&found)));
+    let schema = parquet_to_arrow_schema(described.schema_descr(), described.key_value_metadata())?;
+    let options = ArrowReaderOptions::new().with_schema(Arc::new(with_dictionaries(&schema)));
     let footer = Arc::new(ArrowReaderMetadata::try_new(Arc::new(metadata), options)?);
     *shared = Arc::downgrade(&footer);
     Ok(footer)
 }
 
-/// Text is read as the file has it: each once, and which of them every row has.
-fn with_dictionaries(found: &Schema) -> Schema {
+/// The schema with dictionaries for text, so that each text is read once and rows refer to it, as in the file.
+fn with_dictionaries(schema: &Schema) -> Schema {
     let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
     let field = |field: &Arc<Field>| match field.data_type() {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
@@ -240,22 +240,22 @@ fn with_dictionaries(found: &Schema) -> Schema {
         }
         _ => Arc::clone(field),
     };
-    Schema::new_with_metadata(found.fields().iter().map(field).collect::<Vec<_>>(), found.metadata().clone())
+    Schema::new_with_metadata(schema.fields().iter().map(field).collect::<Vec<_>>(), schema.metadata().clone())
 }
 
 /// The column chunks that were read.
 struct Chunks {
-    /// Of the file.
+    /// Bytes of the file.
     length: u64,
-    /// Where each begins, and what is there.
+    /// The offset of each chunk in the file, and its bytes.
     chunks: Vec<(u64, Bytes)>,
 }
 
 impl Chunks {
     fn from(&self, start: u64) -> Result<Bytes, ParquetError> {
         let within = |(first, bytes): &&(u64, Bytes)| *first <= start && start - first < bytes.len() as u64;
-        let found = self.chunks.iter().find(within);
-        let (first, bytes) = found.ok_or_else(|| ParquetError::General(format!("no column is at {start}")))?;
+        let chunk = self.chunks.iter().find(within);
+        let (first, bytes) = chunk.ok_or_else(|| ParquetError::General(format!("no column is at {start}")))?;
         Ok(bytes.slice((start - first) as usize..))
     }
 }

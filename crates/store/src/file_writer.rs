@@ -27,16 +27,16 @@ use super::files::ParquetFile;
 use super::schema::arrow_schema;
 use super::segment::Segment;
 
-/// How hard zstd tries.
+/// The compression level of zstd.
 const LEVEL: i32 = 1;
 
-/// A float column with more different values than fit here (bytes) is no dictionary.
+/// A float column whose different values take more bytes than this gets no dictionary.
 const FLOAT_DICTIONARY: usize = 16 << 10;
 
-/// Between two questions for more room.
+/// Bytes between two requests for more room.
 const STEP: u64 = 16 << 10;
 
-/// Is told how many bytes a file is about to have.
+/// Called with the number of bytes that a file is about to have, before it has them.
 pub(super) type Room<'a> = &'a (dyn Fn(u64) + Sync);
 
 /// Writes `segments`, a row group each, to `DIRECTORY/NAME`. The name appears when the file is whole and on disk; until
@@ -53,18 +53,19 @@ pub(super) fn write_file(
 ) -> Result<ParquetFile> {
     let notes: Vec<Note> = segments.iter().map(|segment| Note::of(segment, table)).collect();
     let schema = arrow_schema(table);
-    let places: Vec<usize> = (0..schema.fields().len()).collect();
+    let columns: Vec<usize> = (0..schema.fields().len()).collect();
     let (metadata, bytes) = write_groups(directory, name, table, notes.clone(), room, |number, write| {
         let segment = &segments[number];
         segment.batches.iter().try_for_each(|batch| {
-            let rows = segment.record_batch(batch, 0, batch.rows, &places, &schema);
+            let rows = segment.record_batch(batch, 0, batch.rows, &columns, &schema);
             write(&rows.map_err(Error::caused)?)
         })
     })?;
     Ok(ParquetFile::written(directory.join(name), bytes, table, segments, &notes, &metadata))
 }
 
-/// The same with a row group for each of `notes`; `rows` gives the rows of the one with this number.
+/// Writes a file as [`write_file`] does, with a row group for each of `notes`. `rows` is called with a row group's number
+/// and passes that group's rows to the function that it gets.
 pub(super) fn write_groups(
     directory: &Path,
     name: &str,
@@ -82,7 +83,7 @@ pub(super) fn write_groups(
         Ok(written)
     })();
     written.map_err(|error: Error| {
-        // What went wrong is said; should this fail too, the next attempt at the name overwrites it.
+        // The error is returned. Should the removal fail too, the next attempt at the name overwrites the file.
         let _ = fs::remove_file(&unfinished);
         Error::failed(format!("cannot write {}", path.display())).because(error)
     })
@@ -96,7 +97,7 @@ fn write(
     mut rows: impl FnMut(usize, &mut dyn FnMut(&RecordBatch) -> Result<()>) -> Result<()>,
 ) -> Result<(ParquetMetaData, u64)> {
     let groups = notes.len();
-    // Without Arrow's schema in it: readers would take text for string views, which few of them compute with.
+    // Without Arrow's schema: readers would take text for string views, which few of them can compute with.
     let options = ArrowWriterOptions::new().with_properties(properties(table, notes)?).with_skip_arrow_metadata(true);
     let file = Growing { file: File::create(path).map_err(Error::caused)?, bytes: 0, asked: 0, room };
     let mut writer = ArrowWriter::try_new_with_options(file, arrow_schema(table), options).map_err(Error::caused)?;
@@ -142,9 +143,9 @@ fn properties(table: &'static Table, notes: Vec<Note>) -> Result<WriterPropertie
         .set_created_by(format!("probe {}", probe_proto::VERSION))
         .set_compression(Compression::ZSTD(level))
         .set_key_value_metadata(Some(vec![notes]))
-        // A segment is a row group, whatever its size.
+        // Each segment is one row group, so size is no reason for the writer to begin another.
         .set_max_row_group_row_count(None)
-        // A scan skips whole row groups; what would let it skip pages costs more than it saves at this size.
+        // A scan skips whole row groups. Statistics of pages cost more than they save at this size.
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true);
     for column in table.all_columns() {
@@ -153,7 +154,7 @@ fn properties(table: &'static Table, notes: Vec<Note>) -> Result<WriterPropertie
             ColumnType::Timestamp => properties
                 .set_column_dictionary_enabled(path.clone(), false)
                 .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED),
-            // These encodings are what a column gets whose dictionary has grown too large.
+            // A column gets this encoding where its dictionary has grown too large.
             ColumnType::Int32 | ColumnType::Int64 => {
                 properties.set_column_encoding(path, Encoding::DELTA_BINARY_PACKED)
             }

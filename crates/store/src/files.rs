@@ -1,7 +1,7 @@
-//! A file of a run directory: checked by its footer, and left where it is.
+//! A file of a run directory: checked by its footer, without reading its rows.
 //!
-//! Of every row group is kept what a query needs to skip it or to answer without it: bounds, NULLs, whose rows they are
-//! and what each column takes. That is about three kilobytes a row group: 120 MB of a run of 1e10 rows.
+//! For every row group memory has what a query needs to skip it or to answer without it: bounds, NULLs, the process of the
+//! rows and the size of each column. That is about three kilobytes a row group: 120 MB of a run of 1e10 rows.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -27,21 +27,21 @@ use super::sums::Sums;
 /// A Parquet file with rows of one table.
 #[derive(Debug)]
 pub struct ParquetFile {
-    /// Whose rows.
+    /// The table that the rows are of.
     pub table: &'static Table,
-    /// Absolute where its directory is.
+    /// The path, absolute where the directory's is.
     pub path: PathBuf,
-    /// Of the file.
+    /// Size of the file.
     pub bytes: u64,
-    /// In the order of the file.
+    /// The row groups, in the order of the file.
     pub groups: Vec<RowGroup>,
-    /// All groups' together; None where there is one.
+    /// The sum of all row groups; None where there is exactly one.
     whole: Option<RowGroup>,
-    /// It was written by this program as it is: what it does not say or have by our declarations, it has not.
+    /// Whether this program wrote the file as it is: it has exactly the columns of our declarations, and our notes.
     pub(super) ours: bool,
-    /// It was taken away though somebody may be reading it.
+    /// Whether the file was removed while a query may be reading it.
     pub(super) had_to_go: AtomicBool,
-    /// While somebody reads the file.
+    /// The footer, while a reader has it.
     pub(super) footer: Mutex<Weak<ArrowReaderMetadata>>,
 }
 
@@ -49,8 +49,8 @@ impl ParquetFile {
     /// Opens a file with rows of `table` by its footer alone: ours, or any with the table's columns.
     ///
     /// # Errors
-    /// It is no Parquet file, lacks a column that can't be NULL, has one of another type, or says about itself what
-    /// can't be.
+    /// It is no Parquet file, lacks a column that can't be NULL, has one of another type, or has notes that contradict its
+    /// footer.
     pub fn open(path: &Path, table: &'static Table) -> Result<Self> {
         let wrong = |what: String| Error::failed(format!("cannot read {}: {what}", path.display()));
         let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
@@ -63,7 +63,7 @@ impl ParquetFile {
         Ok(Self::of(path.to_owned(), bytes, table, groups, ours))
     }
 
-    /// One that was just written from `segments`, a row group each.
+    /// The file that was just written from `segments`, a row group each.
     pub(super) fn written(
         path: PathBuf,
         bytes: u64,
@@ -90,18 +90,18 @@ impl ParquetFile {
         Self { table, path, bytes, groups, whole, ours, had_to_go, footer: Mutex::default() }
     }
 
-    /// How many of the table's columns come before its own.
+    /// Number of identity columns, which come before the table's own.
     pub fn identity_columns(&self) -> usize {
         identity_columns(self.table)
     }
 
-    /// What holds of all groups together.
+    /// What is known of all row groups together.
     pub fn whole(&self) -> &RowGroup {
         self.whole.as_ref().unwrap_or_else(|| &self.groups[0])
     }
 }
 
-/// What holds of all of them.
+/// What is known of all `groups` together.
 fn together(groups: &[RowGroup], table: &Table) -> RowGroup {
     let columns = identity_columns(table) + table.columns.len();
     let mut whole = RowGroup {
@@ -121,11 +121,11 @@ fn together(groups: &[RowGroup], table: &Table) -> RowGroup {
     whole
 }
 
-/// Ranges of all columns; those of identity as a footer would say them.
+/// Ranges of all columns. Those of identity columns are as a footer would give them: without bounds of text.
 fn all_ranges(segment: &Segment, table: &Table) -> Box<[Range]> {
     let identity = segment.identity.iter();
     let identity = identity.flat_map(|identity| {
-        (0..identity_columns(table)).map(|place| Range::of_constant(&identity.value(place), segment.rows))
+        (0..identity_columns(table)).map(|column| Range::of_constant(&identity.value(column), segment.rows))
     });
     identity.chain(segment.ranges().iter().copied()).collect()
 }
@@ -133,16 +133,16 @@ fn all_ranges(segment: &Segment, table: &Table) -> Box<[Range]> {
 /// The row groups, and whether the file has exactly the table's columns and our notes.
 fn groups(metadata: &ParquetMetaData, table: &'static Table) -> Result<(Vec<RowGroup>, bool), String> {
     let file = metadata.file_metadata();
-    let found = parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata());
-    let found = found.map_err(|error| error.to_string())?;
-    check(&found, table, &arrow_schema(table))?;
+    let schema = parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata());
+    let schema = schema.map_err(|error| error.to_string())?;
+    check(&schema, table, &arrow_schema(table))?;
     let notes = file_notes::read(file.key_value_metadata())?;
     if let Some(notes) = &notes
         && notes.len() != metadata.num_row_groups()
     {
         return Err(format!("it has {} row groups and says {}", metadata.num_row_groups(), notes.len()));
     }
-    let notes_are_there = notes.is_some();
+    let has_notes = notes.is_some();
     let mut notes = notes.map(Vec::into_iter);
     let mut known: Vec<Arc<Identity>> = Vec::new();
     let mut groups = Vec::with_capacity(metadata.num_row_groups());
@@ -150,8 +150,8 @@ fn groups(metadata: &ParquetMetaData, table: &'static Table) -> Result<(Vec<RowG
         let note = notes.as_mut().and_then(Iterator::next);
         let exact = |column: &str| note.as_ref().is_some_and(|note| !note.nan.iter().any(|nan| nan == column));
         let ranges = footer::ranges(group, table, exact)?;
-        let said = note.as_ref().and_then(Note::identity);
-        let identity = said.or_else(|| footer::identity(group, table)).map(|identity| {
+        let noted = note.as_ref().and_then(Note::identity);
+        let identity = noted.or_else(|| footer::identity(group, table)).map(|identity| {
             known.iter().find(|known| ***known == identity).cloned().unwrap_or_else(|| {
                 known.push(Arc::new(identity));
                 Arc::clone(&known[known.len() - 1])
@@ -166,12 +166,12 @@ fn groups(metadata: &ParquetMetaData, table: &'static Table) -> Result<(Vec<RowG
             sums: note.as_ref().map(|note| note.sums(table)).unwrap_or_default(),
         });
     }
-    let same_columns = found.fields().len() == table.all_columns().count()
-        && table.all_columns().all(|column| found.field_with_name(column.name).is_ok());
-    Ok((groups, notes_are_there && same_columns))
+    let same_columns = schema.fields().len() == table.all_columns().count()
+        && table.all_columns().all(|column| schema.field_with_name(column.name).is_ok());
+    Ok((groups, has_notes && same_columns))
 }
 
-/// A file may lack columns that can be NULL, and may have others; those that both have must be of one type.
+/// Checks a file's schema: it may lack columns that can be NULL, and may have others; columns in both must have one type.
 fn check(found: &Schema, table: &Table, expected: &Schema) -> Result<(), String> {
     for field in expected.fields() {
         match found.field_with_name(field.name()) {

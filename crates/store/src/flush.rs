@@ -1,4 +1,4 @@
-//! Where rows are kept on disk: the run directory, its journal, and the thread that turns sealed segments into files.
+//! Keeping rows on disk: the run directory, its journal, and the thread that turns sealed segments into files.
 //!
 //! Rows come into memory and, by way of the journal, to disk within a second ([`crate::journal`]). Segments are sealed
 //! when they are full or old, or when the journal has no room for their batches any more, and become Parquet files soon
@@ -25,15 +25,15 @@ use super::segment::Segment;
 use super::store::Store;
 use crate::journal::{Journal, panicked};
 
-/// A segment that has grown for so long is sealed, and all of its table with it, so that one file has them all.
+/// A segment that has grown for this long is sealed together with all others of its table, so that one file has them all.
 const SEAL_AFTER: Duration = Duration::from_secs(300);
-/// How often is looked for something old.
+/// The longest time between two looks for old segments.
 const TICK: Duration = Duration::from_secs(5);
-/// Between two attempts on a disk that takes nothing.
+/// The time between two attempts on a disk that takes nothing.
 fn retry() -> Duration {
     if probe_common::fault::retries_at_once() { Duration::from_millis(20) } else { TICK }
 }
-/// The thread that writes files. Dropped, it ends after the file that it writes.
+/// The thread that writes files. It ends when this is dropped, after the file that it is writing.
 #[derive(Debug)]
 pub struct StoreWriter {
     store: Arc<Store>,
@@ -44,7 +44,7 @@ impl Store {
     /// Keeps rows in `directory` from now on, at most `memory` bytes of them in memory and `disk` bytes on disk.
     ///
     /// # Errors
-    /// It keeps them already; no thread can be started.
+    /// The store keeps its rows already; no thread can be started.
     pub fn keep(
         self: &Arc<Self>,
         directory: &Path,
@@ -64,7 +64,7 @@ impl Store {
         let signal = Arc::new(Signal::default());
         let due = Arc::clone(&signal);
         journal.when_due(move || due.wake());
-        let kept = DiskState {
+        let state = DiskState {
             directory: directory.to_owned(),
             journal,
             disk_limit: disk,
@@ -76,103 +76,103 @@ impl Store {
             graveyard: Mutex::default(),
             unmergeable: AtomicBool::new(false),
         };
-        self.kept.set(kept).map_err(|_| Error::failed("the store keeps its rows already"))?;
+        self.disk.set(state).map_err(|_| Error::failed("the store keeps its rows already"))?;
         let store = Arc::downgrade(self);
         let thread = std::thread::Builder::new().name("probe-keeper".into()).spawn(move || run(&store));
         let thread = thread.map_err(Error::no_thread)?;
         Ok(StoreWriter { store: Arc::clone(self), thread: Some(thread) })
     }
 
-    /// Why rows are in memory only, for now.
+    /// Why rows are in memory only for now.
     pub fn problem(&self) -> Option<Arc<str>> {
-        self.kept.get().and_then(DiskState::problem)
+        self.disk.get().and_then(DiskState::problem)
     }
 
     /// Bytes and files of the journal; None where nothing is kept.
     pub(super) fn journal_size(&self) -> Option<(u64, u64)> {
-        self.kept.get().map(|kept| kept.journal.size())
+        self.disk.get().map(|disk| disk.journal.size())
     }
 
-    /// Everything that is due: segments become files (all of them, or those that are old or full), memory and disk are
-    /// brought within their limits, and journal files that nobody needs go.
+    /// Does everything that is due: writes segments to files (all of them, or those that are old or full), brings memory and
+    /// disk within their limits, and removes journal files that are not needed any more.
     pub fn keep_up(&self, all: bool) -> Result<()> {
-        let Some(kept) = self.kept.get() else { return Ok(()) };
-        let _alone = kept.round.lock().unwrap_or_else(PoisonError::into_inner);
-        // A round before that did not come to its end may have left them.
-        kept.writing.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        kept.unfinished.store(0, Ordering::Relaxed);
-        self.trim(kept);
-        let flushed = self.flush(kept, all);
+        let Some(disk) = self.disk.get() else { return Ok(()) };
+        let _alone = disk.round.lock().unwrap_or_else(PoisonError::into_inner);
+        // A round that panicked may have left these set.
+        disk.writing.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        disk.unfinished.store(0, Ordering::Relaxed);
+        self.trim(disk);
+        let flushed = self.flush(disk, all);
         self.unload();
-        // For the next file, and for the second copy of what is merged.
-        self.make_room(kept, kept.most_file());
+        // Room for the next file, and for the second copy of rows that are merged.
+        self.make_room(disk, disk.most_file());
         if flushed.is_ok()
-            && !kept.unmergeable.load(Ordering::Relaxed)
-            && let Err(error) = self.merge_files(kept, NEIGHBOURS)
+            && !disk.unmergeable.load(Ordering::Relaxed)
+            && let Err(error) = self.merge_files(disk, NEIGHBOURS)
         {
-            // Nothing is lost: there are more files than need be.
+            // Nothing is lost: there are just more files than necessary.
             tracing::warn!("small files are not merged any more: {error}");
-            kept.unmergeable.store(true, Ordering::Relaxed);
+            disk.unmergeable.store(true, Ordering::Relaxed);
         }
-        Self::bury(kept);
+        Self::bury(disk);
         self.relief.notify_waiters();
         flushed
     }
 
-    /// Merges files without waiting for many of them; those that were merged stay where they are if `leave`. For tests.
+    /// Merges files without waiting for many of them. The files that were merged are not removed if `leave`. For tests.
     #[doc(hidden)]
     pub fn merge_now(&self, leave: bool) -> Result<()> {
-        let Some(kept) = self.kept.get() else { return Ok(()) };
-        let _alone = kept.round.lock().unwrap_or_else(PoisonError::into_inner);
-        let merged = self.merge_files(kept, 2);
+        let Some(disk) = self.disk.get() else { return Ok(()) };
+        let _alone = disk.round.lock().unwrap_or_else(PoisonError::into_inner);
+        let merged = self.merge_files(disk, 2);
         if !leave {
-            Self::bury(kept);
+            Self::bury(disk);
         }
         merged
     }
 
-    /// Rows may take only so much memory from now on. For tests.
+    /// Sets the limit of rows in memory (bytes). For tests.
     #[doc(hidden)]
     pub fn limit_memory(&self, memory: usize) {
         self.limit.store(memory, Ordering::Relaxed);
     }
 
-    /// The thread that writes files looks whether something is due. For tests.
+    /// Has the thread that writes files look whether something is due. For tests.
     #[doc(hidden)]
     pub fn look(&self) {
-        self.kept.get().into_iter().for_each(DiskState::wake);
+        self.disk.get().into_iter().for_each(DiskState::wake);
     }
 
-    /// Nothing is written or taken away while the guard lives. For tests.
+    /// Keeps files from being written and removed while the guard lives. For tests.
     #[doc(hidden)]
     pub fn hold_still(&self) -> Option<MutexGuard<'_, ()>> {
-        self.kept.get().map(|kept| kept.round.lock().unwrap_or_else(PoisonError::into_inner))
+        self.disk.get().map(|disk| disk.round.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn flush(&self, kept: &DiskState, all: bool) -> Result<()> {
+    fn flush(&self, disk: &DiskState, all: bool) -> Result<()> {
         let pressed = self.memory() > self.soft_limit();
-        let overdue = kept.journal.overdue();
+        let overdue = disk.journal.overdue();
         let pins = |segment: &Segment| overdue.is_some_and(|appends| segment.id < appends);
-        for (place, table) in self.tables.iter().enumerate() {
+        for (index, table) in self.tables.iter().enumerate() {
             table.seal(|segment| all || pressed || pins(segment) || segment.began.elapsed() >= SEAL_AFTER);
-            while let Some(chunk) = self.next_chunk(kept, place) {
-                let result = self.flush_chunk(kept, place, chunk);
-                kept.writing.lock().unwrap_or_else(PoisonError::into_inner).clear();
-                kept.unfinished.store(0, Ordering::Relaxed);
+            while let Some(chunk) = self.next_chunk(disk, index) {
+                let result = self.flush_chunk(disk, index, chunk);
+                disk.writing.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                disk.unfinished.store(0, Ordering::Relaxed);
                 result?;
-                self.trim(kept);
+                self.trim(disk);
                 self.unload();
             }
         }
         Ok(())
     }
 
-    /// What the next file is made of, marked so that it stays.
-    fn next_chunk(&self, kept: &DiskState, place: usize) -> Option<Vec<Arc<Sealed>>> {
-        // Eviction takes this too: what it has taken is not in the snapshot that is read here.
-        let mut writing = kept.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let snapshot = self.tables[place].snapshot();
-        let most_bytes = (self.limit() / 8).min(most_file_in_memory(kept.disk_limit));
+    /// The segments of the next file, marked so that they are not evicted.
+    fn next_chunk(&self, disk: &DiskState, index: usize) -> Option<Vec<Arc<Sealed>>> {
+        // Eviction holds this lock too: what it has evicted is not in the snapshot that is read here.
+        let mut writing = disk.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let snapshot = self.tables[index].snapshot();
+        let most_bytes = (self.limit() / 8).min(most_file_in_memory(disk.disk_limit));
         let (mut rows, mut bytes) = (0, 0);
         let chunk = snapshot.sealed.iter().take_while(|sealed| {
             let more: usize = sealed.segments().iter().map(|segment| segment.bytes).sum();
@@ -186,38 +186,39 @@ impl Store {
         (!chunk.is_empty()).then_some(chunk)
     }
 
-    fn flush_chunk(&self, kept: &DiskState, place: usize, chunk: Vec<Arc<Sealed>>) -> Result<()> {
-        // No file has a row that the journal has not: a batch that comes again after a crash is known by its number.
+    fn flush_chunk(&self, disk: &DiskState, index: usize, chunk: Vec<Arc<Sealed>>) -> Result<()> {
+        // The journal has every row before a file has it, so that a batch that comes again after a crash is recognised by
+        // its number.
         drop(self.taking.write().unwrap_or_else(PoisonError::into_inner));
-        kept.journal.sync();
-        let Some(table) = self.declared.get(place) else { return Ok(()) };
-        let directory = table_directory(&kept.directory, table);
+        disk.journal.sync();
+        let Some(table) = self.declared.get(index) else { return Ok(()) };
+        let directory = table_directory(&disk.directory, table);
         durable::create_directory(&directory).map_err(|error| named(&directory, error))?;
-        let name = format!("{:08}.parquet", kept.number.fetch_add(1, Ordering::Relaxed));
+        let name = format!("{:08}.parquet", disk.number.fetch_add(1, Ordering::Relaxed));
         let segments: Vec<Arc<Segment>> = chunk.iter().flat_map(|sealed| sealed.segments()).collect();
         let room = |bytes| {
-            kept.unfinished.store(bytes, Ordering::Relaxed);
-            self.make_room(kept, 0);
+            disk.unfinished.store(bytes, Ordering::Relaxed);
+            self.make_room(disk, 0);
         };
         let file = write_file(&directory, &name, table, &segments, &room)?;
-        self.tables[place].flushed(chunk, Arc::new(file));
+        self.tables[index].flushed(chunk, Arc::new(file));
         Ok(())
     }
 
-    /// Journal files whose rows are all in Parquet files go.
-    fn trim(&self, kept: &DiskState) {
+    /// Removes journal files whose rows are all in Parquet files.
+    fn trim(&self, disk: &DiskState) {
         let appended = self.counters.appends.load(Ordering::Relaxed);
         let oldest = self.tables.iter().filter_map(|table| table.oldest_unflushed()).min();
-        kept.journal.trim(oldest.unwrap_or(appended).min(appended));
+        disk.journal.trim(oldest.unwrap_or(appended).min(appended));
         self.relief.notify_waiters();
     }
 }
 
 impl StoreWriter {
-    /// Writes everything that is in no file yet.
+    /// Ends the thread, and writes everything that is in no file yet.
     ///
     /// # Errors
-    /// The file system's; the journal has the rows then.
+    /// The file system's; the journal then has the rows.
     pub fn finish(mut self) -> Result<()> {
         self.stop();
         self.store.keep_up(true)
@@ -225,9 +226,9 @@ impl StoreWriter {
 
     fn stop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
-        if let Some(kept) = self.store.kept.get() {
-            kept.signal.lock().stopping = true;
-            kept.signal.wake.notify_one();
+        if let Some(disk) = self.store.disk.get() {
+            disk.signal.lock().stopping = true;
+            disk.signal.wake.notify_one();
         }
         // A panic there has been reported by its own thread.
         let _ = thread.join();
@@ -240,14 +241,14 @@ impl Drop for StoreWriter {
     }
 }
 
-/// The thread's life, as long as the store's.
+/// The thread's loop, which ends with the store.
 fn run(store: &Weak<Store>) {
-    // How often the journal had taken nothing when all rows were in files last.
-    let mut made_good = 0;
+    // The journal's gaps up to which all rows have been written to files.
+    let mut repaired_gaps = 0;
     loop {
         let Some(store) = store.upgrade() else { return };
-        let Some(kept) = store.kept.get() else { return };
-        let Signal { work, wake } = &*kept.signal;
+        let Some(disk) = store.disk.get() else { return };
+        let Signal { work, wake } = &*disk.signal;
         {
             let work = work.lock().unwrap_or_else(PoisonError::into_inner);
             let idle = |work: &mut Work| !work.wanted && !work.stopping;
@@ -257,18 +258,18 @@ fn run(store: &Weak<Store>) {
             }
             work.wanted = false;
         }
-        // A journal that took nothing for a while may have missed rows that agents were told are kept.
-        let gaps = kept.journal.gaps();
-        let recovered = gaps != made_good && kept.journal.problem().is_none();
+        // A journal that took nothing for a while may lack rows that were acknowledged to agents.
+        let gaps = disk.journal.gaps();
+        let recovered = gaps != repaired_gaps && disk.journal.problem().is_none();
         let result = catch_unwind(AssertUnwindSafe(|| store.keep_up(recovered)));
         let result = result.unwrap_or_else(|panic| Err(Error::failed(panicked(&*panic))));
         let failed = result.is_err();
         if recovered && !failed {
-            made_good = gaps;
+            repaired_gaps = gaps;
         }
-        note(kept, result);
+        note(disk, result);
         if failed {
-            // Not again at once, however much comes.
+            // The next attempt has to wait, however many rows come.
             let until = Instant::now() + retry();
             let work = work.lock().unwrap_or_else(PoisonError::into_inner);
             let _ = wake.wait_timeout_while(work, retry(), |work| !work.stopping && Instant::now() < until);
@@ -276,12 +277,12 @@ fn run(store: &Weak<Store>) {
     }
 }
 
-/// Keeps what is wrong with the disk, and says it.
-fn note(kept: &DiskState, result: Result<()>) {
-    let mut work = kept.signal.lock();
+/// Stores and reports what is wrong with the disk.
+fn note(disk: &DiskState, result: Result<()>) {
+    let mut work = disk.signal.lock();
     let problem = result.err().map(|error| Arc::<str>::from(error.to_string()));
     if let Some(problem) = &problem {
-        kept.journal.say(problem);
+        disk.journal.say(problem);
     }
     work.problem = problem;
 }

@@ -1,4 +1,4 @@
-//! What a Parquet footer says of a row group's columns, as the store's own ranges.
+//! A Parquet footer's statistics of a row group's columns, as the store's own ranges.
 
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::statistics::Statistics;
@@ -8,19 +8,19 @@ use super::identity::Identity;
 use super::range::{Range, Values};
 use super::schema::identity_columns;
 
-/// The column chunk of that name.
+/// The column chunk with this name.
 pub(super) fn chunk<'a>(group: &'a RowGroupMetaData, name: &str) -> Option<&'a ColumnChunkMetaData> {
     group.columns().iter().find(|column| matches!(column.column_path().parts(), [only] if only == name))
 }
 
-/// What each column of the table takes in the file, identity first; 0 where the file lacks it.
+/// The bytes of each column of the table in the file, identity first; 0 where the file lacks it.
 pub(super) fn column_bytes(group: &RowGroupMetaData, table: &Table) -> Box<[u64]> {
     let bytes = |name| chunk(group, name).map_or(0, |chunk| chunk.compressed_size().max(0) as u64);
     table.all_columns().map(|column| bytes(column.name)).collect()
 }
 
-/// Of each column of the table, identity first. `exact` says of a float column whether the footer's bounds are those
-/// of all its values.
+/// The range of each column of the table, identity first. `exact` says whether the footer's bounds of a float column are
+/// those of all its values.
 pub(super) fn ranges(
     group: &RowGroupMetaData,
     table: &Table,
@@ -46,7 +46,7 @@ pub(super) fn ranges(
 }
 
 fn values(statistics: &Statistics, kind: ColumnType, exact: impl FnOnce() -> bool) -> Values {
-    let found = match (statistics, kind) {
+    let bounds = match (statistics, kind) {
         (Statistics::Int32(bounds), ColumnType::Int32) => {
             bounds.min_opt().zip(bounds.max_opt()).map(|(low, high)| Values::Ints((*low).into(), (*high).into()))
         }
@@ -54,15 +54,16 @@ fn values(statistics: &Statistics, kind: ColumnType, exact: impl FnOnce() -> boo
             bounds.min_opt().zip(bounds.max_opt()).map(|(low, high)| Values::Ints(*low, *high))
         }
         (Statistics::Double(bounds), ColumnType::Float64) if exact() => {
-            // The footer's zeros are signed outwards, whatever the values' are; a negative one is never exact.
+            // The footer's zeros are signed outwards, whatever the signs of the values. Columns with a negative zero are
+            // never exact, so that every zero here is positive.
             bounds.min_opt().zip(bounds.max_opt()).map(|(low, high)| Values::Floats(low + 0.0, high + 0.0))
         }
         _ => None,
     };
-    found.unwrap_or(Values::Unknown)
+    bounds.unwrap_or(Values::Unknown)
 }
 
-/// The process that all rows came from, where the footer shows that there is only one.
+/// The process of all rows, where the footer shows that there is only one.
 pub(super) fn identity(group: &RowGroupMetaData, table: &Table) -> Option<Identity> {
     if identity_columns(table) == 0 {
         return None;

@@ -1,4 +1,4 @@
-//! What a run directory has: files of tables that this program knows, of tables that the run declared, and damaged ones.
+//! The files of a run directory: those of built-in tables, of tables that the run declared, and damaged ones.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,19 +14,19 @@ use super::file_names::{UNFINISHED, superseded, table_directory};
 use super::files::ParquetFile;
 use super::schema::table_of;
 
-/// A thread more is worth its start for so many files.
+/// Number of files for which another thread is worth its start.
 const FILES_A_THREAD: usize = 64;
 
-/// What a run directory has.
+/// The files of a run directory.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// The files of every table, as [`TABLES`]; tables without any are empty.
+    /// The files of every table, in the order of [`TABLES`], with an empty list for tables without any. Declared tables follow.
     pub(super) tables: Vec<Vec<Arc<ParquetFile>>>,
-    /// Tables that the run's program declared; their files are behind those.
+    /// Tables that the run's program declared; their files follow those of [`TABLES`].
     pub(super) declared: Vec<&'static Table>,
     /// Files that can't be read, and why.
     pub(super) damaged: Vec<(PathBuf, Error)>,
-    /// Files that nobody has finished, and those that others have replaced.
+    /// Files that were never finished, and those that others have replaced.
     pub(super) unfinished: Vec<PathBuf>,
 }
 
@@ -114,14 +114,14 @@ fn find_table(directory: &Path, table: &'static Table, found: &mut Found) -> Res
             Err(error) => found.damaged.push((path, error)),
         }
     }
-    // A collector died after it had merged them and before they were gone. Only a file that can be read replaces others.
+    // A collector that died after a merge may have left the merged files. Only a file that can be read replaces others.
     let replaced = superseded(&files.iter().map(|file| file.path.as_path()).collect::<Vec<_>>());
     files.retain(|file| !replaced.contains(&file.path));
     found.unfinished.extend(replaced);
     Ok(files)
 }
 
-/// Opens each file, on as many processors as there are where they are many.
+/// Opens each file, with a thread for each processor where there are many files.
 fn open_all(paths: Vec<PathBuf>, table: &'static Table) -> Vec<(PathBuf, Result<ParquetFile>)> {
     let open = |path: &PathBuf| (path.clone(), ParquetFile::open(path, table));
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(paths.len() / FILES_A_THREAD).max(1);
@@ -129,13 +129,14 @@ fn open_all(paths: Vec<PathBuf>, table: &'static Table) -> Vec<(PathBuf, Result<
         let mut shares = paths.chunks(paths.len().div_ceil(threads).max(1));
         let own = shares.next().unwrap_or_default();
         let share = |share: &'_ [PathBuf]| share.iter().map(open).collect::<Vec<_>>();
-        let others: Vec<_> =
-            shares.map(|of| (of, std::thread::Builder::new().spawn_scoped(scope, move || share(of)))).collect();
+        let others: Vec<_> = shares
+            .map(|paths| (paths, std::thread::Builder::new().spawn_scoped(scope, move || share(paths))))
+            .collect();
         let mut opened = share(own);
-        for (of, other) in others {
+        for (paths, other) in others {
             // Where no thread can be had, or one panicked, its files are opened here.
-            let there = other.ok().and_then(|other| other.join().ok());
-            opened.extend(there.unwrap_or_else(|| share(of)));
+            let files = other.ok().and_then(|other| other.join().ok());
+            opened.extend(files.unwrap_or_else(|| share(paths)));
         }
         opened
     })

@@ -1,7 +1,7 @@
-//! A table's segments that grow, one a process and connection.
+//! A table's growing segments, one for each process and connection.
 //!
-//! Each append makes the next snapshot of its table. They lie in groups by process, so that it copies one group and shares
-//! the others: what an append costs must not grow with the number of processes.
+//! Each append makes the next snapshot of its table. Segments are grouped by process, so that an append copies one group and
+//! shares the others: its cost must not grow with the number of processes.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -10,39 +10,39 @@ use super::identity::Identity;
 use super::rows::Rows;
 use super::segment::Segment;
 
-/// Groups; some hundred processes are a few each.
+/// Number of groups: some hundred processes are a few in each.
 const GROUPS: usize = 32;
 
 /// A table's growing segments, one for each process and connection.
 #[derive(Debug, Default, Clone)]
 pub struct Growing {
-    /// None where there are none: an empty list that all share would be counted by all.
+    /// None for a group without segments: all empty groups would count the references of one shared empty list.
     groups: [Option<Arc<Vec<Arc<Segment>>>>; GROUPS],
 }
 
 impl Growing {
-    /// All of them.
+    /// All segments.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Segment>> {
         self.groups.iter().flatten().flat_map(|group| group.iter())
     }
 
-    /// Takes out the one that rows of this process and connection belong in.
+    /// Takes out the segment of the process and connection of `rows`.
     pub(super) fn take(&mut self, identity: &Identity, rows: &Rows) -> Option<Arc<Segment>> {
         self.remove_first(group_of(Some(identity)), |segment| segment.takes(identity, rows))
     }
 
-    /// Takes out all of a process.
+    /// Takes out all segments of a process.
     pub(super) fn take_all_of(&mut self, identity: &Identity) -> Vec<Arc<Segment>> {
-        let of = |segment: &Segment| segment.identity.as_deref() == Some(identity);
-        std::iter::from_fn(|| self.remove_first(group_of(Some(identity)), of)).collect()
+        let is_its = |segment: &Segment| segment.identity.as_deref() == Some(identity);
+        std::iter::from_fn(|| self.remove_first(group_of(Some(identity)), is_its)).collect()
     }
 
-    /// Takes out the one with this id.
+    /// Takes out the segment with this id.
     pub(super) fn remove(&mut self, id: u64) -> Option<Arc<Segment>> {
         (0..GROUPS).find_map(|group| self.remove_first(group, |segment| segment.id == id))
     }
 
-    /// Takes out all, those that began first before the others.
+    /// Takes out all segments, in the order in which they began.
     pub(super) fn take_all(&mut self) -> Vec<Arc<Segment>> {
         let mut all: Vec<Arc<Segment>> = self.iter().cloned().collect();
         all.sort_by_key(|segment| segment.id);
@@ -50,20 +50,20 @@ impl Growing {
         all
     }
 
-    /// Adds one.
+    /// Adds a segment.
     pub(super) fn push(&mut self, segment: Arc<Segment>) {
         let group = self.groups[group_of(segment.identity.as_deref())].get_or_insert_default();
         Arc::make_mut(group).push(segment);
     }
 
     fn remove_first(&mut self, group: usize, which: impl Fn(&Segment) -> bool) -> Option<Arc<Segment>> {
-        let there = self.groups[group].as_mut()?;
-        let place = there.iter().position(|segment| which(segment))?;
-        let found = Arc::make_mut(there).remove(place);
-        if there.is_empty() {
+        let segments = self.groups[group].as_mut()?;
+        let index = segments.iter().position(|segment| which(segment))?;
+        let removed = Arc::make_mut(segments).remove(index);
+        if segments.is_empty() {
             self.groups[group] = None;
         }
-        Some(found)
+        Some(removed)
     }
 }
 

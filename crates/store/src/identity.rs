@@ -1,11 +1,11 @@
-//! Who rows came from: constants of a segment, so that they cost no bytes a row.
+//! The process and the batches that rows came from: constants of a segment, so that they cost no bytes a row.
 
 use std::sync::Arc;
 
 use datafusion::common::ScalarValue;
 use probe_proto::v1;
 
-/// Which batches of which agent rows came in: what makes sure that each is stored once.
+/// The agent and the batches that rows came in. They make sure that each batch is stored once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// `Hello.instance`: random, made once in the life of an agent.
@@ -17,13 +17,13 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Of one batch.
+    /// The origin of one batch.
     pub fn batch(instance: &Arc<str>, seq: u64) -> Self {
         Self { instance: Arc::clone(instance), first_seq: seq, last_seq: seq }
     }
 }
 
-/// The process that rows came from, as its agent's newest Hello says.
+/// The process that rows came from, as its agent's newest Hello describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// The run, with its number: `gpt@2`.
@@ -43,7 +43,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// What a Hello says of it, in the run of this name.
+    /// The identity in a Hello, in the run with this name.
     pub fn of_hello(run: &Arc<str>, hello: &v1::Hello) -> Self {
         Self {
             run: Arc::clone(run),
@@ -56,7 +56,7 @@ impl Identity {
         }
     }
 
-    /// The part of a Hello that says this.
+    /// A Hello with this identity and nothing else.
     pub fn to_hello(&self) -> v1::Hello {
         v1::Hello {
             host: self.host.to_string(),
@@ -69,10 +69,10 @@ impl Identity {
         }
     }
 
-    /// The value of the identity column at `place` (as in [`probe_proto::table::IDENTITY`]).
-    pub fn value(&self, place: usize) -> ScalarValue {
+    /// The value of the identity column with this index (as in [`probe_proto::table::IDENTITY`]).
+    pub fn value(&self, column: usize) -> ScalarValue {
         let text = |value: &Arc<str>| ScalarValue::Utf8View(Some(value.to_string()));
-        match place {
+        match column {
             0 => text(&self.run),
             1 => text(&self.host),
             2 => ScalarValue::Int32(Some(self.pid)),

@@ -1,4 +1,4 @@
-//! Integers as they are kept, in as few bytes as the span of a batch needs, and as SQL sees them.
+//! Integers as they are stored, in as few bytes as the span of a batch needs, and as SQL sees them.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use probe_proto::table::ColumnType;
 
 use super::schema::utc;
 
-/// `values` less `base`, in as few bytes as `high` needs; None where that would be more than four.
+/// `values` minus `base`, in as few bytes as `high` needs; None where that would be more than four.
 pub(super) fn narrow(values: &[i64], base: i64, high: i64, validity: Option<NullBuffer>) -> Option<ArrayRef> {
     // Values are within base..=high, so that these casts lose nothing.
     let offset = |value: &i64| value.wrapping_sub(base);
@@ -25,19 +25,19 @@ pub(super) fn narrow(values: &[i64], base: i64, high: i64, validity: Option<Null
     })
 }
 
-/// The other way round; nothing of an array that is not [`narrow`]'s.
+/// The values that [`narrow`] made into `offsets`; empty for an array of any other kind.
 pub(super) fn widened(offsets: &ArrayRef, base: i64) -> Vec<i64> {
-    fn of<T: ArrowPrimitiveType<Native: Into<i64>>>(offsets: &ArrayRef, base: i64) -> Option<Vec<i64>> {
+    fn widen<T: ArrowPrimitiveType<Native: Into<i64>>>(offsets: &ArrayRef, base: i64) -> Option<Vec<i64>> {
         let values = offsets.as_primitive_opt::<T>()?.values();
         Some(values.iter().map(|value| base.wrapping_add((*value).into())).collect())
     }
-    of::<UInt8Type>(offsets, base)
-        .or_else(|| of::<UInt16Type>(offsets, base))
-        .or_else(|| of::<UInt32Type>(offsets, base))
+    widen::<UInt8Type>(offsets, base)
+        .or_else(|| widen::<UInt16Type>(offsets, base))
+        .or_else(|| widen::<UInt32Type>(offsets, base))
         .unwrap_or_default()
 }
 
-/// Integers as SQL sees them.
+/// An array of integers in SQL's type.
 pub(super) fn wide(values: Vec<i64>, validity: Option<NullBuffer>, kind: ColumnType) -> ArrayRef {
     match kind {
         ColumnType::Int32 => {
@@ -49,7 +49,7 @@ pub(super) fn wide(values: Vec<i64>, validity: Option<NullBuffer>, kind: ColumnT
     }
 }
 
-/// Integers that are kept as offsets, as SQL sees them.
+/// An array of integers in SQL's type, from `offsets`.
 pub(super) fn offsets_array(offsets: &ArrayRef, base: i64, kind: ColumnType) -> ArrayRef {
     wide(widened(offsets, base), offsets.nulls().cloned(), kind)
 }

@@ -1,9 +1,9 @@
-//! What a collector writes down as it is told, so that its death loses nothing that it has acknowledged.
+//! The journal: a collector records what it receives, so that its death loses nothing that it has acknowledged.
 //!
 //! A run directory has a `journal/` of numbered files while its collector lives: records ([`frame`]) of everything
 //! that agents sent, in order ([`writer`]), on disk within a second. [`JournalCheckpoint`] is the sum of all records, rows
-//! excepted; every file begins with one, so that the files before it may go once their rows are in Parquet files.
-//! [`share`] says how much of the disk it may take. [`replay`] reads a journal that a collector has left.
+//! excepted; every file begins with one, so that the files before it can be removed once their rows are in Parquet files.
+//! [`share`] limits the journal's part of the disk. [`replay`] reads a journal that a collector has left.
 
 mod checkpoint;
 mod files;

@@ -1,9 +1,9 @@
-//! Where rows live: append-only segments behind snapshots, so that a query sees one instant and ingest never waits.
+//! The store of rows: append-only segments behind snapshots, so that a query sees one instant and ingest never waits.
 //!
-//! [`Strings`], [`Mapping`] and [`Rows`] turn what arrives into columns; [`Store::append`] adds them to the growing
+//! [`Strings`], [`Mapping`] and [`Rows`] turn batches that arrive into columns; [`Store::append`] adds them to the growing
 //! segment of their process and publishes the table's next snapshot. A store that keeps its rows (`flush`) writes
-//! sealed segments to Parquet files of the run directory; [`Store::open`] is such a directory again. Memory and disk
-//! are bounded, and what had to go is counted (`budget`).
+//! sealed segments to Parquet files of the run directory; [`Store::open`] opens such a directory again. Memory and disk
+//! are bounded, and evicted rows are counted (`budget`).
 
 mod append;
 mod budget;
@@ -56,7 +56,7 @@ pub use self::record_batch_builder::RecordBatchBuilder;
 pub use self::row_group::RowGroup;
 pub use self::rows::{Batch, Rows};
 pub use self::schema::{arrow_schema, identity_columns, table_of};
-pub use self::sealed::{Place, Sealed};
+pub use self::sealed::{RowLocation, Sealed};
 pub use self::segment::Segment;
 pub use self::storage_stats::StorageStats;
 pub use self::store::{Evicted, LeftOver, Store};

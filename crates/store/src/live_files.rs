@@ -1,4 +1,4 @@
-//! Rows that come in bulk into a live run: each batch is a file at once, and in memory as if it had been flushed.
+//! Rows that come in bulk into a live run: each batch is written to a file at once, and is in memory like a flushed one.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -16,7 +16,7 @@ use super::row_files::{RowSink, decode};
 use super::segment::Segment;
 use super::store::Store;
 
-/// Takes rows into the files of a store that keeps its rows.
+/// Writes rows to the files of a store that keeps its rows.
 #[derive(Debug)]
 pub struct LiveFiles {
     store: Arc<Store>,
@@ -25,7 +25,7 @@ pub struct LiveFiles {
 }
 
 impl LiveFiles {
-    /// `instance` stands for the agent that the rows have not; it is another one each time.
+    /// A sink for `store`. The rows have no agent: `instance` stands for it, and has to be a new one each time.
     pub fn new(store: Arc<Store>, instance: &str) -> Self {
         Self { store, instance: instance.into(), number: 0 }
     }
@@ -41,25 +41,25 @@ impl RowSink for LiveFiles {
     ) -> Result<()> {
         let store = &self.store;
         let Some(rows) = decode(table, builder, strings)? else { return Ok(()) };
-        let (Some(kept), Some(place)) = (store.kept.get(), store.declared.place(table)) else {
+        let (Some(disk), Some(index)) = (store.disk.get(), store.declared.index_of(table)) else {
             return Err(Error::failed(format!("{} is not kept here", table.full_name())));
         };
         self.number += 1;
         let origin = Origin::batch(&self.instance, self.number);
-        let _alone = kept.round.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = disk.round.lock().unwrap_or_else(PoisonError::into_inner);
         rows.strings.count(&store.counters.texts);
         let number = store.counters.appends.fetch_add(1, Ordering::Relaxed);
         let segment = Arc::new(Segment::new(Some(Arc::clone(identity)), Some(origin), rows, number));
-        let directory = table_directory(&kept.directory, table);
+        let directory = table_directory(&disk.directory, table);
         durable::create_directory(&directory).map_err(|error| named(&directory, error))?;
-        let name = format!("{:08}.parquet", kept.number.fetch_add(1, Ordering::Relaxed));
+        let name = format!("{:08}.parquet", disk.number.fetch_add(1, Ordering::Relaxed));
         let room = |bytes| {
-            kept.unfinished.store(bytes, Ordering::Relaxed);
-            store.make_room(kept, 0);
+            disk.unfinished.store(bytes, Ordering::Relaxed);
+            store.make_room(disk, 0);
         };
         let written = write_file(&directory, &name, table, &[Arc::clone(&segment)], &room);
-        kept.unfinished.store(0, Ordering::Relaxed);
-        store.tables[place].take_in(segment, Arc::new(written?), &store.counters);
+        disk.unfinished.store(0, Ordering::Relaxed);
+        store.tables[index].take_in(segment, Arc::new(written?), &store.counters);
         store.unload();
         Ok(())
     }

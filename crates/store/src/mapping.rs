@@ -1,4 +1,4 @@
-//! What an agent says that its batches carry, fitted to the table as this collector knows it.
+//! The columns of an agent's batches, fitted to the table as this collector declares it.
 
 use std::collections::HashSet;
 
@@ -6,13 +6,13 @@ use probe_proto::decode::Malformed;
 use probe_proto::table::{Column, ColumnType, Table};
 use probe_proto::{tables, v1};
 
-/// From an agent's columns to a table's.
+/// The mapping from an agent's columns to a table's.
 #[derive(Debug)]
 pub struct Mapping {
     table: Option<&'static Table>,
-    /// How many columns a batch has.
+    /// Number of columns of a batch.
     declared: usize,
-    /// For each column of the table, the place of it in a batch.
+    /// For each column of the table, its index in a batch.
     sources: Vec<Option<usize>>,
     unknown: Vec<String>,
 }
@@ -27,10 +27,10 @@ impl Mapping {
         Self::of(tables::find(&schema.name), schema)
     }
 
-    /// The same for `table`, which may be one that the program declared.
+    /// Checks what an agent declared as [`Mapping::new`] does, for `table`, which may be one that the program declared.
     ///
     /// # Errors
-    /// As [`Mapping::new`]'s.
+    /// Those of [`Mapping::new`].
     pub fn of(table: Option<&'static Table>, schema: &v1::TableSchema) -> Result<Self, Malformed> {
         let wrong =
             |column: &str, what: String| Malformed::Column { column: format!("{}.{column}", schema.name), what };
@@ -42,16 +42,16 @@ impl Mapping {
             return Ok(Self { table: None, declared: schema.columns.len(), sources: Vec::new(), unknown: Vec::new() });
         };
         let source = |column: &Column| -> Result<Option<usize>, Malformed> {
-            let Some(place) = schema.columns.iter().position(|declared| declared.name == column.name) else {
+            let Some(index) = schema.columns.iter().position(|declared| declared.name == column.name) else {
                 return if column.nullable {
                     Ok(None)
                 } else {
                     Err(wrong(column.name, "missing, and it can't be NULL".into()))
                 };
             };
-            let declared = schema.columns[place].r#type();
+            let declared = schema.columns[index].r#type();
             if declared == column.kind {
-                Ok(Some(place))
+                Ok(Some(index))
             } else {
                 Err(wrong(column.name, format!("declared as {}, and it is {} here", name(declared), name(column.kind))))
             }
@@ -62,7 +62,7 @@ impl Mapping {
         Ok(Self { table: Some(table), declared: schema.columns.len(), sources, unknown })
     }
 
-    /// The table; None for one that this collector does not know.
+    /// The table; None where this collector does not know it.
     pub fn table(&self) -> Option<&'static Table> {
         self.table
     }
@@ -72,18 +72,18 @@ impl Mapping {
         &self.unknown
     }
 
-    /// How many columns a batch has.
+    /// Number of columns of a batch.
     pub fn declared(&self) -> usize {
         self.declared
     }
 
-    /// For each column of the table, the place of it in a batch.
+    /// For each column of the table, its index in a batch.
     pub fn sources(&self) -> &[Option<usize>] {
         &self.sources
     }
 }
 
-/// A type in the words of SQL.
+/// A type in words, for errors.
 fn name(kind: ColumnType) -> &'static str {
     match kind {
         ColumnType::Int32 => "a 32-bit integer",

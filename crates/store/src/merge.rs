@@ -2,9 +2,9 @@
 //! thousands of files with a handful of rows each.
 //!
 //! Neighbours of about the same size are merged, eight or more at a time, so that a row is rewritten a few times in its
-//! life. Row groups of one agent become one. The new file is called by the first and last number of those it replaces
-//! (`00000003-00000011.parquet`) and appears whole; only then do they go. A crash in between leaves both, and whoever
-//! looks at the directory knows by the names which ones have been replaced ([`super::file_names::superseded`]).
+//! life. Row groups of one agent become one. The new file is named by the first and last number of those it replaces
+//! (`00000003-00000011.parquet`) and appears whole; only then are they removed. A crash in between leaves both, and the
+//! names say which files have been replaced ([`super::file_names::superseded`]).
 
 use std::fs;
 use std::ops::Range;
@@ -24,85 +24,85 @@ use super::schema::arrow_schema;
 use super::store::Store;
 use super::table::{SEGMENT_ROWS, TableSnapshot};
 
-/// So many files of about the same size are merged.
+/// Number of files of about the same size that are worth a merge.
 pub(super) const NEIGHBOURS: usize = 8;
-/// Of about the same size: within this factor's powers, as a power of two.
+/// Files whose numbers of rows lie between the same two powers of 8 (2 to this power) are of about the same size.
 const TIER_BITS: u32 = 3;
 /// Rows of a batch on its way from file to file.
 const BATCH_ROWS: usize = 8192;
 
 impl Store {
-    /// Merges what can be merged: `least` files or more at a time.
-    pub(super) fn merge_files(&self, kept: &DiskState, least: usize) -> Result<()> {
-        for place in 0..self.tables.len() {
-            let most = Most { memory: (self.limit() / 8) as u64, disk: kept.most_file() };
-            while let Some(files) = mergeable(&self.tables[place].snapshot(), least, most) {
-                // For a while both are there. Rows are not to go for that.
-                if !self.has_room(kept, files.iter().map(|file| file.bytes).sum()) {
+    /// Merges all files that can be merged, `least` or more at a time.
+    pub(super) fn merge_files(&self, disk: &DiskState, least: usize) -> Result<()> {
+        for index in 0..self.tables.len() {
+            let most = Most { memory: (self.limit() / 8) as u64, disk: disk.most_file() };
+            while let Some(files) = mergeable(&self.tables[index].snapshot(), least, most) {
+                // For a while there are both copies. No rows may be removed for that.
+                if !self.has_room(disk, files.iter().map(|file| file.bytes).sum()) {
                     break;
                 }
-                self.merge_into_one(kept, place, &files)?;
-                Self::bury(kept);
+                self.merge_into_one(disk, index, &files)?;
+                Self::bury(disk);
             }
         }
         Ok(())
     }
 
-    fn merge_into_one(&self, kept: &DiskState, place: usize, files: &[Arc<ParquetFile>]) -> Result<()> {
-        let Some(table) = self.declared.get(place) else { return Ok(()) };
+    fn merge_into_one(&self, disk: &DiskState, index: usize, files: &[Arc<ParquetFile>]) -> Result<()> {
+        let Some(table) = self.declared.get(index) else { return Ok(()) };
         let (Some(first), Some(last)) = (files.first().and_then(numbers), files.last().and_then(numbers)) else {
             return Ok(());
         };
-        let directory = table_directory(&kept.directory, table);
+        let directory = table_directory(&disk.directory, table);
         let name = format!("{:08}-{:08}.parquet", first.0, last.1);
         let groups = by_agent(files);
-        let described = |(file, group): &Place| file.groups[*group].clone();
+        let row_group = |(file, group): &GroupInFile| file.groups[*group].clone();
         let notes = groups.iter().map(|groups| {
-            let groups: Vec<RowGroup> = groups.iter().map(described).collect();
+            let groups: Vec<RowGroup> = groups.iter().map(row_group).collect();
             Note::merged(&groups.iter().collect::<Vec<_>>(), table)
         });
         let schema = arrow_schema(table);
-        let places: Vec<usize> = (0..schema.fields().len()).collect();
+        let columns: Vec<usize> = (0..schema.fields().len()).collect();
         write_groups(&directory, &name, table, notes.collect(), &|_| (), |number, write| {
             for (file, group) in &groups[number] {
-                for batch in GroupReader::open(file, *group, &places, &schema, BATCH_ROWS, |_| ())? {
+                for batch in GroupReader::open(file, *group, &columns, &schema, BATCH_ROWS, |_| ())? {
                     write(&batch?)?;
                 }
             }
             Ok(())
         })?;
-        // Looked at as whoever opens the directory would, before anything goes.
+        // The new file is checked before the old ones are removed, by opening it as any reader of the directory does.
         let path = directory.join(name);
         let merged = ParquetFile::open(&path, table).and_then(|merged| {
             let rows: usize = files.iter().map(|file| file.whole().rows).sum();
-            let found = merged.whole().rows;
-            let wrong = format!("{} has {found} rows instead of {rows}", path.display());
-            if found == rows { Ok(merged) } else { Err(probe_common::error::Error::failed(wrong)) }
+            let merged_rows = merged.whole().rows;
+            let wrong = format!("{} has {merged_rows} rows instead of {rows}", path.display());
+            if merged_rows == rows { Ok(merged) } else { Err(probe_common::error::Error::failed(wrong)) }
         });
         let merged = match merged {
             Ok(merged) => merged,
             Err(error) => {
-                // It must not take the place of those that are right.
+                // A wrong file must not replace right ones.
                 fs::remove_file(&path).map_err(|error| named(&path, error))?;
                 return Err(error);
             }
         };
-        self.tables[place].replace(files, Arc::new(merged), &groups, &self.counters);
-        kept.graveyard.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(files.iter().cloned());
+        self.tables[index].replace(files, Arc::new(merged), &groups, &self.counters);
+        disk.graveyard.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(files.iter().cloned());
         Ok(())
     }
 }
 
-/// A row group: its file, and its number there.
-type Place = (Arc<ParquetFile>, usize);
+/// A row group: its file, and its number in the file.
+type GroupInFile = (Arc<ParquetFile>, usize);
 
-/// Row groups that become one: of one agent, as many as make a segment.
-fn by_agent(files: &[Arc<ParquetFile>]) -> Vec<Vec<Place>> {
-    let mut merged: Vec<(Vec<Place>, usize)> = Vec::new();
+/// The row groups of `files` in lists: each list is of one agent, has no more rows than a segment, and becomes one group.
+fn by_agent(files: &[Arc<ParquetFile>]) -> Vec<Vec<GroupInFile>> {
+    let mut merged: Vec<(Vec<GroupInFile>, usize)> = Vec::new();
     let whose = |group: &RowGroup| (group.identity.clone(), group.origins.first().map(|o| Arc::clone(&o.instance)));
     for file in files {
         for (number, group) in file.groups.iter().enumerate() {
-            // The newest of that agent: a row group never goes before an older one.
+            // The newest list of that agent, so that row groups stay in order.
             let open = merged.iter_mut().rev().find(|(groups, _)| {
                 groups.first().is_some_and(|(file, first)| whose(&file.groups[*first]) == whose(group))
             });
@@ -119,7 +119,7 @@ fn by_agent(files: &[Arc<ParquetFile>]) -> Vec<Vec<Place>> {
     merged.into_iter().map(|(groups, _)| groups).collect()
 }
 
-/// The oldest files that should be one: neighbours, and either all in memory too or none.
+/// The oldest files that should become one: neighbours, of which either all are in memory too or none.
 fn mergeable(table: &TableSnapshot, least: usize, most: Most) -> Option<Vec<Arc<ParquetFile>>> {
     let flushed: Vec<Arc<ParquetFile>> = table.flushed.iter().map(|flushed| Arc::clone(&flushed.file)).collect();
     let memory: Vec<u64> = table.flushed.iter().map(|flushed| flushed.bytes as u64).collect();
@@ -133,7 +133,7 @@ fn mergeable(table: &TableSnapshot, least: usize, most: Most) -> Option<Vec<Arc<
             })
             .collect();
         let mut range = run(&facts, least, most.disk)?;
-        // What is in memory leaves it together.
+        // Merged segments leave memory together, so they have a limit there.
         while memory[range.clone()].iter().sum::<u64>() > most.memory && range.len() > 1 {
             range.end -= 1;
         }
@@ -141,14 +141,14 @@ fn mergeable(table: &TableSnapshot, least: usize, most: Most) -> Option<Vec<Arc<
     })
 }
 
-/// What a merged file may take, in bytes.
+/// The limits of a merged file, in bytes.
 #[derive(Debug, Clone, Copy)]
 struct Most {
     memory: u64,
     disk: u64,
 }
 
-/// Rows and bytes of a file, and whether it may be merged at all.
+/// Rows and bytes of a file, and whether it may be merged.
 type Facts = (usize, u64, bool);
 
 /// The first run of `least` files or more of about the same size or smaller, and of `most_bytes` together; small sizes
@@ -166,7 +166,7 @@ fn run(files: &[Facts], least: usize, most_bytes: u64) -> Option<Range<usize>> {
             };
             let length = files[start..].iter().take_while(fits).count();
             let sizes = || files[start..start + length].iter().map(|(rows, ..)| *rows);
-            // For a few rows more a large file is not written again.
+            // A large file is not rewritten for a few more rows.
             let worth = sizes().max().is_some_and(|largest| largest <= sizes().sum::<usize>() / 2);
             if length >= least.max(2) && worth {
                 return Some(start..start + length);
@@ -177,7 +177,7 @@ fn run(files: &[Facts], least: usize, most_bytes: u64) -> Option<Range<usize>> {
     })
 }
 
-/// First and last number in a file's name.
+/// The first and last number in a file's name.
 fn numbers(file: &Arc<ParquetFile>) -> Option<(u64, u64)> {
     numbers_in(&file.path)
 }
@@ -192,14 +192,14 @@ mod tests {
         let small = [(20, 10, true); 10];
         assert_eq!(run(&small, 8), Some(0..10));
         assert_eq!(run(&small[..7], 8), None);
-        // A large one stays where it is, and what is on both sides of it is not neighbours.
+        // A large file is not merged, and the files on both sides of it are not neighbours.
         let mut files = vec![(20, 10, true); 5];
         files.push((900_000, 900, true));
         files.extend([(20, 10, true); 7]);
         assert_eq!(run(&files, 8), None);
         files.push((20, 10, true));
         assert_eq!(run(&files, 8), Some(6..14));
-        // One that can't be merged parts them.
+        // A file that can't be merged separates neighbours.
         files[9].2 = false;
         assert_eq!(run(&files, 8), None);
         // Never more rows than a file has, nor more bytes.

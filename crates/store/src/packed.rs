@@ -1,5 +1,5 @@
-//! Rows on their way from where they are kept to a query: text as ids, integers as offsets, what is the same in every
-//! row once. Many questions are answered without making values of them.
+//! Rows on their way from the store to a query: text as ids, integers as offsets, a value that is the same in every row
+//! once. Many queries are answered without making arrays of values.
 
 use std::sync::Arc;
 
@@ -12,48 +12,48 @@ use probe_proto::table::ColumnType;
 
 use super::integers::offsets_array;
 
-/// Some rows, some of their table's columns.
+/// Some rows of a table, with some of its columns.
 #[derive(Debug, Clone)]
 pub struct PackedRows {
-    /// How many.
+    /// Number of rows.
     pub rows: usize,
-    /// A value a row each.
+    /// The columns, each with a value for every row.
     pub columns: Vec<PackedColumn>,
 }
 
-/// A column of some rows, whose number is the rows'.
+/// A column of some rows. Their number is in [`PackedRows`].
 #[derive(Debug, Clone)]
 pub enum PackedColumn {
     /// The same value, or NULL, in every row.
     Constant(ScalarValue),
     /// Integers and timestamps.
     Offsets {
-        /// What is to be added to each.
+        /// The number to add to each offset.
         base: i64,
-        /// Unsigned, of one, two or four bytes.
+        /// Unsigned integers of one, two or four bytes.
         offsets: ArrayRef,
-        /// What they are.
+        /// The type of the column.
         kind: ColumnType,
     },
     /// Text.
     Text {
-        /// Places in `values`, unsigned, of one, two or four bytes; NULL where the text is.
+        /// Indices into `values`, unsigned, of one, two or four bytes; NULL where the text is NULL.
         ids: ArrayRef,
         /// Each text once, and perhaps some that no row has.
         values: Arc<StringViewArray>,
     },
-    /// As SQL sees it.
+    /// The array that SQL sees.
     Array(ArrayRef),
 }
 
 impl PackedRows {
-    /// Those of the columns at these indices.
+    /// The same rows with the columns at these indices.
     #[must_use]
     pub fn project(&self, columns: &[usize]) -> Self {
         Self { rows: self.rows, columns: columns.iter().map(|column| self.columns[*column].clone()).collect() }
     }
 
-    /// The rows that are to be kept.
+    /// The rows for which `keep` is true.
     ///
     /// # Errors
     /// Arrow's.
@@ -64,7 +64,7 @@ impl PackedRows {
         Ok(Self { rows: predicate.count(), columns })
     }
 
-    /// The first rows, at most so many.
+    /// The first rows, at most `rows`.
     #[must_use]
     pub fn first(&self, rows: usize) -> Self {
         if rows >= self.rows {
@@ -73,7 +73,7 @@ impl PackedRows {
         Self { rows, columns: self.columns.iter().map(|column| column.first(rows)).collect() }
     }
 
-    /// As SQL sees them, with the columns of `schema`.
+    /// The record batch that SQL sees, with the columns of `schema`.
     ///
     /// # Errors
     /// Columns that are not the schema's.

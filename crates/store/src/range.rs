@@ -1,4 +1,4 @@
-//! What is known of a column without looking at its rows: smallest and largest value, how many are NULL.
+//! What is known of a column without looking at its rows: smallest and largest value, and number of NULLs.
 
 use arrow::array::AsArray;
 use arrow::compute::{max, min};
@@ -9,33 +9,33 @@ use probe_proto::table::ColumnType;
 use super::cells::{Cells, offset_bounds};
 use super::schema::utc;
 
-/// Of one column of one batch or segment.
+/// The range of one column of one batch or segment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Range {
-    /// The values that are not NULL.
+    /// The bounds of the values that are not NULL.
     pub values: Values,
-    /// Rows that are NULL.
+    /// Number of rows that are NULL.
     pub nulls: usize,
 }
 
-/// Smallest and largest value.
+/// The smallest and largest value of a column.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Values {
-    /// There is none that is not NULL.
+    /// Every row is NULL.
     None,
-    /// Integers, timestamps.
+    /// Bounds of integers or timestamps.
     Ints(i64, i64),
-    /// Floats, none of them NaN.
+    /// Bounds of floats, none of them NaN.
     Floats(f64, f64),
-    /// Not known: text, booleans, floats with a NaN among them (whose order is a matter of taste).
+    /// Bounds that are not known: of text, booleans, and floats with a NaN among them (which has no generally agreed order).
     Unknown,
 }
 
 impl Range {
-    /// Of no rows.
+    /// The range of no rows.
     pub const EMPTY: Self = Self { values: Values::None, nulls: 0 };
 
-    /// Of `rows` rows that all have this value, as a Parquet footer would say it: text is not known.
+    /// The range of `rows` rows that all have this value, as a Parquet footer would give it: without bounds of text.
     pub fn of_constant(value: &ScalarValue, rows: usize) -> Self {
         match value {
             value if value.is_null() => Self { values: Values::None, nulls: rows },
@@ -46,7 +46,7 @@ impl Range {
         }
     }
 
-    /// Looks at the rows.
+    /// The range of `cells`, from a look at all rows.
     pub fn of(cells: &Cells, kind: ColumnType, rows: usize) -> Self {
         let nulls = cells.nulls(rows);
         if nulls == rows {
@@ -73,7 +73,7 @@ impl Range {
             }
             (Cells::Array(array), ColumnType::Float64) => {
                 let array = array.as_primitive::<Float64Type>();
-                // Arrow's order puts NaN at the ends, so that one among the values shows here.
+                // Arrow's order puts NaN at the ends, so that a NaN among the values is one of the bounds.
                 match min(array).zip(max(array)) {
                     Some((low, high)) if !low.is_nan() && !high.is_nan() => Some(Values::Floats(low, high)),
                     _ => None,
@@ -84,7 +84,7 @@ impl Range {
         Self { values: values.unwrap_or(Values::Unknown), nulls }
     }
 
-    /// Of the rows of both.
+    /// The range of the rows of both.
     pub fn with(self, other: Self) -> Self {
         let values = match (self.values, other.values) {
             (Values::None, values) | (values, Values::None) => values,
@@ -95,7 +95,7 @@ impl Range {
         Self { values, nulls: self.nulls + other.nulls }
     }
 
-    /// Smallest and largest value in SQL's types; None where they are not known or there are none.
+    /// The smallest and largest value in SQL's types; None where they are not known or there are none.
     pub fn bounds(&self, kind: ColumnType) -> Option<(ScalarValue, ScalarValue)> {
         let scalar = |value: i64| match kind {
             ColumnType::Int32 => Some(ScalarValue::Int32(Some(i32::try_from(value).ok()?))),

@@ -1,4 +1,4 @@
-//! Rows of a table that the collector itself fills, as the record batch that a query reads.
+//! Builds the record batch that a query reads, from rows of a table that the collector itself fills.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use probe_proto::table::{ColumnType, Row, Table, Text};
 use super::integers::wide;
 use super::schema::own_schema;
 
-/// Collects rows of one table. Their text is in a [`StringTable`] of the caller's.
+/// Collects rows of one table. Their text is in a [`StringTable`] of the caller.
 #[derive(Debug)]
 pub struct RecordBatchBuilder {
     table: &'static Table,
@@ -23,12 +23,11 @@ pub struct RecordBatchBuilder {
 }
 
 impl RecordBatchBuilder {
-    /// An empty one for `table`.
+    /// An empty builder for `table`.
     pub fn new(table: &'static Table) -> Self {
         Self { table, rows: BatchBuilder::new(table) }
     }
 
-    /// Appends a row.
     pub fn push<R: Row>(&mut self, row: R) {
         self.rows.push(row);
     }
@@ -36,7 +35,7 @@ impl RecordBatchBuilder {
     /// The rows, with the table's own columns. Ids of text are those of `strings`.
     ///
     /// # Errors
-    /// An id without a text, or NULL in a column that has none: the rows are not the table's.
+    /// An id without a text, or NULL in a column that can't be NULL: the rows are not the table's.
     pub fn finish(&self, strings: &StringTable) -> Result<RecordBatch> {
         let texts = (0..strings.len()).filter_map(|id| strings.get(Text(u32::try_from(id).ok()?)));
         let texts = StringViewArray::from_iter_values(texts);

@@ -1,5 +1,5 @@
-//! Rows that come in bulk, a process at a time, straight to the files of a run directory: for what nobody serves while it
-//! comes.
+//! Rows that come in bulk, a process at a time, written directly to the files of a run directory that no collector serves
+//! meanwhile.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use super::rows::Rows;
 use super::segment::Segment;
 use super::strings::Strings;
 
-/// Takes rows in bulk, of one process and one table at a time.
+/// A sink for rows that come in bulk, of one process and one table at a time.
 pub trait RowSink {
-    /// Takes the rows of `builder`, whose text is in `strings`, and leaves the builder empty.
+    /// Writes the rows of `builder`, whose text is in `strings`, and leaves the builder empty.
     ///
     /// # Errors
-    /// The file system's; what was pushed does not fit the table's declaration.
+    /// The file system's; the rows do not fit the table's declaration.
     fn write(
         &mut self,
         identity: &Arc<Identity>,
@@ -34,7 +34,7 @@ pub trait RowSink {
     ) -> Result<()>;
 }
 
-/// Writes files of rows.
+/// Writes rows to the files of a run directory.
 #[derive(Debug)]
 pub struct RowFiles {
     directory: PathBuf,
@@ -43,7 +43,7 @@ pub struct RowFiles {
 }
 
 impl RowFiles {
-    /// For a run directory that has no files yet. `instance` stands for the agent that the rows have not.
+    /// A sink for a run directory that has no files yet. The rows have no agent: `instance` stands for it.
     pub fn new(directory: &Path, instance: &str) -> Self {
         Self { directory: directory.to_owned(), instance: instance.into(), number: 0 }
     }
@@ -68,7 +68,7 @@ impl RowSink for RowFiles {
     }
 }
 
-/// What was pushed to `builder`, as columns; the builder is empty then. None where nothing was.
+/// The rows of `builder` as columns, which leaves it empty; None where it has no rows.
 pub(super) fn decode(table: &'static Table, builder: &mut BatchBuilder, strings: &StringTable) -> Result<Option<Rows>> {
     if builder.rows() == 0 {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Batches, as they arrive or as the collector makes them, checked and made ready for the store.
+//! Batches from agents or from the collector itself, checked and unpacked for the store.
 
 use arrow::array::RecordBatch;
 use probe_proto::decode::{self, Malformed};
@@ -20,12 +20,12 @@ pub struct Rows {
     pub strings: Dictionary,
 }
 
-/// Rows at rest: an entry a column of the table, identity excepted.
+/// Stored rows: cells and a range for each column of the table, identity excepted.
 #[derive(Debug, Clone)]
 pub struct Batch {
     pub rows: usize,
     pub cells: Vec<Cells>,
-    /// Of each of them.
+    /// The range of each column.
     pub ranges: Vec<Range>,
     pub bytes: usize,
 }
@@ -34,8 +34,8 @@ impl Rows {
     /// Checks and unpacks a batch of the table that `mapping` is for, whose text is in `strings`.
     ///
     /// # Errors
-    /// Anything that does not fit the declaration; and a batch of a table that is not known here, which is for the
-    /// caller to ignore and count ([`Mapping::table`]).
+    /// Anything that does not fit the declaration; and a batch of a table that is not known here, which the caller has to
+    /// ignore and count ([`Mapping::table`]).
     pub fn decode(mapping: &Mapping, batch: &v1::Batch, strings: &mut Strings) -> Result<Self, Malformed> {
         let Some(table) = mapping.table() else {
             return Err(Malformed::Column { column: "(all)".into(), what: "of a table that is not known here".into() });
@@ -48,7 +48,7 @@ impl Rows {
         let mut cells = Vec::with_capacity(table.columns.len());
         let mut ranges = Vec::with_capacity(table.columns.len());
         for (column, source) in table.columns.iter().zip(mapping.sources()) {
-            let decoded = match source.and_then(|place| batch.columns.get(place)) {
+            let decoded = match source.and_then(|index| batch.columns.get(index)) {
                 Some(packed) => decode::column(column.name, column.kind, column.nullable, packed, rows, known)?,
                 None => decode::Decoded { values: decode::Values::Nulls, validity: None },
             };
@@ -59,7 +59,7 @@ impl Rows {
         Ok(Self { table, batch: Batch::new(rows, cells, ranges.clone()), ranges, strings: strings.dictionary() })
     }
 
-    /// Those of a record batch with the table's own columns, as they are; None where it has others.
+    /// The rows of a record batch with the table's own columns, unchanged; None where it has others.
     pub fn of_record_batch(table: &'static Table, batch: &RecordBatch) -> Option<Self> {
         if batch.schema_ref().fields() != own_schema(table).fields() {
             return None;
@@ -72,17 +72,17 @@ impl Rows {
         Some(Self { table, batch, ranges, strings: Strings::default().dictionary() })
     }
 
-    /// The table they are for.
+    /// The table of the rows.
     pub fn table(&self) -> &'static Table {
         self.table
     }
 
-    /// How many.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.batch.rows
     }
 
-    /// Whether there are none.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.batch.rows == 0
     }

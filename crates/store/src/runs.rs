@@ -1,4 +1,4 @@
-//! Recorded runs: a directory each below `runs/`, named `gpt@1`, `gpt@2`, … in the order in which they began.
+//! Recorded runs: each has a directory below `runs/`, named `gpt@1`, `gpt@2`, … in the order in which they began.
 
 mod git;
 mod info;

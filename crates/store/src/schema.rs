@@ -9,17 +9,17 @@ use probe_proto::v1;
 
 static SCHEMAS: LazyLock<Vec<SchemaRef>> = LazyLock::new(|| TABLES.iter().map(|table| build(table)).collect());
 
-/// The place of `table` in [`TABLES`]; None for a table that is not declared there.
-pub(crate) fn place(table: &Table) -> Option<usize> {
+/// The index of `table` in [`TABLES`]; None for a table that is not declared there.
+pub(crate) fn built_in_index(table: &Table) -> Option<usize> {
     TABLES.iter().position(|known| std::ptr::eq(*known, table))
 }
 
 /// All columns of `table` as SQL sees them, identity first.
 pub fn arrow_schema(table: &'static Table) -> SchemaRef {
-    place(table).map_or_else(|| build(table), |place| Arc::clone(&SCHEMAS[place]))
+    built_in_index(table).map_or_else(|| build(table), |index| Arc::clone(&SCHEMAS[index]))
 }
 
-/// The table's own columns, without those of an identity.
+/// The table's own columns, without identity columns.
 pub(crate) fn own_schema(table: &'static Table) -> SchemaRef {
     let all = arrow_schema(table);
     match identity_columns(table) {
@@ -28,7 +28,7 @@ pub(crate) fn own_schema(table: &'static Table) -> SchemaRef {
     }
 }
 
-/// How many of the columns come before the table's own.
+/// Number of identity columns, which come before the table's own.
 pub fn identity_columns(table: &Table) -> usize {
     match table.source {
         Source::Agent => IDENTITY.len(),
@@ -55,17 +55,17 @@ pub(crate) fn utc() -> Arc<str> {
     Arc::clone(&UTC)
 }
 
-/// Text is text, however Arrow would lay it out.
+/// Whether types are the same, for a table: all of Arrow's layouts of text are.
 pub(super) fn same(found: &DataType, expected: &DataType) -> bool {
     let text = |kind: &DataType| matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
     found == expected || text(found) && text(expected)
 }
 
-/// The table that a program declared, by the columns that all of it have somewhere. It is kept to the end of the process:
-/// whoever calls this bounds how often.
+/// Declares the table of a program again, from its columns in a file. The declaration stays to the end of the process, so
+/// the caller has to bound the number of calls.
 ///
 /// # Errors
-/// In words: no table of a program's has these columns.
+/// In words: no program can declare a table with these columns.
 pub fn table_of(full_name: &str, schema: &Schema) -> Result<&'static Table, String> {
     let kinds = [ColumnType::Int64, ColumnType::Float64, ColumnType::Bool, ColumnType::Text, ColumnType::Timestamp];
     let kind = |field: &Field| {

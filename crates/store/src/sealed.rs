@@ -1,5 +1,5 @@
-//! Rows that grow no more, wherever they are. A query that was begun while they were in memory finds them in their file
-//! when memory had to be given up meanwhile, so that it holds on to no more of it than what it is reading.
+//! Rows that do not grow any more, in memory or in a file. A query that began while they were in memory finds them in their
+//! file if they have left memory meanwhile, so that it holds no more memory than for what it is reading.
 
 use std::sync::Arc;
 
@@ -9,48 +9,48 @@ use super::files::ParquetFile;
 use super::identity::Identity;
 use super::segment::Segment;
 
-/// What one row group of a file has, or will have.
+/// The rows that one row group of a file has, or will have.
 #[derive(Debug)]
 pub struct Sealed {
     pub identity: Option<Arc<Identity>>,
     pub rows: usize,
-    place: ArcSwap<Place>,
+    location: ArcSwap<RowLocation>,
 }
 
-/// Where they are.
+/// Where rows are: in memory or in a file.
 #[derive(Debug, Clone)]
-pub enum Place {
-    /// In memory: one segment, or those of which the row group was merged.
+pub enum RowLocation {
+    /// In memory: one segment, or those from which the row group was merged.
     Memory(Vec<Arc<Segment>>),
-    /// In the row group of this number alone.
+    /// Only in the row group of the file with this number.
     File(Arc<ParquetFile>, usize),
 }
 
 impl Sealed {
-    /// Segments of one process.
+    /// The rows of segments of one process.
     pub fn new(segments: Vec<Arc<Segment>>) -> Self {
         Self {
             identity: segments.first().and_then(|segment| segment.identity.clone()),
             rows: segments.iter().map(|segment| segment.rows).sum(),
-            place: ArcSwap::from_pointee(Place::Memory(segments)),
+            location: ArcSwap::from_pointee(RowLocation::Memory(segments)),
         }
     }
 
-    /// Where they are now. What comes out stays readable, as long as it is held.
-    pub fn place(&self) -> Arc<Place> {
-        self.place.load_full()
+    /// Where the rows are now. They stay readable there for as long as the result is held.
+    pub fn location(&self) -> Arc<RowLocation> {
+        self.location.load_full()
     }
 
-    /// Those that are in memory.
+    /// The segments in memory; none where the rows have left it.
     pub fn segments(&self) -> Vec<Arc<Segment>> {
-        match &**self.place.load() {
-            Place::Memory(segments) => segments.clone(),
-            Place::File(..) => Vec::new(),
+        match &**self.location.load() {
+            RowLocation::Memory(segments) => segments.clone(),
+            RowLocation::File(..) => Vec::new(),
         }
     }
 
-    /// Gives up the memory: from now on they are read from there.
+    /// Gives up the memory of the rows: from now on they are read from `file`.
     pub(super) fn leave(&self, file: &Arc<ParquetFile>, group: usize) {
-        self.place.store(Arc::new(Place::File(Arc::clone(file), group)));
+        self.location.store(Arc::new(RowLocation::File(Arc::clone(file), group)));
     }
 }

@@ -1,4 +1,4 @@
-//! A run of rows of one table from one process: what a query reads or skips as a whole.
+//! A segment: rows of one table from one process, which a query reads or skips as a whole.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,8 +17,8 @@ use super::rows::{Batch, Rows};
 use super::schema::identity_columns;
 use super::strings::Dictionary;
 
-/// A batch smaller than this is merged with its neighbours: a scan pays for each batch, and agents that send ten times
-/// a second send small ones. Merging goes by doubling, so that a row is copied a handful of times at most.
+/// A batch with fewer rows than this is merged with its neighbours: a scan has a cost for each batch, and agents that send
+/// ten times a second send small ones. Each merge about doubles a batch, so that a row is copied a handful of times at most.
 const SMALL: usize = 2048;
 
 /// Rows of one table from one process and one connection, immutable.
@@ -27,15 +27,15 @@ pub struct Segment {
     pub table: &'static Table,
     /// None for tables that the collector itself fills.
     pub identity: Option<Arc<Identity>>,
-    /// None for those too.
+    /// None for tables that the collector itself fills, too.
     pub origin: Option<Origin>,
     pub batches: Vec<Arc<Batch>>,
     pub rows: usize,
-    /// What its rows take in memory; the strings are its connection's.
+    /// Bytes of the rows in memory, without the strings, which belong to the connection.
     pub bytes: usize,
-    /// Number of its first append: the same through the segment's growth.
+    /// Number of the segment's first append, which stays the same while it grows.
     pub id: u64,
-    /// When that was.
+    /// When the first append was.
     pub began: Instant,
     /// Number of the newest append in it.
     pub newest: u64,
@@ -44,7 +44,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// One that holds `rows`.
+    /// A segment of `rows`.
     pub fn new(identity: Option<Arc<Identity>>, origin: Option<Origin>, rows: Rows, number: u64) -> Self {
         let table = rows.table();
         let last_seq = origin.as_ref().map_or(0, |origin| origin.last_seq);
@@ -91,65 +91,65 @@ impl Segment {
         self.identity.as_deref() == Some(identity) && self.strings.related(&rows.strings)
     }
 
-    /// Of the table's own columns.
+    /// Ranges of the table's own columns.
     pub fn ranges(&self) -> &[Range] {
         &self.ranges
     }
 
-    /// What is known of the column at `place` (identity first) as (smallest, largest) and number of NULLs.
-    pub fn range(&self, place: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
-        self.range_of(&self.ranges, self.rows, place)
+    /// What is known of the column with this index (identity first): smallest and largest value, and number of NULLs.
+    pub fn range(&self, index: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
+        self.range_of(&self.ranges, self.rows, index)
     }
 
-    /// The bounds and NULLs of the column in one batch of the segment.
-    pub fn batch_range(&self, batch: &Batch, place: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
-        self.range_of(&batch.ranges, batch.rows, place)
+    /// The bounds and the number of NULLs of the column with this index (identity first) in one batch of the segment.
+    pub fn batch_range(&self, batch: &Batch, index: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
+        self.range_of(&batch.ranges, batch.rows, index)
     }
 
-    fn range_of(&self, ranges: &[Range], rows: usize, place: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
-        match place.checked_sub(identity_columns(self.table)) {
+    fn range_of(&self, ranges: &[Range], rows: usize, index: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
+        match index.checked_sub(identity_columns(self.table)) {
             Some(own) => (ranges[own].bounds(self.table.columns[own].kind), ranges[own].nulls),
-            None => match self.identity_value(place) {
+            None => match self.identity_value(index) {
                 value if value.is_null() => (None, rows),
                 value => (Some((value.clone(), value)), 0),
             },
         }
     }
 
-    /// `length` rows of a batch from `offset` on: the columns at `places`.
+    /// `length` rows of a batch from `offset` on, with the columns of these indices.
     pub fn packed(
         &self,
         batch: &Batch,
         offset: usize,
         length: usize,
-        places: &[usize],
+        indices: &[usize],
     ) -> Result<PackedRows, ArrowError> {
-        let column = |place: &usize| self.column(batch, offset, length, *place);
-        Ok(PackedRows { rows: length, columns: places.iter().map(column).collect::<Result<_, _>>()? })
+        let column = |index: &usize| self.column(batch, offset, length, *index);
+        Ok(PackedRows { rows: length, columns: indices.iter().map(column).collect::<Result<_, _>>()? })
     }
 
-    /// The same as SQL sees them; the columns are those of `schema`.
+    /// `length` rows of a batch from `offset` on as SQL sees them. The columns of these indices are those of `schema`.
     pub fn record_batch(
         &self,
         batch: &Batch,
         offset: usize,
         length: usize,
-        places: &[usize],
+        indices: &[usize],
         schema: &SchemaRef,
     ) -> Result<RecordBatch, ArrowError> {
-        self.packed(batch, offset, length, places)?.record_batch(schema)
+        self.packed(batch, offset, length, indices)?.record_batch(schema)
     }
 
-    fn column(&self, batch: &Batch, offset: usize, length: usize, place: usize) -> Result<PackedColumn, ArrowError> {
-        match (place.checked_sub(identity_columns(self.table)), &self.identity) {
+    fn column(&self, batch: &Batch, offset: usize, length: usize, index: usize) -> Result<PackedColumn, ArrowError> {
+        match (index.checked_sub(identity_columns(self.table)), &self.identity) {
             (Some(own), _) => batch.cells[own].packed(self.table.columns[own].kind, offset, length, &self.strings),
-            (None, Some(identity)) => Ok(PackedColumn::Constant(identity.value(place))),
+            (None, Some(identity)) => Ok(PackedColumn::Constant(identity.value(index))),
             (None, None) => Err(ArrowError::ComputeError(format!("rows of {} without an agent", self.table.name))),
         }
     }
 
-    fn identity_value(&self, place: usize) -> ScalarValue {
-        self.identity.as_ref().map_or(ScalarValue::Null, |identity| identity.value(place))
+    fn identity_value(&self, index: usize) -> ScalarValue {
+        self.identity.as_ref().map_or(ScalarValue::Null, |identity| identity.value(index))
     }
 }
 

@@ -1,4 +1,4 @@
-//! `probe.store`: what is kept of each table, in memory and on disk.
+//! `probe.store`: rows and bytes of each table, in memory and on disk.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::table::TableSnapshot;
 use crate::record_batch_builder::RecordBatchBuilder;
 use crate::system::SystemTable;
 
-/// What the journal's row is called, and that of the strings that rows in memory refer to.
+/// The name of the journal's row, and that of the strings that rows in memory refer to.
 const JOURNAL: &str = "(journal)";
 const TEXTS: &str = "(texts)";
 
@@ -26,7 +26,7 @@ pub struct StorageStats {
 }
 
 impl StorageStats {
-    /// That of the run with this name.
+    /// The table of the run with this name.
     pub fn new(store: &Arc<Store>, run: &Arc<str>) -> Self {
         Self { store: Arc::clone(store), run: Arc::clone(run) }
     }
@@ -77,7 +77,7 @@ impl SystemTable for StorageStats {
     }
 }
 
-/// What of a table is where.
+/// The row of a table, without its names and problem.
 fn row(table: &TableSnapshot, evicted: u64) -> store::Row {
     let rows = |rows: usize| Some(whole(rows as u64));
     let in_memory = || table.segments();
@@ -99,7 +99,7 @@ fn row(table: &TableSnapshot, evicted: u64) -> store::Row {
     }
 }
 
-/// A count as SQL has it.
+/// A count in SQL's type.
 fn whole(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

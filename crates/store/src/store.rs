@@ -1,4 +1,4 @@
-//! [`Store`]: the tables of a run, as many rows of them in memory as its limits let.
+//! [`Store`]: the tables of a run, with as many rows in memory as its limits allow.
 
 use std::collections::HashMap;
 use std::fs;
@@ -22,21 +22,21 @@ use super::found_files;
 use super::identity::Identity;
 use super::table::{Counters, TableSnapshot, TableStore};
 
-/// Strings of connections may take this part of it, and so many bytes in any case.
+/// Strings of connections may take the memory limit divided by this, and `MIN_TEXT_BYTES` in any case.
 const TEXT_IN_LIMIT: usize = 4;
 const MIN_TEXT_BYTES: usize = 1 << 20;
 
-/// Files of a run directory that hold no rows for anybody.
+/// Files of a run directory that are not part of the store.
 #[derive(Debug, Default)]
 pub struct LeftOver {
     /// Files that can't be read, and why.
     pub damaged: Vec<(PathBuf, Error)>,
-    /// Files that nobody has finished, and those of an end that was not finished. Their rows are in the journal.
+    /// Files that were never finished, and those of an end that was not finished. Their rows are in the journal.
     pub unfinished: Vec<PathBuf>,
 }
 
 impl LeftOver {
-    /// Takes them out of the way: damaged ones are renamed, unfinished ones go.
+    /// Renames damaged files and removes unfinished ones.
     ///
     /// # Errors
     /// The file system's.
@@ -55,48 +55,46 @@ impl LeftOver {
 /// Rows of one process and table that were evicted.
 #[derive(Debug, Clone)]
 pub struct Evicted {
-    /// The process.
     pub identity: Arc<Identity>,
-    /// The table.
     pub table: &'static Table,
-    /// How many so far.
+    /// Number of rows evicted so far.
     pub rows: u64,
-    /// When last.
+    /// When the last of them was evicted.
     pub last: SystemTime,
 }
 
-/// All evictions so far, by process and place of the table.
+/// All evictions so far, by process and index of the table.
 pub(super) type Losses = Mutex<HashMap<(Arc<Identity>, usize), (u64, SystemTime)>>;
 
 /// All tables of a run, or of all runs that a collector serves.
 #[derive(Debug)]
 pub struct Store {
-    /// As [`Store::tables`], and behind them the empty places of those that may come.
+    /// The tables in the order of [`Store::tables`], followed by empty slots for further declared ones.
     pub(super) tables: Vec<TableStore>,
     pub(super) declared: Declared,
     pub(super) limit: AtomicUsize,
     pub(super) counters: Counters,
     pub(super) losses: Losses,
-    /// No segment takes more, so that no file of one segment is too large for the disk.
+    /// The largest size of a segment, so that no file of one segment is too large for the disk.
     pub(super) segment_bytes: AtomicUsize,
-    /// Where rows are kept on disk, once that is known.
-    pub(super) kept: OnceLock<DiskState>,
-    /// Memory was made free.
+    /// State of a store that keeps its rows on disk, once it does.
+    pub(super) disk: OnceLock<DiskState>,
+    /// Notified when memory was freed.
     pub(super) relief: Notify,
-    /// Held to read by whoever appends, until the journal has it too.
+    /// Held for reading during an append, until the journal has the batch too.
     pub(super) taking: RwLock<()>,
 }
 
 impl Store {
-    /// An empty one whose rows may take `memory_limit` bytes.
+    /// An empty store whose rows may take `memory_limit` bytes.
     pub fn new(memory_limit: usize) -> Arc<Self> {
         Self::of(Vec::new(), Declared::default(), memory_limit)
     }
 
-    /// A run directory. Rows stay in their files; a table without files is empty.
+    /// Opens a run directory. Rows stay in their files; a table without files is empty.
     ///
     /// # Errors
-    /// There is no such directory, a file of it is no Parquet file or has a column of another type than its table.
+    /// There is no such directory; a file in it is no Parquet file, or has a column of another type than its table.
     pub fn open(directory: &Path) -> Result<Arc<Self>> {
         let found = found_files::find(directory)?;
         match found.damaged.into_iter().next() {
@@ -105,14 +103,14 @@ impl Store {
         }
     }
 
-    /// The same for a run whose collector died. Files that can't be read are left out, and told of with those that
-    /// nobody has finished. Its memory is unlimited until it keeps rows (`flush`), on so many bytes of disk.
+    /// Opens the directory of a run whose collector died. Files that can't be read are left out, and returned with those that
+    /// were never finished. Memory is unlimited until the store keeps its rows (`flush`), on `disk` bytes.
     ///
     /// # Errors
     /// There is no such directory.
     pub fn left(directory: &Path, disk: u64) -> Result<(Arc<Self>, LeftOver)> {
         let mut found = found_files::find(directory)?;
-        // It says how things were at an end that was not one.
+        // Files of the run's end are of an end that was not finished.
         for files in &mut found.tables {
             let ends = files.extract_if(.., |file| file.path.file_name().is_some_and(|name| name == END_FILE));
             found.unfinished.extend(ends.map(|file| file.path.clone()));
@@ -124,7 +122,7 @@ impl Store {
 
     fn of(files: Vec<Vec<Arc<ParquetFile>>>, declared: Declared, limit: usize) -> Arc<Self> {
         let mut tables: Vec<TableStore> = files.into_iter().map(TableStore::of_files).collect();
-        tables.resize_with(TABLES.len() + declared::PLACES, TableStore::default);
+        tables.resize_with(TABLES.len() + declared::TABLE_SLOTS, TableStore::default);
         Arc::new(Self {
             tables,
             declared,
@@ -132,29 +130,29 @@ impl Store {
             counters: Counters::default(),
             losses: Losses::default(),
             segment_bytes: AtomicUsize::new(usize::MAX),
-            kept: OnceLock::new(),
+            disk: OnceLock::new(),
             relief: Notify::new(),
             taking: RwLock::default(),
         })
     }
 
-    /// To be held from before an append until the journal has its batch: a segment is written to a file only when the
+    /// Hold the guard from before an append until the journal has the batch: a segment is written to a file only when the
     /// journal has all of it.
     pub fn take(&self) -> RwLockReadGuard<'_, ()> {
         self.taking.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What they may take.
+    /// Bytes that rows in memory may take.
     pub(super) fn limit(&self) -> usize {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// What all rows in memory take, in bytes, and their text. No row goes for text that is past its share.
+    /// Bytes that all rows in memory and their text take. Text counts up to its share, so that more of it evicts no rows.
     pub fn memory(&self) -> usize {
         self.counters.memory.load(Ordering::Relaxed) + self.text_bytes().min(self.most_text())
     }
 
-    /// What strings of connections take in memory, in bytes.
+    /// Bytes that strings of connections take in memory.
     pub fn text_bytes(&self) -> usize {
         self.counters.texts.load(Ordering::Relaxed)
     }
@@ -163,30 +161,30 @@ impl Store {
         self.limit() / TEXT_IN_LIMIT
     }
 
-    /// Whether connections may bring so many bytes of strings more.
+    /// Whether connections may add `bytes` of strings.
     pub fn has_room_for_text(&self, bytes: usize) -> bool {
         self.text_bytes() + bytes <= self.most_text().max(MIN_TEXT_BYTES)
     }
 
-    /// Batches appended so far.
+    /// Number of batches appended so far.
     pub fn appends(&self) -> u64 {
         self.counters.appends.load(Ordering::Relaxed)
     }
 
-    /// All tables: those that everybody knows, and then those that the program declared.
+    /// All tables: the built-in ones, and then those that the program declared.
     pub fn tables(&self) -> Vec<&'static Table> {
         self.declared.all()
     }
 
-    /// Takes in a table that the program declares; the same one again is the one that is there.
+    /// Adds a table that the program declares. If the store has the same one already, this returns it.
     ///
     /// # Errors
-    /// In words: it can't be, it differs from the one of this name, or there are too many.
+    /// In words: the declaration is not allowed, it differs from the table of this name, or there are too many tables.
     pub fn declare(&self, schema: &TableSchema) -> std::result::Result<&'static Table, String> {
         self.declared.declare(schema)
     }
 
-    /// All tables now, as [`Store::tables`], and behind them empty ones.
+    /// Snapshots of all tables, in the order of [`Store::tables`], followed by empty ones.
     pub fn snapshot(&self) -> Vec<Arc<TableSnapshot>> {
         self.tables.iter().map(TableStore::snapshot).collect()
     }

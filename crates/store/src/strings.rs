@@ -1,6 +1,6 @@
 //! The strings of a connection, ready for text columns to be gathered from.
 //!
-//! Text is kept at rest as ids (four bytes a row); a scan turns them into Arrow string views by gathering from the
+//! Text is stored as ids (four bytes a row). A scan turns them into Arrow string views by gathering from the
 //! [`Dictionary`], which shares its string data with every array made from it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,10 +10,10 @@ use arrow::array::{Array, StringViewArray, StringViewBuilder};
 use probe_proto::decode::{Malformed, ReceivedStrings};
 use probe_proto::v1;
 
-/// String data is kept in blocks of this size; the last, growing one is copied when new strings have come.
+/// String data is in blocks of this size (bytes). The last one, which grows, is copied when new strings have come.
 const BLOCK: u32 = 32 << 10;
 
-/// What a connection has sent so far.
+/// The strings that a connection has sent so far.
 #[derive(Debug)]
 pub struct Strings {
     received: ReceivedStrings,
@@ -21,12 +21,12 @@ pub struct Strings {
     current: Dictionary,
 }
 
-/// What all dictionaries of a connection share. Their memory is counted once, however many segments have one, until
-/// the last of them is gone.
+/// State that all dictionaries of a connection share. Their memory is counted once, however many segments have one, until
+/// the last dictionary is dropped.
 #[derive(Debug, Default)]
 struct Lineage {
     bytes: AtomicUsize,
-    /// Where it is counted.
+    /// The counter that includes `bytes`.
     total: OnceLock<Arc<AtomicUsize>>,
 }
 
@@ -50,28 +50,28 @@ impl Default for Strings {
 }
 
 impl Strings {
-    /// Takes new entries: they must continue the table, or repeat what is there word for word.
+    /// Adds new entries: they must continue the table, or repeat existing entries word for word.
     pub fn extend(&mut self, strings: v1::Strings) -> Result<(), Malformed> {
         let known = self.received.values().len();
         let result = self.received.extend(strings);
-        // Also after an error: what was taken before it is there.
+        // Also after an error: entries before it were added.
         for value in &self.received.values()[known..] {
             self.builder.try_append_value(value).map_err(|error| Malformed::Strings(error.to_string()))?;
         }
         result
     }
 
-    /// How many there are.
+    /// Number of strings.
     pub fn len(&self) -> usize {
         self.received.values().len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no strings.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of them as they are now.
+    /// All strings so far.
     pub fn dictionary(&mut self) -> Dictionary {
         if self.current.values.len() < self.len() {
             self.current.values = Arc::new(self.builder.finish_cloned());
@@ -80,7 +80,7 @@ impl Strings {
     }
 }
 
-/// Strings by id. One of a lineage continues every older one of it.
+/// Strings by id. A dictionary continues every older one of its lineage.
 #[derive(Debug, Clone)]
 pub struct Dictionary {
     lineage: Arc<Lineage>,
@@ -88,27 +88,26 @@ pub struct Dictionary {
 }
 
 impl Dictionary {
-    /// Whether ids of one mean the same in the other.
+    /// Whether ids mean the same in both.
     pub fn related(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.lineage, &other.lineage)
     }
 
-    /// The longer of two related ones.
+    /// The longer of two related dictionaries.
     pub fn newer(&self, other: &Self) -> Self {
         if other.values.len() > self.values.len() { other.clone() } else { self.clone() }
     }
 
-    /// The strings.
     pub fn values(&self) -> &StringViewArray {
         &self.values
     }
 
-    /// The strings, for those that keep them.
+    /// The strings, to be shared.
     pub fn shared(&self) -> &Arc<StringViewArray> {
         &self.values
     }
 
-    /// Counts what it takes in memory in `total`, beyond what older ones of its connection are counted with already.
+    /// Adds the memory (bytes) to `total`, beyond what is counted already for older dictionaries of the connection.
     pub fn count(&self, total: &Arc<AtomicUsize>) {
         let total = self.lineage.total.get_or_init(|| Arc::clone(total));
         let bytes = self.values.get_buffer_memory_size();

@@ -1,4 +1,4 @@
-//! Tables that the collector itself fills, built anew for each query.
+//! Tables that the collector itself fills, built for each query.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::segment::Segment;
 pub trait SystemTable: Send + Sync + Debug {
     /// The declaration of the table.
     fn table(&self) -> &'static Table;
-    /// All of its rows now.
+    /// All rows that the table has now.
     ///
     /// # Errors
     /// Rows that are not the table's.
     fn rows(&self) -> Result<RecordBatch>;
-    /// Of a table that agents fill: rows that are there now beside those that are stored, and whose they are.
+    /// For a table that agents fill: rows that the collector adds to the stored ones now, with their processes.
     ///
     /// # Errors
     /// Rows that are not the table's.
@@ -39,7 +39,7 @@ pub fn system_segment(filled: &dyn SystemTable) -> Result<Option<Arc<Segment>>> 
     Ok((!rows.is_empty()).then(|| Arc::new(Segment::new(None, None, rows, 0))))
 }
 
-/// The rows that it has now beside those that are stored, ready to be scanned.
+/// The rows that the collector adds to the stored ones now ([`SystemTable::beside`]), ready to be scanned.
 ///
 /// # Errors
 /// Rows that are not the table's.

@@ -13,17 +13,17 @@ use super::rows::Rows;
 use super::sealed::Sealed;
 use super::segment::Segment;
 
-/// A segment of so many rows is sealed.
+/// A segment is sealed when it has this many rows.
 pub(crate) const SEGMENT_ROWS: usize = 1 << 18;
 
-/// A table at one instant. No row is in two of its parts.
+/// A table at one instant. Each row is in one of its fields only.
 #[derive(Debug, Default, Clone)]
 pub struct TableSnapshot {
-    /// Rows that are on disk only.
+    /// Files with rows that are on disk only.
     pub files: Arc<Vec<Arc<ParquetFile>>>,
-    /// Rows in memory that are in a file too.
+    /// Segments in memory whose rows are in a file too.
     pub flushed: Arc<Vec<Arc<Flushed>>>,
-    /// Segments that grow no more, and are in no file yet.
+    /// Segments that do not grow any more, and are in no file yet.
     pub sealed: Arc<Vec<Arc<Sealed>>>,
     /// Segments that grow.
     pub active: Growing,
@@ -32,17 +32,17 @@ pub struct TableSnapshot {
 /// Segments that a file was made of, for as long as memory has room for them.
 #[derive(Debug)]
 pub struct Flushed {
-    /// By row group of the file.
+    /// The segments, by row group of the file.
     pub sealed: Vec<Arc<Sealed>>,
     pub file: Arc<ParquetFile>,
-    /// Number of the newest append in them.
+    /// Number of the newest append in the segments.
     pub newest: u64,
-    /// What they take in memory.
+    /// Bytes that the segments take in memory.
     pub bytes: usize,
 }
 
 impl Flushed {
-    /// Whoever reads on reads the file.
+    /// Gives up the memory: further reads are from the file.
     fn leave(&self) {
         for (group, sealed) in self.sealed.iter().enumerate() {
             sealed.leave(&self.file, group);
@@ -57,24 +57,24 @@ impl TableSnapshot {
         flushed.flat_map(|sealed| sealed.segments()).chain(self.unflushed())
     }
 
-    /// Those that are in no file.
+    /// All segments that are in no file.
     pub fn unflushed(&self) -> impl Iterator<Item = Arc<Segment>> {
         self.sealed.iter().flat_map(|sealed| sealed.segments()).chain(self.active.iter().cloned())
     }
 
-    /// All that were in memory when this was the table, and grow no more.
+    /// All segments that do not grow any more and were in memory at the instant of the snapshot.
     pub fn all_sealed(&self) -> impl Iterator<Item = &Arc<Sealed>> {
         self.flushed.iter().flat_map(|flushed| &flushed.sealed).chain(&*self.sealed)
     }
 
-    /// All files, also those whose rows are in memory.
+    /// All files, including those whose rows are in memory.
     pub fn all_files(&self) -> impl Iterator<Item = &Arc<ParquetFile>> {
         self.files.iter().chain(self.flushed.iter().map(|flushed| &flushed.file))
     }
 }
 
-/// The rows of a table. What they take in memory is kept in a counter over all tables, brought up to date under the
-/// table's lock, so that a segment is never taken off it before it has been put on.
+/// The rows of a table. Their memory is in a counter over all tables. The counter is updated under the table's lock, so that
+/// a segment is never subtracted before it has been added.
 #[derive(Debug, Default)]
 pub(crate) struct TableStore {
     writer: Mutex<()>,
@@ -84,20 +84,20 @@ pub(crate) struct TableStore {
 /// Counters over all tables.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// What all rows take in memory, in bytes.
+    /// Bytes that all rows take in memory.
     pub memory: AtomicUsize,
-    /// What strings of connections take beside them, for as long as a connection or a row needs them.
+    /// Bytes that strings of connections take in addition, for as long as a connection or a row needs them.
     pub texts: Arc<AtomicUsize>,
-    /// Batches appended.
+    /// Number of batches appended.
     pub appends: AtomicU64,
 }
 
-/// What came of an append.
+/// The result of an append.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Appended {
-    /// Its number in the order over all tables.
+    /// The append's number in the order over all tables.
     pub number: u64,
-    /// Whether a segment is full.
+    /// Whether it sealed a segment.
     pub sealed: bool,
 }
 
@@ -117,7 +117,7 @@ impl TableStore {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the next snapshot, alone.
+    /// Makes the next snapshot, under the table's lock.
     fn change<T>(&self, change: impl FnOnce(&mut TableSnapshot) -> T) -> T {
         let _writer = self.lock();
         let mut next = TableSnapshot::clone(&self.snapshot.load());
@@ -126,7 +126,7 @@ impl TableStore {
         result
     }
 
-    /// Appends. A segment is sealed when it has [`SEGMENT_ROWS`] or `segment_bytes`.
+    /// Appends rows. A segment is sealed when it has [`SEGMENT_ROWS`] or `segment_bytes`.
     pub(crate) fn append(
         &self,
         identity: &Arc<Identity>,
@@ -137,13 +137,13 @@ impl TableStore {
     ) -> Appended {
         rows.strings.count(&counters.texts);
         self.change(|next| {
-            // Under the lock: whoever has had it after us sees the rows of every smaller number.
+            // Numbered under the lock: any later holder of the lock sees the rows of every smaller number.
             let number = counters.appends.fetch_add(1, Ordering::Relaxed);
             let fits = |segment: &Arc<Segment>| segment.rows + rows.len() <= SEGMENT_ROWS;
             let old = next.active.take(identity, &rows);
             let mut sealed = Vec::new();
             let old = match old {
-                // A file's row group is a segment, and has a size.
+                // A segment becomes a row group of a file, whose size is limited.
                 Some(full) if !fits(&full) => {
                     sealed.push(full);
                     None
@@ -152,7 +152,7 @@ impl TableStore {
             };
             let removed = old.as_ref().map_or(0, |segment| segment.bytes);
             if old.is_none() {
-                // Another connection of the same process: what came over the one before is complete.
+                // The rows are of another connection of the same process: segments of the previous one are complete.
                 sealed.extend(next.active.take_all_of(identity));
             }
             let segment = match old {
@@ -167,13 +167,14 @@ impl TableStore {
             } else {
                 next.active.push(segment);
             }
-            let any = !sealed.is_empty();
+            let has_sealed = !sealed.is_empty();
             seal(&mut next.sealed, sealed);
-            Appended { number, sealed: any }
+            Appended { number, sealed: has_sealed }
         })
     }
 
-    /// Number of the oldest append that is in no file. It may be of another table's: `appends` as it was before.
+    /// Number of the oldest append whose rows are in no file; None where all rows are in files. Takes the table's lock, so
+    /// that it sees every append that was counted before the call.
     pub(crate) fn oldest_unflushed(&self) -> Option<u64> {
         let _writer = self.lock();
         self.snapshot.load().unflushed().map(|segment| segment.id).min()
@@ -189,7 +190,7 @@ impl TableStore {
         }
     }
 
-    /// `sealed` are in `file` by now, each its row group.
+    /// Records that `sealed` were written to `file`, each as a row group.
     pub(crate) fn flushed(&self, sealed: Vec<Arc<Sealed>>, file: Arc<ParquetFile>) {
         self.change(|next| {
             let written: HashSet<*const Sealed> = sealed.iter().map(Arc::as_ptr).collect();
@@ -201,7 +202,7 @@ impl TableStore {
         });
     }
 
-    /// `segment` came whole and is in `file`.
+    /// Adds a segment that came whole and is in `file`.
     pub(crate) fn take_in(&self, segment: Arc<Segment>, file: Arc<ParquetFile>, counters: &Counters) {
         self.change(|next| {
             let (newest, bytes) = (segment.newest, segment.bytes);
@@ -225,8 +226,8 @@ impl TableStore {
         })
     }
 
-    /// `merged` has the rows of `files`, which are neighbours, and takes their place; `groups` says of which row groups
-    /// of them each of its own was made.
+    /// Replaces `files`, which are neighbours, by `merged`, which has their rows. `groups` has, for each row group of `merged`,
+    /// the row groups from which it was made.
     pub(crate) fn replace(
         &self,
         files: &[Arc<ParquetFile>],
@@ -238,57 +239,58 @@ impl TableStore {
         self.change(|next| {
             let (gone, flushed): (Vec<_>, Vec<_>) = next.flushed.iter().cloned().partition(|s| is_old(&s.file));
             if gone.len() == files.len() {
-                // All of them are in memory too, and stay there.
-                let place = next.flushed.iter().position(|s| is_old(&s.file)).unwrap_or_default();
+                // All files are in memory too, and stay there.
+                let index = next.flushed.iter().position(|s| is_old(&s.file)).unwrap_or_default();
                 // A query that holds the old segments keeps their memory until it ends. This happens only when small files
                 // are merged.
-                let of = |(file, group): &(Arc<ParquetFile>, usize)| {
-                    let of_file = gone.iter().find(|gone| Arc::ptr_eq(&gone.file, file));
-                    of_file.and_then(|of_file| of_file.sealed.get(*group)).map_or_else(Vec::new, |s| s.segments())
+                let segments = |(file, group): &(Arc<ParquetFile>, usize)| {
+                    let old = gone.iter().find(|old| Arc::ptr_eq(&old.file, file));
+                    old.and_then(|old| old.sealed.get(*group)).map_or_else(Vec::new, |s| s.segments())
                 };
-                let sealed = groups.iter().map(|groups| Arc::new(Sealed::new(groups.iter().flat_map(of).collect())));
+                let sealed =
+                    groups.iter().map(|groups| Arc::new(Sealed::new(groups.iter().flat_map(segments).collect())));
                 let sealed = sealed.collect();
                 let newest = gone.iter().map(|gone| gone.newest).max().unwrap_or(0);
                 let bytes = gone.iter().map(|gone| gone.bytes).sum();
                 let mut flushed = flushed;
-                flushed.insert(place, Arc::new(Flushed { sealed, file: merged, newest, bytes }));
+                flushed.insert(index, Arc::new(Flushed { sealed, file: merged, newest, bytes }));
                 next.flushed = Arc::new(flushed);
                 return;
             }
-            // Some have left memory, or left it meanwhile: then the others do, too.
+            // Some files' segments have left memory, perhaps just now: then those of the others leave it too.
             gone.iter().for_each(|gone| gone.leave());
             counters.memory.fetch_sub(gone.iter().map(|gone| gone.bytes).sum(), Ordering::Relaxed);
             next.flushed = Arc::new(flushed);
-            let place = next.files.iter().position(is_old).unwrap_or(next.files.len());
+            let index = next.files.iter().position(is_old).unwrap_or(next.files.len());
             let files = Arc::make_mut(&mut next.files);
             files.retain(|file| !is_old(file));
-            files.insert(place.min(files.len()), merged);
+            files.insert(index.min(files.len()), merged);
         });
     }
 
-    /// Takes a file out, with what of it is in memory; None where it has gone already.
+    /// Removes a file, with its segments in memory; None where it is gone already.
     pub(crate) fn remove_file(&self, file: &Arc<ParquetFile>, counters: &Counters) -> Option<()> {
         self.change(|next| {
-            if let Some(place) = next.files.iter().position(|known| Arc::ptr_eq(known, file)) {
-                Arc::make_mut(&mut next.files).remove(place);
+            if let Some(index) = next.files.iter().position(|known| Arc::ptr_eq(known, file)) {
+                Arc::make_mut(&mut next.files).remove(index);
                 return Some(());
             }
-            let place = next.flushed.iter().position(|flushed| Arc::ptr_eq(&flushed.file, file))?;
-            let gone = Arc::make_mut(&mut next.flushed).remove(place);
+            let index = next.flushed.iter().position(|flushed| Arc::ptr_eq(&flushed.file, file))?;
+            let gone = Arc::make_mut(&mut next.flushed).remove(index);
             counters.memory.fetch_sub(gone.bytes, Ordering::Relaxed);
             Some(())
         })
     }
 
-    /// Takes out the unflushed segment with this id, as it is by now; None where it has gone already.
+    /// Takes out the unflushed segment with this id, as it is by now; None where it is gone already.
     pub(crate) fn remove(&self, id: u64, counters: &Counters) -> Option<Arc<Segment>> {
         self.change(|next| {
             let removed = match next.active.remove(id) {
                 Some(removed) => removed,
                 None => {
-                    let place =
+                    let index =
                         next.sealed.iter().position(|s| s.segments().first().is_some_and(|one| one.id == id))?;
-                    Arc::make_mut(&mut next.sealed).remove(place).segments().pop()?
+                    Arc::make_mut(&mut next.sealed).remove(index).segments().pop()?
                 }
             };
             counters.memory.fetch_sub(removed.bytes, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What is written when a run ends: the collector's own tables. And a whole store as a directory of its own.
+//! Writes the collector's own tables when a run ends, and a whole store as a directory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use super::segment::Segment;
 use super::store::Store;
 use crate::system::{SystemTable, segments_beside, system_segment};
 
-/// A file of a store that is written as a whole has so many segments.
+/// Number of segments in a file of a store that is written as a whole.
 const SEGMENTS: usize = 16;
 
-/// Writes what `system` has now, and an empty file for every one of `tables` without one: whoever reads the directory finds all
-/// tables with their columns.
+/// Writes the rows that `system` has now, and an empty file for every one of `tables` without a file, so that the directory
+/// has all tables with their columns.
 ///
 /// # Errors
 /// The file system's.
@@ -41,7 +41,7 @@ pub fn write_system(directory: &Path, tables: &[&'static Table], system: &[Arc<d
 }
 
 impl Store {
-    /// Writes all rows in memory, and what `system` has now, to a directory that has no files of them yet.
+    /// Writes all rows in memory, and those that `system` has now, to a directory that has no files yet.
     ///
     /// # Errors
     /// The file system's.

@@ -1,4 +1,4 @@
-//! What the analysis knows between two drains: what is open on each thread, the step under way and the clocks. The modules
+//! The state of the analysis between two drains: what is open on each thread, the step under way and the clocks. The modules
 //! that turn records into rows add their methods to [`Analyser`].
 
 use probe_proto::encode::StringTable;
@@ -16,7 +16,7 @@ use super::settling::Settling;
 use super::tensor_read::TensorRead;
 use super::thread::Thread;
 
-/// All that is known between two drains.
+/// The state of the analysis between two drains.
 #[derive(Debug)]
 pub struct Analyser<N> {
     pub(super) names: N,
@@ -25,7 +25,7 @@ pub struct Analyser<N> {
     pub(super) ended: EndedThreads,
     pub(super) modules: Modules,
     pub(super) calls: Calls,
-    /// Steps finished.
+    /// Number of steps finished.
     pub(super) step: i64,
     /// When the step under way began.
     pub(super) step_begin: Option<u64>,
@@ -33,50 +33,50 @@ pub struct Analyser<N> {
     pub(super) detail: bool,
     /// Whether a capture by torch.profiler is on.
     pub(super) captured: bool,
-    /// Something that the step's times are made of was lost.
+    /// Whether a record that the step's times are computed from was lost.
     pub(super) broken: bool,
-    /// Recording began in the middle of the step under way, so it gets no row.
+    /// Whether recording began in the middle of the step under way, so that it gets no row.
     pub(super) is_partial: bool,
-    /// A backward pass or an optimizer's step was seen: this process trains.
+    /// Whether a backward pass or an optimizer's step was seen: this process trains.
     pub(super) trained: bool,
-    /// Optimizers get rows.
+    /// Whether optimizers get rows.
     pub(super) optimizers: bool,
     pub(super) operations: Operations,
-    /// Where the host read tensors in the step under way.
+    /// The host's reads of tensors in the step under way.
     pub(super) reads: Vec<TensorRead>,
-    /// Peak memory of a device, as its allocator said at the end of the step under way.
+    /// Peak memory of a device, as its allocator reported at the end of the step under way.
     pub(super) peak: Option<f64>,
     pub(super) queue: Queue,
     /// Processor time of the thread that ends steps.
     pub(super) processor: ProcessorTimes,
-    /// Garbage collections in the step under way.
+    /// Time of garbage collections in the step under way.
     pub(super) collecting: u64,
-    /// Whether they are recorded.
+    /// Whether garbage collections are recorded.
     pub(super) pauses: bool,
     pub(super) meter: Meter,
     pub(super) settling: Settling,
-    /// Shape given to an outermost module with parameters, the newest.
+    /// The newest shape given to an outermost module with parameters.
     pub(super) batch_shape: Option<Text>,
     pub(super) words: Words,
     /// When the newest record was made.
     pub(super) newest: u64,
 }
 
-/// What a row of `python.torch_trace` says of time.
+/// The times of a row of `python.torch_trace`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     pub(super) begin: u64,
-    /// On the host.
+    /// Own time on the host.
     pub(super) own: u64,
     pub(super) total: u64,
-    /// On the device.
+    /// Own time on the device.
     pub(super) device: Option<u64>,
     pub(super) device_total: Option<u64>,
 }
 
 impl Times {
-    /// Own time and total in seconds: the host's, or the device's, since what was launched on one is not done when the
-    /// call returns.
+    /// Own time and total in seconds: the host's, or the device's, because work that was launched on a device is not done
+    /// when the call returns.
     pub(super) fn where_it_computes(self, on_host: bool) -> (Option<f64>, Option<f64>) {
         match on_host {
             true => (Some(seconds(self.own)), Some(seconds(self.total))),
@@ -94,16 +94,17 @@ pub(super) struct Words {
     pub(super) recompute: Option<Text>,
     pub(super) step: Option<Text>,
     pub(super) host: Option<Text>,
-    /// What ends steps, as [`Ended`](super::steps::Ended).
+    /// Names of what ends steps, by number of [`Ended`](super::steps::Ended).
     pub(super) ended: [Option<Text>; 5],
 }
 
-pub(super) fn word(place: &mut Option<Text>, strings: &mut StringTable, text: &str) -> Text {
-    *place.get_or_insert_with(|| strings.id(text))
+/// The id of `text`, which `known` remembers.
+pub(super) fn word(known: &mut Option<Text>, strings: &mut StringTable, text: &str) -> Text {
+    *known.get_or_insert_with(|| strings.id(text))
 }
 
 impl<N: Names> Analyser<N> {
-    /// One that asks `names` who is who.
+    /// An analyser that looks names up in `names`.
     pub fn new(names: N) -> Self {
         Self {
             names,
@@ -135,7 +136,7 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    /// Takes a comparison of the clocks into account. Nothing can be fed before the first.
+    /// Takes a comparison of the clocks into account. No record can be fed before the first one.
     pub fn compare_clocks(&mut self, sample: Sample) {
         self.clock.get_or_insert_with(|| Clock::new(sample)).compare(sample);
     }
@@ -155,12 +156,12 @@ impl<N: Names> Analyser<N> {
         self.clock.as_ref().map_or(0.0, |clock| clock.seconds_in(ticks))
     }
 
-    /// What the newest steps were like.
+    /// The meter of the newest steps.
     pub fn meter(&mut self) -> &mut Meter {
         &mut self.meter
     }
 
-    /// The thread behind the number `thread`, with its operating-system id. Numbers are small: rings in order.
+    /// Sets the operating-system id of the thread with the number `thread`. Numbers are small: those of rings, in order.
     pub fn name_thread(&mut self, thread: usize, id: i64) {
         if self.threads.len() <= thread {
             self.threads.resize_with(thread + 1, Thread::default);
@@ -168,26 +169,26 @@ impl<N: Names> Analyser<N> {
         self.threads[thread].id = id;
     }
 
-    /// The number by which autograd nodes say that the thread behind `thread` made them; 0: it is not known.
+    /// Sets torch's number of the thread with the number `thread`, which autograd nodes have that it made; 0: not known.
     pub fn know_torch_thread(&mut self, thread: usize, number: u64) {
         if let Some(thread) = self.threads.get_mut(thread).filter(|_| number != 0) {
             thread.torch_thread = number;
         }
     }
 
-    /// The thread is over; its number may come to mean another one.
+    /// Ends a thread. Its number may be given to another one.
     pub fn end_thread(&mut self, thread: usize) {
         if let Some(thread) = self.threads.get_mut(thread) {
-            // What it did in this step stays done.
+            // What the thread did in this step still counts.
             let parts = std::mem::take(&mut thread.parts);
-            // And backward may still come to it: `nn.DataParallel` has a thread for each forward pass of a replica.
+            // A backward pass may still come to its calls: `nn.DataParallel` has a thread for each forward pass of a replica.
             self.ended.push(thread.torch_thread, self.step, std::mem::take(&mut thread.breakpoints));
             *thread = Thread::default();
             thread.parts = parts;
         }
     }
 
-    /// Shape of the first tensor given to an outermost module, the newest.
+    /// The newest shape of the first tensor given to an outermost module.
     pub fn batch_shape(&self) -> Option<Text> {
         self.batch_shape
     }

@@ -1,8 +1,8 @@
-//! Backward passes: which module call each stretch of one belongs to.
+//! Backward passes: gives each part of their time to a module call.
 //!
 //! A node belongs to the call that was innermost when the forward pass made it, by its sequence number and the thread that
-//! counted it; one without a number (`AccumulateGrad`) to the owner of the node before it. What the engine does between two nodes goes with the
-//! first of them.
+//! counted it; a node without a number (`AccumulateGrad`) belongs to the owner of the node before it. The engine's time
+//! between two nodes goes to the first of them.
 
 use std::collections::HashMap;
 
@@ -29,26 +29,26 @@ impl<N: Names> Analyser<N> {
         if thread.passes == 0 {
             thread.recomputed.clear();
         }
-        thread.push(Frame::Pass(Box::new(Pass { begin: now, explicit: true, of: number, ..Pass::default() })));
+        thread.push(Frame::Pass(Box::new(Pass { begin: now, explicit: true, caller: number, ..Pass::default() })));
     }
 
     pub(super) fn node_start(&mut self, number: usize, record: Record) {
         if self.threads[number].passes == 0 {
             // Nodes on a thread of the engine (a device's), or run by something that calls the engine itself.
-            let of = self.explicit_pass().unwrap_or(number);
-            self.threads[number].push(Frame::Pass(Box::new(Pass { begin: record.ts, of, ..Pass::default() })));
+            let caller = self.explicit_pass().unwrap_or(number);
+            self.threads[number].push(Frame::Pass(Box::new(Pass { begin: record.ts, caller, ..Pass::default() })));
         }
         let Some(pass) = self.threads[number].pass() else { return };
-        let (of, previous) = (pass.of, pass.owner.unwrap_or(NO_CALL));
+        let (caller, previous) = (pass.caller, pass.owner.unwrap_or(NO_CALL));
         let owner = match record.a {
             u64::MAX => previous,
-            sequence => self.owner(sequence, record.b, of),
+            sequence => self.owner(sequence, record.b, caller),
         };
         let thread = &mut self.threads[number];
         let is_inner = matches!(thread.frames.last(), Some(Frame::Node { .. }));
         if let Some(pass) = thread.pass() {
             if !is_inner {
-                // The way from the last node to this one was the last one's.
+                // The time between the last node and this one belongs to the last one.
                 let (linger, on_device) = (std::mem::take(&mut pass.linger), std::mem::take(&mut pass.device_linger));
                 if let Some(last) = pass.owner {
                     let work = pass.work.entry(last).or_default();
@@ -65,11 +65,11 @@ impl<N: Names> Analyser<N> {
         thread.push(Frame::Node { owner });
     }
 
-    /// The call in which the node `sequence` of the thread that torch knows as `made_on` was made; in a pass of thread `of`,
-    /// which mostly is the same.
-    fn owner(&self, sequence: u64, made_on: u64, of: usize) -> CallId {
+    /// The call in which the node `sequence` of the thread that torch knows as `made_on` was made; in a pass of the thread
+    /// `caller`, which mostly is the same.
+    fn owner(&self, sequence: u64, made_on: u64, caller: usize) -> CallId {
         let is_made_on = |thread: &&Thread| thread.torch_thread == made_on;
-        let caller = self.threads.get(of);
+        let caller = self.threads.get(caller);
         let is_known = made_on != 0 && caller.is_none_or(|caller| caller.torch_thread != 0);
         if !is_known || caller.as_ref().is_some_and(is_made_on) {
             return caller.map_or(NO_CALL, |thread| thread.breakpoints.owner(sequence));
@@ -82,11 +82,11 @@ impl<N: Names> Analyser<N> {
         let _ = self.threads[number].take(|frame| matches!(frame, Frame::Node { .. }));
     }
 
-    /// The fallback: a module's gradient became ready, so what passed since the last one's did was its work.
+    /// The fallback without nodes: a module's gradient became ready, so the time since the last gradient was its work.
     pub(super) fn gradient_ready(&mut self, number: usize, record: Record) {
         if self.threads[number].passes == 0 {
-            let of = self.explicit_pass().unwrap_or(number);
-            self.threads[number].push(Frame::Pass(Box::new(Pass { begin: record.ts, of, ..Pass::default() })));
+            let caller = self.explicit_pass().unwrap_or(number);
+            self.threads[number].push(Frame::Pass(Box::new(Pass { begin: record.ts, caller, ..Pass::default() })));
         }
         let calls = &self.calls;
         let thread = &mut self.threads[number];
@@ -114,12 +114,12 @@ impl<N: Names> Analyser<N> {
             sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
         }
         if thread.passes == 0 {
-            // Of the whole call, backward is what lies between the first node's start and the last one's end.
-            // A clock that went back must not end it before it began.
+            // The backward part of the call is the time from the first node's start to the last one's end.
+            // A clock that went back must not end the pass before it began.
             let end = record.ts.max(pass.begin);
             let (begin, whole) = (pass.begin, std::mem::take(&mut thread.parts.pending));
             let first = if record.a == 0 { begin } else { record.a }.clamp(begin, end);
-            // Where nodes were not watched, the pass was busy until it issued its last collective, or all along.
+            // Where nodes were not watched, the pass was busy until it issued its last collective, or to its end.
             let unseen = if record.payload() == 0 { first } else { pass.collective.unwrap_or(end) };
             let last = if record.b == 0 { unseen } else { record.b }.clamp(first, end);
             let head = (first - begin).min(whole);
@@ -133,34 +133,34 @@ impl<N: Names> Analyser<N> {
                 _ => {}
             }
         }
-        // Its rim was the time of whatever called it.
+        // The time before its first node and after its last one belongs to the frame that called it.
         thread.give(pass.head + pass.linger, &mut self.calls);
         self.push_pass(number, *pass, sink);
         if self.threads[number].is_idle() {
             self.end_section(number);
         }
         for other in 0..self.threads.len() {
-            if self.threads[other].pass().is_some_and(|pass| !pass.explicit && pass.of == number) {
+            if self.threads[other].pass().is_some_and(|pass| !pass.explicit && pass.caller == number) {
                 self.end_implicit_pass(other, sink);
             }
         }
     }
 
-    /// Ends a pass that nodes began and no call, if one is open.
+    /// Ends a pass that was begun by nodes and not by a call, if one is open.
     pub(super) fn end_implicit_pass(&mut self, number: usize, sink: &mut Sink) {
         let thread = &mut self.threads[number];
         let implicit = |frame: &Frame| matches!(frame, Frame::Pass(pass) if !pass.explicit);
-        // What is open inside a node (recomputation) is part of it.
+        // Frames that are open inside a node (recomputation) are part of it.
         if !thread.frames.last().is_some_and(implicit) {
             return;
         }
         if let Some((Frame::Pass(pass), _)) = thread.take(implicit) {
             let pending = std::mem::take(&mut thread.parts.pending);
             thread.parts.backward += pending;
-            if pass.of != number {
-                // A device's own thread did it for the one that called.
+            if pass.caller != number {
+                // A device's own thread did the work for the thread that called.
                 let done = std::mem::take(&mut thread.parts.device.backward);
-                if let Some(caller) = self.threads.get_mut(pass.of) {
+                if let Some(caller) = self.threads.get_mut(pass.caller) {
                     caller.parts.device.backward.add(done.sum());
                 }
             }
@@ -175,19 +175,19 @@ impl<N: Names> Analyser<N> {
             .position(|thread| thread.frames.iter().any(|frame| matches!(frame, Frame::Pass(pass) if pass.explicit)))
     }
 
-    /// The rows of a pass: one for each call that had work in it, and for each that such a call was within.
+    /// Adds the rows of a pass: one for each call that had work in it, and for each call around such a call.
     fn push_pass(&mut self, number: usize, pass: Pass, sink: &mut Sink) {
         if pass.work.is_empty() {
             return;
         }
         let thread = &self.threads[number];
-        if thread.lost || self.threads.get(pass.of).is_some_and(|thread| thread.lost) {
+        if thread.lost || self.threads.get(pass.caller).is_some_and(|thread| thread.lost) {
             sink.dropped(TORCH_TRACE, RING_FULL, pass.work.len() as u64);
             return;
         }
         let (id, micro_step) = (thread.id, (thread.parts.micro_steps - 1).max(0));
         let stage = word(&mut self.words.backward, &mut sink.strings, "backward");
-        // Without any event the sums would be 0 where nothing is known.
+        // Without any event the sums would be 0 although no time is known.
         let on_device = |work: Work| work.device.sum().filter(|_| pass.on_device);
         let times = |own: Work, total: Work| Times {
             begin: total.begin,
@@ -213,7 +213,7 @@ impl<N: Names> Analyser<N> {
             let own = pass.work.get(&call).copied().unwrap_or_default();
             self.push_call(call, stage, times(own, total), More { shape: None, memory: None, thread: id }, sink);
         }
-        // Work of the loss and of whatever else was computed outside every module, or by a module that is forgotten.
+        // Work of the loss, of other computation outside every module, and of forgotten calls.
         let outside = pass.work.iter().filter(|(call, _)| self.calls.get(**call).is_none()).map(|(_, work)| *work);
         let outside = outside.reduce(|mut a, b| {
             a.device.add(b.device.sum());

@@ -1,7 +1,7 @@
 //! Device memory at the calls of modules and steps of optimizers that are open on a thread.
 //!
-//! A call's own change is what is left of it when the changes of the calls within it are taken away, as own time is. So
-//! it is known only where those are.
+//! A call's own change is its change without those of the calls within it, as for own time. So it is known only where those
+//! are.
 
 use super::keep::keep;
 use crate::payload::MB;
@@ -9,25 +9,25 @@ use crate::payload::MB;
 /// A call whose beginning was measured and that has not ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Begun {
-    /// How many frames were open, its own included.
+    /// Number of frames that were open, its own included.
     pub(super) depth: usize,
     pub(super) device: u8,
     pub(super) allocated: u64,
-    /// What was said of its end so far: bytes allocated, reserved, and the peak.
+    /// The newest values of its end: bytes allocated, reserved, and the peak.
     pub(super) end: Option<[u64; 3]>,
-    /// Change over the calls within it, in bytes.
+    /// Change in the calls within it, in bytes.
     pub(super) within: i64,
-    /// One of these was not measured to its end.
+    /// Whether one of those calls was not measured to its end.
     pub(super) unsure: bool,
 }
 
-/// What is known of a thread's open calls, the outermost first.
+/// A thread's open calls, the outermost first.
 #[derive(Debug, Default)]
 pub(super) struct CallMemory {
     pub(super) begun: Vec<Begun>,
 }
 
-/// What was measured of a call that has ended (MB).
+/// The memory of a call that has ended (MB).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measured {
     device: u8,
@@ -41,14 +41,14 @@ keep!(Begun { depth, device, allocated, end, within, unsure });
 keep!(CallMemory { begun });
 
 impl Measured {
-    /// Whether it says something of the device with this name.
+    /// Whether the values are of the device with this name.
     pub(super) fn is_of(&self, device: Option<&str>) -> bool {
         device.and_then(|name| name.strip_prefix("cuda:")).and_then(|number| number.parse().ok()) == Some(self.device)
     }
 }
 
 impl CallMemory {
-    /// Takes the innermost call out, whose change belongs to the one around it as well.
+    /// Takes the innermost call out, and adds its change to the call around it.
     pub(super) fn pop(&mut self) -> Option<Measured> {
         let call = self.begun.pop()?;
         let delta = call.end.map(|[allocated, ..]| allocated.wrapping_sub(call.allocated) as i64);
@@ -68,14 +68,14 @@ impl CallMemory {
         })
     }
 
-    /// What changed within the innermost call is not known.
+    /// Marks the change within the innermost call as not known.
     pub(super) fn doubt(&mut self) {
         if let Some(call) = self.begun.last_mut() {
             call.unsure = true;
         }
     }
 
-    /// Takes out calls that are deeper than `depth`: their ends never came.
+    /// Takes out calls that are deeper than `depth`, whose ends never came.
     pub(super) fn cut(&mut self, depth: usize) {
         while self.begun.last().is_some_and(|call| call.depth > depth) {
             self.pop();

@@ -1,4 +1,4 @@
-//! Module calls, and which of them an autograd node belongs to.
+//! Module calls, and the owners of autograd nodes among them.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use super::modules::IntMap;
 
 /// A call, by the order in which calls began; [`NO_CALL`] is none.
 pub(crate) type CallId = u64;
-/// Outside every module.
+/// The id for what is outside every module.
 pub(crate) const NO_CALL: CallId = u64::MAX;
 
 /// A module call that has begun.
@@ -30,7 +30,7 @@ pub(crate) struct Call {
     pub(super) device: DeviceTime,
     pub(super) device_begin: Device,
     pub(crate) recompute: bool,
-    /// Its modules are recorded: it gets a row.
+    /// Whether modules were recorded at its beginning, so that it gets a row.
     pub(crate) detail: bool,
     pub(crate) shape: Option<Text>,
 }
@@ -54,10 +54,10 @@ keep!(Call {
 keep!(Calls { first, calls });
 keep!(Breakpoints { points, step });
 
-/// Calls kept at most; beyond it the oldest are forgotten, and backward work of theirs belongs to no module.
-const KEPT: usize = 1 << 18;
+/// The largest number of calls. Beyond it the oldest are forgotten, and their backward work belongs to no module.
+const MAX_CALLS: usize = 1 << 18;
 
-/// Calls of this step and the one before: as long as autograd may come back to them.
+/// Calls of this step and the one before, for as long as autograd may come back to them.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     first: CallId,
@@ -78,7 +78,7 @@ impl Calls {
         self.calls.get_mut(usize::try_from(id.checked_sub(self.first)?).ok()?)
     }
 
-    /// All of them, oldest first.
+    /// All calls, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (CallId, &Call)> {
         (self.first..).zip(&self.calls)
     }
@@ -92,8 +92,8 @@ impl Calls {
 
     /// Keeps the number of calls bounded where no step ever ends.
     pub(crate) fn bound(&mut self, oldest_open: CallId) {
-        if self.calls.len() > KEPT {
-            while self.first < oldest_open && self.calls.len() > KEPT / 2 {
+        if self.calls.len() > MAX_CALLS {
+            while self.first < oldest_open && self.calls.len() > MAX_CALLS / 2 {
                 self.forget_first();
             }
         }
@@ -105,7 +105,7 @@ impl Calls {
     }
 }
 
-/// On one thread, from which sequence number on which call was the innermost.
+/// The innermost call of one thread, from a sequence number on.
 #[derive(Debug, Default)]
 pub(crate) struct Breakpoints {
     points: VecDeque<(u64, CallId)>,
@@ -114,7 +114,7 @@ pub(crate) struct Breakpoints {
 }
 
 impl Breakpoints {
-    /// From `sequence` on, `call` is the innermost one.
+    /// Records that `call` is the innermost one from `sequence` on.
     pub(crate) fn push(&mut self, sequence: u64, call: CallId) {
         match self.points.back_mut() {
             Some(last) if last.0 == sequence => last.1 = call,
@@ -125,18 +125,18 @@ impl Breakpoints {
             }
             _ => self.points.push_back((sequence, call)),
         }
-        if self.points.len() > KEPT {
-            self.points.drain(..KEPT / 2);
+        if self.points.len() > MAX_CALLS {
+            self.points.drain(..MAX_CALLS / 2);
         }
     }
 
     /// The call that was innermost when the node with this number was made.
     pub(crate) fn owner(&self, sequence: u64) -> CallId {
         let after = self.points.partition_point(|(first, _)| *first <= sequence);
-        after.checked_sub(1).and_then(|place| self.points.get(place)).map_or(NO_CALL, |(_, call)| *call)
+        after.checked_sub(1).and_then(|index| self.points.get(index)).map_or(NO_CALL, |(_, call)| *call)
     }
 
-    /// A step has ended: forgets what came before the step before it.
+    /// Ends a step: forgets what was before the previous step.
     pub(crate) fn end_step(&mut self) {
         let keep = self.points.partition_point(|(first, _)| *first <= self.step).saturating_sub(1);
         self.points.drain(..keep);
@@ -144,15 +144,15 @@ impl Breakpoints {
     }
 }
 
-/// Threads remembered at most that are over.
+/// The largest number of ended threads that are remembered.
 const MAX_ENDED: usize = 4096;
 
-/// What was called on threads that are over, by torch's number of the thread.
+/// The calls of threads that have ended, by torch's number of the thread.
 #[derive(Debug, Default)]
 pub(super) struct EndedThreads(IntMap<u64, (i64, Breakpoints)>);
 
 impl EndedThreads {
-    /// The thread was over in `step`.
+    /// Adds a thread that ended in `step`.
     pub(super) fn push(&mut self, torch_thread: u64, step: i64, breakpoints: Breakpoints) {
         if torch_thread != 0 && !breakpoints.points.is_empty() && self.0.len() < MAX_ENDED {
             self.0.insert(torch_thread, (step, breakpoints));
@@ -163,7 +163,7 @@ impl EndedThreads {
         self.0.get(&torch_thread).map(|(_, breakpoints)| breakpoints)
     }
 
-    /// Forgets those that were over before `step`.
+    /// Forgets threads that ended before `step`.
     pub(super) fn forget_before(&mut self, step: i64) {
         self.0.retain(|_, (ended, _)| *ended >= step);
     }

@@ -1,9 +1,9 @@
 //! Ticks of the records' clock as points in time, in whole units, and those as seconds and as time of day.
 //!
-//! A point in time is rounded once, when its record is taken in, to a whole multiple of 2^-27 s (7.5 ns, less
-//! than taking the record costs). From then on everything is a difference or a sum of whole numbers: the parts of a step sum to
-//! the step and a module's own times to its total exactly, also as seconds, because floats hold such multiples without
-//! rounding. And they are short: on disk they take less than half of what ticks in seconds would.
+//! A point in time is rounded once, when its record is taken in, to a whole multiple of 2^-27 s (7.5 ns, less than taking the
+//! record costs). All further times are differences or sums of whole numbers: the parts of a step sum to the step and a
+//! module's own times to its total exactly, also as seconds, because floats hold such multiples without rounding. They are
+//! short too: on disk they take less than half of what ticks in seconds would.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ mod tests;
 /// The same moment on three clocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
-    /// Of the records' clock.
+    /// Ticks of the records' clock.
     pub ticks: u64,
     /// Nanoseconds of `CLOCK_MONOTONIC`, which Python's `perf_counter` shows.
     pub monotonic_ns: u64,
@@ -26,49 +26,50 @@ pub struct Sample {
 /// Units in a second.
 pub(super) const SECOND: u64 = probe_proto::TIMES_PER_SECOND;
 
-/// How far apart the clocks may drift before the time of day is set anew, in nanoseconds. Below it, times stay on one
-/// line, so that rows keep their order.
+/// How far the clocks may drift apart before the time of day is set again, in nanoseconds. Below it, times stay on one line,
+/// so that rows keep their order.
 const DRIFT: i64 = 1_000_000;
 
 /// Stretches of the line that are remembered, one a drain: half a minute, longer than a backward pass.
 const STRETCHES: usize = 300;
 
-/// How long a tick is, is measured over the last minute: over a longer time it would be the average over whatever the
-/// system's clock was made to do since, over a shorter one what reading two clocks after each other is out by.
+/// The length of a tick is measured over the last minute. Over a longer time it would be the average over all corrections of
+/// the system's clock; over a shorter one the error of reading two clocks after each other would count.
 const SAMPLES: usize = 16;
 const SAMPLE_NS: u64 = 4_000_000_000;
 
-/// The line reaches where the system's clock is after this long, in units.
+/// The time after which the line meets the system's clock, in units.
 const CATCH_UP: i64 = SECOND as i64;
 
-/// The kernel makes its clock go faster or slower by a tenth at most. Where the two differ by more of what has passed, and
-/// by more than reading them may take, one of them stood still: the machine slept, or its virtual one was stopped.
+/// The kernel makes its clock faster or slower by a tenth at most. Where the two clocks differ by more than this share of the
+/// time that has passed, and by more than reading them may take, one of them stood still: the machine slept, or the virtual
+/// machine was stopped.
 const MAX_TURNED: f64 = 0.125;
 const MAX_APART_NS: f64 = 5_000_000.0;
 
 /// Times of day that are remembered.
 const DAYS: usize = 16;
 
-/// Converts ticks. What was converted before stays what it was: the line goes on from there, and meets the system's clock a
-/// second later, without a step.
+/// Converts ticks to points in time. Points that were converted before do not change: the line goes on from there, and meets
+/// the system's clock a second later, without a step.
 #[derive(Debug)]
 pub(super) struct Clock {
-    /// Between the oldest and the newest, a tick's length is measured.
+    /// Samples between the oldest and newest of which a tick's length is measured.
     samples: VecDeque<Sample>,
     last: Sample,
-    /// None before there were two samples.
+    /// The length of a tick; None before the second sample.
     ns_per_tick: Option<f64>,
     /// Unix time minus monotonic time in nanoseconds, from a point in time on; the newest first.
     days: VecDeque<(u64, i64)>,
-    /// The newest first.
+    /// The stretches of the line, the newest first.
     line: VecDeque<Stretch>,
     /// Newest ticks that became a point in time.
     newest: u64,
-    /// Where one of the clocks stood still, until a record comes that was made later.
+    /// The ticks at which one of the clocks stood still, until a later record comes.
     parted: Option<u64>,
 }
 
-/// From `ticks` on, which are the point in time `at`, until the next one.
+/// A straight part of the line from `ticks` on, which are the point in time `at`, to the next stretch.
 #[derive(Debug, Clone, Copy)]
 struct Stretch {
     ticks: u64,
@@ -85,7 +86,7 @@ impl Sample {
         self.unix_ns.wrapping_sub(self.monotonic_ns as i64)
     }
 
-    /// Its point in time.
+    /// The sample's point in time.
     fn at(self) -> i64 {
         (u128::from(self.monotonic_ns) * u128::from(SECOND) / 1_000_000_000) as i64
     }
@@ -110,7 +111,7 @@ impl Clock {
         }
     }
 
-    /// Whether `sample` is too close to the first one to tell how long a tick is.
+    /// Whether `sample` is too close to the first one to measure the length of a tick.
     pub(super) fn is_new_at(&self, sample: Sample) -> bool {
         self.ns_per_tick.is_none() && sample.monotonic_ns.saturating_sub(self.last.monotonic_ns) < 5_000_000
     }
@@ -131,31 +132,31 @@ impl Clock {
         let difference = sample.unix_minus_monotonic();
         if self.days.front().is_none_or(|(_, known)| (difference - known).abs() > DRIFT) {
             self.days.truncate(DAYS - 1);
-            // What has been taken in keeps the day it had.
+            // Records that have been taken in keep their time of day.
             self.days.push_front((self.at(self.newest) + 1, difference));
         }
     }
 
-    /// One of the clocks stood still since the last sample. Until then the line goes on as it was; from there on it is as far
-    /// before `sample` as the system's clock has gone.
+    /// Continues the line after one of the clocks stood still since the last sample. Up to there it does not change; from there
+    /// on it is as far before `sample` as the system's clock has gone.
     fn part(&mut self, sample: Sample, passed: u64, slope: f64) {
-        let here = sample.ticks.saturating_sub((passed as f64 / slope) as u64).max(self.last.ticks).max(self.newest);
-        let left = units(sample.ticks.saturating_sub(here) as f64 * slope).round() as i64;
-        let at = u64::try_from(sample.at().saturating_sub(left)).unwrap_or(0).max(self.at(self.newest));
+        let from = sample.ticks.saturating_sub((passed as f64 / slope) as u64).max(self.last.ticks).max(self.newest);
+        let passed_since = units(sample.ticks.saturating_sub(from) as f64 * slope).round() as i64;
+        let at = u64::try_from(sample.at().saturating_sub(passed_since)).unwrap_or(0).max(self.at(self.newest));
         self.line.truncate(STRETCHES);
-        self.line.push_front(Stretch { ticks: here, at, ns_per_tick: slope });
+        self.line.push_front(Stretch { ticks: from, at, ns_per_tick: slope });
         self.samples = VecDeque::from([sample]);
-        self.newest = here;
-        self.parted = Some(here);
+        self.newest = from;
+        self.parted = Some(from);
     }
 
-    /// From the newest record on, the line goes to where `sample` says that it has to be.
+    /// Bends the line, from the newest record on, towards the point in time of `sample`.
     fn steer(&mut self, sample: Sample) {
         let slope = self.measure(sample);
         let (from, at) = (self.newest, self.at(self.newest));
         let since = sample.ticks.wrapping_sub(from) as i64 as f64;
-        let wanted = sample.at().saturating_sub(units(since * slope).round() as i64);
-        let ahead = wanted.saturating_sub(at as i64);
+        let target = sample.at().saturating_sub(units(since * slope).round() as i64);
+        let ahead = target.saturating_sub(at as i64);
         while self.line.front().is_some_and(|stretch| stretch.ticks >= from) {
             self.line.pop_front();
         }
@@ -163,16 +164,16 @@ impl Clock {
         if ahead == 0 {
             return self.line.push_front(Stretch { ticks: from, at, ns_per_tick: slope });
         }
-        // However far it is, an eighth faster or slower is all that durations are made.
+        // However far the line is from the target, durations become an eighth longer or shorter at most.
         let length = ahead.saturating_abs().saturating_mul((1.0 / MAX_TURNED) as i64).max(CATCH_UP);
         let turned = (length.saturating_add(ahead)) as f64 / length as f64;
-        let there = (length as f64 / units(slope)).round();
+        let ticks = (length as f64 / units(slope)).round();
         self.line.push_front(Stretch { ticks: from, at, ns_per_tick: slope * turned });
-        let reached = at.saturating_add_signed(units(there * slope * turned).round() as i64);
-        self.line.push_front(Stretch { ticks: from.saturating_add(there as u64), at: reached, ns_per_tick: slope });
+        let reached = at.saturating_add_signed(units(ticks * slope * turned).round() as i64);
+        self.line.push_front(Stretch { ticks: from.saturating_add(ticks as u64), at: reached, ns_per_tick: slope });
     }
 
-    /// How long a tick is, in nanoseconds, over the last minute.
+    /// The length of a tick in nanoseconds, over the last minute.
     fn measure(&mut self, sample: Sample) -> f64 {
         if self.samples.back().is_none_or(|last| sample.monotonic_ns.saturating_sub(last.monotonic_ns) >= SAMPLE_NS) {
             self.samples.push_back(sample);
@@ -188,13 +189,13 @@ impl Clock {
         slope
     }
 
-    /// The point in time of a record that was made at `ticks`.
+    /// Takes in a record that was made at `ticks`, and returns its point in time.
     pub(super) fn take(&mut self, ticks: u64) -> u64 {
         self.newest = self.newest.max(ticks);
         self.at(ticks)
     }
 
-    /// Whether one of the clocks stood still before `ticks`. Said once.
+    /// Whether one of the clocks stood still before `ticks`. True once for each time.
     pub(super) fn has_parted(&mut self, ticks: u64) -> bool {
         self.parted.take_if(|parted| *parted <= ticks).is_some()
     }
@@ -229,7 +230,7 @@ impl Clock {
     }
 }
 
-/// What lies between two points in time, in seconds: exact up to two years.
+/// A difference between two points in time, in seconds: exact up to two years.
 pub(super) fn seconds(units: u64) -> f64 {
     units as f64 / SECOND as f64
 }

@@ -1,4 +1,4 @@
-//! The row of `python.nccl_trace` of an operation that is over, or whose end is not seen.
+//! The row of `python.nccl_trace` of an operation that has ended, or whose end was not seen.
 
 use probe_proto::bus_factor::bus_factor;
 use probe_proto::table::Time;

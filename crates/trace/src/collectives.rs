@@ -1,4 +1,4 @@
-//! Collectives: issued here, completed there, one row each.
+//! Collectives: from the issue of each to its completion, and one row each.
 
 use probe_proto::v1;
 
@@ -14,11 +14,11 @@ use crate::sink::Sink;
 /// An operation whose completion has not been seen for this long, while later ones of its group were completed, gets its
 /// row as issued. Without a later one it may be what a rank hangs in, and is reported as pending.
 const GIVE_UP: u64 = 120 * SECOND;
-/// An operation that is under way for longer is reported as pending.
+/// The time after which an operation is reported as pending.
 pub(super) const PENDING: u64 = SECOND;
-/// Pending operations of a group that are reported.
+/// The largest number of pending operations of a group that are reported.
 const REPORTED: usize = 16;
-/// Operations that may wait; beyond it new ones are not kept.
+/// The largest number of operations under way. Beyond it new ones are not kept.
 const WAITING: usize = 1 << 16;
 
 impl<N: Names> Analyser<N> {
@@ -34,7 +34,7 @@ impl<N: Names> Analyser<N> {
                     self.complete(key, end, record.payload() != 0, sink);
                 }
             }
-            // A stream waits for it, so a call that returned says nothing of it.
+            // A stream waits for the operation, so the return of the call does not mean its end.
             Kind::Done if record.payload() == 0 && self.is_on_stream(record.a) => {
                 if !self.is_shown_by_wait(record.a) {
                     self.complete(record.a, End::NotSeen, false, sink);
@@ -46,8 +46,8 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    /// When an operation ended that a thread now says is done. gloo's point-to-point operations say so when they are
-    /// waited for: had the wait begun long after the issue, they may have been done since any time.
+    /// When an operation ended that a thread reports as done at `now`. gloo's point-to-point operations are reported when they
+    /// are waited for: if the wait began long after the issue, they may have been done for any time.
     fn end_if_known(&self, number: usize, key: u64, now: u64) -> End {
         let (Some(began), Some(issued)) = (self.threads[number].wait_began, self.operations.waiting.get(&key)) else {
             return End::At(now);
@@ -64,12 +64,12 @@ impl<N: Names> Analyser<N> {
         })
     }
 
-    /// Whether it is the work of a device, which the host does not see.
+    /// Whether the operation runs on a device, where the host does not see its end.
     fn is_on_stream(&self, key: u64) -> bool {
         self.operations.under_way(key).is_some_and(|(_, operation)| operation.backend == "nccl")
     }
 
-    /// When an operation ended whose wait ended at `now`, and on the device at `device`. None: it is not over yet.
+    /// When an operation ended whose wait ended at `now`, and on the device at `device`. None: it has not ended yet.
     fn end_of_wait(&self, key: u64, now: u64, has_event: bool, device: Device) -> Option<End> {
         let issued = self.operations.waiting.get(&key)?;
         if issued.device == Device::None {
@@ -124,14 +124,15 @@ impl<N: Names> Analyser<N> {
         };
         self.threads[number].waiting_since = issued.waited_for.then_some(record.ts);
         if matches!(issued.device, Device::At { .. }) {
-            // Patched functions wait before they say that they have returned.
+            // Patched functions wait before their return is recorded.
             self.threads[number].shown_by_wait = Some(record.a);
         }
         self.operations.waiting.insert(record.a, issued);
     }
 
-    /// The thread waits for an operation: communication, where it is not inside anything else. A synchronous operation is
-    /// waited for from its issue on, and until the thread runs again, not only until the operation is complete.
+    /// Begins or ends the thread's wait for an operation, which is communication time where it is not inside anything else. The
+    /// wait for a synchronous operation lasts from its issue until the thread runs again, not only until the operation is
+    /// complete.
     pub(super) fn wait(&mut self, number: usize, kind: Kind, record: Record, device: Device, sink: &mut Sink) {
         let thread = &mut self.threads[number];
         let now = record.ts;
@@ -169,7 +170,8 @@ impl<N: Names> Analyser<N> {
         self.push_operation(&issued, end, failed, sink);
     }
 
-    /// Tells the next report how far this process is on each group, and what is under way there since before `before`.
+    /// Sets, for the next report, how far this process is on each group, and the operations issued earlier than `before` that
+    /// are under way.
     pub(super) fn report_groups(&self, before: u64, sink: &mut Sink) {
         sink.groups.clear();
         let Some(clock) = &self.clock else { return };
@@ -202,7 +204,7 @@ impl<N: Names> Analyser<N> {
         sink.groups.sort_by(|a, b| a.name.cmp(&b.name));
     }
 
-    /// Operations that wait since long before `now`, or all of them at the `last` drain, get their rows as issued.
+    /// Adds rows, as issued, for operations that have been under way since long before `now`, or for all at the `last` drain.
     pub(super) fn give_up_collectives(&mut self, now: u64, last: bool, sink: &mut Sink) {
         if self.operations.waiting.is_empty() {
             return;

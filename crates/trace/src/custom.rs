@@ -13,13 +13,13 @@ pub enum Value {
     Text(Box<str>),
 }
 
-/// A row as it waits: when it was appended, and a value a column that the program declared.
+/// A row that waits: when it was appended, and a value for each column that the program declared.
 #[derive(Debug)]
 pub struct Waiting {
-    /// The step that it belongs to.
+    /// The step that the row belongs to.
     pub step: i64,
     /// Nanoseconds since 1970.
     pub unix_ns: i64,
-    /// As the table's columns behind `step` and `ts`.
+    /// The values, in the order of the table's columns after `step` and `ts`.
     pub values: Vec<Value>,
 }

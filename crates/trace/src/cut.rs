@@ -1,10 +1,10 @@
-//! Batches that are too large for a frame, in pieces.
+//! Cuts batches that are too large for a frame into pieces.
 
 use probe_proto::MAX_FRAME;
 use probe_proto::v1::{Batch, Column};
 use prost::Message;
 
-/// Rows of a batch at most. A multiple of 8, so that validity can be cut at whole bytes.
+/// The largest number of rows of a batch. A multiple of 8, so that validity can be cut at whole bytes.
 pub const MAX_BATCH_ROWS: usize = 65_536;
 
 /// Cuts a batch into pieces of at most [`MAX_BATCH_ROWS`] rows that fit well within a frame, in order.

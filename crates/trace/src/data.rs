@@ -1,4 +1,4 @@
-//! Batches: from being asked for to being handed over.
+//! Batches, from the request for each to its arrival.
 
 use probe_proto::table::Time;
 use probe_proto::tables::data_trace;
@@ -13,7 +13,7 @@ use crate::payload::{HANDED, LOADER, OUTSTANDING, PERSISTENT, PINNED, PREFETCH, 
 use crate::record::Record;
 use crate::sink::Sink;
 
-/// The iterator's address in the second word.
+/// The bits of the iterator's address in the second word.
 const ITERATOR: u64 = (1 << OUTSTANDING) - 1;
 
 impl<N: Names> Analyser<N> {
@@ -36,9 +36,9 @@ impl<N: Names> Analyser<N> {
         if missing > 0 {
             sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
         }
-        let said = record.payload();
-        // The end of an epoch, or an exception: nothing was handed over.
-        if said & HANDED == 0 {
+        let payload = record.payload();
+        // At the end of an epoch, or after an exception, no batch was handed over.
+        if payload & HANDED == 0 {
             return self.section_ran_out(number, record.ts);
         }
         let Some(clock) = &self.clock else { return };
@@ -53,9 +53,9 @@ impl<N: Names> Analyser<N> {
             let sum = thread.parts.batch_samples.get_or_insert(0);
             *sum = sum.saturating_add(samples);
         }
-        let is_loader = said & LOADER != 0;
-        let workers = (said >> WORKERS & 0xffff) as i32;
-        let ahead = (said >> PREFETCH & 0xffff) as i32;
+        let is_loader = payload & LOADER != 0;
+        let workers = (payload >> WORKERS & 0xffff) as i32;
+        let ahead = (payload >> PREFETCH & 0xffff) as i32;
         let dataset = self.names.class(class).map(|class| sink.strings.id(&class));
         sink.push(data_trace::Row {
             step,
@@ -69,8 +69,8 @@ impl<N: Names> Analyser<N> {
             prefetch_factor: (ahead > 0).then_some(ahead),
             samples,
             bytes: i64::try_from(record.a).ok(),
-            pinned: is_loader.then_some(said & PINNED != 0),
-            persistent_workers: is_loader.then_some(said & PERSISTENT != 0),
+            pinned: is_loader.then_some(payload & PINNED != 0),
+            persistent_workers: is_loader.then_some(payload & PERSISTENT != 0),
             thread: self.threads[number].id,
         });
     }

@@ -1,4 +1,4 @@
-//! When a device came to records that have an event, and sums of the times between them. A sum is known as long as each of
+//! When a device reached records that have an event, and sums of the times between them. A sum is known as long as each of
 //! its times is.
 
 use super::keep::{Keep, Kept};
@@ -6,17 +6,17 @@ use super::keep::{Keep, Kept};
 /// When a device reached a record, as far as that is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum Device {
-    /// No device has to do with it.
+    /// The record has to do with no device.
     #[default]
     None,
-    /// A device may, and when is not known.
+    /// A device may have reached the record, and it is not known when.
     Unknown,
-    /// In units of [`clock`](super::clock) since some point of the device's own.
+    /// The device reached the record at this time, in units of [`clock`](super::clock) since some point of the device's own.
     At { device: u8, at: i64 },
 }
 
 impl Device {
-    /// From an earlier record to this one; None where that is not known, or they are of two devices.
+    /// The time from an earlier record to this one; None where it is not known, or the records are of two devices.
     pub(super) fn since(self, before: Self) -> Option<u64> {
         match (before, self) {
             (Self::At { device: a, at: from }, Self::At { device: b, at: to }) if a == b => {

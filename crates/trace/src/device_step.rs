@@ -1,27 +1,27 @@
 //! A step on the device's clock: its parts, and how long nothing may have been queued for the device.
 //!
-//! Of the device's queue this is known: an event that training recorded at one time and the device came to at a later one
-//! waited in between, and so there was work before it. The rest of the step may have been idle, or busy with what was
-//! queued and done between two events: it is an upper bound. The two clocks are compared by the events themselves: none is
-//! reached before it is recorded, so the smallest difference ever seen is the one of a queue that was empty. Where it never
-//! was, work counts as waiting for too short a time, which leaves the bound a bound.
+//! An event that training recorded at one time and the device reached at a later one waited in between, and so there was work
+//! before it. The rest of the step may have been idle, or busy with work that was queued and done between two events: it is
+//! an upper bound. The two clocks are compared by the events themselves: none is reached before it is recorded, so the
+//! smallest difference so far is that of an empty queue. Where the queue was never empty, work counts as waiting for too
+//! short a time, and the bound still holds.
 
 use super::device::Device;
 use super::keep::keep;
 
-/// The clocks may drift apart by one in so many.
+/// The clocks may drift apart by one part in this many.
 const DRIFT: u64 = 5_000;
 
 /// What the device did in a step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StepOnDevice {
-    /// From the end of the step before to its own.
+    /// The time from the end of the step before to the end of this one.
     pub(super) duration: Option<u64>,
-    /// At most so long nothing was queued.
+    /// The longest time for which nothing may have been queued.
     pub(super) idle: Option<u64>,
 }
 
-/// What is known of a device's queue. All times in units of the host's [`clock`](super::clock).
+/// The state of a device's queue. All times are in units of the host's [`clock`](super::clock).
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     device: Option<u8>,
@@ -30,23 +30,23 @@ pub(super) struct Queue {
     newest: u64,
     /// Until when something is known to have waited.
     until: u64,
-    /// For how long, since the step began and in all.
+    /// For how long events have waited in all, since the step began.
     waited: u64,
-    /// In the step under way: an event was seen, and one of another device.
-    seen: bool,
+    /// Whether the step under way has an event, and whether it has events of several devices.
+    has_event: bool,
     mixed: bool,
-    /// When the device came to the end of the step before.
+    /// When the device reached the end of the step before.
     ended: Device,
 }
 
-keep!(Queue { device, offset, newest, until, waited, seen, mixed, ended });
+keep!(Queue { device, offset, newest, until, waited, has_event, mixed, ended });
 
 impl Queue {
-    /// An event that was recorded at `host`. `exact`: not before it, so that it tells how the clocks differ.
+    /// Takes in an event that was recorded at `host`. `exact`: not earlier, so that it shows how the clocks differ.
     pub(super) fn note(&mut self, host: u64, device: Device, exact: bool) {
         let Device::At { device, at } = device else { return };
         let lag = at.saturating_sub_unsigned(host);
-        self.seen = true;
+        self.has_event = true;
         if self.device != Some(device) {
             self.mixed |= self.device.is_some();
             (self.device, self.offset, self.newest) = (Some(device), lag, host);
@@ -64,18 +64,18 @@ impl Queue {
         }
     }
 
-    /// A step that took `whole` ended at `end`, to which the device came at `device`.
+    /// Ends a step that took `whole` at `end`, which the device reached at `device`.
     pub(super) fn end_step(&mut self, end: u64, whole: u64, device: Device) -> StepOnDevice {
-        let left = self.until.saturating_sub(end);
-        let waited = std::mem::replace(&mut self.waited, left).saturating_sub(left);
-        let known = std::mem::take(&mut self.seen) && !std::mem::take(&mut self.mixed);
+        let remaining = self.until.saturating_sub(end);
+        let waited = std::mem::replace(&mut self.waited, remaining).saturating_sub(remaining);
+        let known = std::mem::take(&mut self.has_event) && !std::mem::take(&mut self.mixed);
         let duration = device.since(std::mem::replace(&mut self.ended, device));
         StepOnDevice { duration: duration.filter(|_| known), idle: known.then(|| whole.saturating_sub(waited)) }
     }
 
-    /// What came before belongs to no step.
+    /// Forgets waits so far: they belong to no step.
     pub(super) fn skip(&mut self) {
-        (self.waited, self.seen, self.mixed, self.ended) = (0, false, false, Device::None);
+        (self.waited, self.has_event, self.mixed, self.ended) = (0, false, false, Device::None);
     }
 }
 
@@ -147,8 +147,8 @@ mod tests {
                     (begin, idle) = (now, 0);
                 }
             }
-            for (said, truth) in steps {
-                prop_assert!(said.is_none_or(|said| said >= truth), "{said:?} and it was {truth}");
+            for (bound, truth) in steps {
+                prop_assert!(bound.is_none_or(|bound| bound >= truth), "{bound:?} and it was {truth}");
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Device time: the same rule as on the host, over the points in time at which a device came to the records that have
-//! an event. It is known as long as every one of them is.
+//! Device time follows the rule of host time, with the points in time at which a device reached the records that have an
+//! event. It is known as long as all of those points are.
 
 use super::calls::Calls;
 use super::device::Device;
@@ -7,7 +7,7 @@ use super::frame::Frame;
 use super::thread::Thread;
 
 impl Thread {
-    /// The device's time up to a record goes to what is open, as the host's does.
+    /// Gives the device's time up to a record to what is open, as for the host's time.
     pub(super) fn advance_device(&mut self, now: Device, calls: &mut Calls) {
         if now == Device::None {
             return;

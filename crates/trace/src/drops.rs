@@ -1,10 +1,10 @@
-//! Why rows are missing, as drops are counted.
+//! Names of tables and reasons for which drops are counted.
 
-/// `python.checkpoints`, as drops are counted.
+/// The name of `python.checkpoints` for which drops are counted.
 pub const CHECKPOINTS: &str = "python.checkpoints";
-/// Why rows are missing after a ring had no room.
+/// The reason for rows that are missing after a ring had no room.
 pub const RING_FULL: &str = "ring full";
-/// Why the row of a step is missing in which a clock stood still.
+/// The reason for the missing row of a step in which a clock stood still.
 pub(super) const CLOCK_STOPPED: &str = "a clock stood still";
-/// Why rows are missing of intervals whose end never came.
+/// The reason for missing rows of intervals whose end never came.
 pub(super) const INCOMPLETE: &str = "incomplete";

@@ -1,4 +1,4 @@
-//! What becomes of a record: the time before it goes to what is open, and the module for its kind takes it.
+//! Takes in records: the time before a record goes to what is open, and the record to the module for its kind.
 
 use probe_proto::config::Layers;
 
@@ -16,13 +16,13 @@ use crate::record::{Kind, Record};
 use crate::sink::Sink;
 
 impl<N: Names> Analyser<N> {
-    /// Takes the next record of `thread`, and when a device came to it.
+    /// Takes the next record of `thread`, with when a device reached it.
     pub fn feed(&mut self, thread: usize, record: Record, device: Device, sink: &mut Sink) {
         let (Some(kind), true) = (record.kind(), thread < self.threads.len()) else { return };
         let Some(clock) = &mut self.clock else { return };
         let ticks = record.ts;
-        // From here on all times are points in whole units (clock.rs), which never go back on a thread: what passes
-        // between two of them is counted once and exactly.
+        // From here on all times are points in whole units (clock.rs), which never go back on a thread: the time between
+        // two of them is counted once and exactly.
         let mut record = record;
         let has_parted = clock.has_parted(ticks);
         record.ts = self.threads[thread].not_before(clock.take(ticks));
@@ -42,7 +42,7 @@ impl<N: Names> Analyser<N> {
             return self.resume(record.ts, record.a == 1);
         }
         self.meter.count(kind);
-        // Python collects garbage also before there is anything to train.
+        // Python also collects garbage before the first step.
         if kind != Kind::Pause {
             self.step_begin.get_or_insert(record.ts);
         }
@@ -53,7 +53,7 @@ impl<N: Names> Analyser<N> {
         self.threads[thread].advance_device(device, &mut self.calls);
         if device != Device::None {
             self.meter.count_mark();
-            // Of the others the event is recorded before the time is read.
+            // For other kinds the event is recorded before the time is read.
             let exact = matches!(kind, Kind::Exit | Kind::NodeStart | Kind::NodeEnd);
             self.queue.note(record.ts, device, exact);
         }
@@ -104,19 +104,20 @@ impl<N: Names> Analyser<N> {
             Kind::Issue | Kind::Started | Kind::Finished | Kind::Done | Kind::Posted => {
                 self.collective(thread, kind, record, device, sink);
             }
-            // Above, before the time that has passed was credited.
+            // Done above, before the time that has passed was credited.
             Kind::Resume => {}
         }
     }
 
-    /// Takes out a frame whose end is all there is to say about it.
+    /// Takes out a frame that gets no row.
     fn close(&mut self, thread: usize, wanted: impl Fn(&Frame) -> bool, sink: &mut Sink) {
         if let Some((_, missing @ 1..)) = self.threads[thread].take(wanted) {
             sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
         }
     }
 
-    /// Everything up to `ticks` has been fed: forgets what only the past needed, and gives up what never ended.
+    /// Ends a drain, after all records up to `ticks` have been fed: forgets names that only those needed, and gives up operations
+    /// that never ended.
     pub fn settle(&mut self, ticks: u64, last: bool, sink: &mut Sink) {
         self.names.forget_before(ticks);
         let now = self.clock.as_ref().map_or(0, |clock| clock.at(ticks));

@@ -1,4 +1,4 @@
-//! Calls of modules: what they are put down as when they begin, and their rows when they end.
+//! Calls of modules: their state when they begin, and their rows when they end.
 
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::torch_trace;
@@ -17,7 +17,7 @@ use super::payload;
 use crate::record::Record;
 use crate::sink::Sink;
 
-/// What a row of `python.torch_trace` says besides.
+/// Further columns of a row of `python.torch_trace`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct More {
     pub(super) shape: Option<Text>,
@@ -26,7 +26,7 @@ pub(super) struct More {
 }
 
 impl<N: Names> Analyser<N> {
-    /// `ticks`: of the record, for the registry.
+    /// Begins a call of a module. `ticks` are those of the record, for the registry.
     pub(super) fn enter(&mut self, number: usize, record: Record, device: Device, ticks: u64, sink: &mut Sink) {
         let thread = &mut self.threads[number];
         let outermost = thread.outermost_call();
@@ -39,7 +39,7 @@ impl<N: Names> Analyser<N> {
         if let Some(call) =
             thread.innermost_call().filter(|_| self.modules.get(module).is_some_and(|module| !module.known))
         {
-            // What torch.compile made of a module is itself a module (fx's GraphModule), which is not part of the model.
+            // torch.compile turns a module into another one (fx's GraphModule), which is not part of the model.
             let inner = self.calls.get(call).and_then(|call| self.modules.get(call.module));
             if inner.is_some_and(|inner| inner.compiled) {
                 thread.push(Frame::Module { call, address: record.a, tainted: false, hidden: true });
@@ -134,15 +134,15 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    /// A row about a module call in `stage`.
+    /// Adds a row about a module call in `stage`.
     pub(super) fn push_call(&self, id: CallId, stage: Text, times: Times, more: More, sink: &mut Sink) {
         let (Some(clock), Some(call)) = (&self.clock, self.calls.get(id)) else { return };
         let Some(module) = self.modules.get(call.module) else { return };
         let (duration, total_duration) = times.where_it_computes(module.on_host);
-        // Of another device than the one that was asked nothing is known.
-        let is_there =
+        // The memory was measured on one device. Nothing is known about any other.
+        let is_of_device =
             |measured: &Measured| module.device.is_none_or(|device| measured.is_of(sink.strings.get(device)));
-        let memory = more.memory.filter(is_there);
+        let memory = more.memory.filter(is_of_device);
         sink.push(torch_trace::Row {
             step: call.step,
             micro_step: call.micro_step,
@@ -166,15 +166,15 @@ impl<N: Names> Analyser<N> {
         });
     }
 
-    /// The shape given to the call that began last.
+    /// Adds dimensions to the shape given to the call that began last.
     pub(super) fn shape(&mut self, number: usize, record: Record, sink: &mut Sink) {
         let thread = &mut self.threads[number];
         let Some(Frame::Module { call: id, .. }) = thread.frames.last() else { return };
-        let (said, first) = (record.payload(), (record.payload() & 0xff) as usize);
-        let dimensions = (said >> payload::SHAPE_COUNT & 0xff_ffff) as usize;
+        let (bits, first) = (record.payload(), (record.payload() & 0xff) as usize);
+        let dimensions = (bits >> payload::SHAPE_COUNT & 0xff_ffff) as usize;
         let words = [record.a & 0xffff_ffff, record.a >> 32, record.b & 0xffff_ffff, record.b >> 32];
         let known = dimensions.min(payload::SHAPE_DIMENSIONS);
-        let here = words.iter().take(known.saturating_sub(first));
+        let in_record = words.iter().take(known.saturating_sub(first));
         let depth = thread.modules;
         let Some(call) = self.calls.get_mut(*id) else { return };
         let is_root = self.modules.get(call.module).is_some_and(|module| module.has_parameters);
@@ -182,12 +182,12 @@ impl<N: Names> Analyser<N> {
             && depth == 1
             && is_root
             && !call.recompute
-            && let Some(more) = samples(said >> payload::VMAPPED, words[0]).filter(|_| dimensions > 0)
+            && let Some(more) = samples(bits >> payload::VMAPPED, words[0]).filter(|_| dimensions > 0)
         {
             let samples = thread.parts.samples.get_or_insert(0);
             *samples = samples.saturating_add(more as i64);
         }
-        let listed: Vec<String> = here.map(u64::to_string).collect();
+        let listed: Vec<String> = in_record.map(u64::to_string).collect();
         let more = if first + listed.len() == known && dimensions > known { ", …" } else { "" };
         let text = match call.shape.and_then(|before| sink.strings.get(before)) {
             _ if first == 0 => Some(format!("[{}{more}]", listed.join(", "))),
@@ -200,8 +200,8 @@ impl<N: Names> Analyser<N> {
     }
 }
 
-/// Samples given to a model in a tensor whose first dimension is `first`. Of `vmapped` tensors at once that is only known
-/// where each is one sample: otherwise the first dimension may be of samples, or of what one consists of.
+/// Number of samples given to a model in a tensor whose first dimension is `first`. Of `vmapped` tensors at once it is only
+/// known where each is one sample: otherwise the first dimension may be of samples, or of the parts of one.
 fn samples(vmapped: u64, first: u64) -> Option<u64> {
     match (vmapped, first) {
         (0, _) => Some(first),

@@ -1,4 +1,4 @@
-//! What can be open on a thread: calls of modules, backward passes and their nodes, optimizers, batches.
+//! Frames that can be open on a thread: calls of modules, backward passes and their nodes, optimizers, batches.
 
 use super::calls::CallId;
 use super::device::{Device, DeviceTime};
@@ -17,13 +17,13 @@ pub(crate) struct Work {
 #[derive(Debug, Default)]
 pub(crate) struct Pass {
     pub(crate) begin: u64,
-    /// Begun by a call on this thread, not by nodes that just came.
+    /// Whether a call on this thread began the pass, and not nodes alone.
     pub(crate) explicit: bool,
-    /// The thread whose call it is.
-    pub(crate) of: usize,
-    /// Before the first node.
+    /// Number of the thread that called.
+    pub(crate) caller: usize,
+    /// Time before the first node.
     pub(crate) head: u64,
-    /// Since the last node ended: the next one's start makes it its owner's.
+    /// Time since the last node ended. It goes to that node's owner when the next node starts.
     pub(crate) linger: u64,
     /// Device time since the last node ended.
     pub(crate) device_linger: DeviceTime,
@@ -32,16 +32,16 @@ pub(crate) struct Pass {
     /// Owner of the last node.
     pub(crate) owner: Option<CallId>,
     pub(crate) work: IntMap<CallId, Work>,
-    /// When the newest collective was issued in it.
+    /// When the newest collective was issued in the pass.
     pub(crate) collective: Option<u64>,
-    /// The newest call of each module, by address: only for the fallback that knows modules and not calls.
+    /// The newest call of each module, by address. Only for the fallback, which knows modules and not calls.
     pub(crate) newest: Option<IntMap<u64, CallId>>,
 }
 
-/// Something that is open.
+/// A frame that is open on a thread.
 #[derive(Debug)]
 pub(crate) enum Frame {
-    /// `hidden`: part of `call`, a compiled region, and not a call of its own.
+    /// A module's call. `hidden`: part of `call`, a compiled region, and not a call of its own.
     Module {
         call: CallId,
         address: u64,
@@ -59,7 +59,7 @@ pub(crate) enum Frame {
         device: DeviceTime,
         device_begin: Device,
     },
-    /// A batch was asked for at `begin`; the rest as in the record.
+    /// A batch that was asked for at `begin`. The other fields are those of the record.
     Data {
         begin: u64,
         step: i64,
@@ -68,14 +68,14 @@ pub(crate) enum Frame {
         outstanding: u64,
     },
     Suspended,
-    /// Something is saved.
+    /// A checkpoint is being saved.
     Checkpoint {
         begin: u64,
     },
 }
 
 keep!(Work { own, begin, device });
-keep!(Pass { begin, explicit, of, head, linger, device_linger, on_device, owner, work, collective, newest });
+keep!(Pass { begin, explicit, caller, head, linger, device_linger, on_device, owner, work, collective, newest });
 
 impl Keep for Frame {
     fn put(&self, to: &mut Vec<u8>) {

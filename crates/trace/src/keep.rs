@@ -1,8 +1,9 @@
-//! Values as bytes: what the analysis knows is put into the shared mapping after each drain, and taken up again by whoever
-//! reads it when the process is gone.
+//! Values as bytes: the state of the analysis is written to the shared mapping after each drain, and read again when the
+//! process is gone.
 //!
-//! Fixed-width little-endian numbers, lengths before what they count, fields in their order: writer and reader are of the
-//! same version. What is read is believed to be nothing: it may be cut anywhere and say anything, and then there is None.
+//! The bytes are fixed-width little-endian numbers, lengths before what they count, and fields in their order: writer and
+//! reader are of the same version. Nothing that is read is trusted: it may be cut anywhere and have any bytes, and then the
+//! result is None.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -12,11 +13,11 @@ use std::sync::Arc;
 use probe_proto::encode::StringTable;
 use probe_proto::table::{Text, Time};
 
-/// Something that can be put down and taken up again.
+/// A value that can be written as bytes and read again.
 pub trait Keep: Sized {
-    /// Appends itself to `to`.
+    /// Appends the value to `to`.
     fn put(&self, to: &mut Vec<u8>);
-    /// Takes one off the beginning; None where there is none.
+    /// Reads a value from the beginning; None where there is none.
     fn get(from: &mut Kept<'_>) -> Option<Self>;
 }
 
@@ -25,7 +26,7 @@ pub trait Keep: Sized {
 pub struct Kept<'a>(&'a [u8]);
 
 impl<'a> Kept<'a> {
-    /// From their beginning.
+    /// Begins to read `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -37,7 +38,7 @@ impl<'a> Kept<'a> {
         Some(taken)
     }
 
-    /// A length. Nothing takes less than a byte, so it is at most what is left.
+    /// Reads a length. Every element takes a byte or more, so a length is at most the number of bytes that are left.
     pub fn length(&mut self) -> Option<usize> {
         let length = usize::try_from(u64::get(self)?).ok()?;
         (length <= self.0.len()).then_some(length)
@@ -49,7 +50,7 @@ impl<'a> Kept<'a> {
     }
 }
 
-/// `Keep` of a struct, field by field.
+/// Implements `Keep` for a struct, field by field.
 macro_rules! keep {
     ($type:ty { $($field:ident),* $(,)? }) => {
         impl $crate::keep::Keep for $type {
@@ -244,7 +245,7 @@ impl Keep for StringTable {
         for _ in 0..count {
             strings.id(get_text(from)?);
         }
-        // The same text twice would have moved all the ids behind it.
+        // A repeated text would shift the ids of all texts after it.
         (strings.len() == count).then_some(strings)
     }
 }

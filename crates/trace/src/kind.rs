@@ -1,4 +1,4 @@
-//! The kinds of records, and the tables that they become rows of: each is declared here, once.
+//! Declares the kinds of records, and the tables that they become rows of.
 
 /// Set in the first record after module or node intervals of this thread were lost.
 pub const LOST_DETAIL: u64 = 1 << 55;
@@ -14,7 +14,7 @@ macro_rules! tables {
         }
 
         impl RecordTable {
-            /// All of them, in the order of their numbers.
+            /// All tables, in the order of their numbers.
             pub const ALL: [Self; [$(Self::$table),*].len()] = [$(Self::$table),*];
 
             /// The table's full name, as drops are counted.
@@ -24,7 +24,7 @@ macro_rules! tables {
                 }
             }
 
-            /// What the next record of the thread says after one was lost.
+            /// The flag of the thread's next record after one of this table was lost.
             pub const fn flag(self) -> u64 {
                 match self {
                     $(Self::$table => $flag),*
@@ -33,7 +33,7 @@ macro_rules! tables {
         }
 
         $(
-            #[doc = concat!("`python.", stringify!($name), "`, as drops are counted.")]
+            #[doc = concat!("The name of `python.", stringify!($name), "`, for which drops are counted.")]
             pub const $constant: &str = concat!("python.", stringify!($name));
             const _: &probe_proto::table::Table = &probe_proto::tables::$name::TABLE;
         )*
@@ -43,13 +43,13 @@ macro_rules! tables {
 tables! {
     /// Modules and autograd nodes.
     TorchTrace => python.torch_trace, TORCH_TRACE, LOST_DETAIL;
-    /// What steps and their parts are made of.
+    /// Records from which steps and their parts are computed.
     Steps => python.steps, STEPS, LOST_OTHER;
     /// Collectives.
     NcclTrace => python.nccl_trace, NCCL_TRACE, 0;
-    /// Batches, which the parts of steps are made of too.
+    /// Batches, from which the parts of steps are computed too.
     DataTrace => python.data_trace, DATA_TRACE, LOST_OTHER;
-    /// What allocators of devices say.
+    /// Memory that the allocators of devices report.
     Memory => python.memory, MEMORY, 0;
     /// Ranges that the program names.
     Spans => python.spans, SPANS, 0;
@@ -57,18 +57,18 @@ tables! {
     Metrics => python.metrics, METRICS, 0;
     /// Copies of tensors.
     Copies => python.copies, COPIES, 0;
-    /// Reads of what tensors hold.
+    /// Reads of tensors' values.
     SyncPoints => python.sync_points, SYNC_POINTS, 0;
     /// Garbage collections and compilations.
     Pauses => python.pauses, PAUSES, 0;
 }
 
-/// `KIND => TABLE, words;`: a place in the ring, the table whose rows are missing where there is none, and of the words
-/// `marked` (the upper 16 bits of the second word name a device's event), `collective` (part of the life of one) and
-/// `within_pass` (says nothing about whether a backward pass without a call is over).
+/// `KIND => TABLE, words;`: a kind of record, the table whose rows are missing where a ring has no room for it, and any of the
+/// words `marked` (the upper 16 bits of the second word name a device's event), `collective` (part of the life of one) and
+/// `within_pass` (does not mean that a backward pass without a call is over).
 macro_rules! records {
     ($($(#[$doc:meta])* $kind:ident => $table:ident $(, $word:ident)*;)*) => {
-        /// What happened. The comments say what the record's words hold.
+        /// The kind of a record: what happened. The comments describe the record's words.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u8)]
         pub enum Kind {
@@ -76,7 +76,7 @@ macro_rules! records {
         }
 
         impl Kind {
-            /// All of them, in the order of their numbers.
+            /// All kinds, in the order of their numbers.
             pub(crate) const ALL: [Self; [$(Self::$kind),*].len()] = [$(Self::$kind),*];
 
             /// The table whose rows are missing where a record of this kind has no room.
@@ -100,47 +100,47 @@ records! {
     /// A module's call began. `a` module, `b` its type (addresses), payload the autograd sequence number to come next; of an
     /// outermost one also whether it trains ([`super::payload::EVAL_MODE`]).
     Enter => TorchTrace, marked;
-    /// It ended, by return or exception. `a` module, payload the sequence number to come next.
+    /// A module's call ended, by return or exception. `a` module, payload the sequence number to come next.
     Exit => TorchTrace, marked;
     /// Shape of the first tensor given to the call that began last: payload = number of dimensions << 8 | the first of
     /// the up to four dimensions here, which are 32 bits each in `a` and `b`, low half first.
     Shape => Steps;
     /// An autograd node began. `a` its sequence number (`u64::MAX`: none).
     NodeStart => TorchTrace, marked, within_pass;
-    /// It ended.
+    /// An autograd node ended.
     NodeEnd => TorchTrace, marked, within_pass;
     /// `backward()` (or `grad()`) was entered.
     BackwardBegin => Steps;
-    /// It ended. `a` when its first node began, `b` when its last one ended (0: there was none); payload 1 where nodes
-    /// were not watched.
+    /// `backward()` (or `grad()`) ended. `a` when its first node began, `b` when its last one ended (0: there was none); payload
+    /// 1 where nodes were not watched.
     BackwardEnd => Steps;
     /// An optimizer's step began. Payload: id of its class name.
     OptimizerBegin => Steps, marked;
-    /// It ended. `a` 1 when this ended a training step, `b` steps finished now, payload as at the beginning.
+    /// An optimizer's step ended. `a` 1 when this ended a training step, `b` steps finished now, payload as at the beginning.
     OptimizerEnd => Steps, marked;
     /// A batch was asked for. Payload: address of the dataset's class (0: not known), `a` batches that workers had
     /// finished (`u64::MAX`: no workers), `b` address of the iterator (48 bits) and the batches that workers had been told to
     /// load ([`super::payload::OUTSTANDING`]).
     DataBegin => DataTrace;
-    /// It was handed over, or there was none. See [`super::data`] for the payload, `a` its bytes (`u64::MAX`: not
-    /// known), `b` its number in the epoch, and its samples in the upper half (`u32::MAX` each: not known).
+    /// A batch was handed over, or there was none. See [`super::data`] for the payload, `a` its bytes (`u64::MAX`: not known),
+    /// `b` its number in the epoch, and its samples in the upper half (`u32::MAX` each: not known).
     DataEnd => DataTrace;
     /// A snippet began on this thread.
     SuspendBegin => Steps;
-    /// It ended.
+    /// A snippet ended.
     SuspendEnd => Steps;
-    /// What is recorded from here on: payload bit 0 modules, above it a bit a layer.
+    /// What is recorded from here on: payload bit 0 modules, above it a bit for each layer.
     Detail => Steps;
     /// A training step was ended without an optimizer. `b` steps finished now, payload: see [`super::payload::BY_BACKWARD`].
     MarkStep => Steps;
-    /// A collective was issued. `a` its key, `b` bytes (48 bits), payload = its number in the group << 24 | place of its
+    /// A collective was issued. `a` its key, `b` bytes (48 bits), payload = its number in the group << 24 | index of its
     /// description in the registry. Its event comes before the operation begins.
     Issue => NcclTrace, marked, collective, within_pass;
-    /// The backend began to time it. `a` its key, `b` the backend's handle.
+    /// The backend began to time a collective. `a` its key, `b` the backend's handle.
     Started => NcclTrace, collective, within_pass;
-    /// The backend finished it. `a` the backend's handle, payload 1 when it failed.
+    /// The backend finished a collective. `a` the backend's handle, payload 1 when it failed.
     Finished => NcclTrace, collective, within_pass;
-    /// A future said that it is done. `a` its key, payload 1 when it failed.
+    /// A future reported that a collective is done. `a` its key, payload 1 when it failed.
     Done => NcclTrace, collective, within_pass;
     /// The issuing call returned. `a` its key, payload 1 when no completion will be seen.
     Posted => NcclTrace, collective, within_pass;
@@ -148,12 +148,12 @@ records! {
     GradReady => TorchTrace, within_pass;
     /// The thread began to wait for a collective.
     WaitBegin => Steps, collective, within_pass;
-    /// It has waited, or the collective issued before returned no work to wait for. Payload 1 where it has an event, which
-    /// comes when that collective is done.
+    /// The thread has waited for a collective, or the collective issued before returned no work to wait for. Payload 1 where it
+    /// has an event, which comes when that collective is done.
     WaitEnd => NcclTrace, marked, collective, within_pass;
-    /// Recording was off, and is on again. `a` is 1 in the middle of a step that is to get no row.
+    /// Recording was off, and is on again. `a` is 1 in the middle of a step, which then gets no row.
     Resume => Steps;
-    /// What a device's allocator says: two values, `a` and `b`, of [`super::memory`]. Payload: which two | device << 8.
+    /// Memory that a device's allocator reports: two values, `a` and `b`, of [`super::memory`]. Payload: which two | device << 8.
     Memory => Memory, within_pass;
     /// A range that the program names ended. `a` when it began, `b` its step; see [`super::spans`] for the payload.
     Span => Spans, within_pass;
@@ -162,14 +162,14 @@ records! {
     /// A tensor was copied. `a` when it began, `b` bytes | device read << 48 | device written << 56; payload: see
     /// [`super::operators`], and its line << 8 | the stride << 24.
     Copy => Copies, within_pass;
-    /// What a tensor holds was asked for. As [`Kind::Copy`].
+    /// A tensor's values were read. Words as of [`Kind::Copy`].
     Sync => SyncPoints, within_pass;
-    /// What a device's allocator says at the beginning or end of the call that is innermost. `a` bytes allocated, `b`
+    /// Memory that a device's allocator reports at the beginning or end of the innermost call. `a` bytes allocated, `b`
     /// reserved; see [`super::module_memory`] for the payload.
     Allocated => TorchTrace, within_pass;
-    /// Something is being saved on this thread.
+    /// A checkpoint began to be saved on this thread.
     CheckpointBegin => Steps;
-    /// It has been.
+    /// A checkpoint has been saved.
     CheckpointEnd => Steps;
     /// Processor time of the thread since it began, right before the record that ends a step. Nanoseconds: `a` on a processor,
     /// `b` ready and without one (`u64::MAX`: not known).
@@ -208,12 +208,12 @@ impl Kind {
         self.words().marked
     }
 
-    /// Whether it belongs to the life of a collective.
+    /// Whether the record belongs to the life of a collective.
     pub const fn is_about_collectives(self) -> bool {
         self.words().collective
     }
 
-    /// Whether it may come within a backward pass that no call began, and leaves it as it is.
+    /// Whether the record may come within a backward pass that no call began, and does not end it.
     pub(crate) const fn is_within_pass(self) -> bool {
         self.words().within_pass
     }

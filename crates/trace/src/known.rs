@@ -1,4 +1,4 @@
-//! The registry of names as plain data: what an agent writes down of it, and whoever reads it when the process is gone asks.
+//! The registry of names as plain data: an agent writes it down, and it is read when the process is gone.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,20 +6,20 @@ use std::sync::Arc;
 use super::keep::{Keep, Kept, keep};
 use super::names::{Found, ModuleInfo, Names, Operation};
 
-/// What was at an address, since when it was known and until when it was there (ticks; `u64::MAX`: it still is).
+/// A module at an address, from when it was known and until when it was there (ticks; `u64::MAX`: it still is).
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// From here on.
+    /// When the module was known first.
     pub since: u64,
-    /// Up to here, exclusive.
+    /// When it was gone (exclusive).
     pub until: u64,
-    /// Who it is.
+    /// The module.
     pub info: Arc<ModuleInfo>,
 }
 
 keep!(Entry { since, until, info });
 
-/// Who was at an address at a time, by what is known of the address.
+/// The module at an address at a time, by the `entries` of the address.
 pub fn find(entries: &[Entry], at: u64) -> Found {
     let mut stranger = Found { info: None, since: 0, until: u64::MAX };
     for entry in entries {
@@ -37,22 +37,22 @@ pub fn find(entries: &[Entry], at: u64) -> Found {
 /// Names by number.
 pub type Numbered = HashMap<u64, String>;
 
-/// All that [`Names`] is asked for. What is missing is not known, and never guessed.
+/// All names of [`Names`]. A missing name is not known, and never guessed.
 #[derive(Debug, Default)]
 pub struct KnownNames {
-    /// When it was written down, as [`Names::generation`].
+    /// The [`Names::generation`] when this was written down.
     pub generation: u64,
-    /// By address.
+    /// Modules by address.
     pub modules: HashMap<u64, Vec<Entry>>,
     /// Class names of module types, by address.
     pub classes: HashMap<u64, Arc<str>>,
     /// Classes of optimizers.
     pub optimizers: Numbered,
-    /// By number.
+    /// Kinds of collectives, by number.
     pub operations: Vec<Operation>,
-    /// Ranges.
+    /// Names of ranges.
     pub spans: Numbered,
-    /// Logged numbers.
+    /// Names of logged numbers.
     pub metrics: Numbered,
     /// Lines of the program.
     pub lines: Numbered,
@@ -60,10 +60,10 @@ pub struct KnownNames {
 
 keep!(KnownNames { generation, modules, classes, optimizers, operations, spans, metrics, lines });
 
-/// One thing that was learned: its number or address, and what that means.
+/// A name that was learned: its number or address, and its meaning.
 #[derive(Debug)]
 pub enum Learned<'a> {
-    /// See [`KnownNames`] for the kinds.
+    /// The class of an optimizer.
     Optimizer(u64, &'a str),
     /// A range.
     Span(u64, &'a str),
@@ -77,7 +77,7 @@ pub enum Learned<'a> {
     Operation(u64, &'a Operation),
     /// A module.
     Module(u64, &'a Entry),
-    /// The module there has gone, at this time (ticks).
+    /// The address whose module is gone, and since when (ticks).
     Gone(u64, u64),
 }
 
@@ -115,7 +115,7 @@ impl Learned<'_> {
 }
 
 impl KnownNames {
-    /// Takes in what was learned since it was written down, or before: what is known stays. None where that is nothing.
+    /// Takes in an entry of the log. It may be older than this: known names stay. None where the entry makes no sense.
     pub(crate) fn learn(&mut self, entry: &[u8]) -> Option<()> {
         let from = &mut Kept::new(entry);
         let (kind, id) = (u8::get(from)?, u64::get(from)?);
@@ -149,7 +149,7 @@ impl KnownNames {
                         entry.until = entry.until.min(at);
                     }
                 }
-                // What was found before may not be true any more.
+                // Earlier answers may not be true any more.
                 self.generation = u64::MAX;
                 return Some(());
             }

@@ -1,11 +1,11 @@
-//! Records of the rings to rows of the tables, on the background thread.
+//! The analysis: turns records of the rings into rows of the tables, on the background thread.
 //!
 //! [`Analyser::feed`] takes records one by one, each thread's in order and the threads merged by time. Each thread has a
 //! stack of what is open on it ([`thread`]); the time between two records goes to the top of the stack, so that it is
-//! counted once and own times add up. Records may be missing or make no sense; nothing here panics over that.
+//! counted once and own times add up. Records may be missing or make no sense; the analysis does not panic over that.
 //!
-//! At the bottom is what is open ([`frame`], [`calls`], [`thread`]) and what else is known between two drains
-//! ([`analyser`]). Each of the modules above adds methods to [`Analyser`] for one kind of record, and [`feed`] on top of them
+//! The lowest modules have what is open ([`frame`], [`calls`], [`thread`]) and the other state between two drains
+//! ([`analyser`]). Each module above them adds methods to [`Analyser`] for one kind of record, and [`feed`] on top of them
 //! gives each record to its module.
 
 mod analyser;

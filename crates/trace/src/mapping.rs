@@ -1,8 +1,8 @@
-//! What a process shares with the collector, which reads it after its end: one file of memory, and what lies where in it.
+//! The layout of the file of memory that a process shares with the collector, which reads it after the process's end.
 //!
-//! The rings are in it, each behind a page with its head. Beside them the background thread puts down, after each drain,
-//! what a successor needs to go on from there: its state, and, where that has changed, the names. Of both there are two
-//! places, which take turns: the newer one that is whole is taken. Whatever is read is checked, because a process that dies
+//! The file has the rings, each after a page with its head. Beside them the background thread writes, after each drain, what a
+//! successor needs to go on from there: the state, and the names where they have changed. Each of the two has two copies,
+//! which are written in turn: the newer one that is whole is read. All that is read is checked, because a process that dies
 //! of a stray pointer may have written anywhere before.
 
 use std::fs::File;
@@ -11,46 +11,47 @@ use std::os::unix::fs::FileExt;
 
 use super::record::Record;
 
-/// Records a ring holds.
+/// Number of records in a ring.
 pub const CAPACITY: usize = 1 << 16;
-/// Rings that have a place; those of more threads are not shared.
+/// Number of rings in the file. Rings of further threads are not shared.
 pub const MAX_RINGS: usize = 64;
 /// Bytes before a ring's records.
 pub const PAGE: u64 = 4096;
 /// Bytes of a ring.
 pub const RING_BYTES: u64 = PAGE + (CAPACITY * size_of::<Record>()) as u64;
-/// Where in its page a ring says how many records were ever written, and for which thread.
+/// Offset, in a ring's page, of the number of records that were ever written.
 pub const HEAD_AT: usize = 0;
-/// See there.
+/// Offset, in a ring's page, of the operating-system id of its thread.
 pub const THREAD_AT: usize = 8;
-/// Where a page says that there is a ring: [`RING_MARK`].
+/// Offset, in a ring's page, of [`RING_MARK`].
 pub const MARK_AT: usize = PAGE as usize - 8;
-/// See there.
+/// The mark of a page that has a ring.
 pub const RING_MARK: u64 = u64::from_le_bytes(*b"RINGrec1");
 
 const MEGABYTE: u64 = 1 << 20;
 const RINGS_AT: u64 = MEGABYTE;
-/// What the file begins with: [`MAGIC`], and the version of the agent.
+/// The first bytes of the file. The version of the agent follows.
 const MAGIC: u64 = u64::from_le_bytes(*b"probeRNG");
 const VERSION: usize = 40;
 const SLOTS_AT: u64 = 64;
 const SLOT: usize = 32;
 
-/// Where names are written as they are learned, until they are put down with all others: [`LOG_BYTES`] of entries, each
-/// a word of [`log_mark`] and as many bytes as that says, up to the next multiple of eight. A word of zero ends them.
+/// Offset of the log, where names are written as they are learned, until they are written with all others: [`LOG_BYTES`] of
+/// entries, each a word of [`log_mark`] and as many bytes as that says, up to the next multiple of eight. A word of zero ends
+/// them.
 pub const LOG_AT: u64 = 352 * MEGABYTE;
-/// See there.
+/// Bytes of the log at [`LOG_AT`].
 pub const LOG_BYTES: u64 = MEGABYTE;
 
-/// What stands before an entry of the log: its length below its checksum.
+/// The word before an entry of the log: its length, and above that its checksum.
 pub fn log_mark(entry: &[u8]) -> u64 {
     entry.len() as u64 | u64::from(crc32fast::hash(entry)) << 32
 }
 
-/// Of what everything that is mapped by itself is a multiple: the kernel's pages, at their largest (aarch64).
+/// The largest pages of a kernel (aarch64). Offsets of all that is mapped separately are multiples of this.
 const MAX_PAGE_BYTES: u64 = 64 << 10;
 
-/// Where a ring begins. What is between two of them is never touched, and takes no memory.
+/// The offset of a ring. The bytes between two rings are never touched, and take no memory.
 pub const fn ring_at(number: usize) -> u64 {
     RINGS_AT + number as u64 * RING_BYTES.next_multiple_of(MAX_PAGE_BYTES)
 }
@@ -58,18 +59,18 @@ pub const fn ring_at(number: usize) -> u64 {
 const _: () = assert!(ring_at(MAX_RINGS) <= 192 * MEGABYTE);
 const _: () = assert!(ring_at(1).is_multiple_of(MAX_PAGE_BYTES) && LOG_AT.is_multiple_of(MAX_PAGE_BYTES));
 
-/// What is put down.
+/// A part of the file that the background thread writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// What a successor goes on from.
+    /// The state that a successor needs to go on.
     State,
-    /// Who is behind an address or a number.
+    /// The names of addresses and numbers.
     Names,
 }
 
 impl Part {
-    /// Its two places, and the most that it may take in each.
-    const fn places(self) -> ([u64; 2], u64) {
+    /// The offsets of the part's two copies, and the most bytes of each.
+    const fn offsets(self) -> ([u64; 2], u64) {
         match self {
             Self::State => ([192 * MEGABYTE, 256 * MEGABYTE], 64 * MEGABYTE),
             Self::Names => ([320 * MEGABYTE, 336 * MEGABYTE], 16 * MEGABYTE),
@@ -81,7 +82,7 @@ impl Part {
     }
 }
 
-/// One of the places: its generation (0: nothing), bytes, and their checksum, with a checksum of its own.
+/// The description of a copy: its generation (0: nothing), bytes, and their checksum, with a checksum of its own.
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
     generation: u64,
@@ -100,10 +101,10 @@ impl Slot {
         bytes
     }
 
-    /// None where it says nothing, or what can't be.
+    /// The slot in `bytes`; None where it is empty or damaged.
     fn of(bytes: &[u8; SLOT]) -> Option<Self> {
-        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|place| bytes[at + place]));
-        let half = |at: usize| u32::from_le_bytes(std::array::from_fn(|place| bytes[at + place]));
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
+        let half = |at: usize| u32::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
         let slot = Self { generation: word(0), bytes: word(8), checksum: half(16) };
         (slot.generation > 0 && half(20) == crc32fast::hash(&bytes[..20])).then_some(slot)
     }
@@ -118,7 +119,7 @@ fn header() -> [u8; SLOTS_AT as usize] {
     bytes
 }
 
-/// Puts parts down. There is one for a file.
+/// Writes parts. A file has one writer.
 #[derive(Debug)]
 pub struct Writer {
     file: File,
@@ -128,7 +129,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// For a new, empty file.
+    /// A writer for a new, empty file.
     ///
     /// # Errors
     /// There is no memory for its first page.
@@ -137,19 +138,19 @@ impl Writer {
         Ok(Self { file, generation: 0, buffer: Vec::new(), is_clear: true })
     }
 
-    /// Puts down what `fill` appends. What was there before stays until this is whole.
+    /// Writes the bytes that `fill` appends. The copy before stays until this one is whole.
     ///
     /// # Errors
-    /// It is too much, or there is no memory for it; then the part says nothing any more.
+    /// There are too many bytes, or there is no memory for them. The part is then empty.
     pub fn put(&mut self, part: Part, fill: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         self.buffer.clear();
         fill(&mut self.buffer);
-        let (places, most) = part.places();
+        let (offsets, most) = part.offsets();
         self.generation += 1;
         let which = (self.generation % 2) as usize;
         let written = match self.buffer.len() as u64 > most {
             true => Err(io::Error::from(io::ErrorKind::FileTooLarge)),
-            false => self.file.write_all_at(&self.buffer, places[which]),
+            false => self.file.write_all_at(&self.buffer, offsets[which]),
         };
         let slot = Slot {
             generation: self.generation,
@@ -166,7 +167,7 @@ impl Writer {
         written
     }
 
-    /// The state says nothing any more: what it says is about to be overwritten.
+    /// Empties the state, because what it refers to is about to be overwritten.
     ///
     /// # Errors
     /// The file system's.
@@ -183,31 +184,31 @@ impl Writer {
     }
 }
 
-/// What can be read of a file.
+/// Reads a file.
 #[derive(Debug)]
 pub(crate) struct Reader<'a>(&'a File);
 
 impl<'a> Reader<'a> {
-    /// Why not, in words.
+    /// Opens a file. An error says why it can't be read, in words that follow "they" (the rings).
     pub(crate) fn open(file: &'a File) -> Result<Self, String> {
-        let mut found = [0; SLOTS_AT as usize];
-        file.read_exact_at(&mut found, 0).map_err(|error| format!("they can't be read: {error}"))?;
+        let mut bytes = [0; SLOTS_AT as usize];
+        file.read_exact_at(&mut bytes, 0).map_err(|error| format!("they can't be read: {error}"))?;
         let expected = header();
-        match (found[..8] == expected[..8], found == expected) {
+        match (bytes[..8] == expected[..8], bytes == expected) {
             (_, true) => Ok(Self(file)),
             (true, _) => Err("they are of another version of the agent".to_owned()),
             (false, _) => Err("their first page was overwritten".to_owned()),
         }
     }
 
-    /// The newest of a part that is whole.
+    /// The newest copy of a part that is whole.
     pub(crate) fn part(&self, part: Part) -> Option<Vec<u8>> {
-        let (places, most) = part.places();
+        let (offsets, most) = part.offsets();
         let mut slots: Vec<(Slot, u64)> = (0..2)
             .filter_map(|which| {
                 let mut bytes = [0; SLOT];
                 self.0.read_exact_at(&mut bytes, part.slot_at(which)).ok()?;
-                Some((Slot::of(&bytes).filter(|slot| slot.bytes <= most)?, places[which]))
+                Some((Slot::of(&bytes).filter(|slot| slot.bytes <= most)?, offsets[which]))
             })
             .collect();
         slots.sort_by_key(|(slot, _)| std::cmp::Reverse(slot.generation));
@@ -240,14 +241,14 @@ impl<'a> Reader<'a> {
     pub(crate) fn ring(&self, number: usize) -> Option<(u64, i64)> {
         let mut page = [0; PAGE as usize];
         self.0.read_exact_at(&mut page, ring_at(number)).ok()?;
-        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|place| page[at + place]));
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| page[at + index]));
         (word(MARK_AT) == RING_MARK).then(|| (word(HEAD_AT), word(THREAD_AT) as i64))
     }
 
-    /// Records of a ring; empty where they are not there (any more).
-    pub(crate) fn records(&self, number: usize, places: std::ops::Range<u64>) -> Vec<Record> {
-        let count = places.end.wrapping_sub(places.start);
-        if places.start > places.end || count > CAPACITY as u64 {
+    /// The records at `positions` of a ring; empty where it does not have them, or not any more.
+    pub(crate) fn records(&self, number: usize, positions: std::ops::Range<u64>) -> Vec<Record> {
+        let count = positions.end.wrapping_sub(positions.start);
+        if positions.start > positions.end || count > CAPACITY as u64 {
             return Vec::new();
         }
         let mut bytes = vec![0; CAPACITY * size_of::<Record>()];
@@ -255,6 +256,6 @@ impl<'a> Reader<'a> {
             return Vec::new();
         }
         let (records, _) = bytes.as_chunks::<{ size_of::<Record>() }>();
-        places.map(|place| Record::of_bytes(&records[place as usize % CAPACITY])).collect()
+        positions.map(|position| Record::of_bytes(&records[position as usize % CAPACITY])).collect()
     }
 }

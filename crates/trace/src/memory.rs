@@ -1,4 +1,4 @@
-//! What allocators of devices said at the end of a step.
+//! Rows of the memory that allocators of devices report at the end of a step.
 
 use probe_proto::table::Time;
 use probe_proto::tables::memory;
@@ -29,8 +29,8 @@ impl<N: Names> Analyser<N> {
         sample.next = 0;
         let (values, ts) = (sample.values, sample.ts);
         let Some(clock) = &self.clock else { return };
-        let size = |place: usize| (values[place] != u64::MAX).then(|| values[place] as f64 / MB);
-        let count = |place: usize| i64::try_from(values[place]).ok();
+        let size = |index: usize| (values[index] != u64::MAX).then(|| values[index] as f64 / MB);
+        let count = |index: usize| i64::try_from(values[index]).ok();
         if let Some(peak) = size(1) {
             self.peak = Some(self.peak.unwrap_or_default().max(peak));
         }

@@ -1,12 +1,12 @@
-//! What the allocator of a device says, as its records come.
+//! The memory that a device's allocator reports, while its records come.
 
 use super::keep::keep;
 use crate::payload::MEMORY_VALUES as COUNT;
 
-/// A device's values on their way, two a record.
+/// A device's values so far, two for each record.
 #[derive(Debug, Default)]
 pub(super) struct MemorySample {
-    /// The part that comes next; 0: none is on its way.
+    /// The part that comes next; 0: no sample is under way.
     pub(super) next: usize,
     pub(super) device: u64,
     pub(super) ts: u64,

@@ -1,32 +1,33 @@
-//! What the newest steps were like: how many events they had, how long they took, with detail and without.
+//! Event counts and durations of the newest steps, with detail and without.
 //!
-//! Everything is a median: a busy machine takes the processor away now and then, which falsifies single steps.
+//! All values are medians: a busy machine takes the processor away now and then, which falsifies single steps.
 
 use std::collections::VecDeque;
 
 use super::keep::keep;
 use crate::record::Kind;
 
-/// Steps that are remembered.
+/// The largest number of steps that are remembered.
 const STEPS: usize = 4096;
-/// Pairs of steps with and without detail that are.
+/// The largest number of remembered pairs of steps with and without detail.
 const PAIRS: usize = 256;
-/// Fewer say nothing.
+/// The smallest number of pairs with a ratio.
 const MIN_PAIRS: usize = 8;
-/// The newest steps: those of the last second, and at least so many.
+/// The newest steps: those of the last second, and at least [`RECENT_STEPS`].
 const RECENT_SECONDS: f64 = 1.0;
 const RECENT_STEPS: usize = 8;
-/// What they are compared with: steps of half a minute before, at least so many over at least so long.
+/// The steps that the newest ones are compared with: those of half a minute before, at least [`BASELINE_STEPS`] over at least
+/// [`MIN_BASELINE_SECONDS`].
 const BASELINE_SECONDS: f64 = 30.0;
 const BASELINE_STEPS: usize = 32;
 const MIN_BASELINE_SECONDS: f64 = 2.0;
-/// The first steps of a run warm it up.
+/// Number of first steps, which are warm-up and not counted.
 const WARMUP: usize = 10;
 
 /// Events of a step by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Begins and ends that cost what a module call's do.
+    /// Begins and ends that cost as much as those of a module call.
     pub plain: u64,
     /// Autograd nodes.
     pub nodes: u64,
@@ -49,7 +50,7 @@ impl Counts {
         }
     }
 
-    /// Begins and ends of all kinds.
+    /// Number of begins and ends of all kinds.
     pub fn events(&self) -> u64 {
         self.plain + 2 * self.nodes
     }
@@ -78,7 +79,7 @@ pub struct Meter {
     with: Option<Counts>,
     without: Option<Counts>,
     steps: VecDeque<Step>,
-    seen: usize,
+    ended_steps: usize,
     pairs: VecDeque<f64>,
     /// The last step of the newest pair.
     paired: Option<i64>,
@@ -90,7 +91,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 impl Meter {
-    /// An event happened in the step under way.
+    /// Counts an event of the step under way.
     #[inline]
     pub fn count(&mut self, kind: Kind) {
         match kind {
@@ -102,7 +103,7 @@ impl Meter {
         }
     }
 
-    /// One of them has an event of a device.
+    /// Counts an event of a device in the step under way.
     #[inline]
     pub fn count_mark(&mut self) {
         self.counts.marks += 1;
@@ -113,12 +114,12 @@ impl Meter {
         self.counts
     }
 
-    /// So many of them are none of training's, or are after all.
+    /// Corrects the counts of the step under way, where events turn out to be part of training or not.
     pub(crate) fn set(&mut self, counts: Counts) {
         self.counts = counts;
     }
 
-    /// It ended; `seconds` None where its times were lost.
+    /// Ends the step under way. `seconds` is None where its times were lost.
     pub fn end_step(&mut self, number: i64, seconds: Option<f64>, detail: bool) {
         let counts = std::mem::take(&mut self.counts);
         let Some(seconds) = seconds else { return };
@@ -127,8 +128,8 @@ impl Meter {
         } else {
             self.without = Some(counts)
         }
-        self.seen += 1;
-        if self.seen <= WARMUP {
+        self.ended_steps += 1;
+        if self.ended_steps <= WARMUP {
             return;
         }
         if self.steps.len() == STEPS {
@@ -138,8 +139,8 @@ impl Meter {
         self.pair();
     }
 
-    /// A step between two that were recorded the other way is compared with both. No step is in two pairs: neighbours
-    /// in time are alike, and pairs that share steps would promise more than they know.
+    /// Compares a step with its two neighbours, if those were recorded the other way. No step is in two pairs: neighbours in
+    /// time are alike, so pairs that share steps would make the interval too narrow.
     fn pair(&mut self) {
         let [.., a, b, c] = self.steps.make_contiguous() else { return };
         if a.number + 2 != c.number
@@ -164,7 +165,7 @@ impl Meter {
         self.pairs.len()
     }
 
-    /// None until there are enough pairs.
+    /// The ratio of the durations with detail and without; None until there are enough pairs.
     pub fn ratio(&self) -> Option<Ratio> {
         let count = self.pairs.len();
         if count < MIN_PAIRS {

@@ -1,4 +1,4 @@
-//! Device memory at calls of modules and steps of optimizers: what was allocated when one began and when it ended.
+//! Device memory at calls of modules and steps of optimizers: the allocated bytes when one began and when it ended.
 
 use super::call_memory::{Begun, Measured};
 use super::frame::Frame;
@@ -7,9 +7,9 @@ use crate::payload::{AT_END, PEAK};
 use crate::record::Record;
 
 impl Thread {
-    /// The allocator was asked for the innermost call that is open.
+    /// Takes the allocator's values for the innermost call that is open.
     pub(super) fn allocated(&mut self, record: Record) {
-        // What is within a compiled region is part of it.
+        // Calls within a compiled region are part of it.
         if matches!(self.frames.last(), None | Some(Frame::Module { hidden: true, .. })) {
             return;
         }
@@ -17,21 +17,21 @@ impl Thread {
         let (device, at_end) = (record.payload() as u8, record.payload() & AT_END != 0);
         held.cut(depth);
         match held.begun.last_mut().filter(|call| call.depth == depth) {
-            // Several are asked at the end of an optimizer's step, and an optimizer within one asks again: the first
-            // beginning and the last end are what counts.
+            // There are several values at the end of an optimizer's step, and further ones of an optimizer within one: the
+            // first beginning and the last end count.
             Some(call) if at_end && call.device == device => {
                 call.end = Some([record.a, record.b, record.payload() >> PEAK]);
             }
             None if !at_end => {
                 held.begun.push(Begun { depth, device, allocated: record.a, end: None, within: 0, unsure: false });
             }
-            // An end without a beginning: what it changed is somewhere in the call around it.
+            // An end without a beginning: its change is somewhere in the call around it.
             None => held.doubt(),
             Some(_) => {}
         }
     }
 
-    /// What was measured of the call that was just taken from the stack.
+    /// Takes the memory of the call that was just taken from the stack.
     pub(super) fn take_measured(&mut self) -> Option<Measured> {
         let depth = self.frames.len() + 1;
         self.held.cut(depth);

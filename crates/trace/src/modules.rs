@@ -1,4 +1,4 @@
-//! Modules as rows show them: what the registry knows, looked up once and kept.
+//! Modules as rows show them, looked up in the registry once.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -38,20 +38,20 @@ pub(crate) struct Module {
     pub(crate) name: Option<Text>,
     pub(crate) class: Option<Text>,
     pub(crate) device: Option<Text>,
-    /// Its time on the host is its time: it computes on the CPU.
+    /// Whether it computes on the CPU, so that its time is that on the host.
     pub(crate) on_host: bool,
     pub(crate) compiled: bool,
     pub(crate) has_parameters: bool,
-    /// The registry knows it.
+    /// Whether the registry knows the module.
     pub(crate) known: bool,
 }
 
-/// Modules that were not found twice are not looked up again; this many are remembered.
+/// The largest number of modules that are remembered as not found, so that they are not looked up a third time.
 const HOPELESS: usize = 1 << 14;
 
-/// Who is at an address, of which class, and of which times that is true.
+/// A module at an address, its class, and the times in which it is there.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct ModuleAtAddress {
     id: u32,
     class: u64,
     since: u64,
@@ -62,41 +62,41 @@ struct Place {
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
     generation: u64,
-    places: IntMap<u64, Place>,
+    by_address: IntMap<u64, ModuleAtAddress>,
     all: Vec<Module>,
     ids: HashMap<Module, u32>,
-    /// By address, class and outermost module: another module may come to live at the address.
+    /// Modules that were not found, by address, class and outermost module: another module may come to the address.
     hopeless: HashSet<(u64, u64, u64)>,
-    /// A module was met whose parameters are on a device.
+    /// Whether a module was met whose parameters are on a device.
     on_device: bool,
 }
 
 keep!(Module { name, class, device, on_host, compiled, has_parameters, known });
-keep!(Place { id, class, since, until });
+keep!(ModuleAtAddress { id, class, since, until });
 
-/// Without those that are not asked for again: the modules of a process that has ended cannot be walked.
+/// Leaves `hopeless` out: the modules of a process that has ended cannot be walked again.
 impl Keep for Modules {
     fn put(&self, to: &mut Vec<u8>) {
         self.generation.put(to);
-        self.places.put(to);
+        self.by_address.put(to);
         self.all.put(to);
         self.on_device.put(to);
     }
     fn get(from: &mut Kept<'_>) -> Option<Self> {
-        let (generation, places) = (u64::get(from)?, Keep::get(from)?);
+        let (generation, by_address) = (u64::get(from)?, Keep::get(from)?);
         let (all, on_device) = (Vec::<Module>::get(from)?, bool::get(from)?);
         let ids = all.iter().copied().zip(0..).collect();
-        Some(Self { generation, places, all, ids, hopeless: HashSet::new(), on_device })
+        Some(Self { generation, by_address, all, ids, hopeless: HashSet::new(), on_device })
     }
 }
 
 impl Modules {
-    /// What the registry has learned since counts from here on. Called where an outermost call begins.
+    /// Forgets addresses if the registry has changed. Called where an outermost call begins.
     pub(crate) fn refresh(&mut self, names: &impl Names) {
         let generation = names.generation();
         if generation != self.generation {
             self.generation = generation;
-            self.places.clear();
+            self.by_address.clear();
         }
     }
 
@@ -105,7 +105,7 @@ impl Modules {
         self.all.get(id as usize)
     }
 
-    /// Whether what no module stands for (the loss, the optimizer) computes on the host, as far as the modules met tell.
+    /// Whether computation outside modules (the loss, the optimizer) is on the host, judged by the modules met so far.
     pub(crate) fn computes_on_host(&self) -> bool {
         !self.on_device
     }
@@ -121,11 +121,11 @@ impl Modules {
         root: u64,
     ) -> u32 {
         // Modules that live for one call follow each other at one address.
-        if let Some(place) = self.places.get(&address)
-            && place.class == class
-            && (place.since..place.until).contains(&at)
+        if let Some(known) = self.by_address.get(&address)
+            && known.class == class
+            && (known.since..known.until).contains(&at)
         {
-            return place.id;
+            return known.id;
         }
         let found = names.module(address, at);
         let module = match found.info {
@@ -142,10 +142,10 @@ impl Modules {
                 if self.hopeless.len() < HOPELESS && self.hopeless.insert((address, class, root)) {
                     names.walk_again(root);
                 }
-                // In no list of modules that torch knows of: its class is all there is to say. Where it computes is not
-                // known either, so its device time is not.
+                // The module is in no list of modules that torch knows of, so only its class is known. It is not known where it
+                // computes either, so its device time is not known.
                 let class = names.class(class).map(|class| strings.id(&class));
-                let root = self.places.get(&root).and_then(|place| self.all.get(place.id as usize));
+                let root = self.by_address.get(&root).and_then(|known| self.all.get(known.id as usize));
                 let on_host = root.is_some_and(|root| root.on_host);
                 Module {
                     name: class,
@@ -164,7 +164,7 @@ impl Modules {
         if id == next {
             self.all.push(module);
         }
-        self.places.insert(address, Place { id, class, since: found.since, until: found.until });
+        self.by_address.insert(address, ModuleAtAddress { id, class, since: found.since, until: found.until });
         id
     }
 }

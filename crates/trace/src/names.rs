@@ -1,4 +1,4 @@
-//! What the analysis asks of the registry that Python fills: who is behind an address or an id.
+//! The questions of the analysis to the registry that Python fills: the names of addresses and ids.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -6,27 +6,27 @@ use std::sync::Arc;
 
 use super::keep::keep;
 
-/// A module, as its walk from the outermost one found it.
+/// A module, as the walk from the outermost one found it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModuleInfo {
     /// Qualified name below the root; the class name for a root or a wrapper.
     pub name: Arc<str>,
     /// Class name.
     pub class: Arc<str>,
-    /// Device of its parameters: `cpu`, `cuda:0`. None where nothing says.
+    /// Device of its parameters: `cpu`, `cuda:0`. None where it is not known.
     pub device: Option<Arc<str>>,
-    /// Runs as a compiled region.
+    /// Whether it runs as a compiled region.
     pub compiled: bool,
-    /// Has parameters, itself or below it.
+    /// Whether it or a module below it has parameters.
     pub has_parameters: bool,
 }
 
-/// Who was at an address at a time.
+/// The module at an address at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// None where the registry has no module.
     pub info: Option<Arc<ModuleInfo>>,
-    /// The same holds from here on (ticks),
+    /// The answer holds from here on (ticks),
     pub since: u64,
     /// and up to here, exclusive; `u64::MAX` for what still is.
     pub until: u64,
@@ -35,19 +35,19 @@ pub struct Found {
 /// What collectives of one kind on one group have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// In torch.distributed's words.
+    /// Name of the operation in torch.distributed.
     pub name: Cow<'static, str>,
     /// Number of the group in this process.
     pub group_id: u32,
-    /// Its name.
+    /// Name of the group.
     pub group_name: String,
-    /// Ranks in it.
+    /// Number of ranks in the group.
     pub group_size: i32,
     /// Type of the elements, without `torch.`.
     pub dtype: Option<String>,
-    /// Issued asynchronously.
+    /// Whether it is issued asynchronously.
     pub async_op: bool,
-    /// `gloo`, `nccl`.
+    /// The backend: `gloo`, `nccl`.
     pub backend: String,
 }
 
@@ -56,9 +56,9 @@ keep!(Operation { name, group_id, group_name, group_size, dtype, async_op, backe
 
 /// The registry. Times are in ticks.
 pub trait Names: Debug + Send {
-    /// Grows whenever an answer may have changed.
+    /// A number that grows whenever an answer may have changed.
     fn generation(&self) -> u64;
-    /// The module that was at `address` at the time `at`, and of which other times that is true.
+    /// The module that was at `address` at the time `at`, and the times in which that is true.
     fn module(&self, address: u64, at: u64) -> Found;
     /// The class name of the module type at `address`.
     fn class(&self, address: u64) -> Option<Arc<str>>;
@@ -72,6 +72,6 @@ pub trait Names: Debug + Send {
     fn named(&self, is_span: bool, id: u64) -> Option<String>;
     /// The line of the program behind a number, as `file:line`.
     fn line(&self, id: u64) -> Option<String>;
-    /// Nothing before `ticks` will be asked for any more.
+    /// Allows the registry to forget names of times before `ticks`, which are not asked for any more.
     fn forget_before(&self, ticks: u64);
 }

@@ -1,4 +1,4 @@
-//! What was begun and not ended when nothing more comes: where a process was when it died.
+//! What is open when no more records come: where a process was when it died.
 
 use probe_proto::encode::StringTable;
 
@@ -10,27 +10,27 @@ use super::names::Names;
 use super::thread::Thread;
 use crate::sink::Sink;
 
-/// The innermost thing that is open on a thread.
+/// The innermost frame that is open on a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Open {
     /// Operating-system id of the thread.
     pub thread: i64,
-    /// The module, optimizer or data set; None where none stands for it or its name is not known.
+    /// The module, optimizer or data set; None where there is none or its name is not known.
     pub module: Option<String>,
-    /// As in `python.torch_trace`, or `data`, `checkpoint` or `snippet`.
+    /// The stage as in `python.torch_trace`, or `data`, `checkpoint` or `snippet`.
     pub stage: &'static str,
-    /// The step that it is in.
+    /// The step under way.
     pub step: i64,
-    /// When it was entered (nanoseconds since 1970).
+    /// When the frame was entered (nanoseconds since 1970).
     pub since_ns: i64,
 }
 
 impl<N: Names> Analyser<N> {
-    /// What is open on each thread where something is, what was entered last first.
+    /// The innermost frame of each thread that has one, the one entered last first.
     pub fn open(&self, strings: &StringTable) -> Vec<Open> {
-        let mut found: Vec<Open> = self.threads.iter().filter_map(|thread| self.innermost(thread, strings)).collect();
-        found.sort_by_key(|open| std::cmp::Reverse(open.since_ns));
-        found
+        let mut open: Vec<Open> = self.threads.iter().filter_map(|thread| self.innermost(thread, strings)).collect();
+        open.sort_by_key(|one| std::cmp::Reverse(one.since_ns));
+        open
     }
 
     fn innermost(&self, thread: &Thread, strings: &StringTable) -> Option<Open> {
@@ -60,8 +60,8 @@ impl<N: Names> Analyser<N> {
         Some(Open { thread: thread.id, module, stage, step: self.step, since_ns })
     }
 
-    /// Nothing more comes: what is complete of what is held back gets its rows, and what never ended is counted. Half an
-    /// interval is no row.
+    /// Ends the analysis when no more records come: rows that are held are released, and intervals that never ended are counted
+    /// as dropped. Half an interval is no row.
     pub fn give_up(&mut self, sink: &mut Sink) {
         self.flush_reads(sink);
         let frames = self.threads.iter().flat_map(|thread| &thread.frames);

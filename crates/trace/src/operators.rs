@@ -1,4 +1,4 @@
-//! Copies of tensors, and places where the host read what they hold.
+//! Copies of tensors, and the host's reads of their values.
 
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::{copies, sync_points};
@@ -11,10 +11,10 @@ use crate::payload::{CONVERTED, DEVICES, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS,
 use crate::record::Record;
 use crate::sink::Sink;
 
-/// Places remembered in a step; what more there are become rows of their own.
-const PLACES: usize = 1024;
+/// The largest number of different reads that are summed up in a step. Further reads get rows of their own.
+const MAX_READS: usize = 1024;
 
-/// Payloads have 54 bits.
+/// The bits of a payload, above which a read's key has the part of the step.
 const PART: u32 = 54;
 
 fn operator(payload: u64) -> &'static str {
@@ -25,19 +25,19 @@ fn operator(payload: u64) -> &'static str {
     }
 }
 
-fn device(said: u8, sink: &mut Sink) -> Text {
-    let kind = DEVICES.get(usize::from(said >> 4)).copied().unwrap_or_default();
-    match said >> 4 {
-        _ if said == SOME_CUDA => sink.strings.id("cuda"),
+fn device(code: u8, sink: &mut Sink) -> Text {
+    let kind = DEVICES.get(usize::from(code >> 4)).copied().unwrap_or_default();
+    match code >> 4 {
+        _ if code == SOME_CUDA => sink.strings.id("cuda"),
         0 => sink.strings.id(kind),
-        _ => sink.strings.id(&format!("{kind}:{}", said & 15)),
+        _ => sink.strings.id(&format!("{kind}:{}", code & 15)),
     }
 }
 
-/// File and line.
+/// The file and line of the program with the number in `payload`.
 fn line(names: &impl Names, payload: u64, sink: &mut Sink) -> (Option<Text>, Option<i32>) {
-    let said = names.line(payload >> 8 & 0xffff).unwrap_or_default();
-    match said.rsplit_once(':').and_then(|(file, line)| Some((file, line.parse().ok()?))) {
+    let location = names.line(payload >> 8 & 0xffff).unwrap_or_default();
+    match location.rsplit_once(':').and_then(|(file, line)| Some((file, line.parse().ok()?))) {
         Some((file, line)) => (Some(sink.strings.id(file)), Some(line)),
         None => (None, None),
     }
@@ -45,7 +45,7 @@ fn line(names: &impl Names, payload: u64, sink: &mut Sink) -> (Option<Text>, Opt
 
 impl<N: Names> Analyser<N> {
     pub(super) fn copy(&mut self, number: usize, record: Record, sink: &mut Sink) {
-        let (Some(clock), said) = (&self.clock, record.payload()) else { return };
+        let (Some(clock), payload) = (&self.clock, record.payload()) else { return };
         let begin = clock.at(record.a);
         let (from, to) = ((record.b >> 48) as u8, (record.b >> 56) as u8);
         let direction = match (from >> 4, to >> 4) {
@@ -55,21 +55,21 @@ impl<N: Names> Analyser<N> {
             _ if from == to => "within device",
             _ => "device to device",
         };
-        let (file, line) = line(&self.names, said, sink);
+        let (file, line) = line(&self.names, payload, sink);
         let (source, destination) = (device(from, sink), device(to, sink));
-        let (operation, direction) = (sink.strings.id(operator(said)), sink.strings.id(direction));
+        let (operation, direction) = (sink.strings.id(operator(payload)), sink.strings.id(direction));
         let part = Some(sink.strings.id(self.threads[number].part().as_str()));
         sink.push(copies::Row {
             step: self.step,
-            stride: (said >> 24) as i32,
+            stride: (payload >> 24) as i32,
             ts: Time(clock.unix_ns(begin)),
             duration: seconds(record.ts.saturating_sub(begin)),
             operation,
             direction,
             bytes: (record.b & 0xffff_ffff_ffff) as i64,
-            blocking: said & NON_BLOCKING == 0,
-            contiguous: said & IS_CONTIGUOUS != 0,
-            converted: said & CONVERTED != 0,
+            blocking: payload & NON_BLOCKING == 0,
+            contiguous: payload & IS_CONTIGUOUS != 0,
+            converted: payload & CONVERTED != 0,
             source,
             destination,
             part,
@@ -81,23 +81,23 @@ impl<N: Names> Analyser<N> {
 
     pub(super) fn read(&mut self, number: usize, record: Record, sink: &mut Sink) {
         let Some(clock) = &self.clock else { return };
-        // Flags of a copy make no other place of it.
-        let said = record.payload() & !(NON_BLOCKING | IS_CONTIGUOUS | CONVERTED);
+        // Flags of a copy don't make a different read.
+        let payload = record.payload() & !(NON_BLOCKING | IS_CONTIGUOUS | CONVERTED);
         let part = self.threads[number].part();
         let begin = clock.at(record.a);
         let waited = seconds(record.ts.saturating_sub(begin));
-        let key = (said | (part as u64) << PART, (record.b >> 48) as u8);
+        let key = (payload | (part as u64) << PART, (record.b >> 48) as u8);
         if let Some(known) = self.reads.iter_mut().find(|known| known.key == key && known.thread == number) {
             known.row.count += 1;
             known.row.waited += waited;
             return;
         }
-        let (file, line) = line(&self.names, said, sink);
+        let (file, line) = line(&self.names, payload, sink);
         let row = sync_points::Row {
             step: self.step,
-            stride: (said >> 24) as i32,
+            stride: (payload >> 24) as i32,
             ts: Time(clock.unix_ns(begin)),
-            operation: sink.strings.id(operator(said)),
+            operation: sink.strings.id(operator(payload)),
             device: device(key.1, sink),
             count: 1,
             waited,
@@ -106,13 +106,13 @@ impl<N: Names> Analyser<N> {
             line,
             thread: self.threads[number].id,
         };
-        if self.reads.len() >= PLACES {
+        if self.reads.len() >= MAX_READS {
             return sink.push(row);
         }
         self.reads.push(TensorRead { key, thread: number, row });
     }
 
-    /// The step is over.
+    /// Adds the rows of the step's reads, at its end.
     pub(super) fn flush_reads(&mut self, sink: &mut Sink) {
         self.reads.drain(..).for_each(|read| sink.push(read.row));
     }

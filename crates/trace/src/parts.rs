@@ -1,10 +1,10 @@
-//! What a step's time went into, on one thread.
+//! The parts of a step's time on one thread.
 
 use super::device::DeviceTime;
 use super::keep::keep;
 use super::meter::Counts;
 
-/// Where a moment belongs.
+/// The part of a step that a time belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Data,
@@ -30,7 +30,7 @@ impl Part {
     }
 }
 
-/// What a step's device time went into, on one thread.
+/// The parts of a step's device time on one thread.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct DeviceParts {
     pub(super) forward: DeviceTime,
@@ -51,13 +51,13 @@ impl DeviceParts {
     }
 }
 
-/// What of a step was validation, taken out of the other parts: times in units of the clock, and what was counted along.
+/// Validation in a step, taken out of the other parts: times in units of the clock, and counts.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Validation {
     pub(crate) data: u64,
     pub(crate) forward: u64,
     pub(crate) comm: u64,
-    /// Between the calls and the batches.
+    /// Time between the calls and the batches.
     pub(crate) other: u64,
     pub(crate) calls: i32,
     pub(crate) samples: i64,
@@ -84,7 +84,7 @@ impl Validation {
     }
 }
 
-/// Times of a step so far, in units of the clock, and what is counted along.
+/// Times of a step so far, in units of the clock, and counts.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Parts {
     pub(crate) data: u64,
@@ -95,17 +95,17 @@ pub(crate) struct Parts {
     pub(crate) validation: Validation,
     pub(crate) checkpoint: u64,
     pub(crate) suspended: u64,
-    /// Inside the backward call that is open: its end says what of it was backward.
+    /// Time in the backward call that is open. Its end decides how much of it was backward.
     pub(crate) pending: u64,
-    /// Until when communication has been counted.
+    /// The time up to which communication has been counted.
     pub(crate) comm_until: u64,
     pub(crate) micro_steps: i32,
     pub(crate) samples: Option<i64>,
-    /// Of the batches that were handed over.
+    /// Samples of the batches that were handed over.
     pub(crate) batch_samples: Option<i64>,
-    /// On the device's clock.
+    /// Times on the device's clock.
     pub(super) device: DeviceParts,
-    /// Intervals of the step were lost, which its device times are made of.
+    /// Whether intervals of the step were lost from which its device times are computed.
     pub(super) lost: bool,
 }
 
@@ -129,10 +129,10 @@ keep!(Parts {
 });
 
 impl Parts {
-    /// `time` more for `part`.
+    /// Adds `time` to `part`.
     #[inline]
     pub(crate) fn credit(&mut self, part: Part, time: u64) {
-        let place = match part {
+        let total = match part {
             Part::Data => &mut self.data,
             Part::Forward => &mut self.forward,
             Part::Backward => &mut self.pending,
@@ -141,10 +141,10 @@ impl Parts {
             Part::Suspended => &mut self.suspended,
             Part::Other => return,
         };
-        *place += time;
+        *total += time;
     }
 
-    /// The thread waited for a collective from `begin` to `end`; what of it is counted already is not counted again.
+    /// Adds a wait for a collective from `begin` to `end`. Time that was counted already is not counted again.
     pub(crate) fn wait(&mut self, begin: u64, end: u64) {
         self.comm += end.saturating_sub(begin.max(self.comm_until));
         self.comm_until = self.comm_until.max(end);
@@ -156,8 +156,8 @@ impl Parts {
         self.data + self.forward + self.backward + self.optimizer + self.comm + rest
     }
 
-    /// What has come since `before`, which lies `time` back, was validation: it is taken out of the parts, here and as they
-    /// were `after` it. Nothing but what counts as other time has come since then.
+    /// Moves what was counted between `before` and `after`, which are `time` apart, to validation, in `self` and in `after`.
+    /// Since `after`, only time that counts as other has passed.
     pub(crate) fn leave_out(&mut self, before: &Self, after: &mut Self, time: u64, counts: Counts) {
         let mut moved = Validation {
             data: after.data.saturating_sub(before.data),
@@ -189,7 +189,7 @@ impl Parts {
         }
     }
 
-    /// There was no validation after all: nothing here trains.
+    /// Moves validation back to the other parts, because nothing in this process trains.
     pub(crate) fn put_back(&mut self) {
         let moved = std::mem::take(&mut self.validation);
         self.data += moved.data;

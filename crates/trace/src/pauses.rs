@@ -14,7 +14,7 @@ use crate::payload::{COMPILATION, WITHOUT_ID};
 use crate::record::Record;
 use crate::sink::Sink;
 
-/// Shorter ones have no row, in seconds.
+/// Seconds below which collections of young generations get no row.
 const SHORT: f64 = 1e-4;
 /// The generation of a full collection.
 const FULL: i32 = 2;
@@ -24,14 +24,14 @@ impl<N: Names> Analyser<N> {
         let (Some(clock), thread) = (&self.clock, &self.threads[number]) else { return };
         let part = thread.part();
         if part == Part::Suspended {
-            // A snippet's own.
+            // A pause in a snippet is part of that.
             return;
         }
-        let (said, begin) = (record.payload(), clock.at(record.a));
+        let (payload, begin) = (record.payload(), clock.at(record.a));
         let duration = record.ts.saturating_sub(begin);
-        let is_compilation = said & COMPILATION != 0;
-        let generation = (!is_compilation).then_some((said & 0xff) as i32);
-        // Before the first step there is none to be part of.
+        let is_compilation = payload & COMPILATION != 0;
+        let generation = (!is_compilation).then_some((payload & 0xff) as i32);
+        // Before the first step a collection is part of none.
         if !is_compilation && self.step_begin.is_some() {
             self.collecting += duration;
         }
@@ -41,7 +41,7 @@ impl<N: Names> Analyser<N> {
         let (low, high) = (record.b as u32, (record.b >> 32) as u32);
         let kind = sink.strings.id(if is_compilation { "compilation" } else { "garbage collection" });
         let part = sink.strings.id(part.as_str());
-        let known_id = is_compilation && said & WITHOUT_ID == 0;
+        let known_id = is_compilation && payload & WITHOUT_ID == 0;
         let compile_id = known_id.then(|| sink.strings.id(&format!("{low}/{high}")));
         sink.push(pauses::Row {
             step: self.step,

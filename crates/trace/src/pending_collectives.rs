@@ -1,4 +1,4 @@
-//! Collectives under way: what was issued and not yet seen to be complete, and how far this process is on each group.
+//! Collectives under way: those that were issued and not yet seen to be complete, and how far this process is on each group.
 
 use std::collections::HashMap;
 
@@ -16,9 +16,9 @@ pub(super) struct Issued {
     pub(super) seq: i64,
     pub(super) kind: u64,
     pub(super) bytes: u64,
-    /// Nothing else was open on its thread, which waits for it: that is communication time.
+    /// Whether nothing else was open on its thread, which waits for it: that wait is communication time.
     pub(super) waited_for: bool,
-    /// When the device came to its issue, of one that a stream waits for.
+    /// When the device reached the issue, for an operation that a stream waits for.
     pub(super) device: Device,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Operations {
     pub(super) waiting: IntMap<u64, Issued>,
     pub(super) handles: IntMap<u64, u64>,
     pub(super) kinds: HashMap<u64, Operation>,
-    /// By the number of the group.
+    /// Groups by their numbers.
     pub(super) groups: HashMap<u32, Group>,
 }
 
@@ -37,9 +37,9 @@ pub(super) struct Operations {
 pub(super) struct Group {
     pub(super) name: String,
     pub(super) size: i32,
-    /// Newest operation issued.
+    /// Number of the newest operation that was issued.
     pub(super) issued: i64,
-    /// Newest operation that was seen to be complete.
+    /// Number of the newest operation that was seen to be complete.
     pub(super) completed: i64,
 }
 
@@ -58,10 +58,10 @@ impl Operations {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum End {
     At(u64),
-    /// So long after the device came to its issue.
+    /// This time after the device reached the issue.
     After(u64),
-    /// Some time before it was looked at.
+    /// At an unknown time before its end was reported.
     Unknown,
-    /// Its completion was not watched.
+    /// The completion was not watched.
     NotSeen,
 }

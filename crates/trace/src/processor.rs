@@ -4,16 +4,16 @@ use super::clock::{SECOND, seconds};
 use super::keep::keep;
 use crate::record::Record;
 
-/// Since the thread began, in nanoseconds.
+/// Times of a thread since it began, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 struct ThreadTimes {
     thread: usize,
     running: u64,
-    /// Ready, without a processor; `u64::MAX`: not known.
+    /// Time ready without a processor; `u64::MAX`: not known.
     waiting: u64,
 }
 
-/// The ends of the step before and of the step that ends now.
+/// Times at the end of the previous step and of the step that ends now.
 #[derive(Debug, Default)]
 pub(super) struct ProcessorTimes {
     before: Option<ThreadTimes>,
@@ -28,7 +28,7 @@ impl ProcessorTimes {
         self.now = Some(ThreadTimes { thread, running: record.a, waiting: record.b });
     }
 
-    /// A step ends: seconds that its thread ran, and was ready without a processor.
+    /// Ends a step. Returns the seconds that its thread ran, and was ready without a processor.
     pub(super) fn end_step(&mut self, thread: usize) -> (Option<f64>, Option<f64>) {
         let now = self.now.take().filter(|now| now.thread == thread);
         let before = std::mem::replace(&mut self.before, now);
@@ -41,13 +41,13 @@ impl ProcessorTimes {
         (seconds(before.running, now.running), waiting)
     }
 
-    /// What was before says nothing of what comes.
+    /// Forgets all times, because they don't belong to the steps to come.
     pub(super) fn skip(&mut self) {
         *self = Self::default();
     }
 }
 
-/// Seconds, in the units that all times of steps have, so that sums over steps are exact.
+/// Seconds, rounded to the units that all times of steps have, so that sums over steps are exact.
 fn exact(nanoseconds: u64) -> f64 {
     seconds((u128::from(nanoseconds) * u128::from(SECOND) / 1_000_000_000) as u64)
 }

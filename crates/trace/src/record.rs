@@ -1,15 +1,15 @@
-//! One fixed-size record of a ring: 32 bytes, whatever happened.
+//! A record of a ring: 32 bytes for every kind.
 
 pub use super::kind::{Kind, LOST_DETAIL, LOST_OTHER, RecordTable};
 
 const PAYLOAD: u64 = LOST_OTHER - 1;
 const WORD: u64 = (1 << 48) - 1;
 
-/// What a ring holds.
+/// A record of a ring.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Record {
-    /// When, in ticks of [`clock`](super::clock).
+    /// When it was made, in ticks of [`clock`](super::clock).
     pub ts: u64,
     /// First word; see [`Kind`].
     pub a: u64,
@@ -29,37 +29,37 @@ impl Record {
     #[cfg(test)]
     pub(crate) fn to_bytes(self) -> [u8; size_of::<Self>()] {
         let mut bytes = [0; size_of::<Self>()];
-        for (place, word) in [self.ts, self.a, self.b, self.meta].into_iter().enumerate() {
-            bytes[8 * place..8 * place + 8].copy_from_slice(&word.to_le_bytes());
+        for (index, word) in [self.ts, self.a, self.b, self.meta].into_iter().enumerate() {
+            bytes[8 * index..8 * index + 8].copy_from_slice(&word.to_le_bytes());
         }
         bytes
     }
 
-    /// As it lies in memory (little-endian).
+    /// The record in `bytes`, as in memory (little-endian).
     pub fn of_bytes(bytes: &[u8; size_of::<Self>()]) -> Self {
-        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|place| bytes[8 * at + place]));
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| bytes[8 * at + index]));
         Self { ts: word(0), a: word(1), b: word(2), meta: word(3) }
     }
 
-    /// The table that misses rows where there is no room for it.
+    /// The table whose rows are missing where a ring has no room for the record.
     pub fn table(&self) -> RecordTable {
         self.kind().map_or(RecordTable::Steps, Kind::table)
     }
 
-    /// The same with [`LOST_DETAIL`] or [`LOST_OTHER`] set.
+    /// The record with [`LOST_DETAIL`] or [`LOST_OTHER`] set.
     #[inline(always)]
     pub const fn flagged(self, flags: u64) -> Self {
         Self { meta: self.meta | flags, ..self }
     }
 
-    /// The same with the name of a device's event (see [`super::device`]), for kinds that [`Kind::has_mark`] names,
+    /// The record with the name of a device's event (see [`super::device`]), for kinds for which [`Kind::has_mark`] is true,
     /// whose second word is an address or a small number.
     #[inline(always)]
     pub const fn marked(self, mark: u16) -> Self {
         Self { b: self.b & WORD | (mark as u64) << 48, ..self }
     }
 
-    /// The name of its event (0: none), and the record without it.
+    /// The name of the device's event (0: none), and the record without it.
     #[inline]
     pub fn unmarked(self) -> (u16, Self) {
         match self.kind() {
@@ -68,7 +68,7 @@ impl Record {
         }
     }
 
-    /// What happened; None for memory that no producer wrote.
+    /// The kind; None for memory that no producer wrote.
     #[inline]
     pub fn kind(&self) -> Option<Kind> {
         Kind::ALL.get(((self.meta >> 56) as usize).wrapping_sub(1)).copied()
@@ -86,7 +86,7 @@ impl Record {
         self.meta & LOST_DETAIL != 0
     }
 
-    /// Whether anything else was.
+    /// Whether anything else than module or node intervals was lost before this one.
     #[inline]
     pub const fn lost_other(&self) -> bool {
         self.meta & LOST_OTHER != 0
@@ -99,8 +99,8 @@ mod tests {
 
     #[test]
     fn kinds_survive_the_round_trip() {
-        for (place, kind) in Kind::ALL.into_iter().enumerate() {
-            assert_eq!(kind as usize, place);
+        for (index, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, index);
             let record = Record::new(kind, u64::MAX, 1, 2, 3);
             assert_eq!((record.kind(), record.payload(), record.lost_detail()), (Some(kind), PAYLOAD, false));
             assert!(record.flagged(LOST_DETAIL).lost_detail());

@@ -1,4 +1,4 @@
-//! What a process that is gone had recorded and not sent: taken out of the [`mapping`](crate::mapping) that it left.
+//! Recovers what a process that is gone had recorded and not sent, from the [`mapping`](crate::mapping) that it left.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,34 +21,34 @@ use super::sink::{Counted, Sink};
 #[cfg(test)]
 mod tests;
 
-/// Threads that a process may have had at a time.
+/// The largest number of threads that a process may have had at a time.
 const MAX_THREADS: usize = 1 << 14;
 
 /// How far a ring had been read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// Its place in the mapping; None for one that is not shared.
+pub struct RingPosition {
+    /// Number of the ring in the mapping; None for one that is not shared.
     pub ring: Option<u64>,
-    /// Records taken out of it so far.
+    /// Number of records that were taken out of the ring so far.
     pub taken: u64,
-    /// Operating-system id of its thread.
+    /// Operating-system id of the ring's thread.
     pub thread: i64,
 }
 
-keep!(Place { ring, taken, thread });
+keep!(RingPosition { ring, taken, thread });
 
-/// What is beside analyser and sink.
+/// The state of an agent besides analyser and sink.
 #[derive(Debug)]
 pub struct Outgoing {
     /// The rings, in the order of the analyser's numbers of threads.
-    pub rings: Vec<Place>,
-    /// What Hello says of tables.
+    pub rings: Vec<RingPosition>,
+    /// The tables in Hello.
     pub tables: Vec<Encoded>,
     /// Number of the newest batch.
     pub last_seq: u64,
     /// Batches that are not acknowledged, oldest first.
     pub batches: Vec<Encoded>,
-    /// The report as it would be now.
+    /// The report that the agent would send now.
     pub status: Encoded,
 }
 
@@ -59,7 +59,7 @@ keep!(Outgoing { rings, tables, last_seq, batches, status });
 pub struct Encoded(Bytes);
 
 impl Encoded {
-    /// Of a message.
+    /// Encodes a message.
     pub fn of(message: &impl Message) -> Self {
         Self(message.encode_to_vec().into())
     }
@@ -76,38 +76,38 @@ impl Keep for Encoded {
     }
 }
 
-/// All of it, ready to be stored as if the process itself had sent it.
+/// All that was recovered, ready to be stored as if the process itself had sent it.
 #[derive(Debug)]
 pub struct Recovered {
     /// Tables of the batches.
     pub tables: Vec<TableSchema>,
     /// Strings of the batches.
     pub strings: StringTable,
-    /// Numbered, oldest first. The first ones may have been stored already.
+    /// The batches with their numbers, oldest first. The first ones may have been stored already.
     pub batches: Vec<Batch>,
     /// The last report.
     pub status: Status,
-    /// Where it was.
+    /// What was open on each thread.
     pub open: Vec<Open>,
-    /// Records that had not been made rows of.
+    /// Number of records that had not become rows yet.
     pub records: u64,
-    /// Records that could not be read.
+    /// Number of records that could not be read.
     pub unread: u64,
 }
 
-/// Puts down all that [`recover`] needs but the names.
+/// Writes all that [`recover`] needs except the names.
 pub fn put<N: super::names::Names>(analyser: &Analyser<N>, sink: &Sink, outgoing: &Outgoing, to: &mut Vec<u8>) {
     analyser.put(to);
     sink.put(to);
     outgoing.put(to);
 }
 
-/// Takes out what is there. It may take a second where there is much, and memory several times its size.
+/// Recovers what a process left in `file`. That may take a second where there is much, and memory several times its size.
 ///
 /// # Errors
 /// Why nothing could be read, in words that end a sentence about the rings ("they were …").
 pub fn recover(file: &File) -> Result<Recovered, String> {
-    // What was overwritten at random may bring the analysis to where no process brings it.
+    // Randomly overwritten state may make the analysis panic, as no state of a process does.
     catch_unwind(AssertUnwindSafe(|| read(file))).unwrap_or_else(|_| Err("what they say makes no sense".to_owned()))
 }
 
@@ -117,23 +117,23 @@ fn read(file: &File) -> Result<Recovered, String> {
     let names = reader.part(Part::Names).and_then(|names| KnownNames::get(&mut Kept::new(&names)));
     let mut names = names.unwrap_or_default();
     for entry in reader.log() {
-        // What can't be understood is not known.
+        // Entries that make no sense are ignored: their names are not known.
         let _ = names.learn(&entry);
     }
-    let understood = |mut kept: Kept<'_>| {
-        let analyser = Analyser::restore(names, &mut kept)?;
-        Some((analyser, Sink::restore(&mut kept)?, Outgoing::get(&mut kept)?))
+    let understood = |mut from: Kept<'_>| {
+        let analyser = Analyser::restore(names, &mut from)?;
+        Some((analyser, Sink::restore(&mut from)?, Outgoing::get(&mut from)?))
     };
     let (mut analyser, (mut sink, counted), outgoing) =
         understood(Kept::new(&state)).ok_or("what was put down beside them makes no sense")?;
-    let known = "what was put down beside them makes no sense";
+    let senseless = "what was put down beside them makes no sense";
     if outgoing.rings.len() > MAX_THREADS {
-        return Err(known.to_owned());
+        return Err(senseless.to_owned());
     }
-    let status = Status::decode(outgoing.status.0).map_err(|_| known)?;
+    let status = Status::decode(outgoing.status.0).map_err(|_| senseless)?;
     let tables: Result<Vec<_>, _> = outgoing.tables.iter().map(|table| TableSchema::decode(table.0.clone())).collect();
     let batches: Result<Vec<_>, _> = outgoing.batches.iter().map(|batch| Batch::decode(batch.0.clone())).collect();
-    let (tables, mut batches) = (tables.map_err(|_| known)?, batches.map_err(|_| known)?);
+    let (tables, mut batches) = (tables.map_err(|_| senseless)?, batches.map_err(|_| senseless)?);
 
     let (waiting, unread) = waiting(&reader, &outgoing.rings);
     for (number, waiting) in waiting.iter().enumerate() {
@@ -153,45 +153,45 @@ fn read(file: &File) -> Result<Recovered, String> {
     Ok(Recovered { tables, strings: sink.strings, batches, status, open, records, unread })
 }
 
-/// Records of a ring that were not read yet.
+/// Records of a ring that had not been taken out.
 struct Waiting {
     thread: i64,
     records: Vec<Record>,
 }
 
-/// Those of all rings, in the order of the analyser's numbers; and how many can't be read.
-fn waiting(reader: &Reader<'_>, rings: &[Place]) -> (Vec<Waiting>, u64) {
+/// The records of all rings, in the order of the analyser's numbers of threads, and the number of records that can't be read.
+fn waiting(reader: &Reader<'_>, rings: &[RingPosition]) -> (Vec<Waiting>, u64) {
     let mut unread = 0;
-    let mut of = |ring: usize, taken: u64, (head, thread): (u64, i64)| {
+    let mut unread_of = |ring: usize, taken: u64, (head, thread): (u64, i64)| {
         let records = reader.records(ring, taken..head);
         let count = records.len() as u64;
         let readable: Vec<Record> = records.into_iter().filter(|record| record.kind().is_some()).collect();
-        // A head that can't be says nothing of how many there were; a full ring is the most.
+        // An impossible head does not show how many records there were; a full ring has the most.
         unread += head.checked_sub(taken).map_or(CAPACITY as u64, |waiting| waiting.min(CAPACITY as u64)).max(count);
         unread -= readable.len() as u64;
         Waiting { thread, records: readable }
     };
-    let mut found: Vec<Waiting> = rings
+    let mut all: Vec<Waiting> = rings
         .iter()
-        .map(|place| {
-            let ring = place.ring.and_then(|ring| usize::try_from(ring).ok()).filter(|ring| *ring < MAX_RINGS);
+        .map(|position| {
+            let ring = position.ring.and_then(|ring| usize::try_from(ring).ok()).filter(|ring| *ring < MAX_RINGS);
             match ring.and_then(|ring| Some((ring, reader.ring(ring)?))) {
-                Some((ring, page)) => of(ring, place.taken, page),
-                None => Waiting { thread: place.thread, records: Vec::new() },
+                Some((ring, page)) => unread_of(ring, position.taken, page),
+                None => Waiting { thread: position.thread, records: Vec::new() },
             }
         })
         .collect();
-    // Rings of threads that began after that was put down.
-    let is_known = |ring: usize| rings.iter().any(|place| place.ring == Some(ring as u64));
+    // Rings of threads that began after the state was written.
+    let is_known = |ring: usize| rings.iter().any(|position| position.ring == Some(ring as u64));
     for ring in (0..MAX_RINGS).filter(|ring| !is_known(*ring)) {
         if let Some(page) = reader.ring(ring) {
-            found.push(of(ring, 0, page));
+            all.push(unread_of(ring, 0, page));
         }
     }
-    (found, unread)
+    (all, unread)
 }
 
-/// All records, each ring's in order and the rings merged by time.
+/// Feeds all records, each ring's in order and the rings merged by time.
 fn feed(analyser: &mut Analyser<KnownNames>, waiting: &[Waiting], sink: &mut Sink) {
     let mut next = vec![0; waiting.len()];
     let oldest = |next: &[usize]| {
@@ -201,13 +201,13 @@ fn feed(analyser: &mut Analyser<KnownNames>, waiting: &[Waiting], sink: &mut Sin
     while let Some((_, ring)) = oldest(&next) {
         let (mark, record) = waiting[ring].records[next[ring]].unmarked();
         next[ring] += 1;
-        // When the device came to it, only the process could have asked.
+        // When a device reached the record is not known: only the process could have asked the device.
         let device = if mark == 0 { Device::None } else { Device::Unknown };
         analyser.feed(ring, record, device, sink);
     }
 }
 
-/// The report that the process would have made now.
+/// The report that the process would have sent now.
 fn report(mut status: Status, analyser: &Analyser<KnownNames>, sink: &Sink, counted: Counted, seq: u64) -> Status {
     status.step = status.step.max(analyser.step());
     status.last_seq = seq;

@@ -5,7 +5,7 @@ use super::meter::Counts;
 use super::parts::Parts;
 use crate::payload::{EVAL_MODE, NO_GRADIENTS};
 
-/// What was counted up to a point in time.
+/// Times and counts up to a point in time.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Mark {
     pub(super) at: u64,
@@ -19,12 +19,12 @@ pub(crate) struct Section {
     pub(super) from: Mark,
     /// The end of the last call.
     pub(super) until: Mark,
-    /// Intervals that had been recorded when it began.
+    /// Number of intervals that had been recorded when the section began.
     pub(super) rows: u64,
     /// The iterator that its batches come from; 0 is none.
     pub(super) iterator: u64,
     pub(super) trains: bool,
-    /// Outermost modules with parameters that were called and did not train, and how: what is true of all the calls.
+    /// Outermost modules with parameters that were called and did not train. `mode` has the flags that all those calls had.
     pub(super) modules: Vec<u64>,
     pub(super) mode: u64,
 }
@@ -37,12 +37,12 @@ impl Section {
         !self.modules.is_empty()
     }
 
-    /// Whether it is validation, as it stands now.
+    /// Whether the section so far is validation.
     pub(super) fn validates(&self) -> bool {
         !self.trains && self.has_calls()
     }
 
-    /// Whether a call of `module` in this `mode` trains what was validated until now.
+    /// Whether a call of `module` in this `mode` trains a module that was validated until now.
     pub(super) fn was_validation_of(&self, module: u64, mode: u64) -> bool {
         let changed = mode & EVAL_MODE == 0 || mode & NO_GRADIENTS == 0 && self.mode & NO_GRADIENTS != 0;
         self.validates() && self.mode & EVAL_MODE != 0 && changed && self.modules.contains(&module)

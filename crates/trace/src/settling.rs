@@ -1,16 +1,16 @@
-//! When a run has settled: its first steps compile, allocate, fill caches and choose kernels, and say little of the rest.
+//! When a run has settled: its first steps compile, allocate, fill caches and choose kernels, and are not like the others.
 //!
 //! Steps are warm-up until two windows of [`WINDOW`] steps that follow each other have medians within [`WITHIN`] of each
-//! other. That is known at the end of the second one, so that one counts as warm-up too: a few steps too many are better
-//! than one too few.
+//! other. That is known at the end of the second window, so that window counts as warm-up too: a few steps too many are
+//! better than one too few.
 
 use super::keep::{Keep, Kept};
 
-/// Steps of a window.
+/// Number of steps in a window.
 const WINDOW: usize = 8;
-/// How far two medians may differ, as a share of the smaller.
+/// The largest difference of two medians, as a share of the smaller.
 const WITHIN: f64 = 0.1;
-/// A run whose steps never get even is taken as settled after so many windows.
+/// A run whose steps never get even is taken as settled after this many windows.
 const MAX_WINDOWS: usize = 16;
 
 /// Durations of the newest steps, until they are even.
@@ -39,12 +39,12 @@ impl Keep for Settling {
 }
 
 impl Settling {
-    /// Whether it is still warm-up, after the steps that were taken in.
+    /// Whether the run is still warming up, after the steps that were taken in.
     pub(super) fn is_unsettled(&self) -> bool {
         !self.settled
     }
 
-    /// Takes in a step that took so long (in any unit, always the same); whether it was still warm-up.
+    /// Takes in a step's duration (in any unit, always the same), and returns whether the step was warm-up.
     pub(super) fn is_warmup(&mut self, duration: u64) -> bool {
         if self.settled {
             return false;
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn even_steps_are_settled_after_two_windows() {
         assert_eq!(warmup(std::iter::repeat(100)), 16);
-        // A step now and then that takes long is no reason.
+        // Single long steps do not matter.
         assert_eq!(warmup((0..).map(|n| if n % 5 == 0 { 900 } else { 100 })), 16);
     }
 

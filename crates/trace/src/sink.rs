@@ -1,8 +1,8 @@
-//! Where analysed rows wait for the uplink: a builder a table, the strings they use, and what was dropped.
+//! Analysed rows that wait for the uplink: a builder for each table, the strings they use, and counts of dropped rows.
 //!
-//! Intervals of a step are held until the step's own row is there, so that whoever asks sees all of a step or none of
-//! it: half a step looks like one without a backward pass. A step that takes very long, or never ends (inference), is
-//! shown as far as it has come.
+//! Intervals of a step are held until the step's own row is there, so that a query sees all of a step or none of it: half a
+//! step looks like one without a backward pass. A step that takes very long, or never ends (inference), is shown as far as it
+//! has come.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,56 +14,56 @@ use probe_proto::tables::{TABLES, steps, torch_trace};
 use crate::custom::{Value, Waiting};
 use crate::keep::{Keep, Kept};
 
-/// Intervals are held no longer than this.
+/// The longest time for which intervals are held.
 const MAX_HOLD: Duration = Duration::from_secs(10);
 
-/// Different texts that the program's own tables may have, and bytes of them.
+/// The largest number of different texts in the program's own tables, and of their bytes.
 const MAX_TEXTS: usize = 1 << 18;
 const MAX_TEXT_BYTES: usize = 16 << 20;
 
-/// Different shapes of inputs that rows may have. They share the connection's string table with everything else, which
-/// would end with it where the size of each batch is another one.
+/// The largest number of different shapes of inputs in rows. They share the connection's string table with all other rows,
+/// which could not be recorded any more if it were full because each batch has another size.
 const MAX_SHAPES: usize = 1 << 16;
 
-/// Different files that checkpoints are written to: names may have the step in them.
+/// The largest number of different files that checkpoints are written to: names may have the step in them.
 const MAX_PATHS: usize = 1 << 12;
 
-/// What is counted, by name: rows recorded, and rows dropped by table and reason.
+/// Counts by name: rows recorded, and rows dropped by table and reason.
 #[derive(Debug, Default)]
 pub struct Counted {
-    /// Dropped ones included.
+    /// Rows recorded by table, dropped ones included.
     pub recorded: Vec<(String, u64)>,
-    /// See [`Sink::drops`].
+    /// Rows dropped by table and reason, as in [`Sink::drops`].
     pub dropped: Vec<((String, String), u64)>,
 }
 
 /// Rows of every agent table on their way out. Owned by the background thread.
 #[derive(Debug)]
 pub struct Sink {
-    /// Strings that rows refer to; ids stay what they are for the life of the agent.
+    /// Strings that rows refer to. An id does not change in the life of the agent.
     pub strings: StringTable,
-    /// Place = place in `Hello.tables`, which is [`Sink::tables`].
+    /// Tables with their rows and the number of rows recorded, in the order of `Hello.tables` ([`Sink::tables`]).
     builders: Vec<(&'static Table, BatchBuilder, u64)>,
-    /// Texts of the program's tables, and their bytes.
+    /// Number of texts of the program's tables, and their bytes.
     texts: (usize, usize),
-    /// Shapes of inputs.
+    /// Number of different shapes of inputs.
     shapes: usize,
-    /// Files of checkpoints.
+    /// Number of different files of checkpoints.
     paths: usize,
-    /// Intervals of the step that is under way, and since when there are some.
+    /// Intervals of the step under way, and since when there are some.
     held: BatchBuilder,
     held_since: Option<Instant>,
-    /// Intervals that were let go of.
+    /// Number of intervals that were released or forgotten.
     released: u64,
-    /// Of a process that has not trained yet: validation, which is forward if it never does.
+    /// The stages validation and forward, in a process that has not trained yet: its validation is forward if it never trains.
     pub(crate) quiet: Option<(Text, Text)>,
     /// Rows dropped by (table, reason) since the agent began.
     pub drops: BTreeMap<(&'static str, &'static str), u64>,
-    /// How far it is on each process group, for the next report.
+    /// How far this process is on each process group, for the next report.
     pub groups: Vec<probe_proto::v1::GroupState>,
     /// When the newest record was made (ns since 1970); 0 before the first.
     pub last_record_ns: i64,
-    /// Whether a thread was validating then.
+    /// Whether a thread was validating when the newest record was made.
     pub validates: bool,
 }
 
@@ -89,7 +89,7 @@ impl Default for Sink {
 }
 
 impl Sink {
-    /// The tables rows may go to, in the order of `Hello.tables`.
+    /// The tables of rows, in the order of `Hello.tables`.
     pub fn tables(&self) -> impl Iterator<Item = &'static Table> {
         self.builders.iter().map(|(table, ..)| *table)
     }
@@ -112,8 +112,8 @@ impl Sink {
         }
     }
 
-    /// The place of a table of the program's; a new one comes last.
-    pub fn place_of(&mut self, table: &'static Table) -> usize {
+    /// The index of a table of the program. A new table is added at the end.
+    pub fn index_of(&mut self, table: &'static Table) -> usize {
         let known = self.builders.iter().position(|(known, ..)| std::ptr::eq(*known, table));
         known.unwrap_or_else(|| {
             self.builders.push((table, BatchBuilder::new(table), 0));
@@ -121,9 +121,9 @@ impl Sink {
         })
     }
 
-    /// Adds a row to a table of the program's, called `name`. Texts of all such tables are bounded together: they share
-    /// the connection's string table with our own, which would end with it.
-    pub fn push_values(&mut self, place: usize, name: &'static str, row: &Waiting) {
+    /// Adds a row to the table of the program with this index, called `name`. Texts of all such tables are bounded together:
+    /// they share the connection's string table with our own tables, which could not record any more if it were full.
+    pub fn push_values(&mut self, index: usize, name: &'static str, row: &Waiting) {
         let mut ids = Vec::with_capacity(row.values.len());
         for value in &row.values {
             let Value::Text(text) = value else { continue };
@@ -137,7 +137,7 @@ impl Sink {
                 self.texts = (self.texts.0 + 1, self.texts.1 + text.len());
             }
         }
-        let Some((_, builder, recorded)) = self.builders.get_mut(place) else { return };
+        let Some((_, builder, recorded)) = self.builders.get_mut(index) else { return };
         *recorded += 1;
         let mut ids = ids.into_iter();
         builder.push_with(|columns| {
@@ -158,36 +158,35 @@ impl Sink {
         });
     }
 
-    /// A shape of an input; None for a new one where there are too many.
+    /// The id of a shape of an input; None for a new one where there are too many.
     pub(crate) fn shape(&mut self, text: &str) -> Option<Text> {
         bounded(&mut self.strings, &mut self.shapes, MAX_SHAPES, text)
     }
 
-    /// Name of a file that a checkpoint is written to; None for a new one where there are too many.
+    /// The id of the name of a file that a checkpoint is written to; None for a new one where there are too many.
     pub fn path(&mut self, text: &str) -> Option<Text> {
         bounded(&mut self.strings, &mut self.paths, MAX_PATHS, text)
     }
 
-    /// Intervals that are held belong to a step that gets no row: they get none either.
+    /// Forgets intervals that are held, because their step gets no row.
     pub fn forget_held(&mut self) {
         self.released += self.held.rows() as u64;
         self.held = BatchBuilder::new(&torch_trace::TABLE);
         self.held_since = None;
     }
 
-    /// Intervals recorded so far.
+    /// Number of intervals recorded so far.
     pub(crate) fn intervals(&self) -> u64 {
         self.released + self.held.rows() as u64
     }
 
-    /// Intervals of `thread` that are held, and were recorded after the first `since`, are of the stage `to` where they were
-    /// `from`.
+    /// Changes the stage `from` to `to` in intervals of `thread` that are held, except for the first `since` of all recorded.
     pub(crate) fn restage(&mut self, since: u64, thread: i64, from: Text, to: Text) {
         let first = usize::try_from(since.saturating_sub(self.released)).unwrap_or(usize::MAX);
         self.held.replace(first, "stage", (i64::from(from.0), i64::from(to.0)), Some(("thread", thread)));
     }
 
-    /// Lets go of what is held.
+    /// Moves intervals that are held to their table.
     pub fn release(&mut self) {
         self.held_since = None;
         if let Some((validation, forward)) = self.quiet {
@@ -202,7 +201,7 @@ impl Sink {
         }
     }
 
-    /// Counts rows that were recorded and did not become rows here. `table` is `schema.name`.
+    /// Counts rows of `table` (`schema.name`) that were recorded and dropped before they came here.
     pub fn dropped(&mut self, table: &'static str, reason: &'static str, rows: u64) {
         for (known, _, recorded) in &mut self.builders {
             if known.full_name() == table {
@@ -212,7 +211,7 @@ impl Sink {
         self.unsent(table, reason, rows);
     }
 
-    /// Counts rows that were taken from here and could not be kept until they were sent.
+    /// Counts rows that were taken from here and dropped before they were sent.
     pub fn unsent(&mut self, table: &'static str, reason: &'static str, rows: u64) {
         *self.drops.entry((table, reason)).or_default() += rows;
     }
@@ -222,7 +221,7 @@ impl Sink {
         self.builders.iter().map(|(table, _, recorded)| (table.full_name(), *recorded))
     }
 
-    /// Appends what a successor needs when everything that waits has just been taken: strings, what is held, and counts.
+    /// Appends the state that a successor needs when all rows that wait have just been taken: strings, held intervals, counts.
     pub fn put(&self, to: &mut Vec<u8>) {
         self.strings.put(to);
         (self.quiet, self.released).put(to);
@@ -244,15 +243,15 @@ impl Sink {
         }
     }
 
-    /// The successor of one that was put down, for our own tables, and what is counted of all: rows recorded by table,
-    /// rows dropped by table and reason. What the successor drops comes on top of that.
+    /// Reads the state that [`Sink::put`] wrote: a sink for our own tables, and the counts of all tables. Rows that the new sink
+    /// drops are not in these counts.
     pub fn restore(from: &mut Kept<'_>) -> Option<(Self, Counted)> {
         let (strings, (quiet, released)) = (Keep::get(from)?, Keep::get(from)?);
         let mut sink = Self { strings, quiet, released, ..Self::default() };
         sink.held = BatchBuilder::of_columns(&torch_trace::TABLE, Keep::get(from)?)?;
         let counted = Counted { recorded: Keep::get(from)?, dropped: Keep::get(from)? };
         for ((table, _, recorded), (name, count)) in sink.builders.iter_mut().zip(&counted.recorded) {
-            // In the order of the same declarations, or it was put down by another version.
+            // The order is that of the same declarations, or another version has written the state.
             if table.full_name() != *name {
                 return None;
             }
@@ -261,16 +260,16 @@ impl Sink {
         Some((sink, counted))
     }
 
-    /// Takes what is waiting: a batch a table that has rows, `table` and `recorded` filled in, `seq` left to the caller.
+    /// Takes the rows that wait: a batch for each table that has rows, with `table` and `recorded`. The caller sets `seq`.
     pub fn take(&mut self) -> Vec<probe_proto::v1::Batch> {
         if self.held_since.is_some_and(|since| since.elapsed() > MAX_HOLD) {
             self.release();
         }
         let waiting = self.builders.iter_mut().enumerate().filter(|(_, (_, builder, _))| builder.rows() > 0);
         waiting
-            .map(|(place, (_, builder, recorded))| {
+            .map(|(index, (_, builder, recorded))| {
                 let mut batch = builder.take();
-                batch.table = place as u32;
+                batch.table = index as u32;
                 batch.recorded = *recorded;
                 batch
             })

@@ -1,4 +1,4 @@
-//! Ranges and numbers that the program names.
+//! Rows of ranges and numbers that the program names.
 
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::{metrics, spans};
@@ -12,12 +12,12 @@ use crate::sink::Sink;
 
 impl<N: Names> Analyser<N> {
     pub(super) fn span(&mut self, number: usize, record: Record, sink: &mut Sink) {
-        let (Some(clock), said) = (&self.clock, record.payload()) else { return };
+        let (Some(clock), payload) = (&self.clock, record.payload()) else { return };
         let mut text = |id: u64| -> Option<Text> { self.names.named(true, id).map(|name| sink.strings.id(&name)) };
-        let (Some(name), Some(kind)) = (text(said & 0xffff), SPAN_KINDS.get((said >> 40 & 0xff) as usize)) else {
+        let (Some(name), Some(kind)) = (text(payload & 0xffff), SPAN_KINDS.get((payload >> 40 & 0xff) as usize)) else {
             return;
         };
-        let parent = (said >> 16 & 0xffff).checked_sub(1).and_then(&mut text);
+        let parent = (payload >> 16 & 0xffff).checked_sub(1).and_then(&mut text);
         let kind = sink.strings.id(kind);
         let begin = clock.at(record.a);
         sink.push(spans::Row {
@@ -26,7 +26,7 @@ impl<N: Names> Analyser<N> {
             duration: seconds(record.ts.saturating_sub(begin)),
             name,
             kind,
-            depth: (said >> 32 & 0xff) as i32,
+            depth: (payload >> 32 & 0xff) as i32,
             parent,
             thread: self.threads[number].id,
         });
@@ -36,7 +36,7 @@ impl<N: Names> Analyser<N> {
         let Some(clock) = &self.clock else { return };
         let Some(name) = self.names.named(false, record.payload() & 0xffff) else { return };
         let name = sink.strings.id(&name);
-        let why = (record.payload() >> 16).checked_sub(1).and_then(|place| REASONS.get(place as usize));
+        let why = (record.payload() >> 16).checked_sub(1).and_then(|index| REASONS.get(index as usize));
         let reason = why.map(|why| sink.strings.id(why));
         sink.push(metrics::Row {
             step: record.b as i64,

@@ -1,4 +1,4 @@
-//! What the analysis knows between two drains, put down and taken up again.
+//! Writes and reads the state of the analysis between two drains.
 
 use super::analyser::{Analyser, Words};
 use super::keep::{Keep, Kept};
@@ -6,7 +6,7 @@ use super::meter::Meter;
 use super::names::Names;
 
 impl<N: Names> Analyser<N> {
-    /// Appends all that a successor needs to go on: everything but the names, and what the meter of overhead has seen.
+    /// Appends all that a successor needs to go on: everything except the names and the meter of overhead.
     pub fn put(&self, to: &mut Vec<u8>) {
         self.clock.put(to);
         self.threads.put(to);
@@ -28,7 +28,7 @@ impl<N: Names> Analyser<N> {
         (self.batch_shape, self.newest).put(to);
     }
 
-    /// The successor of one that was put down.
+    /// Reads the state that [`Analyser::put`] wrote.
     pub fn restore(names: N, from: &mut Kept<'_>) -> Option<Self> {
         let (clock, threads, ended) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
         let (modules, calls) = (Keep::get(from)?, Keep::get(from)?);
@@ -70,7 +70,7 @@ impl<N: Names> Analyser<N> {
         })
     }
 
-    /// Steps finished.
+    /// Number of steps finished.
     pub fn step(&self) -> i64 {
         self.step
     }

@@ -26,12 +26,12 @@ pub(super) enum Ended {
     ByWord,
     ByBackward,
     ByCall,
-    /// Several passes or calls together, before it was known that each is a step.
+    /// By several passes or calls together, before it was known that each is a step.
     Untold,
 }
 
 impl Ended {
-    /// Of a step that no optimizer ended.
+    /// What ended a step, by the payload of a record of a step that no optimizer ended.
     pub(super) fn of(payload: u64) -> Self {
         match payload {
             _ if payload & UNTOLD != 0 => Self::Untold,
@@ -51,11 +51,11 @@ impl Ended {
     }
 }
 
-/// What a step cost on the host beside its parts.
+/// Times of a step on the host in addition to its parts.
 struct OnHost {
     /// Seconds on a processor, and ready without one.
     processor: (Option<f64>, Option<f64>),
-    /// In garbage collections, in units of the clock.
+    /// Time in garbage collections, in units of the clock.
     collecting: u64,
 }
 
@@ -68,7 +68,7 @@ impl<N: Names> Analyser<N> {
             if missing > 0 {
                 sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
             }
-            // An optimizer within an optimizer (a wrapper's) is the outer one's business.
+            // An optimizer within an optimizer (a wrapper) gets no row: its time belongs to the outer one.
             let memory = thread.take_measured();
             let is_outermost = !thread.frames.iter().any(|frame| matches!(frame, Frame::Optimizer { .. }));
             if !is_outermost {
@@ -113,7 +113,7 @@ impl<N: Names> Analyser<N> {
         sink.push(row);
     }
 
-    /// A training step ended on thread `number` at `now`, on the device at `device`; with it, `finished` steps have.
+    /// Ends a training step on thread `number` at `now`, on the device at `device`. `finished` steps have ended with it.
     pub(super) fn end_step(
         &mut self,
         number: usize,
@@ -132,7 +132,7 @@ impl<N: Names> Analyser<N> {
         let mut parts = std::mem::take(&mut self.threads[number].parts);
         parts.lost = self.threads.iter().any(|thread| thread.lost);
         if !self.trained {
-            // A step marked by the program, which infers.
+            // The program marked the step, and infers.
             self.meter.set(self.meter.so_far().plus(parts.validation.counts));
             parts.put_back();
         }
@@ -162,9 +162,9 @@ impl<N: Names> Analyser<N> {
         self.ended.forget_before(finished - 1);
     }
 
-    /// Recording was off until `now`. The step that was under way when it went off is given up: nobody knows what else
-    /// happened in it. The next one begins with the next record, as the first one of all did. `is_partial`: recording
-    /// begins in the middle of training, and half of a step is no step.
+    /// Resumes at `now` after recording was off. The step that was under way when it went off is given up, because it is not
+    /// known what else happened in it. The next step begins with the next record, as the first one did. `is_partial`: recording
+    /// begins in the middle of a step, which then gets no row.
     pub(super) fn resume(&mut self, now: u64, is_partial: bool) {
         self.is_partial |= is_partial;
         let idle = self.threads.iter().all(Thread::is_idle);
@@ -179,7 +179,7 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    /// The machine was asleep, or stopped, in the step under way: how long what was open then took can't be told for sure.
+    /// Gives up the step under way, in which the machine slept or was stopped: durations of what was open are not known.
     pub(super) fn give_step_up(&mut self, now: u64, sink: &mut Sink) {
         if self.step_begin.is_none() {
             return;
@@ -202,11 +202,11 @@ impl<N: Names> Analyser<N> {
         parts.backward += std::mem::take(&mut parts.pending);
         let duration = whole.saturating_sub(parts.suspended);
         let training = duration.saturating_sub(parts.validation.sum() + parts.checkpoint);
-        // The profiler's cost is none of recording's.
+        // The profiler's cost is not part of recording's.
         self.meter.end_step(step, (!self.captured).then(|| seconds(training)), self.detail);
         let computes_there = !self.modules.computes_on_host();
         let timed = |time: Option<u64>| time.filter(|_| computes_there).map(seconds);
-        // Without detail nothing has an event but the step's end.
+        // Without detail only the step's end has an event.
         let is_known = self.detail && on_device.idle.is_some();
         let part = |time: DeviceTime| timed(time.sum().filter(|_| is_known && !parts.lost));
         let (cpu_time, run_delay) = if parts.suspended == 0 { host.processor } else { (None, None) };
@@ -243,14 +243,14 @@ impl<N: Names> Analyser<N> {
     }
 }
 
-/// What `thread` does from `now` on belongs to another step.
+/// Begins another step on `thread` at `now`.
 fn begin_step(thread: &mut Thread, now: u64) {
     thread.parts = Parts { comm_until: now, ..Parts::default() };
     thread.waiting_since = None;
     (thread.section, thread.validated) = (None, None);
     thread.breakpoints.end_step();
     thread.lost &= !thread.frames.is_empty();
-    // Inside a backward call the step goes on being counted from here.
+    // A backward call that is open counts for the new step from here on.
     if let Some(pass) = thread.outermost_pass() {
         pass.begin = now;
     }

@@ -1,10 +1,10 @@
-//! Where the host read what a tensor holds, in the step under way.
+//! The host's reads of tensors' values in the step under way.
 
 use probe_proto::tables::sync_points;
 
 use super::keep::{Keep, Kept};
 
-/// What was read at one place of the program in a step.
+/// All reads of one kind at one line of the program in a step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TensorRead {
     /// Operator, line, stride and part of the step; device.

@@ -1,4 +1,4 @@
-//! The analysis fed records that a ring could hold, sensible and not.
+//! Feeds records to the analysis that a ring could hold, sensible ones and others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ mod script;
 use decoded::{Cell, Row, rows, sum};
 use script::{Script, Tree, tree};
 
-/// Every address is a module of parameters called `m<address>`.
+/// Names in which every address is a module with parameters called `m<address>`.
 #[derive(Debug)]
 struct Everyone;
 
@@ -65,7 +65,7 @@ impl Names for Everyone {
     fn forget_before(&self, _ticks: u64) {}
 }
 
-/// Seconds of a tick here: the smallest time there is.
+/// Seconds of a tick in these tests: the smallest time of the analysis.
 const TICK: f64 = 1.0 / SECOND as f64;
 
 /// An analyser with two threads.
@@ -82,7 +82,8 @@ fn feed(script: &Script, detail: bool) -> (HashMap<String, Vec<Row>>, Sink) {
     feed_to(analyser(), script, detail, &[])
 }
 
-/// The same, where the clocks are compared now and then: after a record each of these lengths of a tick (ns) is found.
+/// An analyser with two threads whose clocks are compared now and then: after records, with each of these lengths of a tick
+/// (ns).
 fn feed_to(
     mut analyser: Analyser<Everyone>,
     script: &Script,
@@ -109,7 +110,7 @@ fn close(a: f64, b: f64) -> bool {
     (a - b).abs() < TICK / 10.0
 }
 
-/// Whether a time is one of those that there are.
+/// Whether a time is a whole multiple of the smallest one.
 fn is_whole(seconds: f64) -> bool {
     (seconds / TICK).fract() == 0.0
 }
@@ -133,7 +134,7 @@ proptest! {
         prop_assert_eq!(rows[STEPS].len(), 2);
         for step in &rows[STEPS] {
             let trace: Vec<Row> = rows[TORCH_TRACE].iter().filter(|row| row["step"] == step["step"]).cloned().collect();
-            // To the last bit, however the clock was corrected meanwhile.
+            // Equal to the last bit, however the clock was corrected meanwhile.
             prop_assert_eq!(sum(&trace, "forward", "duration"), step["forward_time"].float());
             prop_assert_eq!(sum(&trace, "backward", "duration"), step["backward_time"].float());
             prop_assert_eq!(sum(&trace, "step", "duration"), step["optimizer_time"].float());
@@ -146,7 +147,7 @@ proptest! {
             let outermost: f64 = trace.iter().filter(|row| row["stage"].text() == "forward" && row["depth"] == Cell::Int(0))
                 .map(|row| row["total_duration"].float()).sum();
             prop_assert_eq!(outermost, step["forward_time"].float());
-            // Backward is spread: a module that made nodes has backward work, nobody else's own time grows.
+            // Backward work is spread: a module that made nodes has some, and no other module's own time grows.
             for row in trace.iter().filter(|row| row["stage"].text() == "backward") {
                 prop_assert!(row["total_duration"].float() >= row["duration"].float());
                 prop_assert_ne!(&row["module"], &Cell::Null);
@@ -161,7 +162,7 @@ proptest! {
         let (mut analyser, mut sink) = (analyser(), Sink::default());
         let mut now = 0_u64;
         for (thread, kind, payload, small, (a, b), delta) in records {
-            // Mostly forward in time, and mostly small words, so that some of it fits together.
+            // Times mostly go forward and words are mostly small, so that some records fit together.
             now = if delta == 0 { a } else { now.wrapping_add(delta) };
             let (a, b) = if delta % 3 == 0 { (a, b) } else { (small, small + 1) };
             let payload = if delta % 5 == 0 { payload } else { small };
@@ -215,7 +216,7 @@ fn steps_are_judged_without_what_they_validated() {
     assert_eq!(steps.len(), 40);
     let parts = ["data", "forward", "backward", "optimizer", "comm", "validation", "other"];
     for step in steps {
-        // Five calls, and what lay between them.
+        // Five calls, and the time between them.
         assert!(close(step["validation_time"].float(), 54_000.0 * TICK), "{step:?}");
         let sum: f64 = parts.iter().map(|part| step[format!("{part}_time").as_str()].float()).sum();
         assert_eq!(sum, step["duration"].float());
@@ -289,13 +290,13 @@ fn a_pause_belongs_to_no_step() {
     let mut put = |kind, ts, a, b| analyser.feed(0, Record::new(kind, 0, ts, a, b), Device::None, &mut sink);
     put(Kind::OptimizerBegin, 1_000, 0, 0);
     put(Kind::OptimizerEnd, 2_000, 1, 1);
-    // Half a step, and off; on again in the middle of another one, of which the rest counts.
+    // Half a step, then recording is off; it is on again in the middle of another step, whose rest counts.
     put(Kind::DataBegin, 2_100, 0, 0);
     put(Kind::DataEnd, 2_900, 0, 0);
     put(Kind::Resume, 1_000_000, 0, 0);
     put(Kind::OptimizerBegin, 1_000_300, 0, 0);
     put(Kind::OptimizerEnd, 1_000_500, 1, 2);
-    // Off and on within an interval: it is as long as it is, and the step counts what is after.
+    // Off and on within an interval: the interval has its whole length, and the step counts the time after that.
     put(Kind::DataBegin, 1_000_600, 0, 0);
     put(Kind::Resume, 2_000_000, 0, 0);
     put(Kind::DataEnd, 2_000_100, 0, 0);
@@ -368,7 +369,7 @@ fn shapes_without_number_leave_room_for_other_strings() {
     assert!(sink.strings.len() < 66_000, "{}", sink.strings.len());
     sink.release();
     rows(&mut sink);
-    // One that is known, and two that are not, of which one takes two records.
+    // A number that is known, and two that are not, of which one takes two records.
     call(&mut analyser, &mut sink, 80_000, 4);
     call(&mut analyser, &mut sink, 80_001, 5);
     analyser.feed(0, Record::new(Kind::Enter, 0, 900_000, 1, 0), Device::None, &mut sink);

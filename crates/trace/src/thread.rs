@@ -1,4 +1,4 @@
-//! What is open on one thread: a stack, and to whom its time goes.
+//! The stack of frames that are open on one thread, and the frames that its time goes to.
 
 use super::call_memory::CallMemory;
 use super::calls::{Breakpoints, CallId, Calls};
@@ -16,34 +16,34 @@ pub(crate) struct Thread {
     /// Operating-system id.
     pub(crate) id: i64,
     pub(crate) frames: Vec<Frame>,
-    /// How many of the frames are passes, and modules.
+    /// Number of frames that are passes, and of those that are modules.
     pub(crate) passes: u32,
     pub(crate) modules: i32,
     pub(crate) breakpoints: Breakpoints,
-    /// By which number autograd nodes that were made here say so; 0: not known.
+    /// torch's number of the thread, which autograd nodes have that it made; 0: not known.
     pub(crate) torch_thread: u64,
     pub(crate) parts: Parts,
     /// Calls of each module in the forward pass under way, and in the backward pass under way.
     pub(crate) called: IntMap<u32, i32>,
     pub(crate) recomputed: IntMap<u32, i32>,
-    /// Intervals were lost in this step: what autograd did can't be told apart any more.
+    /// Whether intervals were lost in this step, so that autograd's work can't be given to calls any more.
     pub(crate) lost: bool,
-    /// Since when it has waited for a collective outside everything else.
+    /// Since when the thread has waited for a collective outside everything else.
     pub(crate) waiting_since: Option<u64>,
-    /// When the wait that is open began, wherever it is.
+    /// When the wait that is open began, inside other frames too.
     pub(crate) wait_began: Option<u64>,
-    /// A synchronous operation whose completion only the end of the wait for it will show.
+    /// A synchronous operation whose completion is only shown by the end of the wait for it.
     pub(crate) shown_by_wait: Option<u64>,
-    /// A device's memory, on its way.
+    /// A device's memory at the end of a step, while its records come.
     pub(super) memory: MemorySample,
     /// A device's memory at the calls that are open.
     pub(super) held: CallMemory,
-    /// What is under way of the loop; see there.
+    /// The section under way, which is training or validation.
     pub(crate) section: Option<Section>,
     /// Where validation ended, while nothing has trained since.
     pub(crate) validated: Option<Mark>,
     last: u64,
-    /// When the device came to the newest record that has an event.
+    /// When the device reached the newest record that has an event.
     pub(super) device: Device,
 }
 
@@ -70,7 +70,7 @@ keep!(Thread {
 });
 
 impl Thread {
-    /// The time up to `now` goes to what is open.
+    /// Gives the time up to `now` to what is open.
     #[inline]
     pub(crate) fn advance(&mut self, now: u64, calls: &mut Calls) {
         let time = now.saturating_sub(self.last);
@@ -98,7 +98,7 @@ impl Thread {
         }
     }
 
-    /// `now`, or the newest point in time that the thread has seen, should that be later.
+    /// `now`, or the thread's newest point in time if that is later.
     pub(crate) fn not_before(&self, now: u64) -> u64 {
         now.max(self.last)
     }
@@ -110,7 +110,7 @@ impl Thread {
         }
     }
 
-    /// Gives `time` to what is open now, besides the time that passes.
+    /// Gives `time` to what is open now, in addition to the time that passes.
     pub(crate) fn give(&mut self, time: u64, calls: &mut Calls) {
         match self.frames.last_mut() {
             Some(Frame::Module { call, .. }) => {
@@ -176,12 +176,12 @@ impl Thread {
         Some(frame)
     }
 
-    /// Takes the innermost frame that `wanted` accepts, and whatever is open within it, whose ends are missing: how many
-    /// those were. None, and nothing changes, where there is no such frame.
+    /// Takes the innermost frame that `wanted` accepts, and all frames within it, whose ends are missing. Returns the frame and
+    /// the number of those within it; None, without a change, where there is no such frame.
     pub(crate) fn take(&mut self, wanted: impl Fn(&Frame) -> bool) -> Option<(Frame, u64)> {
-        let place = self.frames.iter().rposition(wanted)?;
+        let index = self.frames.iter().rposition(wanted)?;
         let mut within = 0;
-        while self.frames.len() > place + 1 {
+        while self.frames.len() > index + 1 {
             self.pop();
             within += 1;
         }
@@ -209,7 +209,7 @@ impl Thread {
         self.frames.is_empty()
     }
 
-    /// Module intervals of this thread were lost: no own time is certain any more.
+    /// Marks open frames as uncertain, because module intervals of this thread were lost: no own time is certain any more.
     pub(crate) fn taint(&mut self) {
         self.lost = true;
         for frame in &mut self.frames {

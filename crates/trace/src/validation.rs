@@ -1,13 +1,13 @@
-//! Telling validation from training.
+//! Tells validation from training.
 //!
 //! A thread's time is cut into *sections*: one begins where a batch is asked for, where a backward pass has ended, and where
-//! a step has. Where something in it trains (a backward pass, an optimizer's step, a module in training mode with
-//! gradients), all that is called in it is training's: a GAN's generator without gradients, a teacher in eval mode.
-//! Where outermost modules are called in eval mode or without gradients and in no other way, it is validation's, with the
-//! batches that were waited for and what was done in between.
+//! a step has ended. A section in which something trains (a backward pass, an optimizer's step, a module in training mode
+//! with gradients) is training with all calls in it: a GAN's generator without gradients, a teacher in eval mode.
+//! A section in which outermost modules are only called in eval mode or without gradients is validation, with the waits for
+//! its batches and the time in between.
 //!
-//! A loop without a DataLoader has no batches that tell the two apart. There a module that was called in eval mode only,
-//! and is called to train now, was validated before.
+//! A loop without a DataLoader has no batches that separate the two. There a module that was only called in eval mode, and is
+//! now called to train, was validated before.
 //!
 //! A process in which nothing has ever trained does not validate: it infers, and its calls are forward passes.
 
@@ -20,16 +20,16 @@ use super::section::{Mark, Section};
 use super::thread::Thread;
 use crate::sink::Sink;
 
-/// Different modules of a section that are remembered.
+/// The largest number of different modules of a section that are remembered.
 const MODULES: usize = 16;
 
 impl Thread {
-    /// Whether what ends now is validation, as far as can be told yet.
+    /// Whether the section under way is validation so far.
     pub(super) fn is_validating(&self) -> bool {
         self.section.as_ref().is_some_and(Section::validates)
     }
 
-    /// Whether nothing but optimizers' steps is open: what begins now is the loop's own.
+    /// Whether only optimizers' steps are open, so that what begins now is part of the loop itself.
     fn is_in_loop(&self) -> bool {
         self.frames.iter().all(|frame| matches!(frame, Frame::Optimizer { .. }))
     }
@@ -43,18 +43,18 @@ impl<N: Names> Analyser<N> {
     fn begin_section(&mut self, number: usize, now: u64, sink: &Sink) {
         if self.threads[number].section.is_none() {
             let mut from = self.mark(number, now);
-            // What begins it is counted already.
+            // The record that begins the section is counted already.
             from.counts = from.counts.minus(Counts { plain: 1, ..Counts::default() });
             self.threads[number].section = Some(Section { from, rows: sink.intervals(), ..Section::default() });
         }
     }
 
-    /// A batch is asked for.
+    /// Takes in a request for a batch.
     pub(super) fn section_asks(&mut self, number: usize, iterator: u64, now: u64, sink: &Sink) {
         if !self.threads[number].is_in_loop() {
             return;
         }
-        // A batch of somebody else's that nothing was done with yet is waiting to be trained with.
+        // The section's unused batch is of another iterator and waits to be trained with, so the section is over.
         let is_over = |section: &Section| {
             section.trains || section.has_calls() || section.iterator != 0 && section.iterator != iterator
         };
@@ -67,7 +67,7 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    /// There was none: that is the end of the loop over the batches before.
+    /// Takes in that there was no further batch, which ends the loop over the batches.
     pub(super) fn section_ran_out(&mut self, number: usize, now: u64) {
         let thread = &self.threads[number];
         let is_new = thread.section.as_ref().is_some_and(|section| !section.trains && !section.has_calls());
@@ -78,7 +78,7 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    /// An outermost module with parameters is called.
+    /// Takes in a call of an outermost module with parameters.
     pub(super) fn section_calls(&mut self, number: usize, module: u64, mode: u64, now: u64, sink: &mut Sink) {
         if !self.threads[number].is_in_loop() {
             return;
@@ -98,7 +98,7 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    /// The outermost call has ended.
+    /// Takes in the end of the outermost call.
     pub(super) fn section_called(&mut self, number: usize, now: u64) {
         if self.threads[number].is_validating() {
             let until = self.mark(number, now);
@@ -108,7 +108,7 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    /// Something trains.
+    /// Marks the section as training.
     pub(super) fn section_trains(&mut self, number: usize, now: u64, sink: &mut Sink) {
         if !self.threads[number].is_in_loop() {
             return;
@@ -125,14 +125,14 @@ impl<N: Names> Analyser<N> {
         section.trains = true;
     }
 
-    /// A backward pass or an optimizer's step begins: what is called in this process in eval mode from now on is validated.
+    /// Takes in the beginning of a backward pass or an optimizer's step: from now on, calls in eval mode are validation.
     pub(super) fn learns(&mut self, number: usize, now: u64, sink: &mut Sink) {
         self.trained = true;
         sink.quiet = None;
         self.section_trains(number, now, sink);
     }
 
-    /// A section is over.
+    /// Ends the section.
     pub(super) fn end_section(&mut self, number: usize) {
         let Some(section) = self.threads[number].section.take() else { return };
         if section.validates() {
@@ -140,7 +140,7 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    /// What came between the two, or since the validation before, was validation.
+    /// Counts the time between the two marks, or since the validation before, as validation.
     fn leave_out(&mut self, number: usize, from: Mark, mut until: Mark) {
         let thread = &mut self.threads[number];
         let from = thread.validated.take().unwrap_or(from);

@@ -1,25 +1,25 @@
-//! Tables that a program declares while it trains (`probe_agent.table`): what they may be called, what they may have,
-//! and how one becomes a [`Table`] like those that are declared here.
+//! Tables that a program declares while it trains (`probe_agent.table`): valid names and columns,
+//! and the conversion to a [`Table`] like the built-in ones.
 //!
-//! Both sides check with this: the agent when the program declares one, the collector when it hears of it.
+//! Both sides check with this module: the agent when the program declares a table, the collector when it receives that.
 
 use super::TABLES;
 use crate::table::{Column, ColumnType, IDENTITY, Source, Table};
 use crate::v1;
 
-/// Tables of one run beside those that are declared here. Each is there to the end, like its declaration.
+/// Most tables that the programs of a run may declare. Each lasts to the end of the run, like its declaration.
 pub const MAX_TABLES: usize = 32;
-/// Columns of one, `step` and `ts` excepted.
+/// Most columns of a declared table, without `step` and `ts`.
 pub const MAX_COLUMNS: usize = 64;
 /// Longest name of a schema, a table, a column (bytes).
 const MAX_NAME_LENGTH: usize = 63;
 /// Longest text in a column (bytes).
 pub const MAX_TEXT_LENGTH: usize = 4096;
 
-/// Schemas that are not the program's: ours, those that are to become ours, and SQL's own.
+/// Schemas that a program can't use: ours, those that are to become ours, and SQL's own.
 const RESERVED: &[&str] = &["python", "probe", "process", "gpu", "information_schema", "pg_catalog", "unqualified"];
 
-/// What every row has before the columns that the program declares.
+/// Columns of every row before those that the program declares.
 static FIRST: [Column; 2] = [
     Column {
         name: "step",
@@ -34,17 +34,17 @@ static FIRST: [Column; 2] = [
 const DOC: &str = "Rows that the program records, by probe_agent.table.";
 const COLUMN_DOC: &str = "Declared by the program.";
 
-/// Whether a table of this full name can't be a program's: it is ours, or may become ours.
+/// Whether a program can't declare a table of this full name: it is a built-in table, or its schema is reserved.
 pub fn is_reserved(full_name: &str) -> bool {
     full_name.split_once('.').is_none_or(|(schema, _)| RESERVED.contains(&schema))
         || TABLES.iter().any(|table| table.full_name() == full_name)
 }
 
-/// A table with these columns beside `step` and `ts`. It is made once and kept to the end of the process, as the
-/// declared ones are: the caller bounds how often.
+/// Makes a table with these columns beside `step` and `ts`. Its memory is kept to the end of the process, as that of the
+/// built-in tables is: the caller limits the number.
 ///
 /// # Errors
-/// In words: a name or a column that can't be.
+/// A message about a name or a column that is not valid.
 pub fn declare(full_name: &str, columns: &[(String, ColumnType)]) -> Result<&'static Table, String> {
     let (schema, name) = check_name(full_name)?;
     check_columns(full_name, columns)?;
@@ -70,21 +70,21 @@ pub fn declare(full_name: &str, columns: &[(String, ColumnType)]) -> Result<&'st
     })))
 }
 
-/// What a schema on the wire declares beside `step` and `ts`.
+/// The columns that a schema on the wire declares beside `step` and `ts`.
 ///
 /// # Errors
-/// In words: those two are not what comes first.
+/// A message if those two do not come first.
 pub fn columns_of(schema: &v1::TableSchema) -> Result<Vec<(String, ColumnType)>, String> {
-    let is = |place: usize| {
-        schema.columns.get(place).is_some_and(|c| c.name == FIRST[place].name && c.r#type() == FIRST[place].kind)
+    let begins_with = |index: usize| {
+        schema.columns.get(index).is_some_and(|c| c.name == FIRST[index].name && c.r#type() == FIRST[index].kind)
     };
-    if !is(0) || !is(1) {
+    if !begins_with(0) || !begins_with(1) {
         return Err(format!("a table of a program begins with step and ts, and {} does not", schema.name));
     }
     Ok(schema.columns[2..].iter().map(|column| (column.name.clone(), column.r#type())).collect())
 }
 
-/// How `columns` differ from those of `table`, in words; None where they are the same, in whatever order.
+/// Describes how `columns` differ from those of `table`; None where they are the same, in any order.
 pub fn difference(table: &Table, columns: &[(String, ColumnType)]) -> Option<String> {
     let known = &table.columns[FIRST.len()..];
     for (name, kind) in columns {
@@ -100,7 +100,7 @@ pub fn difference(table: &Table, columns: &[(String, ColumnType)]) -> Option<Str
     missing.map(|column| format!("it has a column {} too", column.name))
 }
 
-/// A type as the program names it.
+/// The program's name for a type.
 pub fn words(kind: ColumnType) -> &'static str {
     match kind {
         ColumnType::Int32 | ColumnType::Int64 => "int",
@@ -133,7 +133,7 @@ fn check_columns(full_name: &str, columns: &[(String, ColumnType)]) -> Result<()
     if columns.len() > MAX_COLUMNS {
         return Err(format!("{full_name} has {} columns; {MAX_COLUMNS} are the most", columns.len()));
     }
-    for (place, (name, kind)) in columns.iter().enumerate() {
+    for (index, (name, kind)) in columns.iter().enumerate() {
         if !is_name(name) {
             return Err(format!(
                 "a column of {full_name} can't be called '{}'; hint: lower-case letters, digits and _",
@@ -143,7 +143,7 @@ fn check_columns(full_name: &str, columns: &[(String, ColumnType)]) -> Result<()
         if FIRST.iter().chain(IDENTITY).any(|column| column.name == name) {
             return Err(format!("every table has a column {name} already; {full_name} can't have its own"));
         }
-        if columns[..place].iter().any(|(before, _)| before == name) {
+        if columns[..index].iter().any(|(before, _)| before == name) {
             return Err(format!("{full_name} has two columns {name}"));
         }
         if matches!(kind, ColumnType::Unspecified | ColumnType::Int32) {
@@ -153,7 +153,7 @@ fn check_columns(full_name: &str, columns: &[(String, ColumnType)]) -> Result<()
     Ok(())
 }
 
-/// What needs no quotes in SQL, but for its keywords.
+/// Whether `text` needs no quotes in SQL, keywords excepted.
 fn is_name(text: &str) -> bool {
     let letter = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
     text.len() <= MAX_NAME_LENGTH

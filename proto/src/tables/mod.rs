@@ -1,4 +1,4 @@
-//! Every table there is. A new one is a file here, a line in this one, and a `tests/it/sql/<name>.slt`.
+//! All tables. A new one is a file in this folder, a line in this file, and a `tests/it/sql/<name>.slt`.
 
 use crate::table::Table;
 
@@ -40,7 +40,7 @@ pub mod store;
 pub mod sync_points;
 pub mod torch_trace;
 
-/// All of them, in the order in which people are shown them.
+/// All tables, in the order in which the documentation and commands show them.
 pub static TABLES: &[&Table] = &[
     &torch_trace::TABLE,
     &nccl_trace::TABLE,

@@ -19,7 +19,7 @@ class UnknownInput(Exception):
 
 
 class _Floats(NamedTuple):
-    """What a tensor of floats was like."""
+    """The description of a tensor of floats."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -33,28 +33,28 @@ class Seen(NamedTuple):
 
     arguments: tuple[Any, ...]
     keywords: dict[str, Any]
-    #: Why it can't be made again; empty where it can.
+    #: Why the call can't be made again; empty where it can.
     problem: str
-    #: What it was, in words: (8, 128, 64) float32.
+    #: The inputs in words: (8, 128, 64) float32.
     words: str
     #: Whether gradients were on, and by type of device the dtype of autocast where that was on.
     gradients: bool
     autocast: dict[str, Any]
 
 
-#: By module, of its first call after it was watched. A module is gone with its last user, whoever asked for it.
+#: The first call of each module after :func:`watch`. The references are weak, so an entry goes with its module.
 _seen: weakref.WeakKeyDictionary[Any, Seen] = weakref.WeakKeyDictionary()
 _watched: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def watch(module: Any) -> None:
-    """The module's next call is noted."""
+    """Has the module's next call noted."""
     if module not in _watched:
         _watched[module] = module.register_forward_pre_hook(_note, prepend=True, with_kwargs=True)
 
 
 def forget(module: Any) -> Seen | None:
-    """What its call was, if there was one since :func:`watch`; it is not watched any more."""
+    """Stops watching a module. Returns the call that it had since :func:`watch`, if there was one."""
     handle = _watched.pop(module, None)
     if handle is not None:
         handle.remove()
@@ -62,7 +62,7 @@ def forget(module: Any) -> Seen | None:
 
 
 def has_seen(module: Any) -> bool:
-    """Whether it was called since :func:`watch`."""
+    """Whether the module was called since :func:`watch`."""
     return module in _seen
 
 
@@ -84,7 +84,7 @@ def _note(module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> 
     except Exception as error:
         try:
             _seen[module] = _unknown(repr(error))
-        except Exception:  # Its class may forbid even that; then it was not seen.
+        except Exception:  # The class may forbid even that; then the call counts as not seen.
             pass
 
 

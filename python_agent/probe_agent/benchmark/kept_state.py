@@ -1,7 +1,7 @@
-"""What training's state is at a boundary, so that what is run there can be undone to the last bit.
+"""Keeps training's state at a boundary, so that the effects of code that runs there can be undone to the last bit.
 
-Kept are parameters, their gradients, buffers, and attributes of modules, optimizers, learning-rate schedulers and gradient
-scalers, wherever in the process they are, and the generators of random numbers. Objects of other classes are not.
+It keeps parameters, their gradients, buffers, and attributes of modules, optimizers, learning-rate schedulers and gradient
+scalers, wherever in the process they are, and the generators of random numbers. It does not keep objects of other classes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 from probe_agent.benchmark.refused import RefusedError
 from probe_agent.eval.ended import SnippetEnded
 
-#: Entries of one container of an object that is looked into; a larger one is data, and stays as it is.
+#: Entries of the largest container that is looked into; a larger one is data, and is not kept.
 MAX_ENTRIES = 100_000
-#: Containers within containers that are looked into.
+#: Levels of containers within containers that are looked into.
 MAX_DEPTH = 6
-#: Of the memory that is free, what copies may take.
+#: Share of the free memory that copies may take.
 MAX_SHARE = 0.5
 
 _CONTAINERS = (dict, list, set, collections.OrderedDict, collections.defaultdict, collections.deque)
@@ -31,7 +31,7 @@ _CONTAINERS = (dict, list, set, collections.OrderedDict, collections.defaultdict
 
 class _Tensor(NamedTuple):
     tensor: Any
-    #: Shares its memory, also where `tensor.data` is replaced meanwhile.
+    #: Shares the tensor's memory, also where `tensor.data` is replaced meanwhile.
     alias: Any
     #: None where there is nothing to copy.
     copy: Any
@@ -39,7 +39,7 @@ class _Tensor(NamedTuple):
 
 
 class KeptState:
-    """Made at a boundary. :meth:`put_back` undoes what was changed since."""
+    """The state at the boundary where this is made. :meth:`put_back` undoes all changes since."""
 
     def __init__(self, torch: Any, objects: list[Any]) -> None:
         """`objects`: :func:`training_objects`."""
@@ -56,7 +56,7 @@ class KeptState:
             self._look(vars(kept), 0)
         self._copy()
         self._undo = self._of_generators()
-        #: Seconds that this took.
+        #: Seconds that keeping it took.
         self.seconds = time.perf_counter() - began
 
     def _look(self, value: Any, depth: int) -> None:
@@ -77,20 +77,20 @@ class KeptState:
     def _copy(self) -> None:
         torch = self.torch
         gradients = [tensor.grad for tensor in self._found if tensor.is_leaf and tensor.grad is not None]
-        places = _places(torch, [*self._found, *gradients])
+        destinations = _destinations(torch, [*self._found, *gradients])
         with torch.no_grad():
             for tensor in self._found:
                 if not _has_memory(tensor):
                     self.tensors.append(_Tensor(tensor, tensor.detach(), None, _version(tensor)))
                     continue
-                copy = _copied(tensor, places)
+                copy = _copied(tensor, destinations)
                 self.bytes += copy.numel() * copy.element_size()
                 self.tensors.append(_Tensor(tensor, tensor.detach(), copy, _version(tensor)))
             for tensor in self._found:
                 if tensor.is_leaf:
                     self.gradients.append((tensor, tensor.grad))
                     if tensor.grad is not None:
-                        # A copy takes its place: what is run sees its values, and adds to the copy.
+                        # A copy replaces the gradient: the timed code sees its values and adds to the copy.
                         copy = tensor.grad.detach().clone()
                         self.bytes += copy.numel() * copy.element_size()
                         tensor.grad = copy
@@ -154,7 +154,7 @@ class KeptState:
             changed.append(kept)
 
     def _restore(self, kept: _Tensor) -> bool:
-        """Whether it had changed."""
+        """Puts one tensor back. Returns whether it had changed."""
         torch = self.torch
         with torch.no_grad():
             moved = kept.tensor.data_ptr() != kept.alias.data_ptr() if _has_memory(kept.alias) else False
@@ -171,13 +171,13 @@ class KeptState:
 
 
 def training_objects(torch: Any) -> list[Any]:
-    """All objects of the process whose state training goes on from."""
+    """All modules, optimizers, learning-rate schedulers and gradient scalers of the process."""
     classes = [torch.nn.Module, torch.optim.Optimizer]
     for module, name in (("torch.optim.lr_scheduler", "LRScheduler"), ("torch.amp.grad_scaler", "GradScaler")):
         found = getattr(sys.modules.get(module), name, None)
         if isinstance(found, type):
             classes.append(found)
-    # By its type: `isinstance` asks the object, which may answer by running its code.
+    # By type: `isinstance` asks the object, which may run its own code for the answer.
     wanted, by_type = tuple(classes), {}
     objects = gc.get_objects()
     for kind in set(map(type, objects)):
@@ -194,40 +194,43 @@ def _has_memory(tensor: Any) -> bool:
 
 
 def _version(tensor: Any) -> int | None:
-    # Of tensors of inference mode nothing is counted.
+    # Tensors of inference mode have no version.
     return None if tensor.is_inference() else int(tensor._version)
 
 
-def _copied(tensor: Any, places: dict[Any, Any]) -> Any:
-    place = places[tensor.device]
+def _copied(tensor: Any, destinations: dict[Any, Any]) -> Any:
+    destination = destinations[tensor.device]
     try:
-        return tensor.detach().clone() if place == tensor.device else tensor.detach().to(place, copy=True)
+        return tensor.detach().clone() if destination == tensor.device else tensor.detach().to(destination, copy=True)
     except Exception as error:
         text = f"a tensor of {type(tensor).__name__} can't be copied ({error}), so it could not be put back"
         raise RefusedError(text, "probe eval --at step runs Python there and puts nothing back") from None
 
 
-def _places(torch: Any, tensors: list[Any]) -> dict[Any, Any]:
-    """Where copies of each device's tensors go: to the device, else to the host. Raises RefusedError without room."""
+def _destinations(torch: Any, tensors: list[Any]) -> dict[Any, Any]:
+    """The device that holds the copies of each device's tensors: the device itself, else the host.
+
+    Raises RefusedError if memory does not suffice.
+    """
     needed: dict[Any, int] = collections.defaultdict(int)
     for tensor in tensors:
         if _has_memory(tensor):
             needed[tensor.device] += tensor.numel() * tensor.element_size()
-    places, on_host = {}, 0
+    destinations, on_host = {}, 0
     host = torch.device("cpu")
     for device, size in needed.items():
         fits = device.type == "cuda" and size <= MAX_SHARE * torch.cuda.mem_get_info(device)[0]
-        places[device] = device if fits else host
+        destinations[device] = device if fits else host
         on_host += 0 if fits else size
     free = _free_memory()
     if free is not None and on_host > MAX_SHARE * free:
         text = f"copies of training's state need {on_host / 1e9:.3g} GB, and {free / 1e9:.3g} GB of memory are free"
         raise RefusedError(text, "probe eval --at step runs Python there and puts nothing back")
-    return places
+    return destinations
 
 
 def _free_memory() -> int | None:
-    """Bytes that the machine can give, as the kernel estimates; None where it does not say."""
+    """Bytes of memory that are available, as the kernel estimates; None where it does not say."""
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             for line in lines:

@@ -27,42 +27,42 @@ _TALKING_OPERATORS = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "
 
 
 class _Call(NamedTuple):
-    """Something to be timed."""
+    """One thing to time: an expression, or a part of a module's call."""
 
-    #: Of the expressions that were asked for.
+    #: The index among the requested expressions.
     expression: int
-    #: What is timed of a module; empty for an expression.
+    #: The part of a module's call that is timed; empty for an expression.
     part: str
     repeat: Repeat
-    #: What it is called with, in words.
+    #: The inputs in words.
     inputs: str
 
 
 def answer(request: str, names: dict[str, Any]) -> None:
-    """Times the expressions of a request among `names`, which the training code sees, and prints what came of it.
+    """Times the expressions of a request with `names`, which the training code sees, and prints the result as JSON.
 
-    `request`: JSON, with `expressions` (one or two), `seconds`, and `is_last`: whether it is asked for the last time. An
-    expression whose value is a module is timed as calls of it. Printed is an object with `timings`; with `watching`,
-    where a module has to be called by training first, so that it is known with what; or with `error` and `hint`.
+    `request`: JSON with `expressions` (one or two), `seconds`, and `is_last`: whether this is the last attempt. An expression
+    whose value is a module is timed as calls of the module. The result is an object with `timings`; with `watching`, if
+    training has to call a module first so that its inputs are known; or with `error` and `hint`.
     """
     torch = sys.modules.get("torch")
-    asked = json.loads(request)
+    requested = json.loads(request)
     try:
         if torch is None:
             raise RefusedError("this process has not imported torch")
-        said = _measure(torch, asked, names)
+        result = _measure(torch, requested, names)
     except RefusedError as error:
-        said = {"error": str(error), "hint": error.hint}
-    print(json.dumps(said))
+        result = {"error": str(error), "hint": error.hint}
+    print(json.dumps(result))
 
 
-def _measure(torch: Any, asked: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
-    codes = [_compiled(number, text) for number, text in enumerate(asked["expressions"])]
+def _measure(torch: Any, requested: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
+    codes = [_compiled(number, text) for number, text in enumerate(requested["expressions"])]
     objects = training_objects(torch)
     _check_shards(objects)
     kept = KeptState(torch, objects)
-    said: dict[str, Any] = {}
-    # Modules whose call has to be seen first. Hooks are part of what is put back, so they are watched after that.
+    result: dict[str, Any] = {}
+    # Modules whose call has to be seen first. Hooks belong to the state that is put back, so modules are watched after that.
     unseen: list[Any] = []
 
     def run() -> None:
@@ -81,8 +81,8 @@ def _measure(torch: Any, asked: dict[str, Any], names: dict[str, Any]) -> dict[s
         for call in calls:
             with _talk_refused(torch, by_operator=True):
                 call.repeat(1)
-        timings = time_calls([call.repeat for call in calls], float(asked["seconds"]), _synchronize(torch))
-        said["timings"] = [
+        timings = time_calls([call.repeat for call in calls], float(requested["seconds"]), _synchronize(torch))
+        result["timings"] = [
             {"index": call.expression, "part": call.part, "inputs": call.inputs, **timing._asdict()}
             for call, timing in zip(calls, timings)
         ]
@@ -94,7 +94,7 @@ def _measure(torch: Any, asked: dict[str, Any], names: dict[str, Any]) -> dict[s
         for number in range(len(codes)):
             linecache.cache.pop(_filename(number), None)
     for module in unseen:
-        if asked["is_last"]:
+        if requested["is_last"]:
             inputs.forget(module)
             raise RefusedError(
                 f"training has not called this {type(module).__name__} in the last steps, so its inputs are not known",
@@ -104,13 +104,13 @@ def _measure(torch: Any, asked: dict[str, Any], names: dict[str, Any]) -> dict[s
         inputs.watch(module)
     if unseen:
         return {"watching": len(unseen)}
-    said["kept"] = {"tensors": len(kept.tensors), "bytes": kept.bytes, "seconds": kept.seconds, "put_back": changed}
-    said["threads"] = torch.get_num_threads()
-    return said
+    result["kept"] = {"tensors": len(kept.tensors), "bytes": kept.bytes, "seconds": kept.seconds, "put_back": changed}
+    result["threads"] = torch.get_num_threads()
+    return result
 
 
 def _undone(kept: KeptState, run: Callable[[], None]) -> int:
-    """Runs it and puts back what it changed, whatever ends it. Returns how many tensors had changed."""
+    """Calls `run` and puts back what it changed, however it ends. Returns how many tensors had changed."""
     changed, is_run, ended = -1, False, None
     while changed < 0:
         try:
@@ -119,7 +119,7 @@ def _undone(kept: KeptState, run: Callable[[], None]) -> int:
                 run()
             changed = kept.put_back()
         except SnippetEnded as error:
-            # It may come at any moment, also before what puts back has begun.
+            # It may be raised at any moment, also before putting back has begun.
             ended = error
         except BaseException:
             kept.put_back()
@@ -134,7 +134,7 @@ def _filename(number: int) -> str:
 
 
 def _compiled(number: int, text: str) -> CodeType:
-    """Raises SyntaxError."""
+    """Compiles an expression. Raises SyntaxError."""
     name = _filename(number)
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     return compile(text, name, "eval", dont_inherit=True)
@@ -210,7 +210,7 @@ def _passes(torch: Any, module: Any, how: inputs.Seen) -> tuple[Repeat, Repeat |
 
 
 def _tensors(torch: Any, value: Any) -> list[Any]:
-    """Tensors of an output: it, or in the tuples, lists and dictionaries that it is made of."""
+    """The tensors of an output: itself, or those in its tuples, lists and dictionaries."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, dict):
@@ -231,8 +231,8 @@ def _synchronize(torch: Any) -> Callable[[], object]:
 
 @contextmanager
 def _talk_refused(torch: Any, by_operator: bool = False) -> Iterator[None]:
-    """Other ranks do not run this, so what talks to them would wait for ever: it is an error. `by_operator`: also in
-    operators of C++, which costs time for each operator."""
+    """Makes communication with other ranks an error: they do not run this, so it would wait for ever. `by_operator`: also
+    in C++ operators, which costs time for each operator."""
     dist = torch.distributed
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() < 2:
         yield
@@ -260,7 +260,7 @@ def _refusing_mode() -> Any:
 
 
 def _check_shards(objects: list[Any]) -> None:
-    """Raises RefusedError where parameters are sharded: a rank alone has none, and what gathers them keeps a state."""
+    """Raises RefusedError where parameters are sharded: one rank has no whole parameters, and gathering them keeps state."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
     names = ("FullyShardedDataParallel", "FSDPModule")
     wanted = tuple(found for name in names if isinstance(found := getattr(fsdp, name, None), type))

@@ -25,21 +25,21 @@ Repeat = Callable[[int], object]
 
 
 class Timing(NamedTuple):
-    """What one of the calls took."""
+    """The times of one of the calls."""
 
     #: Seconds a call, a value a sample, in the order in which they were taken.
     samples: list[float]
     calls_per_sample: int
     #: Calls before the samples.
     warm_up_calls: int
-    #: Whether they had stopped getting faster by then.
+    #: Whether the calls had stopped getting faster before the samples.
     is_settled: bool
 
 
 def time_calls(calls: list[Repeat], seconds: float, synchronize: Callable[[], object]) -> list[Timing]:
-    """Times `calls` for about `seconds` in all; takes MIN_SAMPLES of each however long that is.
+    """Times `calls` for about `seconds` in all; takes at least MIN_SAMPLES of each, however long that takes.
 
-    Two calls are sampled in turn, and in which order changes each time: what the machine does beside them meets both.
+    Two calls are sampled in turn, in an order that changes each time, so that other load on the machine affects both.
     """
     began = time.perf_counter()
     with _without_garbage_collection():
@@ -57,7 +57,7 @@ def time_calls(calls: list[Repeat], seconds: float, synchronize: Callable[[], ob
 
 
 def _warm_up(call: Repeat, seconds: float, synchronize: Callable[[], object]) -> tuple[int, int, bool]:
-    """Calls a sample has to have, calls that were made, and whether they had stopped getting faster."""
+    """Warms up. Returns the calls that a sample needs, the calls that were made, and whether they had stopped getting faster."""
     began = time.perf_counter()
     per_sample, made = 1, 0
     while per_sample < MAX_CALLS_PER_SAMPLE:
@@ -66,7 +66,7 @@ def _warm_up(call: Repeat, seconds: float, synchronize: Callable[[], object]) ->
         enough = round(MIN_SAMPLE / max(took, 1e-9)) + 1 if took < MIN_SAMPLE else 1
         if enough <= per_sample:
             break
-        # The first calls are slower than those that follow: towards what they need by at most ten times.
+        # The first calls are slower than those that follow, so the number grows by at most ten times.
         per_sample = min(enough, 10 * per_sample, MAX_CALLS_PER_SAMPLE)
     before = None
     while time.perf_counter() - began < seconds:

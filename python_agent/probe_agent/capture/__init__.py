@@ -1,4 +1,4 @@
-"""`probe capture` within a training process: what the collector's snippets call.
+"""`probe capture` within a training process: the functions that the collector's snippets call.
 
 :func:`check` and :func:`wait` run beside training, :func:`arm` between two steps. Each prints a line of JSON for the collector.
 """
@@ -15,8 +15,8 @@ from typing import Any
 from probe_agent.capture import session
 from probe_agent.capture.window import Window
 
-# How often a wait looks at what it waits for; a snippet that is to end is ended between two looks.
-_LOOK_SECONDS = 0.05
+# Seconds between two checks of a wait; a snippet that is to end is ended between two checks.
+_CHECK_SECONDS = 0.05
 
 _lock = threading.Lock()
 _window: Window | None = None
@@ -27,7 +27,7 @@ def _is_chosen(settings: dict[str, Any]) -> bool:
 
 
 def _say(**facts: Any) -> None:
-    # In one write: lines of several processes come together.
+    # One write, because lines of several processes are mixed.
     sys.stdout.write(json.dumps({"host": platform.node(), "pid": os.getpid(), **facts}) + "\n")
 
 
@@ -36,7 +36,7 @@ def _current() -> Window | None:
 
 
 def check(text: str) -> None:
-    """Says whether a capture can begin here. Nothing is touched."""
+    """Prints whether a capture can begin here. Changes nothing."""
     settings = json.loads(text)
     if _is_chosen(settings):
         _say(problem="a capture is under way here already" if _current() else session.why_not(settings))
@@ -60,7 +60,7 @@ def arm(text: str) -> None:
 
 
 def wait(text: str) -> None:
-    """Says how the capture gets on, and what came of it. Ended before that, the capture ends too."""
+    """Prints the capture's progress and its result. If this snippet is ended before that, the capture ends too."""
     settings = json.loads(text)
     if not _is_chosen(settings):
         return
@@ -71,20 +71,20 @@ def wait(text: str) -> None:
     said = 0
     try:
         window.is_waited_for = True
-        while not window.over.wait(_LOOK_SECONDS):
+        while not window.over.wait(_CHECK_SECONDS):
             done = window.steps_done
             if done > said:
                 said = done
                 _say(steps=done)
         _say(**window.report())
     except BaseException:
-        # The command is gone, or gave up.
+        # The command has ended, or gave up.
         window.cancel("no command waits for the capture any more")
         raise
 
 
 def at_end() -> None:
-    """The agent's life here ends: nothing of a capture stays."""
+    """Ends a capture when the agent ends in this process."""
     window = _current()
     if window is not None:
         window.cancel("the process, or its agent, ended")

@@ -1,4 +1,4 @@
-"""CUDA's caching allocator: a snapshot of it, and of the steps before that what it did (its history)."""
+"""Captures CUDA's caching allocator: a snapshot, with the history of allocations in the steps before it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, BinaryIO
 
 from probe_agent.capture.takeover import ProgramsOwn, Takeover
 
-# Events that a history keeps: torch takes some KB of the host's memory for each, and overwrites the oldest.
+# Events that a history keeps. torch takes some KB of host memory for each, and overwrites the oldest.
 _MAX_EVENTS = 1 << 18
-#: Where a snapshot has its steps: number, begin and end (nanoseconds from 1970). `crates/import` reads it.
+#: The key of the steps in a snapshot: number, begin and end (nanoseconds from 1970). `crates/import` reads it.
 STEPS = "probe_agent.steps"
 _IS_ON = "the program's own memory history is on"
 
 
 def is_there() -> bool:
-    """Whether this process has such an allocator: CUDA, or ROCm, was initialized."""
+    """Whether this process has a caching allocator: CUDA, or ROCm, was initialized."""
     import torch
 
     return bool(torch.cuda.is_initialized())
@@ -39,7 +39,7 @@ def why_not(settings: dict[str, Any]) -> str | None:
 
 
 class MemorySession:
-    """One snapshot, after some steps of history. Its parts are those of a `Session` of the profiler."""
+    """One snapshot, after some steps of history. It has the methods of the profiler's `Session`."""
 
     needs_warmup = False
     suffix = ".pickle"
@@ -58,10 +58,10 @@ class MemorySession:
         self._taken_over: Takeover | None = None
 
     def prepare(self) -> None:
-        """There is nothing to make ready."""
+        """Does nothing: there is nothing to prepare."""
 
     def start(self, when_program_records: Callable[[], None]) -> None:
-        """Switches the history on, where one is wanted. `when_program_records` is called right before the program begins one."""
+        """Switches the history on, if one is wanted. `when_program_records` is called right before the program starts its own."""
         if not self.steps:
             return
         import torch
@@ -75,21 +75,21 @@ class MemorySession:
         self._taken_over = Takeover(memory, ("_record_memory_history",), when_program_records)
 
     def begin_step(self, number: int) -> None:
-        """A step begins, which has the program's number."""
+        """Notes that the step with this number begins."""
         self._began = (number, time.time_ns())
 
     def end_step(self) -> None:
-        """It ends."""
+        """Notes that the step ends."""
         began, self._began = self._began, None
         if began is not None:
             self._boundaries.append((*began, time.time_ns()))
 
     def may_stop(self) -> bool:
-        """Nothing keeps it from being stopped."""
+        """Whether the capture may stop now: always."""
         return True
 
     def stop(self, is_wanted: bool) -> None:
-        """Takes the snapshot where it is wanted, and switches the history off, whatever fails."""
+        """Takes the snapshot if it is wanted, and switches the history off, whatever fails."""
         if self._taken_over is not None:
             self._taken_over.put_back()
         self.end_step()
@@ -102,7 +102,7 @@ class MemorySession:
             self.abandon()
 
     def abandon(self) -> None:
-        """Switches the history off. From any thread, and as often as one likes."""
+        """Switches the history off. Any thread may call this, any number of times."""
         with self._lock:
             is_on, self._is_on = self._is_on, False
             if is_on:
@@ -122,13 +122,13 @@ class MemorySession:
 
 
 class _Bounded:
-    """A file that takes so many bytes."""
+    """A file of limited size; a write beyond it raises ValueError."""
 
-    def __init__(self, file: BinaryIO, left: int) -> None:
-        self._file, self._most, self._left = file, left, left
+    def __init__(self, file: BinaryIO, limit: int) -> None:
+        self._file, self._limit, self._remaining = file, limit, limit
 
     def write(self, data: Any) -> int:
-        self._left -= memoryview(data).nbytes
-        if self._left < 0:
-            raise ValueError(f"the snapshot takes more than {self._most} bytes (--max-bytes)")
+        self._remaining -= memoryview(data).nbytes
+        if self._remaining < 0:
+            raise ValueError(f"the snapshot takes more than {self._limit} bytes (--max-bytes)")
         return self._file.write(data)

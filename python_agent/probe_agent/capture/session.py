@@ -1,4 +1,4 @@
-"""torch.profiler, on for a while in the thread that trains: started, told of steps and modules, stopped, written."""
+"""Runs torch.profiler for some steps in the thread that trains, with ranges for steps and modules, and writes the trace."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 from probe_agent.capture import memory
 from probe_agent.capture.takeover import ProgramsOwn, Takeover
 
-#: What ranges of modules are called in a trace, before the module's name. `crates/import` reads it.
+#: The prefix of the ranges of modules in a trace, before the module's name. `crates/import` reads it.
 MODULE = "probe_agent.module: "
-# What torch calls before it starts a profiler.
+# Functions that torch calls before it starts a profiler.
 _STARTS = ("_prepare_profiler", "_enable_profiler")
 _IS_RUNNING = "the program's own profiler is running"
 _NO_ALLOCATOR = (
@@ -32,14 +32,14 @@ def why_not(settings: dict[str, Any]) -> str | None:
 
 
 def make(settings: dict[str, Any], native: Any) -> Session | memory.MemorySession:
-    """The session of what is asked for. Called on the thread that trains."""
+    """The session for a capture's settings. Called on the thread that trains."""
     if settings["snapshot"] and memory.is_there():
         return memory.MemorySession(settings)
     return Session(settings, native)
 
 
 def _why_no_profile() -> str | None:
-    """Why the profiler can't be started."""
+    """Why the profiler can't be started; None where it can."""
     import torch.profiler
 
     if not torch.profiler.kineto_available():
@@ -57,7 +57,7 @@ def _why_no_profile() -> str | None:
 
 
 def _why_no_file(settings: dict[str, Any]) -> str | None:
-    """Why what was recorded can't be written."""
+    """Why a recorded trace can't be written; None where it can."""
     directory = settings["directory"]
     if not os.path.isdir(directory) or not os.access(directory, os.W_OK):
         return f"it can't write to {directory}, where its collector reads: it is on another machine, or in a container"
@@ -97,7 +97,7 @@ class Session:
         if _is_on():
             raise _program_profiles()
         wanted = set(settings["with"])
-        #: Steps to record, and what whoever asked is told.
+        #: Steps to record, and a note for the person who asked.
         self.steps: int = settings["steps"]
         self.note: str | None = None
         if settings["snapshot"]:
@@ -119,24 +119,24 @@ class Session:
             with_flops="flops" in wanted,
         )
         self._is_prepared = False
-        #: Whether what is on in this thread is this one.
+        #: Whether the profiler that runs in this thread is this session's.
         self._is_ours = False
         self._step: Any = None
-        #: Ranges of modules that are being called.
+        #: Ranges of the modules whose calls are open.
         self._open: list[_ModuleRange] = []
         self._taken_over: Takeover | None = None
 
     def prepare(self) -> None:
-        """Makes the profiler ready, which takes a while the first time."""
+        """Prepares the profiler, which takes a while the first time."""
         self._profile.prepare_trace()
         self._is_prepared = True
 
     def start(self, when_program_profiles: Callable[[], None]) -> None:
-        """Switches it on. `when_program_profiles` is called right before the program starts a profiler of its own."""
+        """Starts the profiler. `when_program_profiles` is called right before the program starts a profiler of its own."""
         self._is_prepared = False
         if _is_on():
             raise _program_profiles()
-        # Those that began under a profiler of the program's that is over.
+        # Ranges that began under a profiler of the program's that has ended.
         self._native.end_ranges()
         self._is_ours = True
         self._profile.start_trace()
@@ -147,27 +147,27 @@ class Session:
             self._native.set_module_ranges(_module_ranges(self._open))
 
     def begin_step(self, number: int) -> None:
-        """A step begins, which has the program's number."""
+        """Begins the range of the step with this number."""
         from torch.autograd.profiler import record_function
 
         self._step = record_function(f"ProfilerStep#{number}")
         self._step.__enter__()
 
     def end_step(self) -> None:
-        """It ends."""
+        """Ends the range of the step."""
         step, self._step = self._step, None
         if step is not None:
             step.__exit__(None, None, None)
 
     def may_stop(self) -> bool:
-        """Whether no collective is under way that began in the capture: its end writes to the profiler's memory."""
+        """Whether the profiler may stop: no collective of the capture is under way, whose end writes to the profiler's memory."""
         return not self._native.is_collective_profiled()
 
     def abandon(self) -> None:
-        """Nothing: torch's profiler goes off on its own thread only."""
+        """Does nothing: torch's profiler can be stopped on its own thread only."""
 
     def stop(self, is_wanted: bool) -> None:
-        """Switches it off, whatever fails."""
+        """Stops the profiler, whatever fails."""
         self._native.set_module_ranges(None)
         if self._taken_over is not None:
             self._taken_over.put_back()
@@ -182,7 +182,7 @@ class Session:
     def _stop_profiler(self) -> None:
         try:
             if self._is_prepared and not _is_on():
-                # What is prepared goes only by being started.
+                # A prepared profiler can only be dropped by starting and stopping it.
                 self._is_ours = True
                 self._profile.start_trace()
             if self._is_ours and _is_on_here():
@@ -196,12 +196,12 @@ class Session:
                 profiler._run_on_profiler_stop()
 
     def save(self, path: str) -> None:
-        """Writes the trace as torch writes it."""
+        """Writes the trace in torch's format."""
         self._profile.export_chrome_trace(path)
 
 
 class _ModuleRange:
-    """A range around the call of a module, which ends with the call, or with the profiler before."""
+    """A range around the call of a module, which ends with the call, or with the profiler if that is earlier."""
 
     __slots__ = ("_open", "_range")
 
@@ -218,7 +218,7 @@ class _ModuleRange:
 
 
 def _module_ranges(open_: list[_ModuleRange]) -> Callable[[Any], Any]:
-    """What begins a range of the profiler for the call of a module on the calling thread."""
+    """A function that begins a range of the profiler for the call of a module on the present thread."""
     from torch._C._profiler import _RecordFunctionFast
 
     from probe_agent.torch import modules

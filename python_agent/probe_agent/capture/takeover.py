@@ -1,4 +1,4 @@
-"""What the program has of its own and comes first: a profiler, a history of its allocator."""
+"""Notices that the program starts its own profiler or allocator history, which takes precedence over a capture."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 
 class ProgramsOwn(Exception):
-    """The program's own is running; the text says what."""
+    """The program's own profiler or history is running; the message says which."""
 
 
 class Takeover:
-    """Sees the program start one of its own: torch allows one at a time, and the program's goes first."""
+    """Calls `called` when the program starts its own: torch allows one at a time, and the program's takes precedence."""
 
     def __init__(self, module: Any, names: tuple[str, ...], called: Callable[[], None]) -> None:
         self._module = module
@@ -29,11 +29,11 @@ class Takeover:
         return starts
 
     def original(self, name: str) -> Callable[..., Any] | None:
-        """What the program calls by this name."""
+        """torch's function of this name, without ours around it."""
         return self._originals.get(name)
 
     def put_back(self) -> None:
-        """What the program calls is torch's own again."""
+        """Puts torch's own functions back."""
         for name, ours in self._ours.items():
             if getattr(self._module, name, None) is ours:
                 setattr(self._module, name, self._originals[name])

@@ -1,7 +1,7 @@
 """The steps of a capture: the profiler is started at one boundary between two steps and stopped at a later one.
 
-Everything that touches the profiler happens on the thread that trains, because torch's profiler belongs to a thread. Others
-say only that it is to end: then it ends at the next boundary, or where the main thread has nothing of training open.
+Only the thread that trains uses the profiler, because torch's profiler belongs to a thread. Other threads only request its end:
+then it ends at the next boundary, or when the main thread has no call of training open.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from probe_agent.capture import session as sessions
 from probe_agent.capture.takeover import ProgramsOwn
 from probe_agent.eval import boundary, safe_text
 
-# How often is looked whether a capture is to end.
-_LOOK_SECONDS = 0.1
-# The program's start of a profiler waits no longer for a collective that began in the capture.
+# Seconds between two checks whether a capture is to end.
+_CHECK_SECONDS = 0.1
+# Seconds that the program's start of a profiler waits at most for a collective that began in the capture.
 _COLLECTIVE_SECONDS = 5.0
-# A capture that no command waits for ends after this long.
+# Seconds after which a capture ends that no command waits for.
 _LEASE_SECONDS = 15.0
 
 _ARMED, _WARM, _ON, _OVER = range(4)
@@ -49,19 +49,19 @@ class Window:
         self._problem: str | None = None
         self._note: str | None = None
         self._cancelled: str | None = None
-        #: Whether its deadline is why it ended.
+        #: Whether it ended because of its deadline.
         self._late = False
         self._asked = False
         self._lock = threading.Lock()
         self._deadline = time.monotonic() + settings["timeout_s"]
 
     def arm(self) -> None:
-        """It begins at the boundary where this is called."""
+        """Begins the capture at the boundary where this is called."""
         boundary.watch(self.at_boundary, self._native)
         threading.Thread(target=self._watch, name="probe-capture", daemon=True).start()
 
     def report(self) -> dict[str, Any]:
-        """What came of it, once it is over."""
+        """The result, once the capture is over."""
         return {
             "first": self._first,
             "seconds": self._seconds,
@@ -73,14 +73,14 @@ class Window:
         }
 
     def cancel(self, why: str) -> None:
-        """It is to end. From any thread."""
+        """Requests the end of the capture. Any thread may call this."""
         with self._lock:
             if self._cancelled is None:
                 self._cancelled = why
         self._discard()
 
     def at_boundary(self) -> None:
-        """The calling thread trains and is between two steps. Raises nothing but what is the program's."""
+        """Handles a boundary. The calling thread trains and is between two steps. Raises only what is the program's."""
         try:
             self._at_boundary()
         except BaseException as error:
@@ -103,7 +103,7 @@ class Window:
                 self._begin(step)
 
     def _begin(self, step: int) -> None:
-        """Switches the profiler on, or makes it ready and leaves that to the next boundary."""
+        """Starts the profiler; or only prepares it, and the next boundary starts it."""
         before = self._pause()
         try:
             if self._session is None:
@@ -156,7 +156,7 @@ class Window:
             return
         until = time.monotonic() + _COLLECTIVE_SECONDS
         while not self._may_stop() and time.monotonic() < until:
-            time.sleep(_LOOK_SECONDS / 100)
+            time.sleep(_CHECK_SECONDS / 100)
         self._end(session.started_own)
 
     def _pause(self) -> tuple[ThreadMode, float]:
@@ -168,7 +168,7 @@ class Window:
         self._native.thread_mode(mode)
 
     def _end(self, problem: str | None) -> None:
-        """Switches the profiler off, writes the trace where all is well, and says so. On the thread that trains."""
+        """Stops the profiler, writes the trace if there is no problem, and sets `over`. Called on the thread that trains."""
         if self._state == _OVER:
             return
         session, self._session = self._session, None
@@ -188,7 +188,7 @@ class Window:
             problem = "training was interrupted"
             raise
         finally:
-            # Its results are let go of here, where training waits anyway.
+            # The results are freed here, where training waits anyway.
             del session
             self._resume(before)
             self._problem = problem
@@ -206,7 +206,7 @@ class Window:
         self._note = session.note
 
     def _discard(self) -> None:
-        """Takes the file away that is not read."""
+        """Removes the file if it will not be read."""
         if self._file is not None and (self._problem is not None or self._cancelled is not None):
             try:
                 os.unlink(self._file)
@@ -214,14 +214,14 @@ class Window:
                 pass
 
     def end_here(self) -> None:
-        """Ends it if the calling thread is the one that is profiled."""
+        """Ends the capture if the calling thread is the one that is profiled."""
         if self._session is not None and threading.get_ident() == self._thread and self._may_stop():
             self._end(self._cancelled)
 
     def _watch(self) -> None:
-        """Sees to it that it ends, on a thread of its own."""
+        """Makes sure that the capture ends. Runs on a thread of its own."""
         began = time.monotonic()
-        while not self.over.wait(_LOOK_SECONDS):
+        while not self.over.wait(_CHECK_SECONDS):
             now = time.monotonic()
             if now >= self._deadline:
                 self._late = True
@@ -235,7 +235,7 @@ class Window:
                 session.abandon()
             with self._lock:
                 if self._session is None and self._state == _ARMED:
-                    # Nothing is on, and nothing will be.
+                    # Nothing has been started, and nothing will be.
                     boundary.unwatch(self.at_boundary, self._native)
                     self._state, self._problem = _OVER, self._cancelled
                     self.over.set()
@@ -243,7 +243,7 @@ class Window:
                 self._asked = self._native.on_main_thread(self._on_main_thread)
 
     def _on_main_thread(self) -> None:
-        """It is to end, and training may never come to a boundary again."""
+        """Ends the capture on the main thread, because training may never reach a boundary again."""
         self._asked = False
         if self._native.is_idle() and self._may_stop():
             try:

@@ -1,6 +1,6 @@
-"""Where training stops between two steps for a snippet.
+"""The boundary between two steps, where training stops for a snippet.
 
-Recording calls :func:`run_pending` on the training thread at the boundary, when one was wanted.
+Recording calls :func:`run_pending` on the training thread at a boundary, if :func:`is_wanted`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from probe_agent.eval.snippet import Ending
 
 _lock = threading.Lock()
 _pending: Job | None = None
-# Called at every boundary.
+# The function that is called at every boundary.
 _watcher: Callable[[], None] | None = None
 
 
 def arm(job: Job) -> None:
-    """`job` is to run at its boundary; there is one at a time."""
+    """Has `job` run at its boundary. One job at a time."""
     global _pending
     with _lock:
         _pending = job
@@ -33,7 +33,7 @@ def arm(job: Job) -> None:
 
 
 def disarm(job: Job) -> None:
-    """`job` wants no boundary any more. Another one, armed since, does."""
+    """Takes `job` back; another job that was armed since stays armed."""
     global _pending
     with _lock:
         if _pending is job:
@@ -54,7 +54,7 @@ def watch(watcher: Callable[[], None], native: Any) -> None:
 
 
 def unwatch(watcher: Callable[[], None], native: Any) -> None:
-    """It is not called any more."""
+    """`watcher` is not called any more."""
     global _watcher
     with _lock:
         if _watcher == watcher:
@@ -68,8 +68,10 @@ def is_wanted() -> bool:
 
 
 def run_pending() -> None:
-    """The calling thread trains and is between two steps: runs the snippet whose step this is, and tells who watches. Raises
-    nothing but what is the program's: Ctrl-C, and what its signal handlers raise meanwhile."""
+    """Runs the snippet of this step, if there is one, and calls the watcher. The calling thread trains and is between two steps.
+
+    Raises only what is the program's: Ctrl-C, and what its signal handlers raise meanwhile.
+    """
     try:
         job = _pending
         if job is not None:
@@ -92,7 +94,7 @@ def _at_boundary(job: Job) -> None:
     before = job.native.thread_mode(ThreadMode.SUSPENDED)
     stays_armed = False
     try:
-        if job.step >= 0 and _word_of_the_others(job) is Word.NEXT:
+        if job.step >= 0 and _word_of_the_collector(job) is Word.NEXT:
             stays_armed = True
             job.waited += time.perf_counter() - began
             return
@@ -100,17 +102,17 @@ def _at_boundary(job: Job) -> None:
         if job.begin():
             run_here(job, began)
     finally:
-        # Also where Ctrl-C ended the waiting.
+        # This also runs if Ctrl-C ended the wait.
         if not stays_armed:
             disarm(job)
             job.withdraw(Ending(Outcome.CANCELLED, "training was interrupted"))
         job.native.thread_mode(before)
 
 
-def _word_of_the_others(job: Job) -> Word | None:
-    """Says that training waits here, and until the collector knows whether all ranks do at this same boundary, waits.
+def _word_of_the_collector(job: Job) -> Word | None:
+    """Says that training waits here, and waits until the collector knows whether all ranks wait at this same boundary.
 
-    None where it comes to nothing. The GIL is free meanwhile.
+    None if the snippet was withdrawn meanwhile. The GIL is free during the wait.
     """
     job.arrive(groups.positions())
     while job.is_waiting():

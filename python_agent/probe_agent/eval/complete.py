@@ -1,5 +1,5 @@
-"""What a name that somebody is typing may become. Nothing of the training code runs for that: attributes are looked up
-as they lie in objects, so what a property or `__getattr__` would give is not known.
+"""Completes a name that is being typed. This runs no training code: attributes are looked up as they are stored in objects,
+so the results of properties and `__getattr__` are not known.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from probe_agent.eval import values
 
-# Names that are shown, and the longest (characters).
+# The most names that are shown, and the characters of the longest.
 MAX_NAMES = 500
 MAX_NAME_LENGTH = 250
 
@@ -18,7 +18,7 @@ _PART = re.compile(r"(\w*)((?:\[\d+\])*)\Z")
 
 
 def names(chain: str, known: dict[str, Any]) -> list[str]:
-    """What the last name of `chain` (`model.layers[0].at`) may become, where `known` are the names there are."""
+    """The completions of the last name of `chain` (`model.layers[0].at`). `known`: the names that the snippet sees."""
     *before, stem = chain.split(".")
     if before:
         thing = _resolve(before, known)
@@ -32,12 +32,12 @@ def names(chain: str, known: dict[str, Any]) -> list[str]:
 
 def _resolve(parts: list[str], known: dict[str, Any]) -> Any:
     thing: Any = values.UNKNOWN
-    for place, part in enumerate(parts):
+    for position, part in enumerate(parts):
         match = _PART.match(part)
         if match is None:
             return values.UNKNOWN
         name = match[1]
-        if place == 0:
+        if position == 0:
             thing = known.get(name, vars(builtins).get(name, values.UNKNOWN))
         else:
             thing = values.static(thing, name)
@@ -58,7 +58,7 @@ def _item(thing: Any, index: int) -> Any:
 
 
 def attributes(thing: Any) -> set[str]:
-    """Names of the attributes that lie in an object, its class and the classes above."""
+    """The names of the attributes that are stored in an object, its class and the classes above."""
     found: set[Any] = set()
     for part in ("__dict__", "_modules", "_parameters", "_buffers"):
         inside = values.static(thing, part) if part != "__dict__" else values.instance_dictionary(thing)
@@ -71,5 +71,5 @@ def attributes(thing: Any) -> set[str]:
 
 
 def _is_name(name: Any) -> bool:
-    """Whether it can be typed; of a dictionary's keys, which may be anything."""
+    """Whether a dictionary's key, which may be of any type, is a name that can be typed."""
     return type(name) is str and len(name) <= MAX_NAME_LENGTH and name.isidentifier()

@@ -1,4 +1,4 @@
-"""How a snippet's last value is shown: what people ask about it, and never a megabyte of digits.
+"""Shows a snippet's last value: the facts that people ask for, and never a megabyte of digits.
 
 Only attributes are read and numbers reduced: no gradient is recorded, and beside training no large tensor on a device
 is touched, because reading it would wait for everything that training has queued there.
@@ -13,20 +13,20 @@ from typing import Any
 
 from probe_agent.eval import safe_text
 
-# Of a longer text this much is shown (characters).
+# Characters of a long text that are shown.
 LONGEST = 10_000
 # Elements of a container, lines of a module, and levels of both that are shown.
 MAX_ELEMENTS = 20
 MAX_LINES = 30
 DEEPEST = 3
-# A text in a container is cut here (characters).
+# Characters at which a text in a container is cut.
 MAX_TEXT_LENGTH = 500
 ALL_OF_IT = "; print() shows them all"
 # Elements of a tensor that are shown, reduced at a time, and reduced at all.
 MAX_VALUES = 6
 CHUNK = 1 << 20
 MAX_REDUCED = 1 << 24
-# Beside training a tensor on a device is copied to the host to look at it up to so many elements.
+# Elements of the largest tensor on a device that is copied to the host beside training.
 MAX_COPIED = 1 << 16
 
 _TEXTS: dict[type, str] = {str: "characters", bytes: "bytes", bytearray: "bytes"}
@@ -45,7 +45,7 @@ def text(value: object, beside: bool) -> str:
             elif isinstance(value, torch.nn.Module):
                 shown = _module(torch, value)
         except Exception:
-            # Something that only calls itself a tensor or a module: its own words then.
+            # An object that only claims to be a tensor or a module: its own repr is shown.
             shown = None
     if type(value) in _TEXTS:
         return _start(value, LONGEST, ALL_OF_IT)
@@ -53,14 +53,14 @@ def text(value: object, beside: bool) -> str:
 
 
 def _start(value: Any, longest: int, hint: str = "") -> str:
-    """A text in quotes. Of a long one nothing but its start is copied, which is all that is seen."""
+    """A text in quotes. Only the start of a long text is copied, because only that is shown."""
     more = len(value) - longest
     words = repr(value[:longest])
     return f"{words}... ({more} more {_TEXTS[type(value)]}{hint})" if more > 0 else words
 
 
 def _brief(value: Any, depth: int) -> str:
-    """In one line, as a part of something else where `depth` is above 0."""
+    """A value in one line; where `depth` is above 0, as a part of another value."""
     torch = sys.modules.get("torch")
     if depth and torch is not None:
         try:
@@ -115,7 +115,7 @@ def _tensor(torch: Any, value: Any, beside: bool) -> str:
 
 
 def _numbers(torch: Any, value: Any, beside: bool) -> list[str]:
-    """Lines about the elements: what they are, or why that is not said."""
+    """Lines about the elements: their values, or why these are not read."""
     count = value.numel()
     if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided or value.is_quantized:
         return ["values not read: not a plain tensor; print() shows it"]
@@ -196,7 +196,7 @@ def _count(number: int) -> str:
 
 def _parameters(module: Any) -> tuple[int, int, set[str], set[str]]:
     """Elements of a module's parameters, those that are trained, and their types and devices; shared ones once.
-    What its attributes hold is read, and no method of the user's is called."""
+    Reads attributes and calls no method of the user's."""
     seen: set[int] = set()
     every = trained = 0
     dtypes: set[str] = set()
@@ -209,7 +209,7 @@ def _parameters(module: Any) -> tuple[int, int, set[str], set[str]]:
             try:
                 number = parameter.numel()
             except (RuntimeError, ValueError):
-                continue  # a lazy one, which has no shape yet
+                continue  # a lazy parameter, which has no shape yet
             every += number
             trained += number if parameter.requires_grad else 0
             dtypes.add(str(parameter.dtype).removeprefix("torch."))
@@ -247,9 +247,9 @@ def _module(torch: Any, module: Any) -> str:
     if buffers:
         about += f", {_count(sum(buffers.values()))} in buffers"
     lines = [", ".join(words), f"  {about}"]
-    left = _tree(module, 1, lines)
-    if left:
-        lines.append(f"  ... ({left} more modules; print() shows them all)")
+    omitted = _tree(module, 1, lines)
+    if omitted:
+        lines.append(f"  ... ({omitted} more modules; print() shows them all)")
     return "\n".join(lines)
 
 
@@ -259,17 +259,17 @@ def _otherwise(parts: list[Any], training: bool) -> str:
 
 
 def _tree(module: Any, depth: int, lines: list[str]) -> int:
-    """Adds a line for each child, as far as there is room; the number of those below `module` that got none."""
-    left = 0
+    """Adds a line for each child, up to MAX_LINES. Returns the number of modules below `module` that got no line."""
+    omitted = 0
     for name, child in list(module.__dict__.get("_modules", {}).items()):
         if child is None:
             continue
         if depth > DEEPEST or len(lines) >= MAX_LINES:
-            left += len(_parts(child))
+            omitted += len(_parts(child))
             continue
         own = child.extra_repr() if type(child).__module__.startswith("torch.nn.") else ""
         every = _parameters(child)[0]
         number = f"  {_count(every)} parameters" if every else ""
         lines.append(f"{'  ' * depth}{name}: {type(child).__name__}({own[:100]}){number}")
-        left += _tree(child, depth + 1, lines)
-    return left
+        omitted += _tree(child, depth + 1, lines)
+    return omitted

@@ -1,4 +1,4 @@
-"""How a snippet is ended from outside: by an exception that Python raises in its thread."""
+"""Ends a snippet from outside, by an exception that Python raises in its thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames of the training thread by number, for whoever wants the names of one of them.
+"""Frames of the training thread by number, to choose the one whose names a snippet sees.
 
 They are counted from the outermost: the inner ones come and go while training runs, and a number means the same
 function from one command to the next only this way.
@@ -13,7 +13,7 @@ from typing import Any
 from probe_agent import user_code
 from probe_agent.eval import namespace
 
-# Lines of a listing; of a deeper stack the outer and the inner ones are shown.
+# Lines of a listing; of a deeper stack the outer and the inner frames are shown.
 MAX_LINES = 60
 
 
@@ -52,7 +52,7 @@ def names(thread: int, number: int | None) -> dict[str, Any]:
 
 
 def listing(frames: list[FrameType]) -> str:
-    """A line each: number, function, place, how many names it sees (locals, also not assigned yet, and globals)."""
+    """A line a frame: number, function, file and line, how many names it sees (locals, also not yet assigned, and globals)."""
     rows = []
     for number, frame in enumerate(frames):
         code = frame.f_code
@@ -60,8 +60,10 @@ def listing(frames: list[FrameType]) -> str:
         # Not by f_locals: up to Python 3.12 the frame would keep what its locals are now until it ends.
         known = {*code.co_varnames, *code.co_cellvars, *code.co_freevars, *frame.f_globals}
         seen = [name for name in known if name.isidentifier() and not name.startswith("__")]
-        place = f"{_short(code.co_filename)}:{frame.f_lineno}"
-        rows.append((str(number), function, place, str(len(seen)), "" if user_code.is_user_frame(frame) else "library"))
+        location = f"{_short(code.co_filename)}:{frame.f_lineno}"
+        rows.append(
+            (str(number), function, location, str(len(seen)), "" if user_code.is_user_frame(frame) else "library")
+        )
     cut = len(rows) - MAX_LINES
     if cut > 0:
         half = MAX_LINES // 2
@@ -69,26 +71,26 @@ def listing(frames: list[FrameType]) -> str:
     rows.insert(0, ("frame", "function", "at", "names", ""))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = (
-        f"{number:>{widths[0]}}  {function:<{widths[1]}}  {place:<{widths[2]}}  {seen:>{widths[3]}}  {whose}".rstrip()
-        for number, function, place, seen, whose in rows
+        f"{number:>{widths[0]}}  {function:<{widths[1]}}  {location:<{widths[2]}}  {seen:>{widths[3]}}  {whose}".rstrip()
+        for number, function, location, seen, whose in rows
     )
     return "\n".join(lines)
 
 
 def show() -> None:
-    """Prints the frames of the training thread. Called by the snippet that `--frames` is."""
+    """Prints the frames of the training thread. The snippet of `--frames` calls this."""
     found = of(namespace.training_thread())
     print(listing(found) if found else "the training thread runs no Python code now")
 
 
 def _short(file: str) -> str:
-    """`file` as people know it: from the working directory, or the directory of packages, on."""
+    """`file` relative to the working directory or to the directory of packages."""
     for directory in ("/site-packages/", "/dist-packages/"):
         if directory in file:
             return file.rpartition(directory)[2]
     try:
         return file.removeprefix(os.getcwd() + os.sep)
-    except OSError:  # It was deleted.
+    except OSError:  # The working directory was deleted.
         return file
 
 

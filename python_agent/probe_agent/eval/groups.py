@@ -1,7 +1,7 @@
 """How far this process is on each of its process groups, by torch's own numbers.
 
-Ranks that stand between the same two steps have issued the same collectives, so these numbers say whether they do; the
-agent's own count of steps begins when it was put in, which after an attach is another step on each rank.
+Ranks between the same two steps have issued the same collectives, so equal numbers mean the same boundary. The agent's own
+count of steps begins when it was installed, which after an attach is another step on each rank.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import sys
 
 
 def positions() -> list[tuple[str, int]]:
-    """Name and number of the newest collective, of each group by which ranks can be compared. To be called between two
-    steps."""
+    """Name and number of the newest collective, for each group by which ranks can be compared. Call it between two steps."""
     c10d = sys.modules.get("torch.distributed.distributed_c10d")
     if c10d is None:
         return []

@@ -1,4 +1,4 @@
-"""What keeps a snippet beside training from training where no layer of recording does.
+"""Keeps a snippet beside training from training, where no layer of recording does that.
 
 Recording's hooks look at the thread's mode anyway, and where they are this adds nothing. A layer that PROBE_LAYERS left
 out, or that does not work here, has none. Then there is something for as long as a snippet runs beside training: modules
@@ -22,7 +22,7 @@ MESSAGE = (
     "optimizer, speak with other ranks); hint: --at step runs it between two steps"
 )
 
-# What a process group has of talking to others, or of ending; torch.distributed's functions all come here.
+# Methods of a process group that communicate or end it; torch.distributed's functions all call these.
 _TALKING = (
     "_allgather_base", "_reduce_scatter_base", "abort", "all_gather_single", "all_gather_single_coalesced",
     "all_to_all_single", "allgather", "allgather_coalesced", "allgather_into_tensor_coalesced", "allreduce",
@@ -36,8 +36,8 @@ _MAKING = ("_new_process_group_helper", "destroy_process_group", "init_process_g
 
 @contextmanager
 def guarded(layers: dict[str, str], problem: Callable[[str], object]) -> Iterator[None]:
-    """The calling thread must not train meanwhile. `layers`: which ones record, by which mechanism; `problem` is told
-    where something can't be watched."""
+    """Keeps the calling thread from training meanwhile. `layers`: the mechanism of each layer that records. `problem` gets a
+    message if something can't be watched."""
     torch = sys.modules.get("torch")
     with ExitStack() as stack:
         if torch is not None:
@@ -56,7 +56,7 @@ def guarded(layers: dict[str, str], problem: Callable[[str], object]) -> Iterato
 
 
 def guard_groups(stack: ExitStack, message: str = MESSAGE) -> None:
-    """The calling thread's calls of process groups end with an error, until the stack is left."""
+    """Ends the calling thread's calls of process groups with an error, until the stack is left."""
     c10d, dist = sys.modules.get("torch.distributed.distributed_c10d"), sys.modules.get("torch.distributed")
     if c10d is None:
         return
@@ -68,10 +68,10 @@ def guard_groups(stack: ExitStack, message: str = MESSAGE) -> None:
 
 
 class _Refusal:
-    """A function in the place of another: it ends calls of some threads with an error, those of others pass through."""
+    """A function that replaces another one: it ends calls of some threads with an error and passes on those of others."""
 
     def __init__(self, original: Any) -> None:
-        #: Whom it refuses, with the messages of each thread's guards.
+        #: Threads whose calls it refuses, each with the messages of its guards.
         threads: dict[int, list[str]] = {}
         identifier = threading.get_ident
 
@@ -83,22 +83,24 @@ class _Refusal:
             return original(*args, **kwargs)
 
         self.original, self.threads, self.call = original, threads, _seen_through(call)
-        #: Where it was put, and what lay there: what a class hands out need not be what it has (a function for a method).
-        self.places: list[tuple[Any, str, Any]] = []
+        #: Namespaces and names where it was put, and the entry before: a class may hand out another object than it has (a
+        #: function for a method).
+        self.replaced: list[tuple[Any, str, Any]] = []
 
     def put(self, namespace: Any, name: str) -> None:
-        self.places.append((namespace, name, vars(namespace).get(name)))
+        self.replaced.append((namespace, name, vars(namespace).get(name)))
         setattr(namespace, name, self.call)
 
     def take_out(self) -> None:
-        # Somebody may have put another one there meanwhile: theirs stays, and ours passes through.
-        for namespace, name, kept in self.places:
+        # Where the entry was replaced again meanwhile, the newer one stays, and ours passes calls through.
+        for namespace, name, before in self.replaced:
             if vars(namespace).get(name) is self.call:
-                delattr(namespace, name) if kept is None else setattr(namespace, name, kept)
+                delattr(namespace, name) if before is None else setattr(namespace, name, before)
 
 
-#: Those that are in place. Guards of two threads may overlap, and end in any order; so there is one for a function, which
-#: goes with the last of them. One function in two namespaces stays one: recording looks whether it is.
+#: Refusals that are in force. Guards of two threads may overlap and end in any order, so there is one refusal for a
+#: function, which is taken out with the last guard. A function that two namespaces share stays shared, because recording
+#: checks that.
 _refusals: list[_Refusal] = []
 _lock = threading.Lock()
 

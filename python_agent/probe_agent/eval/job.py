@@ -1,7 +1,7 @@
 """A snippet that the collector asked for: from the command to the Done that answers it.
 
-One that was ended and goes on, in a call that Python cannot interrupt, has two of them: one that says so, and one when
-it is over. It runs at most once: whoever wants to run it must :meth:`Job.begin`, and that fails once it was withdrawn.
+A snippet that was ended but goes on, in a call that Python cannot interrupt, has two answers: one that says so, and one when
+it is over. A snippet runs at most once: :meth:`Job.begin` comes before running it, and fails once it was withdrawn.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from probe_agent.eval.putback import put_back
 from probe_agent.eval.sessions import SESSIONS
 from probe_agent.eval.snippet import Ending, Execution, Parsed, parse, words_of
 
-# What a snippet that was ended may still take before it is said to be running on, and between two attempts to end it.
+# Seconds from ending a snippet until it is reported as still running, and between two attempts to end it.
 GRACE_SECONDS = 1.0
 RETRY_SECONDS = 0.5
-# Where a snippet's output waits for the connection, how often it looks whether it was ended.
+# Seconds between two checks whether a snippet was ended, while its output waits for the connection.
 ROOM_SECONDS = 0.05
 
 WAITING, RUNNING, OVER = range(3)
@@ -47,12 +47,12 @@ class Job:
         self.session: str = snippet.session
         self.end_session: bool = snippet.end_session
         self.frame: int | None = snippet.frame
-        # What is left of it may have got less on the way here; words name what was asked for.
+        # `timeout_s` may have got less on the way here; messages name the time that was requested.
         self.timeout_s: float = snippet.asked_s or snippet.timeout_s
         self.deadline = time.monotonic() + snippet.timeout_s - snippet.waited_s
-        #: Seconds that training has waited for it at boundaries where it did not run.
+        #: Seconds that training has waited for the snippet at boundaries where it did not run.
         self.waited = 0.0
-        #: How many times it was told to stop at the next boundary.
+        #: How many times the snippet was told to stop at the next boundary.
         self.nexts = 0
         self._stands = False
         self._word: Word | None = None
@@ -75,27 +75,27 @@ class Job:
         return self.execution.parsed.tree
 
     def is_waiting(self) -> bool:
-        """Whether it has neither begun nor been withdrawn."""
+        """Whether the snippet has neither begun nor been withdrawn."""
         return self._state == WAITING
 
     def is_over(self) -> bool:
-        """Whether nothing of it runs any more, nor will."""
+        """Whether nothing of the snippet runs any more, nor will."""
         return self._state == OVER
 
     def arrive(self, groups: list[tuple[str, int]]) -> None:
-        """Training waits for it at a boundary: says where. `groups`: how far each process group is."""
+        """Reports the boundary at which training waits for the snippet. `groups`: how far each process group is."""
         with self._lock:
             self._stands = True
             nexts = self.nexts
         self.native.reply_arrived(self.connection, self.id, self.native.step(), groups, nexts)
 
     def go(self) -> None:
-        """All ranks wait at the same boundary: it runs where training waits."""
+        """Runs the snippet where training waits: all ranks wait at the same boundary."""
         with self._lock:
             self._give_word(Word.GO)
 
     def stop_at_next(self) -> None:
-        """It stops at the next boundary, whatever its step; where training waits at one, at the one after that."""
+        """Stops at the next boundary, whatever the snippet's step; if training waits at one, at the boundary after that."""
         with self._lock:
             self.nexts += 1
             self.step = 0
@@ -116,7 +116,7 @@ class Job:
         return word
 
     def begin(self) -> bool:
-        """Takes it to run it, here and now; False where it was withdrawn."""
+        """Claims the snippet for running it now; False if it was withdrawn."""
         with self._lock:
             if self._state != WAITING:
                 return False
@@ -124,10 +124,10 @@ class Job:
             return True
 
     def run(self, names: dict[str, Any], waited_from: float | None = None) -> None:
-        """Runs it after :meth:`begin` and answers. `waited_from`: since when (perf_counter) training waits for it."""
+        """Runs the snippet after :meth:`begin` and answers. `waited_from`: since when (perf_counter) training waits for it."""
         self._beside = waited_from is None
         try:
-            # Streams are what they were again before anybody is told that it is over: the next one may begin then.
+            # The streams are restored before the answer is sent, because the next snippet may begin then.
             with output.captured(self._outlet, self.say, output.replaces_streams(self.tree)):
                 ending = self._run(names, self._beside)
         finally:
@@ -135,12 +135,12 @@ class Job:
                 self._state = OVER
         waited = 0.0 if waited_from is None else self.waited + time.perf_counter() - waited_from
         if self._runs_on or self._outlet.left_out:
-            # It was said how it ended, and now it has; or it went on, but what it printed is not all there.
+            # The snippet was reported as still running, and is over now; or a part of its output is missing.
             ending = self._verdict
         self._answer(ending or self._verdict or Ending(Outcome.CANCELLED), self.execution.seconds, waited)
 
     def fail(self, error: frames.NoFrameError) -> None:
-        """Answers, after :meth:`begin` or before, that it can't run, and never runs."""
+        """Answers that the snippet can't run, before or after :meth:`begin`; it never runs."""
         with self._lock:
             self._state = OVER
         self._answer(Ending(Outcome.ERROR, str(error)), 0.0, 0.0, hint=error.hint)
@@ -164,12 +164,12 @@ class Job:
                 SESSIONS.end(self.session)
 
     def say(self, line: str) -> None:
-        """Tells whoever asked something of ours, on the snippet's standard error; no part of its output's limit."""
+        """Sends a message of the agent on the snippet's standard error. It does not count towards the output limit."""
         if not self.mute and not self._answered:
             self.native.reply_output(self.connection, self.id, True, f"probe: {line}\n".encode())
 
     def withdraw(self, ending: Ending) -> bool:
-        """Answers with `ending` and never runs; False where it has begun."""
+        """Answers with `ending`, and the snippet never runs; False if it has begun."""
         with self._lock:
             if self._state != WAITING:
                 return False
@@ -179,7 +179,7 @@ class Job:
         return True
 
     def end(self, ending: Ending) -> None:
-        """Withdraws it, or ends it where it runs: then `ending` is its answer once it has ended."""
+        """Withdraws the snippet, or ends it if it runs; then `ending` is the answer once it has ended."""
         if not self.withdraw(ending):
             with self._lock:
                 if self._verdict is None:
@@ -187,7 +187,7 @@ class Job:
             self.press()
 
     def press(self) -> None:
-        """Once it was ended: tries again, and after a while says that it runs on."""
+        """Tries again to end a snippet that :meth:`end` was called for; after a while reports that it is still running."""
         verdict, now = self._verdict, time.monotonic()
         if verdict is None or self._state != RUNNING:
             return
@@ -202,14 +202,14 @@ class Job:
         return self._verdict is not None
 
     def _send(self, stderr: bool, piece: bytes) -> None:
-        """Sends a piece of what it printed. Beside training it waits for a connection that is slower; training does not."""
+        """Sends a piece of the output. Beside training this waits for a slow connection; on the training thread it does not."""
         while not self.mute and not self._answered:
             if not self._beside or self.native.wait_for_room(self.connection, ROOM_SECONDS):
                 self.native.reply_output(self.connection, self.id, stderr, piece)
                 return
 
     def _at_limit(self) -> None:
-        """It has printed more than its limit: ends it."""
+        """Ends a snippet that has printed more than its limit."""
         words = f"it printed more than its limit of {self._limit} bytes"
         ending = Ending(Outcome.OUTPUT_LIMIT, f"{words}, and the last {self._outlet.left_out} bytes are left out")
         with self._lock:
@@ -236,7 +236,7 @@ def filename(command: Any) -> str:
 
 
 def parsed(native: Any, command: Any) -> Job | None:
-    """The job of a command; None, and answered, where its snippet does not compile."""
+    """The job of a command. None if its snippet does not compile; that is answered here."""
     try:
         return Job(native, command, parse(command.snippet.code, filename(command)))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -1,4 +1,4 @@
-"""The names that the training code sees, and where its thread is."""
+"""The names that the training code sees, and the code that its thread runs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 from probe_agent.user_code import is_ours, is_user_frame
 
-# A module's own, which would say something wrong about the snippet.
+# Names that describe a module, and would be wrong for the snippet.
 _NOT_NAMES = ("__name__", "__builtins__", "__spec__", "__loader__", "__package__", "__doc__", "__cached__")
 
 
 def training_thread() -> int:
-    """`threading.get_ident()` of the thread that trains; the main thread where nobody has trained yet."""
+    """`threading.get_ident()` of the thread that trains; the main thread if no thread has trained yet."""
     native = sys.modules.get("probe_agent._native")
     return (native.training_thread() if native is not None else 0) or threading.main_thread().ident or 0
 
 
 def snapshot(thread: int) -> dict[str, Any]:
     """A new dictionary of every name that the user's frames of `thread` see: the innermost frame's locals win, then its
-    globals, then the next frame's outward, then `__main__`. What is assigned in it changes nothing of theirs."""
+    globals, then the next frame's outward, then `__main__`. Assignments in it do not change theirs."""
     names: dict[str, Any] = {}
     main = sys.modules.get("__main__")
     if main is not None:
@@ -49,7 +49,7 @@ def local_variables(frame: FrameType) -> dict[str, Any]:
 
 
 def as_snippets(names: dict[str, Any]) -> dict[str, Any]:
-    """`names` with what a module says of itself replaced by what is so of a snippet."""
+    """`names` with the names that describe a module replaced by those of a snippet."""
     for name in _NOT_NAMES:
         names.pop(name, None)
     names["__name__"] = "__probe__"
@@ -72,16 +72,16 @@ def stack(thread: int) -> list[FrameType]:
 
 
 def where(thread: int) -> str:
-    """Where `thread` is: the line of the user's code, and what it has called there."""
+    """The position of `thread` in words: the line of the user's code, and the function that it has called there."""
     frames = [frame for frame in stack(thread) if not is_ours(frame.f_code.co_filename)]
     if not frames:
         return "nowhere in Python code"
     mine = next((frame for frame in frames if is_user_frame(frame)), frames[0])
-    words = _place(mine)
+    words = _location(mine)
     if mine is not frames[0]:
-        words += f", in a call of {frames[0].f_code.co_name} ({_place(frames[0])})"
+        words += f", in a call of {frames[0].f_code.co_name} ({_location(frames[0])})"
     return words
 
 
-def _place(frame: FrameType) -> str:
+def _location(frame: FrameType) -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"

@@ -1,7 +1,7 @@
-"""What a snippet prints goes to whoever asked; what other threads print goes where it always went.
+"""Captures what a snippet prints; the output of other threads goes where it always went.
 
-`sys.stdout` and `sys.stderr` are stand-ins only while a snippet runs, and afterwards the very objects they were before.
-Whoever keeps a stand-in has the stream that it stood for from then on.
+`sys.stdout` and `sys.stderr` are stand-ins only while a snippet runs, and afterwards the same objects as before. A reference
+to a stand-in that code keeps longer writes to the stream that it stood for.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from typing import Any
 
 _NAMES = ("stdout", "stderr")
-# Characters of a text, and bytes of what is bytes already, that are sent at a time.
+# Characters of a text, and bytes of binary output, that are sent at a time.
 PIECE = 1 << 14
 PIECE_BYTES = 1 << 16
 
 
 class Outlet:
-    """Takes what a snippet prints in writes of any size: sends it in pieces (`stderr`, bytes) up to a limit, and only
-    counts what is beyond. `at_limit` is called then, which ends the snippet."""
+    """Takes what a snippet prints, in writes of any size. Sends it in pieces (`stderr`, bytes) up to a limit, counts the bytes
+    beyond it, and then calls `at_limit`, which ends the snippet."""
 
     def __init__(self, send: Callable[[bool, bytes], object], limit: int, at_limit: Callable[[], object]) -> None:
         self._send, self._left, self._at_limit = send, limit, at_limit
@@ -30,7 +30,7 @@ class Outlet:
         self.left_out = 0
 
     def text(self, stderr: bool, text: str) -> int:
-        """A write of a text. What its class says of itself is not asked: it may be the snippet's own."""
+        """Writes a text. Calls only `str`'s own methods, because the text may be of a class of the snippet's."""
         length = str.__len__(text)
         for start in range(0, length, PIECE):
             part = str.__getitem__(text, slice(start, start + PIECE))
@@ -39,7 +39,7 @@ class Outlet:
         return length
 
     def data(self, stderr: bool, data: Any) -> int:
-        """A write of bytes, or of what has a buffer of them."""
+        """Writes bytes, or another object with a buffer."""
         with memoryview(data) as view:
             length = view.nbytes
             octets = view.cast("B") if length else view
@@ -52,7 +52,7 @@ class Outlet:
         fits = min(self._left, len(piece))
         while whole_characters and 0 < fits < len(piece) and piece[fits] & 0xC0 == 0x80:
             fits -= 1
-        # What comes after something that was left out is left out too.
+        # After output that was left out, all further output is left out too.
         self._left = self._left - fits if fits == len(piece) else 0
         self.left_out += len(piece) - fits
         if fits:
@@ -64,7 +64,7 @@ class Outlet:
 
 
 class _Nowhere(io.TextIOBase):
-    """Without a console there may be no stream at all."""
+    """The stream where there is none, as without a console: it drops its text."""
 
     def write(self, text: str) -> int:
         return len(text)
@@ -85,7 +85,7 @@ class _Captured(io.TextIOBase):
         self.buffer = _Bytes(outlet, stderr, original)
 
     def release(self) -> None:
-        """The snippet has ended: whoever kept this writes to the stream that there was."""
+        """Ends the capture with the snippet: further writes go to the original stream."""
         self._outlet = self.buffer.outlet = None
 
     def write(self, text: str) -> int:
@@ -123,7 +123,7 @@ class _Bytes(io.RawIOBase):
 
 
 class _ByThread:
-    """Stands for a stream: captured on one thread, the original on every other."""
+    """A stand-in for a stream: captured on one thread, the original on every other."""
 
     def __init__(self, original: Any, captured: _Captured, thread: int) -> None:
         self.stand_for(original, captured, thread)
@@ -161,10 +161,10 @@ class _ByThread:
         return iter(self._stream())
 
 
-#: All stand-ins that there are, by what they stand for. None of them is ever freed: `print()` of CPython holds no reference to
-#: `sys.stdout` while it writes to it, so that another thread may be about to write to one whose snippet has ended.
+#: All stand-ins, by the stream's name. None of them is ever freed: `print()` of CPython holds no reference to `sys.stdout`
+#: while it writes to it, so another thread may be about to write to a stand-in whose snippet has ended.
 _stand_ins: dict[str, list[_ByThread]] = {name: [] for name in _NAMES}
-# So many of them are tried before a new one is made.
+# Stand-ins that are tried before a new one is made.
 _TRIED = 8
 
 
@@ -177,26 +177,26 @@ _ALONE = _references_of_a_local()
 
 
 def _stand_in(name: str, original: Any, captured: _Captured, thread: int) -> _ByThread:
-    """One that nobody has kept, or a new one. Who keeps one may put it behind `original`."""
-    there = _stand_ins[name]
-    for _ in range(min(len(there), _TRIED)):
+    """A stand-in without other references, or a new one. Code that keeps a stand-in may put it behind `original`."""
+    known = _stand_ins[name]
+    for _ in range(min(len(known), _TRIED)):
         try:
-            stand_in = there.pop(0)
+            stand_in = known.pop(0)
         except IndexError:
             break
         is_kept = sys.getrefcount(stand_in) != _ALONE
-        there.append(stand_in)
+        known.append(stand_in)
         if not is_kept:
             stand_in.stand_for(original, captured, thread)
             return stand_in
     stand_in = _ByThread(original, captured, thread)
-    there.append(stand_in)
+    known.append(stand_in)
     return stand_in
 
 
 def _stream_now(name: str) -> Any:
-    """The stream that there is. A stand-in whose snippet has ended is none: training has it where it took another stream for a
-    while, within a snippet, and has put back since what it had found."""
+    """The present stream behind stand-ins of ended snippets. Such a stand-in is `sys.stdout` if training replaced the stream
+    during a snippet and has since put back what it found there."""
     stream = getattr(sys, name, None)
     while type(stream) is _ByThread and (behind := stream.behind()) is not stream:
         stream = behind
@@ -213,9 +213,11 @@ def replaces_streams(tree: ast.AST) -> bool:
 
 @contextmanager
 def captured(outlet: Outlet, say: Callable[[str], object], replaced: bool = False) -> Iterator[None]:
-    """Sends what the calling thread prints to `outlet`. Threads that it starts are not captured. A stream that is
-    somebody else's afterwards stays, but not where the snippet itself has `replaced` it, or there is none: that is told
-    `say`."""
+    """Sends what the calling thread prints to `outlet`; threads that it starts are not captured.
+
+    A stream that other code replaced meanwhile stays. If the snippet itself has `replaced` it, or there is none any more, the
+    stream from before is put back, with a message by `say`.
+    """
     thread = threading.get_ident()
     before = {name: _stream_now(name) for name in _NAMES}
     stand_ins = {}

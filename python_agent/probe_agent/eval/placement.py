@@ -4,7 +4,7 @@ Reading what training uses is done *beside* it. Whatever may change that, or run
 two steps*: calls of anything reached from live objects, live objects given to functions, changes of them, collectives.
 The tree is walked in the order in which it would run, knowing of each name whose value it is (:mod:`values`); loops are
 walked until nothing new is learned, branches are joined, functions are walked with everything that was ever assigned.
-What is not understood runs between two steps.
+Code that is not understood runs between two steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from probe_agent.eval.values import LIBRARY, LIVE, OWN, UNKNOWN, Value, holding,
 
 
 class Placement(NamedTuple):
-    """Where a snippet runs (`NOW`: beside training, `STEP`: between two steps), and why in words."""
+    """Where a snippet runs (`NOW`: beside training, `STEP`: between two steps), and the reason in words."""
 
     at: At
     why: str
@@ -59,7 +59,7 @@ class _Walk:
 
     def lookup(self, name: str) -> Value:
         found = self.env.get(name) or values.of_name(name, self.names)
-        # Nobody knows it: a NameError when it runs, and nothing before.
+        # The name is unknown: a NameError when the snippet runs, and no effect before.
         return found or own()
 
     def bind(self, name: str, value: Value) -> None:
@@ -102,7 +102,7 @@ class _Walk:
             raise BetweenSteps(f"changes {words(target)}, which is reached from a live object")
 
     def now_holds(self, node: ast.expr) -> None:
-        """Something live was put into what `node` stands for: what is read from there may be live."""
+        """Notes that something live was put into the value of `node`: values that are read from there may be live."""
         while isinstance(node, (ast.Attribute, ast.Subscript)):
             node = node.value
         if isinstance(node, ast.Name) and node.id in self.env:

@@ -1,4 +1,4 @@
-"""What the parts of placement have in common: how one finds that a snippet belongs between two steps, and says so."""
+"""The types that the parts of placement share."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from probe_agent.eval.values import Value
 
 
 class BetweenSteps(Exception):
-    """Found something that must not run beside training; the words say what."""
+    """The snippet contains something that must not run beside training; the message says what."""
 
 
 class Walk(Protocol):
-    """A walk over a snippet, as those see it that look at single calls."""
+    """The part of a walk over a snippet that the rules for single calls use."""
 
     def expression(self, node: ast.expr) -> Value:
         """The value of an expression; raises BetweenSteps where it must not run beside training."""
 
     def now_holds(self, node: ast.expr) -> None:
-        """Something live was put into what `node` stands for."""
+        """Notes that something live was put into the value of `node`."""
 
 
 def words(node: ast.AST) -> str:
-    """Source of a node, short."""
+    """The source of a node, shortened."""
     text = " ".join(ast.unparse(node).split())
     return text if len(text) <= 60 else text[:57] + "..."

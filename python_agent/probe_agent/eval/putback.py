@@ -1,7 +1,7 @@
-"""What a snippet between two steps switched for itself, and training must not find switched.
+"""Puts back the modes that a snippet between two steps switched, before training goes on.
 
-`model.eval()` before an evaluation is what everybody writes, and training without dropout afterwards what nobody
-means. So modes are what they were before, and that is said. Whoever means it assigns: `model.training = False`.
+`model.eval()` before an evaluation is common, and is not meant to train without dropout afterwards. So the modes from
+before are put back, with a message. An assignment, `model.training = False`, stays.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 @contextmanager
 def put_back(say: Callable[[str], object]) -> Iterator[None]:
-    """Puts back what the calling thread switches meanwhile, and says so, a line each."""
+    """Puts back what the calling thread switches meanwhile, and calls `say` with a line for each."""
     torch = sys.modules.get("torch")
     if torch is None:
         yield
@@ -44,7 +44,7 @@ def put_back(say: Callable[[str], object]) -> Iterator[None]:
 
 
 def _watch_modes(module_class: Any, modes: dict[int, tuple[Any, bool]]) -> Callable[[], None]:
-    """Notes the modes that modules had before this thread first changed them, in `modes` by id; how to end that."""
+    """Notes in `modes`, by id, the modes of modules before this thread first changed them. Returns a function that ends this."""
     original = module_class.train
     thread = threading.get_ident()
 
@@ -54,7 +54,7 @@ def _watch_modes(module_class: Any, modes: dict[int, tuple[Any, bool]]) -> Calla
         return original(self, mode)
 
     def restore() -> None:
-        # Somebody may have put another one there meanwhile: theirs stays.
+        # If other code replaced the method meanwhile, its replacement stays.
         if module_class.train is train:
             module_class.train = original
 

@@ -1,17 +1,17 @@
-"""What placement knows about builtins and libraries."""
+"""The rules of placement for builtins and libraries."""
 
 from __future__ import annotations
 
 # Builtins that run code which the syntax tree does not show.
 UNSEEN = frozenset({"exec", "eval", "compile", "__import__"})
 
-# Builtins that go through what they are given.
+# Builtins that iterate their arguments.
 ITERATING = frozenset({
     "all", "any", "bytearray", "bytes", "dict", "enumerate", "filter", "frozenset", "iter", "list", "map", "max", "min",
     "reversed", "set", "sorted", "sum", "tuple", "zip",
 })  # fmt: skip
 
-# Builtins that read what they are given, and what comes back: True where it may be a part of it.
+# Builtins that read their arguments; True if the result may be a part of an argument.
 READING = {
     **dict.fromkeys((
         "ascii", "bin", "bool", "callable", "chr", "complex", "dir", "float", "format", "hasattr", "hash", "hex", "id",
@@ -20,7 +20,7 @@ READING = {
     **dict.fromkeys(("abs", "divmod", "getattr", "globals", "locals", "pow", "round", "type", "vars"), True),
 }  # fmt: skip
 
-# Functions of libraries that only read what they are given.
+# Functions of libraries that only read their arguments.
 READING_FUNCTIONS = frozenset({
     "copy.copy", "inspect.getdoc", "inspect.getfile", "inspect.getmodule", "inspect.getsource", "inspect.getsourcefile",
     "inspect.getsourcelines", "inspect.isclass", "inspect.isfunction", "inspect.signature", "json.dumps",
@@ -29,30 +29,30 @@ READING_FUNCTIONS = frozenset({
 })  # fmt: skip
 READING_MODULES = ("math.", "operator.", "statistics.")
 
-# Things through which everything of the training code can be reached, and functions that give it.
+# Objects through which every object of the training code can be reached, and functions that return such objects.
 REACHING_THINGS = frozenset({"ctypes.pythonapi", "sys.modules"})
 REACHING = frozenset({
     "gc.get_objects", "gc.get_referents", "gc.get_referrers", "importlib.import_module", "inspect.currentframe",
     "inspect.stack", "sys._current_frames", "sys._getframe", "threading.enumerate", "threading.main_thread",
 })  # fmt: skip
 
-# What of torch.distributed tells and does not talk.
+# Functions of torch.distributed that do not communicate.
 TELLING = frozenset({
     "get_backend", "get_global_rank", "get_group_rank", "get_process_group_ranks", "get_rank", "get_world_size",
     "is_available", "is_gloo_available", "is_initialized", "is_mpi_available", "is_nccl_available",
     "is_torchelastic_launched", "is_ucc_available",
 })  # fmt: skip
 
-# Functions that change what training uses although they are given nothing of it.
+# Functions that change what training uses although they get no live argument.
 CHANGING = frozenset({"manual_seed", "manual_seed_all", "seed", "use_deterministic_algorithms", "fork_rng"})
-# … except for these, which are about the calling thread.
+# Exceptions from `set_…`: these change only the calling thread.
 OF_THE_THREAD = frozenset({
     "set_device", "set_grad_enabled", "set_stream", "set_num_threads", "set_flush_denormal", "set_printoptions",
 })  # fmt: skip
 
 
 def talks(path: str) -> bool:
-    """Whether a function of this path speaks with other ranks."""
+    """Whether a function of this path communicates with other ranks."""
     return path.startswith("torch.distributed.") and path.rpartition(".")[2] not in TELLING
 
 
@@ -71,5 +71,5 @@ def changes(path: str) -> bool:
 
 
 def only_reads(path: str) -> bool:
-    """Whether a library's function only reads what it is given."""
+    """Whether a library's function only reads its arguments."""
     return path in READING_FUNCTIONS or path.startswith(READING_MODULES)

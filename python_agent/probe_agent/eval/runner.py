@@ -18,7 +18,7 @@ from probe_agent.eval.placement import Placement, place
 from probe_agent.eval.sessions import SESSIONS
 from probe_agent.eval.snippet import Ending
 
-# How often a snippet's deadline is looked at.
+# Seconds between two checks of a snippet's deadline.
 TICK_SECONDS = 0.1
 
 _thread: threading.Thread | None = None
@@ -36,13 +36,13 @@ def start() -> None:
 
 
 def join() -> None:
-    """Waits until the thread has ended, after the uplink was stopped: none of ours is in native code when Python ends."""
+    """Waits until the thread has ended, after the uplink was stopped, so that it is not in native code when Python ends."""
     if _thread is not None and _thread is not threading.current_thread():
         _thread.join(1.0)
 
 
 class Runner:
-    """What the thread does. `native` is the native half, or in tests something smaller."""
+    """The work of the thread. `native` is the native half, or a smaller stand-in in tests."""
 
     def __init__(self, native: Any) -> None:
         self.native = native
@@ -50,7 +50,7 @@ class Runner:
         self.allowed = os.environ.get("PROBE_EVAL", "on") != "off"
 
     def serve(self) -> None:
-        """Until the uplink ends."""
+        """Takes commands until the uplink ends."""
         while True:
             busy = self.job is not None and not self.job.is_over()
             try:
@@ -67,7 +67,7 @@ class Runner:
                 self.native.set_problem(f"probe eval: {safe_text.described(error)}")
 
     def take(self, command: Any) -> None:
-        """Does what a command says."""
+        """Carries out a command."""
         job = self.job if self.job is not None and not self.job.is_over() else None
         if command.snippet is not None:
             self.take_snippet(command, job)
@@ -98,7 +98,7 @@ class Runner:
         elif command.kind == CommandKind.DECIDE:
             self.decide(command)
         elif snippet.step >= 0 and not snippet.hears_arrived:
-            # It would have ranks run it wherever each of them is.
+            # Such a collector would have each rank run the snippet at another step.
             hint = "probe serve --resume starts one with this agent's wheel"
             why = "the collector is older than this agent and can't bring ranks to the same step"
             self.refuse(command, why, hint)
@@ -106,7 +106,7 @@ class Runner:
             self.arm(command)
 
     def tick(self) -> None:
-        """Keeps the deadline of the snippet that waits or runs."""
+        """Ends the snippet that waits or runs if its deadline has passed."""
         job = self.job
         if job is None or job.is_over():
             self.job = None
@@ -121,15 +121,15 @@ class Runner:
                 self.end(job, Ending(Outcome.TIMEOUT, why))
 
     def end(self, job: Job, ending: Ending) -> None:
-        """Ends a snippet, wherever it is. It wants no boundary from here on, also when its answer is heard: one that runs
-        has had its own."""
+        """Ends a snippet that waits or runs. It needs no boundary from here on: a running one has had its own. It is disarmed
+        before it is answered."""
         boundary.disarm(job)
         job.end(ending)
 
     def no_boundary(self, job: Job) -> str:
-        """Why a snippet that waited never came to run."""
-        place = namespace.where(namespace.training_thread())
-        return f"no boundary between two steps came within {job.timeout_s:.10g} s; the training thread is at {place}"
+        """The error of a snippet that waited for a boundary in vain."""
+        location = namespace.where(namespace.training_thread())
+        return f"no boundary between two steps came within {job.timeout_s:.10g} s; the training thread is at {location}"
 
     def refuse(self, command: Any, why: str, hint: str = "") -> None:
         """Answers a snippet that may not run here."""
@@ -137,17 +137,17 @@ class Runner:
         self.native.reply_done(command.connection, command.id, Outcome.REFUSED, why, 0.0, 0.0, step, False, hint)
 
     def complete(self, command: Any) -> None:
-        """Says what a name may become. Nothing runs for that, so it may be asked beside a snippet too."""
-        snippet, asked = command.snippet, (command.connection, command.id)
-        self.native.reply_placed(*asked, At.NOW, "it only looks")
+        """Completes a name. This runs no code, so it is allowed while a snippet runs."""
+        snippet, request = command.snippet, (command.connection, command.id)
+        self.native.reply_placed(*request, At.NOW, "it only looks")
         try:
             known = frames.names(namespace.training_thread(), snippet.frame)
         except frames.NoFrameError:
             known = {}
         found = complete.names(snippet.complete, {**known, **SESSIONS.variables(snippet.session)})
         text = "".join(f"{name}\n" for name in found)
-        self.native.reply_output(*asked, False, text.encode())
-        self.native.reply_done(*asked, Outcome.OK, "", 0.0, 0.0, self.native.step())
+        self.native.reply_output(*request, False, text.encode())
+        self.native.reply_done(*request, Outcome.OK, "", 0.0, 0.0, self.native.step())
 
     def decide(self, command: Any) -> None:
         """Says where a snippet belongs, and runs it where that is beside training."""
@@ -155,7 +155,7 @@ class Runner:
         if job is None:
             return
         if time.monotonic() >= job.deadline:
-            # It had waited for the GIL, and nobody waits for it any more.
+            # The command waited for the GIL until after its deadline.
             job.withdraw(Ending(Outcome.TIMEOUT, "its deadline had passed when this process could take it"))
             return
         try:
@@ -178,11 +178,11 @@ class Runner:
             job.run(names)
 
     def arm(self, command: Any) -> None:
-        """Takes a snippet for a boundary, and says so."""
+        """Takes a snippet that runs at a boundary, and reports that."""
         job = parsed(self.native, command)
         if job is None:
             return
         self.job = job
-        # Before training can say anything of it.
+        # The reply is sent before training can report anything about the snippet.
         self.native.reply_armed(command.connection, command.id, self.native.step())
         boundary.arm(job)

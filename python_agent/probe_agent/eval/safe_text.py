@@ -1,5 +1,5 @@
-"""Text of objects that somebody else wrote. Their `__str__` and `__repr__` may raise, print, loop or give any length, and
-even a string may be of a class whose methods lie: so only `str`'s own methods are called on what they give.
+"""Text of objects of foreign classes. Their `__str__` and `__repr__` may raise, print, loop or give any length, and even a
+string may be of a class with false methods. So only `str`'s own methods are called on the results.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 from probe_agent.eval.ended import SnippetEnded
 
-# A message is cut here, and a name (characters).
+# Characters at which a message is cut, and a name.
 LONGEST = 10_000
 MAX_NAME_LENGTH = 500
 
@@ -27,8 +27,8 @@ def encodable(text: str) -> str:
 
 
 def shown(value: object, show: Callable[[Any], str], raised: Callable[[BaseException], object]) -> str:
-    """What `show`, which is `str` or `repr`, says of `value`. What that raises is given to `raised`, and said instead; only
-    the end of the snippet goes on."""
+    """The result of `show(value)`, where `show` is `str` or `repr`. An exception goes to `raised`, and its class is in the
+    result instead; only SnippetEnded is raised again."""
     try:
         return encodable(cut(show(value)))
     except SnippetEnded:

@@ -1,6 +1,6 @@
-"""What snippets of one session leave to each other: the variables that they assigned.
+"""The variables that snippets of one session share.
 
-They live in this process until the session is ended, another one needs its place, or the process ends. Names of the
+The variables live in this process until the session is ended, another one needs its slot, or the process ends. Names of the
 training code are lent to a session only while a snippet runs: kept, they would keep batches and graphs in memory.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# Sessions that are kept; beyond, the one that was used the longest ago goes.
+# Sessions that are kept; one more drops the session that was used the longest ago.
 MAX_SESSIONS = 16
-# Names of dropped sessions that are remembered, so that whoever comes back to one is told.
+# Names of dropped sessions that are remembered, so that a later snippet of one is told.
 MAX_REMEMBERED = 256
 
 
@@ -39,22 +39,22 @@ class Sessions:
         self._dropped.pop(name, None)
 
     def open(self, name: str) -> list[str]:
-        """Makes sure that a session exists; what is to be said about that, a line each."""
-        said: list[str] = []
+        """Makes sure that a session exists. Returns the messages about that, a line each."""
+        messages: list[str] = []
         if name in self._variables:
             self._variables.move_to_end(name)
-            return said
+            return messages
         if name in self._dropped:
             del self._dropped[name]
-            said.append(f"session '{name}' begins anew: its variables were dropped for another session's")
+            messages.append(f"session '{name}' begins anew: its variables were dropped for another session's")
         self._variables[name] = {}
         while len(self._variables) > MAX_SESSIONS:
             gone, _ = self._variables.popitem(last=False)
             self._dropped[gone] = None
-            said.append(f"session '{gone}' was dropped with its variables: {MAX_SESSIONS} are kept at most")
+            messages.append(f"session '{gone}' was dropped with its variables: {MAX_SESSIONS} are kept at most")
         while len(self._dropped) > MAX_REMEMBERED:
             self._dropped.popitem(last=False)
-        return said
+        return messages
 
     @contextmanager
     def lent(self, name: str, names: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -70,5 +70,5 @@ class Sessions:
                     del variables[key]
 
 
-# Those of this process.
+# The sessions of this process.
 SESSIONS = Sessions()

@@ -1,7 +1,7 @@
 """One snippet: from its text to an outcome.
 
-Whoever asked may end it at any moment, by an exception that Python raises in the snippet's thread. When that comes too
-late it must not escape into training, so all of it is caught here, and none is sent once the snippet is over.
+A snippet can be ended at any moment, by an exception that Python raises in its thread. An exception that comes too late
+must not escape into training, so all of them are caught here, and none is sent once the snippet is over.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from probe_agent.eval.ended import SnippetEnded, interrupt
 
 
 class Ending(NamedTuple):
-    """How a snippet ended, and what is wrong in words."""
+    """How a snippet ended, and the error message."""
 
     outcome: Outcome
     error: str = ""
@@ -69,12 +69,12 @@ class Execution:
         self._thread: int | None = None
         self._over = False
         self._sent = False
-        #: What ended it and is meant for the program; to be raised there once it was answered.
+        #: The exception that ended the snippet and is meant for the program: raised there after the answer.
         self.of_program: BaseException | None = None
 
     @property
     def seconds(self) -> float:
-        """How long it took, or has been running by now: one clock and one start, so that it never gets less."""
+        """How long the snippet took, or has been running: one clock and one start, so that the value never decreases."""
         if self._began is None:
             return 0.0
         return time.perf_counter() - self._began if self._seconds is None else self._seconds
@@ -89,7 +89,7 @@ class Execution:
             return True
 
     def run(self, names: dict[str, Any], beside: bool = True) -> Ending | None:
-        """Runs it with these names; None where :meth:`end` ended it. Nothing that it raises comes out.
+        """Runs the snippet with these names; None if :meth:`end` ended it. Raises nothing.
         `beside`: training goes on meanwhile."""
         self._began = time.perf_counter()
         ending: Ending | None = None
@@ -101,15 +101,15 @@ class Execution:
             finally:
                 self._finish()
         except SnippetEnded:
-            # It came after the snippet's own end and before ours.
+            # The interrupt came after the snippet's own end and before ours.
             self._finish()
         self._seconds = time.perf_counter() - self._began
         return ending
 
     def _finish(self) -> None:
-        """From here on no interrupt is sent, and one that was has been raised.
+        """Makes sure that no interrupt is sent from here on, and that one that was sent has been raised.
 
-        It is never taken back: CPython 3.11 then keeps its flag for asynchronous exceptions up, and a thread that is
+        An interrupt is never taken back: CPython 3.11 then keeps its flag for asynchronous exceptions up, and a thread that is
         being profiled or traced spins for ever on that flag at the next call of a Python function.
         """
         while True:
@@ -117,7 +117,7 @@ class Execution:
                 with self._lock:
                     self._over = True
                 if self._sent:
-                    # Whether it was raised is unknown, a snippet may have caught it: this one takes its place.
+                    # Whether it was raised is unknown (a snippet may have caught it): this one replaces it.
                     interrupt(threading.get_ident())
                     while True:
                         time.sleep(0)
@@ -127,7 +127,7 @@ class Execution:
                     return
 
     def _note_handlers(self, error: BaseException) -> None:
-        """What a signal handler of the program's raised ends the snippet, and is meant for the program."""
+        """Keeps an exception of one of the program's signal handlers: it ends the snippet, and is meant for the program."""
         on_main_thread = threading.current_thread() is threading.main_thread()
         if on_main_thread and (signals.is_ctrl_c(error) or signals.is_of_a_handler(error)):
             self.of_program = error

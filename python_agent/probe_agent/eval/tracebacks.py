@@ -1,7 +1,7 @@
-"""The traceback of a snippet, of a length that can be sent, whatever was raised.
+"""Writes the traceback of a snippet, in a length that can be sent, whatever was raised.
 
-Python's own module writes it, but of stand-ins: exceptions of classes of ours, with the names of the snippet's and what
-those said when they were asked once, here, where it can be bounded and what they raise can be caught.
+Python's own module writes it, but from stand-ins: exceptions of classes of ours, with the names of the snippet's classes and
+the texts of its exceptions. The texts are asked for once, here, where their length is limited and errors are caught.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 from probe_agent.eval import safe_text, values
 
-# A whole traceback is cut here, in the middle (characters): the raised exception stands at its end.
+# Characters at which a whole traceback is cut, in the middle: the raised exception is at its end.
 LONGEST = 100_000
-# A line of source code, a file's name and a function's are cut here (characters).
+# Characters at which a line of source code, a file's name and a function's name are cut.
 MAX_LINE_LENGTH = 1000
 # Frames, notes, exceptions in a group, in a chain, and in all.
 MAX_FRAMES = 200
@@ -27,7 +27,7 @@ MAX_EXCEPTIONS = 100
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _GROUP: Any = getattr(builtins, "BaseExceptionGroup", None)
-# What Python's module treats in a way of its own, and which attributes it looks at there.
+# Classes that Python's module treats in a special way, and the attributes that it reads of them.
 _SPECIAL: dict[Any, tuple[str, ...]] = {
     SyntaxError: ("lineno", "end_lineno", "offset", "end_offset"),
     NameError: ("name",),
@@ -39,9 +39,9 @@ Raised = Callable[[BaseException], object]
 
 
 def of(error: BaseException, raised: Raised) -> str:
-    """The traceback of `error` without our own frames. What its methods raise when they are asked is given to `raised`."""
+    """The traceback of `error` without our own frames. `raised` gets what its methods raise."""
     copy = _Copies(raised).of(error)
-    # No lines yet: those that are too long are not kept.
+    # Source lines are looked up later: those that are too long are not kept.
     written = traceback.TracebackException(type(copy), copy, copy.__traceback__, lookup_lines=False)
     for one in _all(written):
         one.stack = _Stack(map(_short, (frame for frame in one.stack if not frame.filename.startswith(_OURS))))
@@ -51,7 +51,7 @@ def of(error: BaseException, raised: Raised) -> str:
 
 
 class _Stack(traceback.StackSummary):
-    """Of a deep stack the outer and the inner frames."""
+    """A stack that shows only the outer and the inner frames if it is deep."""
 
     def format(self, **how: Any) -> list[str]:
         lines = super().format(**how)
@@ -92,10 +92,10 @@ class _Copies:
 
     def __init__(self, raised: Raised) -> None:
         self.raised = raised
-        self.left = MAX_EXCEPTIONS
+        self.remaining = MAX_EXCEPTIONS
 
     def of(self, error: BaseException) -> BaseException:
-        """The stand-in of `error`, with those of what was raised before it and what it groups."""
+        """The stand-in of `error`, with those of the exceptions before it and in its group."""
         chain, how = [error], []
         seen = {id(error)}
         while True:
@@ -113,9 +113,9 @@ class _Copies:
         return copies[0]
 
     def _alone(self, error: BaseException) -> BaseException:
-        if self.left <= 0:
+        if self.remaining <= 0:
             return _in_words("(an exception more than are shown)")
-        self.left -= 1
+        self.remaining -= 1
         kind = type(error)
         special = next((base for base in _SPECIAL if issubclass(kind, base)), BaseException)
         if special is SyntaxError:
@@ -129,7 +129,7 @@ class _Copies:
             if name == "obj" or type(value) is (str if name.startswith("name") else int):
                 setattr(copy, name, value)
         if special is SyntaxError:
-            self._copy_place(error, copy)
+            self._copy_location(error, copy)
         notes = list(self._notes(error))
         if notes:
             copy.__notes__ = notes  # type: ignore[attr-defined]
@@ -142,8 +142,8 @@ class _Copies:
         value = _member(base, name, error)
         return "" if value is None else self._text(value)
 
-    def _copy_place(self, error: BaseException, copy: Any) -> None:
-        """The file and line of a SyntaxError; of a long line what stands around the place."""
+    def _copy_location(self, error: BaseException, copy: Any) -> None:
+        """Copies the file and line of a SyntaxError; of a long line only the text around the error."""
         copy.filename = safe_text.cut(self._own(SyntaxError, "filename", error), MAX_LINE_LENGTH) or None
         line = _member(SyntaxError, "text", error)
         if type(line) is str and len(line) <= MAX_LINE_LENGTH:
@@ -156,8 +156,8 @@ class _Copies:
             copy.offset, copy.end_offset = offset - start + len(dots), None
 
     def _parts(self, errors: tuple[BaseException, ...]) -> list[BaseException]:
-        most = min(MAX_IN_GROUP, self.left)
-        # A place for saying how many more there are.
+        most = min(MAX_IN_GROUP, self.remaining)
+        # One entry is left for the number of the others.
         shown = errors if len(errors) <= most else errors[: max(0, most - 1)]
         more = len(errors) - len(shown)
         parts = [self.of(error) for error in shown]
@@ -174,15 +174,15 @@ class _Copies:
 
 
 def _member(base: type, name: str, error: BaseException) -> Any:
-    """What a class of Python's keeps of an exception, whatever the exception's own class says; None where it does not."""
+    """An attribute that the builtin class `base` keeps of an exception, past the exception's own class; None if there is none."""
     try:
         return base.__dict__[name].__get__(error)
-    except (KeyError, AttributeError):  # Of a later version of Python, or not set.
+    except (KeyError, AttributeError):  # The attribute is of a later Python, or is not set.
         return None
 
 
 def _before(error: BaseException) -> tuple[Any, str]:
-    """What was raised before `error`, and which of its attributes says so."""
+    """The exception that was raised before `error`, and the attribute of `error` that has it."""
     cause = _member(BaseException, "__cause__", error)
     if cause is not None:
         return cause, "__cause__"
@@ -191,7 +191,7 @@ def _before(error: BaseException) -> tuple[Any, str]:
 
 
 def _made(kind: type, base: Any, text: str, *more: Any) -> BaseException:
-    """An exception like those of class `kind` that says `text`."""
+    """An exception with the message `text` that looks like one of class `kind`."""
     names = {
         name: safe_text.cut(value, safe_text.MAX_NAME_LENGTH) if issubclass(type(value), str) else "<unknown>"
         for name in ("__module__", "__qualname__")
@@ -202,6 +202,6 @@ def _made(kind: type, base: Any, text: str, *more: Any) -> BaseException:
 
 
 def _in_words(text: str) -> BaseException:
-    """Something to say where an exception would stand."""
+    """A stand-in whose class name is `text`: a note in the position of an exception."""
     made: BaseException = type("StandIn", (BaseException,), {"__module__": "builtins", "__qualname__": text})()
     return made

@@ -1,4 +1,4 @@
-"""What placement knows of a value without running anything: whose it is and, where it can be seen, what it is."""
+"""What placement knows of a value without running code: its owner and, where it can be seen, the object."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any
 from probe_agent import user_code
 from probe_agent.eval.rules import REACHING_THINGS
 
-# Whose a value is, from harmless to not: made by the snippet, a builtin, of a library, reached from the training code.
+# The owner of a value (`whose`), from harmless to not: made by the snippet, a builtin, of a library, reached from the
+# training code.
 OWN, BUILTIN, LIBRARY, LIVE = range(4)
 
 
@@ -55,7 +56,7 @@ class Value:
         )
 
     def join(self, other: Value) -> Value:
-        """What is certain of a value that is one or the other."""
+        """The value that is known if it is one or the other."""
         if self.same(other):
             return self
         return Value(
@@ -234,7 +235,7 @@ def _part(thing: Any) -> Value:
 
 
 def element(value: Value) -> Value | None:
-    """What iterating over `value` gives; None where that may run somebody's code."""
+    """What iterating over `value` gives; None if that may run code of the training program."""
     if value.whose != LIVE:
         return own()
     if value.known is UNKNOWN:

@@ -1,4 +1,4 @@
-"""What the agent does to torch: one file a layer, and how they are put in and taken out.
+"""Installs the agent's hooks and patches in torch, and removes them: one file a layer.
 
 Each layer has mechanisms in order of preference. One that fails its self-test, or that ``PROBE_LAYERS`` forbids, gives
 way to the next; the last resort is ``off``. Which one runs is in ``probe.agents.layers``.
@@ -57,7 +57,7 @@ _LAYERS: dict[str, list[tuple[str, Callable[[bool], None]]]] = {
     "pauses": [("callbacks", pauses.use_callbacks)],
 }
 
-#: Mechanisms that are not tried unless somebody chose them.
+#: Mechanisms that are only tried if `PROBE_LAYERS` names them.
 _BY_CHOICE = {"fast_call"}
 
 _lock = threading.Lock()
@@ -66,9 +66,9 @@ _exit_registered = False
 
 
 def install() -> None:
-    """Begin to record. Torch must be imported. Again does nothing; never raises.
+    """Begin to record. Torch must be imported. A second call does nothing. Never raises.
 
-    Layers that can't be installed are ``off`` in ``_native.layers()``, and why is in ``_native.problem()``.
+    Layers that can't be installed are ``off`` in ``_native.layers()``; ``_native.problem()`` has the reason.
     """
     global _installed, _exit_registered
     with _lock:
@@ -100,7 +100,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Stop recording and put torch back as it was. Between two steps, please: what is open is not finished."""
+    """Stop recording and put torch back as it was. Call it between two steps: open intervals are not finished."""
     global _installed
     with _lock:
         if not _installed:
@@ -117,15 +117,15 @@ def uninstall() -> None:
 
 
 def _prepare() -> list[str]:
-    """What every layer needs; what of it could not be had."""
+    """Prepare what every layer needs. Returns the problems."""
     import torch
 
     _native.prepare()
     _native.set_tensor_types(torch.Tensor, torch.nn.Parameter)
     functorch = getattr(torch._C, "_functorch", None)
-    asked = ("is_functorch_wrapped_tensor", "is_batchedtensor", "maybe_get_bdim", "get_unwrapped")
-    if all(hasattr(functorch, name) for name in asked):
-        _native.set_tensor_transforms(*(getattr(functorch, name) for name in asked))
+    functions = ("is_functorch_wrapped_tensor", "is_batchedtensor", "maybe_get_bdim", "get_unwrapped")
+    if all(hasattr(functorch, name) for name in functions):
+        _native.set_tensor_transforms(*(getattr(functorch, name) for name in functions))
     _native.find_grad_mode(torch.is_grad_enabled)
     _native.set_walker(modules.register)
     problems = []

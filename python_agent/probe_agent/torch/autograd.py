@@ -1,4 +1,4 @@
-"""Backward: the calls of ``backward()`` and ``grad()``, and the autograd nodes they run."""
+"""Records the backward pass: calls of ``backward()`` and ``grad()``, and the autograd nodes that they run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from probe_agent import _native
 from probe_agent.torch import modules
 from probe_agent.torch.layers import Unavailable, skipped_by_dynamo
 
-#: First and last release of torch (major, minor) on which the RecordFunction callback is used without being asked for. The
-#: tests have run on both and on some in between (tests/matrix.py); what native code takes for granted of torch's C++ is the
-#: same in every release from the one to the other (tests/torch_layout.py).
+#: First and last release of torch (major, minor) on which the RecordFunction callback is used by default. The
+#: tests have run on both and on some in between (tests/matrix.py); what native code assumes of torch's C++ is the
+#: same in every release between them (tests/torch_layout.py).
 VERIFIED = ((2, 5), (2, 15))
 
 _original: Callable[..., Any] | None = None
@@ -21,14 +21,14 @@ _users = {"nodes": False, "optimizers": False}
 
 
 def use_record_function(explicit: bool) -> None:
-    """Nodes by torch's RecordFunction callback."""
+    """Record autograd nodes by torch's RecordFunction callback."""
     require_record_function(explicit)
     _wrap_engine()
     _use(nodes=True)
 
 
 def use_grad_hooks(explicit: bool) -> None:
-    """Modules by their gradients becoming ready: public hooks, coarser times."""
+    """Record modules by the moments at which their gradients become ready: public hooks, coarser times."""
     import torch
 
     if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
@@ -38,7 +38,7 @@ def use_grad_hooks(explicit: bool) -> None:
 
 
 def require_record_function(explicit: bool) -> None:
-    """Make the RecordFunction callback ready, or say why it can't be used. ``explicit``: on any version of torch."""
+    """Prepare the RecordFunction callback. Raises Unavailable if it can't be used. ``explicit``: on any version of torch."""
     global _ready
     import torch
 
@@ -66,7 +66,7 @@ def require_record_function(explicit: bool) -> None:
 
 
 def measure_costs() -> None:
-    """Measure what recording an event costs here, in a few milliseconds. No random number is drawn, no gradient made."""
+    """Measure what recording an event costs here, in a few milliseconds. Draws no random number and makes no gradient."""
     import torch
 
     if not _ready:
@@ -98,7 +98,7 @@ def remove() -> None:
         from torch import autograd
         from torch.autograd import graph
 
-        # Somebody may have wrapped ours since; then ours stays, and passes through.
+        # If other code has wrapped ours since, ours stays, and passes calls through.
         for namespace in (autograd, graph):
             if getattr(namespace, "_engine_run_backward", None) is _ours:
                 namespace._engine_run_backward = _original
@@ -134,7 +134,7 @@ def _wrap_engine() -> None:
 
 
 def _nodes_are_silent() -> None:
-    """The callback was never called for a node: fall back, and say so."""
+    """Fall back to gradient hooks, with a problem: the callback was never called for a node."""
     try:
         _use(nodes=False)
         _native.set_problem("backward: no record_function: no autograd node came through it")

@@ -1,6 +1,6 @@
-"""Checkpoints: ``torch.save`` and ``torch.distributed.checkpoint.save``, how long they take and what they write.
+"""Records checkpoints: how long ``torch.save`` and ``torch.distributed.checkpoint.save`` take, and what they write.
 
-``torch.distributed.checkpoint`` is not imported for it: where the program has not, it is waited for.
+``torch.distributed.checkpoint`` is not imported for this; it is wrapped when the program imports it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from probe_agent.torch.layers import skipped_by_dynamo
 _PACKAGE = "torch.distributed.checkpoint"
 _DISTRIBUTED = f"{_PACKAGE}.state_dict_saver"
 
-#: Files whose methods are Python's own: whatever else one can save to is not asked anything.
+#: Files whose methods are Python's own. No method of other files is called.
 _FILES = (io.BytesIO, io.BufferedWriter, io.BufferedRandom, io.FileIO)
 
 _originals: list[tuple[Any, Any, Any]] = []
@@ -26,14 +26,14 @@ _finder: Finder | None = None
 
 
 def use_wrappers(explicit: bool) -> None:
-    """Wrap the functions where people find them."""
+    """Wrap the functions in the namespaces that programs import them from."""
     global _finder
     import torch
     from torch import serialization
 
     if _originals:
         return
-    _wrap((serialization, torch), "torch.save", _place_in_file, _in_file)
+    _wrap((serialization, torch), "torch.save", _position_in_file, _in_file)
     if _DISTRIBUTED in sys.modules:
         _wrap_distributed()
     else:
@@ -42,18 +42,18 @@ def use_wrappers(explicit: bool) -> None:
 
 
 def remove() -> None:
-    """Put them back as they were, and wait for nothing."""
+    """Put the functions back, and wait for no import any more."""
     global _finder
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
     _finder = None
     while _originals:
         namespace, ours, original = _originals.pop()
-        # The package takes its name from there when the import goes on.
-        places: tuple[Any, ...] = (namespace, sys.modules.get(_PACKAGE))
-        for place in places:
-            if getattr(place, "save", None) is ours:
-                place.save = original
+        # The package copies the name from that module when its import goes on.
+        holders: tuple[Any, ...] = (namespace, sys.modules.get(_PACKAGE))
+        for holder in holders:
+            if getattr(holder, "save", None) is ours:
+                holder.save = original
 
 
 def _wrap_distributed() -> None:
@@ -67,7 +67,7 @@ def _wrap(namespaces: Any, kind: str, before: Callable[..., Any], after: Callabl
     original = namespaces[0].save
     run = _native.run_checkpoint
 
-    # By its name it is torch's, so that it pickles as torch's does, also for a process without the agent.
+    # It has the name of torch's function, so that it pickles as that one, also for a process without the agent.
     @functools.wraps(original)
     def save(*args: Any, **kwargs: Any) -> Any:
         return run(original, args, kwargs, kind, before, after)
@@ -83,8 +83,8 @@ def _file(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return args[1] if len(args) > 1 else kwargs.get("f")
 
 
-def _place_in_file(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
-    """Where a file that is open stands."""
+def _position_in_file(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+    """The position in an open file; None where it has none."""
     file = _file(args, kwargs)
     try:
         return int(file.tell()) if type(file) in _FILES else None
@@ -93,12 +93,12 @@ def _place_in_file(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
 
 
 def _in_file(args: tuple[Any, ...], kwargs: dict[str, Any], before: int | None) -> tuple[str | None, int | None]:
-    """What ``torch.save`` wrote, and to which file."""
+    """The file that ``torch.save`` wrote to, and the bytes written."""
     file = _file(args, kwargs)
     if isinstance(file, (str, os.PathLike)):
         path = os.fspath(file)
         return os.path.basename(path), os.stat(path).st_size if os.path.isfile(path) else None
-    after = _place_in_file(args, kwargs)
+    after = _position_in_file(args, kwargs)
     name = getattr(file, "name", None) if type(file) in _FILES else None
     written = None if before is None or after is None or after < before else after - before
     return os.path.basename(name) if isinstance(name, str) else None, written
@@ -109,7 +109,7 @@ def _nothing(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def _in_directory(args: tuple[Any, ...], kwargs: dict[str, Any], before: None) -> tuple[str | None, int | None]:
-    """What this rank wrote of a distributed checkpoint, and to which directory."""
+    """The directory of a distributed checkpoint, and the bytes that this rank wrote there."""
     from torch import distributed
 
     target = kwargs.get("checkpoint_id") or getattr(kwargs.get("storage_writer"), "path", None)

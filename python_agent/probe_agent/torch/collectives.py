@@ -1,4 +1,4 @@
-"""Collectives: hooks on every process group, else patched functions of torch.distributed."""
+"""Records collectives: by hooks on every process group, else by patched functions of torch.distributed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, Callable
 from probe_agent import _native, signals
 from probe_agent.torch.layers import Unavailable, skipped_by_dynamo
 
-#: Ours among the hooks of a process group; hooks run in the order of their numbers.
+#: The number of our hooks of a process group; hooks run in the order of their numbers.
 _HOOK = 0x70726F62
 
-#: What hooks would keep a snippet from, and patched functions don't record. Not isend and irecv: torch tells them by
-#: identity (P2POp), so a program that imported them before would be refused its own.
+#: Functions that the hooks would keep a snippet from, and that patched functions don't record. Not isend and irecv: torch
+#: compares them by identity (P2POp), and would refuse a program the functions that it imported before.
 _UNHOOKED = ("send", "recv", "batch_isend_irecv", "gather", "scatter", "reduce_scatter", "all_to_all",
              "all_reduce_coalesced", "all_gather_coalesced")  # fmt: skip
 
-#: What is missing where there are process groups and these have no hooks.
+#: The problem of a torch whose process groups have no hooks.
 WITHOUT_HOOKS = "collectives: this torch's process groups have no hooks, so what DDP and FSDP ask of them is not seen"
 
 _originals: list[tuple[Any, str, Any, Any]] = []
@@ -27,11 +27,11 @@ _hooks = False
 
 
 def use_group_hooks(explicit: bool) -> None:
-    """Register a hook before and after each operation on every group there is and will be."""
+    """Register a hook before and after each operation on every group, present and future."""
     global _hooks
     c10d = _c10d()
     if not _have_hooks(c10d):
-        raise Unavailable  # Which is said where there is a group.
+        raise Unavailable  # `_watch` reports that when there is a group.
     _hooks = True
     _wrap_makers(c10d)
     _wrap_others(c10d)
@@ -40,7 +40,7 @@ def use_group_hooks(explicit: bool) -> None:
 
 
 def use_patched_functions(explicit: bool) -> None:
-    """Patch torch.distributed's functions. Misses what does not go through them: DDP's and FSDP's own operations."""
+    """Patch torch.distributed's functions. Misses the operations that DDP and FSDP call past them."""
     import torch.distributed as dist
 
     c10d = _c10d()
@@ -69,7 +69,7 @@ def watch_groups() -> None:
 
 
 def remove_hooks() -> None:
-    """Take the hooks out of every group. Also at exit: a group may outlive the interpreter that the hooks need."""
+    """Remove the hooks of every group. Also called at exit: a group may outlive the interpreter that the hooks need."""
     for group in list(_watched):
         try:
             group.unregister_pre_hook(_HOOK)
@@ -80,7 +80,7 @@ def remove_hooks() -> None:
 
 
 def remove() -> None:
-    """Take out hooks and patches."""
+    """Remove hooks and patches."""
     global _hooks
     _hooks = False
     remove_hooks()
@@ -120,7 +120,7 @@ def _watch(c10d: Any, group: Any) -> None:
 
 
 def _follower(group: Any, backends: list[tuple[str, str]]) -> Callable[[int, Any], None]:
-    """What is called after an operation of which nothing else says when it is done. It doesn't keep the group alive."""
+    """The function to call after an operation whose end nothing else reports. It doesn't keep the group alive."""
     reference = weakref.ref(group)
     has_nccl = any(backend == "nccl" for _, backend in backends)
 
@@ -142,7 +142,7 @@ def sequence(group: Any) -> int:
 
 
 def may_differ(group: Any) -> bool:
-    """Whether ranks of a group may have different numbers although they stand at the same place."""
+    """Whether ranks of a group may have different numbers although they are at the same point of training."""
     watcher = _watched.get(group)
     return watcher is not None and watcher.has_messages()
 
@@ -154,7 +154,7 @@ def _backends(text: str) -> list[tuple[str, str]]:
 
 
 def _await(key: int, work: Any, has_nccl: bool) -> None:
-    """Have the operation's future say when it is done, where a future does: NCCL's is done when it is enqueued."""
+    """Have the operation's future report its end. NCCL's future can't: it is done when the operation is enqueued."""
     try:
         if work is None or has_nccl:
             raise RuntimeError
@@ -175,8 +175,8 @@ def _await(key: int, work: Any, has_nccl: bool) -> None:
 
 
 def _returned(group: Any) -> None:
-    """An operation was issued without a work, which is complete for whatever its stream does next; one that is coalesced with
-    others is not issued before those are."""
+    """Note that an operation was issued without a work object: it is complete for the following work of its stream. An operation
+    that is coalesced with others is only issued with them."""
     if group not in sys.modules["torch.distributed.distributed_c10d"]._world.pg_coalesce_state:
         _native.collective_returned()
 
@@ -208,7 +208,7 @@ def _wrap_makers(c10d: Any) -> None:
 
 
 def _wrap_others(c10d: Any, *more: str) -> None:
-    """What speaks with other ranks, or ends their group, past the hooks: not from a snippet beside training."""
+    """Refuse a snippet beside training the functions that communicate with other ranks, or end their group, past the hooks."""
     import torch
     import torch.distributed as dist
 
@@ -229,7 +229,7 @@ def _wrap_others(c10d: Any, *more: str) -> None:
 
 
 def _wrap_wait(c10d: Any) -> None:
-    """See how long threads wait for operations."""
+    """Record how long threads wait for operations."""
     import torch
 
     original = c10d.Work.wait
@@ -299,7 +299,7 @@ def _group(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _issue(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, int]:
-    """The group, its watcher and the operation's key; 0 where it is not recorded. Whatever goes wrong stays here."""
+    """The group, its watcher and the operation's key; 0 where it is not recorded. Errors do not reach the program."""
     import torch
 
     try:
@@ -312,7 +312,7 @@ def _issue(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[An
             items = value if isinstance(value, (list, tuple)) else [value]
             given.append([item for item in items if isinstance(item, torch.Tensor)])
         is_async = bool(kwargs.get("async_op", False)) or any(value is True for value in args)
-        # Of what goes in and what comes out, the larger.
+        # The size is the larger of inputs and outputs.
         largest = max(given, key=lambda tensors: sum(tensor.nbytes for tensor in tensors), default=[])
         return group, watcher, watcher.issue(name, is_async, sequence(group), largest, [])
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Data: how long training waits for its DataLoader, and what the DataLoader was doing."""
+"""Records data loading: how long training waits for its DataLoader, and what the DataLoader was doing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ours: Callable[[Any], Any] | None = None
 
 
 def use_next_patch(explicit: bool) -> None:
-    """Wrap the ``__next__`` that every DataLoader iterator has."""
+    """Wrap the ``__next__`` of all DataLoader iterators."""
     global _original, _ours
     from torch.utils.data import dataloader
 

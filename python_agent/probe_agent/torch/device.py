@@ -1,6 +1,6 @@
-"""Device time of modules, backward and optimizers, by CUDA events that native code records beside its own records.
+"""Measures the device time of modules, backward and optimizers, by CUDA events that native code records with its own records.
 
-Nothing is recorded before the program has initialised CUDA, nor where there is none, nor on ROCm.
+Nothing is recorded before the program has initialised CUDA, without CUDA, or on ROCm.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ def use_cuda_events(explicit: bool) -> None:
 
 
 def remove() -> None:
-    """Record none."""
+    """Record no events any more."""
     _native.use_device_events(False)

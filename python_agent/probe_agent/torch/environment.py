@@ -1,5 +1,5 @@
-"""The conditions of a measurement, noted where training comes by them anyway: when an outermost module is met, an
-optimizer steps for the first time, or a DataLoader is iterated. CUDA is never initialised by looking."""
+"""Notes the conditions of a measurement at points that training passes anyway: when an outermost module is met, an optimizer
+steps for the first time, or a DataLoader is iterated. This never initialises CUDA."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _model_size = -1
 _trains = False
 _optimizer_seen = False
 
-#: Classes of torch around a model, and the attribute it is under.
+#: Classes of torch that wrap a model, and the attribute that has it.
 _WRAPPERS = {
     "DistributedDataParallel": "module",
     "DataParallel": "module",
@@ -29,7 +29,7 @@ _WRAPPERS = {
 
 
 def use_torch(explicit: bool) -> None:
-    """Note what is known now, and more when it becomes known."""
+    """Note the known facts now, and others when they become known."""
     global _on, _original, _ours, _model_size, _trains, _optimizer_seen
     from torch.utils.data import dataloader
 
@@ -39,7 +39,7 @@ def use_torch(explicit: bool) -> None:
     if _original is None:
         original = dataloader._BaseDataLoaderIter.__init__
 
-        # Whatever arguments another torch, or a library that replaced it, may give it.
+        # It takes any arguments, which another torch, or a library that replaced it, may pass.
         @functools.wraps(original)
         def __init__(self: Any, *arguments: Any, **named: Any) -> None:
             original(self, *arguments, **named)
@@ -65,26 +65,26 @@ def remove() -> None:
 
 
 def root_called(root: Any) -> None:
-    """An outermost module is about to be called for the first time."""
+    """Note the model: an outermost module is about to be called for the first time."""
     if _on:
         _note(_model, root)
         _note(_flags)
 
 
 def steps_later() -> None:
-    """Some steps later, on the thread that trains: switches may have been changed meanwhile."""
+    """Note the switches again some steps later, on the thread that trains: they may have changed."""
     if _on:
         _note(_flags)
 
 
 def optimizer_stepped(optimizer: Any) -> None:
-    """An optimizer is about to step for the first time."""
+    """Note an optimizer that is about to step for the first time."""
     if _on:
         _note(_optimizer, optimizer)
 
 
 def _note(gather: Callable[..., dict[str, Any]], *arguments: Any) -> None:
-    """Note what ``gather`` finds. Whatever goes wrong there is nobody's business in training."""
+    """Note the facts that ``gather`` returns. Its errors do not reach training."""
     try:
         _native.note_environment(gather(*arguments))
     except Exception as error:
@@ -94,7 +94,7 @@ def _note(gather: Callable[..., dict[str, Any]], *arguments: Any) -> None:
 
 
 def _maybe(ask: Callable[[], Any]) -> Any:
-    """What ``ask`` says; None where this torch can't."""
+    """The result of ``ask``; None if this torch does not have the function."""
     try:
         return ask()
     except Exception as error:
@@ -131,7 +131,7 @@ def _flags() -> dict[str, Any]:
         "anomaly_detection": _maybe(torch.is_anomaly_enabled),
         "torch_profiler": _maybe(torch.autograd._profiler_enabled),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
-        # These raise where the program has mixed torch's two ways of saying it.
+        # These raise if the program has mixed torch's two ways of setting them.
         "float32_matmul_precision": _maybe(torch.get_float32_matmul_precision),
         "matmul_tf32": _maybe(lambda: bool(torch._C._get_cublas_allow_tf32())),
         "cudnn_tf32": _maybe(lambda: bool(torch._C._get_cudnn_allow_tf32())),
@@ -140,7 +140,7 @@ def _flags() -> dict[str, Any]:
     }
     if "torch.cuda" in sys.modules and torch.cuda.is_initialized():
         count = torch.cuda.device_count()
-        models = {torch.cuda.get_device_name(place): None for place in range(count)}
+        models = {torch.cuda.get_device_name(device): None for device in range(count)}
         facts.update(
             gpu_count=count,
             gpu_models=", ".join(models),

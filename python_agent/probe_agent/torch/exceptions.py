@@ -1,8 +1,8 @@
-"""Exceptions that nobody catches, recorded as they happen, and those that say that memory ran out.
+"""Records uncaught exceptions as they happen, and exceptions that say that memory ran out.
 
-Python calls `sys.excepthook` and `threading.excepthook` for the former. Ours stand before whatever was there, which is
-called with the same arguments afterwards, whatever happened to us. A program that puts its own hook in later has ours
-called no more; then what Python keeps of the last exception (`sys.last_value`) is looked at when the interpreter ends.
+Python calls `sys.excepthook` and `threading.excepthook` for uncaught ones. Our hooks come before the hooks from before, which
+are called with the same arguments afterwards, even if ours fail. If the program installs its own hook later, ours is no longer
+called; then the last exception that Python keeps (`sys.last_value`) is recorded when the interpreter ends.
 """
 
 from __future__ import annotations
@@ -20,27 +20,28 @@ from probe_agent.torch.layers import skipped_by_dynamo
 
 MAX_MESSAGE_LENGTH = 4096
 MAX_TRACEBACK_LENGTH = 16384
-#: Of a longer one, so much of its beginning; the rest is its end.
+#: Bytes of the beginning of a longer traceback; the rest is its end.
 _BEGINNING = 4096
 MAX_MEMORY_LENGTH = 8192
 #: A hook that is not Python's own may end the process at once (MPI_Abort, os._exit), so the row is waited for.
 _WAIT_SECONDS = 1.0
 
 _installed = False
-#: `id`s of exceptions whose hook is running: one that was put in after ours, and calls it, stands between two of ours.
+#: `id`s of exceptions whose hook is running. A hook that was installed after ours and calls it is between two of ours, which
+#: record the exception once.
 _under_way: set[int] = set()
-#: `id` of the one that ended the main thread, which `sys.last_value` keeps alive.
+#: `id` of the exception that ended the main thread, which `sys.last_value` keeps alive.
 _fatal = 0
 
 
 class _Hook:
-    """Stands before `sys.excepthook`."""
+    """A hook before `sys.excepthook`."""
 
     def __init__(self, previous: Any) -> None:
         self.previous = previous
 
     def __call__(self, kind: Any, value: Any, traceback: Any) -> Any:
-        """Records it, and hands it on."""
+        """Record the exception, and pass it on."""
         global _fatal
         own = self.previous is sys.__excepthook__
         recorded = _record_safely(value, traceback, threading.current_thread(), 0.0 if own else _WAIT_SECONDS)
@@ -53,13 +54,13 @@ class _Hook:
 
 
 class _ThreadHook:
-    """Stands before `threading.excepthook`."""
+    """A hook before `threading.excepthook`."""
 
     def __init__(self, previous: Any) -> None:
         self.previous = previous
 
     def __call__(self, arguments: Any) -> Any:
-        """Records it, and hands it on."""
+        """Record the exception, and pass it on."""
         recorded, value = False, arguments.exc_value
         if arguments.exc_type is not SystemExit:
             thread = arguments.thread or threading.current_thread()
@@ -72,7 +73,7 @@ class _ThreadHook:
 
 
 def use_hooks(explicit: bool) -> None:
-    """Stand before the hooks that are there, and look at exceptions that leave modules."""
+    """Install our hooks before the present ones, and look at exceptions that leave modules."""
     global _installed
     _installed = True
     stand_first()
@@ -80,7 +81,7 @@ def use_hooks(explicit: bool) -> None:
 
 
 def stand_first() -> None:
-    """The same again, before hooks that were put in since."""
+    """Install our hooks before the present ones, also before hooks that were installed since the last call."""
     if not _installed:
         return
     if not isinstance(sys.excepthook, _Hook):
@@ -90,7 +91,7 @@ def stand_first() -> None:
 
 
 def remove() -> None:
-    """Take ours out, where nobody stands before them; elsewhere they only hand on."""
+    """Remove our hooks where they are the first; elsewhere they stay and only pass exceptions on."""
     global _installed
     _installed = False
     _native.set_passing(None)
@@ -101,7 +102,7 @@ def remove() -> None:
 
 
 def at_exit() -> None:
-    """Record what ended the main thread, if a hook that was put in after ours was called for it instead."""
+    """Record the exception that ended the main thread, if a hook that was installed after ours was called instead."""
     value = getattr(sys, "last_value", None)
     if isinstance(sys.excepthook, _Hook) or value is None or hasattr(sys, "ps1") or id(value) == _fatal:
         return
@@ -109,19 +110,19 @@ def at_exit() -> None:
 
 
 def _record_safely(value: Any, traceback: TracebackType | None, thread: threading.Thread, wait: float) -> bool:
-    """Whether this is the call that was to record it."""
+    """Record an uncaught exception, once. Returns whether this call did, and not an outer one."""
     if not _installed or value is None or id(value) in _under_way:
         return False
     _under_way.add(id(value))
     try:
         _native.record_exception(_described(value, traceback, thread, True), wait)
-    except BaseException as error:  # Also a Ctrl-C meanwhile: the program's own hook is what matters now.
+    except BaseException as error:  # Also a Ctrl-C meanwhile: the program's own hook must run now.
         _say(error)
     return True
 
 
 def _passing(value: BaseException, traceback: TracebackType | None) -> None:
-    """An exception of a kind that may say that memory ran out leaves an outermost module. Never raises."""
+    """Record an exception that leaves an outermost module, if it says that memory ran out. Never raises."""
     try:
         if is_out_of_memory(value):
             _native.record_exception(_described(value, traceback, threading.current_thread(), False), 0.0)
@@ -132,7 +133,7 @@ def _passing(value: BaseException, traceback: TracebackType | None) -> None:
 def _say(error: BaseException) -> None:
     try:
         _native.set_problem(f"an exception was not recorded: {error!r}")
-    except BaseException:  # There is nobody left to tell.
+    except BaseException:  # The problem cannot be reported either.
         pass
 
 
@@ -141,7 +142,7 @@ def _described(
 ) -> dict[str, Any]:
     frames = [(frame, line) for frame, line in tracebacks.walk_tb(traceback)]
     module, stage = _module_and_stage([frame for frame, _ in frames])
-    place = _user_line(frames)
+    user_line = _user_line(frames)
     out_of_memory = is_out_of_memory(value)
     return {
         "exception": _name_of(type(value)),
@@ -151,9 +152,9 @@ def _described(
         "main": thread is threading.main_thread(),
         "module": module,
         "stage": stage,
-        "function": place[0] if place else None,
-        "file": place[1] if place else None,
-        "line": place[2] if place else None,
+        "function": user_line[0] if user_line else None,
+        "file": user_line[1] if user_line else None,
+        "line": user_line[2] if user_line else None,
         "out_of_memory": out_of_memory,
         "memory": _memory() if out_of_memory else None,
         "thread": thread.native_id or 0,
@@ -201,7 +202,7 @@ def _user_line(frames: list[tuple[FrameType, int]]) -> tuple[str, str, int] | No
 
 
 def _module_and_stage(frames: list[FrameType]) -> tuple[str | None, str | None]:
-    """Told from the frames that it left, outermost first."""
+    """The module and the stage of an exception, by the frames that it left, outermost first."""
     root = module = stage = None
     in_backward = False
     for frame in frames:
@@ -226,7 +227,7 @@ def is_out_of_memory(value: BaseException) -> bool:
     """Whether an exception says that memory ran out, on the host or on a device."""
     import torch
 
-    # Before torch 2.5 it had another name; then the words tell.
+    # Before torch 2.5 the class had another name; then the message tells.
     if isinstance(value, (MemoryError, getattr(torch, "OutOfMemoryError", MemoryError))):
         return True
     if not isinstance(value, RuntimeError):
@@ -241,7 +242,7 @@ def is_out_of_memory(value: BaseException) -> bool:
 
 
 def _memory() -> str:
-    """What is used and free: the host's by the kernel's word, the devices' by torch's allocator. CUDA is only asked where
+    """Used and free memory: the host's as the kernel says, the devices' as torch's allocator says. CUDA is only asked if
     training has initialised it."""
     lines = [*_lines("/proc/self/status", "VmRSS", "VmHWM", "VmSize", "VmSwap")]
     lines += _lines("/proc/meminfo", "MemTotal", "MemAvailable", "SwapFree", "CommitLimit", "Committed_AS")

@@ -1,4 +1,4 @@
-"""Forward: calls of modules, by the ``tp_call`` slot, else by torch's global forward hooks."""
+"""Records calls of modules, by the ``tp_call`` slot, else by torch's global forward hooks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Plain:
 
 
 def use_tp_call(explicit: bool) -> None:
-    """Patch ``nn.Module`` and every subclass there is and will be."""
+    """Patch ``nn.Module`` and all its subclasses, present and future."""
     global _patched, _subclass_hook
     import torch
 
@@ -33,8 +33,8 @@ def use_tp_call(explicit: bool) -> None:
 
 
 def use_fast_call(explicit: bool) -> None:
-    """The slot, and a module without hooks is called by its ``forward``, past torch's own ``__call__``. Only for those who
-    ask for it by name."""
+    """Patch the slot, and call the ``forward`` of a module without hooks directly, past torch's own ``__call__``. Only used
+    if ``PROBE_LAYERS`` names it."""
     import torch
     from torch.autograd import profiler
     from torch.nn.modules import module
@@ -82,7 +82,7 @@ def slots_are_patched() -> bool:
 
 
 def remove() -> None:
-    """Put modules back as they were."""
+    """Remove hooks and patches of module types."""
     global _patched
     _native.use_fast_calls(False)
     for handle in _handles:
@@ -130,7 +130,7 @@ def _hook(module: Any, args: tuple[Any, ...], output: Any) -> None:
 
 
 def _self_test() -> bool:
-    """Whether a call of a module is seen. Nothing is recorded, no random number drawn."""
+    """Whether a call of a module is seen. Records nothing and draws no random number."""
     import torch
 
     module = torch.nn.Identity()

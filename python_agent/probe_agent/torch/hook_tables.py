@@ -1,4 +1,4 @@
-"""Torch's dictionaries of global hooks: ours are put in and taken out while other threads may iterate them."""
+"""Adds hooks to torch's dictionaries of global hooks and removes them, while other threads may iterate these."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, Callable, NamedTuple
 from probe_agent import _native
 from probe_agent.torch.layers import Unavailable
 
-#: Other threads are waited for so long to be out of what iterates a table, which may take long; and between two looks.
+#: Seconds to wait for other threads to leave the code that iterates a table, and between two checks.
 _PATIENCE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.0005
 
-#: Functions of torch's file of modules that iterate the hooks of registrations: a module becomes a part of another one.
+#: Functions in torch's file of modules that iterate the registration hooks, which run when a module is added to another.
 REGISTERING = ["add_module", "__setattr__"]
 
 
 class Iterating(NamedTuple):
-    """What iterates a table: functions of a file, all of them where there is no list; and where a thread is then, in words."""
+    """The code that iterates a table: functions of a file (None: all of them), and a description for messages."""
 
     file: str
     functions: list[str] | None
@@ -25,8 +25,8 @@ class Iterating(NamedTuple):
 
 
 class Hook:
-    """One of ours in a table of torch's: what its ``register_…_hook`` returns, but for the moment at which the table
-    changes."""
+    """A hook of ours in a table of torch's: like the handle that ``register_…_hook`` returns, but it changes the table only
+    when no other thread iterates it."""
 
     def __init__(self, table: Any, function: Callable[..., None], iterating: Iterating) -> None:
         from torch.utils.hooks import RemovableHandle
@@ -37,7 +37,7 @@ class Hook:
             raise Unavailable(f"another thread was in {iterating.where} for {_PATIENCE_SECONDS:g} s")
 
     def remove(self) -> None:
-        """Take it out. Where other threads iterate the table all the while it stays, and does nothing any more."""
+        """Remove the hook. If other threads iterate the table all the time, it stays and does nothing; that is a problem."""
         if self._handle.id in self._table and not self._change(None):
             where = self._iterating.where
             _native.set_problem(f"a hook stays in torch: another thread was in {where} all the while")
@@ -70,7 +70,7 @@ def at_registrations(function: Callable[..., None]) -> Hook:
     """Have ``function(parent, name, child)`` called before a module becomes a part of another one."""
     from torch.nn.modules import module
 
-    # Calls of modules, which training threads are in most of the time, are in the same file.
+    # A list of functions is needed: calls of modules, where training threads are most of the time, are in the same file.
     iterating = Iterating(module.__file__, REGISTERING, "the constructor of a module")
     return Hook(module._global_module_registration_hooks, function, iterating)
 

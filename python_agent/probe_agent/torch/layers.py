@@ -1,4 +1,4 @@
-"""``PROBE_LAYERS``: which layers record, and by which mechanism."""
+"""Parses ``PROBE_LAYERS``: which layers record, and by which mechanism."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OFF = "off"
 
 
 class Unavailable(Exception):
-    """A mechanism does not work here; the message says why. Without one nothing is missed by that, or not yet."""
+    """A mechanism does not work here; the message says why. An empty message: nothing is missed by that, or not yet."""
 
 
 def skipped_by_dynamo(function: _Function) -> _Function:
@@ -25,7 +25,7 @@ def skipped_by_dynamo(function: _Function) -> _Function:
         else:
             skip = found._FrameExecStrategy(found._FrameAction.SKIP, found._FrameAction.DEFAULT)
             found.set_code_exec_strategy(function.__code__, skip)
-    except (ImportError, AttributeError):  # A torch without it: the function is traced like any other.
+    except (ImportError, AttributeError):  # A torch without these functions: this one is traced like any other.
         pass
     return function
 
@@ -39,7 +39,7 @@ class Wanted:
     problems: list[str] = field(default_factory=list)
 
     def is_explicit(self, layer: str) -> bool:
-        """Whether somebody chose the layer's mechanism by name, and so answers for it."""
+        """Whether ``PROBE_LAYERS`` names the layer's mechanism. Such a choice is used also on a torch that was not verified."""
         return layer in self.chosen
 
 
@@ -51,7 +51,7 @@ def parse(text: str | None, layers: dict[str, list[str]]) -> Wanted:
     """Read ``PROBE_LAYERS``.
 
     Comma-separated: ``NAME`` (only the layers named so), ``-NAME`` (not this one), ``NAME=MECHANISM`` (this mechanism, else
-    those after it; ``off`` is one too), ``all``. What makes no sense is left out, and said in ``problems``.
+    those after it; ``off`` is one too), ``all``. Items that make no sense are left out, with a message in ``problems``.
     """
     wanted = Wanted({layer: list(mechanisms) for layer, mechanisms in layers.items()})
     only: set[str] = set()
@@ -66,9 +66,9 @@ def parse(text: str | None, layers: dict[str, list[str]]) -> Wanted:
         elif item.startswith("-") or mechanism.strip() == OFF:
             wanted.mechanisms[name] = []
         elif mechanism:
-            places = [place for place, known in enumerate(layers[name]) if _same(known, mechanism.strip())]
-            if places:
-                wanted.mechanisms[name] = layers[name][places[0] :]
+            matching = [index for index, known in enumerate(layers[name]) if _same(known, mechanism.strip())]
+            if matching:
+                wanted.mechanisms[name] = layers[name][matching[0] :]
                 wanted.chosen.add(name)
             else:
                 known = ", ".join([*layers[name], OFF])

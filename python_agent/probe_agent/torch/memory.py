@@ -1,7 +1,7 @@
-"""Memory: torch's allocators at the end of each optimizer step, and at modules in few of them. The host's is measured
-by the background thread.
+"""Samples torch's allocators at the end of each optimizer step, and at modules in a few of the steps. The background thread
+measures the host's memory.
 
-CUDA is never initialised by this: where training has not done so, there is nothing to ask.
+This never initialises CUDA: before training does, there is nothing to sample.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 from probe_agent import _native, signals
 from probe_agent.torch import hook_tables
 
-#: Steps between two looks at which devices are in use.
-_LOOK_EVERY = 64
+#: Steps between two checks which devices are in use.
+_CHECK_EVERY = 64
 
 _handle: Any = None
 _statistics: Any = None
@@ -37,7 +37,7 @@ def use_statistics(explicit: bool) -> None:
 
 
 def remove() -> None:
-    """Ask no more."""
+    """Stop sampling."""
     global _handle
     _native.use_sampling("memory", False)
     _native.watch_module_memory(None, None, None)
@@ -47,16 +47,16 @@ def remove() -> None:
 
 
 def sample() -> None:
-    """Record what the devices in use hold now. Never raises."""
+    """Record the allocators' statistics of the devices in use. Never raises."""
     global _samples, _devices, _statistics
     if _handle is None or _statistics is None or not _cuda.get("_initialized"):
         return
     try:
-        if _samples % _LOOK_EVERY == 0:
-            _devices = [place for place in range(_cuda["device_count"]()) if _holds(_statistics(place))]
+        if _samples % _CHECK_EVERY == 0:
+            _devices = [device for device in range(_cuda["device_count"]()) if _holds(_statistics(device))]
         _samples += 1
-        for place in _devices:
-            _native.memory_sample(place, _statistics(place))
+        for device in _devices:
+            _native.memory_sample(device, _statistics(device))
     except Exception as error:
         if signals.is_of_the_program(error):
             raise

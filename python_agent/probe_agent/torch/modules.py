@@ -1,4 +1,4 @@
-"""Modules' names: walked from the outermost one when it is first called, and forgotten when they die."""
+"""Finds the names of modules by a walk from the outermost one at its first call, and forgets them when the modules are freed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 from probe_agent import _native, signals
 from probe_agent.torch import environment, forward, hook_tables, parents
 
-#: What native code is told of a module: its address, name, class, device, whether it is compiled, whether it has parameters.
+#: The description of a module for native code: address, name, class, device, whether it is compiled, whether it has
+#: parameters.
 _Described = tuple[Any, ...]
 
-#: Classes of torch that wrap a module, and the attribute it is under, which is no part of a module's name.
+#: Classes of torch that wrap a module, and the attribute that has it, which is not part of the module's name.
 _WRAPPERS = {
     "DistributedDataParallel": "module",
     "DataParallel": "module",
@@ -23,32 +24,32 @@ _WRAPPERS = {
 }
 
 #: Outermost modules without a child or a parameter (`nn.ReLU()(x)`, a loss made anew for each batch) that may be walked.
-#: Beyond it nobody looks at them: their class, which is all their name says, is known without.
+#: Beyond this number they are not walked: their name is their class, which is known without a walk.
 _WALKS = 10_000
 
-#: Seconds that walks of the roots of one class may take, and the share of the time that they may take beyond. Programs that
+#: Seconds that walks of the roots of one class may take, and the share of the time that they may take beyond that. Programs that
 #: make their modules anew each time (`nn.DataParallel`'s replicas, clones for a meta-learner) would walk in every step.
 _FREE, _SHARE = 1.0, 0.002
 
 _known: dict[int, weakref.ref[Any]] = {}
 _root_of: dict[int, weakref.ref[Any]] = {}
 _with_parameters: set[int] = set()
-#: Names of modules below the outermost one that they are in; empty for that.
+#: Names of modules below their outermost module; empty for the outermost one.
 _paths: dict[int, str] = {}
-#: Torch's handle of the hook that says what is put into a module.
+#: The handle of the hook that torch calls when a module is added to another.
 _registrations: Any = None
 _walks = 0
 _walked: weakref.WeakKeyDictionary[type, _Walked] = weakref.WeakKeyDictionary()
 
-#: Whether the gradients' hooks are wanted (the fallback of backward), and those that are there.
+#: Whether gradient hooks are wanted (the fallback of backward), and the hooks that are installed.
 _grad_hooks = False
 _hooked: dict[int, tuple[weakref.ref[Any], Any]] = {}
 
 
 def register(root: Any, again: bool) -> tuple[bool, bool]:
-    """Name every module below ``root``. Called by the slot before an outermost call of a module it does not know.
+    """Name every module below ``root``. Native code calls it before an outermost call of a module that it does not know.
 
-    ``again``: modules were met in it that the walk before did not find. Returns whether ``root`` is known now, and
+    ``again``: modules were called in it that the walk before did not find. Returns whether ``root`` is known now, and
     whether there are parameters in it.
     """
     global _walks
@@ -77,14 +78,14 @@ def register(root: Any, again: bool) -> tuple[bool, bool]:
 
 
 def watch_registrations() -> None:
-    """Name what is put into a module after its walk, before it is first called; and know what each module is in."""
+    """Name modules that are added to a module after its walk, before their first call, and note the parent of each module."""
     global _registrations
     if _registrations is None:
         _registrations = hook_tables.at_registrations(_registered)
 
 
 def _registered(parent: Any, name: str, child: Any) -> None:
-    """Called by torch before ``child`` becomes a part of ``parent``. Most often that is in a constructor, of an unknown module."""
+    """Torch calls this before ``child`` is added to ``parent``. Most often that is in a constructor, of an unknown module."""
     if child is None or _registrations is None:
         return
     parents.note(parent, name, child)
@@ -107,20 +108,20 @@ def _registered(parent: Any, name: str, child: Any) -> None:
 
 
 def _name_child(root: Any, parent: Any, name: str, child: Any) -> None:
-    """Name ``child``, and what is below it, as a part of ``parent``, which is known."""
+    """Name ``child`` and the modules below it as parts of ``parent``, which is known."""
     path, wrapper = _paths.get(id(parent), ""), _wrapper(parent)
     if wrapper is None or name != _WRAPPERS[wrapper]:
         path = f"{path}.{name}" if path else name
     found: list[_Found] = []
     _walk(child, path, parent, found, set())
-    # One that is in two places has the name of the first.
+    # A module with two parents has the name under the first one.
     new = [entry for entry in found if _outermost(entry.module) is entry.module]
     if new:
         _learn(new, weakref.ref(root))
 
 
 def _learn(found: list[_Found], root: weakref.ref[Any]) -> _Described:
-    """Remember modules by what a walk found, parents first; what is said of the first one."""
+    """Remember the modules that a walk found, parents first. Returns the description of the first one."""
     devices: dict[int, str | None] = {}
     described: list[_Described] = []
     for entry in found:
@@ -143,15 +144,15 @@ def _learn(found: list[_Found], root: weakref.ref[Any]) -> _Described:
 
 
 def _outermost(module: Any) -> Any:
-    """The outermost module that ``module`` was found below; itself where there is none. Nothing here may ask whether a module
-    is true, which is its length, where it has one."""
+    """The outermost module that ``module`` was found below; itself where there is none. No module is tested for truth here:
+    that would ask for its length, where it has one."""
     reference = _root_of.get(id(module))
     root = reference() if reference is not None else None
     return module if root is None else root
 
 
 class _Walked:
-    """Of a class of roots: since when they are walked, how long that took, and what was said of the last one."""
+    """The walks of a class of roots: since when, the seconds that they took, and the description of the last root."""
 
     __slots__ = ("root", "seconds", "since")
 
@@ -160,13 +161,13 @@ class _Walked:
         self.root: tuple[str | None, str, str | None, bool, bool] = (None, "", None, False, False)
 
     def is_spent(self, now: float) -> bool:
-        """Whether walks of this class have taken as much time as they may have had until ``now``."""
+        """Whether walks of this class have used up the time that is allowed until ``now``."""
         return self.seconds > _FREE + _SHARE * (now - self.since)
 
 
 def _name_as_before(root: Any, walked: _Walked) -> None:
-    """Say of ``root`` what was said of another one of its class, but for its name. Nothing is said of the modules in it, which
-    are then known by their classes alone."""
+    """Describe ``root`` like the last root of its class, but with its own name. The modules in it are not described, and have
+    the names of their classes."""
     if id(root) not in _known:
         _remember(root, weakref.ref(root))
         path = _paths[id(root)] = _path_above(root)
@@ -176,7 +177,7 @@ def _name_as_before(root: Any, walked: _Walked) -> None:
 
 
 def want_gradient_hooks() -> None:
-    """Hook the gradients of every module from now on, and of those that are known."""
+    """Hook the gradients of all known modules, and of every module that is named from now on."""
     global _grad_hooks
     _grad_hooks = True
     for reference in list(_known.values()):
@@ -186,7 +187,7 @@ def want_gradient_hooks() -> None:
 
 
 def remove() -> None:
-    """Forget everything and take the gradients' hooks out."""
+    """Forget all modules and remove the gradient hooks."""
     global _grad_hooks, _walks, _registrations
     _grad_hooks = False
     _walks = 0
@@ -203,7 +204,7 @@ def remove() -> None:
 
 
 def name_below(root: Any, module: Any) -> str:
-    """The name of ``module``, which was called within ``root``; its class where that stands for it."""
+    """The name of ``module``, which was called within ``root``; the name of its class if it has none."""
     owner = _outermost(module)
     root = root if owner is module else owner
     found: list[_Found] = []
@@ -213,12 +214,12 @@ def name_below(root: Any, module: Any) -> str:
 
 
 def shown_name(module: Any) -> str:
-    """The name that rows have of ``module``: its qualified name; its class where that stands for it."""
+    """The name that rows have of ``module``: its qualified name, or the name of its class."""
     return _shown(_paths.get(id(module), ""), _wrapper(module)) or type(module).__name__
 
 
 class _Found:
-    """A module on the walk. ``shown``: its qualified name, or None where its class name stands for it."""
+    """A module on the walk. ``shown``: its qualified name, or None if rows have the name of its class."""
 
     __slots__ = ("device", "has_parameters", "module", "parent", "path", "shown", "wrapper")
 
@@ -239,8 +240,8 @@ def _path_above(root: Any) -> str:
 
 
 def _shown(path: str, wrapper: str | None) -> str | None:
-    """The name that rows have; None where the class name stands for it. A compiled module's inner one is never called as
-    such, so the compiled one has the name."""
+    """The name that rows have; None if they have the name of the class. The module inside a compiled one is never called by
+    itself, so the compiled one has the name."""
     return path if path and wrapper in (None, "OptimizedModule") else None
 
 
@@ -252,7 +253,7 @@ def _wrapper(module: Any) -> str | None:
 
 
 def _walk(module: Any, path: str, parent: Any, found: list[_Found], seen: set[int]) -> _Found:
-    """Add ``module`` and those below it, parents first. A module in two places has the name of the first."""
+    """Add ``module`` and those below it, parents first. A module with two parents has the name under the first one."""
     seen.add(id(module))
     wrapper = _wrapper(module)
     entry = _Found(module, path, _shown(path, wrapper), parent, wrapper)

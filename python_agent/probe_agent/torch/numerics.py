@@ -1,5 +1,5 @@
-"""Numbers of a step that torch computes anyway: the norm of the gradients that ``clip_grad_norm_`` returns, and whether
-``GradScaler`` skipped the step. They are rows of ``python.metrics``. Nothing is waited for: a norm on a device is NULL."""
+"""Records numbers of a step that torch computes anyway: the norm of the gradients that ``clip_grad_norm_`` returns, and whether
+``GradScaler`` skipped the step. They are rows of ``python.metrics``. This waits for no device: a norm on a device is NULL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from probe_agent import _native
 from probe_agent.torch import optimizer
 from probe_agent.torch.layers import skipped_by_dynamo
 
-#: Names of metrics. The program's own have no such prefix.
+#: Names of the metrics. The program's own metrics do not have this prefix.
 NORM = "torch.clip_grad_norm_"
 SKIPPED = "torch.amp.skipped_step"
 
@@ -18,7 +18,7 @@ _originals: list[tuple[Any, str, Any, Any]] = []
 
 
 def use_wrappers() -> None:
-    """Wrap both where people find them."""
+    """Wrap both functions in the namespaces that programs import them from."""
     import torch
     from torch.amp import grad_scaler
     from torch.nn import utils
@@ -34,7 +34,7 @@ def use_wrappers() -> None:
         if is_compiling():
             return clip(*args, **kwargs)
         norm = clip(*args, **kwargs)
-        # The value of any other class may take a collective to read.
+        # Reading a value of another class may need a collective.
         if type(norm) is plain:
             log({NORM: norm})
         return norm
@@ -42,13 +42,13 @@ def use_wrappers() -> None:
     scaled = grad_scaler.GradScaler.step
 
     @functools.wraps(scaled)
-    def step(self: Any, of: Any, *args: Any, **kwargs: Any) -> Any:
+    def step(self: Any, scaled_optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         if is_compiling():
-            return scaled(self, of, *args, **kwargs)
+            return scaled(self, scaled_optimizer, *args, **kwargs)
         before = optimizer.steps_begun()
-        done = scaled(self, of, *args, **kwargs)
+        done = scaled(self, scaled_optimizer, *args, **kwargs)
         # An optimizer that scales by itself decides on the device, and steps in any case.
-        if before is not None and self._enabled and not getattr(of, "_step_supports_amp_scaling", False):
+        if before is not None and self._enabled and not getattr(scaled_optimizer, "_step_supports_amp_scaling", False):
             log({SKIPPED: optimizer.steps_begun() == before})
         return done
 
@@ -64,7 +64,7 @@ def use_wrappers() -> None:
 
 
 def remove() -> None:
-    """Put them back as they were."""
+    """Put the functions back."""
     while _originals:
         namespace, name, ours, original = _originals.pop()
         if getattr(namespace, name, None) is ours:

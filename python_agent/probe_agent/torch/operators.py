@@ -1,4 +1,4 @@
-"""Copies of tensors, and places where the host reads what they hold, in a few steps of many."""
+"""Records copies of tensors, and the points where the host reads a tensor's values, in a few of the steps."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _ready = False
 
 
 def use_copies(explicit: bool) -> None:
-    """Copies by the RecordFunction callback of operators."""
+    """Record copies by the RecordFunction callback of operators."""
     _require(explicit)
     _native.use_operators(True, None, _libraries())
 
 
 def use_sync_points(explicit: bool) -> None:
-    """Reads of tensors by the same, and waits for devices."""
+    """Record reads of tensors by the RecordFunction callback of operators, and waits for devices."""
     _require(explicit)
     _native.use_operators(None, True, _libraries())
     synchronize.patch()
@@ -35,7 +35,7 @@ def remove() -> None:
 
 
 def _require(explicit: bool) -> None:
-    """Make the callback ready: its inputs are found by copying between tensors whose addresses are known."""
+    """Prepare the callback: calibration finds its inputs by copies between tensors whose addresses are known."""
     global _ready
     import torch
 
@@ -43,12 +43,12 @@ def _require(explicit: bool) -> None:
     if _ready:
         return
     with torch.inference_mode(False), torch.no_grad():
-        # Every other source has gaps, so that what torch says of both kinds is seen.
+        # Every other source has gaps, so that calibration sees contiguous tensors and others.
         like: dict[str, Any] = {"device": "cpu", "dtype": torch.float32}
         pairs = [(torch.zeros(2 + n, **like), torch.ones(2 + n, 1 + n % 2, **like)[:, 0]) for n in range(4)]
 
-        def copy(place: int) -> tuple[int, int, int, bool]:
-            to, source = pairs[place]
+        def copy(index: int) -> tuple[int, int, int, bool]:
+            to, source = pairs[index]
             to.copy_(source)
             return to._cdata, source._cdata, source.numel() * source.element_size(), source.is_contiguous()
 
@@ -61,7 +61,7 @@ def _require(explicit: bool) -> None:
 
 
 def _libraries() -> list[str]:
-    """Where files lie that are not the program's own."""
+    """The directories of files that are not the program's own."""
     import torch
 
     paths = sysconfig.get_paths()

@@ -1,4 +1,4 @@
-"""Optimizers' steps, which end training steps."""
+"""Records steps of optimizers, which end training steps."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from probe_agent import _native
 from probe_agent.torch import autograd, environment, hook_tables
 from probe_agent.torch.layers import skipped_by_dynamo
 
-#: Where a step that we wrapped keeps torch's own.
+#: The attribute in which a wrapped step keeps torch's own.
 _INNER = "__probe_inner__"
 
 _handles: list[hook_tables.Hook] = []
 _seen: dict[int, weakref.ref[Any]] = {}
 _profile_hook_step: Any = None
 
-#: Steps of optimizers after which the switches of training are read again, and those that have begun.
+#: Steps of optimizers after which the switches of training are read again, and the number of steps that have begun.
 _LOOK_AGAIN = 256
 _begun = 0
 
 
 def use_record_function(explicit: bool) -> None:
-    """Times by the RecordFunction range around each step; the hook before it says whose it is.
+    """Time steps by the RecordFunction range around each; the hook before it tells the optimizer.
 
-    torch takes some ten microseconds to enter and leave that range, which are the step's too: optimizers made from now on
+    torch takes some ten microseconds to enter and leave that range, which belong to the step too: optimizers made from now on
     (torch wraps a class's ``step`` when its first optimizer is made) get a wrapper around it.
     """
     autograd.require_record_function(explicit)
@@ -36,15 +36,15 @@ def use_record_function(explicit: bool) -> None:
 
 
 def use_step_hooks(explicit: bool) -> None:
-    """Times by torch's global hooks before and after each step. A step that raises has none after it: those of optimizers
-    made from now on end by the wrapper around them."""
+    """Time steps by torch's global hooks before and after each. The hook after a step is not called if the step raises; steps
+    of optimizers made from now on are then ended by the wrapper around them."""
     _handles.append(hook_tables.before_steps(_pre))
     _handles.append(hook_tables.after_steps(_post))
     _wrap_steps()
 
 
 def remove() -> None:
-    """Take the hooks out."""
+    """Remove the hooks and wrappers."""
     global _profile_hook_step
     for handle in _handles:
         handle.remove()
@@ -60,7 +60,7 @@ def remove() -> None:
 
 
 def steps_begun() -> int | None:
-    """Steps of optimizers that have begun; None where they are not watched."""
+    """The number of optimizer steps that have begun; None where they are not watched."""
     return _begun if _handles else None
 
 
@@ -74,7 +74,7 @@ def is_any() -> bool:
     while waiting:
         cls = waiting.pop()
         waiting.extend(type.__subclasses__(cls))
-        # So torch says of a class that has had an object. Objects themselves are asked for their type only: that runs no code.
+        # torch marks classes that have had an object. Only the type of each object is read, which runs no code.
         if getattr(cls.__dict__.get("step"), "hooked", False):
             optimizer = torch.optim.Optimizer
             return any(issubclass(type(known), optimizer) for known in gc.get_objects())
@@ -107,7 +107,7 @@ def _wrap_steps() -> None:
 
 
 def _unwrap_steps(optimizer: Any) -> None:
-    """Give torch's own ``step`` back to the classes below ``optimizer`` that have ours."""
+    """Put torch's own ``step`` back in the subclasses of ``optimizer`` that have ours."""
     waiting = [optimizer]
     while waiting:
         cls = waiting.pop()
@@ -115,7 +115,7 @@ def _unwrap_steps(optimizer: Any) -> None:
         step = cls.__dict__.get("step")
         inner = getattr(step, "__dict__", {}).get(_INNER)
         if inner is not None:
-            inner.hooked = True  # As torch says of a step that it needs not wrap again.
+            inner.hooked = True  # torch's mark of a step that it need not wrap again.
             cls.step = inner
 
 

@@ -1,8 +1,8 @@
-"""Which module another one was put into, as torch's registration hook says: a module that is called outside of it
+"""Notes the parent of each module by torch's registration hook, so that a module that is called without its parent
 (``policy.actor(x)``, where ``policy`` has no ``forward``) has its qualified name all the same.
 
-What can be called itself gives no name: something around a finished model (an average of its weights) is no part of it.
-Nothing is known of modules that were made before recording began, or are copies.
+A parent that can be called itself gives no name: a module around a finished model (an average of its weights) is no part of
+the model. Parents of modules that were made before recording began, or are copies, are not known.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-#: When there are so many links, they are looked through, and those that no longer hold are forgotten.
+#: Links at which all are checked, and those that no longer hold are forgotten.
 _MIN_LIMIT = 4096
-#: Deeper than any model; a chain that goes in a circle ends.
+#: Deeper than any model, so that a circular chain ends.
 _MAX_DEPTH = 64
 
-#: Where the ``forward`` is that only says that there is none.
+#: Modules whose ``forward`` only raises that there is none.
 _WITHOUT_FORWARD = ("torch.nn.modules.module", "lightning.pytorch.core.module", "pytorch_lightning.core.module")
 
-#: By the child's address, which says nothing alone: see `_holds`.
+#: Parent and name by the child's address. An address may have been used again, so `_holds` checks an entry.
 _links: dict[int, tuple[weakref.ref[Any], str]] = {}
 _limit = _MIN_LIMIT
 
 
 def note(parent: Any, name: str, child: Any) -> None:
-    """``child`` is about to become ``parent``'s ``name``. One that is in two places is where it was put first."""
+    """Note that ``child`` is about to become ``parent``'s ``name``. A module with two parents keeps the first."""
     global _limit
     address = id(child)
     link = _links.get(address)
@@ -44,7 +44,7 @@ def note(parent: Any, name: str, child: Any) -> None:
 
 
 def above(module: Any) -> Iterator[tuple[Any, str]]:
-    """The module that ``module`` is in, and its name there; then the one that is in; and so on, up to one that is called
+    """The parent of ``module``, with the module's name there; then the parent's parent; and so on, up to one that can be called
     itself."""
     for _ in range(_MAX_DEPTH):
         link = _links.get(id(module))
@@ -71,8 +71,8 @@ def _is_called(parent: Any) -> bool:
 
 
 def _holds(link: tuple[weakref.ref[Any], str], address: int) -> bool:
-    """Whether it is still true: addresses are used again, and modules are replaced. Runs no code of the program's."""
+    """Whether a link still holds: addresses are used again, and modules are replaced. Runs no code of the program's."""
     parent = link[0]()
     children = None if parent is None else parent.__dict__.get("_modules")
-    # TorchScript's are no dictionary.
+    # A TorchScript module's children are no dictionary.
     return isinstance(children, dict) and id(children.get(link[1])) == address

@@ -1,6 +1,6 @@
-"""Garbage collections (``gc.callbacks``) and compilations of ``torch.compile`` (TorchDynamo's callbacks).
+"""Records garbage collections (``gc.callbacks``) and compilations of ``torch.compile`` (TorchDynamo's callbacks).
 
-TorchDynamo is not imported for it: where the program has not, it is waited for.
+TorchDynamo is not imported for this; its callbacks are registered when the program imports it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _handler: Any = None
 
 
 def use_callbacks(explicit: bool) -> None:
-    """Have Python say when it collects garbage, and TorchDynamo when it compiles."""
+    """Register callbacks of Python's garbage collector and of TorchDynamo."""
     global _finder
     if _native.garbage_collection in gc.callbacks:
         return
@@ -33,7 +33,7 @@ def use_callbacks(explicit: bool) -> None:
 
 
 def remove() -> None:
-    """Take the callbacks out, and wait for nothing."""
+    """Remove the callbacks, and wait for no import any more."""
     global _finder, _handler
     _native.use_pauses(False)
     if _native.garbage_collection in gc.callbacks:
@@ -64,6 +64,6 @@ def _compilation_begins(*_: object) -> None:
     _native.compilation_begin()
 
 
-def _compilation_ends(*said: object) -> None:
-    compile_id = getattr(said[0], "compile_id", None) if said else None
+def _compilation_ends(*arguments: object) -> None:
+    compile_id = getattr(arguments[0], "compile_id", None) if arguments else None
     _native.compilation_end(compile_id if isinstance(compile_id, str) else None)

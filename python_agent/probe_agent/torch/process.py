@@ -1,4 +1,4 @@
-"""The process as the operating system sees it, measured once a second by the background thread."""
+"""Measures the process as the operating system sees it: the background thread does that once a second."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from probe_agent import _native
 
 
 def use_proc(explicit: bool) -> None:
-    """Have it measured."""
+    """Begin to measure the process."""
     _native.use_sampling("process", True)
 
 
 def remove() -> None:
-    """Have it measured no more."""
+    """Stop measuring the process."""
     _native.use_sampling("process", False)

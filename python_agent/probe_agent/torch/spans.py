@@ -1,4 +1,4 @@
-"""Ranges that the program names with torch's own means: record_function and NVTX."""
+"""Records ranges that the program names: by ``probe_agent.span``, record_function and NVTX."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def use_log(explicit: bool) -> None:
 
 
 def remove() -> None:
-    """Record no more, and put NVTX back."""
+    """Stop recording, and put torch's NVTX binding back."""
     global _original, _ours
     _native.use_spans(False, False)
     numerics.remove()
@@ -43,13 +43,13 @@ def remove() -> None:
 
 
 class _Nvtx:
-    """torch's binding of NVTX, behind which ranges are seen; everything else is the original's business."""
+    """A wrapper of torch's NVTX binding that records ranges and passes everything on to the original."""
 
     def __init__(self, original: Any) -> None:
         self._original = original
 
     def rangePushA(self, message: str) -> Any:
-        """Begins a range."""
+        """Begin a range."""
         depth = self._original.rangePushA(message)
         try:
             _native.nvtx_push(message)
@@ -58,7 +58,7 @@ class _Nvtx:
         return depth
 
     def rangePop(self) -> Any:
-        """Ends the innermost one."""
+        """End the innermost range."""
         _native.nvtx_pop()
         return self._original.rangePop()
 

@@ -1,7 +1,7 @@
-"""Where the program waits for a device in so many words: ``torch.cuda.synchronize()`` and its siblings.
+"""Records explicit waits for a device: ``torch.cuda.synchronize()`` and similar functions.
 
-Patched is what lies beneath the functions that people call, because torch.compile knows those by identity and takes them
-into its graphs.
+The patched functions are those beneath the public ones, because torch.compile knows the public ones by identity and takes
+them into its graphs.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _originals: list[tuple[Any, str, Any, Any]] = []
 
 
 def patch() -> None:
-    """Watch what there is of them in this torch; again does nothing."""
+    """Patch the functions that this torch has. A second call does nothing."""
     import torch
 
     if _originals:
         return
     streams = sys.modules.get("torch.cuda.streams")
-    # Else the accelerator is another one, which the table has no word for.
+    # Otherwise the accelerator is another one, for which the table has no name.
     cuda = torch.version.cuda or torch.version.hip
     for namespace, name, operation, device in (
         (torch._C, "_cuda_synchronize", "synchronize", _current_device),
@@ -39,7 +39,7 @@ def patch() -> None:
 
 
 def remove() -> None:
-    """Put them back as they were."""
+    """Put the functions back."""
     while _originals:
         namespace, name, ours, original = _originals.pop()
         if getattr(namespace, name, None) is ours:
@@ -75,5 +75,5 @@ def _first_argument(args: tuple[Any, ...]) -> int:
 
 
 def _own_device(args: tuple[Any, ...]) -> int:
-    """Of a stream, or of an event, which has none before it is recorded."""
+    """The device of a stream, or of an event; an event has none before it is recorded."""
     return int(args[0].device.index)

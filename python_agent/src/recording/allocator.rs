@@ -1,14 +1,14 @@
-//! What torch's caching allocator says of a device.
+//! What torch's caching allocator reports of a device.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use probe_trace::payload::MEMORY_VALUES as COUNT;
 
-/// The first of them are also asked for at modules: what is allocated, its peak, and what is reserved.
+/// Number of the first [`VALUES`] that are also read at modules: what is allocated, its peak, and what is reserved.
 pub(super) const OF_MODULES: usize = 3;
-/// Where a value is in the dictionary of `torch._C._cuda_memoryStats`: statistic, and below `all` its aspect; without an
-/// aspect it is a plain number.
+/// The keys of each value in the dictionary of `torch._C._cuda_memoryStats`: statistic, and below `all` its aspect. Without an
+/// aspect the statistic is a plain number.
 const VALUES: [(&str, &str); COUNT] = [
     ("allocated_bytes", "current"),
     ("allocated_bytes", "peak"),
@@ -20,7 +20,7 @@ const VALUES: [(&str, &str); COUNT] = [
     ("num_ooms", ""),
 ];
 
-/// The first of [`VALUES`], `u64::MAX` for what the allocator does not say.
+/// The first of [`VALUES`]; `u64::MAX` for one that the allocator does not report.
 pub(super) fn values<const N: usize>(statistics: &Bound<'_, PyDict>) -> PyResult<[u64; N]> {
     let mut values = [u64::MAX; N];
     for (value, (statistic, aspect)) in values.iter_mut().zip(VALUES) {

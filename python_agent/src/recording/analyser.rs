@@ -1,4 +1,4 @@
-//! What makes rows of the records of this process.
+//! The analyser, which makes rows of the records of this process.
 
 use std::sync::{LazyLock, Mutex};
 

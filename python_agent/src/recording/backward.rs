@@ -16,13 +16,13 @@ use super::thread::{self, BESIDE, RECORD, SUSPENSIONS};
 use crate::shared::ENABLED;
 use probe_trace::record::{Kind, Record};
 
-/// Passes in which the callback showed no node, before it ever showed one.
+/// Passes in which the callback reported no node, before it ever reported one.
 static SILENT: AtomicU32 = AtomicU32::new(0);
-/// So many, and the callback does not work here.
+/// After so many silent passes, the callback does not work here.
 const TOO_SILENT: u32 = 3;
 
 /// A backward pass: what `engine(*args, **kwargs)` returns or raises. `when_silent()` is called when the callback that should
-/// show its nodes never shows any. Not for a snippet beside training.
+/// report its nodes never reports any. Not for a snippet beside training.
 ///
 /// In one function, because between two that Python calls one after the other the handler of a signal may raise, and what has
 /// begun would never end.
@@ -50,7 +50,7 @@ fn run_backward<'py>(
     result
 }
 
-/// The engine is about to run.
+/// Records that the engine is about to run.
 fn backward_begin() -> PyResult<()> {
     thread::with(|state| {
         if state.mode.get() == BESIDE {
@@ -68,10 +68,10 @@ fn backward_begin() -> PyResult<()> {
     })
 }
 
-/// It has run. True when the callback that should show its nodes never shows any.
+/// Records that the engine has run. True when the callback that should report its nodes never reports any.
 fn backward_end() -> bool {
     thread::with(|state| {
-        // Zero is "none", so the earliest of both is the smaller one after wrapping below it.
+        // 0 means none: with 1 subtracted it wraps to the largest number, so the minimum is the earliest of both.
         let earliest = |a: u64, b: u64| a.wrapping_sub(1).min(b.wrapping_sub(1)).wrapping_add(1);
         let first = earliest(state.first_node.get(), FIRST_ELSEWHERE.load(Ordering::Relaxed));
         let last = state.last_node.get().max(LAST_ELSEWHERE.load(Ordering::Relaxed));
@@ -88,7 +88,7 @@ fn backward_end() -> bool {
     })
 }
 
-/// Fallback for nodes: a gradient of the module at `module` became ready.
+/// Fallback for nodes: records that a gradient of the module at address `module` became ready.
 #[pyfunction]
 #[pyo3(signature = (module, _parameter = None))]
 fn gradient_ready(module: u64, _parameter: Option<&Bound<'_, PyAny>>) {

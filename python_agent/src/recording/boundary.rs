@@ -13,12 +13,12 @@ use crate::shared::{self, BOUNDARY_WANTED, STEP, TRAINING_THREAD};
 use probe_trace::payload::{BY_BACKWARD, BY_CALL, CAPTURED, UNTOLD};
 use probe_trace::record::{Kind, Record};
 
-/// Whether modules are recorded in the step that is under way.
+/// Whether modules are recorded in the current step.
 pub(crate) static DETAIL: AtomicBool = AtomicBool::new(false);
-/// What was last put into a ring about the step's detail and layers; [`UNSAID`]: nothing yet.
-static DETAIL_SAID: AtomicU64 = AtomicU64::new(UNSAID);
-const UNSAID: u64 = u64::MAX;
-/// Whether torch.profiler is on for a capture in the step that is under way.
+/// The newest record's payload about the step's detail and layers; [`NONE_RECORDED`]: there is no record yet.
+static RECORDED_DETAIL: AtomicU64 = AtomicU64::new(NONE_RECORDED);
+const NONE_RECORDED: u64 = u64::MAX;
+/// Whether torch.profiler is on for a capture in the current step.
 static IS_CAPTURED: AtomicBool = AtomicBool::new(false);
 /// Whether a training step has ever ended.
 pub(crate) static STEPPED: AtomicBool = AtomicBool::new(false);
@@ -33,19 +33,21 @@ const MARKED: u8 = 2;
 const BACKWARD: u8 = 3;
 const CALL: u8 = 4;
 
-/// Backward passes of modules, while no step has ended; and how many of them are to be there before it is asked whether there is
-/// an optimizer that may still step (gradients are accumulated over many).
+/// Backward passes of modules, while no step has ended.
 static UNTOLD_PASSES: AtomicU32 = AtomicU32::new(0);
+/// The number of [`UNTOLD_PASSES`] from which on the agent looks for an optimizer that may still step (gradients may be
+/// accumulated over many passes).
 static ASK_AT: AtomicU32 = AtomicU32::new(FIRST_ASK);
 const FIRST_ASK: u32 = 8;
 
-/// Outermost calls that did not train, in a process in which nothing has; and when it is asked, as above. Some validate before
-/// they train.
+/// Outermost calls that did not train, in a process in which nothing has trained.
 static UNTOLD_CALLS: AtomicU32 = AtomicU32::new(0);
+/// The number of [`UNTOLD_CALLS`] from which on the agent looks for an optimizer that may still step: some programs validate
+/// before they train.
 static ASK_AT_CALL: AtomicU32 = AtomicU32::new(FIRST_ASK_OF_CALLS);
 const FIRST_ASK_OF_CALLS: u32 = 12;
 
-/// In a forked child that begins anew.
+/// Resets the unit in a forked child that becomes an agent.
 pub(super) fn forget_unit() {
     UNIT.store(0, Ordering::Relaxed);
     UNTOLD_PASSES.store(0, Ordering::Relaxed);
@@ -60,12 +62,12 @@ pub fn unit() -> Option<&'static str> {
     unit.filter(|unit| !unit.is_empty())
 }
 
-/// An optimizer has ended one: from here on they do.
+/// Notes that an optimizer has ended a step: from here on optimizers end the steps.
 pub(super) fn optimizer_ends() {
     UNIT.store(OPTIMIZER, Ordering::Relaxed);
 }
 
-/// A backward pass has ended: where no optimizer steps, it ends a step.
+/// Notes that a backward pass has ended. Where no optimizer steps, this ends a step.
 #[inline]
 pub(super) fn pass_ended(py: Python<'_>, state: &ThreadState) {
     if matches!(UNIT.load(Ordering::Relaxed), 0 | BACKWARD | CALL) {
@@ -76,7 +78,7 @@ pub(super) fn pass_ended(py: Python<'_>, state: &ThreadState) {
 #[cold]
 fn pass_may_end(py: Python<'_>, state: &ThreadState) {
     let is_recorded = state.mode.get() == RECORD && shared::ENABLED.load(Ordering::Relaxed);
-    // A pass within another one's function (derivatives of derivatives) has no outermost call of its own since.
+    // A pass within the function of another one (derivatives of derivatives) has no outermost call of its own before it.
     let has_forward = TRAINING_THREAD.load(Ordering::Relaxed) != 0 && !state.between_steps.get();
     if !is_recorded || !has_forward || !state.is_idle() {
         return;
@@ -84,30 +86,30 @@ fn pass_may_end(py: Python<'_>, state: &ThreadState) {
     if UNIT.load(Ordering::Relaxed) == BACKWARD {
         return end_without_optimizer(state, BY_BACKWARD);
     }
-    // It trains after all.
+    // The process trains after all.
     let _ = UNIT.compare_exchange(CALL, 0, Ordering::Relaxed, Ordering::Relaxed);
-    if is_told(py, &UNTOLD_PASSES, &ASK_AT, BACKWARD) {
+    if becomes_unit(py, &UNTOLD_PASSES, &ASK_AT, BACKWARD) {
         end_without_optimizer(state, BY_BACKWARD | UNTOLD);
     }
 }
 
-/// One more of what may be the unit: whether it is from now on. It is when there have been some, and no optimizer that
-/// may still step.
-fn is_told(py: Python<'_>, seen: &AtomicU32, ask_at: &AtomicU32, unit: u8) -> bool {
-    let count = seen.fetch_add(1, Ordering::Relaxed) + 1;
+/// Counts one more event that may end steps, and returns whether such events do from now on: there have been enough of them, and
+/// there is no optimizer that may still step.
+fn becomes_unit(py: Python<'_>, counter: &AtomicU32, ask_at: &AtomicU32, unit: u8) -> bool {
+    let count = counter.fetch_add(1, Ordering::Relaxed) + 1;
     if count < ask_at.load(Ordering::Relaxed) {
         return false;
     }
-    let asked = py.import("probe_agent.torch.optimizer").and_then(|module| module.call_method0("is_any"));
-    let may_step = asked.and_then(|is_any| is_any.extract::<bool>());
+    let answer = py.import("probe_agent.torch.optimizer").and_then(|module| module.call_method0("is_any"));
+    let may_step = answer.and_then(|is_any| is_any.extract::<bool>());
     let knows = may_step.as_ref().is_ok_and(|may_step| !may_step);
     program_errors::swallow(py, "looking for an optimizer", may_step.map(drop));
     ask_at.store(count.saturating_mul(2), Ordering::Relaxed);
-    // Meanwhile one may have stepped on another thread.
+    // Meanwhile an optimizer may have stepped on another thread.
     knows && UNIT.compare_exchange(0, unit, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 
-/// An outermost call has ended, by returning: where nothing trains, it ends a step.
+/// Notes that an outermost call has returned. Where nothing trains, this ends a step.
 #[inline]
 pub(super) fn call_ended(py: Python<'_>, state: &ThreadState) {
     if matches!(UNIT.load(Ordering::Relaxed), 0 | CALL) && state.root_has_parameters.get() {
@@ -124,12 +126,12 @@ fn call_may_end(py: Python<'_>, state: &ThreadState) {
     }
     if UNIT.load(Ordering::Relaxed) == CALL {
         end_without_optimizer(state, BY_CALL);
-    } else if is_told(py, &UNTOLD_CALLS, &ASK_AT_CALL, CALL) {
+    } else if becomes_unit(py, &UNTOLD_CALLS, &ASK_AT_CALL, CALL) {
         end_without_optimizer(state, BY_CALL | UNTOLD);
     }
 }
 
-/// The program says that a step has ended: from here on it does.
+/// Ends a step because the program says so; from here on the program ends the steps.
 pub(super) fn program_ends(state: &ThreadState) {
     UNIT.store(MARKED, Ordering::Relaxed);
     end_without_optimizer(state, 0);
@@ -141,7 +143,7 @@ fn end_without_optimizer(state: &ThreadState, payload: u64) {
     apply_detail(state);
 }
 
-/// Ends a training step on this thread: steps finished now.
+/// Ends a training step on this thread. Returns the number of finished steps.
 pub(crate) fn end_step(state: &ThreadState) -> i64 {
     STEPPED.store(true, Ordering::Relaxed);
     TRAINING_THREAD.store(thread::identifier(), Ordering::Relaxed);
@@ -153,39 +155,39 @@ pub(crate) fn end_step(state: &ThreadState) -> i64 {
     STEP.fetch_add(1, Ordering::SeqCst) + 1
 }
 
-/// The step under way gets no row.
+/// Leaves the current step without a row.
 pub(super) fn leave_out_step() {
     thread::with(|state| state.instant(Record::new(Kind::Resume, 0, ticks(), 1, 0)));
 }
 
-/// Makes [`DETAIL`] what the step that begins is to have, if it isn't. Only where no step is under way.
+/// Sets [`DETAIL`] for the step that begins. Only between two steps.
 pub(crate) fn apply_detail(state: &ThreadState) {
-    let wanted = policy::begin_step(STEP.load(Ordering::Relaxed));
-    say(state, wanted);
+    let has_detail = policy::begin_step(STEP.load(Ordering::Relaxed));
+    record_detail(state, has_detail);
     operators::begin_step(STEP.load(Ordering::Relaxed));
     module_memory::begin_step(STEP.load(Ordering::Relaxed), DETAIL.load(Ordering::Relaxed));
 }
 
-/// Says of the step that is about to begin what has become otherwise.
-fn say(state: &ThreadState, wanted: bool) {
+/// Records detail and layers of the step that is about to begin, if they have changed.
+fn record_detail(state: &ThreadState, has_detail: bool) {
     let mut layers = policy::in_force().layers.0;
     if !pauses::are_recorded() {
         layers &= !(policy::Layer::Pauses as u16);
     }
     let captured = if IS_CAPTURED.load(Ordering::Relaxed) { CAPTURED } else { 0 };
-    let said = u64::from(wanted) | u64::from(layers) << 1 | captured;
-    if DETAIL_SAID.load(Ordering::Relaxed) != said {
-        // Said first: if there is no room in the ring, modules stay as they were and the next boundary tries again.
-        if state.instant(Record::new(Kind::Detail, said, ticks(), 0, 0)) {
-            DETAIL_SAID.store(said, Ordering::Relaxed);
-            DETAIL.store(wanted, Ordering::Relaxed);
-            torch_callbacks::watch_nodes(wanted && policy::is_on(policy::Layer::Backward));
+    let payload = u64::from(has_detail) | u64::from(layers) << 1 | captured;
+    if RECORDED_DETAIL.load(Ordering::Relaxed) != payload {
+        // Recorded first: if there is no room in the ring, detail stays as it was and the next boundary tries again.
+        if state.instant(Record::new(Kind::Detail, payload, ticks(), 0, 0)) {
+            RECORDED_DETAIL.store(payload, Ordering::Relaxed);
+            DETAIL.store(has_detail, Ordering::Relaxed);
+            torch_callbacks::watch_nodes(has_detail && policy::is_on(policy::Layer::Backward));
         }
     }
 }
 
-/// Whether modules that were called in the step under way may not have been seen, where their slots turn out to be reset now:
-/// none was, and in the step before some were. (A function that torch.compile compiles calls none.)
+/// Whether calls of modules in the current step may have been missed, if their slots are found reset now: none was seen, and in
+/// the step before some were. (A function that torch.compile compiles calls none.)
 pub(super) fn may_lack_forward(state: &ThreadState) -> bool {
     if STEPPED.load(Ordering::Relaxed) {
         state.between_steps.get() && state.forward_before.get()
@@ -194,7 +196,7 @@ pub(super) fn may_lack_forward(state: &ThreadState) -> bool {
     }
 }
 
-/// See [`boundary_reached`].
+/// Whether this thread is between two steps; see [`boundary_reached`].
 pub(crate) fn is_boundary(state: &ThreadState) -> bool {
     let here = TRAINING_THREAD.load(Ordering::Relaxed);
     state.mode.get() == RECORD
@@ -203,7 +205,7 @@ pub(crate) fn is_boundary(state: &ThreadState) -> bool {
         && (state.between_steps.get() || !STEPPED.load(Ordering::Relaxed))
 }
 
-/// At a place where a snippet may run: runs what waits, if the place is between two steps.
+/// Runs the snippet that waits, if this thread is between two steps. Called at points where a snippet may run.
 #[inline]
 pub(crate) fn check(py: Python<'_>, state: &ThreadState) {
     if BOUNDARY_WANTED.load(Ordering::Acquire) && is_boundary(state) {
@@ -214,19 +216,20 @@ pub(crate) fn check(py: Python<'_>, state: &ThreadState) {
     }
 }
 
-/// Whether the calling thread is between two steps: it is the training thread, it finished a step (or nobody ever has)
-/// and has called no outermost module since, and nothing of training is open on it.
+/// Whether the calling thread is between two steps: it is the training thread, it finished a step (or no thread ever has) and has
+/// called no outermost module since, and nothing of training is open on it.
 #[pyfunction]
 fn boundary_reached() -> bool {
     thread::with(is_boundary)
 }
 
-/// The step that is about to begin, and those after it, are captured or not. Only between two steps, on the training thread.
+/// Sets whether the step that is about to begin, and those after it, are captured. Only between two steps, on the training
+/// thread.
 #[pyfunction]
 fn set_captured(captured: bool) {
     IS_CAPTURED.store(captured, Ordering::Relaxed);
-    // Its detail stays.
-    thread::with(|state| say(state, DETAIL.load(Ordering::Relaxed)));
+    // The detail of the step does not change.
+    thread::with(|state| record_detail(state, DETAIL.load(Ordering::Relaxed)));
 }
 
 /// Whether nothing of training is open on the calling thread.
@@ -235,7 +238,7 @@ fn is_idle() -> bool {
     thread::with(ThreadState::is_idle)
 }
 
-/// Says what the calling thread does from now on. Returns what it did before.
+/// Sets the mode of the calling thread. Returns the mode that it had.
 #[pyfunction]
 fn thread_mode(mode: ThreadMode) -> ThreadMode {
     thread::with(|state| {
@@ -254,7 +257,7 @@ fn thread_mode(mode: ThreadMode) -> ThreadMode {
     })
 }
 
-/// `threading.get_ident()` of the training thread; 0 before anything was trained.
+/// `threading.get_ident()` of the training thread; 0 before there is one.
 #[pyfunction]
 fn training_thread() -> u64 {
     TRAINING_THREAD.load(Ordering::Relaxed)
@@ -266,7 +269,7 @@ fn step() -> i64 {
     STEP.load(Ordering::Acquire)
 }
 
-/// `callback()` is called, on the training thread between two steps, when a snippet waits.
+/// Sets `callback`, which is called on the training thread between two steps when a snippet waits.
 #[pyfunction]
 fn set_boundary_callback(callback: Option<Py<PyAny>>) {
     // The old object is dropped without a lock held, because its finalizer may run any code.

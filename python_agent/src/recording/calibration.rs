@@ -160,8 +160,8 @@ pub(super) fn find_inputs(copy: &Bound<'_, PyAny>) -> PyResult<(usize, u32)> {
     for pair in 0..4 {
         shared::lock(&FOUND).clear();
         let at_copy = callback(FUNCTION, scan_copy as *const c_void, std::ptr::null()).with_inputs();
-        let said = run_with_callback(at_copy, || copy.call1((pair,)))?;
-        let (to, from, bytes, contiguous) = said.extract::<Pair>()?;
+        let answer = run_with_callback(at_copy, || copy.call1((pair,)))?;
+        let (to, from, bytes, contiguous) = answer.extract::<Pair>()?;
         // SAFETY: an at::Tensor is the address of what it refers to, and the tensors of the pairs live as long as `copy`.
         let tensor = unsafe { Tensor::of((&raw const from).cast()) };
         if !tensor.is_some_and(|tensor| tensor.is(bytes, FLOAT, contiguous)) {

@@ -1,4 +1,4 @@
-//! Whether an outermost call trains, as far as its module and torch say when it begins: eval mode, gradients off.
+//! Whether an outermost call trains, as far as its module and torch tell when it begins: eval mode, gradients off.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -16,7 +16,7 @@ type IsEnabled = unsafe extern "C" fn() -> bool;
 static IS_ENABLED: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static ASK: OnceLock<Py<PyAny>> = OnceLock::new();
 
-/// What the record of an outermost call of `module` says of it.
+/// The bits for the record of an outermost call of `module`: [`EVAL_MODE`] and [`NO_GRADIENTS`].
 ///
 /// # Safety
 /// The GIL is held, no exception is set, and `module` is alive.
@@ -24,7 +24,7 @@ pub(super) unsafe fn of(module: *mut ffi::PyObject) -> u64 {
     // SAFETY: as of the caller.
     let (gradients, training) = unsafe { (has_gradients(), is_training(module)) };
     let no_gradients = if gradients { 0 } else { NO_GRADIENTS };
-    // One that does not say it itself (of torch.compile, of torch.jit) is taken by its gradients.
+    // A module without this attribute (of torch.compile, of torch.jit) counts as training if gradients are on.
     no_gradients | if training.unwrap_or(gradients) { 0 } else { EVAL_MODE }
 }
 
@@ -47,7 +47,7 @@ unsafe fn has_gradients() -> bool {
     }
 }
 
-/// `module.training`, where that is a plain attribute of the object, which runs no code of anybody.
+/// `module.training`, where that is a plain attribute of the object, which runs no code of the program.
 unsafe fn is_training(module: *mut ffi::PyObject) -> Option<bool> {
     // SAFETY: as of the caller. What is borrowed from the dictionary is compared before anything else runs.
     unsafe {
@@ -57,17 +57,17 @@ unsafe fn is_training(module: *mut ffi::PyObject) -> Option<bool> {
             ffi::PyErr_Clear();
             return None;
         }
-        let mut said = std::ptr::null_mut();
+        let mut value = std::ptr::null_mut();
         if ffi::PyDict_Check(own) != 0 {
-            said = ffi::PyDict_GetItemWithError(own, intern!(py, "training").as_ptr());
+            value = ffi::PyDict_GetItemWithError(own, intern!(py, "training").as_ptr());
         }
         ffi::Py_DecRef(own);
-        if said.is_null() && !ffi::PyErr_Occurred().is_null() {
+        if value.is_null() && !ffi::PyErr_Occurred().is_null() {
             ffi::PyErr_Clear();
         }
-        if said == ffi::Py_True() {
+        if value == ffi::Py_True() {
             Some(true)
-        } else if said == ffi::Py_False() {
+        } else if value == ffi::Py_False() {
             Some(false)
         } else {
             None
@@ -75,7 +75,7 @@ unsafe fn is_training(module: *mut ffi::PyObject) -> Option<bool> {
     }
 }
 
-/// Finds torch's own function; `ask` is `torch.is_grad_enabled`, which says the same.
+/// Finds torch's own function; `ask` is `torch.is_grad_enabled`, which returns the same.
 #[pyfunction]
 fn find_grad_mode(ask: Py<PyAny>) {
     let found = symbol(c"_ZN3c108GradMode10is_enabledEv").unwrap_or(std::ptr::null_mut());

@@ -1,4 +1,4 @@
-//! What a capture by torch.profiler needs beside boundaries: ranges around modules in its trace, and a way to the main thread.
+//! What a capture by torch.profiler needs besides boundaries: ranges around modules in its trace, and calls on the main thread.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,9 +26,9 @@ pub(super) unsafe fn ranged(
     if !HAS_RANGES.load(Ordering::Relaxed) {
         return call();
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the caller holds the GIL.
     let py = unsafe { Python::assume_attached() };
-    // SAFETY: the same.
+    // SAFETY: `module` is alive, as the caller promises.
     let range = begin(py, unsafe { Bound::from_borrowed_ptr(py, module) });
     let result = call();
     if let Some(range) = range {
@@ -46,7 +46,7 @@ fn begin<'py>(py: Python<'py>, module: Bound<'py, PyAny>) -> Option<Bound<'py, P
     range
 }
 
-/// Ends it. An exception that is under way stays.
+/// Ends a range of a module. An exception that is set stays.
 #[cold]
 fn end(py: Python<'_>, range: Bound<'_, PyAny>) {
     let passing = PyErr::take(py);
@@ -59,7 +59,7 @@ fn end(py: Python<'_>, range: Bound<'_, PyAny>) {
     }
 }
 
-/// `begin(module)` is called around each call of a module from now on; None: no more.
+/// Sets `begin(module)`, which is called before each call of a module from now on; None: it is no longer called.
 #[pyfunction]
 fn set_module_ranges(begin: Option<Py<PyAny>>) {
     HAS_RANGES.store(begin.is_some(), Ordering::Relaxed);
@@ -68,12 +68,12 @@ fn set_module_ranges(begin: Option<Py<PyAny>>) {
     drop(before);
 }
 
-/// Has the main thread call `work()` where it runs Python next. False where it will not.
+/// Makes the main thread call `work()` when it runs Python next. False where that is not possible.
 #[pyfunction]
 fn on_main_thread(work: Py<PyAny>) -> bool {
     pending_call::on_main_thread(move |py| {
         let done = work.call0(py).map(drop);
-        // It was given by the thread that waits for it, and may be the last one to know it.
+        // Dropped here, with the GIL held: this may be the last reference.
         drop(work);
         done
     })

@@ -18,10 +18,10 @@ use probe_trace::CHECKPOINTS;
 use probe_trace::record::Kind;
 use probe_trace::sink::Sink;
 
-/// Rows that wait at most: a drain comes ten times a second.
+/// Rows that may wait for a drain, which comes ten times a second.
 const MOST: usize = 4096;
 
-/// One that has ended.
+/// A save that has ended.
 #[derive(Debug)]
 struct Saved {
     step: i64,
@@ -38,7 +38,7 @@ static WAITING: Mutex<(Vec<Saved>, u64)> = Mutex::new((Vec::new(), 0));
 /// Distributed saves that are open on any thread: they call `torch.save` for each of their tensors, also on others.
 static DISTRIBUTED: AtomicU32 = AtomicU32::new(0);
 
-/// Moves what waits into `sink`. For the background thread.
+/// Moves the waiting rows into `sink`. For the background thread.
 pub(super) fn drain(sink: &mut Sink) {
     let (waiting, dropped) = std::mem::take(&mut *shared::lock(&WAITING));
     if dropped > 0 {
@@ -59,8 +59,8 @@ pub(super) fn drain(sink: &mut Sink) {
     }
 }
 
-/// A save: what `save(*args, **kwargs)` returns or raises. `before(args, kwargs)` is asked before it, and what it said goes to
-/// `after(args, kwargs, said)`, which knows the path's last part and the bytes written.
+/// A save: what `save(*args, **kwargs)` returns or raises. `before(args, kwargs)` is called before it, and its result is
+/// passed to `after(args, kwargs, result)`, which returns the path's last part and the bytes written.
 #[pyfunction]
 fn run_checkpoint<'py>(
     save: &Bound<'py, PyAny>,
@@ -81,8 +81,8 @@ fn run_checkpoint<'py>(
         return save.call(args, Some(kwargs));
     }
     let py = save.py();
-    let said = match before.call1((args, kwargs)) {
-        Ok(said) => Some(said),
+    let noted = match before.call1((args, kwargs)) {
+        Ok(noted) => Some(noted),
         Err(error) => {
             program_errors::swallow(py, "a checkpoint", Err(error));
             None
@@ -96,7 +96,7 @@ fn run_checkpoint<'py>(
     thread::with(|state| state.close(&state.checkpoints, Kind::CheckpointEnd, 0, 0, 0));
     DISTRIBUTED.fetch_sub(is_distributed, Ordering::Relaxed);
     let seconds = began.elapsed().as_secs_f64();
-    let known = after.call1((args, kwargs, said)).and_then(|known| known.extract::<(Option<String>, Option<i64>)>());
+    let known = after.call1((args, kwargs, noted)).and_then(|known| known.extract::<(Option<String>, Option<i64>)>());
     let (path, bytes) = match known {
         Ok(known) => known,
         Err(error) => {

@@ -1,7 +1,7 @@
 //! The clock of records: the processor's counter where it is steady, else the system's monotonic clock.
 //!
-//! Reading the counter costs half of `clock_gettime` (seen on x86-64). What its ticks are in nanoseconds is found out by
-//! the background thread, which compares both from time to time ([`sample`]).
+//! Reading the counter costs half of `clock_gettime` (measured on x86-64). The background thread compares both from time to time
+//! ([`sample`]) to find the length of a tick in nanoseconds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -28,9 +28,9 @@ fn counter() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// The system's clock is made of the same one, so that nothing is finer there: a tick is 1 ns where the processor is of
-/// Armv8.6 or later, and mostly 10 to 40 ns where it is older. What is saved is to wait until all instructions before have
-/// ended, which neither this clock nor that of x86-64 does.
+/// The processor's counter. The system's clock is derived from it, so it is no finer: a tick is 1 ns on Armv8.6 and later, and
+/// mostly 10 to 40 ns on older processors. The counter is cheaper because reading it does not wait until all earlier instructions
+/// have ended, neither here nor on x86-64.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 fn counter() -> u64 {
@@ -90,7 +90,7 @@ fn counter_is_steady() -> bool {
     steady && kernel_keeps_time_by(&["tsc", "kvm-clock", "hyperv_clocksource_tsc_page"])
 }
 
-/// It is one for all processors, and steady, by the architecture.
+/// Whether the counter is steady. The architecture guarantees one steady counter for all processors.
 #[cfg(target_arch = "aarch64")]
 fn counter_is_steady() -> bool {
     kernel_keeps_time_by(&["arch_sys_counter"])

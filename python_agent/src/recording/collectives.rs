@@ -32,12 +32,12 @@ pub(super) struct Operations {
 
 pub(super) static OPERATIONS: LazyLock<Mutex<Operations>> = LazyLock::new(Mutex::default);
 
-/// What operations issued under this id have in common.
+/// What all operations issued under this id have in common.
 pub(crate) fn operation(id: u64) -> Option<Operation> {
     shared::lock(&OPERATIONS).all.get(id as usize).cloned()
 }
 
-/// All of them, by id.
+/// What operations have in common, for all ids in order.
 pub(super) fn operations() -> Vec<Operation> {
     shared::lock(&OPERATIONS).all.clone()
 }
@@ -69,19 +69,19 @@ fn word(name: &str) -> &'static str {
     }
 }
 
-/// Words by the number of torch's enumeration, once its name was asked for: pybind compares a value with all others to find
-/// that, which is two thirds of the instructions of a hook.
+/// Cached words by the number of torch's enumeration: to find a name pybind compares a value with all others, which is two thirds
+/// of the instructions of a hook.
 static WORDS: [OnceLock<&str>; 64] = [const { OnceLock::new() }; 64];
 
 /// The word for a value of torch's enumeration of operations.
 fn word_of(value: &Bound<'_, PyAny>) -> PyResult<&'static str> {
-    let place = value.extract::<usize>().ok().and_then(|number| WORDS.get(number));
-    if let Some(known) = place.and_then(OnceLock::get) {
+    let entry = value.extract::<usize>().ok().and_then(|number| WORDS.get(number));
+    if let Some(known) = entry.and_then(OnceLock::get) {
         return Ok(known);
     }
     let name = value.getattr(pyo3::intern!(value.py(), "name"))?;
     let found = word(&name.cast::<PyString>()?.to_cow()?);
-    Ok(place.map_or(found, |place| place.get_or_init(|| found)))
+    Ok(entry.map_or(found, |entry| entry.get_or_init(|| found)))
 }
 
 /// A watched process group: makes the hooks for it.
@@ -97,8 +97,7 @@ struct CollectiveGroup {
     issued: AtomicU64,
     /// Whether messages between two ranks are among them, which the other ranks of the group don't count.
     has_messages: AtomicBool,
-    /// Called with the key of an operation and the arguments of the hook after it, where its future has to say when it is
-    /// done.
+    /// Called with the key of an operation and the arguments of its post hook, if its future has to report when it is done.
     follow: Py<PyAny>,
 }
 
@@ -106,8 +105,8 @@ static GROUPS: AtomicU64 = AtomicU64::new(0);
 
 #[pymethods]
 impl CollectiveGroup {
-    /// `issued`: torch's own number of what was issued on the group before it was watched. `follow(key, args)` has the
-    /// future of an operation say when it is done.
+    /// `issued`: torch's own count of operations issued on the group before it was watched. `follow(key, args)` makes the future
+    /// of an operation report when it is done.
     #[new]
     fn new(name: String, size: i32, backends: Vec<(String, String)>, issued: u64, follow: Py<PyAny>) -> Self {
         let id = GROUPS.fetch_add(1, Ordering::Relaxed) as u32;
@@ -157,8 +156,8 @@ impl CollectiveGroup {
         self.backends.iter().map(|(_, backend)| backend.as_str()).collect()
     }
 
-    /// For patched functions (torch without hooks), which don't see all operations: one begins, the one after torch's
-    /// own number `issued`. Its key, or 0.
+    /// Records, for patched functions (torch without hooks), that an operation is issued, after `issued` others by torch's own
+    /// count: patched functions don't see all operations. Returns its key; 0 where it is not recorded.
     fn issue(
         &self,
         operation: &str,
@@ -211,7 +210,7 @@ impl CollectiveGroup {
         }
         let async_op = args.getattr(pyo3::intern!(py, "async_op"))?.extract()?;
         let inputs = args.getattr(pyo3::intern!(py, "input_tensors"))?.cast_into::<PyList>()?;
-        // What it is given is what comes out: asking for that makes a list of the same tensors, and their sizes again.
+        // The outputs are the inputs: reading them would make a list of the same tensors, and compute their sizes again.
         let in_place = matches!(operation, "all_reduce" | "all_reduce_coalesced" | "broadcast") && !inputs.is_empty();
         let outputs = match in_place {
             true => PyList::empty(py),
@@ -247,7 +246,7 @@ impl CollectiveGroup {
         Ok(())
     }
 
-    /// Whether its operations are a device's work, for which a thread's stream waits and the thread does not.
+    /// Whether its operations run on a device, so that a thread's stream waits for them and the thread does not.
     fn is_on_streams(&self) -> bool {
         self.backends.iter().any(|(_, backend)| backend == "nccl")
     }
@@ -258,7 +257,7 @@ impl CollectiveGroup {
             Some(tensor) => Some(tensor.getattr(pyo3::intern!(tensor.py(), "dtype"))?),
             None => None,
         };
-        // torch keeps one object a dtype for good, so its address says which.
+        // torch keeps one object for each dtype for good, so its address identifies the dtype.
         let key = (self.id, operation, dtype.as_ref().map_or(0, |dtype| dtype.as_ptr() as usize), async_op);
         if let Some(id) = shared::lock(&OPERATIONS).ids.get(&key) {
             return Ok(*id);
@@ -298,7 +297,7 @@ fn bytes_of(tensors: &Bound<'_, PyList>) -> PyResult<u64> {
     Ok(bytes)
 }
 
-/// Raises on a thread that must not speak with other ranks. For what speaks with them and has no hook.
+/// Raises on a thread that must not communicate with other ranks. For communication that has no hook.
 #[pyfunction]
 fn may_talk() -> PyResult<()> {
     thread::with(|state| if state.mode.get() == BESIDE { Err(beside_error()) } else { Ok(()) })

@@ -1,12 +1,12 @@
-//! How the completion of a collective is seen.
+//! How the agent learns that a collective is complete.
 //!
 //! gloo ends the RecordFunction range of an operation when the operation is done, on the thread that did it and without
-//! Python: [`started`] and [`finished`]. Where that is not to be had, a future may say so ([`collective_done`]). NCCL's
+//! Python: [`started`] and [`finished`]. Where that is not available, a future may report it ([`collective_done`]). NCCL's
 //! futures and ranges end when the operation is enqueued, which is not completion. But a synchronous one is waited for by
 //! the current stream at once, so an event on that stream before it is issued and one after the wait are its beginning
 //! and its end ([`super::device`]); newer releases of torch run it on that stream itself and return no work to wait for, so
-//! that its end is where the issuing call returns ([`collective_returned`]). Of an asynchronous one the stream learns the end
-//! only when it has nothing better to do; there nothing is said.
+//! that its end is where the issuing call returns ([`collective_returned`]). For an asynchronous one, the stream may wait for the
+//! end long after it; so no end is recorded there.
 
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -20,7 +20,7 @@ use super::policy::{self, Layer};
 use super::thread::{self, ThreadState};
 use probe_trace::record::{Kind, Record};
 
-/// The backend has begun to time an operation that this thread is issuing.
+/// Records that the backend has begun to time an operation that this thread is issuing.
 pub(super) fn started(state: &ThreadState, handle: u64) {
     let key = state.collective.get();
     if key != 0 && !state.collective_timed.replace(true) {
@@ -28,13 +28,13 @@ pub(super) fn started(state: &ThreadState, handle: u64) {
     }
 }
 
-/// It is done, on whichever thread did it.
+/// Records that an operation is done, on the thread that did it.
 pub(super) fn finished(state: &ThreadState, handle: u64) {
     let failed = is_handling_exception();
     state.instant(Record::new(Kind::Finished, u64::from(failed), ticks(), handle, 0));
 }
 
-/// `__cxa_get_globals`, the C++ ABI's own view of this thread's exceptions; null where it is not to be had.
+/// `__cxa_get_globals`, the C++ ABI's own view of this thread's exceptions; null where it is not available.
 static EXCEPTIONS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 /// `__cxa_eh_globals` of the Itanium C++ ABI.
@@ -62,7 +62,7 @@ fn is_handling_exception() -> bool {
     }
 }
 
-/// A future said that an operation is done.
+/// Records that a future has reported an operation as done.
 #[pyfunction]
 fn collective_done(key: u64, failed: bool) {
     thread::with(|state| {
@@ -70,7 +70,7 @@ fn collective_done(key: u64, failed: bool) {
     });
 }
 
-/// Nobody will say when an operation is done.
+/// Records that the end of an operation will not be reported.
 #[pyfunction]
 fn collective_posted(key: u64) {
     thread::with(|state| {
@@ -79,7 +79,8 @@ fn collective_posted(key: u64) {
     });
 }
 
-/// A synchronous operation was issued, and torch returned no work to wait for: what the stream does next comes after it.
+/// Records that a synchronous operation was issued, and torch returned no work to wait for: what the stream does next comes after
+/// the operation.
 #[pyfunction]
 fn collective_returned() {
     thread::with(|state| {
@@ -109,16 +110,17 @@ fn run_wait<'py>(
     result
 }
 
-/// The calling thread is about to wait for an operation.
+/// Records that the calling thread begins to wait for an operation.
 fn wait_begin() {
     let on = policy::is_on(Layer::Collectives);
     thread::with(|state| state.open_if(on, &state.waits, Kind::WaitBegin, 0));
 }
 
-/// It has waited. Payload 1: the record has an event, which comes when the operation is done on its device.
+/// Records that the calling thread has waited for an operation. Payload 1: the record has an event, which occurs when the
+/// operation is done on its device.
 fn wait_end() {
     thread::with(|state| {
-        // One that raised where it was issued was not posted, and this wait is another's.
+        // An operation whose issuing raised was not posted, and this wait is for another one.
         let mark = device::mark_if(state.collective_on_stream.replace(false) && state.collective.get() == 0);
         let (payload, b) = (u64::from(device::is_event(mark)), u64::from(mark) << 48);
         if !state.close(&state.waits, Kind::WaitEnd, payload, 0, b) {

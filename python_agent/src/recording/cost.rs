@@ -1,13 +1,14 @@
-//! What an event costs on this machine: measured once at install ([`cost_measurement`](super::cost_measurement)); rare events
-//! as they happen.
+//! What an event costs on this machine: measured once at install ([`cost_measurement`](super::cost_measurement)). The cost of
+//! rare events is measured each time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::clock::ticks;
 use super::device;
 
-/// In ticks, as they are at install: a module call's begin or end; a node's both.
+/// Cost of the begin or the end of a module call, in ticks, as measured at install.
 pub(super) static EVENT: AtomicU64 = AtomicU64::new(0);
+/// Cost of the begin and the end of an autograd node together, in ticks, as measured at install.
 pub(super) static NODE: AtomicU64 = AtomicU64::new(0);
 /// Ticks that hooks of collectives and of the DataLoader have taken.
 static RARE: AtomicU64 = AtomicU64::new(0);
@@ -30,7 +31,7 @@ pub(crate) fn costs() -> Costs {
     Costs { event, node, mark: device::cost(), rare }
 }
 
-/// A hook that happens a few times a step has taken this long.
+/// Adds the time since `began` to the cost of rare hooks, which are called a few times a step.
 pub(super) fn spent(began: u64) {
     RARE.fetch_add(ticks().saturating_sub(began), Ordering::Relaxed);
 }

@@ -1,8 +1,8 @@
 //! Measures what an event costs, once at install, in a few milliseconds.
 //!
-//! A tight loop shows what an event costs whose code and data are at hand (15 ns), not what it costs between two layers
-//! of a network, which have used the caches meanwhile. So what is measured here are single events, each after a walk
-//! through as much memory as the nearer caches hold, and after operations of torch.
+//! A tight loop measures an event whose code and data are in the caches (15 ns), not one between two layers of a network, which
+//! have used the caches meanwhile. So single events are measured here, each after a walk through as much memory as the nearer
+//! caches hold, and after operations of torch.
 
 use std::sync::atomic::Ordering;
 
@@ -15,13 +15,13 @@ use super::ring::Ring;
 use super::{operators, torch_callbacks};
 use probe_trace::record::{Kind, Record, RecordTable};
 
-/// Walked through between two measured events.
+/// Bytes of memory that are walked through between two measured events.
 const WALK: usize = 1 << 20;
 const EVENTS: usize = 40;
-/// Operations with and without the callback, in turn.
+/// Operations that are measured with and without the callback, in turn.
 const OPERATIONS: usize = 60;
 
-/// The lower quartile: what other processes do meanwhile only adds to a duration, and may do so to half of them.
+/// The lower quartile of durations: other processes can only make a duration longer, and may do so to half of them.
 fn undisturbed(values: &mut [u64]) -> u64 {
     values.sort_unstable();
     values.get(values.len() / 4).copied().unwrap_or(0)
@@ -52,7 +52,7 @@ fn measure_event(memory: &mut [u8], operate: Option<&Bound<'_, PyAny>>) -> PyRes
             without.push(ticks().saturating_sub(began));
         }
     }
-    // The counter is read once between them that the slot does not read.
+    // Between begin and end the counter is read once more than in the slot.
     Ok(undisturbed(&mut with).saturating_sub(undisturbed(&mut without)) / 2)
 }
 
@@ -65,7 +65,7 @@ fn measure_costs(operate: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     if let Some(operate) = operate {
         let mut way = |needs_inputs| {
             let (mut with, mut without) = torch_callbacks::with_callback_in_turn(OPERATIONS, needs_inputs, || {
-                // The first one after a change of callbacks makes torch's list of them.
+                // The first operation after a change of callbacks makes torch rebuild its list of them.
                 operate.call0()?;
                 walk(&mut memory);
                 let began = ticks();

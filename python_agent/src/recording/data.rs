@@ -1,7 +1,7 @@
-//! Batches: what a loop waits for, and what the DataLoader says of itself when it is asked and when it answers.
+//! Batches: what a loop waits for, and the state of the DataLoader when it is asked for a batch and when it returns one.
 //!
-//! A few attributes are read, a queue's size is asked for, and the batch is looked at: some hundred nanoseconds, and
-//! nothing is allocated. Only plain tensors in plain containers are looked at, whose attributes run no Python code.
+//! Reads a few attributes, the size of a queue, and the batch: this takes some hundred nanoseconds and allocates nothing. Only
+//! plain tensors in plain containers are examined, whose attributes run no Python code.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ use pyo3::{ffi, intern};
 
 use super::clock::ticks;
 use super::cost;
-use super::libtorch::Unheard;
+use super::libtorch::HiddenFromModes;
 use super::policy::{self, Layer};
 use super::program_errors::is_of_program;
 use super::thread::{self, RECORD};
@@ -20,7 +20,7 @@ use crate::shared::ENABLED;
 use probe_trace::payload::{HANDED, LOADER, OUTSTANDING, PERSISTENT, PINNED, PREFETCH, WORKERS};
 use probe_trace::record::{Kind, Record, RecordTable};
 
-/// Items of a batch that are looked at; a batch of more has no size.
+/// Items of a batch that are examined; a batch of more has no size.
 const MAX_ITEMS: isize = 64;
 
 /// `collections.UserDict`, whose content is a plain dictionary (batches of tokenizers are of a subclass); kept alive.
@@ -29,7 +29,7 @@ static USER_DICT: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut()
 /// The class whose name was last remembered: loops seldom change between data sets.
 static NAMED: AtomicU64 = AtomicU64::new(0);
 
-/// The class of what is loaded from, as its address; its name is remembered.
+/// The address of the class of `source`, which batches are loaded from. Remembers the name of the class.
 fn class_of(source: &Bound<'_, PyAny>) -> PyResult<u64> {
     let class = source.get_type();
     let address = class.as_ptr() as u64;
@@ -39,7 +39,8 @@ fn class_of(source: &Bound<'_, PyAny>) -> PyResult<u64> {
     Ok(address)
 }
 
-/// Ctrl-C and the like are training's; any other error is nobody's business there, and means "not known".
+/// The value of `result`; None where it is an error of ours, which training must not see. Errors of the program, such as Ctrl-C,
+/// are returned.
 fn known<T>(py: Python<'_>, result: PyResult<T>) -> PyResult<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -88,7 +89,7 @@ fn next_batch<'py>(
     batch
 }
 
-/// A DataLoader's iterator is about to be asked for a batch; or, `watched`, an iterator over that.
+/// Records that a DataLoader's iterator is asked for a batch or, with `watched`, an iterator over that.
 fn data_begin(iterator: &Bound<'_, PyAny>, watched: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     let py = iterator.py();
     thread::with(|state| {
@@ -99,7 +100,7 @@ fn data_begin(iterator: &Bound<'_, PyAny>, watched: Option<&Bound<'_, PyAny>>) -
             slot::put_back(py, state, state.data_seen.get() && boundary::may_lack_forward(state));
             state.data_seen.set(true);
         }
-        // Behind the boundary: a snippet that ran there is nothing that recording costs.
+        // After the boundary: a snippet that ran there is no cost of recording.
         let began = ticks();
         if !recorded {
             state.data.open(|| false);
@@ -111,23 +112,23 @@ fn data_begin(iterator: &Bound<'_, PyAny>, watched: Option<&Bound<'_, PyAny>>) -
         };
         let class = source.and_then(|source| class_of(&source).ok()).unwrap_or_default();
         let (mut ready, mut outstanding) = (u64::MAX, u64::MAX);
-        // Without workers it has no queue, and to ask for what is not there costs an exception.
+        // Without workers there is no queue, and reading a missing attribute costs an exception.
         if watched.is_none() && number(iterator, intern!(py, "_num_workers"))?.is_some_and(|workers| workers > 0) {
             ready = batches_ready(iterator)?.unwrap_or(u64::MAX);
             outstanding = number(iterator, intern!(py, "_tasks_outstanding"))?.unwrap_or(u64::MAX);
         }
-        // Last, so that the time until here is not taken for waiting.
+        // The record is made last, so that the time until here is not counted as waiting.
         cost::spent(began);
-        let who = iterator.as_ptr() as u64 & ((1 << OUTSTANDING) - 1)
+        let iterator_word = iterator.as_ptr() as u64 & ((1 << OUTSTANDING) - 1)
             | outstanding.min(u64::MAX >> OUTSTANDING) << OUTSTANDING;
-        state
-            .data
-            .open(|| state.begin(RecordTable::DataTrace, Record::new(Kind::DataBegin, class, ticks(), ready, who)));
+        state.data.open(|| {
+            state.begin(RecordTable::DataTrace, Record::new(Kind::DataBegin, class, ticks(), ready, iterator_word))
+        });
         Ok(())
     })
 }
 
-/// It has answered with `batch`, number `index` of a watched iterable; or it had none, or raised.
+/// Records that the iterator has returned `batch`, number `index` of a watched iterable. None: it had no batch, or raised.
 fn data_end(iterator: &Bound<'_, PyAny>, batch: Option<&Bound<'_, PyAny>>, index: Option<u64>) -> PyResult<()> {
     let py = iterator.py();
     thread::with(|state| {
@@ -139,7 +140,7 @@ fn data_end(iterator: &Bound<'_, PyAny>, batch: Option<&Bound<'_, PyAny>>, index
             state.end(Record::new(Kind::DataEnd, 0, now, u64::MAX, u64::MAX));
             return Ok(());
         };
-        let mut said = HANDED;
+        let mut payload = HANDED;
         let mut number_in_epoch = index;
         let mut facts = || -> PyResult<()> {
             if index.is_some() {
@@ -148,27 +149,33 @@ fn data_end(iterator: &Bound<'_, PyAny>, batch: Option<&Bound<'_, PyAny>>, index
             number_in_epoch = number(iterator, intern!(py, "_num_yielded"))?.and_then(|yielded| yielded.checked_sub(1));
             let Some(workers) = number(iterator, intern!(py, "_num_workers"))? else { return Ok(()) };
             let is = |name| number(iterator, name).map(|value| value == Some(1));
-            said |= LOADER | workers.min(0xffff) << WORKERS;
+            payload |= LOADER | workers.min(0xffff) << WORKERS;
             if workers > 0 {
                 let ahead = number(iterator, intern!(py, "_prefetch_factor"))?.unwrap_or_default();
-                said |= ahead.min(0xffff) << PREFETCH;
+                payload |= ahead.min(0xffff) << PREFETCH;
             }
-            said |= if is(intern!(py, "_pin_memory"))? { PINNED } else { 0 };
-            said |= if is(intern!(py, "_persistent_workers"))? { PERSISTENT } else { 0 };
+            payload |= if is(intern!(py, "_pin_memory"))? { PINNED } else { 0 };
+            payload |= if is(intern!(py, "_persistent_workers"))? { PERSISTENT } else { 0 };
             Ok(())
         };
-        // The interval ends in the ring whatever happens here: a place was kept for it.
+        // The interval ends in the ring whatever happens here: a slot was kept for its end.
         let interrupted = facts();
         let (bytes, samples) = measure(batch);
-        let place = number_in_epoch.filter(|place| *place < u64::from(u32::MAX)).unwrap_or(u64::from(u32::MAX));
+        let batch_number = number_in_epoch.filter(|value| *value < u64::from(u32::MAX)).unwrap_or(u64::from(u32::MAX));
         let samples = samples.unwrap_or(u32::MAX);
-        state.end(Record::new(Kind::DataEnd, said, now, bytes.unwrap_or(u64::MAX), place | u64::from(samples) << 32));
+        state.end(Record::new(
+            Kind::DataEnd,
+            payload,
+            now,
+            bytes.unwrap_or(u64::MAX),
+            batch_number | u64::from(samples) << 32,
+        ));
         cost::spent(now);
         interrupted
     })
 }
 
-/// What is known of a batch so far.
+/// Size of a batch so far; None for what is not known.
 #[derive(Debug)]
 struct Sum {
     bytes: Option<u64>,
@@ -176,7 +183,10 @@ struct Sum {
 }
 
 impl Sum {
-    /// Adds an item, which is alive.
+    /// Adds an item.
+    ///
+    /// # Safety
+    /// `item` is alive, and the GIL is held.
     unsafe fn add(&mut self, item: *mut ffi::PyObject) {
         // SAFETY: `item` is alive, and asked for its shape and size only where it is a plain tensor.
         unsafe {
@@ -195,12 +205,12 @@ impl Sum {
     }
 }
 
-/// Bytes and samples of a batch, where they are cheap to find out.
+/// Bytes and samples of a batch; None for what can't be found cheaply.
 fn measure(batch: &Bound<'_, PyAny>) -> (Option<u64>, Option<u32>) {
     let mut sum = Sum { bytes: Some(0), samples: None };
     let inner = user_dict(batch);
     let object = inner.as_ref().unwrap_or(batch).as_ptr();
-    let _unheard = Unheard::new();
+    let _hidden = HiddenFromModes::new();
     // SAFETY: the GIL is held, `object` is alive, and containers hand out borrowed items that they keep alive: nothing
     // that runs in between (getters of a plain tensor) changes them. No exception is set here, and none is left.
     unsafe {
@@ -208,11 +218,11 @@ fn measure(batch: &Bound<'_, PyAny>) -> (Option<u64>, Option<u32>) {
             sum.add(object);
         } else if ffi::PyTuple_Check(object) != 0 {
             let count = ffi::PyTuple_Size(object);
-            (0..count.min(MAX_ITEMS)).for_each(|place| sum.add(ffi::PyTuple_GetItem(object, place)));
+            (0..count.min(MAX_ITEMS)).for_each(|index| sum.add(ffi::PyTuple_GetItem(object, index)));
             sum.bytes = sum.bytes.filter(|_| (1..=MAX_ITEMS).contains(&count));
         } else if ffi::PyList_Check(object) != 0 {
             let count = ffi::PyList_Size(object);
-            (0..count.min(MAX_ITEMS)).for_each(|place| sum.add(ffi::PyList_GetItem(object, place)));
+            (0..count.min(MAX_ITEMS)).for_each(|index| sum.add(ffi::PyList_GetItem(object, index)));
             sum.bytes = sum.bytes.filter(|_| (1..=MAX_ITEMS).contains(&count));
         } else if ffi::PyDict_Check(object) != 0 {
             let (mut position, mut value, mut count) = (0, std::ptr::null_mut(), 0);
@@ -231,7 +241,7 @@ fn measure(batch: &Bound<'_, PyAny>) -> (Option<u64>, Option<u32>) {
     (sum.bytes, sum.samples)
 }
 
-/// The dictionary in a `UserDict`.
+/// The dictionary that a `UserDict` holds.
 fn user_dict<'py>(batch: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
     let class = USER_DICT.load(Ordering::Relaxed);
     // SAFETY: both are types; the second is kept alive.
@@ -240,7 +250,7 @@ fn user_dict<'py>(batch: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
     if fits { batch.getattr_opt(intern!(batch.py(), "data")).ok().flatten() } else { None }
 }
 
-/// Says what `collections.UserDict` is.
+/// Sets the class `collections.UserDict`.
 #[pyfunction]
 fn set_user_dict(class: &Bound<'_, PyType>) {
     if USER_DICT.load(Ordering::Relaxed).is_null() {

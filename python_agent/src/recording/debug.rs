@@ -1,4 +1,4 @@
-//! Rows without a collector, for tests and for looking at what a script records.
+//! Rows without a collector, for tests and for examining what a script records.
 
 use std::sync::{LazyLock, Mutex};
 
@@ -16,8 +16,8 @@ use probe_trace::sink::Sink;
 
 static SINK: LazyLock<Mutex<Sink>> = LazyLock::new(Mutex::default);
 
-/// Analyses what has been recorded and returns it: table name -> list of rows (dicts). `probe.drops` has what was lost,
-/// since the beginning. Only in a process without an uplink: rows go to one place. Error in a forked child.
+/// Analyses what has been recorded and returns the rows: table name -> list of rows (dicts). `probe.drops` has what was lost
+/// since the beginning. Only in a process without an uplink, which would take the rows itself. Error in a forked child.
 #[pyfunction]
 #[pyo3(signature = (last = true))]
 fn take_rows<'py>(py: Python<'py>, last: bool) -> PyResult<Bound<'py, PyDict>> {
@@ -39,19 +39,19 @@ fn take_rows<'py>(py: Python<'py>, last: bool) -> PyResult<Bound<'py, PyDict>> {
         for (column, packed) in table.columns.iter().zip(&batch.columns) {
             let decoded = decode::column(column.name, column.kind, column.nullable, packed, count, sink.strings.len())
                 .map_err(wrong)?;
-            for (place, row) in rows.iter().enumerate() {
-                if !decoded.is_valid(place) {
+            for (index, row) in rows.iter().enumerate() {
+                if !decoded.is_valid(index) {
                     row.set_item(column.name, py.None())?;
                     continue;
                 }
                 let value = match &decoded.values {
                     Values::Floats(bytes) => {
                         let mut float = [0_u8; 8];
-                        float.copy_from_slice(&bytes[place * 8..place * 8 + 8]);
+                        float.copy_from_slice(&bytes[index * 8..index * 8 + 8]);
                         row.set_item(column.name, f64::from_le_bytes(float))?;
                         continue;
                     }
-                    Values::Ints(values) => values[place],
+                    Values::Ints(values) => values[index],
                     Values::Constant(value) => *value,
                     Values::Nulls => 0,
                 };
@@ -88,21 +88,21 @@ fn set_detail(on: bool) {
     policy::set(Policy { stride: u16::from(on), ..policy::newest() });
 }
 
-/// Which steps carry detail: those whose number is a multiple of this; 0 none.
+/// The stride of detail: steps whose number is a multiple of it carry detail; 0: none.
 #[pyfunction]
 fn stride() -> u16 {
     policy::in_force().stride
 }
 
-/// As a plan of the collector does: from step `from_step` on, steps whose number is a multiple of `stride` carry detail,
-/// and these layers record. False where that step has begun.
+/// Sets a policy as a plan of the collector does: from step `from_step` on, steps whose number is a multiple of `stride` carry
+/// detail, and these layers record. False where that step has begun.
 #[pyfunction]
 fn set_policy(from_step: i64, stride: u16, layers: &str, compare: bool) -> PyResult<bool> {
     let layers = Layers::parse(layers).ok_or_else(|| PyValueError::new_err("no such layers"))?;
     Ok(policy::set_from(Policy { stride, layers, compare }, from_step))
 }
 
-/// Says that a snippet waits for a boundary, as the uplink does.
+/// Sets whether a snippet waits for a boundary, as the uplink does.
 #[pyfunction]
 fn want_boundary(wanted: bool) {
     shared::BOUNDARY_WANTED.store(wanted, std::sync::atomic::Ordering::Release);

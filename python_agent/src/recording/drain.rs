@@ -15,28 +15,28 @@ use crate::shared;
 use probe_trace::sink::Sink;
 use probe_trace::{Analyser, METRICS, RING_FULL, RecordTable, SPANS};
 
-/// A record's time is read a little before the record is written. Those younger than this wait for the next drain, so
-/// that none of another thread comes too late.
+/// A record's time is read a little before the record is written. Records younger than this wait for the next drain, so that no
+/// record of another thread comes too late.
 const YOUNG_NS: u64 = 2_000_000;
-/// So long records wait for the device to come to them; one that takes longer has stopped, or is busy with the longest
-/// kernel there is.
+/// How long records wait for the device to reach their events; a device that takes longer has stopped, or runs a very long
+/// kernel.
 const DEVICE_NS: u64 = 10_000_000_000;
-/// The clocks are compared over at least this long before times are made of ticks.
+/// The clocks are compared over at least this long before ticks are converted to times.
 const COMPARED: Duration = Duration::from_millis(5);
 
-/// Chosen clock and first comparison are there.
+/// Whether the clock is chosen and has been compared once.
 static PREPARED: AtomicBool = AtomicBool::new(false);
-/// Nothing more is to come: the next drain takes everything.
+/// Whether the next drain takes everything, because nothing more will be recorded.
 static LAST: AtomicBool = AtomicBool::new(false);
 
 static HARVEST: LazyLock<Mutex<Harvest>> = LazyLock::new(Mutex::default);
 static SAMPLER: LazyLock<Mutex<Sampler>> = LazyLock::new(Mutex::default);
 
-/// Losses already counted into a sink.
+/// Values of the loss counters that sinks already have.
 static COUNTED: Mutex<[u64; RecordTable::ALL.len() + COUNTERS.len()]> =
     Mutex::new([0; RecordTable::ALL.len() + COUNTERS.len()]);
 
-/// What counts losses beside those of the rings, the table that misses them, and why.
+/// Counters of losses outside the rings, with the table that lacks the rows and the reason.
 static COUNTERS: [(&AtomicU64, &str, &str); 4] = [
     (&spans::UNNAMED_SPANS, SPANS, "too many names"),
     (&spans::UNNAMED_METRICS, METRICS, "too many names"),
@@ -53,7 +53,7 @@ pub(super) fn prepare() {
     }
 }
 
-/// In a forked child: what waits, and what was lost, is the parent's.
+/// Discards in a forked child what waits to be drained and the counts of losses: they are the parent's.
 pub(super) fn forget() {
     let mut discarded = Sink::default();
     tables::drain(&mut discarded);
@@ -62,7 +62,7 @@ pub(super) fn forget() {
     counters().for_each(|(counter, _, _)| counter.store(0, Ordering::Relaxed));
 }
 
-/// All that counts losses, in one order.
+/// All counters of losses, always in the same order.
 fn counters() -> impl Iterator<Item = (&'static AtomicU64, &'static str, &'static str)> {
     RecordTable::ALL.into_iter().map(|table| (LOST.of(table), table.name(), RING_FULL)).chain(COUNTERS)
 }
@@ -72,7 +72,7 @@ pub fn drain(sink: &mut Sink) {
     drain_now(sink, LAST.swap(false, Ordering::AcqRel));
 }
 
-/// The same; with `last` everything there is, however young.
+/// Makes rows of the records in the rings; with `last` also of the youngest.
 pub(super) fn drain_now(sink: &mut Sink, last: bool) {
     if !PREPARED.load(Ordering::Acquire) || process_flag::is_child() {
         return;
@@ -116,13 +116,13 @@ pub(super) fn drain_now(sink: &mut Sink, last: bool) {
 /// A ring being read.
 struct Cursor {
     number: usize,
-    place: u64,
+    position: u64,
     end: u64,
     next: u64,
 }
 
-/// Takes what is at most as young as `until`, up to the first record that waits for a device; where that is older than
-/// `given_up`, it is not waited for. Returns how far that was.
+/// Analyses records up to time `until`, or up to the first one that waits for a device. A record older than `given_up` does not
+/// wait. Returns the time up to which all records are analysed.
 fn merge(analyser: &mut Analyser<Symbolizer>, readers: &[Reader], until: u64, given_up: u64, sink: &mut Sink) -> u64 {
     let mut harvest = shared::lock(&HARVEST);
     let mut cursors = Vec::new();
@@ -131,39 +131,44 @@ fn merge(analyser: &mut Analyser<Symbolizer>, readers: &[Reader], until: u64, gi
         analyser.name_thread(number, reader.thread());
         analyser.know_torch_thread(number, reader.torch_thread());
         if !waiting.is_empty() {
-            cursors.push(Cursor { number, place: waiting.start, end: waiting.end, next: reader.get(waiting.start).ts });
+            cursors.push(Cursor {
+                number,
+                position: waiting.start,
+                end: waiting.end,
+                next: reader.get(waiting.start).ts,
+            });
         }
     }
-    // Takes from the ring with the oldest record until another one has an older, over and over.
+    // Takes records from the ring with the oldest one until another ring has an older one, and so on.
     loop {
-        cursors.retain(|cursor| cursor.place < cursor.end);
-        let Some(oldest) = (0..cursors.len()).min_by_key(|place| cursors[*place].next) else { return until };
-        let others = cursors.iter().enumerate().filter(|(place, _)| *place != oldest);
+        cursors.retain(|cursor| cursor.position < cursor.end);
+        let Some(oldest) = (0..cursors.len()).min_by_key(|index| cursors[*index].next) else { return until };
+        let others = cursors.iter().enumerate().filter(|(index, _)| *index != oldest);
         let bound = others.map(|(_, cursor)| cursor.next).min().unwrap_or(u64::MAX);
         let cursor = &mut cursors[oldest];
         if cursor.next > until {
             return until;
         }
         let reader = &readers[cursor.number];
-        while cursor.place < cursor.end && cursor.next <= until && cursor.next <= bound {
-            let (mark, record) = reader.get(cursor.place).unmarked();
+        while cursor.position < cursor.end && cursor.next <= until && cursor.next <= bound {
+            let (mark, record) = reader.get(cursor.position).unmarked();
             let device = match harvest.resolve(mark, record.ts <= given_up) {
                 Resolved::As(device) => device,
                 Resolved::NotYet => {
-                    reader.advance(cursor.place);
+                    reader.advance(cursor.position);
                     return record.ts.saturating_sub(1);
                 }
             };
             analyser.feed(cursor.number, record, device, sink);
-            cursor.place += 1;
-            if cursor.place < cursor.end {
-                cursor.next = reader.get(cursor.place).ts;
+            cursor.position += 1;
+            if cursor.position < cursor.end {
+                cursor.next = reader.get(cursor.position).ts;
             }
-            if cursor.place % 1024 == 0 {
-                reader.advance(cursor.place);
+            if cursor.position % 1024 == 0 {
+                reader.advance(cursor.position);
             }
         }
-        reader.advance(cursor.place);
+        reader.advance(cursor.position);
     }
 }
 
@@ -178,7 +183,8 @@ fn count_losses(sink: &mut Sink) {
     }
 }
 
-/// Says that training is over: the next [`drain`] takes everything, and what is still under way gets its row as it is.
+/// Makes the next [`drain`] the last one, because training is over: it takes everything, and what is still open gets its row as
+/// it is.
 pub fn flush_open() {
     LAST.store(true, Ordering::Release);
 }

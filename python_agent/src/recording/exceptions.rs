@@ -1,7 +1,7 @@
-//! Exceptions that nobody caught, on their way to the background thread.
+//! Uncaught exceptions on their way to the background thread.
 //!
-//! They are rare, so they wait behind a lock. Whoever records one that ends the process without Python's own way of
-//! ending it can wait until the collector has it.
+//! They are rare, so they wait behind a lock. The thread that records one that ends the process, other than by Python's own exit,
+//! can wait until the collector has it.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,11 +18,13 @@ use super::process_flag;
 use crate::shared::{self, ENABLED, STEP};
 use probe_trace::sink::Sink;
 
-/// `schema.name` of their table.
+/// `schema.name` of the table of exceptions.
 const TABLE: &str = "python.exceptions";
 
-/// Rows of a process at most: their texts stay in the connection's string table. Those that end it have places of their own.
+/// Rows of a process at most, because their texts stay in the connection's string table. Exceptions that end it are not among
+/// them.
 const MOST: u64 = 256;
+/// Rows of exceptions that end the process, at most.
 const MAX_FATAL: u64 = 16;
 
 /// An exception, as Python describes it.
@@ -48,9 +50,11 @@ struct Raised {
 #[derive(Debug)]
 struct All {
     waiting: Vec<(i64, i64, Raised)>,
-    /// How many were taken in, ever; of them, taken out; of these, stored by the collector.
+    /// How many have ever been kept.
     kept: u64,
+    /// How many of the kept ones have been drained.
     taken: u64,
+    /// How many of the drained ones the collector has stored.
     stored: u64,
     dropped: u64,
     fatal: u64,
@@ -59,7 +63,7 @@ struct All {
 static ALL: Mutex<All> = Mutex::new(All { waiting: Vec::new(), kept: 0, taken: 0, stored: 0, dropped: 0, fatal: 0 });
 static STORED: Condvar = Condvar::new();
 
-/// Moves what waits into `sink`. For the background thread.
+/// Moves the waiting exceptions into `sink`. For the background thread.
 pub(super) fn drain(sink: &mut Sink) {
     let (waiting, dropped) = {
         let mut all = shared::lock(&ALL);
@@ -97,24 +101,24 @@ fn row(step: i64, unix_ns: i64, raised: &Raised, sink: &mut Sink) -> exceptions:
     }
 }
 
-/// How many have been taken by the newest drain.
+/// How many exceptions have been drained so far.
 pub fn taken() -> u64 {
     shared::lock(&ALL).taken
 }
 
-/// Whether somebody may wait for those that the collector has not stored yet.
+/// Whether a thread may wait for exceptions that the collector has not stored yet.
 pub fn are_awaited() -> bool {
     let all = shared::lock(&ALL);
     all.stored < all.taken
 }
 
-/// The collector has stored the first `count`.
+/// Notes that the collector has stored the first `count` exceptions.
 pub fn stored(count: u64) {
     shared::lock(&ALL).stored = count;
     STORED.notify_all();
 }
 
-/// Keeps an exception. With `wait_s` it waits so long at most until the collector has it; False where it has not by then.
+/// Keeps an exception. With `wait_s`, waits up to that long until the collector has it; False where it has not by then.
 #[pyfunction]
 fn record_exception(py: Python<'_>, raised: Raised, wait_s: f64) -> bool {
     if process_flag::is_child() || !ENABLED.load(Ordering::Relaxed) || !is_on(Layer::Exceptions) {
@@ -148,14 +152,14 @@ fn wait_for(number: u64, wait: Duration) -> bool {
 /// Called with an exception that leaves an outermost module and is of a kind that may say that memory ran out.
 static PASSING: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 
-/// Sets that.
+/// Sets the function that is called with such an exception.
 #[pyfunction]
 fn set_passing(callback: Option<Py<PyAny>>) {
     *shared::lock(&PASSING) = callback;
 }
 
-/// An outermost module's call has ended in an exception, which is set, and stays as it is. Most are of other kinds, and go
-/// on at once.
+/// Examines the exception that an outermost module's call has ended in. It is set, and stays as it is. Most exceptions can't mean
+/// that memory ran out, and are passed on at once.
 #[cold]
 pub(super) fn passing() {
     if process_flag::is_child() || !is_on(Layer::Exceptions) {
@@ -173,7 +177,7 @@ pub(super) fn passing() {
     }
     let Some(callback) = shared::lock(&PASSING).as_ref().map(|callback| callback.clone_ref(py)) else { return };
     let Some(error) = PyErr::take(py) else { return };
-    // It never raises; if it did, that would be dropped here, and the exception that was there stays the one raised.
+    // The callback never raises; if it did, its error would be dropped here, and the original exception stays the one raised.
     drop(callback.call1(py, (error.value(py), error.traceback(py))));
     error.restore(py);
 }

@@ -1,9 +1,9 @@
 //! Calls of modules past torch's own `__call__`, for programs that ask for it (`PROBE_LAYERS=forward=fast_call`).
 //!
 //! For a module without hooks `__call__` does nothing but call `forward`, in two Python functions that take several times
-//! as long as what the agent adds. Here it is called directly, where everything that these functions would have looked
-//! at says so at the time of the call; otherwise the call goes its usual way. What differs is a traceback, which lacks
-//! their two lines a module.
+//! as long as what the agent adds. Here it is called directly, if everything that these functions examine
+//! allows that at the time of the call; otherwise the call goes its usual way. The only difference is a traceback, which lacks
+//! their two lines for each module.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -15,28 +15,32 @@ use pyo3::{ffi, intern};
 
 use super::libtorch::symbol;
 
-/// What torch's functions look at, as it was when the layer was put in.
+/// What torch's functions examine, as it was when the layer was put in.
 struct Torch {
-    /// `Module.__call__` and `Module._call_impl`: a class that has others has reasons.
+    /// `Module.__call__`. A class that overrides it is called in the usual way.
     call: Py<PyAny>,
+    /// `Module._call_impl`. A class that overrides it is called in the usual way.
     call_impl: Py<PyAny>,
-    /// Names of `torch.nn.modules.module`, where the hooks of all modules are, and of `torch.autograd.profiler`.
+    /// Namespace of `torch.nn.modules.module`, which has the hooks of all modules.
     module_names: Py<PyDict>,
+    /// Namespace of `torch.autograd.profiler`.
     profiler_names: Py<PyDict>,
-    /// Whether torch.jit traces, and what evaluates frames instead of Python (torch.compile).
+    /// Function that returns whether torch.jit traces.
     is_tracing: Py<PyAny>,
+    /// Function that returns what evaluates frames instead of Python (torch.compile), or None.
     evaluates_frames: Py<PyAny>,
 }
 
-/// `const std::shared_ptr<TracingState>& getTracingState()` of torch.jit: its first word is null where nothing is traced.
+/// `const std::shared_ptr<TracingState>& getTracingState()` of torch.jit: its first word is null where torch.jit does not trace.
 type TracingState = unsafe extern "C" fn() -> *const *const c_void;
-/// Null: `is_tracing` is asked, which takes longer.
+/// Torch's function of this type; null: `is_tracing` is called, which takes longer.
 static TRACING: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 static TORCH: OnceLock<Torch> = OnceLock::new();
 static ON: AtomicBool = AtomicBool::new(false);
 
-/// Calls `module.forward` if that is all that calling it would do: what it returns, NULL with its exception included.
+/// Calls `module.forward` if that is all that a call of `module` would do. Returns its result, NULL with its exception included;
+/// None where the call has to go its usual way.
 ///
 /// # Safety
 /// As of a `tp_call` slot: the GIL is held, and the arguments are what the interpreter gave it.
@@ -59,7 +63,7 @@ unsafe fn call_now(
     args: *mut ffi::PyObject,
     kwargs: *mut ffi::PyObject,
 ) -> Option<*mut ffi::PyObject> {
-    // SAFETY: as of the caller; all objects are alive, and what a check leaves of an exception is cleared.
+    // SAFETY: as of the caller; all objects are alive, and an exception that a check sets is cleared.
     unsafe {
         let py = Python::assume_attached();
         let torch = TORCH.get()?;
@@ -75,7 +79,7 @@ unsafe fn call_now(
     }
 }
 
-/// The bound `forward`, a new reference, where nothing else is to be called.
+/// The bound `forward`, a new reference; None where more than that is to be called.
 unsafe fn forward_of(py: Python<'_>, torch: &Torch, module: *mut ffi::PyObject) -> Option<*mut ffi::PyObject> {
     // SAFETY: as of the caller. References that are borrowed from dictionaries are used before anything else runs.
     unsafe {
@@ -107,10 +111,10 @@ unsafe fn forward_of(py: Python<'_>, torch: &Torch, module: *mut ffi::PyObject) 
         {
             return None;
         }
-        // A profiler knows modules by the functions that are left out here.
+        // A profiler recognises modules by the functions that are left out here.
         let profiler = torch.profiler_names.as_ptr();
         let profiles = ffi::PyDict_GetItemWithError(profiler, intern!(py, "_is_profiler_enabled").as_ptr());
-        if profiles != ffi::Py_False() || traces(torch) || !says(torch.evaluates_frames.as_ptr(), ffi::Py_None()) {
+        if profiles != ffi::Py_False() || traces(torch) || !returns(torch.evaluates_frames.as_ptr(), ffi::Py_None()) {
             return None;
         }
         let forward = ffi::PyObject_GetAttr(module, intern!(py, "forward").as_ptr());
@@ -118,36 +122,36 @@ unsafe fn forward_of(py: Python<'_>, torch: &Torch, module: *mut ffi::PyObject) 
     }
 }
 
-/// Whether torch.jit traces on this thread, or nobody can say.
+/// Whether torch.jit traces on this thread, or that can't be found out.
 unsafe fn traces(torch: &Torch) -> bool {
     let state = TRACING.load(Ordering::Relaxed);
     // SAFETY: as of the caller; torch's function of this name has this signature, and its answer is never null.
     unsafe {
         if state.is_null() {
-            return !says(torch.is_tracing.as_ptr(), ffi::Py_False());
+            return !returns(torch.is_tracing.as_ptr(), ffi::Py_False());
         }
         !std::mem::transmute::<*mut c_void, TracingState>(state)().read().is_null()
     }
 }
 
 /// Whether an object's attribute is exactly this one.
-unsafe fn is(object: *mut ffi::PyObject, name: *mut ffi::PyObject, wanted: *mut ffi::PyObject) -> bool {
-    // SAFETY: as of the caller; the reference is given back, and only the address is compared.
+unsafe fn is(object: *mut ffi::PyObject, name: *mut ffi::PyObject, expected: *mut ffi::PyObject) -> bool {
+    // SAFETY: as of the caller; the reference is released, and only the address is compared.
     unsafe {
         let found = ffi::PyObject_GetAttr(object, name);
         if found.is_null() {
             return false;
         }
         ffi::Py_DecRef(found);
-        found == wanted
+        found == expected
     }
 }
 
-/// Whether a dictionary in a dictionary is there and has nothing in it.
-unsafe fn is_empty(of: *mut ffi::PyObject, name: *mut ffi::PyObject) -> bool {
+/// Whether `dictionary[name]` exists and is an empty dictionary.
+unsafe fn is_empty(dictionary: *mut ffi::PyObject, name: *mut ffi::PyObject) -> bool {
     // SAFETY: as of the caller.
     unsafe {
-        let found = ffi::PyDict_GetItemWithError(of, name);
+        let found = ffi::PyDict_GetItemWithError(dictionary, name);
         !found.is_null() && ffi::PyDict_Check(found) != 0 && ffi::PyDict_Size(found) == 0
     }
 }
@@ -157,8 +161,8 @@ unsafe fn is_null_or_none(object: *mut ffi::PyObject) -> bool {
     object.is_null() || object == unsafe { ffi::Py_None() }
 }
 
-/// Whether a function without arguments answers exactly this.
-unsafe fn says(function: *mut ffi::PyObject, wanted: *mut ffi::PyObject) -> bool {
+/// Whether a function without arguments returns exactly this object.
+unsafe fn returns(function: *mut ffi::PyObject, expected: *mut ffi::PyObject) -> bool {
     // SAFETY: as of the caller.
     unsafe {
         let answer = ffi::PyObject_CallObject(function, std::ptr::null_mut());
@@ -166,11 +170,11 @@ unsafe fn says(function: *mut ffi::PyObject, wanted: *mut ffi::PyObject) -> bool
             return false;
         }
         ffi::Py_DecRef(answer);
-        answer == wanted
+        answer == expected
     }
 }
 
-/// Calls modules directly where that is the same from here on, or no more. `module`: `torch.nn.Module`.
+/// Switches direct calls of modules on or off. `module`: `torch.nn.Module`. Returns whether they are on.
 #[pyfunction]
 #[pyo3(signature = (on, module = None, module_names = None, profiler_names = None, is_tracing = None, evaluates_frames = None))]
 fn use_fast_calls(

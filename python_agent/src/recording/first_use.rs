@@ -1,4 +1,4 @@
-//! The first sign of training in this process: then the agent connects, and not before.
+//! The first sign of training in this process, at which the agent connects.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use crate::shared;
 static WAITING: AtomicBool = AtomicBool::new(false);
 pub(super) static CALLBACK: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 
-/// An outermost module was called, an optimizer stepped, or a process group was made.
+/// Notes a sign of training: an outermost module was called, an optimizer stepped, or a process group was made.
 #[inline]
 pub(super) fn happened(py: Python<'_>) {
     if WAITING.load(Ordering::Relaxed) && WAITING.swap(false, Ordering::AcqRel) {
@@ -19,14 +19,14 @@ pub(super) fn happened(py: Python<'_>) {
         if let Some(callback) = callback
             && !program_errors::swallow(py, "the first connection", callback.call0(py).map(drop))
         {
-            // The program broke it off (Ctrl-C): the next sign is the first one.
+            // The program interrupted it (Ctrl-C): the next sign counts as the first one.
             *shared::lock(&CALLBACK) = Some(callback);
             WAITING.store(true, Ordering::Release);
         }
     }
 }
 
-/// `callback()` is called once, at the next sign of training.
+/// Sets `callback`, which is called once, at the next sign of training.
 #[pyfunction]
 fn set_first_use_callback(callback: Option<Py<PyAny>>) {
     let wanted = callback.is_some();
@@ -36,7 +36,7 @@ fn set_first_use_callback(callback: Option<Py<PyAny>>) {
     WAITING.store(wanted, Ordering::Release);
 }
 
-/// For signs that Python sees.
+/// Notes a sign of training that Python sees.
 #[pyfunction]
 fn first_use(py: Python<'_>) {
     happened(py);

@@ -1,10 +1,10 @@
 //! Forks: a forked child (a DataLoader worker) is not the training process, and everything of ours is switched off in it.
-//! Where the parent had not begun to be an agent, the child may become one itself when it trains: see [`begin_in_child`].
+//! If the parent was no agent yet, the child may become one itself when it trains: see [`begin_in_child`].
 //!
 //! The child has copies of our locks and none of the threads that may hold them. So the thread that forks takes them
-//! before, and lets go of them on both sides: the child finds each lock free and what it guards whole. All of them are
-//! held for microseconds at a time. Left out are the analyser's and the sinks', which the background thread holds for
-//! a whole drain: training must not wait for one, and a child, which analyses nothing, never asks for them.
+//! before the fork, and releases them on both sides: the child finds each lock free and its data complete. Each of these locks is
+//! held for microseconds at a time. The locks of the analyser and the sinks are left out, because the background thread holds
+//! them for a whole drain: training must not wait for one, and a child, which analyses nothing, never takes them.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -25,8 +25,8 @@ static ONCE: Once = Once::new();
 /// How long the fork before this one waited for our locks, in nanoseconds.
 static WAITED_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Every lock that a child may ask for. Nobody who holds one of them asks for another, so any order does, as long as it
-/// is always the same: that of the fields.
+/// Every lock that a child may take. No thread that holds one of them takes another, so any order is right if it is always the
+/// same: that of the fields.
 struct Held {
     _registry: MutexGuard<'static, names::Registry>,
     _operations: MutexGuard<'static, collectives::Operations>,
@@ -64,7 +64,7 @@ thread_local! {
 
 extern "C" fn before() {
     let begun = Instant::now();
-    // A thread so near its end that it has no storage of its own any more forks without them.
+    // A thread so near its end that its thread-local storage is gone forks without the locks.
     let _ = HELD.try_with(|held| held.set(Some(Held::take())));
     WAITED_NS.store(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
 }
@@ -74,7 +74,7 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
-    // A child of one that may still begin is in the same position.
+    // A child of a process that may still become an agent may become one too.
     let may_begin = !BEGUN.load(Ordering::Relaxed) && (!is_child() || may_begin());
     MAY_BEGIN.store(may_begin, Ordering::Relaxed);
     IN_CHILD.store(true, Ordering::Relaxed);
@@ -85,10 +85,10 @@ extern "C" fn in_child() {
     shared_memory::leave();
 }
 
-/// Begins anew in a forked child: what the parent had recorded and not sent is the parent's, and stays there. False where
-/// this is none, or where the parent was an agent. Recording is still off afterwards.
+/// Makes a forked child an agent: what the parent had recorded and not sent stays the parent's. False where this is no forked
+/// child, or where the parent was an agent. Recording is still off afterwards.
 ///
-/// Python's forks are made with the GIL held, so nobody was within what takes one of our locks at Python's wish.
+/// Python forks with the GIL held, so no other thread was in a call from Python that takes one of our locks.
 pub(crate) fn begin_in_child() -> bool {
     if !MAY_BEGIN.swap(false, Ordering::Relaxed) {
         return false;
@@ -108,7 +108,7 @@ pub(crate) fn begin_in_child() -> bool {
 /// Switches the agent off in children that this process forks from now on.
 pub(super) fn watch() {
     ONCE.call_once(|| {
-        // What a lock guards is made when it is first asked for: here, and not by a thread that a fork leaves behind.
+        // The data of a lock is made when it is first used: here, and not by a thread that a fork leaves behind.
         drop(Held::take());
         // SAFETY: the handlers take and release locks that no code under them asks for again, and store to atomics.
         unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// Forks; the child asks for every lock and ends. Whether it ended well; it is killed when it waits for a lock.
+    /// Forks; the child takes every lock and ends. Returns whether it ended well; it is killed when it waits for a lock.
     fn child_finds_locks_free() -> bool {
         // SAFETY: between fork and _exit the child only takes locks and looks at atomics.
         unsafe {

@@ -21,7 +21,7 @@ pub(super) fn enter(state: &ThreadState, module: *mut ffi::PyObject, outermost: 
     if outermost && state.is_in_backward() && !state.detail.get() {
         return false;
     }
-    // What is outermost makes the steps' times, so it has the better claim to a place; and it is asked whether it trains.
+    // The times of steps are made of outermost calls, so these have priority in the ring. Whether they train is recorded too.
     let (class, call_mode) = if outermost && !state.is_in_backward() {
         // SAFETY: slots and hooks are called with the GIL held and no exception set, and `module` is alive for the call.
         let call_mode = unsafe { call_mode::of(module) };
@@ -32,34 +32,34 @@ pub(super) fn enter(state: &ThreadState, module: *mut ffi::PyObject, outermost: 
     };
     // SAFETY: `module` is an object, alive for the call.
     let class_address = unsafe { ffi::Py_TYPE(module) } as u64;
-    // What the event costs is the caller's time, here and at the end.
-    let looked = if state.detail.get() { module_memory::look() } else { None };
+    // The cost of the event is part of the caller's time, here and at the end.
+    let memory = if state.detail.get() { module_memory::query() } else { None };
     let mark = device::mark_if(state.detail.get());
     let record = Record::new(Kind::Enter, peek() | call_mode, ticks(), module as u64, class_address);
     let begun = state.begin(class, record.marked(mark));
     if begun {
-        looked.into_iter().for_each(|looked| looked.record(state, record.ts, false));
+        memory.into_iter().for_each(|memory| memory.record(state, record.ts, false));
     } else {
         device::take_back(mark);
     }
     begun
 }
 
-/// Records the end of one whose beginning was. `may_ask`: the GIL is held and no exception set.
+/// Records the end of a call whose beginning was recorded. `may_ask`: the GIL is held and no exception is set.
 #[inline(always)]
 pub(super) fn leave(state: &ThreadState, module: u64, may_ask: bool) {
     let record = Record::new(Kind::Exit, peek(), ticks(), module, 0);
     let record = record.marked(device::mark_if(state.detail.get()));
     if may_ask
         && state.detail.get()
-        && let Some(looked) = module_memory::look()
+        && let Some(memory) = module_memory::query()
     {
-        looked.record(state, record.ts, true);
+        memory.record(state, record.ts, true);
     }
     state.end(record);
 }
 
-/// What goes before an outermost call: everything that need not be done for the calls within it.
+/// Prepares for an outermost call: everything that need not be done for the calls within it.
 pub(super) fn enter_outermost(state: &ThreadState, module: *mut ffi::PyObject) {
     if !state.is_in_backward() {
         // SAFETY: the interpreter calls slots, and hooks, with the GIL held.
@@ -80,7 +80,7 @@ pub(super) fn enter_outermost(state: &ThreadState, module: *mut ffi::PyObject) {
     state.detail.set(DETAIL.load(Ordering::Relaxed) && policy::is_on(Layer::Forward));
 }
 
-/// On a thread that does not record: whether the call may go on; if not, an exception is set.
+/// Returns whether a call may go on on a thread that does not record; if not, an exception is set.
 #[cold]
 pub(super) fn may_call(state: &ThreadState, module: *mut ffi::PyObject) -> bool {
     match state.mode.get() {
@@ -121,7 +121,7 @@ pub(super) fn beside_error() -> PyErr {
 
 pub(super) static BESIDE_MESSAGE: std::sync::Mutex<String> = std::sync::Mutex::new(String::new());
 
-/// Sets the text of that error.
+/// Sets the text of the error that ends a snippet beside training which would train.
 #[pyfunction]
 fn set_beside_message(message: String) {
     *shared::lock(&BESIDE_MESSAGE) = message;

@@ -1,4 +1,4 @@
-//! Module calls by torch's global forward hooks: where the slot can't be used. Costs a hundred times as much.
+//! Module calls by torch's global forward hooks, where the slot can't be used. A hook costs a hundred times as much.
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ thread_local! {
     static OPEN: RefCell<Vec<(usize, bool)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Before a module's forward. `args` are its positional arguments.
+/// Hook before a module's forward. `args` are the positional arguments.
 #[pyfunction]
 fn forward_enter(module: &Bound<'_, PyAny>, args: &Bound<'_, PyAny>) -> PyResult<()> {
     if !ENABLED.load(Ordering::Relaxed) {
@@ -51,14 +51,14 @@ fn forward_enter(module: &Bound<'_, PyAny>, args: &Bound<'_, PyAny>) -> PyResult
     })
 }
 
-/// After it, also when it raised.
+/// Hook after a module's forward, also when that raised.
 #[pyfunction]
 fn forward_exit(module: &Bound<'_, PyAny>) {
     thread::with(|state| {
         let address = module.as_ptr() as usize;
         let ours = OPEN.with_borrow(|open| open.iter().rposition(|(open, _)| *open == address));
-        if let Some(place) = ours {
-            close_from(state, place, true);
+        if let Some(index) = ours {
+            close_from(state, index, true);
             if state.depth.get() == 0 && !state.is_in_backward() {
                 boundary::call_ended(module.py(), state);
             }
@@ -66,15 +66,15 @@ fn forward_exit(module: &Bound<'_, PyAny>) {
     });
 }
 
-/// Ends what is still open: a training step has ended, so nothing can be.
+/// Ends all calls that are noted as open: a training step has ended, so none can be.
 pub(super) fn close_all(state: &ThreadState) {
     close_from(state, 0, false);
 }
 
-/// `may_ask`: see [`forward::leave`].
-fn close_from(state: &ThreadState, place: usize, may_ask: bool) {
+/// Ends the open calls from `index` on. `may_ask`: the GIL is held and no exception is set.
+fn close_from(state: &ThreadState, index: usize, may_ask: bool) {
     OPEN.with_borrow_mut(|open| {
-        while open.len() > place {
+        while open.len() > index {
             let Some((module, recorded)) = open.pop() else { break };
             state.depth.set(state.depth.get().saturating_sub(1));
             if recorded {

@@ -1,13 +1,13 @@
-//! Changes of torch's dictionaries of hooks, which another thread may iterate (in a step of an optimizer, where a module is
-//! put into another one): a change in the middle of that ends training with "OrderedDict mutated during iteration".
+//! Changes torch's dictionaries of hooks, which another thread may be iterating (in a step of an optimizer, or while a module is
+//! put into another one): a change during the iteration ends training with "OrderedDict mutated during iteration".
 //!
-//! Looking where the other threads are and changing the dictionary run no Python code, so the GIL is kept from the one to
-//! the other.
+//! Reading the frames of other threads and changing the dictionary run no Python code, so the GIL is held from the one to the
+//! other.
 
 use pyo3::intern;
 use pyo3::prelude::*;
 
-/// Sets `table[key]` to `hook`, or takes it out where that is None, if no other thread is in code of the file `user` that
+/// Sets `table[key]` to `hook`, or removes the key where that is None, if no other thread is in code of the file `user` that
 /// iterates the table: in `functions` of these names, or anywhere in it where that is None. False where one is, and
 /// nothing was changed.
 #[pyfunction]

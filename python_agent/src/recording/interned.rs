@@ -1,14 +1,14 @@
-//! Names that hot paths meet again and again, as numbers: a fixed hash table that needs neither lock nor memory.
+//! Numbers for names that hot paths use again and again: a fixed hash table that takes no lock and allocates nothing.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use probe_trace::known::Learned;
 
-/// Names a table holds.
+/// Names that a table holds at most.
 pub(super) const NAMES: usize = 1024;
 /// Bytes of a name that are kept.
 const LENGTH: usize = 127;
-/// Places that are looked at for a name.
+/// Entries that are searched for a name.
 const REACH: usize = 64;
 
 /// A name, written once.
@@ -24,7 +24,7 @@ struct Name {
 pub(super) struct Interned([Name; NAMES], fn(u64, &str) -> Learned<'_>);
 
 impl Interned {
-    /// One of names that `learned` says what they are.
+    /// An empty table. `learned` makes the entry of the log that tells a new name.
     pub(super) const fn new(learned: fn(u64, &str) -> Learned<'_>) -> Self {
         Self(
             [const {
@@ -39,7 +39,7 @@ impl Interned {
         )
     }
 
-    /// The number of a name, a new one where it is not there yet; None when there is no place for it.
+    /// The number of a name, which is added if it is new; None if there is no room for it.
     pub(super) fn intern(&self, name: &[u8]) -> Option<u16> {
         let name = &name[..name.len().min(LENGTH)];
         // FNV-1a.
@@ -48,21 +48,21 @@ impl Interned {
         });
         for offset in 0..REACH {
             let id = (hash as usize).wrapping_add(offset) % NAMES;
-            let place = &self.0[id];
-            match place.state.load(Ordering::Acquire) {
+            let entry = &self.0[id];
+            match entry.state.load(Ordering::Acquire) {
                 2 => {
-                    let same = place.hash.load(Ordering::Relaxed) == hash
-                        && usize::from(place.length.load(Ordering::Relaxed)) == name.len()
-                        && place.bytes.iter().zip(name).all(|(byte, wanted)| byte.load(Ordering::Relaxed) == *wanted);
+                    let same = entry.hash.load(Ordering::Relaxed) == hash
+                        && usize::from(entry.length.load(Ordering::Relaxed)) == name.len()
+                        && entry.bytes.iter().zip(name).all(|(byte, wanted)| byte.load(Ordering::Relaxed) == *wanted);
                     if same {
                         return Some(id as u16);
                     }
                 }
-                0 if place.state.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() => {
-                    place.bytes.iter().zip(name).for_each(|(byte, value)| byte.store(*value, Ordering::Relaxed));
-                    place.length.store(name.len() as u8, Ordering::Relaxed);
-                    place.hash.store(hash, Ordering::Relaxed);
-                    place.state.store(2, Ordering::Release);
+                0 if entry.state.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() => {
+                    entry.bytes.iter().zip(name).for_each(|(byte, value)| byte.store(*value, Ordering::Relaxed));
+                    entry.length.store(name.len() as u8, Ordering::Relaxed);
+                    entry.hash.store(hash, Ordering::Relaxed);
+                    entry.state.store(2, Ordering::Release);
                     super::names::learned(&self.1(id as u64, &String::from_utf8_lossy(name)));
                     return Some(id as u16);
                 }
@@ -72,11 +72,11 @@ impl Interned {
         None
     }
 
-    /// The name behind a number.
+    /// The name that has this number.
     pub(super) fn get(&self, id: u64) -> Option<String> {
-        let place = self.0.get(id as usize).filter(|place| place.state.load(Ordering::Acquire) == 2)?;
-        let length = usize::from(place.length.load(Ordering::Relaxed));
-        let bytes: Vec<u8> = place.bytes.iter().take(length).map(|byte| byte.load(Ordering::Relaxed)).collect();
+        let entry = self.0.get(id as usize).filter(|entry| entry.state.load(Ordering::Acquire) == 2)?;
+        let length = usize::from(entry.length.load(Ordering::Relaxed));
+        let bytes: Vec<u8> = entry.bytes.iter().take(length).map(|byte| byte.load(Ordering::Relaxed)).collect();
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 }

@@ -1,5 +1,5 @@
-//! After each drain, what a successor needs to go on is put down in shared memory, so that whoever reads the rings of this
-//! process when it is gone knows what they mean. On the background thread; without shared memory nothing happens.
+//! Writes into shared memory, after each drain, what the collector needs to make rows of this process's rings after its death.
+//! On the background thread; without shared memory nothing happens.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -16,17 +16,16 @@ use probe_trace::sink::Sink;
 
 pub(crate) use shared_memory::descriptor;
 
-/// Of this thread's time, putting down may take one part of so many: where there is much, it is done more rarely, and so is
-/// draining.
+/// Writing may take one part in so many of this thread's time: where there is much to write, writing and draining are rarer.
 const SHARE: f64 = 50.0;
-/// And the longest that it may wait for that (seconds).
+/// Longest time between two writes (seconds).
 const MAX_PAUSE: f64 = 1.0;
 
 #[derive(Debug)]
 struct State {
-    /// Not again before.
+    /// Earliest time of the next drain and write.
     next: Option<Instant>,
-    /// What the names were when they were put down.
+    /// Version of the names that were written last.
     names: Option<symbolizer::Version>,
 }
 
@@ -37,11 +36,12 @@ pub fn is_due() -> bool {
     lock(&STATE).next.is_none_or(|next| Instant::now() >= next) || ring::is_filling()
 }
 
-/// From here on what is drained is held until [`put_down`], or it is not, and nothing is put down. Whether it is.
+/// Sets whether what is drained is held in the rings until [`put_down`]; without holding, nothing is written. Returns whether
+/// it is held.
 pub fn hold(on: bool) -> bool {
     let Some(writer) = writer() else { return false };
     if !on {
-        // What can't be cleared now was not there: the first page is.
+        // Clearing fails only where nothing was written: the first page is always allocated.
         let _ = lock(writer).clear();
         lock(&STATE).next = None;
     }
@@ -49,24 +49,24 @@ pub fn hold(on: bool) -> bool {
     on
 }
 
-/// Puts down where things are. `outgoing` is given the rings.
-pub fn put_down(sink: &Sink, outgoing: impl FnOnce(Vec<recover::Place>) -> Outgoing) {
+/// Writes the state of the analysis and what has not been sent. `outgoing` is given the positions of the rings.
+pub fn put_down(sink: &Sink, outgoing: impl FnOnce(Vec<recover::RingPosition>) -> Outgoing) {
     let Some(writer) = writer() else { return };
     let before = overhead::cpu();
     let (mut writer, mut state) = (lock(writer), lock(&STATE));
     let version = symbolizer::version();
     if state.names != Some(version) {
-        // Without names there still are rows, of modules whose name is not known.
+        // Without names there still are rows: those of modules have no name.
         let put = writer.put(Part::Names, |to| symbolizer::dump().put(to));
         state.names = put.is_ok().then_some(version);
     }
-    let rings = Reader::all().iter().map(Reader::place).collect();
+    let rings = Reader::all().iter().map(Reader::position).collect();
     let analyser = lock(&ANALYSER);
-    // What is too much is not there to be read, and is recorded and sent all the same.
+    // State that is too large is not written. It is recorded and sent all the same.
     let _ = writer.put(Part::State, |to| recover::put(&analyser, sink, &outgoing(rings), to));
     drop(analyser);
     ring::release();
-    // Time of this thread: on a busy machine it may have waited for a processor in between.
+    // Processor time of this thread: on a busy machine it may have waited for a processor in between.
     let spent = before.zip(overhead::cpu()).map_or(0.0, |((_, before), (_, after))| after - before);
     let pause = Duration::from_secs_f64((spent * SHARE).clamp(0.0, MAX_PAUSE));
     state.next = Instant::now().checked_add(pause);

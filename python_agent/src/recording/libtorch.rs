@@ -14,7 +14,7 @@ static MODE_IS_ON: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static GET_DISABLED: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static SET_DISABLED: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The autograd sequence number that this thread gives out next; 0 where torch does not say.
+/// The autograd sequence number that this thread assigns next; 0 where torch does not tell.
 #[inline(always)]
 pub(super) fn peek() -> u64 {
     let function = PEEK.load(Ordering::Relaxed);
@@ -25,7 +25,7 @@ pub(super) fn peek() -> u64 {
     unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u64>(function)() }
 }
 
-/// Torch's number of the calling thread, by which autograd nodes say who made them; 0 where torch does not say.
+/// Torch's number of the calling thread, by which an autograd node names the thread that made it; 0 where torch does not tell.
 pub(super) fn current_thread() -> u64 {
     let function = CURRENT_THREAD.load(Ordering::Relaxed);
     if function.is_null() {
@@ -49,20 +49,20 @@ pub(super) unsafe fn name_of<'a>(range: *const u8) -> Option<&'a CStr> {
     }
 }
 
-/// While this lives, no mode of the program's (`TorchFunctionMode`, `torch.device` in a `with`) is asked for what the calling
-/// thread does: it would take our looks at tensors for the program's own.
-pub(super) struct Unheard {
-    /// `at::impl::TorchFunctionDisabledState` as it was; None where there is no mode.
+/// While this lives, no mode of the program (`TorchFunctionMode`, `torch.device` in a `with`) sees what the calling thread does:
+/// it would take our reads of tensors for the program's own.
+pub(super) struct HiddenFromModes {
+    /// The `at::impl::TorchFunctionDisabledState` before; None where there is no mode.
     before: Option<i8>,
 }
 
-impl Unheard {
+impl HiddenFromModes {
     const ALL_DISABLED: i8 = 2;
 
     #[inline]
     pub(super) fn new() -> Self {
         let is_on = MODE_IS_ON.load(Ordering::Relaxed);
-        // SAFETY: `at::impl::torch_function_mode_enabled()`, stored by `find_modes` only; it reads what is thread-local.
+        // SAFETY: `at::impl::torch_function_mode_enabled()`, stored by `find_modes` only; it reads thread-local state.
         let is_on =
             !is_on.is_null() && unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> bool>(is_on)() };
         Self { before: is_on.then(Self::disable) }
@@ -88,7 +88,7 @@ impl Unheard {
     }
 }
 
-impl Drop for Unheard {
+impl Drop for HiddenFromModes {
     fn drop(&mut self) {
         if let Some(before) = self.before {
             Self::set(before);
@@ -96,7 +96,7 @@ impl Drop for Unheard {
     }
 }
 
-/// Finds what [`Unheard`] calls; without one of them it does nothing.
+/// Finds the functions that [`HiddenFromModes`] calls. If one is missing, [`HiddenFromModes`] does nothing.
 pub(super) fn find_modes() {
     let found = [
         symbol(c"_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv"),
@@ -120,12 +120,12 @@ pub(super) fn symbol(name: &CStr) -> Option<*mut c_void> {
     }
 }
 
-/// Torch lacks one that callbacks need.
+/// The error for a torch that lacks a symbol which callbacks need.
 pub(super) fn missing() -> PyErr {
     PyRuntimeError::new_err("libtorch_cpu.so lacks a symbol of RecordFunction")
 }
 
-/// Finds what [`peek`], [`name_of`] and [`current_thread`] call. Error where torch has none.
+/// Finds the functions that [`peek`], [`name_of`] and [`current_thread`] call. Error where torch lacks one.
 pub(super) fn find() -> PyResult<()> {
     if cfg!(not(target_arch = "x86_64")) {
         return Err(PyRuntimeError::new_err("RecordFunction is used on x86-64 only"));

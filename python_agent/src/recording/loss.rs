@@ -1,5 +1,5 @@
-//! The number that `backward()` begins from, in one step of 16: that it is no longer finite is seen where the program logs
-//! nothing. A tensor on a device is left alone, since its value would have to be waited for.
+//! The loss that `backward()` starts from, in one step of 16: so a loss that is no longer finite is seen even if the program logs
+//! nothing. A tensor on a device is not read, because that would wait for the device.
 
 use std::sync::atomic::Ordering;
 
@@ -7,18 +7,19 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::libtorch::Unheard;
+use super::libtorch::HiddenFromModes;
 use super::shape;
 use super::spans;
 use crate::shared::STEP;
 
-/// Its name in `python.metrics`.
+/// Name of the loss in `python.metrics`.
 const NAME: &[u8] = b"torch.loss";
-/// One step of so many, and which: not the first ones, which many programs have only a few of.
+/// The loss is recorded in one of so many steps.
 const EVERY: i64 = 16;
+/// The number of such a step modulo [`EVERY`]: not one of the first steps, of which many programs have only a few.
 const AT: i64 = 8;
 
-/// Notes it of a call of the engine with these arguments.
+/// Records the loss of a call of the engine with these arguments.
 pub(super) fn record(args: &Bound<'_, PyTuple>, kwargs: &Bound<'_, PyDict>) {
     let step = STEP.load(Ordering::Relaxed);
     if step % EVERY != AT || !spans::records_metrics() {
@@ -26,10 +27,10 @@ pub(super) fn record(args: &Bound<'_, PyTuple>, kwargs: &Bound<'_, PyDict>) {
     }
     // grad() collects gradients of anything; backward() accumulates those of a loss.
     let accumulates = kwargs.get_item(intern!(args.py(), "accumulate_grad")).ok().flatten();
-    if !accumulates.is_some_and(|of| of.extract().unwrap_or(false)) {
+    if !accumulates.is_some_and(|flag| flag.extract().unwrap_or(false)) {
         return;
     }
-    let Ok(tensors) = args.get_item(0).and_then(|of| Ok(of.cast_into::<PyTuple>()?)) else { return };
+    let Ok(tensors) = args.get_item(0).and_then(|argument| Ok(argument.cast_into::<PyTuple>()?)) else { return };
     if tensors.len() != 1 {
         return;
     }
@@ -38,33 +39,33 @@ pub(super) fn record(args: &Bound<'_, PyTuple>, kwargs: &Bound<'_, PyDict>) {
     }
 }
 
-/// The one number of a plain tensor in host memory. It is read where it lies: an operation would be seen by the program's
-/// profilers and modes.
+/// The one number of a plain tensor in host memory. It is read from its address, because the program's profilers and modes would
+/// see an operation.
 fn value(tensor: &Bound<'_, PyAny>) -> Option<f64> {
     let py = tensor.py();
     // SAFETY: a living object.
     if !unsafe { shape::is_tensor(tensor.as_ptr()) } {
         return None;
     }
-    let _unheard = Unheard::new();
+    let _hidden = HiddenFromModes::new();
     let is_on_host: bool = tensor.getattr(intern!(py, "is_cpu")).ok()?.extract().ok()?;
     let count: u64 = tensor.call_method0(intern!(py, "numel")).ok()?.extract().ok()?;
     if !is_on_host || count != 1 {
         return None;
     }
     let kind = tensor.getattr(intern!(py, "dtype")).ok()?.to_string();
-    let place: usize = tensor.call_method0(intern!(py, "data_ptr")).ok()?.extract().ok()?;
-    if place == 0 {
+    let address: usize = tensor.call_method0(intern!(py, "data_ptr")).ok()?.extract().ok()?;
+    if address == 0 {
         return None;
     }
     // SAFETY: `data_ptr` is where a tensor in host memory, which is alive, has its one element of that type.
     unsafe {
         match kind.as_str() {
-            "torch.float32" => Some(f64::from((place as *const f32).read_unaligned())),
-            "torch.float64" => Some((place as *const f64).read_unaligned()),
+            "torch.float32" => Some(f64::from((address as *const f32).read_unaligned())),
+            "torch.float64" => Some((address as *const f64).read_unaligned()),
             // The upper half of a float32.
             "torch.bfloat16" => {
-                let bits = u32::from((place as *const u16).read_unaligned()) << 16;
+                let bits = u32::from((address as *const u16).read_unaligned()) << 16;
                 Some(f64::from(f32::from_bits(bits)))
             }
             _ => None,

@@ -1,4 +1,4 @@
-//! Device memory: what torch's caching allocator says at the end of a step, put into the ring.
+//! Device memory: what torch's caching allocator reports at the end of a step, recorded in the ring.
 
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ use crate::shared::ENABLED;
 use probe_trace::payload::MEMORY_VALUES as COUNT;
 use probe_trace::record::{Kind, Record};
 
-/// Records what the allocator of a device says now.
+/// Records what the allocator of a device reports now.
 #[pyfunction]
 fn memory_sample(device: u8, statistics: &Bound<'_, PyDict>) -> PyResult<()> {
     if !ENABLED.load(Ordering::Relaxed) || !is_on(Layer::Memory) {
@@ -31,7 +31,7 @@ fn memory_sample(device: u8, statistics: &Bound<'_, PyDict>) -> PyResult<()> {
         }
         for (part, pair) in values.chunks_exact(2).enumerate() {
             let payload = u64::from(device) << 8 | part as u64;
-            // A row is written whole or not at all: whoever reads begins anew at part 0.
+            // A row is written whole or not at all: the analysis starts a new row at part 0.
             if !state.instant(Record::new(Kind::Memory, payload, ticks(), pair[0], pair[1])) {
                 break;
             }
@@ -40,7 +40,7 @@ fn memory_sample(device: u8, statistics: &Bound<'_, PyDict>) -> PyResult<()> {
     Ok(())
 }
 
-/// Chooses what the background thread measures by itself.
+/// Switches a measurement of the background thread on or off: `memory`, or the process.
 #[pyfunction]
 fn use_sampling(name: &str, on: bool) {
     let switch = if name == "memory" { &sampling::MEMORY } else { &sampling::PROCESS };

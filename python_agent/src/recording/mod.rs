@@ -1,12 +1,12 @@
 //! What runs on training's threads: slots, callbacks, rings.
 //!
-//! Python calls and C++ callbacks become [`record::Record`]s in the ring of the thread they happen on
+//! Calls from Python and C++ callbacks become [`record::Record`]s in the ring of the thread they happen on
 //! ([`thread`], [`ring`]); [`probe_trace`] makes rows of them. All `unsafe` of the agent is in here.
 //!
-//! From the bottom up: the clock, rings and what a thread knows of itself ([`clock`], [`ring`], [`thread`]); names and costs
-//! ([`names`], [`cost`]); what is recorded of spans, operators and memory; where steps end ([`boundary`]); module calls
-//! ([`forward`], [`slot`]) and the other hooks; torch's callbacks, which call hooks ([`record_function`]). On top is what
-//! knows all hooks: [`symbolizer`], [`drain`], [`fork`] and [`switches`].
+//! From the bottom up: the clock, rings and the state of a thread ([`clock`], [`ring`], [`thread`]); names and costs
+//! ([`names`], [`cost`]); what is recorded of spans, operators and memory; the ends of steps ([`boundary`]); module calls
+//! ([`forward`], [`slot`]) and the other hooks; torch's callbacks, which call hooks ([`record_function`]). On top are the modules
+//! that use all hooks: [`symbolizer`], [`drain`], [`fork`] and [`switches`].
 
 use probe_proto::config::Layers;
 use pyo3::prelude::*;

@@ -1,8 +1,8 @@
-//! Device memory at modules: what torch's caching allocator says when a call begins and when it ends, in few steps of
-//! many, because asking is dear (it takes the allocator's lock and makes a dictionary of a hundred numbers).
+//! Device memory at modules: what torch's caching allocator reports when a call begins and when it ends, in one of many steps,
+//! because the query is expensive (it takes the allocator's lock and makes a dictionary of a hundred numbers).
 //!
-//! The device that is asked is the calling thread's current one. What a look costs is the caller's time, as with all
-//! that is recorded of a call.
+//! The device is the calling thread's current one. The time of a query is part of the caller's time, as with all that is
+//! recorded of a call.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,67 +15,70 @@ use super::allocator;
 use super::clock::ticks;
 use super::policy::{Layer, is_on};
 use super::program_errors;
-use super::thin::Thin;
+use super::thin::SampledSteps;
 use super::thread::ThreadState;
 use probe_trace::payload::{AT_END, PEAK};
 use probe_trace::record::{Kind, Record};
 
-/// In which of the steps modules are looked at: the first one among them, where memory most often runs out.
-const PLACE: u32 = 0;
+/// The steps in which memory is queried, as [`SampledSteps::new`] takes it: the first step is among them, because memory most
+/// often runs out there.
+const REMAINDER: u32 = 0;
 
-/// Whom to ask.
+/// Torch's functions and state that a query needs.
 #[derive(Debug)]
 struct Source {
-    /// `torch._C._cuda_memoryStats` and `torch._C._cuda_getDevice`.
+    /// `torch._C._cuda_memoryStats`.
     statistics: Py<PyAny>,
+    /// `torch._C._cuda_getDevice`.
     device: Py<PyAny>,
-    /// The names of `torch.cuda`: whether CUDA is initialised is one of them.
+    /// The namespace of `torch.cuda`, in which `_initialized` says whether CUDA is initialised.
     cuda: Py<PyDict>,
 }
 
 static SOURCE: PyOnceLock<Source> = PyOnceLock::new();
 static USED: AtomicBool = AtomicBool::new(false);
-static LOOKS: Thin = Thin::new(PLACE);
+static QUERIES: SampledSteps = SampledSteps::new(REMAINDER);
 
 fn is_wanted() -> bool {
     USED.load(Ordering::Relaxed) && is_on(Layer::Memory)
 }
 
-/// At the beginning of step `step`, with detail or not: looks, or ceases to.
+/// Begins or ends the queries. Called at the beginning of step `step`.
 pub(super) fn begin_step(step: i64, detail: bool) {
-    LOOKS.begin_step(step, detail && is_wanted());
+    QUERIES.begin_step(step, detail && is_wanted());
 }
 
-/// What it costs a step, in ticks, spread over those without.
+/// What the queries cost a step on average, in ticks, spread over the steps without them.
 pub(super) fn cost() -> u64 {
-    LOOKS.cost(is_wanted())
+    QUERIES.cost(is_wanted())
 }
 
-/// What the allocator says now; None where nobody wants to know, or it can't be asked. Called with the GIL held and no
+/// What the allocator reports now; None in a step without queries, or where the query fails. Called with the GIL held and no
 /// exception set.
 #[inline(always)]
-pub(super) fn look() -> Option<Looked> {
-    if LOOKS.is_on() { ask() } else { None }
+pub(super) fn query() -> Option<DeviceMemory> {
+    if QUERIES.is_on() { query_now() } else { None }
 }
 
-/// What a look saw.
+/// What a query returned.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Looked {
+pub(super) struct DeviceMemory {
     allocated: u64,
     reserved: u64,
     /// Device and peak, as in the record.
     payload: u64,
 }
 
-impl Looked {
-    /// As a device's allocator says by its first values, all of them or none.
+impl DeviceMemory {
+    /// From the first values of a device's allocator; None if one of them is missing.
     fn of(device: u8, values: [u64; allocator::OF_MODULES]) -> Option<Self> {
         let [allocated, peak, reserved] = values;
-        let looked = Self { allocated, reserved, payload: u64::from(device) | peak << PEAK };
-        (!values.contains(&u64::MAX)).then_some(looked)
+        let memory = Self { allocated, reserved, payload: u64::from(device) | peak << PEAK };
+        (!values.contains(&u64::MAX)).then_some(memory)
     }
 
-    /// Records it: of the call that began last on this thread, or `at_end` of the one that ends next. `at`: when.
+    /// Records the values for the call that began last on this thread or, with `at_end`, for the one that ends next. `at`: time
+    /// in ticks.
     pub(super) fn record(self, state: &ThreadState, at: u64, at_end: bool) {
         let end = if at_end { AT_END } else { 0 };
         state.annotate(Record::new(Kind::Allocated, self.payload | end, at, self.allocated, self.reserved));
@@ -83,51 +86,52 @@ impl Looked {
 }
 
 #[cold]
-fn ask() -> Option<Looked> {
+fn query_now() -> Option<DeviceMemory> {
     let began = ticks();
     // SAFETY: the caller holds the GIL.
     let py = unsafe { Python::assume_attached() };
-    let looked = asked(py).unwrap_or_else(|error| {
+    let memory = query_allocator(py).unwrap_or_else(|error| {
         USED.store(false, Ordering::Relaxed);
-        LOOKS.stop();
+        QUERIES.stop();
         program_errors::swallow(py, "memory of modules", Err(error));
         None
     });
-    LOOKS.spend(ticks().saturating_sub(began));
-    looked
+    QUERIES.spend(ticks().saturating_sub(began));
+    memory
 }
 
-fn asked(py: Python<'_>) -> PyResult<Option<Looked>> {
+fn query_allocator(py: Python<'_>) -> PyResult<Option<DeviceMemory>> {
     let Some(source) = SOURCE.get(py) else { return Ok(None) };
-    // The first question would initialise CUDA, which is the program's business.
+    // The first query would initialise CUDA, which is for the program to do.
     let initialised = source.cuda.bind(py).get_item(intern!(py, "_initialized"))?;
     if !initialised.is_some_and(|flag| flag.is_truthy().unwrap_or(false)) {
         return Ok(None);
     }
-    // References that know that the GIL is held: others, let go of in here, wait for pyo3 to be entered by its own door.
+    // Bound references: others that are dropped here would be released only when pyo3 itself next acquires the GIL.
     let device = source.device.bind(py).call0()?;
     let statistics = source.statistics.bind(py).call1((&device,))?;
-    Ok(Looked::of(device.extract()?, allocator::values(statistics.cast::<PyDict>()?)?))
+    Ok(DeviceMemory::of(device.extract()?, allocator::values(statistics.cast::<PyDict>()?)?))
 }
 
-/// At the beginning of an optimizer's step, inside what is recorded of it.
+/// Records memory at the beginning of an optimizer's step, inside the interval that is recorded of it.
 pub(super) fn optimizer_begins(state: &ThreadState) {
-    if let Some(looked) = look() {
-        looked.record(state, ticks(), false);
+    if let Some(memory) = query() {
+        memory.record(state, ticks(), false);
     }
 }
 
-/// At its end; `memory.py` has asked already, and these are the first of the values.
+/// Records memory at the end of an optimizer's step. `memory.py` has queried the allocator already; `values` are the first of its
+/// values.
 pub(super) fn optimizer_ends(state: &ThreadState, device: u8, values: [u64; allocator::OF_MODULES]) {
-    if LOOKS.is_on()
+    if QUERIES.is_on()
         && state.optimizers.depth() > 0
-        && let Some(looked) = Looked::of(device, values)
+        && let Some(memory) = DeviceMemory::of(device, values)
     {
-        looked.record(state, ticks(), true);
+        memory.record(state, ticks(), true);
     }
 }
 
-/// Looks at memory when modules are called, from the next step on; `None`s: no more.
+/// Switches on the queries of memory at modules, from the next step on; with `None`s switches them off.
 #[pyfunction]
 #[pyo3(signature = (statistics, device, cuda))]
 fn watch_module_memory(
@@ -139,7 +143,7 @@ fn watch_module_memory(
     let source = statistics.zip(device).zip(cuda);
     USED.store(source.is_some(), Ordering::Relaxed);
     if let Some(((statistics, device), cuda)) = source {
-        // Functions of torch stay what they are, so the first ones serve for good.
+        // Torch's functions never change, so the first ones are kept.
         SOURCE.get_or_init(py, || Source { statistics, device, cuda });
     }
 }

@@ -1,5 +1,5 @@
-//! Who is behind an address: modules, their types, process groups. Filled by Python when an outermost module is met for
-//! the first time, read by the background thread. The hot path takes no lock of this file.
+//! Names by address: modules, their types, process groups. Python adds them when an outermost module is called for the first
+//! time, and the background thread reads them. The hot path takes no lock of this file.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use super::clock::ticks;
-use super::libtorch::Unheard;
+use super::libtorch::HiddenFromModes;
 use super::thread::ThreadState;
 use super::{cost, program_errors, shared_memory};
 use crate::shared;
@@ -21,21 +21,21 @@ use probe_trace::names::ModuleInfo;
 pub(super) struct Registry {
     pub(super) modules: HashMap<u64, Vec<Entry>>,
     pub(super) types: HashMap<u64, Arc<str>>,
-    /// Addresses that have an entry of the past.
+    /// Addresses that have an entry of a module that is gone.
     pub(super) past: Vec<u64>,
 }
 
 pub(super) static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
-/// Grows whenever an answer may have changed.
+/// Grows whenever the name of a module may have changed.
 pub(super) static GENERATION: AtomicU64 = AtomicU64::new(1);
-/// Grows when a module has gone, so that nobody takes another one at its address for known.
+/// Grows when a module is gone, so that another one at its address is not taken for known.
 static ROOTS_GENERATION: AtomicU64 = AtomicU64::new(1);
-/// An outermost module below which an unknown module was met: to be walked again at its next call. 0: none.
+/// Address of an outermost module within which an unknown module was called: it is walked again at its next call. 0: none.
 pub(super) static WALK_AGAIN: AtomicU64 = AtomicU64::new(0);
 pub(super) static WALKER: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 static HAS_WALKER: AtomicBool = AtomicBool::new(false);
 
-/// Makes sure that `module`, about to be called as an outermost one, has been walked.
+/// Makes sure that `module`, which is about to be called as an outermost one, has been walked.
 #[inline]
 pub(super) fn know_root(py: Python<'_>, state: &ThreadState, module: *mut ffi::PyObject) {
     let generation = ROOTS_GENERATION.load(Ordering::Acquire);
@@ -45,20 +45,20 @@ pub(super) fn know_root(py: Python<'_>, state: &ThreadState, module: *mut ffi::P
     }
     let address = module as usize;
     let number = (address >> 6 ^ address >> 12) % state.roots.len();
-    let place = &state.roots[number];
+    let root = &state.roots[number];
     let again = WALK_AGAIN.load(Ordering::Relaxed) == address as u64;
-    if place.get() != address || again {
+    if root.get() != address || again {
         state.know_torch_thread();
         // A module that was not walked gives no notice when it is freed, so another module may have its address now.
         let (is_known, has_parameters) = walk(py, module, again);
-        place.set(if is_known { address } else { 0 });
+        root.set(if is_known { address } else { 0 });
         let others = state.roots_with_parameters.get() & !(1 << number);
         state.roots_with_parameters.set(others | u8::from(has_parameters) << number);
     }
     state.root_has_parameters.set(state.roots_with_parameters.get() >> number & 1 == 1);
 }
 
-/// Whether the module is known now, and will say when it dies; and whether it has parameters.
+/// Walks `module`. Returns whether it is known now, and will report when it is freed; and whether it has parameters.
 #[cold]
 fn walk(py: Python<'_>, module: *mut ffi::PyObject, again: bool) -> (bool, bool) {
     if again {
@@ -72,23 +72,23 @@ fn walk(py: Python<'_>, module: *mut ffi::PyObject, again: bool) -> (bool, bool)
     // SAFETY: the object of a call that is under way.
     let module = unsafe { Bound::from_borrowed_ptr(py, module) };
     let began = ticks();
-    let _unheard = Unheard::new();
+    let _hidden = HiddenFromModes::new();
     let known = walker.call1(py, (module, again)).and_then(|known| known.extract::<(bool, bool)>(py));
     if again {
-        // Whoever asked learns that there is nothing more to be known.
+        // The analysis, which requested the walk, learns that no more names are to be found.
         GENERATION.fetch_add(1, Ordering::Release);
     }
-    // What is walked before the first step has ended is no cost of steps.
+    // A walk before the first step has ended is no cost of steps.
     if shared::STEP.load(Ordering::Relaxed) > 0 {
         cost::spent(began);
     }
     let is_known = known.as_ref().ok().copied();
     let is_ours = program_errors::swallow(py, "finding the names of modules", known.map(drop));
-    // One that can't be walked is not tried at each of its calls; one whose walk the program broke off is.
+    // A module that can't be walked is not tried again at each of its calls. One whose walk the program interrupted is.
     is_known.unwrap_or((is_ours, false))
 }
 
-/// `walker(root, again)` is called when `root` is met as an outermost module for the first time, or (`again`) when
+/// Sets `walker(root, again)`, which is called when `root` is called as an outermost module for the first time, or (`again`) when
 /// modules within it have turned out to be unknown. It returns whether it knows `root` now, and whether that has parameters.
 #[pyfunction]
 fn set_walker(walker: Option<Py<PyAny>>) {
@@ -102,7 +102,7 @@ fn set_walker(walker: Option<Py<PyAny>>) {
 /// class name, device, compiled, has parameters.
 type Described = (u64, Option<String>, String, Option<String>, bool, bool);
 
-/// Names modules.
+/// Adds the names of modules.
 #[pyfunction]
 fn name_modules(modules: Vec<Described>) {
     let mut registry = shared::lock(&REGISTRY);
@@ -112,7 +112,7 @@ fn name_modules(modules: Vec<Described>) {
         let name = name.map_or_else(|| Arc::clone(&class), Arc::from);
         let info = Arc::new(ModuleInfo { name, class, device: device.map(Arc::from), compiled, has_parameters });
         let entries = registry.modules.entry(address).or_default();
-        // The same module under a better name; what it did before is known by that name too.
+        // The same module has a better name, which then also holds for what it did before.
         match entries.last_mut().filter(|entry| entry.until > now) {
             Some(entry) => entry.info = info,
             None => entries.push(Entry { since: now, until: u64::MAX, info }),
@@ -124,7 +124,7 @@ fn name_modules(modules: Vec<Described>) {
     GENERATION.fetch_add(1, Ordering::Release);
 }
 
-/// The module at `address` is gone.
+/// Notes that the module at `address` is gone.
 #[pyfunction]
 fn forget_module(address: u64) {
     if super::process_flag::is_child() {
@@ -156,10 +156,10 @@ pub(super) fn name_type(class: &Bound<'_, PyType>) -> PyResult<()> {
     Ok(())
 }
 
-/// Grows when anything but a module gets a name.
+/// Grows when anything other than a module gets a name.
 pub(super) static LEARNED: AtomicU64 = AtomicU64::new(0);
 
-/// Something but a module has got a name.
+/// Notes that something other than a module has a name now.
 pub(super) fn learned(what: &Learned<'_>) {
     shared_memory::log(what);
     LEARNED.fetch_add(1, Ordering::Release);

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-/// Ranges open on a thread; the oldest is given up when there are more.
+/// Ranges that may be open on a thread; the oldest is given up when there would be more.
 pub(super) const OPEN: usize = 32;
 
 /// A range that is open.
@@ -11,8 +11,8 @@ pub(super) struct Open {
     pub(super) key: u64,
     pub(super) begin: u64,
     pub(super) step: i64,
-    /// As the record's payload.
-    pub(super) said: u64,
+    /// The payload of its record.
+    pub(super) payload: u64,
 }
 
 /// The ranges that are open on a thread.
@@ -26,21 +26,21 @@ pub(crate) struct OpenSpans {
 impl OpenSpans {
     pub(crate) const fn new() -> Self {
         Self {
-            open: [const { Cell::new(Open { key: 0, begin: 0, step: 0, said: 0 }) }; OPEN],
+            open: [const { Cell::new(Open { key: 0, begin: 0, step: 0, payload: 0 }) }; OPEN],
             count: Cell::new(0),
             serial: Cell::new(0),
         }
     }
 
-    /// None is open.
+    /// Marks all ranges as closed.
     pub(super) fn forget(&self) {
         self.count.set(0);
     }
 
-    /// Takes one out, wherever it is.
-    pub(super) fn remove(&self, place: usize) {
+    /// Removes the range at `index`.
+    pub(super) fn remove(&self, index: usize) {
         let last = self.count.get() - 1;
-        (place..last).for_each(|place| self.open[place].set(self.open[place + 1].get()));
+        (index..last).for_each(|at| self.open[at].set(self.open[at + 1].get()));
         self.count.set(last);
     }
 }

@@ -1,8 +1,8 @@
-//! Copies of tensors, and places where the host reads what they hold: a RecordFunction callback of all operators, in one
-//! of many steps only, because torch's way to it is dear (it boxes every operator's arguments).
+//! Copies of tensors, and the lines at which the host reads what tensors hold: a RecordFunction callback of all operators, in
+//! one of many steps only, because torch's call of it is expensive (it boxes every operator's arguments).
 //!
-//! Of the operators that mean something the tensors are asked by torch's C shim, and the innermost line of the program's
-//! own code is looked up, which takes the GIL on threads that are Python's. Everything else goes straight on.
+//! For the operators in `OPERATORS`, torch's C shim describes the tensors, and the innermost line of the program's own code is
+//! looked up, which takes the GIL on threads that are Python's. All other operators are passed without a record.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -21,7 +21,7 @@ use super::interned::Interned;
 use super::libtorch::name_of;
 use super::policy::{Layer, is_on};
 use super::shim::{self, Tensor};
-use super::thin::Thin;
+use super::thin::SampledSteps;
 use super::thread::{self, RECORD, SUSPENSIONS};
 use super::torch_callbacks::OPERATOR_CALLBACK;
 use crate::shared::{self, ENABLED};
@@ -29,14 +29,14 @@ use probe_trace::known::Learned;
 use probe_trace::payload::{CONVERTED, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA, SYNCHRONIZE};
 use probe_trace::record::{Kind, Record};
 
-/// In which of the steps operators are watched: late enough to come after a program's first ones, and soon enough for a
-/// short run.
-const PLACE: u32 = 10;
-/// Operators of ours open on a thread.
+/// The steps in which operators are watched, as [`SampledSteps::new`] takes it: late enough to come after a program's first
+/// steps, and soon enough for a short run.
+const REMAINDER: u32 = 10;
+/// Operators in `OPERATORS` that may be open on a thread.
 const OPEN: usize = 8;
-/// Frames looked through for one of the program's own.
+/// Frames that are searched for one of the program's own code.
 const FRAMES: usize = 64;
-/// Bytes of a file's name that are kept, from its end.
+/// Bytes at the end of a file's path that are kept.
 const FILE: usize = 110;
 
 const COPY: u8 = 0;
@@ -47,29 +47,29 @@ const CUDA: u64 = 1;
 
 static COPIES: AtomicBool = AtomicBool::new(false);
 static SYNC_POINTS: AtomicBool = AtomicBool::new(false);
-/// Whether one of the two tables is wanted and can be had.
+/// Whether one of the two tables is recorded.
 static IS_USED: AtomicBool = AtomicBool::new(false);
-static WATCH: Thin = Thin::new(PLACE);
-/// Ticks of torch's way to the callback and back.
+static WATCH: SampledSteps = SampledSteps::new(REMAINDER);
+/// Ticks that torch takes to call the callback and to return.
 static WAY: AtomicU64 = AtomicU64::new(0);
-/// Lines that had no place.
-// Records say one more, so that 0 is none.
+/// The lines of the program that records name. A record has the id plus 1, so that 0 is no line.
 static LINES: Interned = Interned::new(|id, line| Learned::Line(id + 1, line));
-/// Where files lie that are not the program's own.
+/// Directories of files that are not the program's own code.
 static LIBRARIES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Where a RecordFunction keeps its inputs, in bytes, and what an IValue that is a tensor has behind its pointer.
+/// Offset in bytes of the inputs in a RecordFunction.
 static INPUTS: AtomicUsize = AtomicUsize::new(0);
+/// The tag behind the pointer of an IValue that is a tensor.
 static TENSOR_TAG: AtomicU32 = AtomicU32::new(0);
 
-/// An operator of ours that is open.
+/// An operator in `OPERATORS` that is open on its thread.
 #[derive(Debug, Clone, Copy)]
 struct Open {
     range: u64,
     operator: u8,
     begin: u64,
-    /// As the record's; None: only its name matters, to what is within it.
-    said: Option<(u64, u64)>,
+    /// Payload and words of its record; None where no record is made of it, but operators within it are named after it.
+    contents: Option<(u64, u64)>,
 }
 
 struct Stack {
@@ -80,7 +80,7 @@ struct Stack {
 thread_local! {
     static STACK: Stack = const {
         Stack {
-            open: [const { Cell::new(Open { range: 0, operator: 0, begin: 0, said: None }) }; OPEN],
+            open: [const { Cell::new(Open { range: 0, operator: 0, begin: 0, contents: None }) }; OPEN],
             count: Cell::new(0),
         }
     };
@@ -91,7 +91,7 @@ fn is_wanted() -> bool {
         || SYNC_POINTS.load(Ordering::Relaxed) && is_on(Layer::SyncPoints)
 }
 
-/// At the beginning of step `step`: watches, or ceases to.
+/// Begins or ends watching operators. Called at the beginning of step `step`.
 pub(super) fn begin_step(step: i64) {
     if !IS_USED.load(Ordering::Relaxed) {
         return;
@@ -115,7 +115,7 @@ pub(super) fn cost() -> u64 {
 }
 
 unsafe extern "C" fn start(context: *mut *mut c_void, range: *const u8) -> *mut *mut c_void {
-    // SAFETY: the place for the returned unique_ptr.
+    // SAFETY: `context` is the memory for the returned unique_ptr.
     unsafe { *context = std::ptr::null_mut() };
     if !WATCH.is_on() || !ENABLED.load(Ordering::Relaxed) {
         return context;
@@ -137,17 +137,17 @@ unsafe extern "C" fn start(context: *mut *mut c_void, range: *const u8) -> *mut 
 }
 
 unsafe fn open(range: *const u8, operator: u8) {
-    let said = match operator {
+    let contents = match operator {
         // SAFETY: as of the caller.
         COPY => unsafe { copy_of(range) },
-        // SAFETY: the same.
+        // SAFETY: as of the caller.
         SCALAR | NONZERO => unsafe { reads(range) },
         _ => None,
     };
     STACK.with(|stack| {
         let count = stack.count.get();
         if count < OPEN {
-            stack.open[count].set(Open { range: range as u64, operator, begin: ticks(), said });
+            stack.open[count].set(Open { range: range as u64, operator, begin: ticks(), contents });
             stack.count.set(count + 1);
         }
     });
@@ -163,7 +163,7 @@ unsafe extern "C" fn end(range: *const u8, _context: *mut c_void) {
         stack.count.set(count - 1);
         Some((open, stack.open[0].get().operator))
     });
-    let Some((Open { operator, begin, said: Some((payload, words)), .. }, outermost)) = ended else { return };
+    let Some((Open { operator, begin, contents: Some((payload, words)), .. }, outermost)) = ended else { return };
     let now = ticks();
     let outermost = u64::from(if operator == NONZERO { NONZERO } else { outermost });
     let payload = payload | outermost | u64::from(WATCH.stride()) << 24;
@@ -183,7 +183,7 @@ unsafe extern "C" fn end(range: *const u8, _context: *mut c_void) {
     WATCH.spend(ticks().saturating_sub(now));
 }
 
-/// The program is about to wait for a device: when that was; 0 where nobody watches.
+/// Returns the time in ticks at which the program begins to wait for a device; 0 where that is not recorded.
 #[pyfunction]
 fn sync_begin() -> u64 {
     let watched = WATCH.is_on()
@@ -195,7 +195,8 @@ fn sync_begin() -> u64 {
     if watched { ticks() } else { 0 }
 }
 
-/// It has waited since `began`. `device` says which one it was, if it can.
+/// Records that the program has waited for a device since `began`. `device()` returns the index of the CUDA device; an error
+/// means that it is not known.
 #[pyfunction]
 fn sync_end(began: u64, operation: &str, device: &Bound<'_, PyAny>) {
     let now = ticks();
@@ -209,17 +210,17 @@ fn sync_end(began: u64, operation: &str, device: &Bound<'_, PyAny>) {
     WATCH.spend(ticks().saturating_sub(now));
 }
 
-/// The tensor at place `place` of a RecordFunction's inputs; None where torch does not say.
-unsafe fn input(range: *const u8, place: usize) -> Option<Tensor> {
+/// The tensor at `index` of a RecordFunction's inputs; None where torch does not tell.
+unsafe fn input(range: *const u8, index: usize) -> Option<Tensor> {
     // SAFETY: calibration saw an ArrayRef of IValues there: pointer and length; an IValue is 16 bytes, the tensor's
     // pointer and a tag.
     unsafe {
         let field = range.add(INPUTS.load(Ordering::Relaxed));
         let (first, length) = (field.cast::<*const u8>().read(), field.add(8).cast::<usize>().read());
-        if first.is_null() || length <= place {
+        if first.is_null() || length <= index {
             return None;
         }
-        let value = first.add(16 * place);
+        let value = first.add(16 * index);
         if value.add(8).cast::<u32>().read() != TENSOR_TAG.load(Ordering::Relaxed) {
             return None;
         }
@@ -252,15 +253,15 @@ unsafe fn reads(range: *const u8) -> Option<(u64, u64)> {
     Some((line() << 8, u64::from(tensor.device) << 48))
 }
 
-/// The innermost line of the program's own code on this thread, as one more than its number; 0 where there is none.
+/// The id of the innermost line of the program's own code on this thread, plus 1; 0 where there is none.
 fn line() -> u64 {
-    // SAFETY: asks for this thread's own state, which needs no GIL. A thread that has none is not Python's: to make one
-    // for it might wait for somebody who waits for it.
+    // SAFETY: asks for this thread's own state, which needs no GIL. A thread that has none is not Python's: making one
+    // for it might wait for a thread that waits for this one.
     if unsafe { ffi::PyGILState_GetThisThreadState() }.is_null() {
         return 0;
     }
-    // pyo3 takes it that a thread which one of its functions is under way on has the GIL. Where that function called torch
-    // (`probe_agent.log` of a tensor), torch may have let go of it. So it is asked for past pyo3.
+    // pyo3 assumes that a thread that runs one of its functions has the GIL. Where that function called torch
+    // (`probe_agent.log` of a tensor), torch may have released it. So it is requested without pyo3.
     // SAFETY: a thread of Python's, in an interpreter that is there; released below.
     let held = unsafe {
         if ffi::Py_IsInitialized() == 0 {
@@ -269,13 +270,13 @@ fn line() -> u64 {
         ffi::PyGILState_Ensure()
     };
     let found = Python::try_attach(|py| {
-        // SAFETY: the GIL is held; an exception that is on its way is left alone, and then nothing is asked.
+        // SAFETY: the GIL is held; an exception that is set stays as it is, and then no Python is called.
         if unsafe { !ffi::PyErr_Occurred().is_null() } {
             return Ok(None);
         }
         user_line(py)
     });
-    // SAFETY: as it was before, on the same thread.
+    // SAFETY: `held` is what PyGILState_Ensure returned on the same thread.
     unsafe { ffi::PyGILState_Release(held) };
     match found {
         Some(Ok(Some(line))) => u64::from(line) + 1,
@@ -312,12 +313,12 @@ fn is_own(file: &str) -> bool {
         && !library(file)
 }
 
-/// The line behind what a record says, as `file:line`.
-pub(super) fn line_of(said: u64) -> Option<String> {
-    LINES.get(said.checked_sub(1)?)
+/// The line of the program that a record names by its id plus 1, as `file:line`.
+pub(super) fn line_of(number: u64) -> Option<String> {
+    LINES.get(number.checked_sub(1)?)
 }
 
-/// Finds the field of the inputs and the functions of the shim; see [`calibration::find_inputs`].
+/// Finds the inputs' field of a RecordFunction and the functions of the shim; see [`calibration::find_inputs`].
 #[pyfunction]
 fn calibrate_operators(copy: &Bound<'_, PyAny>) -> PyResult<()> {
     shim::find()
@@ -328,7 +329,8 @@ fn calibrate_operators(copy: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
-/// Says which of the two tables are wanted. After [`calibrate_operators`]. `libraries`: where files lie that are not the program's own.
+/// Sets which of the two tables are recorded. After [`calibrate_operators`]. `libraries`: directories of files that are not the
+/// program's own code.
 #[pyfunction]
 fn use_operators(copies: Option<bool>, sync_points: Option<bool>, libraries: Option<Vec<String>>) -> PyResult<()> {
     if let Some(libraries) = libraries {
@@ -351,17 +353,17 @@ fn use_operators(copies: Option<bool>, sync_points: Option<bool>, libraries: Opt
     Ok(())
 }
 
-/// What torch's way to the callback costs, as [`super::cost`] measures it.
+/// Sets the ticks that torch takes to call the callback, as [`super::cost_measurement`] measures them.
 pub(super) fn set_way(ticks: u64) {
     WAY.store(ticks, Ordering::Relaxed);
 }
 
-/// Watches operators in so many of the next steps.
+/// Watches operators in the next `steps` steps.
 pub(crate) fn watch(steps: u32) {
     WATCH.next(steps);
 }
 
-/// For tests: watches operators from here on, or no more, as at a step's beginning.
+/// For tests: begins or ends watching operators now, as the beginning of a step does.
 #[pyfunction]
 fn watch_operators(on: bool) {
     if IS_USED.load(Ordering::Relaxed) && WATCH.force(on) {

@@ -1,4 +1,4 @@
-//! Optimizer steps: whose, and which of them ends a training step.
+//! Steps of optimizers: of which class, and which of them end a training step.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -8,7 +8,7 @@ use pyo3::types::{PyDict, PyTuple};
 use super::boundary::{self, DETAIL};
 use super::forward::beside_error;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
-use super::turns::Turns;
+use super::turns::PrimaryOptimizer;
 use super::{device, first_use, forward_hooks, module_memory, process_flag, slot};
 use crate::shared::{ENABLED, STEP};
 use probe_trace::known::Learned;
@@ -32,19 +32,19 @@ static CLASSES: [Name; NAMES] =
 /// The id of a class name (its first 63 bytes); [`NAMES`] when the table is full.
 fn intern(name: &[u8]) -> u64 {
     let name = &name[..name.len().min(LENGTH)];
-    for (id, place) in CLASSES.iter().enumerate() {
-        match place.state.load(Ordering::Acquire) {
+    for (id, entry) in CLASSES.iter().enumerate() {
+        match entry.state.load(Ordering::Acquire) {
             2 => {
-                let same = usize::from(place.length.load(Ordering::Relaxed)) == name.len()
-                    && place.bytes.iter().zip(name).all(|(byte, wanted)| byte.load(Ordering::Relaxed) == *wanted);
+                let same = usize::from(entry.length.load(Ordering::Relaxed)) == name.len()
+                    && entry.bytes.iter().zip(name).all(|(byte, wanted)| byte.load(Ordering::Relaxed) == *wanted);
                 if same {
                     return id as u64;
                 }
             }
-            0 if place.state.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() => {
-                place.bytes.iter().zip(name).for_each(|(byte, value)| byte.store(*value, Ordering::Relaxed));
-                place.length.store(name.len() as u8, Ordering::Relaxed);
-                place.state.store(2, Ordering::Release);
+            0 if entry.state.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() => {
+                entry.bytes.iter().zip(name).for_each(|(byte, value)| byte.store(*value, Ordering::Relaxed));
+                entry.length.store(name.len() as u8, Ordering::Relaxed);
+                entry.state.store(2, Ordering::Release);
                 super::names::learned(&Learned::Optimizer(id as u64, &String::from_utf8_lossy(name)));
                 return id as u64;
             }
@@ -56,20 +56,20 @@ fn intern(name: &[u8]) -> u64 {
 
 /// The class name behind an id.
 pub(crate) fn class_name(id: u64) -> Option<String> {
-    let place = CLASSES.get(id as usize).filter(|place| place.state.load(Ordering::Acquire) == 2)?;
-    let length = usize::from(place.length.load(Ordering::Relaxed));
-    let bytes: Vec<u8> = place.bytes.iter().take(length).map(|byte| byte.load(Ordering::Relaxed)).collect();
+    let entry = CLASSES.get(id as usize).filter(|entry| entry.state.load(Ordering::Acquire) == 2)?;
+    let length = usize::from(entry.length.load(Ordering::Relaxed));
+    let bytes: Vec<u8> = entry.bytes.iter().take(length).map(|byte| byte.load(Ordering::Relaxed)).collect();
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Whether torch's RecordFunction callbacks record optimizers' steps.
 pub(super) static OPTIMIZERS: AtomicBool = AtomicBool::new(false);
 
-/// Whose steps are the training steps: those of the first that finished one.
-static TURNS: Turns = Turns::new();
+/// Which optimizer's steps are the training steps: those of the first one that finished a step.
+static PRIMARY_OPTIMIZER: PrimaryOptimizer = PrimaryOptimizer::new();
 
-/// An optimizer's step began. One within another (torch's own range within our wrapper, an optimizer that wraps one) is
-/// the outer one's business.
+/// Begins an optimizer's step. One within another (torch's own range within our wrapper, an optimizer that wraps one) is part of
+/// the outer one.
 pub(super) fn begin(state: &ThreadState, class: &[u8]) {
     if state.optimizers.depth() > 0 {
         return state.optimizers.open(|| false);
@@ -81,7 +81,7 @@ pub(super) fn begin(state: &ThreadState, class: &[u8]) {
     }
 }
 
-/// It ended.
+/// Ends an optimizer's step.
 pub(super) fn end(state: &ThreadState, class: &[u8]) {
     let ends_step = state.optimizers.depth() == 1
         && ENABLED.load(Ordering::Relaxed)
@@ -89,7 +89,7 @@ pub(super) fn end(state: &ThreadState, class: &[u8]) {
         && is_primary(state.optimizer.get());
     // The end of a training step has an event in every step, so that each has a beginning on the device.
     let mark = device::mark_if(ends_step || state.optimizers.depth() == 1 && DETAIL.load(Ordering::Relaxed));
-    // The record says how many steps there are, and the step is over before anyone is told.
+    // The record has the number of finished steps, and the step is over before anything else learns of it.
     let steps = if ends_step { boundary::end_step(state) } else { STEP.load(Ordering::Relaxed) };
     let steps = steps as u64 | u64::from(mark) << 48;
     if !state.close(&state.optimizers, Kind::OptimizerEnd, intern(class), u64::from(ends_step), steps) {
@@ -104,13 +104,13 @@ pub(super) fn end(state: &ThreadState, class: &[u8]) {
     }
 }
 
-/// Whether a step of this optimizer ends a training step. `optimizer` 0: which one it was is not known; then it does.
+/// Whether a step of this optimizer ends a training step. `optimizer` 0: it is not known which one it is; then it does.
 fn is_primary(optimizer: u64) -> bool {
-    TURNS.is_primary(optimizer)
+    PRIMARY_OPTIMIZER.is_primary(optimizer)
 }
 
-/// Torch's global hook before an optimizer's step, inside the range that RecordFunction shows: tells which optimizer
-/// it is, and does what needs Python at this point.
+/// Torch's global hook before an optimizer's step, inside the range that RecordFunction reports: notes which optimizer it is, and
+/// does what needs Python at this point.
 #[pyfunction]
 fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     if !ENABLED.load(Ordering::Relaxed) {
@@ -118,7 +118,7 @@ fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
             // A forked child that trains.
             first_use::happened(py);
             if ENABLED.load(Ordering::Relaxed) {
-                // Its first step is under way: it counts, and gets no row.
+                // Its first step is open: it is counted, and gets no row.
                 boundary::leave_out_step();
                 return optimizer_begin(optimizer);
             }
@@ -146,7 +146,7 @@ fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
 /// An optimizer's step and everything that torch does around it: what `step(*args, **kwargs)` returns or raises.
 ///
 /// In one function, because between two that Python calls one after the other the handler of a signal may raise, and what has
-/// begun would never end. What torch began within and has not ended by then ends here.
+/// begun would never end. Steps that torch began within this one and has not ended are ended here.
 #[pyfunction]
 fn run_optimizer_step<'py>(
     step: &Bound<'py, PyAny>,
@@ -166,7 +166,7 @@ fn run_optimizer_step<'py>(
     result
 }
 
-/// Before an optimizer's step and everything that torch does around it.
+/// Begins an optimizer's step, before everything that torch does around it.
 fn optimizer_begin(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     thread::with(|state| {
         begin(state, optimizer.get_type().name()?.to_cow()?.as_bytes());
@@ -174,7 +174,7 @@ fn optimizer_begin(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     })
 }
 
-/// After it.
+/// Ends an optimizer's step, after everything that torch does around it.
 fn optimizer_end(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     thread::with(|state| {
         end(state, optimizer.get_type().name()?.to_cow()?.as_bytes());
@@ -182,7 +182,7 @@ fn optimizer_end(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     })
 }
 
-/// Torch's global hook after an optimizer's step; only where RecordFunction does not show its end.
+/// Torch's global hook after an optimizer's step. Used only where RecordFunction does not report the end.
 #[pyfunction]
 fn optimizer_post(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     thread::with(|state| {
@@ -193,10 +193,10 @@ fn optimizer_post(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     })
 }
 
-/// An optimizer is gone; its address may come to mean another one.
+/// Notes that an optimizer is gone. Its address may become another one's.
 #[pyfunction]
 fn optimizer_gone(address: u64) {
-    TURNS.gone(address);
+    PRIMARY_OPTIMIZER.gone(address);
 }
 
 /// Adds this file's functions to the module.

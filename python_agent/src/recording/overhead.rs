@@ -1,5 +1,5 @@
-//! `probe.overhead`, and what the collector is told of it: counts of events times what each costs, beside what steps
-//! with and without detail took.
+//! `probe.overhead`, and its report to the collector: counts of events times the cost of each, beside the durations of steps with
+//! and without detail.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex};
@@ -16,9 +16,9 @@ use crate::shared::{self, STEP};
 use probe_trace::sink::Sink;
 use probe_trace::{Analyser, Counts};
 
-/// Between two rows.
+/// Time between two rows.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// Between two looks at the newest steps.
+/// Time between two examinations of the newest steps.
 const LOOK: Duration = Duration::from_millis(400);
 
 /// `overhead_budget`, as the bits of a float.
@@ -26,32 +26,32 @@ static BUDGET: AtomicU64 = AtomicU64::new(0.01_f64.to_bits());
 static BUFFER_BYTES: AtomicUsize = AtomicUsize::new(0);
 static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
 
-/// What recording may cost, as a share of step time.
+/// Sets what recording may cost, as a share of step time.
 pub fn set_budget(share: f64) {
     BUDGET.store(share.to_bits(), Ordering::Relaxed);
 }
 
-/// How many bytes wait for the collector.
+/// Sets how many bytes wait for the collector.
 pub fn set_buffer_bytes(bytes: usize) {
     BUFFER_BYTES.store(bytes, Ordering::Relaxed);
 }
 
-/// What the collector is told; None before there are steps.
+/// The cost that is reported to the collector; None before there are steps.
 pub fn cost() -> Option<v1::Cost> {
-    shared::lock(&STATE).told
+    shared::lock(&STATE).reported
 }
 
 #[derive(Debug, Default)]
 struct State {
-    told: Option<v1::Cost>,
+    reported: Option<v1::Cost>,
     looked: Option<Instant>,
     row: Option<Row>,
-    /// Rare hooks' ticks and the step at the look before.
+    /// Ticks of rare hooks, and the step, at the examination before.
     rare: (u64, i64),
     rare_per_step: f64,
 }
 
-/// The row before.
+/// The newest row.
 #[derive(Debug, Clone, Copy)]
 struct Row {
     at: Instant,
@@ -59,7 +59,7 @@ struct Row {
     cpu: Option<(i64, f64)>,
 }
 
-/// CPU seconds of the calling thread, and which it is.
+/// The calling thread's id, and its CPU seconds.
 pub(super) fn cpu() -> Option<(i64, f64)> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is ours; gettid has no arguments.
@@ -69,7 +69,7 @@ pub(super) fn cpu() -> Option<(i64, f64)> {
     (!failed).then_some((thread, time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9))
 }
 
-/// Looks at the newest steps, if it is time; a row where two seconds have passed, or (`last`) training is over.
+/// Examines the newest steps, if it is time, and adds a row if two seconds have passed or (`last`) training is over.
 pub(super) fn note(analyser: &mut Analyser<Symbolizer>, now: Sample, last: bool, sink: &mut Sink) {
     let mut state = shared::lock(&STATE);
     let step = STEP.load(Ordering::Relaxed);
@@ -85,15 +85,16 @@ pub(super) fn note(analyser: &mut Analyser<Symbolizer>, now: Sample, last: bool,
         state.rare = (costs.rare, step);
     }
     let [event, node, mark] = [costs.event, costs.node, costs.mark].map(|ticks| analyser.seconds(ticks));
-    let of = |counts: Counts| counts.plain as f64 * event + counts.nodes as f64 * node + counts.marks as f64 * mark;
+    let seconds_of =
+        |counts: Counts| counts.plain as f64 * event + counts.nodes as f64 * node + counts.marks as f64 * mark;
     let (with, without) = analyser.meter().counts();
-    // Not yet seen without detail: what any step has anyway.
+    // Until a step without detail has been seen, the cost of every step is only that of rare hooks and of work in sampled steps.
     let thin = analyser.seconds(operators::cost() + module_memory::cost());
-    let every_step = without.map_or(0.0, of) + state.rare_per_step + thin;
-    let detail = with.map_or(0.0, |with| (of(with) - without.map_or(0.0, of)).max(0.0));
+    let every_step = without.map_or(0.0, seconds_of) + state.rare_per_step + thin;
+    let detail = with.map_or(0.0, |with| (seconds_of(with) - without.map_or(0.0, seconds_of)).max(0.0));
     let (ratio, step_seconds) = (analyser.meter().ratio(), analyser.meter().step_seconds());
     let (recent, baseline) = analyser.meter().recent_and_baseline().unwrap_or_default();
-    state.told = Some(v1::Cost {
+    state.reported = Some(v1::Cost {
         step_seconds: step_seconds.unwrap_or(0.0),
         every_step,
         detail,
@@ -111,7 +112,7 @@ pub(super) fn note(analyser: &mut Analyser<Symbolizer>, now: Sample, last: bool,
     }
     let cpu = cpu();
     let share = match (state.row, cpu) {
-        (Some(Row { at, cpu: Some((of, then)), .. }), Some((thread, now))) if of == thread => {
+        (Some(Row { at, cpu: Some((last_thread, then)), .. }), Some((thread, now))) if last_thread == thread => {
             Some((now - then) / at.elapsed().as_secs_f64().max(1e-6))
         }
         _ => None,

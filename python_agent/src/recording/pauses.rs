@@ -14,9 +14,9 @@ use probe_trace::record::{Kind, Record};
 
 /// Whether the layer's mechanism is in.
 static PAUSES: AtomicBool = AtomicBool::new(false);
-/// When the garbage collection under way began: Python has one at a time. 0: none is, or nobody records.
+/// When the current garbage collection began, in ticks: Python runs one at a time. 0: none runs, or it is not recorded.
 static COLLECTING: AtomicU64 = AtomicU64::new(0);
-/// The same of a compilation; torch tells of the outermost one.
+/// When the current compilation began, in ticks; torch reports the outermost one. 0: none runs, or it is not recorded.
 static COMPILING: AtomicU64 = AtomicU64::new(0);
 
 /// Whether pauses are recorded now.
@@ -24,13 +24,13 @@ pub(super) fn are_recorded() -> bool {
     PAUSES.load(Ordering::Relaxed) && is_on(Layer::Pauses)
 }
 
-fn begin(place: &AtomicU64) {
+fn begin(start: &AtomicU64) {
     let records = are_recorded() && ENABLED.load(Ordering::Relaxed);
-    place.store(if records { ticks() } else { 0 }, Ordering::Relaxed);
+    start.store(if records { ticks() } else { 0 }, Ordering::Relaxed);
 }
 
-fn end(place: &AtomicU64, payload: u64, low: u64, high: u64) {
-    let began = place.swap(0, Ordering::Relaxed);
+fn end(start: &AtomicU64, payload: u64, low: u64, high: u64) {
+    let began = start.swap(0, Ordering::Relaxed);
     if began != 0 && ENABLED.load(Ordering::Relaxed) {
         thread::with(|state| {
             if state.mode.get() == RECORD {
@@ -56,13 +56,13 @@ fn garbage_collection(phase: &Bound<'_, PyAny>, info: &Bound<'_, PyAny>) {
     end(&COLLECTING, generation, collected, uncollectable);
 }
 
-/// TorchDynamo begins to compile.
+/// Notes that TorchDynamo begins to compile.
 #[pyfunction]
 fn compilation_begin() {
     begin(&COMPILING);
 }
 
-/// It has: `compile_id` is FRAME/COMPILATION as torch writes it, where it does.
+/// Notes that TorchDynamo has compiled. `compile_id` is FRAME/COMPILATION as torch writes it, if it does.
 #[pyfunction]
 #[pyo3(signature = (compile_id=None))]
 fn compilation_end(compile_id: Option<&str>) {

@@ -7,12 +7,12 @@ use pyo3::prelude::*;
 
 struct Call {
     work: Box<dyn FnOnce(Python<'_>) -> PyResult<()> + Send>,
-    /// A forked child has a copy of the interpreter's list.
+    /// Id of the process that added the call: a forked child has a copy of the interpreter's list.
     process: u32,
 }
 
-/// Has the main thread do `work` once; an error is raised in the program there. False where the interpreter's list is
-/// full, and it will not.
+/// Makes the main thread do `work` once; an error is raised in the program there. False where the interpreter's list is full, and
+/// the work will not be done.
 pub(super) fn on_main_thread(work: impl FnOnce(Python<'_>) -> PyResult<()> + Send + 'static) -> bool {
     let given = Box::into_raw(Box::new(Call { work: Box::new(work), process: std::process::id() }));
     // SAFETY: the function takes what it is given here, once.
@@ -28,7 +28,7 @@ extern "C" fn run(call: *mut c_void) -> c_int {
     // SAFETY: `on_main_thread` gave this to the interpreter, which calls us once for it.
     let call = unsafe { Box::from_raw(call.cast::<Call>()) };
     if call.process != std::process::id() {
-        // Its Python objects belong to no thread of this process that may let go of them now.
+        // No thread of this process may release its Python objects now.
         std::mem::forget(call);
         return 0;
     }

@@ -1,7 +1,7 @@
 //! Which steps carry detail, and which layers record: decided by step number alone, so that all ranks decide the same.
 //!
-//! A policy holds from a step on. Training's thread looks at one number at each step's beginning; policies that are to
-//! come wait in a few words that the background thread fills, so neither waits for the other.
+//! A policy holds from a step on. Training's thread reads one number at each step's beginning. Policies for later steps wait in a
+//! few words that the background thread fills, so neither waits for the other.
 
 use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU64, Ordering};
 
@@ -11,10 +11,11 @@ use crate::shared::STEP;
 
 /// Policies that may wait.
 const WAITING: usize = 16;
-/// Of so many steps, `compare` leaves one without detail.
+/// `compare` leaves one of so many steps without detail.
 const SPARED: u64 = 32;
 
-/// What holds from a step on, in one word: the step in the upper 32 bits: past 2^32 steps it holds at once.
+/// What holds from a step on. It is packed into one word with the step in the upper `STEP_BITS`; for a later step than fits, it
+/// holds at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
     /// Steps whose number is a multiple carry detail; 0: none.
@@ -54,20 +55,21 @@ impl Policy {
     }
 }
 
-/// One of each 32 steps, not always the same: a program that does something every 32 steps must not meet it each time.
+/// Whether `step` is left without detail: one of each 32 steps, at varying positions, so that it never keeps coinciding with what
+/// a program does every 32 steps.
 fn is_spared(step: u64) -> bool {
-    let mut place = step / SPARED + 1;
-    place = place.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    step % SPARED == place >> 59
+    let mut hash = step / SPARED + 1;
+    hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    step % SPARED == hash >> 59
 }
 
 /// What holds at the start of a process.
 const FIRST: Policy = Policy { stride: 1, layers: Layers::ALL, compare: false };
 
 static IN_FORCE: AtomicU64 = AtomicU64::new(FIRST.pack(0));
-/// Empty places are 0, which no policy is: those from step 0 on hold at once.
+/// Policies that wait for their step. Empty slots are 0, which is no policy: one from step 0 on holds at once.
 static TO_COME: [AtomicU64; WAITING] = [const { AtomicU64::new(0) }; WAITING];
-/// First step of the earliest that waits.
+/// First step of the earliest policy that waits.
 static NEXT: AtomicI64 = AtomicI64::new(i64::MAX);
 /// Layers that record now.
 static LAYERS_ON: AtomicU16 = AtomicU16::new(Layers::ALL.0);
@@ -99,33 +101,33 @@ pub(crate) enum Layer {
     Pauses = 32768,
 }
 
-/// The newest policy that was asked for, whether it holds yet or not.
+/// The newest policy that was set, whether it holds yet or not.
 pub fn newest() -> Policy {
-    let latest = TO_COME.iter().map(|place| place.load(Ordering::SeqCst)).max().unwrap_or(0);
+    let latest = TO_COME.iter().map(|slot| slot.load(Ordering::SeqCst)).max().unwrap_or(0);
     Policy::unpack(if latest == 0 { IN_FORCE.load(Ordering::SeqCst) } else { latest })
 }
 
-/// What holds in the step that is under way.
+/// The policy that holds in the current step.
 pub fn in_force() -> Policy {
     Policy::unpack(IN_FORCE.load(Ordering::Relaxed))
 }
 
-/// From the next step on.
+/// Sets a policy that holds from the next step on.
 pub fn set(policy: Policy) {
-    for place in &TO_COME {
-        place.store(0, Ordering::SeqCst);
+    for slot in &TO_COME {
+        slot.store(0, Ordering::SeqCst);
     }
     IN_FORCE.store(policy.pack(0), Ordering::SeqCst);
 }
 
-/// From step `from_step` on. False when that has begun already: then it holds from the next one on.
+/// Sets a policy that holds from step `from_step` on. False when that step has begun already: then it holds from the next one on.
 pub fn set_from(policy: Policy, from_step: i64) -> bool {
     if from_step > STEP.load(Ordering::SeqCst) {
         let word = policy.pack(from_step as u64);
-        let free = |place: &&AtomicU64| place.compare_exchange(0, word, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        let free = |slot: &&AtomicU64| slot.compare_exchange(0, word, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         if TO_COME.iter().find(free).is_some() {
             NEXT.fetch_min(from_step, Ordering::SeqCst);
-            // Training's thread counts a step first and looks here after: either it sees the policy, or we see the step.
+            // Training's thread counts a step first and reads `NEXT` after: either it sees the policy, or we see the step.
             return from_step > STEP.load(Ordering::SeqCst);
         }
     }
@@ -133,7 +135,7 @@ pub fn set_from(policy: Policy, from_step: i64) -> bool {
     false
 }
 
-/// At the beginning of step `step`: whether it carries detail.
+/// Puts policies that hold from step `step` on in force, at its beginning. Returns whether the step carries detail.
 #[inline]
 pub(super) fn begin_step(step: i64) -> bool {
     if NEXT.load(Ordering::SeqCst) <= step {
@@ -146,18 +148,18 @@ pub(super) fn begin_step(step: i64) -> bool {
 
 #[cold]
 fn adopt(step: i64) {
-    // Before looking: one that is added meanwhile makes it smaller again.
+    // Before the slots are read: a policy that is added meanwhile makes it smaller again.
     NEXT.store(i64::MAX, Ordering::SeqCst);
     let mut latest = 0;
-    for place in &TO_COME {
-        let word = place.load(Ordering::SeqCst);
+    for slot in &TO_COME {
+        let word = slot.load(Ordering::SeqCst);
         let from_step = (word >> (64 - STEP_BITS)) as i64;
         if word == 0 {
             continue;
         }
         if from_step <= step {
             latest = latest.max(word);
-            place.store(0, Ordering::SeqCst);
+            slot.store(0, Ordering::SeqCst);
         } else {
             NEXT.fetch_min(from_step, Ordering::SeqCst);
         }
@@ -181,11 +183,11 @@ mod tests {
         assert_eq!(detailed(policy(0, true), 100), 0);
         assert_eq!(detailed(policy(1, false), 100), 100);
         assert_eq!(detailed(policy(6, true), 60), 10);
-        // One of each 32, at changing places.
+        // One of each 32, at changing positions.
         let spared: Vec<i64> = (0..3200).filter(|step| !policy(1, true).is_detailed(*step)).collect();
         assert_eq!(spared.iter().map(|step| step / 32).collect::<Vec<_>>(), (0..100).collect::<Vec<_>>());
-        let places: std::collections::BTreeSet<i64> = spared.iter().map(|step| step % 32).collect();
-        assert!(places.len() > 20, "{places:?}");
+        let remainders: std::collections::BTreeSet<i64> = spared.iter().map(|step| step % 32).collect();
+        assert!(remainders.len() > 20, "{remainders:?}");
     }
 
     #[test]

@@ -1,12 +1,13 @@
-//! What this process is: the one that records, or a forked child, which may become an agent of its own.
+//! Whether this process is the one that records, or a forked child, which may become an agent of its own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A forked child of the process that recorded.
+/// Whether this is a forked child of the process that recorded.
 pub(super) static IN_CHILD: AtomicBool = AtomicBool::new(false);
-/// This process is an agent: its uplink was started, or its rings were read.
+/// Whether this process is an agent: its uplink was started, or its rings were read.
 pub(super) static BEGUN: AtomicBool = AtomicBool::new(false);
-/// A forked child of a process that was none: nobody had read its rings, and no thread of ours was lost in the fork.
+/// Whether this is a forked child of a process that was no agent: its rings had not been read, and no thread of ours was lost in
+/// the fork.
 pub(super) static MAY_BEGIN: AtomicBool = AtomicBool::new(false);
 
 /// Whether this process is a forked child of the one that recorded.
@@ -14,7 +15,7 @@ pub(super) fn is_child() -> bool {
     IN_CHILD.load(Ordering::Relaxed)
 }
 
-/// This process is an agent from now on: what its children inherit may be half read.
+/// Marks this process as an agent from now on: the rings that its children inherit may be half read.
 pub(crate) fn begun() {
     BEGUN.store(true, Ordering::Relaxed);
 }

@@ -1,16 +1,16 @@
 //! Processor time of the calling thread, and how long it waited for a processor, read once a step.
 //!
-//! The file that says how long it waited for one stays open for the thread that ends the training steps: to open it costs five
-//! times as much as to read it. A program may close files that it did not open, and open others in their place, so what is
-//! read is believed only where it looks like that file and agrees with the thread's clock.
+//! The file with the waiting time stays open for the thread that ends the training steps: opening it costs five times as much as
+//! reading it. A program may close files that it did not open, and open others under the same numbers, so what is read is used
+//! only where it looks like that file and agrees with the thread's clock.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// The thread (upper half) and its open file (lower half). 0: none yet.
 static OPEN: AtomicI64 = AtomicI64::new(0);
-/// Nothing more is tried: there is no such file, or it was closed.
+/// Value of [`OPEN`] after which the file is not tried again: there is no such file, or it was closed.
 const NEVER: i64 = -1;
-/// File descriptors of ours are above those that programs choose by hand.
+/// The file's descriptor is above those that programs choose by hand.
 const ABOVE: libc::c_int = 200;
 /// The kernel adds up what a thread has run at every tick and at every switch: at least once a second.
 const LATE_NS: u64 = 2_000_000_000;
@@ -49,7 +49,8 @@ fn waited(running: u64) -> Option<u64> {
     waited
 }
 
-/// What the file of a thread that has run for `running` says. None where it is not such a file, or the kernel counts nothing.
+/// The waiting time in the file of a thread that has run for `running`. None where it is not such a file, or the kernel counts
+/// nothing.
 fn parse(text: &[u8], running: u64) -> Option<u64> {
     let mut numbers =
         std::str::from_utf8(text).ok()?.strip_suffix('\n')?.split(' ').map(|number| number.parse::<u64>().ok());
@@ -73,8 +74,8 @@ fn open_for(thread: i64) -> libc::c_int {
     file
 }
 
-/// In a forked child: the file is that of the parent's thread. It stays open, for by now its number may be a file of the
-/// program's.
+/// Forgets in a forked child the file, which is that of the parent's thread. It is not closed, because by now its descriptor may
+/// be a file of the program.
 pub(super) fn forget() {
     OPEN.store(0, Ordering::Relaxed);
 }

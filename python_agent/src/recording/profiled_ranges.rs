@@ -22,35 +22,36 @@ pub(super) struct Profiled {
 
 pub(super) static PROFILED: Mutex<Vec<Profiled>> = Mutex::new(Vec::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// `torch::profiler::impl::profilerEnabled()` and `at::RecordFunction::end()`; null until they were looked for, and where torch has none.
+/// `torch::profiler::impl::profilerEnabled()`; null before [`find`], and where torch lacks it.
 static IS_PROFILED: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+/// `at::RecordFunction::end()`; null before [`find`], and where torch lacks it.
 static END: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 thread_local! {
-    /// Whether [`end_ranges`] is under way.
+    /// Whether [`end_ranges`] runs on this thread.
     static IS_ENDING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What tells the calling thread from the others that run.
+/// A number that identifies the calling thread among those that run.
 fn this_thread() -> usize {
     IS_ENDING.with(|is_ending| std::ptr::from_ref(is_ending) as usize)
 }
 
-/// Finds torch's functions by their names. With the callbacks of ranges.
+/// Finds torch's functions by their symbols. Called when the callbacks of ranges are added.
 pub(super) fn find(symbol: impl Fn(&CStr) -> Option<*mut c_void>) {
-    for (place, name) in
+    for (function, name) in
         [(&IS_PROFILED, c"_ZN5torch8profiler4impl15profilerEnabledEv"), (&END, c"_ZN2at14RecordFunction3endEv")]
     {
-        place.store(symbol(name).unwrap_or(std::ptr::null_mut()), Ordering::Relaxed);
+        function.store(symbol(name).unwrap_or(std::ptr::null_mut()), Ordering::Relaxed);
     }
 }
 
-/// Whether torch has them.
+/// Whether torch has the functions that [`find`] looks for.
 pub(super) fn are_found() -> bool {
     !IS_PROFILED.load(Ordering::Relaxed).is_null() && !END.load(Ordering::Relaxed).is_null()
 }
 
-/// A range begins on this thread.
+/// Notes that a range begins on this thread.
 pub(super) fn range_began(range: *const u8, ends_elsewhere: bool) {
     let is_profiled = IS_PROFILED.load(Ordering::Relaxed);
     if is_profiled.is_null() {
@@ -64,25 +65,25 @@ pub(super) fn range_began(range: *const u8, ends_elsewhere: bool) {
     }
 }
 
-/// A range ends. False where it ends only for the profiler's sake, and goes on for the program.
+/// Notes that a range ends. False where it ends only because the profiler stops, and goes on for the program.
 pub(super) fn range_ended(range: *const u8) -> bool {
     if COUNT.load(Ordering::Relaxed) > 0 {
         let mut profiled = shared::lock(&PROFILED);
-        if let Some(place) = profiled.iter().rposition(|open| open.range == range as usize) {
-            profiled.remove(place);
+        if let Some(index) = profiled.iter().rposition(|open| open.range == range as usize) {
+            profiled.remove(index);
             COUNT.store(profiled.len(), Ordering::Relaxed);
         }
     }
     !IS_ENDING.get()
 }
 
-/// Whether a collective is under way that began while a profiler was on: that profiler must not be stopped yet.
+/// Whether a collective is open that began while a profiler was on: that profiler must not be stopped yet.
 #[pyfunction]
 fn is_collective_profiled() -> bool {
     COUNT.load(Ordering::Relaxed) > 0 && shared::lock(&PROFILED).iter().any(|open| open.ends_elsewhere)
 }
 
-/// Ends the calling thread's ranges that began while a profiler was on, for torch's observers. Their own end does nothing any more.
+/// Ends, for torch's observers, the calling thread's ranges that began while a profiler was on. Their own end then does nothing.
 #[pyfunction]
 fn end_ranges() {
     let end = END.load(Ordering::Relaxed);
@@ -96,8 +97,9 @@ fn end_ranges() {
     }
     IS_ENDING.set(true);
     while let Some(range) = newest() {
-        // SAFETY: torch's function of this name on a RecordFunction that has begun on this thread and is there: its destructor would
-        // have ended it, which `range_ended` hears of. Ended once it has no callbacks, so ending it again does nothing.
+        // SAFETY: torch's function of this name on a RecordFunction that has begun on this thread and still exists: its
+        // destructor would have ended it, which calls `range_ended`. After its end it has no callbacks, so ending it again does
+        // nothing.
         unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void)>(end)(range as *mut c_void) };
         // `range_ended` took it from the list, unless torch did not call it.
         range_ended(range as *const u8);

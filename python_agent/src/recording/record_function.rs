@@ -3,6 +3,7 @@
 //! The functions are C++ symbols of libtorch_cpu.so that no header promises to keep, found with `dlsym`. So: only for
 //! torch versions on the Python side's list, only on x86-64 (how a small C++ object is returned differs elsewhere), and
 //! only when the calibration of the one private field, the sequence number, gives exactly one answer.
+//!
 //! The callback of ranges is added once and removed when the agent is taken out; [`ENABLED`](crate::shared::ENABLED) makes it
 //! pass. Those of nodes and operators are there only in steps that have them
 //! ([`GlobalCallback`](super::torch_callbacks::GlobalCallback)).
@@ -24,13 +25,15 @@ use super::{calibration, completion, device, optimizer, profiled_ranges, spans};
 use crate::shared::ENABLED;
 use probe_trace::record::{Kind, Record, RecordTable};
 
-/// Where a RecordFunction keeps its sequence number, in bytes; 0: not known.
+/// Offset in bytes of the sequence number in a RecordFunction; 0: not known.
 static SEQUENCE: AtomicUsize = AtomicUsize::new(0);
-/// Where one of an autograd node keeps the number of the thread that made the node; sequence numbers are counted on each.
+/// Offset in bytes, in the RecordFunction of an autograd node, of the number of the thread that made the node. Sequence numbers
+/// are counted on each thread.
 static MADE_ON: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" fn node_start(context: *mut *mut c_void, range: *const u8) -> *mut *mut c_void {
-    // SAFETY: the place for the returned unique_ptr, and a RecordFunction, whose fields are where calibration saw them.
+    // SAFETY: `context` is the memory for the returned unique_ptr, and `range` a RecordFunction, whose fields are where
+    // calibration saw them.
     let (sequence, made_on) = unsafe {
         *context = std::ptr::null_mut();
         let field = |offset: &AtomicUsize| range.add(offset.load(Ordering::Relaxed)).cast::<u64>().read();
@@ -57,7 +60,7 @@ unsafe extern "C" fn node_start(context: *mut *mut c_void, range: *const u8) -> 
             if !DETAIL.load(Ordering::Relaxed) {
                 return false;
             }
-            // What sums a gradient up has no number, and goes with the node before it up to its end.
+            // A node that accumulates a gradient has no sequence number, and is part of the node before it up to its end.
             let mark = device::mark_if(outermost && sequence != u64::MAX);
             let begun = state
                 .begin(RecordTable::TorchTrace, Record::new(Kind::NodeStart, 0, now, sequence, made_on).marked(mark));
@@ -91,7 +94,7 @@ unsafe extern "C" fn node_end(_range: *const u8, _context: *mut c_void) {
     });
 }
 
-/// User ranges that mean something to us.
+/// The user ranges that the callback distinguishes.
 enum Range<'a> {
     Optimizer(&'a [u8]),
     Gloo,
@@ -115,7 +118,7 @@ unsafe fn range_of<'a>(range: *const u8) -> Range<'a> {
     }
 }
 
-/// Whether it is a process group's, which may end it on a thread of its own.
+/// Whether it is a range of a process group, which may end it on a thread of its own.
 fn is_of_collective(range: &Range<'_>) -> bool {
     match range {
         Range::Gloo => true,
@@ -127,7 +130,7 @@ fn is_of_collective(range: &Range<'_>) -> bool {
 const TEST_RANGE: &[u8] = b"probe_agent.self_test";
 
 unsafe extern "C" fn range_start(context: *mut *mut c_void, range: *const u8) -> *mut *mut c_void {
-    // SAFETY: the place for the returned unique_ptr.
+    // SAFETY: `context` is the memory for the returned unique_ptr.
     unsafe { *context = std::ptr::null_mut() };
     // SAFETY: torch gave us `range`.
     let what = unsafe { range_of(range) };
@@ -166,7 +169,7 @@ unsafe extern "C" fn range_end(range: *const u8, _context: *mut c_void) {
     }
 }
 
-/// Finds the functions that callbacks and the slot need. Error where torch has none.
+/// Finds the functions of torch that callbacks and the slot need. Error where torch lacks one.
 #[pyfunction]
 fn find_record_function() -> PyResult<()> {
     libtorch::find()?;
@@ -185,7 +188,7 @@ fn calibrate_record_function(operate: &Bound<'_, PyAny>) -> PyResult<(usize, usi
     Ok((sequence, made_on))
 }
 
-/// Adds the callbacks, if they aren't there. After [`calibrate_record_function`].
+/// Adds the callbacks, if they aren't there. Called after [`calibrate_record_function`].
 #[pyfunction]
 fn add_record_function() -> PyResult<()> {
     if SEQUENCE.load(Ordering::Relaxed) == 0 {
@@ -202,14 +205,14 @@ fn add_record_function() -> PyResult<()> {
     Ok(())
 }
 
-/// Takes the callbacks out again. Ranges that are open still end through them.
+/// Removes the callbacks. Ranges that are open still end through them.
 #[pyfunction]
 fn remove_record_function() {
     NODE_CALLBACK.take_out();
     RANGE_CALLBACK.take_out();
 }
 
-/// Whether the program's ranges are seen and can be ended. Without that no capture may begin.
+/// Whether the program's ranges are seen and can be ended: otherwise no capture may begin.
 #[pyfunction]
 fn sees_ranges() -> bool {
     RANGE_CALLBACK.is_there() && profiled_ranges::are_found()

@@ -1,7 +1,7 @@
-//! A ring a thread: its thread writes records, the background thread reads them, neither waits for the other.
+//! A ring for each thread: the thread writes records, the background thread reads them, and neither waits for the other.
 //!
-//! What does not fit is lost as a whole interval: an end always has a place kept for it, so that whoever was let in also
-//! gets out, and a reader never sees half of an interval. Losses are counted, and the next record says that there were some.
+//! What does not fit is lost as a whole interval: a slot is always kept for the end of one that has begun, so that a reader never
+//! sees half of an interval. Losses are counted, and the next record says that there were some.
 
 use std::cell::Cell;
 use std::mem::offset_of;
@@ -12,9 +12,9 @@ use super::shared_memory::{self, Region};
 pub(crate) use probe_trace::mapping::CAPACITY;
 use probe_trace::mapping::{HEAD_AT, PAGE, THREAD_AT};
 use probe_trace::record::{Record, RecordTable};
-use probe_trace::recover::Place;
+use probe_trace::recover::RingPosition;
 
-/// Places that module and node intervals leave to what the steps' times are made of.
+/// Slots that intervals of modules and nodes leave free for the records that the times of steps are made of.
 const KEPT: u64 = 256;
 
 const IN_USE: u32 = 0;
@@ -32,7 +32,7 @@ impl Lost {
     }
 }
 
-/// In a forked child: the rings are the parent's.
+/// Forgets all rings in a forked child: they are the parent's.
 pub(super) fn forget_all() {
     RINGS.store(std::ptr::null_mut(), Ordering::Release);
     HOLD.store(false, Ordering::Relaxed);
@@ -41,16 +41,16 @@ pub(super) fn forget_all() {
 /// Losses of all threads since the agent began.
 pub(crate) static LOST: Lost = Lost([const { AtomicU64::new(0) }; RecordTable::ALL.len()]);
 
-/// One thread's records. The `Cell`s are its thread's alone. Where rings are shared it lies in front of its records, in
-/// shared memory too: whoever reads it when the process is gone finds `head` and `thread` there, and looks at nothing else.
+/// The records of one thread. Only that thread uses the `Cell`s. Where rings are shared, this struct too is in shared memory, in
+/// front of its records: the collector, which reads it when the process is gone, uses `head` and `thread` only.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Ring {
     head: AtomicU64,
     thread: AtomicU64,
-    /// Places below have been seen to be free, with memory for them.
+    /// Positions below this have been seen to be free, with memory for them.
     limit: Cell<u64>,
-    /// Intervals begun here and not ended: each has a place kept.
+    /// Intervals that have begun on this thread and not ended: a slot is kept for each.
     open: Cell<u64>,
     lost: Cell<u64>,
     records: *mut Record,
@@ -58,33 +58,34 @@ pub(crate) struct Ring {
     next: *mut Ring,
     /// Torch's number of the thread; 0: not known.
     torch_thread: AtomicU64,
-    /// Its place in shared memory.
+    /// Its number among the rings in shared memory; None where it is ordinary memory.
     shared: Option<u32>,
-    /// For so many records there is memory.
+    /// Number of records for which there is memory.
     there: AtomicU64,
     tail: Tail,
 }
 
 const _: () = assert!(offset_of!(Ring, head) == HEAD_AT && offset_of!(Ring, thread) == THREAD_AT);
 
-/// On its own cache line: only the reader writes it.
+/// The reader's side, on a cache line of its own: only the reader writes it.
 #[derive(Debug)]
 #[repr(C, align(128))]
 struct Tail {
-    /// Places below may be written again.
+    /// Positions below this may be written again.
     free: AtomicU64,
-    /// Places below have been read.
+    /// Positions below this have been read.
     taken: AtomicU64,
 }
 
-/// What has been read is not free before [`release`]: until what was made of it is put down, it may be read once more.
+/// Whether records that have been read stay until [`release`]: until the rows made of them are written down, the collector may
+/// have to read them again.
 static HOLD: AtomicBool = AtomicBool::new(false);
 
-/// All rings ever made, newest first. Only grows, so that the reader needs no lock.
+/// All rings ever made, newest first. The list only grows, so that the reader needs no lock.
 static RINGS: AtomicPtr<Ring> = AtomicPtr::new(std::ptr::null_mut());
 
 impl Ring {
-    /// A ring for the calling thread: one that a finished thread left, else a new one. None without memory.
+    /// A ring for the calling thread: that of a finished thread, else a new one. None without memory.
     #[cold]
     pub(crate) fn acquire() -> Option<&'static Ring> {
         // SAFETY: gettid has no arguments and always succeeds.
@@ -110,7 +111,7 @@ impl Ring {
         }
     }
 
-    /// A new one. None without memory.
+    /// A new ring in ordinary memory. None without memory.
     fn map(thread: u64) -> Option<Ring> {
         // SAFETY: an anonymous private mapping of a fixed size; the result is checked. Unmapped with an [`Unlisted`] only.
         let records = unsafe {
@@ -126,7 +127,7 @@ impl Ring {
         if records == libc::MAP_FAILED {
             return None;
         }
-        // A forked child has no use for what waits here; where the kernel can't leave it out, it has a copy.
+        // A forked child has no use for the records; where the kernel can't leave them out, it has a copy.
         // SAFETY: the mapping just made.
         unsafe { libc::madvise(records, CAPACITY * size_of::<Record>(), libc::MADV_WIPEONFORK) };
         Some(Ring::new(records.cast(), thread, None, CAPACITY as u64))
@@ -149,22 +150,22 @@ impl Ring {
         }
     }
 
-    /// One in shared memory, where it stays for good.
+    /// A new ring in shared memory, where it stays for good.
     fn within(region: Region, thread: u64) -> &'static mut Ring {
-        let place = region.page.cast::<Ring>();
+        let ring = region.page.cast::<Ring>();
         // SAFETY: a page and CAPACITY records behind it, mapped for this ring alone and never unmapped.
         unsafe {
-            place.write(Ring::new(region.records.cast(), thread, Some(region.number), region.there));
-            &mut *place
+            ring.write(Ring::new(region.records.cast(), thread, Some(region.number), region.there));
+            &mut *ring
         }
     }
 
-    /// One that nobody reads, for measurements.
+    /// A ring that is never read, for measurements.
     pub(crate) fn unlisted() -> Option<Unlisted> {
         Ring::map(0).map(Unlisted)
     }
 
-    /// Bytes of it that are memory: what has been taken of a shared one, of another what has been used so far.
+    /// Bytes of memory that it uses: what is allocated of a shared ring, and what has been written so far of another.
     fn used(&self) -> usize {
         if self.shared.is_some() {
             return PAGE as usize + self.there.load(Ordering::Relaxed) as usize * size_of::<Record>();
@@ -172,11 +173,11 @@ impl Ring {
         (self.head.load(Ordering::Relaxed) as usize).min(CAPACITY) * size_of::<Record>()
     }
 
-    /// Begins an interval: writes `record` and keeps a place for its end. False, and counted, when there is no room:
-    /// then there must be no [`Ring::end`].
+    /// Begins an interval: writes `record` and keeps a slot for its end. Where there is no room, counts a loss and returns False:
+    /// then [`Ring::end`] must not be called.
     #[inline(always)]
     pub(crate) fn begin(&self, table: RecordTable, record: Record) -> bool {
-        // This record, its end, and whatever is open.
+        // Room for this record, its end, and the ends of all open intervals.
         let needed = self.open.get() + 2 + if table == RecordTable::TorchTrace { KEPT } else { 0 };
         if self.room(needed) {
             self.write(record);
@@ -188,14 +189,14 @@ impl Ring {
         }
     }
 
-    /// Ends an interval that [`Ring::begin`] let in.
+    /// Ends an interval for which [`Ring::begin`] returned True.
     #[inline(always)]
     pub(crate) fn end(&self, record: Record) {
         self.open.set(self.open.get().saturating_sub(1));
         self.write(record);
     }
 
-    /// Writes a record that stands for itself.
+    /// Writes a record that is no part of an interval. Returns whether there was room.
     #[inline(always)]
     pub(crate) fn instant(&self, record: Record) -> bool {
         let fits = self.room(self.open.get() + 1);
@@ -207,19 +208,19 @@ impl Ring {
         fits
     }
 
-    /// Writes a record that says more of an interval that is open. Where it has no room nothing is lost but what is said
-    /// of those that are open now: they get no rows, and are counted there.
+    /// Writes a record that adds to an open interval. Where there is no room, the intervals that are open now get no rows, and
+    /// are counted when they are analysed.
     pub(crate) fn annotate(&self, record: Record) {
         let table = record.table();
-        let kept = if table == RecordTable::TorchTrace { KEPT } else { 0 };
-        if self.room(self.open.get() + 1 + kept) {
+        let reserve = if table == RecordTable::TorchTrace { KEPT } else { 0 };
+        if self.room(self.open.get() + 1 + reserve) {
             self.write(record);
         } else {
             self.lost.set(self.lost.get() | table.flag());
         }
     }
 
-    /// Writes a record that says more of a row, if there is room to spare. Otherwise the row has NULL there.
+    /// Writes a record that adds to a row, if there is room to spare. Otherwise the row has NULL in those columns.
     pub(crate) fn remark(&self, record: Record) {
         if self.room(self.open.get() + 1 + KEPT) {
             self.write(record);
@@ -231,7 +232,7 @@ impl Ring {
         self.limit.get() - self.head.load(Ordering::Relaxed) >= needed || self.look_for_room(needed)
     }
 
-    /// Sees how far the reader is, and takes memory that the head comes to for the first time.
+    /// Reads how far the reader is, and allocates memory that the head reaches for the first time.
     #[inline(never)]
     fn look_for_room(&self, needed: u64) -> bool {
         let head = self.head.load(Ordering::Relaxed);
@@ -256,7 +257,7 @@ impl Ring {
         let head = self.head.load(Ordering::Relaxed);
         let lost = self.lost.get();
         let record = if lost == 0 { record } else { record.flagged(lost) };
-        // SAFETY: `records` has CAPACITY places; `room` saw this one free (the reader is past it) and with memory, or
+        // SAFETY: `records` has CAPACITY slots; `room` saw this one free (the reader is past it) and with memory, or
         // `begin` kept it, and only this thread writes.
         unsafe { self.records.add(head as usize % CAPACITY).write(record) };
         self.lost.set(0);
@@ -269,22 +270,22 @@ impl Ring {
         self.lost.set(self.lost.get() | table.flag());
     }
 
-    /// See [`super::libtorch::current_thread`].
+    /// Sets torch's number of the thread, as [`super::libtorch::current_thread`] returns it.
     pub(crate) fn set_torch_thread(&self, number: u64) {
         self.torch_thread.store(number, Ordering::Relaxed);
     }
 
-    /// The thread is over; its last records are still to be read.
+    /// Marks the thread as over. Its last records are still to be read.
     pub(crate) fn finish(&self) {
         self.state.store(FINISHED, Ordering::Release);
     }
 }
 
 // SAFETY: the `Cell`s and the writing side are used by the ring's own thread alone; the reader uses `head`, `tail`,
-// `state` and `thread` (atomics) and the places between tail and head, which the writer leaves alone.
+// `state` and `thread` (atomics) and the slots between tail and head, which the writer leaves alone.
 unsafe impl Sync for Ring {}
 
-/// A ring of one function, unmapped when it goes.
+/// A ring that one function owns, unmapped when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Unlisted(Ring);
 
@@ -298,25 +299,25 @@ impl std::ops::Deref for Unlisted {
 
 impl Drop for Unlisted {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `map` made, which nobody else knows.
+        // SAFETY: the mapping that `map` made, which nothing else refers to.
         unsafe { libc::munmap(self.0.records.cast(), CAPACITY * size_of::<Record>()) };
     }
 }
 
-/// Whether what is read from now on is held until [`release`]. For the one thread that drains.
+/// Sets whether records that are read from now on stay until [`release`]. For the one thread that drains.
 pub(crate) fn hold(on: bool) {
     HOLD.store(on, Ordering::Relaxed);
     release();
 }
 
-/// Everything that has been read may be written again.
+/// Lets the writers reuse everything that has been read.
 pub(crate) fn release() {
     for ring in all() {
         ring.tail.free.store(ring.tail.taken.load(Ordering::Relaxed), Ordering::Release);
     }
 }
 
-/// Whether a ring has so much in it that it should be read soon.
+/// Whether a ring is so full that it should be read soon.
 pub(crate) fn is_filling() -> bool {
     let filled = |ring: &Ring| ring.head.load(Ordering::Relaxed) - ring.tail.free.load(Ordering::Relaxed);
     all().any(|ring| filled(ring) > CAPACITY as u64 / 4)
@@ -332,7 +333,7 @@ pub(crate) fn used() -> usize {
 pub(crate) struct Reader(&'static Ring);
 
 impl Reader {
-    /// All rings there are, oldest first: the place of one never changes.
+    /// All rings, oldest first: the index of a ring never changes.
     pub(crate) fn all() -> Vec<Reader> {
         let mut readers: Vec<Reader> = all().map(Reader).collect();
         readers.reverse();
@@ -349,29 +350,29 @@ impl Reader {
         self.0.torch_thread.load(Ordering::Relaxed)
     }
 
-    /// Places read and written so far: `tail..head` waits to be read.
+    /// The positions that wait to be read, from the tail to the head.
     pub(crate) fn waiting(&self) -> std::ops::Range<u64> {
         self.0.tail.taken.load(Ordering::Relaxed)..self.0.head.load(Ordering::Acquire)
     }
 
-    /// The record at a waiting place.
+    /// The record at a waiting position.
     #[inline]
-    pub(crate) fn get(&self, place: u64) -> Record {
-        // SAFETY: places below `head` are written (its load acquires), and not written again before `advance`.
-        unsafe { self.0.records.add(place as usize % CAPACITY).read() }
+    pub(crate) fn get(&self, position: u64) -> Record {
+        // SAFETY: positions below `head` are written (its load acquires), and not written again before `advance`.
+        unsafe { self.0.records.add(position as usize % CAPACITY).read() }
     }
 
-    /// Where it lies, and how far it has been read.
-    pub(crate) fn place(&self) -> Place {
+    /// Its number in shared memory, and how far it has been read.
+    pub(crate) fn position(&self) -> RingPosition {
         let taken = self.0.tail.taken.load(Ordering::Relaxed);
-        Place { ring: self.0.shared.map(u64::from), taken, thread: self.thread() }
+        RingPosition { ring: self.0.shared.map(u64::from), taken, thread: self.thread() }
     }
 
-    /// Everything below `place` has been read.
-    pub(crate) fn advance(&self, place: u64) {
-        self.0.tail.taken.store(place, Ordering::Relaxed);
+    /// Marks everything below `position` as read.
+    pub(crate) fn advance(&self, position: u64) {
+        self.0.tail.taken.store(position, Ordering::Relaxed);
         if !HOLD.load(Ordering::Relaxed) {
-            self.0.tail.free.store(place, Ordering::Release);
+            self.0.tail.free.store(position, Ordering::Release);
         }
     }
 
@@ -413,7 +414,7 @@ mod tests {
         }
         let waiting = reader.waiting();
         assert_eq!(reader.get(waiting.end - 1).a, count - 1);
-        assert!(waiting.clone().is_sorted_by_key(|place| reader.get(place).ts));
+        assert!(waiting.clone().is_sorted_by_key(|position| reader.get(position).ts));
         reader.advance(waiting.end);
     }
 
@@ -462,7 +463,7 @@ mod tests {
         let waiting = reader.waiting();
         assert_eq!(waiting.end - waiting.start, 2 * open + 2);
         assert!(waiting.end - waiting.start <= CAPACITY as u64);
-        let flagged = waiting.clone().filter(|place| reader.get(*place).lost_detail()).count();
+        let flagged = waiting.clone().filter(|position| reader.get(*position).lost_detail()).count();
         assert_eq!(flagged, 1, "the first record after the loss says so");
         reader.advance(waiting.end);
         assert!(ring.begin(RecordTable::TorchTrace, record(Kind::Enter)));

@@ -7,7 +7,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::clock::ticks;
-use super::libtorch::{self, Unheard};
+use super::libtorch::{self, HiddenFromModes};
 use super::thread::ThreadState;
 use probe_trace::payload::{MANY_VMAPPED, SHAPE_COUNT, SHAPE_DIMENSIONS as DIMENSIONS, VMAPPED};
 use probe_trace::record::{Kind, Record};
@@ -21,7 +21,7 @@ static PARAMETER: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut()
 #[cold]
 pub(super) fn record(state: &ThreadState, args: *mut ffi::PyObject, kwargs: *mut ffi::PyObject) {
     let mut dimensions = [0_u32; DIMENSIONS];
-    let _unheard = Unheard::new();
+    let _hidden = HiddenFromModes::new();
     // SAFETY: called with the GIL held and no exception set, with the tuple and the dict (or NULL) of a call.
     let (count, vmapped) = unsafe {
         let tensor = first_tensor(args, kwargs);
@@ -29,14 +29,14 @@ pub(super) fn record(state: &ThreadState, args: *mut ffi::PyObject, kwargs: *mut
     };
     let Some(count) = count else { return };
     for first in (0..count.clamp(1, DIMENSIONS)).step_by(4) {
-        let at = |place: usize| u64::from(dimensions.get(first + place).copied().unwrap_or_default());
+        let at = |index: usize| u64::from(dimensions.get(first + index).copied().unwrap_or_default());
         let payload = vmapped << VMAPPED | (count << SHAPE_COUNT | first) as u64;
         let record = Record::new(Kind::Shape, payload, ticks(), at(0) | at(1) << 32, at(2) | at(3) << 32);
         state.annotate(record);
     }
 }
 
-/// Whether it is a plain tensor: neither its shape nor any other attribute runs code of somebody else.
+/// Whether `object` is a plain tensor: neither its shape nor any other attribute runs code other than torch's.
 #[inline]
 pub(super) unsafe fn is_tensor(object: *mut ffi::PyObject) -> bool {
     let (tensor, parameter) = (TENSOR.load(Ordering::Relaxed), PARAMETER.load(Ordering::Relaxed));
@@ -45,7 +45,7 @@ pub(super) unsafe fn is_tensor(object: *mut ffi::PyObject) -> bool {
     !class.is_null() && (class == tensor || class == parameter)
 }
 
-/// An attribute of a plain tensor as a number; None, and no exception set, where it is none.
+/// An attribute of a plain tensor as a number; None, and no exception set, where it is not a number.
 pub(super) unsafe fn integer(tensor: *mut ffi::PyObject, name: &std::ffi::CStr) -> Option<u64> {
     // SAFETY: a living tensor; the new reference is released, an error cleared.
     unsafe {
@@ -72,12 +72,12 @@ pub(super) unsafe fn first_dimension(tensor: *mut ffi::PyObject) -> Option<u32> 
     (count > 0).then_some(dimensions[0])
 }
 
-/// Borrowed, or NULL.
+/// The first positional argument that is a tensor, else the first keyword argument that is. A borrowed reference, or NULL.
 unsafe fn first_tensor(args: *mut ffi::PyObject, kwargs: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: `args` is a tuple and `kwargs` NULL or a dict: both as the interpreter made them for a call.
     unsafe {
-        for place in 0..ffi::PyTuple_Size(args) {
-            let item = ffi::PyTuple_GetItem(args, place);
+        for index in 0..ffi::PyTuple_Size(args) {
+            let item = ffi::PyTuple_GetItem(args, index);
             if is_tensor(item) {
                 return item;
             }
@@ -94,8 +94,8 @@ unsafe fn first_tensor(args: *mut ffi::PyObject, kwargs: *mut ffi::PyObject) -> 
     std::ptr::null_mut()
 }
 
-/// How many dimensions there are; the first of them are in `dimensions`. None, and no exception set, where the shape is not plain numbers: asking a
-/// symbolic one for its value would change what is being traced.
+/// Returns the number of dimensions, and stores the first ones in `dimensions`. None, and no exception set, where the shape is
+/// not plain numbers: reading the value of a symbolic one would change what is being traced.
 unsafe fn shape_of(tensor: *mut ffi::PyObject, dimensions: &mut [u32; DIMENSIONS]) -> Option<usize> {
     // SAFETY: a living tensor; every new reference is released, every error cleared.
     unsafe {
@@ -106,8 +106,8 @@ unsafe fn shape_of(tensor: *mut ffi::PyObject, dimensions: &mut [u32; DIMENSIONS
         }
         let count = ffi::PyTuple_Size(shape).max(0) as usize;
         let mut plain = true;
-        for (place, dimension) in dimensions.iter_mut().enumerate().take(count) {
-            let item = ffi::PyTuple_GetItem(shape, place as ffi::Py_ssize_t);
+        for (index, dimension) in dimensions.iter_mut().enumerate().take(count) {
+            let item = ffi::PyTuple_GetItem(shape, index as ffi::Py_ssize_t);
             if item.is_null() || ffi::PyLong_CheckExact(item) == 0 {
                 plain = false;
                 break;
@@ -127,7 +127,7 @@ unsafe fn shape_of(tensor: *mut ffi::PyObject, dimensions: &mut [u32; DIMENSIONS
     }
 }
 
-/// What torch says of the tensors that `torch.func` puts around others. All of it is native and runs no code of anybody.
+/// Torch's functions for the tensors that `torch.func` wraps around others. They are native and run no code of the program.
 #[derive(Debug)]
 struct Transforms {
     is_wrapped: Py<PyAny>,
@@ -137,15 +137,15 @@ struct Transforms {
 }
 
 static TRANSFORMS: OnceLock<Transforms> = OnceLock::new();
-/// Transforms within one another that are looked through.
+/// Nested transforms that are unwrapped at most.
 const LEVELS: usize = 8;
 
-/// How many of what a tensor seems to be `torch.func.vmap` computes at once, as [`VMAPPED`] has it.
+/// How many tensors `torch.func.vmap` computes at once where one seems to be there, as [`VMAPPED`] encodes it.
 unsafe fn vmapped(tensor: *mut ffi::PyObject) -> u64 {
     let Some(transforms) = TRANSFORMS.get() else { return 0 };
     // SAFETY: called with the GIL held, with a living tensor.
     let tensor = unsafe { Bound::from_borrowed_ptr(Python::assume_attached(), tensor) };
-    // An error is of torch's, which knows its own tensors: it is not known then.
+    // An error comes from torch, which knows its own tensors: the number is not known then.
     transforms.count(tensor).map_or(MANY_VMAPPED, |count| count.min(MANY_VMAPPED))
 }
 
@@ -169,13 +169,13 @@ impl Transforms {
     }
 }
 
-/// Says how torch tells what `torch.func` puts around tensors: four functions of `torch._C._functorch`.
+/// Sets the functions for tensors that `torch.func` wraps: four functions of `torch._C._functorch`.
 #[pyfunction]
 fn set_tensor_transforms(is_wrapped: Py<PyAny>, is_batched: Py<PyAny>, dimension: Py<PyAny>, unwrapped: Py<PyAny>) {
     TRANSFORMS.get_or_init(|| Transforms { is_wrapped, is_batched, dimension, unwrapped });
 }
 
-/// Says what a tensor is: `torch.Tensor` and `torch.nn.Parameter`.
+/// Sets the types of plain tensors: `torch.Tensor` and `torch.nn.Parameter`.
 #[pyfunction]
 fn set_tensor_types(tensor: &Bound<'_, PyAny>, parameter: &Bound<'_, PyAny>) {
     if TENSOR.load(Ordering::Relaxed).is_null() {

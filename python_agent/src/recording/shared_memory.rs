@@ -1,9 +1,9 @@
-//! Memory that outlives this process as long as the collector on this node has it open: a file of memory without a name
-//! (memfd), so that nothing is left behind whoever dies first. Rings lie in it, and what [`keep`](super::keep) puts down.
+//! Memory that outlives this process as long as the collector on this node has it open: a memory file without a name (memfd), so
+//! that nothing is left behind, whichever process ends first. It holds the rings, and what [`keep`](super::keep) writes.
 //!
-//! Memory is taken before anything is stored there: a store to a page that can't be had would be SIGBUS. Where it can't be
-//! had, a ring, or the rest of it, is ordinary memory. Most threads record little, so a ring's memory is taken in pieces, as
-//! its head first comes there. A forked child gets none of it.
+//! Memory is allocated before anything is stored there: a store to a page that can't be allocated would raise SIGBUS. Where
+//! allocation fails, a ring, or the rest of it, is ordinary memory. Most threads record little, so a ring's memory is allocated
+//! in pieces, when its head first reaches them. A forked child does not inherit the memory.
 
 use std::fs::File;
 use std::os::fd::{FromRawFd, RawFd};
@@ -19,39 +19,39 @@ use probe_trace::mapping::{
 };
 use probe_trace::record::Record;
 
-/// A place for a ring.
+/// The part of the file that holds a ring.
 #[derive(Debug)]
 pub(super) struct Region {
     pub(super) number: u32,
-    /// [`PAGE`] bytes, of which the last eight are taken.
+    /// [`PAGE`] bytes, of which the last eight hold the mark.
     pub(super) page: *mut u8,
-    /// Room for [`CAPACITY`] of them.
+    /// Address space for [`CAPACITY`] records.
     pub(super) records: *mut Record,
-    /// For so many there is memory.
+    /// Number of records for which memory is allocated.
     pub(super) there: u64,
 }
 
-/// Bytes of a ring that are taken at once: a kernel's largest page.
+/// Bytes of a ring that are allocated at once: the largest page of a kernel.
 const PIECE: u64 = 64 << 10;
 const RECORD: u64 = size_of::<Record>() as u64;
 
-/// Null where there is none. Never let go of.
+/// The writer of the file; null where there is none. Never freed.
 static FILE: AtomicPtr<Mutex<Writer>> = AtomicPtr::new(std::ptr::null_mut());
-/// Whether there was to be one.
+/// Whether [`begin`] has tried to make the file.
 static TRIED: AtomicBool = AtomicBool::new(false);
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 static RINGS: AtomicUsize = AtomicUsize::new(0);
-/// What a forked child has to cover: rings, and behind them the log of names.
+/// The mappings that a forked child has to cover: the rings, then the log of names.
 static MAPPED: [AtomicPtr<u8>; MAX_RINGS + 1] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_RINGS + 1];
-/// Bytes of the log that are taken.
+/// Bytes of the log that are in use.
 static LOGGED: AtomicUsize = AtomicUsize::new(0);
 
-/// Makes the file. Before the first ring; again does nothing.
+/// Makes the file. Called before the first ring is made; a second call does nothing.
 pub(super) fn begin() {
     if TRIED.swap(true, Ordering::AcqRel) {
         return;
     }
-    // A collector that is reached over TCP is on another node, as far as anybody knows.
+    // A collector that is reached over TCP is taken to be on another node.
     let collector = std::env::var(probe_proto::env::PROBE_COLLECTOR).unwrap_or_default();
     if matches!(Address::parse(&collector), Ok(Address::Tcp(_))) {
         return;
@@ -61,7 +61,7 @@ pub(super) fn begin() {
     if descriptor < 0 {
         return not_shared(&std::io::Error::last_os_error());
     }
-    // SAFETY: the kernel gave it to us just now, and nobody else has it.
+    // SAFETY: the kernel has just returned the descriptor, and nothing else uses it.
     let file = unsafe { File::from_raw_fd(descriptor) };
     match Writer::begin(file) {
         Ok(writer) => {
@@ -75,8 +75,8 @@ pub(super) fn begin() {
     }
 }
 
-/// In a forked child that has [left](leave) the parent's file: makes one of its own. What owned the parent's is leaked: its
-/// descriptor is closed, and its number may be another file's by now.
+/// Makes an own file in a forked child that has [left](leave) the parent's. The owner of the parent's file is leaked: its
+/// descriptor is closed, and the number may be another file's by now.
 pub(super) fn begin_anew() {
     FILE.store(std::ptr::null_mut(), Ordering::Release);
     MAPPED.iter().for_each(|page| page.store(std::ptr::null_mut(), Ordering::Release));
@@ -86,14 +86,14 @@ pub(super) fn begin_anew() {
     begin();
 }
 
-/// The file's number in this process, for whoever is to open it.
+/// The file's descriptor, by which another process can open the file.
 pub(crate) fn descriptor() -> Option<u32> {
     u32::try_from(DESCRIPTOR.load(Ordering::Acquire)).ok()
 }
 
-/// What puts things down in it.
+/// What writes names and state into the file.
 pub(super) fn writer() -> Option<&'static Mutex<Writer>> {
-    // SAFETY: null, or what `begin` made and nobody lets go of.
+    // SAFETY: null, or what `begin` made, which is never freed.
     unsafe { FILE.load(Ordering::Acquire).as_ref() }
 }
 
@@ -103,14 +103,14 @@ fn not_shared(error: &std::io::Error) {
     );
 }
 
-/// A place for one more ring; None where it has to be ordinary memory.
+/// A region for one more ring; None where the ring has to be ordinary memory.
 #[cold]
 pub(super) fn ring() -> Option<Region> {
     writer()?;
     let number = RINGS.fetch_update(Ordering::AcqRel, Ordering::Acquire, |made| (made < MAX_RINGS).then_some(made + 1));
     let made = number.map_err(|_| std::io::Error::other("there are too many threads")).and_then(|number| {
         let page = map(number, ring_at(number), RING_BYTES, PIECE)?;
-        // SAFETY: within the mapping just made, at its beginning, which is there; aligned, and nobody else knows it yet.
+        // SAFETY: within the mapping just made, at its beginning, which is allocated; aligned, and nothing else knows it yet.
         unsafe {
             page.add(MARK_AT).cast::<u64>().write(RING_MARK);
             let records = page.add(PAGE as usize).cast::<Record>();
@@ -126,7 +126,7 @@ pub(super) fn ring() -> Option<Region> {
     }
 }
 
-/// Takes memory for more of ring `number`, which has some for `there` records. For how many it has then.
+/// Allocates more memory for ring `number`, which has memory for `there` records. Returns for how many it has memory then.
 #[cold]
 pub(super) fn take_more(number: u32, there: u64) -> u64 {
     let begin = PAGE + there * RECORD;
@@ -141,13 +141,14 @@ pub(super) fn take_more(number: u32, there: u64) -> u64 {
     (taken - PAGE) / RECORD
 }
 
-/// Has ordinary memory in the place of a ring's rest, from byte `begin` on, where nothing has been stored yet.
+/// Maps ordinary memory over the rest of a ring, from byte `begin` on, where nothing has been stored yet. Returns whether that
+/// worked.
 pub(super) fn cover(number: u32, begin: u64) -> bool {
     let page = MAPPED[number as usize].load(Ordering::Acquire);
     let bytes = (RING_BYTES - begin) as usize;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-    // SAFETY: within the ring's mapping, which is this call's to change: its thread alone stores there, and has not yet. As
-    // with the rest of it, a forked child gets none.
+    // SAFETY: within the ring's mapping, which this call may change: only the ring's thread stores there, and it has not yet.
+    // A forked child does not inherit it, like the rest of the ring.
     unsafe {
         let rest = page.add(begin as usize).cast();
         libc::mmap(rest, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) != libc::MAP_FAILED
@@ -155,10 +156,10 @@ pub(super) fn cover(number: u32, begin: u64) -> bool {
     }
 }
 
-/// Takes memory for bytes of the file.
+/// Allocates memory for `bytes` of the file from offset `at` on.
 fn take(at: u64, bytes: u64) -> std::io::Result<()> {
     let descriptor: RawFd = DESCRIPTOR.load(Ordering::Acquire);
-    // The kernel would send SIGXFSZ.
+    // Beyond this limit the kernel would send SIGXFSZ.
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is ours; the other call takes numbers, and its result is checked.
     unsafe {
@@ -172,7 +173,7 @@ fn take(at: u64, bytes: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Maps bytes of the file, of which the first `taken` are there.
+/// Maps `bytes` of the file from offset `at` on and allocates the first `taken` of them.
 fn map(number: usize, at: u64, bytes: u64, taken: u64) -> std::io::Result<*mut u8> {
     take(at, taken)?;
     let descriptor: RawFd = DESCRIPTOR.load(Ordering::Acquire);
@@ -195,8 +196,8 @@ fn map(number: usize, at: u64, bytes: u64, taken: u64) -> std::io::Result<*mut u
     Ok(page)
 }
 
-/// Writes a name down as it is learned. It may be asked for by a record that comes before names are put down again. Takes
-/// no lock: names are learned anywhere. What has no room waits for that.
+/// Appends a name to the log when it becomes known, because a record may need it before all names are written again. Takes no
+/// lock, so that it can be called anywhere. A name that does not fit is written with all names.
 #[cold]
 pub(super) fn log(learned: &Learned<'_>) {
     let page = MAPPED[MAX_RINGS].load(Ordering::Acquire);
@@ -209,8 +210,8 @@ pub(super) fn log(learned: &Learned<'_>) {
     // The last word stays zero, which ends the log.
     let fits = |taken: usize| Some(taken + needed).filter(|end| *end + 8 <= LOG_BYTES as usize);
     let Ok(at) = LOGGED.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits) else { return };
-    // SAFETY: within the log, at a place that is this call's alone; a multiple of eight. The mark comes last: before it there
-    // is no entry.
+    // SAFETY: within the log, at an offset that is this call's alone and a multiple of eight. The mark comes last: before it
+    // there is no entry.
     unsafe {
         std::ptr::copy_nonoverlapping(entry.as_ptr(), page.add(at + 8), entry.len());
         AtomicU64::from_ptr(page.add(at).cast()).store(log_mark(&entry), Ordering::Release);
@@ -220,11 +221,11 @@ pub(super) fn log(learned: &Learned<'_>) {
 const _: () = assert!(RING_BYTES as usize == PAGE as usize + CAPACITY * size_of::<Record>());
 const _: () = assert!(PIECE > PAGE && (PIECE - PAGE).is_multiple_of(RECORD));
 
-/// In a forked child: what was not given to it is covered with memory of its own, because some code of ours may still look
-/// there, and the file is closed. Calls only what may be called between fork and exec.
+/// Covers in a forked child the mappings that it has not inherited with memory of its own, because code of the agent may still
+/// read there, and closes the file. Calls only what may be called between fork and exec.
 ///
-/// Another library's handler may have run before and have taken memory that lies there now: that is left as it is, and
-/// what keeps our code away from rings in a child is then all there is.
+/// A fork handler of another library may have run before and have mapped memory there: that stays as it is, and the agent's code
+/// is then kept from the rings by nothing but its own checks for a forked child.
 pub(super) fn leave() {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
@@ -233,7 +234,7 @@ pub(super) fn leave() {
         let bytes = if number < MAX_RINGS { RING_BYTES } else { LOG_BYTES };
         if !page.is_null() {
             // SAFETY: memory is mapped where nothing is. A kernel that does not know the flag (before 4.17) takes the
-            // address for a wish, and what it mapped elsewhere is given back.
+            // address as a hint, and what it mapped elsewhere is unmapped.
             unsafe {
                 let mapped = libc::mmap(page.cast(), bytes as usize, access, flags, -1, 0);
                 if mapped != libc::MAP_FAILED && mapped != page.cast() {
@@ -244,12 +245,12 @@ pub(super) fn leave() {
     }
     let descriptor = DESCRIPTOR.swap(-1, Ordering::AcqRel);
     if descriptor >= 0 && is_ours(descriptor) {
-        // SAFETY: the file that `begin` made. Who owns it in the parent does not write in a child.
+        // SAFETY: the file that `begin` made. Its owner, `FILE`, does not write in a child.
         unsafe { libc::close(descriptor) };
     }
 }
 
-/// Whether the number still is our file: a program may have closed everything, and then it can be anything.
+/// Whether the descriptor still is the agent's file: a program may have closed all files, and then it can be any file.
 fn is_ours(descriptor: RawFd) -> bool {
     let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
     let mut digits = [0_u8; 10];
@@ -258,8 +259,8 @@ fn is_ours(descriptor: RawFd) -> bool {
         digits[count] = b'0' + (number % 10) as u8;
         (number, count) = (number / 10, count + 1);
     }
-    for (place, digit) in digits[..count].iter().rev().enumerate() {
-        path[14 + place] = *digit;
+    for (index, digit) in digits[..count].iter().rev().enumerate() {
+        path[14 + index] = *digit;
     }
     let mut target = [0_u8; 32];
     // SAFETY: a path that ends with a zero, and a buffer of ours of that size.

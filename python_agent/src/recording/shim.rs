@@ -1,6 +1,6 @@
-//! What a tensor says of itself, by torch's C shim (`aoti_torch_*` in libtorch_cpu.so), which needs no GIL.
+//! Properties of a tensor, read by torch's C shim (`aoti_torch_*` in libtorch_cpu.so), which needs no GIL.
 //!
-//! Torch 2.5 to 2.7 lack two of the functions; what those would say follows from others there.
+//! Torch 2.5 to 2.7 lack two of the functions; their results are computed from others there.
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -15,23 +15,25 @@ static NUMEL: Function = AtomicPtr::new(std::ptr::null_mut());
 static DTYPE: Function = AtomicPtr::new(std::ptr::null_mut());
 static DEVICE_TYPE: Function = AtomicPtr::new(std::ptr::null_mut());
 static DEVICE_INDEX: Function = AtomicPtr::new(std::ptr::null_mut());
-/// From torch 2.8 on.
+/// Torch has this from 2.8 on.
 static ELEMENT: Function = AtomicPtr::new(std::ptr::null_mut());
+/// Torch has this from 2.8 on.
 static CONTIGUOUS: Function = AtomicPtr::new(std::ptr::null_mut());
-/// What stands in for the latter.
+/// With `SIZES` and `STRIDES` it replaces `CONTIGUOUS` where torch lacks that.
 static DIM: Function = AtomicPtr::new(std::ptr::null_mut());
 static SIZES: Function = AtomicPtr::new(std::ptr::null_mut());
 static STRIDES: Function = AtomicPtr::new(std::ptr::null_mut());
 
 /// Bytes of an element by `c10::ScalarType`, whose numbers are in saved files and never change: uint8 to complex128, bool,
-/// the quantized ones, bfloat16, packed ones and bits, float8, uint16 to uint64. Later ones came with the shim's own answer.
+/// the quantized ones, bfloat16, packed ones and bits, float8, uint16 to uint64. Torch versions with later types have a function
+/// for the size.
 const ELEMENT_SIZES: [u8; 30] =
     [1, 1, 2, 4, 8, 2, 4, 8, 4, 8, 16, 1, 1, 1, 4, 2, 1, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1, 2, 4, 8];
 
 /// float32's number among dtypes.
 pub(super) const FLOAT: i32 = 6;
 
-/// What an at::Tensor says.
+/// Properties of an at::Tensor.
 pub(super) struct Tensor {
     pub(super) bytes: i64,
     pub(super) dtype: i32,
@@ -41,7 +43,7 @@ pub(super) struct Tensor {
 }
 
 impl Tensor {
-    /// The one at `handle`, which is a living at::Tensor; None where torch does not say, or [`find`] has not been.
+    /// The properties of the living at::Tensor at `handle`; None where torch does not tell, or before [`find`].
     pub(super) unsafe fn of(handle: *const u8) -> Option<Self> {
         let device_type: i32 = ask(&DEVICE_TYPE, handle)?;
         if usize::try_from(device_type).ok()? >= DEVICES.len() {
@@ -55,7 +57,7 @@ impl Tensor {
         Some(Self { bytes, dtype, device: (device_type as u8) << 4 | index.clamp(0, 14) as u8, contiguous })
     }
 
-    /// Whether it says this, and that it is on the CPU.
+    /// Whether the tensor has these properties, and is on the CPU.
     pub(super) fn is(&self, bytes: i64, dtype: i32, contiguous: bool) -> bool {
         (self.bytes, self.dtype, self.device, self.contiguous) == (bytes, dtype, 0, contiguous)
     }
@@ -66,7 +68,7 @@ fn element_size(dtype: i32) -> Option<i64> {
     if function.is_null() {
         return ELEMENT_SIZES.get(usize::try_from(dtype).ok()?).map(|size| i64::from(*size));
     }
-    // SAFETY: aoti_torch_dtype_element_size, with a number that aoti_torch_get_dtype said.
+    // SAFETY: aoti_torch_dtype_element_size, with a number that aoti_torch_get_dtype returned.
     let size = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(i32) -> usize>(function)(dtype) };
     i64::try_from(size).ok()
 }
@@ -77,10 +79,10 @@ fn by_strides(handle: *const u8) -> Option<bool> {
     let (sizes, strides): (usize, usize) = (ask(&SIZES, handle)?, ask(&STRIDES, handle)?);
     let mut expected = 1;
     let mut contiguous = true;
-    for place in (0..dim).rev() {
+    for dimension in (0..dim).rev() {
         // SAFETY: the shim's pointers to as many numbers as there are dimensions, in the tensor, which lives.
         let (size, stride) =
-            unsafe { ((sizes as *const i64).add(place).read(), (strides as *const i64).add(place).read()) };
+            unsafe { ((sizes as *const i64).add(dimension).read(), (strides as *const i64).add(dimension).read()) };
         if size == 0 {
             return Some(true);
         }
@@ -90,7 +92,7 @@ fn by_strides(handle: *const u8) -> Option<bool> {
     Some(contiguous)
 }
 
-/// Asks a function of the shim, `int32_t f(AtenTensorHandle, T *)`, which says 0 where all is well.
+/// Calls a function of the shim, `int32_t f(AtenTensorHandle, T *)`, which returns 0 for success.
 fn ask<T: Default>(function: &Function, handle: *const u8) -> Option<T> {
     let function = function.load(Ordering::Relaxed);
     if function.is_null() {
@@ -107,22 +109,22 @@ fn ask<T: Default>(function: &Function, handle: *const u8) -> Option<T> {
     (failed == 0).then_some(answer)
 }
 
-/// Looks the functions up. The error is the name of one that is missing and nothing stands in for.
+/// Finds the functions. The error is the name of one that is missing and can't be replaced.
 pub(super) fn find() -> Result<(), &'static CStr> {
-    let look = |place: &Function, name: &'static CStr| {
+    let look = |function: &Function, name: &'static CStr| {
         let found = symbol(name);
-        place.store(found.unwrap_or(std::ptr::null_mut()), Ordering::Relaxed);
+        function.store(found.unwrap_or(std::ptr::null_mut()), Ordering::Relaxed);
         found.map(drop).ok_or(name)
     };
-    for (place, name) in [
+    for (function, name) in [
         (&NUMEL, c"aoti_torch_get_numel"),
         (&DTYPE, c"aoti_torch_get_dtype"),
         (&DEVICE_TYPE, c"aoti_torch_get_device_type"),
         (&DEVICE_INDEX, c"aoti_torch_get_device_index"),
     ] {
-        look(place, name)?;
+        look(function, name)?;
     }
-    // Where the shim says no sizes of elements, its numbers of dtypes are all among ours.
+    // A torch without this function has no dtypes beyond `ELEMENT_SIZES`.
     let _ = look(&ELEMENT, c"aoti_torch_dtype_element_size");
     if look(&CONTIGUOUS, c"aoti_torch_is_contiguous").is_err() {
         look(&DIM, c"aoti_torch_get_dim")?;

@@ -1,5 +1,5 @@
-//! What the slot of `torch.nn.Module` and its subclasses runs, and in which classes it is: what `module(x)` goes through before
-//! any Python code.
+//! The function in the `tp_call` slot of `torch.nn.Module` and its subclasses, which `module(x)` calls before any Python code,
+//! and the classes that have it.
 //!
 //! Python's own `__call__` stays as it is, so hooks, `torch.compile` and subclasses with a `__call__` of their own see no
 //! difference.
@@ -23,30 +23,32 @@ use super::{boundary, capture, cost, exceptions, fast_call, names, program_error
 use crate::shared::{self, ENABLED};
 use probe_trace::record::{Kind, Record};
 
-/// Whether our function is to be in the slots.
+/// Whether our function is kept in the slots.
 static KEPT: AtomicBool = AtomicBool::new(false);
-/// All classes are to be looked at, at the next good place.
+/// Whether the next call of [`put_back`] examines all classes.
 static LOOK: AtomicBool = AtomicBool::new(false);
 
-/// The classes that have had our function, by address. Weak references, because a new class may come to lie where one lay that
-/// has gone.
+/// The classes that have had our function, by address. Weak references, because a new class may have the address of one that is
+/// gone.
 static PATCHED: LazyLock<Mutex<HashMap<usize, Py<PyWeakrefReference>>>> = LazyLock::new(Mutex::default);
 
-/// An assignment to the `__call__` of one class is seen after this long at most; one to that of `nn.Module` at once.
+/// An assignment to the `__call__` of one class is noticed after this long at most; one to that of `nn.Module` at once.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// Slots that nobody has put right for so long are a problem to be told.
+/// Slots that have been reset for longer than this are reported as a problem.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the background thread knows of the slots.
+/// What the background thread keeps about the slots.
 struct Watch {
+    /// When it last ordered an examination of all classes.
     looked: Option<Instant>,
+    /// Since when the slot of `nn.Module` has had the original; None while it has our function.
     reset_since: Option<Instant>,
 }
 
 static WATCH: Mutex<Watch> = Mutex::new(Watch { looked: None, reset_since: None });
 
-/// The function in the slot: records the beginning, calls what was there before, records the end. Whatever that
-/// returned, NULL with its exception included, is returned untouched.
+/// The function in the slot: records the beginning, calls the original function, records the end. Returns what the original
+/// returned, NULL with its exception included.
 unsafe extern "C" fn module_call(
     module: *mut ffi::PyObject,
     args: *mut ffi::PyObject,
@@ -61,7 +63,7 @@ unsafe extern "C" fn module_call(
         return call();
     }
     let call = || {
-        // SAFETY: the same.
+        // SAFETY: the interpreter called us with these arguments for the same slot.
         let call = || unsafe { fast_call::call(module, args, kwargs) }.unwrap_or_else(call);
         // SAFETY: slots are called with the GIL held, and the caller has the module.
         unsafe { capture::ranged(module, call) }
@@ -84,13 +86,13 @@ unsafe extern "C" fn module_call(
         let result = call();
         state.depth.set(state.depth.get().saturating_sub(1));
         if recorded {
-            // An exception under way is nothing to ask Python beside.
+            // While an exception is set, no Python may be called.
             leave(state, module as u64, !result.is_null());
         }
         if outermost && result.is_null() {
             exceptions::passing();
         } else if outermost {
-            // torch.compile resets slots while it compiles what the call has come to.
+            // torch.compile resets slots while it compiles code that the call reaches.
             // SAFETY: the interpreter calls slots with the GIL held.
             let py = unsafe { Python::assume_attached() };
             put_back(py, state, false);
@@ -106,7 +108,7 @@ fn ours() -> *mut c_void {
     module_call as *const () as *mut c_void
 }
 
-/// Puts our function into the slot of `class`, where the original one is. True if it is there now.
+/// Puts our function into the slot of `class` if that has the original one. True if our function is there now.
 #[pyfunction]
 fn patch_type(class: &Bound<'_, PyType>) -> bool {
     let Some(slot) = slot_of(class.as_ptr()) else { return false };
@@ -120,14 +122,14 @@ fn patch_type(class: &Bound<'_, PyType>) -> bool {
     is_ours
 }
 
-/// Whether `class` has had our function before: not a class that has gone and lay where `class` lies.
+/// Whether `class` has had our function before. A class that is gone and had the same address does not count.
 fn was_patched(class: &Bound<'_, PyType>) -> bool {
     let patched = shared::lock(&PATCHED);
     let reference = patched.get(&(class.as_ptr() as usize));
     reference.is_some_and(|reference| reference.bind(class.py()).upgrade().is_some_and(|living| living.is(class)))
 }
 
-/// Takes it out again.
+/// Puts the original function back into the slot of `class`.
 #[pyfunction]
 fn unpatch_type(class: &Bound<'_, PyType>) {
     if let Some(slot) = slot_of(class.as_ptr()) {
@@ -142,23 +144,23 @@ fn is_patched(class: &Bound<'_, PyType>) -> bool {
     slot_of(class.as_ptr()).is_some_and(|slot| slot.load(Ordering::Relaxed) == ours())
 }
 
-/// Whether our function is to be kept in the slots from now on, where somebody puts the original back. Orders a look at all
-/// classes too.
+/// Sets whether our function is kept in the slots when the original is put back by other code. With True, also orders an
+/// examination of all classes.
 #[pyfunction]
 fn keep_slots(on: bool) {
     KEPT.store(on, Ordering::Relaxed);
     LOOK.store(on, Ordering::Relaxed);
 }
 
-/// Whether somebody has put the original back, as assigning `nn.Module.__call__` does for all subclasses.
+/// Whether other code has put the original back, as assigning `nn.Module.__call__` does for all subclasses.
 #[inline]
 fn was_reset() -> bool {
     slot_of(MODULE.load(Ordering::Relaxed)).is_some_and(|slot| slot.load(Ordering::Relaxed) != ours())
 }
 
-/// Puts our function back where it has gone. At places that a loop passes whether or not its modules are seen: where a
-/// step ends, and where a batch is asked for; and after what torch.compile may have compiled. `is_missed`: what was called
-/// since the step began may not have been seen, and then it gets no row.
+/// Puts our function back into slots that have lost it. Called at points that a loop reaches whether or not its modules are seen,
+/// the end of a step and the request for a batch, and after torch.compile may have compiled. `is_missed`: module calls since the
+/// step began may have been missed; the step then gets no row.
 #[inline]
 pub(super) fn put_back(py: Python<'_>, state: &ThreadState, is_missed: bool) {
     if KEPT.load(Ordering::Relaxed) && (LOOK.load(Ordering::Relaxed) || was_reset()) {
@@ -176,7 +178,7 @@ fn put_back_now(py: Python<'_>, state: &ThreadState, is_missed: bool) {
     if found.is_some() && is_missed {
         state.instant(Record::new(Kind::Resume, 0, ticks(), 1, 0));
     }
-    // Of `nn.Module` it is seen at the end of the step in which it happens, and nothing else is wrong.
+    // An assignment to `nn.Module` is noticed at the end of the step in which it happens, and needs no report.
     if let Some(class) = found.filter(|_| !was_reset) {
         *shared::lock(&shared::PROBLEM) = format!(
             "forward: the program assigned {class}.__call__: its calls were not recorded, for {} s at most",
@@ -187,8 +189,8 @@ fn put_back_now(py: Python<'_>, state: &ThreadState, is_missed: bool) {
     cost::spent(began);
 }
 
-/// Patches every class below `nn.Module` that has the original in its slot; `found` is the name of one. Runs no Python
-/// code, so that no handler of a signal raises in here.
+/// Patches every class below `nn.Module` that has the original in its slot. `found` becomes the name of one that had lost our
+/// function. Runs no Python code, so that no signal handler raises in here.
 fn patch_below(py: Python<'_>, found: &mut Option<String>) -> PyResult<()> {
     let module = MODULE.load(Ordering::Relaxed);
     if module.is_null() {
@@ -221,8 +223,8 @@ fn patch_below(py: Python<'_>, found: &mut Option<String>) -> PyResult<()> {
     Ok(())
 }
 
-/// Whether it is a class of torch.fx, which makes one for each graph and assigns its `__call__`, as torch.compile has it do
-/// over and over: that is nobody's assignment, and no call of the program's.
+/// Whether it is a class of torch.fx, which makes one for each graph and assigns its `__call__`, as torch.compile often has it
+/// do: that is no assignment of the program, and no call of the program is missed.
 fn is_traced(class: &Bound<'_, PyType>) -> bool {
     let py = class.py();
     let find = || {
@@ -230,12 +232,13 @@ fn is_traced(class: &Bound<'_, PyType>) -> bool {
         let module = modules.cast::<PyDict>()?.get_item(intern!(py, "torch.fx.graph_module"))?;
         module.map(|module| module.getattr(intern!(py, "GraphModule"))).transpose()
     };
-    // SAFETY: both are types, and the question runs no code of theirs.
+    // SAFETY: both are types, and the check runs no code of theirs.
     let is_below = |base: &Bound<'_, PyType>| unsafe { ffi::PyType_IsSubtype(class.as_type_ptr(), base.as_type_ptr()) };
     find().ok().flatten().is_some_and(|found| found.cast::<PyType>().is_ok_and(|base| is_below(base) != 0))
 }
 
-/// For the background thread, now and then: orders a look at all classes, and says where calls of modules are not seen.
+/// Orders an examination of all classes from time to time, and reports when calls of modules are not seen. For the background
+/// thread.
 pub(super) fn watch() {
     if !KEPT.load(Ordering::Relaxed) {
         return;
@@ -253,7 +256,7 @@ pub(super) fn watch() {
     }
 }
 
-/// What is said where nobody passes a place at which slots could be put right.
+/// The problem that is reported when slots are reset and no point is reached at which they could be put back.
 const NOT_SEEN: &str = "forward: somebody has assigned nn.Module.__call__ (torch.fx does), so calls of modules are not seen \
     until an optimizer steps, a DataLoader is asked for a batch, or probe_agent.step() is called";
 

@@ -1,5 +1,5 @@
-//! Ranges and numbers that the program names. A range is one record, written when it ends: what is open is kept on its
-//! thread, so that ranges may end in any order.
+//! Ranges and numbers that the program names. A range is one record, written when it ends: open ranges are kept on their
+//! thread, so that they may end in any order.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -20,24 +20,26 @@ use probe_trace::record::{Kind, Record};
 static SPAN_NAMES: Interned = Interned::new(|id, name| Learned::Span(id, name));
 static METRIC_NAMES: Interned = Interned::new(|id, name| Learned::Metric(id, name));
 
-/// Whether ranges are wanted, and numbers.
+/// Whether ranges are recorded.
 static SPANS: AtomicBool = AtomicBool::new(false);
-/// See there.
+/// Whether numbers are recorded.
 static METRICS: AtomicBool = AtomicBool::new(false);
 
-/// Ranges and numbers whose name had no place.
+/// Ranges that are lost because the table of names is full.
 pub(super) static UNNAMED_SPANS: AtomicU64 = AtomicU64::new(0);
-/// See there.
+/// Numbers that are lost because the table of names is full.
 pub(super) static UNNAMED_METRICS: AtomicU64 = AtomicU64::new(0);
 /// Ranges given up because too many were open.
 pub(super) static GIVEN_UP: AtomicU64 = AtomicU64::new(0);
 
-/// Ranges that were open when a profiler stopped.
+/// Ranges that are lost because they were open when a profiler stopped.
 pub(super) static CUT: AtomicU64 = AtomicU64::new(0);
 
+/// A range of the agent's own API.
 const OURS: u64 = 0;
 /// A range of torch's RecordFunction.
 const TORCH: u64 = 1;
+/// A range of NVTX.
 const NVTX: u64 = 2;
 
 /// Names that torch gives to ranges of its own.
@@ -68,26 +70,26 @@ const OF_TORCH: [&[u8]; 24] = [
     b"probe_agent.",
 ];
 
-/// A range of the user's own began, by RecordFunction's word.
+/// Notes that a range of torch's RecordFunction began; those that torch itself opens are left out.
 pub(super) fn range_began(state: &ThreadState, range: u64, name: &[u8]) {
     if SPANS.load(Ordering::Relaxed) && !OF_TORCH.iter().any(|prefix| name.starts_with(prefix)) {
         begin(state, range, name, TORCH);
     }
 }
 
-/// A range ended that may be one of those.
+/// Notes that a range of torch's RecordFunction ended, which [`range_began`] may have noted.
 pub(super) fn range_ended(state: &ThreadState, range: u64) {
     if state.spans.count.get() > 0 {
         end(state, range, TORCH);
     }
 }
 
-/// The end of a range will not be heard of: it gets no row, and is counted.
+/// Gives up a range whose end will not be reported: it gets no row, and is counted.
 pub(super) fn give_up(state: &ThreadState, range: u64) {
     let spans = &state.spans;
-    let ours = |open: Open| open.key == range && open.said >> 40 == TORCH;
-    if let Some(place) = (0..spans.count.get()).rev().find(|place| ours(spans.open[*place].get())) {
-        spans.remove(place);
+    let ours = |open: Open| open.key == range && open.payload >> 40 == TORCH;
+    if let Some(index) = (0..spans.count.get()).rev().find(|index| ours(spans.open[*index].get())) {
+        spans.remove(index);
         CUT.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -106,9 +108,9 @@ fn begin(state: &ThreadState, key: u64, name: &[u8], kind: u64) -> bool {
         spans.remove(0);
     }
     let depth = spans.count.get();
-    let parent = depth.checked_sub(1).map_or(0, |above| (spans.open[above].get().said & 0xffff) + 1);
-    let said = u64::from(name) | parent << 16 | (depth as u64) << 32 | kind << 40;
-    spans.open[depth].set(Open { key, begin: ticks(), step: STEP.load(Ordering::Relaxed), said });
+    let parent = depth.checked_sub(1).map_or(0, |above| (spans.open[above].get().payload & 0xffff) + 1);
+    let payload = u64::from(name) | parent << 16 | (depth as u64) << 32 | kind << 40;
+    spans.open[depth].set(Open { key, begin: ticks(), step: STEP.load(Ordering::Relaxed), payload });
     spans.count.set(depth + 1);
     true
 }
@@ -116,17 +118,17 @@ fn begin(state: &ThreadState, key: u64, name: &[u8], kind: u64) -> bool {
 fn end(state: &ThreadState, key: u64, kind: u64) {
     let now = ticks();
     let spans = &state.spans;
-    let ours = |open: Open| open.key == key && open.said >> 40 == kind;
-    let Some(place) = (0..spans.count.get()).rev().find(|place| ours(spans.open[*place].get())) else { return };
-    let open = spans.open[place].get();
-    spans.remove(place);
-    // Switched off meanwhile: when it ended is not known to anybody later.
+    let ours = |open: Open| open.key == key && open.payload >> 40 == kind;
+    let Some(index) = (0..spans.count.get()).rev().find(|index| ours(spans.open[*index].get())) else { return };
+    let open = spans.open[index].get();
+    spans.remove(index);
+    // Where recording was switched off meanwhile, the range is dropped: its end would not be known later.
     if state.mode.get() == RECORD && ENABLED.load(Ordering::Relaxed) {
-        state.instant(Record::new(Kind::Span, open.said, now, open.begin, open.step as u64));
+        state.instant(Record::new(Kind::Span, open.payload, now, open.begin, open.step as u64));
     }
 }
 
-/// A range begins. What it returns ends it; 0 where it is not recorded.
+/// Begins a range. Returns the key for [`span_end`]; 0 where the range is not recorded.
 #[pyfunction]
 fn span_begin(name: &str) -> u64 {
     if !SPANS.load(Ordering::Relaxed) {
@@ -139,7 +141,7 @@ fn span_begin(name: &str) -> u64 {
     })
 }
 
-/// It ends.
+/// Ends the range that [`span_begin`] began.
 #[pyfunction]
 fn span_end(key: u64) {
     if key != 0 {
@@ -147,7 +149,7 @@ fn span_end(key: u64) {
     }
 }
 
-/// An NVTX range begins; they nest.
+/// Begins an NVTX range. NVTX ranges nest.
 #[pyfunction]
 fn nvtx_push(name: &str) {
     if SPANS.load(Ordering::Relaxed) {
@@ -155,7 +157,7 @@ fn nvtx_push(name: &str) {
     }
 }
 
-/// The innermost one ends.
+/// Ends the innermost NVTX range.
 #[pyfunction]
 fn nvtx_pop() {
     thread::with(|state| {
@@ -165,7 +167,8 @@ fn nvtx_pop() {
     });
 }
 
-/// A value as a number, or the place in [`REASONS`] of why it is none. Nothing here waits for a device.
+/// A value as a number, or why it is none: 1 plus the index of the reason in [`REASONS`](probe_trace::payload::REASONS). Never
+/// waits for a device.
 pub(super) fn number(value: &Bound<'_, PyAny>) -> Result<f64, u64> {
     const DEVICE: u64 = 1;
     const NO_NUMBER: u64 = 2;
@@ -186,7 +189,7 @@ pub(super) fn number(value: &Bound<'_, PyAny>) -> Result<f64, u64> {
     if of_numpy { plain(value) } else { Err(NO_NUMBER) }
 }
 
-/// Whether the program's numbers are wanted.
+/// Whether the layer of the program's numbers is installed.
 pub(super) fn wants_metrics() -> bool {
     METRICS.load(Ordering::Relaxed)
 }
@@ -196,7 +199,7 @@ pub(super) fn records_metrics() -> bool {
     METRICS.load(Ordering::Relaxed) && ENABLED.load(Ordering::Relaxed) && is_on(Layer::Metrics)
 }
 
-/// Records a number of ours.
+/// Records a number that the agent itself names.
 pub(super) fn log_metric(name: &[u8], value: f64, step: i64) {
     let Some(id) = METRIC_NAMES.intern(name) else { return };
     thread::with(|state| {
@@ -206,7 +209,7 @@ pub(super) fn log_metric(name: &[u8], value: f64, step: i64) {
     });
 }
 
-/// Records numbers by name.
+/// Records numbers of the program by name.
 #[pyfunction]
 fn log_metrics(values: &Bound<'_, PyDict>) {
     if !records_metrics() {
@@ -235,12 +238,12 @@ fn log_metrics(values: &Bound<'_, PyDict>) {
     });
 }
 
-/// The name of a range, or of a number.
+/// The name of a range or of a number, by its id.
 pub(crate) fn name_of(is_span: bool, id: u64) -> Option<String> {
     if is_span { SPAN_NAMES.get(id) } else { METRIC_NAMES.get(id) }
 }
 
-/// Chooses what is recorded.
+/// Switches the recording of ranges and numbers on or off; None leaves it as it is.
 #[pyfunction]
 fn use_spans(spans: Option<bool>, metrics: Option<bool>) {
     spans.into_iter().for_each(|on| SPANS.store(on, Ordering::Relaxed));

@@ -1,8 +1,8 @@
-//! The main thread stands still for a moment, while another one changes what it trains with (attaching, detaching).
+//! Stops the main thread for a moment while another thread changes torch's hooks (attaching, detaching).
 //!
-//! torch's hooks are in plain dictionaries, and one that is changed while it is iterated ends training with an error. So
-//! the main thread is asked, by a pending call of the interpreter's, to wait at a place where it iterates none; the work
-//! is done by the thread that asks, which has none of the modes that training has switched on.
+//! torch's hooks are in plain dictionaries, and changing one while it is iterated ends training with an error. So a pending call
+//! of the interpreter makes the main thread wait at a point where it iterates none. The requesting thread does the work, because
+//! it has none of the modes that training has switched on.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -13,22 +13,22 @@ use pyo3::prelude::*;
 use super::pending_call;
 use crate::shared::lock;
 
-/// Between two places that were not good ones.
+/// Time between two attempts, where the main thread was at no good point.
 const PAUSE: Duration = Duration::from_millis(1);
-/// The main thread waits no longer than this for the work to begin, and then for it to be done.
+/// The main thread waits no longer than this for the work to begin, and again no longer for its end.
 const LONGEST: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// The main thread has not come to it yet.
+    /// The main thread has not reached the pending call yet.
     Asked,
-    /// It was at a bad place.
+    /// The main thread was at no good point.
     Refused,
-    /// It waits.
+    /// The main thread waits.
     Waits,
-    /// It waits, and the work is being done.
+    /// The main thread waits, and the work is being done.
     Works,
-    /// Nobody wants it to wait any more.
+    /// The main thread need not wait any more.
     Over,
 }
 
@@ -42,7 +42,7 @@ impl Meeting {
         Self { phase: Mutex::new(Phase::Asked), changed: Condvar::new() }
     }
 
-    /// From one phase to another; false where it is another one by now.
+    /// Changes the phase from `from` to `to`; false where the phase is another one by now.
     fn advance(&self, from: Phase, to: Phase) -> bool {
         let mut phase = lock(&self.phase);
         let holds = *phase == from;
@@ -53,8 +53,8 @@ impl Meeting {
         holds
     }
 
-    /// The main thread stands still until the work is done. Where that does not begin in time, it goes on, and the work
-    /// must not be done.
+    /// Makes the main thread wait until the work is done. Where the work does not begin in time, the main thread goes on, and the
+    /// work must not be done.
     fn stand(&self, longest: Duration) {
         self.wait_while(Phase::Waits, Instant::now() + longest);
         if !self.advance(Phase::Waits, Phase::Refused) {
@@ -67,7 +67,7 @@ impl Meeting {
         self.changed.notify_all();
     }
 
-    /// Until it is not `phase` any more, or it is late.
+    /// Waits until the phase is not `phase` any more, or until the time `until`.
     fn wait_while(&self, phase: Phase, until: Instant) {
         let mut now = lock(&self.phase);
         while *now == phase {
@@ -80,8 +80,8 @@ impl Meeting {
     }
 }
 
-/// What the main thread runs. An exception is that of a signal handler, which Python runs on the main thread wherever it
-/// is; it is raised in the program, where it belongs.
+/// The pending call that the main thread runs. An exception is that of a signal handler, which Python runs on the main thread at
+/// any point; it is raised in the program, where it belongs.
 fn meet(py: Python<'_>, meeting: &Meeting, is_good: &Py<PyAny>) -> PyResult<()> {
     if *lock(&meeting.phase) == Phase::Over {
         return Ok(());
@@ -94,7 +94,7 @@ fn meet(py: Python<'_>, meeting: &Meeting, is_good: &Py<PyAny>) -> PyResult<()> 
         }
         Err(error) => {
             meeting.set(Phase::Refused);
-            // Ours: there was no room to look.
+            // An error of ours: there was no memory, or no stack, for `is_good`.
             let no_room = error.is_instance_of::<PyRecursionError>(py) || error.is_instance_of::<PyMemoryError>(py);
             return if no_room { Ok(()) } else { Err(error) };
         }
@@ -105,9 +105,9 @@ fn meet(py: Python<'_>, meeting: &Meeting, is_good: &Py<PyAny>) -> PyResult<()> 
     Ok(())
 }
 
-/// Calls `work()` while the main thread stands still where `is_good()`, called there, says yes. Not for the main thread
-/// itself. Returns the seconds that it stood still, or None where it came to no such place within `timeout_s`; then
-/// `work` was not called. `is_good` must not raise; what a signal handler raises in it reaches the program.
+/// Calls `work()` while the main thread waits at a point at which `is_good()`, called on it, returned True. Not for the main
+/// thread itself. Returns the seconds that it waited, or None where it reached no such point within `timeout_s`; then `work` was
+/// not called. `is_good` must not raise; what a signal handler raises in it reaches the program.
 #[pyfunction]
 fn while_main_stands(
     py: Python<'_>,
@@ -118,14 +118,14 @@ fn while_main_stands(
     let deadline = Instant::now() + Duration::try_from_secs_f64(timeout_s.clamp(0.0, 1e6)).unwrap_or_default();
     let is_good = Arc::new(is_good);
     loop {
-        // One that the main thread has left is over.
+        // A meeting that the main thread has left can't be used again.
         let meeting = Arc::new(Meeting::new());
         let (met, is_good) = (Arc::clone(&meeting), Arc::clone(&is_good));
         if !pending_call::on_main_thread(move |py| meet(py, &met, &is_good)) {
             return Err(PyRuntimeError::new_err("the interpreter's list of pending calls is full"));
         }
         py.detach(|| meeting.wait_while(Phase::Asked, deadline));
-        // With the GIL again, which may have taken long.
+        // The GIL is held again; to get it may have taken long.
         if meeting.advance(Phase::Waits, Phase::Works) {
             let begun = Instant::now();
             let done = work.call0();
@@ -133,7 +133,7 @@ fn while_main_stands(
             return done.map(|_| Some(begun.elapsed().as_secs_f64()));
         }
         if Instant::now() >= deadline {
-            // It may come all the same, and find that it is over.
+            // The main thread may still reach the call, and finds that it is over.
             meeting.set(Phase::Over);
             return Ok(None);
         }

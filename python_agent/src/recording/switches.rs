@@ -1,4 +1,4 @@
-//! What switches recording on and off, and what the Python half says of it: which mechanism runs a layer, and what went wrong.
+//! Switches recording on and off, and keeps what the Python half reports: the mechanism of each layer, and what went wrong.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +13,7 @@ use probe_trace::record::{Kind, Record};
 /// Whether recording has ever been on.
 static EVER_ON: AtomicBool = AtomicBool::new(false);
 
-/// Switches recording on or off. Off, everything of ours passes straight through. Stays off in a forked child.
+/// Switches recording on or off. While it is off, all hooks pass straight through. It stays off in a forked child.
 pub fn switch(on: bool) {
     if on && process_flag::is_child() {
         return;
@@ -28,13 +28,13 @@ pub fn switch(on: bool) {
     ENABLED.store(on, Ordering::Relaxed);
 }
 
-/// See [`switch`].
+/// Switches recording on or off; see [`switch`].
 #[pyfunction]
 fn enable(on: bool) {
     switch(on);
 }
 
-/// What is recorded until the step under way ends belongs to no row of a step: recording has begun in the middle of it.
+/// Leaves the current step without a row: recording has begun in the middle of it.
 #[pyfunction]
 fn skip_step() {
     ATTACHED.store(true, Ordering::Relaxed);
@@ -47,13 +47,13 @@ fn is_enabled() -> bool {
     ENABLED.load(Ordering::Relaxed)
 }
 
-/// Chooses the clock and begins to compare it with the system's. Before anything is recorded; again does nothing.
+/// Chooses the clock and begins to compare it with the system's. Called before anything is recorded; a second call does nothing.
 #[pyfunction]
 fn prepare() {
     drain::prepare();
 }
 
-/// Says which mechanism runs a layer.
+/// Sets which mechanism runs a layer.
 #[pyfunction]
 fn set_layer(layer: &str, mechanism: String) {
     if let Some(layer) = Layers::NAMES.iter().find(|known| **known == layer) {

@@ -1,4 +1,4 @@
-//! What is behind the numbers and addresses in records: asks the registry of modules and every hook that names something.
+//! Names for the numbers and addresses in records, from the registry of modules and from every hook that names something.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,17 +9,17 @@ use crate::shared;
 use probe_trace::known::{self, KnownNames, Numbered};
 use probe_trace::names::{Found, Names, Operation};
 
-/// Changes with every name.
+/// Version of all names: changes with every new one.
 pub(super) type Version = (u64, u64);
 
-/// The version of what is known now.
+/// The version of the names that are known now.
 pub(super) fn version() -> Version {
     (GENERATION.load(Ordering::Acquire), LEARNED.load(Ordering::Acquire))
 }
 
-/// All that is known.
+/// All names that are known.
 pub(super) fn dump() -> KnownNames {
-    // Before looking: what is learned meanwhile makes another generation.
+    // Read before the names: a name that is learned meanwhile makes another generation.
     let generation = GENERATION.load(Ordering::Acquire);
     let numbered = |name: &dyn Fn(u64) -> Option<String>| -> Numbered {
         (0..=interned::NAMES as u64).filter_map(|id| Some((id, name(id)?))).collect()

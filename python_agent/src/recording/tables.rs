@@ -23,10 +23,10 @@ use crate::terminal::say;
 use probe_trace::custom::{Value, Waiting};
 use probe_trace::sink::Sink;
 
-/// What may wait between two drains, of all tables (bytes).
+/// Bytes of rows of all tables that may wait between two drains.
 const MAX_WAITING: usize = 4 << 20;
 
-/// Why rows are not kept; the place of each is its counter.
+/// Why rows are not kept; the index of a reason is that of its counter in [`DeclaredTable::dropped`].
 const REASONS: [&str; 4] = ["too many at once", "text too long", "number too large", "table refused"];
 const TOO_MANY: usize = 0;
 const LONG_TEXT: usize = 1;
@@ -34,7 +34,7 @@ const LARGE_NUMBER: usize = 2;
 const REFUSED: usize = 3;
 
 #[derive(Debug)]
-struct Mine {
+struct DeclaredTable {
     table: &'static Table,
     name: &'static str,
     rows: Vec<Waiting>,
@@ -43,37 +43,37 @@ struct Mine {
 }
 
 #[derive(Debug)]
-struct All {
-    tables: Vec<Mine>,
+struct DeclaredTables {
+    tables: Vec<DeclaredTable>,
     bytes: usize,
 }
 
-static ALL: Mutex<All> = Mutex::new(All { tables: Vec::new(), bytes: 0 });
+static ALL: Mutex<DeclaredTables> = Mutex::new(DeclaredTables { tables: Vec::new(), bytes: 0 });
 
-/// Moves what waits into `sink`. For the background thread.
+/// Moves the waiting rows into `sink`. For the background thread.
 pub(super) fn drain(sink: &mut Sink) {
     let taken: Vec<_> = {
         let mut all = lock(&ALL);
         all.bytes = 0;
-        let take = |mine: &mut Mine| {
-            (mine.table, mine.name, std::mem::take(&mut mine.rows), std::mem::take(&mut mine.dropped))
+        let take = |entry: &mut DeclaredTable| {
+            (entry.table, entry.name, std::mem::take(&mut entry.rows), std::mem::take(&mut entry.dropped))
         };
         all.tables.iter_mut().map(take).collect()
     };
     for (table, name, rows, dropped) in taken {
-        let place = sink.place_of(table);
+        let index = sink.index_of(table);
         for (reason, rows) in REASONS.iter().zip(dropped).filter(|(_, rows)| *rows > 0) {
             sink.dropped(name, reason, rows);
         }
-        rows.iter().for_each(|row| sink.push_values(place, name, row));
+        rows.iter().for_each(|row| sink.push_values(index, name, row));
     }
 }
 
-/// The collector keeps no rows of a table.
+/// Ends a table whose rows the collector does not keep: `message` says why.
 pub fn refuse(table: &str, message: &str) {
     let mut all = lock(&ALL);
-    let Some(mine) = all.tables.iter_mut().find(|mine| mine.name == table) else { return };
-    if std::mem::replace(&mut mine.refused, true) {
+    let Some(entry) = all.tables.iter_mut().find(|entry| entry.name == table) else { return };
+    if std::mem::replace(&mut entry.refused, true) {
         return;
     }
     drop(all);
@@ -82,7 +82,7 @@ pub fn refuse(table: &str, message: &str) {
     say(&format!("{what}; training goes on; hint: declare it alike on all ranks, or under another name"));
 }
 
-/// Declares a table, or finds the one that is the same; its number. ValueError where it can't be.
+/// Declares a table, or finds the one that is declared alike. Returns its index. ValueError where it can't be declared.
 #[pyfunction]
 fn declare_table(name: &str, columns: Vec<(String, String)>) -> PyResult<usize> {
     let kind = |word: &str| {
@@ -94,9 +94,9 @@ fn declare_table(name: &str, columns: Vec<(String, String)>) -> PyResult<usize> 
         return Ok(usize::MAX);
     }
     let mut all = lock(&ALL);
-    if let Some(place) = all.tables.iter().position(|mine| mine.name == name) {
-        return match custom::difference(all.tables[place].table, &columns) {
-            None => Ok(place),
+    if let Some(index) = all.tables.iter().position(|entry| entry.name == name) {
+        return match custom::difference(all.tables[index].table, &columns) {
+            None => Ok(index),
             Some(how) => Err(PyValueError::new_err(format!("{name} is declared already, and differs: {how}"))),
         };
     }
@@ -106,7 +106,7 @@ fn declare_table(name: &str, columns: Vec<(String, String)>) -> PyResult<usize> 
     }
     let table = custom::declare(name, &columns).map_err(PyValueError::new_err)?;
     let name: &'static str = Box::leak(table.full_name().into_boxed_str());
-    all.tables.push(Mine { table, name, rows: Vec::new(), dropped: [0; REASONS.len()], refused: false });
+    all.tables.push(DeclaredTable { table, name, rows: Vec::new(), dropped: [0; REASONS.len()], refused: false });
     Ok(all.tables.len() - 1)
 }
 
@@ -182,15 +182,15 @@ fn append_columns(place: usize, columns: Vec<Bound<'_, PyList>>, count: usize) -
     Ok(())
 }
 
-fn declared(place: usize) -> Option<&'static Table> {
-    if process_flag::is_child() { None } else { lock(&ALL).tables.get(place).map(|mine| mine.table) }
+fn declared(index: usize) -> Option<&'static Table> {
+    if process_flag::is_child() { None } else { lock(&ALL).tables.get(index).map(|entry| entry.table) }
 }
 
-/// Why a value is none of its column's.
+/// Why a value can't be stored in its column.
 enum Unread {
     /// The row is counted as lost, for this reason.
     Counted(usize),
-    /// It is of another type, which is the program's mistake.
+    /// The value has another type, which is the program's mistake.
     Raised,
 }
 
@@ -204,7 +204,7 @@ fn read(value: &Bound<'_, PyAny>, kind: ColumnType) -> Result<Value, Unread> {
     if is_tensor {
         let is_cpu = value.getattr(intern!(py, "is_cpu")).and_then(|is| is.extract::<bool>()).unwrap_or(false);
         if !is_cpu {
-            // To read it is to wait for the device.
+            // Reading it would wait for the device.
             return Ok(Value::Null);
         }
         let item = value.call_method0(intern!(py, "item")).map_err(|_| Unread::Raised)?;
@@ -236,25 +236,29 @@ fn read(value: &Bound<'_, PyAny>, kind: ColumnType) -> Result<Value, Unread> {
 }
 
 fn wrong(table: &Table, column: &str, kind: ColumnType, value: &Bound<'_, PyAny>) -> PyErr {
-    let of = value.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string());
-    PyTypeError::new_err(format!("column {column} of {} is {}, not {of}", table.full_name(), custom::words(kind)))
+    let type_name = value.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string());
+    PyTypeError::new_err(format!(
+        "column {column} of {} is {}, not {type_name}",
+        table.full_name(),
+        custom::words(kind)
+    ))
 }
 
-fn keep(place: usize, step: i64, row: Result<Vec<Value>, usize>) {
+fn keep(index: usize, step: i64, row: Result<Vec<Value>, usize>) {
     let mut all = lock(&ALL);
     let waiting = all.bytes;
-    let Some(mine) = all.tables.get_mut(place) else { return };
+    let Some(entry) = all.tables.get_mut(index) else { return };
     let values = match row {
-        Ok(values) if !mine.refused => values,
-        Ok(_) => return mine.dropped[REFUSED] += 1,
-        Err(why) => return mine.dropped[why] += 1,
+        Ok(values) if !entry.refused => values,
+        Ok(_) => return entry.dropped[REFUSED] += 1,
+        Err(why) => return entry.dropped[why] += 1,
     };
     let text = |value: &Value| if let Value::Text(text) = value { text.len() } else { 0 };
     let bytes = size_of::<Waiting>() + values.iter().map(|value| size_of::<Value>() + text(value)).sum::<usize>();
     if waiting + bytes > MAX_WAITING {
-        return mine.dropped[TOO_MANY] += 1;
+        return entry.dropped[TOO_MANY] += 1;
     }
-    mine.rows.push(Waiting { step, unix_ns: unix_ns(), values });
+    entry.rows.push(Waiting { step, unix_ns: unix_ns(), values });
     all.bytes += bytes;
 }
 

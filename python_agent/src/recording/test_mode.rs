@@ -1,4 +1,4 @@
-//! For the layers' self-tests at install: a thread whose calls are counted and not recorded.
+//! Self-tests of the layers at install: the calls of a thread are counted and not recorded.
 
 use pyo3::prelude::*;
 
@@ -15,7 +15,8 @@ fn begin_self_test() -> ThreadMode {
     })
 }
 
-/// Ends it: how many module calls and how many user ranges called `probe_agent.self_test` were seen.
+/// Ends a self-test and sets the thread's mode. Returns how many module calls and how many user ranges called
+/// `probe_agent.self_test` were seen.
 #[pyfunction]
 fn end_self_test(mode: ThreadMode) -> (u32, u32) {
     thread::with(|state| {

@@ -1,33 +1,34 @@
-//! What is done in one of many steps only, because it is dear: whether the step under way is one, and what it costs, spread
-//! over all steps.
+//! Work that is done in one of many steps only, because it is expensive: whether the current step is one of them, and what the
+//! work costs, spread over all steps.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::policy;
 
-/// It is done in one of so many steps that have detail.
+/// The work is done in one of so many steps that have detail.
 const THINNER: u32 = 64;
 
-/// Work that is done in one of many steps only, because it is expensive.
+/// The steps, one of many, in which expensive work is done.
 #[derive(Debug)]
-pub(super) struct Thin {
-    /// Which of them.
-    place: u32,
-    /// So many of the next steps have it, whoever's turn it is.
+pub(super) struct SampledSteps {
+    /// The work is done in steps whose number modulo the usual stride is this.
+    remainder: u32,
+    /// How many of the next steps do the work because it was requested.
     next: AtomicU32,
     on: AtomicBool,
-    /// Of the newest step that had it: one of how many; and ticks spent in it.
+    /// The newest step that did the work stands for so many steps.
     stride: AtomicU32,
+    /// Ticks that the newest step that did the work has spent on it.
     spent: AtomicU64,
-    /// Ticks a step, as that says.
+    /// Ticks a step, computed from `spent` and `stride`.
     cost: AtomicU64,
 }
 
-impl Thin {
-    /// In steps whose number, divided by how many it is one of, leaves `place`.
-    pub(super) const fn new(place: u32) -> Self {
+impl SampledSteps {
+    /// Work for the steps whose number modulo the usual stride is `remainder`.
+    pub(super) const fn new(remainder: u32) -> Self {
         Self {
-            place,
+            remainder,
             next: AtomicU32::new(0),
             on: AtomicBool::new(false),
             stride: AtomicU32::new(1),
@@ -36,30 +37,31 @@ impl Thin {
         }
     }
 
-    /// So many of the next steps have it.
+    /// Requests the work in the next `steps` steps.
     pub(super) fn next(&self, steps: u32) {
         self.next.store(steps, Ordering::Relaxed);
     }
 
-    /// Whether the step under way has it.
+    /// Whether the current step does the work.
     #[inline(always)]
     pub(super) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Of the newest step that had it: one of how many.
+    /// How many steps the newest step that did the work stands for.
     pub(super) fn stride(&self) -> u32 {
         self.stride.load(Ordering::Relaxed)
     }
 
-    /// At the beginning of step `step`, where it is `wanted` or not: whether it is done from here on, if that changes.
+    /// Decides at the beginning of step `step` whether that does the work; never where it is not `wanted`. Returns the decision
+    /// if it differs from that for the step before.
     pub(super) fn begin_step(&self, step: i64, wanted: bool) -> Option<bool> {
         let usual = u32::from(policy::in_force().stride) * THINNER;
-        let asked = wanted && self.take_asked();
-        let its_turn = wanted && usual > 0 && step % i64::from(usual) == i64::from(self.place % usual);
-        // Steps that are asked for are one of one each.
-        let stride = if asked { 1 } else { usual };
-        let (was_on, on) = (self.is_on(), asked || its_turn);
+        let requested = wanted && self.take_request();
+        let its_turn = wanted && usual > 0 && step % i64::from(usual) == i64::from(self.remainder % usual);
+        // A requested step stands for itself alone.
+        let stride = if requested { 1 } else { usual };
+        let (was_on, on) = (self.is_on(), requested || its_turn);
         let changes = was_on != on || on && self.stride() != stride;
         if was_on && changes && self.stride() > 1 {
             let cost = self.spent.load(Ordering::Relaxed) / u64::from(self.stride());
@@ -73,34 +75,34 @@ impl Thin {
         (was_on != on).then_some(on)
     }
 
-    /// Whether the step that begins is one of those that are asked for.
-    fn take_asked(&self) -> bool {
-        let asked = self.next.load(Ordering::Relaxed) > 0;
-        if asked {
+    /// Whether the step that begins is a requested one.
+    fn take_request(&self) -> bool {
+        let requested = self.next.load(Ordering::Relaxed) > 0;
+        if requested {
             self.next.fetch_sub(1, Ordering::Relaxed);
         }
-        asked
+        requested
     }
 
-    /// It took so many ticks.
+    /// Adds ticks that the work took in the current step.
     #[inline(always)]
     pub(super) fn spend(&self, ticks: u64) {
         self.spent.fetch_add(ticks, Ordering::Relaxed);
     }
 
-    /// What it costs a step, in ticks, where it is `wanted`.
+    /// What the work costs a step on average, in ticks; 0 where it is not `wanted`.
     pub(super) fn cost(&self, wanted: bool) -> u64 {
         if wanted && policy::in_force().stride > 0 { self.cost.load(Ordering::Relaxed) } else { 0 }
     }
 
-    /// Not any more, whatever the step.
+    /// Ends the work in the current step.
     pub(super) fn stop(&self) {
         self.on.store(false, Ordering::Relaxed);
     }
 
-    /// For tests: from here on, as in every step, or no more. Whether that changes.
+    /// For tests: begins or ends the work now, as if every step did it. Returns whether that is a change.
     pub(super) fn force(&self, on: bool) -> bool {
-        // Also where the step under way has it by its turn: what is forced is done in every step.
+        // Forced work stands for the step alone, also where it is the step's turn.
         self.stride.store(1, Ordering::Relaxed);
         self.on.swap(on, Ordering::Relaxed) != on
     }
@@ -112,7 +114,7 @@ mod tests {
 
     #[test]
     fn steps_that_are_asked_for_have_it_and_are_one_of_one() {
-        let thin = Thin::new(5);
+        let thin = SampledSteps::new(5);
         let seen = |step: i64, wanted: bool| {
             let change = thin.begin_step(step, wanted);
             thin.spend(640);
@@ -133,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_is_forced_is_one_of_one_also_in_a_step_whose_turn_it_was() {
-        let thin = Thin::new(5);
+        let thin = SampledSteps::new(5);
         thin.on.store(true, Ordering::Relaxed);
         thin.stride.store(THINNER, Ordering::Relaxed);
         assert!(!thin.force(true));

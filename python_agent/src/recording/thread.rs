@@ -1,4 +1,4 @@
-//! What each thread knows of itself: its ring, how deep it is in what, and whether it records at all.
+//! The state of each thread: its ring, the intervals that are open on it, and whether it records at all.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,26 +11,26 @@ use super::{libtorch, process_flag};
 use crate::shared::{ENABLED, TRAINING_THREAD};
 use probe_trace::record::{Kind, Record, RecordTable};
 
-/// Records.
+/// Mode of a thread that records.
 pub(crate) const RECORD: u8 = 0;
-/// Runs a snippet between two steps: records nothing, and its time is taken out of the step.
+/// Mode of a thread that runs a snippet between two steps: it records nothing, and its time is taken out of the step.
 pub(crate) const SUSPENDED: u8 = 1;
-/// Runs a snippet beside training: records nothing, and must not train.
+/// Mode of a thread that runs a snippet beside training: it records nothing, and must not train.
 pub(crate) const BESIDE: u8 = 2;
-/// Tests the layers at install: what happens is counted and not recorded.
+/// Mode of a thread that tests the layers at install: events are counted and not recorded.
 pub(crate) const TESTING: u8 = 3;
 
 /// Threads that run a snippet between two steps: while there is one, autograd's threads record nothing.
 pub(crate) static SUSPENSIONS: AtomicU64 = AtomicU64::new(0);
 
-/// For intervals of which only the beginning knows whether it was recorded, and the end must: a stack of bits.
+/// A stack of bits for open intervals: the beginning of an interval notes whether it was recorded, for its end.
 #[derive(Debug)]
-pub(crate) struct Bits {
+pub(crate) struct OpenIntervals {
     depth: Cell<u32>,
     bits: Cell<u64>,
 }
 
-impl Bits {
+impl OpenIntervals {
     const fn new() -> Self {
         Self { depth: Cell::new(0), bits: Cell::new(0) }
     }
@@ -56,7 +56,7 @@ impl Bits {
         self.depth.set(depth + 1);
     }
 
-    /// Closes the innermost one: whether its beginning was recorded.
+    /// Closes the innermost interval. Returns whether its beginning was recorded.
     #[inline(always)]
     pub(crate) fn close(&self) -> bool {
         let Some(depth) = self.depth.get().checked_sub(1) else { return false };
@@ -65,64 +65,65 @@ impl Bits {
     }
 }
 
-/// State of a thread. `const` and without a destructor, so that reaching it is one address computation, at any time.
+/// State of a thread. It is `const` and has no destructor, so that access is one address computation, at any time.
 #[derive(Debug)]
 pub(crate) struct ThreadState {
     ring: Cell<Option<&'static Ring>>,
-    /// No ring could be had, or the thread is over.
+    /// Whether there was no memory for a ring, or the thread is over.
     inert: Cell<bool>,
-    /// [`RECORD`] and its siblings.
+    /// [`RECORD`], [`SUSPENDED`], [`BESIDE`] or [`TESTING`].
     pub(crate) mode: Cell<u8>,
     /// Whether the outermost call now open records the calls within it.
     pub(crate) detail: Cell<bool>,
-    /// Module calls open, as far as they are recorded.
+    /// Number of open module calls, as far as they are recorded.
     pub(crate) depth: Cell<u32>,
-    /// `backward()` calls open.
-    pub(crate) backward: Bits,
-    /// Autograd nodes open.
-    pub(crate) nodes: Bits,
-    /// Optimizer steps open.
-    pub(crate) optimizers: Bits,
-    /// DataLoader `__next__`s open.
-    pub(crate) data: Bits,
-    /// Waits for collectives open.
-    pub(crate) waits: Bits,
-    /// Saves open.
-    pub(crate) checkpoints: Bits,
+    /// Open calls of `backward()`.
+    pub(crate) backward: OpenIntervals,
+    /// Open autograd nodes.
+    pub(crate) nodes: OpenIntervals,
+    /// Open optimizer steps.
+    pub(crate) optimizers: OpenIntervals,
+    /// Open calls of a DataLoader's `__next__`.
+    pub(crate) data: OpenIntervals,
+    /// Open waits for collectives.
+    pub(crate) waits: OpenIntervals,
+    /// Open saves of checkpoints.
+    pub(crate) checkpoints: OpenIntervals,
     /// The suspension that is open.
-    pub(crate) suspensions: Bits,
-    /// When the first autograd node of the outermost open `backward()` began, and the last one ended; 0: not yet.
+    pub(crate) suspensions: OpenIntervals,
+    /// When the first autograd node of the outermost open `backward()` began, in ticks; 0: not yet.
     pub(crate) first_node: Cell<u64>,
-    /// See `first_node`.
+    /// When the last autograd node of the outermost open `backward()` ended, in ticks; 0: not yet.
     pub(crate) last_node: Cell<u64>,
     /// The optimizer whose step is open.
     pub(crate) optimizer: Cell<u64>,
-    /// A training step ended on this thread and no outermost module has been called since.
+    /// Whether a training step ended on this thread and no outermost module has been called since.
     pub(crate) between_steps: Cell<bool>,
-    /// One had been called in that step.
+    /// Whether an outermost module was called in the step that ended last.
     pub(crate) forward_before: Cell<bool>,
-    /// A DataLoader was asked on this thread since the last training step ended.
+    /// Whether a DataLoader was asked for a batch on this thread since the last training step ended.
     pub(crate) data_seen: Cell<bool>,
     /// Key of the collective being issued.
     pub(crate) collective: Cell<u64>,
-    /// Whether the backend has begun to time it.
+    /// Whether the backend has begun to time that collective.
     pub(crate) collective_timed: Cell<bool>,
-    /// Whether the next wait is for one that a stream waits for, and that was issued for that.
+    /// Whether the next wait is for a collective that the current stream waits for and that was issued as a synchronous one.
     pub(crate) collective_on_stream: Cell<bool>,
     /// Outermost modules known to be registered, by address, as of `roots_generation`.
     pub(crate) roots: [Cell<usize>; 8],
-    /// Whether the outermost module that was called last has parameters, for each of `roots`, and for the one itself.
+    /// Whether each of `roots` has parameters, one bit for each.
     pub(crate) roots_with_parameters: Cell<u8>,
+    /// Whether the outermost module that was called last has parameters.
     pub(crate) root_has_parameters: Cell<bool>,
-    /// How it was called; see [`super::call_mode`].
+    /// Whether the outermost call that began last trains; see [`super::call_mode`].
     pub(crate) call_mode: Cell<u64>,
-    /// See [`super::names::generation`].
+    /// The generation of modules for which `roots` holds; see [`super::names`].
     pub(crate) roots_generation: Cell<u64>,
-    /// Ranges that the program names.
+    /// Open ranges that the program names.
     pub(crate) spans: OpenSpans,
-    /// What happened while [`TESTING`]: module calls, and user ranges of the right name.
+    /// Module calls while [`TESTING`].
     pub(crate) test_calls: Cell<u32>,
-    /// See `test_calls`.
+    /// User ranges with the name of the test while [`TESTING`].
     pub(crate) test_ranges: Cell<u32>,
 }
 
@@ -134,13 +135,13 @@ thread_local! {
             mode: Cell::new(RECORD),
             detail: Cell::new(false),
             depth: Cell::new(0),
-            backward: Bits::new(),
-            nodes: Bits::new(),
-            optimizers: Bits::new(),
-            data: Bits::new(),
-            waits: Bits::new(),
-            checkpoints: Bits::new(),
-            suspensions: Bits::new(),
+            backward: OpenIntervals::new(),
+            nodes: OpenIntervals::new(),
+            optimizers: OpenIntervals::new(),
+            data: OpenIntervals::new(),
+            waits: OpenIntervals::new(),
+            checkpoints: OpenIntervals::new(),
+            suspensions: OpenIntervals::new(),
             first_node: Cell::new(0),
             last_node: Cell::new(0),
             optimizer: Cell::new(0),
@@ -160,7 +161,7 @@ thread_local! {
             test_ranges: Cell::new(0),
         }
     };
-    /// Gives the ring back when the thread ends. Only threads with a ring have one.
+    /// Gives the ring back when the thread ends. Only threads with a ring have this.
     static RETURN: Return = const { Return };
 }
 
@@ -177,7 +178,7 @@ impl Drop for Return {
     }
 }
 
-/// The thread goes on in a forked child, where nobody reads rings: it gives its own up.
+/// Makes the thread give up its ring, because it goes on in a forked child, where rings are not read.
 pub(super) fn retire() {
     let _ = STATE.try_with(|state| {
         state.inert.set(true);
@@ -185,7 +186,7 @@ pub(super) fn retire() {
     });
 }
 
-/// The thread goes on in a forked child that is an agent of its own: nothing is open there.
+/// Resets the state of the thread that goes on in a forked child which is an agent of its own: nothing is open there.
 pub(super) fn begin_anew() {
     with(|state| {
         state.ring.set(None);
@@ -234,7 +235,7 @@ impl ThreadState {
         ring
     }
 
-    /// Says by which number torch knows this thread, as far as that is known yet.
+    /// Notes torch's number of this thread in the ring, as far as it is known yet.
     #[cold]
     pub(crate) fn know_torch_thread(&self) {
         if let Some(ring) = self.ring.get() {
@@ -242,7 +243,7 @@ impl ThreadState {
         }
     }
 
-    /// See [`Ring::begin`].
+    /// Begins an interval in this thread's ring; see [`Ring::begin`].
     #[inline(always)]
     pub(crate) fn begin(&self, table: RecordTable, record: Record) -> bool {
         match self.ring() {
@@ -251,7 +252,7 @@ impl ThreadState {
         }
     }
 
-    /// See [`Ring::end`].
+    /// Ends an interval in this thread's ring; see [`Ring::end`].
     #[inline(always)]
     pub(crate) fn end(&self, record: Record) {
         if let Some(ring) = self.ring.get() {
@@ -259,7 +260,7 @@ impl ThreadState {
         }
     }
 
-    /// See [`Ring::instant`].
+    /// Writes a single record into this thread's ring; see [`Ring::instant`].
     #[inline(always)]
     pub(crate) fn instant(&self, record: Record) -> bool {
         match self.ring() {
@@ -268,27 +269,27 @@ impl ThreadState {
         }
     }
 
-    /// See [`Ring::annotate`].
+    /// Adds to an open interval in this thread's ring; see [`Ring::annotate`].
     pub(crate) fn annotate(&self, record: Record) {
         if let Some(ring) = self.ring.get() {
             ring.annotate(record);
         }
     }
 
-    /// See [`Ring::remark`].
+    /// Adds to a row, if there is room; see [`Ring::remark`].
     pub(crate) fn remark(&self, record: Record) {
         if let Some(ring) = self.ring.get() {
             ring.remark(record);
         }
     }
 
-    /// Begins an interval that a stack of bits remembers.
-    pub(crate) fn open(&self, bits: &Bits, kind: Kind, payload: u64) {
+    /// Begins an interval that `bits` notes.
+    pub(crate) fn open(&self, bits: &OpenIntervals, kind: Kind, payload: u64) {
         self.open_if(true, bits, kind, payload);
     }
 
-    /// Begins an interval that a stack of bits remembers, if its layer is on.
-    pub(crate) fn open_if(&self, on: bool, bits: &Bits, kind: Kind, payload: u64) {
+    /// Begins an interval that `bits` notes; records it if its layer is `on`.
+    pub(crate) fn open_if(&self, on: bool, bits: &OpenIntervals, kind: Kind, payload: u64) {
         if on {
             self.open_marked(bits, kind, payload, 0);
         } else {
@@ -296,8 +297,8 @@ impl ThreadState {
         }
     }
 
-    /// The same with a device's event (0: none); whether it was recorded.
-    pub(crate) fn open_marked(&self, bits: &Bits, kind: Kind, payload: u64, mark: u16) -> bool {
+    /// Begins an interval that `bits` notes, with a device's event `mark` (0: none). Returns whether it was recorded.
+    pub(crate) fn open_marked(&self, bits: &OpenIntervals, kind: Kind, payload: u64, mark: u16) -> bool {
         let wanted = self.mode.get() == RECORD && ENABLED.load(Ordering::Relaxed);
         let mut begun = false;
         bits.open(|| {
@@ -307,8 +308,8 @@ impl ThreadState {
         begun
     }
 
-    /// Ends it; whether its beginning was recorded.
-    pub(crate) fn close(&self, bits: &Bits, kind: Kind, payload: u64, a: u64, b: u64) -> bool {
+    /// Ends the innermost interval that `bits` notes. Returns whether its beginning was recorded.
+    pub(crate) fn close(&self, bits: &OpenIntervals, kind: Kind, payload: u64, a: u64, b: u64) -> bool {
         let recorded = bits.close();
         if recorded {
             self.end(Record::new(kind, payload, ticks(), a, b));
@@ -328,8 +329,8 @@ impl ThreadState {
     }
 }
 
-/// Whether the calling thread may be one of the engine's, inside a backward pass that another thread called. Asked only
-/// where its nodes don't tell: then whatever is called while a pass is open elsewhere, off the training thread, counts.
+/// Whether the calling thread may be one of autograd's engine, inside a backward pass that another thread called. True only where
+/// nodes are not watched: then all calls off the training thread count while a pass is open on any thread.
 #[inline]
 fn runs_elsewhere() -> bool {
     !WATCHED.load(Ordering::Relaxed)
@@ -343,7 +344,7 @@ fn without_ring(table: RecordTable) -> bool {
     false
 }
 
-/// Python's name for the calling thread (`threading.get_ident`).
+/// Python's identifier of the calling thread (`threading.get_ident`).
 pub(crate) fn identifier() -> u64 {
     // SAFETY: pthread_self has no arguments and always succeeds.
     unsafe { libc::pthread_self() as u64 }

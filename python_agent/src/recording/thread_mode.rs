@@ -1,27 +1,27 @@
-//! [`ThreadMode`]: what a thread does with what happens on it, as Python says it.
+//! [`ThreadMode`]: what a thread does with events on it, for Python.
 
 use pyo3::prelude::*;
 
 use super::thread::{BESIDE, RECORD, SUSPENDED, TESTING};
 
-/// What a thread does with what happens on it.
+/// What a thread does with events on it.
 #[pyclass(frozen, eq, from_py_object, module = "probe_agent._native")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ThreadMode(pub(super) u8);
 
 #[pymethods]
 impl ThreadMode {
-    /// It records.
+    /// The thread records.
     #[classattr]
     const RECORD: Self = Self(RECORD);
-    /// It runs a snippet between two steps: records nothing, nor do autograd's threads, and the time is taken out of the
+    /// The thread runs a snippet between two steps: records nothing, nor do autograd's threads, and the time is taken out of the
     /// step.
     #[classattr]
     const SUSPENDED: Self = Self(SUSPENDED);
-    /// It runs a snippet beside training: records nothing, and must not train.
+    /// The thread runs a snippet beside training: records nothing, and must not train.
     #[classattr]
     const BESIDE: Self = Self(BESIDE);
-    /// It tests the layers: what happens is counted and not recorded.
+    /// The thread tests the layers: events are counted and not recorded.
     #[classattr]
     const TESTING: Self = Self(TESTING);
 }

@@ -1,4 +1,4 @@
-//! torch's RecordFunction callbacks: added, switched and removed, whatever they do.
+//! Adds, switches and removes torch's RecordFunction callbacks, whatever they do.
 
 use std::ffi::{CStr, c_void};
 use std::sync::Mutex;
@@ -57,23 +57,23 @@ pub(super) fn callback(scope: usize, start: *const c_void, end: *const c_void) -
 
 /// A callback that torch calls on all threads, which is added and removed again.
 ///
-/// Those that few steps need are taken out in the others, and not switched off (`at::disableCallback`): torch goes through all
-/// callbacks that there are, also those that are off, for each of its ten kinds of ranges whenever it sets a thread's state, which
-/// is twice an autograd node.
+/// A callback that few steps need is taken out in the other steps, and not switched off (`at::disableCallback`): torch iterates
+/// over all callbacks, also those that are off, for each of its ten kinds of ranges whenever it sets a thread's state, which is
+/// twice for each autograd node.
 #[derive(Debug)]
 pub(super) struct GlobalCallback {
     scope: usize,
     needs_inputs: bool,
-    /// What it calls; null before it may be put in.
+    /// The function that it calls when a range begins; null before it may be put in.
     start: AtomicPtr<c_void>,
     end: AtomicPtr<c_void>,
-    /// 0: it is not there.
+    /// Torch's handle of the callback; 0 while it is not put in.
     handle: AtomicU64,
 }
 
-/// Held while one is put in or taken out. Threads that train may begin steps at once, and where an optimizer's range ends they
-/// do so without the GIL. A thread that forks holds it too: torch's own lock of its callbacks would stay locked in the child,
-/// where each thread asks for it that sees them changed.
+/// Held while a callback is put in or taken out. Several threads may begin steps at once, without the GIL where an optimizer's
+/// range ends. A thread that forks holds it too: torch's own lock of its callbacks would stay locked in the child, where each
+/// thread that sees them changed takes it.
 pub(super) static CHANGES: Mutex<()> = Mutex::new(());
 
 impl GlobalCallback {
@@ -82,26 +82,26 @@ impl GlobalCallback {
         Self { scope, needs_inputs, start, end, handle: AtomicU64::new(0) }
     }
 
-    /// Says what it calls, and looks torch's functions up. Fails where torch has them not.
+    /// Sets the functions that the callback calls, and finds torch's functions. Error where torch lacks them.
     pub(super) fn prepare(&self, start: *const c_void, end: *const c_void) -> PyResult<()> {
         let found = [symbol(ADD_GLOBAL).ok_or_else(missing)?, symbol(REMOVE_ANY).ok_or_else(missing)?];
-        [&ADD, &REMOVE].iter().zip(found).for_each(|(place, function)| place.store(function, Ordering::Relaxed));
+        [&ADD, &REMOVE].iter().zip(found).for_each(|(pointer, function)| pointer.store(function, Ordering::Relaxed));
         self.end.store(end.cast_mut(), Ordering::Relaxed);
         self.start.store(start.cast_mut(), Ordering::Relaxed);
         Ok(())
     }
 
-    /// Puts it in, if it is not there. Nothing before [`Self::prepare`].
+    /// Puts the callback in, if it is not there. Does nothing before [`Self::prepare`].
     pub(super) fn put_in(&self) {
         self.change(|| true);
     }
 
-    /// Takes it out, if it is there. Ranges that are open still end through it.
+    /// Takes the callback out, if it is there. Ranges that are open still end through it.
     pub(super) fn take_out(&self) {
         self.change(|| false);
     }
 
-    /// Puts it in or takes it out. Whether it is `wanted` is asked when nobody else changes it.
+    /// Puts the callback in or takes it out. `wanted` is called while no other thread can change it.
     fn change(&self, wanted: impl FnOnce() -> bool) {
         let (add, remove) = (ADD.load(Ordering::Relaxed), REMOVE.load(Ordering::Relaxed));
         let start = self.start.load(Ordering::Relaxed);
@@ -127,7 +127,7 @@ impl GlobalCallback {
     }
 }
 
-/// Puts the callback of nodes in or takes it out, where nodes are recorded by it. Between two steps.
+/// Puts the callback of nodes in or takes it out, if nodes are recorded by it. Called between two steps.
 pub(super) fn watch_nodes(wanted: bool) {
     let is_in_use = RANGE_CALLBACK.is_there() && NODES.load(Ordering::Relaxed);
     if !is_in_use || WATCHED.load(Ordering::Relaxed) == wanted {
@@ -137,7 +137,7 @@ pub(super) fn watch_nodes(wanted: bool) {
     NODE_CALLBACK.change(|| WATCHED.load(Ordering::Relaxed));
 }
 
-/// What `work()` says with a callback of this thread alone, which is gone again before anything else runs.
+/// The result of `work()` with a callback on this thread alone, which is removed before anything else runs.
 pub(super) fn with_callback<T>(callback: Callback, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     let add = adder(c"_ZN2at22addThreadLocalCallbackENS_22RecordFunctionCallbackE")?;
     let remove = remover().ok_or_else(missing)?;
@@ -146,7 +146,7 @@ pub(super) fn with_callback<T>(callback: Callback, work: impl FnOnce() -> PyResu
     work()
 }
 
-/// A callback of this thread; it goes with this.
+/// A callback of this thread, which is removed when this is dropped.
 struct Added {
     handle: u64,
     remove: Remove,
@@ -159,7 +159,7 @@ impl Drop for Added {
     }
 }
 
-/// What `work()` says in turns with and without a callback of this thread.
+/// The results of `work()` with and without a callback of this thread, called in turns.
 pub(super) fn with_callback_in_turn(
     rounds: usize,
     needs_inputs: bool,
@@ -175,12 +175,12 @@ pub(super) fn with_callback_in_turn(
     Ok((withs, withouts))
 }
 
-/// Torch's function that adds a callback of all threads.
+/// Symbol of torch's function that adds a callback for all threads.
 const ADD_GLOBAL: &CStr = c"_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE";
-/// And the one that removes any.
+/// Symbol of torch's function that removes any callback.
 const REMOVE_ANY: &CStr = c"_ZN2at14removeCallbackEm";
 
-/// Torch's function that removes one.
+/// Torch's function that removes a callback.
 type Remove = unsafe extern "C" fn(u64);
 
 /// Torch's function of this name, which adds a callback.
@@ -190,20 +190,20 @@ fn adder(name: &CStr) -> PyResult<Add> {
     Ok(unsafe { std::mem::transmute::<*mut c_void, Add>(add) })
 }
 
-/// Torch's function that removes one.
+/// Torch's function that removes a callback; None where torch lacks it.
 fn remover() -> Option<Remove> {
     // SAFETY: the function of this name, with torch's own argument types.
     symbol(REMOVE_ANY).map(|remove| unsafe { std::mem::transmute::<*mut c_void, Remove>(remove) })
 }
 
-/// A start that does nothing: what is measured is torch's way to it.
+/// A start function that does nothing, to measure torch's call of it.
 unsafe extern "C" fn pass_start(context: *mut *mut c_void, _range: *const u8) -> *mut *mut c_void {
-    // SAFETY: the place for the returned unique_ptr.
+    // SAFETY: `context` is the memory for the returned unique_ptr.
     unsafe { *context = std::ptr::null_mut() };
     context
 }
 
-/// And an end.
+/// An end function that does nothing.
 unsafe extern "C" fn pass_end(_range: *const u8, _context: *mut c_void) {}
 
 #[cfg(test)]

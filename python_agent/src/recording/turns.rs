@@ -2,29 +2,29 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// So many steps of others in a row, and an optimizer whose rhythm is not known (or was misjudged) has retired.
+/// After so many steps of others in a row, an optimizer whose rhythm is not known (or was misjudged) counts as retired.
 const RETIRED: u32 = 64;
-/// After so many steps of its own its rhythm is known.
+/// After so many steps of its own, the rhythm of an optimizer is known.
 const KNOWN: u32 = 4;
 
-/// In what rhythm the primary optimizer and others take turns. Races between threads cost a count, no more.
-pub(super) struct Turns {
-    /// Whose steps end the training steps; 0: nobody has stepped yet, or that one is gone.
+/// The rhythm in which the primary optimizer and others take turns. A race between threads can lose a count, and nothing else.
+pub(super) struct PrimaryOptimizer {
+    /// The optimizer whose steps end the training steps; 0: none has stepped yet, or that one is gone.
     primary: AtomicU64,
     /// Steps of others since the primary's last.
     others: AtomicU32,
-    /// The most there were between two of the primary's.
+    /// The largest number of steps of others between two of the primary's.
     most: AtomicU32,
     /// Steps of the primary.
     own: AtomicU32,
-    /// The one that was primary before.
+    /// The optimizer that was primary before.
     retired: AtomicU64,
-    /// It stepped again after all: from then on only [`RETIRED`] counts, so that the two don't replace each other again and
-    /// again (an optimizer within another one's step, phases).
+    /// Whether the retired one stepped again: from then on only [`RETIRED`] counts, so that the two don't replace each other
+    /// again and again (an optimizer within another one's step, phases).
     came_back: AtomicBool,
 }
 
-impl Turns {
+impl PrimaryOptimizer {
     pub(super) const fn new() -> Self {
         Self {
             primary: AtomicU64::new(0),
@@ -36,9 +36,9 @@ impl Turns {
         }
     }
 
-    /// Whether a step of `optimizer` ends a training step: it is the primary one, or takes its place because
-    /// that has not stepped for longer than its rhythm explains. A loop that goes on with another optimizer while the
-    /// first is still alive has a boundary again after two steps.
+    /// Whether a step of `optimizer` ends a training step: it is the primary one, or becomes the primary one because that has not
+    /// stepped for longer than its rhythm explains. A loop that goes on with another optimizer while the first is still alive has
+    /// a boundary again after two steps.
     pub(super) fn is_primary(&self, optimizer: u64) -> bool {
         let before = self.primary.load(Ordering::Relaxed);
         let others = self.others.load(Ordering::Relaxed);
@@ -61,14 +61,14 @@ impl Turns {
         true
     }
 
-    /// An optimizer is gone; its address may come to mean another one.
+    /// Notes that an optimizer is gone. Its address may become another one's.
     pub(super) fn gone(&self, optimizer: u64) {
-        for place in [&self.primary, &self.retired] {
-            let _ = place.compare_exchange(optimizer, 0, Ordering::Relaxed, Ordering::Relaxed);
+        for address in [&self.primary, &self.retired] {
+            let _ = address.compare_exchange(optimizer, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// How many steps of others in a row are nothing unusual.
+    /// How many steps of others in a row are usual.
     fn patience(&self) -> u32 {
         if self.came_back.load(Ordering::Relaxed) || self.own.load(Ordering::Relaxed) < KNOWN {
             return RETIRED;
@@ -83,9 +83,9 @@ mod tests {
 
     /// The positions in `steps` that end a training step.
     fn ends(steps: &[u64]) -> Vec<usize> {
-        let turns = Turns::new();
+        let turns = PrimaryOptimizer::new();
         let numbered = steps.iter().enumerate();
-        numbered.filter(|(_, optimizer)| turns.is_primary(**optimizer)).map(|(place, _)| place).collect()
+        numbered.filter(|(_, optimizer)| turns.is_primary(**optimizer)).map(|(position, _)| position).collect()
     }
 
     #[test]
@@ -93,7 +93,7 @@ mod tests {
         let game = [1, 2, 2, 2, 2, 2].repeat(100);
         assert_eq!(ends(&game), (0..600).step_by(6).collect::<Vec<_>>());
         let other_way = [1, 1, 1, 1, 1, 2].repeat(100);
-        assert_eq!(ends(&other_way), (0..600).filter(|place| place % 6 != 5).collect::<Vec<_>>());
+        assert_eq!(ends(&other_way), (0..600).filter(|position| position % 6 != 5).collect::<Vec<_>>());
     }
 
     #[test]
@@ -116,6 +116,6 @@ mod tests {
         let ended = ends(&phases);
         // After the first phase the second one is taken for another loop; once the first is back, the second stays.
         assert_eq!(ended[..18], (0..10).chain(12..20).collect::<Vec<_>>()[..]);
-        assert!(ended[18..].iter().all(|place| phases[*place] == 2), "{ended:?}");
+        assert!(ended[18..].iter().all(|position| phases[*position] == 2), "{ended:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! Where a type object keeps its `tp_call`, and what was there before. The slot has no public setter; its place is checked
-//! against `PyType_GetSlot`.
+//! The `tp_call` slot of a type object, and the function that it held before. The slot has no public setter; its offset is
+//! checked against `PyType_GetSlot`.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use pyo3::types::PyType;
 
 /// What the slot held before: Python's generic one, which looks up `__call__`.
 pub(super) static ORIGINAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-/// Where the slot is, in bytes from the start of the type object; 0: not known.
+/// Offset of the slot in bytes from the start of the type object; 0: not known.
 pub(super) static OFFSET: AtomicUsize = AtomicUsize::new(0);
 /// `torch.nn.Module`, kept alive.
 pub(super) static MODULE: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
@@ -19,7 +19,7 @@ pub(super) static MODULE: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::nu
 /// and ten pointers come before it.
 const KNOWN_OFFSET: usize = 128;
 
-/// What was in the slot.
+/// The function that was in the slot.
 #[inline(always)]
 pub(super) fn original() -> ffi::ternaryfunc {
     let original = ORIGINAL.load(Ordering::Relaxed);
@@ -27,7 +27,7 @@ pub(super) fn original() -> ffi::ternaryfunc {
     unsafe { std::mem::transmute::<*mut c_void, ffi::ternaryfunc>(original) }
 }
 
-/// The slot of `class`, or None where its place is not known.
+/// The slot of `class`; None where its offset is not known.
 pub(super) fn slot_of(class: *mut ffi::PyObject) -> Option<&'static AtomicPtr<c_void>> {
     let offset = OFFSET.load(Ordering::Relaxed);
     if offset == 0 || class.is_null() {
@@ -43,11 +43,11 @@ pub(super) fn slot_of(class: *mut ffi::PyObject) -> Option<&'static AtomicPtr<c_
 #[pyfunction]
 fn find_slot(module: &Bound<'_, PyType>, plain: &Bound<'_, PyType>) -> PyResult<()> {
     let unknown = || PyRuntimeError::new_err("this interpreter keeps tp_call in a place the agent does not know");
-    let wanted = |class: &Bound<'_, PyType>| {
+    let slot_by_api = |class: &Bound<'_, PyType>| {
         // SAFETY: a type object, and a slot number of the stable ABI.
         unsafe { ffi::PyType_GetSlot(class.as_type_ptr(), ffi::Py_tp_call) }
     };
-    let found = |class: &Bound<'_, PyType>| {
+    let slot_at_offset = |class: &Bound<'_, PyType>| {
         // SAFETY: type objects of all supported versions are larger than this.
         unsafe { class.as_ptr().cast::<u8>().add(KNOWN_OFFSET).cast::<*mut c_void>().read() }
     };
@@ -57,8 +57,12 @@ fn find_slot(module: &Bound<'_, PyType>, plain: &Bound<'_, PyType>) -> PyResult<
     if OFFSET.load(Ordering::Relaxed) != 0 {
         return Ok(());
     }
-    let original = wanted(module);
-    if original.is_null() || found(module) != original || !wanted(plain).is_null() || !found(plain).is_null() {
+    let original = slot_by_api(module);
+    if original.is_null()
+        || slot_at_offset(module) != original
+        || !slot_by_api(plain).is_null()
+        || !slot_at_offset(plain).is_null()
+    {
         return Err(unknown());
     }
     ORIGINAL.store(original, Ordering::Relaxed);

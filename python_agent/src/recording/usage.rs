@@ -1,6 +1,6 @@
-//! What `getrusage` says of this process, for the background thread.
+//! Resources that this process has used, by `getrusage`, for the background thread.
 
-/// Since the process began, all threads together.
+/// Resources used since the process began, by all threads together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {
     /// Seconds in user code.
@@ -16,7 +16,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Asks. None where the system does not answer.
+    /// The resources used so far. None where the system call fails.
     pub(crate) fn now() -> Option<Self> {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
         // SAFETY: a rusage of ours, all zeroes being a valid one, which the call fills where it returns 0.

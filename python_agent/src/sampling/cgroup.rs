@@ -1,10 +1,10 @@
-//! What the control groups of this process let it use. A limit of any group above it counts: the smallest one is told.
+//! Limits of the control groups of this process. The limits of groups above its own count too: the smallest one is reported.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where both versions of control groups are mounted, everywhere.
+/// The directory in which both versions of control groups are mounted on every system.
 const ROOT: &str = "/sys/fs/cgroup";
 
 /// Processors that may run at a time, by quota; None where there is no limit, or it can't be read.
@@ -18,7 +18,7 @@ pub(super) fn cpu_quota() -> Option<f64> {
     })
 }
 
-/// Bytes of memory; None where there is no limit, or it can't be read.
+/// Bytes of memory that may be used; None where there is no limit, or it can't be read.
 pub(super) fn memory_limit() -> Option<f64> {
     smallest(memory_limit_of)
 }
@@ -27,34 +27,34 @@ fn memory_limit_of(group: &Path) -> Option<f64> {
     limit(&either(group, ["memory.max", "memory.limit_in_bytes"])?)
 }
 
-/// Bytes of memory that the group has whose limit counts; None where there is no limit, or it can't be read.
+/// Bytes of memory that the group with the smallest limit uses; None where there is no limit, or it can't be read.
 pub(super) fn memory() -> Option<f64> {
     let limited = mine().into_iter().filter_map(|group| Some((memory_limit_of(&group)?, group)));
     let (_, group) = limited.min_by(|(a, _), (b, _)| a.total_cmp(b))?;
     either(&group, ["memory.current", "memory.usage_in_bytes"])?.trim().parse().ok()
 }
 
-/// Seconds since each group was made in which it had used up its processor quota; without those that have none.
+/// Seconds in which each group had used up its processor quota, since it was made; groups without a quota are left out.
 pub(super) fn throttled() -> BTreeMap<PathBuf, f64> {
     let seconds = |group: &Path| throttled_in(&fs::read_to_string(group.join("cpu.stat")).ok()?);
     mine().into_iter().filter_map(|group| Some((seconds(&group)?, group))).map(|(time, group)| (group, time)).collect()
 }
 
-/// Of a `cpu.stat`: microseconds in the second version, nanoseconds in the first. A group that never had a quota counts no
-/// periods.
+/// The throttled seconds in a `cpu.stat`, which has microseconds in the second version and nanoseconds in the first. A group that
+/// never had a quota counts no periods.
 fn throttled_in(text: &str) -> Option<f64> {
     let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
     value("nr_periods ").filter(|periods| *periods > 0.0)?;
     value("throttled_usec ").map(|time| time / 1e6).or_else(|| value("throttled_time ").map(|time| time / 1e9))
 }
 
-/// The file of the second version, or that of the first.
+/// The text of the second version's file, or of the first version's.
 fn either(group: &Path, names: [&str; 2]) -> Option<String> {
     names.iter().find_map(|name| fs::read_to_string(group.join(name)).ok())
 }
 
-fn smallest(of: impl Fn(&Path) -> Option<f64>) -> Option<f64> {
-    mine().iter().filter_map(|group| of(group)).min_by(f64::total_cmp)
+fn smallest(limit_of: impl Fn(&Path) -> Option<f64>) -> Option<f64> {
+    mine().iter().filter_map(|group| limit_of(group)).min_by(f64::total_cmp)
 }
 
 /// The groups of this process, and those above them.
@@ -63,7 +63,7 @@ fn mine() -> Vec<PathBuf> {
 }
 
 /// The directories of the groups that a /proc/self/cgroup names, and of those above them. In a container, whose own group
-/// is mounted as the root, the named one may not be there: then the root says it.
+/// is mounted as the root, the named one may not exist: then the root has the limits.
 fn groups(text: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for line in text.lines() {
@@ -84,7 +84,7 @@ fn groups(text: &str) -> Vec<PathBuf> {
     found
 }
 
-/// "200000 100000" is two processors, "max 100000" no limit.
+/// Parses a `cpu.max`: "200000 100000" is two processors, "max 100000" no limit.
 fn quota(text: &str) -> Option<f64> {
     let (quota, period) = text.trim().split_once(' ')?;
     ratio(quota.parse().ok()?, period.parse().ok()?)
@@ -94,7 +94,7 @@ fn ratio(quota: f64, period: f64) -> Option<f64> {
     (quota > 0.0 && period > 0.0).then(|| quota / period)
 }
 
-/// Bytes; the first version says no limit by the largest number of pages.
+/// Parses a limit in bytes. The first version writes the largest number of pages for no limit.
 fn limit(text: &str) -> Option<f64> {
     text.trim().parse::<f64>().ok().filter(|bytes| *bytes < 9e18)
 }

@@ -1,14 +1,14 @@
-//! Child processes: what memory they hold, and what those that load data have used.
+//! Child processes: the memory that they hold, and the resources that those that load data have used.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use super::proc::{self, Io};
 
-/// What torch (2.6 and later) calls a DataLoader's worker.
+/// Name of the process of a DataLoader's worker in torch 2.6 and later.
 const DATA_WORKER: &str = "pt_data_worker";
 
-/// Threads whose children are looked for, at most: each costs a file to open.
+/// Threads whose children are read, at most: each costs a file to open.
 const MAX_THREADS: usize = 256;
 
 /// The children of this process.
@@ -20,7 +20,7 @@ pub(super) struct Children {
     pub(super) data_workers: BTreeMap<u32, DataWorker>,
 }
 
-/// What a worker has used since it began.
+/// Resources that a worker has used since it began.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct DataWorker {
     pub(super) used: proc::Used,
@@ -29,24 +29,25 @@ pub(super) struct DataWorker {
 }
 
 impl Children {
-    /// How much more `of` the workers is than it was `before`, where that is known of each of them. None without workers.
-    pub(super) fn more_than(&self, before: &Self, of: impl Fn(&DataWorker) -> Option<f64>) -> Option<f64> {
+    /// The sum of the increase of `value` since `before` over all workers. None without workers, or where the value of one is not
+    /// known.
+    pub(super) fn more_than(&self, before: &Self, value: impl Fn(&DataWorker) -> Option<f64>) -> Option<f64> {
         let more = |(pid, now): (&u32, &DataWorker)| {
-            // The kernel gives a pid again.
+            // The kernel reuses pids.
             let same = before.data_workers.get(pid).filter(|before| before.used.began == now.used.began);
-            Some(of(now)? - same.map_or(Some(0.0), &of)?)
+            Some(value(now)? - same.map_or(Some(0.0), &value)?)
         };
         let all: Option<Vec<f64>> = self.data_workers.iter().map(more).collect();
         all.filter(|all| !all.is_empty()).map(|all| all.iter().sum())
     }
 }
 
-/// Looks for them. A child belongs to the thread that made it, so every thread is asked. None where the kernel does
-/// not tell (it was built without), or where there are too many threads to ask.
+/// The children of this process. A child belongs to the thread that made it, so those of every thread are read. None where the
+/// kernel does not list them (a build option), or where there are too many threads.
 pub(super) fn look() -> Option<Children> {
     let mut found = Children::default();
-    for (place, thread) in fs::read_dir("/proc/self/task").ok()?.flatten().enumerate() {
-        if place >= MAX_THREADS {
+    for (index, thread) in fs::read_dir("/proc/self/task").ok()?.flatten().enumerate() {
+        if index >= MAX_THREADS {
             return None;
         }
         let children = match fs::read_to_string(thread.path().join("children")) {
@@ -56,7 +57,7 @@ pub(super) fn look() -> Option<Children> {
             Err(_) => return None,
         };
         for child in children.split_ascii_whitespace() {
-            // One that has ended meanwhile holds nothing.
+            // A child that has ended meanwhile holds no memory.
             let Ok(statm) = fs::read(format!("/proc/{child}/statm")) else { continue };
             found.count += 1;
             found.resident_pages += proc::resident_pages(&statm).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `python.environment`: facts that Python notes when it comes by them, and what the machine is, as rows.
+//! Rows of `python.environment`: facts that Python notes when it learns them, and facts about the machine.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -16,18 +16,19 @@ use crate::shared::{self, STEP};
 use probe_trace::payload::MB;
 use probe_trace::sink::Sink;
 
-/// What is noted in one go belongs in one row: the first one waits for so many steps, or so long.
+/// Steps that the first row waits for, so that facts which are noted together are in one row.
 const SETTLED_STEPS: i64 = 2;
+/// Time that the first row waits at most, where there are no steps.
 const SETTLED: Duration = Duration::from_secs(5);
-/// Between two rows.
+/// Time between two rows.
 const BETWEEN_ROWS: Duration = Duration::from_secs(1);
-/// Rows of a process at most: what changes more often is no condition.
+/// Rows of a process at most: facts that change more often are not part of its environment.
 const MAX_ROWS: u32 = 64;
 
-/// A fact.
+/// The value of a fact.
 #[derive(Debug, Clone, PartialEq, FromPyObject, IntoPyObject)]
 pub(crate) enum Fact {
-    /// Before the integer, which a boolean is as well.
+    /// Comes before the integer, because Python's booleans are integers too.
     Flag(bool),
     Number(i64),
     Words(String),
@@ -40,16 +41,16 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(note_environment, module)?)
 }
 
-/// Notes facts by the name of their column; None takes one back.
+/// Notes facts by the name of their column; None removes one.
 #[pyfunction]
 fn note_environment(facts: HashMap<String, Option<Fact>>) {
-    // A forked child, in which nothing is enabled, must not ask for the lock.
+    // A forked child, in which nothing is enabled, must not take the lock.
     if shared::ENABLED.load(Ordering::Relaxed) {
         shared::lock(&FACTS).get_or_insert_default().extend(facts);
     }
 }
 
-/// What has become a row.
+/// The facts of the newest row.
 #[derive(Debug, Default)]
 pub(super) struct Noted {
     facts: HashMap<String, Option<Fact>>,
@@ -59,7 +60,7 @@ pub(super) struct Noted {
 }
 
 impl Noted {
-    /// Adds a row where something has changed.
+    /// Adds a row if a fact has changed.
     pub(super) fn note(&mut self, now: Instant, batch: Option<Text>, last: bool, sink: &mut Sink) {
         let changed = shared::lock(&FACTS).as_ref().filter(|facts| **facts != self.facts).cloned();
         let Some(facts) = changed else { return };
@@ -149,7 +150,7 @@ impl Noted {
             drop_last: flag("drop_last"),
             start_method: text("start_method"),
             cpu_model: info("/proc/cpuinfo", "model name").map(|model| strings.id(&model)),
-            // KiB, with the unit behind it.
+            // In KiB, followed by the unit.
             machine_memory: info("/proc/meminfo", "MemTotal")
                 .and_then(|value| value.split_ascii_whitespace().next()?.parse::<f64>().ok())
                 .map(|kilobytes| kilobytes * 1024.0 / MB),

@@ -1,4 +1,4 @@
-//! What the background thread asks the operating system for: `process.metrics` once a second, and the host's rows of
+//! Figures of the operating system, read by the background thread: `process.metrics` once a second, and the host's rows of
 //! `python.memory`. It never takes the GIL, and training's threads have no part in it.
 
 mod cgroup;

@@ -1,4 +1,4 @@
-//! What `/proc` says of this process and its children. Everything that can't be read or makes no sense is None.
+//! Figures of this process and its children from `/proc`. A value that can't be read or makes no sense is None.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ pub(super) struct Io {
     pub(super) disk_written: u64,
 }
 
-/// Of a process: its pid, or "self".
+/// Input and output of `process`: a pid, or "self".
 pub(super) fn io(process: &str) -> Option<Io> {
     parse_io(&fs::read_to_string(format!("/proc/{process}/io")).ok()?)
 }
@@ -29,13 +29,13 @@ fn parse_io(text: &str) -> Option<Io> {
 /// Processor time of a process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Used {
-    /// When it began, in ticks of the kernel since the machine was started: its pid may be given again.
+    /// When the process began, in ticks of the kernel since the machine was started: its pid may be reused.
     pub(super) began: u64,
-    /// Of all its threads, in user code and in the kernel.
+    /// Seconds of all its threads, in user code and in the kernel.
     pub(super) seconds: f64,
 }
 
-/// Of a process: its pid.
+/// Processor time of `process`: a pid, or "self".
 pub(super) fn used(process: &str) -> Option<Used> {
     // SAFETY: no pointers; the name is one that every Linux knows.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };

@@ -1,4 +1,4 @@
-//! `process.metrics` and the host's rows of `python.memory`, as they become due.
+//! Rows of `process.metrics` and the host's rows of `python.memory`, when they are due.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,15 +17,15 @@ use crate::shared;
 use probe_trace::payload::MB;
 use probe_trace::sink::Sink;
 
-/// Whether `process.metrics` is wanted.
+/// Whether `process.metrics` is recorded.
 pub static PROCESS: AtomicBool = AtomicBool::new(false);
-/// Whether the host's rows of `python.memory` are.
+/// Whether the host's rows of `python.memory` are recorded.
 pub static MEMORY: AtomicBool = AtomicBool::new(false);
 
-/// Between two rows of `process.metrics`, between two looks at children, and between rows of memory without steps.
+/// Time between two rows of `process.metrics`, between two examinations of children, and between rows of memory without steps.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What was measured last.
+/// The newest measurements, and their times.
 #[derive(Debug, Default)]
 pub struct Sampler {
     statm: Option<File>,
@@ -42,7 +42,7 @@ struct Counters {
     io: Option<proc::Io>,
     children: Option<children::Children>,
     throttled: BTreeMap<PathBuf, f64>,
-    /// By [`PRESSURES`].
+    /// Seconds of pressure, in the order of [`PRESSURES`].
     pressure: [Option<f64>; 3],
 }
 
@@ -62,8 +62,7 @@ impl Counters {
 }
 
 impl Sampler {
-    /// Adds the rows that are due.
-    /// `batch` is the newest batch's shape; `last`: nothing more is to come.
+    /// Adds the rows that are due. `batch` is the newest batch's shape; `last`: nothing more will be recorded.
     pub fn sample(&mut self, batch: Option<Text>, last: bool, sink: &mut Sink) {
         let now = Instant::now();
         if is_on(Layer::Environment) {
@@ -102,7 +101,7 @@ impl Sampler {
 
     fn sample_memory(&mut self, step: i64, sink: &mut Sink) {
         let children = self.children.as_ref().and_then(|(_, children)| children.as_ref());
-        let (count, pages) = (children.map(|of| of.count), children.map(|of| of.resident_pages));
+        let (count, pages) = (children.map(|found| found.count), children.map(|found| found.resident_pages));
         let device = sink.strings.id("cpu");
         sink.push(memory::Row {
             step,
@@ -130,15 +129,16 @@ impl Sampler {
         let before = self.process.replace((now, counters.clone()));
         let seconds = before.as_ref().map(|(last, _)| now.duration_since(*last).as_secs_f64());
         let over_time = |difference: f64| Some(difference.max(0.0) / seconds.filter(|seconds| *seconds > 0.0)?);
-        let rate = |of: &dyn Fn(&Counters) -> Option<f64>| over_time(of(&counters)? - of(&before.as_ref()?.1)?);
+        let rate =
+            |value: &dyn Fn(&Counters) -> Option<f64>| over_time(value(&counters)? - value(&before.as_ref()?.1)?);
         let pressure = |resource: usize| rate(&|c| c.pressure[resource]).map(|share| (share * 100.0).min(100.0));
         let throttled = before.as_ref().and_then(|(_, before)| over_time(counters.throttled_since(before)?));
         let usage = counters.usage;
-        let percent = |of: &dyn Fn(&Usage) -> f64| rate(&|c| Some(of(&c.usage))).map(|share| share * 100.0);
-        let io = |of: fn(&proc::Io) -> u64| rate(&|c| c.io.as_ref().map(|io| of(io) as f64));
-        let of_workers = |of: fn(&children::DataWorker) -> Option<f64>| {
+        let percent = |value: &dyn Fn(&Usage) -> f64| rate(&|c| Some(value(&c.usage))).map(|share| share * 100.0);
+        let io = |value: fn(&proc::Io) -> u64| rate(&|c| c.io.as_ref().map(|io| value(io) as f64));
+        let of_workers = |value: fn(&children::DataWorker) -> Option<f64>| {
             let before = before.as_ref().and_then(|(_, before)| before.children.as_ref())?;
-            over_time(counters.children.as_ref()?.more_than(before, of)?)
+            over_time(counters.children.as_ref()?.more_than(before, value)?)
         };
         let data_workers = counters.children.as_ref().map_or(0, |children| children.data_workers.len());
         let row = process_metrics::Row {
@@ -192,8 +192,8 @@ mod tests {
         let (_, counters) = sampler.process.clone().expect("what was measured");
         assert!(counters.usage.user >= before.user && counters.usage.max_rss > 1e6);
         assert!(sampler.resident().expect("a size") <= counters.usage.max_rss * 2.0);
-        let place = process_metrics::TABLE.columns.iter().position(|column| column.name == "user_percent");
-        let rates = |sink: &mut Sink| sink.take()[0].columns[place.expect("the column")].nulls;
+        let column = process_metrics::TABLE.columns.iter().position(|column| column.name == "user_percent");
+        let rates = |sink: &mut Sink| sink.take()[0].columns[column.expect("the column")].nulls;
         assert!(rates(&mut sink));
         sampler.sample_process(Instant::now() + SECOND, &mut sink);
         assert!(!rates(&mut sink));

@@ -1,4 +1,4 @@
-//! Batches that the collector has not acknowledged: bounded by bytes, in order, sent again on a new connection.
+//! Batches that the collector has not acknowledged: in order, bounded in bytes, and sent again on a new connection.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use prost::Message;
 
 use probe_proto::v1::Batch;
 
-/// Unacknowledged bytes kept at most; what comes after is dropped and counted.
+/// Unacknowledged bytes that are kept at most; later batches are dropped and counted.
 pub const CAPACITY: usize = 16 << 20;
 
 /// Batches in the order of their numbers. The first `sent` of them are on the current connection already.
@@ -21,7 +21,7 @@ pub struct SendBuffer {
 }
 
 impl SendBuffer {
-    /// An empty one that holds `capacity` bytes.
+    /// An empty buffer that holds `capacity` bytes.
     pub fn new(capacity: usize) -> Self {
         Self { batches: VecDeque::new(), bytes: 0, capacity, sent: 0, last_seq: 0, last_sent: 0 }
     }
@@ -47,12 +47,12 @@ impl SendBuffer {
         Some(batch.clone())
     }
 
-    /// Whether [`SendBuffer::next_unsent`] has one.
+    /// Whether there is a batch for [`SendBuffer::next_unsent`].
     pub fn has_unsent(&self) -> bool {
         self.sent < self.batches.len()
     }
 
-    /// Everything up to `seq` is stored.
+    /// Drops all batches up to number `seq`, which the collector has stored.
     pub fn acknowledge(&mut self, seq: u64) {
         while self.batches.front().is_some_and(|(batch, _)| batch.seq <= seq) {
             if let Some((_, bytes)) = self.batches.pop_front() {
@@ -62,7 +62,7 @@ impl SendBuffer {
         }
     }
 
-    /// A new connection, whose collector has stored everything up to `acked`: the rest is to be sent again.
+    /// Begins a new connection, whose collector has stored all batches up to number `acked`: the others are sent again.
     pub fn restart(&mut self, acked: u64) {
         self.sent = 0;
         self.acknowledge(acked);
@@ -73,7 +73,7 @@ impl SendBuffer {
         self.batches.is_empty()
     }
 
-    /// All of them, oldest first.
+    /// All batches, oldest first.
     pub fn batches(&self) -> impl ExactSizeIterator<Item = &Batch> {
         self.batches.iter().map(|(batch, _)| batch)
     }

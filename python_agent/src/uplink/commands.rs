@@ -1,8 +1,8 @@
-//! Snippets on their way to Python, and what they say on its way back.
+//! Queues of snippets for Python, and of the replies to the collector.
 //!
 //! Two queues behind locks that training's thread takes only while it runs a snippet. A command carries the number of
-//! the connection that it came on, and a reply is thrown away when that connection is no longer the current one: a
-//! collector that comes back may use the same identifiers again.
+//! the connection that it came on, and a reply is discarded when that connection is no longer the current one: a restarted
+//! collector may use the same identifiers again.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex};
@@ -15,31 +15,31 @@ use pyo3::prelude::*;
 use super::snippet_words::At;
 use crate::shared::lock;
 
-/// Output of one snippet is cut into frames of so many bytes at most, and joined where the connection is slower than it.
+/// Output of a snippet is split into frames of so many bytes at most, and joined where the connection is slower than the output.
 const OUTPUT_FRAME: usize = 64 << 10;
-/// Of output that waits to be sent, from which on a snippet that can wait does (bytes).
+/// Bytes of waiting output from which on a snippet that can wait does.
 const OUTPUT_AHEAD: usize = 1 << 20;
 
 /// What is to be done about a snippet.
 #[pyclass(frozen, eq, module = "probe_agent._native")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandKind {
-    /// Say where it belongs, and run it there where that is beside training.
+    /// Reply where the snippet belongs, and run it if that is beside training.
     #[pyo3(name = "DECIDE")]
     Decide,
-    /// Take it for a boundary between two steps.
+    /// Accept the snippet for a boundary between two steps.
     #[pyo3(name = "ARM")]
     Arm,
-    /// All ranks wait at the same boundary: run it.
+    /// Run the snippet: all ranks wait at the same boundary.
     #[pyo3(name = "GO")]
     Go,
     /// Go on to the next boundary.
     #[pyo3(name = "NEXT")]
     Next,
-    /// End it.
+    /// End the snippet.
     #[pyo3(name = "CANCEL")]
     Cancel,
-    /// The connection is gone: end what came on it.
+    /// End all snippets of the connection, which is gone.
     #[pyo3(name = "DISCONNECTED")]
     Disconnected,
 }
@@ -50,18 +50,18 @@ pub enum CommandKind {
 pub struct Command {
     /// What is to be done.
     pub kind: CommandKind,
-    /// The connection it came on.
+    /// Number of the connection that the command came on.
     pub connection: u64,
     /// The snippet's identifier on that connection.
     pub id: u64,
-    /// The snippet, where this brings one.
+    /// The snippet, if the command has one.
     pub snippet: Option<Snippet>,
-    /// Why it is cancelled.
+    /// Why the snippet is cancelled.
     pub reason: String,
 }
 
 impl Command {
-    /// About the snippet `id`, which came before or does not matter.
+    /// A command about the snippet `id` without the snippet itself.
     pub fn of(kind: CommandKind, connection: u64, id: u64) -> Self {
         Self { kind, connection, id, snippet: None, reason: String::new() }
     }
@@ -71,43 +71,44 @@ impl Command {
 #[pyclass(frozen, get_all, module = "probe_agent._native")]
 #[derive(Debug, Clone)]
 pub struct Snippet {
-    /// Its text.
+    /// Python code to run.
     pub code: String,
-    /// Where it is to run.
+    /// Where the snippet is to run.
     pub at: At,
-    /// Steps finished at the first boundary to wait at; negative: runs at the next one without waiting.
+    /// Number of finished steps at the first boundary to wait at; negative: runs at the next boundary without waiting.
     pub step: i64,
     /// Whether the collector compares where the ranks wait.
     pub hears_arrived: bool,
-    /// Seconds that it may take, and how many of them had gone before it was taken.
+    /// Seconds that the snippet may take.
     pub timeout_s: f64,
-    /// See `timeout_s`.
+    /// Seconds of `timeout_s` that had passed before Python took the snippet.
     pub waited_s: f64,
-    /// Seconds that whoever asked gave it in all, of which `timeout_s` are left; 0: not said.
+    /// Seconds that the request gave the snippet in all, of which `timeout_s` are left; 0: not known.
     pub asked_s: f64,
-    /// Bytes that it may print.
+    /// Bytes that the snippet may print.
     pub max_output: u64,
-    /// Run it, but send no output.
+    /// Whether the snippet runs without its output being sent.
     pub mute: bool,
-    /// Name of the session whose variables it sees; empty: none.
+    /// Name of the session whose variables the snippet sees; empty: none.
     pub session: String,
-    /// Forget the session's variables once it has run.
+    /// Whether the session's variables are forgotten after the snippet.
     pub end_session: bool,
-    /// The one frame of the training thread whose names it sees, from the outermost; None: all of the user's.
+    /// Number, from the outermost, of the one frame of the training thread whose names the snippet sees; None: all frames of the
+    /// user.
     pub frame: Option<u32>,
     /// The name to complete instead of running anything; empty: none.
     pub complete: String,
 }
 
 impl Snippet {
-    /// To be placed by what it does, or run beside training.
+    /// A snippet to be placed by what it does, or to be run beside training.
     pub fn to_decide(decide: v1::EvalDecide) -> Self {
         let at = At(decide.at());
         let v1::EvalDecide { code, timeout_s, max_output, scope, .. } = decide;
         Self::in_scope(code, at, timeout_s, max_output, scope)
     }
 
-    /// To be run between two steps.
+    /// A snippet to be run between two steps.
     pub fn to_arm(arm: v1::EvalArm) -> Self {
         let v1::EvalArm { code, step, timeout_s, max_output, mute, scope, hears_arrived, .. } = arm;
         let snippet = Self::in_scope(code, At(v1::At::Step), timeout_s, max_output, scope);
@@ -135,7 +136,7 @@ impl Snippet {
     }
 }
 
-/// The two queues.
+/// The queue of commands and the queue of replies.
 #[derive(Debug, Default)]
 pub struct Commands {
     waiting: Mutex<Waiting>,
@@ -146,7 +147,7 @@ pub struct Commands {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// With when they came.
+    /// Commands with their times of arrival.
     commands: VecDeque<(Instant, Command)>,
     closed: bool,
 }
@@ -155,18 +156,18 @@ struct Waiting {
 struct Replies {
     connection: u64,
     frames: VecDeque<EvalReply>,
-    /// Bytes of output in them.
+    /// Bytes of output in `frames`.
     output: usize,
 }
 
 impl Commands {
-    /// Hands a command to Python.
+    /// Adds a command for Python.
     pub fn put(&self, command: Command) {
         lock(&self.waiting).commands.push_back((Instant::now(), command));
         self.arrived.notify_all();
     }
 
-    /// No more commands: whoever waits for one gets none.
+    /// Ends the commands: a thread that waits for one gets none.
     pub fn close(&self) {
         lock(&self.waiting).closed = true;
         self.arrived.notify_all();
@@ -189,7 +190,7 @@ impl Commands {
         }
     }
 
-    /// The next command, which knows how long it has waited.
+    /// Takes the next command. Its snippet has the seconds that it has waited.
     pub fn take(&self) -> Option<Command> {
         let (came, mut command) = lock(&self.waiting).commands.pop_front()?;
         if let Some(snippet) = &mut command.snippet {
@@ -198,13 +199,13 @@ impl Commands {
         Some(command)
     }
 
-    /// Both: waits for the next command and takes it.
+    /// Waits up to `timeout` for the next command and takes it.
     pub fn next(&self, timeout: Duration) -> Option<Command> {
         self.wait(timeout);
         self.take()
     }
 
-    /// Takes a snippet back that Python has not taken: it will not run. False where it has.
+    /// Removes a snippet that Python has not taken, so that it will not run. False where Python has taken it.
     pub fn withdraw(&self, connection: u64, id: u64) -> bool {
         let mut waiting = lock(&self.waiting);
         let before = waiting.commands.len();
@@ -214,21 +215,21 @@ impl Commands {
         waiting.commands.len() < before
     }
 
-    /// A new connection: replies from now on belong to `connection`, older ones are gone.
+    /// Begins a connection: replies from now on belong to `connection`, and older ones are discarded.
     pub fn begin(&self, connection: u64) {
         *lock(&self.replies) = Replies { connection, ..Replies::default() };
         self.sent.notify_all();
     }
 
-    /// The connection is gone: Python ends what runs for it.
+    /// Ends a connection: Python ends the snippets that run for it.
     pub fn end(&self, connection: u64) {
         self.begin(0);
-        // Nobody waits for what Python has not taken.
+        // Commands that Python has not taken are discarded, because their results would have no receiver.
         lock(&self.waiting).commands.retain(|(_, command)| command.connection != connection);
         self.put(Command::of(CommandKind::Disconnected, connection, 0));
     }
 
-    /// Puts a reply behind the others; false where its connection is gone.
+    /// Appends a reply; false where its connection is gone.
     pub fn reply(&self, connection: u64, id: u64, reply: Reply) -> bool {
         let mut replies = lock(&self.replies);
         if replies.connection != connection {
@@ -241,7 +242,8 @@ impl Commands {
         true
     }
 
-    /// Waits up to `timeout` until little output waits to be sent on this connection, or it is gone.
+    /// Waits up to `timeout` until little output waits to be sent on this connection, or the connection is gone. False on
+    /// timeout.
     pub fn wait_for_room(&self, connection: u64, timeout: Duration) -> bool {
         let is_full = |replies: &mut Replies| replies.connection == connection && replies.output >= OUTPUT_AHEAD;
         let waited = self.sent.wait_timeout_while(lock(&self.replies), timeout, is_full);
@@ -266,7 +268,7 @@ impl Commands {
 }
 
 impl Replies {
-    /// Puts output behind what there is, in frames that are full but for the last.
+    /// Appends output, in frames of which all but the last are full.
     fn output(&mut self, id: u64, output: v1::Output) {
         let v1::Output { stderr, mut data } = output;
         self.output += data.len();
@@ -276,7 +278,7 @@ impl Replies {
             && last.data.len() < OUTPUT_FRAME
         {
             let more = data.split_to(data.len().min(OUTPUT_FRAME - last.data.len()));
-            // It was not copied when it was joined before, and is not now.
+            // Data that was joined before is not shared, so it is extended without a copy.
             let mut joined =
                 std::mem::take(&mut last.data).try_into_mut().unwrap_or_else(|last| BytesMut::from(&*last));
             joined.extend_from_slice(&more);

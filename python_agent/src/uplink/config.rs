@@ -1,4 +1,4 @@
-//! What can be set while training runs, and what is in force.
+//! The settings that can be changed while training runs, and those in force.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
@@ -13,17 +13,18 @@ use crate::shared::{STEP, lock};
 /// Late plans that are remembered.
 const MAX_LATE: usize = 8;
 
-/// What was set.
+/// The settings and plans that were received.
 #[derive(Debug)]
 struct Set {
-    /// Key to value; keys that nobody has set are at their default.
+    /// Key to value; a missing key has its default.
     values: BTreeMap<String, String>,
     /// The newest plan of a collector.
     plan: Plan,
-    /// Its step had begun when it came.
+    /// Whether the newest plan's step had begun when the plan came.
     late: bool,
-    /// How many were late, and the newest of them.
+    /// How many plans were late.
     late_plans: u64,
+    /// The newest late plans, oldest first.
     newest_late: VecDeque<LatePlan>,
 }
 
@@ -63,7 +64,7 @@ pub fn apply<'a>(
     };
     let wanted = policy::Policy { stride, layers, compare };
     if let Some(plan) = plan {
-        // Step 0 is as soon as can be, which nothing is too late for.
+        // Step 0 means as soon as possible, so that such a plan is never late.
         set.late = wanted != policy::newest() && !policy::set_from(wanted, plan.from_step) && plan.from_step > 0;
         if set.late {
             let now = STEP.load(Ordering::SeqCst);
@@ -80,27 +81,27 @@ pub fn apply<'a>(
     Ok(())
 }
 
-/// Every key with the value in force, or that will be from a step on.
+/// Every key with its value in force, or with the value that will be in force from a step on.
 pub fn in_force() -> BTreeMap<String, String> {
     let set = lock(&SET);
     let value = |key: &config::Key| set.values.get(key.name).cloned().unwrap_or_else(|| key.values[0].to_owned());
     config::KEYS.iter().map(|key| (key.name.to_owned(), value(key))).collect()
 }
 
-/// What came of plans.
+/// State of the collector's plans.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plans {
-    /// Number of the newest that came.
+    /// Number of the newest plan that came.
     pub number: u64,
-    /// Whether that came late.
+    /// Whether the newest plan came late.
     pub late: bool,
-    /// How many came late.
+    /// How many plans came late.
     pub late_plans: u64,
-    /// The newest of those, oldest first.
+    /// The newest late plans, oldest first.
     pub newest_late: Vec<LatePlan>,
 }
 
-/// What came of them so far.
+/// State of the collector's plans so far.
 pub fn plans() -> Plans {
     let set = lock(&SET);
     let newest_late = set.newest_late.iter().copied().collect();

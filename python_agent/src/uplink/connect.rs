@@ -16,22 +16,22 @@ use crate::address::Address;
 use super::link::Settings;
 use super::resolve::Resolved;
 
-/// A connection that is not there by then will not come.
+/// An attempt to connect fails after this time.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A collector, and the header that it asks for.
+/// A connection to a collector, and the header that it requires.
 #[derive(Debug)]
 pub struct Connected {
-    /// For one session: it is dropped when that ends, and the channel's own reconnecting never comes to use.
+    /// The client for one session: it is dropped when that ends, so that the channel's own reconnecting is never used.
     pub client: AgentClient<Channel>,
-    /// Where it is reached over TCP.
+    /// The token; None where the collector is not reached over TCP.
     pub authorization: Option<MetadataValue<Ascii>>,
 }
 
-/// Connects. On this thread nothing may read the environment, which the program may be changing: what has to be known of
-/// it is in the settings.
+/// Connects to the collector. On this thread nothing may read the environment, which the program may be changing: the values that
+/// are needed are in the settings.
 pub async fn connect(address: &Address, settings: &Settings, resolved: &mut Resolved) -> Result<Connected, String> {
-    // The name is for the HTTP/2 header only; the connector decides where it goes.
+    // The name is for the HTTP/2 header only; the connector decides which address is used.
     let endpoint = Endpoint::from_static("http://collector").connect_timeout(CONNECT_TIMEOUT);
     let (channel, authorization) = match address.clone() {
         Address::Unix(path) => {
@@ -73,7 +73,7 @@ pub async fn connect(address: &Address, settings: &Settings, resolved: &mut Reso
     Ok(Connected { client, authorization })
 }
 
-/// Whoever listens there can have code run in this process, so it is this process's user, or root.
+/// Checks that the collector belongs to this process's user or to root, because it can have code run in this process.
 fn check_owner(stream: &UnixStream) -> std::io::Result<()> {
     let uid = stream.peer_cred()?.uid();
     if uid == 0 || uid == nix::unistd::geteuid().as_raw() {
@@ -92,7 +92,7 @@ fn let_be_read(stream: &UnixStream) {
     let _ = unsafe { libc::prctl(libc::PR_SET_PTRACER, pid as libc::c_ulong, 0, 0, 0) };
 }
 
-/// The cause that says something: "transport error" does not.
+/// The innermost cause of an error, which explains more than "transport error".
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {

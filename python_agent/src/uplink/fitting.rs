@@ -1,5 +1,5 @@
-//! The last look at a frame before it is sent: one that is larger than the collector takes would end the connection, and the
-//! next one too. Whatever makes frames bounds what it puts in them, so none should come here.
+//! Checks the size of a frame before it is sent: one that is larger than the collector accepts would end the connection, and the
+//! next one too. All code that makes frames bounds their content, so none should be too large here.
 
 use probe_proto::MAX_FRAME;
 use probe_proto::v1::agent_frame::Frame;
@@ -7,8 +7,8 @@ use probe_proto::v1::{self, EvalReply, Outcome, Status, eval_reply::Reply};
 
 use crate::shared::set_problem;
 
-/// `frame`, or where that is too large a short one that says so in its place. Hello, strings and batches are bounded by how
-/// they are made, and stay as they are.
+/// `frame`; if that is too large, a short one that says so instead. Hello, strings and batches are bounded when they are made,
+/// and stay as they are.
 pub(super) fn fitting(frame: Frame) -> Frame {
     let bytes = frame.encoded_len();
     if bytes <= MAX_FRAME {
@@ -16,7 +16,9 @@ pub(super) fn fitting(frame: Frame) -> Frame {
     }
     let words = format!("left out: a message of {bytes} bytes, where {MAX_FRAME} are the most");
     let frame = match frame {
-        Frame::Eval(EvalReply { id, reply }) => Frame::Eval(EvalReply { id, reply: reply.map(|it| short(it, &words)) }),
+        Frame::Eval(EvalReply { id, reply }) => {
+            Frame::Eval(EvalReply { id, reply: reply.map(|reply| short(reply, &words)) })
+        }
         Frame::Status(status) => Frame::Status(Status {
             problem: words.clone(),
             layers: Default::default(),
@@ -31,7 +33,7 @@ pub(super) fn fitting(frame: Frame) -> Frame {
     frame
 }
 
-/// What is said about a snippet in place of something too large: what it is that can't be said, and how it ended.
+/// A short reply about a snippet instead of one that is too large: `words`, and the outcome if the reply has one.
 fn short(reply: Reply, words: &str) -> Reply {
     let error = words.to_owned();
     match reply {
@@ -67,7 +69,7 @@ mod tests {
             assert!(fits.encoded_len() < 1000);
             assert!(format!("{fits:?}").contains("left out: a message of 1677"), "{fits:?}");
         }
-        let said = eval(done("short".into()));
-        assert_eq!(fitting(said.clone()), said);
+        let small = eval(done("short".into()));
+        assert_eq!(fitting(small.clone()), small);
     }
 }

@@ -1,4 +1,4 @@
-//! What Python's side and the background thread of one uplink share.
+//! State that Python's side and the background thread of one uplink share.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,26 +19,26 @@ use crate::words::Words;
 use super::commands::Commands;
 use super::revive::Revival;
 
-/// The command line is cut here (characters, and bytes).
+/// The command line is truncated to this (characters, and bytes).
 const MAX_COMMAND_LENGTH: usize = 4096;
 
-/// What is fixed when the uplink starts, as `probe_agent.settings` has it.
+/// Settings that are fixed when the uplink starts, as in `probe_agent.settings`.
 #[derive(Debug, Clone, FromPyObject)]
 pub struct Settings {
-    /// Where the collector is: `unix:PATH` or `HOST:PORT`.
+    /// Address of the collector: `unix:PATH` or `HOST:PORT`.
     pub collector: String,
-    /// File with the token that a collector on TCP asks for.
+    /// File with the token that a collector on TCP requires.
     pub token_file: Option<PathBuf>,
-    /// What `PROBE_TLS_PIN` said when the agent was started.
+    /// Value of `PROBE_TLS_PIN` when the agent was started.
     pub tls_pin: Option<String>,
-    /// Snippets that come over TCP are run.
+    /// Whether snippets that come over TCP are run.
     pub eval_over_tcp: bool,
-    /// How long nothing is said about a collector that is not there: one that was just started needs a moment.
+    /// How long the agent waits before it warns about a missing collector: one that was just started needs a moment.
     #[pyo3(attribute("patience_s"))]
     pub patience: Seconds,
-    /// What to do where it is not there.
+    /// What to do if the collector is missing, for the warning.
     pub hint: String,
-    /// How a collector that died is started again; None where that is somebody else's business.
+    /// How a collector that died is started again; None where the agent does not do that.
     pub revival: Option<Revival>,
     /// Random, made once in the life of the agent.
     pub instance: String,
@@ -52,11 +52,11 @@ pub struct Settings {
     pub python_version: String,
     /// Version of torch.
     pub torch_version: String,
-    /// Who this process is at first.
+    /// Identity of this process at first.
     pub identity: Identity,
 }
 
-/// What may become known later, as `probe_agent.settings` has it.
+/// Identity of this process, which may become known later, as in `probe_agent.settings`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromPyObject)]
 pub struct Identity {
     /// Global rank.
@@ -67,31 +67,31 @@ pub struct Identity {
     pub world_size: Option<i32>,
 }
 
-/// That the uplink is to end.
+/// A request to end the uplink.
 #[derive(Debug, Clone)]
 pub struct Stop {
-    /// What has not been sent by then stays unsent.
+    /// Time after which nothing more is sent.
     pub deadline: Instant,
     /// `exit` or `detached`.
     pub reason: &'static str,
 }
 
-/// How far it is, for `probe_agent.status()`.
+/// State of the uplink, for `probe_agent.status()`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// No connection yet, or not any more; why, where that is known.
+    /// There is no connection yet, or not any more, for this reason if it is known.
     Connecting(Option<String>),
-    /// Connected to the collector of this run.
+    /// The uplink is connected to the collector of this run.
     Connected(String),
-    /// The collector wants nothing of this agent, and says why.
+    /// The collector refused this agent for this reason.
     Refused(String),
-    /// Stopped.
+    /// The uplink has ended.
     #[default]
     Ended,
 }
 
 impl Phase {
-    /// As `probe_agent.status()` says it.
+    /// The word for the phase in `probe_agent.status()`.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Connecting(_) => "connecting",
@@ -101,7 +101,7 @@ impl Phase {
         }
     }
 
-    /// The run that it sends to.
+    /// The run that the uplink sends to; None while it is not connected.
     pub fn run(&self) -> Option<&str> {
         match self {
             Self::Connected(run) => Some(run),
@@ -113,13 +113,13 @@ impl Phase {
 /// One uplink, from start to stop.
 #[derive(Debug)]
 pub struct Link {
-    /// Where the collector is.
+    /// Address of the collector.
     pub address: Address,
-    /// What is fixed.
+    /// Settings that are fixed from the start.
     pub settings: Settings,
     /// Snippets and replies.
     pub commands: Commands,
-    /// Something waits to be sent.
+    /// Notified when something waits to be sent.
     pub wake: Notify,
     stop: watch::Sender<Option<Stop>>,
     identity: Mutex<Identity>,
@@ -129,7 +129,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// One that has not begun.
+    /// An uplink that has not begun.
     pub fn new(address: Address, settings: Settings) -> Self {
         Self {
             address,
@@ -144,7 +144,7 @@ impl Link {
         }
     }
 
-    /// Says who this process is, where that has changed.
+    /// Sets the identity of this process, if it has changed.
     pub fn identify(&self, identity: Identity) {
         let mut current = lock(&self.identity);
         if *current != identity {
@@ -159,7 +159,7 @@ impl Link {
         self.identity_version.load(Ordering::Relaxed)
     }
 
-    /// The Hello that holds now.
+    /// The Hello message with what is known now.
     pub fn hello(&self, tables: Vec<TableSchema>) -> Hello {
         let identity = *lock(&self.identity);
         let settings = &self.settings;
@@ -193,7 +193,7 @@ impl Link {
         self.wake.notify_one();
     }
 
-    /// That it was asked to end.
+    /// The request to end, if there was one.
     pub fn stop_requested(&self) -> Option<Stop> {
         self.stop.borrow().clone()
     }
@@ -211,23 +211,23 @@ impl Link {
         }
     }
 
-    /// Sets how far it is.
+    /// Sets the state of the uplink.
     pub fn set_phase(&self, phase: Phase) {
         *lock(&self.phase) = phase;
         self.phase_changed.notify_all();
     }
 
-    /// How far it is.
+    /// State of the uplink.
     pub fn phase(&self) -> Phase {
         lock(&self.phase).clone()
     }
 
-    /// Whether a collector has welcomed it and the connection stands.
+    /// Whether a collector has welcomed this agent and the connection still exists.
     pub fn is_connected(&self) -> bool {
         matches!(*lock(&self.phase), Phase::Connected(_))
     }
 
-    /// Waits until `reached` holds; false where it does not by then.
+    /// Waits up to `timeout` until `reached` holds for the phase; false where it does not by then.
     pub fn wait_for(&self, timeout: Duration, reached: impl Fn(&Phase) -> bool) -> bool {
         let phase = lock(&self.phase);
         let waited = self.phase_changed.wait_timeout_while(phase, timeout, |phase| !reached(phase));

@@ -1,9 +1,10 @@
 //! Rows and commands between this process and the collector, on one background thread that never takes the GIL.
 //!
-//! [`source`] drains recording into rows, [`buffer`] keeps what the collector has not acknowledged, [`outbox`] is all that
-//! is on its way out, [`session`] is one connection from Hello to its end, [`fitting`] replaces messages that are larger than the collector takes, [`thread`]
-//! connects again and again and ends with a flush, [`commands`] hands snippets to Python and their output back,
-//! [`snippet_words`] are the contract's words for them, and [`python`] is what `probe_agent` calls.
+//! [`source`] drains recording into rows, [`buffer`] keeps the batches that the collector has not acknowledged, and [`outbox`]
+//! holds everything that is to be sent. [`session`] is one connection from Hello to its end, and [`fitting`] replaces messages
+//! that are larger than the collector accepts. [`thread`] connects again and again and ends with a flush. [`commands`] passes
+//! snippets to Python and their output back, [`snippet_words`] are the contract's words for them, and [`python`] is what
+//! `probe_agent` calls.
 
 pub mod buffer;
 pub mod commands;

@@ -1,4 +1,4 @@
-//! Everything on its way out: rows, strings and drops, what the collector has not acknowledged, and the pace of steps.
+//! Everything that is to be sent: rows, strings and drops, what the collector has not acknowledged, and the pace of steps.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -16,20 +16,20 @@ use super::buffer::SendBuffer;
 use super::source::Source;
 use super::status::{Pace, status_now};
 
-/// What waits is put down without a collector as long as it is less than this (bytes).
+/// Bytes of waiting batches up to which they are written to shared memory even without a collector.
 const PUT_DOWN_ALONE: usize = 1 << 20;
 
-/// Everything on its way out. It outlives a stop, so that a later start goes on with the same numbers and strings.
+/// Everything that is to be sent. It outlives a stop, so that a later start continues with the same numbers and strings.
 pub struct Outbox {
     /// Analysed rows, strings and drops.
     pub sink: Sink,
-    /// What the collector has not acknowledged.
+    /// Batches that the collector has not acknowledged.
     pub buffer: SendBuffer,
     /// Steps per second.
     pub pace: Pace,
-    /// Strings that accepted batches may use.
+    /// Number of strings that accepted batches may use.
     pub strings_ready: usize,
-    /// Exceptions that somebody may wait for: how many, and the batch that the last of them is in.
+    /// Exceptions that a thread may wait for: how many, and the batch that the last of them is in.
     pub awaited: Option<(u64, u64)>,
     /// Whether the report before Bye has been made.
     pub last_report_sent: bool,
@@ -40,7 +40,7 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// An empty one.
+    /// An empty outbox.
     pub fn new(source: impl Source, capacity: usize) -> Self {
         Self {
             sink: Sink::default(),
@@ -61,17 +61,17 @@ impl Outbox {
         self.drained && self.buffer.is_empty()
     }
 
-    /// Whether all there will ever be has been drained, and somebody waits until the collector has it.
+    /// Whether the last drain was made and all batches were sent, so that only acknowledgements are missing.
     pub fn is_waiting(&self) -> bool {
         self.drained && !self.buffer.is_empty() && !self.buffer.has_unsent()
     }
 
-    /// Whether exceptions that somebody may wait for have all been sent, so that only the collector's word is missing.
+    /// Whether all exceptions that a thread may wait for have been sent, so that only the collector's acknowledgement is missing.
     pub fn wants_word(&self) -> bool {
         self.awaited.is_some() && !self.buffer.has_unsent()
     }
 
-    /// The collector has stored everything up to `seq`.
+    /// Notes that the collector has stored everything up to `seq`.
     pub fn acknowledge(&mut self, seq: u64) {
         self.buffer.acknowledge(seq);
         if let Some((count, _)) = self.awaited.take_if(|(_, last)| *last <= seq) {
@@ -79,9 +79,9 @@ impl Outbox {
         }
     }
 
-    /// Recording to batches to buffer; what does not fit is counted. Everything is put down for the collector before any of
-    /// it is sent, so that it finds what it has not got should this process die. Where there has been none for a while that
-    /// would be much each time, and of use to nobody.
+    /// Drains recording into batches and puts them into the buffer; rows that do not fit are counted. Everything is written to
+    /// shared memory before any of it is sent, so that the collector finds what it has not received should this process die.
+    /// Where there has been no collector for a while, this would be much each time and of no use, and is left out.
     pub(super) fn collect(&mut self, connected: bool) {
         let holds = self.source.hold(connected || self.buffer.bytes() < PUT_DOWN_ALONE);
         crate::recording::set_buffer_bytes(self.buffer.bytes());
@@ -91,7 +91,7 @@ impl Outbox {
             self.string_bytes += text.len();
             self.strings_counted += 1;
         }
-        // A connection takes no more strings than this: rows that use new ones would end it.
+        // A connection accepts no more strings than this: rows that use new ones would end it.
         let too_many = self.strings_counted > MAX_STRINGS || self.string_bytes > MAX_STRING_BYTES;
         let names: Vec<&'static str> = self.sink.tables().map(table_name).collect();
         for batch in self.sink.take().into_iter().flat_map(cut) {
@@ -114,7 +114,7 @@ impl Outbox {
     }
 }
 
-/// `schema.name`, once for every table of the program.
+/// `schema.name` of a table, allocated once for every table of the program.
 fn table_name(table: &'static probe_proto::table::Table) -> &'static str {
     static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
     let full = table.full_name();

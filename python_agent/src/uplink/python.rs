@@ -1,4 +1,4 @@
-//! What `probe_agent` calls.
+//! The functions of the uplink that `probe_agent` calls.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,13 +22,13 @@ use super::link::{Identity, Link, Phase, Settings};
 use super::snippet_words::{At, Outcome};
 use super::{config, thread};
 
-/// What is said about a snippet is cut here (characters); the agent's Python half says less.
+/// Texts about a snippet are truncated to so many characters; those of the agent's Python half are shorter.
 const LONGEST: usize = 256 << 10;
 
 /// The uplink of this process, from its start on.
 static LINK: Mutex<Option<Arc<Link>>> = Mutex::new(None);
 
-/// In a forked child nothing of ours may run, and no lock may be taken: another thread may have held it.
+/// Whether this is a forked child, in which nothing of ours may run, and no lock may be taken: another thread may have held it.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// Adds this part's functions to the module.
@@ -73,7 +73,7 @@ fn start(settings: Settings) -> PyResult<bool> {
     Ok(true)
 }
 
-/// Sends what is left, says Bye and ends the thread; True where it ended by then. `reason` is `exit` or `detached`.
+/// Sends what is left, sends Bye and ends the thread; True where it ended within `timeout_s`. `reason` is `exit` or `detached`.
 #[pyfunction]
 fn stop(py: Python<'_>, timeout_s: Seconds, reason: &str) -> bool {
     let Some(link) = link() else { return true };
@@ -81,14 +81,15 @@ fn stop(py: Python<'_>, timeout_s: Seconds, reason: &str) -> bool {
     link.commands.close();
     py.detach(|| {
         link.request_stop(timeout_s.0, reason);
-        // The thread keeps the deadline; the rest is for one that can't.
+        // The thread keeps the deadline itself; the extra time is for one that can't.
         link.wait_for(timeout_s.0 + Duration::from_millis(200), |phase| {
             matches!(phase, Phase::Ended | Phase::Refused(_))
         })
     })
 }
 
-/// Called in a forked child, where the thread is not. Whether it may become an agent of its own: see [`begin_in_child`].
+/// Switches everything off in a forked child, which does not have the thread. Returns whether it may become an agent of its own:
+/// see [`begin_in_child`].
 #[pyfunction]
 fn forked() -> bool {
     FORKED.store(true, Ordering::Relaxed);
@@ -97,7 +98,7 @@ fn forked() -> bool {
     recording::may_begin()
 }
 
-/// In a forked child of a process that was not an agent yet: it may be one from now on. False where it can't.
+/// Lets a forked child of a process that was no agent yet become one. False where it can't.
 #[pyfunction]
 fn begin_in_child() -> bool {
     let begins = recording::begin_in_child();
@@ -107,7 +108,7 @@ fn begin_in_child() -> bool {
     begins
 }
 
-/// Says who this process is; sent where it has changed.
+/// Sets the identity of this process, which is sent if it has changed.
 #[pyfunction]
 fn set_identity(identity: Identity) {
     if let Some(link) = link() {
@@ -121,7 +122,7 @@ fn set_enabled(enabled: bool) {
     crate::recording::switch(enabled && !FORKED.load(Ordering::Relaxed));
 }
 
-/// Applies settings, all or none; raises ValueError that says what is allowed.
+/// Applies settings, all or none. Raises ValueError, which says what is allowed.
 #[pyfunction]
 fn configure(values: BTreeMap<String, String>) -> PyResult<()> {
     if FORKED.load(Ordering::Relaxed) {
@@ -134,7 +135,7 @@ fn configure(values: BTreeMap<String, String>) -> PyResult<()> {
     Ok(())
 }
 
-/// How things stand: enabled, step, layers, config, problem, phase, run.
+/// State of the agent: enabled, step, layers, config, problem, phase, run.
 #[pyfunction]
 fn status(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let facts = PyDict::new(py);
@@ -154,7 +155,7 @@ fn status(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(facts)
 }
 
-/// Whether a snippet waits for the boundary between two steps.
+/// Sets whether a snippet waits for the boundary between two steps.
 #[pyfunction]
 fn want_boundary(wanted: bool) {
     shared::BOUNDARY_WANTED.store(wanted && !FORKED.load(Ordering::Relaxed), Ordering::SeqCst);
@@ -166,26 +167,26 @@ fn want_boundary(wanted: bool) {
 fn next_command(py: Python<'_>, timeout_s: Seconds) -> PyResult<Option<Command>> {
     let ended = || pyo3::exceptions::PyEOFError::new_err("the uplink has ended");
     let link = link().ok_or_else(ended)?;
-    // Taken with the GIL only: until then the collector can take it back.
+    // Taken with the GIL held: until then the collector can withdraw it.
     py.detach(|| link.commands.wait(timeout_s.0));
     let command = link.commands.take();
     if command.is_none() && link.commands.is_closed() { Err(ended()) } else { Ok(command) }
 }
 
-/// Where a snippet belongs, and why.
+/// Replies where a snippet belongs, and why.
 #[pyfunction]
 fn reply_placed(connection: u64, id: u64, at: At, why: Words<LONGEST>) -> bool {
     reply(connection, id, Reply::Placed(v1::Placed { at: at.0 as i32, why: why.0 }))
 }
 
-/// A snippet waits for its boundary.
+/// Replies that a snippet waits for its boundary.
 #[pyfunction]
 fn reply_armed(connection: u64, id: u64, step: i64) -> bool {
     reply(connection, id, Reply::Armed(v1::Armed { step }))
 }
 
-/// The training thread waits at a boundary: how many steps it has finished, how far each process group is, and how many
-/// times it has been told to go on.
+/// Replies that the training thread waits at a boundary: how many steps it has finished, how far each process group is, and how
+/// many times it has been told to go on.
 #[pyfunction]
 fn reply_arrived(connection: u64, id: u64, step: i64, groups: Vec<(String, u64)>, nexts: u32) -> bool {
     let groups = groups.into_iter().map(|(name, sequence)| v1::GroupPosition { name, sequence }).collect();
@@ -197,21 +198,21 @@ fn reply_arrived(connection: u64, id: u64, step: i64, groups: Vec<(String, u64)>
 #[pyfunction]
 fn wait_for_room(py: Python<'_>, connection: u64, timeout_s: Seconds) -> bool {
     let Some(link) = link() else { return true };
-    // Mostly there is room: then the GIL is not given to another thread for it.
+    // Mostly there is room: then the GIL is not released.
     link.commands.wait_for_room(connection, Duration::ZERO)
         || py.detach(|| link.commands.wait_for_room(connection, timeout_s.0))
 }
 
-/// What a snippet printed.
+/// Replies with what a snippet printed.
 #[pyfunction]
 fn reply_output(connection: u64, id: u64, stderr: bool, data: &[u8]) -> bool {
     reply(connection, id, Reply::Output(v1::Output { stderr, data: Bytes::copy_from_slice(data) }))
 }
 
-/// How a snippet ended. One that is `still_running` has a second one.
+/// Replies how a snippet ended. A snippet that is `still_running` gets a second reply later.
 #[pyfunction]
 #[pyo3(signature = (connection, id, outcome, error, seconds, training_waited_s, step, still_running=false, hint=Words::default()))]
-#[allow(clippy::too_many_arguments)] // They are the message's.
+#[allow(clippy::too_many_arguments)] // The fields of the message.
 fn reply_done(
     connection: u64,
     id: u64,

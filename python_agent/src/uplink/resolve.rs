@@ -1,18 +1,18 @@
-//! Where a collector's name leads, asked for seldom.
+//! Resolves a collector's host name, as seldom as possible.
 //!
-//! The C library's resolver reads the environment, which the program may be changing at that moment: before glibc 2.41 that
-//! reads memory that is gone. Numbers need no resolver.
+//! The C library's resolver reads the environment, which the program may be changing at that moment: before glibc 2.41 that reads
+//! freed memory. Numeric addresses need no resolver.
 
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// So long an answer is good.
+/// How long the addresses of a host are used.
 const GOOD: Duration = Duration::from_secs(60);
-/// And one that there is no such host: a name may come into being a moment after who asks for it.
+/// How long an error of the resolver is used: a name may be registered a moment after it is first asked for.
 const GOOD_IF_NONE: Duration = Duration::from_secs(10);
 
-/// What was answered last.
+/// The resolver's last answer, and its time.
 #[derive(Debug, Default)]
 pub struct Resolved(Option<(Instant, Result<Vec<SocketAddr>, String>)>);
 
@@ -20,7 +20,7 @@ impl Resolved {
     /// The addresses of `HOST:PORT`.
     ///
     /// # Errors
-    /// What the resolver said.
+    /// The error of the resolver.
     pub async fn addresses(&mut self, host: &str) -> io::Result<Vec<SocketAddr>> {
         self.asking(host, Instant::now(), async |host: &str| Ok(tokio::net::lookup_host(host).await?.collect())).await
     }

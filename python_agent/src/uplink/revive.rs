@@ -1,8 +1,8 @@
-//! A collector that died is started again, as the agent that found none started the first one.
+//! Starts a collector that died again, in the way in which the agent that found none started the first one.
 //!
-//! `probe serve --resume RUN` takes the run up where its journal ends. Several ranks may try at once: the collector takes
-//! the lock of the run's name, so one of them stays. It refuses a run that has ended, so that one that was stopped on
-//! purpose stays stopped. The process is started from the uplink's thread, never from the one that trains.
+//! `probe serve --resume RUN` continues the run where its journal ends. Several ranks may try at once: a collector takes the lock
+//! of the run's name, so that only one stays. It refuses a run that has ended, so that one that was stopped on purpose stays
+//! stopped. The process is started from the uplink's thread, never from the one that trains.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -13,45 +13,45 @@ use std::time::{Duration, Instant};
 
 use pyo3::FromPyObject;
 
-/// A collector that is back by itself by then was started by somebody else.
+/// How long a lost collector may be back because it was started by other means.
 const WAIT: Duration = Duration::from_secs(3);
 
-/// How it is started, as `probe_agent.settings` has it.
+/// How a collector is started again, as in `probe_agent.settings`.
 #[derive(Debug, Clone, FromPyObject)]
 pub struct Revival {
-    /// The program, its path absolute, and what stands before and after the run's name.
+    /// Absolute path of the program.
     pub program: PathBuf,
-    /// Words after `serve --resume RUN`.
+    /// Arguments after `serve --resume RUN`.
     pub arguments: Vec<OsString>,
     /// The environment as it was when the agent began: Python may change the process's own while it is read.
     pub environment: Vec<(OsString, OsString)>,
-    /// Where it writes what it has to say.
+    /// File for the collector's standard error.
     pub log: PathBuf,
 }
 
-/// What is done about a collector that is gone.
+/// Starts a collector that is gone again.
 #[derive(Debug, Default)]
 pub(super) struct Reviver {
-    /// The run, and since when nobody keeps it; nothing is left to do where there is none.
+    /// The run that lost its collector, and when; None where there is nothing to do.
     lost: Option<(String, Instant)>,
     started: Option<Child>,
 }
 
 impl Reviver {
-    /// The collector of this run has just gone.
+    /// Notes that the collector of this run has just been lost.
     pub(super) fn lost(&mut self, run: String) {
         self.lost = Some((run, Instant::now()));
     }
 
-    /// It is still gone: starts another one when it is time, once for every time that it was lost.
+    /// Starts another collector when it is time, because the old one is still gone: once for each loss.
     pub(super) fn still_gone(&mut self, revival: Option<&Revival>) {
-        // Whoever has ended is not to stay as a zombie.
+        // A child that has ended must not stay as a zombie.
         if self.started.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None))) {
             self.started = None;
         }
         let Some(revival) = revival else { return };
         let Some((run, _)) = self.lost.take_if(|(_, since)| since.elapsed() >= WAIT) else { return };
-        // One that can't be started leaves things as they are: the agent goes on trying to connect.
+        // If the start fails, nothing changes: the agent goes on trying to connect.
         self.started = start(revival, &run).ok();
     }
 }
@@ -67,7 +67,7 @@ fn start(revival: &Revival, run: &str) -> std::io::Result<Child> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)
-        // Ctrl-C at the training's terminal is not for it.
+        // Ctrl-C at the training's terminal does not reach it.
         .process_group(0)
         .spawn()
 }

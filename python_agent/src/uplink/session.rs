@@ -23,23 +23,23 @@ use super::link::{Link, Phase};
 use super::outbox::Outbox;
 use super::status::Reporter;
 
-/// A collector that takes longer to answer Hello is tried again.
+/// The connection is given up and tried again when Hello is not answered for this long.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
-/// After Bye, the collector closes its side.
+/// How long, after Bye, the collector may take to close its side.
 const BYE_TIMEOUT: Duration = Duration::from_millis(500);
-/// Frames between us and the socket; what more there is waits in the buffer, where it is counted.
+/// Frames that may wait between the session and the socket; others wait in the buffer, whose size is bounded.
 const FRAMES_AHEAD: usize = 4;
-/// Bytes of strings in one frame, about.
+/// Approximate bytes of strings in one frame.
 const STRINGS_FRAME: usize = 1 << 20;
 
 /// How a connection ended.
 #[derive(Debug)]
 pub enum End {
-    /// Everything was acknowledged and Bye said.
+    /// Everything was acknowledged and Bye was sent.
     Finished,
-    /// It broke.
+    /// The connection broke, for this reason.
     Lost(String),
-    /// The collector does not want us: now, or (None) ever.
+    /// The collector refused this agent, for this reason: for this long, or (None) for ever.
     Refused(String, Option<Duration>),
 }
 
@@ -50,16 +50,16 @@ struct Session<'a> {
     reporter: Reporter,
     strings_sent: usize,
     identity_sent: u64,
-    /// Tables that the newest Hello declared.
+    /// Number of tables that the newest Hello declared.
     tables_sent: usize,
     flush_sent: bool,
-    /// Of which exceptions the collector was asked to say soon that it has stored them.
+    /// The [`Outbox::awaited`] exceptions for which the newest Flush was sent.
     flushed_for: Option<(u64, u64)>,
     bye_sent: bool,
 }
 
-/// Speaks with the collector until the connection ends. `number` is this connection's, from 1.
-/// The second value says whether it was welcomed.
+/// Runs a session with the collector until the connection ends. `number` is that of the connection, from 1. The second value is
+/// whether the collector welcomed the agent.
 pub async fn run(link: &Link, outbox: &RefCell<Outbox>, connected: Connected, number: u64) -> (End, bool) {
     let Connected { mut client, authorization } = connected;
     let (frames, receiver) = mpsc::channel(FRAMES_AHEAD);
@@ -76,7 +76,7 @@ pub async fn run(link: &Link, outbox: &RefCell<Outbox>, connected: Connected, nu
         bye_sent: false,
     };
     let hello = session.hello();
-    // Room for four, and it is the first.
+    // The channel has room: this is its first frame.
     let _ = frames.try_send(hello);
     let mut request = Request::new(ReceiverStream::new(receiver));
     if let Some(value) = authorization {
@@ -145,7 +145,7 @@ impl Session<'_> {
         }
     }
 
-    /// Bye is on its way: wait for the collector to close its side, so that it has arrived when the process is gone.
+    /// Waits after Bye for the collector to close its side, so that Bye has arrived before the process ends.
     async fn part(&mut self, inbound: &mut Streaming<CollectorFrame>) -> End {
         let closing = timeout(BYE_TIMEOUT, async { while let Ok(Some(_)) = inbound.message().await {} });
         // Everything was acknowledged before: a collector that does not close loses nothing.
@@ -165,7 +165,7 @@ impl Session<'_> {
             || outbox.is_done()
     }
 
-    /// Whether something has become known that Hello says: who this process is, or a table of its program's.
+    /// Whether Hello has changed: the identity of this process, or the tables of its program.
     fn has_news(&self, outbox: &Outbox) -> bool {
         self.identity_sent != self.link.identity_version() || self.tables_sent != outbox.sink.tables().count()
     }
@@ -220,7 +220,7 @@ impl Session<'_> {
         Some(agent_frame::Frame::Bye(v1::Bye { reason: reason.into(), last_seq: outbox.buffer.last_sent() }))
     }
 
-    /// Does what a frame says; Some where that ends the connection.
+    /// Handles a frame. Returns Some if it ends the connection.
     fn take(&mut self, frame: CollectorFrame) -> Option<End> {
         use collector_frame::Frame;
         let frame = frame.frame?;
@@ -246,7 +246,7 @@ impl Session<'_> {
                 crate::recording::tables::refuse(&refused.table, &refused.message);
                 return None;
             }
-            // Said once at the beginning; a second one changes nothing.
+            // Welcome comes once, at the beginning; a second one changes nothing.
             Frame::Welcome(_) => return None,
             Frame::EvalDecide(decide) => {
                 let command = Command::of(CommandKind::Decide, self.number, decide.id);
@@ -260,7 +260,7 @@ impl Session<'_> {
             Frame::EvalNext(next) => Command::of(CommandKind::Next, self.number, next.id),
             Frame::EvalCancel(cancel) => {
                 if self.link.commands.withdraw(self.number, cancel.id) {
-                    // Nobody there had the GIL to take it, so it is answered here.
+                    // Python has not taken the snippet, so the reply is made here.
                     let (outcome, step) = (v1::Outcome::Cancelled as i32, crate::shared::STEP.load(Ordering::Relaxed));
                     let done = v1::Done { outcome, error: cancel.reason, step, ..v1::Done::default() };
                     self.link.commands.reply(self.number, cancel.id, Reply::Done(done));
@@ -274,8 +274,7 @@ impl Session<'_> {
         None
     }
 
-    /// A snippet that came over TCP, from whoever asked or from the collector, where this process was not told to run
-    /// such: its identifier.
+    /// The identifier of a snippet that came over TCP, to the collector or from it, if this process does not run such snippets.
     fn is_too_far(&self, frame: &collector_frame::Frame) -> Option<u64> {
         let (id, over_tcp) = match frame {
             collector_frame::Frame::EvalDecide(decide) => (decide.id, decide.over_tcp),
@@ -308,5 +307,5 @@ fn words(status: &Status) -> String {
     }
 }
 
-/// Strings fit in a frame, the last of them too, which may be as long as any.
+// A frame of strings is never too large, even if its last string has the greatest length.
 const _: () = assert!(STRINGS_FRAME + probe_proto::MAX_STRING < probe_proto::MAX_FRAME / 2);

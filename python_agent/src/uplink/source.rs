@@ -1,4 +1,4 @@
-//! Where rows come from: recording, or in tests something smaller.
+//! The source of rows: recording, or in tests something smaller.
 
 use probe_proto::v1::Status;
 
@@ -11,19 +11,19 @@ use probe_trace::sink::Sink;
 pub trait Source: Send + 'static {
     /// Puts everything that was recorded since the last call into `sink`.
     fn drain(&mut self, sink: &mut Sink);
-    /// Nothing more will be recorded: what is complete of the last step is to come with the next drain.
+    /// Notes that nothing more will be recorded: the next drain takes what is complete of the last step.
     fn finish(&mut self);
     /// Whether it is time to drain.
     fn is_due(&self) -> bool {
         true
     }
-    /// Whether somebody is there who could read what [`Source::keep`] puts down. Whether it does that.
+    /// Sets whether a collector could read what [`Source::keep`] writes. Returns whether it will write.
     fn hold(&mut self, on: bool) -> bool {
         let _ = on;
         false
     }
-    /// Puts down all that has been drained and not stored yet, for whoever is to send it should this process die. `status`
-    /// is the report as it would be now.
+    /// Writes all that has been drained and not stored yet, for the collector to read should this process die. `status` is the
+    /// report as it would be now.
     fn keep(&mut self, sink: &Sink, buffer: &SendBuffer, status: Status) {
         let _ = (sink, buffer, status);
     }
@@ -32,7 +32,7 @@ pub trait Source: Send + 'static {
 /// The rings of this process.
 #[derive(Debug, Default)]
 pub struct Recording {
-    /// What Hello says of tables, as it was last put down.
+    /// The tables of Hello, as they were last written.
     tables: Vec<Encoded>,
 }
 

@@ -1,4 +1,4 @@
-//! What the collector is told every half second, and at once when something of it changes.
+//! The report that the collector gets every half second, and at once when an important part of it changes.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -13,12 +13,12 @@ use probe_trace::sink::Sink;
 
 use super::config;
 
-/// Between two reports.
+/// Time between two reports.
 pub const INTERVAL: Duration = Duration::from_millis(500);
 /// Steps per second are counted over about this long.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Steps per second from what the step counter was at a few moments.
+/// Steps per second, from samples of the step counter.
 #[derive(Debug, Default)]
 pub struct Pace {
     samples: VecDeque<(Instant, i64)>,
@@ -36,7 +36,7 @@ impl Pace {
         }
     }
 
-    /// Over the last ten seconds or so; 0 when not known.
+    /// Steps per second over about the last ten seconds; 0 when not known.
     pub fn per_second(&self) -> f64 {
         match (self.samples.front(), self.samples.back()) {
             (Some((first, from)), Some((last, to))) if last > first => {
@@ -53,7 +53,7 @@ pub struct Reporter {
     last: Option<(Instant, Facts)>,
 }
 
-/// What a report says that is worth saying at once.
+/// The parts of a report whose change is reported at once.
 #[derive(Debug, Clone, PartialEq)]
 struct Facts {
     layers: BTreeMap<&'static str, String>,
@@ -82,7 +82,7 @@ impl Reporter {
         self.last.as_ref().is_none_or(|(when, facts)| when.elapsed() >= INTERVAL || *facts != Facts::now())
     }
 
-    /// The report.
+    /// Makes the report that is sent now.
     pub fn report(&mut self, pace: &Pace, last_seq: u64, sink: &Sink) -> v1::Status {
         let facts = Facts::now();
         let status = facts.report(pace, last_seq, sink);

@@ -2,7 +2,7 @@
 //!
 //! All signals are blocked in it, so that Python's handlers run where Python expects them, and it never takes the GIL,
 //! so that neither waits for the other. Draining and sending are two futures of one single-threaded runtime: a
-//! collector that stalls stops the sending alone, and what then has no room in the buffer is dropped and counted.
+//! collector that stalls stops only the sending, and rows that then have no room in the buffer are dropped and counted.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,12 +27,12 @@ use super::revive::Reviver;
 use super::session::{self, End};
 use super::source::Recording;
 
-/// Between two drains of the rings.
+/// Time between two drains of the rings.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
-/// Between two attempts to connect: from, to.
+/// Time between two attempts to connect: the first, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// What a stopped uplink left.
+/// The outbox that a stopped uplink left.
 static PARKED: Mutex<Option<Outbox>> = Mutex::new(None);
 
 /// Starts the thread for this process's recording.
@@ -43,7 +43,7 @@ pub fn start(link: Arc<Link>) -> std::io::Result<()> {
 
 /// Starts a thread that sends what `outbox` drains, and gives it to `park` when it has ended.
 pub fn spawn(link: Arc<Link>, outbox: Outbox, park: fn(Outbox)) -> std::io::Result<()> {
-    // The new thread inherits the mask of the one that makes it.
+    // The new thread inherits the signal mask of the one that makes it.
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     let spawned = std::thread::Builder::new().name("probe-uplink".into()).spawn(move || body(&link, outbox, park));
     before.thread_set_mask()?;
@@ -86,7 +86,7 @@ async fn work(link: &Link, outbox: &RefCell<Outbox>) {
     }
 }
 
-/// Drains until the end, and then waits for the sending.
+/// Drains the recording until the end. Never returns: the sending ends the uplink.
 async fn collect(link: &Link, outbox: &RefCell<Outbox>) {
     let mut ticks = interval(DRAIN_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -114,12 +114,12 @@ async fn collect(link: &Link, outbox: &RefCell<Outbox>) {
     std::future::pending().await
 }
 
-/// Connects and speaks, again and again. Ends when everything was sent at the end, or when that can't be.
+/// Connects and runs sessions, again and again. Returns when everything was sent at the end, or when that is not possible.
 async fn send(link: &Link, outbox: &RefCell<Outbox>) {
     let begun = Instant::now();
     let mut sessions = 0;
     let mut delay = BACKOFF.0;
-    let mut said = false;
+    let mut has_warned = false;
     let mut welcomed_before = false;
     let mut reviver = Reviver::default();
     let mut resolved = Resolved::default();
@@ -147,8 +147,8 @@ async fn send(link: &Link, outbox: &RefCell<Outbox>) {
         link.set_phase(Phase::Connecting(Some(why.clone())));
         let ending = link.stop_requested().is_some();
         let patient = begun.elapsed() < link.settings.patience.0;
-        if !said && (ending || !patient || welcomed_before) {
-            said = true;
+        if !has_warned && (ending || !patient || welcomed_before) {
+            has_warned = true;
             unreachable(link, &why, welcomed_before);
         }
         if ending && !patient {
@@ -159,7 +159,7 @@ async fn send(link: &Link, outbox: &RefCell<Outbox>) {
         }
         tokio::select! {
             () = sleep(pause.unwrap_or(delay)) => {}
-            // The last attempt is made at once.
+            // A request to stop ends the pause: the last attempt is made at once.
             _ = link.stopping(), if !ending => {}
         }
         delay = (delay * 2).min(BACKOFF.1);
@@ -167,17 +167,17 @@ async fn send(link: &Link, outbox: &RefCell<Outbox>) {
 }
 
 fn unreachable(link: &Link, why: &str, before: bool) {
-    let place = match &link.address {
+    let address = match &link.address {
         Address::Unix(path) => format!("unix:{}", path.display()),
         Address::Tcp(host) => host.clone(),
     };
     let what = if before { "lost the collector" } else { "no collector" };
-    set_problem(format!("{what} at {place}: {why}"));
+    set_problem(format!("{what} at {address}: {why}"));
     let hint = &link.settings.hint;
-    say(&format!("{what} at {place}: {why}; training continues, and the agent keeps trying; hint: {hint}"));
+    say(&format!("{what} at {address}: {why}; training continues, and the agent keeps trying; hint: {hint}"));
 }
 
-/// The collector will never take us: stop costing training anything.
+/// Switches recording off, because the collector will never accept this agent: training must not pay for it.
 fn refused(link: &Link, why: &str) {
     shared::ENABLED.store(false, Ordering::Relaxed);
     set_problem(format!("the collector refused this agent: {why}"));

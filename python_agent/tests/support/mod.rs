@@ -28,7 +28,7 @@ use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream, UnixListenerStre
 use tonic::transport::server::Connected;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Nothing here takes this long.
+/// Longer than anything here takes.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Steps to be drained, one row each.
@@ -68,7 +68,7 @@ pub fn start(socket: &Path, rows: &Rows, capacity: usize) -> Arc<Link> {
     start_at(Address::Unix(socket.to_owned()), rows, capacity, None)
 }
 
-/// The same anywhere, with a token.
+/// Starts an uplink to any address, with a token.
 pub fn start_at(address: Address, rows: &Rows, capacity: usize, token_file: Option<PathBuf>) -> Arc<Link> {
     let settings = Settings {
         collector: String::new(),
@@ -107,20 +107,20 @@ impl Agent for Service {
     }
 }
 
-/// A collector; dropped, it is gone.
+/// A collector, which ends when it is dropped.
 pub struct Collector {
     connections: mpsc::Receiver<Connection>,
     server: tokio::task::JoinHandle<()>,
 }
 
 impl Collector {
-    /// Listens at `socket`, in place of whatever was there.
+    /// Listens at `socket`, after it removes what was there.
     pub fn listen(socket: &Path) -> Self {
         let _ = std::fs::remove_file(socket);
         Self::serve(UnixListenerStream::new(UnixListener::bind(socket).unwrap()))
     }
 
-    /// Listens on a port of this machine, which it gives too.
+    /// Listens on a port of this machine. Returns the port too.
     pub async fn listen_tcp() -> (Self, String) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -146,7 +146,7 @@ impl Collector {
         timeout(DEADLINE, self.connections.recv()).await.unwrap().unwrap()
     }
 
-    /// The next agent that connects, welcomed.
+    /// The next agent that connects, after the Welcome.
     pub async fn welcomed(&mut self, acked_seq: u64) -> (Connection, v1::Hello) {
         let mut connection = self.connection().await;
         let Up::Hello(hello) = connection.frame().await.unwrap() else { panic!("the first frame was not Hello") };

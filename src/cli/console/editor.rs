@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use probe_client::endpoint::Place;
+use probe_client::endpoint::RunLocation;
 use probe_common::error::{Error, Result};
 use probe_common::paths;
 use rustyline::completion::{Completer, Pair};
@@ -93,9 +93,9 @@ fn perform_line(session: &mut Session, line: &str) -> Then {
 
 /// Prints what the prompt asks: the name and the state of the run.
 fn greet(session: &mut Session) {
-    let name = session.link.target.place.name();
+    let name = session.link.target.location.name();
     let ways = r"SQL ends with ;, >>> begins Python, \? says more, Ctrl-D leaves";
-    if let Place::Directory(_) = session.link.target.place {
+    if let RunLocation::Directory(_) = session.link.target.location {
         report::note(format_args!("{name} has ended. {ways}"));
         return;
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use probe_client::discover;
-use probe_client::endpoint::{Place, Target};
+use probe_client::endpoint::{RunLocation, Target};
 use probe_client::{Bounds, Client};
 use probe_common::error::Result;
 use tokio::runtime::{Builder, Runtime};
@@ -36,16 +36,16 @@ impl Link {
 
     /// Looks for the run again, and connects to it if it is somewhere else now. Returns whether it is.
     pub(super) fn find_again(&mut self, bounds: Bounds) -> bool {
-        if matches!(self.target.place, Place::Directory(_)) {
+        if matches!(self.target.location, RunLocation::Directory(_)) {
             return false;
         }
         // Without an ENDPOINT it was the only live run: another one that is live now is not meant.
-        let name = self.endpoint.clone().unwrap_or_else(|| self.target.place.name());
+        let name = self.endpoint.clone().unwrap_or_else(|| self.target.location.name());
         let Ok((runtime, client, target)) = connect(Some(&name), self.token_file.as_deref()) else { return false };
-        if target == self.target || target.place.name() != self.target.place.name() {
+        if target == self.target || target.location.name() != self.target.location.name() {
             return false;
         }
-        report::note(format_args!("{} has ended; its rows are read from {}", target.place.name(), target.place));
+        report::note(format_args!("{} has ended; its rows are read from {}", target.location.name(), target.location));
         std::mem::replace(&mut self.runtime, runtime).shutdown_background();
         (self.client, self.target) = (client, target);
         self.bound(bounds);
@@ -110,9 +110,9 @@ impl Link {
 fn connect(endpoint: Option<&str>, token_file: Option<&Path>) -> Result<(Runtime, Client, Target)> {
     let finding = connect::one_thread()?;
     let target = finding.block_on(discover::find(endpoint))?;
-    let runtime = match target.place {
+    let runtime = match target.location {
         // This process reads the directory.
-        Place::Directory(_) => connect::many_threads()?,
+        RunLocation::Directory(_) => connect::many_threads()?,
         _ => Builder::new_multi_thread().worker_threads(1).enable_all().build()?,
     };
     let client = runtime.block_on(Client::open(&target, token_file))?;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use probe_client::endpoint::Place;
+use probe_client::endpoint::RunLocation;
 use probe_client::{Answer, Bounds};
 use probe_common::error::{Error, Kind, Result};
 use probe_proto::v1::{At, EvalCall};
@@ -77,7 +77,7 @@ impl Session {
 
     /// The name of the run or process, for the prompt.
     pub(super) fn name(&self) -> String {
-        let name = self.link.target.place.name();
+        let name = self.link.target.location.name();
         self.link.target.pid.map_or_else(|| name.clone(), |pid| format!("{name}/{pid}"))
     }
 
@@ -236,7 +236,7 @@ impl Session {
 
     /// Has the training process forget what the snippets of this console left there, without waiting for it long.
     pub(super) fn end(mut self) {
-        if !self.has_variables || matches!(self.link.target.place, Place::Directory(_)) {
+        if !self.has_variables || matches!(self.link.target.location, RunLocation::Directory(_)) {
             return;
         }
         let all = eval::call(String::new(), At::Now, Some(Rank::All), GOODBYE, MAX_OUTPUT);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use nix::sys::statvfs::statvfs;
-use probe_common::paths::Places;
+use probe_common::paths::Directories;
 use probe_inspect::stacks::{HAS_NATIVE, permission};
 
 /// How well something works.
@@ -58,7 +58,7 @@ impl Finding {
 
 /// All checks but those of Python.
 pub(super) fn all() -> Vec<Finding> {
-    let directories = Places::from_environment();
+    let directories = Directories::from_environment();
     let mut findings = match &directories {
         Ok(directories) => vec![runs(directories), sockets(directories)],
         Err(error) => vec![Finding::new("run directories", State::Missing, error.to_string()).needed()],
@@ -81,7 +81,7 @@ fn disk_space(path: &Path) -> Option<(u64, u64)> {
 /// Free bytes below which a run may not end well.
 const FEW_BYTES: u64 = 2 << 30;
 
-fn runs(directories: &Places) -> Finding {
+fn runs(directories: &Directories) -> Finding {
     const CHECK: &str = "run directories";
     let directory = directories.runs();
     // A missing directory is made in the nearest ancestor that exists.
@@ -103,7 +103,7 @@ fn runs(directories: &Places) -> Finding {
     }
 }
 
-fn sockets(directories: &Places) -> Finding {
+fn sockets(directories: &Directories) -> Finding {
     const CHECK: &str = "sockets";
     match directories.sockets() {
         Err(error) => Finding::new(CHECK, State::Missing, error.to_string())

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use probe_collector::hang_verdict::seconds;
 use probe_inspect::stacks::fold::{Owner, names};
-use probe_inspect::stacks::page::place;
+use probe_inspect::stacks::page::location;
 use probe_proto::v1::{HangAnswer, RankState};
 use unicode_width::UnicodeWidthStr;
 
@@ -54,7 +54,7 @@ fn owner(state: &RankState) -> Owner {
 fn row(state: &RankState, shared: &SharedSteps) -> [String; 5] {
     let usual = state.step_s.map(|usual| format!(" (usually {})", usual_step(usual))).unwrap_or_default();
     let mut at = match &state.frame {
-        Some(frame) => format!("{} {}", frame.function, place(frame)),
+        Some(frame) => format!("{} {}", frame.function, location(frame)),
         None if state.problem.is_empty() => "no Python of yours".into(),
         None => state.problem.clone(),
     };

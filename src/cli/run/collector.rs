@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use probe_client::Client;
-use probe_client::endpoint::{Place, Target};
+use probe_client::endpoint::{RunLocation, Target};
 use probe_common::error::{Error, Result};
 use probe_inspect::process_exit::End;
 use probe_proto::env;
@@ -172,7 +172,7 @@ impl Collector {
 
     fn target(&self) -> Target {
         let path = self.endpoint.strip_prefix("unix:").unwrap_or(&self.endpoint);
-        Target { place: Place::Socket(PathBuf::from(path)), pid: None }
+        Target { location: RunLocation::Socket(PathBuf::from(path)), pid: None }
     }
 
     fn has_ended(&self) -> bool {

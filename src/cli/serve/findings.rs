@@ -28,7 +28,7 @@ const PAUSE_PER_DIAGNOSIS: u32 = 200;
 /// # Errors
 /// The value of the variable is no duration.
 pub(super) fn interval() -> Result<Option<Duration>> {
-    interval_env::told(PROBE_DIAGNOSE_EVERY, INTERVAL, MIN_INTERVAL, "1m, 10m")
+    interval_env::read(PROBE_DIAGNOSE_EVERY, INTERVAL, MIN_INTERVAL, "1m, 10m")
 }
 
 /// Starts the diagnoses on a thread of their own, since their computation would delay the collector's answers. Dropping the

@@ -34,7 +34,7 @@ impl StackTarget {
             Err(error) => return Err(error),
         };
         let client = Client::open(&target, connection.token_file()).await?;
-        Ok(Self::Run { client: Box::new(client), name: target.place.name() })
+        Ok(Self::Run { client: Box::new(client), name: target.location.name() })
     }
 
     /// A process of this machine.

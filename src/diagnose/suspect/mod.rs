@@ -1,7 +1,7 @@
-//! What is to be thought of one suspected cause (`--suspect NAME`): a rule, a part of a step, a rank, modules by name or
-//! type, operations, the device, or recording itself. It is the cause, it is not, or that is not decided; and why.
+//! Judges one suspected cause (`--suspect NAME`): a rule, a part of a step, a rank, modules by name or type, operations, the
+//! device, or recording itself. The answer is yes, no or not decided, with reasons.
 //!
-//! A large share is no cause here either. What nothing names is suspected wrongly if it could save less than a finding
+//! A large share is no cause here either. A candidate that no finding names is no cause if it could save less than a finding
 //! does, or less than half of a step; else it is not decided.
 
 mod module;
@@ -23,10 +23,10 @@ use probe_client::Client;
 use probe_common::error::{Error, Result};
 use probe_query::nearest;
 
-/// Looks at everything that `name` may mean.
+/// Judges everything that `name` may mean.
 ///
 /// # Errors
-/// It means nothing here; the queries'.
+/// The name means nothing in this run; the errors of the queries.
 pub(crate) async fn suspect<'a>(
     client: &mut Client,
     done: &'a Diagnosis,

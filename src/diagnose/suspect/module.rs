@@ -12,9 +12,9 @@ use crate::block_bootstrap::Draws;
 use probe_client::Client;
 use probe_common::error::Result;
 
-/// Steps with detail from which on a share is said.
+/// The fewest steps with detail for which a share is computed.
 const FEWEST: usize = 3;
-/// Modules whose names are written out.
+/// The most modules whose names are listed.
 const NAMES: usize = 4;
 
 /// Seconds of a module in one stage of one step: with what it calls, and without.
@@ -66,7 +66,7 @@ pub(super) async fn look(
     Ok(Some(reason))
 }
 
-/// Under what conditions that is so: the same module is slow with a batch of four and not with one of forty.
+/// The conditions of the answer in words: the same module may be slow with a batch of four and not with one of forty.
 async fn conditions(client: &mut Client, done: &Diagnosis) -> Option<String> {
     let sql = "SELECT batch_shape, parameter_dtype, autocast, autocast_dtype FROM python.environment WHERE pid IN ($pids) \
                AND model IS NOT NULL ORDER BY ts DESC LIMIT 1";
@@ -81,19 +81,19 @@ async fn conditions(client: &mut Client, done: &Diagnosis) -> Option<String> {
     (!known.is_empty()).then(|| format!("in training mode; {}", known.join(", ")))
 }
 
-/// The asked name is the module's, or a part of it.
+/// Whether the asked name is the module's, or is in a part of it.
 fn is(module: &str, asked: &str) -> bool {
     plain(module) == asked || module.split('.').any(|part| plain(part).contains(asked))
 }
 
-/// It is in the type's name, or is its capitals (BN for BatchNorm2d).
+/// Whether the asked name is in the type's name, or is its capitals (BN for BatchNorm2d).
 fn is_kind(kind: &str, asked: &str) -> bool {
     let capitals: String = kind.chars().filter(char::is_ascii_uppercase).collect();
     plain(kind).contains(asked) || (capitals.len() >= 2 && capitals.to_ascii_lowercase() == asked)
 }
 
 fn of(done: &Diagnosis, all: &[Taken], meant: &BTreeSet<&str>, name: &str) -> Reason {
-    // What is called within another one that is meant is in that one's time.
+    // The time of a module within another one that is meant is in the outer one's time.
     let outermost = |module: &str| {
         let mut above = module;
         while let Some((parent, _)) = above.rsplit_once('.') {
@@ -128,7 +128,7 @@ fn of(done: &Diagnosis, all: &[Taken], meant: &BTreeSet<&str>, name: &str) -> Re
     let percent = took.iter().sum::<f64>() / durations.iter().sum::<f64>().max(1.0) * 100.0;
     let interval = ratio_interval(&Draws::new(watched, 9), &took, &durations).unwrap_or((0.0, 0.0));
     let share = (percent, interval.0 * 100.0, interval.1 * 100.0);
-    // A step's and a process's.
+    // Means are for each step and process.
     let count = (watched * steps.processes.len()) as f64;
     let mean = |of: usize| by_step.values().map(|sums| sums[of]).sum::<f64>() / count;
     let (forward, backward) = (mean(0), mean(1));
@@ -142,7 +142,7 @@ fn of(done: &Diagnosis, all: &[Taken], meant: &BTreeSet<&str>, name: &str) -> Re
         show(backward * 1000.0)
     )];
     why.extend(largest(all, meant, &durations));
-    // What it took in each step; where that was not recorded, the mean of those in which it was.
+    // The time in each step; where it was not recorded, the mean of the steps in which it was.
     let processes = steps.processes.len() as f64;
     let by = |of: usize, step: &i64| ticks(by_step.get(step).map_or(mean(of), |sums| sums[of] / processes));
     let each = |of: usize| steps.numbers.iter().map(|step| by(of, step)).collect::<Vec<Ticks>>();
@@ -159,9 +159,9 @@ fn of(done: &Diagnosis, all: &[Taken], meant: &BTreeSet<&str>, name: &str) -> Re
         is("module", meant) || is("subject", &kinds)
     });
     let (answer, finding) = match found {
-        Some((place, of)) => {
-            why.push(sentence(place, of));
-            (Answer::Yes, Some(place))
+        Some((number, cause)) => {
+            why.push(sentence(number, cause));
+            (Answer::Yes, Some(number))
         }
         None => {
             let (answer, said) = unnamed(done, at_most);
@@ -172,7 +172,7 @@ fn of(done: &Diagnosis, all: &[Taken], meant: &BTreeSet<&str>, name: &str) -> Re
     Reason { share: Some(share), at_most: Some(at_most), finding, ..Reason::of("module", name, answer, why) }
 }
 
-/// "bn1, bn2 (BatchNorm2d)", with the first few names.
+/// The names and types of modules, as in "bn1, bn2 (BatchNorm2d)", with the first few names.
 fn write_out(chosen: &BTreeSet<&str>, all: &[Taken]) -> String {
     let mut names: Vec<String> = chosen.iter().take(NAMES).map(|name| (*name).to_owned()).collect();
     if chosen.len() > NAMES {
@@ -183,7 +183,7 @@ fn write_out(chosen: &BTreeSet<&str>, all: &[Taken]) -> String {
     format!("{} ({})", names.join(", "), kinds.into_iter().collect::<Vec<_>>().join(", "))
 }
 
-/// The module with the most time of its own, where that is none of those that are meant.
+/// A sentence about the module with the most time of its own, where it is none of those that are meant.
 fn largest(all: &[Taken], meant: &BTreeSet<&str>, durations: &[f64]) -> Option<String> {
     let mut own: BTreeMap<(&str, &str), f64> = BTreeMap::new();
     for of in all {

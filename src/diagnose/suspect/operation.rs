@@ -11,10 +11,10 @@ use super::reason::{Answer, Reason, named, plain, sentence, unnamed, without};
 use probe_client::Client;
 use probe_common::error::Result;
 
-/// Lines that are written out.
+/// The most lines that are listed.
 const LINES: usize = 3;
 
-/// What torch's own profiler shows of any copy: all of them are meant.
+/// Names that torch's own profiler has for any copy: all copies are meant.
 const EVERY_COPY: [&str; 6] = ["copy", "copies", "atencopy", "memcpy", "tocopy", "atentocopy"];
 
 pub(super) async fn look(
@@ -33,7 +33,7 @@ pub(super) async fn look(
     Ok(reasons)
 }
 
-/// Seconds and calls of a watched step, by operation, part and line.
+/// A query for seconds and calls in a watched step, by operation, part and line.
 fn sql(table: &str, seconds: &str, calls: &str) -> String {
     format!(
         "WITH w AS (SELECT COUNT(*) AS steps FROM (SELECT DISTINCT pid, step FROM {table} WHERE $window)) \
@@ -62,8 +62,9 @@ fn watched(
     let percent = |seconds: f64| if step > 0.0 { seconds / step * 100.0 } else { 0.0 };
     let all: f64 = meant.iter().map(|row| seconds(*row)).sum();
     let line = |row: &usize| {
-        let place = rows.text("place", *row).filter(|place| place != ":").unwrap_or_else(|| "inside torch".into());
-        format!("{} at {place} {:.1} %", operation(*row), percent(seconds(*row)))
+        let location =
+            rows.text("place", *row).filter(|location| location != ":").unwrap_or_else(|| "inside torch".into());
+        format!("{} at {location} {:.1} %", operation(*row), percent(seconds(*row)))
     };
     let calls: f64 = meant.iter().filter_map(|row| rows.number("calls", *row)).sum();
     let steps = rows.int("steps", 0).unwrap_or(0);
@@ -90,9 +91,9 @@ fn watched(
     let found = named(done, |of| of.rule == rule && of.subject.get("line").is_some_and(is_meant));
     let name = if every { "copies" } else { asked };
     let (answer, finding) = match found {
-        Some((place, of)) => {
-            why.push(sentence(place, of));
-            (Answer::Yes, Some(place))
+        Some((number, cause)) => {
+            why.push(sentence(number, cause));
+            (Answer::Yes, Some(number))
         }
         None => {
             let (answer, said) = unnamed(done, at_most);

@@ -8,7 +8,7 @@ use super::super::diagnosis::Diagnosis;
 use super::super::page::{head, title};
 use super::reason::{Answer, Reason};
 
-/// What is said of a name.
+/// The answer about a suspected name.
 pub(crate) struct Suspect<'a> {
     pub(super) done: &'a Diagnosis,
     pub(super) asked: String,
@@ -16,7 +16,7 @@ pub(crate) struct Suspect<'a> {
 }
 
 impl Suspect<'_> {
-    /// It is a cause if anything that the name may mean is.
+    /// The name is a cause if anything that it may mean is.
     fn answer(&self) -> Answer {
         self.reasons.iter().map(|of| of.answer).max().unwrap_or(Answer::NotDecided)
     }

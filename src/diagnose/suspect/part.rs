@@ -9,7 +9,7 @@ use super::super::steps::{COMM, PARTS, Ticks, seconds};
 use super::reason::{Answer, Reason, named, plain, sentence, unnamed, without};
 use crate::block_bootstrap::Draws;
 
-/// Words for parts that are not their names.
+/// Other words for parts, and the names of the parts.
 const WORDS: [(&str, &str); 8] = [
     ("communication", "comm"),
     ("network", "comm"),
@@ -30,7 +30,7 @@ pub(super) fn look(done: &Diagnosis, name: &str, known: &mut BTreeSet<String>) -
     Some(of(done, part))
 }
 
-/// What is said of a part of the step.
+/// The answer about a part of the step.
 pub(super) fn of(done: &Diagnosis, part: usize) -> Reason {
     let steps = &done.steps;
     let of_all = |step: usize, of: &dyn Fn(usize, usize) -> Ticks| {
@@ -58,9 +58,9 @@ pub(super) fn of(done: &Diagnosis, part: usize) -> Reason {
     let at_most = without(done, &[(part, most)]);
     let found = named(done, |of| of.reductions.iter().any(|reduction| reduction.part == part));
     let (answer, finding) = match found {
-        Some((place, of)) => {
-            why.push(sentence(place, of));
-            (Answer::Yes, Some(place))
+        Some((number, cause)) => {
+            why.push(sentence(number, cause));
+            (Answer::Yes, Some(number))
         }
         None => {
             let (answer, said) = unnamed(done, at_most);

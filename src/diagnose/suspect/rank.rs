@@ -34,9 +34,9 @@ pub(super) fn look(done: &Diagnosis, name: &str) -> Option<Reason> {
     )];
     let found = named(done, |of| !of.everywhere && of.ranks.contains(&asked));
     let (answer, finding) = match found {
-        Some((place, of)) => {
-            why.push(sentence(place, of));
-            (Answer::Yes, Some(place))
+        Some((number, cause)) => {
+            why.push(sentence(number, cause));
+            (Answer::Yes, Some(number))
         }
         None => {
             why.push(

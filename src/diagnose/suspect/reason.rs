@@ -1,14 +1,14 @@
-//! What is said of one thing that a suspicion may mean, and what all of them share.
+//! The answer for one candidate that a suspicion may mean, and the parts that all candidates share.
 
 use super::super::diagnosis::Diagnosis;
 use super::super::finding::{Finding, interval, show};
 use super::super::ranking::{Range, together};
 use super::super::replay::Reduction;
 
-/// A share from which on a suspicion that no rule has a reference for stays open.
+/// Percent of a step from which on a suspicion stays open where no rule has a reference for it.
 const LARGE: f64 = 50.0;
 
-/// Whether what is suspected is a cause.
+/// Whether a suspected candidate is a cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Answer {
     No,
@@ -26,19 +26,19 @@ impl Answer {
     }
 }
 
-/// What is said of one thing that the name may mean.
+/// The answer for one candidate that the name may mean.
 pub(super) struct Reason {
-    /// rule, part, rank, module, operation, device, recording.
+    /// The kind of candidate: rule, part, rank, module, operation, device or recording.
     pub(super) kind: &'static str,
     pub(super) name: String,
     pub(super) answer: Answer,
-    /// Sentences.
+    /// The reasons, as sentences.
     pub(super) why: Vec<String>,
-    /// What it takes of a step, in percent with 95 % confidence, where that is known.
+    /// The share of a step that the candidate takes, in percent with its 95 % interval, where that is known.
     pub(super) share: Option<(f64, f64, f64)>,
-    /// What a step would take less without it, at most.
+    /// The most time that a step would save without the candidate.
     pub(super) at_most: Option<Range>,
-    /// The finding that names it, by its place from 1.
+    /// The number, from 1, of the finding that names the candidate.
     pub(super) finding: Option<usize>,
 }
 
@@ -48,16 +48,16 @@ impl Reason {
     }
 }
 
-/// Small letters and digits: BatchNorm2d, batch_norm2d and "batch norm 2d" are one name.
+/// A name reduced to small letters and digits: BatchNorm2d, batch_norm2d and "batch norm 2d" are one name.
 pub(super) fn plain(name: &str) -> String {
     name.chars().filter(|letter| letter.is_ascii_alphanumeric()).map(|letter| letter.to_ascii_lowercase()).collect()
 }
 
-/// The answer where no finding names it, and a sentence that says why.
+/// The answer where no finding names the candidate, and a sentence with the reason.
 pub(super) fn unnamed(done: &Diagnosis, at_most: Range) -> (Answer, String) {
-    let better = done.findings.iter().enumerate().find_map(|(place, of)| {
-        let saving = of.saving.filter(|saving| saving.alone > at_most.percent)?;
-        Some(format!("finding {} ({}) saves {:.0} %", place + 1, of.rule, saving.alone))
+    let better = done.findings.iter().enumerate().find_map(|(index, finding)| {
+        let saving = finding.saving.filter(|saving| saving.alone > at_most.percent)?;
+        Some(format!("finding {} ({}) saves {:.0} %", index + 1, finding.rule, saving.alone))
     });
     let rough = if done.fits() {
         String::new()
@@ -79,17 +79,17 @@ pub(super) fn unnamed(done: &Diagnosis, at_most: Range) -> (Answer, String) {
     }
 }
 
-/// The first finding of which this is so, and its place from 1.
+/// The first finding for which `is` is true, and its number from 1.
 pub(super) fn named(done: &Diagnosis, is: impl Fn(&Finding) -> bool) -> Option<(usize, &Finding)> {
-    done.findings.iter().enumerate().find(|(_, of)| is(of)).map(|(place, of)| (place + 1, of))
+    done.findings.iter().enumerate().find(|(_, finding)| is(finding)).map(|(index, finding)| (index + 1, finding))
 }
 
-/// The sentence of a finding.
-pub(super) fn sentence(place: usize, of: &Finding) -> String {
-    format!("finding {place} ({}): {}", of.rule, of.says)
+/// The sentence that names the finding of this number, counted from 1.
+pub(super) fn sentence(number: usize, finding: &Finding) -> String {
+    format!("finding {number} ({}): {}", finding.rule, finding.says)
 }
 
-/// What a step takes less without so many seconds a step in these parts, in every process.
+/// The time that a step saves without so much time (ticks) in each step of these parts, in every process.
 pub(super) fn without(done: &Diagnosis, parts: &[(usize, Vec<i64>)]) -> Range {
     let processes = 0..done.steps.processes.len();
     let of = |process: usize| parts.iter().map(move |(part, by)| Reduction { part: *part, process, by: by.clone() });

@@ -6,7 +6,7 @@ use super::super::diagnosis::Diagnosis;
 use super::super::rule::Rule;
 use super::reason::{Answer, Reason, plain, sentence};
 
-/// Rules of that name, or for which people also have that word.
+/// The answers of rules that have this name, or for which it is another word.
 pub(super) fn look(done: &Diagnosis, rules: &[Rule], name: &str, known: &mut BTreeSet<String>) -> Vec<Reason> {
     known.extend(rules.iter().flat_map(|rule| rule.also.iter().chain([&rule.name]).cloned()));
     let asked = plain(name);
@@ -16,11 +16,11 @@ pub(super) fn look(done: &Diagnosis, rules: &[Rule], name: &str, known: &mut BTr
 
 fn of(done: &Diagnosis, rule: &Rule) -> Reason {
     let found: Vec<_> = done.findings.iter().enumerate().filter(|(_, of)| of.rule == rule.name).collect();
-    if let Some((place, finding)) = found.first() {
-        let why = found.iter().map(|(place, of)| sentence(place + 1, of)).collect();
-        // Of what is only possible it is not known.
+    if let Some((index, finding)) = found.first() {
+        let why = found.iter().map(|(index, of)| sentence(index + 1, of)).collect();
+        // A finding that is only possible decides nothing.
         let answer = if finding.confidence == "possible" { Answer::NotDecided } else { Answer::Yes };
-        return Reason { finding: Some(place + 1), ..Reason::of("rule", &rule.name, answer, why) };
+        return Reason { finding: Some(index + 1), ..Reason::of("rule", &rule.name, answer, why) };
     }
     if let Some(open) = done.not_decided.iter().find(|of| of.rule == rule.name) {
         let how = if open.how.is_empty() { String::new() } else { format!(" ({})", open.how) };

@@ -1,4 +1,4 @@
-//! What concerns the whole step: recording itself, and the device.
+//! Candidates that concern the whole step: recording itself, and the device.
 
 use std::collections::BTreeSet;
 
@@ -47,13 +47,13 @@ async fn device(client: &mut Client, done: &Diagnosis) -> Result<Reason> {
         "its utilization is {utilization:.0} %: in that share of time some kernel ran, which says nothing of how much of it \
          was used, nor of what a step waits for"
     )];
-    // Waiting for batches, for other ranks and between the parts is the host's.
+    // Waits for batches and other ranks, and time between the parts, are time of the host.
     let on_host = |part: usize| !matches!(super::super::steps::PARTS[part], "forward" | "backward" | "optimizer");
     let found = named(done, |of| of.reductions.iter().any(|reduction| on_host(reduction.part)));
     let (answer, finding) = match found {
-        Some((place, of)) => {
-            why.push(sentence(place, of));
-            (Answer::No, Some(place))
+        Some((number, cause)) => {
+            why.push(sentence(number, cause));
+            (Answer::No, Some(number))
         }
         None => (Answer::NotDecided, None),
     };

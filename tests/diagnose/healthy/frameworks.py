@@ -30,13 +30,13 @@ def lightning(task: Task, steps: int, size: int) -> None:
 
     data = TensorDataset(task.inputs, task.targets)
     held = TensorDataset(task.inputs[: 4 * size], task.targets[: 4 * size])
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as directory:
         trainer = lightning.Trainer(
             max_steps=steps,
             accelerator="cpu",
             devices=1,
             logger=False,
-            default_root_dir=place,
+            default_root_dir=directory,
             enable_checkpointing=True,
         )
         trainer.fit(Module(), DataLoader(data, batch_size=size, shuffle=True), DataLoader(held, batch_size=size))
@@ -58,9 +58,9 @@ def hugging_face(task: Task, steps: int, size: int, **more: object) -> None:
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
     config = GPT2Config(vocab_size=512, n_positions=64, n_embd=64, n_layer=2, n_head=4)
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as directory:
         arguments = TrainingArguments(
-            place,
+            directory,
             max_steps=steps,
             per_device_train_batch_size=size,
             logging_steps=20,

@@ -122,12 +122,12 @@ def validated(task: Task, steps: int, size: int, every: int = 60, held: int = 5)
 def saved(task: Task, steps: int, size: int, every: int = 100) -> None:
     """Weights and the optimizer's state, now and then."""
     optimizer = adam(task)
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as directory:
         for step, batch in enumerate(batches(task, steps, size)):
             learn(task, optimizer, batch)
             if step % every == every - 1:
                 state = {"net": task.net.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
-                torch.save(state, pathlib.Path(place) / "last.pt")
+                torch.save(state, pathlib.Path(directory) / "last.pt")
 
 
 def frozen(task: Task, steps: int, size: int) -> None:

@@ -115,13 +115,13 @@ class Block(nn.Module):
 class GPT(nn.Module):
     def __init__(self, vocabulary: int = 512, width: int = 96, layers: int = 3, length: int = 256) -> None:
         super().__init__()
-        self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
         self.blocks = nn.ModuleList(Block(width) for _ in range(layers))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
         self.head.weight = self.tokens.weight
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1]))
+        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))

@@ -12,16 +12,16 @@ import random
 class Variant:
     #: A function of networks.py.
     task: str
-    #: MODULE.FUNCTION.
+    #: The training loop, as MODULE.FUNCTION.
     loop: str
-    #: Of a batch, or of what stands for one.
+    #: The size of a batch, or of what replaces one.
     size: int = 32
     steps: int = 180
     ranks: int = 1
     #: 0 leaves it to torch, which takes all processors.
     threads: int = 1
     options: tuple[tuple[str, object], ...] = ()
-    #: What the function of networks.py is given: a width or a length.
+    #: The argument of the function of networks.py: a width or a length.
     given: int | None = None
 
 
@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int)
     given = parser.parse_args()
     variant = VARIANTS[given.name]
-    # Whoever only asks for the table need not load torch.
+    # Printing the table does not need torch.
     torch, networks = importlib.import_module("torch"), importlib.import_module("networks")
     module, function = variant.loop.split(".")
     loop = getattr(importlib.import_module(module), function)

@@ -91,7 +91,7 @@ def epochs(steps: int) -> None:
     optimizer = torch.optim.AdamW(net.parameters())
     data = TensorDataset(torch.randn(64 * 60, 256), torch.randint(0, 10, (64 * 60,)))
     held = TensorDataset(torch.randn(256, 256), torch.randint(0, 10, (256,)))
-    place = pathlib.Path(tempfile.mkdtemp()) / "net.pt"
+    path = pathlib.Path(tempfile.mkdtemp()) / "net.pt"
     for _ in range(steps // 60):
         for x, y in DataLoader(data, batch_size=64, shuffle=True):
             optimizer.zero_grad()
@@ -102,8 +102,8 @@ def epochs(steps: int) -> None:
             for x, y in DataLoader(held, batch_size=64):
                 F.cross_entropy(net(x), y)
         net.train()
-        torch.save(net.state_dict(), place)
-    place.unlink(missing_ok=True)
+        torch.save(net.state_dict(), path)
+    path.unlink(missing_ok=True)
 
 
 def accumulate(steps: int) -> None:

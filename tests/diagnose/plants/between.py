@@ -20,7 +20,7 @@ samples = common.Samples(1 << 20)
 history: list[float] = []
 frames = torch.randn(2048, 512)
 state = {"weights": [torch.randn(1024, 1024) for _ in range(int(24 * args.strength) or 1)]}
-place = pathlib.Path(tempfile.mkdtemp()) / "state.pt"
+path = pathlib.Path(tempfile.mkdtemp()) / "state.pt"
 
 
 def validate() -> None:
@@ -59,5 +59,5 @@ for step in range(args.steps):
     elif args.plant == "validation" and step % 20 == 19:
         validate()
     elif args.plant == "checkpoint" and step % 20 == 19:
-        torch.save(state, place)
-place.unlink(missing_ok=True)
+        torch.save(state, path)
+path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What the planted programs share: a small model, its batches, and ways to spend time."""
+"""Shared parts of the planted programs: a small model, its batches, and ways to spend time."""
 
 from __future__ import annotations
 

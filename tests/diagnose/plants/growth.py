@@ -1,4 +1,4 @@
-"""What grows: memory that is kept, and steps that become slower."""
+"""Growth: memory that is kept, and steps that become slower."""
 
 from __future__ import annotations
 

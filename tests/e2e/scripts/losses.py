@@ -1,5 +1,5 @@
 """Trains a small network with a DataLoader and dropout and prints every loss to the last bit; then ends as it is told:
-`well`, `exit` (os._exit with status 7), or `wait` (until somebody ends it)."""
+`well`, `exit` (os._exit with status 7), or `wait` (until it is ended)."""
 
 import os
 import signal

@@ -54,14 +54,14 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 said = ""
 while (command := commands.read_text()) != "end":
     loss = model(torch.rand(4, 8)).square().mean()
-    place = len(kept) * 4 * MB
-    note("segment_alloc", place, MB)
-    note("alloc", place, MB)
-    note("alloc", place + MB, 2 * MB)
+    address = len(kept) * 4 * MB
+    note("segment_alloc", address, MB)
+    note("alloc", address, MB)
+    note("alloc", address + MB, 2 * MB)
     loss.backward()
-    note("free_requested", place + MB, 2 * MB)
-    note("free_completed", place + MB, 2 * MB)
-    kept.append(place)
+    note("free_requested", address + MB, 2 * MB)
+    note("free_completed", address + MB, 2 * MB)
+    kept.append(address)
     optimizer.step()
     optimizer.zero_grad()
     if command != said and command in ("on", "off"):

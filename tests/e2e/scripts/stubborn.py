@@ -1,4 +1,4 @@
-"""Trains until somebody wants otherwise. Argument: a directory in which files are what somebody wants.
+"""Trains until a file says otherwise. Argument: a directory in which files are commands.
 
 `sleep`: stands in the middle of a step until the file is gone. `gil`: a FIFO; keeps the GIL until something is written to
 it, which is called `kept` then. `end`: ends.

@@ -1,5 +1,5 @@
 """Trains with a DataLoader, dropout and workers' worth of Python, and knows nothing of probe. Prints every hundredth loss to
-the last bit; on until standard input ends, or for so many steps. Then says what is left of anybody's hooks in torch."""
+the last bit; on until standard input ends, or for so many steps. Then prints which hooks are left in torch."""
 
 import os
 import select
@@ -24,7 +24,7 @@ torch.manual_seed(3)
 
 
 def patched() -> dict:
-    """What the agent may put something of its own in the place of."""
+    """The functions that the agent may replace."""
     return {
         "call": nn.Module.__dict__.get("__init_subclass__"),
         "engine": torch.autograd.graph._engine_run_backward,
@@ -77,7 +77,7 @@ while not is_over():
             print(step, loss.item().hex(), flush=True)
         if is_over():
             break
-    # An optimizer of another class begins and ends, so that its step is wrapped while somebody is attached.
+    # An optimizer of another class begins and ends, so that its step is wrapped while a collector is attached.
     torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
 
 

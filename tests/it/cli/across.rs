@@ -5,7 +5,7 @@ use probe_store::runs::State;
 use crate::cli::live::Live;
 use crate::cli::support::{Home, check};
 
-/// What is in `gpt@1` and in every run recorded or served here.
+/// The rows of `gpt@1` and of every run recorded or served here.
 const JOIN: &str = "SELECT a.step, a.rank, a.duration AS now, b.duration AS before, a.run FROM python.steps a \
                     JOIN b.python.steps b ON a.step = b.step AND a.rank = b.rank WHERE a.step >= 2 ORDER BY 1, 2";
 const JOINED: &str =

@@ -1,4 +1,4 @@
-//! What looks like a cause and is none: `probe diagnose` is silent of it, and speaks of what is one.
+//! Situations that look like a cause and are none: `probe diagnose` is silent about them, and reports the causes beside them.
 
 use probe_proto::tables::{environment, memory, steps, torch_trace};
 use probe_store::Store;
@@ -72,10 +72,10 @@ fn a_layer_that_is_larger_is_told_from_one_that_does_something_else() {
                 }
             };
             let stages = [Some(("forward", forward)), backward.map(|times| ("backward", times))];
-            let places = (0..STEPS).flat_map(|step| {
+            let calls = (0..STEPS).flat_map(|step| {
                 (0..6).flat_map(move |of| stages.into_iter().flatten().map(move |stage| (step, of, stage)))
             });
-            let rows: Vec<_> = places.map(|(step, of, stage)| row(agent, step, of, stage)).collect();
+            let rows: Vec<_> = calls.map(|(step, of, stage)| row(agent, step, of, stage)).collect();
             agent.send(store, rows);
         }
     };

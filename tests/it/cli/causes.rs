@@ -1,4 +1,4 @@
-//! Causes that `probe diagnose` names by something else than the time that they take, and what looks alike and is none.
+//! Causes that `probe diagnose` names by something else than the time that they take, and similar situations that are none.
 
 use probe_proto::tables::{environment, steps, torch_trace};
 use probe_store::Store;
@@ -32,7 +32,7 @@ fn denormal_numbers_are_told_from_a_layer_that_is_large_and_from_a_thread_that_w
         "found: every rank: the forward of layers.1 (Linear) takes 3.7 ms of computing and its backward 0.2 ms",
     );
     begins(&of(0.015, 0.0, &layer(0.004, 0.004, 1)), "silent");
-    // It waits for a lock or a processor in that layer, and computes no longer than backward.
+    // The thread waits for a lock or a processor in that layer, and computes no longer than backward.
     begins(&of(0.001, 0.0, &layer(0.004, 0.0002, 1)), "silent");
     // Threads that compute together wait for the one of them whose processor a neighbour has.
     begins(&of(0.015, 0.004, &layer(0.004, 0.0002, 4)), "silent");

@@ -1,4 +1,4 @@
-//! `probe compare`: two runs whose steps are known, two windows of one, and what can't be compared.
+//! `probe compare`: two runs whose steps are known, two windows of one run, and sides that cannot be compared.
 
 use std::path::PathBuf;
 
@@ -70,7 +70,7 @@ const BEFORE: Recipe<'_> = Recipe {
     },
 };
 
-/// The attention is a fifth faster, the norm is another one.
+/// A run in which the attention is a fifth faster, and the norm is another module.
 const AFTER: Recipe<'_> = Recipe {
     name: "gpt@2",
     steps: [30, 30],
@@ -83,7 +83,7 @@ const AFTER: Recipe<'_> = Recipe {
     },
 };
 
-/// Steps from 20 on take twice as long.
+/// A run whose steps from 20 on take twice as long.
 const SLOWING: Recipe<'_> = Recipe {
     name: "slowing@1",
     steps: [60, 60],
@@ -106,7 +106,7 @@ fn before_and_after_are_compared() {
     check!(home, "compare_top", home.probe(["compare", "gpt@1", "gpt@2", "--top", "1", "--format", "csv"]));
     let twice = [(); 2].map(|()| home.stdout(["compare", "gpt@1", "gpt@2", "--format", "json"]));
     assert_eq!(twice[0], twice[1], "the same again, also what was drawn");
-    let directory = home.places().runs().join("gpt@1");
+    let directory = home.directories().runs().join("gpt@1");
     let by_path = home.stdout(["compare", directory.to_str().unwrap(), "gpt", "--format", "json"]);
     assert_eq!(by_path, twice[0], "a directory is its run, and gpt the newest one");
 }

@@ -1,4 +1,5 @@
-//! Reports over ranks that count their own steps from elsewhere: the same steps are compared, or it is said that they are not.
+//! Reports over ranks that count their own steps from different starts: the same steps are compared, or the report says that they
+//! are not.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The account of a crash as people and programs get it. What it is told from real crashes is tested in tests/e2e.
+//! The account of a crash as people and programs get it. Tests in tests/e2e make real crashes.
 
 use crate::cli::support::{Home, check};
 

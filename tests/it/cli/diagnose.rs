@@ -1,4 +1,4 @@
-//! The rules of `probe diagnose`: what each says where its cause is, and its silence where it isn't or is not known.
+//! The rules of `probe diagnose`: the finding of each where its cause is present, and its silence where it is absent or unknown.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,7 @@ use crate::sql::data::{Agent, START};
 
 pub(super) const STEPS: i64 = 120;
 
-/// Records a run of two ranks whose steps take 16 ms, after what `change` makes of each step, with what `more` records
-/// beside.
+/// Records a run of two ranks whose steps take 16 ms. `change` edits each step, and `more` records other rows.
 pub(super) fn record(
     home: &Home,
     name: &str,
@@ -26,7 +25,7 @@ pub(super) fn record(
     record_ranks(home, name, steps, |_, row| change(row), more);
 }
 
-/// The same, where `change` is told the rank, too.
+/// Records a run of two ranks whose steps take 16 ms. `change` edits each step of a rank, and `more` records other rows.
 pub(super) fn record_ranks(
     home: &Home,
     name: &str,
@@ -64,7 +63,7 @@ pub(super) fn record_ranks(
     store.write(&home.record(name, |_| ()), &[]).unwrap();
 }
 
-/// What each rule says of such a run: found, silent or open.
+/// The answer of each rule for such a run: found, silent or open.
 fn diagnose(
     steps: i64,
     change: impl Fn(&mut steps::Row),
@@ -75,7 +74,7 @@ fn diagnose(
     said(&home, ["gpt", "diagnose", "--json"])
 }
 
-/// What one rule says of such a run.
+/// The answer of one rule for such a run.
 pub(super) fn of_rule(
     rule: &str,
     steps: i64,
@@ -92,7 +91,7 @@ pub(super) fn begins(said: &str, begin: &str) {
     assert!(said.starts_with(begin), "{said}, and not {begin}");
 }
 
-/// What each rule says in such an answer.
+/// The answer of each rule, from the JSON of a diagnosis.
 pub(super) fn said<const N: usize>(home: &Home, words: [&str; N]) -> BTreeMap<String, String> {
     let answer: Value = serde_json::from_str(&home.stdout(words)).unwrap();
     let mut said = BTreeMap::new();
@@ -101,7 +100,7 @@ pub(super) fn said<const N: usize>(home: &Home, words: [&str; N]) -> BTreeMap<St
     {
         for of in answer[list].as_array().unwrap() {
             let text = |key: &str| of[key].as_str().unwrap().to_owned();
-            // A finding counts more than a subject of the same rule that is none.
+            // A finding takes precedence over another subject of the same rule without a finding.
             said.entry(text("rule")).or_insert_with(|| format!("{what}: {}", text(key)));
         }
     }
@@ -334,7 +333,7 @@ fn reads_and_copies_of_tensors_are_found_by_the_line_and_the_part_that_they_are_
     says(&said, "copies-of-tensors", "silent");
 }
 
-/// A run in which `change` is another condition than the usual ones.
+/// A run whose conditions are the usual ones except for those that `change` edits.
 fn under(change: impl Fn(&mut environment::Row, &mut Agent)) -> BTreeMap<String, String> {
     let notes = |agent: &mut Agent, store: &Store| {
         let mut row = environment::Row {

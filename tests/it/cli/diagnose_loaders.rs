@@ -1,4 +1,4 @@
-//! The rules of `probe diagnose` about loaders with workers: which of them is behind, and whether it is the loader at all.
+//! The rules of `probe diagnose` about loaders with workers: which worker is behind, and whether the loader is the cause at all.
 
 use probe_proto::tables::{data_trace, process_metrics};
 use probe_store::Store;
@@ -22,7 +22,7 @@ fn batches(agent: &mut Agent, store: &Store, ready: impl Fn(i64) -> i32, wait: i
     agent.send(store, (0..STEPS).zip(rows).map(row));
 }
 
-/// What two workers use (%), and for how long they are ready without a processor (%), each.
+/// The processor time that each of two workers takes (%), and the time that it is ready without a processor (%).
 fn workers(agent: &mut Agent, store: &Store, percent: f64, delay: f64) {
     let rows: Vec<process_metrics::Row> = (0..STEPS).map(|second| agent.metrics(second)).collect();
     let row = |row| process_metrics::Row {
@@ -74,7 +74,7 @@ fn batches_that_are_there_and_not_sent_yet_are_told_from_a_loop_that_has_no_proc
 
 #[test]
 fn a_batch_that_counts_and_is_never_sent_in_time_is_no_measure_of_one_that_is_there() {
-    // Of two that are requested of one worker, one counts as ready, and each is waited for.
+    // Of two batches that are requested of one worker, one counts as ready, and each is waited for.
     let said = |ready: i32| {
         let batches = move |agent: &mut Agent, store: &Store| {
             let rows: Vec<data_trace::Row> = (0..STEPS).map(|step| agent.batch_handed(step)).collect();

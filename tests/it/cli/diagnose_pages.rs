@@ -1,4 +1,4 @@
-//! What people see of `probe diagnose`: with findings, where nothing stands out, and where much is not decided.
+//! The pages of `probe diagnose`: with findings, where nothing stands out, and where much is not decided.
 
 use probe_proto::tables::steps;
 

@@ -19,7 +19,7 @@ struct Served {
     child: Child,
     address: String,
     pin: Option<Pin>,
-    /// All that it says, with everything that its libraries log.
+    /// All output of the collector, with everything that its libraries log.
     log: PathBuf,
 }
 
@@ -55,7 +55,7 @@ fn serve(home: &Home, name: &str, more: &[&str]) -> Served {
     }
 }
 
-/// Whether an agent that shows this file is welcome.
+/// Whether an agent with the token of this file is accepted.
 fn ingest(address: &str, file: &Path, instance: &str) -> bool {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
@@ -87,7 +87,7 @@ fn ingest(address: &str, file: &Path, instance: &str) -> bool {
     })
 }
 
-/// What is asked, the scopes that it needs, and the exit status where nobody trains.
+/// Operations, the scopes that they need, and their exit status where no process trains.
 const OPERATIONS: &[(&[&str], &[&str], i32)] = &[
     (&["query", "SELECT COUNT(*) FROM python.steps"], &["query"], 0),
     (&["tables"], &["query"], 0),
@@ -132,7 +132,7 @@ fn every_missing_permission_is_denied_and_no_token_is_seen_anywhere() {
             let may = |scope: &&str| scopes.split(',').any(|has| has == *scope);
             for (words, needs, done) in OPERATIONS {
                 let words = [&[served.address.as_str()], *words, &["--token-file", file.to_str().unwrap()]].concat();
-                // What its libraries log is looked at too.
+                // The logs of its libraries are checked too.
                 let output = home.command(&words).env("RUST_LOG", "trace").output().unwrap();
                 let expected = if needs.iter().all(may) { *done } else { 4 };
                 assert_eq!(output.status.code(), Some(expected), "{words:?}: {}", home.shown(&output));
@@ -141,7 +141,7 @@ fn every_missing_permission_is_denied_and_no_token_is_seen_anywhere() {
             }
             assert_eq!(ingest(&served.address, &file, &name), may(&"ingest"), "{scopes}");
         }
-        // No token, one of nobody's, and one that was revoked.
+        // No token, an unknown one, and one that was revoked.
         let strange = home.path().join("strange");
         std::fs::write(&strange, Credentials::text(&"x".repeat(40), served.pin.as_ref())).unwrap();
         std::fs::set_permissions(&strange, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
@@ -187,7 +187,7 @@ fn every_missing_permission_is_denied_and_no_token_is_seen_anywhere() {
         assert!(log.len() > 1000, "there is a log to look into");
         seen.extend(log);
     }
-    let mut directories = vec![home.places().home, home.places().runtime];
+    let mut directories = vec![home.directories().home, home.directories().runtime];
     while let Some(directory) = directories.pop() {
         for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
             let kind = entry.file_type().unwrap();
@@ -205,7 +205,7 @@ fn every_missing_permission_is_denied_and_no_token_is_seen_anywhere() {
     }
 }
 
-/// A client and a collector that do not agree on TLS say so, and a token goes to nobody but the one it is for.
+/// A client and a collector that do not agree on TLS report that, and a token is sent only to the collector it is for.
 fn pins(home: &Home, plain: &Served, tls: &Served, file: &Path) {
     let ask = |served: &Served, pin: &str, words: &[&str]| {
         let words = [&[served.address.as_str()], words, &["--token-file", file.to_str().unwrap()]].concat();
@@ -242,7 +242,7 @@ fn audited(home: &Home) {
             let row = format!("token:{scopes}-{tls},SELECT COUNT(*) FROM python.steps,true\n");
             assert!(refused.contains(&row), "{row} is not in\n{refused}");
         }
-        // Of a stranger nothing is kept but that there was one.
+        // Of an unknown token only its use is recorded.
         assert!(refused.contains("unknown token,,true\n") && !refused.contains("SELECT 1"), "{refused}");
         assert!(!refused.contains("token:query"), "{refused}");
         let evals = csv(

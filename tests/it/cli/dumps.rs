@@ -1,4 +1,4 @@
-//! `probe import` of Flight Recorder dumps, and what `probe hang` says by them.
+//! `probe import` of Flight Recorder dumps, and the page of `probe hang` about them.
 
 use std::io::Write;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cli::support::Home;
 
-/// What torch 2.15 wrote on three ranks of gloo, of which the last one did not come to the fourth all_reduce.
+/// Dumps that torch 2.15 wrote on three ranks of gloo, of which the last one did not come to the fourth all_reduce.
 const GLOO: [&[u8]; 3] = [
     include_bytes!("flight_recorder/dump_rank_0"),
     include_bytes!("flight_recorder/dump_rank_1"),
@@ -152,8 +152,8 @@ fn a_pickle_with_code_is_refused_and_leaves_nothing() {
         told.contains("at byte 17 of its pickle: GLOBAL imports or calls code that the file names; only plain data is read (posix.system)"),
         "{told}"
     );
-    assert!(!home.places().runs().join("evil@1").exists());
-    // A pickle that does not look like a dump is none, unless somebody says so.
+    assert!(!home.directories().runs().join("evil@1").exists());
+    // A pickle that does not look like a dump is imported as one only where the user asks for that.
     dump = b"\x80\x02]q\x00.".to_vec();
     std::fs::write(&file, &dump).unwrap();
     let told = home.probe(["import", file.to_str().unwrap()]).stderr;

@@ -1,4 +1,4 @@
-//! What is said when something is wrong, and the exit status it ends with.
+//! Error messages and exit statuses.
 
 use crate::cli::support::{Home, check};
 
@@ -78,5 +78,5 @@ fn a_program_that_is_not_there_starts_nothing() {
     let home = Home::empty();
     check!(home, "run_not_found", home.probe(["run", "--", "no-such-program"]));
     check!(home, "run_not_executable", home.probe(["run", "--", "/etc/passwd"]));
-    assert!(!home.places().home.exists(), "no run is left behind");
+    assert!(!home.directories().home.exists(), "no run is left behind");
 }

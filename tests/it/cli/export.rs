@@ -25,14 +25,14 @@ fn events<'a>(trace: &'a Value, phase: &str) -> Vec<&'a Value> {
 
 /// "process: track" by (pid, tid).
 fn tracks(trace: &Value) -> BTreeMap<(i64, i64), String> {
-    let place = |event: &Value| (event["pid"].as_i64().unwrap(), event["tid"].as_i64().unwrap());
+    let ids = |event: &Value| (event["pid"].as_i64().unwrap(), event["tid"].as_i64().unwrap());
     let named = |name: &str| {
         let named = events(trace, "M").into_iter().filter(move |event| event["name"] == name);
-        named.map(|event| (place(event), event["args"]["name"].as_str().unwrap().to_owned())).collect::<Vec<_>>()
+        named.map(|event| (ids(event), event["args"]["name"].as_str().unwrap().to_owned())).collect::<Vec<_>>()
     };
     let processes: BTreeMap<i64, String> =
         named("process_name").into_iter().map(|((pid, _), name)| (pid, name)).collect();
-    named("thread_name").into_iter().map(|(place, name)| (place, format!("{}: {name}", processes[&place.0]))).collect()
+    named("thread_name").into_iter().map(|(ids, name)| (ids, format!("{}: {name}", processes[&ids.0]))).collect()
 }
 
 fn track(trace: &Value, event: &Value) -> String {
@@ -209,7 +209,7 @@ fn an_imported_trace_has_operators_devices_and_arrows_and_other_tools_can_read_i
     let trace = read(&directory.join(&names[1]));
     assert_eq!(trace["distributedInfo"], json!({"rank": 1, "world_size": 2}));
     assert_eq!(slice(&trace, "ProfilerStep#3")["cat"], "user_annotation");
-    // What was exported is a trace that can be imported, with the same figures.
+    // The exported file is a trace that can be imported, with the same figures.
     home.stdout(["import", "--name", "again", directory.to_str().unwrap()]);
     for sql in [
         "SELECT rank, name, step, device, stream, operator, duration FROM gpu.kernels ORDER BY rank, ts, stream",
@@ -226,9 +226,9 @@ fn an_imported_trace_has_operators_devices_and_arrows_and_other_tools_can_read_i
 fn many_rows_are_read_in_pieces_and_all_of_them_are_written() {
     let home = Home::empty();
     // More than a piece has: over time, and at one instant.
-    let steps = (0..20_000).map(|place| event("cpu_op", "aten::mm", 1, f64::from(place), 0.5, json!({})));
+    let steps = (0..20_000).map(|number| event("cpu_op", "aten::mm", 1, f64::from(number), 0.5, json!({})));
     let together =
-        (0..10_000).map(|place| event("kernel", "k", place, 30_000.0, 1.0, json!({"device": 0, "stream": place})));
+        (0..10_000).map(|stream| event("kernel", "k", stream, 30_000.0, 1.0, json!({"device": 0, "stream": stream})));
     let events: Vec<Value> = steps.chain(together).collect();
     let file = home.path().join("many.json");
     std::fs::write(&file, json!({"traceEvents": events}).to_string()).unwrap();

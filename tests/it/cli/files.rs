@@ -46,7 +46,7 @@ fn csv(batches: &[RecordBatch]) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// What is in the home beside its own directories.
+/// The files in the home beside its own directories.
 fn files(home: &Home) -> Vec<PathBuf> {
     let entries = fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<PathBuf> = entries.filter(|path| path.is_file()).collect();

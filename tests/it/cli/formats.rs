@@ -1,4 +1,4 @@
-//! One look a format, from a run that has ended.
+//! One snapshot for each format, from a run that has ended.
 
 use std::process::Stdio;
 
@@ -113,7 +113,7 @@ fn sql_comes_from_the_argument_a_file_or_standard_input() {
         &["gpt", "query", "-", "--format=csv"],
         &["gpt", "query", "-f-", "--format=csv"],
     ] {
-        let words: [&str; 4] = std::array::from_fn(|place| words.get(place).copied().unwrap_or("--limit-rows=0"));
+        let words: [&str; 4] = std::array::from_fn(|index| words.get(index).copied().unwrap_or("--limit-rows=0"));
         let output = home.probe_with_input(words, sql);
         assert_eq!(String::from_utf8(output.stdout).unwrap(), expected, "{words:?}");
     }

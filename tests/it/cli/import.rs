@@ -164,7 +164,7 @@ fn a_file_that_ends_too_early_is_read_to_there_and_one_that_is_no_trace_leaves_n
         said.contains("it is of no format that is known here") && said.contains("hint: probe import reads"),
         "{said}"
     );
-    assert!(!home.places().runs().join("none@1").exists());
+    assert!(!home.directories().runs().join("none@1").exists());
     let output = home.probe(["import", "--name", "none", "--format", "kineto", file.to_str().unwrap()]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");

@@ -12,7 +12,7 @@ use crate::cli::run::{info, until};
 use crate::cli::support::Home;
 use crate::collector::support::{FakeAgent, hello};
 
-/// Says "ready", and ends as it is told on its standard input.
+/// A command that prints "ready", and ends as its standard input says.
 const COMMAND: &str = "echo ready; read status; echo \"told $status\"; exit \"$status\"";
 
 /// A launcher whose command has said "ready".
@@ -32,7 +32,7 @@ impl Launcher {
         Self { process, stdout }
     }
 
-    /// Lets the command end, and gives its exit status and what the launcher said.
+    /// Lets the command end, and returns its exit status and the launcher's output.
     fn end(mut self, status: u8) -> (Option<i32>, String) {
         writeln!(self.process.stdin.take().unwrap(), "{status}").unwrap();
         let mut line = String::new();
@@ -89,7 +89,7 @@ fn a_collector_that_is_stopped_holds_nobody_up() {
 async fn a_collector_outlives_its_launcher_until_its_agents_have_ended() {
     let home = Home::empty();
     let mut launcher = Launcher::start(&home, "orphan");
-    let mut agent = FakeAgent::connect(&home.places().socket_for("orphan@1"), hello("a")).await.unwrap();
+    let mut agent = FakeAgent::connect(&home.directories().socket_for("orphan@1"), hello("a")).await.unwrap();
     launcher.process.kill().unwrap();
     launcher.process.wait().unwrap();
     agent.send_steps(1, 0, 20).await;
@@ -132,7 +132,7 @@ fn the_collector_opens_as_many_files_as_it_may_and_the_command_as_many_as_before
     assert_eq!(said, "512\n");
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", info(&home, "files@1").pid)).unwrap();
     let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
-    let [soft, hard] = [0, 1].map(|place| files.split_whitespace().nth(place).unwrap());
+    let [soft, hard] = [0, 1].map(|column| files.split_whitespace().nth(column).unwrap());
     assert!(soft == hard && soft != "512", "{files}");
     drop(process.stdin.take());
     process.wait().unwrap();

@@ -1,5 +1,5 @@
-//! Commands against a live collector. The one here keeps the rows of the SQL tests and answers about snippets and
-//! settings as it was told to, so that every answer there can be is seen.
+//! Commands against a live collector. The collector here has the rows of the SQL tests and gives chosen answers about
+//! snippets and settings, so that every possible answer is tested.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use tonic::{Request, Response, Status};
 use crate::cli::support::{Home, check};
 use crate::sql::data;
 
-/// What the collector was asked, and how it answers.
+/// The requests that the collector received, and its answers.
 #[derive(Default)]
 struct Script {
     events: Vec<v1::EvalEvent>,
@@ -135,12 +135,12 @@ impl Live {
         Self::of(home, run, data::live())
     }
 
-    /// One whose rows are these.
+    /// A live collector with the rows of `engine`.
     pub(crate) fn of(home: Home, run: &str, engine: Engine) -> Self {
         use std::os::unix::fs::DirBuilderExt;
-        let places = home.places();
-        std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&places.runtime).unwrap();
-        let socket: PathBuf = places.socket_for(run);
+        let directories = home.directories();
+        std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&directories.runtime).unwrap();
+        let socket: PathBuf = directories.socket_for(run);
         let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
         listener.set_nonblocking(true).unwrap();
         let script = Arc::new(Mutex::new(Script::default()));
@@ -172,7 +172,7 @@ impl Live {
 }
 
 impl Live {
-    /// The collector goes away, and its home stays.
+    /// Stops the collector, and keeps its home.
     pub(crate) fn end(&mut self) {
         let _ = self.stop.take().map(|stop| stop.send(()));
         let _ = self.thread.take().map(JoinHandle::join);
@@ -214,7 +214,7 @@ fn finished(outcome: Outcome, error: &str, hint: &str) -> Event {
 #[test]
 fn a_live_run_answers_by_every_name_it_has() {
     let live = Live::start();
-    let socket = live.home.places().socket_for("gpt@1");
+    let socket = live.home.directories().socket_for("gpt@1");
     let count = "SELECT COUNT(*) AS n FROM python.steps";
     let path = format!("unix:{}", socket.display());
     for endpoint in ["gpt", "gpt@1", &path, socket.to_str().unwrap()] {
@@ -232,9 +232,9 @@ fn a_live_run_answers_by_every_name_it_has() {
 fn several_live_runs_have_to_be_told_apart() {
     let one = Live::start();
     let home = Home::empty();
-    std::os::unix::fs::symlink(one.home.places().runtime, home.path().join("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(one.home.directories().runtime, home.path().join("elsewhere")).unwrap();
     let mut command = one.home.command(["query", "SELECT 1"]);
-    let listener = std::os::unix::net::UnixListener::bind(one.home.places().socket_for("other@1")).unwrap();
+    let listener = std::os::unix::net::UnixListener::bind(one.home.directories().socket_for("other@1")).unwrap();
     check!(one.home, "several_live", command.output().unwrap());
     drop(listener);
     let left = one.home.probe(["query", "SELECT 1 AS one", "--format", "csv"]);

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::cli::support::Home;
 
-/// Made by `fuzz/memory_snapshots.py`.
+/// Snapshots that `fuzz/memory_snapshots.py` makes.
 const SNAPSHOT: &[u8] = include_bytes!("../../../fuzz/corpus/memory_snapshot/protocol4");
 
 fn said(output: Output) -> String {

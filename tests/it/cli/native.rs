@@ -14,7 +14,7 @@ print('ready', flush=True)
 sorted([1], key=nap)
 ";
 
-/// Ends with the test.
+/// A process that ends with the test.
 struct Sleeper(Child);
 
 impl Sleeper {
@@ -25,7 +25,7 @@ impl Sleeper {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line.trim(), "ready");
         let sleeper = Self(child);
-        // It said so before it slept.
+        // The process printed this before it slept.
         let state = || std::fs::read_to_string(format!("/proc/{}/stat", sleeper.0.id())).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         while !state().contains(") S ") {

@@ -1,4 +1,4 @@
-//! The generated pages are as the code says.
+//! The generated pages match the code.
 
 use crate::cli::support::Home;
 

@@ -54,7 +54,7 @@ impl Agent for Recorder {
     }
 }
 
-/// What an agent sends on its one stream.
+/// The messages that an agent sends on its one stream.
 async fn record(python: &str) -> Vec<AgentFrame> {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("s");
@@ -79,7 +79,7 @@ async fn record(python: &str) -> Vec<AgentFrame> {
     all
 }
 
-/// Without what is this machine's.
+/// Removes values that depend on this machine.
 fn anonymous(mut frame: AgentFrame) -> AgentFrame {
     if let Some(agent_frame::Frame::Hello(hello)) = &mut frame.frame {
         (hello.host, hello.command, hello.instance) = ("node".into(), "python train.py".into(), "recorded".into());
@@ -88,7 +88,7 @@ fn anonymous(mut frame: AgentFrame) -> AgentFrame {
     frame
 }
 
-/// A field that nobody here knows, behind a message: its number, and three bytes.
+/// Appends a field that this version does not know to a message: its number, and three bytes.
 fn with_unknown_field(mut message: Vec<u8>, number: u32) -> Vec<u8> {
     prost::encoding::encode_key(number, prost::encoding::WireType::LengthDelimited, &mut message);
     message.extend([3, b'n', b'e', b'w']);
@@ -104,7 +104,7 @@ fn framed(number: u32, message: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// What a later version may send in their place.
+/// The frames as a later version may send them.
 fn made_newer(frames: Vec<AgentFrame>) -> Vec<Vec<u8>> {
     let column = |name: &str, kind: i32| v1::ColumnSchema { name: name.into(), r#type: kind };
     let mut tables = Vec::new();

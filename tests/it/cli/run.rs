@@ -36,7 +36,7 @@ fn first_line(stream: impl std::io::Read) -> String {
 }
 
 pub(super) fn info(home: &Home, run: &str) -> RunInfo {
-    RunInfo::read(&home.places().runs().join(run)).unwrap()
+    RunInfo::read(&home.directories().runs().join(run)).unwrap()
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn the_child_has_its_own_streams_and_exit_status() {
     let info = info(&home, "shell@1");
     assert_eq!((info.state, info.exit_status, info.agents), (State::Ended, Some(7), 0));
     assert!(info.command.starts_with("sh -c 'read line; "), "{}", info.command);
-    assert!(!home.places().socket_for("shell@1").exists());
+    assert!(!home.directories().socket_for("shell@1").exists());
     assert_eq!(home.stdout(["shell", "query", "SELECT COUNT(*) AS n FROM python.steps", "--format", "csv"]), "n\n0\n");
 }
 
@@ -85,7 +85,7 @@ fn the_run_s_file_says_where_it_was_started_and_at_which_commit() {
     std::fs::remove_dir_all(repository.join(".git")).unwrap();
     let without = run("without");
     assert_eq!((without.git_commit, without.git_dirty, without.last_step), (None, None, None));
-    let text = std::fs::read_to_string(home.places().runs().join("without@1/run.json")).unwrap();
+    let text = std::fs::read_to_string(home.directories().runs().join("without@1/run.json")).unwrap();
     assert!(!text.contains("git"), "absent, not null: {text}");
 }
 
@@ -98,9 +98,9 @@ fn the_child_is_told_what_it_needs_to_know() {
     let output = home.command(["run", "sh", "-c", child, script.to_str().unwrap()]).output().unwrap();
     assert_eq!(output.stdout, b"1 train_small@1\n", "{}", home.shown(&output));
     let output = home.command(["run", "true"]).env("PROBE_RUN", "chosen").output().unwrap();
-    assert!(output.status.success() && home.places().runs().join("chosen@1").exists(), "{}", home.shown(&output));
+    assert!(output.status.success() && home.directories().runs().join("chosen@1").exists(), "{}", home.shown(&output));
     assert!(home.probe(["run", "--name", "chosen", "true"]).status.success());
-    assert!(home.places().runs().join("chosen@2").exists(), "a name that has ended is free again");
+    assert!(home.directories().runs().join("chosen@2").exists(), "a name that has ended is free again");
 }
 
 #[test]
@@ -116,8 +116,8 @@ fn signals_are_handed_on_and_the_run_is_written() {
     for (number, sent) in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT].into_iter().enumerate() {
         let script = format!("trap 'echo got {sent:?}; exit 3' TERM HUP INT; echo ready; while :; do sleep 0.01; done");
         let command = home.command(["run", "--name", "trapped", "--", "sh", "-c", &script]);
-        // Of a session of its own: no terminal could have sent the signal to the child. It is the launcher's process:
-        // setsid starts another one only where it leads a group.
+        // The launcher has a session of its own: no terminal could have sent the signal to its child. `child` is the launcher
+        // itself: setsid starts another process only where it leads a group.
         let mut child = start(
             Command::new("setsid")
                 .arg(command.get_program())
@@ -128,7 +128,7 @@ fn signals_are_handed_on_and_the_run_is_written() {
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
-        // Whoever ends a whole job sends it to the collector too, which ends with the command all the same.
+        // The end of a whole job sends the signal to the collector too, which ends with the command all the same.
         kill(Pid::from_raw(info(&home, &format!("trapped@{}", number + 1)).pid as i32), sent).unwrap();
         signal(&child, sent);
         line.clear();
@@ -209,7 +209,7 @@ fn serve_listens_where_it_is_told_to() {
     let (socket, token) = (home.path().join("extra.sock"), home.path().join("laptop.token"));
     home.stdout(["token", "make", "laptop", "--scope", "query", "-o", token.to_str().unwrap()]);
     let (listen, token) = (format!("unix:{}", socket.display()), token.to_str().unwrap());
-    // Any port: one that is looked for beforehand may be somebody else's by then.
+    // Any port: a port that is chosen beforehand may be taken by then.
     let mut child = start(&mut home.command(["serve", "--listen", &listen, "--listen", "127.0.0.1:0"]));
     let said = first_line(child.stderr.as_mut().unwrap());
     let (_, port) = said.split_once("127.0.0.1:").unwrap_or_else(|| panic!("{said}"));

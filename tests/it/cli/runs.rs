@@ -15,7 +15,7 @@ fn days_ago(days: i64) -> Timestamp {
 }
 
 fn names(home: &Home) -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(home.places().runs())
+    let mut names: Vec<String> = fs::read_dir(home.directories().runs())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
@@ -58,7 +58,7 @@ fn an_ended_a_lost_and_a_live_run_are_listed() {
     }
 }
 
-/// What was opened for each of the lost ones at once would be more than this command gets here.
+/// The command may open fewer files here than it would if it had a file of each lost run open at once.
 #[tokio::test]
 async fn a_thousand_runs_of_which_a_hundred_are_lost_are_listed_with_little() {
     // The journal of a collector that had written none of its files when it died.
@@ -74,7 +74,7 @@ async fn a_thousand_runs_of_which_a_hundred_are_lost_are_listed_with_little() {
     (ended.state, ended.ended) = (State::Ended, Some(ended.started));
     let run = |number: u32, change: &dyn Fn(&mut RunInfo)| {
         let name = RunName::parse(&format!("gpt@{number}")).unwrap();
-        let directory = home.places().runs().join(name.to_string());
+        let directory = home.directories().runs().join(name.to_string());
         fs::create_dir_all(&directory).unwrap();
         let mut info = RunInfo { run: name.to_string(), ..ended.clone() };
         change(&mut info);
@@ -85,7 +85,7 @@ async fn a_thousand_runs_of_which_a_hundred_are_lost_are_listed_with_little() {
     for number in 1..=900 {
         run(number, &|info| (info.last_step, info.bytes) = (Some(4), Some(54_321)));
     }
-    let written = bench.places.runs().join("gpt@1/journal");
+    let written = bench.directories.runs().join("gpt@1/journal");
     for number in 901..=1000 {
         let journal = run(number, &|info| info.state = State::Live).join("journal");
         fs::create_dir(&journal).unwrap();
@@ -158,7 +158,7 @@ fn a_run_that_may_be_live_stays() {
     assert_eq!(names(home), ["gpt@1", "now@1", "there@1"]);
     // The name is held, and the socket is not there: a collector that is just beginning or ending.
     home.record("held@1", long_ago);
-    let lock = fs::File::create(home.places().runtime.join("held.lock")).unwrap();
+    let lock = fs::File::create(home.directories().runtime.join("held.lock")).unwrap();
     lock.lock().unwrap();
     let output = home.probe(["runs", "rm", "held@1"]);
     assert!(home.shown(&output).contains("held@1 is just beginning or ending"), "{}", home.shown(&output));
@@ -174,7 +174,7 @@ fn old_runs_are_removed_by_their_end() {
     for (name, days) in [("old@1", 8), ("older@1", 30), ("new@1", 6)] {
         home.record(name, |info| info.ended = Some(days_ago(days)));
     }
-    // It began long ago, and was written to just now.
+    // The run began long ago, and was written to just now.
     home.record("lost@1", |info| {
         info.state = State::Live;
         info.started = days_ago(100);
@@ -197,7 +197,7 @@ fn old_runs_are_removed_by_their_end() {
 #[test]
 fn what_an_earlier_removal_left_goes_too() {
     let home = Home::recorded();
-    let left = home.places().runs().join(".removing-gone@1-1");
+    let left = home.directories().runs().join(".removing-gone@1-1");
     fs::create_dir_all(&left).unwrap();
     fs::write(left.join("rows.parquet"), "x").unwrap();
     assert!(!home.stdout(["runs"]).contains("gone@1"));

@@ -1,4 +1,4 @@
-//! What `probe diagnose` makes of samples of the stack: the line of a finding, and a lock that another thread holds.
+//! How `probe diagnose` uses samples of the stack: the line of a finding, and a lock that another thread holds.
 
 use probe_proto::tables::{environment, stack_samples, steps};
 use probe_store::Store;
@@ -25,7 +25,7 @@ fn busy(row: &mut steps::Row) {
     row.other_time = 0.02;
 }
 
-/// The finding of a rule in a run of that kind, and why anything is not decided.
+/// The finding of a rule in such a run, and the reasons why rules are not decided.
 fn found(
     rule: &str,
     change: impl Fn(&mut steps::Row),
@@ -46,7 +46,7 @@ fn work_between_the_parts_is_named_by_the_line_that_has_most_samples() {
     let says = finding["says"].as_str().unwrap();
     assert!(says.ends_with("; 100 % of that time is at train.py:9 in write_log (sampled)"), "{says}");
     assert_eq!((&finding["sampled"]["samples"], &finding["sampled"]["share"]), (&120.into(), &1.0.into()));
-    // Of several lines of one function, the function.
+    // Samples in several lines of one function name the function.
     let several = |_: &mut Agent, row: &mut stack_samples::Row| row.line = Some(9 + (row.step % 6) as i32 / 2);
     let (finding, _) = found("work-between-parts", busy, sampled(2, several));
     assert!(
@@ -139,8 +139,8 @@ fn a_lock_that_another_thread_holds_is_told_from_one_that_is_free_and_from_too_f
         row.running = true;
     };
     begins(&answer(&sampled(1, runs)), "silent");
-    // It is measured how long the thread of a program on the host is blocked, which is more than half of a step here. That it runs in most samples
-    // says nothing then, and the few others decide.
+    // The program runs on the host, so the time in which its thread is blocked is measured: more than half of a step here. That
+    // it runs in most samples says nothing then, and the few others decide.
     let blocked = |others: i64| {
         let device = move |agent: &mut Agent, store: &Store| {
             let row = environment::Row { device: Some(agent.strings.id("cpu")), ..agent.environment() };

@@ -1,5 +1,5 @@
-//! Stacks as people and programs get them, of eight ranks of which one is elsewhere. That real processes are read
-//! right is tested in tests/e2e.
+//! Stacks as people and programs get them, of eight ranks of which one is elsewhere. Tests in tests/e2e read real
+//! processes.
 
 use probe_proto::v1::{Collective, HangAnswer, RankState};
 use probe_proto::v1::{NativeThreads, ProcessStacks, StackFrame, StackMethod, StacksAnswer, StacksCall, ThreadStack};

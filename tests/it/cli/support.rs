@@ -4,38 +4,38 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use probe_common::paths::Places;
+use probe_common::paths::Directories;
 use probe_common::run_name::RunName;
 use probe_store::runs::{RunInfo, State};
 
 use crate::sql::data;
 
-/// Directories of one test's own.
+/// Directories for one test alone.
 pub(crate) struct Home {
     directory: tempfile::TempDir,
 }
 
 impl Home {
-    /// With nothing in it.
+    /// A home without runs.
     pub(crate) fn empty() -> Self {
         Self { directory: tempfile::tempdir().unwrap() }
     }
 
-    /// The same on a file system in memory, where there is one.
+    /// A home without runs on a file system in memory, where there is one.
     pub(crate) fn in_memory() -> Self {
         tempfile::tempdir_in("/dev/shm").map_or_else(|_| Self::empty(), |directory| Self { directory })
     }
 
-    /// With the run gpt@1, which has ended.
+    /// A home with the run gpt@1, which has ended.
     pub(crate) fn recorded() -> Self {
         let home = Self::empty();
         home.record("gpt@1", |_| ());
         home
     }
 
-    /// One run more with the same rows, and what is to be changed in its run.json.
+    /// Adds a run with the same rows as gpt@1, whose run.json `change` edits.
     pub(crate) fn record(&self, name: &str, change: impl FnOnce(&mut RunInfo)) -> PathBuf {
-        let directory = self.places().runs().join(name);
+        let directory = self.directories().runs().join(name);
         std::fs::create_dir_all(&directory).unwrap();
         data::store().write(&directory, &data::system()).unwrap();
         let mut info = RunInfo::begin(&RunName::parse(name).unwrap(), "torchrun --nproc-per-node 2 train.py");
@@ -50,23 +50,23 @@ impl Home {
         directory
     }
 
-    pub(crate) fn places(&self) -> Places {
-        Places { home: self.directory.path().join("home"), runtime: self.directory.path().join("run") }
+    pub(crate) fn directories(&self) -> Directories {
+        Directories { home: self.directory.path().join("home"), runtime: self.directory.path().join("run") }
     }
 
     pub(crate) fn run_directory(&self) -> PathBuf {
-        self.places().runs().join("gpt@1")
+        self.directories().runs().join("gpt@1")
     }
 
     pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The binary with these words, in an environment that says nothing else.
+    /// A command of the binary with these arguments, in an environment with this home only.
     pub(crate) fn command<S: AsRef<std::ffi::OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_probe"));
         command.args(words).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
-        command.env("PROBE_HOME", self.places().home).env("PROBE_RUNTIME_DIR", self.places().runtime);
+        command.env("PROBE_HOME", self.directories().home).env("PROBE_RUNTIME_DIR", self.directories().runtime);
         command.stdin(Stdio::null());
         command
     }
@@ -76,7 +76,7 @@ impl Home {
         self.command(words).output().unwrap()
     }
 
-    /// The same with something on its standard input.
+    /// Runs the binary to its end, with text on its standard input.
     pub(crate) fn probe_with_input<const N: usize>(&self, words: [&str; N], input: &str) -> Output {
         let mut command = self.command(words);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -84,14 +84,14 @@ impl Home {
         child.wait_with_output().unwrap()
     }
 
-    /// Runs the binary, which has to end well, and gives what it printed.
+    /// Runs the binary, which must succeed, and returns its standard output.
     pub(crate) fn stdout<const N: usize>(&self, words: [&str; N]) -> String {
         let output = self.probe(words);
         assert!(output.status.success(), "{words:?}: {}", self.shown(&output));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// All that can be seen of a command, with this home's own paths taken out.
+    /// Exit status, standard output and standard error of a command, without this home's paths.
     pub(crate) fn shown(&self, output: &Output) -> String {
         let text =
             |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap().replace(self.path().to_str().unwrap(), "[DIR]");
@@ -99,7 +99,7 @@ impl Home {
         format!("exit {status}\n--- stdout\n{}--- stderr\n{}", text(&output.stdout), text(&output.stderr))
     }
 
-    /// The binary with these words on a terminal of its own that goes on living: Ctrl-C can be typed there.
+    /// Starts the binary with these arguments on a terminal of its own, into which a test can type, for example Ctrl-C.
     pub(crate) fn terminal<const N: usize>(&self, width: u16, height: u16, words: [&str; N]) -> Terminal {
         let size = nix::pty::Winsize { ws_row: height, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = nix::pty::openpty(&size, None).unwrap();
@@ -124,11 +124,11 @@ impl Home {
         Terminal { master, child, seen, text: String::new() }
     }
 
-    /// The binary on a terminal of this width: what the terminal got, escape sequences included.
+    /// Runs the binary on a terminal of this width, and returns what the terminal received, escape sequences included.
     pub(crate) fn on_terminal(&self, width: usize, environment: &str, line: &str) -> String {
         let program = env!("CARGO_BIN_EXE_probe");
-        let places = self.places();
-        let (home, runtime) = (places.home.display(), places.runtime.display());
+        let directories = self.directories();
+        let (home, runtime) = (directories.home.display(), directories.runtime.display());
         let inner = format!(
             "stty cols {width} rows 40; export TERM=xterm-256color PROBE_HOME={home} PROBE_RUNTIME_DIR={runtime}; {environment} '{program}' {line}"
         );
@@ -147,7 +147,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// Waits until what the terminal got is as it should be, and gives it.
+    /// Waits until the text that the terminal has received satisfies a condition, and returns it.
     pub(crate) fn until(&mut self, what: &str, holds: impl Fn(&str) -> bool) -> &str {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while !holds(&self.text) {
@@ -164,10 +164,10 @@ impl Terminal {
         self.master.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// How the program ended, and all that the terminal got.
+    /// Waits for the program, and returns its exit status and all text that the terminal received.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let status = self.child.wait().unwrap();
-        // Until nobody has the terminal any more.
+        // Until no process has the terminal open any more.
         while let Ok(bytes) = self.seen.recv_timeout(std::time::Duration::from_secs(60)) {
             self.text.push_str(&String::from_utf8_lossy(&bytes));
         }
@@ -175,7 +175,7 @@ impl Terminal {
     }
 }
 
-/// Compares all that can be seen of a command with what was seen before.
+/// Compares exit status, standard output and standard error of a command with a snapshot.
 macro_rules! check {
     ($home:expr, $name:literal, $output:expr) => {{
         let mut settings = insta::Settings::clone_current();

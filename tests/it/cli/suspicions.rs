@@ -1,4 +1,4 @@
-//! What `probe diagnose` says of one suspected cause, against a healthy run, and after a fix.
+//! Answers of `probe diagnose` about one suspected cause, against a healthy run, and after a fix.
 
 use probe_proto::table::Time;
 use probe_proto::tables::{copies, pauses, steps, torch_trace};
@@ -107,7 +107,7 @@ fn a_fix_is_held_against_what_was_promised() {
     assert_eq!((&still["findings"][0]["fate"], &still["promised"]), (&"still there".into(), &Value::Null));
     let open = ask(&home, ["unknown@1", "diagnose", "--json", "--rule", "garbage-collection", "--verify", "before@1"]);
     assert_eq!(open["findings"][0]["fate"], "not decided", "{open:#}");
-    // What was slower for another reason as well is more than was promised.
+    // A step that was slower for another reason as well gains more than was promised.
     let worse = |row: &mut steps::Row| {
         with_collections(row);
         row.backward_time += 0.002;

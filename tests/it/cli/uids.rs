@@ -1,6 +1,6 @@
 //! Users of one machine among each other, where the modes of files have become too open: the kernel's word counts.
 //!
-//! Being somebody else takes root, as which CI runs the tests; for others there is nothing here to see.
+//! Acting as another user takes root, as which CI runs the tests; without root these tests check nothing.
 
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use nix::unistd::geteuid;
 
-/// Nobody's uids.
+/// Uids that no user has.
 const ALICE: u32 = 61234;
 const BOB: u32 = 61235;
 
@@ -24,8 +24,8 @@ impl Town {
         let directory = tempfile::tempdir().unwrap();
         set_permissions(directory.path(), Permissions::from_mode(0o711)).unwrap();
         let binary = directory.path().join("probe");
-        // Where everybody can execute it. By a process of its own: a child that another test forks would hold a copy of
-        // our own open for writing until it executes, and a file open for writing can't be executed (ETXTBSY).
+        // A copy that every user can execute, written by a process of its own: a child that another test forks would hold a copy
+        // of our own open for writing until it executes, and a file open for writing can't be executed (ETXTBSY).
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_probe")).arg(&binary).status().unwrap();
         assert!(copied.success());
         Self { directory, binary }
@@ -47,7 +47,7 @@ impl Town {
         (status.code(), String::from_utf8([stdout, stderr].concat()).unwrap())
     }
 
-    /// A collector, and its socket, which everybody can open by now.
+    /// A collector, and its socket, whose mode lets every user open it by now.
     fn serve(&self, uid: u32) -> (Served, PathBuf) {
         let run = self.directory.path().join(uid.to_string()).join("run");
         let socket = run.join("gpt@1.sock");
@@ -135,7 +135,7 @@ fn a_process_of_somebody_else_is_not_attached_to() {
     let (status, said) = attach(BOB, sleeper.id());
     assert_eq!(status, Some(4), "{said}");
     assert!(said.contains(&format!("belongs to uid {ALICE}")), "{said}");
-    // Root may, and whoever asks root could not be answered by an agent of another user's.
+    // Root may attach, but an agent of another user could not answer through root's socket.
     let (status, said) = attach(0, sleeper.id());
     assert_eq!(status, Some(4), "{said}");
     assert!(said.contains(&format!("sudo -u '#{ALICE}' probe attach")), "{said}");

@@ -2,7 +2,7 @@
 //!
 //! `agents/older.frames` is what an agent of 2026-11-21 11:03 sent (11 tables, none of steps' later columns),
 //! `agents/newer.frames` what one of this version sent, made to look as a later one may: columns, tables, fields and
-//! frames that nobody here knows, and a column that has become another type. How they are made: [`recorder`].
+//! frames that this version does not know, and a column that has another type. [`recorder`] makes these files.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use crate::cli::support::Home;
 #[path = "recorder.rs"]
 mod recorder;
 
-/// Frames as they are on the wire.
+/// The frames of a file, as they are on the wire.
 type Frames = Vec<Vec<u8>>;
 
 fn file(name: &str) -> PathBuf {
@@ -42,7 +42,7 @@ fn frames(name: &str) -> Frames {
     frames
 }
 
-/// What this version understands of them.
+/// The frames as this version decodes them.
 fn understood(frames: &Frames) -> Vec<agent_frame::Frame> {
     frames.iter().filter_map(|frame| AgentFrame::decode(frame.as_slice()).unwrap().frame).collect()
 }
@@ -53,7 +53,7 @@ fn hello(frames: &Frames) -> v1::Hello {
     hello
 }
 
-/// Rows by table.
+/// Number of rows by table.
 fn rows(frames: &Frames) -> std::collections::BTreeMap<String, u64> {
     let mut tables = Vec::new();
     let mut rows = std::collections::BTreeMap::new();
@@ -69,7 +69,7 @@ fn rows(frames: &Frames) -> std::collections::BTreeMap<String, u64> {
     rows
 }
 
-/// Messages up are bytes that are sent as they are.
+/// A codec whose requests are bytes that are sent unchanged.
 #[derive(Clone, Copy)]
 struct AsTheyAre;
 
@@ -104,7 +104,7 @@ impl Decoder for AsTheyAre {
     }
 }
 
-/// What the collector answered to all of the frames.
+/// The answers of the collector to all frames.
 #[derive(Debug, Default)]
 struct Answers {
     acknowledged: u64,
@@ -112,12 +112,12 @@ struct Answers {
     tables_refused: Vec<String>,
 }
 
-/// Sends them on one stream, and hears the collector out.
+/// Sends the frames on one stream, and reads all answers of the collector.
 fn play(socket: &Path, frames: Frames) -> Answers {
     play_until(socket, frames, 0)
 }
 
-/// The same by an agent that does not go away before batch `seq` is acknowledged, which is to say on disk.
+/// Sends the frames on one stream that stays open until batch `seq` is acknowledged, which means that it is on disk.
 fn play_until(socket: &Path, frames: Frames, seq: u64) -> Answers {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
@@ -187,14 +187,14 @@ impl Served {
         Self { home, child, socket }
     }
 
-    /// What the binary answers, a line a row.
+    /// The answer of the binary to a query, with one line for each row.
     fn ask(&self, sql: &str) -> Vec<String> {
         let address = format!("unix:{}", self.socket.display());
         let text = self.home.stdout([&address, "query", "--format", "csv", sql]);
         text.lines().skip(1).map(str::to_owned).collect()
     }
 
-    /// Rows of a table.
+    /// Number of rows of a table.
     fn count(&self, table: &str) -> u64 {
         self.ask(&format!("SELECT COUNT(*) FROM {table}"))[0].parse().unwrap()
     }
@@ -279,7 +279,7 @@ fn an_agent_of_another_protocol_is_turned_away_in_words() {
     assert!(served.ask("SELECT * FROM probe.agents").is_empty());
 }
 
-/// The same agent as process `pid`, `rank` of two, whose clock is `ahead` nanoseconds ahead of the one it was recorded by.
+/// The frames of the same agent as process `pid`, `rank` of two, whose clock is `ahead` nanoseconds ahead of the recorded one.
 fn with_clock(frames: &Frames, ahead: i64, rank: i32) -> Frames {
     let tables = hello(frames).tables;
     let shifted = understood(frames).into_iter().map(|mut frame| {

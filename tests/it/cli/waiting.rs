@@ -1,4 +1,4 @@
-//! What `probe diagnose` makes of a thread that waits: for a processor, which is nobody's fault, or for anything else.
+//! How `probe diagnose` judges a thread that waits: for a processor, which the program does not cause, or for anything else.
 
 use probe_proto::tables::{data_trace, environment, stack_samples, steps};
 use probe_store::Store;
@@ -7,7 +7,8 @@ use super::diagnose::{STEPS, begins, nothing, of_rule, record_ranks, said};
 use crate::cli::support::Home;
 use crate::sql::data::Agent;
 
-/// A run on processors with so many threads, whose main thread is seen not to run at `line` in every other step where one is given.
+/// A run on processors with so many threads. Where `line` is given, the main thread is seen not to run there in every other
+/// step.
 fn on_host(threads: i32, line: Option<i32>) -> impl Fn(&mut Agent, &Store) {
     move |agent, store| {
         let device = Some(agent.strings.id("cpu"));

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use crate::cli::live::Live;
 use crate::cli::support::{Home, check};
 
-/// Another answer each time.
+/// A query whose answer differs each time.
 const NOW: &str = "SELECT now() AS at, COUNT(*) AS steps FROM python.steps";
 
 #[test]

@@ -1,4 +1,4 @@
-//! Settings reach agents that are there and agents that come.
+//! Settings reach agents that are connected and agents that connect later.
 
 use probe_common::error::{Error, Kind};
 use probe_proto::v1::{self, ConfigCall, collector_frame::Frame};
@@ -74,7 +74,7 @@ async fn a_collector_says_what_it_is() {
     bench.until("SELECT step FROM probe.agents", &[&["5"]]).await;
     let said = bench.control().await.describe(v1::DescribeCall {}).await.unwrap().into_inner();
     assert_eq!((said.run.as_str(), said.pid, said.command.as_str()), ("gpt@1", std::process::id(), "python train.py"));
-    assert_eq!(said.run_directory, bench.places.runs().join("gpt@1").display().to_string());
+    assert_eq!(said.run_directory, bench.directories.runs().join("gpt@1").display().to_string());
     assert_eq!(said.listening, [format!("unix:{}", bench.socket().display())]);
     let agent = &said.agents[0];
     assert_eq!((agent.pid, agent.rank, agent.state.as_str(), agent.step), (101, Some(1), "live", 5));

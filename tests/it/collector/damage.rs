@@ -1,4 +1,4 @@
-//! Whatever arrives, the collector stays up and serves others.
+//! Whatever frames arrive, the collector stays up and serves other connections.
 
 use bytes::{Buf, BufMut, Bytes};
 use http::uri::PathAndQuery;
@@ -11,7 +11,7 @@ use tonic::{Request, Status};
 
 use crate::collector::support::{Bench, FakeAgent, PATIENCE, channel, hello};
 
-/// Messages as bytes, whatever they are.
+/// A codec that sends messages as given bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Raw;
 
@@ -45,7 +45,7 @@ impl Decoder for Raw {
     }
 }
 
-/// Sends frames as they are, and waits until the collector has ended the stream.
+/// Sends frames unchanged, and waits until the collector has ended the stream.
 async fn speak(bench: &Bench, frames: Vec<Bytes>) {
     let mut grpc = tonic::client::Grpc::new(channel(&bench.socket()).await);
     grpc.ready().await.unwrap();
@@ -60,15 +60,15 @@ fn encoded(frame: agent_frame::Frame) -> Vec<u8> {
     AgentFrame { frame: Some(frame) }.encode_to_vec()
 }
 
-/// Frames of a session that begins well, one of them damaged, and what is not a frame at all.
+/// Frames of a session that begins well, some of them damaged, and bytes that are no frames.
 fn frames(sound: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<Bytes>> {
     let damage = (0..sound.len(), any::<prop::sample::Index>(), any::<u8>(), 0..3_u8);
     let garbage = prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..3);
     (prop::collection::vec(damage, 0..6), garbage, any::<bool>()).prop_map(move |(damage, garbage, greet)| {
         let mut frames = sound.clone();
-        for (place, at, byte, kind) in damage {
+        for (index, at, byte, kind) in damage {
             // Mostly after Hello, so that there is a session to harm.
-            let frame = &mut frames[if greet { place.max(1) } else { place }];
+            let frame = &mut frames[if greet { index.max(1) } else { index }];
             if frame.is_empty() {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Who gets in: sockets of ours alone, TCP with tokens and their scopes, eval over it where three agree.
+//! Access: sockets of our own user, TCP with tokens and their scopes, and eval over TCP where three settings allow it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use probe_proto::v1::{At, DescribeCall, Done, EvalCall, FinishCall, Hello, Outco
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
-use crate::collector::support::{Bench, FakeAgent, options, places, refused, unix};
+use crate::collector::support::{Bench, FakeAgent, directories, options, refused, unix};
 
 fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().mode() & 0o777
@@ -32,9 +32,9 @@ async fn sockets_and_directories_are_ours_alone_and_the_socket_goes_with_the_col
     let socket = bench.socket();
     assert_eq!(bench.collector.endpoint(), format!("unix:{}", socket.display()));
     assert_eq!(mode(&socket), 0o600);
-    assert_eq!(mode(&bench.places.runtime), 0o700);
-    assert_eq!(mode(&bench.places.runs().join("gpt@1")), 0o700);
-    let left: Vec<_> = fs::read_dir(&bench.places.runtime).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(mode(&bench.directories.runtime), 0o700);
+    assert_eq!(mode(&bench.directories.runs().join("gpt@1")), 0o700);
+    let left: Vec<_> = fs::read_dir(&bench.directories.runtime).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left.len(), 2, "the socket, the lock, and nothing that binding left: {left:?}");
     bench.collector.stop(None).await.unwrap();
     assert!(!socket.exists());
@@ -43,25 +43,25 @@ async fn sockets_and_directories_are_ours_alone_and_the_socket_goes_with_the_col
 #[tokio::test(flavor = "multi_thread")]
 async fn a_live_name_is_refused_and_takes_nothing() {
     let bench = Bench::start().await;
-    let error = refused(Collector::start_in(&bench.places, options("gpt")).await);
+    let error = refused(Collector::start_in(&bench.directories, options("gpt")).await);
     assert_eq!((error.kind(), error.to_string().as_str()), (Kind::Failed, "a run called 'gpt' is live"));
     assert!(error.hint_text().is_some());
-    assert!(!bench.places.runs().join("gpt@2").exists());
-    let other = Collector::start_in(&bench.places, options("bert")).await.unwrap();
+    assert!(!bench.directories.runs().join("gpt@2").exists());
+    let other = Collector::start_in(&bench.directories, options("bert")).await.unwrap();
     assert_eq!(other.run(), "bert@1");
-    assert_eq!(refused(Collector::start_in(&bench.places, options("query")).await).kind(), Kind::Usage);
+    assert_eq!(refused(Collector::start_in(&bench.directories, options("query")).await).kind(), Kind::Usage);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runtime_directory_that_others_can_reach_is_refused() {
-    let (_dir, places) = places();
-    fs::create_dir_all(&places.runtime).unwrap();
-    fs::set_permissions(&places.runtime, fs::Permissions::from_mode(0o755)).unwrap();
-    assert_eq!(refused(Collector::start_in(&places, options("gpt")).await).kind(), Kind::Denied);
-    fs::remove_dir(&places.runtime).unwrap();
+    let (_dir, directories) = directories();
+    fs::create_dir_all(&directories.runtime).unwrap();
+    fs::set_permissions(&directories.runtime, fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(refused(Collector::start_in(&directories, options("gpt")).await).kind(), Kind::Denied);
+    fs::remove_dir(&directories.runtime).unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
-    symlink(elsewhere.path(), &places.runtime).unwrap();
-    assert_eq!(refused(Collector::start_in(&places, options("gpt")).await).kind(), Kind::Denied);
+    symlink(elsewhere.path(), &directories.runtime).unwrap();
+    assert_eq!(refused(Collector::start_in(&directories, options("gpt")).await).kind(), Kind::Denied);
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
 }
 
@@ -82,17 +82,17 @@ async fn a_stale_socket_is_replaced_and_everything_else_is_left_alone() {
         options.listen = vec![unix(path)];
         options
     };
-    let live = refused(Collector::start_in(&bench.places, on(&path)).await);
+    let live = refused(Collector::start_in(&bench.directories, on(&path)).await);
     assert!(live.to_string().contains("listening"), "{live}");
-    assert!(!bench.places.socket_for("other@1").exists(), "what was bound before is gone");
-    assert!(!bench.places.runs().join("other@1").exists(), "and its name is free");
+    assert!(!bench.directories.socket_for("other@1").exists(), "what was bound before is gone");
+    assert!(!bench.directories.runs().join("other@1").exists(), "and its name is free");
 
     let file = dir.path().join("file");
     fs::write(&file, "precious").unwrap();
     let link = dir.path().join("link");
     symlink(&path, &link).unwrap();
     for taken in [&file, &link] {
-        let error = refused(Collector::start_in(&bench.places, on(taken)).await);
+        let error = refused(Collector::start_in(&bench.directories, on(taken)).await);
         assert!(error.to_string().contains("not a socket of probe"), "{error}");
     }
     assert_eq!(fs::read(&file).unwrap(), b"precious");
@@ -100,14 +100,14 @@ async fn a_stale_socket_is_replaced_and_everything_else_is_left_alone() {
     let open = dir.path().join("open");
     fs::create_dir(&open).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
-    assert_eq!(refused(Collector::start_in(&bench.places, on(&open.join("s"))).await).kind(), Kind::Denied);
+    assert_eq!(refused(Collector::start_in(&bench.directories, on(&open.join("s"))).await).kind(), Kind::Denied);
     let long = dir.path().join("x".repeat(120));
-    assert_eq!(refused(Collector::start_in(&bench.places, on(&long)).await).kind(), Kind::Usage);
+    assert_eq!(refused(Collector::start_in(&bench.directories, on(&long)).await).kind(), Kind::Usage);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tcp_needs_a_token_and_beyond_this_machine_tls() {
-    let (_dir, places) = places();
+    let (_dir, directories) = directories();
     let with = |listen: &str, protection: &Protection| {
         let mut options = options("gpt");
         options.listen = vec![Listen::Tcp(listen.parse::<SocketAddr>().unwrap())];
@@ -118,29 +118,32 @@ async fn tcp_needs_a_token_and_beyond_this_machine_tls() {
     let all = [Protection::Loopback, Protection::InsecureNoTls, Protection::SelfSigned];
     for protection in &all {
         for listen in ["127.0.0.1:0"].iter().chain(&beyond) {
-            let error = refused(Collector::start_in(&places, with(listen, protection)).await);
+            let error = refused(Collector::start_in(&directories, with(listen, protection)).await);
             assert_eq!(error.kind(), Kind::Usage);
             assert!(error.hint_text().unwrap().contains("probe token make"), "{error:?}");
         }
     }
-    TokenFile::of(&places).make("a", "query".parse().unwrap()).unwrap();
+    TokenFile::of(&directories).make("a", "query".parse().unwrap()).unwrap();
     for listen in beyond {
-        let error = refused(Collector::start_in(&places, with(listen, &Protection::Loopback)).await);
+        let error = refused(Collector::start_in(&directories, with(listen, &Protection::Loopback)).await);
         assert_eq!(error.kind(), Kind::Usage);
         assert!(error.hint_text().unwrap().contains("--tls-self-signed"), "{error:?}");
     }
-    fs::set_permissions(TokenFile::of(&places).path(), fs::Permissions::from_mode(0o644)).unwrap();
-    let error = refused(Collector::start_in(&places, with("127.0.0.1:0", &Protection::Loopback)).await);
+    fs::set_permissions(TokenFile::of(&directories).path(), fs::Permissions::from_mode(0o644)).unwrap();
+    let error = refused(Collector::start_in(&directories, with("127.0.0.1:0", &Protection::Loopback)).await);
     assert_eq!(error.kind(), Kind::Denied);
-    assert!(!places.runs().exists() || fs::read_dir(places.runs()).unwrap().count() == 0, "nothing was taken");
-    fs::set_permissions(TokenFile::of(&places).path(), fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(
+        !directories.runs().exists() || fs::read_dir(directories.runs()).unwrap().count() == 0,
+        "nothing was taken"
+    );
+    fs::set_permissions(TokenFile::of(&directories).path(), fs::Permissions::from_mode(0o600)).unwrap();
     for protection in &all {
-        let collector = Collector::start_in(&places, with("127.0.0.1:0", protection)).await.unwrap();
+        let collector = Collector::start_in(&directories, with("127.0.0.1:0", protection)).await.unwrap();
         assert_eq!(collector.pin().is_some(), *protection == Protection::SelfSigned);
         collector.stop(None).await.unwrap();
     }
     for protection in &all[1..] {
-        let collector = Collector::start_in(&places, with("0.0.0.0:0", protection)).await.unwrap();
+        let collector = Collector::start_in(&directories, with("0.0.0.0:0", protection)).await.unwrap();
         collector.stop(None).await.unwrap();
     }
 }
@@ -159,16 +162,16 @@ fn request<T>(message: T, authorization: Option<&str>) -> Request<T> {
 
 /// A collector with a port, its channel, and the file of its tokens.
 async fn on_tcp(change: impl FnOnce(&mut Options)) -> (Bench, Channel, TokenFile) {
-    let (dir, places) = places();
-    let file = TokenFile::of(&places);
+    let (dir, directories) = directories();
+    let file = TokenFile::of(&directories);
     file.make("first", "query".parse().unwrap()).unwrap();
     let mut options = options("gpt");
     options.listen = vec![loopback()];
     change(&mut options);
-    let collector = Collector::start_in(&places, options).await.unwrap();
+    let collector = Collector::start_in(&directories, options).await.unwrap();
     let address = collector.listening()[1].clone();
     let channel = Endpoint::new(format!("http://{address}")).unwrap().connect().await.unwrap();
-    (Bench { dir, places, collector }, channel, file)
+    (Bench { dir, directories, collector }, channel, file)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -191,7 +194,7 @@ async fn every_call_over_tcp_carries_a_token_that_is_valid_now() {
     assert_eq!(Error::from(agent.session(stream).await.unwrap_err()).kind(), Kind::Denied);
     file.revoke("laptop").unwrap();
     assert_eq!(Error::from(describe(channel, Some(&right)).await.unwrap_err()).kind(), Kind::Denied);
-    // The socket is open to whoever the kernel says is its user.
+    // The socket is open to the user that the kernel reports for the connection.
     assert_eq!(describe(crate::collector::support::channel(&bench.socket()).await, None).await.unwrap(), "gpt@1");
     let noted = "SELECT message LIKE 'no token at tcp:127.0.0.1:%', message LIKE '%attempts%' FROM probe.events WHERE kind = 'refused' ORDER BY ts";
     bench.until(noted, &[&["true", "false"], &["false", "true"], &["false", "true"]]).await;

@@ -1,4 +1,4 @@
-//! How a run ends, and what is left of it.
+//! The end of a run, and the files that it leaves.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::collector::support::{Bench, PATIENCE, options, query, soon};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_has_ended_answers_from_its_directory() {
     let bench = Bench::start().await;
-    let directory = bench.places.runs().join("gpt@1");
+    let directory = bench.directories.runs().join("gpt@1");
     let info = RunInfo::read(&directory).unwrap();
     assert_eq!((info.state, info.command.as_str(), info.ended), (State::Live, "python train.py", None));
-    assert_eq!(list_runs_in(&bench.places).unwrap()[0].info.state, State::Live);
+    assert_eq!(list_runs_in(&bench.directories).unwrap()[0].info.state, State::Live);
 
     let mut agent = bench.rank(1, 2).await;
     agent.send_steps(1, 0, 20).await;
@@ -36,7 +36,7 @@ async fn a_run_that_has_ended_answers_from_its_directory() {
     assert_eq!((info.state, info.exit_status, info.agents), (State::Ended, Some(3), 1));
     assert!(info.ended.unwrap() >= info.started);
     assert_eq!((info.ranks.into_iter().collect::<Vec<_>>(), info.torch_versions.len()), (vec![1], 1));
-    assert_eq!(resolve_in(&bench.places, "gpt").unwrap(), directory);
+    assert_eq!(resolve_in(&bench.directories, "gpt").unwrap(), directory);
     let engine = Engine::new(Store::open(&directory).unwrap(), Vec::new()).unwrap();
     assert_eq!(
         query(&engine, "SELECT run, rank, COUNT(*) FROM python.steps GROUP BY 1, 2").await,
@@ -46,14 +46,14 @@ async fn a_run_that_has_ended_answers_from_its_directory() {
     assert_eq!(query(&engine, "SELECT reason, rows FROM probe.drops").await, [["ring full", "3"]]);
     assert!(query(&engine, "SELECT * FROM probe.evals").await.is_empty());
 
-    let next = Collector::start_in(&bench.places, options("gpt")).await.unwrap();
+    let next = Collector::start_in(&bench.directories, options("gpt")).await.unwrap();
     assert_eq!(next.run(), "gpt@2");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_waits_for_what_live_agents_still_send() {
     let bench = Bench::start().await;
-    let directory = bench.places.runs().join("gpt@1");
+    let directory = bench.directories.runs().join("gpt@1");
     let mut agent = bench.agent("a").await;
     agent.send_steps(1, 0, 10).await;
     agent.acknowledged(1).await;
@@ -69,7 +69,7 @@ async fn the_end_waits_for_what_live_agents_still_send() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_does_not_say_goodbye_is_told_and_counts_as_lost() {
     let bench = Bench::start().await;
-    let directory = bench.places.runs().join("gpt@1");
+    let directory = bench.directories.runs().join("gpt@1");
     let mut agent = bench.agent("a").await;
     let stopping = tokio::spawn(bench.collector.stop(None));
     let status = agent.end().await;
@@ -82,8 +82,8 @@ async fn an_agent_that_does_not_say_goodbye_is_told_and_counts_as_lost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_is_gone_without_a_word_leaves_a_lost_run_and_a_free_name() {
     let bench = Bench::start().await;
-    let Bench { dir: _dir, places, collector } = bench;
-    let socket = places.socket_for("gpt@1");
+    let Bench { dir: _dir, directories, collector } = bench;
+    let socket = directories.socket_for("gpt@1");
     drop(collector);
     let gone = async {
         while socket.exists() {
@@ -91,17 +91,17 @@ async fn a_collector_that_is_gone_without_a_word_leaves_a_lost_run_and_a_free_na
         }
     };
     soon(gone).await;
-    let next = Collector::start_in(&places, options("gpt")).await.unwrap();
+    let next = Collector::start_in(&directories, options("gpt")).await.unwrap();
     assert_eq!(next.run(), "gpt@2");
     next.stop(None).await.unwrap();
-    let states: Vec<State> = list_runs_in(&places).unwrap().iter().map(|run| run.info.state).collect();
+    let states: Vec<State> = list_runs_in(&directories).unwrap().iter().map(|run| run.info.state).collect();
     assert_eq!(states, [State::Lost, State::Ended]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_cannot_be_written_is_an_error_and_does_not_count_as_ended() {
     let bench = Bench::start().await;
-    let directory = bench.places.runs().join("gpt@1");
+    let directory = bench.directories.runs().join("gpt@1");
     let mut agent = bench.agent("a").await;
     agent.send_steps(1, 0, 1).await;
     agent.acknowledged(1).await;
@@ -133,7 +133,7 @@ async fn a_collector_that_nobody_needs_any_more_says_so() {
 async fn a_launcher_says_that_the_command_has_ended_and_hears_that_the_run_is_written() {
     let bench = Bench::start().await;
     bench.agent("a").await.bye().await;
-    let directory = bench.places.runs().join("gpt@1");
+    let directory = bench.directories.runs().join("gpt@1");
     let call = v1::FinishCall { pid: 7, wait_status: 3 << 8 };
     let mut control = bench.control().await;
     let mut progress = soon(control.finish(call)).await.unwrap().into_inner();

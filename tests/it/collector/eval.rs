@@ -1,4 +1,4 @@
-//! Snippets: where they are placed, how ranks come together, and every way in which they can end.
+//! Snippets: where they are placed, how ranks come to the same boundary, and every way in which they can end.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ async fn ask(bench: &Bench, call: EvalCall) -> Result<Streaming<EvalEvent>, Stat
     Ok(soon(bench.control().await.eval(call)).await?.into_inner())
 }
 
-/// Everything up to the last event, output joined by rank.
+/// All events up to the last one, with the output joined by rank.
 struct Heard {
     placement: Option<v1::Placement>,
     output: HashMap<Option<i32>, String>,
@@ -81,7 +81,7 @@ async fn arm(agent: &mut FakeAgent) -> v1::EvalArm {
     }
 }
 
-/// Its training thread waits after `step` steps by its own count, where torch's number of the default group is
+/// The message that the training thread waits after `step` steps by its own count, where torch's number of the default group is
 /// `sequence`, and it has been told to go on so many times.
 async fn arrive_after(nexts: u32, agent: &FakeAgent, id: u64, step: i64, sequence: u64) {
     let groups = vec![v1::GroupPosition { name: "0".into(), sequence }];
@@ -320,7 +320,7 @@ async fn what_cannot_be_interrupted_is_a_running_row_until_it_ends() {
     assert!(heard.finished.hint.contains("stack"), "{}", heard.finished.hint);
     let row = "SELECT status, duration FROM probe.evals WHERE code = 'first'";
     assert_eq!(bench.rows(row).await, [["running", ""]]);
-    // Training waits for it, so nobody else is between two steps.
+    // Training waits for this snippet, so no other one is between two steps.
     let second = hear(ask(&bench, EvalCall { timeout_s: 0.05, ..call("second", At::Step) }).await.unwrap()).await;
     assert!(second.finished.error.contains("another snippet"), "{}", second.finished.error);
     agent.reply(id, runs_on(21.5, false)).await;

@@ -1,4 +1,4 @@
-//! Queries that would take everything, and clients that go without a word: rows are taken in all the same.
+//! Queries that would take all resources, and clients that disconnect without a word: rows are taken in all the same.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use probe_proto::v1::{Done, Outcome, StackMethod, StacksCall};
 
 use crate::collector::support::{Bench, PATIENCE, channel, soon};
 
-/// Heavier than a test waits for.
+/// A query that runs longer than a test waits.
 const HEAVY: &[&str] = &[
     "SELECT COUNT(*) FROM python.steps a, python.steps b, python.steps c WHERE a.step * b.step % 7 > c.step % 5",
     "SELECT COUNT(*) FROM generate_series(1, 1000000000000) WHERE value % 3 = 1",
@@ -22,7 +22,7 @@ async fn quiet(bench: &Bench) {
     let engine = bench.collector.engine();
     let goes_on = || (engine.running(), engine.scans(), engine.tasks());
     let quiet = tokio::time::timeout(3 * PATIENCE, async {
-        // Not by looking all the time: queries have less of a right to the processor than whoever looks.
+        // Without busy waiting: queries have a lower priority than this thread.
         let mut looks = tokio::time::interval(Duration::from_millis(5));
         while goes_on() != (0, 0, 0) {
             looks.tick().await;
@@ -61,7 +61,7 @@ async fn a_client_that_is_killed_ends_its_query() {
     agent.send_steps(1, 0, 20_000).await;
     agent.acknowledged(1).await;
     let endpoint = bench.collector.endpoint();
-    // It writes rows into a pipe that nobody reads, so that it stands still in the middle of its answer.
+    // The command writes rows into a pipe that is not read, so that it stalls in the middle of its answer.
     let sql = "SELECT a.*, b.step FROM python.steps a, python.steps b WHERE a.step + b.step % 3 > 1";
     let mut client = Command::new(env!("CARGO_BIN_EXE_probe"))
         .args([&endpoint, "query", "--format", "csv", sql])

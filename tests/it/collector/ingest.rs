@@ -1,4 +1,4 @@
-//! What agents send is there, once, and what can't be is counted.
+//! Rows that agents send are stored once, and rows that cannot be stored are counted.
 
 use probe_proto::encode::BatchBuilder;
 use probe_proto::table::Text;
@@ -254,7 +254,7 @@ async fn reports_are_in_the_tables() {
     bench.until("SELECT state FROM probe.agents", &[&["ended"]]).await;
 }
 
-/// What is stored, what was evicted, and the newest step that is there.
+/// A query for the stored rows, the evicted ones, and the newest stored step.
 const ACCOUNT: &str = "SELECT (SELECT COUNT(*) FROM python.steps), (SELECT rows_stored FROM probe.agents),
            (SELECT COALESCE(SUM(rows), 0) FROM probe.drops WHERE reason = 'evicted' AND table_name = 'python.steps'),
            (SELECT rows_recorded FROM probe.agents), (SELECT MAX(step) FROM python.steps)";
@@ -269,7 +269,7 @@ async fn what_does_not_fit_the_memory_is_on_disk() {
     agent.acknowledged(200).await;
     let stored = (200 * 512).to_string();
     assert_eq!(bench.rows(ACCOUNT).await, [[stored.as_str(), &stored, "0", &stored, "102399"]]);
-    let files = std::fs::read_dir(bench.places.runs().join("gpt@1/python.steps")).unwrap().count();
+    let files = std::fs::read_dir(bench.directories.runs().join("gpt@1/python.steps")).unwrap().count();
     assert!(files > 1);
 }
 
@@ -296,7 +296,7 @@ async fn what_does_not_fit_the_disk_is_evicted_and_counted() {
         }
     });
     let account = account.await;
-    let number = |place: usize| account[place].parse::<u64>().unwrap();
+    let number = |column: usize| account[column].parse::<u64>().unwrap();
     assert_eq!(number(1) + number(2), number(3), "{account:?}");
     assert_eq!(number(3), sent * 512);
     assert_eq!(number(4), sent * 512 - 1, "the newest stay");
@@ -304,7 +304,7 @@ async fn what_does_not_fit_the_disk_is_evicted_and_counted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn text_without_room_costs_the_rows_that_need_it_and_no_others() {
-    // What all connections' texts have is 64 KiB then.
+    // The texts of all connections have 64 KiB then.
     let bench = Bench::with(|options| options.disk = 1 << 20).await;
     let mut agent = bench.agent("a").await;
     agent.send_steps(1, 0, 10).await;

@@ -1,7 +1,7 @@
-//! How long rows wait for their acknowledgement, told apart from what a busy machine has everybody wait for.
+//! Measures how long rows wait for their acknowledgement, without the waits for a processor on a busy machine.
 //!
 //! The kernel counts how long a thread that could run waited for a processor. Without that time of the threads that rows
-//! pass, what is left is what the collector has them wait for: a lock, a thread that does something else, memory.
+//! pass, the rest is caused by the collector: a lock, a thread that does something else, memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,23 +12,23 @@ use std::time::{Duration, Instant};
 
 use crate::collector::support::{FakeAgent, hello};
 
-/// Between an acknowledgement and the next batch.
+/// The time between an acknowledgement and the next batch.
 const PAUSE: Duration = Duration::from_millis(2);
 /// Rows of a batch.
 const ROWS: i64 = 10;
 
-/// Of all batches that were sent.
+/// The waits of all batches that were sent.
 #[derive(Debug, Default)]
 pub(super) struct IngestWaits {
     pub(super) batches: u64,
-    /// The longest, by the clock.
+    /// The longest wait by the clock.
     pub(super) longest: Duration,
-    /// The longest without the time in which there was no processor.
+    /// The longest wait without the time in which there was no processor.
     pub(super) longest_with_processor: Duration,
 }
 
-/// Sends one batch after the other to a collector, each when the one before is acknowledged, from a thread of its own until
-/// it is over.
+/// Sends one batch after the other to a collector, each when the one before is acknowledged, from a thread of its own until it is
+/// stopped.
 pub(super) fn sends(collector: u32, socket: PathBuf, over: Arc<AtomicBool>) -> JoinHandle<IngestWaits> {
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -53,7 +53,7 @@ pub(super) fn sends(collector: u32, socket: PathBuf, over: Arc<AtomicBool>) -> J
     })
 }
 
-/// Those of the collector that rows and acknowledgements pass, and the calling one.
+/// The threads of the collector that rows and acknowledgements pass, and the calling thread.
 fn threads_of_rows(collector: u32) -> Vec<PathBuf> {
     let tasks = fs::read_dir(format!("/proc/{collector}/task")).unwrap().map(|task| task.unwrap().path());
     let name = |task: &Path| fs::read_to_string(task.join("comm")).unwrap_or_default();
@@ -64,7 +64,7 @@ fn threads_of_rows(collector: u32) -> Vec<PathBuf> {
     threads
 }
 
-/// What they have waited for a processor, together.
+/// How long these threads have waited for a processor, together.
 fn run_delay(threads: &[PathBuf]) -> Duration {
     let of = |thread: &PathBuf| {
         let counts = fs::read_to_string(thread.join("schedstat")).unwrap_or_default();

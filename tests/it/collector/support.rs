@@ -1,4 +1,4 @@
-//! A collector in a directory of its own, and an agent that says what a test wants.
+//! A collector in a directory of its own, and an agent whose frames the test chooses.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -10,7 +10,7 @@ use futures::TryStreamExt;
 use hyper_util::rt::TokioIo;
 use probe_collector::auth::Protection;
 use probe_collector::{Collector, Options};
-use probe_common::paths::{Listen, Places};
+use probe_common::paths::{Directories, Listen};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::Time;
 use probe_proto::tables::steps;
@@ -24,13 +24,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
-/// Nothing here takes so long; a test that waits longer has failed.
+/// The longest that anything may take; a test that waits longer has failed.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A collector whose runs and sockets are in a temporary directory.
 pub struct Bench {
     pub dir: tempfile::TempDir,
-    pub places: Places,
+    pub directories: Directories,
     pub collector: Collector,
 }
 
@@ -47,10 +47,10 @@ pub fn options(run: &str) -> Options {
     }
 }
 
-pub fn places() -> (tempfile::TempDir, Places) {
+pub fn directories() -> (tempfile::TempDir, Directories) {
     let dir = tempfile::tempdir().unwrap();
-    let places = Places { home: dir.path().join("home"), runtime: dir.path().join("run") };
-    (dir, places)
+    let directories = Directories { home: dir.path().join("home"), runtime: dir.path().join("run") };
+    (dir, directories)
 }
 
 impl Bench {
@@ -59,43 +59,43 @@ impl Bench {
     }
 
     pub async fn with(change: impl FnOnce(&mut Options)) -> Self {
-        let (dir, places) = places();
+        let (dir, directories) = directories();
         let mut options = options("gpt");
         change(&mut options);
-        let collector = Collector::start_in(&places, options).await.unwrap();
-        Self { dir, places, collector }
+        let collector = Collector::start_in(&directories, options).await.unwrap();
+        Self { dir, directories, collector }
     }
 
     pub fn socket(&self) -> PathBuf {
-        self.places.socket_for(self.collector.run())
+        self.directories.socket_for(self.collector.run())
     }
 
     pub async fn control(&self) -> ControlClient<Channel> {
         ControlClient::new(channel(&self.socket()).await)
     }
 
-    /// A single process that is in no process group.
+    /// Connects the agent of a single process that is in no process group.
     pub async fn agent(&self, instance: &str) -> FakeAgent {
         FakeAgent::connect(&self.socket(), hello(instance)).await.unwrap()
     }
 
-    /// Rank `rank` of `world`, as process 100 + rank.
+    /// Connects the agent of rank `rank` of `world`, as process 100 + rank.
     pub async fn rank(&self, rank: i32, world: i32) -> FakeAgent {
         FakeAgent::connect(&self.socket(), hello_of_rank(rank, world)).await.unwrap()
     }
 
-    /// The same, of an agent that was put into a training under way.
+    /// Connects the agent of rank `rank` of `world`, which was attached to a training under way.
     pub async fn attached_rank(&self, rank: i32, world: i32) -> FakeAgent {
         let hello = v1::Hello { attached: true, ..hello_of_rank(rank, world) };
         FakeAgent::connect(&self.socket(), hello).await.unwrap()
     }
 
-    /// All cells of what a query answers.
+    /// All cells of a query's answer.
     pub async fn rows(&self, sql: &str) -> Vec<Vec<String>> {
         query(self.collector.engine(), sql).await
     }
 
-    /// Waits until a query answers exactly this.
+    /// Waits until a query gives exactly this answer.
     pub async fn until(&self, sql: &str, expected: &[&[&str]]) {
         let mut last = Vec::new();
         let seen = tokio::time::timeout(PATIENCE, async {
@@ -134,12 +134,12 @@ pub async fn channel(socket: &Path) -> Channel {
     Endpoint::from_static("http://localhost").connect_with_connector(connector).await.unwrap()
 }
 
-/// Fails the test where something takes too long.
+/// Waits for a result, and fails the test where it takes longer than [`PATIENCE`].
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.expect("this takes too long")
 }
 
-/// What rank `rank` of `world` says first.
+/// The Hello of rank `rank` of `world`.
 pub fn hello_of_rank(rank: i32, world: i32) -> v1::Hello {
     let mut hello = hello(&format!("rank-{rank}"));
     hello.pid = 100 + rank as u32;
@@ -164,7 +164,7 @@ pub fn hello(instance: &str) -> v1::Hello {
     }
 }
 
-/// An agent whose every word the test chooses.
+/// An agent whose every frame the test chooses.
 pub struct FakeAgent {
     pub up: mpsc::Sender<AgentFrame>,
     pub down: Streaming<CollectorFrame>,
@@ -174,7 +174,7 @@ pub struct FakeAgent {
 }
 
 impl FakeAgent {
-    /// Says Hello; Err is what a collector says that is not Welcome.
+    /// Connects and sends Hello; Err is an answer that is not Welcome.
     pub async fn connect(socket: &Path, hello: v1::Hello) -> Result<Self, Farewell> {
         Self::over(channel(socket).await, hello).await
     }
@@ -183,7 +183,7 @@ impl FakeAgent {
         Self::over_with(channel, hello, None).await
     }
 
-    /// The same with a token.
+    /// Connects over `channel` and sends Hello, with a token where one is given.
     pub async fn over_with(channel: Channel, hello: v1::Hello, token: Option<&str>) -> Result<Self, Farewell> {
         let (up, frames) = mpsc::channel(64);
         up.send(frame(agent_frame::Frame::Hello(hello))).await.unwrap();
@@ -206,12 +206,12 @@ impl FakeAgent {
         soon(self.up.send(frame(what))).await.unwrap();
     }
 
-    /// The next frame from above.
+    /// The next frame from the collector.
     pub async fn next(&mut self) -> collector_frame::Frame {
         soon(self.down.message()).await.unwrap().expect("the stream has ended").frame.unwrap()
     }
 
-    /// The error that the stream ends with; acknowledgements before it are passed over.
+    /// The error with which the stream ends; acknowledgements before it are skipped.
     pub async fn end(&mut self) -> Status {
         loop {
             match soon(self.down.message()).await {
@@ -222,7 +222,7 @@ impl FakeAgent {
         }
     }
 
-    /// A batch of steps from `first` on.
+    /// A batch of `rows` steps from `first` on, and the strings in it that have not been sent.
     pub fn steps(&mut self, seq: u64, first: i64, rows: i64) -> (Option<v1::Strings>, v1::Batch) {
         let mut builder = BatchBuilder::new(&steps::TABLE);
         for step in first..first + rows {
@@ -234,7 +234,7 @@ impl FakeAgent {
         (strings, v1::Batch { seq, recorded: (first + rows) as u64, ..builder.take() })
     }
 
-    /// Sends a batch of steps, and the strings in it first.
+    /// Sends a batch of steps, after the strings in it.
     pub async fn send_steps(&mut self, seq: u64, first: i64, rows: i64) {
         let (strings, batch) = self.steps(seq, first, rows);
         if let Some(strings) = strings {
@@ -263,7 +263,7 @@ impl FakeAgent {
         self.send(agent_frame::Frame::Eval(v1::EvalReply { id, reply: Some(reply) })).await;
     }
 
-    /// Says Bye, and waits until the collector has heard it.
+    /// Sends Bye, and waits until the collector has received it.
     pub async fn bye(mut self) {
         self.send(agent_frame::Frame::Bye(v1::Bye { reason: "exit".into(), last_seq: 0 })).await;
         while let Ok(Some(_)) = soon(self.down.message()).await {}
@@ -312,7 +312,7 @@ pub fn unix(path: impl Into<PathBuf>) -> Listen {
     Listen::Unix(path.into())
 }
 
-/// The error of something that must not go well.
+/// The error of a result that must be one.
 pub fn refused<T: Debug>(result: probe_common::error::Result<T>) -> probe_common::error::Error {
     result.unwrap_err()
 }

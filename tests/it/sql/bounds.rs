@@ -1,4 +1,4 @@
-//! What a query may take: past each limit it ends with an error that says which it was, and gives back what it had.
+//! Limits of queries: past each limit a query ends with an error that names the limit, and frees its memory.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use probe_query::{Asked, Engine, Limits, from_datafusion};
 
 use crate::sql::{cell, cells, data};
 
-/// More rows than anybody waits for.
+/// A query with more rows than a test waits for.
 const BOMB: &str = "SELECT value FROM generate_series(1, 1000000000000)";
 const COUNTED_BOMB: &str = "SELECT COUNT(*) FROM generate_series(1, 1000000000000) WHERE value % 3 = 1";
 const CROSS_JOIN: &str = "SELECT COUNT(*) FROM python.torch_trace a, python.torch_trace b, python.torch_trace c,
@@ -31,11 +31,11 @@ async fn limit(engine: &Engine, sql: &str, asked: Asked) -> String {
     format!("{error}; {}", error.hint_text().unwrap())
 }
 
-/// Waits until nothing runs any more.
+/// Waits until no query runs any more.
 async fn quiet(engine: &Engine, sql: &str) {
     let goes_on = || (engine.running(), engine.scans(), engine.tasks());
     let quiet = tokio::time::timeout(Duration::from_secs(60), async {
-        // Not by looking all the time: queries have less of a right to the processor than whoever looks.
+        // Without busy waiting: queries have a lower priority than this thread.
         let mut looks = tokio::time::interval(Duration::from_millis(5));
         while goes_on() != (0, 0, 0) {
             looks.tick().await;
@@ -101,7 +101,7 @@ async fn who_takes_nothing_of_an_answer_takes_nothing_from_others() {
     // And it has its answer when it goes on.
     let rows = stalled.pop().unwrap().take(20).map_ok(|batch| batch.num_rows());
     assert_eq!(rows.try_fold(0, async |a, b| Ok(a + b)).await.unwrap(), 20 * 8192);
-    // Of very many the one that has stood longest is given up.
+    // Of very many stalled answers the one that has stalled longest is given up.
     stalled.extend(many(32).await);
     assert_eq!(cell(&engine, "SELECT COUNT(DISTINCT step) FROM python.steps").await, "4");
     let stalled = stalled.into_iter().map(|mut stream| async move { stream.next().await });
@@ -158,16 +158,16 @@ async fn so_many_run_and_so_many_wait() {
     let said = limit(&engine, "SELECT 2", Asked::default()).await;
     assert!(said.starts_with("2 queries are running here and 1 wait, and more are not taken; "), "{said}");
     assert!(said.contains("PROBE_QUERIES"), "{said}");
-    // What is only planned takes a place, too.
+    // A statement that is only planned takes a slot, too.
     assert_eq!(
         engine.schema("SELECT 2", Asked::default()).await.unwrap_err().to_string(),
         said.split("; ").next().unwrap()
     );
-    // A place that becomes free is the waiting one's.
+    // A slot that becomes free goes to the query that waits.
     drop(first);
     let batches: Vec<_> = third.await.unwrap().try_collect().await.unwrap();
     assert_eq!(cells(&batches), [["1"]]);
-    // Waiting is limited too, and who has given up waiting leaves the place to another.
+    // Waiting is limited too, and a query that has given up waiting leaves its slot to another.
     let _other = engine.query(COUNTED_BOMB, None).await.unwrap();
     let asked = Asked { timeout: Some(Duration::from_millis(10)), ..Asked::default() };
     assert!(limit(&engine, "SELECT 3", asked).await.starts_with("no whole answer within 10ms"));
@@ -242,7 +242,7 @@ async fn what_functions_make_counts_for_as_long_as_it_is_there() {
     let few = "SELECT repeat('x', value % 90) AS a, repeat('y', value % 91) AS b, repeat('z', value % 92) AS c,
         repeat('w', value % 93) AS d, repeat('v', value % 94) AS e FROM generate_series(1, 8000)";
     assert_eq!(ask(&engine, few, Asked::default()).await.unwrap(), 8000);
-    // Of smaller ones a batch fits, and the next one where the one before has gone.
+    // A batch of smaller values fits, and the next one when the one before has gone.
     let much = few.replace("value % 9", "2000 + value % 9");
     assert!(limit(&engine, &much, Asked::default()).await.contains("more memory than the 24 MiB"));
     for (sql, says) in [

@@ -19,7 +19,7 @@ use self::system_tables::{Agents, Drops, Evals, Events};
 /// 2026-01-01T00:00:00Z.
 pub(crate) const START: i64 = 1_767_225_600_000_000_000;
 
-/// An agent and its connection.
+/// An agent of the run, and the state of its connection.
 pub(crate) struct Agent {
     instance: Arc<str>,
     pub(crate) identity: Arc<Identity>,
@@ -104,7 +104,7 @@ impl Agent {
         store.append(&self.identity, Origin::batch(&self.instance, self.seq), rows);
     }
 
-    /// A row of `python.torch_trace` in which little is known.
+    /// A row of `python.torch_trace` in which most columns are NULL.
     pub(crate) fn trace(&mut self, step: i64, module: Option<&str>, stage: &str, duration: f64) -> torch_trace::Row {
         let kind = module.map(|name| if name == "AdamW" { "AdamW" } else { "Linear" });
         torch_trace::Row {

@@ -1,4 +1,4 @@
-//! Rows on disk and in memory are one table: what is read of both, what is skipped, and what needs no reading.
+//! Rows on disk and in memory are one table: which parts are read, which are skipped, and which need no reading.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::sql::data::Agent;
 use crate::sql::{cell, cells, rows};
 
 const BATCH: i64 = 1024;
-/// Steps, a batch each, of each rank: on disk, and then in memory.
+/// Steps of each rank, one in a batch: first those on disk, then those in memory.
 const ON_DISK: i64 = 50;
 const IN_MEMORY: i64 = 20;
 
@@ -59,7 +59,7 @@ fn has_step(group: &RowGroupMetaData, step: i64) -> bool {
     (*bounds.min_opt().unwrap()..=*bounds.max_opt().unwrap()).contains(&step)
 }
 
-/// What EXPLAIN ANALYZE says of a query's scans, as it says it; added up where there are several.
+/// The metrics of a query's scans by EXPLAIN ANALYZE, added up where there are several scans.
 async fn metric(engine: &Engine, sql: &str, names: &[&str]) -> Vec<String> {
     let plan = cells(&rows(engine, &format!("EXPLAIN ANALYZE {sql}"), None).await.unwrap());
     let plan: String = plan.into_iter().flatten().collect::<Vec<_>>().join("\n");
@@ -101,7 +101,7 @@ async fn only_what_is_needed_is_read() {
     assert_eq!(scanned, ["2", "0", "0", "0"]);
     assert_eq!(cell(&engine, recent).await, (2 * 2 * BATCH).to_string());
 
-    // Who it was is known without reading; of the whole table one column is read.
+    // The process is known without reading; one column of the whole table is read.
     let sql = "SELECT rank, SUM(call_index) FROM python.torch_trace GROUP BY rank";
     let read: usize = groups.iter().map(|group| bytes(group, &["call_index"])).sum();
     let one_process = |group: &&&RowGroupMetaData| {
@@ -110,7 +110,7 @@ async fn only_what_is_needed_is_read() {
     };
     let mixed: usize = groups.iter().filter(|group| !one_process(group)).map(|group| bytes(group, &["rank"])).sum();
     assert_eq!(metric(&engine, sql, &["bytes_read"]).await, [human_readable_count(read + mixed)]);
-    // What files say of their row groups is not read: only those of unknown rows, where a file does not say whose.
+    // Row groups with known statistics are not read: only those of a file that does not name the process of its rows.
     let sql = "SELECT rank, COUNT(*), COUNT(duration), AVG(duration), SUM(duration), MAX(step) FROM python.torch_trace GROUP BY rank ORDER BY rank";
     let read: usize = groups
         .iter()
@@ -120,7 +120,7 @@ async fn only_what_is_needed_is_read() {
     assert_eq!(metric(&engine, sql, &["bytes_read"]).await, [human_readable_count(read)]);
     let scanned = "SELECT rank, COUNT(*), COUNT(duration), AVG(duration), SUM(duration), MAX(step) FROM python.torch_trace WHERE step >= 0 GROUP BY rank ORDER BY rank";
     assert_eq!(cells(&rows(&engine, sql, None).await.unwrap()), cells(&rows(&engine, scanned, None).await.unwrap()));
-    // Nobody's rows: nothing is read.
+    // No process has such rows: nothing is read.
     let sql = "SELECT MAX(call_index) FROM python.torch_trace WHERE rank = 7";
     let scanned = metric(&engine, sql, &["segments_scanned", "row_groups_scanned", "bytes_read"]).await;
     assert_eq!(scanned, ["0", "0", "0"]);
@@ -160,7 +160,7 @@ async fn counts_and_bounds_need_no_scan_of_either() {
     assert!(error.to_string().contains(".parquet"), "{error}");
 }
 
-/// The same rows give the same answers wherever they are.
+/// Rows give the same answers in memory and on disk.
 #[tokio::test]
 async fn answers_do_not_depend_on_where_rows_are() {
     let directory = tempfile::tempdir().unwrap();
@@ -194,8 +194,8 @@ async fn answers_do_not_depend_on_where_rows_are() {
     }
 }
 
-/// Who rows came from is the same in all rows of a part: groups by that are made without looking at rows, and are
-/// those that are found by looking.
+/// The process of the rows of a part is the same in all of them: groups by process are made without reading rows, and equal
+/// those that are found by reading.
 #[tokio::test]
 async fn groups_by_process_are_those_of_any_other_way() {
     let directory = tempfile::tempdir().unwrap();

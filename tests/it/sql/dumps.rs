@@ -10,7 +10,7 @@ impl Agent {
         self.strings.id(text)
     }
 
-    /// Of rank 0 the one that is pending too.
+    /// A dump of a rank; that of rank 0 also has the collective that is pending.
     pub(super) fn dumped(&mut self, rank: i32) -> Vec<flight_recorder::Row> {
         let row = flight_recorder::Row {
             capture: self.name("dump"),

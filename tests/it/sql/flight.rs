@@ -1,4 +1,4 @@
-//! Flight SQL, asked by arrow-flight's own client over a unix socket.
+//! Flight SQL, by arrow-flight's own client over a unix socket.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,7 @@ async fn serve_audited(engine: Engine, audit: Arc<Audit>) -> Served {
 }
 
 impl Served {
-    /// Gets what an answer says there is to get, and checks that it is of the schema that was announced.
+    /// Gets the rows of all endpoints of an answer, and checks that they have the schema that was announced.
     async fn fetch(&mut self, info: FlightInfo) -> Result<Vec<RecordBatch>, FlightError> {
         let announced = info.clone().try_decode_schema().unwrap();
         let ticket = info.endpoint[0].ticket.clone().unwrap();
@@ -65,7 +65,7 @@ impl Served {
     }
 }
 
-/// Our error, as it crossed the wire.
+/// Our error, decoded from the one that came over the wire.
 fn ours(error: FlightError) -> Error {
     let FlightError::Tonic(status) = error else { panic!("{error}") };
     (*status).into()
@@ -90,7 +90,7 @@ async fn metadata_limits_a_query_to_a_process() {
     let mut served = serve(data::live()).await;
     served.client.set_header(flight::PID, "101");
     let info = served.client.execute("SELECT DISTINCT pid FROM python.steps".into(), None).await.unwrap();
-    // The scope is in the ticket: whoever gets the rows need not say it again.
+    // The scope is in the ticket: the client that gets the rows need not send it again.
     served.client.set_header(flight::PID, "100");
     assert_eq!(cells(&served.fetch(info).await.unwrap()), [["101"]]);
     served.client.set_header(flight::PID, "all");
@@ -174,15 +174,15 @@ async fn a_prepared_statement_takes_values_by_name_and_by_place() {
         let info = statement.execute().await.unwrap();
         assert_eq!(cells(&served.fetch(info).await.unwrap()), [[rows]]);
     }
-    for by_place in ["SELECT $2 || '!', $1 + 1", "SELECT ? + 1, ? || '!'"] {
-        let mut statement = served.client.prepare(by_place.into(), None).await.unwrap();
+    for by_position in ["SELECT $2 || '!', $1 + 1", "SELECT ? + 1, ? || '!'"] {
+        let mut statement = served.client.prepare(by_position.into(), None).await.unwrap();
         let (one, two) =
             (Arc::new(Int32Array::from(vec![1])) as ArrayRef, Arc::new(StringArray::from(vec!["'; --"])) as _);
         statement.set_parameters(row(vec![("0", one), ("1", two)])).unwrap();
         let info = statement.execute().await.unwrap();
         let mut found = cells(&served.fetch(info).await.unwrap()).remove(0);
         found.sort_unstable();
-        assert_eq!(found, ["'; --!", "2"], "{by_place}");
+        assert_eq!(found, ["'; --!", "2"], "{by_position}");
     }
     // DataFusion asks for these while it plans.
     let sql = "SELECT COUNT(*) FROM generate_series($first, $last + 1) WHERE value > $first";
@@ -293,7 +293,7 @@ async fn every_query_is_written_down_with_who_asked_and_what_became_of_it() {
         served.client.execute(refused.to_owned(), None).await.unwrap_err();
     }
     served.client.execute_update("SELECT 1".to_owned(), None).await.unwrap_err();
-    // One whose rows nobody takes to the end.
+    // An answer whose rows are not taken to the end.
     let info = served.client.execute("SELECT value FROM generate_series(1, 10000000)".to_owned(), None).await.unwrap();
     let mut rows = served.client.do_get(info.endpoint[0].ticket.clone().unwrap()).await.unwrap();
     rows.try_next().await.unwrap().unwrap();

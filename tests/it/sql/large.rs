@@ -8,7 +8,7 @@ use probe_query::{Asked, Engine};
 
 use crate::sql::{cell, data, rows};
 
-/// What `text_complexity.rs` and `statement_complexity.rs` of `crates/query/src` say.
+/// The bounds in `text_complexity.rs` and `statement_complexity.rs` of `crates/query/src`.
 const OPERATORS: usize = 500;
 const NESTING: usize = 50;
 const ITEMS: usize = 20_000;
@@ -21,7 +21,7 @@ async fn error(engine: &Engine, sql: &str) -> Error {
     }
 }
 
-/// `first`, and `link` with the numbers from 0 on in the place of #, `count` times.
+/// `first`, followed by `link` `count` times, with # replaced by the numbers from 0 on.
 fn chain(first: &str, link: &str, count: usize) -> String {
     (0..count).fold(first.to_owned(), |mut sql, number| {
         sql.push_str(&link.replace('#', &number.to_string()));
@@ -53,7 +53,7 @@ async fn chains_at_the_bound_are_answered_and_longer_ones_refused() {
         assert!(error.to_string().contains("operators (+, AND, LIKE, UNION), and at most 500 are taken"), "{error}");
         assert!(error.hint_text().unwrap().contains("a list in place of a chain"));
     }
-    // What fails at the far end of a chain is said as shortly as anything.
+    // An error at the far end of a chain is as short as any other.
     let unknown = error(&engine, &(sum(OPERATORS - 1) + "+nowhere")).await;
     assert_eq!(unknown.to_string(), "there is no column 'nowhere'");
     let mixed = error(&engine, &chain("SELECT now()", "+1", OPERATORS)).await;

@@ -1,4 +1,4 @@
-//! What a query may not do, and what it is told then.
+//! Statements that a query may not have, and their errors.
 
 use probe_common::error::{Error, Kind};
 use probe_query::{Asked, Engine};

@@ -1,5 +1,5 @@
 //! SQL over the store: `tests/it/sql/*.slt` (SQL in, rows out) against a live store and against the run directory that it
-//! writes, and what can't be said in SQL alone.
+//! writes, and tests that need more than SQL.
 
 mod bounds;
 mod by_id;
@@ -26,7 +26,7 @@ use probe_query::{Asked, Engine, from_datafusion};
 use probe_store::Store;
 use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType, Runner, strict_column_validator};
 
-/// Runs a query to its end.
+/// Runs a query, and reads its whole answer.
 async fn rows(engine: &Engine, sql: &str, pid: Option<i32>) -> Result<Vec<RecordBatch>> {
     let stream = engine.query(sql, pid).await?;
     stream.try_collect().await.map_err(|error| from_datafusion(&error))
@@ -143,7 +143,7 @@ async fn validation_has_shapes_of_its_own() {
     assert_eq!(answer, [["[32, 128]", "backward forward"], ["[8, 128]", "validation"]]);
 }
 
-/// What a view's file says of its columns is what its query answers with, and its examples run.
+/// The comments of a view's file on its columns match the schema of its query, and its examples run.
 #[tokio::test]
 async fn views_answer_as_declared() {
     let engine = data::live();

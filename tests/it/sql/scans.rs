@@ -1,4 +1,4 @@
-//! What a scan reads, and what goes on beside it.
+//! The parts that a scan reads, and changes of the store while it runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use crate::sql::{cell, cells, rows};
 const BATCH: i64 = 4096;
 const SEGMENT: i64 = 64;
 
-/// `segments` full segments of one rank, a step a batch.
+/// `segments` full segments of one rank, with one step in each batch.
 fn filled(store: &Store, rank: i32, segments: i64) {
     let mut agent = Agent::new(rank);
     for step in 0..segments * SEGMENT {
@@ -24,7 +24,7 @@ fn filled(store: &Store, rank: i32, segments: i64) {
     }
 }
 
-/// segments_scanned and segments_total of the plan's scans, added up.
+/// The metrics segments_scanned and segments_total of the plan's scans, added up.
 async fn scanned(engine: &Engine, sql: &str) -> (usize, usize) {
     let plan = cells(&rows(engine, &format!("EXPLAIN ANALYZE {sql}"), None).await.unwrap());
     let plan: String = plan.into_iter().flatten().collect::<Vec<_>>().join("\n");
@@ -51,7 +51,7 @@ async fn segments_without_rows_for_the_query_are_skipped() {
     assert_eq!(scanned(&engine, "SELECT module FROM python.torch_trace WHERE run = 'other'").await, (0, 8));
     // NULL in all of a segment's rows.
     assert_eq!(scanned(&engine, "SELECT module FROM python.torch_trace WHERE allocated > 1.0").await, (0, 8));
-    // What is known only once the query runs: a subquery's result …
+    // Values that are known only once the query runs: a subquery's result …
     let recent = "SELECT COUNT(*) FROM python.torch_trace WHERE step > (SELECT MAX(step) - 10 FROM python.torch_trace)";
     assert_eq!(scanned(&engine, recent).await, (1, 8));
     assert_eq!(cell(&engine, recent).await, (10 * BATCH).to_string());
@@ -62,7 +62,7 @@ async fn segments_without_rows_for_the_query_are_skipped() {
     assert_eq!(cells(&rows(&engine, newest, None).await.unwrap())[0][0], last.to_string());
     let oldest = "SELECT step FROM python.torch_trace ORDER BY step LIMIT 3";
     assert!(scanned(&engine, oldest).await.0 <= partitions);
-    // Of a segment that is read, batches without rows for the query are not.
+    // Batches without rows for the query are skipped in a segment that is read.
     let sql = format!("EXPLAIN ANALYZE SELECT module FROM python.torch_trace WHERE step = {last}");
     let plan = cells(&rows(&engine, &sql, None).await.unwrap()).concat().concat();
     let scan = plan.split("DataSourceExec").nth(1).unwrap();
@@ -93,7 +93,7 @@ async fn counts_and_bounds_need_no_scan() {
     }
 }
 
-/// A NaN among floats makes their bounds a matter of taste; answers must not depend on where the rows are.
+/// A NaN among floats makes their bounds ambiguous; answers must not depend on whether rows are in memory or on disk.
 #[tokio::test]
 async fn not_a_number_is_the_same_everywhere() {
     let store = Store::new(usize::MAX);
@@ -193,7 +193,7 @@ async fn a_query_sees_one_instant_while_rows_arrive() {
     assert!(seen > 0);
 }
 
-/// A stream that was begun goes on over what it saw, though all of it has been evicted meanwhile.
+/// A stream goes on over the rows that it began with, although all of them have been evicted meanwhile.
 #[tokio::test]
 async fn eviction_takes_nothing_from_a_query_that_runs() {
     let store = Store::new(8 << 20);
@@ -221,7 +221,7 @@ async fn a_run_directory_has_only_whole_files() {
     let path = directory.path().join("runs/gpt@1 %20#?");
     let store = crate::sql::data::store();
     store.write(&path, &[]).unwrap();
-    // A file that somebody was writing, and one that is none of ours.
+    // An unfinished file, and one that is none of ours.
     std::fs::write(path.join("python.steps/.00000001.parquet.writing"), "half").unwrap();
     std::fs::write(path.join("run.json"), "{}").unwrap();
     let engine = Engine::new(Store::open(&path).unwrap(), Vec::new()).unwrap();
@@ -233,7 +233,7 @@ async fn a_run_directory_has_only_whole_files() {
     assert!(Store::open(&directory.path().join("nowhere")).is_err());
 }
 
-/// Tiny batches, as an agent sends that has little to say, are read as few larger ones, and nothing of them is lost.
+/// Tiny batches, as an agent with few rows sends them, are read as few larger ones, without loss.
 #[tokio::test]
 async fn many_small_batches_become_few() {
     let store = Store::new(usize::MAX);

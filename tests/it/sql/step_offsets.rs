@@ -19,9 +19,9 @@ const SECOND: i64 = 1_000_000_000;
 struct Process {
     rank: i32,
     pid: i32,
-    /// Own number of its first step.
+    /// The process's own number of its first step.
     from: i64,
-    /// When that was, in seconds after the run began; a step takes one.
+    /// When the first step began, in seconds after the run began; a step takes one second.
     begins: i64,
     count: i64,
     /// The number of the operation in its first step; None for no operations.
@@ -59,7 +59,7 @@ impl Process {
     }
 }
 
-/// `probe.agents`, of which only this is asked.
+/// A stand-in for `probe.agents`, with the columns that the view reads.
 #[derive(Debug)]
 struct Attached(Vec<(i32, i32, bool)>);
 
@@ -117,13 +117,13 @@ fn engine_of(store: Arc<Store>, processes: &[Process]) -> Engine {
     Engine::new(store, vec![Arc::new(Attached(agents))]).unwrap()
 }
 
-/// By pid: rank, generation, step_offset, known_by, ranks.
+/// Rank, generation, step_offset, known_by and ranks, by pid.
 async fn offsets(engine: &Engine) -> Vec<String> {
     let sql = "SELECT pid, rank, generation, step_offset, known_by, ranks FROM python.step_offsets ORDER BY pid";
     cells(&rows(engine, sql, None).await.unwrap()).into_iter().map(|row| row.join(" ")).collect()
 }
 
-/// By pid: steps, last.
+/// The number of steps and the last one, by pid.
 async fn balance(engine: &Engine) -> Vec<String> {
     let sql = "SELECT pid, steps, last FROM python.rank_balance ORDER BY pid";
     cells(&rows(engine, sql, None).await.unwrap()).into_iter().map(|row| row.join(" ")).collect()

@@ -1,4 +1,4 @@
-"""What the drivers share: seeds, and every weight to the last bit on stdout."""
+"""Shared parts of the drivers: seeds, and every weight to the last bit on stdout."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ STEPS = 5
 
 
 def model_of(manner: str) -> tuple[nn.Module, nn.Module]:
-    """What is called, and what has the parameters."""
+    """The module that is called, and the module that has the parameters."""
     torch.manual_seed(0)
     whole = Transformer(ModelArgs(dropout_p=0.0, use_attn_mask=False, weight_tying=False))
     mesh = dist.init_device_mesh("cpu", (2,))

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Steps' durations that are remembered.
+/// Durations of steps that are remembered.
 const REMEMBERED: usize = 32;
 
 /// The step times of one process, and how long it has finished none.
 #[derive(Debug, Clone, Default)]
 pub struct Pace {
-    /// When it said that it had made no step yet.
+    /// When the process reported that it had made no step yet.
     began: Option<Instant>,
     /// When the number of steps last grew.
     grew: Option<Instant>,
@@ -17,9 +17,9 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// It says now that it has made so many steps, `more` of them since the report before. The first of all are counted
-    /// from when it had made none, which is rather too long than too short; of a process that had made steps before it
-    /// first reported nothing is known until it makes others.
+    /// Takes a report: the process has made `steps` steps, `more` of them since the report before. The first steps are timed
+    /// from when it had made none, which is rather too long than too short. For a process that had made steps before its first
+    /// report, nothing is known until it makes others.
     pub fn note(&mut self, steps: i64, more: i64, now: Instant) {
         if steps == 0 {
             self.began.get_or_insert(now);
@@ -36,12 +36,12 @@ impl Pace {
         }
     }
 
-    /// Since the last step was finished; None before the first.
+    /// How long ago the last step was finished; None before the first.
     pub fn idle(&self, now: Instant) -> Option<Duration> {
         self.grew.map(|grew| now.saturating_duration_since(grew))
     }
 
-    /// What a step takes (s), the median; None where it is not known.
+    /// The median duration of a step (s); None where it is not known.
     pub fn usual(&self) -> Option<f64> {
         let mut sorted: Vec<f64> = self.durations.iter().copied().collect();
         sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! What an agent's state counts, and what it says.
+//! Counters and derived values of an agent's state.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -22,8 +22,8 @@ impl AgentState {
         }
     }
 
-    /// Rows of a table that it says it recorded, and that have neither come nor are they counted as lost: on their way,
-    /// or gone with the process.
+    /// Rows of a table that the agent says it recorded, and that have neither come nor been counted as lost: they are on their
+    /// way, or gone with the process.
     pub fn missing(&self, table: &str) -> u64 {
         let there = self.lost_there.iter().filter(|((of, _), _)| of == table).map(|(_, loss)| loss.rows);
         let here = self.lost_here.iter().filter(|((of, _), _)| of == table).map(|(_, loss)| loss.rows);
@@ -32,7 +32,7 @@ impl AgentState {
         self.recorded.get(table).map_or(0, |recorded| recorded.saturating_sub(stored + lost))
     }
 
-    /// The agent has recorded so many rows of a table so far.
+    /// Takes the number of rows of a table that the agent has recorded so far.
     pub(super) fn recorded(&mut self, table: &str, rows: u64) {
         if let Some(recorded) = self.recorded.get_mut(table) {
             *recorded = rows.max(*recorded);
@@ -41,7 +41,7 @@ impl AgentState {
         }
     }
 
-    /// Counts rows that were lost here.
+    /// Counts rows that the collector lost.
     pub fn count_loss(&mut self, table: &str, reason: &'static str, rows: u64) {
         let key = (table.to_owned(), Cow::Borrowed(reason));
         if self.lost_here.len() >= MAX_ENTRIES && !self.lost_here.contains_key(&key) {
@@ -51,25 +51,25 @@ impl AgentState {
         *loss = Loss { rows: loss.rows.saturating_add(rows), last: clock::unix_ns() };
     }
 
-    /// Keeps what was wrong with what it sent; nothing, and what was wrong before stays.
+    /// Keeps what was wrong with the agent's frames. An empty text changes nothing.
     pub fn remark(&mut self, problem: String) {
         if !problem.is_empty() {
             self.problem_here = problem;
         }
     }
 
-    /// Where its step count should be by now.
+    /// An estimate of the step that the process is at.
     pub fn estimated_step(&self, now: Instant) -> f64 {
-        // A report is at most a little older than the half second between two of them; a training that stalls since
-        // must not make the estimate run away.
+        // Reports come every half second, so this is rarely more. The bound keeps the estimate of a training that stalls from
+        // running away.
         let age = now.saturating_duration_since(self.reported).min(Duration::from_secs(2));
         self.step as f64 + self.steps_per_second * age.as_secs_f64()
     }
 
-    /// What went wrong there and here; None when nothing did.
+    /// What went wrong in the agent and in the collector; None where nothing did.
     pub fn problems(&self) -> Option<String> {
         let both = [&self.problem, &self.problem_here];
-        let said: Vec<&str> = both.into_iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
-        (!said.is_empty()).then(|| said.join("; "))
+        let texts: Vec<&str> = both.into_iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
     }
 }

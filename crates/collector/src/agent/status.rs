@@ -1,4 +1,5 @@
-//! What of an agent's report is kept, here and in the journal's checkpoint: no more of it, and none of it longer, than is shown.
+//! Cuts an agent's report to what is kept in the state and in the journal's checkpoint: no more, and no longer texts, than is
+//! shown.
 
 use std::collections::HashMap;
 
@@ -8,17 +9,17 @@ use prost::Message;
 
 use crate::truncate::{MAX_TEXT, truncate};
 
-/// Process groups of an agent whose state is kept, and pending operations of each.
+/// Most process groups of an agent whose state is kept, and most pending operations of each.
 const MAX_GROUPS: usize = 1024;
 const MAX_PENDING: usize = 64;
 
-/// Late plans of one report that are looked at.
+/// Most late plans of one report that are taken.
 pub(super) const MAX_LATE: usize = 8;
 
-/// So much of a report is kept (bytes); where it is longer, groups are left out, and then all but numbers.
+/// Longest report that is kept (bytes). Of a longer one groups are left out, and then all but numbers.
 const LONGEST: usize = 64 << 10;
 
-/// A report as it is kept.
+/// The report as it is kept.
 pub(crate) fn truncate_status(status: v1::Status) -> v1::Status {
     let drops = status.drops.into_iter().take(MAX_ENTRIES);
     let late = status.late.len().saturating_sub(MAX_LATE);
@@ -47,7 +48,7 @@ pub(crate) fn truncate_status(status: v1::Status) -> v1::Status {
     status
 }
 
-/// What an agent says of a group, no longer than it should be.
+/// The state of a group, cut to its bounds.
 fn truncate_group(mut group: v1::GroupState) -> v1::GroupState {
     group.name = short(group.name);
     group.pending.truncate(MAX_PENDING);

@@ -1,29 +1,29 @@
 //! Attempts without a valid token: each is answered later than the one before, and a flood of them at once.
 //!
-//! Guessing 256 bits is hopeless at any speed; what this is for is that nobody can fill the log or keep the collector
-//! busy. A valid token is never made to wait, so nobody can lock others out who come from the same address.
+//! Guessing 256 bits is hopeless at any speed; the delays keep clients from filling the log or keeping the collector busy. A
+//! valid token is never made to wait, so a client can't lock out others that come from the same address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Addresses that are remembered.
+/// Most addresses that are remembered.
 const MAX_ADDRESSES: usize = 1024;
 /// An address that fails no more is forgotten after this long.
 const FORGET: Duration = Duration::from_secs(600);
-/// Attempts of one address that may wait for their answer; one more is answered at once, with another error.
+/// Most attempts of one address that may wait for their answer; one more is answered at once, with another error.
 const MAX_WAITING: u32 = 4;
-/// How long the first attempt waits; each one more twice as long, up to 32 times.
+/// How long the first attempt waits. Each further one waits twice as long, up to 32 times as long.
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const MAX_DOUBLINGS: u32 = 5;
 
-/// Where an attempt came from.
+/// The origin of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Origin {
-    /// Over TCP. Of IPv6 the network, since a host has as many addresses as it likes.
+    /// An address over TCP: of IPv6 only the network, since a host can use any address of it.
     Address(IpAddr),
-    /// Over a unix socket.
+    /// A user over a unix socket.
     Uid(Option<u32>),
 }
 
@@ -40,63 +40,63 @@ impl Origin {
 }
 
 #[derive(Debug)]
-struct Of {
+struct Attempts {
     count: u64,
     waiting: u32,
     newest: Instant,
 }
 
-/// All that are remembered.
+/// The attempts that are remembered, by origin.
 #[derive(Debug, Default)]
-pub struct Failures(Mutex<HashMap<Origin, Of>>);
+pub struct Failures(Mutex<HashMap<Origin, Attempts>>);
 
 /// An attempt that failed; while it lives it counts as waiting.
 #[derive(Debug)]
 pub struct Failure {
     failures: Arc<Failures>,
     from: Origin,
-    /// Attempts from there, this one included.
+    /// Number of attempts from the same origin, this one included.
     pub count: u64,
-    /// How long its answer is to wait; None: too many wait already.
+    /// How long the answer is to wait; None: too many wait already.
     pub delay: Option<Duration>,
 }
 
 impl Failure {
-    /// Whether it is written down: the first one is, the second, the fourth, the eighth …, each saying how many.
+    /// Whether the attempt is recorded: the first, the second, the fourth, the eighth … are, each with the count.
     pub fn is_noted(&self) -> bool {
         self.count.is_power_of_two()
     }
 }
 
 impl Failures {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Origin, Of>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Origin, Attempts>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more attempt.
+    /// Counts an attempt.
     pub fn add(self: &Arc<Self>, from: Origin, now: Instant) -> Failure {
         let mut all = self.lock();
-        all.retain(|_, of| of.waiting > 0 || now.saturating_duration_since(of.newest) < FORGET);
+        all.retain(|_, attempts| attempts.waiting > 0 || now.saturating_duration_since(attempts.newest) < FORGET);
         if all.len() >= MAX_ADDRESSES && !all.contains_key(&from) {
-            let oldest = all.iter().min_by_key(|(_, of)| of.newest).map(|(from, _)| *from);
+            let oldest = all.iter().min_by_key(|(_, attempts)| attempts.newest).map(|(from, _)| *from);
             oldest.map(|oldest| all.remove(&oldest));
         }
-        let of = all.entry(from).or_insert(Of { count: 0, waiting: 0, newest: now });
-        of.count += 1;
-        of.newest = now;
-        let doublings = u32::try_from(of.count - 1).unwrap_or(u32::MAX).min(MAX_DOUBLINGS);
-        let delay = (of.waiting < MAX_WAITING).then(|| FIRST_DELAY * (1 << doublings));
-        of.waiting += u32::from(delay.is_some());
-        Failure { failures: Arc::clone(self), from, count: of.count, delay }
+        let attempts = all.entry(from).or_insert(Attempts { count: 0, waiting: 0, newest: now });
+        attempts.count += 1;
+        attempts.newest = now;
+        let doublings = u32::try_from(attempts.count - 1).unwrap_or(u32::MAX).min(MAX_DOUBLINGS);
+        let delay = (attempts.waiting < MAX_WAITING).then(|| FIRST_DELAY * (1 << doublings));
+        attempts.waiting += u32::from(delay.is_some());
+        Failure { failures: Arc::clone(self), from, count: attempts.count, delay }
     }
 }
 
 impl Drop for Failure {
     fn drop(&mut self) {
         if self.delay.is_some()
-            && let Some(of) = self.failures.lock().get_mut(&self.from)
+            && let Some(attempts) = self.failures.lock().get_mut(&self.from)
         {
-            of.waiting = of.waiting.saturating_sub(1);
+            attempts.waiting = attempts.waiting.saturating_sub(1);
         }
     }
 }
@@ -136,9 +136,9 @@ mod tests {
 
     #[test]
     fn one_host_is_one_address() {
-        let of = |text: &str| text.parse().map(Origin::address);
-        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:2"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+        let origin = |text: &str| text.parse().map(Origin::address);
+        assert_eq!(origin("2001:db8::1"), origin("2001:db8::ffff:2"));
+        assert_ne!(origin("2001:db8::1"), origin("2001:db8:0:1::1"));
+        assert_eq!(origin("::ffff:10.0.0.1"), origin("10.0.0.1"));
     }
 }

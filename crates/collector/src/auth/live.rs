@@ -1,5 +1,5 @@
-//! Tokens as a running collector sees them: the file is looked at again whenever it is another one, so what
-//! `probe token` changes holds at once, also for calls that are under way.
+//! Tokens as a running collector sees them: the file is read again whenever it was replaced, so what `probe token` changes holds
+//! at once, also for calls that are under way.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use super::scope::Scopes;
 use super::shown;
 use super::tokens::{Named, TokenFile, hash};
 
-/// Which file was read: each change makes another one.
+/// Identifies the version of the file that was read: each change makes a new file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     identity: (u64, u64, u64),
@@ -35,21 +35,21 @@ struct Entry {
 
 #[derive(Debug, Default)]
 struct State {
-    /// None before it was first looked at.
+    /// The version that was read: None before the first reading, Some(None) where there was no file.
     read: Option<Option<Stamp>>,
     entries: Vec<Entry>,
 }
 
-/// What a token that was shown allows.
+/// What a valid token allows.
 #[derive(Debug, Clone)]
 pub struct Grant {
     pub name: String,
     pub scopes: Scopes,
-    /// Cancelled when the token is taken back.
+    /// Cancelled when the token is revoked.
     pub gone: CancellationToken,
 }
 
-/// All that are valid now.
+/// The tokens that are valid now.
 #[derive(Debug)]
 pub struct Tokens {
     file: TokenFile,
@@ -61,15 +61,15 @@ impl Tokens {
         Arc::new(Self { file, state: Mutex::default() })
     }
 
-    /// Looks whether the file has changed. Tokens that are not in it any more, or are for something else now, are gone.
-    /// From a file that can't be believed come none.
+    /// Reads the file again if it has changed. Tokens that are not in it any more, or have other scopes now, are cancelled. A
+    /// file that can't be trusted has no valid tokens.
     pub fn refresh(&self) {
         drop(self.current());
     }
 
     fn current(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // Before reading: what changes meanwhile is read again the next time.
+        // Taken before reading, so that a change meanwhile is read the next time.
         let stamp = Stamp::of(&self.file);
         if state.read == Some(stamp) {
             return state;
@@ -80,8 +80,8 @@ impl Tokens {
         });
         let mut before = std::mem::take(&mut state.entries);
         for named in tokens {
-            let place = before.iter().position(|entry| entry.named == named);
-            let gone = place.map_or_else(CancellationToken::new, |place| before.swap_remove(place).gone);
+            let index = before.iter().position(|entry| entry.named == named);
+            let gone = index.map_or_else(CancellationToken::new, |index| before.swap_remove(index).gone);
             state.entries.push(Entry { named, gone });
         }
         before.into_iter().for_each(|entry| entry.gone.cancel());
@@ -89,8 +89,8 @@ impl Tokens {
         state
     }
 
-    /// What an `authorization` allows; None where its token is none of ours. How long that takes does not depend on how
-    /// much of it is right: its hash is compared with every token's, each to the end.
+    /// What an `authorization` header allows; None where its token is not valid. The duration does not depend on how much of the
+    /// token is right: its hash is compared with every token's, each to the end.
     pub fn find(&self, authorization: &[u8]) -> Option<Grant> {
         let shown = hash(&shown::token(authorization)?);
         let state = self.current();
@@ -110,12 +110,12 @@ impl Tokens {
 mod tests {
     use super::*;
     use crate::auth::Scope;
-    use probe_common::paths::Places;
+    use probe_common::paths::Directories;
 
     #[test]
     fn changes_hold_at_once() {
         let directory = tempfile::tempdir().unwrap();
-        let file = TokenFile::of(&Places { home: directory.path().into(), runtime: directory.path().join("run") });
+        let file = TokenFile::of(&Directories { home: directory.path().into(), runtime: directory.path().join("run") });
         let tokens = Tokens::new(file.clone());
         assert!(tokens.find(b"Bearer ").is_none());
         let secret = file.make("a", "query".parse().unwrap()).unwrap();
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn of_a_file_that_can_not_be_believed_no_token_is_valid() {
         let directory = tempfile::tempdir().unwrap();
-        let file = TokenFile::of(&Places { home: directory.path().into(), runtime: directory.path().join("run") });
+        let file = TokenFile::of(&Directories { home: directory.path().into(), runtime: directory.path().join("run") });
         let header = format!("Bearer {}", file.make("a", "query".parse().unwrap()).unwrap());
         let tokens = Tokens::new(file.clone());
         let grant = tokens.find(header.as_bytes()).unwrap();

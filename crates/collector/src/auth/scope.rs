@@ -1,9 +1,9 @@
-//! What a token is for.
+//! The scopes of a token: what it allows.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// One thing that a token may be for.
+/// A kind of call that a token may allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// Sending rows: an agent.
@@ -15,10 +15,10 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// All of them.
+    /// All scopes.
     pub const ALL: [Self; 3] = [Self::Ingest, Self::Query, Self::Eval];
 
-    /// As people write it.
+    /// The name of the scope in `probe token`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ingest => "ingest",
@@ -28,15 +28,15 @@ impl Scope {
     }
 }
 
-/// Several of them; none allows nothing, and none is implied by another.
+/// A set of scopes. The empty set allows nothing, and no scope implies another.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Scopes(u8);
 
 impl Scopes {
-    /// Whoever comes over the unix socket.
+    /// The scopes of clients on the unix socket.
     pub const ALL: Self = Self(0b111);
 
-    /// Whether this is one of them.
+    /// Whether the set has `scope`.
     pub const fn has(self, scope: Scope) -> bool {
         self.0 & (1 << scope as u8) != 0
     }

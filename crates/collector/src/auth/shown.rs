@@ -1,15 +1,15 @@
-//! The token in an `authorization` header: after `Bearer`, or as the password of `Basic`, whose user is not looked at.
-//! Dialogs of JDBC and ADBC ask for a user and a password.
+//! The token in an `authorization` header: after `Bearer`, or as the password of `Basic`, whose user is ignored. Dialogs of JDBC
+//! and ADBC ask for a user and a password.
 
 use std::borrow::Cow;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// The token; None where the header has none.
+/// The token in the value of an `authorization` header; None where it has none.
 pub fn token(authorization: &[u8]) -> Option<Cow<'_, [u8]>> {
-    let place = authorization.iter().position(|byte| *byte == b' ')?;
-    let (scheme, shown) = (&authorization[..place], &authorization[place + 1..]);
+    let space = authorization.iter().position(|byte| *byte == b' ')?;
+    let (scheme, shown) = (&authorization[..space], &authorization[space + 1..]);
     if scheme.eq_ignore_ascii_case(b"bearer") {
         return Some(Cow::Borrowed(shown));
     }

@@ -1,4 +1,4 @@
-//! The certificate that a collector shows over TCP: one that it was given, or one of its own making that is kept.
+//! The certificate that a collector shows over TCP: one that it was given, or one that it makes and keeps.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use nix::unistd::geteuid;
 use probe_common::error::{Error, Result};
-use probe_common::paths::{Places, host_name, named, private_directory};
+use probe_common::paths::{Directories, host_name, named, private_directory};
 use probe_proto::credentials::Pin;
 use probe_proto::tcp;
 use tokio_rustls::TlsAcceptor;
@@ -24,10 +24,10 @@ const LONGEST: u64 = 1 << 20;
 /// How TCP is protected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Protection {
-    /// Not at all, which is allowed on loopback only.
+    /// No TLS, which is allowed on loopback only.
     #[default]
     Loopback,
-    /// Not at all, everywhere.
+    /// No TLS, on any address.
     InsecureNoTls,
     /// TLS with a certificate that is made once and kept in the home.
     SelfSigned,
@@ -35,12 +35,12 @@ pub enum Protection {
     Files {
         /// The certificate.
         certificate: PathBuf,
-        /// Its key, 0600.
+        /// The certificate's key, of mode 0600.
         key: PathBuf,
     },
 }
 
-/// A certificate that is ready to be shown.
+/// A certificate with its acceptor.
 #[derive(Clone)]
 pub struct Identity {
     pub acceptor: TlsAcceptor,
@@ -54,15 +54,15 @@ impl std::fmt::Debug for Identity {
 }
 
 impl Protection {
-    /// What the listeners show; None without TLS.
+    /// The certificate that the listeners show; None without TLS.
     ///
     /// # Errors
-    /// A file is not there, open to others, or no certificate and key.
-    pub fn identity(&self, places: &Places) -> Result<Option<Identity>> {
+    /// A file is missing, is open to other users, or has no certificate and key.
+    pub fn identity(&self, directories: &Directories) -> Result<Option<Identity>> {
         match self {
             Self::Loopback | Self::InsecureNoTls => Ok(None),
             Self::SelfSigned => {
-                let path = kept(places);
+                let path = self_signed_path(directories);
                 make_once(&path)?;
                 let pem = secret(&path)?;
                 load(&path, &pem, &pem).map(Some)
@@ -79,9 +79,9 @@ impl Protection {
 /// has been made.
 ///
 /// # Errors
-/// The file is open to others, can't be made, or holds no certificate.
-pub fn self_signed_pin(places: &Places, wanted: bool) -> Result<Option<Pin>> {
-    let path = kept(places);
+/// The file is open to other users, can't be made, or has no certificate.
+pub fn self_signed_pin(directories: &Directories, wanted: bool) -> Result<Option<Pin>> {
+    let path = self_signed_path(directories);
     if wanted {
         make_once(&path)?;
     }
@@ -92,9 +92,9 @@ pub fn self_signed_pin(places: &Places, wanted: bool) -> Result<Option<Pin>> {
     Ok(Some(tcp::pin_of(first_certificate(&path, &pem)?.as_ref())))
 }
 
-/// Certificate and key in one file, so that they are there together or not at all.
-fn kept(places: &Places) -> PathBuf {
-    places.home.join("tls").join("self-signed.pem")
+/// The path of the self-signed certificate and its key: one file, so that they are there together or not at all.
+fn self_signed_path(directories: &Directories) -> PathBuf {
+    directories.home.join("tls").join("self-signed.pem")
 }
 
 fn first_certificate(path: &Path, pem: &[u8]) -> Result<CertificateDer<'static>> {
@@ -107,7 +107,7 @@ fn load(path: &Path, certificate: &[u8], key: &[u8]) -> Result<Identity> {
     let pin = tcp::pin_of(first_certificate(path, certificate)?.as_ref());
     let chain: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
     let chain = chain.map_err(|_| Error::usage(format!("{} has a broken certificate", path.display())))?;
-    // The error says nothing of what is in the key's file.
+    // The error has nothing of the file's content, which may be secret.
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| Error::usage("the file of the TLS key has none (PEM)"))?;
     let unusable = |error: TlsError| Error::usage(format!("{} can't be used for TLS", path.display())).because(error);
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
@@ -117,7 +117,7 @@ fn load(path: &Path, certificate: &[u8], key: &[u8]) -> Result<Identity> {
     Ok(Identity { acceptor: TlsAcceptor::from(Arc::new(config)), pin })
 }
 
-/// Reads a file that is ours or root's and closed to others.
+/// Reads a file that belongs to this user or root and is closed to others.
 fn secret(path: &Path) -> Result<Vec<u8>> {
     let file = File::open(path).map_err(|error| named(path, error))?;
     let metadata = file.metadata().map_err(|error| named(path, error))?;
@@ -141,7 +141,7 @@ fn make_once(path: &Path) -> Result<()> {
     let directory = path.parent().unwrap_or(path);
     private_directory(directory)?;
     let failed = |error: rcgen::Error| Error::failed("no certificate could be made").because(error);
-    // Names are for other programs' clients; ours go by the pin.
+    // The names are for clients of other programs; probe's clients check the pin.
     let host = std::iter::once(host_name());
     let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into_iter();
     let names: Vec<String> = names.chain(host.filter(|name| name.is_ascii() && !name.is_empty())).collect();
@@ -152,7 +152,7 @@ fn make_once(path: &Path) -> Result<()> {
         file.write_all(both.as_bytes())?;
         file.as_file().sync_all()?;
         match file.persist_noclobber(path) {
-            // Another collector was faster: then its certificate is the one.
+            // Another collector was faster: its certificate is used.
             Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
             Err(error) => return Err(error.error),
             Ok(_) => {}
@@ -174,23 +174,23 @@ mod tests {
     #[test]
     fn a_certificate_is_made_once_and_its_key_is_ours_alone() {
         let directory = tempfile::tempdir().unwrap();
-        let places = Places { home: directory.path().join("home"), runtime: directory.path().join("run") };
-        assert_eq!(self_signed_pin(&places, false).unwrap(), None);
-        let first = Protection::SelfSigned.identity(&places).unwrap().unwrap();
-        let again = Protection::SelfSigned.identity(&places).unwrap().unwrap();
+        let directories = Directories { home: directory.path().join("home"), runtime: directory.path().join("run") };
+        assert_eq!(self_signed_pin(&directories, false).unwrap(), None);
+        let first = Protection::SelfSigned.identity(&directories).unwrap().unwrap();
+        let again = Protection::SelfSigned.identity(&directories).unwrap().unwrap();
         assert_eq!(first.pin, again.pin);
-        assert_eq!(self_signed_pin(&places, false).unwrap(), Some(first.pin.clone()));
-        assert_eq!(self_signed_pin(&places, true).unwrap(), Some(first.pin.clone()), "it is made once");
-        let path = kept(&places);
+        assert_eq!(self_signed_pin(&directories, false).unwrap(), Some(first.pin.clone()));
+        assert_eq!(self_signed_pin(&directories, true).unwrap(), Some(first.pin.clone()), "it is made once");
+        let path = self_signed_path(&directories);
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let certificate = path.with_file_name("certificate.pem");
         let public = fs::read_to_string(&certificate).unwrap();
         assert!(public.contains("CERTIFICATE") && !public.contains("PRIVATE"));
         let files = Protection::Files { certificate: certificate.clone(), key: path.clone() };
-        assert_eq!(files.identity(&places).unwrap().unwrap().pin, first.pin);
+        assert_eq!(files.identity(&directories).unwrap().unwrap().pin, first.pin);
         let keyless = Protection::Files { certificate: certificate.clone(), key: certificate };
-        assert_eq!(keyless.identity(&places).unwrap_err().kind(), Kind::Usage);
+        assert_eq!(keyless.identity(&directories).unwrap_err().kind(), Kind::Usage);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        assert_eq!(Protection::SelfSigned.identity(&places).unwrap_err().kind(), Kind::Denied);
+        assert_eq!(Protection::SelfSigned.identity(&directories).unwrap_err().kind(), Kind::Denied);
     }
 }

@@ -1,10 +1,10 @@
-//! The collector's file of tokens: a line each, with the token's SHA-256 in place of the token.
+//! The collector's file of tokens: a line each, with the token's SHA-256 instead of the token.
 //!
 //! ```text
 //! laptop query,eval 2026-11-21T18:00:00Z sha256:9c41…
 //! ```
 //!
-//! A token is 256 random bits, so one hash without salt is enough: nobody can try them all.
+//! A token is 256 random bits, so one hash without salt is enough: they can't all be tried.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use nix::unistd::geteuid;
 use probe_common::error::{Error, Result};
-use probe_common::paths::{Places, named, only_ours_to_change};
+use probe_common::paths::{Directories, named, only_ours_to_change};
 use sha2::{Digest, Sha256};
 
 use super::scope::Scopes;
@@ -25,16 +25,16 @@ const LONGEST: u64 = 1 << 20;
 /// Longest name (letters).
 const MAX_NAME_LENGTH: usize = 64;
 
-/// A token by everything but itself.
+/// All that is known of a token but the token itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
-    /// What people call it.
+    /// The name that its maker gave it.
     pub name: String,
-    /// What it is for.
+    /// What the token allows.
     pub scopes: Scopes,
-    /// When it was made.
+    /// When the token was made.
     pub made: Timestamp,
-    /// Its SHA-256.
+    /// SHA-256 of the token.
     pub(super) hash: [u8; 32],
 }
 
@@ -62,27 +62,27 @@ fn is_name(name: &str) -> bool {
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
-/// `tokens` in the home.
+/// The file `tokens` in the home.
 #[derive(Debug, Clone)]
 pub struct TokenFile {
     path: PathBuf,
 }
 
 impl TokenFile {
-    /// Of these places.
-    pub fn of(places: &Places) -> Self {
-        Self { path: places.home.join("tokens") }
+    /// The token file below these directories.
+    pub fn of(directories: &Directories) -> Self {
+        Self { path: directories.home.join("tokens") }
     }
 
-    /// Where it is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// All of them, in the order in which they were made; none where there is no file.
+    /// Reads all tokens, in the order in which they were made; none where there is no file.
     ///
     /// # Errors
-    /// The file is not ours alone, or has a line that makes no sense: then none of it is believed.
+    /// Other users can read or change the file, or it has a line that makes no sense: then no token is valid.
     pub fn read(&self) -> Result<Vec<Named>> {
         let flags = (nix::fcntl::OFlag::O_NOFOLLOW | nix::fcntl::OFlag::O_NONBLOCK).bits();
         let file = match OpenOptions::new().read(true).custom_flags(flags).open(&self.path) {
@@ -97,9 +97,9 @@ impl TokenFile {
         let mut text = String::new();
         file.take(LONGEST).read_to_string(&mut text).map_err(|error| named(&self.path, error))?;
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-        let tokens = lines.map(|(place, line)| {
+        let tokens = lines.map(|(index, line)| {
             Named::parse(line).ok_or_else(|| {
-                Error::failed(format!("{}: line {} is not a token of probe", self.path.display(), place + 1))
+                Error::failed(format!("{}: line {} is not a token of probe", self.path.display(), index + 1))
                     .hint("remove the line; probe token make makes a new token")
             })
         });
@@ -123,10 +123,10 @@ impl TokenFile {
         self.path.parent().map_or(Ok(()), only_ours_to_change)
     }
 
-    /// Makes a token, keeps its hash, and gives the token: it is nowhere else.
+    /// Makes a token, keeps its hash, and returns the token, which is stored nowhere.
     ///
     /// # Errors
-    /// The name is taken or is none; the file's.
+    /// The name is taken or not valid; those of the file.
     pub fn make(&self, name: &str, scopes: Scopes) -> Result<String> {
         if !is_name(name) {
             return Err(Error::usage(format!("'{name}' can't name a token"))
@@ -150,10 +150,10 @@ impl TokenFile {
         Ok(token)
     }
 
-    /// Takes a token back.
+    /// Revokes a token.
     ///
     /// # Errors
-    /// There is none of that name; the file's.
+    /// There is no token of that name; those of the file.
     pub fn revoke(&self, name: &str) -> Result<()> {
         self.change(|tokens| {
             let before = tokens.len();
@@ -168,11 +168,12 @@ impl TokenFile {
         })
     }
 
-    /// One change at a time; whoever reads sees the file before it or after it.
+    /// Replaces the file with a changed one. Changes come one after the other, and a reader sees the file before or after a
+    /// change.
     fn change(&self, change: impl FnOnce(&mut Vec<Named>) -> Result<()>) -> Result<()> {
         let home = self.path.parent().unwrap_or(Path::new("/"));
         std::fs::create_dir_all(home).map_err(|error| named(home, error))?;
-        // The directory is what is locked, since the file is replaced.
+        // The lock is on the directory, since the file is replaced.
         let directory = File::open(home).map_err(|error| named(home, error))?;
         directory.lock().map_err(|error| named(home, error))?;
         let mut tokens = self.read()?;
@@ -180,7 +181,7 @@ impl TokenFile {
         let mut text = String::new();
         tokens.iter().for_each(|token| token.line(&mut text));
         let written = (|| {
-            // Of mode 0600 from the beginning.
+            // The file has mode 0600 from the beginning.
             let mut file = tempfile::NamedTempFile::new_in(home)?;
             file.write_all(text.as_bytes())?;
             file.as_file().sync_all()?;
@@ -202,8 +203,8 @@ mod tests {
 
     fn file() -> (tempfile::TempDir, TokenFile) {
         let directory = tempfile::tempdir().unwrap();
-        let places = Places { home: directory.path().join("home"), runtime: directory.path().join("run") };
-        let file = TokenFile::of(&places);
+        let directories = Directories { home: directory.path().join("home"), runtime: directory.path().join("run") };
+        let file = TokenFile::of(&directories);
         (directory, file)
     }
 

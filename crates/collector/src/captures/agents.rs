@@ -1,4 +1,4 @@
-//! What the processes of a capture are asked, by snippets of ours, and what they say: lines of JSON.
+//! Asks the processes of a capture, by snippets of probe, and reads their answers: lines of JSON.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use crate::server::peer::Caller;
 pub(super) struct Line {
     pub pid: i32,
     pub host: String,
-    /// Why it does not begin, or came to nothing.
+    /// Why the capture does not begin in this process, or came to nothing.
     pub problem: Option<String>,
-    /// Whether its deadline is why.
+    /// Whether the deadline is the reason.
     pub late: bool,
-    /// It begins at this step.
+    /// The step at which the capture begins.
     pub step: Option<i64>,
     /// Steps done so far.
     pub steps: Option<u32>,
-    /// It is over, and this is its first step.
+    /// The first step of a capture that is over.
     pub first: Option<i64>,
-    /// What each of its steps took.
+    /// The duration of each step (s).
     pub seconds: Vec<f64>,
-    /// How long training stood still.
+    /// How long training stood still (s).
     pub waited: f64,
-    /// Where the trace is.
+    /// Path of the trace.
     pub file: Option<String>,
-    /// What it did otherwise than was asked, and why.
+    /// What the process did otherwise than was asked, and why.
     pub note: Option<String>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Line {
 pub(super) struct Lines(HashMap<Option<i32>, Vec<u8>>);
 
 impl Lines {
-    /// The lines that are whole now. What is no line of ours is left out.
+    /// Adds output of a rank. Returns the lines that are complete now; other lines than those about a capture are left out.
     pub(super) fn take(&mut self, rank: Option<i32>, data: &[u8]) -> Vec<Line> {
         let waiting = self.0.entry(rank).or_default();
         waiting.extend_from_slice(data);
@@ -54,20 +54,20 @@ impl Lines {
     }
 }
 
-/// A function of `probe_agent.capture` that runs in all processes. Dropped, it ends there.
+/// A function of `probe_agent.capture` that runs in all processes of a capture, and ends there when this is dropped.
 #[derive(Debug)]
 pub(super) struct Running<'a> {
     plan: &'a Plan,
     events: Events,
     lines: Lines,
-    said: VecDeque<Line>,
+    queue: VecDeque<Line>,
 }
 
 impl<'a> Running<'a> {
-    /// Calls it.
+    /// Calls `function` in all processes.
     ///
     /// # Errors
-    /// It can't be called.
+    /// The call is refused.
     pub(super) fn call(
         broker: &Arc<Broker>,
         plan: &'a Plan,
@@ -75,27 +75,27 @@ impl<'a> Running<'a> {
         (function, at): (&str, At),
     ) -> Result<Self> {
         let events = broker.ask(plan.snippet(function, at), &caller.asker.within("capture"), caller.over_tcp)?;
-        Ok(Self { plan, events, lines: Lines::default(), said: VecDeque::new() })
+        Ok(Self { plan, events, lines: Lines::default(), queue: VecDeque::new() })
     }
 
-    /// The next thing that one of them says, with its place in the plan; None when all have said all.
+    /// The next line of a process, with the index of the process in the plan; None after the last line of all.
     ///
     /// # Errors
-    /// It failed somewhere, or one says why it does not begin or came to nothing.
+    /// The snippet failed in a process, or a process says why it does not begin or came to nothing.
     pub(super) async fn next(&mut self) -> Result<Option<(usize, Line)>> {
         loop {
-            while let Some(line) = self.said.pop_front() {
+            while let Some(line) = self.queue.pop_front() {
                 let processes = &self.plan.processes;
                 let is_theirs = |process: &Arc<Identity>| process.pid == line.pid && *process.host == line.host;
-                let Some(place) = processes.iter().position(is_theirs) else { continue };
+                let Some(index) = processes.iter().position(is_theirs) else { continue };
                 if let Some(problem) = &line.problem {
-                    let what = format!("{}: {problem}", who(&processes[place]));
+                    let what = format!("{}: {problem}", who(&processes[index]));
                     return Err(match line.late {
                         true => Error::limit(what).hint("allow more with --timeout, or capture fewer --steps"),
                         false => Error::failed(what),
                     });
                 }
-                return Ok(Some((place, line)));
+                return Ok(Some((index, line)));
             }
             let Some(event) = self.events.recv().await else {
                 return Err(Error::failed("the processes went away"));
@@ -104,7 +104,7 @@ impl<'a> Running<'a> {
                 Some(Event::Output(output)) => {
                     let (rank, output) = (output.rank, output.output.unwrap_or_default());
                     if !output.stderr {
-                        self.said.extend(self.lines.take(rank, &output.data));
+                        self.queue.extend(self.lines.take(rank, &output.data));
                     }
                 }
                 Some(Event::Finished(finished)) => return ended(&finished).map(|()| None),

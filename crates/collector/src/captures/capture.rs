@@ -23,12 +23,12 @@ use crate::newest_number::newest_number;
 use crate::server::peer::Caller;
 use crate::shared::Shared;
 
-/// Where traces are until they have been read, in the run's directory.
+/// The directory, in that of the run, that has traces until they are read.
 const DIRECTORY: &str = "captures";
 /// Events between a capture and the client's connection.
 const EVENTS_AHEAD: usize = 4;
 
-/// What a client gets.
+/// The events that a client gets.
 pub(crate) type Events = mpsc::Receiver<Result<CaptureEvent, Status>>;
 
 type Client = mpsc::Sender<Result<CaptureEvent, Status>>;
@@ -41,12 +41,12 @@ pub(crate) struct Captures {
     engine: Arc<Engine>,
     directory: PathBuf,
     turn: Arc<Semaphore>,
-    /// Whose capture is under way, in words.
+    /// The capture that is under way, and who asked for it, in words.
     under_way: Mutex<String>,
 }
 
 impl Captures {
-    /// What a collector that died has left of its captures goes.
+    /// Removes traces that a collector has left that died.
     pub(crate) fn new(shared: Arc<Shared>, broker: Arc<Broker>, engine: Arc<Engine>) -> Self {
         let directory = shared.directory.join(DIRECTORY);
         let _ = std::fs::remove_dir_all(&directory);
@@ -54,10 +54,10 @@ impl Captures {
         Self { shared, broker, engine, directory, turn, under_way }
     }
 
-    /// Begins a capture; dropping what is returned ends it.
+    /// Begins a capture, which ends when the returned events are dropped.
     ///
     /// # Errors
-    /// It can't be, or another one is under way. Nothing was touched.
+    /// The call is not valid, or another capture is under way. Nothing was touched.
     pub(crate) async fn ask(self: &Arc<Self>, call: CaptureCall, caller: Caller) -> Result<Events> {
         let Ok(permit) = Arc::clone(&self.turn).try_acquire_owned() else {
             let under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -73,19 +73,19 @@ impl Captures {
         tokio::spawn(async move {
             let directory = plan.directory.clone();
             let last = captures.run(plan, caller, &client).await;
-            // Nobody else has anything there.
+            // The directory has nothing but this capture.
             let _ = tokio::fs::remove_dir_all(directory).await;
-            // Whoever is told that it is over may ask for the next one at once.
+            // Before the client is told that the capture is over: it may ask for the next one at once.
             drop(permit);
             if let Some(last) = last {
-                // They may have gone.
+                // The client may have gone.
                 let _ = client.send(last).await;
             }
         });
         Ok(events)
     }
 
-    /// What the client is told at the end; None where it has gone.
+    /// Makes the capture. Returns the last event of the client; None where the client has gone.
     async fn run(&self, plan: Plan, caller: Caller, client: &Client) -> Option<Result<CaptureEvent, Status>> {
         let name = plan.name.clone();
         let recorded = tokio::select! {
@@ -96,7 +96,7 @@ impl Captures {
             }
         };
         let captured = match recorded {
-            // From here on nothing of it is in a process any more.
+            // The processes are done; the rest happens in the collector.
             Ok(reports) => traces::read(plan, reports, Arc::clone(&self.shared.store), client.clone()).await,
             Err(error) => Err(error),
         };
@@ -106,7 +106,7 @@ impl Captures {
         Some(event.map_err(Status::from))
     }
 
-    /// Everything that is done in processes: what each says at the end.
+    /// Does all that happens in processes. Returns the last line of each.
     async fn record(&self, plan: &Plan, caller: &Caller, client: &Client) -> Result<Vec<Line>> {
         DirBuilder::new()
             .recursive(true)
@@ -117,23 +117,23 @@ impl Captures {
         while check.next().await?.is_some() {}
         let mut begins: Vec<Option<i64>> = vec![None; plan.processes.len()];
         let mut arm = Running::call(&self.broker, plan, caller, ("arm", At::Step))?;
-        while let Some((place, line)) = arm.next().await? {
-            begins[place] = line.step;
+        while let Some((index, line)) = arm.next().await? {
+            begins[index] = line.step;
         }
-        // By the count of the lowest rank: each has its own.
+        // By the count of the lowest rank: each rank has a count of its own.
         let step = begins.iter().flatten().next().copied().unwrap_or(-1);
         let began = CaptureBegan { capture: plan.name.clone(), step, processes: plan.captured() };
         tell(client, Event::Began(began)).await;
         let mut reports = vec![None; plan.processes.len()];
         let mut wait = Running::call(&self.broker, plan, caller, ("wait", At::Now))?;
-        while let Some((place, line)) = wait.next().await? {
-            let process = &plan.processes[place];
+        while let Some((index, line)) = wait.next().await? {
+            let process = &plan.processes[index];
             let (rank, pid) = (process.rank, u32::try_from(process.pid).unwrap_or_default());
             let reading = line.first.is_some();
             let steps = line.steps.unwrap_or_else(|| u32::try_from(line.seconds.len()).unwrap_or_default());
             tell(client, Event::Progress(CaptureProgress { rank, pid, steps, reading })).await;
             if reading {
-                reports[place] = Some(line);
+                reports[index] = Some(line);
             }
         }
         let reports: Option<Vec<Line>> = reports.into_iter().collect();
@@ -144,8 +144,8 @@ impl Captures {
         let noted = match captured {
             Ok(captured) => {
                 let rows: i64 = captured.processes.iter().map(rows_of).sum();
-                let first = captured.processes.first().map_or(-1, |of| of.first_step);
-                let steps = captured.processes.iter().map(|of| of.steps).max().unwrap_or_default();
+                let first = captured.processes.first().map_or(-1, |process| process.first_step);
+                let steps = captured.processes.iter().map(|process| process.steps).max().unwrap_or_default();
                 let message = format!("{name}: {steps} steps of {} processes, {rows} rows", captured.processes.len());
                 Noted::new("capture", Severity::Info, message).at_step(first)
             }
@@ -161,12 +161,12 @@ impl Captures {
     }
 }
 
-/// Rows of a process.
-fn rows_of(of: &CapturedRows) -> i64 {
-    of.operators + of.kernels + of.launches + of.memory_events + of.memory_blocks
+/// Number of rows of a process.
+fn rows_of(process: &CapturedRows) -> i64 {
+    process.operators + process.kernels + process.launches + process.memory_events + process.memory_blocks
 }
 
-/// A client that has gone ends the capture elsewhere.
+/// Sends an event. A client that has gone ends the capture in `run`.
 async fn tell(client: &Client, event: Event) {
     let _ = client.send(Ok(CaptureEvent { event: Some(event) })).await;
 }

@@ -1,4 +1,4 @@
-//! What a capture is asked to be, and which processes are captured.
+//! What a capture records, and in which processes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,36 +9,36 @@ use probe_store::Identity;
 
 use crate::agent::Agent;
 
-/// Steps of one capture.
+/// Most steps of one capture.
 const MAX_STEPS: u32 = 1000;
-/// How long a capture may take where nothing is said, and at most (seconds).
+/// How long a capture may take by default, and at most (seconds).
 const DEFAULT_TIMEOUT: f64 = 120.0;
 const MAX_TIMEOUT: f64 = 3600.0;
-/// Bytes of a process's trace that become rows where nothing is said, and at most.
+/// Bytes of a process's trace that become rows by default, and at most.
 const DEFAULT_BYTES: u64 = 512 << 20;
 const MAX_BYTES: u64 = 64 << 30;
-/// What a process may print about a capture.
+/// Most output of a process about a capture (bytes).
 const MAX_OUTPUT: u64 = 4 << 20;
 
-/// A capture.
+/// A capture that is asked for.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
-    /// `capture-1`.
+    /// Name of the capture: `capture-1`.
     pub name: String,
     pub call: CaptureCall,
-    /// By rank.
+    /// The processes that are captured, by rank.
     pub processes: Vec<Arc<Identity>>,
-    /// Whether they are all that are there.
+    /// Whether `processes` are all that are connected.
     is_everyone: bool,
     /// Where traces are written; nothing else is there.
     pub directory: PathBuf,
 }
 
 impl Plan {
-    /// The capture `name` of what `call` asks of those who are `live`.
+    /// Plans the capture `name` of what `call` asks for, in `live` processes.
     ///
     /// # Errors
-    /// It can't be, or who is asked for is not there.
+    /// The call is not valid, or a process that it names is not connected.
     pub(super) fn new(name: String, mut call: CaptureCall, live: &[Arc<Agent>], directory: &Path) -> Result<Self> {
         if call.steps == 0 || call.steps > MAX_STEPS {
             return Err(Error::usage(format!("a capture has 1 to {MAX_STEPS} steps, not {}", call.steps)));
@@ -83,30 +83,30 @@ impl Plan {
         Ok(Self { directory: directory.join(&name), name, call, processes, is_everyone })
     }
 
-    /// A call of `probe_agent.capture`, for its processes.
+    /// The snippet that calls `function` of `probe_agent.capture` in the processes of the plan.
     pub(super) fn snippet(&self, function: &str, at: At) -> EvalCall {
         let call = &self.call;
-        let wanted = [
+        let options = [
             ("shapes", call.shapes),
             ("stacks", call.stacks),
             ("memory", call.memory),
             ("flops", call.flops),
             ("modules", call.modules),
         ];
-        let wanted: Vec<&str> = wanted.iter().filter(|(_, wanted)| *wanted).map(|(name, _)| *name).collect();
+        let options: Vec<&str> = options.iter().filter(|(_, is_wanted)| *is_wanted).map(|(name, _)| *name).collect();
         let processes: Vec<_> = self.processes.iter().map(|process| (&*process.host, process.pid)).collect();
         let settings = serde_json::json!({
             "capture": self.name,
             "processes": processes,
             "steps": call.steps,
-            "with": wanted,
+            "with": options,
             "snapshot": call.snapshot,
             "history": call.history,
             "timeout_s": call.timeout_s,
             "max_bytes": call.max_bytes,
             "directory": self.directory,
         });
-        // A text in JSON is one in Python too.
+        // A string literal of JSON is one of Python too.
         let text = serde_json::Value::from(settings.to_string());
         let code = format!("__import__('probe_agent.capture', fromlist=['{function}']).{function}({text})");
         let mut eval = EvalCall {
@@ -118,13 +118,13 @@ impl Plan {
             ..EvalCall::default()
         };
         if let ([one], false) = (&self.processes[..], self.is_everyone) {
-            // Alone: the others go on meanwhile.
+            // The one process runs the snippet alone; the others go on meanwhile.
             (eval.all_ranks, eval.rank, eval.pid) = (false, one.rank, u32::try_from(one.pid).ok());
         }
         eval
     }
 
-    /// Its processes, as clients are told.
+    /// The processes as messages to clients have them.
     pub(super) fn captured(&self) -> Vec<CapturedProcess> {
         let captured = |process: &Arc<Identity>| CapturedProcess {
             rank: process.rank,
@@ -135,7 +135,7 @@ impl Plan {
     }
 }
 
-/// What the capture of one process is called in the tables: `capture-1/rank0`.
+/// The name of one process's capture in the tables: `capture-1/rank0`.
 pub(super) fn name_of(name: &str, process: &Identity) -> String {
     match process.rank {
         Some(rank) => format!("{name}/rank{rank}"),
@@ -143,7 +143,7 @@ pub(super) fn name_of(name: &str, process: &Identity) -> String {
     }
 }
 
-/// A process as people call it.
+/// The name of a process in messages.
 pub(super) fn who(process: &Identity) -> String {
     match process.rank {
         Some(rank) => format!("rank {rank} (pid {})", process.pid),
@@ -159,17 +159,17 @@ mod tests {
     use probe_common::error::Kind;
 
     fn agents(ranks: &[Option<i32>]) -> Vec<Arc<Agent>> {
-        let agent = |(place, rank): (usize, &Option<i32>)| {
+        let agent = |(index, rank): (usize, &Option<i32>)| {
             let identity = Identity {
                 run: "gpt@1".into(),
                 host: "h".into(),
-                pid: 100 + place as i32,
+                pid: 100 + index as i32,
                 rank: *rank,
                 local_rank: *rank,
                 world_size: Some(ranks.len() as i32),
                 role: "trainer".into(),
             };
-            Arc::new(Agent::new(place as u64 + 1, "i", Arc::new(identity), About::default()))
+            Arc::new(Agent::new(index as u64 + 1, "i", Arc::new(identity), About::default()))
         };
         ranks.iter().enumerate().map(agent).collect()
     }
@@ -201,15 +201,15 @@ mod tests {
     #[test]
     fn one_of_several_ranks_is_asked_alone_and_some_of_them_with_all() {
         let live = agents(&[Some(1), Some(0), Some(2)]);
-        let of = |ranks: &[i32]| {
+        let chosen = |ranks: &[i32]| {
             let call = CaptureCall { steps: 1, ranks: ranks.to_vec(), ..CaptureCall::default() };
             let plan = plan(&live, call).unwrap();
             let eval = plan.snippet("arm", At::Step);
             (plan.processes.iter().map(|process| process.pid).collect::<Vec<_>>(), eval.all_ranks, eval.rank)
         };
-        assert_eq!(of(&[]), (vec![101, 100, 102], true, None));
-        assert_eq!(of(&[0, 2]), (vec![101, 102], true, None));
-        assert_eq!(of(&[2]), (vec![102], false, Some(2)));
+        assert_eq!(chosen(&[]), (vec![101, 100, 102], true, None));
+        assert_eq!(chosen(&[0, 2]), (vec![101, 102], true, None));
+        assert_eq!(chosen(&[2]), (vec![102], false, Some(2)));
     }
 
     #[test]

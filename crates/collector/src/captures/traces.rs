@@ -1,4 +1,5 @@
-//! The traces that processes have written, as rows of the run, and as pieces for whoever wants the files.
+//! Reads the traces that processes have written into rows of the run, and sends them in pieces to clients that ask for the
+//! files.
 
 use std::fs::File;
 use std::io::Read;
@@ -17,16 +18,16 @@ use tonic::Status;
 use super::agents::Line;
 use super::plan::{Plan, name_of, who};
 
-/// How the names of traces, and of memory snapshots, end.
+/// Endings of the names of traces and of memory snapshots.
 const ENDINGS: [&str; 2] = [".json", ".pickle"];
-/// Bytes of a piece; gRPC's clients take 4 MB.
+/// Size of a piece (bytes); gRPC's clients take 4 MB.
 const PIECE: usize = 1 << 20;
 
-/// Reads the traces of all processes, on a thread of its own, and sends them to `client` where they are asked for. Each is taken
-/// away when it has been read.
+/// Reads the traces of all processes, on a thread of its own, and sends them to `client` where it asks for them. Each trace is
+/// removed when it has been read.
 ///
 /// # Errors
-/// One is not there, is no trace, or its rows can't be kept.
+/// A trace is missing or malformed, or its rows can't be kept.
 pub(super) async fn read(
     plan: Plan,
     reports: Vec<Line>,
@@ -35,9 +36,9 @@ pub(super) async fn read(
 ) -> Result<Vec<CapturedRows>> {
     let (done, result) = tokio::sync::oneshot::channel();
     let work = move || {
-        // Training may want the processor.
+        // Training comes first for the processor.
         probe_query::lower_priority();
-        // Nobody waits where this fails.
+        // Sending fails where the client has gone.
         let _ = done.send(read_all(&plan, &reports, &store, &client));
     };
     std::thread::Builder::new().name("probe-capture".into()).spawn(work).map_err(Error::no_thread)?;
@@ -63,14 +64,14 @@ fn read_all(
         if plan.call.files {
             send(&path, process, client)?;
         }
-        // What is left goes with the directory.
+        // A file that stays is removed with the directory.
         let _ = std::fs::remove_file(&path);
         all.push(captured(process, report, &capture));
     }
     Ok(all)
 }
 
-/// Where a process has written its trace: nowhere but where it was told.
+/// The path of a process's trace, which may be no other than the one that it was given.
 fn path(directory: &Path, process: &Identity, report: &Line) -> Result<PathBuf> {
     for ending in ENDINGS {
         let path = directory.join(format!("{}{ending}", process.pid));

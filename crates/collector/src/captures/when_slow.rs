@@ -10,12 +10,12 @@ use crate::events::{Event, Severity};
 use crate::server::peer::Caller;
 use crate::shared::Shared;
 
-/// Steps of such a capture.
+/// Number of steps of such a capture.
 const STEPS: u32 = 3;
-/// From one to the next, however often steps get slower.
+/// Pause from one capture to the next, however often steps get slower.
 const PAUSE: Duration = Duration::from_secs(3600);
 
-/// Makes captures when it is told that steps are slow.
+/// Makes captures when the governor says that steps are slow.
 #[derive(Debug)]
 pub(crate) struct WhenSlow {
     shared: Arc<Shared>,
@@ -28,8 +28,9 @@ impl WhenSlow {
         Self { shared, captures, newest: Mutex::default() }
     }
 
-    /// Steps have become slower: a capture begins, where that is wanted and the last one is long ago. One that can't be
-    /// (the program's own profiler runs) counts too: training isn't asked again and again. Call it within a tokio runtime.
+    /// Begins a capture because steps have become slower, if the setting allows it and the last capture is long ago. A capture
+    /// that can't be made (the program's own profiler runs) counts too, so that training isn't asked again and again. Call it
+    /// within a tokio runtime.
     pub(crate) fn slower(&self) {
         if !self.shared.settings.captures_when_slow() {
             return;
@@ -43,7 +44,7 @@ impl WhenSlow {
         tokio::spawn(async move {
             let call = CaptureCall { steps: STEPS, modules: true, ..CaptureCall::default() };
             match captures.ask(call, Caller::collector("slow steps")).await {
-                // Dropped early, they would end it. What comes of it is noted where it is made.
+                // Dropping the events early would end the capture. Its outcome is noted where it is made.
                 Ok(mut events) => while events.recv().await.is_some() {},
                 Err(error) => {
                     let message = format!("steps are slow, and no capture was made of them: {error}");

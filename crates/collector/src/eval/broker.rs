@@ -1,4 +1,4 @@
-//! [`Broker`]: checks calls, and starts a snippet of each.
+//! [`Broker`]: checks calls, and starts a snippet for each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,18 +19,18 @@ use crate::registry::Registry;
 use crate::server::peer::Asker;
 use crate::truncate::truncate;
 
-/// Deadline where none is asked for, and the longest (seconds).
+/// Default deadline, and the longest (seconds).
 const DEFAULT_TIMEOUT: f64 = 30.0;
 const MAX_TIMEOUT: f64 = 86_400.0;
-/// Output where no limit is asked for, and the largest (bytes).
+/// Default limit of output, and the largest (bytes).
 const DEFAULT_OUTPUT: u64 = 16 << 20;
 const MAX_OUTPUT_BYTES: u64 = 64 << 20;
-/// Snippets that may be under way at a time.
+/// Most snippets that may be under way at a time.
 const MAX_RUNNING: usize = 32;
-/// Events between a snippet and the client's connection; what more there is waits in the feed, which is bounded.
+/// Events between a snippet and the client's connection; more of them wait in the feed, which is bounded.
 const EVENTS_AHEAD: usize = 16;
 
-/// What a client gets.
+/// The events that a client gets.
 pub type Events = mpsc::Receiver<Result<EvalEvent, Status>>;
 
 /// Brings snippets to agents.
@@ -48,17 +48,20 @@ impl Broker {
         Self { context, log, running }
     }
 
-    /// Resolves when it is the caller's turn ([`Log::turn`]). What a key asks for is not written down.
+    /// Resolves when it is the caller's turn ([`Log::turn`]). Completions take no turn, as they are not recorded.
     pub async fn turn(&self, call: &EvalCall, asked_by: &Asker) {
         if call.complete.is_empty() || !call.code.is_empty() {
             self.log.turn(asked_by, &call.code).await;
         }
     }
 
-    /// Starts a snippet; dropping what is returned cancels it. Errors are of the call: nothing has run. One that came
-    /// `over_tcp` runs only in processes that allow it.
+    /// Starts a snippet, which is cancelled when the returned events are dropped. A call that came `over_tcp` runs only in
+    /// processes that allow it.
+    ///
+    /// # Errors
+    /// The call is not valid: nothing has run.
     pub fn ask(self: &Arc<Self>, call: EvalCall, asked_by: &Asker, over_tcp: bool) -> Result<Events> {
-        // What a key asks for runs no code of anybody, so it is no row.
+        // A completion runs no code of the client, so it has no row.
         let listed = call.complete.is_empty() || !call.code.is_empty();
         let mut entry = if listed { self.log.begin(asked_by, &call) } else { self.log.unlisted(asked_by, &call) };
         let started = self.prepare(call).and_then(|call| {
@@ -83,10 +86,10 @@ impl Broker {
         Ok(events)
     }
 
-    /// What a snippet of the collector's own prints in one process.
+    /// Runs a snippet of the collector's own in one process, and returns what it prints.
     ///
     /// # Errors
-    /// It could not be begun, or did not end well; in a few words.
+    /// The snippet could not begin, or failed; the text is one line.
     pub async fn printed(self: &Arc<Self>, call: EvalCall, asked_by: &Asker) -> Result<Vec<u8>> {
         let events = ReceiverStream::new(self.ask(call, asked_by, false)?);
         match printed(events).await? {
@@ -104,7 +107,7 @@ impl Broker {
         self.context.turn.try_lock().is_err()
     }
 
-    /// Keeps a call that was refused before it came here.
+    /// Records a call that was refused before it came to the broker.
     pub fn refused(&self, call: &EvalCall, asked_by: &Asker, why: &str) {
         self.log.refuse(asked_by, call, why);
     }
@@ -154,7 +157,7 @@ impl Broker {
     }
 }
 
-/// Whether a session can have this name; the empty one means none.
+/// Whether a session can have this name; the empty name means no session.
 fn is_session_name(name: &str) -> bool {
     name.len() <= MAX_SESSION_NAME_LENGTH && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }

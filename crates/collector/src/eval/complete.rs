@@ -1,5 +1,5 @@
-//! What somebody is typing, to be completed. The agent looks at how things lie in objects and runs nothing of theirs,
-//! which is why it has no row in `probe.evals`; that nothing else is asked for in its name is made sure here.
+//! Calls that complete a name while it is typed. The agent looks into objects and runs no code of theirs, which is why such a
+//! call has no row in `probe.evals`. This module makes sure that it asks for nothing else.
 
 use probe_common::error::{Error, Result};
 use probe_proto::v1::EvalCall;
@@ -7,7 +7,7 @@ use probe_proto::v1::EvalCall;
 /// Longest chain of names (bytes).
 const LONGEST: usize = 512;
 
-/// Whether it is that and no more.
+/// Checks that a call asks for a completion and nothing else.
 pub(super) fn check(call: &EvalCall) -> Result<()> {
     let chain = &call.complete;
     if !call.code.is_empty() || call.end_session {

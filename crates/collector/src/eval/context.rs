@@ -1,4 +1,4 @@
-//! What snippets need of their collector.
+//! The parts of the collector that snippets need.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 use super::routes::Routes;
 use crate::registry::Registry;
 
-/// The run, its processes, and the ways to them.
+/// The run, its processes, and the routes to them.
 #[derive(Debug)]
 pub(super) struct Context {
     pub run: Arc<str>,

@@ -1,4 +1,4 @@
-//! What a snippet says on its way to whoever asked: in order, in memory that is bounded, and never waited for.
+//! The events of a snippet on their way to the client: in order and in bounded memory. The snippet never waits for the client.
 
 use std::collections::VecDeque;
 
@@ -32,7 +32,7 @@ enum Waiting {
 pub(super) struct Hungup;
 
 impl Feed {
-    /// To `client`, for at most `limit` bytes of output.
+    /// A feed to `client`, for at most `limit` bytes of output.
     pub(super) fn new(client: mpsc::Sender<Result<EvalEvent, Status>>, limit: u64) -> Self {
         Self { waiting: VecDeque::new(), client, left: limit, bytes: 0 }
     }
@@ -65,8 +65,8 @@ impl Feed {
         fits == output.data.len()
     }
 
-    /// Hands over what waits as fast as the client takes it; when nothing waits, waits for the client to go.
-    /// May be dropped at any await.
+    /// Hands over events as fast as the client takes them; when none is left, waits for the client to go. May be dropped at any
+    /// await.
     pub(super) async fn pump(&mut self) -> Hungup {
         if self.flush().await.is_ok() {
             self.client.closed().await;
@@ -74,7 +74,7 @@ impl Feed {
         Hungup
     }
 
-    /// Nothing more comes: whoever asked sees the end.
+    /// Ends the feed: the client sees the end of its events.
     pub(super) fn hang_up(&mut self) {
         self.waiting.clear();
         self.client = mpsc::channel(1).0;

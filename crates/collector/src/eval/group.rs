@@ -1,4 +1,4 @@
-//! Which processes a snippet is for.
+//! Chooses the processes of a snippet.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use probe_proto::v1::EvalCall;
 
 use crate::agent::Agent;
 
-/// What to do where not all ranks can run a snippet together.
+/// The hint where not all ranks can run a snippet together.
 pub(super) const ALONE: &str = "--rank N runs it on one rank alone, which must not take part in collectives then";
 
 /// A process that a snippet may run in.
@@ -17,12 +17,12 @@ pub(super) struct Target {
     pub agent: Arc<Agent>,
     pub rank: Option<i32>,
     pub pid: i32,
-    /// Whether its output is shown. Beside training a snippet runs in these alone.
+    /// Whether the target's output is shown. Beside training a snippet runs only in targets that are shown.
     pub shown: bool,
 }
 
 impl Target {
-    /// As people call it.
+    /// The name of the target in messages.
     pub(super) fn name(&self) -> String {
         match self.rank {
             Some(rank) => format!("rank {rank} (pid {})", self.pid),
@@ -34,9 +34,9 @@ impl Target {
 /// The processes of a snippet that runs between two steps.
 #[derive(Debug, Clone)]
 pub(super) struct Group {
-    /// By rank. At least one is shown.
+    /// The processes, by rank. At least one is shown.
     pub targets: Vec<Target>,
-    /// Whether they have to run it at the same step.
+    /// Whether the targets have to run the snippet at the same step.
     pub together: bool,
     /// Ranks of the process group that are not connected here.
     pub missing: Vec<i32>,
@@ -78,13 +78,13 @@ pub(super) fn choose(live: &[Arc<Agent>], call: &EvalCall, run: &str) -> Result<
         })?),
         None => None,
     };
-    if let Some(place) = asked
-        && everyone[place].rank.is_none()
+    if let Some(index) = asked
+        && everyone[index].rank.is_none()
         && !call.all_ranks
     {
-        return Ok(Group::alone(everyone.swap_remove(place)));
+        return Ok(Group::alone(everyone.swap_remove(index)));
     }
-    let asked_key = asked.map(|place| everyone[place].agent.key);
+    let asked_key = asked.map(|index| everyone[index].agent.key);
     let (mut ranked, unranked): (Vec<Target>, Vec<Target>) =
         everyone.into_iter().partition(|target| target.rank.is_some());
     if ranked.is_empty() {
@@ -116,7 +116,7 @@ impl Group {
         Self { targets: vec![Target { shown: true, ..target }], together: false, missing: Vec::new() }
     }
 
-    /// An error where one of them runs no snippets that come over TCP. Processes look themselves too.
+    /// Returns an error where a target runs no snippets that come over TCP. Processes check that themselves too.
     pub(super) fn check_over_tcp(&self) -> Result<()> {
         match self.targets.iter().find(|target| !target.agent.state().about.eval_over_tcp) {
             None => Ok(()),
@@ -125,7 +125,7 @@ impl Group {
         }
     }
 
-    /// An error where one of them does not say where it waits, so that nobody knows whether all wait at the same step.
+    /// Returns an error where a target does not say where it waits, so that it is not known whether all wait at the same step.
     pub(super) fn check_can_meet(&self) -> Result<()> {
         match self.targets.iter().find(|target| !target.agent.state().about.says_arrived) {
             None => Ok(()),
@@ -140,7 +140,7 @@ impl Group {
         }
     }
 
-    /// Processes that are in no process group.
+    /// The group of processes that are in no process group.
     fn unrelated(mut targets: Vec<Target>, all: bool) -> Result<Self> {
         if targets.len() > 1 && !all {
             let all: Vec<&Target> = targets.iter().collect();
@@ -152,7 +152,7 @@ impl Group {
         Ok(Self { targets, together: false, missing: Vec::new() })
     }
 
-    /// Ranks of `targets` as `probe.evals` has them; None where there are none.
+    /// The ranks of the targets that `of` selects.
     pub(super) fn ranks(&self, of: impl Fn(&Target) -> bool) -> Vec<i32> {
         self.targets.iter().filter(|target| of(target)).filter_map(|target| target.rank).collect()
     }
@@ -173,22 +173,22 @@ mod tests {
     use probe_store::Identity;
 
     fn agents(ranks: &[Option<i32>], world_size: Option<i32>) -> Vec<Arc<Agent>> {
-        let agent = |(place, rank): (usize, &Option<i32>)| {
+        let agent = |(index, rank): (usize, &Option<i32>)| {
             let identity = Identity {
                 run: "gpt@1".into(),
                 host: "h".into(),
-                pid: 100 + place as i32,
+                pid: 100 + index as i32,
                 rank: *rank,
                 local_rank: *rank,
                 world_size,
                 role: "trainer".into(),
             };
-            Arc::new(Agent::new(place as u64 + 1, "i", Arc::new(identity), About::default()))
+            Arc::new(Agent::new(index as u64 + 1, "i", Arc::new(identity), About::default()))
         };
         ranks.iter().enumerate().map(agent).collect()
     }
 
-    /// Pids and whether they are shown; whether they run together; ranks that are missing.
+    /// Pids with whether they are shown; whether they run together; ranks that are missing.
     type Chosen = (Vec<(i32, bool)>, bool, Vec<i32>);
 
     fn chosen(live: &[Arc<Agent>], call: EvalCall) -> Result<Chosen> {

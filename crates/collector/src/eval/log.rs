@@ -1,4 +1,5 @@
-//! `probe.evals`: who asked for what, and what became of it. Bounded: the oldest rows go first.
+//! `probe.evals`: the snippets that were asked for, by which caller, and how they ended. The table is bounded and drops its
+//! oldest rows.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -85,11 +86,11 @@ impl Record {
     }
 }
 
-/// All of them.
+/// The rows that are kept.
 #[derive(Debug, Default)]
 pub struct Log {
     records: Mutex<Newest<Record>>,
-    /// Where they are written down, for whoever goes on after this collector.
+    /// Where rows are written down, for a collector that goes on after this one.
     journal: OnceLock<Arc<Journal>>,
     pace: Pace,
 }
@@ -111,17 +112,17 @@ impl Log {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the log of the collector before had. What was under way then has ended with it.
+    /// The log with the rows of the collector before. Snippets that were under way then have ended with it.
     pub fn restore(evals: &Newest<v1::Eval>) -> Self {
         let records = evals.iter().cloned().map(Record::of_message).collect();
         Self { records: Mutex::new(records), journal: OnceLock::new(), pace: Pace::default() }
     }
 
-    /// Writes down what is asked from now on.
+    /// Writes rows to `journal` from now on.
     pub fn keep(&self, journal: Arc<Journal>) {
-        // No more than the next collector would have, and than a run's directory has in the end.
+        // As many as the next collector would have, and as the run's directory has in the end.
         self.lock().bound(journal.list());
-        // A log has one journal: a second one is the first.
+        // A run has one journal: a second call names the same one.
         let _ = self.journal.set(journal);
     }
 
@@ -131,26 +132,25 @@ impl Log {
         }
     }
 
-    /// Resolves when a snippet of this length may be asked for, or is to be refused: whoever asks for more than is
-    /// written down waits.
+    /// Resolves when a snippet of this length may be recorded. A caller that asks for more than the journal takes waits.
     pub async fn turn(&self, asked_by: &Asker, code: &str) {
         if let Some(journal) = self.journal.get() {
             self.pace.turn(&asked_by.who, code.len().min(MAX_CODE_LENGTH), journal.asked()).await;
         }
     }
 
-    /// A snippet was asked for.
+    /// Adds the row of a snippet that was asked for.
     pub fn begin(self: &Arc<Self>, asked_by: &Asker, call: &EvalCall) -> Entry {
         let mut records = self.lock();
         let record = Record::new(records.newest() + 1, asked_by, call);
         records.put(record.clone());
-        // With the lock, so that numbers are in order there too.
+        // With the lock, so that numbers are in order in the journal too.
         self.write_down(record.to_message());
         drop(records);
         Entry { log: Arc::clone(self), record, listed: true }
     }
 
-    /// A snippet was asked for that does not run.
+    /// Adds the row of a snippet that is refused.
     pub fn refuse(&self, asked_by: &Asker, call: &EvalCall, why: &str) {
         let mut records = self.lock();
         let mut record = Record::new(records.newest() + 1, asked_by, call);
@@ -160,7 +160,7 @@ impl Log {
         records.put(record);
     }
 
-    /// Something was asked for that is no snippet of anybody's and has no row.
+    /// An entry without a row, for a call that runs no code of the client.
     pub fn unlisted(self: &Arc<Self>, asked_by: &Asker, call: &EvalCall) -> Entry {
         Entry { log: Arc::clone(self), record: Record::new(0, asked_by, call), listed: false }
     }
@@ -188,7 +188,7 @@ impl Record {
     }
 }
 
-/// The row of a snippet that is under way. Dropped before [`Entry::finish`], the snippet was cancelled.
+/// The row of a snippet that is under way. If it is dropped before [`Entry::finish`], the snippet was cancelled.
 #[derive(Debug)]
 pub struct Entry {
     log: Arc<Log>,
@@ -197,22 +197,22 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Shows what has changed of the record.
+    /// Puts the record's new state into the table.
     pub fn publish(&self) {
         if self.listed {
             self.log.lock().put(self.record.clone());
-            // Its code was written down when it was asked for.
+            // The code was written down when the snippet was asked for.
             self.log.write_down(v1::Eval { code: String::new(), ..self.record.to_message() });
         }
     }
 
-    /// Whoever asked has heard `error`, and it is still running.
+    /// Keeps the row as running, with the error that the client was told.
     pub fn runs_on(&mut self, error: &str) {
         self.record.error = last_line(error);
         self.publish();
     }
 
-    /// The end of it. Of an error the last line is kept: a traceback ends with what was raised.
+    /// Ends the row. Of an error the last line is kept: a traceback ends with what was raised.
     pub fn finish(&mut self, outcome: Outcome, error: &str) {
         self.record.error = last_line(error);
         self.record.outcome = Some(outcome);
@@ -265,7 +265,7 @@ impl SystemTable for Log {
     }
 }
 
-/// `probe.evals.status`, in words. A collector that does not know how a snippet ended says that it failed.
+/// The value of `probe.evals.status`. An outcome that this collector does not know is an error.
 fn status(outcome: Outcome) -> String {
     let known = if outcome == Outcome::Unspecified { Outcome::Error } else { outcome };
     known.as_str().replace('_', " ")
@@ -281,8 +281,8 @@ mod tests {
         log.begin(&asker, &EvalCall { code: code.into(), at: at.into(), session: "mine".into(), ..EvalCall::default() })
     }
 
-    fn row(log: &Log, place: usize) -> Record {
-        log.lock().iter().nth(place).unwrap().clone()
+    fn row(log: &Log, index: usize) -> Record {
+        log.lock().iter().nth(index).unwrap().clone()
     }
 
     #[test]
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!((kept.placed, kept.outcome), (Some(At::Now), Some(Outcome::Error)));
         assert_eq!(kept.error.as_deref(), Some("ValueError: no"));
         assert_eq!((kept.asked_by.peer.as_deref(), kept.session.as_deref()), (Some("pid:7"), Some("mine")));
-        // As it is written down is as it comes back.
+        // A record comes back from the journal as it was written.
         assert_eq!(Record::of_message(kept.to_message()).to_message(), kept.to_message());
         drop(ask(&log, "print(2)", At::Step));
         assert_eq!(row(&log, 1).outcome, Some(Outcome::Cancelled));

@@ -1,4 +1,4 @@
-//! Snippets: from whoever asks to the training processes, and their output back.
+//! Snippets: from the client to the training processes, and their output back.
 //!
 //! [`Broker::ask`] checks a call, chooses the processes ([`group`]) and starts a [`snippet`], which speaks with their
 //! agents by commands and answers ([`routes`]), and passes on what they say ([`feed`]). All of it is in `probe.evals`

@@ -1,10 +1,11 @@
-//! What a snippet prints, for whoever wants nothing else of it.
+//! The standard output of a snippet, for callers that want nothing else.
 
 use futures::{Stream, StreamExt};
 use probe_proto::v1::eval_event::Event;
 use probe_proto::v1::{EvalEvent, Finished};
 
-/// Standard output up to the end of the snippet, and how it ended; None where its events end before it does.
+/// Collects standard output up to the end of the snippet. Returns it and how the snippet ended; None where the events end before
+/// the snippet.
 pub async fn printed<E>(
     mut events: impl Stream<Item = Result<EvalEvent, E>> + Unpin,
 ) -> Result<(Vec<u8>, Option<Finished>), E> {

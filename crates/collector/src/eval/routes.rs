@@ -1,4 +1,4 @@
-//! Which question an agent's answer belongs to.
+//! Routes the answers of agents to the snippets that they belong to.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,19 +7,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use probe_proto::v1::{EvalReply, eval_reply::Reply};
 use tokio::sync::mpsc;
 
-/// What comes from an agent while a snippet is under way.
+/// A message from an agent while a snippet is under way.
 #[derive(Debug)]
 pub struct FromAgent {
-    /// Number of the agent ([`crate`]'s).
+    /// The agent's `key`.
     pub agent: u64,
-    pub what: What,
+    pub signal: Signal,
 }
 
-/// An answer, or the end of whoever should have given it.
+/// An answer, or the end of the agent that should have given it.
 #[derive(Debug)]
-pub enum What {
-    Said {
-        /// Identifier of the commands that it answers.
+pub enum Signal {
+    Answer {
+        /// Identifier of the commands that this answers.
         id: u64,
         reply: Reply,
     },
@@ -41,27 +41,27 @@ impl Routes {
 
     /// A new identifier whose answers go to `to`, until the route is dropped.
     ///
-    /// The channel has no bound because nobody may wait here: a session that did would keep rows from being stored. Its
-    /// reader takes everything at once and bounds what it keeps.
+    /// The channel has no bound because senders may not wait: a session that did would keep rows from being stored. Its reader
+    /// takes everything at once and bounds what it keeps.
     pub fn open(self: &Arc<Self>, to: &mpsc::UnboundedSender<FromAgent>) -> Route {
         let id = self.newest.fetch_add(1, Ordering::Relaxed) + 1;
         self.lock().insert(id, to.clone());
         Route { id, routes: Arc::clone(self) }
     }
 
-    /// An answer of an agent; dropped where nobody waits for it any more.
+    /// Delivers an answer of an agent, or drops it where its route is closed.
     pub fn deliver(&self, agent: u64, answer: EvalReply) {
         let Some(reply) = answer.reply else { return };
         if let Some(route) = self.lock().get(&answer.id) {
-            // The reader may just be leaving.
-            let _ = route.send(FromAgent { agent, what: What::Said { id: answer.id, reply } });
+            // The reader may have just gone.
+            let _ = route.send(FromAgent { agent, signal: Signal::Answer { id: answer.id, reply } });
         }
     }
 
-    /// An agent is gone: whoever waits for one hears it.
+    /// Tells all routes that an agent is gone.
     pub fn gone(&self, agent: u64) {
         for route in self.lock().values() {
-            let _ = route.send(FromAgent { agent, what: What::Gone });
+            let _ = route.send(FromAgent { agent, signal: Signal::Gone });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One snippet on its way: where it belongs, what its processes say, and how it ends.
+//! One snippet under way: where it runs, what its processes say, and how it ends.
 
 mod agreement;
 mod between;
@@ -21,12 +21,13 @@ use super::context::Context;
 use super::feed::{Feed, Hungup};
 use super::group::{self, Group};
 use super::log::Entry;
-use super::routes::{FromAgent, Route, What};
+use super::routes::{FromAgent, Route, Signal};
 use crate::truncate::truncate;
 
-/// Agents end a snippet at its deadline, and say more about it than we can; they get this much longer.
+/// How much longer than the deadline agents are waited for: they end a snippet at its deadline, and know more about it than
+/// the collector.
 const GRACE: Duration = Duration::from_secs(2);
-/// A client takes what is left of the output within this time.
+/// Within this time a client has to take the rest of the output.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest traceback (bytes).
 const MAX_ERROR_LENGTH: usize = 1 << 20;
@@ -36,19 +37,19 @@ pub(super) struct Snippet {
     call: EvalCall,
     over_tcp: bool,
     group: Group,
-    /// By place in `group.targets`.
+    /// How the snippet ended, by index into `group.targets`; None where it has not.
     done: Vec<Option<Done>>,
     entry: Entry,
     feed: Feed,
     inbox: mpsc::UnboundedReceiver<FromAgent>,
     to_inbox: mpsc::UnboundedSender<FromAgent>,
-    /// The attempt under way, and which targets have heard of it.
+    /// The attempt under way, and by target whether it has been told of it.
     attempt: Option<(Route, Vec<bool>)>,
-    /// Which targets have said anything about it: those have taken it.
+    /// By target, whether it has said anything about the attempt: then it has taken the snippet.
     heard: Vec<bool>,
-    /// When those that have said nothing are named.
+    /// When the client is told which targets have said nothing.
     named_at: Option<Instant>,
-    /// Held from its turn between two steps on.
+    /// Held from the snippet's turn between two steps on.
     turn: Option<OwnedMutexGuard<()>>,
     deadline: Instant,
 }
@@ -58,12 +59,12 @@ enum Stop {
     Deadline,
     Hungup,
     OutputLimit,
-    /// Nothing has run; why, and what to do.
+    /// Nothing has run: the outcome, why, and what to do.
     Refused(Outcome, String, String),
 }
 
 /// What an agent says that is not output.
-enum Said {
+enum AgentAnswer {
     Placed(v1::Placed),
     Armed,
     Arrived(v1::Arrived),
@@ -103,8 +104,8 @@ impl Snippet {
         }
     }
 
-    /// From the first command to the last event, and to the end of what could not be ended. `permit` is given back as
-    /// soon as whoever asked has heard how it ended.
+    /// Runs the snippet, from the first command to the last event, and until what could not be ended has ended. `permit` is
+    /// given back as soon as the client has heard how the snippet ended.
     pub(super) async fn run(mut self, permit: OwnedSemaphorePermit) {
         let ended = self.drive().await;
         let finished = match ended {
@@ -128,7 +129,7 @@ impl Snippet {
         }
     }
 
-    /// Until the client has all that waits for it. What agents still send meanwhile is taken, so that it does not add up.
+    /// Waits until the client has all its events. What agents send meanwhile is taken, so that it does not pile up.
     async fn hand_over(&mut self) {
         loop {
             tokio::select! {
@@ -148,19 +149,19 @@ impl Snippet {
         self.between_steps("asked for".into()).await
     }
 
-    /// Runs it beside training. Some where it belongs between two steps instead (why): then nothing has run.
+    /// Runs the snippet beside training. Some(why) where it has to run between two steps instead: then nothing has run.
     async fn beside(&mut self) -> Result<Option<String>, Stop> {
         let shown = |group: &Group| -> Vec<usize> {
-            group.targets.iter().enumerate().filter(|(_, target)| target.shown).map(|(place, _)| place).collect()
+            group.targets.iter().enumerate().filter(|(_, target)| target.shown).map(|(index, _)| index).collect()
         };
-        let places = shown(&self.group);
-        let (first, others) = places.split_first().map_or((0, &[][..]), |(first, others)| (*first, others));
+        let indexes = shown(&self.group);
+        let (first, others) = indexes.split_first().map_or((0, &[][..]), |(first, others)| (*first, others));
         self.begin_attempt();
-        // The first one decides; the others are told.
+        // The first target decides; the others are told.
         self.decide(first, self.call.at());
         loop {
             match self.next().await? {
-                (place, Said::Placed(placed)) if place == first => {
+                (index, AgentAnswer::Placed(placed)) if index == first => {
                     if placed.at() == At::Step {
                         self.attempt = None;
                         return Ok(Some(placed.why));
@@ -168,32 +169,33 @@ impl Snippet {
                     self.placed(At::Now, placed.why, -1, |target| target.shown);
                     break;
                 }
-                (place, Said::Done(done)) => {
-                    self.settle(place, done);
+                (index, AgentAnswer::Done(done)) => {
+                    self.settle(index, done);
                     return Ok(None);
                 }
-                (place, Said::Gone) => {
-                    self.settle_gone(place);
+                (index, AgentAnswer::Gone) => {
+                    self.settle_gone(index);
                     return Ok(None);
                 }
                 _ => {}
             }
         }
-        for place in others {
-            self.decide(*place, At::Now);
+        for index in others {
+            self.decide(*index, At::Now);
         }
-        while places.iter().any(|place| self.done[*place].is_none()) {
+        while indexes.iter().any(|index| self.done[*index].is_none()) {
             match self.next().await? {
-                (place, Said::Done(done)) => self.settle(place, done),
-                (place, Said::Gone) => self.settle_gone(place),
+                (index, AgentAnswer::Done(done)) => self.settle(index, done),
+                (index, AgentAnswer::Gone) => self.settle_gone(index),
                 _ => {}
             }
         }
         Ok(None)
     }
 
-    /// The next thing that an agent says about the attempt under way. Output is passed on here.
-    async fn next(&mut self) -> Result<(usize, Said), Stop> {
+    /// The next message of an agent about the attempt under way, and the index of the agent's target. Output is passed on
+    /// here.
+    async fn next(&mut self) -> Result<(usize, AgentAnswer), Stop> {
         loop {
             let from = tokio::select! {
                 Some(from) = self.inbox.recv() => from,
@@ -204,36 +206,36 @@ impl Snippet {
                 }
                 () = sleep_until((self.deadline + GRACE).into()) => return Err(Stop::Deadline),
             };
-            let Some(place) = self.group.targets.iter().position(|target| target.agent.key == from.agent) else {
+            let Some(index) = self.group.targets.iter().position(|target| target.agent.key == from.agent) else {
                 continue;
             };
-            let concerned = self.attempt.as_ref().is_some_and(|(_, told)| told[place]);
-            if !concerned || self.done[place].is_some() {
-                self.afterwards(place, from.what);
+            let concerned = self.attempt.as_ref().is_some_and(|(_, told)| told[index]);
+            if !concerned || self.done[index].is_some() {
+                self.afterwards(index, from.signal);
                 continue;
             }
-            let (id, reply) = match from.what {
-                What::Gone => return Ok((place, Said::Gone)),
-                What::Said { id, reply } => (id, reply),
+            let (id, reply) = match from.signal {
+                Signal::Gone => return Ok((index, AgentAnswer::Gone)),
+                Signal::Answer { id, reply } => (id, reply),
             };
             if self.attempt.as_ref().is_none_or(|(route, _)| route.id != id) {
                 continue;
             }
-            self.heard[place] = true;
+            self.heard[index] = true;
             return Ok((
-                place,
+                index,
                 match reply {
                     Reply::Output(output) => {
-                        let target = &self.group.targets[place];
+                        let target = &self.group.targets[index];
                         if target.shown && !self.feed.output(target.rank, &output) {
                             return Err(Stop::OutputLimit);
                         }
                         continue;
                     }
-                    Reply::Placed(placed) => Said::Placed(placed),
-                    Reply::Armed(_) => Said::Armed,
-                    Reply::Arrived(arrived) => Said::Arrived(arrived),
-                    Reply::Done(done) => Said::Done(done),
+                    Reply::Placed(placed) => AgentAnswer::Placed(placed),
+                    Reply::Armed(_) => AgentAnswer::Armed,
+                    Reply::Arrived(arrived) => AgentAnswer::Arrived(arrived),
+                    Reply::Done(done) => AgentAnswer::Done(done),
                 },
             ));
         }
@@ -249,18 +251,18 @@ impl Snippet {
         self.deadline.saturating_duration_since(Instant::now()).as_secs_f64().max(0.1)
     }
 
-    fn decide(&mut self, place: usize, at: At) {
+    fn decide(&mut self, index: usize, at: At) {
         let (code, timeout_s, max_output) = (self.call.code.clone(), self.seconds_left(), self.call.max_output);
         let (at, scope, over_tcp) = (at as i32, Some(self.scope()), self.over_tcp);
-        self.send(place, |id| {
+        self.send(index, |id| {
             Frame::EvalDecide(v1::EvalDecide { id, code, at, timeout_s, max_output, scope, over_tcp })
         });
     }
 
-    fn arm(&mut self, place: usize, step: i64) {
+    fn arm(&mut self, index: usize, step: i64) {
         let (code, timeout_s, max_output) = (self.call.code.clone(), self.seconds_left(), self.call.max_output);
-        let (mute, scope, over_tcp) = (!self.group.targets[place].shown, Some(self.scope()), self.over_tcp);
-        self.send(place, |id| {
+        let (mute, scope, over_tcp) = (!self.group.targets[index].shown, Some(self.scope()), self.over_tcp);
+        self.send(index, |id| {
             Frame::EvalArm(v1::EvalArm {
                 id,
                 code,
@@ -281,27 +283,27 @@ impl Snippet {
         v1::EvalScope { session, end_session, frame, complete, asked_s }
     }
 
-    fn send(&mut self, place: usize, frame: impl FnOnce(u64) -> Frame) {
+    fn send(&mut self, index: usize, frame: impl FnOnce(u64) -> Frame) {
         let Some((route, told)) = &mut self.attempt else { return };
-        told[place] = true;
-        let agent = &self.group.targets[place].agent;
+        told[index] = true;
+        let agent = &self.group.targets[index].agent;
         if agent.send(frame(route.id)).is_err() {
-            // Heard in the same order as everything else about it.
-            let _ = self.to_inbox.send(FromAgent { agent: agent.key, what: What::Gone });
+            // By the inbox, so that it comes in order with all else about the attempt.
+            let _ = self.to_inbox.send(FromAgent { agent: agent.key, signal: Signal::Gone });
         }
     }
 
-    /// Tells everybody who has heard of the attempt and has not ended.
+    /// Sends a frame to all targets that have been told of the attempt and have not ended.
     fn tell(&mut self, frame: impl Fn(u64) -> Frame) {
         let told = self.attempt.as_ref().map_or(Vec::new(), |(_, told)| told.clone());
-        for (place, told) in told.into_iter().enumerate() {
-            if told && self.done[place].is_none() {
-                self.send(place, &frame);
+        for (index, told) in told.into_iter().enumerate() {
+            if told && self.done[index].is_none() {
+                self.send(index, &frame);
             }
         }
     }
 
-    /// Ends the attempt wherever it has not ended. What is said about it is still heard.
+    /// Ends the attempt wherever it has not ended. What agents say about it is still taken.
     fn call_off(&mut self, reason: &str) {
         self.tell(|id| Frame::EvalCancel(v1::EvalCancel { id, reason: reason.to_owned() }));
     }
@@ -315,19 +317,19 @@ impl Snippet {
         self.feed.push(Event::Placement(v1::Placement { at: at as i32, why, step, ranks }));
     }
 
-    fn settle(&mut self, place: usize, mut done: Done) {
+    fn settle(&mut self, index: usize, mut done: Done) {
         done.error = truncate(done.error, MAX_ERROR_LENGTH);
-        let target = &self.group.targets[place];
+        let target = &self.group.targets[index];
         if target.shown {
             self.feed.push(Event::RankDone(v1::RankDone { rank: target.rank, done: Some(done.clone()) }));
         }
-        self.done[place] = Some(done);
+        self.done[index] = Some(done);
     }
 
-    fn settle_gone(&mut self, place: usize) {
-        let target = &self.group.targets[place];
+    fn settle_gone(&mut self, index: usize) {
+        let target = &self.group.targets[index];
         let error = format!("{} is gone: its connection ended while the snippet was under way", target.name());
         let step = target.agent.state().step;
-        self.settle(place, Done { outcome: Outcome::Error as i32, error, step, ..Default::default() });
+        self.settle(index, Done { outcome: Outcome::Error as i32, error, step, ..Default::default() });
     }
 }

@@ -1,11 +1,11 @@
-//! What became of a snippet over all of its processes.
+//! The outcome of a snippet over all of its processes.
 
 use probe_proto::v1::{Done, Finished, Outcome};
 
 use super::group::Target;
 
-/// The outcome over all processes: the first that is not OK, otherwise OK. One that was only cancelled because another
-/// failed comes after that other, and one whose output nobody sees after those that are shown.
+/// The outcome over all processes: the first that is not OK, otherwise OK. A process that was only cancelled because another
+/// failed comes after that other, and one that is not shown after those that are.
 pub(super) fn verdict(results: &[(&Target, &Done)]) -> Finished {
     let waited = results.iter().map(|(_, done)| done.training_waited_s).fold(0.0, f64::max);
     let wrong = results.iter().filter(|(_, done)| done.outcome() != Outcome::Ok);
@@ -13,7 +13,7 @@ pub(super) fn verdict(results: &[(&Target, &Done)]) -> Finished {
     let Some((target, done)) = first else {
         return Finished { outcome: Outcome::Ok as i32, training_waited_s: waited, ..Default::default() };
     };
-    // Of several processes it says which; the traceback of the only one that is looked at needs no heading.
+    // The error of one of several processes names it; the traceback of the only one that is shown needs no heading.
     let mut error = if results.len() > 1 || !target.shown {
         format!("{}: {}", target.name(), done.error)
     } else {

@@ -1,4 +1,4 @@
-//! [`Destination`]: where the batches of a session go, and who keeps account of them.
+//! [`Destination`]: where the batches of a session go, and how they are accounted for.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use probe_store::{Identity, Rows};
 
 use crate::agent::{BatchSource, Superseded};
 
-/// Where the batches of a session go, and who keeps account of them.
+/// Where the batches of a session go, and how they are accounted for.
 pub(crate) trait Destination {
     /// The journal that keeps what comes in; None where it comes out of one.
     fn journal(&self) -> Option<&Journal>;
 
-    /// Whether the batch is known to be there already, so that decoding it is not worth the time.
+    /// Whether the batch is known to be stored already, so that it need not be decoded.
     fn has(&self, from: &BatchSource<'_>) -> bool;
 
     /// Takes the rows of a batch, once however often it comes.

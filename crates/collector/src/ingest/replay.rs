@@ -27,15 +27,15 @@ pub(crate) type Appended = HashMap<Arc<str>, HashMap<String, u64>>;
 /// Batches that only the journal has.
 struct ReplayedRows<'a> {
     store: &'a Store,
-    /// What files have must not come again,
+    /// Batches that files have, which must not come again.
     written: &'a AllWritten,
-    /// nor what was evicted.
+    /// Batches that were evicted, which must not come again either.
     evicted: HashMap<(String, String), Ranges>,
     appended: Appended,
 }
 
 impl<'a> Replay<'a> {
-    /// One for the run `run`, of which files have `written`, and of which `evicted` is gone.
+    /// A replay for the run `run`, of which files have `written`, and of which `evicted` is gone.
     pub(crate) fn new(
         run: &'a Arc<str>,
         store: &'a Store,
@@ -46,13 +46,13 @@ impl<'a> Replay<'a> {
         Self { run, sessions: HashMap::new(), rows }
     }
 
-    /// How many rows came.
+    /// How many rows the replay has brought.
     pub(crate) fn appended(self) -> Appended {
         self.rows.appended
     }
 
     fn open(&mut self, connection: u64, hello: v1::Hello) {
-        // It was understood when it was written down.
+        // A Hello in the journal was valid when it was written.
         let Ok(greeting) = understand(hello.clone(), self.run, self.rows.store) else { return };
         match self.sessions.get_mut(&connection) {
             Some(session) => session.renew(hello, greeting.declaration, &self.rows),
@@ -63,14 +63,14 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// What can't be taken makes batches that use it missing.
+    /// Takes strings. Batches that use strings that can't be taken are missing.
     fn strings(&mut self, connection: u64, strings: v1::Strings) {
         if let Some(session) = self.sessions.get_mut(&connection) {
             let _ = session.strings(strings, &self.rows);
         }
     }
 
-    /// What of it can't be taken is missing in the end, and is counted there.
+    /// Takes a batch. Rows that can't be taken are missing in the end, and are counted then.
     fn batch(&mut self, connection: u64, batch: v1::Batch) {
         if let Some(session) = self.sessions.get_mut(&connection) {
             let _ = session.batch(batch, &mut self.rows);
@@ -138,7 +138,7 @@ impl Destination for ReplayedRows<'_> {
         Ok(())
     }
 
-    /// What is lost was counted by the collector that kept the journal.
+    /// Does nothing: lost rows were counted by the collector that kept the journal.
     fn lose(&mut self, _from: &BatchSource<'_>, _rows: u64, _reason: &'static str) -> Result<(), Superseded> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! [`IngestSession`]: what one connection has said of its rows so far, and how a batch becomes rows by it.
+//! [`IngestSession`]: the identity, tables and strings that one connection has sent so far, by which its batches become rows.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::destination::Destination;
 use crate::agent::{BatchSource, Superseded};
 use crate::hello::{Declaration, DeclaredTable};
 
-/// How far a sequence number may jump and still be believed when its batch is lost.
+/// Largest jump of a sequence number that is believed when its batch is lost.
 const MAX_GAP: u64 = 1 << 20;
 
 /// Why something was not taken in.
@@ -22,9 +22,9 @@ const MAX_GAP: u64 = 1 << 20;
 pub(crate) enum IngestError {
     /// A newer connection speaks for the same process.
     Superseded,
-    /// It can't be, and nobody knows how many rows it was.
+    /// The frame is malformed, and it is not known how many rows it had.
     Malformed(String),
-    /// A batch that can't be; its rows are counted as lost.
+    /// The batch is malformed; its rows are counted as lost.
     BadBatch(String),
 }
 
@@ -57,14 +57,14 @@ pub(crate) struct IngestSession {
     identity: Arc<Identity>,
     tables: Vec<DeclaredTable>,
     strings: Strings,
-    /// Some of its text was not taken.
+    /// Whether some strings of the connection were left out.
     lacks_text: bool,
     /// Newest sequence number that is done.
     done: u64,
 }
 
 impl IngestSession {
-    /// Begins with a Hello and what was understood of it. `done` is the newest batch that the destination has.
+    /// Begins with a Hello and the declaration in it. `done` is the newest batch that the destination has.
     pub(crate) fn open(
         connection: u64,
         hello: v1::Hello,
@@ -79,7 +79,7 @@ impl IngestSession {
         session
     }
 
-    /// Rows from now on are as this Hello says. Strings and numbers of batches go on.
+    /// Has rows from now on belong to what this Hello declares. Strings and numbers of batches go on.
     pub(crate) fn renew(&mut self, hello: v1::Hello, declaration: Declaration, to: &impl Destination) {
         (self.identity, self.tables) = (declaration.identity, declaration.tables);
         self.write_hello(hello, to);
@@ -92,17 +92,17 @@ impl IngestSession {
         }
     }
 
-    /// The process whose rows it brings.
+    /// The process whose rows the connection brings.
     pub(crate) fn identity(&self) -> &Arc<Identity> {
         &self.identity
     }
 
-    /// Its number.
+    /// Number of the connection.
     pub(crate) fn connection(&self) -> u64 {
         self.connection
     }
 
-    /// Tables that its batches may be of.
+    /// Tables that batches may be of.
     pub(crate) fn tables(&self) -> &[DeclaredTable] {
         &self.tables
     }
@@ -120,13 +120,13 @@ impl IngestSession {
         Ok(())
     }
 
-    /// There is no room for its strings. Ids follow from what came before, so no later ones can be taken either, and batches
-    /// that use them are counted as lost.
+    /// Leaves out strings for which there is no room. Ids follow from what came before, so no later ones can be taken either,
+    /// and batches that use them are counted as lost.
     pub(crate) fn leave_out_text(&mut self) {
         self.lacks_text = true;
     }
 
-    /// Whether some of its text was left out.
+    /// Whether some strings of the connection were left out.
     pub(crate) fn lacks_text(&self) -> bool {
         self.lacks_text
     }
@@ -137,7 +137,7 @@ impl IngestSession {
             return Err(IngestError::Malformed("a batch without a sequence number".into()));
         }
         if self.is_done(batch.seq) {
-            // Sent again after a reconnect, and already here.
+            // The batch was sent again after a reconnect, and is stored already.
             return Ok(());
         }
         let Some(declared) = self.tables.get(batch.table as usize) else {
@@ -170,7 +170,7 @@ impl IngestSession {
             Err(error) => {
                 let problem = format!("{}: {error}", declared.name);
                 if batch.rows as usize > MAX_ROWS || batch.seq - self.done > MAX_GAP {
-                    // Its numbers cannot be believed either.
+                    // The numbers of the batch can't be believed either.
                     return Err(IngestError::Malformed(problem));
                 }
                 if self.lacks_text {
@@ -178,20 +178,20 @@ impl IngestSession {
                     self.done = batch.seq;
                     return Ok(());
                 }
-                // Counted and done with: sent again after a reconnect it would be as malformed as it is now.
+                // The rows are counted and the batch is done with: sent again after a reconnect it would be as malformed.
                 to.lose(&from, u64::from(batch.rows), "malformed")?;
                 Err(IngestError::BadBatch(problem))
             }
         }
     }
 
-    /// Writes down what it said, for whoever goes on after us.
+    /// Writes a frame to the journal, for a collector that goes on after this one.
     pub(crate) fn write_down(&self, what: said::What, journal: &Journal) {
         let said = v1::Said { connection: self.connection, what: Some(what), unix_ns: clock::unix_ns() };
         journal.record(record::Record::Said(said));
     }
 
-    /// The connection is over. `bye`: nothing more will come from the process.
+    /// Ends the session. `bye`: nothing more will come from the process.
     pub(crate) fn close(&self, bye: bool, journal: &Journal) {
         let closed = v1::Closed { connection: self.connection, bye, unix_ns: clock::unix_ns() };
         journal.record(record::Record::Closed(closed));

@@ -1,5 +1,5 @@
-//! `probe.queries`: who asked which query, and what became of it. Bounded, the oldest rows go first; numbers go on, so
-//! that those that have gone are counted.
+//! `probe.queries`: the queries that were asked, by which caller, and how they ended. The table is bounded and drops its oldest
+//! rows. Their numbers go on, so that dropped rows are counted.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -18,76 +18,75 @@ use super::pace::Pace;
 use super::peer::Asker;
 use crate::truncate::truncate;
 
-/// Longest query of which all text is kept (bytes); of a longer one the hash is of all of it.
+/// Longest text of a query that is kept (bytes). The hash is that of the whole query.
 const MAX_TEXT_LENGTH: usize = 64 << 10;
 /// Longest error (bytes).
 const MAX_ERROR_LENGTH: usize = 1000;
 
-/// All of them.
+/// The rows that are kept.
 #[derive(Debug, Default)]
 pub struct Audit {
-    kept: Mutex<Newest<v1::Query>>,
-    /// Where they are written down, for whoever goes on after this collector.
+    rows: Mutex<Newest<v1::Query>>,
+    /// Where rows are written down, for a collector that goes on after this one.
     journal: OnceLock<Arc<Journal>>,
     pace: Pace,
 }
 
 impl Audit {
     fn lock(&self) -> MutexGuard<'_, Newest<v1::Query>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the collector before had. What was under way then has ended with it.
-    pub fn restore(kept: &Newest<v1::Query>) -> Self {
+    /// The table with the rows of the collector before. Queries that were under way then have ended with it.
+    pub fn restore(rows: &Newest<v1::Query>) -> Self {
         let ended = |query: &v1::Query| match query.status.as_str() {
             "" => v1::Query { status: "cancelled".into(), error: Some("the collector died".into()), ..query.clone() },
             _ => query.clone(),
         };
-        Self { kept: Mutex::new(kept.iter().map(ended).collect()), journal: OnceLock::new(), pace: Pace::default() }
+        Self { rows: Mutex::new(rows.iter().map(ended).collect()), journal: OnceLock::new(), pace: Pace::default() }
     }
 
-    /// Writes down what is asked from now on.
+    /// Writes rows to `journal` from now on.
     pub fn keep(&self, journal: Arc<Journal>) {
-        // No more than the next collector would have, and than a run's directory has in the end.
+        // As many as the next collector would have, and as the run's directory has in the end.
         self.lock().bound(journal.list());
-        // There is one journal: a second one is the first.
+        // A run has one journal: a second call names the same one.
         let _ = self.journal.set(journal);
     }
 
-    /// Resolves when a query of this length may be asked, or is to be refused: whoever asks more than is written down
-    /// waits.
+    /// Resolves when a query of this length may be recorded. A caller that asks for more than the journal takes waits.
     pub async fn turn(&self, asker: &Asker, sql: &str) {
         if let Some(journal) = self.journal.get() {
             self.pace.turn(&asker.who, sql.len().min(MAX_TEXT_LENGTH), journal.asked()).await;
         }
     }
 
-    /// A query was asked.
+    /// Adds the row of a query that was asked.
     pub fn begin(self: &Arc<Self>, asker: &Asker, sql: &str, pid: Option<i32>) -> Entry {
         let query = self.add(question(asker, sql, pid));
         Entry { audit: Arc::clone(self), query, began: Instant::now() }
     }
 
-    /// A query was asked that can't be run.
+    /// Adds the row of a query that can't be run.
     pub fn failed(&self, asker: &Asker, sql: &str, pid: Option<i32>, error: &Error) {
         let mut query = question(asker, sql, pid);
         end(&mut query, Some(error));
         self.add(query);
     }
 
-    /// A query was asked by somebody who may not ask any.
+    /// Adds the row of a query whose caller may not query.
     pub fn refuse(&self, asker: &Asker, sql: &str, why: &str) {
         let status = "refused".into();
         let error = Some(truncate(why.to_owned(), MAX_ERROR_LENGTH));
         self.add(v1::Query { status, error, ..question(asker, sql, None) });
     }
 
-    /// Gives it its number.
+    /// Adds a row, and gives it its number.
     fn add(&self, query: v1::Query) -> v1::Query {
-        let mut kept = self.lock();
-        let query = v1::Query { id: kept.newest() + 1, ..query };
-        kept.put(query.clone());
-        // With the lock, so that numbers are in order there too.
+        let mut rows = self.lock();
+        let query = v1::Query { id: rows.newest() + 1, ..query };
+        rows.put(query.clone());
+        // With the lock, so that numbers are in order in the journal too.
         self.write_down(query.clone());
         query
     }
@@ -122,13 +121,13 @@ fn end(query: &mut v1::Query, error: Option<&Error>) {
     query.error = error.map(|error| truncate(error.to_string(), MAX_ERROR_LENGTH));
 }
 
-/// SHA-256 of a text, in hexadecimal digits: the same for the same text, also where the text itself was cut.
+/// SHA-256 of a text, in hexadecimal digits.
 pub fn hash(text: &str) -> String {
     use sha2::Digest;
     sha2::Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The row of a query that is under way. Dropped before it ended, nobody took the rest of its answer.
+/// The row of a query that is under way. If it is dropped before it ended, the client did not take the rest of the answer.
 #[derive(Debug)]
 pub struct Entry {
     audit: Arc<Audit>,
@@ -139,17 +138,17 @@ pub struct Entry {
 impl Entry {
     fn publish(&self) {
         self.audit.lock().put(self.query.clone());
-        // Its text was written down when it was asked.
+        // The text was written down when the query was asked.
         self.audit.write_down(v1::Query { sql: String::new(), ..self.query.clone() });
     }
 
-    /// Rows of the answer that were sent, and their bytes on the wire.
+    /// Counts rows of the answer that were sent, and their bytes on the wire.
     pub fn sent(&mut self, rows: u64, bytes: u64) {
         self.query.rows += rows;
         self.query.bytes += bytes;
     }
 
-    /// The end of it.
+    /// Ends the row.
     pub fn finish(&mut self, error: Option<&Error>) {
         if !self.query.status.is_empty() {
             return;
@@ -207,25 +206,25 @@ mod tests {
         Asker { who: "uid:1000".into(), peer: Some("pid:1".into()) }
     }
 
-    fn row(audit: &Audit, place: usize) -> v1::Query {
-        audit.lock().iter().nth(place).unwrap().clone()
+    fn row(audit: &Audit, index: usize) -> v1::Query {
+        audit.lock().iter().nth(index).unwrap().clone()
     }
 
     #[test]
     fn a_query_has_a_row_from_the_asking_to_the_end() {
         let audit = Arc::new(Audit::default());
         let mut entry = audit.begin(&asker(), "SELECT 1", Some(7));
-        let kept = |place: usize| row(&audit, place);
-        assert_eq!((kept(0).status.as_str(), kept(0).pid), ("", Some(7)));
-        assert_eq!(kept(0).hash, "e004ebd5b5532a4b85984a62f8ad48a81aa3460c1ca07701f386135d72cdecf5");
+        let rows = |index: usize| row(&audit, index);
+        assert_eq!((rows(0).status.as_str(), rows(0).pid), ("", Some(7)));
+        assert_eq!(rows(0).hash, "e004ebd5b5532a4b85984a62f8ad48a81aa3460c1ca07701f386135d72cdecf5");
         entry.sent(2, 100);
         entry.sent(1, 50);
         entry.finish(None);
         entry.finish(Some(&Error::failed("too late")));
         drop(entry);
-        assert_eq!((kept(0).status.as_str(), kept(0).rows, kept(0).bytes, kept(0).error), ("ok", 3, 150, None));
+        assert_eq!((rows(0).status.as_str(), rows(0).rows, rows(0).bytes, rows(0).error), ("ok", 3, 150, None));
         drop(audit.begin(&asker(), "SELECT 2", None));
-        assert_eq!(kept(1).status, "cancelled");
+        assert_eq!(rows(1).status, "cancelled");
         for (error, status) in
             [(Error::denied("a"), "denied"), (Error::limit("b"), "limit"), (Error::usage("c"), "error")]
         {

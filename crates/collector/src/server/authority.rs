@@ -1,9 +1,9 @@
 //! Clients on a unix socket whose `:authority` is the path of the socket.
 //!
 //! gRPC's C core (Python, C++, Ruby) sends the path percent-encoded, and Java sends it as it is. Neither is a valid
-//! authority (RFC 9110, section 7.2), so the HTTP/2 library refuses each call with a protocol error, in which no text has a
-//! place. Here the bytes that no authority may have are replaced before the library reads them. Nobody reads the value:
-//! whoever is on the socket has reached this collector.
+//! authority (RFC 9110, section 7.2), so the HTTP/2 library refuses each call with a protocol error, which can have no
+//! text. Here the bytes that no authority may have are replaced before the library reads them. The value itself is not
+//! used: a client on the socket has reached this collector.
 //!
 //! Only text that is not Huffman-coded is replaced, byte for byte, so that no length and no table of HPACK changes. A
 //! connection whose first call is in order is not looked at any further.
@@ -36,7 +36,7 @@ const AUTHORITY: usize = 1;
 pub(super) struct ValidAuthority<T> {
     io: T,
     next: Next,
-    /// Bytes that came and were not passed on yet.
+    /// Bytes that were received and not passed on yet.
     buffer: Vec<u8>,
     /// How many of `buffer` may be passed on.
     ready: usize,
@@ -47,9 +47,9 @@ pub(super) struct ValidAuthority<T> {
 enum Next {
     Preface,
     Frame,
-    /// So many bytes of a frame without headers.
+    /// So many more bytes of a frame that is not looked at.
     Content(usize),
-    /// Nothing that is looked at.
+    /// The rest of the connection, which is not looked at.
     Anything,
 }
 
@@ -58,7 +58,7 @@ impl<T> ValidAuthority<T> {
         Self { io, next: Next::Preface, buffer: Vec::new(), ready: 0 }
     }
 
-    /// Goes over the bytes that came, as far as they are whole.
+    /// Goes over the bytes that were received, up to the last complete frame.
     fn look(&mut self) {
         loop {
             let rest = &mut self.buffer[self.ready..];
@@ -98,7 +98,7 @@ impl<T> ValidAuthority<T> {
     }
 }
 
-/// Makes authorities in the content of a frame of headers valid. Whether one was not.
+/// Makes authorities in the content of a frame of headers valid. Returns whether one was changed.
 fn replace_in_headers(content: &mut [u8], flags: u8) -> bool {
     let padding = if flags & PADDED != 0 { content.first().map_or(0, |length| 1 + usize::from(*length)) } else { 0 };
     let before = usize::from(flags & PADDED != 0) + if flags & PRIORITY != 0 { 5 } else { 0 };
@@ -213,7 +213,7 @@ mod tests {
         [&length[1..], &[kind, flags, 0, 0, 0, 1], content].concat()
     }
 
-    /// A frame of headers: `:method`, which the static table has, an authority, by its place in that table or by its name as
+    /// A frame of headers: `:method`, which the static table has, an authority, by its index in that table or by its name as
     /// gRPC's C core has it, and a header with a name of its own.
     fn headers(authority: &[u8]) -> Vec<u8> {
         let by_name = authority.len().is_multiple_of(2);
@@ -222,7 +222,7 @@ mod tests {
         frame(HEADERS, 4, &fields)
     }
 
-    /// What is read of a connection to which `sent` is written, `at_a_time` bytes each.
+    /// Writes `sent` to a connection, `at_a_time` bytes each, and returns what is read from it.
     async fn read(sent: &[u8], at_a_time: usize) -> Vec<u8> {
         let (mut client, server) = tokio::io::duplex(at_a_time);
         let mut server = ValidAuthority::new(server);

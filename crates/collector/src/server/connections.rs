@@ -1,4 +1,4 @@
-//! Accepting connections: a bounded number of them, and going on when one cannot be accepted.
+//! Accepts a bounded number of connections, and goes on when one cannot be accepted.
 
 use std::future::Future;
 use std::io;
@@ -19,14 +19,14 @@ use super::authority::ValidAuthority;
 use super::forward::forward_writes;
 use super::quota::{Quota, Refused};
 
-/// A handshake that takes longer is none.
+/// Longest time for a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// A connection too many is gone after this long.
+/// How long a refused connection stays open, so that the client reads the reason.
 const LEAVING: Duration = Duration::from_secs(1);
-/// Out of file descriptors, it is tried again after this long.
+/// Pause before accepting again when the process is out of file descriptors.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Something that connections come from.
+/// A listener.
 pub(super) trait Accept: Send + Unpin + 'static {
     type Io: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static;
     fn accept(&self) -> impl Future<Output = io::Result<Self::Io>> + Send;
@@ -48,7 +48,7 @@ impl Accept for TcpListener {
     }
 }
 
-/// Connections of a listener, without end and without errors. One too many hears so and is closed at once.
+/// Connections of a listener, without end and without errors. One too many is told so and closed at once.
 pub(super) fn incoming<L: Accept>(listener: L, quota: Arc<Quota>) -> impl Stream<Item = io::Result<Counted<L::Io>>> {
     futures::stream::unfold((listener, quota), |(listener, quota)| async move {
         loop {
@@ -68,7 +68,8 @@ pub(super) fn incoming<L: Accept>(listener: L, quota: Arc<Quota>) -> impl Stream
     })
 }
 
-/// Says why, and waits a moment until that was heard: whoever still writes to a connection that is closed reads no more.
+/// Refuses a connection: says why, and waits a moment for the client to read it, because a client that writes to a closed
+/// connection does not read any more.
 async fn turn_away(mut io: impl AsyncRead + AsyncWrite + Unpin, why: String, _leaving: OwnedSemaphorePermit) {
     let heard = async {
         io.write_all(&go_away(&why)).await?;
@@ -78,8 +79,8 @@ async fn turn_away(mut io: impl AsyncRead + AsyncWrite + Unpin, why: String, _le
     let _ = tokio::time::timeout(LEAVING, heard).await;
 }
 
-/// The end of an HTTP/2 connection, in words (RFC 9113, sections 4.1, 6.5 and 6.8): settings, of which there are none, and
-/// that no call was taken because there are too many. With TLS nobody understands it; then the connection just ends.
+/// Frames that end an HTTP/2 connection with a reason (RFC 9113, sections 4.1, 6.5 and 6.8): empty settings, and a GOAWAY that
+/// says that no call was taken because there are too many. A client with TLS does not understand them; its connection just ends.
 fn go_away(why: &str) -> Vec<u8> {
     const SETTINGS: u8 = 4;
     const GOAWAY: u8 = 7;
@@ -115,7 +116,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Counted<T> {
 
 forward_writes!(Counted<T> to io);
 
-/// Connections with TLS, those that got so far. A handshake that takes too long is given up; none waits for another.
+/// Connections whose TLS handshake has succeeded. A handshake that takes too long is given up; none waits for another.
 pub(super) fn secured(
     connections: impl Stream<Item = io::Result<Counted<TcpStream>>>,
     acceptor: TlsAcceptor,
@@ -190,10 +191,10 @@ mod tests {
             tokio::select! {
                 _ = incoming.next() => panic!("there was no room"),
                 answer = client.describe(DescribeCall {}) => {
-                    let said = answer.unwrap_err();
-                    let all = format!("{said:?}");
+                    let status = answer.unwrap_err();
+                    let all = format!("{status:?}");
                     assert!(all.contains("1 connections are open on unix sockets"), "{all}");
-                    assert_eq!(said.code(), tonic::Code::ResourceExhausted, "{all}");
+                    assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{all}");
                 }
             }
         }

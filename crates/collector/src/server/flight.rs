@@ -1,7 +1,7 @@
-//! Flight SQL: how clients ask queries, ours and everyone's (ADBC, JDBC, Grafana).
+//! Flight SQL: the protocol by which clients ask queries, probe's own and others (ADBC, JDBC, Grafana).
 //!
 //! Nothing is kept between calls. A ticket, or the handle of a prepared statement, is the query itself with its scope. Drivers
-//! have it planned for its schema, and again to run it. Our own client makes the ticket itself ([`ticket`]): one call, and
+//! have it planned for its schema, and again to run it. Probe's client makes the ticket itself ([`ticket`]): one call, and
 //! planned once.
 
 use std::pin::Pin;
@@ -60,15 +60,15 @@ pub const MEMORY: &str = "probe-max-memory";
 /// Request metadata with the token.
 const AUTHORIZATION: &str = "authorization";
 
-/// A message to us is a query or a handle.
+/// Longest message from a client (bytes): a query or a handle.
 const MAX_REQUEST: usize = 16 << 20;
 
-/// What `table_type` says of every table.
+/// The `table_type` of a table.
 const TABLE: &str = "TABLE";
-/// That of named queries.
+/// The `table_type` of a view.
 const VIEW: &str = "VIEW";
 
-/// The service, ready for a tonic server. What it is asked is written down in `audit`.
+/// The service, ready for a tonic server. Its queries are recorded in `audit`.
 pub fn service(engine: Arc<Engine>, audit: Arc<Audit>) -> FlightServiceServer<impl FlightService> {
     FlightServiceServer::new(Service { engine, audit })
         .max_decoding_message_size(MAX_REQUEST)
@@ -81,7 +81,7 @@ struct Service {
     audit: Arc<Audit>,
 }
 
-/// A query and its scope, as it stands in tickets and handles.
+/// A query and its scope, as tickets and handles have it.
 #[derive(Clone, PartialEq, Message)]
 struct Query {
     #[prost(string, tag = "1")]
@@ -114,7 +114,7 @@ impl Query {
         })
     }
 
-    /// As `caller` may ask it.
+    /// The query with the limits of `caller`.
     fn asked(&self, caller: &Caller) -> probe_common::error::Result<Asked> {
         Ok(Asked {
             pid: self.pid,
@@ -136,7 +136,7 @@ impl Query {
     }
 }
 
-/// What a ticket is made of.
+/// The content of a ticket.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
     /// The query.
@@ -149,16 +149,16 @@ pub struct Question<'a> {
     pub rows: Option<u64>,
     /// How many bytes it may have.
     pub bytes: Option<u64>,
-    /// What stands for the query's $names.
+    /// Values of the query's $names.
     pub parameters: &'a Parameters,
 }
 
-/// The ticket of a question, as GetFlightInfo gives it: whoever has it may ask for the rows at once. Who may, how much of
-/// the machine it may take and what is written down of it is decided when they are asked for. Collectors of other versions
-/// read it too: the numbers of its fields ([`Query`]) stay.
+/// The ticket of a question, as GetFlightInfo gives it: a client may ask for the rows by it at once. Permission, limits and the
+/// audit row are decided when it asks for the rows. Collectors of other versions read the ticket too: the numbers of its fields
+/// ([`Query`]) stay.
 ///
 /// # Errors
-/// A value that no array can have.
+/// A parameter has a value that no array can have.
 pub fn ticket(question: &Question<'_>) -> probe_common::error::Result<Ticket> {
     let query = Query {
         sql: question.sql.to_owned(),
@@ -178,7 +178,7 @@ fn said<T: FromStr>(metadata: &MetadataMap, key: &str, what: &str) -> Result<Opt
     value.map(Some).ok_or_else(|| Error::usage(format!("{key} is not {what}")).into())
 }
 
-/// The query of a ticket of ours.
+/// The SQL of a ticket or handle of this service.
 pub(super) fn sql_of_handle(handle: &[u8]) -> Option<String> {
     Query::decode(handle).ok().map(|query| query.sql)
 }
@@ -192,14 +192,14 @@ impl Service {
         info(&schema, ticket, request)
     }
 
-    /// The columns of an answer. A query that has none is never run, so this is where it is written down.
+    /// The columns of an answer. A query that can't be planned is never run, so its audit row is added here.
     async fn schema(&self, query: &Query, extensions: &Extensions) -> Result<SchemaRef, Status> {
         let caller = Caller::of(extensions);
         let schema = self.engine.schema(&query.sql, query.asked(&caller)?).await;
         self.noted(&caller, query, schema).await
     }
 
-    /// The columns of an answer and those of the parameters, of which there are no values yet.
+    /// The columns of an answer and of the parameters, which have no values yet.
     async fn prepare(&self, query: &Query, extensions: &Extensions) -> Result<(SchemaRef, Schema), Status> {
         let caller = Caller::of(extensions);
         let schemas = self.engine.prepare(&query.sql, query.asked(&caller)?).await;
@@ -253,7 +253,7 @@ impl Service {
 
 type Reply<T> = Result<Response<T>, Status>;
 
-/// Where to get the rows that a command is about.
+/// The answer to a client that asks where to get the rows of a command.
 fn info(schema: &Schema, ticket: Any, request: Request<FlightDescriptor>) -> Reply<FlightInfo> {
     let endpoint = FlightEndpoint::new().with_ticket(Ticket::new(ticket.encode_to_vec()));
     let info = FlightInfo::new().try_with_schema(schema).map_err(internal)?;
@@ -303,13 +303,13 @@ fn sql_info() -> Result<SqlInfoData, Status> {
 impl FlightSqlService for Service {
     type FlightService = Self;
 
-    /// Gives the token back as drivers want it that were told a user and a password. The gate has let it in already.
+    /// Returns the token for drivers that log in with a user and a password. The gate has let the call in already.
     async fn do_handshake(&self, request: Request<Streaming<HandshakeRequest>>) -> Reply<Handshake> {
         let shown = request.metadata().get(AUTHORIZATION);
         let token = shown.and_then(|shown| token(shown.as_encoded_bytes()));
         let answer = HandshakeResponse { protocol_version: 0, payload: Bytes::new() };
         let mut response = Response::new(Box::pin(futures::stream::iter([Ok(answer)])) as Handshake);
-        // Over a unix socket nobody shows one.
+        // A client of a unix socket has no token.
         if let Some(token) = token {
             let bearer = [b"Bearer ", token.as_ref()].concat();
             let mut bearer =
@@ -398,7 +398,8 @@ impl FlightSqlService for Service {
         command: CommandStatementUpdate,
         request: Request<PeekableFlightDataStream>,
     ) -> Result<i64, Status> {
-        // Says which statement was refused; one that only reads is refused too, for it came by the wrong door.
+        // Records which statement was refused. A statement that only reads is refused too, because it came by the call for
+        // updates.
         let query = Query::new(command.query, request.metadata())?;
         self.schema(&query, request.extensions()).await?;
         let refused = read_only();
@@ -469,7 +470,7 @@ impl FlightSqlService for Service {
             .map(|table| (table, TABLE))
             .chain(views().into_iter().map(|view| (view, VIEW)));
         for (table, kind) in tables {
-            // As a query over it answers: text is Utf8 there, whatever it is within.
+            // The schema as a query returns it: text is Utf8 there, whatever type the table has.
             let schema = probe_query::plain_schema(&arrow_schema(table));
             found.append(CATALOG, table.schema, table.name, kind, &schema).map_err(internal)?;
         }

@@ -1,6 +1,6 @@
-//! Writing to a connection that wraps another one.
+//! Forwards writes from a wrapper to the connection in it.
 
-/// Lets what is written to a wrapper go to the connection in its field as it is.
+/// Implements `AsyncWrite` for a wrapper by the connection in its field.
 macro_rules! forward_writes {
     ($wrapper:ident $(<$inner:ident>)? to $field:tt) => {
         impl $(<$inner: AsyncWrite + Unpin>)? AsyncWrite for $wrapper $(<$inner>)? {

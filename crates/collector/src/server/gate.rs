@@ -1,7 +1,7 @@
-//! The gate before all services: who is let in to which of them, and what is written down of who is not.
+//! The gate before all services: it decides which callers may use which service, and records the calls that it refuses.
 //!
-//! Nothing behind it can be reached without passing it: what a call needs is decided by its path, here, and a path that
-//! is not known needs as much as a query.
+//! No service can be reached without passing it. The path of a call decides what the call needs, and an unknown path needs as
+//! much as a query.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,10 +24,10 @@ use crate::auth::{Failures, Grant, Scope, Scopes, Tokens};
 use crate::eval::Log;
 use crate::events::{Event, Events, Severity};
 
-/// Tokens that were taken back are noticed by calls under way after this long.
+/// How often the file of tokens is read, so that calls under way notice revoked tokens.
 pub(super) const REFRESH: Duration = Duration::from_secs(1);
 
-/// What the gate knows.
+/// The state of the gate.
 #[derive(Debug)]
 pub struct Gatekeeper {
     tokens: Arc<Tokens>,
@@ -37,7 +37,7 @@ pub struct Gatekeeper {
     events: Arc<Events>,
 }
 
-/// Which service is called.
+/// The service that is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Called {
     Agent,
@@ -80,12 +80,12 @@ impl Gatekeeper {
         Arc::new(Self { tokens, failures: Arc::default(), queries, evals, events })
     }
 
-    /// Where it is written down who was not let in.
+    /// The events, which have refused callers.
     pub(super) fn events(&self) -> &Arc<Events> {
         &self.events
     }
 
-    /// Lets calls that are under way end when their token is taken back, for as long as it is polled.
+    /// Ends calls that are under way when their token is revoked, for as long as it is polled.
     pub(super) async fn watch_tokens(&self) {
         loop {
             tokio::time::sleep(REFRESH).await;
@@ -93,7 +93,7 @@ impl Gatekeeper {
         }
     }
 
-    /// Lets a call in, or says why not. What is returned is cancelled when it has to end.
+    /// Lets a call in, or returns the error. The returned token is cancelled when the call has to end.
     async fn admit(&self, request: &mut http::Request<Body>) -> Result<Option<CancellationToken>> {
         let called = Called::of(request.uri().path());
         let peer = Peer::of(request.extensions());
@@ -116,7 +116,7 @@ impl Gatekeeper {
         let failure = self.failures.add(peer.origin(), Instant::now());
         let count = failure.count;
         if failure.is_noted() {
-            // Nothing of what a stranger sent is read or kept.
+            // The call's body is not read or kept, because its sender is unknown.
             let why = if count == 1 { why.to_owned() } else { format!("{why} ({count} attempts from there)") };
             self.note(called, &asker, &Text::default(), &why);
         }
@@ -146,7 +146,7 @@ impl Gatekeeper {
                 Called::Eval | Called::Query => refused::text(request).await,
                 Called::Agent | Called::Control => Text::default(),
             };
-            // Whoever may not ask is not to fill what is kept of those who may.
+            // A caller that may not ask must not crowd out the rows of those that may.
             match called {
                 Called::Eval => self.evals.turn(&caller.asker, &text.0).await,
                 Called::Agent | Called::Control | Called::Query => self.queries.turn(&caller.asker, &text.0).await,
@@ -207,7 +207,7 @@ where
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
         let keeper = Arc::clone(&self.keeper);
-        // The one that said it is ready is the one that is called.
+        // `poll_ready` holds for this instance, so it is called, and its clone stays for the next call.
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {

@@ -1,4 +1,4 @@
-//! Binding where the collector listens, so that nobody else can get in.
+//! Binds the collector's listeners, so that other users can't connect.
 
 use std::fs;
 use std::io;
@@ -16,14 +16,14 @@ use crate::auth::Identity;
 /// Longest path of a socket (bytes): the kernel's 108 with the zero at the end.
 const MAX_PATH_LENGTH: usize = 107;
 
-/// A listener, and where it is.
+/// A listener and its address.
 #[derive(Debug)]
 pub enum Bound {
     Unix(UnixListener, SocketFile),
     Tcp(TcpListener, SocketAddr, Option<Identity>),
 }
 
-/// How the doors over TCP are locked.
+/// What protects the listeners over TCP.
 #[derive(Debug)]
 pub struct Locks {
     pub has_tokens: bool,
@@ -32,7 +32,7 @@ pub struct Locks {
 }
 
 impl Bound {
-    /// Listens there. TCP is refused without a token, and beyond this machine also without TLS.
+    /// Listens at an address. TCP is refused where there is no token, and beyond this machine also without TLS.
     pub async fn bind(listen: &Listen, locks: &Locks) -> Result<Self> {
         match listen {
             Listen::Unix(path) => unix(path),
@@ -40,7 +40,7 @@ impl Bound {
         }
     }
 
-    /// Where it listens; a port that was left to the system is the one it chose.
+    /// The address. A port that was left to the system is the one that it chose.
     pub fn listen(&self) -> Listen {
         match self {
             Self::Unix(_, file) => Listen::Unix(file.path.clone()),
@@ -73,11 +73,11 @@ async fn tcp(address: SocketAddr, locks: &Locks) -> Result<Bound> {
     Ok(Bound::Tcp(listener, address, locks.identity.clone()))
 }
 
-/// A socket that is removed when it is dropped, unless somebody else has replaced it.
+/// A socket that is removed when this is dropped, unless another process has replaced it.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Device and inode.
+    /// Device and inode of the socket.
     identity: (u64, u64),
 }
 
@@ -106,8 +106,8 @@ fn unix(path: &Path) -> Result<Bound> {
                 .hint("remove it, or listen somewhere else"));
         }
     }
-    // Made where nobody else can open it, closed to others, and only then moved to where it is known: at no moment
-    // can anybody connect who may not. Moving it also replaces a stale one without a gap.
+    // The socket is made in a directory that no other user can open, closed to others, and only then moved to its path: at no
+    // moment can another user connect. Moving it also replaces a stale socket without a gap.
     let private = parent.join(format!(".{:08x}", random()?));
     let hidden = private.join("s");
     let longest = path.as_os_str().as_bytes().len().max(hidden.as_os_str().as_bytes().len());
@@ -118,7 +118,7 @@ fn unix(path: &Path) -> Result<Bound> {
         ))
         .hint(format!("name a shorter directory in {}", probe_proto::env::PROBE_RUNTIME_DIR)));
     }
-    // Fails where it is there already: then it may be somebody else's.
+    // Fails where the directory is there already: it may belong to another user.
     fs::DirBuilder::new().mode(0o700).create(&private).map_err(|error| named(&private, error))?;
     let bound = (|| {
         let listener = UnixListener::bind(&hidden)?;

@@ -1,7 +1,7 @@
-//! The services on one port, and who may reach them.
+//! The servers of a collector.
 //!
-//! Every listener serves the same services, and [`gate`] stands before them: a unix socket lets in the collector's own user
-//! and root, by the kernel's word; over TCP every call carries a token.
+//! Every listener serves the same services, and [`gate`] stands before them: a unix socket lets in the collector's own user and
+//! root, by the kernel's word; over TCP every call carries a token.
 
 pub mod audit;
 mod authority;
@@ -39,9 +39,9 @@ use quota::Quota;
 /// HTTP/2's windows (bytes), so that an agent's batches do not wait for permission to be sent.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
-/// Calls that one connection may have open.
+/// Most calls that one connection may have open.
 const STREAMS_PER_CONNECTION: u32 = 64;
-/// Over TCP a peer that is gone without a word is noticed by this.
+/// How often a silent peer over TCP is asked whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -73,7 +73,7 @@ impl Servers {
         Self { tasks: tasks.chain(watch).collect(), stop }
     }
 
-    /// Takes no more calls, and lets those that are open end within `patience`. Sockets are removed.
+    /// Takes no more calls, lets those that are open end within `patience`, and removes sockets.
     pub async fn stop(mut self, patience: Duration) {
         self.stop.cancel();
         let deadline = tokio::time::Instant::now() + patience;
@@ -88,7 +88,7 @@ impl Servers {
 
 impl Drop for Servers {
     fn drop(&mut self) {
-        // Nobody waits: listeners end at once, and what is open with the runtime.
+        // Listeners end at once, and calls that are open end with the runtime.
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }

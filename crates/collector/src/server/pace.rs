@@ -1,21 +1,21 @@
-//! How fast a caller may have questions recorded: what is asked is kept in the journal, which has no room for a flood
-//! of it. Whoever asks faster waits, and nobody else does.
+//! How fast a caller may have questions recorded: they are kept in the journal, which has no room for a flood of them. A caller
+//! that asks faster waits, and the others do not.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a question takes there beside its text, in bytes.
+/// What a question takes in the journal beside its text (bytes).
 const QUESTION: u64 = 500;
-/// How long somebody's share lasts who has not asked for long.
+/// How much a caller that has not asked for long may ask without waiting, as time of its rate.
 const BURST: Duration = Duration::from_secs(16);
-/// Of so many people is known how much they have asked; of more, those who may ask most are forgotten.
+/// Most callers whose share is remembered; of more, those that may ask most are forgotten.
 const MAX_ASKERS: usize = 1024;
 
 /// The rate at which each caller may have questions recorded in the journal.
 #[derive(Debug, Default)]
 pub struct Pace {
-    /// By who asks: when what was asked so far is paid for.
+    /// By caller, the time at which its rate has covered all that it asked so far.
     paid: Mutex<HashMap<String, Instant>>,
 }
 

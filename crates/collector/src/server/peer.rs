@@ -1,4 +1,4 @@
-//! Who calls, and what of it an audit row says.
+//! The callers, and what audit rows say of them.
 
 use nix::unistd::geteuid;
 use probe_common::error::{Error, Result};
@@ -8,17 +8,17 @@ use tonic::transport::server::{TcpConnectInfo, UdsConnectInfo};
 
 use crate::auth::{Origin, Scope, Scopes};
 
-/// Whoever asks for something, by the kernel's word where there is one.
+/// A caller as audit rows have it, by the kernel's word where there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asker {
     /// `uid:1000` on the unix socket, `token:laptop` over TCP.
     pub who: String,
-    /// Where the call came from: `pid:4242`, `tcp:10.0.0.7:51234`; None where nothing says it.
+    /// The other end of the connection: `pid:4242`, `tcp:10.0.0.7:51234`; None where it is not known.
     pub peer: Option<String>,
 }
 
 impl Asker {
-    /// Of a call that was let in.
+    /// The caller of a call that was let in.
     pub fn of(extensions: &Extensions) -> Self {
         Caller::of(extensions).asker
     }
@@ -34,7 +34,7 @@ impl Asker {
         Self { who: format!("{} ({what})", self.who), peer: self.peer.clone() }
     }
 
-    /// In one word or two, for sentences.
+    /// The name of the caller, for sentences.
     pub fn name(&self) -> String {
         match &self.peer {
             Some(peer) if peer.starts_with("tcp:") => format!("{} at {peer}", self.who),
@@ -43,18 +43,18 @@ impl Asker {
     }
 }
 
-/// A caller, and what it may do. The gate puts it to every call that it lets in.
+/// A caller, and what it may do. The gate attaches it to every call that it lets in.
 #[derive(Debug, Clone)]
 pub struct Caller {
     pub asker: Asker,
     pub scopes: Scopes,
     pub over_tcp: bool,
-    /// Cancelled when its token is taken back.
+    /// Cancelled when the caller's token is revoked.
     pub gone: CancellationToken,
 }
 
 impl Caller {
-    /// Of a call that was let in; one that no gate has seen may do nothing.
+    /// The caller of a call that was let in. A call that no gate has seen may do nothing.
     pub fn of(extensions: &Extensions) -> Self {
         let nobody = || Self {
             asker: Peer::of(extensions).asker("nobody"),
@@ -71,7 +71,7 @@ impl Caller {
         Self { asker, scopes: Scopes::default(), over_tcp: false, gone }
     }
 
-    /// An error where it may not do this: `what` completes "may not …".
+    /// Returns an error where the caller may not do this: `what` completes "may not …".
     pub fn require(&self, scope: Scope, what: &str) -> Result<()> {
         if self.scopes.has(scope) {
             return Ok(());
@@ -87,9 +87,9 @@ impl Caller {
 /// The other end of a connection.
 #[derive(Debug)]
 pub(super) enum Peer {
-    /// On a unix socket: its uid and pid, where the kernel says them.
+    /// A process on a unix socket: its uid and pid, where the kernel says them.
     Socket { uid: Option<u32>, pid: Option<i32> },
-    /// Over TCP.
+    /// A client over TCP.
     Tcp(Option<std::net::SocketAddr>),
 }
 
@@ -104,7 +104,8 @@ impl Peer {
         }
     }
 
-    /// Whether the unix socket is for it: the collector's own user and root, whatever the modes of files have become.
+    /// Whether the peer may use the unix socket: only the collector's own user and root may, whatever the modes of files have
+    /// become.
     pub(super) fn is_ours(&self) -> bool {
         matches!(self, Self::Socket { uid: Some(uid), .. } if *uid == 0 || *uid == geteuid().as_raw())
     }
@@ -118,7 +119,7 @@ impl Peer {
         }
     }
 
-    /// As an audit row has it; `who` where the kernel does not say it.
+    /// The peer as an audit row has it; `who` where the kernel does not say it.
     pub(super) fn asker(&self, who: &str) -> Asker {
         match self {
             Self::Socket { uid, pid } => Asker {

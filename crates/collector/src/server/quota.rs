@@ -1,4 +1,4 @@
-//! How many connections may be open, of each kind of listener: what comes over TCP must not keep commands of this machine out.
+//! How many connections of each kind of listener may be open: those over TCP must not keep out commands of this machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,39 +9,39 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::events::{Event, Events, Severity};
 use crate::registry::MAX_LIVE;
 
-/// Connections of a kind: all agents that may be live, and as many commands beside them.
+/// Most connections of a kind: all agents that may be live, and 256 commands beside them.
 const MOST: usize = MAX_LIVE + 256;
-/// Descriptors for everything else: files of rows, the journal, queries.
+/// File descriptors for everything else: files of rows, the journal, queries.
 const OTHERS: u64 = 256;
-/// An agent's connection over a unix socket comes with its process's descriptor and that of its rings, and one to spare.
+/// File descriptors of an agent's connection over a unix socket: the connection, the process, its rings, and one to spare.
 const PER_UNIX: u64 = 4;
 const PER_TCP: u64 = 1;
 
-/// Lets this process open as many files as it may. For a process of the collector's own: what it starts inherits that, and
-/// a program that calls `select` can't do with numbers above 1023.
+/// Lets this process open as many files as it may. Only a process of the collector's own may call this: the programs that it
+/// starts inherit the limit, and one that calls `select` can't use numbers above 1023.
 pub fn raise_file_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
     {
-        // Where it may not, it has fewer connections.
+        // Where that is refused, the collector has fewer connections.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }
 
-/// Connections that each kind may have open, in a process that may have `files` files open.
+/// Most connections of each kind, in a process that may have `files` files open.
 fn most(files: u64, over_tcp: bool) -> usize {
     let each = PER_UNIX + if over_tcp { PER_TCP } else { 0 };
     let room = files.saturating_sub(OTHERS).max(files / 2) / each;
     usize::try_from(room).unwrap_or(MOST).clamp(1, MOST)
 }
 
-/// Connections too many that hear why at a time; others are only closed.
+/// Most refused connections that are told the reason at a time; others are only closed.
 const MAX_LEAVING: usize = 16;
 
-/// One kind of listener.
+/// The connections of one kind of listener.
 #[derive(Debug)]
 pub(super) struct Quota {
-    /// As in "open over TCP".
+    /// Completes "connections are open …".
     kind: &'static str,
     most: usize,
     open: Arc<Semaphore>,
@@ -51,7 +51,7 @@ pub(super) struct Quota {
 }
 
 impl Quota {
-    /// Of unix sockets and of TCP.
+    /// The quotas of unix sockets and of TCP.
     pub(super) fn both(over_tcp: bool, events: &Arc<Events>) -> [Arc<Self>; 2] {
         let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
         let most = most(files, over_tcp);
@@ -63,12 +63,12 @@ impl Quota {
         Arc::new(Self { kind, most, open, leaving, refused: AtomicU64::new(0), events: Arc::clone(events) })
     }
 
-    /// How many there may be.
+    /// The largest number of connections.
     pub(super) fn most(&self) -> usize {
         self.most
     }
 
-    /// One connection more. Where there may be none that is written down: of the first, the second, the fourth, the eighth …
+    /// Takes one more connection. Refusals are recorded: the first, the second, the fourth, the eighth …
     pub(super) fn take(&self) -> Result<OwnedSemaphorePermit, Refused> {
         Arc::clone(&self.open).try_acquire_owned().map_err(|_| {
             let why = format!("{} connections are open {}, and there may be no more", self.most, self.kind);
@@ -84,11 +84,11 @@ impl Quota {
     }
 }
 
-/// A connection too many.
+/// A connection that is refused.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) why: String,
-    /// Where it may stay until it has heard that.
+    /// Permit to stay open until the client has read the reason.
     pub(super) leaving: Option<OwnedSemaphorePermit>,
 }
 

@@ -1,5 +1,5 @@
-//! What a call that is refused had asked, for its audit row. Read only of callers whose token is known, and only for
-//! that: what can't be understood is left out.
+//! Reads what a refused call had asked, for its audit row. Only calls with a known token are read, and what can't be understood
+//! is left out.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use tonic::body::Body;
 
 use super::flight::sql_of_handle;
 
-/// So much of a call is read (bytes), and for so long.
+/// How much of a call is read (bytes), and for how long.
 const MOST: usize = 128 << 10;
 const PATIENCE: Duration = Duration::from_secs(2);
-/// gRPC's: whether it is compressed, and its length.
+/// Bytes of gRPC before a message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
 /// The text of a query or a snippet; empty where it is not known.
 #[derive(Debug, Default)]
 pub(super) struct Text(pub(super) String);
 
-/// That of a call, whose body is gone then.
+/// Takes the body of a call, and reads the text from it.
 pub(super) async fn text(request: &mut http::Request<Body>) -> Text {
     let path = request.uri().path().to_owned();
     let body = std::mem::replace(request.body_mut(), Body::empty());

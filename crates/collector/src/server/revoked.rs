@@ -1,4 +1,4 @@
-//! Answers that end when the token that asked for them is taken back.
+//! Answers that end when the token of their call is revoked.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,7 +10,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::Status;
 use tonic::body::Body;
 
-/// The body of an answer.
+/// The body of an answer, which ends when the token is revoked.
 pub(super) struct Revocable {
     body: Body,
     gone: Pin<Box<WaitForCancellationFutureOwned>>,
@@ -33,7 +33,7 @@ impl HttpBody for Revocable {
         }
         if self.gone.as_mut().poll(cx).is_ready() {
             self.ended = true;
-            // What makes the answer stops working on it when this is dropped.
+            // Dropping the body stops the work on the answer.
             self.body = Body::empty();
             let status = Status::from(Error::denied("the token was revoked"));
             let mut trailers = http::HeaderMap::new();

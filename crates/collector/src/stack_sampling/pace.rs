@@ -2,17 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-/// Between two samples in the first minute of steps, and later.
+/// Pause between two samples: in the first minute of steps, and later.
 const FIRST: Duration = Duration::from_millis(100);
 const FIRST_FOR: Duration = Duration::from_secs(60);
 const LATER: Duration = Duration::from_secs(1);
-/// Between two samples when steps have become slower, and for how long.
+/// Pause between two samples when steps have become slower, and for how long.
 const SLOW: Duration = Duration::from_millis(50);
 const SLOW_FOR: Duration = Duration::from_secs(2);
 
 /// Processor seconds a second that sampling of all processes may take.
 const SHARE: f64 = 0.005;
-/// Processor seconds that are saved up at most, and there at the beginning: more than the first minute of one process
+/// Processor seconds that are saved up at most, and with which the budget begins: more than the first minute of one process
 /// takes, so that the plan holds for it.
 const SAVED: f64 = 1.0;
 
@@ -25,7 +25,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// As `python.stack_samples.kind` says it.
+    /// The value of `python.stack_samples.kind`.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Always => "always",
@@ -44,13 +44,13 @@ pub(super) struct Burst {
 }
 
 impl Burst {
-    /// Steps have become slower.
+    /// A burst because steps have become slower.
     pub(super) fn slow(now: Instant) -> Self {
         Self { kind: Kind::Slow, until: now + SLOW_FOR, interval: SLOW }
     }
 }
 
-/// Between two samples of a process that has been making steps since then.
+/// The pause between two samples of a process, by since when it has made steps.
 pub(super) fn interval(stepping_since: Option<Instant>, now: Instant) -> Duration {
     match stepping_since {
         Some(since) if now.saturating_duration_since(since) < FIRST_FOR => FIRST,
@@ -58,10 +58,10 @@ pub(super) fn interval(stepping_since: Option<Instant>, now: Instant) -> Duratio
     }
 }
 
-/// What sampling may take of a processor.
+/// The processor time that sampling may take.
 #[derive(Debug)]
 pub(super) struct Budget {
-    /// Processor seconds that are left; less than nothing after a sample that took more.
+    /// Processor seconds that are left; negative after a sample that took more.
     left: f64,
     reckoned: Instant,
 }

@@ -1,4 +1,4 @@
-//! One process that is sampled.
+//! A process that is sampled.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
@@ -11,35 +11,35 @@ use probe_inspect::stacks::main_thread::{MainThread, MainThreads};
 use super::pace::{Burst, Kind, interval};
 use super::rows::Sample;
 use crate::agent::Agent;
-use crate::stacks::{Of, Stacks};
+use crate::stacks::{RunProcess, Stacks};
 
-/// A reading can fail because the process changed meanwhile. After so many failures in a row it can't be read.
+/// Failures in a row after which a process can't be read. A single reading can fail because the process changed meanwhile.
 const FAILURES: u32 = 10;
-/// Such a process is tried again after this.
+/// Pause before a process that can't be read is tried again.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// A process of the run, and when it is sampled next.
 #[derive(Debug)]
 pub(super) struct Sampled {
     pub(super) agent: Arc<Agent>,
-    of: Of,
+    run_process: RunProcess,
     threads: MainThreads,
-    /// When it was first seen to make steps.
+    /// When the process was first seen to make steps.
     stepping: Option<Instant>,
     next: Instant,
-    /// When the sample before was taken; None at the beginning, and where it can't be read.
+    /// When the sample before was taken; None at the beginning, and where the process can't be read.
     last: Option<Instant>,
-    /// When it was last read, or should have been.
+    /// When the process was last read, or should have been.
     tried: Option<Instant>,
     failures: u32,
 }
 
 impl Sampled {
     pub(super) fn new(agent: Arc<Agent>, now: Instant) -> Self {
-        let of = Of::new(&agent.state());
+        let run_process = RunProcess::new(&agent.state());
         Self {
             agent,
-            of,
+            run_process,
             threads: MainThreads::default(),
             stepping: None,
             next: now,
@@ -49,11 +49,12 @@ impl Sampled {
         }
     }
 
-    /// Takes up what has become known of it: its rank, that it makes steps.
+    /// Takes up what has become known of the process: its rank, that it makes steps.
     pub(super) fn refresh(&mut self, now: Instant) {
         let state = self.agent.state();
-        if !Arc::ptr_eq(&self.of.identity, &state.identity) || self.of.kernel_pid != state.kernel_pid {
-            self.of = Of::new(&state);
+        if !Arc::ptr_eq(&self.run_process.identity, &state.identity) || self.run_process.kernel_pid != state.kernel_pid
+        {
+            self.run_process = RunProcess::new(&state);
         }
         if state.step > 0 {
             self.stepping.get_or_insert(now);
@@ -61,19 +62,19 @@ impl Sampled {
     }
 
     pub(super) fn pid(&self) -> i32 {
-        self.of.subject.pid
+        self.run_process.subject.pid
     }
 
-    /// What is asked of it.
-    pub(super) fn of(&self) -> &Of {
-        &self.of
+    /// The process as a reader of stacks needs it.
+    pub(super) fn run_process(&self) -> &RunProcess {
+        &self.run_process
     }
 
-    /// When it is due, with that burst or without one.
+    /// When the next sample is due, with a burst or without one.
     pub(super) fn due(&self, burst: Option<Burst>) -> Instant {
         // A process that can't be read is left alone in a burst too.
         match (burst, self.tried) {
-            // Somebody who asks is to hear why.
+            // A client that asks is to be told why.
             (Some(burst), Some(tried)) if burst.kind == Kind::Asked && self.last.is_none() => {
                 self.next.min(tried + Duration::from_secs(1))
             }
@@ -82,10 +83,10 @@ impl Sampled {
         }
     }
 
-    /// Samples it once; None where the reading was torn.
+    /// Samples the process once; None where the reading was torn.
     ///
     /// # Errors
-    /// It can't be read.
+    /// The process can't be read.
     pub(super) fn sample(&mut self, stacks: &Stacks, kind: Kind, now: Instant) -> Result<Option<Sample>> {
         let step = self.agent.state().step;
         let unix_ns = clock::unix_ns();
@@ -98,13 +99,13 @@ impl Sampled {
         }
         let main = read?;
         let elapsed = self.last.replace(now).map(|last| now.saturating_duration_since(last).as_secs_f64());
-        let identity = Arc::clone(&self.of.identity);
+        let identity = Arc::clone(&self.run_process.identity);
         Ok(main.map(|main| Sample { identity, unix_ns, step, kind, elapsed, main }))
     }
 
     fn read(&mut self, stacks: &Stacks) -> Result<Option<MainThread>> {
         if self.last.is_none()
-            && let Some(why_not) = stacks.unreadable(&self.of)
+            && let Some(why_not) = stacks.unreadable(&self.run_process)
         {
             return Err(why_not);
         }

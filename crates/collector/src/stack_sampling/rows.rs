@@ -1,4 +1,4 @@
-//! Samples on their way into `python.stack_samples`.
+//! Puts samples into `python.stack_samples`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -28,7 +28,7 @@ pub(super) struct Sample {
 #[derive(Debug)]
 pub(super) struct Samples {
     table: SelfIngest,
-    /// None when the run is being written, and no more rows are taken.
+    /// Samples that are not rows yet; None when the run is being written, and no more rows are taken.
     waiting: Mutex<Option<Vec<Sample>>>,
 }
 
@@ -43,14 +43,14 @@ impl Samples {
         }
     }
 
-    /// Makes rows of those that wait.
+    /// Makes rows of the samples that wait.
     pub(super) fn keep(&self) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let samples = waiting.as_mut().map(std::mem::take).unwrap_or_default();
         self.rows_of(&samples);
     }
 
-    /// The last time: samples that come later are dropped.
+    /// Makes rows of the samples that wait, and drops those that come later.
     pub(super) fn finish(&self) {
         let samples = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
         self.rows_of(&samples);
@@ -63,10 +63,10 @@ impl Samples {
             let (these, others) = left.into_iter().partition(|sample| sample.identity == identity);
             let these: Vec<&Sample> = these;
             left = others;
-            let kept = self.table.keep(&identity, |rows, texts| {
+            let result = self.table.keep(&identity, |rows, texts| {
                 these.iter().for_each(|sample| sample.push(rows, texts));
             });
-            if let Err(error) = kept {
+            if let Err(error) = result {
                 tracing::warn!("python.stack_samples: {error}");
             }
         }
@@ -76,7 +76,8 @@ impl Samples {
 impl Sample {
     fn push(&self, rows: &mut BatchBuilder, texts: &mut StringTable) {
         let Self { main, .. } = self;
-        let line = |frame: Option<&StackFrame>| frame.and_then(|of| of.line).and_then(|line| i32::try_from(line).ok());
+        let line =
+            |frame: Option<&StackFrame>| frame.and_then(|frame| frame.line).and_then(|line| i32::try_from(line).ok());
         let (user, library, holder) = (main.user_frame(), main.library_frame(), main.holder_frame());
         let mut text = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(|text| texts.id(text));
         let mut function = |frame: Option<&StackFrame>| text(frame.map(|frame| frame.function.as_str()));

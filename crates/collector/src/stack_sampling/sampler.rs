@@ -1,4 +1,4 @@
-//! The thread that samples, and what others may ask of it.
+//! The thread that samples, and the calls to it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -21,16 +21,16 @@ use crate::registry::Registry;
 use crate::self_ingest::SelfIngest;
 use crate::stacks::Stacks;
 
-/// Between two looks at who is there; samples become rows as often.
+/// How often the list of processes is refreshed, and samples become rows.
 const REFRESH: Duration = Duration::from_secs(1);
-/// A sampling that is asked for takes no longer, and is no faster.
+/// Longest duration, and shortest pause between samples, of a sampling that a client asks for.
 const LONGEST: Duration = Duration::from_secs(60);
 const FASTEST: Duration = Duration::from_millis(10);
 
 /// Whether the collector samples by itself.
 ///
 /// # Errors
-/// The variable says neither on nor off.
+/// The variable's value is neither on nor off.
 pub(crate) fn is_on() -> Result<bool> {
     match std::env::var(PROBE_STACK_SAMPLING).unwrap_or_default().as_str() {
         "" | "on" => Ok(true),
@@ -40,7 +40,7 @@ pub(crate) fn is_on() -> Result<bool> {
     }
 }
 
-/// Samples until it is dropped.
+/// A thread that samples until this is dropped.
 #[derive(Debug)]
 pub(crate) struct StackSampling(Arc<Shared>);
 
@@ -49,27 +49,27 @@ struct Shared {
     registry: Arc<Registry>,
     stacks: Arc<Stacks>,
     samples: Samples,
-    /// Whether it samples without a burst.
+    /// Whether the thread samples without a burst.
     always: bool,
     bursts: Mutex<Bursts>,
     changed: Condvar,
     over: AtomicBool,
 }
 
-/// What is to be done beside the usual, and what came of it.
+/// The burst that is asked for, and its answer.
 #[derive(Debug, Default)]
 struct Bursts {
     newest: Option<Burst>,
-    /// Of the sampling that somebody asks for.
+    /// The answer to the client that asked for sampling.
     answer: Vec<ProcessStacks>,
     processor_time: Duration,
 }
 
 impl StackSampling {
-    /// Begins, on a thread of its own.
+    /// Begins sampling, on a thread of its own.
     ///
     /// # Errors
-    /// The system's, if it has no threads left.
+    /// The system has no threads left.
     pub(crate) fn begin(
         registry: Arc<Registry>,
         stacks: Arc<Stacks>,
@@ -95,10 +95,10 @@ impl StackSampling {
         Ok(sampling)
     }
 
-    /// Steps have become slower.
+    /// Begins a burst because steps have become slower.
     pub(crate) fn slower(&self) {
         let mut bursts = self.0.lock();
-        // Somebody who asks has asked for more.
+        // The sampling that a client asks for is more than that.
         if self.0.always && bursts.current(Instant::now()).is_none() {
             bursts.newest = Some(Burst::slow(Instant::now()));
             self.0.changed.notify_all();
@@ -108,7 +108,7 @@ impl StackSampling {
     /// Samples all processes for as long and as often as is asked, whatever it costs; the rows are there afterwards.
     ///
     /// # Errors
-    /// It is too long or too often, or another one is under way.
+    /// The sampling is too long or too frequent, or another one is under way.
     pub(crate) async fn ask(&self, call: &StacksCall) -> Result<StacksAnswer> {
         let plan = Plan::new(call.duration_s, call.rate)?;
         if plan.duration > LONGEST || plan.interval < FASTEST {
@@ -137,7 +137,7 @@ impl StackSampling {
         Ok(StacksAnswer { capture: 0, unix_ns, processes, processor_s })
     }
 
-    /// Makes rows of what was sampled, and samples no more. The run is being written.
+    /// Ends sampling, and makes rows of what was sampled, because the run is being written.
     pub(crate) fn finish(&self) {
         self.0.end();
         self.0.samples.finish();
@@ -155,14 +155,14 @@ impl Bursts {
         self.newest.filter(|burst| now < burst.until)
     }
 
-    /// The answer's entry of a process.
-    fn of(&mut self, process: &Sampled) -> &mut ProcessStacks {
-        let of = process.of().subject.unread(StackMethod::Memory);
-        let place = self.answer.iter().position(|other| other.pid == of.pid).unwrap_or_else(|| {
-            self.answer.push(of);
+    /// The entry of a process in the answer.
+    fn entry(&mut self, process: &Sampled) -> &mut ProcessStacks {
+        let entry = process.run_process().subject.unread(StackMethod::Memory);
+        let index = self.answer.iter().position(|other| other.pid == entry.pid).unwrap_or_else(|| {
+            self.answer.push(entry);
             self.answer.len() - 1
         });
-        &mut self.answer[place]
+        &mut self.answer[index]
     }
 }
 
@@ -210,7 +210,7 @@ impl Shared {
                 let due = processes.iter().map(|process| process.due(burst)).min().unwrap_or(wake);
                 wake = wake.min(due.max(now + wait));
             } else {
-                // The next burst is about those that are there then.
+                // The next burst takes the processes that are connected then.
                 processes.clear();
                 refreshed = None;
             }
@@ -218,7 +218,7 @@ impl Shared {
         }
     }
 
-    /// Who is there now.
+    /// Refreshes the list of processes by the agents that are connected.
     fn refresh(&self, processes: &mut Vec<Sampled>, now: Instant) {
         let live = self.registry.live();
         processes.retain(|process| live.iter().any(|agent| Arc::ptr_eq(agent, &process.agent)));
@@ -235,13 +235,13 @@ impl Shared {
         let sampled = process.sample(&self.stacks, kind, now);
         if kind == Kind::Asked {
             let mut bursts = self.lock();
-            let of = bursts.of(process);
+            let entry = bursts.entry(process);
             match &sampled {
-                Ok(Some(_)) => of.samples += 1,
-                Ok(None) => of.missed += 1,
+                Ok(Some(_)) => entry.samples += 1,
+                Ok(None) => entry.missed += 1,
                 Err(error) => {
-                    of.problem = error.to_string();
-                    error.hint_text().unwrap_or_default().clone_into(&mut of.hint);
+                    entry.problem = error.to_string();
+                    error.hint_text().unwrap_or_default().clone_into(&mut entry.hint);
                 }
             }
         }
@@ -250,7 +250,7 @@ impl Shared {
         }
     }
 
-    /// Sleeps until then, or until a burst begins, or the end.
+    /// Sleeps until `wake`, until another burst begins or this one ends, or until the end.
     fn sleep(&self, wake: Instant, burst: Option<Burst>) {
         let bursts = self.lock();
         let same = |bursts: &mut Bursts| {
@@ -262,11 +262,12 @@ impl Shared {
     }
 }
 
-/// What the calling thread has had of a processor.
+/// Processor time of the calling thread.
 fn processor_time() -> Duration {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else { return Duration::ZERO };
-    let time = |of: nix::sys::time::TimeVal| {
-        let (seconds, micros) = (u64::try_from(of.tv_sec()).unwrap_or(0), u64::try_from(of.tv_usec()).unwrap_or(0));
+    let time = |value: nix::sys::time::TimeVal| {
+        let (seconds, micros) =
+            (u64::try_from(value.tv_sec()).unwrap_or(0), u64::try_from(value.tv_usec()).unwrap_or(0));
         Duration::from_secs(seconds) + Duration::from_micros(micros)
     };
     time(usage.user_time()) + time(usage.system_time())

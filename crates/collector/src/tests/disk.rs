@@ -1,4 +1,4 @@
-//! What a run takes on disk: never more than it may, nearly all of it files with rows, and the oldest of those go.
+//! What a run takes on disk: never more than its limit, nearly all of it files with rows, of which the oldest are deleted.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use probe_proto::v1::said;
 use super::*;
 use crate::server::peer::Asker;
 
-/// Rows of two tables of one process: one that gets many, and one that gets few.
+/// A process with rows of two tables: one that gets many, and one that gets few.
 struct Fast {
     world: World,
     seq: u64,
@@ -41,11 +41,11 @@ impl Fast {
         self.random as f64
     }
 
-    /// `rows` more steps, as one who waits where there is no room.
+    /// Sends `rows` more steps, and waits where there is no room.
     async fn steps(&mut self, rows: i64) {
         let Begun { store, journal, .. } = &self.world.begun;
         store.room().await;
-        // However slow this machine is: where files are written, the journal shrinks.
+        // Waits for the journal to shrink, which it does when files are written, however slow the machine is.
         while journal.crowded() && store.problem().is_none() {
             store.room().await;
         }
@@ -89,7 +89,7 @@ impl Fast {
     }
 }
 
-/// Bytes of all files below a directory whose names end so; what goes meanwhile is not there any more.
+/// Bytes of all files below a directory whose names have this ending. Files that are deleted meanwhile do not count.
 fn on_disk(directory: &Path, ending: &str) -> u64 {
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
     let size = |path: PathBuf| match std::fs::metadata(&path) {
@@ -127,7 +127,7 @@ fn a_fast_table_beside_a_quiet_one_fills_the_disk_with_files() {
         let all = on_disk(directory.path(), "");
         assert!(all <= DISK, "{all} bytes after batch {batch}");
         if batch >= 200 {
-            // By now more has been sent than there is room for.
+            // More has been sent by now than there is room for.
             least = least.min(on_disk(directory.path(), ".parquet"));
         }
     }
@@ -140,7 +140,7 @@ fn a_fast_table_beside_a_quiet_one_fills_the_disk_with_files() {
     let (stored, evicted) = (fast.count(&runtime, stored), fast.count(&runtime, evicted));
     assert_eq!((stored + evicted, fast.count(&runtime, newest)), (fast.sent.0, fast.sent.0 - 1));
     assert!(evicted > 0);
-    // The oldest went: what is there are the newest.
+    // The oldest rows are gone, and the newest are there.
     assert_eq!(fast.count(&runtime, "SELECT MIN(step) FROM python.steps"), evicted);
 }
 
@@ -248,7 +248,7 @@ fn where_no_files_can_be_written_the_journal_keeps_to_its_share() {
     let problem = fast.world.begun.store.problem().unwrap();
     fault::breaks(&steps, false);
     assert!(problem.contains("share") || problem.contains("no space"), "{problem}");
-    // Of what it did not take, all rows are in files as soon as these can be written.
+    // All rows that the journal did not take are in files as soon as these can be written.
     let store = Arc::clone(&fast.world.begun.store);
     wait("rows stay in memory only", || {
         store.snapshot().iter().all(|table| table.unflushed().next().is_none()) && store.problem().is_none()
@@ -272,7 +272,7 @@ fn what_a_journal_missed_for_a_moment_is_in_files_soon() {
     fault::breaks(&journal::directory(directory.path()), false);
     world.send(0, 2, (30, 30), 60);
     assert_eq!(journal.sync(), None);
-    // Nobody had looked while it failed.
+    // The disk was not checked while it failed.
     world.begun.store.look();
     let unflushed = || world.begun.store.snapshot().iter().any(|table| table.unflushed().next().is_some());
     wait("what the journal has not is in no file", || !unflushed());
@@ -323,7 +323,7 @@ fn threads_that_panic_are_told_of_and_go_on() {
     assert_eq!(problems(&world), "rows are in memory only: its thread panicked: this test has it so");
     fault::set(&at, Fault::Panic, false);
 
-    // Before there are rows that files are to have: they might be written at once.
+    // Before there are rows for files, since they might be written at once.
     let steps = directory.path().join("python.steps");
     fault::set(&steps, Fault::Panic, true);
     world.send(0, 2, (30, 30), 60);
@@ -350,7 +350,7 @@ fn no_question_costs_a_row() {
     for _ in 0..60 {
         runtime.block_on(fast.steps(200));
     }
-    // One more, so that there always are rows that only the journal has.
+    // One more row, so that there always are rows that only the journal has.
     fast.metric();
     let Begun { queries, log, events, store, journal, .. } = &fast.world.begun;
     let asker = Asker { who: "token:a".into(), peer: None };
@@ -383,7 +383,7 @@ fn a_failing_query_is_written_down_once() {
     assert_eq!(world.begun.journal.sync(), None);
     let more = world.begun.journal.size().0 - before;
     assert!(more < 2 * (60 << 10) + 2000, "{more}");
-    // What was not said again is there all the same when another collector goes on.
+    // Rows that were not sent again are there all the same when another collector goes on.
     world.kill();
     let world = World::start_with(directory.path(), 64 << 20, 1 << 30);
     let rows = probe_store::SystemTable::rows(&*world.begun.queries).unwrap();

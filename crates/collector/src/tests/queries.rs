@@ -23,7 +23,7 @@ fn a_query_keeps_no_memory_that_the_store_gives_up() {
         world.send(0, next as u64, (first, 30), next as u64 * 30);
         world.begun.store.keep_up(true).unwrap();
     };
-    // Each a file, and in memory too.
+    // Each segment is a file, and in memory too.
     (0..4).for_each(|_| grow(&mut world));
     let engine = Engine::new(Arc::clone(&world.begun.store), Vec::new()).unwrap();
     let tables = engine.catalog(None).schema("python").unwrap();
@@ -50,7 +50,7 @@ fn a_query_keeps_no_memory_that_the_store_gives_up() {
         assert!(sent < 1000, "nothing leaves memory");
         grow(&mut world);
     }
-    // The one that is being read.
+    // The segment that is being read.
     assert_eq!(before.iter().filter(|segment| segment.upgrade().is_some()).count(), 1);
 
     while let Some(batch) = runtime.block_on(rows.try_next()).unwrap() {

@@ -1,13 +1,13 @@
-//! Texts that are written once and named by a number afterwards.
+//! Texts that are written once, and referred to by a number afterwards.
 
 use std::collections::HashMap;
 
 use super::messages::{Interned, InternedData};
 
-/// Bytes of texts, past which all are forgotten and begin anew.
+/// Bytes of texts past which all are forgotten, and numbers begin again.
 const MAX_BYTES: usize = 16 << 20;
 
-/// What a text is for: each has numbers of its own.
+/// The use of a text: each use has numbers of its own.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Use {
     Category,
@@ -26,8 +26,8 @@ pub(super) struct Texts {
 
 impl Texts {
     /// The number of a text.
-    pub(super) fn number(&mut self, of: Use, text: &str) -> u64 {
-        let known = &mut self.known[of as usize];
+    pub(super) fn number(&mut self, usage: Use, text: &str) -> u64 {
+        let known = &mut self.known[usage as usize];
         if let Some(iid) = known.get(text) {
             return *iid;
         }
@@ -35,7 +35,7 @@ impl Texts {
         known.insert(text.to_owned(), iid);
         self.bytes += 2 * text.len() + 64;
         let new = self.new.get_or_insert_default();
-        let list = match of {
+        let list = match usage {
             Use::Category => &mut new.event_categories,
             Use::Name => &mut new.event_names,
             Use::ArgumentName => &mut new.debug_annotation_names,
@@ -45,12 +45,12 @@ impl Texts {
         iid
     }
 
-    /// What the next packet has to define.
+    /// Takes the texts that the next packet has to define.
     pub(super) fn take_new(&mut self) -> Option<InternedData> {
         self.new.take()
     }
 
-    /// Forgets all where there are too many; true where that was so.
+    /// Forgets all texts where they are too many, and returns whether they were.
     pub(super) fn forget_when_full(&mut self) -> bool {
         let is_full = self.bytes > MAX_BYTES;
         if is_full {

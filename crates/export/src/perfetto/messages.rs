@@ -2,7 +2,7 @@
 
 use prost::Message;
 
-/// One of `Trace.packet`.
+/// An entry of `Trace.packet`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TracePacket {
     #[prost(message, optional, tag = "6")]

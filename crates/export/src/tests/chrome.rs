@@ -77,12 +77,12 @@ fn an_arrow_goes_forward_in_time_and_comes_after_its_slices() {
     let read: Value = serde_json::from_slice(&bytes).unwrap();
     assert!(read.get("baseTimeNanoseconds").is_none());
     let list = read["traceEvents"].as_array().unwrap();
-    let place = |phase: &str| list.iter().position(|event| event["ph"] == phase).unwrap();
-    let (begin, end) = (&list[place("s")], &list[place("f")]);
+    let index_of = |phase: &str| list.iter().position(|event| event["ph"] == phase).unwrap();
+    let (begin, end) = (&list[index_of("s")], &list[index_of("f")]);
     assert_eq!((begin["ts"].as_i64(), end["ts"].as_i64()), (Some(4), Some(5)));
     assert_eq!((&begin["id"], &begin["cat"]), (&end["id"], &end["cat"]));
     assert_eq!(end["tid"], interval_of(from, list));
-    assert!(list.iter().rposition(|event| event["ph"] == "X") < Some(place("s")));
+    assert!(list.iter().rposition(|event| event["ph"] == "X") < Some(index_of("s")));
 }
 
 fn interval_of(point: Point, list: &[Value]) -> Value {

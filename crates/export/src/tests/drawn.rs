@@ -37,10 +37,10 @@ pub(super) fn write(format: Box<dyn TraceFormat + '_>, slices: &[Drawn]) -> Resu
     let tracks =
         [track(first, None, "thread 7")?, track(first, Some("GPU 0"), "stream 7")?, track(second, None, "thread 8")?];
     let counter = timeline.counter(Counter { process: second, name: "memory".into(), unit: "bytes" })?;
-    for (place, (track, ts, duration, name)) in slices.iter().enumerate() {
+    for (index, (track, ts, duration, name)) in slices.iter().enumerate() {
         let arguments =
             [("name", Value::Text(name)), ("shape", Value::Json("[[2,3]]")), ("nan", Value::Float(f64::NAN))];
-        let flows = [Flow::Begin(FlowKind::Launch, place as u64)];
+        let flows = [Flow::Begin(FlowKind::Launch, index as u64)];
         let slice = Slice {
             track: tracks[*track],
             ts: *ts,
@@ -48,7 +48,7 @@ pub(super) fn write(format: Box<dyn TraceFormat + '_>, slices: &[Drawn]) -> Resu
             name,
             category: "cpu_op",
             arguments: &arguments,
-            flows: &flows[..usize::from(place % 2 == 0)],
+            flows: &flows[..usize::from(index % 2 == 0)],
         };
         timeline.slice(&slice)?.unwrap();
     }

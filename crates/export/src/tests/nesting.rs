@@ -14,8 +14,8 @@ pub(super) struct Interval {
 pub(super) fn nest(intervals: &[Interval]) -> bool {
     let apart = |a: &Interval, b: &Interval| a.end <= b.begin || b.end <= a.begin;
     let within = |a: &Interval, b: &Interval| a.begin <= b.begin && b.end <= a.end;
-    intervals.iter().enumerate().all(|(place, a)| {
-        let others = intervals[..place].iter().filter(|b| b.track == a.track);
+    intervals.iter().enumerate().all(|(index, a)| {
+        let others = intervals[..index].iter().filter(|b| b.track == a.track);
         others.into_iter().all(|b| apart(a, b) || within(a, b) || within(b, a))
     })
 }
@@ -44,9 +44,9 @@ fn ends_that_differ_by_the_resolution_are_taken_together() {
 #[test]
 fn there_are_so_many_lanes_and_no_more() {
     let mut lanes = Lanes::default();
-    for place in 0..MAX_LANES as i64 {
-        let placed = lanes.find(100 * place, 1_000_000 + 100 * place).unwrap();
-        assert_eq!(placed.lane as i64, place);
+    for lane in 0..MAX_LANES as i64 {
+        let placed = lanes.find(100 * lane, 1_000_000 + 100 * lane).unwrap();
+        assert_eq!(placed.lane as i64, lane);
         lanes.open(placed);
     }
     let late = 100 * MAX_LANES as i64;

@@ -22,7 +22,7 @@ fn packets(slices: &[Drawn]) -> Vec<TracePacket> {
     Trace::decode(&bytes[..]).unwrap().packet
 }
 
-/// What a viewer makes of it: packets in order of time, ends end what began last.
+/// Reads packets as a viewer does: in order of time, an end ends the slice that began last.
 fn read(packets: &[TracePacket]) -> Vec<Interval> {
     let mut names = BTreeMap::new();
     let mut events = Vec::new();
@@ -60,7 +60,7 @@ fn tracks_are_below_their_process_and_counters_have_units() {
     let descriptors: Vec<_> = packets.iter().filter_map(|packet| packet.track_descriptor.as_ref()).collect();
     let named = |name: &str| *descriptors.iter().find(|descriptor| descriptor.name.as_deref() == Some(name)).unwrap();
     let process_of = |uuid: Option<u64>| {
-        let process = descriptors.iter().find(|of| Some(of.uuid) == uuid).unwrap().process.as_ref();
+        let process = descriptors.iter().find(|descriptor| Some(descriptor.uuid) == uuid).unwrap().process.as_ref();
         process.unwrap().process_name.clone()
     };
     assert_eq!(named("stream 7").parent_uuid, Some(named("GPU 0").uuid));
@@ -82,7 +82,7 @@ proptest! {
         let found = read(&packets(&slices));
         prop_assert!(nest(&found));
         let key = |begin: i64, end: i64, name: &str| (begin, end, name.to_owned());
-        let mut ours: Vec<_> = found.iter().map(|of| key(of.begin, of.end, &of.name)).collect();
+        let mut ours: Vec<_> = found.iter().map(|slice| key(slice.begin, slice.end, &slice.name)).collect();
         let mut theirs: Vec<_> = slices.iter().map(|(_, ts, duration, name)| key(*ts, ts + duration, name)).collect();
         ours.sort();
         theirs.sort();

@@ -1,5 +1,6 @@
 //! Execution traces of PyTorch (`torch.profiler.ExecutionTraceObserver`), flat ones and those of Chakra's schema: operators in
-//! the order in which they ended, with no times. They become rows once all of them are read, because what calls comes later.
+//! the order in which they ended, with no times. They become rows once all of them are read, because a caller comes after the
+//! calls that it makes.
 
 mod node;
 
@@ -27,29 +28,29 @@ use super::sorter::{Sorted, Sorter};
 use super::text_table::TextTable;
 use node::Node;
 
-/// What `--format` and `python.captures` call it.
+/// The format's name in `--format` and `python.captures`.
 pub(crate) const NAME: &str = "execution-trace";
 
-/// Nodes whose callers are known; more than these are counted.
+/// Most nodes whose callers are remembered; further ones are counted.
 const MAX_NODES: usize = 2 << 20;
-/// Calls around each other that are followed.
+/// Most calls within each other that are followed.
 const MAX_DEPTH: i32 = 1024;
-/// Process groups; and the longest list of them (bytes).
+/// Most process groups, and the longest list of them (bytes).
 const MAX_GROUPS: usize = 1 << 12;
 const MAX_GROUP_TEXT: usize = 4 << 20;
 /// Nodes between two reports of progress.
 const REPORT: u64 = 4096;
 
-/// Name of the node that says which process groups there are.
+/// Name of the node that lists the process groups.
 const GROUPS: &str = "## process_group:init ##";
 
-/// Whether a file that begins so is an execution trace.
+/// Whether a file with this beginning is an execution trace.
 pub(crate) fn recognises(head: &Head) -> bool {
     let says = |word: &str| memchr::memmem::find(&head.bytes, word.as_bytes()).is_some();
     head.is_json() && head.has_key("nodes") && says("\"rf_id\"")
 }
 
-/// A process group, as the trace says it.
+/// A process group, as the trace has it.
 #[derive(Debug, Deserialize)]
 struct Group {
     pg_name: String,
@@ -61,11 +62,11 @@ struct Group {
     group_size: Option<i32>,
 }
 
-/// All that was read.
+/// All that was read of a file.
 struct Found {
     nodes: Sorter<ExecutionNode>,
     texts: TextTable,
-    /// Of each node its caller's number and the number of its own name.
+    /// For each node, its caller's number and the number of its own name.
     callers: HashMap<i64, (i64, u32)>,
     groups: Vec<Group>,
     events: u64,
@@ -78,7 +79,7 @@ struct Found {
 /// Reads a file and writes its rows.
 ///
 /// # Errors
-/// It is no execution trace; or rows can't be written.
+/// The file is no execution trace, or rows can't be written.
 pub(crate) fn import(
     reading: &Reading<'_>,
     files: &mut dyn RowSink,
@@ -194,14 +195,14 @@ impl Found {
         self.nodes.push(record)
     }
 
-    /// What called a node, unless that is a root.
+    /// The caller of a node, unless that is a root.
     fn caller(&self, parent: i64) -> Option<(i64, u32)> {
         let (_, name) = self.callers.get(&parent)?;
         let is_root = self.texts.get(*name).is_some_and(|name| node::is_root(name));
         (!is_root).then_some((parent, *name))
     }
 
-    /// How many calls are around one; None where one of these is not there, or there is no end of them.
+    /// The number of calls around a node; None where one of these is missing, or they are more than [`MAX_DEPTH`].
     fn depth(&self, parent: i64) -> Option<i32> {
         let (mut depth, mut at) = (0, parent);
         while self.caller(at).is_some() {
@@ -246,7 +247,7 @@ impl Found {
 
     fn write_groups(&self, capture: &str, rows: &mut ProcessRows<'_>) -> Result<()> {
         for group in &self.groups {
-            // An empty list stands for all ranks, whose numbers it does not say.
+            // An empty list stands for all ranks, whose numbers are not given.
             let ranks = (!group.ranks.is_empty()).then(|| serde_json::json!(group.ranks).to_string());
             rows.push(|id| process_groups::Row {
                 capture: id(capture),

@@ -12,7 +12,7 @@ use crate::text_table::TextTable;
 /// Longest text of shapes and types that is kept (bytes).
 const MAX_TEXT: usize = 64 << 10;
 
-/// What a node says. The flat schema has all at its top, that of Chakra most in `attrs`.
+/// The fields of a node. The flat schema has all of them at its top level, Chakra's most in `attrs`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Node<'a> {
     pub id: i64,
@@ -81,7 +81,7 @@ pub(super) fn is_root(name: &str) -> bool {
 }
 
 impl<'a> Node<'a> {
-    /// Of its JSON.
+    /// Parses a node's JSON.
     pub(super) fn parse(text: &'a str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
@@ -102,7 +102,7 @@ impl<'a> Node<'a> {
         serde_json::from_str(values.first()?.get()).ok()
     }
 
-    /// What is kept of it.
+    /// The node as a record.
     pub(super) fn record(&self, texts: &mut TextTable) -> ExecutionNode {
         let number = |flat, name| self.value(flat, name).and_then(integer);
         let schema = self.value(self.op_schema, "op_schema").and_then(|raw| serde_json::from_str::<String>(raw).ok());

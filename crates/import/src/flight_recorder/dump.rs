@@ -1,4 +1,4 @@
-//! A dump as it is written. What newer versions add is passed over.
+//! The form of a dump. Fields that newer versions add are skipped.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use serde::Deserialize;
 
 use crate::lenient::{AtMost, AtMostNamed, Name, Number, Ranks};
 
-/// Operations of a dump.
+/// Most operations of a dump.
 const MAX_OPERATIONS: usize = 1 << 17;
-/// Groups of a dump.
+/// Most groups of a dump.
 pub(super) const MAX_GROUPS: usize = 1 << 14;
-/// Tensors of an operation, and sizes of a tensor.
+/// Most tensors of an operation, and most sizes of a tensor.
 const MAX_TENSORS: usize = 1024;
 const MAX_SIZES: usize = 64;
-/// Lines of a stack.
+/// Most lines of a stack.
 const MAX_FRAMES: usize = 256;
 
-/// Shapes.
+/// Shapes of tensors.
 pub(super) type Shapes = AtMost<AtMost<i64, MAX_SIZES>, MAX_TENSORS>;
 /// Types of tensors.
 pub(super) type Types = AtMost<String, MAX_TENSORS>;
@@ -27,25 +27,25 @@ pub(super) type Frames = AtMost<Frame, MAX_FRAMES>;
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Dump {
     pub(super) version: Option<Name>,
-    /// Before version 2.10 of dumps.
+    /// The version of NCCL, in dumps before version 2.10.
     nccl_version: Option<Name>,
     comm_lib_version: Option<Name>,
     /// Absent in a dump without collectives.
     pub(super) entries: Option<AtMost<Entry, MAX_OPERATIONS>>,
-    /// By the group's name; gloo has one for all.
+    /// Groups by name; gloo has one for all.
     pub(super) pg_config: Option<AtMostNamed<GroupConfig, MAX_GROUPS>>,
-    /// By the number that the process gives the group.
+    /// Status of groups, by the number that the process gives the group.
     pub(super) pg_status: Option<AtMostNamed<GroupStatus, MAX_GROUPS>>,
 }
 
-/// What a group is.
+/// The configuration of a group.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct GroupConfig {
     pub desc: Option<Name>,
     pub ranks: Option<Ranks>,
 }
 
-/// How far a group is. -1 where it is nowhere yet.
+/// The progress of a group. -1 where there is none yet.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
 pub(super) struct GroupStatus {
@@ -60,7 +60,7 @@ pub(super) struct GroupStatus {
 pub(super) struct Entry {
     pub record_id: Number,
     pub pg_id: Number,
-    /// Name and description.
+    /// Name and description of the group.
     pub process_group: Option<(Name, Name)>,
     #[serde(alias = "seq_id")]
     pub collective_seq_id: Number,
@@ -92,7 +92,7 @@ pub(super) struct Frame {
 }
 
 impl Dump {
-    /// Versions in JSON.
+    /// Versions as JSON.
     pub(super) fn versions(&self) -> Option<String> {
         let library = self.nccl_version.as_ref().or(self.comm_lib_version.as_ref());
         let known = [("dump", self.version.as_ref()), ("nccl", library)];

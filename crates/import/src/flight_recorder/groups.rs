@@ -1,4 +1,4 @@
-//! The process groups of a dump: their names, ranks, and how far the process is in each.
+//! The process groups of a dump: their names and ranks, and the process's progress in each.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use super::operation::{MAX_TEXT, Operation};
 pub(super) struct Group {
     pub name: String,
     pub description: Option<String>,
-    /// The process's own number of it.
+    /// The process's own number of the group.
     pub number: Option<i64>,
     pub ranks: Option<Vec<i32>>,
     pub status: GroupStatus,
@@ -61,7 +61,7 @@ impl Groups {
         i32::try_from(default.ranks.as_ref()?.len()).ok()
     }
 
-    /// The group of this name; None where it can't be one of a table.
+    /// The group with this name; None where the name is empty or too long, or there are too many groups.
     fn group(&mut self, name: &str) -> Option<&mut Group> {
         if name.is_empty() || name.len() > MAX_TEXT {
             return None;
@@ -73,7 +73,7 @@ impl Groups {
         Some(self.by_name.entry(name.to_owned()).or_insert_with(new))
     }
 
-    /// Gives groups their status, which is by number.
+    /// Adds the status of groups, which is by number.
     fn take_status(&mut self, dump: &Dump, left_out: &mut BTreeMap<Cow<'static, str>, u64>) {
         let more = dump.pg_config.as_ref().map_or(0, |config| config.more)
             + dump.pg_status.as_ref().map_or(0, |status| status.more);

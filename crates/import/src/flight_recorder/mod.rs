@@ -22,10 +22,10 @@ use super::rows::ProcessRows;
 use dump::Dump;
 use groups::Groups;
 
-/// Size of a dump, unpacked (bytes). An operation takes two KiB with its stack.
+/// Largest dump, unpacked (bytes). An operation takes two KiB with its stack.
 const MAX_BYTES: usize = 64 << 20;
 
-/// Whether a file that begins so is a dump.
+/// Whether a file with this beginning is a dump.
 pub(crate) fn is_dump(head: &Head) -> bool {
     let says = |word: &str| memchr::memmem::find(&head.bytes, word.as_bytes()).is_some();
     if head.is_json() {
@@ -38,7 +38,7 @@ pub(crate) fn is_dump(head: &Head) -> bool {
 /// Reads a dump and writes its rows.
 ///
 /// # Errors
-/// It is none, or past a bound; or rows can't be written.
+/// The file is no dump or past a bound, or rows can't be written.
 pub(crate) fn import_file(
     reading: &Reading<'_>,
     files: &mut dyn RowSink,

@@ -18,9 +18,9 @@ pub(super) struct Operation {
     pub entry: Entry,
     pub group: String,
     pub description: Option<String>,
-    /// Among collectives, or sends and receives.
+    /// The number among collectives, or among sends and receives.
     pub seq: i64,
-    /// Of collectives, also where this is a send or receive.
+    /// The number of collectives, also for a send or receive.
     pub collective_seq: Option<i64>,
     pub p2p: bool,
     pub operation_type: String,
@@ -35,7 +35,7 @@ pub(super) struct Operation {
     pub line: Option<Frame>,
 }
 
-/// The operations of a dump. What can't be one is counted by reason.
+/// The operations of a dump. Entries that are no valid operation are counted by reason.
 pub(super) fn all<const MAX: usize>(
     entries: AtMost<Entry, MAX>,
     left_out: &mut BTreeMap<Cow<'static, str>, u64>,
@@ -53,7 +53,7 @@ pub(super) fn all<const MAX: usize>(
     operations
 }
 
-/// When the first was issued and the last seen (nanoseconds).
+/// The times at which the first operation was issued and the last was seen (nanoseconds).
 pub(super) fn window(operations: &[Operation]) -> Option<(i64, i64)> {
     let first = operations.iter().map(|operation| operation.created).min()?;
     let ends = operations.iter().flat_map(|operation| {
@@ -114,7 +114,7 @@ fn of(mut entry: Entry) -> Result<Operation, &'static str> {
     })
 }
 
-/// The size of tensors of these shapes; None where that is not known of one.
+/// The size of tensors with these shapes and types (bytes); None where one is not known.
 fn bytes(shapes: &Shapes, types: &Types) -> Option<i64> {
     let (shapes, types) = (shapes.whole()?, types.whole()?);
     let mut sum = 0_i64;

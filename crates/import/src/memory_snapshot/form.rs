@@ -1,4 +1,4 @@
-//! A snapshot as it is written, by old and new versions of torch. What newer ones add is passed over.
+//! The form of a snapshot of old and new versions of torch. Fields that newer versions add are skipped.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor, value::
 
 use crate::lenient::{AtMost, Number};
 
-/// Segments of a snapshot, and blocks of a segment.
+/// Most segments of a snapshot, and most blocks of a segment.
 const MAX_SEGMENTS: usize = 1 << 18;
 const MAX_BLOCKS: usize = 1 << 20;
-/// Devices.
+/// Most devices.
 const MAX_DEVICES: usize = 1024;
-/// Events of a device.
+/// Most events of a device.
 const MAX_EVENTS: usize = 1 << 22;
-/// Steps that a snapshot of ours says.
+/// Most steps that our agent adds to a snapshot.
 const MAX_STEPS: usize = 1 << 16;
 
-/// What `torch.cuda.memory._snapshot()` returns.
+/// The result of `torch.cuda.memory._snapshot()`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Snapshot<'a> {
@@ -35,7 +35,7 @@ pub(crate) struct Snapshot<'a> {
     pub steps: Option<AtMost<(i64, i64, i64), MAX_STEPS>>,
 }
 
-/// All that a snapshot of torch 1.13 is.
+/// A snapshot of torch 1.13, which has only segments.
 pub(super) type Segments<'a> = AtMost<Segment<'a>, MAX_SEGMENTS>;
 
 /// Memory that the allocator holds.
@@ -65,12 +65,12 @@ pub(crate) struct Block<'a> {
     pub state: Words<'a>,
     #[serde(borrow)]
     pub frames: UserFrame<'a>,
-    /// Before torch 2.1: who has it, the newest first.
+    /// Allocations of the block before torch 2.1, the newest first.
     #[serde(borrow)]
     pub history: Option<AtMost<Owner<'a>, 1>>,
 }
 
-/// What torch before 2.1 says of an allocation.
+/// An allocation in snapshots before torch 2.1.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Owner<'a> {
@@ -85,7 +85,7 @@ impl<'a> Block<'a> {
         self.history.as_ref()?.items.first()
     }
 
-    /// What was asked for.
+    /// The number of bytes that the program requested.
     pub(super) fn requested(&self) -> Option<i64> {
         self.requested_size.0.or_else(|| self.owner()?.real_size.0)
     }
@@ -99,7 +99,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Something that the allocator did.
+/// An action of the allocator.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Entry<'a> {
@@ -109,7 +109,7 @@ pub(crate) struct Entry<'a> {
     pub device_free: Number,
     pub size: Number,
     pub stream: Number,
-    /// From 1970 on; since torch 2.1.
+    /// Microseconds from 1970; since torch 2.1.
     pub time_us: Number,
     #[serde(borrow)]
     pub frames: UserFrame<'a>,
@@ -120,7 +120,7 @@ pub(crate) struct Entry<'a> {
 /// An entry of a history.
 #[derive(Debug, Clone)]
 pub(crate) enum Event<'a> {
-    /// It was taken out while the file was read, and has this number.
+    /// An event that was taken out while the file was read, with its number.
     Taken(u32),
     Whole(Box<Entry<'a>>),
 }
@@ -136,22 +136,22 @@ pub(crate) struct Frame<'a> {
     pub name: Words<'a>,
 }
 
-/// Of a stack, innermost first, the first line that is of the program's own Python code.
+/// The innermost line of a stack that belongs to the program's own Python code.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct UserFrame<'a>(pub Option<Frame<'a>>);
 
-/// Text; none of anything else.
+/// Text; None for a value of another type.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Words<'a>(pub Option<&'a str>);
 
-/// How many a list has.
+/// The length of a list.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Count(pub u64);
 
-/// Endings of files whose code is no Python: stacks may have frames of C++.
+/// Suffixes of files that are not Python: stacks may have frames of C++.
 const NATIVE: &[&str] = &[".cpp", ".cc", ".c", ".h", ".hpp", ".cu", ".cuh", ".inc", ".S", ".so"];
 
-/// Whether a file of a stack is the program's own Python code.
+/// Whether a file in a stack is the program's own Python code.
 pub(super) fn is_users(file: &str) -> bool {
     !file.is_empty() && file != "??" && !NATIVE.iter().any(|ending| file.ends_with(ending)) && is_user_code(file)
 }

@@ -1,4 +1,4 @@
-//! Events of a history, taken out of a pickle while it is read: there may be millions, of fixed size each.
+//! Events of a history, taken out of a pickle while it is read: there may be millions, each of fixed size.
 
 use std::collections::HashMap;
 
@@ -7,16 +7,16 @@ use crate::pickle::{Heap, Value, Watch};
 use crate::records::UNKNOWN;
 use crate::text_table::{NONE, TextTable};
 
-/// Events that are kept.
+/// Most events that are kept.
 const MAX_EVENTS: usize = 1 << 21;
-/// Values of an event that are looked at, counting 16 a value and one a byte of text.
+/// Most work of parsing an event: 16 for a value, and 1 for a byte of text.
 const MAX_WORK: u64 = 1 << 20;
 /// Longest text that becomes a cell (bytes).
 const MAX_TEXT: usize = 4096;
-/// What stands for an event that is not kept.
+/// The number of an event that is not kept.
 const DROPPED: u32 = u32::MAX;
 
-/// What the allocator does.
+/// The allocator's actions.
 pub(super) const ACTIONS: &[&str] = &[
     "alloc",
     "free_requested",
@@ -30,7 +30,7 @@ pub(super) const ACTIONS: &[&str] = &[
     "annotate",
 ];
 
-/// An event. Texts are numbers of the history's table; what is not said is UNKNOWN.
+/// An event. Texts are numbers of the history's table; missing values are UNKNOWN.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Record {
     pub action: u8,
@@ -56,12 +56,12 @@ impl Record {
 pub(crate) struct History<'p> {
     pub texts: TextTable,
     records: Vec<Record>,
-    /// Events past the bound.
+    /// The number of events past the bound.
     pub more: u64,
-    /// Events that say nothing that is known here.
+    /// The number of events that could not be parsed.
     pub unreadable: u64,
     progress: &'p mut dyn FnMut(),
-    /// Numbers of keys.
+    /// Numbers of the keys that are looked for.
     action: u32,
     frames: u32,
     filename: u32,
@@ -84,17 +84,17 @@ impl<'p> History<'p> {
         }
     }
 
-    /// How many were kept.
+    /// The number of events that were kept.
     pub(super) fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// The event of this number; None where it was not kept.
+    /// The event with this number; None where it was not kept.
     pub(super) fn get(&self, number: u32) -> Option<&Record> {
         self.records.get(number as usize)
     }
 
-    /// Keeps an event: its number; None, and counted, where it can't be one.
+    /// Keeps an event and returns its number; an entry that is no valid event is counted and gives None.
     pub(super) fn keep(&mut self, entry: &Entry<'_>) -> Option<u32> {
         if self.records.len() >= MAX_EVENTS {
             self.more += 1;
@@ -105,7 +105,7 @@ impl<'p> History<'p> {
         Some(self.records.len() as u32 - 1)
     }
 
-    /// An entry as a record; None, and counted, where it can't be one.
+    /// Converts an entry to a record; an entry that is no valid event is counted and gives None.
     fn record(&mut self, entry: &Entry<'_>) -> Option<Record> {
         let action = entry.action.0.and_then(|name| ACTIONS.iter().position(|action| *action == name));
         let Some(action) = action else {
@@ -125,7 +125,7 @@ impl<'p> History<'p> {
             size: unknown(entry.size.0.filter(|size| *size >= 0)),
             stream: unknown(entry.stream.0),
             ts: unknown(entry.time_us.0.and_then(|time| time.checked_mul(1000))),
-            // Very old ones have it as the address.
+            // Very old snapshots have this number as the address.
             device_free: unknown(entry.device_free.0.or(entry.addr.0).filter(|_| is_oom)),
             file: frame.map_or(NONE, |frame| text(frame.filename)),
             function: frame.map_or(NONE, |frame| text(frame.name)),
@@ -167,8 +167,8 @@ impl Watch for History<'_> {
         }
         if let Some(stack) = stack {
             // A stack is most of an event's values, and its events and blocks share it.
-            let place = self.user_frame(heap, stack);
-            heap.keep_one(stack, place);
+            let frame_index = self.user_frame(heap, stack);
+            heap.keep_one(stack, frame_index);
         }
         if !is_event {
             return None;

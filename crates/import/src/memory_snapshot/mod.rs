@@ -30,44 +30,44 @@ use reckon::Held;
 
 /// The format's name.
 pub(crate) const NAME: &str = "memory-snapshot";
-/// What there may be of a snapshot at once, beside its events: a pickle by Python keeps three values of each event.
+/// Limits of a snapshot, beside its events: a pickle by Python keeps three values of each event.
 const LIMITS: Limits = Limits { values: 1 << 24, containers: 5 << 20, memo: 1 << 23 };
-/// What may be visited at the end, counting 16 a value and one a byte of text.
+/// Most work of the visit at the end: 16 for a value, and 1 for a byte of text.
 const MAX_WORK: u64 = 1 << 30;
 
-/// Whose rows they are.
-pub(crate) enum Whose<'a> {
-    /// A file's that somebody has.
+/// The process that the rows belong to.
+pub(crate) enum Origin<'a> {
+    /// A file that a user imports.
     File { run: &'a str, capture: &'a str },
-    /// A process's of a live run, in which training stood still for it (seconds).
+    /// A process of a live run, in which training waited `waited` seconds for the snapshot.
     Process { identity: &'a Identity, capture: &'a str, waited: f64 },
 }
 
-/// Whether a file that begins so is a snapshot.
+/// Whether a file with this beginning is a snapshot.
 pub(crate) fn recognises(head: &Head) -> bool {
     let says = |word: &str| memchr::memmem::find(&head.bytes, word.as_bytes()).is_some();
     pickle::is_pickle(&head.bytes) && (says("device_traces") || says("segment_type") || says("segments"))
 }
 
-/// Reads a file that somebody has, and writes its rows.
+/// Reads a file that a user imports, and writes its rows.
 ///
 /// # Errors
-/// It is no snapshot; or rows can't be written.
+/// The file is no snapshot, or rows can't be written.
 pub(crate) fn import_file(
     reading: &Reading<'_>,
     files: &mut dyn RowSink,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Capture> {
-    import(reading.path, &Whose::File { run: reading.run, capture: reading.capture }, files, progress)
+    import(reading.path, &Origin::File { run: reading.run, capture: reading.capture }, files, progress)
 }
 
 /// Reads a file and writes its rows.
 ///
 /// # Errors
-/// It is no snapshot; or rows can't be written.
+/// The file is no snapshot, or rows can't be written.
 pub(crate) fn import(
     path: &Path,
-    whose: &Whose<'_>,
+    origin: &Origin<'_>,
     files: &mut dyn RowSink,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Capture> {
@@ -79,9 +79,9 @@ pub(crate) fn import(
     let read = read(input.text, &mut history).map_err(failed)?;
     let snapshot = parse(&read).map_err(failed)?;
     let Partial { stopped, text_bytes, .. } = &read;
-    let (identity, capture, rank_source, waited) = match *whose {
-        Whose::Process { identity, capture, waited } => (identity.clone(), capture, "run", Some(waited)),
-        Whose::File { run, capture } => {
+    let (identity, capture, rank_source, waited) = match *origin {
+        Origin::Process { identity, capture, waited } => (identity.clone(), capture, "run", Some(waited)),
+        Origin::File { run, capture } => {
             let rank = path.file_name().and_then(|name| rank_in_name(name.to_str()?));
             let identity = imported_process::identity(run, None, None, rank, None);
             (identity, capture, if rank.is_some() { "name" } else { "none" }, None)
@@ -109,7 +109,7 @@ pub(crate) fn import(
         tool: NAME,
         rank: identity.rank,
         rank_source,
-        file: matches!(whose, Whose::File { .. }).then(|| path.display().to_string()),
+        file: matches!(origin, Origin::File { .. }).then(|| path.display().to_string()),
         file_bytes,
         text_bytes: *text_bytes,
         has_date: true,
@@ -129,7 +129,7 @@ pub(crate) fn import(
     Ok(capture)
 }
 
-/// The pickle, whose events `history` takes out. One that would run code is refused as a whole.
+/// Reads the pickle, whose events `history` takes out. A pickle that would run code is refused as a whole.
 pub(crate) fn read(bytes: impl std::io::Read, history: &mut History<'_>) -> std::result::Result<Partial, String> {
     let read = pickle::read_as_far(bytes, LIMITS, history);
     match &read.stopped {
@@ -138,7 +138,7 @@ pub(crate) fn read(bytes: impl std::io::Read, history: &mut History<'_>) -> std:
     }
 }
 
-/// What it holds.
+/// Converts a pickle to a snapshot.
 pub(crate) fn parse(read: &Partial) -> std::result::Result<Snapshot<'_>, String> {
     let Partial { pickle, stopped, .. } = read;
     let parsed = match pickle.root {
@@ -159,15 +159,15 @@ pub(crate) fn parse(read: &Partial) -> std::result::Result<Snapshot<'_>, String>
     })
 }
 
-/// Steps that a snapshot of ours says, by time.
+/// Steps that our agent added to a snapshot, by time.
 fn steps(snapshot: &Snapshot<'_>) -> Vec<Step> {
-    let said = snapshot.steps.iter().flat_map(|steps| &steps.items);
-    let mut steps: Vec<Step> = said.map(|&(number, ts, end)| Step { ts, end, number }).collect();
+    let entries = snapshot.steps.iter().flat_map(|steps| &steps.items);
+    let mut steps: Vec<Step> = entries.map(|&(number, ts, end)| Step { ts, end, number }).collect();
     steps.sort_unstable();
     steps
 }
 
-/// How many rows there are, and what was left out.
+/// Numbers of rows, and of what was left out.
 #[derive(Debug, Default)]
 struct Counts {
     events: i64,
@@ -178,7 +178,7 @@ struct Counts {
 
 struct Writing<'a, 'r, 'f> {
     capture: &'a str,
-    /// No event is missing.
+    /// Whether no event is missing.
     is_whole: bool,
     rows: &'r mut ProcessRows<'f>,
     counts: Counts,
@@ -199,7 +199,7 @@ impl Writing<'_, '_, '_> {
                             numbers.push(*number);
                         }
                         Some(_) => self.counts.named_twice += 1,
-                        // It is counted where it was dropped.
+                        // The event was counted where it was dropped.
                         None => {}
                     },
                     Event::Whole(entry) => numbers.extend(history.keep(entry)),

@@ -1,4 +1,4 @@
-//! What was allocated and reserved after each event of a history: reckoned back from what the snapshot holds at its end.
+//! Computes the bytes allocated and reserved after each event of a history, backwards from the segments at the end.
 
 use super::form::Segment;
 use super::history::Record;
@@ -7,9 +7,9 @@ use crate::records::{UNKNOWN, known};
 /// Bytes at one time; UNKNOWN where they are not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Held {
-    /// Asked for by the program and not freed.
+    /// Bytes that the program requested and did not free.
     pub allocated: i64,
-    /// Of the allocator, from the device.
+    /// Bytes that the allocator holds of the device.
     pub reserved: i64,
 }
 
@@ -17,7 +17,7 @@ impl Held {
     pub(super) const NOT_KNOWN: Self = Self { allocated: UNKNOWN, reserved: UNKNOWN };
 }
 
-/// What a device's segments hold.
+/// The bytes in a device's segments.
 pub(super) fn at_end<'a>(segments: impl Iterator<Item = &'a Segment<'a>>) -> Held {
     let (mut allocated, mut reserved) = (Some(0_i64), Some(0_i64));
     for segment in segments {
@@ -38,7 +38,7 @@ fn sum(sum: Option<i64>, more: Option<i64>) -> Option<i64> {
     sum?.checked_add(more?)
 }
 
-/// What an event adds to what is allocated and to what is reserved.
+/// The bytes that an event adds to those allocated and to those reserved.
 fn change(record: &Record) -> (i64, i64) {
     let size = known(record.size).unwrap_or(0);
     match record.action() {
@@ -50,7 +50,7 @@ fn change(record: &Record) -> (i64, i64) {
     }
 }
 
-/// What was held after each event. A sum that would be negative somewhere is not known anywhere: events are missing.
+/// The bytes held after each event. A sum that would be negative somewhere is unknown everywhere: events are missing.
 pub(super) fn back<'a>(records: impl DoubleEndedIterator<Item = &'a Record>, end: Held) -> Vec<Held> {
     let mut now = end;
     let before = |held: i64, added: i64| {

@@ -18,7 +18,7 @@ const MAX_TEXT: usize = 4096;
 /// The events of a device.
 pub(super) struct Events<'a> {
     pub capture: &'a str,
-    /// cuda:0.
+    /// The device's name: cuda:0.
     pub device: &'a str,
     pub texts: &'a TextTable,
     pub steps: &'a [Step],
@@ -51,15 +51,16 @@ impl Events<'_> {
     }
 }
 
-/// Of a segment; false where the block says too little to be a row.
+/// Writes the row of a segment's block; false where the block has too few fields for a row.
 pub(super) fn push_block(
     (capture, ts): (&str, Option<i64>),
     segment: &Segment<'_>,
     (block, address): (&Block<'_>, i64),
     rows: &mut ProcessRows<'_>,
 ) -> Result<bool> {
-    let said = |Words(text): Words<'_>| text.filter(|text| text.len() <= MAX_TEXT).map(str::to_owned);
-    let (Some(segment_address), Some(size), Some(state)) = (segment.address.0, block.size.0, said(block.state)) else {
+    let short_text = |Words(text): Words<'_>| text.filter(|text| text.len() <= MAX_TEXT).map(str::to_owned);
+    let (Some(segment_address), Some(size), Some(state)) = (segment.address.0, block.size.0, short_text(block.state))
+    else {
         return Ok(false);
     };
     let segment_size = segment.total_size.0.unwrap_or(size);
@@ -73,21 +74,21 @@ pub(super) fn push_block(
         stream: segment.stream.0,
         segment_address,
         segment_size,
-        segment_type: said(segment.segment_type).as_deref().map(&mut *id),
+        segment_type: short_text(segment.segment_type).as_deref().map(&mut *id),
         expandable: segment.is_expandable,
         pool: pool.as_deref().map(&mut *id),
         address,
         size,
         requested_size: block.requested(),
         state: id(&state),
-        file: frame.and_then(|frame| said(frame.filename)).as_deref().map(&mut *id),
+        file: frame.and_then(|frame| short_text(frame.filename)).as_deref().map(&mut *id),
         line: frame.and_then(|frame| i32::try_from(frame.line.0?).ok()),
-        function: frame.and_then(|frame| said(frame.name)).as_deref().map(&mut *id),
+        function: frame.and_then(|frame| short_text(frame.name)).as_deref().map(&mut *id),
     })?;
     Ok(true)
 }
 
-/// What torch calls a device of this number.
+/// Torch's name of the device with this number.
 pub(super) fn device_name(number: i64) -> String {
     format!("cuda:{number}")
 }

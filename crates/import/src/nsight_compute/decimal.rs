@@ -1,6 +1,6 @@
-//! Numbers as Nsight Compute prints them in somebody's language: `21,058,944.5` and `21.058.944,5`.
+//! Numbers as Nsight Compute prints them in different languages: `21,058,944.5` and `21.058.944,5`.
 
-/// What the numbers of a file say about the mark between whole and fraction.
+/// Counts which decimal mark the numbers of a file have.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct DecimalMark {
     point: u64,
@@ -8,7 +8,7 @@ pub(crate) struct DecimalMark {
 }
 
 impl DecimalMark {
-    /// Looks at a number. One like 1,024 says nothing, because it can be read both ways.
+    /// Counts the decimal mark of a number. One like 1,024 counts for neither, because it can be read both ways.
     pub(crate) fn see(&mut self, text: &str) {
         let text = text.trim();
         if !is_numeric(text) {
@@ -21,8 +21,8 @@ impl DecimalMark {
             (Some(point), Some(comma)) => (point > comma).then_some('.').or(Some(',')),
             (Some(_), None) if points > 1 => Some(','),
             (None, Some(_)) if commas > 1 => Some('.'),
-            (Some(place), None) if !could_group(mantissa, place) => Some('.'),
-            (None, Some(place)) if !could_group(mantissa, place) => Some(','),
+            (Some(offset), None) if !could_group(mantissa, offset) => Some('.'),
+            (None, Some(offset)) if !could_group(mantissa, offset) => Some(','),
             _ => None,
         };
         match mark {
@@ -32,14 +32,14 @@ impl DecimalMark {
         }
     }
 
-    /// The number that a text is; None for other text, and for one that is grouped as no number is.
+    /// Parses a number; None for other text, and for a number whose groups are not valid.
     pub(crate) fn parse(self, text: &str) -> Option<f64> {
         let text = text.trim();
         if !is_numeric(text) {
             return None;
         }
         let mark = if self.comma > self.point { ',' } else { '.' };
-        let (number, exponent) = text.find(['e', 'E']).map_or((text, ""), |place| text.split_at(place));
+        let (number, exponent) = text.find(['e', 'E']).map_or((text, ""), |offset| text.split_at(offset));
         let (whole, fraction) = number.split_once(mark).unwrap_or((number, ""));
         let digits = whole.trim_start_matches(['-', '+']);
         let mut groups = digits.split(|c: char| !c.is_ascii_digit());
@@ -55,7 +55,7 @@ impl DecimalMark {
     }
 }
 
-/// Digits and what can stand between them: marks, spaces of any width, apostrophes, an exponent.
+/// Whether a text consists of digits and of what can stand between them: marks, spaces of any width, apostrophes, an exponent.
 fn is_numeric(text: &str) -> bool {
     let digits = text.trim_start_matches(['-', '+']);
     text.len() <= 64
@@ -67,9 +67,9 @@ fn is_numeric(text: &str) -> bool {
         })
 }
 
-/// Whether the only mark of a number can stand between thousands.
-fn could_group(mantissa: &str, place: usize) -> bool {
-    let (before, after) = (mantissa[..place].trim_start_matches(['-', '+']), &mantissa[place + 1..]);
+/// Whether the only mark of a number, at `offset`, can stand between thousands.
+fn could_group(mantissa: &str, offset: usize) -> bool {
+    let (before, after) = (mantissa[..offset].trim_start_matches(['-', '+']), &mantissa[offset + 1..]);
     after.len() == 3 && (1..=3).contains(&before.len()) && !before.starts_with('0')
 }
 

@@ -1,8 +1,8 @@
-//! What the columns of a page are, by its header.
+//! The columns of a page, by its header.
 
 use csv::ByteRecord;
 
-/// Columns of a page: places in its records.
+/// Columns of a page, as indices of fields in its records.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Page {
     pub id: usize,
@@ -18,12 +18,12 @@ pub(crate) struct Page {
     pub kind: PageKind,
 }
 
-/// Which page it is.
+/// The kind of a page.
 #[derive(Debug, Clone)]
 pub(crate) enum PageKind {
-    /// A record a metric or advice.
+    /// The details page, with a record for each metric or advice.
     Details(Details),
-    /// A record a kernel, with a column a metric: places, names and units.
+    /// The raw page, with a record for each kernel and a column for each metric.
     Raw(Vec<RawMetric>),
 }
 
@@ -33,7 +33,7 @@ impl Default for PageKind {
     }
 }
 
-/// Columns of the details page. Those of rules are there where rules were evaluated.
+/// Columns of the details page. Those of rules exist where rules were evaluated.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Details {
     pub section: Option<usize>,
@@ -50,7 +50,7 @@ pub(crate) struct Details {
 /// A column of the raw page.
 #[derive(Debug, Clone)]
 pub(crate) struct RawMetric {
-    pub place: usize,
+    pub column: usize,
     pub name: String,
     pub unit: Option<String>,
 }
@@ -71,17 +71,17 @@ const ABOUT: &[&str] = &[
     "CC",
 ];
 
-/// What nsight-compute's ranges of the program are in, a column a domain.
+/// Prefix of the columns with the program's ranges, one for each domain.
 const RANGES: &str = "Id:Domain:";
 
-/// Text of a field.
-pub(crate) fn text(record: &ByteRecord, place: usize) -> Option<String> {
-    let text = String::from_utf8_lossy(record.get(place)?).trim().to_owned();
+/// Text of the field in a column; None where it is empty.
+pub(crate) fn text(record: &ByteRecord, column: usize) -> Option<String> {
+    let text = String::from_utf8_lossy(record.get(column)?).trim().to_owned();
     (!text.is_empty()).then_some(text)
 }
 
 impl Page {
-    /// Of its header; None where it is the header of no page that is known here.
+    /// The page with this header; None for a header that is not known.
     pub(crate) fn of(header: &ByteRecord) -> Option<Self> {
         let names: Vec<String> = header.iter().map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect();
         let column = |name: &str| names.iter().position(|found| found == name);
@@ -100,7 +100,7 @@ impl Page {
             _ => {
                 let metrics = names.iter().enumerate().filter(|(_, name)| is_metric(name));
                 PageKind::Raw(
-                    metrics.map(|(place, name)| RawMetric { place, name: name.clone(), unit: None }).collect(),
+                    metrics.map(|(index, name)| RawMetric { column: index, name: name.clone(), unit: None }).collect(),
                 )
             }
         };
@@ -126,16 +126,16 @@ impl Page {
             return false;
         }
         for metric in metrics {
-            metric.unit = text(record, metric.place);
+            metric.unit = text(record, metric.column);
         }
         true
     }
 
-    /// Fields that a record has at least, unless it was cut short.
+    /// The least number of fields of a record, unless it was cut short.
     pub(crate) fn least_fields(&self) -> usize {
         1 + match &self.kind {
             PageKind::Details(details) => details.value.max(details.metric).max(self.kernel).max(self.id),
-            PageKind::Raw(metrics) => metrics.iter().map(|metric| metric.place).max().unwrap_or(self.kernel),
+            PageKind::Raw(metrics) => metrics.iter().map(|metric| metric.column).max().unwrap_or(self.kernel),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The CSV records of a page, one at a time and none longer than a bound, past whatever was printed before its header.
+//! The CSV records of a page, one at a time and none longer than a bound, without the lines before its header.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -14,28 +14,28 @@ use crate::input::Input;
 
 /// Longest record (bytes). A raw page has some thousand metrics.
 const MAX_RECORD: usize = 16 << 20;
-/// What is read at a time (bytes).
+/// Bytes that are read at a time.
 const BUFFER: usize = 64 << 10;
 
-/// What the header's line begins with.
+/// Beginnings of the header's line.
 const HEADER: [&[u8]; 2] = [b"\"ID\",", b"ID,"];
-/// Of a text that was saved by an editor.
+/// The byte order mark of a text that was saved by an editor.
 pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 type Text = io::Chain<Cursor<Vec<u8>>, BufReader<Box<dyn Read + Send>>>;
 
-/// Where the reading of records is, as the reader below them sees it.
+/// The progress of reading records, as [`Bounded`] sees it.
 #[derive(Debug, Default)]
 struct Progress {
     /// Bytes that are left for a record.
     left: Cell<usize>,
-    /// Quotes were opened and not closed.
+    /// Whether a quote is open.
     in_quotes: Cell<bool>,
-    /// There is no more text.
+    /// Whether the text has ended.
     is_over: Cell<bool>,
 }
 
-/// Reads no more than is left for a record.
+/// A reader that reads no more than is left for a record.
 struct Bounded {
     inner: Text,
     progress: Rc<Progress>,
@@ -74,7 +74,7 @@ impl Records {
     /// Opens a file; None where no line of it is a header.
     ///
     /// # Errors
-    /// It can't be read.
+    /// The text can't be read.
     pub(crate) fn open(path: &Path) -> Result<Option<Self>> {
         let input = Input::open(path)?;
         Self::of(input).map_err(|error| {
@@ -82,10 +82,10 @@ impl Records {
         })
     }
 
-    /// Of the text of a file.
+    /// Reads the records of a file's text.
     ///
     /// # Errors
-    /// It can't be read.
+    /// The text can't be read.
     pub(crate) fn of(input: Input) -> io::Result<Option<Self>> {
         let mut text = BufReader::with_capacity(BUFFER, input.text);
         let Some(preamble) = skip_preamble(&mut text)? else { return Ok(None) };
@@ -107,7 +107,7 @@ impl Records {
     /// Reads the next record into `record`; false at the end.
     ///
     /// # Errors
-    /// The text can't be read any further, and why.
+    /// The reason why the text can't be read any further.
     pub(crate) fn next(&mut self, record: &mut ByteRecord) -> Result<bool, String> {
         self.progress.left.set(MAX_RECORD);
         self.reader.read_byte_record(record).map_err(|error| match error.into_kind() {
@@ -123,7 +123,7 @@ impl Records {
         self.progress.is_over.get() && (self.progress.in_quotes.get() || is_short())
     }
 
-    /// Where the text was read to (bytes).
+    /// The offset that the text was read to (bytes).
     pub(crate) fn offset(&self) -> u64 {
         self.before + self.reader.position().byte()
     }
@@ -134,15 +134,15 @@ impl Records {
     }
 }
 
-/// What stands before the header.
+/// The text before the header.
 struct Preamble {
     bytes: u64,
     lines: u64,
-    /// The beginning of the header, which was read to know it.
+    /// The beginning of the header, which was read to recognise it.
     begun: Vec<u8>,
 }
 
-/// Skips lines until one that begins as a header does; None where none does.
+/// Skips lines until one that begins as a header does; None where there is none.
 fn skip_preamble(text: &mut impl BufRead) -> io::Result<Option<Preamble>> {
     let (mut bytes, mut lines) = (0, 0);
     if text.fill_buf()?.starts_with(BYTE_ORDER_MARK) {
@@ -170,7 +170,7 @@ fn skip_preamble(text: &mut impl BufRead) -> io::Result<Option<Preamble>> {
     }
 }
 
-/// Skips to the next line; how many bytes that were. None at the end.
+/// Skips to the next line, and returns the number of bytes; None at the end.
 fn skip_line(text: &mut impl BufRead) -> io::Result<Option<u64>> {
     let mut skipped = 0;
     loop {

@@ -24,9 +24,9 @@ pub(crate) struct MetricRows<'a, 'f> {
     pub written: i64,
 }
 
-/// What a row says of a metric, or of an advice.
+/// The fields of a row for a metric or advice.
 #[derive(Debug, Default)]
-struct Said {
+struct MetricFields {
     section: Option<String>,
     metric: Option<String>,
     unit: Option<String>,
@@ -39,7 +39,7 @@ struct Said {
 }
 
 impl MetricRows<'_, '_> {
-    /// Reads the first `most` records again, as far as the first pass came.
+    /// Reads the first `most` records again: those that the first pass read.
     ///
     /// # Errors
     /// Rows can't be written.
@@ -65,23 +65,23 @@ impl MetricRows<'_, '_> {
     }
 
     fn take(&mut self, page: &Page, record: &ByteRecord) -> Result<()> {
-        let field = |place: Option<usize>| place.and_then(|place| short(record, place));
+        let field = |column: Option<usize>| column.and_then(|column| short(record, column));
         match &page.kind {
             PageKind::Details(columns) => {
-                let said = self.details(columns, record);
-                self.push(page, record, &said)
+                let fields = self.details(columns, record);
+                self.push(page, record, &fields)
             }
             PageKind::Raw(metrics) => metrics.iter().try_for_each(|metric| {
-                let Some(value) = field(Some(metric.place)) else { return Ok(()) };
+                let Some(value) = field(Some(metric.column)) else { return Ok(()) };
                 let (metric, unit) = (Some(metric.name.clone()), metric.unit.clone());
-                self.push(page, record, &Said { metric, unit, value: Some(value), ..Said::default() })
+                self.push(page, record, &MetricFields { metric, unit, value: Some(value), ..MetricFields::default() })
             }),
         }
     }
 
-    fn details(&self, columns: &Details, record: &ByteRecord) -> Said {
-        let field = |place: Option<usize>| place.and_then(|place| short(record, place));
-        Said {
+    fn details(&self, columns: &Details, record: &ByteRecord) -> MetricFields {
+        let field = |column: Option<usize>| column.and_then(|column| short(record, column));
+        MetricFields {
             section: field(columns.section),
             metric: field(Some(columns.metric)),
             unit: field(columns.unit),
@@ -94,10 +94,10 @@ impl MetricRows<'_, '_> {
         }
     }
 
-    fn push(&mut self, page: &Page, record: &ByteRecord, said: &Said) -> Result<()> {
-        let field = |place: Option<usize>| place.and_then(|place| short(record, place));
-        let value = said.value.as_deref().and_then(|value| self.mark.parse(value));
-        let not_a_number = said.value.as_deref().filter(|_| value.is_none());
+    fn push(&mut self, page: &Page, record: &ByteRecord, fields: &MetricFields) -> Result<()> {
+        let field = |column: Option<usize>| column.and_then(|column| short(record, column));
+        let value = fields.value.as_deref().and_then(|value| self.mark.parse(value));
+        let not_a_number = fields.value.as_deref().filter(|_| value.is_none());
         let (grid, block) = (field(page.grid).map(|size| list(&size)), field(page.block).map(|size| list(&size)));
         let kernel = field(Some(page.kernel)).unwrap_or_default();
         let (process, capability) = (field(page.process), field(page.capability));
@@ -106,16 +106,16 @@ impl MetricRows<'_, '_> {
             capture: id(self.capture),
             id: field(Some(page.id)).and_then(|number| number.parse().ok()).unwrap_or(-1),
             kernel: id(&kernel),
-            section: said.section.as_deref().map(&mut *id),
-            metric: said.metric.as_deref().map(&mut *id),
-            unit: said.unit.as_deref().map(&mut *id),
+            section: fields.section.as_deref().map(&mut *id),
+            metric: fields.metric.as_deref().map(&mut *id),
+            unit: fields.unit.as_deref().map(&mut *id),
             value,
             text: not_a_number.map(&mut *id),
-            rule: said.rule.as_deref().map(&mut *id),
-            rule_type: said.rule_type.as_deref().map(&mut *id),
-            advice: said.advice.as_deref().map(&mut *id),
-            speedup: said.speedup,
-            speedup_type: said.speedup_type.as_deref().map(&mut *id),
+            rule: fields.rule.as_deref().map(&mut *id),
+            rule_type: fields.rule_type.as_deref().map(&mut *id),
+            advice: fields.advice.as_deref().map(&mut *id),
+            speedup: fields.speedup,
+            speedup_type: fields.speedup_type.as_deref().map(&mut *id),
             process: process.as_deref().map(&mut *id),
             device: field(page.device).and_then(|device| device.parse().ok()),
             compute_capability: capability.as_deref().map(&mut *id),
@@ -126,16 +126,16 @@ impl MetricRows<'_, '_> {
     }
 }
 
-/// Text of a field, cut where it is longer than any that means something.
-fn short(record: &ByteRecord, place: usize) -> Option<String> {
-    let mut text = text(record, place)?;
+/// Text of the field in a column, cut at [`MAX_TEXT`].
+fn short(record: &ByteRecord, column: usize) -> Option<String> {
+    let mut text = text(record, column)?;
     if text.len() > MAX_TEXT {
         text.truncate(text.floor_char_boundary(MAX_TEXT));
     }
     Some(text)
 }
 
-/// `(256, 1, 1)` as other tables have it: `[256,1,1]`.
+/// Converts `(256, 1, 1)` to the form of other tables, `[256,1,1]`.
 fn list(size: &str) -> String {
     let inner = size.trim_matches(['(', ')']);
     let numbers: Vec<&str> = inner.split(',').map(str::trim).collect();

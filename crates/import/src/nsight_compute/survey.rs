@@ -1,4 +1,4 @@
-//! The first pass over a page: which processes it is of, and how its numbers are written.
+//! The first pass over a page: its processes, and how its numbers are written.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,9 +9,9 @@ use super::decimal::DecimalMark;
 use super::page::{Page, PageKind, text};
 use super::records::Records;
 
-/// Processes of a page; those past it are counted.
+/// Most processes of a page; further ones are counted.
 const MAX_PROCESSES: usize = 64;
-/// Why the last record of a text that ends within it is left out.
+/// The reason for leaving out a last record within which the text ends.
 const CUT: &str = "cut short";
 /// Records between two reports of progress.
 const REPORT: u64 = 4096;
@@ -19,17 +19,17 @@ const REPORT: u64 = 4096;
 /// A process whose kernels were profiled.
 #[derive(Debug, Clone)]
 pub(crate) struct Process {
-    /// -1 where the page does not say.
+    /// The process id; -1 where the page does not have it.
     pub pid: i32,
     pub host: Option<String>,
     pub records: u64,
 }
 
-/// What the first pass found.
+/// The result of the first pass.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     pub mark: DecimalMark,
-    /// In the order in which they come.
+    /// The processes, in the order of their first records.
     pub processes: Vec<Process>,
     /// Records after the header.
     pub records: u64,
@@ -39,18 +39,18 @@ pub(crate) struct Survey {
     pub problem: Option<String>,
 }
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RecordKind {
-    /// Of a kernel.
+    /// A record of a kernel.
     Kernel,
     /// The units of a raw page, or another header.
     Header,
-    /// No row, for this reason.
+    /// A record that becomes no row, with the reason.
     LeftOut(&'static str),
 }
 
-/// What the record is that was read last. Takes headers and units into `page`.
+/// The kind of the record that was read last. Headers and units are taken into `page`.
 pub(crate) fn kind(page: &mut Page, record: &ByteRecord, records: &Records) -> RecordKind {
     if records.is_cut(record, page.least_fields()) {
         return RecordKind::LeftOut(CUT);
@@ -77,9 +77,9 @@ pub(crate) fn kind(page: &mut Page, record: &ByteRecord, records: &Records) -> R
     }
 }
 
-/// The process of a record.
+/// The process id of a record.
 pub(crate) fn pid(page: &Page, record: &ByteRecord) -> i32 {
-    page.process_id.and_then(|place| text(record, place)?.parse().ok()).unwrap_or(-1)
+    page.process_id.and_then(|column| text(record, column)?.parse().ok()).unwrap_or(-1)
 }
 
 impl Survey {
@@ -132,9 +132,9 @@ impl Survey {
     fn take(&mut self, page: &Page, record: &ByteRecord) {
         let pid = pid(page, record);
         match self.processes.iter().position(|process| process.pid == pid) {
-            Some(place) => self.processes[place].records += 1,
+            Some(index) => self.processes[index].records += 1,
             None if self.processes.len() < MAX_PROCESSES => {
-                let host = page.host.and_then(|place| text(record, place));
+                let host = page.host.and_then(|column| text(record, column));
                 self.processes.push(Process { pid, host, records: 1 });
             }
             None => {
@@ -142,17 +142,17 @@ impl Survey {
                 return;
             }
         }
-        let mut see = |place: usize| self.mark.see(&String::from_utf8_lossy(record.get(place).unwrap_or_default()));
+        let mut see = |column: usize| self.mark.see(&String::from_utf8_lossy(record.get(column).unwrap_or_default()));
         match &page.kind {
             PageKind::Details(details) => {
                 see(details.value);
                 details.speedup.into_iter().for_each(&mut see);
             }
-            PageKind::Raw(metrics) => metrics.iter().for_each(|metric| see(metric.place)),
+            PageKind::Raw(metrics) => metrics.iter().for_each(|metric| see(metric.column)),
         }
     }
 
-    /// Records of all processes but the first.
+    /// The number of records of all processes except the first.
     pub(crate) fn records_of_others(&self) -> u64 {
         self.processes.iter().skip(1).map(|process| process.records).sum()
     }

@@ -1,4 +1,4 @@
-//! What an export says about itself and the machine.
+//! Facts of an export about itself and the machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::database::{Database, integer};
 
-/// Names of devices, and entries about the machine, that are kept.
+/// Most names of devices, and most entries about the machine, that are kept.
 const MAX_ENTRIES: usize = 1024;
-/// What a start may be, so that no sum overflows (nanoseconds).
+/// Largest start, so that no sum overflows (nanoseconds).
 const MAX_START: i64 = i64::MAX / 4;
 
-/// Entries that are versions: where they are, their name there, and here.
+/// Entries that are versions: their name in the export, and the name here.
 const VERSIONS: &[(&str, &str)] = &[
     ("EXPORT_PRODUCT_VERSION", "nsight_systems"),
     ("EXPORT_SCHEMA_VERSION", "schema"),
@@ -20,10 +20,10 @@ const VERSIONS: &[(&str, &str)] = &[
     ("NvDriverVersion", "nvidia_driver"),
 ];
 
-/// What is known of a file as a whole.
+/// Facts of a file as a whole.
 #[derive(Debug, Default)]
 pub(crate) struct About {
-    /// When the session began (nanoseconds from 1970), which all times are from.
+    /// The begin of the session (nanoseconds from 1970), from which all times count.
     pub start: Option<i64>,
     pub host: Option<String>,
     pub devices: BTreeSet<String>,
@@ -31,10 +31,10 @@ pub(crate) struct About {
 }
 
 impl About {
-    /// Reads it. What can't be read is not known.
+    /// Reads the facts. Those that can't be read are not known.
     ///
     /// # Errors
-    /// None of its own.
+    /// None at present.
     pub(crate) fn read(database: &Database) -> Result<Self> {
         let mut about = Self::default();
         database.scan("TARGET_INFO_SESSION_START_TIME", &["utcEpochNs"], None, &mut |row| {
@@ -66,12 +66,12 @@ impl About {
         Ok(about)
     }
 
-    /// Versions in JSON.
+    /// Versions as JSON.
     pub(crate) fn versions(&self) -> Option<String> {
         (!self.versions.is_empty()).then(|| serde_json::to_string(&self.versions).unwrap_or_default())
     }
 
-    /// Names of devices in one text.
+    /// Names of devices, with commas.
     pub(crate) fn devices(&self) -> Option<String> {
         let names: Vec<&str> = self.devices.iter().map(String::as_str).collect();
         (!names.is_empty()).then(|| names.join(", "))

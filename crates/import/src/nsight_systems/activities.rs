@@ -1,6 +1,6 @@
-//! What activities of devices are called, in the words of other captures.
+//! Names of device activities, as in other captures.
 
-/// A copy: `Memcpy HtoD (Pinned -> Device)`.
+/// The name of a copy: `Memcpy HtoD (Pinned -> Device)`.
 pub(crate) fn copy_name(kind: Option<i64>, from: Option<i64>, to: Option<i64>) -> String {
     let way = match kind {
         Some(1) => "HtoD",
@@ -25,12 +25,12 @@ pub(crate) fn copy_name(kind: Option<i64>, from: Option<i64>, to: Option<i64>) -
     }
 }
 
-/// A set: `Memset (Device)`.
+/// The name of a set: `Memset (Device)`.
 pub(crate) fn set_name(kind: Option<i64>) -> String {
     memory(kind).map_or_else(|| "Memset".to_owned(), |memory| format!("Memset ({memory})"))
 }
 
-/// A wait.
+/// The name of a wait.
 pub(crate) fn wait_name(kind: Option<i64>) -> &'static str {
     match kind {
         Some(1) => "Event Sync",

@@ -1,5 +1,5 @@
-//! A database that somebody gave us, opened so that it can only be read, and no further than its size explains: a view, a
-//! trigger or an extension does nothing, pages that point at each other end, and long values are refused.
+//! A foreign database, opened so that it can only be read, and with no more work than its size explains: views, triggers
+//! and extensions do nothing, pages that point at each other end, and long values are refused.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -18,28 +18,28 @@ use tempfile::NamedTempFile;
 
 use crate::input::Input;
 
-/// What a database file begins with.
+/// The beginning of a database file.
 pub(crate) const MAGIC: &[u8] = b"SQLite format 3\0";
 
 /// Longest value and row (bytes).
 const MAX_VALUE: i32 = 16 << 20;
 /// Longest statement, those of the schema included (bytes). Nsight Systems' reach 10 kB.
 const MAX_STATEMENT: i32 = 256 << 10;
-/// Names of tables that are looked at.
+/// Most names of tables that are read.
 const MAX_TABLES: usize = 1 << 14;
-/// Memory of pages (KiB).
+/// Memory for pages (KiB).
 const CACHE_KIB: i32 = 16 << 10;
 /// Longest text that is kept of a value (bytes).
 const MAX_TEXT: usize = 64 << 10;
 
-/// Steps of SQLite's machine that a byte of the file may cost, all questions together, and what any file may. A row of an
+/// Most steps of SQLite's machine over all statements, for each byte of the file and for a file of any size. A row of an
 /// honest file has more bytes than it takes steps; one page that many others point at has rows without end.
 const STEPS_PER_BYTE: u64 = 64;
 const MIN_STEPS: u64 = 20_000_000;
-/// Steps between two looks at how many are left.
+/// Steps between two checks of how many are left.
 const STEPS_AT_ONCE: i32 = 4096;
 
-/// Bytes of text that are read, as a multiple of the file's; and what any file may.
+/// Most bytes of text that are read, for each byte of the file and for a file of any size.
 const TEXT_PER_BYTE: u64 = 64;
 const MIN_TEXT_BYTES: u64 = 64 << 20;
 
@@ -53,18 +53,18 @@ pub(crate) struct Database {
     pub file_bytes: u64,
     /// Size of the database in it (bytes).
     pub bytes: u64,
-    /// What was packed.
+    /// The unpacked file, where the file was packed.
     _unpacked: Option<NamedTempFile>,
 }
 
-/// Why something was not read to its end.
+/// Why reading stopped before the end; None where it did not.
 pub(crate) type Stopped = Option<String>;
 
 impl Database {
-    /// Opens a file. One that is packed is unpacked into `scratch`.
+    /// Opens a file. A packed file is unpacked into `scratch`.
     ///
     /// # Errors
-    /// It can't be read, or is no database.
+    /// The file can't be read, or is no database.
     pub(crate) fn open(path: &Path, scratch: &Path) -> Result<Self> {
         let failed = |what: &dyn std::fmt::Display| Error::failed(format!("cannot read {}: {what}", path.display()));
         let mut input = Input::open(path)?;
@@ -92,12 +92,12 @@ impl Database {
         Ok(database)
     }
 
-    /// Tables that have pages of their own, with their columns. A virtual table has none, and a view is no table.
+    /// Tables that have pages of their own, with their columns. Virtual tables have no pages, and views are no tables.
     fn list_tables(&self) -> rusqlite::Result<HashMap<String, Vec<String>>> {
         let names = self.strings("SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0", None)?;
         let mut tables = HashMap::new();
         for name in names {
-            // What is computed is not among these columns.
+            // Computed columns are not among these.
             let columns = self.strings("SELECT name FROM pragma_table_info(?1)", Some(&name))?;
             tables.insert(name, columns);
         }
@@ -118,7 +118,7 @@ impl Database {
         Ok(found)
     }
 
-    /// The name under which a table is there: its own, or that with the newest version behind it (`_V2`).
+    /// The name of a table in the file: its own, or with the newest version as a suffix (`_V2`).
     pub(crate) fn table(&self, name: &str) -> Option<&str> {
         let version = |found: &str| match found.strip_prefix(name)? {
             "" => Some(0),
@@ -133,8 +133,8 @@ impl Database {
         columns.is_some_and(|columns| columns.iter().any(|found| found == column))
     }
 
-    /// Reads all rows of a table, as far as it is there and can be read. `columns` that it has not are NULL.
-    /// `process`: only rows whose column of this name is of this process.
+    /// Reads all rows of a table, as far as it exists and can be read. `columns` that it does not have are NULL.
+    /// With `process`, only rows whose column of this name has this process.
     ///
     /// # Errors
     /// Those of `each`.
@@ -175,24 +175,24 @@ impl Database {
         }
     }
 
-    /// A question for one row by its number.
+    /// A statement for one row by its number.
     pub(crate) fn by_id(&self, table: &str, id: &str, column: &str) -> Option<Statement<'_>> {
         let found = self.table(table).filter(|_| self.has(table, id) && self.has(table, column))?;
         let sql = format!("SELECT \"{column}\" FROM \"{found}\" WHERE \"{id}\" = ?1");
         self.connection.prepare(&sql).ok()
     }
 
-    /// Text of a column.
-    pub(crate) fn text<'r>(&self, row: &'r Row<'_>, place: usize) -> Option<Cow<'r, str>> {
-        let Ok(ValueRef::Text(text)) = row.get_ref(place) else { return None };
+    /// The text in a column of a row; None for another value.
+    pub(crate) fn text<'r>(&self, row: &'r Row<'_>, column: usize) -> Option<Cow<'r, str>> {
+        let Ok(ValueRef::Text(text)) = row.get_ref(column) else { return None };
         self.text_left.set(self.text_left.get().saturating_sub(text.len() as u64));
         Some(String::from_utf8_lossy(&text[..text.len().min(MAX_TEXT)]))
     }
 }
 
-/// A whole number of a column; None where there is none.
-pub(crate) fn integer(row: &Row<'_>, place: usize) -> Option<i64> {
-    match row.get_ref(place) {
+/// The whole number in a column of a row; None for another value.
+pub(crate) fn integer(row: &Row<'_>, column: usize) -> Option<i64> {
+    match row.get_ref(column) {
         Ok(ValueRef::Integer(value)) => Some(value),
         _ => None,
     }
@@ -204,7 +204,7 @@ fn is_database(path: &Path) -> Result<bool> {
     Ok(file.read_exact(&mut begun).is_ok() && begun == MAGIC)
 }
 
-/// Writes a packed database to a file of its own. It is bounded as all text of packed files is.
+/// Unpacks a database to a file of its own. Its size is bounded like all text of packed files.
 fn unpack(begun: &[u8], mut rest: Box<dyn Read + Send>, scratch: &Path) -> std::io::Result<NamedTempFile> {
     let mut file = NamedTempFile::new_in(scratch)?;
     file.write_all(begun)?;
@@ -213,7 +213,7 @@ fn unpack(begun: &[u8], mut rest: Box<dyn Read + Send>, scratch: &Path) -> std::
     Ok(file)
 }
 
-/// Opens it read-only and as a file that nobody changes, so that no journal or lock beside it is looked at.
+/// Opens a database read-only and as a file that does not change, so that no journal or lock beside it is read.
 fn connect(path: &Path, bytes: u64) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(uri(path), flags)?;
@@ -249,7 +249,7 @@ fn connect(path: &Path, bytes: u64) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// A path as SQLite takes it with settings behind.
+/// A path as a URI for SQLite, with settings.
 fn uri(path: &Path) -> String {
     let path: PathBuf = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut uri = "file:".to_owned();
@@ -263,7 +263,7 @@ fn uri(path: &Path) -> String {
     uri + "?mode=ro&immutable=1"
 }
 
-/// What went wrong, in words.
+/// A message for an error.
 fn why(error: &rusqlite::Error) -> String {
     match error.sqlite_error_code() {
         Some(ErrorCode::OperationInterrupted) => "reading it takes more work than its size explains".into(),

@@ -22,7 +22,7 @@ const MAX_TIME: i64 = i64::MAX / 4;
 /// Rows between two reports of progress.
 const REPORT: u64 = 4096;
 
-/// Streams of waits that are of a whole context.
+/// The stream of waits for a whole context.
 const WHOLE_CONTEXT: i64 = u32::MAX as i64;
 
 /// Types of NVTX events.
@@ -37,14 +37,14 @@ pub(crate) struct Events<'a> {
     database: &'a Database,
     names: Names<'a>,
     steps: StepRanges<'a>,
-    /// None: all rows are of this process.
+    /// The key of the process; None where all rows belong to it.
     process: Option<Option<i64>>,
     threads: HashMap<i64, Option<u32>>,
     pub collected: Collected,
     progress: &'a mut dyn FnMut(u64),
 }
 
-/// Columns of what all activities of devices have.
+/// Columns that all activities of devices have.
 const ACTIVITY: [&str; 5] = ["start", "end", "deviceId", "streamId", "correlationId"];
 
 impl<'a> Events<'a> {
@@ -59,17 +59,17 @@ impl<'a> Events<'a> {
         Self { database, names, steps, process, threads: HashMap::new(), collected, progress }
     }
 
-    /// Reads all of them. What stopped a table is in `collected.problem`, and the others are read.
+    /// Reads all tables. What stopped a table is in `collected.problem`, and the others are still read.
     ///
     /// # Errors
     /// Records can't be written.
     pub(crate) fn read(mut self) -> Result<Collected> {
-        for (table, whose) in tables::EVENTS {
+        for (table, process_column) in tables::EVENTS {
             let stopped = match *table {
-                tables::KERNELS => self.kernels(whose)?,
-                tables::CALLS => self.calls(whose)?,
-                tables::RANGES => self.ranges(whose)?,
-                _ => self.others(table, whose)?,
+                tables::KERNELS => self.kernels(process_column)?,
+                tables::CALLS => self.calls(process_column)?,
+                tables::RANGES => self.ranges(process_column)?,
+                _ => self.others(table, process_column)?,
             };
             self.collected.problem = self.collected.problem.take().or(stopped);
         }
@@ -83,11 +83,11 @@ impl<'a> Events<'a> {
     fn scan(
         &mut self,
         table: &str,
-        whose: &str,
+        process_column: &str,
         columns: &[&str],
         each: &mut dyn FnMut(&mut Self, &Row<'_>) -> Result<()>,
     ) -> Result<Stopped> {
-        let (database, process) = (self.database, self.process.map(|process| (whose, process)));
+        let (database, process) = (self.database, self.process.map(|process| (process_column, process)));
         database.scan(table, columns, process, &mut |row| {
             self.collected.events += 1;
             if self.collected.events.is_multiple_of(REPORT) {
@@ -97,9 +97,9 @@ impl<'a> Events<'a> {
         })
     }
 
-    /// When a row's event began and ended; None, and counted, where it does not say.
+    /// Begin and end of a row's event; a row without a time is counted and gives None.
     fn interval(&mut self, row: &Row<'_>) -> Option<(i64, i64)> {
-        let time = |place: usize| integer(row, place).filter(|time| time.abs() <= MAX_TIME);
+        let time = |column: usize| integer(row, column).filter(|time| time.abs() <= MAX_TIME);
         let (Some(ts), Some(end)) = (time(0), time(1)) else {
             self.collected.leave_out("without a time", 1);
             return None;
@@ -111,13 +111,13 @@ impl<'a> Events<'a> {
 
     fn activity(&mut self, row: &Row<'_>) -> Option<Activity> {
         let (ts, end) = self.interval(row)?;
-        let number = |place: usize| integer(row, place).unwrap_or(UNKNOWN);
+        let number = |column: usize| integer(row, column).unwrap_or(UNKNOWN);
         let stream = if number(3) == WHOLE_CONTEXT { -1 } else { number(3) };
         let correlation = integer(row, 4).filter(|correlation| *correlation != 0).unwrap_or(UNKNOWN);
         Some(Activity { ts, end, device: number(2), stream, correlation })
     }
 
-    fn kernels(&mut self, whose: &str) -> Result<Stopped> {
+    fn kernels(&mut self, process_column: &str) -> Result<Stopped> {
         const MORE: [&str; 13] = [
             "demangledName",
             "shortName",
@@ -134,23 +134,25 @@ impl<'a> Events<'a> {
             "graphNodeId",
         ];
         let columns: Vec<&str> = ACTIVITY.into_iter().chain(MORE).collect();
-        self.scan(tables::KERNELS, whose, &columns, &mut |events, row| {
+        self.scan(tables::KERNELS, process_column, &columns, &mut |events, row| {
             let Some(activity) = events.activity(row) else { return Ok(()) };
-            let of = |place: usize| integer(row, ACTIVITY.len() + place);
-            let name = events.first_name(&[of(0), of(1), of(2)]);
-            let list = |place: usize| {
-                let [Some(x), Some(y), Some(z)] = [of(place), of(place + 1), of(place + 2)] else { return None };
+            let more = |column: usize| integer(row, ACTIVITY.len() + column);
+            let name = events.first_name(&[more(0), more(1), more(2)]);
+            let list = |column: usize| {
+                let [Some(x), Some(y), Some(z)] = [more(column), more(column + 1), more(column + 2)] else {
+                    return None;
+                };
                 Some(format!("[{x},{y},{z}]"))
             };
-            let shared = of(10).zip(of(11)).and_then(|(a, b)| a.checked_add(b));
+            let shared = more(10).zip(more(11)).and_then(|(a, b)| a.checked_add(b));
             let texts = &mut events.collected.texts;
             let event = DeviceEvent {
                 grid: texts.optional(list(4).as_deref()),
                 block: texts.optional(list(7).as_deref()),
-                registers: of(3).unwrap_or(UNKNOWN),
+                registers: more(3).unwrap_or(UNKNOWN),
                 shared_memory: shared.unwrap_or(UNKNOWN),
                 communication: u8::from(kinds::is_communication(&name)),
-                graph: u8::from(of(12).is_some_and(|node| node != 0)),
+                graph: u8::from(more(12).is_some_and(|node| node != 0)),
                 ..device_event(&activity, device::KERNEL)
             };
             events.push(event, &name)
@@ -158,19 +160,19 @@ impl<'a> Events<'a> {
     }
 
     /// Copies, sets, waits, and CUDA graphs that were recorded as a whole.
-    fn others(&mut self, table: &str, whose: &str) -> Result<Stopped> {
+    fn others(&mut self, table: &str, process_column: &str) -> Result<Stopped> {
         const MORE: [&str; 7] = ["bytes", "copyKind", "srcKind", "dstKind", "memKind", "syncType", "graphId"];
         let columns: Vec<&str> = ACTIVITY.into_iter().chain(MORE).collect();
-        self.scan(table, whose, &columns, &mut |events, row| {
+        self.scan(table, process_column, &columns, &mut |events, row| {
             let Some(activity) = events.activity(row) else { return Ok(()) };
-            let of = |place: usize| integer(row, ACTIVITY.len() + place);
+            let more = |column: usize| integer(row, ACTIVITY.len() + column);
             let (kind, name) = match table {
-                tables::COPIES => (device::MEMCPY, copy_name(of(1), of(2), of(3))),
-                tables::SETS => (device::MEMSET, set_name(of(4))),
-                tables::WAITS => (device::SYNC, wait_name(of(5)).to_owned()),
-                _ => (device::GRAPH, of(6).map_or_else(|| "CUDA graph".to_owned(), |id| format!("CUDA graph {id}"))),
+                tables::COPIES => (device::MEMCPY, copy_name(more(1), more(2), more(3))),
+                tables::SETS => (device::MEMSET, set_name(more(4))),
+                tables::WAITS => (device::SYNC, wait_name(more(5)).to_owned()),
+                _ => (device::GRAPH, more(6).map_or_else(|| "CUDA graph".to_owned(), |id| format!("CUDA graph {id}"))),
             };
-            let bytes = of(0).filter(|bytes| *bytes >= 0 && kind != device::SYNC);
+            let bytes = more(0).filter(|bytes| *bytes >= 0 && kind != device::SYNC);
             let duration = activity.end - activity.ts;
             let bandwidth = bytes.filter(|_| duration > 0).map(|bytes| bytes as f64 / duration as f64);
             let event = DeviceEvent {
@@ -189,9 +191,9 @@ impl<'a> Events<'a> {
         self.collected.devices.push(DeviceEvent { name, ..event })
     }
 
-    fn calls(&mut self, whose: &str) -> Result<Stopped> {
+    fn calls(&mut self, process_column: &str) -> Result<Stopped> {
         let columns = ["start", "end", "globalTid", "correlationId", "nameId"];
-        self.scan(tables::CALLS, whose, &columns, &mut |events, row| {
+        self.scan(tables::CALLS, process_column, &columns, &mut |events, row| {
             let Some(thread) = events.thread(integer(row, 2)) else { return Ok(()) };
             let Some((ts, end)) = events.interval(row) else { return Ok(()) };
             let name = events.first_name(&[integer(row, 4)]);
@@ -208,9 +210,9 @@ impl<'a> Events<'a> {
         })
     }
 
-    fn ranges(&mut self, whose: &str) -> Result<Stopped> {
+    fn ranges(&mut self, process_column: &str) -> Result<Stopped> {
         let columns = ["start", "end", "eventType", "globalTid", "text", "textId"];
-        self.scan(tables::RANGES, whose, &columns, &mut |events, row| {
+        self.scan(tables::RANGES, process_column, &columns, &mut |events, row| {
             let kind = match integer(row, 2) {
                 Some(nvtx::PUSH_POP) => host::ANNOTATION,
                 Some(nvtx::START_END) => host::LOOSE_RANGE,
@@ -233,17 +235,17 @@ impl<'a> Events<'a> {
                 Some(text) => text.into_owned(),
                 None => events.first_name(&[integer(row, 5)]),
             };
-            let said = RangeText::of(&text);
-            let is_operator = said.is_operator && kind == host::ANNOTATION;
+            let range = RangeText::of(&text);
+            let is_operator = range.is_operator && kind == host::ANNOTATION;
             let number = events.collected.events as i64;
             let texts = &mut events.collected.texts;
             let event = HostEvent {
-                external_id: said.op_id.unwrap_or(UNKNOWN),
-                id: said.sequence.filter(|sequence| *sequence >= 0).unwrap_or(UNKNOWN),
-                shapes: texts.optional(said.sizes),
+                external_id: range.op_id.unwrap_or(UNKNOWN),
+                id: range.sequence.filter(|sequence| *sequence >= 0).unwrap_or(UNKNOWN),
+                shapes: texts.optional(range.sizes),
                 ..host_event(thread, if is_operator { host::OPERATOR } else { kind }, ts, end, number)
             };
-            let name = if is_operator { said.name } else { &text };
+            let name = if is_operator { range.name } else { &text };
             let named = texts.number(name);
             events.steps.take(named, name, ts, end);
             events.push_host(event, name)
@@ -255,13 +257,13 @@ impl<'a> Events<'a> {
         self.collected.host.push(HostEvent { name, ..event })
     }
 
-    /// The first string that is there.
+    /// The first of the strings that the file has.
     fn first_name(&mut self, ids: &[Option<i64>]) -> String {
         let found = ids.iter().flatten().find_map(|id| self.names.get(*id));
         found.map_or_else(|| "(no name in the file)".to_owned(), |name| name.to_string())
     }
 
-    /// The thread of a global id; None, and counted, past their number. Rows that do not say have one of their own.
+    /// The thread of a global id; one past the limit is counted and gives None. Rows without a thread share one of their own.
     fn thread(&mut self, id: Option<i64>) -> Option<u32> {
         let number = id.map_or(-1, |id| id & 0xff_ffff);
         let collected = &mut self.collected;

@@ -1,4 +1,4 @@
-//! Strings of an export by their number, each asked for once.
+//! Strings of an export by their number, each read once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use rusqlite::Statement;
 
 use super::database::Database;
 
-/// Strings that are remembered; and bytes of them.
+/// Most strings that are remembered, and most bytes of them.
 const MAX_STRINGS: usize = 1 << 20;
 const MAX_BYTES: usize = 64 << 20;
 

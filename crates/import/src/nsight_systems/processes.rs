@@ -9,51 +9,51 @@ use super::database::{Database, Stopped, integer};
 use super::tables;
 use crate::metadata::rank_in_name;
 
-/// Processes of a file; those past it are counted.
+/// Most processes of a file; further ones are counted.
 const MAX_PROCESSES: usize = 64;
-/// Devices that are told apart.
+/// Most devices of a process that are remembered.
 const MAX_DEVICES: usize = 64;
 
 /// A process with events.
 #[derive(Debug, Default)]
 pub(crate) struct Process {
     pub rows: u64,
-    /// Devices that its kernels ran on.
+    /// Devices that the process's kernels ran on.
     devices: BTreeSet<i64>,
 }
 
-/// All of them, by the part of their global ids that says the process; None is that of rows which do not say.
+/// The processes of an export, by the part of global ids that holds the process; None for rows without it.
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
     pub found: BTreeMap<Option<i64>, Process>,
-    /// Rows of processes past the number that is followed.
+    /// Rows of processes past [`MAX_PROCESSES`].
     pub past: u64,
     pub problem: Stopped,
 }
 
-/// The process that a key stands for.
+/// The process id in a key.
 pub(crate) fn pid(key: Option<i64>) -> i32 {
     // 24 bits of the machine, 24 of the process, 24 of the thread, which is shifted away.
     key.map_or(-1, |key| (key & 0xff_ffff) as i32)
 }
 
 impl Processes {
-    /// Reads who each event is of.
+    /// Reads the process of each event.
     ///
     /// # Errors
-    /// None of its own.
+    /// None at present.
     pub(crate) fn find(database: &Database) -> Result<Self> {
         let mut processes = Self::default();
-        for (table, whose) in tables::EVENTS {
+        for (table, process_column) in tables::EVENTS {
             // Waits and copies can be of the device of another process.
             let device = if *table == tables::KERNELS { "deviceId" } else { "" };
-            let stopped = database.scan(table, &[whose, device], None, &mut |row| {
+            let stopped = database.scan(table, &[process_column, device], None, &mut |row| {
                 processes.take(integer(row, 0).map(|id| id >> 24), integer(row, 1));
                 Ok(())
             })?;
             processes.problem = processes.problem.take().or(stopped);
         }
-        // Rows that do not say are those of the only process that there is.
+        // Rows without a process belong to the only process, where there is one.
         if processes.found.len() == 2
             && let Some(unsaid) = processes.found.remove(&None)
             && let Some(only) = processes.found.values_mut().next()
@@ -77,8 +77,8 @@ impl Processes {
         }
     }
 
-    /// The rank of a process, and where it is said: for one process the file's name; for several, each alone on a device, the
-    /// number of that.
+    /// The rank of a process, and the source of that: for one process the file's name; for several, each alone on a device, the
+    /// number of the device.
     pub(crate) fn rank(&self, key: Option<i64>, path: &Path) -> (Option<i32>, &'static str) {
         let in_name = || rank_in_name(path.file_name()?.to_str()?);
         if self.found.len() == 1 {

@@ -1,24 +1,24 @@
 //! The text of an NVTX range, as `torch.autograd.profiler.emit_nvtx` writes it around operators:
 //! `aten::addmm, op_id = 12, sizes = [[2, 3], []], seq = 4`.
 
-/// What the text of a range says.
+/// The parsed text of a range.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RangeText<'a> {
     /// The whole text, or the operator's name.
     pub name: &'a str,
-    /// It is a range that torch put around an operator.
+    /// Whether torch put the range around an operator.
     pub is_operator: bool,
     pub op_id: Option<i64>,
     pub sequence: Option<i64>,
-    /// In brackets.
+    /// Sizes of the inputs, in brackets.
     pub sizes: Option<&'a str>,
 }
 
-/// Keys that torch writes behind a name.
+/// Keys that torch writes after a name.
 const KEYS: [&str; 4] = ["op_id", "seq", "sizes", "input_op_ids"];
 
 impl<'a> RangeText<'a> {
-    /// Takes a text apart.
+    /// Parses a text.
     pub(crate) fn of(text: &'a str) -> Self {
         let first = |key: &str| text.find(&format!(", {key} = "));
         let end = KEYS.iter().filter_map(|key| first(key)).min().unwrap_or(text.len());

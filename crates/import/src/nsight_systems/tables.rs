@@ -1,4 +1,4 @@
-//! Tables of an export, by the names that all years have in common.
+//! Tables of an export, by the names that all versions have in common.
 
 pub(crate) const KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
 pub(crate) const COPIES: &str = "CUPTI_ACTIVITY_KIND_MEMCPY";
@@ -8,7 +8,7 @@ pub(crate) const GRAPHS: &str = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
 pub(crate) const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
 pub(crate) const RANGES: &str = "NVTX_EVENTS";
 
-/// Those whose rows are read, with the column that says the process.
+/// Tables whose rows are read, with the column that has the process.
 pub(crate) const EVENTS: &[(&str, &str)] = &[
     (KERNELS, "globalPid"),
     (COPIES, "globalPid"),
@@ -19,7 +19,7 @@ pub(crate) const EVENTS: &[(&str, &str)] = &[
     (RANGES, "globalTid"),
 ];
 
-/// Those whose rows have no table here, and what they are.
+/// Tables whose rows become no rows here, with a description.
 pub(crate) const LEFT_OUT: &[(&str, &str)] = &[
     ("OSRT_API", "call of the operating system"),
     ("SCHED_EVENTS", "thread scheduled"),

@@ -8,14 +8,14 @@ use serde::forward_to_deserialize_any;
 
 use super::heap::{Heap, Pickle, Value};
 
-/// What may be visited, counting shared values each time: 16 a value, and one a byte of text.
+/// Most work of a visit, with shared values counted each time: 16 for a value, and 1 for a byte of text.
 const MAX_WORK: u64 = 1 << 27;
 /// Work of a value, beside its text.
 const VALUE_WORK: u64 = 16;
-/// Containers within each other, as they are visited.
+/// Most containers within each other in a visit.
 const MAX_DEPTH: u32 = 64;
 
-/// Why values are not of a type.
+/// Why values do not fit a type.
 #[derive(Debug)]
 pub(crate) struct Mismatch(String);
 
@@ -34,27 +34,27 @@ impl de::Error for Mismatch {
 }
 
 impl Pickle {
-    /// The whole as a value of a type.
+    /// Converts the whole pickle to a type.
     ///
     /// # Errors
-    /// It is of another form, or has more than can be visited.
+    /// The values have another form, or are more than can be visited.
     pub(crate) fn parse<'de, T: Deserialize<'de>>(&'de self) -> Result<T, Mismatch> {
         self.heap.parse(self.root, MAX_WORK)
     }
 }
 
 impl Heap {
-    /// A value of it as one of a type, with so much work at most.
+    /// Converts a value to a type, with at most `work`.
     ///
     /// # Errors
-    /// It is of another form, or has more than can be visited.
+    /// The values have another form, or are more than can be visited.
     pub(crate) fn parse<'de, T: Deserialize<'de>>(&'de self, value: Value, work: u64) -> Result<T, Mismatch> {
         let work = Cell::new(work);
         T::deserialize(Node { heap: self, value, depth: 0, work: &work })
     }
 }
 
-/// A value on its way to a type.
+/// A value that is being converted to a type.
 #[derive(Clone, Copy)]
 struct Node<'de, 'w> {
     heap: &'de Heap,
@@ -70,7 +70,7 @@ impl<'de> Node<'de, '_> {
         Ok(())
     }
 
-    /// What is in a container.
+    /// Visits the items of a container.
     fn within(self, container: u32) -> Result<Items<'de, Self>, Mismatch> {
         if self.depth >= MAX_DEPTH {
             return Err(Mismatch(format!("more than {MAX_DEPTH} containers are within each other")));
@@ -85,7 +85,7 @@ impl<'de> Deserializer<'de> for Node<'de, '_> {
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mismatch> {
         self.spend(VALUE_WORK)?;
         match self.value {
-            // What is not kept is not known.
+            // A value that is not kept is not known.
             Value::None | Value::Lost => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(value),
             Value::Int(value) => visitor.visit_i64(value),
@@ -122,7 +122,7 @@ impl<'de> Deserializer<'de> for Node<'de, '_> {
         visitor.visit_newtype_struct(self)
     }
 
-    /// What nobody asks for is not looked into.
+    /// Skips a value that the type does not have.
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mismatch> {
         self.spend(VALUE_WORK)?;
         visitor.visit_unit()
@@ -134,10 +134,10 @@ impl<'de> Deserializer<'de> for Node<'de, '_> {
     }
 }
 
-/// What is left of a container.
+/// The remaining items of a container.
 struct Items<'de, N> {
     items: std::slice::Iter<'de, Value>,
-    /// Stands for each of them, but for its value.
+    /// The node of every item, except for its value.
     node: N,
 }
 

@@ -1,30 +1,30 @@
-//! Where the values of a pickle lie.
+//! The memory of a pickle's values.
 
 use std::collections::HashMap;
 
 use crate::text_table::{NONE, TextTable};
 
-/// Bytes of all `bytes` together.
+/// Most bytes of all `bytes` values together.
 const MAX_BLOBS: usize = 64 << 20;
-/// Pairs of numbers that are kept once.
+/// Most pairs of numbers that are stored once.
 const MAX_PAIRS: usize = 1024;
 
-/// A value. What is larger than a number lies elsewhere in the [`Heap`].
+/// A value. One larger than a number is stored in the [`Heap`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Value {
     None,
     Bool(bool),
     Int(i64),
-    /// A whole number that does not fit into 64 bits, or text past the limit. Which one, is not kept.
+    /// A whole number that does not fit into 64 bits, or text past the limit; the value itself is not kept.
     Lost,
     Float(f64),
     Text(u32),
     Bytes(u32),
     List(u32),
     Tuple(u32),
-    /// Its container has keys and values in turn.
+    /// A dict, whose container has keys and values in turn.
     Dict(u32),
-    /// A dict that was taken out, under this number.
+    /// A dict that was taken out, with the number under which.
     Taken(u32),
 }
 
@@ -52,32 +52,32 @@ pub(crate) struct Heap {
     blobs: Vec<Box<[u8]>>,
     blob_bytes: usize,
     containers: Vec<Vec<Value>>,
-    /// Of each container whether more than one place may name it.
+    /// For each container, whether more than one value may refer to it.
     shared: Vec<bool>,
-    /// Those that nothing names any more.
+    /// Containers that no value refers to any more.
     unused: Vec<u32>,
-    /// Values in all containers together.
+    /// The number of values in all containers.
     held: usize,
     pairs: HashMap<(i64, i64), u32>,
 }
 
 impl Heap {
-    /// Text by its number.
+    /// The text with a number.
     pub(crate) fn text(&self, number: u32) -> Option<&str> {
         self.texts.get(number).map(|text| &**text)
     }
 
-    /// What is in a list, tuple or dict.
+    /// The items of a list, tuple or dict.
     pub(crate) fn items(&self, container: u32) -> &[Value] {
         self.containers.get(container as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Keeps nothing of a list but the item at this place.
-    pub(crate) fn keep_one(&mut self, container: u32, place: Option<usize>) {
+    /// Drops all items of a list except the one at `index`.
+    pub(crate) fn keep_one(&mut self, container: u32, index: Option<usize>) {
         let Some(items) = self.containers.get_mut(container as usize) else { return };
         let mut items = std::mem::take(items);
         self.held -= items.len();
-        let kept = place.filter(|place| *place < items.len()).map(|place| items.swap_remove(place));
+        let kept = index.filter(|index| *index < items.len()).map(|index| items.swap_remove(index));
         self.release(items);
         if let Some(kept) = kept {
             self.held += 1;
@@ -114,7 +114,7 @@ impl Heap {
         Ok(Value::Bytes(self.blobs.len() as u32 - 1))
     }
 
-    /// A new container.
+    /// Adds a container.
     pub(super) fn add(&mut self, kind: fn(u32) -> Value, items: Vec<Value>) -> Value {
         self.held += items.len();
         let number = match self.unused.pop() {
@@ -131,7 +131,7 @@ impl Heap {
         kind(number)
     }
 
-    /// A tuple; of two numbers, which no one can change, the one that is there already.
+    /// Adds a tuple. A tuple of two numbers, which can't change, is shared with an equal one.
     pub(super) fn add_tuple(&mut self, items: Vec<Value>) -> Value {
         let [Value::Int(first), Value::Int(second)] = items[..] else { return self.add(Value::Tuple, items) };
         if let Some(number) = self.pairs.get(&(first, second)) {
@@ -152,14 +152,14 @@ impl Heap {
         }
     }
 
-    /// More than one place may name the value from now on.
+    /// Marks a value as one that more than one other may refer to.
     pub(super) fn share(&mut self, value: Value) {
         if let Some(number) = value.container() {
             self.shared[number as usize] = true;
         }
     }
 
-    /// What is in a container goes, and the container too where nothing else names it.
+    /// Drops the items of a container, and the container too where no other value refers to it.
     pub(super) fn drop_dict(&mut self, container: u32) {
         let items = std::mem::take(&mut self.containers[container as usize]);
         self.held -= items.len();
@@ -169,7 +169,7 @@ impl Heap {
         }
     }
 
-    /// Values that are no longer anywhere.
+    /// Frees the containers of values that are no longer used.
     fn release(&mut self, mut values: Vec<Value>) {
         while let Some(value) = values.pop() {
             if let Some(number) = value.container().filter(|number| !self.shared[*number as usize]) {

@@ -1,4 +1,4 @@
-//! The stack machine that a pickle is a program for.
+//! The stack machine that runs a pickle.
 
 use std::io::Read;
 
@@ -8,9 +8,9 @@ use super::opcode::{self as op, is_code, refusal};
 use super::source::Source;
 use super::watch::{Limits, Partial, Refused, Watch};
 
-/// Containers that are open within each other while they are filled.
+/// Most containers that are open within each other while they are filled.
 const MAX_DEPTH: usize = 1000;
-/// Bytes of a whole number.
+/// Most bytes of a whole number.
 const MAX_INTEGER: u64 = 1024;
 /// The newest protocol.
 const MAX_PROTOCOL: u8 = 5;
@@ -20,7 +20,7 @@ struct Machine<'w, R, W> {
     limits: Limits,
     watch: &'w mut W,
     stack: Vec<Value>,
-    /// How high the stack was where each open MARK was.
+    /// The height of the stack at each open MARK.
     marks: Vec<usize>,
     memo: Memo,
     heap: Heap,
@@ -63,7 +63,7 @@ pub(crate) fn read_as_far<W: Watch>(bytes: impl Read, limits: Limits, watch: &mu
 type Step<T = ()> = Result<T, String>;
 
 impl<R: Read, W: Watch> Machine<'_, R, W> {
-    /// One instruction; the value of the whole where it was the last one.
+    /// Runs one instruction; returns the pickle's value after the last one.
     fn step(&mut self, opcode: &mut u8) -> Step<Option<Value>> {
         *opcode = 0;
         let code = self.source.byte()?;
@@ -76,7 +76,7 @@ impl<R: Read, W: Watch> Machine<'_, R, W> {
                     return Err(format!("protocol {protocol} is not known"));
                 }
             }
-            // Frames are for whoever reads from a socket.
+            // Frames only matter for reading from a socket.
             op::FRAME => drop(self.source.number(8)?),
             op::STOP => return self.end().map(Some),
             op::MARK => {
@@ -141,7 +141,7 @@ impl<R: Read, W: Watch> Machine<'_, R, W> {
         Ok(None)
     }
 
-    /// An instruction that makes or fills a list, tuple or dict.
+    /// Runs an instruction that makes or fills a list, tuple or dict.
     fn container(&mut self, opcode: u8) -> Step {
         match opcode {
             op::EMPTY_LIST => self.make(Value::List, Vec::new()),
@@ -213,7 +213,7 @@ impl<R: Read, W: Watch> Machine<'_, R, W> {
                 _ => {}
             }
         }
-        // One item is added without a MARK.
+        // A single item is added without a MARK.
         while self.stack.len() > 1 {
             let Some(top) = self.stack.pop() else { break };
             match self.stack[..] {
@@ -228,7 +228,7 @@ impl<R: Read, W: Watch> Machine<'_, R, W> {
         self.stack.pop().unwrap_or(Value::None)
     }
 
-    /// The dict on top is filled: whoever watches may take it.
+    /// Offers the filled dict on top to the watcher, which may take it.
     fn offer(&mut self) {
         if let Some(Value::Dict(number)) = self.stack.last().copied()
             && let Some(taken) = self.watch.filled(&mut self.heap, number)
@@ -240,7 +240,7 @@ impl<R: Read, W: Watch> Machine<'_, R, W> {
         }
     }
 
-    /// A whole number in two's complement, after its length.
+    /// Reads a whole number in two's complement, after its length.
     fn long(&mut self, length_bytes: u64) -> Step {
         let length = self.source.number(length_bytes)?;
         if length > MAX_INTEGER {
@@ -253,12 +253,12 @@ impl<R: Read, W: Watch> Machine<'_, R, W> {
         let kept = bytes.len().min(8);
         low[..kept].copy_from_slice(&bytes[..kept]);
         let number = i64::from_le_bytes(low);
-        // What is left out is nothing but the sign again.
+        // The bytes that are left out only repeat the sign.
         let fits = bytes[kept..].iter().all(|byte| *byte == filler) && (number < 0) == negative;
         self.push(if fits { Value::Int(number) } else { Value::Lost })
     }
 
-    /// Text or bytes, after their length. Text that is no UTF-8 stays bytes.
+    /// Reads text or bytes, after their length. Text that is not UTF-8 stays bytes.
     fn bytes_of(&mut self, length_bytes: u64, is_text: bool) -> Step {
         let length = self.source.number(length_bytes)?;
         let bytes = self.source.take(length)?;
@@ -293,13 +293,13 @@ impl<R: Read, W: Watch> Machine<'_, R, W> {
         Ok(value)
     }
 
-    /// What was pushed since the newest MARK, which is over with that.
+    /// Takes the values that were pushed since the newest MARK, and removes the MARK.
     fn since_mark(&mut self) -> Step<Vec<Value>> {
         let mark = self.mark()?;
         Ok(self.stack.drain(mark..).collect())
     }
 
-    /// How high the stack was at the newest MARK, which is over with that.
+    /// Removes the newest MARK, and returns the height of the stack there.
     fn mark(&mut self) -> Step<usize> {
         Ok(self.marks.pop().ok_or("it goes back to a MARK where there is none")?)
     }
@@ -328,7 +328,7 @@ impl<R: Read, W: Watch> Machine<'_, R, W> {
         }
     }
 
-    /// Moves what lies on the stack from `start` on into the list or dict below.
+    /// Moves the values on the stack from `start` on into the list or dict below them.
     fn fill_from(&mut self, start: usize, is_dict: bool) -> Step {
         let floor = self.marks.last().copied().unwrap_or(0);
         let below = start.checked_sub(1).filter(|below| *below >= floor).map(|below| self.stack[below]);

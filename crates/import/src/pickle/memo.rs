@@ -1,4 +1,4 @@
-//! Values that a pickle keeps to name them again.
+//! Values that a pickle stores to refer to them again.
 
 use std::collections::HashMap;
 
@@ -21,8 +21,8 @@ impl Memo {
     }
 
     pub(super) fn set(&mut self, key: u32, value: Value) {
-        if let Some(place) = self.dense.get_mut(key as usize) {
-            *place = value;
+        if let Some(slot) = self.dense.get_mut(key as usize) {
+            *slot = value;
         } else if key as usize == self.dense.len() && !self.others.contains_key(&key) {
             self.dense.push(value);
         } else {

@@ -62,7 +62,7 @@ const CODE: &[(u8, &str)] = &[
     (0x84, "EXT4"),
 ];
 
-/// Instructions that make what no dump has.
+/// Instructions for values that no dump has.
 const UNREAD: &[(u8, &str)] = &[
     (0x8f, "EMPTY_SET"),
     (0x90, "ADDITEMS"),
@@ -79,7 +79,7 @@ const UNREAD: &[(u8, &str)] = &[
     (b'p', "PUT of protocol 0"),
 ];
 
-/// Whether an instruction would run something.
+/// Whether an instruction would run code.
 pub(super) fn is_code(opcode: u8) -> bool {
     CODE.iter().any(|(code, _)| *code == opcode)
 }

@@ -1,42 +1,42 @@
-//! The bytes of a pickle on their way to the machine.
+//! Reads the bytes of a pickle for the machine.
 
 use std::io::{ErrorKind, Read};
 
 /// Bytes that are read at once.
 const BUFFER: usize = 256 << 10;
-/// Longest text, or bytes.
+/// Longest text or bytes value (bytes).
 const MAX_LENGTH: u64 = 16 << 20;
 
-/// Reads bytes, and knows how many.
+/// Reads bytes, and counts them.
 pub(super) struct Source<R> {
     reader: R,
     buffer: Box<[u8]>,
-    /// What of the buffer is not taken yet.
-    place: usize,
+    /// `buffer[position..end]` is not taken yet.
+    position: usize,
     end: usize,
     /// Bytes before the buffer.
     before: u64,
-    /// What did not lie in the buffer as a whole.
+    /// Bytes of a text that is longer than the buffer had.
     long: Vec<u8>,
 }
 
 impl<R: Read> Source<R> {
     pub(super) fn new(reader: R) -> Self {
-        Self { reader, buffer: vec![0; BUFFER].into(), place: 0, end: 0, before: 0, long: Vec::new() }
+        Self { reader, buffer: vec![0; BUFFER].into(), position: 0, end: 0, before: 0, long: Vec::new() }
     }
 
-    /// Bytes that were taken.
+    /// The number of bytes that were taken.
     pub(super) fn offset(&self) -> u64 {
-        self.before + self.place as u64
+        self.before + self.position as u64
     }
 
-    /// Reads on where all is taken. Whether there is anything.
+    /// Reads more where all of the buffer is taken; false at the end.
     fn fill(&mut self) -> Result<bool, String> {
-        if self.place < self.end {
+        if self.position < self.end {
             return Ok(true);
         }
         self.before += self.end as u64;
-        (self.place, self.end) = (0, 0);
+        (self.position, self.end) = (0, 0);
         loop {
             match self.reader.read(&mut self.buffer) {
                 Ok(read) => {
@@ -58,30 +58,30 @@ impl<R: Read> Source<R> {
         if !self.fill()? {
             return Err("it ends before its STOP".into());
         }
-        self.place += 1;
-        Ok(self.buffer[self.place - 1])
+        self.position += 1;
+        Ok(self.buffer[self.position - 1])
     }
 
-    /// So many bytes.
+    /// Takes the next `length` bytes.
     pub(super) fn take(&mut self, length: u64) -> Result<&[u8], String> {
-        if length <= (self.end - self.place) as u64 {
-            let start = self.place;
-            self.place += length as usize;
-            return Ok(&self.buffer[start..self.place]);
+        if length <= (self.end - self.position) as u64 {
+            let start = self.position;
+            self.position += length as usize;
+            return Ok(&self.buffer[start..self.position]);
         }
-        // Room is made for bytes that are there, not for those that are announced.
+        // Memory grows with the bytes that are there, not with those that are announced.
         self.long.clear();
         while (self.long.len() as u64) < length {
             if !self.fill()? {
                 let left = self.long.len();
                 return Err(format!("{length} bytes are announced and {left} are left"));
             }
-            let more = (length - self.long.len() as u64).min((self.end - self.place) as u64) as usize;
+            let more = (length - self.long.len() as u64).min((self.end - self.position) as u64) as usize;
             if self.long.len() as u64 + more as u64 > MAX_LENGTH {
                 return Err(format!("a text has {length} bytes, and at most {MAX_LENGTH} are read"));
             }
-            self.long.extend_from_slice(&self.buffer[self.place..self.place + more]);
-            self.place += more;
+            self.long.extend_from_slice(&self.buffer[self.position..self.position + more]);
+            self.position += more;
         }
         Ok(&self.long)
     }
@@ -92,7 +92,7 @@ impl<R: Read> Source<R> {
         Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
-    /// What follows, for a person: as much as there is of so many bytes.
+    /// Up to `length` of the next bytes as text, for a message.
     pub(super) fn peek(&mut self, length: usize) -> String {
         let mut text = String::new();
         while text.len() < length {

@@ -77,7 +77,7 @@ fn micros(seconds: f64) -> i64 {
 fn imported(events: &[Value]) -> BTreeMap<String, Row> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("trace.json");
-    // A kernel that nobody launched: device times are known in any case.
+    // A kernel without a launch: device times are known in any case.
     let mut events = events.to_vec();
     events.push(json!({"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 0, "dur": 1}));
     std::fs::write(&path, serde_json::to_vec(&json!({"traceEvents": events})).unwrap()).unwrap();
@@ -117,9 +117,9 @@ proptest! {
             now += model.take(call, now, None, 0).0;
         }
         let mut events = model.events;
-        for (place, index) in order.iter().enumerate().take(events.len()) {
+        for (position, index) in order.iter().enumerate().take(events.len()) {
             let other = index.index(events.len());
-            events.swap(place, other);
+            events.swap(position, other);
         }
         prop_assert_eq!(imported(&events), model.rows);
     }

@@ -127,9 +127,9 @@ fn one_with_code_is_refused_by_name_and_nothing_of_it_is_kept() {
 #[test]
 fn a_cut_snapshot_keeps_what_came_before_and_says_so() {
     let whole = corpus("protocol4");
-    let place = whole.windows(4).rposition(|bytes| bytes == b"free").unwrap();
+    let position = whole.windows(4).rposition(|bytes| bytes == b"free").unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let capture = imported(&whole[..place], directory.path()).unwrap();
+    let capture = imported(&whole[..position], directory.path()).unwrap();
     assert!(capture.problem.clone().unwrap().contains("bytes are announced"), "{capture:?}");
     assert_eq!(capture.rows.memory_blocks, 5);
     let events = events(directory.path());
@@ -253,14 +253,14 @@ proptest! {
     /// A snapshot that is cut anywhere, or changed in one byte, is read as far as it goes or refused.
     #[test]
     fn damage_anywhere_is_refused_or_said(
-        protocol in 2..=5_u8, place in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>(),
+        protocol in 2..=5_u8, position in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>(),
     ) {
         let mut bytes = corpus(&format!("protocol{protocol}"));
-        let place = place.index(bytes.len());
+        let position = position.index(bytes.len());
         if cut {
-            bytes.truncate(place);
+            bytes.truncate(position);
         } else {
-            bytes[place] = byte;
+            bytes[position] = byte;
         }
         let directory = tempfile::tempdir().unwrap();
         match imported(&bytes, directory.path()) {

@@ -1,4 +1,4 @@
-//! The reader against a model, and files that nobody meant to be read.
+//! The reader against a model, and files that are not meant to be read.
 
 mod attribution;
 mod captured;
@@ -85,13 +85,13 @@ proptest! {
     fn valid_json_is_cut_as_a_parser_reads_it(
         events in prop::collection::vec(any_json(), 0..8),
         others in prop::collection::btree_map("[a-z]{1,4}", any_json(), 0..4),
-        place in 0..4_usize,
+        position in 0..4_usize,
         pretty in any::<bool>(),
         at_once in 1..40_usize,
     ) {
         let text = |value: &Value| if pretty { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) }.unwrap();
         let mut parts: Vec<String> = others.iter().map(|(key, value)| format!("{}: {}", json!(key), text(value))).collect();
-        parts.insert(place.min(parts.len()), format!("\"traceEvents\": {}", text(&json!(events))));
+        parts.insert(position.min(parts.len()), format!("\"traceEvents\": {}", text(&json!(events))));
         let whole = format!("{{{}}}", parts.join(", "));
         let (found, keys, stopped) = elements(whole.as_bytes(), at_once);
         prop_assert_eq!(stopped, None);
@@ -128,7 +128,7 @@ fn what_is_no_json_is_mended_or_counted() {
             "{{\"traceEvents\":[{{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"{name}\",\"pid\":1,\"tid\":1,\"ts\":1,\"dur\":1{rest}}}]}}"
         )
     };
-    // Quotes that nobody escaped, a control byte, words that are no values, an unknown escape, a comma too many.
+    // Unescaped quotes, a control byte, words that are no values, an unknown escape, a comma too many.
     for (name, rest) in [
         ("say \"hello\" to", ""),
         ("a\u{1}b", ""),

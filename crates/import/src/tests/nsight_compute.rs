@@ -1,4 +1,4 @@
-//! Pages of Nsight Compute: what becomes a row, and pages that nobody printed.
+//! Pages of Nsight Compute: what becomes a row, and damaged pages.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -234,7 +234,7 @@ fn processes_of_a_file_keep_their_own_launches_and_have_the_rank_of_their_device
     let named: Vec<_> = captures.iter().map(|capture| (&*capture.name, capture.rank, capture.rows.kernels)).collect();
     assert_eq!(named, [("both.sqlite/111", Some(0), 3), ("both.sqlite/112", Some(1), 4)]);
     let left_out =
-        |place: usize| captures[place].left_out.iter().find(|(reason, _)| reason.contains("operating system"));
+        |index: usize| captures[index].left_out.iter().find(|(reason, _)| reason.contains("operating system"));
     assert_eq!((left_out(0).map(|(_, rows)| *rows), left_out(1)), (Some(2), None));
     let rows = table_rows(directory.path(), "gpu.kernels", &["name", "rank", "pid", "launch_kernels", "step"]);
     let only = rows.iter().find(|row| row[0] == "only of 112").unwrap();

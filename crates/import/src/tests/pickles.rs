@@ -160,7 +160,7 @@ fn what_grows_or_nests_without_end_is_refused() {
     assert!(refused(&corpus("itself")).contains("containers are within each other"));
     assert!(parse(corpus("itself")).is_err());
     assert!(refused(&program(&[&b"(".repeat(1001)])).contains("more than 1000 containers"));
-    // Built from within, it nests without a MARK; whoever reads it stops.
+    // Built from within, it nests without a MARK; reading it stops at the bound.
     let nested = [b"]".to_vec(), b"\x85".repeat(100_000)].concat();
     assert!(refused(&program(&[&nested])).contains("more than 64 containers"));
     // One text of 1 MiB, named a thousand times.

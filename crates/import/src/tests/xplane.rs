@@ -1,4 +1,4 @@
-//! XPlane traces made by hand: what becomes a row, the same trace as Chrome JSON, and bytes that nobody meant.
+//! XPlane traces made by hand: what becomes a row, the same trace as Chrome JSON, and random bytes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -49,12 +49,12 @@ const STATS: [&str; 9] = [
 ];
 
 fn stat(name: &str, value: &str) -> Vec<u8> {
-    let place = STATS.iter().position(|stat| *stat == name).unwrap() as u64 + 1;
+    let index = STATS.iter().position(|stat| *stat == name).unwrap() as u64 + 1;
     let value = value.parse().map_or_else(|_| text(5, value), |value| number(4, value));
-    bytes(4, &[number(1, place), value].concat())
+    bytes(4, &[number(1, index), value].concat())
 }
 
-/// An event: the place of its name, offset and duration in microseconds, and what it says.
+/// An event: the index of its name, its offset and duration in microseconds, and its stats.
 type Event<'a> = (u64, u64, u64, &'a [(&'a str, &'a str)]);
 
 fn line(id: u64, name: &str, events: &[Event<'_>]) -> Vec<u8> {
@@ -68,12 +68,12 @@ fn line(id: u64, name: &str, events: &[Event<'_>]) -> Vec<u8> {
 }
 
 fn plane(name: &str, lines: &[Vec<u8>], names: &[&str]) -> Vec<u8> {
-    let entry = |field, place: usize, name: &str| {
-        let message = [number(1, place as u64), text(2, name)].concat();
-        bytes(field, &[number(1, place as u64), bytes(2, &message)].concat())
+    let entry = |field, index: usize, name: &str| {
+        let message = [number(1, index as u64), text(2, name)].concat();
+        bytes(field, &[number(1, index as u64), bytes(2, &message)].concat())
     };
-    let events = names.iter().enumerate().flat_map(|(place, name)| entry(4, place + 1, name));
-    let stats = STATS.iter().enumerate().flat_map(|(place, name)| entry(5, place + 1, name));
+    let events = names.iter().enumerate().flat_map(|(index, name)| entry(4, index + 1, name));
+    let stats = STATS.iter().enumerate().flat_map(|(index, name)| entry(5, index + 1, name));
     bytes(1, &[text(2, name), lines.concat(), events.collect(), stats.collect()].concat())
 }
 
@@ -300,9 +300,9 @@ proptest! {
         cut in prop::option::of(any::<prop::sample::Index>()),
     ) {
         let mut file = trace();
-        for (place, byte) in changes {
-            let place = place.index(file.len());
-            file[place] = byte;
+        for (position, byte) in changes {
+            let position = position.index(file.len());
+            file[position] = byte;
         }
         if let Some(cut) = cut {
             file.truncate(cut.index(file.len()));

@@ -1,9 +1,9 @@
-//! What becomes of an event, by the line that it is on: the same for XPlane and for the Chrome JSON that is made of it.
+//! Turns events into records, by their line: for XPlane and for the Chrome JSON that is made of it.
 
 use probe_common::error::Result;
 
 use super::lines::{Line, Plane};
-use super::said::{KernelDetails, Said, size};
+use super::said::{EventStats, KernelDetails, size};
 use crate::blank_records::{Activity, device_event, host_event};
 use crate::collect::{Collected, MAX_STEPS};
 use crate::kinds;
@@ -14,12 +14,12 @@ use crate::steps::Step;
 pub(crate) struct Event<'a> {
     pub plane: Plane,
     pub line: Line,
-    /// Of a line of the host.
+    /// The thread, for a line of the host.
     pub thread: Option<u32>,
     pub name: &'a str,
     pub ts: i64,
     pub end: i64,
-    pub said: Said<'a>,
+    pub stats: EventStats<'a>,
 }
 
 impl Collected {
@@ -47,7 +47,7 @@ impl Collected {
                 }
             }
             Line::Programs => {
-                // jit_train_step(9646411105960254074): what is in brackets is the program's number.
+                // jit_train_step(9646411105960254074): the number in brackets is the program's.
                 let name = event.name.split_once('(').map_or(event.name, |(name, _)| name);
                 let name = self.texts.number(name);
                 self.device_lines.take_program(device, (event.ts, event.end), name);
@@ -55,10 +55,10 @@ impl Collected {
                 Ok(())
             }
             Line::Steps => {
-                let number = event.said.step.or_else(|| event.name.trim().parse().ok()).or(event.said.group);
+                let number = event.stats.step.or_else(|| event.name.trim().parse().ok()).or(event.stats.group);
                 if let Some(number) = number {
                     let step = Step { ts: event.ts, end: event.end, number };
-                    self.device_lines.take_step(device, step, event.said.group);
+                    self.device_lines.take_step(device, step, event.stats.group);
                 }
                 self.leave_out("step, which is in the step of its activities", 1);
                 Ok(())
@@ -75,7 +75,7 @@ impl Collected {
         }
     }
 
-    /// What is left once all events are taken.
+    /// Takes the operations that are open after the last event.
     ///
     /// # Errors
     /// Records can't be written.
@@ -92,28 +92,28 @@ impl Collected {
 
     fn activity(&mut self, event: &Event<'_>, device: i64, stream: i64) -> DeviceEvent {
         self.has_devices = true;
-        let said = &event.said;
-        let (kind, name) = match said.memcpy_details.or(said.memset_details) {
-            Some(_) if said.memset_details.is_some() => (device::MEMSET, "Memset"),
+        let stats = &event.stats;
+        let (kind, name) = match stats.memcpy_details.or(stats.memset_details) {
+            Some(_) if stats.memset_details.is_some() => (device::MEMSET, "Memset"),
             Some(_) => (device::MEMCPY, copy_name(event.name)),
             None if event.name.starts_with("Memset") => (device::MEMSET, "Memset"),
             None if event.name.starts_with("Memcpy") => (device::MEMCPY, copy_name(event.name)),
-            None if said.hlo_category.is_some_and(|category| category.starts_with("copy")) => {
+            None if stats.hlo_category.is_some_and(|category| category.starts_with("copy")) => {
                 (device::MEMCPY, event.name)
             }
             None => (device::KERNEL, event.name),
         };
-        let bytes = said.memcpy_details.or(said.memset_details).and_then(size);
+        let bytes = stats.memcpy_details.or(stats.memset_details).and_then(size);
         let bandwidth =
             bytes.filter(|_| event.end > event.ts).map(|bytes| bytes as f64 / (event.end - event.ts) as f64);
-        let details = said.kernel_details.map(KernelDetails::of).unwrap_or_default();
-        let occupancy = said.occupancy.filter(|occupancy| *occupancy > 0.0).or(details.occupancy);
+        let details = stats.kernel_details.map(KernelDetails::of).unwrap_or_default();
+        let occupancy = stats.occupancy.filter(|occupancy| *occupancy > 0.0).or(details.occupancy);
         let is_library = kinds::is_communication(event.name);
         let collective =
-            said.collective(event.name).filter(|_| is_library || matches!(event.line, Line::Operations(_)));
+            stats.collective(event.name).filter(|_| is_library || matches!(event.line, Line::Operations(_)));
         let is_communication = kind == device::KERNEL && (is_library || collective.is_some());
         let texts = &mut self.texts;
-        let correlation = said.correlation.unwrap_or(UNKNOWN);
+        let correlation = stats.correlation.unwrap_or(UNKNOWN);
         let activity = Activity { ts: event.ts, end: event.end, device, stream, correlation };
         DeviceEvent {
             communication: u8::from(is_communication),
@@ -126,11 +126,11 @@ impl Collected {
             bytes: bytes.unwrap_or(UNKNOWN),
             bandwidth: bandwidth.unwrap_or(f64::NAN),
             collective: texts.optional(collective),
-            operator: texts.optional(said.operator()),
-            module: texts.optional(said.hlo_module),
-            step_group: said.group.unwrap_or(UNKNOWN),
-            flops: said.flops.unwrap_or(f64::NAN),
-            bytes_accessed: said.bytes_accessed.unwrap_or(UNKNOWN),
+            operator: texts.optional(stats.operator()),
+            module: texts.optional(stats.hlo_module),
+            step_group: stats.group.unwrap_or(UNKNOWN),
+            flops: stats.flops.unwrap_or(f64::NAN),
+            bytes_accessed: stats.bytes_accessed.unwrap_or(UNKNOWN),
             ..device_event(&activity, kind)
         }
     }
@@ -140,8 +140,8 @@ impl Collected {
             self.leave_out("past the number of threads", 1);
             return Ok(());
         };
-        let (said, name) = (&event.said, event.name);
-        let kind = match said.correlation {
+        let (stats, name) = (&event.stats, event.name);
+        let kind = match stats.correlation {
             _ if name.starts_with('$') => host::FRAME,
             Some(_) => host::LAUNCH,
             None if matches!(name, "MemoryAllocation" | "MemoryDeallocation") => {
@@ -157,18 +157,18 @@ impl Collected {
         };
         let (ts, end) = (event.ts, event.end);
         self.widen(ts, end);
-        if let Some(number) = said.step
+        if let Some(number) = stats.step
             && kind == host::ANNOTATION
             && self.steps.len() < MAX_STEPS
         {
             self.steps.push(Step { ts, end, number });
         }
         let number = self.events as i64;
-        let correlation = said.correlation.filter(|_| kind == host::LAUNCH);
+        let correlation = stats.correlation.filter(|_| kind == host::LAUNCH);
         let record = HostEvent {
             name: self.texts.number(name),
             id: correlation.unwrap_or(UNKNOWN),
-            step_group: said.group.unwrap_or(UNKNOWN),
+            step_group: stats.group.unwrap_or(UNKNOWN),
             ..host_event(thread, kind, ts, end, number)
         };
         self.host.push(record)?;
@@ -182,7 +182,7 @@ impl Collected {
     }
 }
 
-/// Whether a name is that of an operator of TensorFlow with its type: `dense/MatMul:MatMul`.
+/// Whether a name is that of a TensorFlow operator with its type: `dense/MatMul:MatMul`.
 fn is_operator(name: &str) -> bool {
     let Some((operator, kind)) = name.rsplit_once(':') else { return false };
     let is_type = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -190,7 +190,7 @@ fn is_operator(name: &str) -> bool {
     !operator.is_empty() && !operator.ends_with(':') && kind.starts_with(begins) && kind.chars().all(is_type)
 }
 
-/// A copy in the words of other captures.
+/// The name of a copy, as in other captures.
 fn copy_name(name: &str) -> &str {
     match name {
         "MemcpyH2D" | "CopyHostToDevice" => "Memcpy HtoD",

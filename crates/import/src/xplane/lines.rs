@@ -1,23 +1,23 @@
-//! What a plane and a line of a trace are by their names, as TensorFlow and xprof give them.
+//! The kinds of a trace's planes and lines, by the names that TensorFlow and xprof give them.
 
 /// A plane: a device, the host, or something else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Plane {
-    /// A GPU or what is like one, whose streams are lines; with its number.
+    /// A GPU or a similar device, whose streams are lines, with its number.
     Gpu(i64),
-    /// A TPU core, whose operations are one line; with its number.
+    /// A TPU core, whose operations are one line, with its number.
     Tpu(i64),
     /// Threads of the host.
     Host,
-    /// When the trace was taken.
+    /// The plane with the time of the trace.
     Environment,
     Other,
 }
 
-/// A line.
+/// A line of a plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// What ran on a stream of a device.
+    /// Activities on a stream of a device, with its number.
     Stream(i64),
     /// Operations of a compiled program, one after another and within one another.
     Operations(i64),
@@ -25,12 +25,12 @@ pub(crate) enum Line {
     Programs,
     Steps,
     Thread,
-    /// It repeats the time of others.
+    /// A line that repeats the time of others.
     Derived,
     Other,
 }
 
-/// Names of lines that say the time of others again, by name scope, source line or program.
+/// Names of lines that repeat the time of others, by name scope, source line or program.
 const DERIVED: [&str; 9] = [
     "TensorFlow Ops",
     "TensorFlow Name Scope",
@@ -64,13 +64,13 @@ impl Plane {
 }
 
 impl Line {
-    /// `id` is the line's own number.
+    /// The kind of a line; `id` is the line's own number.
     pub(crate) fn of(plane: Plane, name: &str, id: i64) -> Self {
         match (plane, name) {
             (_, "Steps") => Self::Steps,
             (Plane::Gpu(_) | Plane::Tpu(_), "XLA Modules") => Self::Programs,
             (Plane::Tpu(_), "XLA Ops") => Self::Operations(id),
-            // On a GPU they say again what kernels of streams did.
+            // On a GPU they repeat the kernels of streams.
             (_, "XLA Ops") => Self::Derived,
             _ if DERIVED.contains(&name) => Self::Derived,
             (Plane::Gpu(_), _) => stream(name).map_or(Self::Other, Self::Stream),

@@ -8,7 +8,7 @@ pub(crate) enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// As a whole number with a sign.
+    /// The value as a signed whole number.
     pub(crate) fn signed(self) -> Option<i64> {
         match self {
             Self::Number(number) => Some(number as i64),
@@ -24,10 +24,10 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Goes through fields.
+/// Iterates over fields.
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
-    /// What is there is no message.
+    /// Whether the bytes are no valid message.
     pub broken: bool,
 }
 

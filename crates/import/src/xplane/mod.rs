@@ -1,7 +1,7 @@
 //! XPlane, the traces of TensorFlow, JAX and torch_xla (`*.xplane.pb`), as rows of the tables that captures have.
 //!
-//! A file has a plane for each device and one for the host, whose names are told after the events that use them: a plane is gone
-//! through twice, and only what names its events is kept.
+//! A file has a plane for each device and one for the host, whose names come after the events that use them: a plane is read
+//! twice, and only the names of its events are kept.
 
 pub(crate) mod events;
 pub(crate) mod lines;
@@ -34,15 +34,15 @@ use message::Fields;
 use plane::PlaneReader;
 use space::Space;
 
-/// What `--format` and `python.captures` call it.
+/// The format's name in `--format` and `python.captures`.
 pub(crate) const NAME: &str = "xplane";
 
-/// Times past this are from 1970 by themselves (nanoseconds).
+/// Times above this count from 1970 already (nanoseconds).
 const UNIX: i64 = 1_000_000_000_000_000_000;
 
-/// Whether a file that begins so is a trace: a list of planes, of which the first says its name.
+/// Whether a file with this beginning is a trace: a list of planes, of which the first has a name.
 pub(crate) fn recognises(head: &[u8]) -> bool {
-    // Only the beginning of a plane is there, so that its length says more than there is.
+    // Only the beginning of the plane was read, so that its length is larger than the rest.
     let Some((b'\n', rest)) = head.split_first() else { return false };
     let Some(begin) = rest.iter().take(10).position(|byte| *byte < 0x80) else { return false };
     let mut fields = Fields::of(&rest[begin + 1..]);
@@ -55,7 +55,7 @@ pub(crate) fn recognises(head: &[u8]) -> bool {
 /// Reads a file and writes its rows.
 ///
 /// # Errors
-/// It is no trace with events; or rows can't be written.
+/// The file is no trace with events, or rows can't be written.
 pub(crate) fn import(
     reading: &Reading<'_>,
     files: &mut dyn RowSink,
@@ -78,7 +78,7 @@ pub(crate) fn import(
         Some(began) => (true, began),
         None => (false, 0),
     };
-    // Files are called as their host is, and worker-3 of that is no rank.
+    // Files have the name of their host, and the 3 of worker-3 there is no rank.
     let name = reading.path.file_name().and_then(|name| name.to_str()).filter(|name| name.contains("rank"));
     let rank = name.and_then(rank_in_name);
     let identity = imported_process::identity(reading.run, space.host.as_deref(), None, rank, None);
@@ -101,7 +101,7 @@ pub(crate) fn import(
     Ok(capture)
 }
 
-/// The file, unpacked into `scratch` where it is packed, and its size as it was given.
+/// Opens the file, unpacked into `scratch` where it is packed; its size is that before unpacking.
 fn open(path: &Path, scratch: &Path) -> Result<(File, u64)> {
     let failed = |error: std::io::Error| Error::failed(format!("cannot read {}", path.display())).because(error);
     let mut input = Input::open(path)?;
@@ -110,7 +110,7 @@ fn open(path: &Path, scratch: &Path) -> Result<(File, u64)> {
     }
     let unpacked = |error: std::io::Error| named(scratch, error);
     let mut file = tempfile::tempfile_in(scratch).map_err(unpacked)?;
-    // What a broken file gave before it broke is kept.
+    // The part of a damaged file before the damage is kept.
     let copied = std::io::copy(&mut input.text, &mut file);
     file.flush().map_err(unpacked)?;
     if file.metadata().map_err(unpacked)?.len() == 0 {

@@ -1,14 +1,14 @@
-//! What names the events of a plane: descriptions of events and of what they say, by number, up to a bound.
+//! Descriptions of a plane's events and of their stats, by number, up to a bound.
 
 use std::collections::HashMap;
 
 use super::message::{Fields, Value as Raw};
-use super::said::{Said, Stat, Value};
+use super::said::{EventStats, Stat, Value};
 
-/// Descriptions of a plane, and bytes of their text.
+/// Most descriptions of a plane, and most bytes of their text.
 const MAX_DESCRIPTIONS: usize = 1 << 20;
 const MAX_BYTES: usize = 64 << 20;
-/// Things that a description says of all its events.
+/// Most stats that a description has for all its events.
 const MAX_STATS: usize = 16;
 
 /// A value that is kept.
@@ -19,7 +19,7 @@ enum Kept {
     Text(Box<str>),
 }
 
-/// What all events of a number are.
+/// The description of all events with a number.
 #[derive(Debug)]
 pub(crate) struct Description {
     pub name: Box<str>,
@@ -27,18 +27,18 @@ pub(crate) struct Description {
 }
 
 impl Description {
-    /// What it says of each of its events.
-    pub(crate) fn said(&self) -> Said<'_> {
-        let mut said = Said::default();
+    /// Stats that hold for each event.
+    pub(crate) fn stats(&self) -> EventStats<'_> {
+        let mut stats = EventStats::default();
         for (stat, value) in &self.stats {
             let value = match value {
                 Kept::Integer(value) => Value::Integer(*value),
                 Kept::Float(value) => Value::Float(*value),
                 Kept::Text(text) => Value::Text(text),
             };
-            said.take(*stat, value);
+            stats.take(*stat, value);
         }
-        said
+        stats
     }
 }
 
@@ -48,12 +48,12 @@ pub(crate) struct Names {
     stats: HashMap<i64, (Box<str>, Option<Stat>)>,
     events: HashMap<i64, Description>,
     bytes: usize,
-    /// Descriptions that found no room, or are none.
+    /// Descriptions that were past the bound or not valid.
     pub refused: u64,
 }
 
 impl Names {
-    /// Takes the description of something that events say (`XStatMetadata`).
+    /// Takes the description of a stat (`XStatMetadata`).
     pub(crate) fn take_stat(&mut self, number: i64, message: &[u8]) {
         let mut fields = Fields::of(message);
         let name = fields.find_map(|(field, value)| (field == 2).then(|| value.bytes()).flatten());
@@ -64,7 +64,7 @@ impl Names {
         }
     }
 
-    /// Takes the description of events (`XEventMetadata`). What it says must be known by name by then.
+    /// Takes the description of events (`XEventMetadata`). The descriptions of its stats must have been taken before.
     pub(crate) fn take_event(&mut self, number: i64, message: &[u8]) {
         let (mut name, mut shown) = (&[][..], &[][..]);
         let mut kept = Vec::new();
@@ -103,12 +103,12 @@ impl Names {
         self.events.get(&number)
     }
 
-    /// What a plane says of itself by this name.
+    /// Whether a stat has this name.
     pub(crate) fn is_called(&self, stat: i64, name: &str) -> bool {
         self.stats.get(&stat).is_some_and(|(own, _)| **own == *name)
     }
 
-    /// What an event says (`XStat`), where it is something that is looked at.
+    /// The stat in a message (`XStat`), if it is one that is read.
     pub(crate) fn stat<'a>(&'a self, message: &'a [u8]) -> Option<(Stat, Value<'a>)> {
         let (number, value) = value(message)?;
         let stat = self.stats.get(&number)?.1?;
@@ -128,16 +128,16 @@ impl Names {
     }
 }
 
-/// The number of what is said, and the field that says it with its content.
+/// The number of a stat, and the field with its value.
 pub(crate) fn value(message: &[u8]) -> Option<(i64, (u32, Raw<'_>))> {
-    let (mut number, mut said) = (0, None);
+    let (mut number, mut content) = (0, None);
     let mut fields = Fields::of(message);
     for (field, value) in &mut fields {
         match field {
             1 => number = value.signed()?,
-            2..=7 => said = Some((field, value)),
+            2..=7 => content = Some((field, value)),
             _ => {}
         }
     }
-    Some((number, said?)).filter(|_| !fields.broken)
+    Some((number, content?)).filter(|_| !fields.broken)
 }

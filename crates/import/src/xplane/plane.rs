@@ -1,4 +1,4 @@
-//! Goes through the planes of a file.
+//! Reads the planes of a file.
 
 use std::collections::HashMap;
 use std::io::{Read, Seek};
@@ -9,25 +9,25 @@ use super::events::Event;
 use super::lines::{Line, Plane};
 use super::message::{Fields, Value as Raw, entry};
 use super::names::Names;
-use super::said::Said;
+use super::said::EventStats;
 use super::space::Space;
 use super::wire::{Content, Stopped, Wire};
 use crate::collect::Collected;
 use crate::step_ranges::StepRanges;
 
-/// Planes of a file, and lines of a plane.
+/// Most planes of a file, and most lines of a plane.
 const MAX_PLANES: usize = 1 << 12;
 const MAX_LINES: usize = 1 << 16;
-/// Largest event and description (bytes). Programs of XLA stand in descriptions of a plane that is not read.
+/// Largest event and description (bytes). XLA's programs are in descriptions of a plane that is not read.
 const MAX_MESSAGE: usize = 16 << 20;
-/// Longest name of a plane or line that is looked at, and of the host (bytes).
+/// Longest name of a plane or line that is read, and of the host (bytes).
 const MAX_NAME: usize = 4 << 10;
 /// Most nanoseconds either way, so that sums and differences stay within 64 bits.
 const MAX_TIME: i128 = i64::MAX as i128 / 4;
 /// Events between two reports of progress.
 const REPORT: u64 = 4096;
 
-/// A line's beginning.
+/// The first fields of a line.
 #[derive(Debug, Default)]
 struct LineHead {
     id: i64,
@@ -41,9 +41,9 @@ pub(crate) struct PlaneReader<'a, R> {
     wire: Wire<R>,
     collected: Collected,
     space: Space,
-    /// Where a pattern says which ranges are steps.
+    /// The steps, where a pattern says which ranges are steps.
     steps: Option<StepRanges<'a>>,
-    /// By the number of a line of the host.
+    /// Threads by the number of a line of the host.
     threads: HashMap<i64, Option<u32>>,
     buffer: Vec<u8>,
     progress: &'a mut dyn FnMut(u64),
@@ -60,7 +60,7 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
         Self { wire: Wire::new(file), collected, space, steps, threads, buffer, progress }
     }
 
-    /// Reads all of them. What stops it is in the problem, and what came before is kept.
+    /// Reads all planes. What stops that is in the problem, and what came before is kept.
     ///
     /// # Errors
     /// Records can't be written.
@@ -91,7 +91,7 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
         self.collected.problem.get_or_insert_with(|| format!("at byte {offset}, after {events} events: {what}"));
     }
 
-    /// Where planes are; and the name of the host.
+    /// Lists the offsets of planes, and takes the name of the host.
     fn list_planes(&mut self, end: u64, planes: &mut Vec<(u64, u64)>) -> Result<(), Stopped> {
         while let Some((field, content)) = self.wire.field(end)? {
             match (field, content) {
@@ -115,8 +115,8 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
         Ok(())
     }
 
-    /// A plane: first its name, the names of what events say, and where its lines are; then what its events are called; then
-    /// its lines.
+    /// Reads a plane: first its name, the names of stats, and the offsets of its lines; then the descriptions of its events;
+    /// then its lines.
     fn plane(&mut self, begin: u64, end: u64) -> Result<Result<()>, Stopped> {
         let (mut plane, mut names, mut lines) = (Plane::Other, Names::default(), Vec::new());
         self.wire.go(begin)?;
@@ -178,7 +178,7 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
         Ok(Ok(()))
     }
 
-    /// A line: first its name and beginning, wherever they stand, then its events.
+    /// Reads a line: first its name and begin, in any order of fields, then its events.
     fn line(&mut self, plane: Plane, (begin, end): (u64, u64), names: &Names) -> Result<Result<()>, Stopped> {
         let mut head = LineHead::default();
         self.wire.go(begin)?;
@@ -254,12 +254,12 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
             return Ok(());
         };
         let description = names.event(number);
-        let mut said = description.map_or_else(Said::default, |description| description.said());
+        let mut stats = description.map_or_else(EventStats::default, |description| description.stats());
         for (field, value) in Fields::of(message) {
             if let (4, Raw::Bytes(stat)) = (field, value)
                 && let Some((stat, value)) = names.stat(stat)
             {
-                said.take(stat, value);
+                stats.take(stat, value);
             }
         }
         let name = description.map_or("(no name in the file)", |description| &description.name);
@@ -269,11 +269,11 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
             let named = self.collected.texts.number(name);
             steps.take(named, name, ts, end);
         }
-        self.collected.take_plane_event(&Event { plane, line, thread, name, ts, end, said })
+        self.collected.take_plane_event(&Event { plane, line, thread, name, ts, end, stats })
     }
 }
 
-/// When an event began and ended (nanoseconds). Both are rounded down, so that what is within another stays there.
+/// Begin and end of an event (nanoseconds). Both are rounded down, so that an event within another stays there.
 fn interval(began: i64, offset: i64, duration: i64) -> Option<(i64, i64)> {
     let offset = i128::from(offset);
     let ts = i128::from(began) + offset.div_euclid(1000);

@@ -1,8 +1,8 @@
-//! What an event says beside its name and time, under the names that TensorFlow, XLA and xprof give it.
+//! Stats of an event, beside its name and time, under the names that TensorFlow, XLA and xprof give them.
 
 use crate::number::{float, integer};
 
-/// Something that an event can say, and that is looked at.
+/// A stat of events that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stat {
     Annotation,
@@ -45,7 +45,7 @@ impl Stat {
     }
 }
 
-/// What it says.
+/// The value of a stat.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Value<'a> {
     Integer(i64),
@@ -78,9 +78,9 @@ impl<'a> Value<'a> {
     }
 }
 
-/// All that an event says.
+/// The stats of an event.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Said<'a> {
+pub(crate) struct EventStats<'a> {
     pub annotation: Option<&'a str>,
     pub bytes_accessed: Option<i64>,
     pub correlation: Option<i64>,
@@ -97,7 +97,7 @@ pub(crate) struct Said<'a> {
     pub tf_op: Option<&'a str>,
 }
 
-impl<'a> Said<'a> {
+impl<'a> EventStats<'a> {
     pub(crate) fn take(&mut self, stat: Stat, value: Value<'a>) {
         match stat {
             Stat::Annotation => self.annotation = value.text(),
@@ -117,8 +117,8 @@ impl<'a> Said<'a> {
         }
     }
 
-    /// The operator that an activity of a device is of: that of the framework, else of the compiled program, else the innermost
-    /// range that the program had open.
+    /// The operator of a device activity: that of the framework, else of the compiled program, else the innermost range that the
+    /// program had open.
     pub(crate) fn operator(&self) -> Option<&'a str> {
         let of_framework = self.tf_op.map(|operator| operator.trim_end_matches(':'));
         of_framework
@@ -127,7 +127,7 @@ impl<'a> Said<'a> {
             .or_else(|| innermost(self.annotation?))
     }
 
-    /// The collective that an operation is, by its category or name: `all-reduce` of `all-reduce-start.3`.
+    /// The collective of an operation, by its category or name: `all-reduce` of `all-reduce-start.3`.
     pub(crate) fn collective(&self, name: &str) -> Option<&'static str> {
         const COLLECTIVES: [&str; 7] = [
             "all-reduce",
@@ -138,20 +138,23 @@ impl<'a> Said<'a> {
             "collective-permute",
             "collective-broadcast",
         ];
-        let of = |text: &str| COLLECTIVES.into_iter().find(|collective| text.starts_with(collective));
-        self.hlo_category.and_then(of).or_else(|| self.hlo_op.and_then(of)).or_else(|| of(name))
+        let collective_of = |text: &str| COLLECTIVES.into_iter().find(|collective| text.starts_with(collective));
+        self.hlo_category
+            .and_then(collective_of)
+            .or_else(|| self.hlo_op.and_then(collective_of))
+            .or_else(|| collective_of(name))
     }
 }
 
-/// The innermost of ranges that are written `outer#with=this#::inner#and=that#`, without what they say beside their names.
+/// The name of the innermost of ranges that are written `outer#with=this#::inner#and=that#`.
 fn innermost(annotation: &str) -> Option<&str> {
     annotation.rsplit("::").map(|range| range.split('#').next().unwrap_or("")).find(|range| !range.is_empty())
 }
 
-/// What `kernel_details` says of a kernel.
+/// The parsed `kernel_details` of a kernel.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct KernelDetails {
-    /// `[x,y,z]`.
+    /// The grid as `[x,y,z]`.
     pub grid: Option<String>,
     pub block: Option<String>,
     pub registers: Option<i64>,
@@ -159,11 +162,11 @@ pub(crate) struct KernelDetails {
     pub occupancy: Option<f64>,
 }
 
-/// Registers of a thread, at most; AMD's driver has been seen to say numbers that are addresses.
+/// Most registers of a thread; AMD's driver sometimes reports addresses as the number.
 const MAX_REGISTERS: i64 = 1024;
 
 impl KernelDetails {
-    /// Of `regs:38 static_shared:0 dynamic_shared:0 grid:160,1,1 block:1024,1,1 occ_pct:50`; older ones say `shm:0`.
+    /// Parses `regs:38 static_shared:0 dynamic_shared:0 grid:160,1,1 block:1024,1,1 occ_pct:50`; older versions have `shm:0`.
     pub(crate) fn of(text: &str) -> Self {
         let mut details = Self::default();
         for (key, value) in words(text) {
@@ -176,7 +179,7 @@ impl KernelDetails {
                 }
                 "grid" => details.grid = list(value),
                 "block" => details.block = list(value),
-                // No kernel that runs has none.
+                // A running kernel has at least one.
                 "occ_pct" => details.occupancy = float(value).filter(|occupancy| *occupancy > 0.0),
                 _ => {}
             }
@@ -185,10 +188,10 @@ impl KernelDetails {
     }
 }
 
-/// The bytes in `kind:Unknown size:655360 dest:2 async:1`, as details of copies and sets say them.
+/// The bytes in `kind:Unknown size:655360 dest:2 async:1`, as the details of copies and sets have them.
 pub(crate) fn size(details: &str) -> Option<i64> {
-    let of = |name: &str| words(details).find(|(key, _)| *key == name).and_then(|(_, value)| integer(value));
-    of("size").or_else(|| of("num_bytes")).filter(|bytes| *bytes >= 0)
+    let number = |name: &str| words(details).find(|(key, _)| *key == name).and_then(|(_, value)| integer(value));
+    number("size").or_else(|| number("num_bytes")).filter(|bytes| *bytes >= 0)
 }
 
 fn words(text: &str) -> impl Iterator<Item = (&str, &str)> {
@@ -228,13 +231,15 @@ mod tests {
 
     #[test]
     fn an_operator_is_the_framework_s_or_the_compiler_s_or_the_innermost_range() {
-        let said = |tf_op, hlo_op, annotation| Said { tf_op, hlo_op, annotation, ..Said::default() }.operator();
-        assert_eq!(said(Some("jit(f)/dot_general:"), Some("dot.1"), None), Some("jit(f)/dot_general"));
-        assert_eq!(said(Some("XlaModule:"), Some("dot.1"), None), Some("dot.1"));
+        let operator =
+            |tf_op, hlo_op, annotation| EventStats { tf_op, hlo_op, annotation, ..EventStats::default() }.operator();
+        assert_eq!(operator(Some("jit(f)/dot_general:"), Some("dot.1"), None), Some("jit(f)/dot_general"));
+        assert_eq!(operator(Some("XlaModule:"), Some("dot.1"), None), Some("dot.1"));
         let annotation = "RemoteCall:RemoteCall#shape=(string[];int64[])#::#edge_name=arg_1#";
-        assert_eq!(said(None, None, Some(annotation)), Some("RemoteCall:RemoteCall"));
-        assert_eq!(said(Some("(null)"), None, Some("::#a#")), None);
-        let collective = |category, name: &str| Said { hlo_category: category, ..Said::default() }.collective(name);
+        assert_eq!(operator(None, None, Some(annotation)), Some("RemoteCall:RemoteCall"));
+        assert_eq!(operator(Some("(null)"), None, Some("::#a#")), None);
+        let collective =
+            |category, name: &str| EventStats { hlo_category: category, ..EventStats::default() }.collective(name);
         assert_eq!(collective(Some("all-reduce"), "fusion.3"), Some("all-reduce"));
         assert_eq!(collective(None, "all-gather-start.3"), Some("all-gather"));
         assert_eq!(collective(Some("copy-start"), "copy-start"), None);

@@ -1,4 +1,4 @@
-//! What a trace says beside its events: the host, its devices, and when it began.
+//! Facts of a trace beside its events: the host, its devices and its begin.
 
 use std::collections::BTreeSet;
 
@@ -6,22 +6,22 @@ use super::lines::Plane;
 use super::names::{Names, value};
 use super::said::Value;
 
-/// Names of devices.
+/// Most names of devices.
 const MAX_DEVICES: usize = 1024;
 /// Latest time, so that sums stay within 64 bits (nanoseconds).
 const MAX_TIME: i64 = i64::MAX / 4;
 
-/// What a file says beside events.
+/// Facts of a file beside its events.
 #[derive(Debug, Default)]
 pub(crate) struct Space {
     pub host: Option<String>,
-    /// When the trace began (nanoseconds from 1970); times of events are from there.
+    /// The begin of the trace (nanoseconds from 1970), from which times of events count.
     pub began: Option<i64>,
     devices: BTreeSet<String>,
 }
 
 impl Space {
-    /// What a plane says of itself (`XStat`).
+    /// Takes a stat of a plane (`XStat`).
     pub(crate) fn take(&mut self, plane: Plane, stat: &[u8], names: &Names) {
         let Some((number, raw)) = value(stat) else { return };
         match (plane, names.resolved(raw)) {
@@ -37,7 +37,7 @@ impl Space {
         }
     }
 
-    /// Names of devices in one text.
+    /// Names of devices, with commas.
     pub(crate) fn devices(&self) -> Option<String> {
         let names: Vec<&str> = self.devices.iter().map(String::as_str).collect();
         (!names.is_empty()).then(|| names.join(", "))

@@ -1,32 +1,32 @@
-//! Protobuf as it stands in a file, field by field, with no more of it in memory than whoever reads asks for. A length that is
-//! past the end of what it is within is cut there, and told of.
+//! Reads protobuf from a file, field by field, with no more of it in memory than the caller asks for. A length that is past
+//! the end of the enclosing message is cut there, and reported.
 
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 
-/// What is read ahead (bytes).
+/// Bytes that are read ahead.
 const BUFFER: usize = 256 << 10;
 
 /// The content of a field.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Content {
     Number(u64),
-    /// So many bytes follow, which are the caller's to read or to skip.
+    /// A number of bytes that follow, which the caller reads or skips.
     Bytes(u64),
 }
 
-/// Why no more can be read.
+/// Why reading stopped.
 #[derive(Debug)]
 pub(crate) struct Stopped {
     pub what: String,
-    /// Where (bytes).
+    /// The offset of the problem (bytes).
     pub offset: u64,
 }
 
-/// A file.
+/// A file of protobuf fields.
 pub(crate) struct Wire<R> {
     input: BufReader<R>,
     at: u64,
-    /// The first length that was past its end, as a sentence.
+    /// A sentence about the first length that was cut.
     pub cut: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl<R: Read + Seek> Wire<R> {
         Self { input: BufReader::with_capacity(BUFFER, input), at: 0, cut: None }
     }
 
-    /// Where the next byte is.
+    /// The offset of the next byte.
     pub(crate) fn at(&self) -> u64 {
         self.at
     }
@@ -67,7 +67,7 @@ impl<R: Read + Seek> Wire<R> {
         Ok(Some((number, content)))
     }
 
-    /// Goes to a place.
+    /// Moves to the offset `to` (bytes).
     pub(crate) fn go(&mut self, to: u64) -> Result<(), Stopped> {
         let distance = i64::try_from(i128::from(to) - i128::from(self.at)).unwrap_or(i64::MAX);
         let went = self.input.seek_relative(distance);
@@ -76,7 +76,7 @@ impl<R: Read + Seek> Wire<R> {
         Ok(())
     }
 
-    /// Passes over what a field has.
+    /// Skips the content of a field.
     pub(crate) fn skip(&mut self, content: Content) -> Result<(), Stopped> {
         match content {
             Content::Number(_) => Ok(()),
@@ -84,7 +84,7 @@ impl<R: Read + Seek> Wire<R> {
         }
     }
 
-    /// The next `length` bytes, into `bytes`; false, and they are passed over, where those are more than `most`.
+    /// Reads the next `length` bytes into `bytes`; where they are more than `most`, skips them and returns false.
     pub(crate) fn bytes(&mut self, length: u64, most: usize, bytes: &mut Vec<u8>) -> Result<bool, Stopped> {
         bytes.clear();
         if length > most as u64 {
@@ -133,7 +133,7 @@ impl<R: Read + Seek> Wire<R> {
 }
 
 impl<R: Read + Seek> Wire<R> {
-    /// Bytes of the whole file.
+    /// Size of the whole file (bytes).
     pub(crate) fn size(&mut self) -> std::io::Result<u64> {
         let size = self.input.seek(SeekFrom::End(0))?;
         self.input.seek(SeekFrom::Start(self.at))?;

@@ -1,7 +1,7 @@
-//! What a process is made to run so that the agent comes up in it, and how it says how that went.
+//! The statement that starts the agent in a process, and the report of how that went.
 //!
-//! The statement starts a thread and is done, in microseconds: all that takes longer happens on that thread. A ticket in a
-//! directory of the command's is taken by whoever comes first, the process that begins or the command that gave up.
+//! The statement starts a thread and is done, in microseconds: all that takes longer happens on that thread. The command's
+//! directory has a ticket, which the first one takes: the process that begins, or the command that gives up.
 
 use std::fs;
 use std::io;
@@ -16,33 +16,33 @@ use tempfile::TempDir;
 const SOURCE: &str = include_str!("bootstrap.py");
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// What the process is told.
+/// The settings that the process is given.
 #[derive(Debug, Serialize)]
 pub struct Settings<'a> {
     pub run: &'a str,
     pub collector: &'a str,
     pub detail: Option<&'a str>,
     pub patience_s: f64,
-    /// Where the agent's package may be, should the process have none.
+    /// Directories that may have the agent's package, for a process that has none.
     pub packages: &'a [PathBuf],
 }
 
-/// What the process says.
+/// The report of the process.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Report {
     /// What went wrong.
     pub error: Option<String>,
-    /// Why it was not done.
+    /// Why the process refused.
     pub refused: Option<String>,
     /// `recording`, `waits for torch`, `has an agent` or `detached`.
     pub state: Option<String>,
     /// Seconds that the main thread stood still.
     pub waited_s: Option<f64>,
-    /// Of the agent that was there.
+    /// The run of the agent that was there before.
     pub run: Option<String>,
     pub collector: Option<String>,
-    /// What the agent has to complain about.
+    /// What is wrong, by the agent's word.
     pub problem: Option<String>,
 }
 
@@ -53,29 +53,32 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// One in `place`, for process `pid`.
+    /// Makes one in directory `parent`, for process `pid`.
     ///
     /// # Errors
     /// The process sees another directory under that path, or none: it is in a container, or in another mount namespace.
-    pub fn set_up(place: &Path, pid: i32) -> Result<Self> {
-        let directory = tempfile::Builder::new().prefix(&format!("attach-{pid}-")).tempdir_in(place);
-        let directory = directory.map_err(|error| named(place, error))?;
+    pub fn set_up(parent: &Path, pid: i32) -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix(&format!("attach-{pid}-")).tempdir_in(parent);
+        let directory = directory.map_err(|error| named(parent, error))?;
         let ticket = directory.path().join("ticket");
         fs::write(&ticket, "").map_err(|error| named(&ticket, error))?;
         let desk = Self { directory };
         if !is_seen(pid, desk.directory.path()) {
-            return Err(Error::failed(format!("process {pid} does not see {}: it is in a container", place.display()))
-                .hint("run probe attach in there, or name a directory that both see in PROBE_RUNTIME_DIR"));
+            return Err(Error::failed(format!(
+                "process {pid} does not see {}: it is in a container",
+                parent.display()
+            ))
+            .hint("run probe attach in there, or name a directory that both see in PROBE_RUNTIME_DIR"));
         }
         Ok(desk)
     }
 
-    /// Where a script for the process may be written.
+    /// Path at which a script for the process may be written.
     pub fn script(&self) -> PathBuf {
         self.directory.path().join("script.py")
     }
 
-    /// The statement.
+    /// The statement that the process is to run.
     pub fn statement(&self, settings: &Settings<'_>) -> Result<String> {
         let mut settings = serde_json::to_value(settings).map_err(Error::caused)?;
         settings["directory"] = self.directory.path().to_string_lossy().into();
@@ -88,8 +91,8 @@ impl Desk {
         ))
     }
 
-    /// What the process says; None where it did not begin within `patience`, and then it won't. Once it has begun it is
-    /// waited for, as it waits for nobody longer than it was told.
+    /// Waits for the report of the process; None where it did not begin within `patience`, and then it will not. Once it has
+    /// begun it gets `more` time, since it waits for nothing longer than its settings allow.
     pub fn wait(&self, pid: i32, patience: Duration, more: Duration) -> Result<Option<Report>> {
         let begun = Instant::now();
         let file = self.directory.path().join("report");
@@ -111,7 +114,7 @@ impl Desk {
                 }
                 has_begun = true;
             }
-            // Only of one that was asked to stay away, and had begun: the clock goes on between two looks at it.
+            // The process had begun when the command gave up, and has not reported in the time that it gets.
             if has_begun && begun.elapsed() > patience + more {
                 return Err(Error::limit(format!("process {pid} began, and did not say how it went")));
             }
@@ -119,7 +122,7 @@ impl Desk {
         }
     }
 
-    /// Whether the process has not begun, and won't.
+    /// Takes the ticket back. Returns whether the process has not begun, and so will not.
     fn take_back(&self) -> bool {
         let ticket = self.directory.path().join("ticket");
         fs::rename(&ticket, self.directory.path().join("taken back")).is_ok()
@@ -135,7 +138,7 @@ pub(super) fn is_seen(pid: i32, path: &Path) -> bool {
     matches!((ours, theirs), (Ok(ours), Ok(theirs)) if (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino()))
 }
 
-/// A Python string of ASCII letters that means `text`.
+/// A Python string literal of ASCII characters for `text`.
 fn literal(text: &str) -> String {
     let mut written = String::with_capacity(text.len() + 2);
     written.push('"');
@@ -162,9 +165,9 @@ mod tests {
 
     #[test]
     fn what_is_taken_back_is_not_begun() {
-        let place = tempfile::tempdir().unwrap();
+        let parent = tempfile::tempdir().unwrap();
         let me = std::process::id() as i32;
-        let desk = Desk::set_up(place.path(), me).unwrap();
+        let desk = Desk::set_up(parent.path(), me).unwrap();
         assert!(desk.wait(me, Duration::from_millis(2), Duration::ZERO).unwrap().is_none());
         assert!(!desk.take_back());
         fs::write(desk.directory.path().join("report"), r#"{"state": "recording", "waited_s": 0.5, "new": 1}"#)

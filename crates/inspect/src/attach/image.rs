@@ -1,5 +1,5 @@
-//! An ELF file that is mapped in a process: where its symbols are there. Read through the process's own root, so that a
-//! container's libraries are those that are looked at.
+//! An ELF file that is mapped in a process, and the addresses of its symbols there. The file is read through the process's
+//! own root, so that for a container it is the container's library.
 
 use std::fs::{self, File};
 use std::ops::Range;
@@ -13,24 +13,24 @@ use probe_common::error::{Error, Result};
 
 use super::maps::{self, Mapping};
 
-/// Larger files are no interpreters.
+/// Size above which a file is no interpreter (bytes).
 const LARGEST: u64 = 1 << 30;
-/// The headers of a file and its parts are at its beginning.
+/// The beginning of a file, which has the headers of the file and its parts (bytes).
 const HEADERS: u64 = 64 << 10;
-/// Where a header (of 64 bits) says where sections are, and how many.
+/// The bytes of a header (of 64 bits) that say where the sections are, and how many.
 const SECTIONS: [Range<usize>; 2] = [0x28..0x30, 0x3c..0x40];
 
-/// What is loaded of the file, and where it is.
+/// The loaded part of a file, and where it is mapped.
 pub(super) struct Image {
     bytes: Vec<u8>,
-    /// What is added to an address of the file.
+    /// Address in the process less address in the file.
     bias: u64,
 }
 
 impl Image {
-    /// The file behind `name`d mappings. `first` is the one with the lowest address.
+    /// Reads the file behind mappings of one name, of which `first` has the lowest address.
     pub(super) fn read(pid: i32, first: &Mapping, is_program: bool) -> Result<Self> {
-        let path = place(pid, first, is_program);
+        let path = path_of(pid, first, is_program);
         let unreadable = |why: String| Error::failed(format!("{} of process {pid} can't be read: {why}", first.path));
         let size = fs::metadata(&path).map_err(|error| unreadable(error.to_string()))?.len();
         if size > LARGEST {
@@ -45,15 +45,15 @@ impl Image {
         Ok(Self { bytes, bias })
     }
 
-    /// What can be looked up in it.
+    /// The symbols of the file.
     pub(super) fn symbols(&self) -> Result<Symbols<'_>> {
         let elf = Elf::parse(&self.bytes).map_err(Error::caused)?;
         Ok(Symbols { image: self, elf })
     }
 }
 
-/// A file's beginning, as far as it is loaded, and which parts are. Its header says that there are no sections then: what
-/// they say is for debuggers, and with their symbols most of an interpreter's file.
+/// Reads a file up to the end of its last loaded part, and lists its parts. The header in the bytes says that there are no
+/// sections: they are for debuggers, and with their symbols they are most of an interpreter's file.
 fn read_loaded(path: &Path, size: u64) -> goblin::error::Result<(Vec<u8>, Vec<ProgramHeader>)> {
     let file = File::open(path)?;
     let mut bytes = vec![0; HEADERS.min(size) as usize];
@@ -67,14 +67,14 @@ fn read_loaded(path: &Path, size: u64) -> goblin::error::Result<(Vec<u8>, Vec<Pr
     bytes.resize(end.clamp(begun as u64, size) as usize, 0);
     file.read_exact_at(&mut bytes[begun..], begun as u64)?;
     if context.container.is_big() {
-        SECTIONS.into_iter().for_each(|place| bytes[place].fill(0));
+        SECTIONS.into_iter().for_each(|range| bytes[range].fill(0));
     }
     Ok((bytes, parts))
 }
 
-/// Where the file can be opened from here. The kernel gives the very file that is mapped to administrators only; everybody
-/// gets a path, as it is within the process's root, or beyond that where the process is in a chroot.
-fn place(pid: i32, first: &Mapping, is_program: bool) -> PathBuf {
+/// The path by which the file can be opened from here. The kernel gives the very file that is mapped to administrators
+/// only; other users get a path within the process's root, or one beyond that where the process is in a chroot.
+fn path_of(pid: i32, first: &Mapping, is_program: bool) -> PathBuf {
     if is_program {
         return format!("/proc/{pid}/exe").into();
     }
@@ -84,19 +84,19 @@ fn place(pid: i32, first: &Mapping, is_program: bool) -> PathBuf {
     let path = Path::new(&first.path);
     let jail = fs::read_link(&root).unwrap_or_default();
     let within = path.strip_prefix(jail).or_else(|_| path.strip_prefix("/")).unwrap_or(path);
-    let places = [mapped, root.join(within)];
-    let found = places.into_iter().find(|place| fs::metadata(place).is_ok_and(|file| file.is_file()));
+    let candidates = [mapped, root.join(within)];
+    let found = candidates.into_iter().find(|candidate| fs::metadata(candidate).is_ok_and(|file| file.is_file()));
     found.unwrap_or_else(|| root.join(path.strip_prefix("/").unwrap_or(path)))
 }
 
-/// See [`Image::symbols`].
+/// The exported functions and variables of an [`Image`].
 pub(super) struct Symbols<'a> {
     image: &'a Image,
     elf: Elf<'a>,
 }
 
 impl Symbols<'_> {
-    /// Where an exported function or variable is in the process.
+    /// The addresses of an exported function or variable in the process.
     pub(super) fn find(&self, name: &str) -> Option<Range<u64>> {
         let symbol = self.elf.dynsyms.iter().find(|symbol| {
             symbol.st_value != 0 && symbol.st_shndx != 0 && self.elf.dynstrtab.get_at(symbol.st_name) == Some(name)
@@ -105,15 +105,15 @@ impl Symbols<'_> {
         Some(start..start.wrapping_add(symbol.st_size))
     }
 
-    /// Where in its executable part `find` finds something.
+    /// The address of the first match of `find` in an executable part.
     pub(super) fn find_code(&self, find: impl Fn(&[u8]) -> Option<usize>) -> Option<u64> {
         let executable =
             self.elf.program_headers.iter().filter(|part| part.p_type == PT_LOAD && part.p_flags & PF_X != 0);
         executable
             .filter_map(|part| {
                 let bytes = self.image.bytes.get(part.file_range())?;
-                let place = find(bytes)?;
-                Some(self.image.bias.wrapping_add(part.p_vaddr).wrapping_add(place as u64))
+                let offset = find(bytes)?;
+                Some(self.image.bias.wrapping_add(part.p_vaddr).wrapping_add(offset as u64))
             })
             .next()
     }

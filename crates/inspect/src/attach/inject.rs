@@ -1,6 +1,6 @@
 //! Has CPython before 3.14 run a statement: one thread is borrowed for the fifth part of a millisecond, and calls
-//! `Py_AddPendingCall(PyRun_SimpleString, statement)`, which the interpreter is made for: any thread may call it, with or
-//! without the GIL, and the main thread runs the statement when it next gets to a place where it handles signals, too.
+//! `Py_AddPendingCall(PyRun_SimpleString, statement)`. The interpreter allows that: any thread may call it, with or
+//! without the GIL, and the main thread runs the statement when it next comes to a point where it also handles signals.
 //!
 //! What is *not* done is what goes wrong elsewhere: nothing is loaded or allocated by the borrowed thread; no code is
 //! changed (the two instructions that are needed stand somewhere in the process anyway); its own stack is not touched (it
@@ -15,34 +15,35 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use probe_common::error::{Error, Result};
 
-use super::interpreter::Places;
+use super::interpreter::Addresses;
 use super::trace::{Saved, Stop, Thread};
 use super::tracer::{traced, tracer};
 use super::{machine, maps, threads};
 
-/// How long a thread that may be borrowed is looked for: one that computes has to come by the interpreter.
+/// How long a thread that may be borrowed is looked for: one that computes has to return to the interpreter.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two looks.
+/// Pause between two searches for a thread.
 const PAUSE: Duration = Duration::from_millis(1);
+/// Size of a borrowed thread's stack (bytes).
 const STACK: u64 = 256 << 10;
 
-/// What was done.
+/// A statement that the interpreter has in its list.
 #[derive(Debug)]
 pub(super) struct Injected {
     /// How long the borrowed thread stood still, all attempts together.
     pub stopped: Duration,
-    /// Whether it was the main thread, which mostly is the one that trains.
+    /// Whether the borrowed thread was the main one, which mostly is the one that trains.
     pub main: bool,
-    /// Where the statement is.
+    /// Addresses of the memory that holds the statement.
     text: Range<u64>,
 }
 
 /// Why a thread can't be borrowed now.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Another one may do, or the same a moment later.
+    /// Another thread may be borrowed, or the same one a moment later.
     NotNow,
-    /// It may not be traced. Some threads never may: the kernel's own that work for a process (io_uring's).
+    /// The thread may not be traced. Some threads never may: the kernel's own that work for a process (io_uring's).
     Denied(Error),
     For(Error),
 }
@@ -50,7 +51,7 @@ pub(super) enum Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.raw_os_error() {
-            // It has ended.
+            // The thread has ended.
             Some(libc::ESRCH | libc::ECHILD) => Self::NotNow,
             None if error.kind() == io::ErrorKind::TimedOut => {
                 Self::For(Error::limit("the borrowed thread did not come back in time"))
@@ -63,16 +64,17 @@ impl From<io::Error> for Failure {
 /// Has the interpreter run `statement`, soon.
 ///
 /// # Errors
-/// It may not be traced, somebody else traces it, or no thread came to a place where it can be borrowed. In all cases
+/// The process may not be traced, another process traces it, or no thread came to a point where it can be borrowed. In all cases
 /// every thread has its registers back.
-pub(super) fn inject(pid: i32, places: &Places, statement: &str) -> Result<Injected> {
+pub(super) fn inject(pid: i32, addresses: &Addresses, statement: &str) -> Result<Injected> {
     let memory = memory(pid)?;
     let deadline = Instant::now() + PATIENCE;
     let mut stopped = Duration::ZERO;
     let mut denied = None;
     loop {
         for candidate in threads::candidates(pid) {
-            match borrow(candidate.id, &mut stopped, |thread, saved| call(thread, saved, places, &memory, statement)) {
+            match borrow(candidate.id, &mut stopped, |thread, saved| call(thread, saved, addresses, &memory, statement))
+            {
                 Ok(text) => return Ok(Injected { stopped, main: candidate.id == pid, text }),
                 Err(Failure::NotNow) => {}
                 Err(Failure::Denied(error)) if candidate.id != pid => denied = Some(error),
@@ -92,14 +94,14 @@ pub(super) fn inject(pid: i32, places: &Places, statement: &str) -> Result<Injec
     }
 }
 
-/// Gives the memory of a statement back that has been read. Where that is not possible it stays: a page or two.
-pub(super) fn release(pid: i32, places: &Places, injected: &Injected) {
+/// Unmaps the memory of a statement that has been read. Where that is not possible it stays: a page or two.
+pub(super) fn release(pid: i32, addresses: &Addresses, injected: &Injected) {
     let Ok(memory) = memory(pid) else { return };
     let Range { start, end } = injected.text;
     for candidate in threads::candidates(pid) {
         let unmapped = borrow(candidate.id, &mut Duration::default(), |thread, saved| {
-            begin(thread, saved, places, &memory)?;
-            system_call(thread, saved, places, libc::SYS_munmap, [start, end - start, 0, 0, 0, 0])
+            begin(thread, saved, addresses, &memory)?;
+            system_call(thread, saved, addresses, libc::SYS_munmap, [start, end - start, 0, 0, 0, 0])
         });
         if unmapped.is_ok() {
             return;
@@ -112,14 +114,14 @@ pub(super) fn memory(pid: i32) -> Result<File> {
     opened.map_err(|error| Error::denied(format!("the memory of process {pid} can't be written")).because(error))
 }
 
-/// Stops a thread, does `work`, and puts it back as it was, whatever comes of it. By a thread of our own that ends then:
-/// with a tracer's end the kernel lets go of whom it traces, also of one that nothing reached.
+/// Stops a thread, does `work`, and puts the thread back as it was, also after a failure. A thread of our own does that
+/// and then ends: the kernel detaches a tracer that ends from all its threads, also from one that nothing reached.
 pub(super) fn borrow<T: Send>(
     id: i32,
     stopped: &mut Duration,
     work: impl FnOnce(&mut Thread, &mut Saved) -> Result<T, Failure> + Send,
 ) -> Result<T, Failure> {
-    // Inherited by the thread.
+    // The thread inherits the mask.
     let _undisturbed = Undisturbed::begin();
     std::thread::scope(|scope| {
         let tracer = scope.spawn(|| borrow_here(id, stopped, work));
@@ -156,7 +158,8 @@ fn borrow_here<T>(
     done
 }
 
-/// Ctrl-C must not end this process while a thread of another one has registers of ours: it comes a moment later.
+/// Signals are blocked while it lives: Ctrl-C must not end this process while a thread of another process has registers
+/// of ours, so it arrives a moment later.
 struct Undisturbed(Option<SigSet>);
 
 impl Undisturbed {
@@ -173,7 +176,7 @@ impl Drop for Undisturbed {
     }
 }
 
-/// A thread whose registers are to be put back, also when what is done with it panics.
+/// A thread whose registers are put back, also when the work with it panics.
 struct Borrowed<'t> {
     thread: &'t mut Thread,
     saved: Saved,
@@ -199,31 +202,31 @@ impl Drop for Borrowed<'_> {
 fn call(
     thread: &mut Thread,
     saved: &mut Saved,
-    places: &Places,
+    addresses: &Addresses,
     memory: &File,
     statement: &str,
 ) -> Result<Range<u64>, Failure> {
-    if !is_safe(saved, places, memory) {
+    if !is_safe(saved, addresses, memory) {
         return Err(Failure::NotNow);
     }
-    begin(thread, saved, places, memory)?;
+    begin(thread, saved, addresses, memory)?;
     let text = (statement.len() as u64 + 1).next_multiple_of(maps::page_size());
     let (flags, kind) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
     let arguments = [0, text + STACK, kind as u64, flags as u64, u64::MAX, 0];
-    let place = system_call(thread, saved, places, libc::SYS_mmap, arguments)?;
-    let stack = place + text..place + text + STACK;
-    let pushed = push(thread, saved, places, memory, statement, place, stack.end);
-    // Where it is not known whether the interpreter has the statement, both stay: it may still read it.
+    let base = system_call(thread, saved, addresses, libc::SYS_mmap, arguments)?;
+    let stack = base + text..base + text + STACK;
+    let pushed = push(thread, saved, addresses, memory, statement, base, stack.end);
+    // After an error the interpreter may have the statement and still read it: both mappings stay.
     let unused = match &pushed {
         Ok(Pushed::Taken) => Some(stack.start),
-        Ok(Pushed::Refused) => Some(place),
+        Ok(Pushed::Refused) => Some(base),
         Err(_) => None,
     };
     if let Some(from) = unused {
-        system_call(thread, saved, places, libc::SYS_munmap, [from, stack.end - from, 0, 0, 0, 0])?;
+        system_call(thread, saved, addresses, libc::SYS_munmap, [from, stack.end - from, 0, 0, 0, 0])?;
     }
     match pushed? {
-        Pushed::Taken => Ok(place..place + text),
+        Pushed::Taken => Ok(base..base + text),
         Pushed::Refused => Err(Failure::For(
             Error::failed("the interpreter's list of pending calls is full")
                 .hint("its main thread has run no Python code for long; probe PID stack says where it is"),
@@ -231,32 +234,32 @@ fn call(
     }
 }
 
-/// What the interpreter said.
+/// What the interpreter answered.
 enum Pushed {
     Taken,
     Refused,
 }
 
-/// Writes the statement and calls the interpreter's function with it.
+/// Writes the statement to `base` and calls the interpreter's function with it, on the stack that ends at `end`.
 fn push(
     thread: &mut Thread,
     saved: &Saved,
-    places: &Places,
+    addresses: &Addresses,
     memory: &File,
     statement: &str,
-    place: u64,
+    base: u64,
     end: u64,
 ) -> Result<Pushed, Failure> {
-    // The page is zero behind it, which ends it.
-    memory.write_all_at(statement.as_bytes(), place)?;
+    // The page is zero behind the statement, which ends the string.
+    memory.write_all_at(statement.as_bytes(), base)?;
     let top = machine::top(end - 4096);
-    // Where there is no register for it, this is the return address; elsewhere nobody looks at it.
-    memory.write_all_at(&places.trap.to_ne_bytes(), top)?;
-    let (function, arguments) = (places.add_pending_call, [places.run_string, place]);
-    thread.set_registers(&machine::for_call(&saved.registers, function, arguments, top, places.trap))?;
+    // Where the processor has no register for it, this is the return address; elsewhere it is not read.
+    memory.write_all_at(&addresses.trap.to_ne_bytes(), top)?;
+    let (function, arguments) = (addresses.add_pending_call, [addresses.run_string, base]);
+    thread.set_registers(&machine::for_call(&saved.registers, function, arguments, top, addresses.trap))?;
     thread.run_to_trap(libc::PTRACE_CONT)?;
     let after = thread.registers()?;
-    if machine::program_counter(&after) != places.trap + machine::BEHIND_TRAP {
+    if machine::program_counter(&after) != addresses.trap + machine::BEHIND_TRAP {
         return Err(Failure::For(Error::failed(
             "the interpreter's function faulted; the thread has its registers back",
         )));
@@ -265,29 +268,29 @@ fn push(
 }
 
 /// Whether the interpreter's function may be called where a thread was stopped. It takes one lock of the interpreter's,
-/// which nobody holds in a system call, nor in the evaluation of bytecode.
-fn is_safe(saved: &Saved, places: &Places, memory: &File) -> bool {
+/// which no thread holds in a system call, nor in the evaluation of bytecode.
+fn is_safe(saved: &Saved, addresses: &Addresses, memory: &File) -> bool {
     match machine::system_call(&saved.registers, memory) {
         Some(number) => threads::may_call_from(number),
-        None => places.evaluation.contains(&machine::program_counter(&saved.registers)),
+        None => addresses.evaluation.contains(&machine::program_counter(&saved.registers)),
     }
 }
 
-/// From here on a thread that is stopped does what we say.
-pub(super) fn begin(thread: &mut Thread, saved: &mut Saved, places: &Places, memory: &File) -> io::Result<()> {
+/// Prepares a stopped thread for calls of ours: holds its signals, and takes it out of its system call.
+pub(super) fn begin(thread: &mut Thread, saved: &mut Saved, addresses: &Addresses, memory: &File) -> io::Result<()> {
     thread.hold_signals()?;
-    machine::leave_system_call(thread, saved, memory, places.trap)
+    machine::leave_system_call(thread, saved, memory, addresses.trap)
 }
 
 /// Has a thread that is stopped make a system call.
 pub(super) fn system_call(
     thread: &mut Thread,
     saved: &Saved,
-    places: &Places,
+    addresses: &Addresses,
     number: i64,
     arguments: [u64; 6],
 ) -> Result<u64, Failure> {
-    let at = places.system_call;
+    let at = addresses.system_call;
     thread.set_registers(&machine::for_system_call(&saved.registers, at, number, arguments))?;
     thread.run_to_trap(libc::PTRACE_SINGLESTEP)?;
     let after = thread.registers()?;
@@ -302,7 +305,7 @@ pub(super) fn system_call(
     }
 }
 
-/// Why a thread may not be traced: somebody else does, or we may not.
+/// Why a thread may not be traced: another process traces it, or the kernel denies it.
 fn not_permitted(id: i32) -> Error {
     match tracer(id) {
         Some(tracer) => traced(id, tracer),

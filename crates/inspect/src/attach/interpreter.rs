@@ -1,4 +1,4 @@
-//! The Python interpreter of another process: which it is, and where in it things are.
+//! The Python interpreter of another process: its version, and the addresses of what attaching needs.
 
 use std::fs::File;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use super::image::{Image, Symbols};
 use super::machine;
 use super::maps::{self, Mapping};
 
-/// How a statement gets into it.
+/// How a statement gets into an interpreter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// By the interpreter's own protocol (PEP 768): a script's path and a flag are written to its memory.
@@ -22,31 +22,31 @@ pub enum Method {
 /// The Python interpreter of another process.
 #[derive(Debug)]
 pub struct Interpreter {
-    /// 3.11 and later say it exactly; of those before, their file's name does, or nobody.
+    /// 3.11 and later have their version in a symbol; before, it is that in the file's name, and None where that has none.
     pub version: Option<(u8, u8)>,
-    /// The file that has it.
+    /// The file that is mapped: the library, or the program.
     pub path: String,
-    /// `_PyRuntime`.
+    /// Address of `_PyRuntime`.
     pub(super) runtime: u64,
-    /// Where threads can be borrowed, and have to be.
-    places: Option<Places>,
+    /// None where threads need not be borrowed, or can't be on this machine.
+    addresses: Option<Addresses>,
 }
 
-/// What a borrowed thread needs.
+/// The addresses in the process that a borrowed thread needs.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct Addresses {
     /// `Py_AddPendingCall` and `PyRun_SimpleString`.
     pub(super) add_pending_call: u64,
     pub(super) run_string: u64,
     /// The function that evaluates bytecode.
     pub(super) evaluation: Range<u64>,
-    /// An instruction that stops for a debugger, and one that enters the kernel, wherever they stand.
+    /// Any instruction that stops for a debugger, and any that enters the kernel.
     pub(super) trap: u64,
     pub(super) system_call: u64,
 }
 
 impl Interpreter {
-    /// Looks for it in a process.
+    /// Looks for the interpreter in process `pid`.
     ///
     /// # Errors
     /// The process is no Python one, its files can't be read, or it is older than 3.9.
@@ -79,37 +79,37 @@ impl Interpreter {
                 "process {pid} runs a Python before 3.9, which the agent does not know"
             )));
         }
-        let mut interpreter = Self { version, path: first.path.clone(), runtime: runtime.start, places: None };
+        let mut interpreter = Self { version, path: first.path.clone(), runtime: runtime.start, addresses: None };
         if interpreter.method() == Method::Borrowing && machine::IS_KNOWN {
-            interpreter.places = Some(Places::find(pid, first, &symbols, &memory, &maps)?);
+            interpreter.addresses = Some(Addresses::find(pid, first, &symbols, &memory, &maps)?);
         }
         Ok(interpreter)
     }
 
-    /// How a statement gets into it.
+    /// How a statement gets into this interpreter.
     pub fn method(&self) -> Method {
         if self.version.is_some_and(|version| version >= (3, 14)) { Method::RemoteDebugging } else { Method::Borrowing }
     }
 
-    /// What a borrowed thread needs.
+    /// The addresses that a borrowed thread needs.
     ///
     /// # Errors
-    /// None is borrowed on this machine.
-    pub(super) fn places(&self) -> Result<&Places> {
-        self.places.as_ref().ok_or_else(|| {
+    /// Threads can't be borrowed on this machine.
+    pub(super) fn addresses(&self) -> Result<&Addresses> {
+        self.addresses.as_ref().ok_or_else(|| {
             let (version, machine) = (self.shown(), std::env::consts::ARCH);
             Error::failed(format!("attaching to Python {version} works on x86-64 and aarch64, and this is {machine}"))
                 .hint("Python 3.14 and later can be attached to on any machine; probe run records from the start")
         })
     }
 
-    /// For people: `3.11`.
+    /// The version as messages have it: `3.11`.
     pub fn shown(&self) -> String {
         self.version.map_or_else(|| "before 3.11".into(), |(major, minor)| format!("{major}.{minor}"))
     }
 }
 
-impl Places {
+impl Addresses {
     fn find(pid: i32, first: &Mapping, symbols: &Symbols<'_>, memory: &File, maps: &[Mapping]) -> Result<Self> {
         let missing = |what: &str| Error::failed(format!("{} of process {pid} has no {what}", first.path));
         let function = |name: &str| symbols.find(name).ok_or_else(|| missing(name));
@@ -133,11 +133,12 @@ fn is_loader(mapping: &Mapping) -> bool {
     mapping.name().starts_with("ld-")
 }
 
-/// `Py_Version` of 3.11 and later has it in its upper two bytes; before, names of files do (libpython3.9.so.1.0).
+/// The interpreter's version. `Py_Version` of 3.11 and later has it in its upper two bytes; before, names of files do
+/// (libpython3.9.so.1.0).
 fn version(symbols: &Symbols<'_>, memory: &File, first: &Mapping, program: &str) -> Option<(u8, u8)> {
-    if let Some(place) = symbols.find("Py_Version") {
+    if let Some(symbol) = symbols.find("Py_Version") {
         let mut bytes = [0; 4];
-        memory.read_exact_at(&mut bytes, place.start).ok()?;
+        memory.read_exact_at(&mut bytes, symbol.start).ok()?;
         let number = u32::from_ne_bytes(bytes);
         return Some(((number >> 24) as u8, (number >> 16) as u8));
     }
@@ -148,7 +149,7 @@ fn version(symbols: &Symbols<'_>, memory: &File, first: &Mapping, program: &str)
     })
 }
 
-/// An instruction that enters the kernel: the C library has many. It is the process's own memory that is looked at,
+/// The address of an instruction that enters the kernel: the C library has many. The search reads the process's own memory,
 /// because that is what it will execute.
 fn entrance(memory: &File, maps: &[Mapping]) -> Option<u64> {
     let library = maps.iter().filter(|mapping| mapping.executable && is_c_library(mapping));

@@ -1,4 +1,4 @@
-//! What is mapped in a process.
+//! Reads the memory mappings of a process.
 
 use std::fs;
 use std::ops::Range;
@@ -8,9 +8,9 @@ use std::ops::Range;
 pub(super) struct Mapping {
     pub(super) addresses: Range<u64>,
     pub(super) executable: bool,
-    /// Where in the file it begins.
+    /// Offset in the file at which the mapping begins.
     pub(super) offset: u64,
-    /// As the process sees it; empty for memory that is no file's.
+    /// Path of the file as the process sees it; empty for memory that is no file's.
     pub(super) path: String,
 }
 
@@ -21,7 +21,8 @@ impl Mapping {
     }
 }
 
-/// Of what everything that is mapped is a multiple: 4 KiB mostly, up to 64 on aarch64. Every process has the kernel's.
+/// Size of a page (bytes), of which all mappings are multiples: mostly 4 KiB, up to 64 on aarch64. All processes have the
+/// kernel's.
 pub(super) fn page_size() -> u64 {
     let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten();
     size.and_then(|size| u64::try_from(size).ok()).unwrap_or(4096)
@@ -29,12 +30,12 @@ pub(super) fn page_size() -> u64 {
 
 /// All mappings of a process, in the order of their addresses.
 pub(super) fn of(pid: i32) -> std::io::Result<Vec<Mapping>> {
-    // Bytes, because a path need not be text.
+    // Read as bytes, because a path need not be UTF-8.
     let text = fs::read(format!("/proc/{pid}/maps"))?;
     Ok(String::from_utf8_lossy(&text).lines().filter_map(parse).collect())
 }
 
-/// `7f00-7f10 r-xp 00001000 fe:00 123   /usr/lib/libc.so.6`
+/// Reads a line such as `7f00-7f10 r-xp 00001000 fe:00 123   /usr/lib/libc.so.6`.
 fn parse(line: &str) -> Option<Mapping> {
     let mut words = line.splitn(6, ' ');
     let (from, to) = words.next()?.split_once('-')?;

@@ -1,8 +1,7 @@
-//! Has a Python process that was started without us run a statement of ours: what `probe attach` and `probe detach` stand on.
+//! Has a Python process that was started without probe run a statement: `probe attach` and `probe detach` are made of it.
 //!
 //! [`interpreter`] finds CPython in the process; [`inject`] (before 3.14) or [`remote_debugging`] (since) has it run the
-//! statement on its main thread. All `unsafe` of it is in [`trace`], and what
-//! depends on the processor in [`machine`].
+//! statement on its main thread. All `unsafe` of it is in [`trace`], and what depends on the processor in [`machine`].
 
 use std::fs;
 use std::path::Path;
@@ -33,16 +32,16 @@ use self::tracer::{traced, tracer};
 /// A statement is on its way: it runs when the main thread comes to it.
 #[derive(Debug, Default)]
 pub struct Sent {
-    /// How long a thread stood still for it; none where no thread had to.
+    /// How long a thread stood still for the statement, and whether it was the main one; None where no thread had to.
     pub stopped: Option<(Duration, bool)>,
     injected: Option<inject::Injected>,
 }
 
-/// Has process `pid` run `statement`. It must not be able to fail, and what it names it names in `__main__`. `script`: a
-/// file that may be written for it, which the process sees under the same path.
+/// Has process `pid` run `statement`, which must not be able to fail, and whose names are in `__main__`. `script`: a file
+/// that may be written for it, which the process sees under the same path.
 ///
 /// # Errors
-/// It may not be done, or can't. The process is as it was.
+/// The process may not be traced, or can't run it. It is as it was.
 pub fn send(pid: i32, interpreter: &Interpreter, statement: &str, script: &Path) -> Result<Sent> {
     match interpreter.method() {
         Method::RemoteDebugging => {
@@ -51,28 +50,31 @@ pub fn send(pid: i32, interpreter: &Interpreter, statement: &str, script: &Path)
             Ok(Sent::default())
         }
         Method::Borrowing => {
-            let injected = inject::inject(pid, interpreter.places()?, statement)?;
+            let injected = inject::inject(pid, interpreter.addresses()?, statement)?;
             Ok(Sent { stopped: Some((injected.stopped, injected.main)), injected: Some(injected) })
         }
     }
 }
 
-/// The statement has run: gives back what it took in the process.
+/// Frees the memory that a statement took in the process, once it has run.
 pub fn finish(pid: i32, interpreter: &Interpreter, sent: &Sent) {
-    if let (Some(injected), Ok(places)) = (&sent.injected, interpreter.places()) {
-        inject::release(pid, places, injected);
+    if let (Some(injected), Ok(addresses)) = (&sent.injected, interpreter.addresses()) {
+        inject::release(pid, addresses, injected);
     }
 }
 
-/// Whether [`send`] is made for this machine.
-pub fn check_machine(interpreter: &Interpreter) -> Result<()> {
-    if interpreter.method() == Method::RemoteDebugging { Ok(()) } else { interpreter.places().map(drop) }
-}
-
-/// Whether process `pid` may be traced, which the kernel is asked without doing it.
+/// Checks that [`send`] works on this machine.
 ///
 /// # Errors
-/// There is no such process, it may not be traced, or somebody else traces it.
+/// It does not work for this interpreter.
+pub fn check_machine(interpreter: &Interpreter) -> Result<()> {
+    if interpreter.method() == Method::RemoteDebugging { Ok(()) } else { interpreter.addresses().map(drop) }
+}
+
+/// Checks that process `pid` may be traced, without tracing it.
+///
+/// # Errors
+/// There is no such process, it may not be traced, or another process traces it.
 pub fn check(pid: i32) -> Result<()> {
     crate::stacks::permission::check(pid)?;
     if let Some(tracer) = tracer(pid) {

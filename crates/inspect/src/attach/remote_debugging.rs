@@ -1,5 +1,5 @@
 //! Has CPython 3.14 and later run a script, by the protocol that it has for debuggers (PEP 768, and "Remote debugging
-//! attachment protocol" of its documentation): its runtime begins with a table of where things are; a path and two flags
+//! attachment protocol" of its documentation): its runtime begins with a table of offsets; a path and two flags
 //! are written, and the main thread executes that file when it next looks at its flags.
 
 use std::fs::{File, OpenOptions};
@@ -11,10 +11,10 @@ use probe_common::error::{Error, Result};
 use super::interpreter::Interpreter;
 
 const COOKIE: &[u8; 8] = b"xdebugpy";
-/// The bit of the thread's `eval_breaker` that has it look.
+/// The bit of a thread's `eval_breaker` that has the thread look at its flags.
 const PLEASE_STOP: u64 = 1 << 5;
 
-/// Places in `_Py_DebugOffsets` of 3.14, in words of 8 bytes. They stay what they are within a minor version.
+/// Positions in `_Py_DebugOffsets` of 3.14, in words of 8 bytes. They do not change within a minor version.
 const VERSION: u64 = 1;
 const INTERPRETERS_HEAD: u64 = 5;
 const THREADS_MAIN: u64 = 10;
@@ -53,7 +53,7 @@ fn write(memory: &File, runtime: u64, script: &str) -> io::Result<Answer> {
         memory.read_exact_at(&mut bytes, address)?;
         Ok(u64::from_ne_bytes(bytes))
     };
-    let offset = |place: u64| word(runtime + 8 * place);
+    let offset = |position: u64| word(runtime + 8 * position);
     if offset(0)?.to_ne_bytes() != *COOKIE || offset(VERSION)? >> 16 != 0x030e {
         return Ok(Answer::Refused(
             "its table of offsets is not that of Python 3.14",
@@ -84,8 +84,8 @@ fn write(memory: &File, runtime: u64, script: &str) -> io::Result<Answer> {
     path.push(0);
     memory.write_all_at(&path, support + offset(SCRIPT_PATH)?)?;
     memory.write_all_at(&1_i32.to_ne_bytes(), support + offset(PENDING_CALL)?)?;
-    // Other threads set bits of it atomically, and nobody does that from outside: as with sys.remote_exec itself, one that
-    // is set in this very moment can get lost. Those that matter are set again.
+    // The process's threads set bits of it atomically, which is not possible from outside: as with sys.remote_exec itself, a
+    // bit that is set in this very moment can get lost. Those that matter are set again.
     let breaker = thread + offset(EVAL_BREAKER)?;
     let flags = word(breaker)? | PLEASE_STOP;
     memory.write_all_at(&flags.to_ne_bytes(), breaker)?;

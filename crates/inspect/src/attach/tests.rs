@@ -1,5 +1,5 @@
-//! Real interpreters, of every version that is at hand, made to run a statement while they work. One that is nowhere here
-//! can be named: `PROBE_TEST_PYTHON=/path/to/python3.14`.
+//! Has real interpreters, of every version that is installed, run a statement while they work. Another one can be named:
+//! `PROBE_TEST_PYTHON=/path/to/python3.14`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,7 +35,7 @@ fn pythons() -> Vec<PathBuf> {
     found.into_values().collect()
 }
 
-/// A Python process that runs a script, and has said so.
+/// A Python process that runs a script, and has printed that it is ready.
 struct Script {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -61,7 +61,7 @@ impl Script {
         line.trim().to_owned()
     }
 
-    /// Its end: what it printed, and that nothing ended it but itself.
+    /// Waits for the end of the script, which must be its own, and returns what it printed.
     fn finish(mut self) -> String {
         drop(self.child.stdin.take());
         let line = self.line();
@@ -77,7 +77,7 @@ impl Drop for Script {
     }
 }
 
-/// Has it run a statement that makes a file, and waits for the file.
+/// Has the process run a statement that makes a file, and waits for the file.
 fn mark(pid: i32, interpreter: &Interpreter, directory: &Path, number: usize) -> Sent {
     let file = directory.join(format!("mark-{number}"));
     let statement = format!("__import__('builtins').open({:?}, 'w').close()", file.to_str().unwrap());
@@ -113,7 +113,7 @@ while not over.is_set():
 print('fine' if good == rounds else 'wrong')
 ";
 
-/// The same on one thread, which makes no system call for long.
+/// Counts in pure Python on one thread, which makes no system call for long.
 const ALONE: &str = "
 import os, select
 print('ready')
@@ -143,14 +143,14 @@ fn mappings(pid: i32) -> usize {
 fn a_statement_runs_in_every_interpreter_at_hand() {
     let directory = tempfile::tempdir().unwrap();
     for (number, python) in pythons().iter().enumerate() {
-        for (place, script) in [WORK, ALONE, WAITS].into_iter().enumerate() {
+        for (index, script) in [WORK, ALONE, WAITS].into_iter().enumerate() {
             let script = Script::start(&mut Command::new(python), script);
             let interpreter = Interpreter::find(script.pid()).unwrap();
             assert!(interpreter.version.is_some(), "{}", python.display());
-            mark(script.pid(), &interpreter, directory.path(), number * 1000 + place * 100);
+            mark(script.pid(), &interpreter, directory.path(), number * 1000 + index * 100);
             let before = mappings(script.pid());
             for round in 1..10 {
-                let sent = mark(script.pid(), &interpreter, directory.path(), number * 1000 + place * 100 + round);
+                let sent = mark(script.pid(), &interpreter, directory.path(), number * 1000 + index * 100 + round);
                 assert_eq!(sent.stopped.is_some(), interpreter.method() == Method::Borrowing);
             }
             // Nothing is left behind; the interpreter itself may have mapped something.
@@ -160,7 +160,7 @@ fn a_statement_runs_in_every_interpreter_at_hand() {
     }
 }
 
-/// Interrupts it all the time, by signals that a handler of its own counts.
+/// A script that is interrupted all the time, by signals that its handler counts.
 const SIGNALS: &str = "
 import select, signal, sys
 seen = 0
@@ -248,8 +248,8 @@ fn a_sleep_goes_on_with_what_is_left_of_it() {
     let (pid, interpreter) = (script.pid(), Interpreter::find(script.pid()).unwrap());
     wait_for_call(pid, &[libc::SYS_nanosleep, libc::SYS_clock_nanosleep]);
     for _ in 0..3 {
-        let injected = inject::inject(pid, interpreter.places().unwrap(), "pass").unwrap();
-        // The call by which the kernel does that.
+        let injected = inject::inject(pid, interpreter.addresses().unwrap(), "pass").unwrap();
+        // The call by which the kernel goes on with the sleep.
         wait_for_call(pid, &[libc::SYS_restart_syscall]);
         assert!(injected.main);
     }
@@ -260,7 +260,7 @@ fn a_thread_that_may_not_be_traced_is_passed_over() {
     let directory = tempfile::tempdir().unwrap();
     let script = Script::start(&mut Command::new(&pythons()[0]), WORK);
     let (pid, interpreter) = (script.pid(), Interpreter::find(script.pid()).unwrap());
-    // As with a thread of io_uring's: those that wait are the best ones to borrow, and somebody else has them.
+    // As with threads of io_uring: the waiting threads are the best ones to borrow, and another tracer has them.
     let (seized, until) = (mpsc::channel(), mpsc::channel::<()>());
     let tracer = std::thread::spawn(move || {
         let entries = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
@@ -289,25 +289,25 @@ print(library.pause(), ctypes.get_errno())
 fn a_signal_that_comes_meanwhile_ends_the_call_that_it_would_have_ended() {
     let mut script = Script::start(&mut Command::new(&pythons()[0]), PAUSES);
     let (pid, interpreter) = (script.pid(), Interpreter::find(script.pid()).unwrap());
-    let (places, memory) = (interpreter.places().unwrap(), inject::memory(pid).unwrap());
+    let (addresses, memory) = (interpreter.addresses().unwrap(), inject::memory(pid).unwrap());
     wait_for_call(pid, &[machine::PAUSE]);
     let sent = inject::borrow(pid, &mut Duration::default(), |thread, saved| {
-        inject::begin(thread, saved, places, &memory)?;
+        inject::begin(thread, saved, addresses, &memory)?;
         // SAFETY: a signal to a child that has not been waited for.
         let sent = unsafe { libc::kill(pid, libc::SIGUSR1) };
-        Ok((sent, inject::system_call(thread, saved, places, libc::SYS_getpid, [0; 6])?))
+        Ok((sent, inject::system_call(thread, saved, addresses, libc::SYS_getpid, [0; 6])?))
     });
     assert_eq!(sent.unwrap(), (0, u64::from(script.child.id())));
     assert_eq!(script.line(), format!("-1 {}", libc::EINTR));
 }
 
-/// Making a mount namespace takes root, as which CI runs the tests; for others there is nothing here to see.
+/// Making a mount namespace takes root, as which CI runs the tests; for other users the test does nothing.
 #[test]
 fn a_process_in_another_mount_namespace_is_read_through_its_own_root() {
     let directory = tempfile::tempdir().unwrap();
     let python = &pythons()[0];
-    // A root of its own: everything of ours but for /tmp, which is another one, below another directory.
-    // Kept, and removed only as the empty directory that it is: nothing may ever empty what is mounted there.
+    // A root of its own below another directory: all of this root but /tmp, which is another one. The directory is kept, and
+    // removed only when it is empty: nothing may ever empty what is mounted there.
     let root = tempfile::tempdir().unwrap().keep();
     let enter = format!(
         "mount --rbind / {root} && mount -t tmpfs none {root}/tmp && exec chroot {root} {python} -u -c \"$1\"",
@@ -364,6 +364,6 @@ fn what_can_not_be_attached_to_says_why() {
     let error = check(script.pid()).unwrap_err();
     assert!(error.kind() == probe_common::error::Kind::Denied && error.to_string().contains("traces"), "{error}");
     drop(tracer);
-    assert!(inject::inject(script.pid(), interpreter.places().unwrap(), "pass").is_ok());
+    assert!(inject::inject(script.pid(), interpreter.addresses().unwrap(), "pass").is_ok());
     assert_eq!(script.finish(), "fine");
 }

@@ -1,4 +1,4 @@
-//! Which thread of a process is the best one to borrow: one that waits anyway, so that training stops for nothing.
+//! Chooses the thread of a process to borrow: best is one that waits anyway, so that training does not stop.
 
 use std::fs;
 
@@ -21,7 +21,7 @@ pub(super) fn candidates(pid: i32) -> Vec<Candidate> {
     found
 }
 
-/// `running`, or the number of the system call that a thread is in and what it was given.
+/// The content of /proc/…/syscall: `running`, or the number of the system call that a thread is in and its arguments.
 fn state(pid: i32, id: i32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/task/{id}/syscall")).ok()
 }
@@ -35,7 +35,7 @@ const WAITS: &[i64] = &[
     libc::SYS_pselect6,
     libc::SYS_ppoll,
 ];
-/// A stop ends these with EINTR, which is allowed and which not every program knows.
+/// Waits that a stop ends with EINTR, which is allowed and for which not every program is prepared.
 const WAITS_ONCE: &[i64] = &[
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
@@ -44,10 +44,10 @@ const WAITS_ONCE: &[i64] = &[
     libc::SYS_rt_sigtimedwait,
     libc::SYS_io_getevents,
 ];
-/// In the middle of malloc.
+/// System calls in the middle of malloc.
 const ALLOCATES: &[i64] =
     &[libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_munmap, libc::SYS_brk, libc::SYS_mremap, libc::SYS_madvise];
-/// Waits for a child where nothing reaches it, or is as good as gone.
+/// System calls of a thread that waits for a child where nothing reaches it, or that is about to end.
 const FORKS: &[i64] = &[libc::SYS_clone, libc::SYS_clone3, libc::SYS_exit, libc::SYS_exit_group];
 
 /// How good a thread in this state is; None where it may hold what a function that it is made to call could want, or
@@ -56,15 +56,15 @@ fn rank(state: &str) -> Option<u8> {
     let Ok(number) = state.split_whitespace().next()?.parse::<i64>() else { return Some(3) };
     let is = |calls: &[i64]| calls.contains(&number);
     match number {
-        // It waits for another thread, and goes on waiting when it is let go of.
+        // The thread waits for another one, and goes on waiting when it is detached.
         libc::SYS_futex => Some(0),
-        // These go on too.
+        // Threads in these calls go on waiting too.
         _ if is(WAITS) || is(machine::OLDER_WAITS) => Some(1),
         _ if is(ALLOCATES) || is(FORKS) || is(machine::OLDER_FORKS) => None,
         _ if is(WAITS_ONCE) || is(machine::OLDER_WAITS_ONCE) => Some(5),
-        // Not in a call and not running either: it was just stopped or is in a fault.
+        // The thread is neither in a call nor running: it was just stopped, or is in a fault.
         -1 => Some(4),
-        // Some call that it will soon be back from.
+        // The call will return soon.
         _ => Some(2),
     }
 }

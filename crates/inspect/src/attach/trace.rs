@@ -1,6 +1,6 @@
 //! One thread of another process, under ptrace. The other threads run on.
 //!
-//! Nothing here waits without a limit, and a thread is let go of whatever happens: by `Drop`, and by the kernel where this
+//! Every wait here has a limit, and a thread is detached whatever happens: by `Drop`, and by the kernel where this
 //! process dies.
 
 use std::io;
@@ -13,24 +13,25 @@ use super::machine::{self, Registers};
 const TO_STOP: Duration = Duration::from_millis(500);
 /// How long a call may take. It takes microseconds, and more where the machine is busy.
 pub(super) const CALL: Duration = Duration::from_secs(2);
-/// Vector registers take 11 KiB with AMX, 9 with the widest SVE there is, and nobody says how much they will take.
+/// Room for vector registers (bytes). They take 11 KiB with AMX and 9 with the widest SVE there is; later processors may
+/// have more.
 const VECTORS: usize = 64 << 10;
 
-/// Signals that an instruction makes.
+/// Signals that an instruction causes.
 const BY_INSTRUCTIONS: [i32; 5] = [libc::SIGTRAP, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
 
 /// Why a thread has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// We said so.
+    /// This process stopped it.
     Ours,
     /// The whole process is stopped (SIGSTOP, Ctrl-Z).
     Group,
-    /// It enters the kernel, or leaves it, and was to stop for that.
+    /// The thread enters the kernel or leaves it, and was resumed to stop there.
     SystemCall,
-    /// It is about to be given this signal.
+    /// The thread is about to be given this signal.
     Signal(i32),
-    /// It has ended.
+    /// The thread has ended.
     Gone,
 }
 
@@ -39,17 +40,17 @@ pub(super) struct Thread {
     id: i32,
     stopped: bool,
     gone: bool,
-    /// Given to it when it is let go of.
+    /// The signal that the thread is given when it is detached; 0 is none.
     signal: i32,
 }
 
-/// All that a thread has in its processor, and which signals it does not take.
+/// All registers of a thread, and which signals it blocks.
 pub(super) struct Saved {
     pub(super) registers: Registers,
-    /// Which set, and what is in it.
+    /// The set of vector registers (elf.h), and its bytes.
     vectors: (i32, Vec<u8>),
     mask: u64,
-    /// It stands before a system call, and is to be put back into it.
+    /// The thread stands before a system call, and is to be put back into it.
     pub(super) is_to_enter: bool,
 }
 
@@ -61,13 +62,13 @@ fn ptrace(request: libc::c_uint, id: i32, address: usize, data: usize) -> io::Re
 }
 
 impl Thread {
-    /// Begins to trace it, without stopping it.
+    /// Begins to trace a thread, without stopping it.
     pub(super) fn seize(id: i32) -> io::Result<Self> {
         ptrace(libc::PTRACE_SEIZE, id, 0, libc::PTRACE_O_TRACESYSGOOD as usize)?;
         Ok(Self { id, stopped: false, gone: false, signal: 0 })
     }
 
-    /// Stops it where it is; signals that come before are its own.
+    /// Stops the thread where it is; it takes signals that come before.
     pub(super) fn stop(&mut self) -> io::Result<Stop> {
         ptrace(libc::PTRACE_INTERRUPT, self.id, 0, 0)?;
         let until = Instant::now() + TO_STOP;
@@ -79,12 +80,12 @@ impl Thread {
         }
     }
 
-    /// Until it stops.
+    /// Waits until the thread stops.
     pub(super) fn wait(&mut self, until: Instant) -> io::Result<Stop> {
         let mut asked = 0_u32;
         loop {
             let mut status = 0;
-            // SAFETY: `status` is a place for one.
+            // SAFETY: `status` is a variable that waitpid may write.
             match unsafe { libc::waitpid(self.id, &raw mut status, libc::__WALL | libc::WNOHANG) } {
                 0 => {}
                 -1 => {
@@ -97,7 +98,7 @@ impl Thread {
             if Instant::now() > until {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            // It takes some ten microseconds where a core is free. Where none is, ours is what it needs.
+            // A stop takes some ten microseconds where a core is free. Where none is, the thread needs the core of this one.
             asked += 1;
             if asked > 50 {
                 std::thread::sleep(Duration::from_micros(20));
@@ -120,7 +121,7 @@ impl Thread {
         }
     }
 
-    /// Until it stops for what is waited for, whatever else it stops for before: then it goes on as `how` says.
+    /// Waits until the thread stops for what `is_it` accepts. After any other stop it goes on by the request `how`.
     pub(super) fn wait_for(
         &mut self,
         how: libc::c_uint,
@@ -131,7 +132,7 @@ impl Thread {
             match self.wait(until)? {
                 stop if is_it(stop) => return Ok(()),
                 Stop::Gone => return Err(io::Error::other("the process ended meanwhile")),
-                // One that can't be held: the process is to stop, which it will when we are done.
+                // A signal that can't be held: the process is to stop, and stops when the thread is detached.
                 Stop::Signal(signal) => {
                     self.signal = signal;
                     self.resume(how, 0)?;
@@ -141,14 +142,14 @@ impl Thread {
         }
     }
 
-    /// Has it go on until it traps, or faults.
+    /// Has the thread go on until it traps or faults.
     pub(super) fn run_to_trap(&mut self, how: libc::c_uint) -> io::Result<()> {
         let until = Instant::now() + CALL;
         self.resume(how, 0)?;
         self.wait_for(how, until, |stop| matches!(stop, Stop::Signal(signal) if BY_INSTRUCTIONS.contains(&signal)))
     }
 
-    /// Has it go on: by `PTRACE_CONT`, by `PTRACE_SINGLESTEP` for one instruction, or by `PTRACE_SYSCALL` until it enters
+    /// Has the thread go on: by `PTRACE_CONT`, by `PTRACE_SINGLESTEP` for one instruction, or by `PTRACE_SYSCALL` until it enters
     /// the kernel or leaves it.
     pub(super) fn resume(&mut self, request: libc::c_uint, signal: i32) -> io::Result<()> {
         ptrace(request, self.id, 0, signal as usize)?;
@@ -156,21 +157,21 @@ impl Thread {
         Ok(())
     }
 
-    /// Reads a set of registers; how many bytes they are.
+    /// Reads a set of registers; returns how many bytes it has.
     fn read_set(&self, set: i32, into: *mut u8, size: usize) -> io::Result<usize> {
-        let mut place = libc::iovec { iov_base: into.cast(), iov_len: size };
-        ptrace(libc::PTRACE_GETREGSET, self.id, set as usize, &raw mut place as usize)?;
-        Ok(place.iov_len)
+        let mut buffer = libc::iovec { iov_base: into.cast(), iov_len: size };
+        ptrace(libc::PTRACE_GETREGSET, self.id, set as usize, &raw mut buffer as usize)?;
+        Ok(buffer.iov_len)
     }
 
-    /// Changes one.
+    /// Writes a set of registers.
     pub(super) fn write_set(&self, set: i32, from: &[u8]) -> io::Result<()> {
-        let mut place = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
-        ptrace(libc::PTRACE_SETREGSET, self.id, set as usize, &raw mut place as usize)?;
+        let mut buffer = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
+        ptrace(libc::PTRACE_SETREGSET, self.id, set as usize, &raw mut buffer as usize)?;
         Ok(())
     }
 
-    /// Its general registers.
+    /// Reads the thread's general registers.
     pub(super) fn registers(&self) -> io::Result<Registers> {
         let mut registers = std::mem::MaybeUninit::<Registers>::zeroed();
         let size = size_of::<Registers>();
@@ -183,14 +184,14 @@ impl Thread {
         Ok(unsafe { registers.assume_init() })
     }
 
-    /// Changes its general registers.
+    /// Writes the thread's general registers.
     pub(super) fn set_registers(&self, registers: &Registers) -> io::Result<()> {
         // SAFETY: whole numbers, as bytes.
         let bytes = unsafe { std::slice::from_raw_parts(ptr::from_ref(registers).cast(), size_of::<Registers>()) };
         self.write_set(libc::NT_PRSTATUS, bytes)
     }
 
-    /// All that a call can change.
+    /// Reads all that a call can change.
     pub(super) fn save(&self) -> io::Result<Saved> {
         let registers = self.registers()?;
         let vectors = self.vectors()?;
@@ -199,7 +200,7 @@ impl Thread {
         Ok(Saved { registers, vectors, mask, is_to_enter: false })
     }
 
-    /// Of the sets that have them, the first that this processor has.
+    /// Reads the vector registers, by the first of the sets that this processor has.
     fn vectors(&self) -> io::Result<(i32, Vec<u8>)> {
         let mut vectors = vec![0; VECTORS];
         let mut why = io::Error::from(io::ErrorKind::Unsupported);
@@ -215,7 +216,7 @@ impl Thread {
         Err(why)
     }
 
-    /// Leaves only signals that an instruction makes: all others wait until [`Thread::restore`].
+    /// Blocks all signals but those that an instruction causes, until [`Thread::restore`].
     pub(super) fn hold_signals(&self) -> io::Result<()> {
         let mask = BY_INSTRUCTIONS.into_iter().fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)));
         self.set_mask(mask)
@@ -226,14 +227,14 @@ impl Thread {
     }
 
     /// Puts everything back, wherever the thread is by now. The signal mask comes before the registers: a thread without
-    /// those is lost anyway, and one with them must not be left deaf. Unless it is to enter a system call: only one that
-    /// has is ended by a signal that was held.
+    /// its registers is lost anyway, and one that has them must not be left without signals. A thread that is to enter a
+    /// system call gets its mask after that: only a call that it has entered is ended by a signal that was held.
     pub(super) fn restore(&mut self, saved: &Saved) -> io::Result<()> {
         if self.gone {
             return Ok(());
         }
         if !self.stopped {
-            // What it stops for instead is ours too: the trap that was to come, or a fault of what we had it do.
+            // Any other reason for the stop is of our making too: the trap that was to come, or a fault of the call.
             self.interrupt()?;
         }
         let (set, vectors) = &saved.vectors;
@@ -272,10 +273,10 @@ impl Drop for Thread {
         }
         if !self.stopped {
             match self.interrupt() {
-                // Its own, since we had it do nothing.
+                // The process's own signal: the thread runs nothing of ours.
                 Ok(Stop::Signal(signal)) => self.signal = signal,
                 Ok(Stop::Ours | Stop::Group | Stop::SystemCall) => {}
-                // It sleeps where nothing reaches it: the kernel lets go of it when our thread ends.
+                // The thread sleeps where nothing reaches it: the kernel detaches it when this thread ends.
                 Ok(Stop::Gone) | Err(_) => return,
             }
         }

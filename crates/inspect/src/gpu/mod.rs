@@ -1,4 +1,4 @@
-//! What NVIDIA's driver says of GPUs (NVML). The library is looked for at run time: without it there are no GPUs.
+//! Reads GPUs through NVIDIA's driver (NVML). The library is loaded at run time: without it there are no GPUs.
 
 mod visible;
 
@@ -12,23 +12,23 @@ use nvml_wrapper::{Device, EventSet, Nvml};
 
 pub use visible::Visible;
 
-/// What the driver says where it does not know which.
+/// The driver's number for an error that it does not know.
 const UNKNOWN_XID: u64 = 999;
 
 /// The GPUs of this node.
 pub struct Gpus {
     nvml: &'static Nvml,
-    /// Where the driver tells of errors, a set a GPU; none where it does not.
+    /// The event set of each GPU whose errors the driver reports, by UUID.
     errors: HashMap<String, EventSet<'static>>,
 }
 
-/// A GPU now. What the driver does not tell is None.
+/// The state of a GPU. What the driver does not tell is None.
 #[derive(Debug, Default)]
 pub struct Reading {
     pub index: u32,
     pub uuid: String,
     pub name: Option<String>,
-    /// Who computes on it, by the driver's word.
+    /// Processes that compute on the GPU, by the driver's word.
     pub pids: Option<Vec<u32>>,
     /// Percent.
     pub utilization: Option<f64>,
@@ -52,7 +52,7 @@ pub struct Reading {
 }
 
 impl Gpus {
-    /// None where there is no driver, or one that does not answer.
+    /// Opens the driver; None where there is none, or it does not answer.
     pub fn open() -> Option<Self> {
         let nvml = match Nvml::init() {
             Ok(nvml) => nvml,
@@ -61,11 +61,11 @@ impl Gpus {
                 return None;
             }
         };
-        // What devices and event sets borrow; a collector opens it once and for as long as it lives.
+        // Devices and event sets borrow the library. It is never freed, because a collector opens it once, for its whole life.
         Some(Self { nvml: Box::leak(Box::new(nvml)), errors: HashMap::new() })
     }
 
-    /// Reads those that are wanted. Takes milliseconds, and longer where a GPU is in trouble.
+    /// Reads the GPUs that are visible. Takes milliseconds, and longer where a GPU is in trouble.
     pub fn read(&mut self, visible: &Visible) -> Vec<Reading> {
         let nvml = self.nvml;
         let all: Vec<Device<'static>> =
@@ -88,7 +88,7 @@ impl Gpus {
         readings
     }
 
-    /// Errors that the driver told of since the last time.
+    /// Errors that the driver has reported since the last call.
     fn xids(&mut self, device: &Device<'static>, uuid: &str) -> Vec<u64> {
         if !self.errors.contains_key(uuid) {
             let set = self.nvml.create_event_set().ok();
@@ -97,10 +97,11 @@ impl Gpus {
             self.errors.insert(uuid.to_owned(), set);
         }
         let Some(set) = self.errors.get(uuid) else { return Vec::new() };
-        // A GPU that fails for ever must not keep us for ever.
-        let told = (0..16).map_while(|_| set.wait(0).ok());
-        told.filter(|told| told.event_type.contains(EventTypes::CRITICAL_XID_ERROR))
-            .filter_map(|told| match told.event_data? {
+        // At most 16, so that a GPU that fails for ever does not keep the loop for ever.
+        let events = (0..16).map_while(|_| set.wait(0).ok());
+        events
+            .filter(|event| event.event_type.contains(EventTypes::CRITICAL_XID_ERROR))
+            .filter_map(|event| match event.event_data? {
                 XidError::Value(xid) => Some(xid),
                 XidError::Unknown => Some(UNKNOWN_XID),
             })
@@ -108,7 +109,7 @@ impl Gpus {
     }
 }
 
-/// Which GPUs each process computes on, as nvidia-smi counts them; nothing where the driver does not tell, as in most
+/// The GPUs that each process computes on, as nvidia-smi numbers them; empty where the driver does not tell, as in most
 /// containers.
 pub fn by_process() -> BTreeMap<u32, BTreeSet<u32>> {
     let mut found: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
@@ -147,7 +148,7 @@ fn read(device: &Device<'_>, index: u32, uuid: String) -> Reading {
     }
 }
 
-/// The driver's names, in lower case.
+/// The driver's names of throttle reasons, in lower case.
 fn names(reasons: ThrottleReasons) -> String {
     let name = |name: &str| if name == "GPU_IDLE" { "idle".to_owned() } else { name.to_ascii_lowercase() };
     let names: Vec<String> =

@@ -1,47 +1,47 @@
-//! Which GPUs processes can see: `CUDA_VISIBLE_DEVICES` of each, as it was started.
+//! Which GPUs processes can see: by `CUDA_VISIBLE_DEVICES` in the environment that each was started with.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 
-/// What the processes of a run see together. One that changes its own environment later may see fewer than this says,
-/// and never others.
+/// The GPUs that the processes of a run see together. A process that changes its own environment later may see fewer, and never
+/// others.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Visible(Vec<Seen>);
+pub struct Visible(Vec<CudaVariables>);
 
-/// What one process was started with.
+/// The variables that one process was started with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Seen {
-    /// None where it is not set.
+struct CudaVariables {
+    /// `CUDA_VISIBLE_DEVICES`; None where it is not set.
     devices: Option<String>,
-    /// Whether numbers count GPUs in the order of the bus, as the driver does.
+    /// Whether numbers stand for GPUs in the order of the bus, as the driver's do.
     by_bus: bool,
 }
 
 impl Visible {
-    /// Adds a process of this node. One that is ending sees nothing any more; one whose environment may not be read may
-    /// see everything.
+    /// Adds a process of this node. A process that is ending sees no GPU any more; one whose environment may not be read may see
+    /// all.
     pub fn add(&mut self, pid: i32) {
         let of_process = |file: &str| std::fs::read(format!("/proc/{pid}/{file}"));
-        let seen = match of_process("environ") {
+        let variables = match of_process("environ") {
             // A process without memory has no command line either.
             Ok(nothing) if nothing.is_empty() && of_process("cmdline").is_ok_and(|line| line.is_empty()) => return,
-            Ok(environment) => Seen::of(&environment),
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => Seen::of(&[]),
+            Ok(environment) => CudaVariables::of(&environment),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => CudaVariables::of(&[]),
             Err(_) => return,
         };
-        if !self.0.contains(&seen) {
-            self.0.push(seen);
+        if !self.0.contains(&variables) {
+            self.0.push(variables);
         }
     }
 
-    /// The UUIDs of those that are seen, of GPUs given by number and UUID. `alike`: they are all of one model, so that
-    /// the order "fastest first" is that of the bus.
+    /// The UUIDs of visible GPUs, of all GPUs by number and UUID. `alike`: they are all of one model, so that the order "fastest
+    /// first" is that of the bus.
     pub fn choose(&self, all: &[(u32, String)], alike: bool) -> BTreeSet<String> {
-        self.0.iter().flat_map(|seen| seen.choose(all, alike)).collect()
+        self.0.iter().flat_map(|variables| variables.choose(all, alike)).collect()
     }
 }
 
-impl Seen {
+impl CudaVariables {
     fn of(environment: &[u8]) -> Self {
         let find = |name: &str| {
             environment
@@ -59,13 +59,13 @@ impl Seen {
         let everything = || all.iter().map(|(_, uuid)| uuid.clone()).collect();
         let Some(devices) = &self.devices else { return everything() };
         let mut chosen = Vec::new();
-        // CUDA stops at the first that is none.
+        // CUDA stops at the first item that is no GPU.
         for item in devices.split(',').map(str::trim) {
             let found = match item.parse::<u32>() {
-                // In CUDA's own order the number says nothing to us.
+                // In CUDA's own order it is not known which GPU the number stands for.
                 Ok(_) if !self.by_bus && !alike => return everything(),
                 Ok(number) => all.iter().find(|(index, _)| *index == number),
-                // A slice of a GPU names itself; whose it is, the driver's name for it does not say.
+                // A slice of a GPU has a name of its own, which does not say of which GPU it is.
                 Err(_) if item.starts_with("MIG-") => return everything(),
                 Err(_) if item.starts_with("GPU-") => all.iter().find(|(_, uuid)| uuid.starts_with(item)),
                 Err(_) => None,
@@ -88,7 +88,7 @@ mod tests {
 
     fn chosen(environment: &str, alike: bool) -> String {
         let all: Vec<(u32, String)> = (0..4).map(|index| (index, format!("GPU-{index}{index}"))).collect();
-        let visible = Visible(vec![Seen::of(environment.as_bytes())]);
+        let visible = Visible(vec![CudaVariables::of(environment.as_bytes())]);
         visible.choose(&all, alike).into_iter().collect::<Vec<_>>().join(" ")
     }
 
@@ -109,8 +109,8 @@ mod tests {
 
     #[test]
     fn a_process_that_ends_sees_nothing() {
-        // It has ended, and stays there without memory. (That it has no command line does not say so: between two programs
-        // it has none either.)
+        // The process has ended, and stays there without memory. (An empty command line alone would not show that: between two
+        // programs it is empty too.)
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         let id = nix::sys::wait::Id::Pid(nix::unistd::Pid::from_raw(pid));
@@ -126,7 +126,8 @@ mod tests {
 
     #[test]
     fn processes_see_what_one_of_them_sees() {
-        let both = Visible(vec![Seen::of(b"CUDA_VISIBLE_DEVICES=0"), Seen::of(b"CUDA_VISIBLE_DEVICES=1")]);
+        let both =
+            Visible(vec![CudaVariables::of(b"CUDA_VISIBLE_DEVICES=0"), CudaVariables::of(b"CUDA_VISIBLE_DEVICES=1")]);
         let all = [(0, "a".to_owned()), (1, "b".to_owned()), (2, "c".to_owned())];
         assert_eq!(both.choose(&all, true), BTreeSet::from(["a".to_owned(), "b".to_owned()]));
         assert_eq!(Visible::default().choose(&all, true), BTreeSet::new());

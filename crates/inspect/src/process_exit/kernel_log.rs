@@ -1,22 +1,22 @@
-//! What the kernel logged of a process, where its log may be read.
+//! Reads what the kernel logged about a process, where its log may be read.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// Longest record, and most records that are read.
+/// Longest record (bytes), and most records that are read.
 const LONGEST: usize = 8192;
 const MAX_RECORDS: usize = 100_000;
 /// Longest line that is kept (bytes).
 const MAX_LINE_LENGTH: usize = 512;
 
-/// The log, from when it was opened on.
+/// The kernel's log, from when it was opened on.
 #[derive(Debug)]
 pub(super) struct KernelLog(File);
 
 impl KernelLog {
-    /// None where it may not be read. The log calls processes as the machine does: within a container with numbers of
-    /// its own it could mean another one, so there it is left alone.
+    /// Opens the log; None where it may not be read. It has the machine's numbers of processes: within a container with numbers
+    /// of its own they could mean another process, so the log is not read there.
     pub(super) fn open() -> Option<Self> {
         if !numbers_are_the_machines() {
             return None;
@@ -41,7 +41,7 @@ impl KernelLog {
     }
 }
 
-/// Whether this process is in the machine's own namespace of processes: its number in the kernel is always the same.
+/// Whether this process is in the machine's own namespace of processes, whose number in the kernel is always the same.
 fn numbers_are_the_machines() -> bool {
     std::fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
 }

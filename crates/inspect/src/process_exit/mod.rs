@@ -1,4 +1,4 @@
-//! How processes end that are not our children: told by the kernel, through a descriptor held while they live.
+//! How processes end that are not children of this one: the kernel tells it, through a descriptor that is held while they live.
 
 mod kernel_log;
 mod out_of_memory;
@@ -18,18 +18,19 @@ use self::out_of_memory::Kills;
 use self::pidfd::PidFd;
 use crate::stacks::processes;
 
-/// Between a process's death and its parent's hearing of it, neither the descriptor nor /proc may say how it ended.
+/// Pause before the kernel is asked again: between a process's death and its parent's wait, neither the descriptor nor /proc may
+/// say how it ended.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 const MAX_ASKED: usize = 50;
 
-/// How a process ended, as far as anybody can tell.
+/// How a process ended, as far as it is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct End {
-    /// What it gave back, where no signal ended it.
+    /// The exit status, where no signal ended the process.
     pub exit_status: Option<i32>,
-    /// What ended it: SIGKILL.
+    /// The signal that ended the process: SIGKILL.
     pub signal: Option<String>,
-    /// Who or what did that, where the kernel says so.
+    /// The cause of the end, where the kernel tells one.
     pub cause: Option<String>,
 }
 
@@ -39,12 +40,12 @@ pub fn shell_status(ended: ExitStatus) -> u8 {
 }
 
 impl End {
-    /// Of a child.
+    /// The end of a child.
     pub fn of(ended: ExitStatus) -> Self {
         Self::of_wait_status(ended.into_raw())
     }
 
-    /// What it did: "was ended by SIGKILL".
+    /// The end in words: "was ended by SIGKILL".
     pub fn how(&self) -> String {
         match (&self.signal, self.exit_status) {
             (Some(signal), _) => format!("was ended by {signal}"),
@@ -53,7 +54,7 @@ impl End {
         }
     }
 
-    /// From a wait status, as the kernel keeps it.
+    /// The end by a wait status, as the kernel keeps it.
     pub fn of_wait_status(status: i32) -> Self {
         match status & 0x7f {
             0 => Self { exit_status: Some((status >> 8) & 0xff), ..Self::default() },
@@ -61,31 +62,31 @@ impl End {
         }
     }
 
-    /// Whether it is known to have ended as a process does that has done its work.
+    /// Whether the process is known to have exited with status 0.
     pub fn is_good(&self) -> bool {
         self.exit_status == Some(0)
     }
 }
 
-/// SIGKILL; those without a name by their number.
+/// The name of a signal, such as SIGKILL, or its number where it has no name.
 fn signal_name(number: i32) -> String {
     Signal::try_from(number).map_or_else(|_| format!("signal {number}"), |signal| signal.as_str().to_owned())
 }
 
-/// A process that is watched until it ends. Whoever gets its number afterwards is another one.
+/// A process that is watched until it ends. Another process that gets its number afterwards is not taken for it.
 #[derive(Debug)]
 pub struct Process {
     pid: i32,
     descriptor: AsyncFd<PidFd>,
-    /// When it began, in ticks of the kernel.
+    /// When the process began, in ticks of the kernel.
     started: Option<u64>,
     kills: Option<Kills>,
     log: Option<KernelLog>,
 }
 
 impl Process {
-    /// Watches the process `pid` if it calls itself `named` (in a container it may have another number than here). Call
-    /// it within a tokio runtime.
+    /// Watches the process `pid` if `named` is one of its numbers (in a container it may have another number than here). Call it
+    /// within a tokio runtime.
     ///
     /// # Errors
     /// There is no such process, or the kernel is older than 5.3.
@@ -93,7 +94,7 @@ impl Process {
         let descriptor = PidFd::open(pid)?;
         let started = processes::started(pid);
         let gone = || io::Error::from(io::ErrorKind::NotFound);
-        // Read after the descriptor was opened and before it is looked at: of that process, or it has ended.
+        // Read after the descriptor was opened, so the numbers are of that process, or it has ended.
         if !zombie::names(pid).contains(&named) {
             return Err(gone());
         }
@@ -102,9 +103,9 @@ impl Process {
         Ok(Self { pid, descriptor, started, kills, log })
     }
 
-    /// Resolves when it has ended, with how.
+    /// Resolves with how the process ended, when it has ended.
     pub async fn ended(self) -> End {
-        // A descriptor that can't be waited for says nothing, and nothing is known.
+        // Without the descriptor nothing is known.
         if self.descriptor.readable().await.is_err() {
             return End::default();
         }
@@ -120,7 +121,7 @@ impl Process {
         end
     }
 
-    /// What its parent gets or got; None where it is not told (or not yet).
+    /// The wait status that the parent gets or got; None where the kernel does not tell it (or not yet).
     fn wait_status(&self) -> Option<i32> {
         self.descriptor.get_ref().wait_status().or_else(|| zombie::wait_status(self.pid, self.started?))
     }
@@ -143,7 +144,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A shell that does this when its input ends.
+    /// A shell that runs `what` when its input ends.
     fn shell(what: &str) -> (Child, Process) {
         let mut command = Command::new("sh");
         let child = command.args(["-c", &format!("read line; {what}")]).stdin(Stdio::piped()).spawn().unwrap();
@@ -171,7 +172,7 @@ mod tests {
         assert_eq!(end_of("kill -SEGV $$", false).await.signal.as_deref(), Some("SIGSEGV"));
     }
 
-    /// From Linux 6.15 on the descriptor says it; before that nobody does, and nothing is made up.
+    /// From Linux 6.15 on the descriptor says how a reaped process ended; before that nothing does, and nothing is made up.
     #[tokio::test]
     async fn a_process_that_was_reaped_says_it_too_or_nothing() {
         let end = end_of("exit 3", true).await;

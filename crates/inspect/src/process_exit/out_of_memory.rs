@@ -1,4 +1,4 @@
-//! Whether the kernel killed something for want of memory while a process ran: it counts that by control group.
+//! Whether the kernel killed a process for want of memory while a process ran: it counts that by control group.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,37 +6,38 @@ use std::path::PathBuf;
 /// Where control groups are mounted.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// How often it had, when we began to watch.
+/// A counter of kills, and its value when the watch began.
 #[derive(Debug)]
 pub(super) struct Kills {
     counter: Counter,
     before: u64,
 }
 
-/// Who counts.
+/// A counter of the kernel.
 #[derive(Debug, PartialEq, Eq)]
 struct Counter {
     file: PathBuf,
-    /// Whose count it is, in words.
-    of: String,
+    /// What the counter is for, in words.
+    scope: String,
 }
 
 impl Kills {
-    /// Of the control group of `pid`, or of the whole node where that has no count.
+    /// Reads the counter of the control group of `pid`, or of the whole node where that has none.
     pub(super) fn before(pid: i32) -> Option<Self> {
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        let node = Counter { file: "/proc/vmstat".into(), of: "this node".into() };
+        let node = Counter { file: "/proc/vmstat".into(), scope: "this node".into() };
         counters(&groups).into_iter().chain([node]).find_map(|counter| {
             let before = counter.read()?;
             Some(Self { counter, before })
         })
     }
 
-    /// What has happened since, in words; None where nothing has.
+    /// The kills since then, in words; None where there were none.
     pub(super) fn since(&self) -> Option<String> {
-        let (now, before, of) = (self.counter.read()?, self.before, &self.counter.of);
-        (now > before)
-            .then(|| format!("out of memory: the kernel's OOM kills in {of} rose from {before} to {now} while it ran"))
+        let (now, before, scope) = (self.counter.read()?, self.before, &self.counter.scope);
+        (now > before).then(|| {
+            format!("out of memory: the kernel's OOM kills in {scope} rose from {before} to {now} while it ran")
+        })
     }
 }
 
@@ -46,12 +47,12 @@ impl Counter {
     }
 }
 
-/// The line oom_kill of memory.events (version 2), memory.oom_control (version 1) or vmstat.
+/// The number in the line oom_kill of memory.events (version 2), memory.oom_control (version 1) or vmstat.
 fn count(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("oom_kill "))?.trim().parse().ok()
 }
 
-/// Who may count, from the lines of /proc/…/cgroup.
+/// The counters that may exist, from the lines of /proc/…/cgroup.
 fn counters(groups: &str) -> Vec<Counter> {
     let mut found = Vec::new();
     for line in groups.lines() {
@@ -66,7 +67,7 @@ fn counters(groups: &str) -> Vec<Counter> {
         };
         found.extend(files.iter().map(|(mount, file)| Counter {
             file: format!("{GROUPS}{mount}{}/{file}", path.trim_end_matches('/')).into(),
-            of: format!("control group {path}"),
+            scope: format!("control group {path}"),
         }));
     }
     found

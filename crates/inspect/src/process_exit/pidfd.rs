@@ -11,19 +11,19 @@ use tokio::io::unix::AsyncFd;
 pub(super) struct PidFd(OwnedFd);
 
 impl PidFd {
-    /// Of a process that lives or has not been reaped yet.
+    /// Opens the descriptor of a process that lives or has not been reaped yet.
     pub(super) fn open(pid: i32) -> io::Result<Self> {
-        // SAFETY: the call takes two integers and touches no memory of ours.
+        // SAFETY: the call takes two integers and touches no memory of this process.
         let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
         let descriptor = RawFd::try_from(opened).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel gave it to us just now, and nobody else has it. It is closed on exec.
+        // SAFETY: the kernel has just returned the descriptor, and nothing else owns it. It is closed on exec.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     }
 
-    /// To be waited for. Call it within a tokio runtime.
+    /// Registers the descriptor so that it can be waited for. Call it within a tokio runtime.
     pub(super) fn watched(self) -> io::Result<AsyncFd<Self>> {
         // SAFETY: the descriptor is open for as long as this value owns it, and always the same.
         let registered = unsafe { AsyncFd::register_with_interest(self, Interest::READABLE) };
@@ -37,8 +37,8 @@ impl PidFd {
         info.mask = u64::from(libc::PIDFD_INFO_EXIT);
         // SAFETY: the kernel writes as many bytes as the request says, which is the size of this structure.
         let answered = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::PIDFD_GET_INFO, &raw mut info) };
-        let told = answered == 0 && info.mask & u64::from(libc::PIDFD_INFO_EXIT) != 0;
-        told.then_some(info.exit_code)
+        let is_known = answered == 0 && info.mask & u64::from(libc::PIDFD_INFO_EXIT) != 0;
+        is_known.then_some(info.exit_code)
     }
 }
 

@@ -1,8 +1,8 @@
-//! What /proc says of a process that has ended and that its parent has not reaped yet.
+//! Reads from /proc how a process ended that its parent has not reaped yet.
 
 use std::fs;
 
-/// The numbers of a process: here, and in every container around it and within.
+/// The numbers of a process: here, and in every namespace within.
 pub(super) fn names(pid: i32) -> Vec<i32> {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return Vec::new() };
     match field(&status, "NSpid:") {
@@ -12,15 +12,15 @@ pub(super) fn names(pid: i32) -> Vec<i32> {
     }
 }
 
-/// The wait status of the process `pid` that began at `started`; None where it is not there or not to be told.
+/// The wait status of the process `pid` that began at `started`; None where the process is gone, or the kernel does not tell.
 pub(super) fn wait_status(pid: i32, started: u64) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let found = of_stat(&stat, started)?;
-    // A zero is also what the kernel writes for somebody who may not know.
+    // The kernel writes a zero also for a reader that may not know.
     (found != 0 || may_know(pid)).then_some(found)
 }
 
-/// From a line of /proc/…/stat; None where it is of another process or of one that lives.
+/// The wait status in a line of /proc/…/stat; None where it is that of another process or of one that lives.
 fn of_stat(stat: &str, started: u64) -> Option<i32> {
     // Field 3 is the first behind the name in brackets.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
@@ -29,7 +29,7 @@ fn of_stat(stat: &str, started: u64) -> Option<i32> {
     (is_dead && same).then(|| fields.get(49)?.parse().ok()).flatten()
 }
 
-/// Whether the kernel tells us: the same user, or root.
+/// Whether the kernel tells this process: it has the same user, or is root.
 fn may_know(pid: i32) -> bool {
     let ours = nix::unistd::geteuid().as_raw();
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

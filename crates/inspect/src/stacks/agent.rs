@@ -1,5 +1,5 @@
-//! What the process itself says where its threads are: for where its memory may not be read. It takes the GIL, so it
-//! says nothing of a process that hangs with the GIL held.
+//! Asks the process itself where its threads are, for processes whose memory may not be read. The answer takes the GIL, so there
+//! is none from a process that hangs with the GIL held.
 
 use probe_common::error::{Error, Result};
 use probe_proto::v1::{ProcessStacks, StackFrame, StackMethod, ThreadStack};
@@ -9,8 +9,7 @@ use super::Subject;
 use super::waits::waits_for;
 use probe_common::user_code::is_user_code;
 
-/// Prints a JSON array of the threads but its own, innermost frame first, and takes nothing from the training code's
-/// names.
+/// The snippet: prints a JSON array of the threads but its own, innermost frame first, and uses no names of the training code.
 pub const CODE: &str = r#"
 def _stacks():
     import json, sys, threading
@@ -43,10 +42,10 @@ struct Thread {
     frames: Vec<(String, String, u32)>,
 }
 
-/// Understands what [`CODE`] printed in a process.
+/// Reads what [`CODE`] printed in a process.
 ///
 /// # Errors
-/// It is something else.
+/// The text is not what [`CODE`] prints.
 pub fn understand(subject: &Subject, printed: &[u8]) -> Result<ProcessStacks> {
     let threads: Vec<Thread> = serde_json::from_slice(printed)
         .map_err(|error| Error::failed(format!("process {} answered something else", subject.pid)).because(error))?;

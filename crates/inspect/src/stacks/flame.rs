@@ -8,14 +8,14 @@ use probe_proto::v1::{ProcessStacks, StackFrame, StacksAnswer, ThreadStack};
 use serde_json::{Value, json};
 
 use super::fold::{Owner, names};
-use super::page::place;
+use super::page::location;
 
-/// What of the samples goes in, and what is told apart.
+/// Which samples a graph has, and whether it separates ranks.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Choice {
-    /// A tower a rank, instead of one for all.
+    /// One tower for each rank, instead of one for all ranks.
     pub by_rank: bool,
-    /// Threads that waited too. Main threads always are in: where training waits is what is asked.
+    /// Also threads that waited. Main threads are always in the graph, because it is to show where training waits.
     pub idle: bool,
 }
 
@@ -24,7 +24,7 @@ impl Choice {
         !thread.frames.is_empty() && (thread.main || thread.running || self.idle)
     }
 
-    /// The outermost frames, which no program has: whose it is, and which thread.
+    /// The outermost frames, which no program has: the process and the thread.
     fn above(self, process: &ProcessStacks, thread: &ThreadStack) -> Vec<String> {
         let rank = self.by_rank.then(|| names(&[Owner::of(process)]));
         let thread =
@@ -33,7 +33,7 @@ impl Choice {
     }
 }
 
-/// "outer;inner 12", a line a stack, in order.
+/// The sampled stacks as lines "outer;inner 12", one a stack, in order.
 pub fn folded(answer: &StacksAnswer, choice: Choice) -> Vec<String> {
     let mut counts = BTreeMap::<String, u64>::new();
     for process in &answer.processes {
@@ -48,7 +48,7 @@ pub fn folded(answer: &StacksAnswer, choice: Choice) -> Vec<String> {
 }
 
 fn label(frame: &StackFrame) -> String {
-    format!("{} ({})", frame.function, place(frame)).replace(['\n', '\r'], " ")
+    format!("{} ({})", frame.function, location(frame)).replace(['\n', '\r'], " ")
 }
 
 /// Writes an SVG that a browser can zoom and search.
@@ -67,10 +67,10 @@ fn draw(lines: &[String], title: &str, unit: &str, out: &mut dyn Write) -> Resul
         .map_err(|error| Error::failed("the flame graph could not be drawn").because(error))
 }
 
-/// Stacks of anything, outermost first, and what they weigh.
+/// Stacks of any kind of frames, outermost first, with their weights.
 pub type Weighed = BTreeMap<Vec<String>, u64>;
 
-/// "outer;inner 12", a line a stack, in order.
+/// Weighed stacks as lines "outer;inner 12", one a stack, in order.
 pub fn fold(stacks: &Weighed) -> Vec<String> {
     let name = |name: &String| name.replace(';', ",").replace(['\n', '\r'], " ");
     let line = |(stack, weight): (&Vec<String>, &u64)| {
@@ -90,16 +90,16 @@ pub fn svg_of_stacks(stacks: &Weighed, title: &str, unit: &str, out: &mut dyn Wr
 /// A file for speedscope.app with one profile of all stacks.
 pub fn speedscope_of_stacks(stacks: &Weighed, name: &str, unit: &str) -> Value {
     let mut frames = Vec::<Value>::new();
-    let mut places = BTreeMap::<&str, usize>::new();
+    let mut indexes = BTreeMap::<&str, usize>::new();
     let (mut samples, mut weights) = (Vec::new(), Vec::new());
     for (stack, weight) in stacks {
-        let mut place = |name| {
-            *places.entry(name).or_insert_with(|| {
+        let mut index = |name| {
+            *indexes.entry(name).or_insert_with(|| {
                 frames.push(json!({ "name": name }));
                 frames.len() - 1
             })
         };
-        samples.push(stack.iter().map(|name| place(name.as_str())).collect::<Vec<_>>());
+        samples.push(stack.iter().map(|name| index(name.as_str())).collect::<Vec<_>>());
         weights.push(*weight);
     }
     let end = weights.iter().sum::<u64>();
@@ -117,23 +117,23 @@ fn speedscope_file(name: &str, frames: &[Value], profiles: &[Value]) -> Value {
     })
 }
 
-/// Whose thread it is, where ranks stand apart, and which one.
+/// The process of a thread, where ranks are not merged, and the thread's title.
 type Thread = (Option<Owner>, String);
-/// Stacks as places of frames, outermost first, and how often each was seen.
+/// Stacks as indexes of frames, outermost first, and how often each was seen.
 type Samples = (Vec<Vec<usize>>, Vec<u64>);
 
 /// A file for speedscope.app: one profile a rank, or one of all, whose weights are numbers of samples.
 pub fn speedscope(answer: &StacksAnswer, choice: Choice, name: &str) -> Value {
     let mut frames = Vec::<Value>::new();
-    let mut places = BTreeMap::<(String, String, Option<u32>), usize>::new();
+    let mut indexes = BTreeMap::<(String, String, Option<u32>), usize>::new();
     let mut profiles = BTreeMap::<Thread, Samples>::new();
     for process in &answer.processes {
         for thread in process.threads.iter().filter(|thread| choice.takes(thread)) {
-            let of = if thread.main { "main thread".to_owned() } else { format!("thread {}", thread.name) };
-            let (samples, weights) = profiles.entry((choice.by_rank.then(|| Owner::of(process)), of)).or_default();
+            let title = if thread.main { "main thread".to_owned() } else { format!("thread {}", thread.name) };
+            let (samples, weights) = profiles.entry((choice.by_rank.then(|| Owner::of(process)), title)).or_default();
             let mut index = |frame: &StackFrame| {
                 let key = (frame.function.clone(), frame.file.clone(), frame.line);
-                *places.entry(key).or_insert_with(|| {
+                *indexes.entry(key).or_insert_with(|| {
                     frames.push(json!({ "name": frame.function, "file": frame.file, "line": frame.line }));
                     frames.len() - 1
                 })
@@ -142,8 +142,8 @@ pub fn speedscope(answer: &StacksAnswer, choice: Choice, name: &str) -> Value {
             weights.push(thread.samples);
         }
     }
-    let profile = |((owner, of), (samples, weights)): (Thread, Samples)| {
-        let name = owner.map_or_else(|| of.clone(), |owner| format!("{}, {of}", names(&[owner])));
+    let profile = |((owner, title), (samples, weights)): (Thread, Samples)| {
+        let name = owner.map_or_else(|| title.clone(), |owner| format!("{}, {title}", names(&[owner])));
         let end = weights.iter().sum::<u64>();
         json!({ "type": "sampled", "name": name, "unit": "none", "startValue": 0, "endValue": end, "samples": samples, "weights": weights })
     };

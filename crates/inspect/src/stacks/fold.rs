@@ -1,31 +1,31 @@
-//! What processes have in common: threads of several ranks that stand at the same place are one group, so that the odd
+//! What processes have in common: threads of several ranks that have the same stack are one group, so that the odd
 //! one is seen.
 
 use std::collections::{BTreeSet, HashMap};
 
 use probe_proto::v1::{ProcessStacks, ThreadStack};
 
-/// Threads that stand at one place.
+/// Threads of a kind (main, or of one pool) that have the same stack.
 #[derive(Debug)]
 pub struct Group<'a> {
-    /// Whose they are.
+    /// The processes that the threads belong to, in order, each once.
     pub owners: Vec<Owner>,
     /// One thread of the group, as an example of all.
     pub thread: &'a ThreadStack,
-    /// How many they are, and of these, how many hold the GIL of their process, run, and moved while they were read.
+    /// Number of threads, and of these, how many hold the GIL of their process, run, and moved while they were read.
     pub count: usize,
     pub gil: usize,
     pub running: usize,
     pub moving: usize,
-    /// What they wait for, each once.
+    /// What the threads wait for, each once.
     pub waits_for: BTreeSet<&'a str>,
 }
 
-/// A process as people call it.
+/// A process, by the name that a page gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     Rank(i32),
-    /// One that is in no process group.
+    /// A process that is in no process group.
     Pid(u32),
 }
 
@@ -40,16 +40,16 @@ type Key<'a> = (bool, &'a str, Vec<(&'a str, &'a str, Option<u32>)>);
 
 /// The groups of all threads: main threads first, those of most processes first.
 pub fn groups(processes: &[ProcessStacks]) -> Vec<Group<'_>> {
-    let mut places = HashMap::<Key<'_>, usize>::new();
+    let mut indexes = HashMap::<Key<'_>, usize>::new();
     let mut groups = Vec::<Group<'_>>::new();
     for process in processes {
         for thread in &process.threads {
             let key: Key<'_> = (thread.main, pool(&thread.name), frames_of(thread));
-            let place = *places.entry(key).or_insert_with(|| {
+            let index = *indexes.entry(key).or_insert_with(|| {
                 groups.push(Group::new(thread));
                 groups.len() - 1
             });
-            groups[place].add(Owner::of(process), thread);
+            groups[index].add(Owner::of(process), thread);
         }
     }
     groups.sort_by_key(|group| {
@@ -64,8 +64,8 @@ impl<'a> Group<'a> {
     }
 
     fn add(&mut self, owner: Owner, thread: &'a ThreadStack) {
-        if let Err(place) = self.owners.binary_search(&owner) {
-            self.owners.insert(place, owner);
+        if let Err(index) = self.owners.binary_search(&owner) {
+            self.owners.insert(index, owner);
         }
         self.count += 1;
         self.gil += usize::from(thread.gil);
@@ -81,12 +81,12 @@ fn frames_of(thread: &ThreadStack) -> Vec<(&str, &str, Option<u32>)> {
     thread.frames.iter().map(|frame| (frame.function.as_str(), frame.file.as_str(), frame.line)).collect()
 }
 
-/// Threads of a pool have a name and a number.
+/// The name of a thread's pool: its threads have that name and a number.
 fn pool(name: &str) -> &str {
     name.trim_end_matches(|c: char| c.is_ascii_digit())
 }
 
-/// "rank 7", "ranks 0-6, 9", "process 4711".
+/// The names of processes: "rank 7", "ranks 0-6, 9", "process 4711".
 pub fn names(owners: &[Owner]) -> String {
     let ranks: Vec<i32> =
         owners.iter().filter_map(|owner| if let Owner::Rank(rank) = owner { Some(*rank) } else { None }).collect();
@@ -104,7 +104,7 @@ pub fn names(owners: &[Owner]) -> String {
     parts.join(", ")
 }
 
-/// "0-6, 9", of numbers in order.
+/// Numbers, which come in order, as ranges: "0-6, 9".
 pub fn ranges(numbers: &[i32]) -> String {
     let mut parts: Vec<(i32, i32)> = Vec::new();
     for number in numbers {
@@ -138,8 +138,8 @@ mod tests {
         let mut all: Vec<ProcessStacks> = (0..8).map(|rank| process(rank, 10, "collective all_reduce")).collect();
         all[3] = process(3, 20, "");
         let groups = groups(&all);
-        let said: Vec<_> = groups.iter().map(|group| (names(&group.owners), group.waits_for.len())).collect();
-        assert_eq!(said, [("ranks 0-2, 4-7".to_owned(), 1), ("rank 3".to_owned(), 0)]);
+        let rows: Vec<_> = groups.iter().map(|group| (names(&group.owners), group.waits_for.len())).collect();
+        assert_eq!(rows, [("ranks 0-2, 4-7".to_owned(), 1), ("rank 3".to_owned(), 0)]);
     }
 
     #[test]

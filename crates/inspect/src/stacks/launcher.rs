@@ -1,5 +1,5 @@
-//! Programs that start training processes: torchrun and its kin import torch, and train not. The agent knows the same
-//! ones (`probe_agent/process.py`).
+//! Programs that start training processes: torchrun and its kin import torch and do not train. The agent has the same list
+//! (`probe_agent/process.py`).
 
 use std::ffi::OsString;
 
@@ -11,10 +11,10 @@ const MODULES: [&str; 5] = [
     "deepspeed.launcher.runner",
     "deepspeed.launcher.launch",
 ];
-/// Scripts, whatever directory they are in.
+/// Scripts, in whatever directory.
 const SCRIPTS: [&str; 4] = ["torchrun", "accelerate", "accelerate-launch", "deepspeed"];
 
-/// Whether the command line of an interpreter is a launcher's: that of the module or script which it runs.
+/// Whether the command line of an interpreter is a launcher's, by the module or script that it runs.
 pub fn is_launcher(command: &[OsString]) -> bool {
     let mut words = command.iter().skip(1).filter_map(|word| word.to_str());
     while let Some(word) = words.next() {

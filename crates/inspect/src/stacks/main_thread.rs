@@ -1,4 +1,4 @@
-//! One sample of a process: where its main thread is, and who holds the global interpreter lock.
+//! One sample of a process: where its main thread is, and which thread holds the global interpreter lock.
 
 use probe_common::error::Result;
 use probe_proto::v1::{StackFrame, ThreadStack};
@@ -6,21 +6,21 @@ use probe_proto::v1::{StackFrame, ThreadStack};
 use super::Reader;
 use super::roots::{self, Roots};
 
-/// Where the main thread of a process is.
+/// A sample of a process: its main thread, and the thread that holds the lock.
 #[derive(Debug)]
 pub struct MainThread {
     pub thread: ThreadStack,
-    /// Another thread, which holds the global interpreter lock.
+    /// The thread that holds the global interpreter lock, where it is another one.
     pub gil_holder: Option<ThreadStack>,
 }
 
 impl MainThread {
-    /// Innermost frame of the user's code.
+    /// The innermost frame of the user's code.
     pub fn user_frame(&self) -> Option<&StackFrame> {
         user_frame(&self.thread)
     }
 
-    /// Innermost frame, where the user's code has called a library.
+    /// The innermost frame, where the user's code has called a library.
     pub fn library_frame(&self) -> Option<&StackFrame> {
         self.thread.frames.first().filter(|frame| !frame.user_code)
     }
@@ -44,7 +44,7 @@ impl MainThreads {
     /// Reads the process once while it runs; None where the reading was torn, or there is no main thread with a stack.
     ///
     /// # Errors
-    /// It can't be read, or has ended.
+    /// The process can't be read, or has ended.
     pub fn sample(&mut self, reader: &mut Reader) -> Result<Option<MainThread>> {
         let mut threads = reader.sample()?;
         for _ in 0..roots::AGAIN {
@@ -57,8 +57,8 @@ impl MainThreads {
     }
 
     fn choose(&mut self, mut threads: Vec<ThreadStack>) -> Option<MainThread> {
-        let place = threads.iter().position(|thread| thread.main)?;
-        let thread = threads.swap_remove(place);
+        let index = threads.iter().position(|thread| thread.main)?;
+        let thread = threads.swap_remove(index);
         if thread.frames.is_empty() || !self.0.is_whole(&thread) {
             return None;
         }

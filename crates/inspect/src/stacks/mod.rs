@@ -1,8 +1,8 @@
-//! Where Python processes are: the stacks of their threads, read from their memory without their help.
+//! Reads the stacks of Python processes from their memory, without their help.
 //!
-//! [`Reader`] reads one process, [`sampler`] reads it many times, and [`agent`] asks the process itself where reading
-//! is not allowed ([`permission`] says why). [`fold`] puts together what processes have in common. Whoever
-//! shows or keeps stacks gets the messages of the control service ([`v1::ProcessStacks`](probe_proto::v1::ProcessStacks)).
+//! [`Reader`] reads one process, [`sampler`] reads it many times, and [`agent`] asks the process itself where reading is not
+//! allowed ([`permission`] says why). [`fold`] groups threads that have the same stack. Stacks are returned as messages of the
+//! control service ([`v1::ProcessStacks`](probe_proto::v1::ProcessStacks)).
 
 pub mod agent;
 pub mod flame;
@@ -39,7 +39,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// What is known of it before it is read.
+    /// The process before it is read, without threads.
     pub fn unread(&self, method: StackMethod) -> ProcessStacks {
         ProcessStacks {
             host: self.host.to_string(),
@@ -57,7 +57,7 @@ impl Subject {
     }
 }
 
-/// How it was read, as `python.stacks.method` says it.
+/// How the process was read: the value of `python.stacks.method`.
 pub fn method_name(process: &ProcessStacks) -> &'static str {
     match process.method() {
         StackMethod::Paused => "paused",
@@ -67,7 +67,7 @@ pub fn method_name(process: &ProcessStacks) -> &'static str {
     }
 }
 
-/// Readers that have found their way about a process once, which takes far longer than to read it then.
+/// Readers that are kept, because finding the interpreter in a process takes far longer than reading it.
 #[derive(Default)]
 pub struct Readers(Mutex<HashMap<Way, Arc<Mutex<Reader>>>>);
 
@@ -80,7 +80,7 @@ impl std::fmt::Debug for Readers {
     }
 }
 
-/// More processes than a node has ranks; readers of those that are gone go first.
+/// Most readers that are kept: more than a node has ranks. Readers of processes that are gone are dropped first.
 const MAX_READERS: usize = 256;
 
 impl Readers {
@@ -99,7 +99,7 @@ impl Readers {
         }
     }
 
-    /// Reads them all at about one time, a thread each. Blocks.
+    /// Reads all subjects at about one time, a thread each. Blocks.
     pub fn read_all(&self, subjects: &[Subject], method: StackMethod) -> Vec<ProcessStacks> {
         each(subjects, method, |subject| self.read(subject, method))
     }
@@ -109,7 +109,7 @@ impl Readers {
         {
             let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             match readers.get(&way) {
-                // Busy with the process, so it is there.
+                // A reader that is locked is reading the process, so the process is there.
                 Some(reader) if reader.try_lock().map_or(true, |reader| reader.is_current()) => {
                     return Ok(Arc::clone(reader));
                 }
@@ -129,7 +129,7 @@ impl Readers {
     }
 }
 
-/// Does `work` for all subjects at once, a thread each. A process that makes us panic is one that could not be read.
+/// Does `work` for all subjects at once, a thread each. Where `work` panics, the process counts as one that could not be read.
 pub fn each(
     subjects: &[Subject],
     method: StackMethod,

@@ -1,4 +1,4 @@
-//! Stacks as people read them.
+//! Stacks as a page of text.
 
 use std::fmt::Write;
 
@@ -7,12 +7,12 @@ use unicode_width::UnicodeWidthStr;
 
 use super::fold::{self, Group, Owner, names};
 
-/// Widest column of functions.
+/// Widest column of functions (characters).
 const WIDEST: usize = 44;
 /// Lines of a summary.
 const TOP: usize = 20;
 
-/// All of an answer.
+/// A page with all stacks of an answer. `of`: the run's or the process's name.
 pub fn page(answer: &StacksAnswer, of: &str) -> String {
     let mut page = String::new();
     header(&mut page, answer, of);
@@ -27,7 +27,7 @@ pub fn page(answer: &StacksAnswer, of: &str) -> String {
     page
 }
 
-/// Where the time of sampling went, by line of the user's code: main threads alone, all ranks together.
+/// A page with the shares of samples by line of the user's code, of the main threads of all ranks together.
 pub fn sampled(answer: &StacksAnswer, of: &str) -> String {
     let mut page = String::new();
     header(&mut page, answer, of);
@@ -47,7 +47,10 @@ pub fn sampled(answer: &StacksAnswer, of: &str) -> String {
     for thread in answer.processes.iter().flat_map(|process| &process.threads).filter(|thread| thread.main) {
         let user = thread.frames.iter().find(|frame| frame.user_code).or(thread.frames.last());
         let at = |frame: Option<&StackFrame>| {
-            frame.map_or_else(|| "(no Python)".into(), |frame| format!("{} ({})", place(frame), clean(&frame.function)))
+            frame.map_or_else(
+                || "(no Python)".into(),
+                |frame| format!("{} ({})", location(frame), clean(&frame.function)),
+            )
         };
         *lines.entry((at(user), at(thread.frames.first()))).or_default() += thread.samples;
         total += thread.samples;
@@ -115,33 +118,33 @@ fn is_ours(thread: &ThreadStack) -> bool {
 
 fn head(page: &mut String, group: &Group<'_>) {
     let thread = group.thread;
-    let mut said = vec![names(&group.owners)];
-    said.push(match (thread.main, thread.name.as_str()) {
+    let mut parts = vec![names(&group.owners)];
+    parts.push(match (thread.main, thread.name.as_str()) {
         (true, _) => "main thread".to_owned(),
         (false, "") => "a thread without a name".to_owned(),
         (false, name) => format!("thread {name}"),
     });
     let several = group.count > 1;
     if group.count > group.owners.len() {
-        said.push(format!("{} of them", group.count));
+        parts.push(format!("{} of them", group.count));
     }
     let mut say = |count: usize, one: &str| {
         if count == group.count && (count > 0) {
-            said.push(one.to_owned());
+            parts.push(one.to_owned());
         } else if count > 0 {
-            said.push(format!("{count} {one}"));
+            parts.push(format!("{count} {one}"));
         }
     };
     say(group.gil, if several && group.gil != 1 { "hold the GIL" } else { "holds the GIL" });
     say(group.running, "running");
     if !group.waits_for.is_empty() {
         let what: Vec<&str> = group.waits_for.iter().copied().collect();
-        said.push(format!("waiting: {}", what.join(" / ")));
+        parts.push(format!("waiting: {}", what.join(" / ")));
     }
     if group.moving > 0 {
-        said.push("it moved while it was read: --pause shows one moment".to_owned());
+        parts.push("it moved while it was read: --pause shows one moment".to_owned());
     }
-    let _ = writeln!(page, "{}", said.join(" · "));
+    let _ = writeln!(page, "{}", parts.join(" · "));
 }
 
 fn frames(page: &mut String, frames: &[StackFrame]) {
@@ -152,27 +155,28 @@ fn frames(page: &mut String, frames: &[StackFrame]) {
     let user = frames.iter().position(|frame| frame.user_code);
     let widest = |widths: &mut dyn Iterator<Item = usize>| widths.max().unwrap_or_default();
     let functions = widest(&mut frames.iter().map(|frame| frame.function.width())).min(WIDEST);
-    let places = widest(&mut frames.iter().filter(|frame| !frame.source.is_empty()).map(|frame| place(frame).width()));
+    let locations =
+        widest(&mut frames.iter().filter(|frame| !frame.source.is_empty()).map(|frame| location(frame).width()));
     for (depth, frame) in frames.iter().enumerate() {
         let mark = if Some(depth) == user { '>' } else { ' ' };
-        let (function, place) = (clean(&frame.function), place(frame));
+        let (function, location) = (clean(&frame.function), location(frame));
         let gap = " ".repeat(functions.saturating_sub(function.width()));
-        let _ = write!(page, "  {mark} {function}{gap}  {place}");
+        let _ = write!(page, "  {mark} {function}{gap}  {location}");
         if !frame.source.is_empty() {
-            let gap = " ".repeat(places.saturating_sub(place.width()));
+            let gap = " ".repeat(locations.saturating_sub(location.width()));
             let _ = write!(page, "{gap}  {}", frame.source);
         }
         page.push('\n');
     }
 }
 
-/// File and line; of a package without the way to it.
-pub fn place(frame: &StackFrame) -> String {
+/// A frame's file and line, as `train.py:12`. The path of a package's file begins with the package.
+pub fn location(frame: &StackFrame) -> String {
     let file = clean(short(&frame.file));
     frame.line.map_or_else(|| file.clone(), |line| format!("{file}:{line}"))
 }
 
-/// A file of a package or of the standard library from there on.
+/// The path of a file; of a package or of the standard library, from there on.
 fn short(file: &str) -> &str {
     for part in ["/site-packages/", "/dist-packages/"] {
         if let Some((_, rest)) = file.rsplit_once(part) {
@@ -183,21 +187,21 @@ fn short(file: &str) -> &str {
     library.filter(|rest| !rest.is_empty()).unwrap_or(file)
 }
 
-/// A name may hold anything; a terminal is not to obey it.
+/// A text without control characters: a name may hold any, and a terminal must not obey them.
 fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// Threads that run no Python: those of a process in one line, and processes that have the same in one.
+/// Writes the threads that run no Python: one line a process, and one for all processes with equal threads.
 fn natives(page: &mut String, processes: &[ProcessStacks]) {
     let mut lines = Vec::<(String, Vec<Owner>)>::new();
     for process in processes.iter().filter(|process| !process.native.is_empty()) {
-        let said = |native: &NativeThreads| {
+        let text = |native: &NativeThreads| {
             let running = if native.running > 0 { format!(" ({} running)", native.running) } else { String::new() };
             let times = if native.count > 1 { format!(" ×{}", native.count) } else { String::new() };
             format!("{}{times}{running}", clean(&native.name))
         };
-        let all = process.native.iter().map(said).collect::<Vec<_>>().join(", ");
+        let all = process.native.iter().map(text).collect::<Vec<_>>().join(", ");
         match lines.iter_mut().find(|(line, _)| *line == all) {
             Some((_, owners)) => owners.push(Owner::of(process)),
             None => lines.push((all, vec![Owner::of(process)])),

@@ -9,7 +9,7 @@ pub fn part(frames: &[StackFrame]) -> &'static str {
     frames.iter().rev().find_map(of).unwrap_or("other")
 }
 
-/// The part that a function begins; None where it says nothing.
+/// The part that a function begins; None where it begins none.
 fn of(frame: &StackFrame) -> Option<&'static str> {
     let file = frame.file.as_str();
     let function = frame.function.rsplit('.').next().unwrap_or(&frame.function);
@@ -28,7 +28,7 @@ fn of(frame: &StackFrame) -> Option<&'static str> {
         ("serialization.py", "save") => Some("checkpoint"),
         ("distributed/distributed_c10d.py" | "distributed/_functional_collectives.py", _) => Some("comm"),
         (file, _) if file.starts_with("distributed/checkpoint/") => Some("checkpoint"),
-        // A step of an optimizer, and not what else is in that directory.
+        // Other modules of that directory are no step of an optimizer.
         ("optim/lr_scheduler.py" | "optim/swa_utils.py", _) => Some("other"),
         (file, function) if file.starts_with("optim/") => match function {
             "zero_grad" | "state_dict" | "load_state_dict" | "add_param_group" | "__init__" => Some("other"),
@@ -42,7 +42,7 @@ fn of(frame: &StackFrame) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// The innermost one first.
+    /// A stack of functions and files, the innermost first.
     fn stack(frames: &[(&str, &str)]) -> Vec<StackFrame> {
         let frame = |(function, file): &(&str, &str)| StackFrame {
             function: (*function).into(),

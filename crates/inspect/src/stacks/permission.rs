@@ -7,16 +7,16 @@ use std::path::Path;
 
 use probe_common::error::{Error, Result};
 
-/// Who may trace whom, where the Yama module is there: 0 everybody their own processes, 1 descendants and whom a process
-/// names, 2 administrators, 3 nobody. None without Yama, which is as 0.
+/// The rule of the Yama module for tracing: 0 a user's own processes, 1 only descendants and tracers that a process names, 2
+/// only by administrators, 3 never. None without Yama, which is as 0.
 pub fn ptrace_scope() -> Option<u8> {
     fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?.trim().parse().ok()
 }
 
-/// Opening its memory asks the kernel the very question that reading it will.
+/// Checks that the memory of a process may be read, by opening it: the kernel decides both in the same way.
 ///
 /// # Errors
-/// There is no such process, or it may not be read; the hint says how it could.
+/// There is no such process, or it may not be read; the hint says what would allow it.
 pub fn check(pid: i32) -> Result<()> {
     let Err(error) = fs::File::open(format!("/proc/{pid}/mem")) else { return Ok(()) };
     match error.kind() {
@@ -26,7 +26,7 @@ pub fn check(pid: i32) -> Result<()> {
     }
 }
 
-/// Process `pid` may not be changed.
+/// The error that process `pid` may not be traced.
 pub fn denied_to_trace(pid: i32) -> Error {
     let denied = denied(pid);
     let hint = denied.hint_text().unwrap_or_default().to_owned();
@@ -39,7 +39,7 @@ fn denied(pid: i32) -> Error {
     Error::denied(format!("the memory of process {pid} may not be read")).hint(advice(ours, theirs, ptrace_scope()))
 }
 
-/// What would allow it, the least first. A process that forbids it itself belongs to root in /proc.
+/// What would allow reading a process, the smallest change first. A process that forbids it itself belongs to root in /proc.
 pub fn advice(ours: u32, theirs: u32, scope: Option<u8>) -> String {
     if theirs != ours && ours != 0 && theirs != 0 {
         return format!("it belongs to uid {theirs}, and this is uid {ours}: ask as that user, or with sudo");
@@ -59,7 +59,7 @@ pub fn advice(ours: u32, theirs: u32, scope: Option<u8>) -> String {
     }
 }
 
-/// Whether this looks like the inside of a container.
+/// Whether this process seems to be in a container.
 fn in_container() -> bool {
     Path::new("/.dockerenv").exists()
         || Path::new("/run/.containerenv").exists()

@@ -1,4 +1,4 @@
-//! What the kernel says of a process and its threads.
+//! Reads a process and its threads from /proc.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,15 +8,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use probe_proto::v1::NativeThreads;
 
-/// A thread, by the kernel's word.
+/// A thread as the kernel describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
     pub name: String,
-    /// R runs or could, S sleeps, D waits for a device, T is stopped, Z is dead.
+    /// R runs or is ready to run, S sleeps, D waits for a device, T is stopped, Z is dead.
     pub state: char,
 }
 
-/// All threads of a process, by id. Those that end while we look are not there.
+/// All threads of a process, by id. Threads that end meanwhile are left out.
 pub fn tasks(pid: i32) -> BTreeMap<u32, Task> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeMap::new() };
     let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -24,40 +24,40 @@ pub fn tasks(pid: i32) -> BTreeMap<u32, Task> {
         .collect()
 }
 
-/// From a line of /proc/…/stat. The name in brackets may have brackets itself.
+/// Reads a line of /proc/…/stat. The name in brackets may have brackets itself.
 fn task_of(stat: &str) -> Option<Task> {
     let (before, after) = stat.rsplit_once(')')?;
     let (_, name) = before.split_once('(')?;
     Some(Task { name: name.to_owned(), state: after.trim_start().chars().next()? })
 }
 
-/// The system call that a thread is in; None while it runs, and where it may not be asked.
+/// The system call that a thread is in; None while it runs, and where it may not be read.
 pub fn system_call(pid: i32, thread: u32) -> Option<i64> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall")).ok()?;
     text.split_whitespace().next()?.parse().ok().filter(|number| *number >= 0)
 }
 
-/// When a process began, in ticks of the kernel: with its id, what tells it from every other.
+/// When a process began, in ticks of the kernel, which with its id tells it from every other.
 pub fn started(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Field 22; the first two are before the bracket.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// The words of its command line.
+/// The words of a process's command line.
 pub fn command(pid: u32) -> Option<Vec<OsString>> {
     let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let words = command.split(|byte| *byte == 0).filter(|word| !word.is_empty());
     Some(words.map(|word| OsString::from_vec(word.to_vec())).collect())
 }
 
-/// The process that started it, or took it over.
+/// The process that started a process, or took it over.
 pub fn parent(pid: i32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// When a process began, by the clock on the wall.
+/// When a process began, by the wall clock.
 pub fn started_at(pid: i32) -> Option<SystemTime> {
     let ticks = started(pid)?;
     let a_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok()??;
@@ -67,7 +67,7 @@ pub fn started_at(pid: i32) -> Option<SystemTime> {
     Some(UNIX_EPOCH + Duration::from_secs(boot) + since_boot)
 }
 
-/// Threads by name, where a pool of them is one entry: numbers at the end of names are left out.
+/// Threads by name. A pool of threads is one entry, because numbers at the end of names are left out.
 pub fn by_name<'a>(tasks: impl Iterator<Item = &'a Task>) -> Vec<NativeThreads> {
     let mut found = BTreeMap::<String, NativeThreads>::new();
     for task in tasks {

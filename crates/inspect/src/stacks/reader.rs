@@ -1,8 +1,8 @@
 //! Reads the stacks of one Python process from its memory, by py-spy's library.
 //!
-//! The process runs on while it is read, unless it is asked to be paused: a stop through ptrace can end a system call of
-//! its with EINTR, and where the collector started the process, stops are reported to it like exits. A thread that
-//! stands still is read right all the same, and one that moved between two readings is marked.
+//! The process runs on while it is read, unless a pause is asked for: a stop through ptrace can end one of its system calls with
+//! EINTR, and where the collector started the process, stops are reported to it like exits. A thread that stands still is read
+//! correctly all the same, and one that moved between two readings is marked.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -17,25 +17,25 @@ use super::waits::waits_for;
 use super::{permission, processes};
 use probe_common::user_code::is_user_code;
 
-/// A capture reads until two readings agree, and at most so often.
+/// Most readings of a capture, which reads until two agree.
 const MAX_READINGS: usize = 8;
-/// Whether frames of C and C++ can be read: a feature, as it takes a library of the system.
+/// Whether frames of C and C++ can be read. That is a feature of the crate, because it needs a library of the system.
 pub const HAS_NATIVE: bool = cfg!(feature = "native");
 /// Lines above which py-spy's line number is a misread.
 const MAX_LINES: i32 = 10_000_000;
 
-/// One process.
+/// A reader of one process.
 pub struct Reader {
     pid: i32,
-    /// Ticks since boot: another process of the same number has others.
+    /// When the process began, in ticks since boot: another process of the same number began later.
     started: u64,
     spy: PythonSpy,
-    /// Whether frames of C and C++ come with those of Python. They are found in stopped threads only.
+    /// Whether frames of C and C++ are read too. That is possible in stopped threads only.
     native: bool,
 }
 
-// SAFETY: what is not Send in it is libunwind's description of the process, which belongs to no thread: whoever has the
-// reader is the only one who uses it, and each capture stops, walks and continues its threads from one thread of ours.
+// SAFETY: the part that is not Send is libunwind's description of the process, which belongs to no thread: only the owner of the
+// reader uses it, and each capture stops, walks and continues the process's threads from one thread of this one.
 #[cfg(feature = "native")]
 unsafe impl Send for Reader {}
 
@@ -73,7 +73,7 @@ impl Reader {
         processes::started(self.pid) == Some(self.started)
     }
 
-    /// Where all threads are now. Host and rank are the caller's to fill in.
+    /// Reads the stacks of all threads. The caller fills in host and rank.
     ///
     /// # Errors
     /// The process is gone, may not be paused, or moves too fast to be read.
@@ -100,8 +100,8 @@ impl Reader {
                 thread.waits_for = waits_for(&thread.frames, state, call);
                 thread.moving = moving.contains(&trace.thread_id);
                 let innermost_of_user = thread.frames.iter().position(|frame| frame.user_code);
-                for place in std::iter::once(0).chain(innermost_of_user) {
-                    let Some(frame) = thread.frames.get_mut(place) else { continue };
+                for index in std::iter::once(0).chain(innermost_of_user) {
+                    let Some(frame) = thread.frames.get_mut(index) else { continue };
                     let line = frame.line.unwrap_or_default();
                     frame.source = sources.line(&frame.file, line).unwrap_or_default();
                 }
@@ -111,7 +111,7 @@ impl Reader {
         threads.sort_by_key(|thread| !thread.main);
         let known: Vec<u32> = threads.iter().filter_map(|thread| thread.os_thread).collect();
         let native = tasks.iter().filter(|(id, _)| !known.contains(id)).map(|(_, task)| task);
-        // Of an interpreter that does not say which thread is which, nothing is known of the others either.
+        // Where the interpreter does not say which of its threads is which of the system's, the others are not known either.
         let native = if known.is_empty() { Vec::new() } else { processes::by_name(native) };
         Ok(ProcessStacks {
             pid: u32::try_from(self.pid).unwrap_or_default(),
@@ -124,10 +124,10 @@ impl Reader {
         })
     }
 
-    /// One reading while the process runs, for sampling. Frames only: nothing is looked up beside.
+    /// Reads once while the process runs, for sampling. Reads frames only, and looks up nothing else.
     ///
     /// # Errors
-    /// It could not be read this time.
+    /// This reading failed.
     pub fn sample(&mut self) -> Result<Vec<ThreadStack>> {
         let traces = self.spy.get_stack_traces().map_err(|error| self.explain(&error))?;
         Ok(traces.iter().map(|trace| ThreadStack { running: trace.active, ..self.thread(trace) }).collect())
@@ -140,7 +140,7 @@ impl Reader {
         read.map_err(|error| self.explain(&error))
     }
 
-    /// Reads until two readings agree. Gives the threads that never did beside the last reading.
+    /// Reads until two readings agree. Returns the last reading, and the threads that differed in all.
     fn read_settled(&mut self) -> Result<(Vec<StackTrace>, Vec<u64>)> {
         let (mut last, mut moving) = (None::<Vec<StackTrace>>, Vec::new());
         let mut failure = None;
@@ -193,7 +193,7 @@ impl Reader {
     }
 }
 
-/// Threads that are elsewhere, or gone, or new.
+/// Threads whose frames differ between two readings, or that are in one only.
 fn moved(before: &[StackTrace], now: &[StackTrace]) -> Vec<u64> {
     let before: HashMap<u64, &StackTrace> = before.iter().map(|trace| (trace.thread_id, trace)).collect();
     let same = |trace: &&StackTrace| before.get(&trace.thread_id).is_none_or(|old| old.frames != trace.frames);
@@ -201,7 +201,7 @@ fn moved(before: &[StackTrace], now: &[StackTrace]) -> Vec<u64> {
 }
 
 fn frame(frame: &py_spy::Frame) -> StackFrame {
-    // A library has no names for its addresses, and these are other ones in each process.
+    // A function without a symbol has its address as name, which differs in each process.
     let is_native = frame.module.is_some();
     let function = if is_native && frame.name.starts_with("0x") { "(no symbol)" } else { &frame.name };
     StackFrame {

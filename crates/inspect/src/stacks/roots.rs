@@ -5,10 +5,10 @@ use std::collections::hash_map::Entry;
 
 use probe_proto::v1::ThreadStack;
 
-/// A reading that was torn is repeated at once, so often.
+/// How often a torn reading is repeated at once.
 pub(super) const AGAIN: usize = 3;
 
-/// The outermost frame of each thread. A reading with another one was torn, unless the next says the same.
+/// The outermost frame of each thread. A reading with another outermost frame was torn, unless the next reading has the same.
 #[derive(Debug, Default)]
 pub(super) struct Roots(HashMap<Option<u32>, Root>);
 
@@ -27,7 +27,7 @@ impl Roots {
         thread.frames.last().is_none_or(|frame| frame.function == known.0 && frame.file == known.1)
     }
 
-    /// The same, for a reading that is to be kept: its outermost frame is remembered.
+    /// Whether a reading that is to be kept is not torn. Its outermost frame is remembered.
     pub(super) fn is_whole(&mut self, thread: &ThreadStack) -> bool {
         let root = thread.frames.last().map(|frame| (frame.function.clone(), frame.file.clone()));
         match self.0.entry(thread.os_thread) {

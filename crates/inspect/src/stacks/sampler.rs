@@ -1,5 +1,5 @@
-//! Reads a process many times a second, and counts where its threads were seen. What is kept is bounded: a stack that
-//! was seen before costs a number.
+//! Reads a process many times a second, and counts the stacks of its threads. The memory is bounded: a stack that was seen
+//! before costs only its count.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,32 +13,32 @@ use probe_proto::v1::{ProcessStacks, StackFrame, StackMethod, ThreadStack};
 use super::roots::{self, Roots};
 use super::{Readers, Subject};
 
-/// Different stacks of a process that are kept, and frames of all of them.
+/// Most different stacks of a process that are kept, and most frames of all of them.
 const MAX_STACKS: usize = 4096;
 const MAX_FRAMES: usize = 65_536;
-/// A reading that fails so often in a row ends it.
+/// Failed readings in a row that end a sampling.
 const MAX_FAILURES: u64 = 200;
 
-/// So often it looks whether anybody still waits.
+/// How often a sampling checks whether it is cancelled.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How to sample.
+/// How long and how often to sample.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     pub duration: Duration,
-    /// Between two readings.
+    /// Time between two readings.
     pub interval: Duration,
 }
 
-/// Longest time and highest rate that may be asked for.
+/// Longest duration (s) and highest rate (a second) that may be asked for.
 const LONGEST: f64 = 3600.0;
 const FASTEST: f64 = 1000.0;
 
 impl Plan {
-    /// From what was asked.
+    /// A plan for a duration (s) and a rate (a second).
     ///
     /// # Errors
-    /// Out of what is sensible.
+    /// Duration or rate is out of bounds.
     pub fn new(duration_s: f64, rate: f64) -> Result<Self> {
         if !(duration_s > 0.0 && duration_s <= LONGEST) {
             return Err(Error::usage(format!("a process is sampled for at most {LONGEST} s, not {duration_s}")));
@@ -50,14 +50,14 @@ impl Plan {
     }
 }
 
-/// Samples one process until the time is over, it ends, or nobody waits any more. Blocks.
+/// Samples one process until the time is over, the process ends, or `cancelled` is set. Blocks.
 pub fn sample(readers: &Readers, subject: &Subject, plan: Plan, cancelled: &AtomicBool) -> ProcessStacks {
     let method = StackMethod::Memory;
     let reader = match readers.of((subject.pid, false)) {
         Ok(reader) => reader,
         Err(error) => return subject.failed(method, &error),
     };
-    let mut seen = Seen::default();
+    let mut counts = StackCounts::default();
     let mut answer = subject.unread(method);
     let began = Instant::now();
     let (mut turn, mut failures) = (0_u32, 0);
@@ -69,13 +69,13 @@ pub fn sample(readers: &Readers, subject: &Subject, plan: Plan, cancelled: &Atom
         }
         if due > now {
             if due - now > LOOK {
-                // Whoever asked may go, and the next reading may be an hour away.
+                // Sleeps in short parts: the client may go, and the next reading may be an hour away.
                 std::thread::sleep(LOOK);
                 continue;
             }
             std::thread::sleep(due - now);
         } else if now - due >= plan.interval {
-            // So late that the next one is due: this one is left out, and said to be.
+            // This reading is so late that the next one is due: it is left out, and counted as missed.
             answer.missed += 1;
             turn += 1;
             continue;
@@ -84,7 +84,7 @@ pub fn sample(readers: &Readers, subject: &Subject, plan: Plan, cancelled: &Atom
         let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
         let mut read = reader.sample();
         for _ in 0..roots::AGAIN {
-            if read.as_ref().is_ok_and(|threads| threads.iter().all(|thread| seen.roots.is_plausible(thread))) {
+            if read.as_ref().is_ok_and(|threads| threads.iter().all(|thread| counts.roots.is_plausible(thread))) {
                 break;
             }
             read = reader.sample();
@@ -93,7 +93,7 @@ pub fn sample(readers: &Readers, subject: &Subject, plan: Plan, cancelled: &Atom
             Ok(threads) => {
                 failures = 0;
                 answer.samples += 1;
-                seen.count(threads);
+                counts.count(threads);
             }
             Err(error) => {
                 answer.missed += 1;
@@ -105,12 +105,12 @@ pub fn sample(readers: &Readers, subject: &Subject, plan: Plan, cancelled: &Atom
             }
         }
     }
-    answer.left_out = seen.left_out;
-    answer.threads = seen.threads();
+    answer.left_out = counts.left_out;
+    answer.threads = counts.threads();
     answer
 }
 
-/// A thread as it was seen: all that tells one sample of it from another.
+/// The state of a thread in a sample. Samples with equal keys are counted together.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Key {
     name: String,
@@ -122,14 +122,14 @@ struct Key {
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct StackCounts {
     stacks: HashMap<Key, u64>,
     frames: usize,
     roots: Roots,
     left_out: u64,
 }
 
-impl Seen {
+impl StackCounts {
     fn count(&mut self, threads: Vec<ThreadStack>) {
         for thread in threads {
             if !self.roots.is_whole(&thread) {
@@ -151,7 +151,7 @@ impl Seen {
         }
     }
 
-    /// Most frequent first, main threads before others.
+    /// The stacks that were seen: main threads before others, and of each thread the most frequent first.
     fn threads(self) -> Vec<ThreadStack> {
         let mut all: Vec<ThreadStack> = self.stacks.into_iter().map(|(key, samples)| thread(key, samples)).collect();
         all.sort_by(|a, b| {
@@ -200,12 +200,12 @@ mod tests {
 
     #[test]
     fn the_same_stack_is_counted_and_not_kept_again() {
-        let mut seen = Seen::default();
+        let mut counts = StackCounts::default();
         for _ in 0..3 {
-            seen.count(vec![thread_at(&["f", "<module>"])]);
+            counts.count(vec![thread_at(&["f", "<module>"])]);
         }
-        seen.count(vec![thread_at(&["g", "<module>"])]);
-        let threads = seen.threads();
+        counts.count(vec![thread_at(&["g", "<module>"])]);
+        let threads = counts.threads();
         let counts: Vec<_> =
             threads.iter().map(|thread| (thread.frames[0].function.as_str(), thread.samples)).collect();
         assert_eq!(counts, [("f", 3), ("g", 1)]);
@@ -213,23 +213,23 @@ mod tests {
 
     #[test]
     fn a_torn_reading_is_left_out_and_a_new_thread_is_not() {
-        let mut seen = Seen::default();
-        seen.count(vec![thread_at(&["f", "<module>"])]);
-        seen.count(vec![thread_at(&["f"])]);
-        assert_eq!(seen.left_out, 1);
-        // Another thread with the id of one that ended.
-        seen.count(vec![thread_at(&["f"])]);
-        seen.count(vec![thread_at(&["f"])]);
-        assert_eq!((seen.left_out, seen.stacks.len()), (1, 2));
+        let mut counts = StackCounts::default();
+        counts.count(vec![thread_at(&["f", "<module>"])]);
+        counts.count(vec![thread_at(&["f"])]);
+        assert_eq!(counts.left_out, 1);
+        // A new thread that has the id of one that ended.
+        counts.count(vec![thread_at(&["f"])]);
+        counts.count(vec![thread_at(&["f"])]);
+        assert_eq!((counts.left_out, counts.stacks.len()), (1, 2));
     }
 
     #[test]
     fn what_is_kept_is_bounded() {
-        let mut seen = Seen::default();
+        let mut counts = StackCounts::default();
         for number in 0..MAX_STACKS + 10 {
-            seen.count(vec![thread_at(&[&number.to_string(), "<module>"])]);
+            counts.count(vec![thread_at(&[&number.to_string(), "<module>"])]);
         }
-        assert_eq!((seen.stacks.len(), seen.left_out), (MAX_STACKS, 10));
+        assert_eq!((counts.stacks.len(), counts.left_out), (MAX_STACKS, 10));
     }
 
     #[test]

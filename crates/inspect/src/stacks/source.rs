@@ -1,4 +1,4 @@
-//! The text of lines that run. A file that was changed since its process began says nothing about it.
+//! The source text of lines. A file that was changed since its process began is not used.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use super::processes;
 
-/// Longest file that is read (bytes), and longest line that is shown (characters).
+/// Largest file that is read (bytes), and longest line that is shown (characters).
 const MAX_FILE_BYTES: u64 = 4 << 20;
 const MAX_LINE_LENGTH: usize = 100;
 
@@ -24,7 +24,7 @@ impl Sources {
         Self { pid, began: processes::started_at(pid), files: HashMap::new() }
     }
 
-    /// A line of a file, without the space around it; None where it is not known.
+    /// A line of a file, without the space around it; None where the text is not known.
     pub(super) fn line(&mut self, file: &str, line: u32) -> Option<String> {
         if !file.starts_with('/') {
             return None;
@@ -38,11 +38,11 @@ impl Sources {
         (!cut.is_empty()).then_some(cut)
     }
 
-    /// As the process sees it, which may be in a container.
+    /// Reads a file by its path in the process, which may be in a container.
     fn read(&self, file: &str) -> Option<String> {
         let path = PathBuf::from(format!("/proc/{}/root{file}", self.pid));
         let about = fs::metadata(&path).ok()?;
-        // The kernel says when the system began to the second.
+        // The kernel gives the time of boot in whole seconds.
         let unchanged = about.modified().ok()? <= self.began? + Duration::from_secs(1);
         if !unchanged || !about.is_file() || about.len() > MAX_FILE_BYTES {
             return None;

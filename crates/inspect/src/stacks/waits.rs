@@ -34,7 +34,7 @@ const NATIVE: &[(&str, &str, &str)] = &[
     ("", "c10d::TCPStore::get", "rendezvous"),
 ];
 
-/// The same of the standard library, where no function of torch says more.
+/// Functions of the standard library that wait, in the form of `TORCH`; used where no function of torch says more.
 const LIBRARY: &[(&str, &str, &str)] = &[
     ("/queue.py", "", "queue …"),
     ("/multiprocessing/queues.py", "", "queue …"),
@@ -51,8 +51,8 @@ const LIBRARY: &[(&str, &str, &str)] = &[
     ("/selectors.py", "", "poll"),
 ];
 
-/// What a thread waits for; empty where that can't be told. `state` is the kernel's letter, and `system_call` a number.
-/// A thread that runs can wait all the same: CUDA's waits keep the core.
+/// What a thread waits for; empty where that is not known. `state` is the kernel's letter, and `system_call` a number. A thread
+/// that runs can wait all the same: CUDA's waits keep the core.
 pub(super) fn waits_for(frames: &[StackFrame], state: Option<char>, system_call: Option<i64>) -> String {
     let under = frames.iter().take_while(|frame| !frame.user_code);
     if let Some(what) = say(TORCH, under.clone()).or_else(|| say(NATIVE, under.clone())) {
@@ -78,7 +78,7 @@ pub(super) fn waits_for(frames: &[StackFrame], state: Option<char>, system_call:
     }
 }
 
-/// By the first rule that fits any of the frames.
+/// The text of the first rule that fits any of the frames.
 fn say<'a>(rules: &[(&str, &str, &str)], frames: impl Iterator<Item = &'a StackFrame> + Clone) -> Option<String> {
     rules.iter().find_map(|(file, of, what)| {
         let fits = |frame: &&StackFrame| {
@@ -89,12 +89,12 @@ fn say<'a>(rules: &[(&str, &str, &str)], frames: impl Iterator<Item = &'a StackF
     })
 }
 
-/// The last part of a qualified name: `Condition.wait` is wait.
+/// The last part of a frame's qualified name: of `Condition.wait` it is `wait`.
 fn function(frame: &StackFrame) -> &str {
     frame.function.rsplit('.').next().unwrap_or(&frame.function)
 }
 
-/// System calls that wait.
+/// What a system call waits for; empty where it does not wait.
 fn kernel(number: i64) -> &'static str {
     const FUTEX: i64 = libc::SYS_futex;
     const CLOCK_NANOSLEEP: i64 = libc::SYS_clock_nanosleep;
@@ -115,7 +115,7 @@ fn kernel(number: i64) -> &'static str {
     const FSYNC: i64 = libc::SYS_fsync;
     const IOCTL: i64 = libc::SYS_ioctl;
     match number {
-        // Locks, conditions, the GIL itself.
+        // Locks, conditions and the GIL are futexes.
         FUTEX => "futex",
         CLOCK_NANOSLEEP | NANOSLEEP => "sleep",
         PSELECT | PPOLL | EPOLL => "poll",
@@ -130,7 +130,7 @@ fn kernel(number: i64) -> &'static str {
     }
 }
 
-/// Those that newer machines do not have.
+/// What a system call waits for that newer architectures do not have.
 #[cfg(target_arch = "x86_64")]
 fn older(number: i64) -> &'static str {
     match number {

@@ -13,31 +13,30 @@ const MAX_COMMAND_LENGTH: usize = 4096;
 
 /// A process that has torch in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct TorchProcess {
     pub pid: u32,
-    /// The process that started it.
+    /// The process that started this one.
     pub parent: u32,
     pub command: String,
 }
 
-/// Processes that have torch mapped, but for those of `known`, and for workers, which are no training processes of
-/// their own.
-pub fn find(known: &BTreeSet<u32>) -> Vec<Found> {
+/// Processes that have torch mapped, without those in `known` and without workers, which are no training processes of their own.
+pub fn find(known: &BTreeSet<u32>) -> Vec<TorchProcess> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let mine = nix::unistd::geteuid().as_raw();
-    let all: Vec<Found> = pids.filter(|pid| !known.contains(pid)).filter_map(|pid| look(pid, mine)).collect();
-    let mut parents: BTreeMap<u32, String> = all.iter().map(|found| (found.pid, found.command.clone())).collect();
+    let all: Vec<TorchProcess> = pids.filter(|pid| !known.contains(pid)).filter_map(|pid| look(pid, mine)).collect();
+    let mut parents: BTreeMap<u32, String> = all.iter().map(|process| (process.pid, process.command.clone())).collect();
     parents.extend(known.iter().filter_map(|pid| Some((*pid, line_of(&processes::command(*pid)?)))));
     without_forks(all, &parents)
 }
 
-/// A command line, to be looked at.
+/// The command line as text.
 fn line_of(words: &[OsString]) -> String {
     words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-fn look(pid: u32, mine: u32) -> Option<Found> {
+fn look(pid: u32, mine: u32) -> Option<TorchProcess> {
     if fs::metadata(format!("/proc/{pid}")).ok()?.uid() != mine || !has_torch(pid) {
         return None;
     }
@@ -45,7 +44,7 @@ fn look(pid: u32, mine: u32) -> Option<Found> {
     let command = line_of(&words);
     let parent = processes::parent(i32::try_from(pid).ok()?)?;
     let other = command.is_empty() || is_launcher(&words) || is_worker(pid, &command);
-    (!other).then_some(Found { pid, parent, command })
+    (!other).then_some(TorchProcess { pid, parent, command })
 }
 
 /// Whether libtorch is mapped, which it is from `import torch` on.
@@ -58,7 +57,7 @@ const NAME: &[u8] = b"/libtorch_cpu.so";
 
 /// The main thread of a DataLoader's worker is called that, since torch 2.6 however it was started.
 const DATA_WORKER: &str = "pt_data_worker";
-/// In the command line of a process that compiles for another one.
+/// Part of the command line of a process that compiles for another one.
 const COMPILE_WORKER: &str = "/_inductor/compile_worker";
 
 fn is_worker(pid: u32, command: &str) -> bool {
@@ -66,11 +65,12 @@ fn is_worker(pid: u32, command: &str) -> bool {
     name.starts_with(DATA_WORKER) || command.contains(COMPILE_WORKER)
 }
 
-/// A forked child has its parent's command line. Others that a process with torch started are not its workers: a test
-/// runner or a sweep starts training, too.
-fn without_forks(all: Vec<Found>, parents: &BTreeMap<u32, String>) -> Vec<Found> {
-    let forked = |found: &Found| parents.get(&found.parent).is_some_and(|command| *command == found.command);
-    let mut found: Vec<Found> = all.into_iter().filter(|found| !forked(found)).collect();
+/// Leaves out forked children, which have their parent's command line. Other processes that one with torch started are not its
+/// workers: a test runner or a sweep starts training, too.
+fn without_forks(all: Vec<TorchProcess>, parents: &BTreeMap<u32, String>) -> Vec<TorchProcess> {
+    let forked =
+        |process: &TorchProcess| parents.get(&process.parent).is_some_and(|command| *command == process.command);
+    let mut found: Vec<TorchProcess> = all.into_iter().filter(|process| !forked(process)).collect();
     found.sort_by_key(|found| found.pid);
     for one in &mut found {
         one.command.truncate(one.command.floor_char_boundary(MAX_COMMAND_LENGTH));
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn forked_children_are_left_out_and_others_are_not() {
-        let process = |pid, parent, command: &str| Found { pid, parent, command: command.into() };
+        let process = |pid, parent, command: &str| TorchProcess { pid, parent, command: command.into() };
         let all = vec![
             process(12, 10, "python a.py"),
             process(10, 1, "python a.py"),

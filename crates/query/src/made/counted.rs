@@ -1,4 +1,4 @@
-//! Functions that count what they make: before they make it, and for as long as anybody has it.
+//! Functions that count the arrays they make: before they make them, and for as long as the arrays exist.
 
 use std::hash::{Hash, Hasher};
 use std::panic::AssertUnwindSafe;
@@ -20,34 +20,35 @@ use probe_common::error::Error;
 
 use super::growth::{self, Growth};
 
-/// A value that all rows share is repeated where it meets a column, and nobody counts it then: it is no larger.
+/// The most bytes of a value that all rows share: it is repeated where it meets a column, which is not counted.
 const MAX_CONSTANT: usize = 64 << 10;
-/// The optimizer has copies of a constant.
+/// Copies of a constant that the optimizer may have.
 const COPIES: usize = 8;
-/// Bytes that one call may make. What makes more is called for some rows after others, and a question can end in between.
+/// Bytes that one call may make. A function that would make more is called for a few rows at a time, and the query can end in
+/// between.
 const MAX_CALL: usize = 1 << 20;
-/// What is less in one batch is bounded by how many rows a batch has (`width`).
+/// Smaller arrays are not counted: they are bounded by the number of rows of a batch (`width`).
 const LEAST: usize = 16 << 10;
 
-/// Does what another does, and counts it.
+/// A function that wraps another one and counts what it makes.
 #[derive(Debug)]
 pub(super) struct Counted {
     does: Does,
     growth: Growth,
     signature: Signature,
     pool: Arc<dyn MemoryPool>,
-    /// What it made where no argument is a column: the plan keeps that.
+    /// The memory of results where no argument is a column: the plan keeps them.
     constant: MemoryReservation,
 }
 
-/// What is done.
+/// The wrapped operation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Does {
-    /// What a function does.
+    /// A call of a function.
     Function(Arc<ScalarUDF>),
     /// `||`
     Join,
-    /// Nothing: what was made is counted once it is there.
+    /// Nothing: the argument is counted after it was made.
     Nothing,
 }
 
@@ -62,12 +63,12 @@ impl Counted {
         Self { does, growth, signature, pool: Arc::clone(pool), constant }
     }
 
-    /// Whether it is `||`, of which a chain is one.
+    /// Whether this is `||`. A chain of `||` becomes a single one.
     pub(super) fn is_join(&self) -> bool {
         self.does == Does::Join
     }
 
-    /// What all parts of a text have to be.
+    /// The type to which all operands of `||` are converted.
     fn joined(types: &[DataType]) -> Result<DataType> {
         let Some((first, others)) = types.split_first() else { return plan_err!("|| has two sides") };
         others.iter().try_fold(first.clone(), |left, right| {
@@ -94,7 +95,8 @@ impl Counted {
         }
     }
 
-    /// Calls for so many rows at a time. Memory is taken for each call by itself, and a question that is over gets none.
+    /// Calls the function for `rows_of_part` rows at a time. Memory is taken for each call by itself, and a query that is over
+    /// gets none.
     fn call_in_parts(
         &self,
         args: &ScalarFunctionArgs,
@@ -239,7 +241,7 @@ impl Hash for Counted {
     }
 }
 
-/// What of an array is its own: views show what others have.
+/// Bytes of an array that are its own: views refer to the bytes of other arrays.
 fn already_there(array: &ArrayRef) -> usize {
     match array.data_type() {
         DataType::Utf8View | DataType::BinaryView => 0,
@@ -254,23 +256,23 @@ fn too_large(bytes: usize) -> DataFusionError {
     DataFusionError::External(Box::new(error.hint("make shorter texts: a smaller number in repeat, lpad or rpad")))
 }
 
-/// A buffer, and the place in memory that is counted for it.
+/// A buffer, and the memory that is reserved for it.
 struct Held {
     _buffer: Buffer,
     _reservation: Arc<AssertUnwindSafe<MemoryReservation>>,
 }
 
-/// The same array, which gives `reservation` back when the last of its buffers has gone.
+/// The array of `data`, which releases `reservation` when its last buffer is dropped.
 fn held(data: &ArrayData, reservation: &Arc<AssertUnwindSafe<MemoryReservation>>) -> Result<ArrayData> {
     let hold = |buffer: &Buffer| {
         let owner = Arc::new(Held { _buffer: buffer.clone(), _reservation: Arc::clone(reservation) });
         let Some(begin) = NonNull::new(buffer.as_ptr().cast_mut()) else { return buffer.clone() };
-        // SAFETY: it is the memory of `buffer`, of its length, which the owner keeps for as long as there is the new one.
+        // SAFETY: the address and length are those of `buffer`, which the owner keeps for as long as the new buffer exists.
         unsafe { Buffer::from_custom_allocation(begin, buffer.len(), owner) }
     };
     let children = data.child_data().iter().map(|child| held(child, reservation)).collect::<Result<Vec<_>>>()?;
     let buffers = data.buffers().iter().map(hold).collect();
     let builder = data.clone().into_builder().buffers(buffers).child_data(children);
-    // SAFETY: nothing but who owns its buffers has changed.
+    // SAFETY: only the owner of the buffers has changed.
     Ok(unsafe { builder.build_unchecked() })
 }

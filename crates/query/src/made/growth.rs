@@ -1,12 +1,12 @@
-//! How much a scalar function makes of its arguments, said before it is called. A function that is not named here is not
-//! available: what a later DataFusion brings has to be judged first.
+//! Bounds the size of what a scalar function makes of its arguments, before it is called. A function that is not named here is
+//! not available: functions of a later DataFusion have to be judged first.
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::{Result, ScalarValue, plan_err};
 use datafusion::logical_expr::ColumnarValue;
 
-/// Bytes of a row's place in any array: a view, or offset and length.
+/// Bytes that each row takes in any array: a view, or offset and length.
 const CELL: usize = 32;
 /// Pairs of characters that a distance of texts may look at for one batch, because it cannot be stopped in between.
 const MAX_PAIRS: usize = 1 << 26;
@@ -14,13 +14,13 @@ const MAX_PAIRS: usize = 1 << 26;
 /// An upper bound of the memory that a scalar function's result takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Growth {
-    /// So many bytes a row whatever the arguments, or nothing new at all.
+    /// A fixed number of bytes a row, whatever the arguments, or no new bytes.
     Fixed,
-    /// The same, of a regular expression, which is its second argument and has to be a constant.
+    /// A fixed number of bytes a row, of a function whose second argument is a regular expression, which must be a constant.
     Matched,
-    /// One of its arguments.
+    /// The size of one of the arguments.
     Taken,
-    /// So many times what all arguments have together.
+    /// The size of all arguments together, times this factor.
     Times(usize),
     Repeat,
     Pad,
@@ -32,7 +32,7 @@ pub(super) enum Growth {
     Distance,
 }
 
-/// What a function makes; None where it is not available.
+/// The growth of a function; None where the function is not available.
 pub(super) fn of(name: &str) -> Option<Growth> {
     use Growth as G;
     Some(match name {
@@ -97,10 +97,10 @@ pub(super) fn has_pattern(name: &str) -> bool {
 }
 
 impl Growth {
-    /// Bytes that come of these arguments at most, with what the function needs on its way.
+    /// The most bytes that these arguments come to, with what the function needs on its way.
     ///
     /// # Errors
-    /// They would take too long.
+    /// The call would take too long.
     pub(super) fn most(self, args: &[ColumnarValue], rows: usize) -> Result<usize> {
         let all = || args.iter().map(|arg| bytes(arg, rows)).fold(0, usize::saturating_add);
         let cells = CELL.saturating_mul(rows);
@@ -120,7 +120,7 @@ impl Growth {
             (Self::RegexReplace, [text, _, to, flags @ ..]) => of_rows(&|row| {
                 let (text, to) = (length(text, row), length(to, row));
                 let times = if flags.is_empty() { 1 } else { text + 1 };
-                // Each of its two bytes may stand for a part of what was found.
+                // Each two bytes of the replacement may stand for a group of the match.
                 text.saturating_add(times.saturating_mul(to.saturating_add((to / 2).saturating_mul(text))))
             }),
             (Self::ConcatWs, [between, ..]) => {
@@ -193,7 +193,7 @@ fn length(value: &ColumnarValue, row: usize) -> usize {
         DataType::Utf8 => array.as_string::<i32>().value_length(row) as usize,
         DataType::LargeUtf8 => array.as_string::<i64>().value_length(row) as usize,
         DataType::Utf8View => array.as_string_view().views()[row] as u32 as usize,
-        // Of what else can be a text: its own, and more.
+        // Other types that can be texts: an upper bound.
         _ => array.get_array_memory_size(),
     };
     match value {
@@ -202,7 +202,7 @@ fn length(value: &ColumnarValue, row: usize) -> usize {
     }
 }
 
-/// How often, or how wide: not below zero.
+/// The number in a row, at least 0: how often, or how wide.
 fn number(value: &ColumnarValue, row: usize) -> usize {
     let number = match value {
         ColumnarValue::Array(array) => match array.as_primitive_opt::<Int64Type>() {

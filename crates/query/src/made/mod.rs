@@ -1,5 +1,5 @@
-//! What expressions make counts against the memory of queries: DataFusion counts what operators hold, and neither what a
-//! function makes (`repeat('x', 2000000000)` is four words) nor how long it is there.
+//! Counts the arrays that expressions make against the memory of queries: DataFusion counts the memory of operators, but neither
+//! the size of what a function makes (`repeat('x', 2000000000)` is a short text) nor how long it exists.
 //!
 //! Once a statement is planned, and before anything of it is evaluated, each function in it that can make much out of
 //! little is put into one that knows how much that will be (`growth`), takes so much of the query's memory before it
@@ -28,10 +28,10 @@ use self::counted::{Counted, Does};
 use self::growth::Growth;
 pub(super) use self::growth::array_bytes;
 
-/// The same plan, whose functions count what they make.
+/// Wraps the functions of a plan so that they count what they make.
 ///
 /// # Errors
-/// It has a function that is not available.
+/// The plan has a function that is not available.
 pub(super) fn count(plan: LogicalPlan, pool: &Arc<dyn MemoryPool>) -> Result<LogicalPlan> {
     let mut grows = false;
     plan.apply_with_subqueries(|node| {
@@ -65,7 +65,7 @@ pub(super) fn count(plan: LogicalPlan, pool: &Arc<dyn MemoryPool>) -> Result<Log
     Ok(counted.data)
 }
 
-/// How what an expression makes is counted; None where it need not be.
+/// How the array that an expression makes is counted; None where it need not be.
 fn counter(expression: &Expr, schema: &DFSchema) -> Option<Growth> {
     match expression {
         Expr::ScalarFunction(ScalarFunction { func, .. }) if func.inner().is::<Counted>() => None,
@@ -86,13 +86,13 @@ fn counter(expression: &Expr, schema: &DFSchema) -> Option<Growth> {
     }
 }
 
-/// Whether a value of that kind may take any number of bytes.
+/// Whether a value of this type may take any number of bytes.
 fn is_long(kind: &DataType) -> bool {
     kind.is_nested() || kind.is_string() || kind.is_binary()
 }
 
-/// The same of what an expression makes, as it can be told without looking into it: chains are looked through link by
-/// link.
+/// Whether an expression may make values of any number of bytes, as far as its outermost node shows: chains are checked node by
+/// node.
 fn may_be_long(expression: &Expr, schema: &DFSchema) -> bool {
     match expression {
         Expr::Column(column) => schema.data_type(column).map_or(true, is_long),
@@ -166,7 +166,7 @@ fn fixed_size() -> DataFusionError {
     said(error.hint("make_array(1, 2, 3) makes a list"))
 }
 
-/// Of arrow_cast: whether its type, which is a text, has a size, or whether it makes text of a list.
+/// Whether the type in the arguments of arrow_cast, which is a text, may have a fixed size or be a map.
 fn names_fixed_size(args: &[Expr]) -> bool {
     args.iter().skip(1).any(|kind| match kind {
         Expr::Literal(ScalarValue::Utf8(Some(kind)), _) => kind.contains("Fixed") || kind.contains("Map"),
@@ -220,7 +220,7 @@ fn said(error: Error) -> DataFusionError {
 mod tests {
     use super::*;
 
-    /// What DataFusion has, and queries do not.
+    /// Functions of DataFusion that queries do not have.
     const LEFT_OUT: &[&str] = &[
         // Much out of little: a number says how much.
         "array_repeat",
@@ -231,7 +231,7 @@ mod tests {
         "arrow_try_cast",
         "cast_to_type",
         "try_cast_to_type",
-        // Long lists with long lists, or long items in place of many short ones.
+        // Long lists combined with long lists, or many short items replaced by long ones.
         "array_has_all",
         "array_has_any",
         "array_replace",

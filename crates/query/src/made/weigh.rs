@@ -1,4 +1,4 @@
-//! Weighs what comes to operators that hold it, or repeat it, without counting.
+//! Counts or bounds the rows that come to operators that hold them, or repeat them, without counting.
 //!
 //! A window function holds all rows of its input. A join repeats the values of a row for each row that it meets: views
 //! of stored text are repeated without the text, but a text that was made would be copied each time.
@@ -23,19 +23,19 @@ use probe_common::error::Error;
 
 /// The longest value that a join repeats: a batch of it takes 32 MiB then.
 const LONGEST: usize = 4 << 10;
-/// What is held is copied once more when all of it is there.
+/// Copies of rows that a window function holds: it copies them once more when it has all of them.
 const COPIES: usize = 2;
 
-/// Puts what weighs before those operators.
+/// Puts a [`Weigh`] before each input of those operators.
 #[derive(Debug)]
 pub(crate) struct WeighInputs;
 
-/// What is weighed.
+/// What an operator does with its input, and so what is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
-    /// All of it, until the operator has ended.
+    /// The operator holds all rows until it has ended: they are counted.
     Held,
-    /// Each value.
+    /// The operator repeats values: the length of each is bounded.
     Repeated,
 }
 
@@ -81,7 +81,7 @@ impl What {
     }
 }
 
-/// Whether an aggregate has made these rows: they are what its groups were, which it had to have memory for.
+/// Whether an aggregate has made these rows: they are its groups, for which it reserved memory.
 fn is_counted(rows: &Arc<dyn ExecutionPlan>) -> bool {
     const PASS_ON: &[&str] = &["Sort", "Repartition", "Coalesce", "Projection", "Filter", "Cooperative", "Limit"];
     match (rows.name(), rows.children()[..].first()) {
@@ -143,7 +143,7 @@ impl ExecutionPlan for Weigh {
             }
             Ok(batch)
         });
-        // What is held is so until whoever holds it drops this, or longer: no more comes then.
+        // The reservation lasts until the operator drops this stream. It may hold the rows longer, but then no more rows come.
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, weighed)))
     }
 }

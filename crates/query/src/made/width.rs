@@ -8,7 +8,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 
 use super::growth::scalar_bytes;
 
-/// Values of a batch, each of up to 16 bytes. As many rows as ever are in one where a row has 64 or less.
+/// Values of a batch, each of up to 16 bytes. A batch has [`ROWS`] rows where a row has 64 values or fewer.
 const VALUES: usize = 64 * ROWS;
 /// Bytes of a constant that count as one value: it is copied more often than others are.
 const CONSTANT: usize = 4;
@@ -41,7 +41,7 @@ fn values_of(expression: &Expr) -> Result<usize> {
             Expr::Column(_) => {}
             Expr::Literal(value, _) => values += scalar_bytes(value) / CONSTANT,
             Expr::InList(list) => {
-                // What is looked up stands by itself.
+                // The list is looked up in a set, and its items are not copied for each row.
                 values += 1 + values_of(&list.expr)?;
                 return Ok(TreeNodeRecursion::Jump);
             }

@@ -1,6 +1,6 @@
-//! The sum of all records: agents, counts of their rows, and what later records need of their connections.
+//! The sum of all records: agents, counts of their rows, and the state of connections that later records need.
 //!
-//! The writer keeps one beside its files and writes it at the head of each; a replay arrives at the same one.
+//! The writer updates a checkpoint in memory and writes it at the head of each file; a replay computes the same one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -10,40 +10,40 @@ use prost::Message;
 
 use super::newest::Newest;
 
-/// Agents that are kept, those that are gone included: as many as the collector itself remembers.
+/// The largest number of agents, those that are gone included: as many as the collector itself remembers.
 const MAX_AGENTS: usize = 8192;
 
-/// An agent may have this many tables, (table, reason) pairs of losses, layers, settings; what is more is not kept.
+/// The largest number of tables, of (table, reason) pairs of losses, of layers and of settings of an agent. More are not kept.
 pub const MAX_ENTRIES: usize = 256;
 
 /// The sum of all records of a journal so far.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct JournalCheckpoint {
-    /// By instance.
+    /// Agents by instance.
     pub agents: BTreeMap<String, v1::AgentRecord>,
-    /// Those that are open.
+    /// The connections that are open, by number.
     connections: BTreeMap<u64, Open>,
-    /// In the order in which rows went.
+    /// Evictions, in order.
     pub evicted: Vec<v1::Evicted>,
     pub evals: Newest<v1::Eval>,
     pub events: Newest<v1::Event>,
     pub queries: Newest<v1::Query>,
-    /// What the strings of open connections take, in bytes.
+    /// Bytes of the strings of open connections.
     texts: usize,
-    /// What their hellos take, in bytes.
+    /// Bytes of the hellos of open connections.
     hellos: usize,
 }
 
-/// An open connection: what later records of it need. A copy shares the long parts.
+/// An open connection: the state that later records of it need. A copy shares the long parts.
 #[derive(Debug, Default, Clone)]
 struct Open {
     instance: String,
     hello: Option<Arc<v1::Hello>>,
-    /// As they came, one behind the other.
+    /// The strings in pieces, in the order in which they came.
     strings: Vec<Arc<Vec<String>>>,
 }
 
-/// Strings are the same however many at a time they came.
+/// Compares strings without regard to the pieces in which they came.
 impl PartialEq for Open {
     fn eq(&self, other: &Self) -> bool {
         self.instance == other.instance && self.hello == other.hello && self.strings().eq(other.strings())
@@ -79,7 +79,7 @@ impl Open {
 }
 
 impl JournalCheckpoint {
-    /// The one at the head of a file.
+    /// The checkpoint at the head of a file.
     pub fn from_message(checkpoint: v1::JournalCheckpoint) -> Self {
         let instance = |agent: &v1::AgentRecord| agent.hello.as_ref().map(|hello| hello.instance.clone());
         let connections: BTreeMap<u64, Open> =
@@ -96,30 +96,30 @@ impl JournalCheckpoint {
         }
     }
 
-    /// No connection outlives its collector.
+    /// Closes all connections, because none outlives its collector.
     pub(super) fn close_all(&mut self) {
         self.connections.clear();
         (self.texts, self.hellos) = (0, 0);
     }
 
-    /// From now on each list of rows takes no more bytes than `most`.
+    /// Limits each list of rows to `most` bytes from now on.
     pub(super) fn bound(&mut self, most: usize) {
         self.evals.bound(most);
         self.events.bound(most);
         self.queries.bound(most);
     }
 
-    /// What the strings of open connections take, in bytes.
+    /// Bytes of the strings of open connections.
     pub(super) fn text_bytes(&self) -> usize {
         self.texts
     }
 
-    /// What open connections take, in bytes: the part of it that grows at once.
+    /// Bytes of open connections: the part of the checkpoint that can grow at once.
     pub(super) fn connection_bytes(&self) -> usize {
         self.texts + self.hellos
     }
 
-    /// The one that is written at the head of a file.
+    /// The message that is written at the head of a file.
     pub fn to_message(&self) -> v1::JournalCheckpoint {
         v1::JournalCheckpoint {
             agents: self.agents.values().cloned().collect(),
@@ -181,7 +181,7 @@ impl JournalCheckpoint {
         }
     }
 
-    /// Forgets the agent that has been gone longest. What files have of it they know themselves.
+    /// Forgets the agent that has been gone longest. Files have its rows' identity themselves.
     fn forget_oldest(&mut self) {
         let open: HashSet<&String> = self.connections.values().map(|open| &open.instance).collect();
         let gone = self.agents.iter().filter(|(instance, _)| !open.contains(instance));
@@ -196,9 +196,9 @@ impl JournalCheckpoint {
         agent.last_seen = said.unix_ns;
         match &said.what {
             Some(said::What::Strings(strings)) => {
-                // They continue the table, or repeat what is there.
-                let there: usize = connection.strings.iter().map(|strings| strings.len()).sum();
-                let known = there.saturating_sub(strings.first as usize);
+                // Strings continue the table, or repeat existing ones.
+                let existing: usize = connection.strings.iter().map(|strings| strings.len()).sum();
+                let known = existing.saturating_sub(strings.first as usize);
                 let new: Vec<String> = strings.values.iter().skip(known).cloned().collect();
                 self.texts += new.iter().map(String::len).sum::<usize>();
                 connection.strings.push(Arc::new(new));
@@ -239,13 +239,13 @@ impl JournalCheckpoint {
         }
     }
 
-    /// The journal has no appends below `oldest` by now: of evictions before it only the sums matter, because no batch
-    /// of theirs can come back.
+    /// Adds up evictions before `oldest`, below which the journal has no appends any more: only their sums matter, because
+    /// none of their batches can come back.
     pub(super) fn settle(&mut self, oldest: u64) {
-        let mut kept: Vec<v1::Evicted> = Vec::new();
+        let mut settled: Vec<v1::Evicted> = Vec::new();
         for evicted in std::mem::take(&mut self.evicted) {
             if evicted.appends > oldest {
-                kept.push(evicted);
+                settled.push(evicted);
                 continue;
             }
             let same = |sum: &&mut v1::Evicted| {
@@ -254,19 +254,19 @@ impl JournalCheckpoint {
                     && sum.instance == evicted.instance
                     && sum.identity == evicted.identity
             };
-            match kept.iter_mut().find(same) {
+            match settled.iter_mut().find(same) {
                 Some(sum) => {
                     sum.rows += evicted.rows;
                     sum.unix_ns = evicted.unix_ns;
                 }
-                None => kept.push(v1::Evicted { first_seq: 0, last_seq: 0, ..evicted }),
+                None => settled.push(v1::Evicted { first_seq: 0, last_seq: 0, ..evicted }),
             }
         }
-        self.evicted = kept;
+        self.evicted = settled;
     }
 }
 
-/// Changes the number kept for a table; a name that is known costs no allocation, and one too many is not kept.
+/// Changes the count of a table. A known name costs no allocation, and a new one past [`MAX_ENTRIES`] is not added.
 fn change(counts: &mut HashMap<String, u64>, table: &str, change: impl FnOnce(u64) -> u64) {
     if let Some(count) = counts.get_mut(table) {
         *count = change(*count);

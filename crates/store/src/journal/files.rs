@@ -1,4 +1,4 @@
-//! Where the files of a journal are, and which there are.
+//! The paths of a journal's files, and a list of those that exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use probe_common::error::Result;
 use probe_common::paths::named;
 
-/// The directory below a run's that holds its journal.
+/// The directory of a run's journal, below the run's own.
 pub fn directory(run: &Path) -> PathBuf {
     run.join("journal")
 }
 
-/// Takes away the journal of a run whose rows are all in files.
+/// Removes the journal of a run whose rows are all in files.
 ///
 /// # Errors
 /// The file system's.
@@ -20,7 +20,7 @@ pub fn remove(run: &Path) -> Result<()> {
     fs::remove_dir_all(&directory).map_err(|error| named(&directory, error))
 }
 
-/// The file with this number.
+/// The path of the file with this number.
 pub(super) fn path(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("{number:08}.log"))
 }
@@ -32,14 +32,14 @@ pub(super) fn list(directory: &Path) -> Result<Vec<(u64, PathBuf)>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(named(directory, error)),
     };
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     for entry in entries {
         let path = entry.map_err(|error| named(directory, error))?.path();
         let number = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok());
         if let (Some(number), Some("log")) = (number, path.extension().and_then(|extension| extension.to_str())) {
-            found.push((number, path));
+            files.push((number, path));
         }
     }
-    found.sort();
-    Ok(found)
+    files.sort();
+    Ok(files)
 }

@@ -1,5 +1,5 @@
-//! A record on disk: its length, a checksum, the record. What a dying machine leaves half-written is told from what
-//! was written whole.
+//! A record on disk: its length, a checksum, the record. With these, a record that a dying machine left half-written is told
+//! from one that was written whole.
 
 use std::io;
 
@@ -8,26 +8,26 @@ use probe_proto::MAX_FRAME;
 use probe_proto::v1;
 use prost::Message;
 
-/// What a file begins with.
+/// The first bytes of a file.
 pub(super) const MAGIC: &[u8; 8] = b"probeJ01";
 
-/// Length and checksum.
+/// Bytes of length and checksum.
 const HEAD: usize = 8;
 
-/// A checkpoint has the strings of every connection, beside which a batch is small. What it is made of has bounds that
-/// together are less.
-const LONGEST: usize = 1 << 30;
-const _: () = assert!(LONGEST > 2 * MAX_FRAME);
+/// The longest record (bytes). It is a checkpoint, which has the strings of every connection; a batch is small compared to
+/// it. The bounds of a checkpoint's parts add up to less than this.
+const MAX_RECORD_BYTES: usize = 1 << 30;
+const _: () = assert!(MAX_RECORD_BYTES > 2 * MAX_FRAME);
 
-/// An error where a record is longer than what is read again: nothing behind it could be read either.
+/// Refuses a record that is too long to be read again: nothing after it could be read either.
 pub(super) fn check_length(record: &v1::Record) -> io::Result<()> {
     match record.encoded_len() {
-        length if length > LONGEST => Err(io::Error::other(format!("a record of {length} bytes is too long"))),
+        length if length > MAX_RECORD_BYTES => Err(io::Error::other(format!("a record of {length} bytes is too long"))),
         _ => Ok(()),
     }
 }
 
-/// A record as it is written.
+/// The bytes of a record, as they are written.
 pub(super) fn encode(record: &v1::Record) -> Vec<u8> {
     let length = record.encoded_len();
     let mut frame = Vec::with_capacity(HEAD + length);
@@ -43,12 +43,12 @@ pub(super) fn encode(record: &v1::Record) -> Vec<u8> {
 #[derive(Debug)]
 pub(super) struct Frames {
     rest: Bytes,
-    /// Bytes that are no whole record; known once the end was reached.
+    /// Bytes after the last whole record; known once the end was reached.
     pub(super) damaged: usize,
 }
 
 impl Frames {
-    /// Those in `file`.
+    /// The records in `file`.
     pub(super) fn new(mut file: Bytes) -> Self {
         if file.starts_with(MAGIC) {
             file.advance(MAGIC.len());
@@ -63,7 +63,7 @@ impl Frames {
             return None;
         }
         let (length, checksum) = (rest.get_u32_le() as usize, rest.get_u32_le());
-        if length > LONGEST || length > rest.len() {
+        if length > MAX_RECORD_BYTES || length > rest.len() {
             return None;
         }
         let record = rest.split_to(length);
@@ -112,9 +112,9 @@ mod tests {
             let mut whole = file.len();
             file.truncate(cut.max(MAGIC.len()));
             whole = whole.min(file.len());
-            if let Some(place) = flip && place < file.len() {
-                file[place] ^= 0x40;
-                whole = whole.min(place);
+            if let Some(offset) = flip && offset < file.len() {
+                file[offset] ^= 0x40;
+                whole = whole.min(offset);
             }
             let readable = if whole < MAGIC.len() { 0 } else { ends.iter().filter(|end| **end <= whole).count() - 1 };
             let length = file.len();

@@ -1,31 +1,31 @@
-//! The newest of what is numbered: rows of `probe.evals`, `probe.events` and `probe.queries`. Bounded in number and in
-//! bytes, the oldest go first; numbers go on, so that those that have gone are counted.
+//! The newest numbered rows: those of `probe.evals`, `probe.events` and `probe.queries`. They are bounded in number and in
+//! bytes, and the oldest are dropped first. Numbers go on, so that dropped rows are counted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use probe_proto::v1;
 
-/// So many are kept.
+/// The largest number of rows.
 pub(super) const MAX_ROWS: usize = 10_000;
-/// So many bytes of them are kept, where nobody says less.
+/// The largest number of bytes of rows, where [`Newest::bound`] sets no lower one.
 pub(super) const MAX_BYTES: usize = 16 << 20;
-/// What a row takes beside its text.
+/// Bytes of a row in addition to its text.
 const ROW: usize = 100;
 
-/// What is kept like this. A later row of the same number takes the place of the one before.
+/// A numbered row. A later row with the same number replaces the earlier one.
 pub trait Numbered: Clone {
-    /// Numbers begin at 1.
+    /// The number of the row. Numbers begin at 1.
     fn number(&self) -> i64;
 
-    /// What it takes, in bytes.
+    /// The size of the row in bytes.
     fn bytes(&self) -> usize;
 
-    /// Takes from the row before it what it does not say again.
+    /// Fills in what the row does not repeat from the row that it replaces.
     fn complete(&mut self, _before: &Self) {}
 }
 
-/// See the module. A copy shares its rows.
+/// The newest rows, oldest first, bounded in number and bytes. A copy shares its rows.
 #[derive(Debug, Clone)]
 pub struct Newest<T> {
     rows: VecDeque<Arc<T>>,
@@ -40,7 +40,7 @@ impl<T> Default for Newest<T> {
     }
 }
 
-/// What is kept, whatever the bound.
+/// Compares rows, without regard to the bounds.
 impl<T: PartialEq> PartialEq for Newest<T> {
     fn eq(&self, other: &Self) -> bool {
         self.rows == other.rows
@@ -48,32 +48,32 @@ impl<T: PartialEq> PartialEq for Newest<T> {
 }
 
 impl<T: Numbered> Newest<T> {
-    /// All of them, oldest first.
+    /// All rows, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.rows.iter().map(Arc::as_ref)
     }
 
-    /// Number of the newest that ever was; 0 before there was one.
+    /// Number of the newest row so far; 0 before the first.
     pub fn newest(&self) -> i64 {
         self.newest
     }
 
-    /// Adds one, or puts it in the place of the one with its number; one that has gone stays gone.
+    /// Adds a row, or replaces the one with its number. A row that was dropped is not added again.
     pub fn put(&mut self, mut row: T) {
         if row.number() > self.newest {
             self.newest = row.number();
             self.bytes += row.bytes();
             self.rows.push_back(Arc::new(row));
-        } else if let Ok(place) = self.rows.binary_search_by_key(&row.number(), |row| row.number()) {
-            row.complete(&self.rows[place]);
+        } else if let Ok(index) = self.rows.binary_search_by_key(&row.number(), |row| row.number()) {
+            row.complete(&self.rows[index]);
             self.bytes += row.bytes();
-            self.bytes -= self.rows[place].bytes();
-            self.rows[place] = Arc::new(row);
+            self.bytes -= self.rows[index].bytes();
+            self.rows[index] = Arc::new(row);
         }
         self.shrink();
     }
 
-    /// From now on no more bytes are kept than `most`, but always the newest row.
+    /// Limits rows to `most` bytes from now on. The newest row is always kept.
     pub fn bound(&mut self, most: usize) {
         self.most_bytes = most.min(MAX_BYTES);
         self.shrink();
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!((kept.rows.len(), kept.rows[0].id, kept.newest()), (MAX_ROWS, 6, MAX_ROWS as i64 + 5));
         kept.put(query(3, "SELECT 1", "ok"));
         assert_eq!((kept.rows.len(), kept.rows[0].id), (MAX_ROWS, 6));
-        // What a later row does not say again is there still.
+        // Text that a later row does not repeat is still there.
         kept.put(query(7, "", "ok"));
         assert_eq!((kept.rows[1].sql.as_str(), kept.rows[1].status.as_str()), ("SELECT 1", "ok"));
         kept.bound(10 * kept.rows[1].bytes());

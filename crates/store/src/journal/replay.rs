@@ -1,4 +1,4 @@
-//! A journal that a collector has left, read from its oldest file to its newest.
+//! Reads a journal that a collector has left, from its oldest file to its newest.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,33 +10,33 @@ use probe_proto::v1::{self, record};
 
 use super::{JournalCheckpoint, files, frame};
 
-/// Numbers of batches, first and last of each range.
+/// Ranges of batches: the first and last number of each.
 pub type Ranges = Vec<(u64, u64)>;
 
-/// A journal as it was found.
+/// A journal that a collector has left.
 #[derive(Debug, Default)]
-pub struct Left {
-    /// Its files, oldest first.
+pub struct LeftJournal {
+    /// The journal's files, oldest first.
     pub files: Vec<PathBuf>,
-    /// Number of the file that would be next.
+    /// Number of the next file.
     pub next: u64,
 }
 
-/// What a replay has to tell besides the records.
+/// The result of a replay, besides the records.
 #[derive(Debug, Default)]
 pub struct Replayed {
-    /// What all records say.
+    /// The sum of all records.
     pub checkpoint: JournalCheckpoint,
-    /// Files that end in something that is no record, and bytes there. In the newest one it is what was being written
-    /// when the collector died, and nobody was told that it is kept.
+    /// Files that end in bytes that are no record, and the number of those bytes. In the newest file they were being written
+    /// when the collector died, and were never acknowledged.
     pub damaged: Vec<(PathBuf, usize)>,
 }
 
-/// What is to be done with the records, one by one.
+/// Receives the records of a journal, one by one.
 pub trait Take {
-    /// Connections as they are now, after the head of a file that does not follow from what was read before.
+    /// Replaces all connections, at the head of a file that does not continue the records before it.
     fn restart(&mut self, connections: &[v1::Connection]);
-    /// The next record.
+    /// Takes the next record.
     fn take(&mut self, record: record::Record);
 }
 
@@ -44,20 +44,20 @@ pub trait Take {
 ///
 /// # Errors
 /// The file system's.
-pub fn find(run: &Path) -> Result<Left> {
-    let found = files::list(&files::directory(run))?;
-    let next = found.last().map_or(0, |(number, _)| number + 1);
-    Ok(Left { files: found.into_iter().map(|(_, path)| path).collect(), next })
+pub fn find(run: &Path) -> Result<LeftJournal> {
+    let files = files::list(&files::directory(run))?;
+    let next = files.last().map_or(0, |(number, _)| number + 1);
+    Ok(LeftJournal { files: files.into_iter().map(|(_, path)| path).collect(), next })
 }
 
-impl Left {
+impl LeftJournal {
     /// Numbers of batches that were evicted, by instance and table: they must not come back.
     pub fn evicted(&self) -> Result<HashMap<(String, String), Ranges>> {
-        let mut found: HashMap<(String, String), Ranges> = HashMap::new();
+        let mut ranges: HashMap<(String, String), Ranges> = HashMap::new();
         let mut add = |evicted: v1::Evicted| {
             if evicted.last_seq > 0 {
                 let range = (evicted.first_seq, evicted.last_seq);
-                found.entry((evicted.instance, evicted.table)).or_default().push(range);
+                ranges.entry((evicted.instance, evicted.table)).or_default().push(range);
             }
         };
         for path in &self.files {
@@ -69,10 +69,10 @@ impl Left {
                 }
             }
         }
-        Ok(found)
+        Ok(ranges)
     }
 
-    /// Gives every record to `take`, in order, and adds nothing up.
+    /// Gives every record to `take`, in order, without a sum of them.
     ///
     /// # Errors
     /// A file can't be read.
@@ -99,8 +99,8 @@ impl Left {
             let mut frames = read(path)?;
             for record in frames.by_ref() {
                 match &record.record {
-                    // What the files before it say, which have been read. Where it says more, the disk had taken nothing
-                    // for a while.
+                    // The checkpoint repeats the files before it, which have been read. Where it has more than they have, the
+                    // disk had taken nothing for a while.
                     Some(record::Record::Checkpoint(checkpoint))
                         if follows && JournalCheckpoint::from_message(checkpoint.clone()) == replayed.checkpoint => {}
                     Some(record::Record::Checkpoint(checkpoint)) => {

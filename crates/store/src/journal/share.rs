@@ -1,58 +1,58 @@
-//! How much of a run's disk its journal may take, so that files can have the rest.
+//! The share of a run's disk that its journal may take, so that files can have the rest.
 //!
-//! A tenth, of which a quarter and no more is in files that are complete: past that, what keeps them from going is
-//! written to Parquet files. The file that grows is a 64th of the disk behind its head, and at least as long as the
-//! head, so that heads are never more than half of what is written; and the next head always has room. What a head is
-//! made of has bounds that together are a 46th of the disk. Where a head is so large that a tenth is not enough for all
-//! that, the journal takes six heads: one and a half in complete files, two in the file that grows, the next one, and
-//! the rest for what comes while files are written.
+//! It is a tenth, of which complete files have a quarter at most: past that, the rows for which they are still needed are
+//! written to Parquet files. The file that grows is a 64th of the disk after its head, and at least as long as the head, so
+//! that heads are never more than half of what is written; and the next head always has room. The bounds of a head's parts
+//! add up to a 46th of the disk. Where a head is so large that a tenth is not enough for all that, the journal takes six
+//! heads: one and a half in complete files, two in the file that grows, the next one, and the rest for records that come
+//! while files are written.
 
-/// A file has no more than this behind its head, however large the disk.
+/// The most bytes of a file after its head, however large the disk.
 const MAX_FILE_BYTES: u64 = 64 << 20;
-/// Nor is it changed before it has this.
+/// The fewest bytes of a file after its head before the next file begins.
 const MIN_FILE_BYTES: u64 = 4 << 10;
-/// Texts of open connections may take this much in any case, and no more however large the disk.
+/// The bounds of the limit of texts of open connections (bytes), however small or large the disk.
 const MIN_TEXTS_BYTES: u64 = 64 << 10;
 const MAX_TEXTS_BYTES: u64 = 256 << 20;
-/// One who asks may have this much written down in a second in any case, and no more however large the disk.
+/// The bounds of the limit of records that one client may cause in a second (bytes), however small or large the disk.
 const MIN_ASKED: u64 = 16 << 10;
 const MAX_ASKED: u64 = 1 << 20;
-/// Each list of rows may take this much in any case.
+/// The lower bound of the limit of each list of rows (bytes).
 const MIN_LIST_BYTES: u64 = 16 << 10;
 
-/// A journal's part of so many bytes of disk.
+/// A journal's share of `disk` bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Share {
     pub(super) disk: u64,
 }
 
 impl Share {
-    /// All of its files together, where a file's head takes `head`.
+    /// The limit of all files together (bytes), where a file's head has `head` bytes.
     pub(super) fn most(self, head: u64) -> u64 {
         (self.disk / 10).max(head.saturating_mul(6)).min(self.disk / 2)
     }
 
-    /// Past this what keeps complete files from going has to be written.
+    /// The limit of complete files (bytes), past which the rows in them have to be written to Parquet files.
     pub(super) fn most_complete(self, head: u64) -> u64 {
         self.most(head) / 4
     }
 
-    /// A file with so much behind its head is followed by the next one.
+    /// Bytes after its head with which a file is complete.
     pub(super) fn file(self, head: u64) -> u64 {
         (self.disk / 64).clamp(MIN_FILE_BYTES, MAX_FILE_BYTES).max(head)
     }
 
-    /// Texts of all open connections.
+    /// The limit of texts of all open connections (bytes).
     pub(super) fn texts(self) -> u64 {
         (self.disk / 64).clamp(MIN_TEXTS_BYTES, MAX_TEXTS_BYTES)
     }
 
-    /// What one who asks may have written down in a second.
+    /// The limit of records that one client may cause in a second (bytes).
     pub(super) fn asked(self) -> u64 {
         (self.disk / 1024).clamp(MIN_ASKED, MAX_ASKED)
     }
 
-    /// Each of the checkpoint's lists of rows.
+    /// The limit of each of the checkpoint's lists of rows (bytes).
     pub(super) fn list(self) -> usize {
         usize::try_from((self.disk / 512).max(MIN_LIST_BYTES)).unwrap_or(usize::MAX)
     }

@@ -1,4 +1,4 @@
-//! What those who record and the thread that writes have of a journal together.
+//! The state of a journal that the thread that writes shares with all that record.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,9 +12,10 @@ use tokio::sync::watch;
 use super::checkpoint::JournalCheckpoint;
 use super::share::Share;
 
-/// So many bytes are not kept waiting.
+/// Waiting bytes that are written at once.
 pub(super) const SYNC_BYTES: usize = 4 << 20;
-/// How far the journal is.
+
+/// How far the journal is on disk.
 #[derive(Debug, Clone, Default)]
 pub struct Durable {
     /// Records up to this one are on disk, or never will be.
@@ -29,16 +30,16 @@ pub(super) struct Inner {
     pub(super) state: Mutex<State>,
     pub(super) wake: Condvar,
     pub(super) durable: watch::Sender<Durable>,
-    /// That the disk takes nothing has been said.
-    pub(super) said: AtomicBool,
+    /// Whether a problem of the disk has been reported.
+    pub(super) is_reported: AtomicBool,
     pub(super) share: Share,
-    /// How often it began to take nothing.
+    /// How often the disk began to take nothing.
     pub(super) gaps: AtomicU64,
     /// Called when files should be written.
     pub(super) due: OnceLock<Due>,
 }
 
-/// What is to be called.
+/// The callback of [`super::Journal::when_due`].
 pub(super) struct Due(pub(super) Box<dyn Fn() + Send + Sync>);
 
 impl fmt::Debug for Due {
@@ -51,27 +52,28 @@ impl fmt::Debug for Due {
 pub(super) struct State {
     /// Encoded records that are not on disk.
     pub(super) waiting: Vec<Vec<u8>>,
+    /// Bytes of the waiting records.
     pub(super) bytes: usize,
-    /// What of them is being written: it waits no more, and `current` does not have it yet.
+    /// Bytes that are being written: they are in neither `bytes` nor `current`.
     pub(super) in_flight: u64,
-    /// Since when the oldest of them waits.
+    /// Since when the oldest of the waiting records waits.
     pub(super) since: Option<Instant>,
-    /// Records so far.
+    /// Number of records so far.
     pub(super) position: u64,
     pub(super) checkpoint: JournalCheckpoint,
-    /// All appends that a record is of have lower numbers.
+    /// One more than the highest number of an append that is recorded.
     pub(super) appends: u64,
-    /// Files that are complete, oldest first, with what `appends` was at the end of each, and their size.
+    /// Files that are complete, oldest first, with the value of `appends` at the end of each, and their size.
     pub(super) closed: VecDeque<(PathBuf, u64, u64)>,
-    /// Size of the one that is written.
+    /// Size of the file that is being written.
     pub(super) current: u64,
-    /// How much of that is its head.
+    /// Size of the head of that file.
     pub(super) head: u64,
-    /// What connections took in that head.
+    /// Bytes of connections in that head.
     pub(super) head_connections: usize,
     pub(super) hurry: bool,
     pub(super) stopping: bool,
-    /// Stop without writing what waits: what a kill does.
+    /// Stop without writing the records that wait, as a kill does.
     pub(super) abandoned: bool,
 }
 
@@ -81,13 +83,13 @@ impl State {
         self.closed.iter().map(|(_, _, bytes)| bytes).sum()
     }
 
-    /// What has been written takes its place in the newest file.
+    /// Counts bytes that have been written as part of the newest file.
     pub(super) fn written(&mut self, bytes: u64) {
         self.current += bytes;
         self.in_flight = self.in_flight.saturating_sub(bytes);
     }
 
-    /// About what the next head takes: as this one, and connections that were opened since.
+    /// About the size of the next head: that of this one, and of connections that were opened since.
     pub(super) fn next_head(&self) -> u64 {
         self.head + self.checkpoint.connection_bytes().saturating_sub(self.head_connections) as u64
     }
@@ -99,13 +101,13 @@ impl State {
 }
 
 impl Inner {
-    /// Valid at every point, so a thread that panicked with it does no harm.
+    /// Locks the state. It is valid at every point, so a thread that panicked while it held the lock does no harm.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn say(&self, problem: impl fmt::Display) {
-        if !self.said.swap(true, Ordering::Relaxed) {
+        if !self.is_reported.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "rows are kept in memory only for now: {problem}; hint: make room on that disk, the collector tries \
                  again by itself, and probe.agents.problem says how it is"

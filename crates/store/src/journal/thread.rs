@@ -1,4 +1,4 @@
-//! The thread that has a journal's records on disk, and its files.
+//! The thread that writes a journal's records to disk, and its files.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,18 +14,18 @@ use probe_proto::v1::{self, record};
 use super::state::{Durable, Inner, SYNC_BYTES};
 use super::{files, frame};
 
-/// Records are on disk after this long at the latest.
+/// The longest time before a record is on disk.
 const SYNC_AFTER: Duration = Duration::from_secs(1);
-/// A file that is older is followed by the next one, so that it can go.
+/// The age at which a file is complete, so that it can be removed.
 const FILE_AGE: Duration = Duration::from_secs(300);
-/// Between two attempts on a disk that takes nothing.
+/// The time between two attempts on a disk that takes nothing.
 fn retry() -> Duration {
     if probe_common::fault::retries_at_once() { Duration::ZERO } else { Duration::from_secs(5) }
 }
 
 impl Inner {
-    /// Waits until there is something to do, and takes what waits. Where the disk takes nothing there is something to
-    /// do soon.
+    /// Waits until there is something to do, and takes the records that wait. Where the disk takes nothing (`failed`), there is
+    /// something to do soon.
     fn next(&self, failed: bool) -> Taken {
         let mut state = self.lock();
         loop {
@@ -39,7 +39,7 @@ impl Inner {
                 break;
             }
             if state.since.is_none() {
-                // Nothing waits, so whoever is in a hurry has nothing to wait for.
+                // No record waits, so there is nothing to hurry for.
                 state.hurry = false;
             }
             let (again, timeout) = self.wake.wait_timeout(state, due).unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +64,7 @@ struct Taken {
     last: bool,
 }
 
-/// The thread's own.
+/// The thread's own state.
 #[derive(Debug)]
 pub(super) struct Writer {
     inner: Arc<Inner>,
@@ -77,7 +77,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// One that has no file yet.
+    /// A writer that has no file yet.
     pub(super) fn new(inner: Arc<Inner>, number: u64) -> Self {
         Self { inner, file: None, path: None, number, opened: Instant::now() }
     }
@@ -94,7 +94,7 @@ impl Writer {
                 (Some(_), _) => Some(self.write(&taken.frames)),
             }));
             self.inner.lock().in_flight = 0;
-            // A file that it panicked over is not written any further; what comes goes on in the next one.
+            // A file whose write panicked gets no more records: they go to the next one.
             let result = attempt.unwrap_or_else(|panic| Some(Err(io::Error::other(panicked(&*panic)))));
             let problem = match result {
                 None => self.inner.durable.borrow().problem.clone(),
@@ -120,14 +120,14 @@ impl Writer {
             if taken.last {
                 return;
             }
-            // Rows that it has not go to files.
+            // Rows that the journal lacks are written to files.
             if recovered || self.inner.overdue().is_some() {
                 self.inner.due.get().into_iter().for_each(|due| (due.0)());
             }
         }
     }
 
-    /// Appends to the file, or begins the next one first.
+    /// Appends to the file, and begins the next one where this one is complete.
     fn write(&mut self, frames: &[Vec<u8>]) -> io::Result<()> {
         if let Some(file) = &mut self.file
             && !frames.is_empty()
@@ -152,7 +152,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The file takes nothing any more: it is complete as it is, and goes when its rows are in Parquet files.
+    /// Completes a file that takes nothing any more. It is removed when its rows are in Parquet files.
     fn give_up(&mut self) {
         self.file = None;
         let mut state = self.inner.lock();
@@ -162,9 +162,9 @@ impl Writer {
         }
     }
 
-    /// Begins a file with the checkpoint as it is now. What waits goes into the file before, so that a file's checkpoint sums
-    /// up exactly what the files before it say. All of it has to be within the journal's share of the disk, but for the
-    /// first one.
+    /// Begins a file with the checkpoint as it is now. Records that wait are written to the previous file, so that a file's
+    /// checkpoint sums up exactly the files before it. All of it has to be within the journal's share of the disk, except for
+    /// the first file.
     pub(super) fn next_file(&mut self, within_share: bool) -> io::Result<()> {
         let path = files::path(&self.inner.directory, self.number);
         probe_common::fault::check(&path)?;
@@ -182,7 +182,7 @@ impl Writer {
         }
         drop(frames);
         let connections = checkpoint.connection_bytes();
-        // The long part of it, without the lock.
+        // Encoding takes long, so it is done without the lock.
         let head = v1::Record { record: Some(record::Record::Checkpoint(checkpoint.to_message())) };
         frame::check_length(&head)?;
         let head = frame::encode(&head);
@@ -190,7 +190,7 @@ impl Writer {
         if within_share {
             self.inner.take_share_for_head(length)?;
         }
-        // A file that is there is one that an attempt on a full disk has left.
+        // An existing file was left by an attempt on a full disk.
         let mut file = File::create(&path)?;
         file.write_all(frame::MAGIC)?;
         file.write_all(&head)?;
@@ -211,14 +211,14 @@ impl Writer {
 }
 
 impl Inner {
-    /// An error where so many bytes more, and the next head, would be past the journal's share of the disk.
+    /// An error where `more` bytes and the next head would exceed the journal's share of the disk.
     fn take_share(&self, more: u64) -> io::Result<()> {
         let state = self.lock();
         self.within_share(state.on_disk() + more + state.head, state.head)
     }
 
-    /// An error where a new head would exceed the journal's share of the disk. The newest file goes only when there is a
-    /// newer one, which must not be kept out by it.
+    /// An error where a new head would exceed the journal's share of the disk. A single complete file does not count: it can
+    /// be removed only when there is a newer one, which it must not prevent.
     fn take_share_for_head(&self, head: u64) -> io::Result<()> {
         let state = self.lock();
         let is_last = state.current == 0 && state.closed.len() == 1;
@@ -231,11 +231,11 @@ impl Inner {
         if bytes <= most {
             return Ok(());
         }
-        let what = format!("its share of the run's disk, {most} bytes of {}, is taken", self.share.disk);
-        Err(io::Error::new(io::ErrorKind::QuotaExceeded, what))
+        let message = format!("its share of the run's disk, {most} bytes of {}, is taken", self.share.disk);
+        Err(io::Error::new(io::ErrorKind::QuotaExceeded, message))
     }
 
-    /// As [`super::Journal::overdue`].
+    /// All appends below this number are overdue; see [`super::Journal::overdue`].
     pub(super) fn overdue(&self) -> Option<u64> {
         let state = self.lock();
         let appends = state.closed.back().map(|(_, appends, _)| *appends);
@@ -247,13 +247,13 @@ fn bytes(frames: &[Vec<u8>]) -> u64 {
     frames.iter().map(|frame| frame.len() as u64).sum()
 }
 
-/// What a panic said.
+/// The message of a panic of a thread.
 pub fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
-    format!("its thread panicked: {}", probe_common::panics::words(panic))
+    format!("its thread panicked: {}", probe_common::panics::message_of(panic))
 }
 
 fn write_all(file: &mut File, frames: &[Vec<u8>]) -> io::Result<()> {
-    // Small records are many: they go together.
+    // Small records are written together, because there are many.
     let mut together = io::BufWriter::with_capacity(1 << 18, file);
     for frame in frames {
         together.write_all(frame)?;

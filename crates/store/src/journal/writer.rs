@@ -1,10 +1,9 @@
-//! The journal being written: records wait in memory until a thread of its own has them on disk.
+//! Writes the journal: records wait in memory until the journal's own thread has written them to disk.
 //!
-//! Nobody who records waits for the disk. What is on disk is told through [`Journal::durable`]; whoever brings more
-//! than the disk takes is made to wait by [`Journal::room`]. A disk that takes nothing (full, read-only, broken) does
-//! not stop the run: records are then not kept, [`Durable::problem`] says so, and the journal tries again. The same
-//! happens where it has taken its share of the disk ([`super::share`]) and files can't be written fast enough for it
-//! to shrink.
+//! Recording does not wait for the disk. [`Journal::durable`] says what is on disk, and [`Journal::room`] makes senders wait
+//! that bring more than the disk takes. A disk that takes nothing (full, read-only, broken) does not stop the run: records
+//! are then not kept, [`Durable::problem`] says so, and the journal tries again. The same happens where the journal has taken
+//! its share of the disk ([`super::share`]) and files can't be written fast enough for it to shrink.
 
 use std::fmt;
 use std::fs;
@@ -26,25 +25,25 @@ use super::share::Share;
 use super::state::{Due, Durable, Inner, SYNC_BYTES, State};
 use super::thread::Writer;
 
-/// More than this is not taken from those who can wait.
+/// Waiting bytes past which [`Journal::room`] waits.
 const MAX_WAITING: usize = 64 << 20;
 
-/// What a journal begins with.
+/// The state with which a journal begins.
 #[derive(Debug, Default)]
 pub struct Begin {
-    /// What was known before.
+    /// The checkpoint of the collector before.
     pub checkpoint: JournalCheckpoint,
-    /// Files of the collector before, whose rows the store has taken.
+    /// Journal files of the collector before, whose rows the store has.
     pub older: Vec<PathBuf>,
     /// Number of the first new file.
     pub number: u64,
-    /// Batches that the store has taken so far.
+    /// Number of batches that the store has appended so far.
     pub appends: u64,
     /// Bytes that the run may take on disk, of which the journal has a share.
     pub disk: u64,
 }
 
-/// A journal that is open. Dropped, it writes what it has and ends.
+/// A journal that is open. When dropped, it writes the records that wait and ends.
 #[derive(Debug)]
 pub struct Journal {
     inner: Arc<Inner>,
@@ -52,7 +51,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Begins one in `directory`, which is made where it is not there.
+    /// Begins a journal in `directory`, which is created where it does not exist.
     ///
     /// # Errors
     /// The file system's.
@@ -72,7 +71,7 @@ impl Journal {
             state: Mutex::new(state),
             wake: Condvar::new(),
             durable: watch::Sender::new(Durable::default()),
-            said: AtomicBool::new(false),
+            is_reported: AtomicBool::new(false),
             share,
             gaps: AtomicU64::new(0),
             due: OnceLock::new(),
@@ -84,7 +83,7 @@ impl Journal {
         Ok(Arc::new(Self { inner, thread: Mutex::new(Some(thread)) }))
     }
 
-    /// Writes a record down, in the order of calls. Returns its position.
+    /// Adds a record, in the order of calls. Returns its position.
     pub fn record(&self, record: record::Record) -> u64 {
         self.put(record, None)
     }
@@ -96,7 +95,7 @@ impl Journal {
 
     fn put(&self, record: record::Record, append: Option<u64>) -> u64 {
         let record = v1::Record { record: Some(record) };
-        // The long part of it, without the lock.
+        // Encoding takes long, so it is done without the lock.
         let frame = frame::encode(&record);
         let mut state = self.inner.lock();
         state.checkpoint.apply(&record);
@@ -113,18 +112,18 @@ impl Journal {
         state.position
     }
 
-    /// Tells what is on disk.
+    /// A receiver of how far the journal is on disk.
     pub fn durable(&self) -> watch::Receiver<Durable> {
         self.inner.durable.subscribe()
     }
 
-    /// Somebody waits for what was recorded so far.
+    /// Has the records so far written at once, because a caller waits for them.
     pub fn hurry(&self) {
         self.inner.lock().hurry = true;
         self.inner.wake.notify_one();
     }
 
-    /// Waits until everything recorded so far is on disk, or can't be: then why. Not for async code.
+    /// Waits until everything recorded so far is on disk, or returns why it can't be. Not for async code.
     pub fn sync(&self) -> Option<Arc<str>> {
         let position = self.inner.lock().position;
         let mut durable = self.durable();
@@ -148,7 +147,7 @@ impl Journal {
         }
     }
 
-    /// Says what is wrong with the disk, once in the life of a collector: it comes and goes, and the tables have it.
+    /// Reports what is wrong with the disk, once in the life of a collector: problems come and go, and the tables have them.
     pub fn say(&self, problem: impl fmt::Display) {
         self.inner.say(problem);
     }
@@ -158,61 +157,61 @@ impl Journal {
         self.inner.durable.borrow().problem.clone()
     }
 
-    /// How often it began to take nothing: what was recorded then may be nowhere on disk.
+    /// How often the disk began to take nothing: what was recorded then may be nowhere on disk.
     pub fn gaps(&self) -> u64 {
         self.inner.gaps.load(Ordering::Acquire)
     }
 
-    /// Bytes of its files, and how many they are.
+    /// Bytes and number of the journal's files.
     pub fn size(&self) -> (u64, u64) {
         let state = self.inner.lock();
         (state.on_disk(), 1 + state.closed.len() as u64)
     }
 
-    /// Bytes that it may take on disk.
+    /// Bytes that the journal may take on disk.
     pub fn most(&self) -> u64 {
         self.inner.share.most(self.inner.lock().head)
     }
 
-    /// Whether it has nearly all that it may take: whoever brings more had better wait for files to be written.
+    /// Whether the journal has nearly all bytes that it may take, so that senders should wait for files to be written.
     pub fn crowded(&self) -> bool {
         let state = self.inner.lock();
-        // With room for the next head, as whoever writes has to have it, and for what others bring at the same time.
+        // With room for the next head, which the writing thread needs, and for records that come at the same time.
         let coming = state.in_flight + state.bytes as u64 + state.next_head();
         state.on_disk() + coming > self.inner.share.most(state.head) / 4 * 3
     }
 
-    /// All appends below this number have to be in Parquet files for the journal's complete files to go; None while these
-    /// may stay.
+    /// All appends below this number have to be in Parquet files so that the journal's complete files can be removed; None
+    /// while these may stay.
     pub fn overdue(&self) -> Option<u64> {
         self.inner.overdue()
     }
 
-    /// Has `due` called when there is something [overdue](Self::overdue), and when the disk takes records again. It is
-    /// called by the journal's own thread, and may not wait for the journal.
+    /// Sets the callback for when something is [overdue](Self::overdue), and when the disk takes records again. The journal's
+    /// own thread calls it, so it must not wait for the journal.
     pub fn when_due(&self, due: impl Fn() + Send + Sync + 'static) {
-        // One store keeps its rows by a journal.
+        // A journal has one store, which calls this once.
         let _ = self.inner.due.set(Due(Box::new(due)));
     }
 
-    /// Whether so many bytes more of text of open connections have room; the text is then in the next record.
+    /// Whether there is room for `bytes` more of text of open connections. The caller then adds the text with the next record.
     pub fn has_room_for_text(&self, bytes: usize) -> bool {
         let texts = self.inner.lock().checkpoint.text_bytes();
         (texts + bytes) as u64 <= self.inner.share.texts()
     }
 
-    /// Bytes that each list of rows that it knows may take.
+    /// Bytes that each of the checkpoint's lists of rows may take.
     pub fn list(&self) -> usize {
         self.inner.share.list()
     }
 
-    /// Bytes a second that one who asks may have written down.
+    /// Bytes of records that one client may cause in a second.
     pub fn asked(&self) -> u64 {
         self.inner.share.asked()
     }
 
-    /// Every append before `oldest` is in a Parquet file or evicted: files that have nothing newer go. For one caller
-    /// at a time.
+    /// Removes files that have nothing newer than `oldest`: every append before that is in a Parquet file or evicted. For one
+    /// caller at a time.
     pub fn trim(&self, oldest: u64) {
         let gone: Vec<(PathBuf, u64)> = {
             let state = self.inner.lock();
@@ -222,9 +221,9 @@ impl Journal {
             gone.map(|(path, appends, _)| (path.clone(), *appends)).collect()
         };
         let Some((_, appends)) = gone.last() else { return };
-        // Without the lock, which everybody who records has to have.
+        // Without the lock, which every recording needs.
         for (path, _) in &gone {
-            // One that stays is replayed in vain, and gone with the directory.
+            // A file that can't be removed is replayed in vain, and removed with the directory.
             let _ = fs::remove_file(path);
         }
         let mut state = self.inner.lock();
@@ -232,13 +231,13 @@ impl Journal {
         state.checkpoint.settle(*appends);
     }
 
-    /// Writes what there is and ends.
+    /// Writes the records that wait and ends.
     pub fn finish(&self) {
         self.inner.lock().stopping = true;
         self.join();
     }
 
-    /// Ends as a killed collector does: what is not on disk by now never will be. For tests.
+    /// Ends as a killed collector does: records that are not on disk yet are lost. For tests.
     #[doc(hidden)]
     pub fn abandon(&self) {
         {
@@ -287,7 +286,7 @@ mod tests {
     fn a_large_head_does_not_make_a_file_of_every_record() {
         let directory = tempfile::tempdir().unwrap();
         let journal = begin(directory.path(), 4 << 20);
-        // More than a file has behind its head.
+        // More than a file may have after its head.
         journal.record(text(100 << 10));
         assert_eq!(journal.sync(), None);
         for _ in 0..50 {

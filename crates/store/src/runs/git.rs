@@ -1,5 +1,5 @@
-//! Which commit a directory is at, so that a run can be told from the next one. Asked of `git`, where there is one;
-//! never a reason for a run to fail or to wait.
+//! The git commit of a directory, so that a run can be told from the next one. `git` is asked for it, where it is installed.
+//! It is never a reason for a run to fail or to wait.
 
 use std::io::Read;
 use std::path::Path;
@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// How long git may take, all in all: a repository on a slow file system is no reason to start training late.
+/// The longest time that git may take in all: a repository on a slow file system is no reason to start training late.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What git says of a directory.
+/// The state of a directory's git repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Git {
     /// The commit's full name; None outside of a repository, or in one without commits.
@@ -24,25 +24,26 @@ impl Git {
     pub(super) fn of(directory: &Path) -> Self {
         let deadline = Instant::now() + PATIENCE;
         // Both at once: the second one looks at every file.
-        let commit = Asked::start(directory, &["rev-parse", "--verify", "--quiet", "HEAD"]);
-        let status = Asked::start(directory, &["status", "--porcelain", "--untracked-files=no", "--ignore-submodules"]);
-        let commit = commit.and_then(|asked| asked.answer(deadline)).map(|text| text.trim().to_owned());
+        let commit = RunningGit::start(directory, &["rev-parse", "--verify", "--quiet", "HEAD"]);
+        let status =
+            RunningGit::start(directory, &["status", "--porcelain", "--untracked-files=no", "--ignore-submodules"]);
+        let commit = commit.and_then(|git| git.answer(deadline)).map(|text| text.trim().to_owned());
         let commit = commit.filter(|commit| !commit.is_empty() && commit.bytes().all(|b| b.is_ascii_hexdigit()));
-        let dirty = status.and_then(|asked| asked.answer(deadline)).map(|text| !text.is_empty());
+        let dirty = status.and_then(|git| git.answer(deadline)).map(|text| !text.is_empty());
         Self { dirty: commit.as_ref().and(dirty), commit }
     }
 }
 
-/// A git that is running.
-struct Asked {
+/// A git process that is running.
+struct RunningGit {
     child: Child,
     output: mpsc::Receiver<String>,
 }
 
-impl Asked {
+impl RunningGit {
     fn start(directory: &Path, words: &[&str]) -> Option<Self> {
         let mut child = Command::new("git")
-            // What a repository configures to be run is not run by merely starting a training there.
+            // A program that the repository configures must not run only because a training starts there.
             .args(["-c", "core.fsmonitor=false", "-C"])
             .arg(directory)
             .args(words)
@@ -58,18 +59,18 @@ impl Asked {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
             if stdout.read_to_end(&mut bytes).is_ok() {
-                // Nobody waits for it any more where it came too late.
+                // The receiver is gone where the output came too late.
                 let _ = send.send(String::from_utf8_lossy(&bytes).into_owned());
             }
         });
         Some(Self { child, output })
     }
 
-    /// What it printed, where it ended well and in time.
+    /// What git printed, where it succeeded in time.
     fn answer(mut self, deadline: Instant) -> Option<String> {
         let text = self.output.recv_timeout(deadline.saturating_duration_since(Instant::now()));
         if text.is_err() {
-            // It may have ended just now.
+            // Git may have ended just now; then the kill fails.
             let _ = self.child.kill();
         }
         let status = self.child.wait().ok()?;

@@ -1,4 +1,4 @@
-//! `run.json`: what a run was, for people and for `probe runs`. Written when the run begins and again when it ends.
+//! `run.json`: a run's description, for people and for `probe runs`. It is written when the run begins and when it ends.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,7 +22,7 @@ const FILE: &str = "run.json";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// A collector keeps it.
+    /// A collector is recording it.
     Live,
     /// It ended, and its tables were written.
     Ended,
@@ -31,7 +31,7 @@ pub enum State {
 }
 
 impl State {
-    /// As people read it.
+    /// The state's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Live => "live",
@@ -41,23 +41,23 @@ impl State {
     }
 }
 
-/// What run.json says.
+/// The contents of run.json.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunInfo {
-    /// With its number: "gpt@2".
+    /// Name of the run with its number: "gpt@2".
     pub run: String,
-    /// What `probe run` started; empty for `probe serve`.
+    /// The command that `probe run` started; empty for `probe serve`.
     pub command: String,
     /// Host name of the collector.
     pub host: String,
     /// Process id of the collector there.
     pub pid: u32,
-    /// live or ended, as far as the collector came to write it.
+    /// Live or ended, as the collector wrote it last.
     pub state: State,
-    /// When it began (RFC 3339).
+    /// When the run began (RFC 3339).
     #[serde(with = "rfc3339")]
     pub started: Timestamp,
-    /// When it ended.
+    /// When the run ended (RFC 3339).
     #[serde(with = "rfc3339::optional", default)]
     pub ended: Option<Timestamp>,
     /// The command's exit status, where there was a command and it ended by itself.
@@ -83,10 +83,10 @@ pub struct RunInfo {
     /// The last step that has a row; absent while the run goes on, and where there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_step: Option<i64>,
-    /// What its files took on disk when it ended (bytes); absent while the run goes on.
+    /// Bytes of the run's files on disk when it ended; absent while the run goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Where the command was started.
+    /// The directory in which the command was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
     /// The git commit of that directory; absent where there is none, or no git.
@@ -98,7 +98,8 @@ pub struct RunInfo {
 }
 
 impl RunInfo {
-    /// Of a run that begins now in this directory, kept by this process. Asks git, which takes up to a second.
+    /// The description of a run that begins now in the current directory, recorded by this process. Asks git, which takes up
+    /// to a second.
     pub fn begin(name: &RunName, command: &str) -> Self {
         let directory = std::env::current_dir().ok();
         let git = directory.as_deref().map(Git::of).unwrap_or_default();
@@ -125,7 +126,7 @@ impl RunInfo {
         }
     }
 
-    /// The same run, kept by this process from now on.
+    /// The description of the run when this process goes on with it.
     pub fn resumed(self) -> Self {
         Self { pid: std::process::id(), state: State::Live, ended: None, ..self }
     }
@@ -147,8 +148,8 @@ impl RunInfo {
             file.write_all(b"\n")?;
             file.sync_all()
         });
-        let named_so = written.and_then(|()| fs::rename(&unfinished, &path));
-        named_so.and_then(|()| durable::sync_names(directory)).map_err(|error| named(&path, error))
+        let renamed = written.and_then(|()| fs::rename(&unfinished, &path));
+        renamed.and_then(|()| durable::sync_names(directory)).map_err(|error| named(&path, error))
     }
 }
 
@@ -163,7 +164,7 @@ mod tests {
     fn what_is_written_is_read_again() {
         let dir = tempfile::tempdir().unwrap();
         let mut info = RunInfo::begin(&RunName::parse("gpt@2").unwrap(), "torchrun train.py");
-        // It has said so only where a loss of power takes nothing of it back.
+        // A write succeeds only if a loss of power can't undo it.
         fault::set(dir.path(), Fault::Names, true);
         assert!(info.write(dir.path()).is_err());
         fault::set(dir.path(), Fault::Names, false);

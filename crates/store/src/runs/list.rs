@@ -1,10 +1,10 @@
-//! Which runs have a directory, and which of them a name means.
+//! Lists the runs that have a directory, and finds the one that a name means.
 
 use std::fs;
 use std::path::PathBuf;
 
 use probe_common::error::{Error, Result};
-use probe_common::paths::{Places, named};
+use probe_common::paths::{Directories, named};
 use probe_common::run_name::RunName;
 
 use super::info::{RunInfo, State};
@@ -13,34 +13,34 @@ use super::name_lock;
 /// A run that has a directory.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// Its name with its number: "gpt@2".
+    /// The run's name with its number: "gpt@2".
     pub name: RunName,
-    /// Where it is.
+    /// The run's directory.
     pub directory: PathBuf,
-    /// What its run.json says; its state is [`State::Lost`] where that says live and nobody keeps it.
+    /// The contents of its run.json; the state is [`State::Lost`] where that says live and no collector is recording it.
     pub info: RunInfo,
 }
 
 /// All recorded runs, live ones included, oldest first.
 pub fn list_runs() -> Result<Vec<Run>> {
-    list_runs_in(&Places::from_environment()?)
+    list_runs_in(&Directories::from_environment()?)
 }
 
-/// All recorded runs of the given places, live ones included, oldest first.
-pub fn list_runs_in(places: &Places) -> Result<Vec<Run>> {
-    let directory = places.runs();
+/// All recorded runs below `directories`, live ones included, oldest first.
+pub fn list_runs_in(directories: &Directories) -> Result<Vec<Run>> {
+    let directory = directories.runs();
     let entries = match fs::read_dir(&directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(named(&directory, error)),
     };
-    // No runtime directory that can be trusted means no collector that can be asked, and none that is live for us.
-    let live = places.sockets().unwrap_or_default();
+    // Without a runtime directory that can be trusted no collector can be asked, so no run counts as live.
+    let live = directories.sockets().unwrap_or_default();
     let mut runs: Vec<Run> = entries
         .filter_map(|entry| {
             let entry = entry.ok()?;
             let name = RunName::numbered(entry.file_name().to_str()?)?;
-            // A directory without run.json is one that is being made right now, or is none of ours.
+            // A directory without run.json is being created right now, or is not ours.
             let mut info = RunInfo::read(&entry.path()).ok()?;
             if info.state == State::Live && !live.iter().any(|(run, _)| *run == name.to_string()) {
                 info.state = State::Lost;
@@ -52,30 +52,30 @@ pub fn list_runs_in(places: &Places) -> Result<Vec<Run>> {
     Ok(runs)
 }
 
-/// Whether a collector on this machine holds the name of this run: for "gpt@2" also where the run that it keeps is gpt@3.
+/// Whether a collector on this machine holds the name of this run: for "gpt@2" also where it is recording gpt@3.
 pub fn is_live(name: &str) -> bool {
     let base = name.split('@').next().unwrap_or(name);
-    Places::from_environment().is_ok_and(|places| name_lock::is_held(&places, base))
+    Directories::from_environment().is_ok_and(|directories| name_lock::is_held(&directories, base))
 }
 
 /// The directory of the run that `name` means: `gpt@1` is that one, `gpt` the newest, a live one first.
 pub fn resolve(name: &str) -> Result<PathBuf> {
-    resolve_in(&Places::from_environment()?, name)
+    resolve_in(&Directories::from_environment()?, name)
 }
 
-/// The directory of the run that `name` means in the given places.
-pub fn resolve_in(places: &Places, name: &str) -> Result<PathBuf> {
-    let wanted = RunName::parse(name)?;
-    let runs = list_runs_in(places)?;
-    let matching = runs.iter().filter(|run| match wanted.number {
-        Some(_) => run.name == wanted,
-        None => run.name.base == wanted.base,
+/// The directory of the run that `name` means below `directories`.
+pub fn resolve_in(directories: &Directories, name: &str) -> Result<PathBuf> {
+    let requested = RunName::parse(name)?;
+    let runs = list_runs_in(directories)?;
+    let matching = runs.iter().filter(|run| match requested.number {
+        Some(_) => run.name == requested,
+        None => run.name.base == requested.base,
     });
     let newest = matching.max_by_key(|run| (run.info.state == State::Live, run.name.number));
     newest.map(|run| run.directory.clone()).ok_or_else(|| {
         let known = runs.iter().map(|run| run.name.to_string());
         let nearest = known.min_by_key(|known| strsim::damerau_levenshtein(known, name));
-        let error = Error::unreachable(format!("there is no run '{name}' in {}", places.runs().display()));
+        let error = Error::unreachable(format!("there is no run '{name}' in {}", directories.runs().display()));
         match nearest {
             Some(nearest) => error.hint(format!("the nearest is {nearest}; probe runs lists all")),
             None => error.hint("no run has been recorded yet: probe run -- COMMAND records one"),
@@ -89,44 +89,44 @@ mod tests {
     use super::*;
     use crate::runs::Reservation;
 
-    fn places() -> (tempfile::TempDir, Places) {
+    fn directories() -> (tempfile::TempDir, Directories) {
         let dir = tempfile::tempdir().unwrap();
-        let places = Places { home: dir.path().join("home"), runtime: dir.path().join("run") };
-        (dir, places)
+        let directories = Directories { home: dir.path().join("home"), runtime: dir.path().join("run") };
+        (dir, directories)
     }
 
     #[test]
     fn a_name_means_its_newest_run_and_a_number_that_one() {
-        let (_dir, places) = places();
-        assert!(list_runs_in(&places).unwrap().is_empty());
-        let error = resolve_in(&places, "gpt").unwrap_err();
+        let (_dir, directories) = directories();
+        assert!(list_runs_in(&directories).unwrap().is_empty());
+        let error = resolve_in(&directories, "gpt").unwrap_err();
         assert!(error.hint_text().unwrap().contains("probe run"), "{error:?}");
 
         for expected in ["gpt@1", "gpt@2"] {
-            let run = Reservation::take(&places, "gpt").unwrap();
+            let run = Reservation::take(&directories, "gpt").unwrap();
             assert_eq!(run.name().to_string(), expected);
             RunInfo::begin(run.name(), "python train.py").write(run.directory()).unwrap();
         }
-        assert_eq!(resolve_in(&places, "gpt").unwrap(), places.runs().join("gpt@2"));
-        assert_eq!(resolve_in(&places, "gpt@1").unwrap(), places.runs().join("gpt@1"));
-        let error = resolve_in(&places, "gtp@1").unwrap_err();
+        assert_eq!(resolve_in(&directories, "gpt").unwrap(), directories.runs().join("gpt@2"));
+        assert_eq!(resolve_in(&directories, "gpt@1").unwrap(), directories.runs().join("gpt@1"));
+        let error = resolve_in(&directories, "gtp@1").unwrap_err();
         assert!(error.hint_text().unwrap().contains("gpt@1"), "{error:?}");
 
-        let runs = list_runs_in(&places).unwrap();
+        let runs = list_runs_in(&directories).unwrap();
         assert_eq!(runs.iter().map(|r| r.name.to_string()).collect::<Vec<_>>(), ["gpt@1", "gpt@2"]);
         assert_eq!(runs[0].info.state, State::Lost, "live according to its file, but no collector has it open");
     }
 
     #[test]
     fn a_live_run_comes_before_a_newer_one_that_has_ended() {
-        let (_dir, places) = places();
-        let first = Reservation::take(&places, "gpt").unwrap();
+        let (_dir, directories) = directories();
+        let first = Reservation::take(&directories, "gpt").unwrap();
         RunInfo::begin(first.name(), "").write(first.directory()).unwrap();
-        let _listening = std::os::unix::net::UnixListener::bind(places.socket_for("gpt@1")).unwrap();
+        let _listening = std::os::unix::net::UnixListener::bind(directories.socket_for("gpt@1")).unwrap();
         drop(first);
-        let second = places.runs().join("gpt@2");
+        let second = directories.runs().join("gpt@2");
         fs::create_dir(&second).unwrap();
         RunInfo::begin(&RunName::numbered("gpt@2").unwrap(), "").write(&second).unwrap();
-        assert_eq!(resolve_in(&places, "gpt").unwrap(), places.runs().join("gpt@1"));
+        assert_eq!(resolve_in(&directories, "gpt").unwrap(), directories.runs().join("gpt@1"));
     }
 }

@@ -1,5 +1,5 @@
-//! How far a run came whose collector died: what its files say, and its journal, of which nothing is kept. To list many
-//! lost runs takes no more memory than to look at one.
+//! How far a run came whose collector died, from its files and its journal. Nothing of the journal is kept, so that a list of
+//! many lost runs takes no more memory than one of them.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use probe_proto::v1::{self, record, said};
 use super::steps::{Reached, in_files};
 use crate::journal::replay::{self, Take};
 
-/// What can't be read counts as nothing, as in [`super::last_step`].
+/// How far a run came, from its files and its journal. Files that can't be read count as empty, as in [`super::last_step`].
 pub fn reached(directory: &Path) -> Reached {
     let mut steps = Steps { reached: in_files(directory), connections: HashMap::new() };
     if let Ok(journal) = replay::find(directory) {
@@ -28,16 +28,16 @@ struct Steps {
     connections: HashMap<u64, Open>,
 }
 
-/// What batches of a connection mean.
+/// An open connection: where its batches have steps.
 struct Open {
     rank: Option<i32>,
-    /// Which of its tables has steps, and which column of that.
+    /// Index of the table with steps, and of the column of steps in it.
     table: usize,
     column: usize,
 }
 
 impl Open {
-    /// None where it has no steps to tell of.
+    /// The indices in a Hello; None where it has no table of steps.
     fn of(hello: &v1::Hello) -> Option<Self> {
         let name = steps::TABLE.full_name();
         let table = hello.tables.iter().position(|table| table.name == name)?;
@@ -65,7 +65,7 @@ impl Steps {
     }
 }
 
-/// The largest of a column of whole numbers.
+/// The largest step of a column.
 fn newest(batch: &v1::Batch, column: usize) -> Option<i64> {
     let rows = decode::rows(batch).ok().filter(|rows| *rows > 0)?;
     let decoded = decode::column("step", ColumnType::Int64, false, batch.columns.get(column)?, rows, 0).ok()?;

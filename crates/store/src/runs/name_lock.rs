@@ -1,13 +1,13 @@
-//! Only one live run on a machine has a name: who writes it holds the lock of that name.
+//! The lock of a run's name: only one live run on a machine has a name, and its collector holds the lock.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 
 use probe_common::error::{Error, Result};
-use probe_common::paths::{Places, named};
+use probe_common::paths::{Directories, named};
 
-pub(super) fn take(places: &Places, name: &str) -> Result<File> {
-    let path = places.checked_runtime()?.join(format!("{name}.lock"));
+pub(super) fn take(directories: &Directories, name: &str) -> Result<File> {
+    let path = directories.checked_runtime()?.join(format!("{name}.lock"));
     let flags = nix::fcntl::OFlag::O_NOFOLLOW.bits();
     let opened =
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).custom_flags(flags).open(&path);
@@ -20,9 +20,9 @@ pub(super) fn take(places: &Places, name: &str) -> Result<File> {
     }
 }
 
-/// Whether a collector holds this name now.
-pub(super) fn is_held(places: &Places, name: &str) -> bool {
-    let path = places.runtime.join(format!("{name}.lock"));
+/// Whether a collector holds the lock of this name.
+pub(super) fn is_held(directories: &Directories, name: &str) -> bool {
+    let path = directories.runtime.join(format!("{name}.lock"));
     let flags = nix::fcntl::OFlag::O_NOFOLLOW.bits();
     let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(path) else { return false };
     matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))

@@ -1,4 +1,4 @@
-//! Taking recorded runs away. A run that may be live stays, whatever is said.
+//! Removes recorded runs. A run that may be live stays in any case.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 use probe_common::error::{Error, Result};
-use probe_common::paths::{Places, host_name, named};
+use probe_common::paths::{Directories, host_name, named};
 use probe_common::run_name::RunName;
 
 use super::info::State;
@@ -14,26 +14,26 @@ use super::list::{Run, list_runs_in, resolve_in};
 use super::{name_lock, writer_lock};
 use crate::journal;
 
-/// Directories of this name hold runs on their way out; one that is left over holds what could not be removed.
+/// Directories with this prefix hold runs that are being removed. One that is left over holds files that could not be removed.
 const LEAVING: &str = ".removing-";
 
-/// The recorded runs that `names` mean, each once. A name without a number has to mean a single run: what is removed is
-/// not guessed.
+/// The recorded runs that `names` mean, each once. A name without a number has to mean a single run, because a removal must
+/// not depend on a guess.
 ///
 /// # Errors
-/// There is none of that name, or several.
-pub fn named_runs(places: &Places, names: &[String]) -> Result<Vec<Run>> {
-    let all = list_runs_in(places)?;
+/// There is no run of a name, or several.
+pub fn named_runs(directories: &Directories, names: &[String]) -> Result<Vec<Run>> {
+    let all = list_runs_in(directories)?;
     let mut found: Vec<Run> = Vec::new();
     for name in names {
-        let wanted = RunName::parse(name)?;
-        let meant: Vec<&Run> = match wanted.number {
-            Some(_) => all.iter().filter(|run| run.name == wanted).collect(),
-            None => all.iter().filter(|run| run.name.base == wanted.base).collect(),
+        let requested = RunName::parse(name)?;
+        let matching: Vec<&Run> = match requested.number {
+            Some(_) => all.iter().filter(|run| run.name == requested).collect(),
+            None => all.iter().filter(|run| run.name.base == requested.base).collect(),
         };
-        match meant.as_slice() {
-            [] => resolve_in(places, name).map(|_| ())?,
-            [run] if found.iter().any(|seen| seen.name == run.name) => {}
+        match matching.as_slice() {
+            [] => resolve_in(directories, name).map(|_| ())?,
+            [run] if found.iter().any(|known| known.name == run.name) => {}
             [run] => found.push((*run).clone()),
             several => {
                 let names: Vec<String> = several.iter().map(|run| run.name.to_string()).collect();
@@ -49,33 +49,33 @@ pub fn named_runs(places: &Places, names: &[String]) -> Result<Vec<Run>> {
 }
 
 /// Why a run has to stay; None where it may go.
-pub fn why_it_stays(places: &Places, run: &Run) -> Option<String> {
+pub fn why_it_stays(directories: &Directories, run: &Run) -> Option<String> {
     let name = &run.name;
     let here = host_name();
     match run.info.state {
         State::Ended => None,
         State::Live => Some(format!("{name} is live")),
-        // Nobody answers here; that says nothing about another machine with the same home.
+        // No collector answers here, but another machine with the same home may have one.
         State::Lost if run.info.host != here => {
             Some(format!("{name} was begun on {}, and may be live there", run.info.host))
         }
-        // One with another runtime directory.
+        // A collector with another runtime directory is writing it.
         State::Lost if writer_lock::is_written(&run.directory) => Some(format!("a collector is writing {name}")),
-        // A collector holds the name whose socket is not there yet, or not any more: it may be this run's.
-        State::Lost if name_lock::is_held(places, &name.base) && !is_answered(places, &name.base) => {
+        // A collector holds the name, and has no socket yet or any more: it may be recording this run.
+        State::Lost if name_lock::is_held(directories, &name.base) && !is_answered(directories, &name.base) => {
             Some(format!("{name} is just beginning or ending"))
         }
         State::Lost => None,
     }
 }
 
-/// Whether a collector answers for a run called so: then it is the one that holds the name.
-fn is_answered(places: &Places, base: &str) -> bool {
-    let sockets = places.sockets().unwrap_or_default();
+/// Whether a collector has a socket for a run with this name; then it is the one that holds the name.
+fn is_answered(directories: &Directories, base: &str) -> bool {
+    let sockets = directories.sockets().unwrap_or_default();
     sockets.iter().filter_map(|(run, _)| RunName::numbered(run)).any(|run| run.base == base)
 }
 
-/// When a run ended, as far as anybody knows: of a lost one, when anything in it was written last.
+/// When a run ended, as far as that is known. For a lost run it is when a file in it was written last.
 pub fn ended(run: &Run) -> Option<Timestamp> {
     match run.info.state {
         State::Live => None,
@@ -84,10 +84,10 @@ pub fn ended(run: &Run) -> Option<Timestamp> {
     }
 }
 
-/// Removes a run, and says how many bytes that freed. Its name is gone first, so that a run is never there by halves.
+/// Removes a run, and returns the number of bytes that freed. The directory is renamed first, so that no run is partly there.
 ///
 /// # Errors
-/// The file system's. Nothing has changed then, or only what the message says is left.
+/// The file system's. Then nothing has changed, or the files that the message names are left.
 pub fn remove(run: &Run) -> Result<u64> {
     let bytes = size(&run.directory);
     let leaving = run.directory.with_file_name(format!("{LEAVING}{}-{}", run.name, std::process::id()));
@@ -100,28 +100,30 @@ pub fn remove(run: &Run) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Removes what earlier removals had to leave, and says how many bytes that freed. What can't be removed is left again.
-pub fn sweep(places: &Places) -> u64 {
-    let Ok(entries) = fs::read_dir(places.runs()) else { return 0 };
-    let left = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let left = left.filter(|path: &PathBuf| {
+/// Removes what earlier removals had to leave, and returns the number of bytes that freed. Files that can't be removed are left
+/// again.
+pub fn sweep(directories: &Directories) -> u64 {
+    let Ok(entries) = fs::read_dir(directories.runs()) else { return 0 };
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let leftovers = paths.filter(|path: &PathBuf| {
         path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(LEAVING.as_bytes()))
     });
-    left.map(|path| {
-        let bytes = size(&path);
-        if fs::remove_dir_all(&path).is_ok() { bytes } else { 0 }
-    })
-    .sum()
+    leftovers
+        .map(|path| {
+            let bytes = size(&path);
+            if fs::remove_dir_all(&path).is_ok() { bytes } else { 0 }
+        })
+        .sum()
 }
 
-/// Bytes of all files in a directory; what can't be read counts nothing.
+/// Bytes of all files in a directory; files that can't be read are not counted.
 pub fn size(directory: &Path) -> u64 {
     let mut bytes = 0;
     each_file(directory, &mut |file| bytes += file.len());
     bytes
 }
 
-/// The size of a run's directory without the journal.
+/// Bytes of all files in a run's directory, without the journal.
 pub fn size_of_files(directory: &Path) -> u64 {
     size(directory).saturating_sub(size(&journal::directory(directory)))
 }
@@ -132,7 +134,7 @@ fn newest_change(directory: &Path) -> Option<SystemTime> {
     newest
 }
 
-/// Links are not followed: what they point to is not the run's.
+/// Calls `visit` for each file. Links are not followed, because what they point to is not part of the run.
 fn each_file(directory: &Path, visit: &mut dyn FnMut(&fs::Metadata)) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.filter_map(std::result::Result::ok) {
@@ -152,18 +154,18 @@ mod tests {
     #[test]
     fn what_can_t_be_removed_is_there_as_before() {
         let directory = tempfile::tempdir().unwrap();
-        let places = Places { home: directory.path().join("home"), runtime: directory.path().join("run") };
-        let path = places.runs().join("gpt@1");
+        let directories = Directories { home: directory.path().join("home"), runtime: directory.path().join("run") };
+        let path = directories.runs().join("gpt@1");
         fs::create_dir_all(&path).unwrap();
         RunInfo::begin(&RunName::parse("gpt@1").unwrap(), "").write(&path).unwrap();
-        let run = named_runs(&places, &["gpt".into()]).unwrap().remove(0);
-        // Its name on the way out is taken.
+        let run = named_runs(&directories, &["gpt".into()]).unwrap().remove(0);
+        // The name that the directory gets for its removal is taken.
         let taken = path.with_file_name(format!("{LEAVING}gpt@1-{}", std::process::id()));
         fs::create_dir_all(taken.join("x")).unwrap();
         remove(&run).unwrap_err();
         assert!(RunInfo::read(&path).is_ok());
-        sweep(&places);
+        sweep(&directories);
         assert!(remove(&run).unwrap() > 100);
-        assert_eq!(fs::read_dir(places.runs()).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(directories.runs()).unwrap().count(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Taking the next number of a name, so that no two collectors ever write one run directory.
+//! Reserves the next number of a name, so that no two collectors ever write one run directory.
 
 use std::fs::{self, File};
 use std::io;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use probe_common::durable;
 use probe_common::error::{Error, Result};
-use probe_common::paths::{Places, host_name, named};
+use probe_common::paths::{Directories, host_name, named};
 use probe_common::run_name::{RunName, check_name};
 
 use super::info::{RunInfo, State};
@@ -14,9 +14,9 @@ use super::list::resolve_in;
 use super::name_lock;
 use super::writer_lock::{WriterLock, Written};
 
-/// A run directory that is ours to fill. While it lives, nobody else who shares the runtime directory can take the same
-/// name, and nobody who shares the home can write to the directory: the kernel holds the locks, and lets go of them however
-/// this process ends.
+/// A run directory that this process may fill. While this lives, no other process with the same runtime directory can take
+/// the name, and none with the same home can write to the directory: the kernel has the locks, and releases them however this
+/// process ends.
 #[derive(Debug)]
 pub struct Reservation {
     name: RunName,
@@ -27,21 +27,21 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Takes the next run called `name`; refused where one is live.
-    pub fn take(places: &Places, name: &str) -> Result<Self> {
+    /// Reserves the next run called `name`; refused where one is live.
+    pub fn take(directories: &Directories, name: &str) -> Result<Self> {
         check_name(name)?;
-        let lock = name_lock::take(places, name)?;
-        let runs = places.runs();
+        let lock = name_lock::take(directories, name)?;
+        let runs = directories.runs();
         durable::create_private_directory(&runs).map_err(|error| named(&runs, error))?;
         let mut number = 1 + newest(&runs, name)?;
         loop {
             let run = RunName { base: name.to_owned(), number: Some(number) };
             let directory = runs.join(run.to_string());
-            // The directory is the arbiter where the home is shared by several machines.
+            // Creating the directory decides between machines that share the home.
             match durable::create_new_private_directory(&directory) {
                 Ok(()) => {
-                    // Where there are no locks it is ours all the same: nobody goes on with a run without run.json, and
-                    // that says which host's it is.
+                    // Without locks the directory is ours too: no collector resumes a run without run.json, and that names
+                    // the run's host.
                     let writer = WriterLock::take(&directory).ok();
                     return Ok(Self { name: run, directory, _lock: lock, writer });
                 }
@@ -51,16 +51,16 @@ impl Reservation {
         }
     }
 
-    /// Takes a run again, "gpt@2", whose collector died; refused where one of that name is live, where it has ended, and
-    /// where it was begun on another host.
-    pub fn resume(places: &Places, name: &str) -> Result<Self> {
+    /// Reserves a run, "gpt@2", whose collector died, to resume it; refused where one of that name is live, where it has ended,
+    /// and where it was begun on another host.
+    pub fn resume(directories: &Directories, name: &str) -> Result<Self> {
         let run = RunName::parse(name)?;
-        let directory = resolve_in(places, name)?;
-        let lock = name_lock::take(places, &run.base)?;
+        let directory = resolve_in(directories, name)?;
+        let lock = name_lock::take(directories, &run.base)?;
         may_go_on(&RunInfo::read(&directory)?)?;
         let writer = match WriterLock::take(&directory) {
             Ok(writer) => Some(writer),
-            Err(Written::BySomebody) => {
+            Err(Written::ByAnother) => {
                 let info = RunInfo::read(&directory)?;
                 return Err(Error::failed(format!("a collector is writing run {} already", info.run)).hint(format!(
                     "it is process {} on {} as far as run.json says, and listens in another {}",
@@ -75,41 +75,41 @@ impl Reservation {
                 None
             }
         };
-        // As it is now that nobody else writes it.
+        // Read again, now that no other process writes it.
         let info = RunInfo::read(&directory)?;
         may_go_on(&info)?;
         let name = RunName::parse(&info.run)?;
         Ok(Self { name, directory, _lock: lock, writer })
     }
 
-    /// With its number.
+    /// The run's name with its number.
     pub fn name(&self) -> &RunName {
         &self.name
     }
 
-    /// Gives the name back where nothing came of the run.
+    /// Gives the name back if the run did not begin.
     pub fn abandon(self) {
         if let Some(writer) = self.writer {
             writer.remove();
         }
-        // Only an empty directory goes: one that something was written to is worth looking at.
+        // Only an empty directory is removed: files in it are worth looking at.
         let _ = fs::remove_dir(&self.directory);
     }
 
-    /// Where the run's files go.
+    /// The directory for the run's files.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 }
 
-/// An error where a run is over, or another host's to go on with.
+/// Refuses a run that has ended, or that only another host can resume.
 fn may_go_on(info: &RunInfo) -> Result<()> {
     let another =
         || format!("begin another one: probe serve --name {}", info.run.split('@').next().unwrap_or_default());
     if info.state == State::Ended {
         return Err(Error::failed(format!("run {} has ended, and can't go on", info.run)).hint(another()));
     }
-    // Nobody answers here; that says nothing about another machine with the same home.
+    // No collector answers here, but another machine with the same home may have one.
     let here = host_name();
     if info.host != here {
         let what = format!("run {} was begun on {}, and may be live there; this is {here}", info.run, info.host);
@@ -118,7 +118,7 @@ fn may_go_on(info: &RunInfo) -> Result<()> {
     Ok(())
 }
 
-/// The largest number a directory of this name has; 0 where there is none.
+/// The largest number of a directory with this name; 0 where there is none.
 fn newest(runs: &Path, name: &str) -> Result<u32> {
     let entries = fs::read_dir(runs).map_err(|error| named(runs, error))?;
     let names = entries.filter_map(|entry| RunName::numbered(entry.ok()?.file_name().to_str()?));
@@ -137,31 +137,31 @@ mod tests {
     #[test]
     fn a_live_name_is_refused_and_an_ended_one_is_free() {
         let dir = tempfile::tempdir().unwrap();
-        let places = Places { home: dir.path().join("home"), runtime: dir.path().join("run") };
-        let first = Reservation::take(&places, "gpt").unwrap();
+        let directories = Directories { home: dir.path().join("home"), runtime: dir.path().join("run") };
+        let first = Reservation::take(&directories, "gpt").unwrap();
         assert_eq!(fs::metadata(first.directory()).unwrap().mode() & 0o777, 0o700);
-        let error = Reservation::take(&places, "gpt").unwrap_err();
+        let error = Reservation::take(&directories, "gpt").unwrap_err();
         assert_eq!(error.to_string(), "a run called 'gpt' is live");
         assert!(error.hint_text().unwrap().contains("another name"));
-        assert_eq!(Reservation::take(&places, "other").unwrap().name().to_string(), "other@1");
+        assert_eq!(Reservation::take(&directories, "other").unwrap().name().to_string(), "other@1");
         drop(first);
-        assert_eq!(Reservation::take(&places, "gpt").unwrap().name().to_string(), "gpt@2");
-        assert_eq!(Reservation::take(&places, "query").unwrap_err().kind(), Kind::Usage);
+        assert_eq!(Reservation::take(&directories, "gpt").unwrap().name().to_string(), "gpt@2");
+        assert_eq!(Reservation::take(&directories, "query").unwrap_err().kind(), Kind::Usage);
     }
 
     #[test]
     fn a_run_of_another_host_is_not_gone_on_with() {
         let dir = tempfile::tempdir().unwrap();
-        let places = Places { home: dir.path().join("home"), runtime: dir.path().join("run") };
-        let first = Reservation::take(&places, "gpt").unwrap();
+        let directories = Directories { home: dir.path().join("home"), runtime: dir.path().join("run") };
+        let first = Reservation::take(&directories, "gpt").unwrap();
         let info = RunInfo::begin(first.name(), "");
         RunInfo { host: "node-7".into(), ..info.clone() }.write(first.directory()).unwrap();
         drop(first);
-        let error = Reservation::resume(&places, "gpt@1").unwrap_err();
+        let error = Reservation::resume(&directories, "gpt@1").unwrap_err();
         assert!(error.to_string().starts_with("run gpt@1 was begun on node-7, and may be live there"), "{error}");
         assert!(error.hint_text().unwrap().contains("resume it on node-7"), "{error:?}");
-        info.write(&places.runs().join("gpt@1")).unwrap();
-        assert_eq!(Reservation::resume(&places, "gpt@1").unwrap().name().to_string(), "gpt@1");
+        info.write(&directories.runs().join("gpt@1")).unwrap();
+        assert_eq!(Reservation::resume(&directories, "gpt@1").unwrap().name().to_string(), "gpt@1");
     }
 
     /// Two containers, or two hosts of one name, that share a home, or two sessions with runtime directories of their own.
@@ -169,7 +169,8 @@ mod tests {
     fn whoever_shares_only_the_home_is_kept_from_a_run_that_is_written() {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().join("home");
-        let [here, there] = ["here", "there"].map(|name| Places { home: home.clone(), runtime: dir.path().join(name) });
+        let [here, there] =
+            ["here", "there"].map(|name| Directories { home: home.clone(), runtime: dir.path().join(name) });
         let first = Reservation::take(&here, "gpt").unwrap();
         RunInfo::begin(first.name(), "").write(first.directory()).unwrap();
         let error = Reservation::resume(&there, "gpt@1").unwrap_err();
@@ -186,23 +187,23 @@ mod tests {
     #[test]
     fn what_nothing_came_of_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let places = Places { home: dir.path().join("home"), runtime: dir.path().join("run") };
-        Reservation::take(&places, "gpt").unwrap().abandon();
-        assert_eq!(fs::read_dir(places.runs()).unwrap().count(), 0);
+        let directories = Directories { home: dir.path().join("home"), runtime: dir.path().join("run") };
+        Reservation::take(&directories, "gpt").unwrap().abandon();
+        assert_eq!(fs::read_dir(directories.runs()).unwrap().count(), 0);
         // A run directory whose name could not be synced is removed as well.
-        fault::set(&places.runs(), Fault::Names, true);
-        assert!(Reservation::take(&places, "gpt").is_err());
-        fault::set(&places.runs(), Fault::Names, false);
-        assert_eq!(fs::read_dir(places.runs()).unwrap().count(), 0);
-        assert_eq!(Reservation::take(&places, "gpt").unwrap().name().to_string(), "gpt@1");
+        fault::set(&directories.runs(), Fault::Names, true);
+        assert!(Reservation::take(&directories, "gpt").is_err());
+        fault::set(&directories.runs(), Fault::Names, false);
+        assert_eq!(fs::read_dir(directories.runs()).unwrap().count(), 0);
+        assert_eq!(Reservation::take(&directories, "gpt").unwrap().name().to_string(), "gpt@1");
     }
 
     #[test]
     fn numbers_go_on_after_the_largest() {
         let dir = tempfile::tempdir().unwrap();
-        let places = Places { home: dir.path().join("home"), runtime: dir.path().join("run") };
-        fs::create_dir_all(places.runs().join("gpt@9")).unwrap();
-        fs::create_dir_all(places.runs().join("gpt@x")).unwrap();
-        assert_eq!(Reservation::take(&places, "gpt").unwrap().name().to_string(), "gpt@10");
+        let directories = Directories { home: dir.path().join("home"), runtime: dir.path().join("run") };
+        fs::create_dir_all(directories.runs().join("gpt@9")).unwrap();
+        fs::create_dir_all(directories.runs().join("gpt@x")).unwrap();
+        assert_eq!(Reservation::take(&directories, "gpt").unwrap().name().to_string(), "gpt@10");
     }
 }

@@ -1,4 +1,4 @@
-//! How far a run came, from the footers of its files: no row is read.
+//! How far a run came, from the footers of its files, without reading rows.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -7,22 +7,22 @@ use std::path::Path;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::statistics::Statistics;
 
-/// What rows say of how far a run came.
+/// How far a run came.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reached {
     /// The last step that has a row.
     pub last_step: Option<i64>,
-    /// Ranks that have one.
+    /// Ranks that have a row of a step.
     pub ranks: BTreeSet<i32>,
 }
 
-/// The last step that has a row in the files of a run directory. What can't be read counts as nothing: this is for a
-/// list of runs, which a damaged one must not spoil.
+/// The last step that has a row in the files of a run directory. Files that can't be read count as empty, so that a damaged
+/// run does not spoil a list of runs.
 pub fn last_step(directory: &Path) -> Option<i64> {
     in_files(directory).last_step
 }
 
-/// As far as the files of a run directory say, with the same patience.
+/// How far a run came, from the files of its directory. Files that can't be read count as empty.
 pub(super) fn in_files(directory: &Path) -> Reached {
     let mut reached = Reached::default();
     let Ok(entries) = fs::read_dir(directory.join("python.steps")) else { return reached };
@@ -44,9 +44,9 @@ pub(super) fn in_files(directory: &Path) -> Reached {
     reached
 }
 
-/// Of one column, those of the row groups that have any.
+/// The statistics of one column in all row groups that have them.
 fn statistics<'a>(footer: &'a ParquetMetaData, column: &str) -> impl Iterator<Item = &'a Statistics> {
     let columns = footer.file_metadata().schema_descr().columns();
-    let place = columns.iter().position(|found| found.path().string() == column);
-    footer.row_groups().iter().filter_map(move |group| group.column(place?).statistics())
+    let index = columns.iter().position(|described| described.path().string() == column);
+    footer.row_groups().iter().filter_map(move |group| group.column(index?).statistics())
 }

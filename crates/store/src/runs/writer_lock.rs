@@ -1,4 +1,4 @@
-//! The lock of a run's directory, in the directory itself, so that it holds wherever the directory is seen from.
+//! The lock of a run's directory. It is in the directory itself, so that it holds for every process that can see it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -13,7 +13,7 @@ use nix::libc;
 /// The file's name within a run directory.
 const FILE: &str = ".writer.lock";
 
-/// Whoever has it is the only one that writes the run.
+/// The lock of the only process that writes the run.
 ///
 /// It is a byte-range lock of the open file: a network file system asks its server for those (flock stays on the node with
 /// some of them), and the process that opens and closes the file a second time does not lose it.
@@ -26,8 +26,9 @@ pub(super) struct WriterLock {
 /// Why there is no lock.
 #[derive(Debug)]
 pub(super) enum Written {
-    BySomebody,
-    /// The file system says nothing.
+    /// Another process has the lock.
+    ByAnother,
+    /// The file system has no locks.
     NotKnown(io::Error),
 }
 
@@ -39,18 +40,18 @@ impl WriterLock {
         let file = options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(&path).map_err(Written::NotKnown)?;
         match fcntl(file.as_fd(), FcntlArg::F_OFD_SETLK(&whole_file())) {
             Ok(_) => Ok(Self { path, _file: file }),
-            Err(Errno::EAGAIN | Errno::EACCES) => Err(Written::BySomebody),
+            Err(Errno::EAGAIN | Errno::EACCES) => Err(Written::ByAnother),
             Err(error) => Err(Written::NotKnown(error.into())),
         }
     }
 
-    /// Takes the file away, for a directory that goes too.
+    /// Removes the file, before the directory is removed.
     pub(super) fn remove(self) {
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Whether somebody is known to write the run of this directory.
+/// Whether a process is known to write the run of this directory.
 pub(super) fn is_written(directory: &Path) -> bool {
     let flags = OFlag::O_NOFOLLOW.bits();
     let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(directory.join(FILE)) else { return false };

@@ -1,4 +1,4 @@
-//! Frames that nobody meant to send, and declarations of another version.
+//! Frames that no agent meant to send, and declarations of another version.
 
 use probe_proto::table::ColumnType;
 use probe_proto::tables::{TABLES, torch_trace};
@@ -10,11 +10,11 @@ use super::{encode, identity, int, mapping, read, row, strings};
 use crate::segment::Segment;
 use crate::{Mapping, Rows, Strings, arrow_schema};
 
-/// Does what a collector and a query do with a batch, whatever it is.
+/// Does with a batch of any kind what a collector and a query do.
 fn take(mapping: &Mapping, batch: &v1::Batch, strings: &mut Strings) -> bool {
     let Ok(rows) = Rows::decode(mapping, batch, strings) else { return false };
     let sent: usize = batch.columns.iter().map(|column| column.data.len() + column.validity.len()).sum();
-    // A byte on the wire becomes eight at most; a column that costs nothing there costs nothing here.
+    // A byte on the wire becomes eight in memory at most; a column without bytes there has none here.
     assert!(rows.batch.bytes <= 8 * sent + 512 * rows.batch.cells.len(), "{} of {sent}", rows.batch.bytes);
     assert!(rows.len() <= MAX_ROWS);
     if rows.is_empty() {
@@ -22,14 +22,14 @@ fn take(mapping: &Mapping, batch: &v1::Batch, strings: &mut Strings) -> bool {
     }
     let segment = Segment::new(Some(identity()), None, rows, 0);
     let schema = arrow_schema(segment.table);
-    let places: Vec<usize> = (0..schema.fields().len()).collect();
+    let indices: Vec<usize> = (0..schema.fields().len()).collect();
     for batch in &segment.batches {
         let length = batch.rows.min(100);
         for offset in [0, batch.rows - length] {
-            segment.record_batch(batch, offset, length, &places, &schema).unwrap();
+            segment.record_batch(batch, offset, length, &indices, &schema).unwrap();
         }
     }
-    places.iter().for_each(|place| drop(segment.range(*place)));
+    indices.iter().for_each(|index| drop(segment.range(*index)));
     true
 }
 
@@ -60,15 +60,15 @@ proptest! {
     ) {
         let (_, mut strings) = strings();
         let mut frame = encode(&rows).encode_to_vec();
-        for (place, byte, how) in damage {
+        for (sample, byte, how) in damage {
             if frame.is_empty() {
                 break;
             }
-            let place = place.index(frame.len());
+            let offset = sample.index(frame.len());
             match how {
-                0 => frame[place] = byte,
-                1 => frame.truncate(place),
-                _ => frame.insert(place, byte),
+                0 => frame[offset] = byte,
+                1 => frame.truncate(offset),
+                _ => frame.insert(offset, byte),
             }
         }
         if let Ok(batch) = v1::Batch::decode(&frame[..]) {
@@ -86,16 +86,16 @@ proptest! {
         let (_, mut strings) = strings();
         let mut batch = encode(&rows);
         batch.rows = claimed.unwrap_or(batch.rows);
-        for (place, mut column) in columns {
+        for (sample, mut column) in columns {
             if lengths_fit {
-                // Otherwise nearly every one would be refused for its length, and nothing behind that be reached.
+                // Otherwise nearly every column would be refused for its length, and later checks would not be reached.
                 let length = rows.len() * column.width.min(8) as usize;
                 column.data = column.data.iter().copied().cycle().take(length).collect::<Vec<u8>>().into();
                 let bits = if column.validity.is_empty() { 0 } else { rows.len().div_ceil(8) };
                 column.validity = column.validity.iter().copied().cycle().take(bits).collect::<Vec<u8>>().into();
             }
-            let place = place.index(batch.columns.len());
-            batch.columns[place] = column;
+            let index = sample.index(batch.columns.len());
+            batch.columns[index] = column;
         }
         take(&mapping(), &batch, &mut strings);
     }
@@ -108,13 +108,13 @@ proptest! {
         let (_, mut strings) = strings();
         let table = TABLES[which.index(TABLES.len())];
         let mut schema = table.wire_schema();
-        for (place, how, kind) in edits {
-            let place = place.index(schema.columns.len());
+        for (sample, how, kind) in edits {
+            let index = sample.index(schema.columns.len());
             match how {
-                0 => drop(schema.columns.remove(place)),
-                1 => schema.columns[place].r#type = kind,
-                2 => schema.columns[place].name.push('_'),
-                _ => schema.columns.insert(place, schema.columns[place].clone()),
+                0 => drop(schema.columns.remove(index)),
+                1 => schema.columns[index].r#type = kind,
+                2 => schema.columns[index].name.push('_'),
+                _ => schema.columns.insert(index, schema.columns[index].clone()),
             }
         }
         if let Ok(mapping) = Mapping::new(&schema) {
@@ -168,7 +168,7 @@ fn another_version_of_a_table() {
     assert!(
         read(&segment).iter().all(|batch| batch.column_by_name("duration").unwrap().null_count() == batch.num_rows())
     );
-    // Another type; a column that can't be NULL missing; one said twice.
+    // Another type; a missing column that can't be NULL; a column that is declared twice.
     for (edit, what) in [
         (
             Box::new(|s: &mut v1::TableSchema| s.columns[0].r#type = ColumnType::Text.into()) as Box<dyn Fn(&mut _)>,

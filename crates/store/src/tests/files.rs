@@ -1,4 +1,4 @@
-//! Files hold what segments held, and say of it what segments said.
+//! Files have the rows of their segments, and the same ranges.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,14 +11,14 @@ use super::*;
 use crate::file_writer::write_file;
 use crate::{GroupReader, Origin, ParquetFile};
 
-/// A segment a batch list: the first of rank 0, the next of rank 1, and so on.
+/// A segment for each list of batches: the first of rank 0, the next of rank 1, and so on.
 fn segments(lists: &[Vec<Vec<Row>>]) -> Vec<Arc<Segment>> {
     let (_, mut strings) = strings();
     let segment = |(rank, batches): (usize, &Vec<Vec<Row>>)| {
-        let who = Identity { rank: Some(rank as i32), ..Identity::clone(&identity()) };
+        let identity = Identity { rank: Some(rank as i32), ..Identity::clone(&super::identity()) };
         let origin = Origin { instance: "agent".into(), first_seq: 7, last_seq: u64::MAX };
         let mut rows = batches.iter().map(|batch| Rows::decode(&mapping(), &encode(batch), &mut strings).unwrap());
-        let first = Segment::new(Some(Arc::new(who)), Some(origin), rows.next().unwrap(), 0);
+        let first = Segment::new(Some(Arc::new(identity)), Some(origin), rows.next().unwrap(), 0);
         Arc::new(rows.fold(first, |segment, rows| segment.with(rows, u64::MAX, 0)))
     };
     lists.iter().enumerate().map(segment).collect()
@@ -56,21 +56,21 @@ proptest! {
             prop_assert_eq!(&group.identity, &segment.identity);
             prop_assert_eq!(&group.origins[..], segment.origin.as_slice());
             prop_assert!(group.column_bytes.iter().all(|bytes| *bytes > 0));
-            for place in 0..arrow_schema(&torch_trace::TABLE).fields().len() {
-                let (said, held) = (group.range(&torch_trace::TABLE, place), segment.range(place));
-                prop_assert_eq!(said.1, held.1);
-                // Of a float that is NaN or a negative zero less is said; otherwise the same, to the bit.
-                let column = place.checked_sub(IDENTITY.len()).map(|own| &torch_trace::TABLE.columns[own]);
-                let untold = said.0.is_none() && column.is_some_and(|column| column.kind == ColumnType::Float64);
-                if !untold {
-                    prop_assert_eq!(format!("{:?}", said.0), format!("{:?}", held.0));
+            for index in 0..arrow_schema(&torch_trace::TABLE).fields().len() {
+                let (in_file, in_memory) = (group.range(&torch_trace::TABLE, index), segment.range(index));
+                prop_assert_eq!(in_file.1, in_memory.1);
+                // A file may have no bounds for floats with NaN or a negative zero. Otherwise they are the same, to the bit.
+                let column = index.checked_sub(IDENTITY.len()).map(|own| &torch_trace::TABLE.columns[own]);
+                let unknown = in_file.0.is_none() && column.is_some_and(|column| column.kind == ColumnType::Float64);
+                if !unknown {
+                    prop_assert_eq!(format!("{:?}", in_file.0), format!("{:?}", in_memory.0));
                 }
             }
         }
-        // What was said of the file when it was written is at least what it says of itself.
+        // What is known of the file when it is written agrees with what it is opened with.
         prop_assert_eq!(written.groups.len(), opened.groups.len());
         prop_assert_eq!((written.bytes, written.whole().rows), (opened.bytes, opened.whole().rows));
-        // Compared as text: a NaN is not itself.
+        // Compared as text, because a NaN is not equal to itself.
         let all = concat(&read_file(&opened.path));
         prop_assert_eq!(format!("{:?}", all.columns()), format!("{:?}", in_memory(&segments).columns()));
     }
@@ -80,7 +80,7 @@ fn concat(batches: &[RecordBatch]) -> RecordBatch {
     arrow::compute::concat_batches(&arrow_schema(&torch_trace::TABLE), batches).unwrap()
 }
 
-/// A file without our notes, such as any other program makes of ours.
+/// A file without our notes, as another program writes it after it has read ours.
 #[test]
 fn a_file_of_someone_elses_is_known_by_its_footer() {
     let directory = tempfile::tempdir().unwrap();
@@ -101,25 +101,25 @@ fn a_file_of_someone_elses_is_known_by_its_footer() {
     let ranks: Vec<Option<i32>> =
         opened.groups.iter().map(|group| group.identity.as_ref().and_then(|identity| identity.rank)).collect();
     assert_eq!(ranks, [Some(0), Some(1), None]);
-    let place = |name| arrow_schema(&torch_trace::TABLE).index_of(name).unwrap();
-    let said = |group: usize, name| format!("{:?}", opened.groups[group].range(&torch_trace::TABLE, place(name)));
-    assert_eq!(said(2, "rank"), "(Some((Int32(0), Int32(1))), 0)");
-    assert_eq!(said(2, "run"), "(None, 0)");
-    assert_eq!(said(2, "step"), "(Some((Int64(3), Int64(9))), 0)");
+    let index = |name| arrow_schema(&torch_trace::TABLE).index_of(name).unwrap();
+    let range = |group: usize, name| format!("{:?}", opened.groups[group].range(&torch_trace::TABLE, index(name)));
+    assert_eq!(range(2, "rank"), "(Some((Int32(0), Int32(1))), 0)");
+    assert_eq!(range(2, "run"), "(None, 0)");
+    assert_eq!(range(2, "step"), "(Some((Int64(3), Int64(9))), 0)");
     // Whether there is a NaN is not known.
-    assert_eq!(said(0, "duration"), "(None, 0)");
-    assert_eq!(said(0, "allocated"), "(None, 4)");
+    assert_eq!(range(0, "duration"), "(None, 0)");
+    assert_eq!(range(0, "allocated"), "(None, 4)");
 }
 
-/// What a file of an older or a newer version means: a column that it lacks is NULL, one that nobody here knows is left.
+/// Files of an older or a newer version: a column that the file lacks is NULL, and one that is not known here is ignored.
 #[test]
 fn files_of_other_versions() {
     let directory = tempfile::tempdir().unwrap();
     let rows = in_memory(&segments(&[vec![vec![Row { step: 3, duration: Some(0.5), ..blank() }; 4]]]));
     let without = |name: &str| {
-        let kept: Vec<usize> =
-            (0..rows.num_columns()).filter(|place| rows.schema().field(*place).name() != name).collect();
-        let kept = rows.project(&kept).unwrap();
+        let others: Vec<usize> =
+            (0..rows.num_columns()).filter(|index| rows.schema().field(*index).name() != name).collect();
+        let kept = rows.project(&others).unwrap();
         let novel: arrow::array::ArrayRef = Arc::new(arrow::array::Int64Array::from(vec![7; rows.num_rows()]));
         let columns = kept.schema().fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
         let all = columns.into_iter().zip(kept.columns().iter().cloned()).chain([("novel".to_owned(), novel)]);
@@ -136,13 +136,13 @@ fn files_of_other_versions() {
     let file = Arc::new(written("1.parquet", &without("duration")).unwrap());
     assert!(!file.ours, "never merged: what is not known here would be lost");
     let schema = arrow_schema(&torch_trace::TABLE);
-    let places = [schema.index_of("step").unwrap(), schema.index_of("duration").unwrap()];
-    let projected = Arc::new(schema.project(&places).unwrap());
-    let read: Vec<_> = GroupReader::open(&file, 0, &places, &projected, 100, |_| ()).unwrap().collect();
+    let indices = [schema.index_of("step").unwrap(), schema.index_of("duration").unwrap()];
+    let projected = Arc::new(schema.project(&indices).unwrap());
+    let read: Vec<_> = GroupReader::open(&file, 0, &indices, &projected, 100, |_| ()).unwrap().collect();
     let [Ok(batch)] = &read[..] else { panic!("{read:?}") };
     assert_eq!((batch.num_rows(), batch.column(1).null_count()), (4, 4));
-    assert_eq!(format!("{:?}", file.groups[0].range(&torch_trace::TABLE, places[1])), "(None, 4)");
-    // Unless it can't be NULL: then the file is not what it says it is.
+    assert_eq!(format!("{:?}", file.groups[0].range(&torch_trace::TABLE, indices[1])), "(None, 4)");
+    // A column that can't be NULL must not be missing.
     let error = written("2.parquet", &without("stage")).unwrap_err();
     assert!(error.to_string().contains("2.parquet") && error.to_string().contains("no column stage"), "{error}");
 }
@@ -157,11 +157,11 @@ fn a_file_is_there_whole_or_not_at_all() {
         names.sort();
         names
     };
-    // What an earlier attempt left is no obstacle.
+    // A file that an earlier attempt left is overwritten.
     std::fs::write(directory.path().join(".0.parquet.writing"), "half").unwrap();
     write_file(directory.path(), "0.parquet", &torch_trace::TABLE, &segments, &|_| ()).unwrap();
     assert_eq!(names(), ["0.parquet"]);
-    // A directory of that name: the file can't take its place.
+    // The file can't replace a directory of its name.
     std::fs::create_dir_all(directory.path().join("1.parquet/full")).unwrap();
     let error = write_file(directory.path(), "1.parquet", &torch_trace::TABLE, &segments, &|_| ()).unwrap_err();
     assert!(error.to_string().contains("1.parquet"), "{error}");
@@ -172,9 +172,9 @@ fn a_file_is_there_whole_or_not_at_all() {
     std::fs::write(&cut, &whole[..whole.len() / 2]).unwrap();
     let error = ParquetFile::open(&cut, &torch_trace::TABLE).unwrap_err();
     assert!(error.to_string().contains("2.parquet"), "{error}");
-    let at = whole.windows(11).position(|bytes| bytes == b"\"version\":1").unwrap();
+    let version = whole.windows(11).position(|bytes| bytes == b"\"version\":1").unwrap();
     let mut later = whole;
-    later[at + 10] = b'9';
+    later[version + 10] = b'9';
     std::fs::write(&cut, later).unwrap();
     let error = ParquetFile::open(&cut, &torch_trace::TABLE).unwrap_err();
     assert!(error.to_string().contains("another version of probe"), "{error}");
@@ -183,7 +183,7 @@ fn a_file_is_there_whole_or_not_at_all() {
     assert!(error.to_string().contains("column"), "{error}");
 }
 
-/// DuckDB, Polars and pyarrow read our files as they are, and find in them what we wrote.
+/// DuckDB, Polars and pyarrow read our files without conversion, and find the rows that we wrote.
 #[test]
 fn other_programs_read_them() {
     let Ok(python) = std::env::var("PROBE_TEST_PYTHON") else { return };
@@ -207,9 +207,9 @@ fn other_programs_read_them() {
     let output = Command::new(python).arg(script).arg(&file.path).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let expected = "40000 199 34284 32000 19.5302734375 390605.46875 1 1767225600020018999\n";
-    let said = String::from_utf8(output.stdout).unwrap();
-    for (reader, line) in ["duckdb", "polars", "pyarrow"].iter().zip(said.split_inclusive('\n')) {
+    let printed = String::from_utf8(output.stdout).unwrap();
+    for (reader, line) in ["duckdb", "polars", "pyarrow"].iter().zip(printed.split_inclusive('\n')) {
         assert_eq!(line, format!("{reader} {expected}"));
     }
-    assert_eq!(said.lines().count(), 3);
+    assert_eq!(printed.lines().count(), 3);
 }

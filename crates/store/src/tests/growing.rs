@@ -20,7 +20,7 @@ fn an_append_shares_what_other_processes_have() {
     append(7, 2);
     let after = table.snapshot();
     assert_eq!((before.active.iter().count(), after.active.iter().count()), (512, 512));
-    // Each for itself in both, and not only in a list that both have.
+    // Segments that both snapshots hold themselves, and not only by a list that both share.
     let copied = after.active.iter().filter(|segment| Arc::strong_count(segment) > 1).count();
     assert!(copied < 64, "{copied}");
     assert_eq!(after.active.iter().map(|segment| segment.rows).sum::<usize>(), 513 * 3);

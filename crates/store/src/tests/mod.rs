@@ -1,4 +1,4 @@
-//! What arrives is either refused ([`damage`]) or is afterwards exactly what was sent.
+//! A batch that arrives is either refused ([`damage`]) or stored exactly as it was sent.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ use super::rows::Batch;
 use super::segment::Segment;
 use super::{Identity, Mapping, Rows, Strings, arrow_schema};
 
-/// Texts short enough to be kept in a view, and longer ones.
+/// Texts that are short enough to be stored in a view, and longer ones.
 const TEXTS: &[&str] = &["", "cpu", "forward", "layers.0.attn.qkv", "a name that is far longer than twelve bytes, ä"];
 
 fn strings() -> (StringTable, Strings) {
@@ -92,13 +92,13 @@ fn row() -> impl Strategy<Value = Row> {
     })
 }
 
-/// All columns of `length` rows of a segment, over all of its batches.
+/// All columns and rows of a segment, each batch in two parts.
 fn read(segment: &Segment) -> Vec<RecordBatch> {
     let schema = arrow_schema(segment.table);
-    let places: Vec<usize> = (0..schema.fields().len()).collect();
+    let indices: Vec<usize> = (0..schema.fields().len()).collect();
     let batch = |batch: &Arc<Batch>| {
         let half = batch.rows / 2;
-        let part = |offset, length| segment.record_batch(batch, offset, length, &places, &schema).unwrap();
+        let part = |offset, length| segment.record_batch(batch, offset, length, &indices, &schema).unwrap();
         [part(0, half), part(half, batch.rows - half)]
     };
     segment.batches.iter().flat_map(batch).collect()
@@ -118,7 +118,7 @@ fn check(batches: &[RecordBatch], rows: &[Row]) {
             let values = column(name).as_string_view();
             values.is_valid(row).then(|| values.value(row).to_owned())
         };
-        let said = |id: Option<Text>| id.map(|id| TEXTS[id.0 as usize].to_owned());
+        let text_of = |id: Option<Text>| id.map(|id| TEXTS[id.0 as usize].to_owned());
         for row in 0..batch.num_rows() {
             let expected = expected.next().unwrap();
             assert_eq!(int("step", row), expected.step);
@@ -134,10 +134,10 @@ fn check(batches: &[RecordBatch], rows: &[Row]) {
             assert_eq!(bits("host_duration", row), Some(expected.host_duration.to_bits()));
             assert_eq!(bits("allocated", row), None);
             assert_eq!(text("run", row).as_deref(), Some("gpt@1"));
-            assert_eq!(text("module", row), said(expected.module));
-            assert_eq!(text("stage", row), said(Some(expected.stage)));
-            assert_eq!(text("input_shape", row), said(expected.input_shape));
-            assert_eq!(text("device", row), said(expected.device));
+            assert_eq!(text("module", row), text_of(expected.module));
+            assert_eq!(text("stage", row), text_of(Some(expected.stage)));
+            assert_eq!(text("input_shape", row), text_of(expected.input_shape));
+            assert_eq!(text("device", row), text_of(expected.device));
             assert_eq!(column("compiled").as_boolean().value(row), expected.compiled);
         }
     }
@@ -146,8 +146,8 @@ fn check(batches: &[RecordBatch], rows: &[Row]) {
 
 /// Bounds must hold for every value: a wrong one makes rows disappear.
 fn check_ranges(segment: &Segment, rows: &[Row]) {
-    for (place, column) in torch_trace::TABLE.columns.iter().enumerate() {
-        let (bounds, nulls) = segment.range(IDENTITY.len() + place);
+    for (index, column) in torch_trace::TABLE.columns.iter().enumerate() {
+        let (bounds, nulls) = segment.range(IDENTITY.len() + index);
         let value = |row: &Row| match column.name {
             "step" => Some(row.step as f64),
             "micro_step" => Some(f64::from(row.micro_step)),
@@ -221,7 +221,7 @@ fn strings_grow_with_the_connection() {
         (0..column.len()).map(move |row| column.value(row).to_owned()).collect::<Vec<_>>()
     });
     assert_eq!(read.collect::<Vec<_>>(), names);
-    // Said again word for word is fine; otherwise it is refused, and changes nothing.
+    // Strings that repeat word for word are accepted. Others are refused, and change nothing.
     let again = v1::Strings { first: 0, values: vec![TEXTS[0].into(), TEXTS[1].into()] };
     assert!(strings.extend(again).is_ok());
     let other = v1::Strings { first: 0, values: vec!["other".into()] };
@@ -265,20 +265,20 @@ fn text_of_a_connection_is_counted_once_however_many_segments_use_it() {
     texts.extend(v1::Strings { first: TEXTS.len() as u32, values: long }).unwrap();
     let steps_of = Mapping::new(&steps::TABLE.wire_schema()).unwrap();
     for rank in 0..4 {
-        let who = Arc::new(Identity { rank: Some(rank), ..Identity::clone(&identity()) });
+        let process = Arc::new(Identity { rank: Some(rank), ..Identity::clone(&identity()) });
         let trace = Rows::decode(&mapping(), &encode(&[blank()]), &mut texts).unwrap();
         let mut builder = BatchBuilder::new(&steps::TABLE);
         builder.push(steps::Row::of_a_second(1));
         let step = Rows::decode(&steps_of, &builder.take(), &mut texts).unwrap();
         for rows in [trace, step] {
-            store.append(&who, Origin { instance: "agent".into(), first_seq: 1, last_seq: 1 }, rows);
+            store.append(&process, Origin { instance: "agent".into(), first_seq: 1, last_seq: 1 }, rows);
         }
     }
-    // Eight segments: as many times the text would have made rows go.
+    // Eight segments: if each counted the text, rows would be evicted.
     assert_eq!(store.snapshot().iter().flat_map(|table| table.segments()).count(), 8);
     assert!((1_500_000..2_000_000).contains(&store.memory()), "{}", store.memory());
     assert!(store.evicted().is_empty());
-    // It stays for as long as rows or the connection need it.
+    // Text stays in memory for as long as rows or the connection need it.
     drop(texts);
     assert!(store.text_bytes() > 1_500_000);
     for table in &store.tables {

@@ -1,4 +1,4 @@
-//! What the collector fills is afterwards exactly what it said, and nothing else is taken for it.
+//! Tables that the collector fills have exactly the rows that it gave, and rows of other tables are refused.
 
 use probe_common::error::Result;
 use probe_proto::table::Table;
@@ -7,7 +7,7 @@ use probe_proto::tables::{drops, metrics};
 use super::super::{RecordBatchBuilder, SystemTable, segments_beside, system_segment};
 use super::*;
 
-/// Gives these rows, for this table.
+/// A table of the collector with these rows.
 #[derive(Debug)]
 struct Filled(&'static Table, RecordBatch);
 

@@ -1,4 +1,4 @@
-//! Both clocks of a machine, simulated.
+//! Simulates both clocks of a machine.
 
 use super::*;
 
@@ -56,9 +56,8 @@ impl Machine {
         (self.counter * TICKS_PER_SECOND) as u64
     }
 
-    /// So many seconds of the counter, in which the system's clock goes at `rate` of it. The clocks are read every
-    /// `every` seconds, one a few hundred nanoseconds after the other; then what was
-    /// recorded up to two milliseconds before is taken in.
+    /// Lets seconds of the counter pass, in which the system's clock goes at `rate` of it. The clocks are read every `every`
+    /// seconds, one a few hundred nanoseconds after the other; then records up to two milliseconds before are taken in.
     fn go(&mut self, seconds: f64, rate: f64, every: f64) {
         for _ in 0..(seconds / every).round() as u64 {
             self.counter += every;
@@ -76,13 +75,13 @@ impl Machine {
         }
     }
 
-    /// The counter goes on and the system's clock does not; the time of day is right afterwards.
+    /// Lets the counter go on and the system's clock not. The time of day is right afterwards.
     fn sleep(&mut self, seconds: f64) {
         self.counter += seconds;
         self.day += seconds;
     }
 
-    /// By how many seconds a record made now is out, and what a second that begins now is recorded as.
+    /// The error of a record made now, in seconds, and the recorded length of a second that begins now.
     fn error(&self) -> (f64, f64) {
         let (now, later) = (self.clock.at(self.ticks()), self.clock.at(self.ticks() + TICKS_PER_SECOND as u64));
         (seconds(now) - self.system, seconds(later) - seconds(now))
@@ -107,7 +106,7 @@ fn a_night_asleep_is_not_in_any_second() {
     assert!(!machine.clock.has_parted(machine.ticks() - (28_000.0 * TICKS_PER_SECOND) as u64));
     assert!(machine.clock.has_parted(machine.ticks()) && !machine.clock.has_parted(machine.ticks()));
     machine.is_right();
-    // What was recorded before is when it was.
+    // Times of earlier records do not change.
     assert_eq!(machine.clock.unix_ns(before), day_before);
     machine.go(10.0, 1.0, 0.1);
     machine.is_right();
@@ -133,7 +132,7 @@ fn a_clock_that_the_kernel_turns_is_followed_and_nothing_given_up() {
     assert!(off.abs() < 1e-5 && (second - 1.001).abs() < 1e-5, "{off}, {second}");
     machine.go(120.0, 1.0, 0.1);
     machine.is_right();
-    // As fast as a kernel can.
+    // As fast as a kernel can make its clock.
     machine.go(2.0, 0.9, 0.1);
     machine.go(70.0, 1.0, 0.1);
     machine.is_right();

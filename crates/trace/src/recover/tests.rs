@@ -1,4 +1,4 @@
-//! A mapping as a process leaves it, whole and overwritten.
+//! Mappings as a process leaves them, whole and overwritten.
 
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -17,7 +17,7 @@ use crate::names::ModuleInfo;
 use crate::record::Kind;
 
 const THREAD: u64 = 77;
-/// Calls of module 1 that were analysed before the state was put down, and that were not.
+/// Numbers of calls of module 1 that were analysed before the state was written, and that were not.
 const BEFORE: u64 = 30;
 const AFTER: u64 = 20;
 
@@ -48,7 +48,7 @@ fn names() -> KnownNames {
     KnownNames { generation: 1, modules: [(1, vec![entry("one")])].into(), ..KnownNames::default() }
 }
 
-/// As an agent leaves it: a ring of whose records some have been analysed, and what it put down then.
+/// A mapping as an agent leaves it: a ring of whose records some have been analysed, and the state that was written then.
 fn left(change: impl Fn(&mut Vec<u8>)) -> File {
     let file = tempfile::tempfile().expect("a file");
     let mut writer = Writer::begin(file.try_clone().expect("a copy")).expect("a first page");
@@ -69,7 +69,7 @@ fn left(change: impl Fn(&mut Vec<u8>)) -> File {
     all[..taken as usize].iter().for_each(|record| analyser.feed(0, *record, Device::None, &mut sink));
     writer.put(Part::Names, |to| names().put(to)).expect("room");
     let outgoing = Outgoing {
-        rings: vec![Place { ring: Some(0), taken, thread: THREAD as i64 }],
+        rings: vec![RingPosition { ring: Some(0), taken, thread: THREAD as i64 }],
         tables: sink.tables().map(|table| Encoded::of(&table.wire_schema())).collect(),
         last_seq: 6,
         batches: vec![Encoded::of(&Batch { seq: 6, table: 3, ..Batch::default() })],
@@ -80,7 +80,7 @@ fn left(change: impl Fn(&mut Vec<u8>)) -> File {
         change(to);
     };
     writer.put(Part::State, fill).expect("room");
-    // Learned after that: what the last call is of.
+    // The name of the last call's module was learned after that.
     let mut learned = Vec::new();
     Learned::Module(2, &entry("two")).put(&mut learned);
     let mut log = log_mark(&learned).to_le_bytes().to_vec();
@@ -92,11 +92,11 @@ fn left(change: impl Fn(&mut Vec<u8>)) -> File {
 
 /// Call numbers of `python.torch_trace`, from the batches.
 fn calls(recovered: &Recovered) -> Vec<i64> {
-    let place = torch_trace::TABLE.columns.iter().position(|column| column.name == "call_index").expect("a column");
+    let index = torch_trace::TABLE.columns.iter().position(|column| column.name == "call_index").expect("a column");
     let mut found = Vec::new();
     for batch in recovered.batches.iter().filter(|batch| batch.seq > 6 && batch.table == 0) {
-        let (column, rows) = (&torch_trace::TABLE.columns[place], batch.rows as usize);
-        let decoded = decode::column("call_index", column.kind, false, &batch.columns[place], rows, 0);
+        let (column, rows) = (&torch_trace::TABLE.columns[index], batch.rows as usize);
+        let decoded = decode::column("call_index", column.kind, false, &batch.columns[index], rows, 0);
         match decoded.expect("a column that decodes").values {
             Values::Ints(values) => found.extend(values.iter().copied()),
             Values::Constant(value) => found.extend(std::iter::repeat_n(value, rows)),
@@ -117,7 +117,7 @@ fn every_call_is_there_once_and_the_open_one_is_said() {
     let open = &recovered.open[0];
     assert_eq!((open.module.as_deref(), open.stage, open.thread), (Some("two"), "forward", THREAD as i64));
     let recorded = recovered.status.recorded["python.torch_trace"];
-    // With the one whose end never came.
+    // With the call whose end never came.
     assert_eq!(recorded, BEFORE + AFTER + 1);
     assert_eq!(recovered.status.drops.iter().map(|drop| drop.rows).sum::<u64>(), 1);
 }
@@ -140,7 +140,7 @@ fn what_cannot_be_read_is_counted_or_said() {
     assert!(recover(&left(|state| state.truncate(state.len() / 2))).expect_err("half").contains("no sense"));
 }
 
-/// Where an agent's mapping has something.
+/// Offsets at which an agent's mapping has bytes.
 fn anywhere() -> impl Strategy<Value = u64> {
     prop_oneof![
         0..400_u64,
@@ -155,7 +155,7 @@ fn anywhere() -> impl Strategy<Value = u64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Bytes that a stray pointer wrote: nothing is made of them that was not there, and nobody falls over.
+    /// Bytes that a stray pointer wrote: they become no rows that were not there, and the recovery does not panic.
     #[test]
     fn an_overwritten_mapping_is_read_as_far_as_it_goes(
         writes in prop::collection::vec((anywhere(), prop::collection::vec(any::<u8>(), 1..40)), 1..6),
@@ -171,7 +171,7 @@ proptest! {
         }
     }
 
-    /// The same where checksums fit, which is what a process does that wants to.
+    /// Overwritten state whose checksums fit, as a malicious process may write it.
     #[test]
     fn a_state_that_lies_harms_nobody(
         lies in prop::collection::vec((0..6000_usize, any::<u8>()), 1..8),
@@ -182,7 +182,7 @@ proptest! {
                 state[at % length] = *byte;
             }
         });
-        // What comes of it goes through the same checks as what agents send.
+        // The recovered rows go through the same checks as rows from agents.
         let _ = recover(&file);
     }
 }

@@ -1,4 +1,4 @@
-//! The analysis fed the lives of collectives.
+//! Feeds the lives of collectives to the analysis.
 
 use super::*;
 use crate::NCCL_TRACE;
@@ -26,7 +26,7 @@ fn collectives_complete_on_other_threads() {
     assert!(close(row["duration_ms"].float() / 1e3, 2_000.0 * TICK));
     assert!((row["algbw_gbps"].float() * 1e9 * TICK - 2.0).abs() < 1e-6);
     assert_eq!(row["status"].text(), "completed");
-    // Until the thread ran again, from the issue on, counted once.
+    // The wait lasts from the issue until the thread ran again, and is counted once.
     assert!(close(rows[STEPS][1]["comm_time"].float(), 2_200.0 * TICK));
 }
 
@@ -43,7 +43,7 @@ fn what_a_stream_waits_for_has_the_devices_time() {
         put(Kind::WaitBegin, began + 2, 0, 0, Device::None);
         put(Kind::WaitEnd, now, u64::from(has_event), 0, waited);
     };
-    // 5 is synchronous and NCCL's, 4 asynchronous, 1 gloo's; see `Everyone`. The host goes on at once.
+    // 5 is synchronous and of NCCL, 4 asynchronous, 1 of gloo (see `Everyone`). The host goes on at once.
     one(1_000, 1_010, 1, 5, at(50_000), true, at(90_000));
     // Its first event could not be had; its second; the device has not come to its end; it is asynchronous; it is gloo's.
     one(2_000, 2_010, 2, 5, Device::Unknown, true, at(91_000));
@@ -78,7 +78,7 @@ fn a_completion_that_only_a_late_wait_shows_has_no_duration() {
         put(Kind::Finished, done, 0, 0xbeef, 0);
         put(Kind::WaitEnd, done + 1, 0, 0, 0);
     }
-    // A synchronous one that nothing shows but the wait for it, and one that nobody waits for.
+    // A synchronous collective whose end is only shown by the wait for it, and one without a wait.
     put(Kind::Issue, 20_000, 1, 3, 400);
     put(Kind::Posted, 20_001, 1, 3, 0);
     put(Kind::WaitBegin, 20_002, 0, 0, 0);

@@ -1,4 +1,4 @@
-//! Rows as the collector would decode them.
+//! Decodes rows as the collector does.
 
 use std::collections::HashMap;
 
@@ -29,7 +29,7 @@ impl Cell {
     }
 }
 
-/// Rows by table, decoded as the collector would.
+/// Rows by table, decoded as by the collector.
 pub(super) fn rows(sink: &mut Sink) -> HashMap<String, Vec<Row>> {
     let tables: Vec<_> = sink.tables().collect();
     let mut all: HashMap<String, Vec<Row>> = tables.iter().map(|table| (table.full_name(), Vec::new())).collect();
@@ -40,16 +40,16 @@ pub(super) fn rows(sink: &mut Sink) -> HashMap<String, Vec<Row>> {
         for (column, packed) in table.columns.iter().zip(&batch.columns) {
             let decoded = decode::column(column.name, column.kind, column.nullable, packed, count, sink.strings.len())
                 .expect("a column that decodes");
-            for (place, row) in made.iter_mut().enumerate() {
+            for (index, row) in made.iter_mut().enumerate() {
                 let cell = match &decoded.values {
-                    _ if !decoded.is_valid(place) => Cell::Null,
+                    _ if !decoded.is_valid(index) => Cell::Null,
                     Values::Floats(bytes) => Cell::Float(f64::from_le_bytes(
-                        bytes[place * 8..place * 8 + 8].try_into().expect("eight bytes"),
+                        bytes[index * 8..index * 8 + 8].try_into().expect("eight bytes"),
                     )),
                     Values::Constant(value) if column.kind == ColumnType::Text => text(sink, *value),
-                    Values::Ints(values) if column.kind == ColumnType::Text => text(sink, values[place]),
+                    Values::Ints(values) if column.kind == ColumnType::Text => text(sink, values[index]),
                     Values::Constant(value) => Cell::Int(*value),
-                    Values::Ints(values) => Cell::Int(values[place]),
+                    Values::Ints(values) => Cell::Int(values[index]),
                     Values::Nulls => Cell::Null,
                 };
                 row.insert(column.name, cell);

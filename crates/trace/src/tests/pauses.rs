@@ -1,4 +1,4 @@
-//! The analysis fed garbage collections, compilations and processor times.
+//! Feeds garbage collections, compilations and processor times to the analysis.
 
 use probe_proto::config::Layers;
 
@@ -14,12 +14,12 @@ fn pauses_have_the_part_that_they_interrupt() {
         analyser.feed(0, Record::new(kind, payload, ts, a, b), Device::None, &mut sink);
     };
     let long = 2_000_000; // Ticks: more than 0.1 ms.
-    // Before there is anything to train: no step begins with it.
+    // A collection before the first step does not begin a step.
     put(Kind::Pause, 1_000, 0, 900, 0);
     put(Kind::Detail, 2_000, u64::from(layers) << 1, 0, 0);
     put(Kind::OptimizerBegin, 3_000, 0, 0, 0);
     put(Kind::OptimizerEnd, 4_000, 0, 1, 1);
-    // One too short for a row, a full one, and two compilations.
+    // A collection too short for a row, a full one, and two compilations.
     put(Kind::Pause, 5_100, 1, 5_000, 7);
     put(Kind::Pause, 6_200, 2, 6_000, 8 | 1 << 32);
     put(Kind::OptimizerBegin, 7_000, 0, 0, 0);

@@ -1,4 +1,4 @@
-//! Training steps made up: calls of modules, a backward pass and the optimizer.
+//! Made-up training steps: calls of modules, a backward pass and the optimizer.
 
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ pub(super) struct Script {
     pub(super) sequence: u64,
     pub(super) steps: u64,
     pub(super) records: Vec<Record>,
-    /// Sequence numbers given out, and by which module's call.
+    /// Sequence numbers so far, and the modules whose calls made them.
     pub(super) made: Vec<(u64, u64)>,
 }
 

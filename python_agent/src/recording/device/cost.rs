@@ -1,15 +1,15 @@
-//! What recording an event costs the thread that does it.
+//! What recording an event costs the thread that records it.
 //!
-//! While a device's queue is full every launch waits for room in it, that of an event too: time that the program would have
-//! waited without the event, at its own next launch. So the cost is the smallest of all medians of a few samples that came
-//! one after another; in the first steps of a program its queue is not full yet.
+//! While a device's queue is full, every launch waits for room in it, also that of an event. Without the event, the program would
+//! wait as long at its own next launch. So the cost is the smallest of all medians of a few consecutive samples: in the first
+//! steps of a program the queue is not full yet.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Samples that one median is of.
+/// Number of samples of which a median is taken.
 const SAMPLES: usize = 15;
 
-/// See the module. In ticks; 0 before the first sample.
+/// Measured cost of recording an event, in ticks; 0 before the first sample.
 pub(super) struct Cost {
     newest: [AtomicU64; SAMPLES],
     count: AtomicUsize,
@@ -21,7 +21,7 @@ impl Cost {
         Self { newest: [const { AtomicU64::new(0) }; SAMPLES], count: AtomicUsize::new(0), smallest: AtomicU64::new(0) }
     }
 
-    /// One event took so long. Two threads at once may falsify a median, and nothing else.
+    /// Adds a sample: an event took so many ticks. Two threads at once may falsify a median, and nothing else.
     pub(super) fn note(&self, ticks: u64) {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         self.newest[number % SAMPLES].store(ticks, Ordering::Relaxed);
@@ -29,7 +29,7 @@ impl Cost {
             self.smallest.store(ticks, Ordering::Relaxed);
         }
         if number % SAMPLES == SAMPLES - 1 {
-            let mut sorted: [u64; SAMPLES] = std::array::from_fn(|place| self.newest[place].load(Ordering::Relaxed));
+            let mut sorted: [u64; SAMPLES] = std::array::from_fn(|index| self.newest[index].load(Ordering::Relaxed));
             sorted.sort_unstable();
             let median = sorted[SAMPLES / 2];
             if number < SAMPLES {

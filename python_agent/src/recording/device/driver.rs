@@ -1,5 +1,5 @@
-//! The functions of libcuda that are needed, and the one of torch that knows the current stream. Both must be loaded
-//! already: this file loads nothing and initialises nothing.
+//! The functions of libcuda that are needed, and the one of torch that returns the current stream. Both libraries must be loaded
+//! already: this file loads and initialises nothing.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -15,7 +15,7 @@ const NOT_READY: c_int = 600;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 const RELAXED: c_int = 2;
 
-/// How far a device is.
+/// Whether a device has finished work.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum State<T> {
     Done(T),
@@ -84,7 +84,7 @@ pub(super) fn loaded() -> Option<&'static Driver> {
     DRIVER.get()
 }
 
-/// Finds it, if CUDA is in use by now.
+/// Finds the driver, if CUDA is in use by now.
 pub(super) fn find() -> Option<&'static Driver> {
     if let Some(driver) = DRIVER.get() {
         return Some(driver);
@@ -106,7 +106,7 @@ pub(super) fn find() -> Option<&'static Driver> {
 }
 
 fn loaded_library(name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: NOLOAD only finds what is there; the handle is kept, as neither library is ever unloaded.
+    // SAFETY: NOLOAD only finds a library that is loaded; the handle is kept, as neither library is ever unloaded.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
     (!library.is_null()).then_some(library)
 }
@@ -117,7 +117,7 @@ fn lookup(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
     (!found.is_null()).then_some(found)
 }
 
-// SAFETY of all calls below: pointers given are to locals, events are those that `create` made and nobody destroys,
+// SAFETY of all calls below: pointers given are to locals, events are those that `create` made and are never destroyed,
 // and the driver's functions may be called from any thread.
 impl Driver {
     /// The device of the calling thread's context.
@@ -128,7 +128,7 @@ impl Driver {
         (status == SUCCESS).then_some(usize::try_from(device).ok()?)
     }
 
-    /// The stream on which torch would launch now.
+    /// The stream on which torch launches work now.
     pub(super) fn current_stream(&self, device: usize) -> Option<Stream> {
         let mut stream = std::ptr::null_mut();
         // SAFETY: see above; the device has a context, so torch knows it.
@@ -136,7 +136,7 @@ impl Driver {
         (status == 0).then_some(stream)
     }
 
-    /// Whether what is launched on it goes into a graph, or would break one.
+    /// Whether work launched on the stream becomes part of a graph, or would break one.
     pub(super) fn may_be_capturing(&self, stream: Stream) -> bool {
         let mut capturing = 0;
         // SAFETY: see above.
@@ -144,13 +144,13 @@ impl Driver {
         status != SUCCESS || capturing != 0
     }
 
-    /// Records an event; whether that worked.
+    /// Records an event. Returns whether that worked.
     pub(super) fn record(&self, event: Event, stream: Stream) -> bool {
         // SAFETY: see above.
         unsafe { (self.functions.event_record)(event, stream) == SUCCESS }
     }
 
-    /// Whether an event has come.
+    /// Whether an event has occurred.
     pub(super) fn query(&self, event: Event) -> State<()> {
         // SAFETY: see above.
         State::of(unsafe { (self.functions.event_query)(event) }, ())
@@ -164,7 +164,7 @@ impl Driver {
         State::of(status, f64::from(milliseconds))
     }
 
-    /// Runs `work` so that the questions it asks break no graph that another thread captures meanwhile.
+    /// Runs `work` so that its queries of events break no graph that another thread captures meanwhile.
     pub(super) fn relaxed<T>(&self, work: impl FnOnce() -> T) -> T {
         let mut mode = RELAXED;
         // SAFETY: see above; the mode is this thread's alone.
@@ -190,10 +190,10 @@ impl Driver {
         })
     }
 
-    /// Makes events on a device whose context is active, as many as it can of `count`.
+    /// Makes up to `count` events on a device whose context is active, as many as the driver can.
     pub(super) fn create(&self, device: usize, count: usize, mut made: impl FnMut(Event)) {
         let mut context = std::ptr::null_mut();
-        // SAFETY: see above. The context is given back below, and this thread's own one is what it was before.
+        // SAFETY: see above. The context is released below, and this thread's own context is restored.
         unsafe {
             if (self.functions.primary_retain)(&mut context, device as c_int) != SUCCESS {
                 return;

@@ -1,8 +1,8 @@
-//! Events to points in time, on the background thread, in the order of the records that name them.
+//! Converts events to points in time, on the background thread, in the order of the records that name them.
 //!
-//! Each point is that of the event before it on the device plus what lies between the two. A record whose event has not
-//! come keeps back those after it: a device is at most as far behind as its queues are long. Where it seems to have
-//! stopped altogether, records go on without it, because what they say is what somebody will want to know then.
+//! Each point is that of the event before it on the device plus the time between the two. A record whose event has not occurred
+//! holds back those after it: a device is at most as far behind as its queues are long. Where a device seems to have stopped,
+//! records are analysed without their events, because they are then needed to find out why.
 
 use probe_proto::TIMES_PER_SECOND;
 
@@ -10,24 +10,24 @@ use super::driver::{self, Driver, State};
 use super::pool::{self, DEVICES, FAILED};
 use probe_trace::Device;
 
-/// What is known of a record's event.
+/// What is known about a record's event.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Resolved {
-    /// All that there is to know.
+    /// The final result.
     As(Device),
-    /// It has not come yet.
+    /// The event has not occurred yet.
     NotYet,
 }
 
-/// The newest event that has come, of each device, and when (in milliseconds since the first one).
+/// The newest event that has occurred on each device, and its time (in milliseconds since the first one).
 #[derive(Debug, Default)]
 pub(crate) struct Harvest {
     newest: [Option<(u16, f64)>; DEVICES],
 }
 
 impl Harvest {
-    /// Looks at the event that `mark` names. With `give_up` one that has not come is not waited for. Then the event is
-    /// free again; it is asked for once. Within [`super::relaxed`].
+    /// Resolves the event that `mark` names. With `give_up`, one that has not occurred counts as unknown. A resolved event is
+    /// free again, so each is resolved once. Called within [`super::relaxed`].
     pub(crate) fn resolve(&mut self, mark: u16, give_up: bool) -> Resolved {
         let slot = match mark {
             0 => return Resolved::As(Device::None),
@@ -50,7 +50,7 @@ impl Harvest {
                 Resolved::As(Device::Unknown)
             }
             State::Failed => {
-                // Which of the two is broken, nobody says.
+                // The driver does not tell which of the two events failed.
                 pool::give(slot);
                 if let Some((before, _)) = self.newest[device].take() {
                     pool::give(before);

@@ -10,35 +10,36 @@ use super::cost::Cost;
 use super::driver::{self, Driver};
 use super::pool::{self, DEVICES, FAILED};
 
-/// The slot of the event that a mark names.
+/// The slot of the event that a mark names; None where it names no event.
 fn slot_of(mark: u16) -> Option<u16> {
     (mark != FAILED).then(|| mark.checked_sub(1)).flatten()
 }
 
-/// Whether it names an event at all.
+/// Whether a mark names an event.
 pub(crate) fn is_event(mark: u16) -> bool {
     slot_of(mark).is_some()
 }
 
-/// Of so many events one is timed.
+/// One of so many events is timed.
 const TIMED: u64 = 64;
 
-/// The layer is installed.
+/// Whether the layer is installed.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
-/// And CUDA is in use, and there are events.
+/// Whether the layer is installed, CUDA is in use, and there are events.
 static ON: AtomicBool = AtomicBool::new(false);
-/// Events wanted so far.
+/// Events requested so far.
 static COUNT: AtomicU64 = AtomicU64::new(0);
-/// What recording one costs.
+/// What recording an event costs.
 static COST: Cost = Cost::new();
 
-/// Records an event on the current stream. 0 where there is nothing to be recorded on, [`FAILED`] where it could not be.
+/// Records an event on the current stream and returns its mark. 0 where there is no stream to record on, [`FAILED`] where
+/// recording failed.
 #[inline(always)]
 pub(crate) fn mark() -> u16 {
     if ON.load(Ordering::Relaxed) { mark_now() } else { 0 }
 }
 
-/// The same for a record that is wanted only if `wanted`.
+/// Records an event on the current stream if `wanted`, and returns its mark; else 0.
 #[inline(always)]
 pub(crate) fn mark_if(wanted: bool) -> u16 {
     if wanted { mark() } else { 0 }
@@ -71,7 +72,7 @@ fn record(driver: &Driver) -> u16 {
     }
 }
 
-/// Runs `work`, in which events are asked for.
+/// Runs `work`, which queries events.
 pub(crate) fn relaxed<T>(work: impl FnOnce() -> T) -> T {
     match driver::loaded() {
         Some(driver) => driver.relaxed(work),
@@ -79,7 +80,7 @@ pub(crate) fn relaxed<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// The record of a mark was not written.
+/// Frees the event of a mark whose record was not written.
 #[cold]
 pub(crate) fn take_back(mark: u16) {
     if let Some(slot) = slot_of(mark) {
@@ -87,12 +88,12 @@ pub(crate) fn take_back(mark: u16) {
     }
 }
 
-/// What an event costs, in ticks; 0 before the first.
+/// What recording an event costs, in ticks; 0 before the first one.
 pub(crate) fn cost() -> u64 {
     COST.ticks()
 }
 
-/// Looks whether CUDA is in use by now, and makes events for the devices that want some. For the background thread.
+/// Checks whether CUDA is in use by now, and makes events for the devices that need some. For the background thread.
 pub(crate) fn prepare() {
     if INSTALLED.load(Ordering::Relaxed)
         && let Some(driver) = driver::find()
@@ -102,7 +103,7 @@ pub(crate) fn prepare() {
     }
 }
 
-/// Installs the layer, or takes it out.
+/// Installs the layer, or removes it.
 #[pyfunction]
 fn use_device_events(on: bool) {
     INSTALLED.store(on, Ordering::Relaxed);

@@ -1,6 +1,6 @@
-//! Events that are free, a list a device. Training's threads take, the background thread gives back and makes new ones;
-//! nobody waits: a list is a stack of slot numbers whose head is changed in one step. The head has a number that counts
-//! its changes, so that one that looks the same is the same.
+//! Free events, in a list for each device. Training's threads take events, the background thread gives them back and makes new
+//! ones. No thread waits: a list is a stack of slot numbers whose head is changed in one atomic operation. The head contains a
+//! count of its changes, so that an equal head means an unchanged list.
 
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -8,23 +8,24 @@ use super::driver::{Driver, Event};
 
 /// Devices of a process, at most.
 pub(super) const DEVICES: usize = 16;
-/// Says that an event was wanted and could not be had.
+/// The mark of a record whose event could not be recorded.
 pub(super) const FAILED: u16 = u16::MAX;
 /// Events of all devices, at most: what a second of a busy process needs.
 const SLOTS: usize = 1 << 14;
-/// Events that are made at first; where they were too few, twice as many.
+/// Number of events that are made at first. Later, as many again are made as there are.
 const FIRST: usize = 1024;
 const _: () = assert!(SLOTS < FAILED as usize);
 
 struct Slot {
     event: AtomicPtr<std::ffi::c_void>,
     device: AtomicU8,
-    /// The next free one, plus 1; 0: none.
+    /// Number of the next free slot, plus 1; 0: none.
     next: AtomicU32,
 }
 
-/// A list: changes in the upper half, the first free slot plus 1 in the lower.
+/// The free events of a device.
 struct List {
+    /// Number of changes in the upper half; number of the first free slot, plus 1, in the lower half.
     head: AtomicU64,
     free: AtomicU32,
 }
@@ -50,7 +51,7 @@ pub(super) fn device(number: u16) -> usize {
     usize::from(slot(number).device.load(Ordering::Relaxed))
 }
 
-/// A free event of a device.
+/// Takes a free event of a device: the number of its slot.
 pub(super) fn take(device: usize) -> Option<u16> {
     let list = &LISTS[device];
     let mut head = list.head.load(Ordering::Acquire);
@@ -67,11 +68,11 @@ pub(super) fn take(device: usize) -> Option<u16> {
     }
 }
 
-/// Gives one back. One that was recorded and has not come may be recorded anew: the newest time counts.
+/// Gives an event back. One that was recorded and has not occurred may be recorded again: the newest recording counts.
 pub(super) fn give(number: u16) {
     let list = &LISTS[device(number)];
     let mut head = list.head.load(Ordering::Relaxed);
-    // Before anybody can take it again.
+    // Counted before another thread can take it again.
     list.free.fetch_add(1, Ordering::Relaxed);
     loop {
         slot(number).next.store(head as u32, Ordering::Relaxed);
@@ -87,8 +88,8 @@ fn changed(head: u64, first: u32) -> u64 {
     ((head >> 32) + 1) << 32 | u64::from(first)
 }
 
-/// Makes events for every device in use that is short of them, as many as there are: a program takes those of a thousand steps
-/// within its first second. Whether any device has some.
+/// Makes events for every device in use that has few free ones, as many again as there are: a program may use those of a thousand
+/// steps within its first second. Returns whether any device has events.
 pub(super) fn fill(driver: &Driver) -> bool {
     for device in driver.active_devices().filter(|device| *device < DEVICES) {
         if (LISTS[device].free.load(Ordering::Relaxed) as usize) < FIRST / 2 {
@@ -126,8 +127,8 @@ mod tests {
                     let mut mine = Vec::new();
                     for round in 0..20_000 {
                         if let Some(number) = take(DEVICE) {
-                            let place = SLOTS - 1 - usize::from(number);
-                            assert!(!taken[place].swap(true, Ordering::SeqCst), "two have the same");
+                            let index = SLOTS - 1 - usize::from(number);
+                            assert!(!taken[index].swap(true, Ordering::SeqCst), "two have the same");
                             mine.push(number);
                         }
                         if round % 3 == 0 || mine.len() > 20 {

@@ -40,7 +40,7 @@ async fn a_snippet_between_steps_runs_on_all_ranks_at_one_step() {
     ranks[0].reply(id, Reply::Armed(v1::Armed { step: 100 })).await;
     ranks[1].reply(id, Reply::Armed(v1::Armed { step: 103 })).await;
     arrive(&ranks[0], id, 105, 7).await;
-    // Nobody goes before everybody waits there: what rank 0 hears next is something else.
+    // No rank goes on before all ranks wait there: the next frame of rank 0 is another one.
     at_step(&bench, &ranks[0], 0, 105, 0.0).await;
     let mut control = bench.control().await;
     let values = [("detail".to_owned(), "off".to_owned())].into();
@@ -122,7 +122,7 @@ async fn one_that_waits_where_another_has_passed_goes_on() {
         assert_eq!(goes_on(agent).await, id);
     }
     arrive_after(1, &ranks[1], id, 22, 902).await;
-    // What it says late of a boundary that it was told to leave is not taken for where it is.
+    // A late message about a boundary that the rank was told to leave does not count as its position.
     arrive(&ranks[0], id, 501, 902).await;
     arrive_after(1, &ranks[0], id, 502, 902).await;
     for agent in &mut ranks {

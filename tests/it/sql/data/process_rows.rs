@@ -1,4 +1,4 @@
-//! What is seen of a process beside its training: memory, processors, GPUs, stacks and its environment.
+//! Rows about a process beside its training: memory, processors, GPUs, stacks and its environment.
 
 use probe_proto::table::Time;
 use probe_proto::tables::{environment, gpu_metrics, memory, process_metrics, stack_samples, stacks};
@@ -6,7 +6,7 @@ use probe_proto::tables::{environment, gpu_metrics, memory, process_metrics, sta
 use super::{Agent, START};
 
 impl Agent {
-    /// Rank 0 in an all_reduce, and rank 1 still in its own code, as capture 1 saw them.
+    /// Stacks of capture 1: rank 0 in an all_reduce, and rank 1 still in its own code.
     pub(in crate::sql) fn stack(&mut self) -> Vec<stacks::Row> {
         let (waits_for, frames) = match self.identity.rank {
             Some(0) => ("collective all_reduce", vec![("all_reduce", false, 40), ("train", true, 7)]),

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use probe_proto::v1::Arrived;
 
-/// Ranks are sent on so many times before it is said that they do not meet.
+/// How many times ranks are sent on before the snippet is refused because they do not meet.
 const MAX_ROUNDS: usize = 16;
 
 /// What comes next, once every rank waits.
@@ -17,13 +17,13 @@ const MAX_ROUNDS: usize = 16;
 pub(super) enum Next {
     /// All wait at the same boundary.
     Go,
-    /// These, by their places, have to go on to their next boundary.
+    /// The ranks with these indexes have to go on to their next boundary.
     On(Vec<usize>),
-    /// They do not meet: why.
+    /// The ranks do not meet, and why.
     Never(String),
 }
 
-/// What was seen in earlier rounds.
+/// What earlier rounds have shown.
 #[derive(Debug, Default)]
 pub(super) struct Agreement {
     rounds: usize,
@@ -32,14 +32,14 @@ pub(super) struct Agreement {
 }
 
 impl Agreement {
-    /// `arrived`: where each rank waits, by its place. `offsets`: what is added to each one's own count of steps to get
-    /// a count that all share, where it is known.
+    /// Decides how a round goes on. `arrived`: where each rank waits, by its index. `offsets`: what is added to each rank's
+    /// own count of steps to get a count that all share, where it is known.
     pub(super) fn next(&mut self, arrived: &[Arrived], offsets: &[Option<i64>]) -> Next {
         self.rounds += 1;
         let behind = behind(arrived);
         let next = if behind.is_empty() { self.by_steps(arrived, offsets) } else { Next::On(behind) };
         match next {
-            Next::On(places) if places.len() == arrived.len() => Next::Never(
+            Next::On(indexes) if indexes.len() == arrived.len() => Next::Never(
                 "each rank is further than another on some process group, so they are never at the same place".into(),
             ),
             Next::On(_) if self.rounds >= MAX_ROUNDS => {
@@ -58,16 +58,16 @@ impl Agreement {
         let (least, most) = (counts.iter().flatten().min(), counts.iter().flatten().max());
         let (Some(least), Some(most)) = (least, most) else { return Next::Go };
         let apart = most.saturating_sub(*least);
-        // Where going on brings them no nearer, it is their counts that differ and not their places.
+        // Where going on brings the ranks no nearer, their counts differ and not their boundaries.
         if apart == 0 || self.apart.is_some_and(|before| apart >= before) {
             return Next::Go;
         }
         self.apart = Some(apart);
-        Next::On((0..counts.len()).filter(|place| counts[*place].is_some_and(|count| count < *most)).collect())
+        Next::On((0..counts.len()).filter(|index| counts[*index].is_some_and(|count| count < *most)).collect())
     }
 }
 
-/// Places of those that have issued fewer collectives than another on a group of both.
+/// Indexes of the ranks that have issued fewer collectives than another on a group of both.
 fn behind(arrived: &[Arrived]) -> Vec<usize> {
     let mut furthest = BTreeMap::<&str, u64>::new();
     for group in arrived.iter().flat_map(|at| &at.groups) {
@@ -75,7 +75,7 @@ fn behind(arrived: &[Arrived]) -> Vec<usize> {
         *most = group.sequence.max(*most);
     }
     let is_behind = |at: &Arrived| at.groups.iter().any(|group| group.sequence < furthest[group.name.as_str()]);
-    (0..arrived.len()).filter(|place| is_behind(&arrived[*place])).collect()
+    (0..arrived.len()).filter(|index| is_behind(&arrived[*index])).collect()
 }
 
 #[cfg(test)]

@@ -10,11 +10,11 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::{sleep_until, timeout, timeout_at};
 
 use super::agreement::{Agreement, Next};
-use super::{Said, Snippet, Stop};
+use super::{AgentAnswer, Snippet, Stop};
 use crate::eval::feed::Hungup;
 use crate::eval::group;
 
-/// Ranks that are not connected yet are waited for this long.
+/// How long ranks that are not connected yet are waited for.
 const RANKS_TIMEOUT: Duration = Duration::from_secs(5);
 /// How far ahead of a rank's steps its boundary is chosen, so that all have been told when they come there (seconds of
 /// training), and in steps at least.
@@ -24,20 +24,20 @@ const MARGIN: i64 = 2;
 const STEPS_OF_PATIENCE: f64 = 4.0;
 const MIN_PATIENCE: f64 = 0.1;
 const MAX_PATIENCE: f64 = 5.0;
-/// Why no rank can run it is waited for so long.
+/// How long the reason why no rank can run the snippet is waited for.
 const CAUSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Nothing has run: what was wrong, and what to do.
+/// Stops a snippet of which nothing has run: the error, and what to do.
 fn refused(error: &Error) -> Stop {
     Stop::Refused(Outcome::Refused, error.to_string(), error.hint_text().unwrap_or_default().into())
 }
 
-/// A rank cannot run it: which, and what it said.
+/// A rank cannot run the snippet: which, and what it said.
 struct Failed(String);
 
 impl Snippet {
-    /// Runs it between two steps, on all ranks at the same one: each stops at a boundary and says where it is, and none
-    /// runs it before all wait at the same place.
+    /// Runs the snippet between two steps, on all ranks between the same two: each stops at a boundary and says where it is,
+    /// and none runs the snippet before all wait at the same boundary.
     pub(super) async fn between_steps(&mut self, why: String) -> Result<(), Stop> {
         self.turn = Some(self.wait_for_turn().await?);
         self.wait_for_ranks().await?;
@@ -45,14 +45,14 @@ impl Snippet {
         self.begin_attempt();
         if !self.group.together {
             self.placed(At::Step, why, -1, |_| true);
-            for place in everyone {
-                self.arm(place, -1);
+            for index in everyone {
+                self.arm(index, -1);
             }
             return self.collect().await;
         }
         self.group.check_can_meet().map_err(|error| refused(&error))?;
-        for (place, step) in self.boundaries().into_iter().enumerate() {
-            self.arm(place, step);
+        for (index, step) in self.boundaries().into_iter().enumerate() {
+            self.arm(index, step);
         }
         match self.meet().await? {
             Ok(step) => {
@@ -64,8 +64,8 @@ impl Snippet {
         self.collect().await
     }
 
-    /// It runs on no rank, since one said that it cannot there. One that only gave up waiting is not the cause: another
-    /// says that in a moment.
+    /// Ends the snippet on all ranks, because one said that it cannot run there. A rank that only gave up waiting is not the
+    /// cause: another one names it in a moment.
     async fn give_up(&mut self, why: &str) -> Result<(), Stop> {
         self.call_off(&format!("it cannot run on another rank: {why}"));
         if self.done.iter().flatten().all(|done| done.outcome() == Outcome::Cancelled) {
@@ -130,16 +130,16 @@ impl Snippet {
         ranks.iter().map(|(_, _, offset)| (shared.ceil() as i64 + ahead - offset).max(0)).collect()
     }
 
-    /// How long the first at a boundary waits for the others at first: some steps.
+    /// How long the first rank at a boundary waits for the others in the first round: the time of some steps.
     fn patience(&self) -> Duration {
         let rates = self.group.targets.iter().map(|target| target.agent.state().steps_per_second);
         let slowest = rates.filter(|rate| *rate > 0.0).reduce(f64::min).unwrap_or(1.0);
         Duration::from_secs_f64((STEPS_OF_PATIENCE / slowest).clamp(MIN_PATIENCE, MAX_PATIENCE))
     }
 
-    /// Until all ranks wait at the same boundary: the step before it.
+    /// Waits until all ranks wait at the same boundary; returns the step before it.
     ///
-    /// One that waits where another has already passed may keep that other from its boundary, in a collective that
+    /// A rank that waits where another has already passed may keep that other from its boundary, in a collective that
     /// needs both. So when not all come, those that wait go on, and all stop at their next boundary.
     async fn meet(&mut self) -> Result<Result<i64, Failed>, Stop> {
         let ranks = self.done.len();
@@ -147,35 +147,35 @@ impl Snippet {
         let (mut agreement, mut patience) = (Agreement::default(), self.patience());
         let mut until = None::<Instant>;
         loop {
-            let said = match until {
+            let message = match until {
                 Some(until) => timeout_at(until.into(), self.next()).await.ok(),
                 None => Some(self.next().await),
             };
-            match said.transpose()? {
-                Some((place, Said::Arrived(at))) => {
-                    if at.nexts == nexts[place] {
-                        arrived[place] = Some(at);
+            match message.transpose()? {
+                Some((index, AgentAnswer::Arrived(at))) => {
+                    if at.nexts == nexts[index] {
+                        arrived[index] = Some(at);
                         until = until.or(Some(Instant::now() + patience));
                     }
                 }
-                Some((place, Said::Done(done))) => {
+                Some((index, AgentAnswer::Done(done))) => {
                     let last = done.error.lines().last().unwrap_or_default();
-                    let why = format!("{}: {last}", self.group.targets[place].name());
-                    self.settle(place, done);
+                    let why = format!("{}: {last}", self.group.targets[index].name());
+                    self.settle(index, done);
                     return Ok(Err(Failed(why)));
                 }
-                Some((place, Said::Gone)) => {
-                    self.settle_gone(place);
-                    return Ok(Err(Failed(format!("{} is gone", self.group.targets[place].name()))));
+                Some((index, AgentAnswer::Gone)) => {
+                    self.settle_gone(index);
+                    return Ok(Err(Failed(format!("{} is gone", self.group.targets[index].name()))));
                 }
-                Some((_, Said::Armed | Said::Placed(_))) => {}
+                Some((_, AgentAnswer::Armed | AgentAnswer::Placed(_))) => {}
                 None => {
                     patience = (patience * 2).min(Duration::from_secs_f64(MAX_PATIENCE));
                     until = None;
-                    // Those that have been told stop at their next boundary without another word.
-                    let places: Vec<usize> =
-                        (0..ranks).filter(|place| arrived[*place].is_some() || nexts[*place] == 0).collect();
-                    self.send_on(&places, &mut arrived, &mut nexts);
+                    // Targets that have been told to go on stop at their next boundary without another message.
+                    let indexes: Vec<usize> =
+                        (0..ranks).filter(|index| arrived[*index].is_some() || nexts[*index] == 0).collect();
+                    self.send_on(&indexes, &mut arrived, &mut nexts);
                 }
             }
             let Some(all) = arrived.iter().cloned().collect::<Option<Vec<_>>>() else { continue };
@@ -186,8 +186,8 @@ impl Snippet {
                     self.learn_offsets(&all);
                     return Ok(Ok(all[0].step));
                 }
-                Next::On(places) => {
-                    self.send_on(&places, &mut arrived, &mut nexts);
+                Next::On(indexes) => {
+                    self.send_on(&indexes, &mut arrived, &mut nexts);
                     until = Some(Instant::now() + patience);
                 }
                 Next::Never(why) => {
@@ -197,29 +197,30 @@ impl Snippet {
         }
     }
 
-    /// Has these stop at their next boundary: what they said of the one before holds no more.
-    fn send_on(&mut self, places: &[usize], arrived: &mut [Option<v1::Arrived>], nexts: &mut [u32]) {
-        for place in places {
-            (arrived[*place], nexts[*place]) = (None, nexts[*place] + 1);
-            self.send(*place, |id| Frame::EvalNext(v1::EvalNext { id }));
+    /// Has the targets with these indexes stop at their next boundary: what they said of the one before is void.
+    fn send_on(&mut self, indexes: &[usize], arrived: &mut [Option<v1::Arrived>], nexts: &mut [u32]) {
+        for index in indexes {
+            (arrived[*index], nexts[*index]) = (None, nexts[*index] + 1);
+            self.send(*index, |id| Frame::EvalNext(v1::EvalNext { id }));
         }
     }
 
-    /// All wait at the same place, so their counts of steps mean the same: from here on they can be compared.
+    /// Stores how far the counts of steps are apart. All ranks wait at the same boundary, so their counts stand for the same
+    /// step and can be compared from here on.
     fn learn_offsets(&self, arrived: &[v1::Arrived]) {
         for (target, at) in self.group.targets.iter().zip(arrived) {
             target.agent.state().step_offset = Some(arrived[0].step - at.step);
         }
     }
 
-    /// Waits for everybody's end. When a process is gone, the others may wait for it in a collective: they are not
-    /// waited for.
+    /// Waits until the snippet has ended on all targets. When a process is gone, the others may wait for it in a collective:
+    /// they are not waited for.
     async fn collect(&mut self) -> Result<(), Stop> {
         while self.done.iter().any(Option::is_none) {
             match self.next().await? {
-                (place, Said::Done(done)) => self.settle(place, done),
-                (place, Said::Gone) => {
-                    self.settle_gone(place);
+                (index, AgentAnswer::Done(done)) => self.settle(index, done),
+                (index, AgentAnswer::Gone) => {
+                    self.settle_gone(index);
                     if self.group.together {
                         self.call_off("another rank is gone");
                         return Ok(());

@@ -1,13 +1,13 @@
-//! How a snippet ends: what whoever asked hears, what its row says, and what of it runs on after both.
+//! How a snippet ends: what the client is told, what the row says, and what runs on after both.
 //!
 //! A call into C cannot be interrupted. Its agent says so with Done, or says nothing because the call keeps the GIL too;
-//! whoever asked hears that at the deadline. The row stays `running` until a second Done, or the end of the process.
+//! the client is told at the deadline. The row stays `running` until a second Done, or the end of the process.
 
 use probe_proto::v1::eval_reply::Reply;
 use probe_proto::v1::{Finished, Outcome};
 
 use super::{Snippet, Stop};
-use crate::eval::routes::{FromAgent, What};
+use crate::eval::routes::{FromAgent, Signal};
 use crate::eval::verdict::{hint, verdict};
 
 impl Snippet {
@@ -36,16 +36,16 @@ impl Snippet {
         Finished { outcome: outcome as i32, error, hint: advice, training_waited_s: waited }
     }
 
-    /// Who has said nothing until the deadline, and what that means.
+    /// The error and the hint of a snippet at its deadline: which targets have said nothing, and what that means.
     fn unanswered(&self) -> (String, String) {
         let told = self.attempt.as_ref().map_or(&[][..], |(_, told)| told);
-        let silent: Vec<usize> = (0..told.len()).filter(|place| told[*place] && self.done[*place].is_none()).collect();
-        let names: Vec<String> = silent.iter().map(|place| self.group.targets[*place].name()).collect();
+        let silent: Vec<usize> = (0..told.len()).filter(|index| told[*index] && self.done[*index].is_none()).collect();
+        let names: Vec<String> = silent.iter().map(|index| self.group.targets[*index].name()).collect();
         let mut error = format!("no answer from {} within {} s", names.join(", "), self.call.timeout_s);
         let mut advice = hint(Outcome::Timeout).to_owned();
         if let Some(first) = silent.first() {
             let pid = self.group.targets[*first].pid;
-            if silent.iter().any(|place| self.heard[*place]) {
+            if silent.iter().any(|index| self.heard[*index]) {
                 error += "; the snippet may still be running, in a call that keeps the GIL";
             } else {
                 error += "; the snippet has not begun and will not, because no thread there gets the GIL";
@@ -55,26 +55,26 @@ impl Snippet {
         (error, advice)
     }
 
-    /// Whether anything of it runs on, or may: its processes have taken it, and not said that it is over.
+    /// Whether the snippet runs on in a process, or may: the process has taken it, and not said that it is over.
     pub(super) fn runs_on(&self) -> bool {
         let Some((_, told)) = &self.attempt else { return false };
-        (0..told.len()).any(|place| {
-            told[place]
-                && match &self.done[place] {
+        (0..told.len()).any(|index| {
+            told[index]
+                && match &self.done[index] {
                     Some(done) => done.still_running,
-                    None => self.heard[place],
+                    None => self.heard[index],
                 }
         })
     }
 
-    /// Takes what has been said and not been heard yet.
+    /// Takes the messages that wait in the inbox.
     pub(super) fn catch_up(&mut self) {
         while let Ok(from) = self.inbox.try_recv() {
             self.hear_afterwards(from);
         }
     }
 
-    /// Waits until nothing of it runs any more.
+    /// Waits until the snippet runs in no process any more.
     pub(super) async fn linger(&mut self) {
         while self.runs_on() {
             let Some(from) = self.inbox.recv().await else { return };
@@ -83,29 +83,29 @@ impl Snippet {
     }
 
     pub(super) fn hear_afterwards(&mut self, from: FromAgent) {
-        if let Some(place) = self.group.targets.iter().position(|target| target.agent.key == from.agent) {
-            self.afterwards(place, from.what);
+        if let Some(index) = self.group.targets.iter().position(|target| target.agent.key == from.agent) {
+            self.afterwards(index, from.signal);
         }
     }
 
-    /// Takes what a process says once it is not waited for any more: that it is over there.
-    pub(super) fn afterwards(&mut self, place: usize, what: What) {
+    /// Takes a message of a process that is not waited for any more: it may say that the snippet is over there.
+    pub(super) fn afterwards(&mut self, index: usize, signal: Signal) {
         let Some((route, told)) = &self.attempt else { return };
-        match what {
-            _ if !told[place] => {}
-            What::Gone => {
-                self.heard[place] = false;
-                if let Some(done) = &mut self.done[place] {
+        match signal {
+            _ if !told[index] => {}
+            Signal::Gone => {
+                self.heard[index] = false;
+                if let Some(done) = &mut self.done[index] {
                     done.still_running = false;
                 }
             }
-            What::Said { id, .. } if id != route.id => {}
-            What::Said { reply: Reply::Done(done), .. } => self.done[place] = Some(done),
-            What::Said { .. } => self.heard[place] = true,
+            Signal::Answer { id, .. } if id != route.id => {}
+            Signal::Answer { reply: Reply::Done(done), .. } => self.done[index] = Some(done),
+            Signal::Answer { .. } => self.heard[index] = true,
         }
     }
 
-    /// Its row says how it ended, and the next one may have its turn.
+    /// Writes how the snippet ended to its row, and gives its turn to the next one.
     pub(super) fn close(&mut self, finished: &Finished) {
         (self.attempt, self.turn) = (None, None);
         let record = &mut self.entry.record;

@@ -1,13 +1,13 @@
-//! How long a snippet waits for a word before it says who has said none.
+//! How long a snippet waits for a process that says nothing before the client is told.
 
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep_until;
 
-/// Who has said nothing for so long is named to whoever waits.
+/// A process that has said nothing for so long is named to the client.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Until then; for ever where there is none.
+/// Waits until `at`; for ever where it is None.
 pub(super) async fn until(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at.into()).await,

@@ -1,5 +1,5 @@
 //! Processes that say nothing about a snippet. Their agent takes it without the GIL and answers with it, so silence
-//! means that nobody there gets the GIL, or that the process stands still.
+//! means that no thread of the process gets the GIL, or that the process stands still.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use probe_proto::v1::{self, eval_event::Event};
 use super::Snippet;
 use super::patience::PATIENCE;
 
-/// Agents report every half second, without the GIL.
+/// A process whose agent has reported within this time is not stopped: agents report every half second, without the GIL.
 const REPORTED_WITHIN: Duration = Duration::from_secs(3);
 
 impl Snippet {
-    /// Names, once, who has said nothing about the attempt under way.
+    /// Tells the client, once, which targets have said nothing about the attempt under way.
     pub(super) fn name_the_silent(&mut self) {
         self.named_at = None;
         let Some((_, told)) = &self.attempt else { return };
-        for (place, target) in self.group.targets.iter().enumerate() {
-            if !told[place] || self.heard[place] || self.done[place].is_some() {
+        for (index, target) in self.group.targets.iter().enumerate() {
+            if !told[index] || self.heard[index] || self.done[index].is_some() {
                 continue;
             }
             let seconds = PATIENCE.as_secs();

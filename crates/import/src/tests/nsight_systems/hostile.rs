@@ -1,4 +1,4 @@
-//! Databases that somebody made to be read for ever, or to be read as something else.
+//! Databases that are made to be read for ever, or to be read as something else.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -130,10 +130,10 @@ fn a_file_that_ends_too_early_is_read_as_far_as_it_is_there() {
 /// again; those of the last to `last`.
 fn entangle(path: &Path, roots: &[u32], last: u32) {
     let mut bytes = std::fs::read(path).unwrap();
-    for (place, root) in roots.iter().enumerate() {
+    for (index, root) in roots.iter().enumerate() {
         let page = &mut bytes[(*root as usize - 1) * PAGE..][..PAGE];
         assert_eq!(page[0], 5, "the root of a table of many pages");
-        let to = roots.get(place + 1).copied().unwrap_or(last).to_be_bytes();
+        let to = roots.get(index + 1).copied().unwrap_or(last).to_be_bytes();
         let cells = usize::from(u16::from_be_bytes([page[3], page[4]]));
         page[8..12].copy_from_slice(&to);
         for cell in 0..cells {
@@ -203,9 +203,9 @@ proptest! {
     ) {
         let directory = tempfile::tempdir().unwrap();
         let mut bytes = SMALL.clone();
-        for (place, byte) in changes {
-            let place = place.index(bytes.len());
-            bytes[place] = byte;
+        for (position, byte) in changes {
+            let position = position.index(bytes.len());
+            bytes[position] = byte;
         }
         if let Some(end) = end {
             bytes.truncate(end.index(bytes.len()));

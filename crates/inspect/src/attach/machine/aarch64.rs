@@ -1,7 +1,7 @@
 //! aarch64, its standard calling convention (AAPCS64). Instructions are words, little-endian whatever the data is.
 //!
 //! A stopped thread's system call is another matter than on x86-64: the kernel has wound it back to its instruction before
-//! anybody is told, forgets that there was a call, and decides only afterwards how it is taken up again (a sleep with what
+//! the tracer is told, forgets that there was a call, and decides only afterwards how it is taken up again (a sleep with what
 //! is left of it, by a call of another number). What it decided is not to be seen in the registers, and is lost when the
 //! thread goes elsewhere. So the thread is let go on until it enters the kernel again, where that can be seen
 //! ([`leave_system_call`]), and is put back in there ([`Saved::is_to_enter`]), so that a signal that came meanwhile ends
@@ -37,7 +37,7 @@ const SYSTEM_CALL: u32 = 0xd400_0001;
 const TRAPS: [u32; 2] = [0xd420_7d00, 0xd420_0020];
 const WORD: usize = 4;
 
-/// From these instructions to where a thread is after them.
+/// Bytes from the start of such an instruction to where a thread is after it.
 pub const BEHIND_SYSTEM_CALL: u64 = WORD as u64;
 pub const BEHIND_TRAP: u64 = 0;
 
@@ -55,22 +55,22 @@ const UNEXPECTED_FLAGS: u64 = 0b11 << 10;
 /// Registers with a meaning in calls.
 const FRAME: usize = 29;
 const LINK: usize = 30;
-/// The one with a system call's number.
+/// The register with a system call's number.
 const NUMBER: usize = 8;
 
-/// Where in code there is an instruction that enters the kernel.
+/// Offset in code of an instruction that enters the kernel.
 pub fn find_system_call(code: &[u8]) -> Option<usize> {
     find(code, &[SYSTEM_CALL])
 }
 
-/// Where in code there is one that stops for a debugger.
+/// Offset in code of an instruction that stops for a debugger.
 pub fn find_trap(code: &[u8]) -> Option<usize> {
     find(code, &TRAPS)
 }
 
 fn find(code: &[u8], wanted: &[u32]) -> Option<usize> {
     let (words, _) = code.as_chunks::<WORD>();
-    words.iter().position(|word| wanted.contains(&u32::from_le_bytes(*word))).map(|place| place * WORD)
+    words.iter().position(|word| wanted.contains(&u32::from_le_bytes(*word))).map(|index| index * WORD)
 }
 
 /// The next instruction's address.
@@ -83,7 +83,7 @@ pub fn result(registers: &Registers) -> u64 {
     registers.regs[0]
 }
 
-/// The system call that it was stopped in: it is about to be made again, or has just ended. A thread that was about to
+/// The system call that a thread was stopped in: it is about to be made again, or has just ended. A thread that was about to
 /// make it for the first time looks the same, and none of its code is under way then either.
 pub fn system_call(registers: &Registers, memory: &File) -> Option<i64> {
     let is_call = |at: u64| is_system_call(memory, at);
@@ -109,9 +109,9 @@ pub fn leave_system_call(thread: &mut Thread, saved: &mut Saved, memory: &File, 
     }
     saved.is_to_enter = true;
     thread.wait_for(PTRACE_SYSEMU, until, |stop| stop == Stop::SystemCall)?;
-    // Only this one: another register tells the tracer which end of a call it is at.
+    // Only this register: another one tells the tracer at which end of a call the thread is.
     saved.registers.regs[NUMBER] = thread.registers()?.regs[NUMBER];
-    // Else its first argument would pass for a result, by which the kernel may think that it is to be taken up again.
+    // Otherwise its first argument would pass for a result, by which the kernel may take the call up again.
     thread.write_set(NT_ARM_SYSTEM_CALL, &NO_SYSTEM_CALL.to_ne_bytes())?;
     let mut aside = plain(&saved.registers);
     aside.pc = trap;
@@ -119,7 +119,7 @@ pub fn leave_system_call(thread: &mut Thread, saved: &mut Saved, memory: &File, 
     thread.run_to_trap(libc::PTRACE_CONT)
 }
 
-/// As `registers`, about to execute the instruction at `at`, which enters the kernel.
+/// `registers` changed to execute the instruction at `at`, which enters the kernel.
 pub fn for_system_call(registers: &Registers, at: u64, number: i64, arguments: [u64; 6]) -> Registers {
     let mut changed = plain(registers);
     changed.pc = at;
@@ -128,13 +128,13 @@ pub fn for_system_call(registers: &Registers, at: u64, number: i64, arguments: [
     changed
 }
 
-/// Where a stack that ends at `end`, a multiple of 16, begins.
+/// The stack pointer of a stack that ends at `end`, a multiple of 16.
 pub fn top(end: u64) -> u64 {
     end - 16
 }
 
-/// As `registers`, about to execute `function` on the stack that ends at `top`, which returns to `back`. Nothing has to be
-/// done for signed return addresses: it signs and checks its own.
+/// `registers` changed to execute `function` on the stack that ends at `top`, which returns to `back`. Nothing has to be done
+/// for signed return addresses: the function signs and checks its own.
 pub fn for_call(registers: &Registers, function: u64, arguments: [u64; 2], top: u64, back: u64) -> Registers {
     let mut changed = plain(registers);
     changed.pc = function;

@@ -1,4 +1,4 @@
-//! Machines on which nobody borrowed a thread yet. Nothing of this is reached: [`IS_KNOWN`] is asked first.
+//! Machines on which borrowing a thread was never tried. Nothing here is reached, because [`IS_KNOWN`] is checked first.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +8,7 @@ use crate::attach::trace::{Saved, Thread};
 /// Whether threads can be borrowed.
 pub const IS_KNOWN: bool = false;
 
-/// Stands for those of a thread.
+/// Stands for the registers of a thread.
 #[derive(Clone, Copy)]
 pub struct Registers;
 

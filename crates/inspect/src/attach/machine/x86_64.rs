@@ -17,7 +17,7 @@ pub(crate) const VECTOR_SETS: &[i32] = &[0x202];
 const SYSTEM_CALL: &[u8] = &[0x0f, 0x05];
 const TRAP: u8 = 0xcc;
 
-/// From these instructions to where a thread is after them.
+/// Bytes from the start of such an instruction to where a thread is after it.
 pub(crate) const BEHIND_SYSTEM_CALL: u64 = 2;
 pub(crate) const BEHIND_TRAP: u64 = 1;
 
@@ -33,12 +33,12 @@ pub(crate) const PAUSE: i64 = libc::SYS_pause;
 /// Flags that a function does not expect: single step (8), backwards (10), alignment checks (18).
 const UNEXPECTED_FLAGS: u64 = 1 << 8 | 1 << 10 | 1 << 18;
 
-/// Where in code there is an instruction that enters the kernel.
+/// Offset in code of an instruction that enters the kernel.
 pub(crate) fn find_system_call(code: &[u8]) -> Option<usize> {
     code.windows(SYSTEM_CALL.len()).position(|window| window == SYSTEM_CALL)
 }
 
-/// Where in code there is one that stops for a debugger.
+/// Offset in code of an instruction that stops for a debugger.
 pub(crate) fn find_trap(code: &[u8]) -> Option<usize> {
     code.iter().position(|byte| *byte == TRAP)
 }
@@ -53,17 +53,17 @@ pub(crate) fn result(registers: &Registers) -> u64 {
     registers.rax
 }
 
-/// The system call that it was stopped in: none of its user code is under way then.
+/// The system call that a thread was stopped in: none of its user code is under way then.
 pub(crate) fn system_call(registers: &Registers, _: &File) -> Option<i64> {
     Some(registers.orig_rax as i64).filter(|number| *number >= 0)
 }
 
-/// Nothing has to be done for it: the kernel knows by registers that are put back which call to take up again, and how.
+/// Does nothing: by the registers that are put back, the kernel knows which call to take up again, and how.
 pub(crate) fn leave_system_call(_: &mut Thread, _: &mut Saved, _: &File, _: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// As `registers`, about to execute the instruction at `at`, which enters the kernel.
+/// `registers` changed to execute the instruction at `at`, which enters the kernel.
 pub(crate) fn for_system_call(registers: &Registers, at: u64, number: i64, arguments: [u64; 6]) -> Registers {
     let mut changed = plain(registers);
     changed.rip = at;
@@ -72,13 +72,13 @@ pub(crate) fn for_system_call(registers: &Registers, at: u64, number: i64, argum
     changed
 }
 
-/// Where on a stack that ends at `end`, a multiple of 16, the return address is to stand: as behind a call instruction, 8
-/// more than a multiple of 16.
+/// The address of the return address on a stack that ends at `end`, a multiple of 16: as after a call instruction, it is 8 more
+/// than a multiple of 16.
 pub(crate) fn top(end: u64) -> u64 {
     end - 8
 }
 
-/// As `registers`, about to execute `function` on the stack that ends at `top`, where the address stands that it returns to.
+/// `registers` changed to execute `function` on the stack that ends at `top`, which has its return address.
 pub(crate) fn for_call(registers: &Registers, function: u64, arguments: [u64; 2], top: u64, _: u64) -> Registers {
     let mut changed = plain(registers);
     changed.rip = function;
@@ -89,7 +89,7 @@ pub(crate) fn for_call(registers: &Registers, function: u64, arguments: [u64; 2]
     changed
 }
 
-/// Not in a system call any more: the kernel would otherwise wind back to the instruction that made it.
+/// `registers` without the mark of a system call: the kernel would otherwise wind back to the instruction that made it.
 fn plain(registers: &Registers) -> Registers {
     let mut changed = *registers;
     changed.orig_rax = u64::MAX;
