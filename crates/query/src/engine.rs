@@ -39,6 +39,7 @@ use crate::nested_projections;
 use crate::output;
 use crate::parameters::{self, Parameters};
 use crate::percentile::ApproxPercentile;
+use crate::planning_stop;
 use crate::question;
 use crate::running::Running;
 use crate::stopping::StopAnywhere;
@@ -99,7 +100,8 @@ impl Engine {
             .with_config(config)
             .with_runtime_env(Arc::new(or_say(runtime.build())?))
             .with_default_features()
-            .with_optimizer_rules(nested_projections::rules())
+            .with_analyzer_rules(planning_stop::analyzer_rules())
+            .with_optimizer_rules(planning_stop::optimizer_rules(nested_projections::rules()))
             .with_physical_optimizer_rule(Arc::new(by_process::RULE))
             .with_physical_optimizer_rule(Arc::new(group_by_id::RULE))
             .with_physical_optimizer_rule(Arc::new(WeighInputs))
@@ -278,6 +280,7 @@ impl Planner {
         let schema = output::plain_schema(plan.schema().as_arrow());
         let planned = async {
             let plan = state.optimize(&plan)?;
+            question::check()?;
             let config = std::mem::take(state.config_mut());
             *state.config_mut() = config.with_batch_size(made::width::rows(&plan)?);
             state.query_planner().create_physical_plan(&plan, &state).await

@@ -28,6 +28,7 @@ mod nested_projections;
 mod output;
 mod parameters;
 mod percentile;
+mod planning_stop;
 mod provider;
 mod prune;
 mod question;

@@ -113,9 +113,9 @@ impl Budget {
 }
 
 impl Share {
-    /// Whether the query is over.
-    pub(super) fn is_over(&self) -> bool {
-        self.bounds.passed().is_some()
+    /// Why nothing is to be done for it any more, where that is so.
+    pub(super) fn over(&self) -> Option<Error> {
+        self.bounds.passed()
     }
 
     /// Adds to the time that threads have worked for the query, and returns the total.

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use datafusion::common::DataFusionError;
 use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -51,6 +52,15 @@ pub(super) fn take_stack(bytes: usize) -> Result<()> {
     CURRENT.with_borrow(|of| of.as_ref().map_or(Ok(()), |of| of.take_stack(bytes)))
 }
 
+/// Whether the query that the calling thread works for may go on.
+///
+/// # Errors
+/// Why it is over.
+pub(super) fn check() -> datafusion::common::Result<()> {
+    let over = CURRENT.with_borrow(|of| of.as_ref().and_then(|of| of.over()));
+    over.map_or(Ok(()), |error| Err(DataFusionError::External(Box::new(error))))
+}
+
 /// Makes every task that an operator begins work for the query of the task that began it.
 pub(super) fn follow_tasks() {
     // There is one tracer for all engines of a process: an error says that it is set already.
@@ -70,7 +80,7 @@ impl<F: Future> Future for Work<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let work = &mut *self;
-        if !work.tells && work.of.is_over() {
+        if !work.tells && work.of.over().is_some() {
             // The task that waits for this one has ended, or is about to, and drops it.
             return Poll::Pending;
         }

@@ -94,7 +94,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("memory.events");
         fs::write(&file, "low 0\noom 3\noom_kill 1\noom_group_kill 0\n").unwrap();
-        let kills = Kills { counter: Counter { file: file.clone(), of: "control group /a".into() }, before: 1 };
+        let kills = Kills { counter: Counter { file: file.clone(), scope: "control group /a".into() }, before: 1 };
         assert_eq!(kills.since(), None);
         fs::write(&file, "oom_kill 2\n").unwrap();
         assert!(kills.since().unwrap().contains("OOM kills in control group /a rose from 1 to 2"));
