@@ -1,6 +1,6 @@
-//! Planning that ends with its query. It does not wait for anything, so a task that is told to end would go on to the end
-//! of its plan, which takes seconds for the longest statements in the development build. So each of the planner's rules
-//! looks first whether the query is over for which the thread plans.
+//! Ends planning when its query is over. Planning never waits, so an aborted task would plan to the end, which takes half a
+//! second for each of the longest statements in the development build. So every rule of the analyzer and the optimizer first
+//! checks whether the query is over that the calling thread works for.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use super::question;
 
-/// A rule that fails where the query is over.
+/// A rule of the planner that fails if the query is over, and otherwise does what the inner rule does.
 #[derive(Debug)]
 struct Stoppable<Rule: ?Sized>(Arc<Rule>);
 
 type Analysis = dyn AnalyzerRule + Send + Sync;
 type Optimization = dyn OptimizerRule + Send + Sync;
 
-/// DataFusion's rules for what a statement means.
+/// DataFusion's analyzer rules, each of which ends with its query.
 pub(super) fn analyzer_rules() -> Vec<Arc<Analysis>> {
     Analyzer::new().rules.into_iter().map(|rule| Arc::new(Stoppable(rule)) as _).collect()
 }
 
-/// These rules, which end with their query.
+/// These optimizer rules, each of which ends with its query.
 pub(super) fn optimizer_rules(rules: Vec<Arc<Optimization>>) -> Vec<Arc<Optimization>> {
     rules.into_iter().map(|rule| Arc::new(Stoppable(rule)) as _).collect()
 }
