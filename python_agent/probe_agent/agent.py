@@ -28,7 +28,7 @@ class _State:
         self.installed = False
         self.watches_forks = False
         self.connected = False
-        self.said = False
+        self.has_warned = False
         self.run: str | None = None
         self.collector: str | None = None
         # Asked for by start() before torch was there.
@@ -51,8 +51,8 @@ _state = _State()
 
 def _say(message: str) -> None:
     """Prints a message on stderr, at most once in the life of a process."""
-    if not _state.said:
-        _state.said = True
+    if not _state.has_warned:
+        _state.has_warned = True
         print(f"probe: {message}", file=sys.stderr, flush=True)
 
 

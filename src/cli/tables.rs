@@ -80,8 +80,8 @@ pub(super) async fn count(client: &mut Client, own: &[&'static Table]) -> Result
         .iter()
         .chain(own)
         .enumerate()
-        .map(|(index, table)| format!("SELECT {index} AS place, COUNT(*) AS rows FROM {}", table.full_name()));
-    let sql = format!("{} ORDER BY place", counts.collect::<Vec<_>>().join(" UNION ALL "));
+        .map(|(index, table)| format!("SELECT {index} AS position, COUNT(*) AS rows FROM {}", table.full_name()));
+    let sql = format!("{} ORDER BY position", counts.collect::<Vec<_>>().join(" UNION ALL "));
     let (_, batches) = collect(client.query(&sql).await?).await?;
     let counted = |batch: &arrow::array::RecordBatch| batch.column(1).as_primitive::<Int64Type>().values().to_vec();
     Ok(batches.iter().flat_map(|batch| counted(batch)).collect())

@@ -58,8 +58,8 @@ impl What {
             Self::Modules => {
                 let call = WatchCall { detail_steps: DETAIL_STEPS, operator_steps: 0 };
                 let since = newest(client).await?;
-                let told = client.watch(call).await?;
-                if told.automatic == 0 {
+                let watched = client.watch(call).await?;
+                if watched.automatic == 0 {
                     return Err(Error::failed("detail is not auto in any process, and somebody has set it so")
                         .hint("probe ENDPOINT config detail=auto"));
                 }
@@ -72,7 +72,7 @@ impl What {
             }
             Self::Operators => {
                 let call = WatchCall { detail_steps: 0, operator_steps: OPERATOR_STEPS };
-                let told = client.watch(call).await?;
+                let watched = client.watch(call).await?;
                 tokio::time::sleep(ON_THE_WAY).await;
                 let since = newest(client).await?;
                 let sql = format!(
@@ -80,7 +80,7 @@ impl What {
                      GROUP BY pid)"
                 );
                 reached(client, &sql, since + i64::from(OPERATOR_STEPS) + 1).await?;
-                Ok(format!("{OPERATOR_STEPS} steps of {} processes, with operators", told.processes))
+                Ok(format!("{OPERATOR_STEPS} steps of {} processes, with operators", watched.processes))
             }
         }
     }
@@ -97,13 +97,13 @@ pub(crate) async fn ask(
     mut done: Diagnosis,
     every: bool,
     diagnose: impl AsyncFn(&mut Client) -> Result<Diagnosis>,
-    told: impl Fn(&str),
+    report: impl Fn(&str),
 ) -> Result<Diagnosis> {
     let mut requests: Vec<Request> = Vec::new();
     for what in PLAN {
         let Some(row) = largest(&done, every, what)? else { continue };
         let percent = row.percent;
-        told(&format!("{percent:.0} % of a step has no name ({}): {}", row.part, what.says()));
+        report(&format!("{percent:.0} % of a step has no name ({}): {}", row.part, what.says()));
         let began = Instant::now();
         let cost = what.ask(client).await.map_err(|error| match error.hint_text() {
             Some(hint) => format!("{error} ({hint})"),
@@ -111,8 +111,8 @@ pub(crate) async fn ask(
         });
         let seconds = began.elapsed().as_secs_f64();
         match &cost {
-            Ok(cost) => told(&format!("{seconds:.1} s; {cost}")),
-            Err(why) => told(&format!("not possible: {why}")),
+            Ok(cost) => report(&format!("{seconds:.1} s; {cost}")),
+            Err(why) => report(&format!("not possible: {why}")),
         }
         let is_recorded = cost.is_ok();
         requests.push(Request { what, row, seconds, cost });

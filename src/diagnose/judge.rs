@@ -214,8 +214,8 @@ fn growth(rule: &Rule, rows: &Rows, indices: &[usize], finding: &mut Finding) ->
 }
 
 fn fact(rows: &Rows, indices: &[usize], finding: &mut Finding) -> Result<(), String> {
-    let said = rows.text("severity", indices[0]);
-    let known = said.and_then(|word| Severity::ALL.into_iter().find(|severity| severity.as_str() == word));
+    let severity = rows.text("severity", indices[0]);
+    let known = severity.and_then(|word| Severity::ALL.into_iter().find(|known| known.as_str() == word));
     finding.severity = known.unwrap_or(Severity::Note);
     Ok(())
 }

@@ -112,7 +112,7 @@ fn undecided(all: &[Undecided]) -> Vec<(Vec<&str>, String, &str)> {
             None => groups.push((vec![&open.rule], vec![what], when, &open.how)),
         }
     }
-    let told = |(rules, columns, when, how): (Vec<_>, Vec<&str>, &str, _)| {
+    let joined = |(rules, columns, when, how): (Vec<_>, Vec<&str>, &str, _)| {
         let why = match columns.as_slice() {
             [why] if when.is_empty() => (*why).to_owned(),
             [column] => format!("{column}{LACKING}{when}"),
@@ -120,7 +120,7 @@ fn undecided(all: &[Undecided]) -> Vec<(Vec<&str>, String, &str)> {
         };
         (rules, why, how)
     };
-    groups.into_iter().map(told).collect()
+    groups.into_iter().map(joined).collect()
 }
 
 pub(crate) fn json(done: &Diagnosis, run: &str) -> Value {
@@ -166,8 +166,8 @@ mod tests {
             lacks("workers", "d.wait", "load"),
             of("loads", "4 rows are too few", "train longer"),
         ];
-        let told = |(rules, why, how): (Vec<&str>, String, &str)| format!("{}: {why} ({how})", rules.join(" "));
-        let lines: Vec<String> = undecided(&all).into_iter().map(told).collect();
+        let line = |(rules, why, how): (Vec<&str>, String, &str)| format!("{}: {why} ({how})", rules.join(" "));
+        let lines: Vec<String> = undecided(&all).into_iter().map(line).collect();
         assert_eq!(
             lines,
             [

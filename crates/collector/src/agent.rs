@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use probe_common::clock;
-use probe_proto::v1::{self, CollectorFrame, collector_frame, record, said};
+use probe_proto::v1::{self, CollectorFrame, agent_message, collector_frame, record};
 use probe_store::journal::replay::Ranges;
 use probe_store::journal::{Journal, MAX_ENTRIES};
 use probe_store::{Identity, Origin, Rows, Store};
@@ -323,8 +323,12 @@ impl Agent {
             state.count_stored(from.table, rows.len() as u64);
             state.finish(from);
             let number = keep.store.append(identity, Origin::batch(&self.instance, from.seq), rows);
-            let what = Some(said::What::Batch(batch));
-            let record = record::Record::Said(v1::Said { connection: from.connection, what, unix_ns: state.last_seen });
+            let content = Some(agent_message::Content::Batch(batch));
+            let record = record::Record::AgentMessage(v1::AgentMessage {
+                connection: from.connection,
+                content,
+                unix_ns: state.last_seen,
+            });
             let position = match number {
                 Some(number) => keep.journal.record_append(record, number),
                 None => keep.journal.record(record),

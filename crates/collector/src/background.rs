@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    fn said(events: &Events) -> Vec<String> {
+    fn messages(events: &Events) -> Vec<String> {
         let rows = events.rows().unwrap();
         rows["message"].as_string_view().iter().flatten().map(str::to_owned).collect()
     }
@@ -79,7 +79,7 @@ mod tests {
         .await;
         assert_eq!(begun.get(), 2);
         let expected = "the choice of detail panicked and starts again in 1 s: this test has it so";
-        assert_eq!(said(&events), [expected]);
+        assert_eq!(messages(&events), [expected]);
     }
 
     #[test]
@@ -90,7 +90,7 @@ mod tests {
             begun.set(begun.get() + 1);
             assert!(begun.get() == 9, "{} is not enough", begun.get());
         });
-        assert_eq!((begun.get(), slept.get(), said(&events).len()), (9, 1 + 2 + 4 + 8 + 16 + 32 + 60 + 60, 8));
-        assert!(said(&events)[7].ends_with("in 60 s: 8 is not enough"), "{:?}", said(&events));
+        assert_eq!((begun.get(), slept.get(), messages(&events).len()), (9, 1 + 2 + 4 + 8 + 16 + 32 + 60 + 60, 8));
+        assert!(messages(&events)[7].ends_with("in 60 s: 8 is not enough"), "{:?}", messages(&events));
     }
 }

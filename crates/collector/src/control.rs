@@ -181,7 +181,7 @@ impl Control for ControlService {
             return Err(error.into());
         }
         let call = request.into_inner();
-        ends::told(&self.shared, call.pid, call.wait_status);
+        ends::take_wait_status(&self.shared, call.pid, call.wait_status);
         Ok(Response::new(ReceiverStream::new(self.shared.finish.tell(call.wait_status))))
     }
 }

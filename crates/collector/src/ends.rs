@@ -167,7 +167,7 @@ fn event_of(end: &End, process: &Identity, step: i64, said_goodbye: bool, conten
 
 /// Takes the wait status of a process from its parent. The watch may not know it: before Linux 6.15 the kernel tells only the
 /// parent.
-pub(super) fn told(shared: &Shared, pid: u32, wait_status: i32) {
+pub(super) fn take_wait_status(shared: &Shared, pid: u32, wait_status: i32) {
     for agent in shared.registry.all() {
         let mut state = agent.state();
         if matches!(state.life, Life::Watched | Life::Recovering) && u32::try_from(state.identity.pid) == Ok(pid) {

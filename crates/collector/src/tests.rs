@@ -310,9 +310,9 @@ fn play(events: Vec<Event>) -> Result<(), TestCaseError> {
                 }
             }
             Event::Reconnect { agent } => {
-                let told = world.reconnect(agent);
-                prop_assert!(told >= senders[agent].acknowledged || !senders[agent].lossable.is_empty());
-                resend(&mut world, &mut disk, agent, &mut senders[agent], told);
+                let last_seq = world.reconnect(agent);
+                prop_assert!(last_seq >= senders[agent].acknowledged || !senders[agent].lossable.is_empty());
+                resend(&mut world, &mut disk, agent, &mut senders[agent], last_seq);
             }
             Event::Sync => {
                 let problem = world.begun.journal.sync();
@@ -362,10 +362,10 @@ fn play(events: Vec<Event>) -> Result<(), TestCaseError> {
                 let torn = if let Event::Crash { torn } = event { torn } else { 0 };
                 tear(directory.path(), torn);
                 world = World::start(directory.path());
-                let told = world.connect(senders.len());
+                let last_seqs = world.connect(senders.len());
                 world.check(&senders, &runtime);
                 for (agent, sender) in senders.iter_mut().enumerate() {
-                    resend(&mut world, &mut disk, agent, sender, told[agent]);
+                    resend(&mut world, &mut disk, agent, sender, last_seqs[agent]);
                 }
             }
         }

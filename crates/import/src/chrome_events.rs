@@ -9,9 +9,9 @@ use serde_json::value::RawValue;
 
 use super::collect::Collected;
 use super::event::{Event, text};
+use super::xplane::event_stats::{EventStats, Stat, Value};
 use super::xplane::events::Event as PlaneEvent;
 use super::xplane::lines::{Line, Plane};
-use super::xplane::said::{EventStats, Stat, Value};
 
 /// The arguments of an event, unparsed.
 #[derive(Debug, Deserialize)]

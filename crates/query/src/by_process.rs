@@ -77,9 +77,9 @@ impl ByProcess {
             return None;
         }
         let aggregates = aggregate.aggr_expr().to_vec();
-        let told =
+        let split =
             source.without(|part, table, columns| footer_aggregates::known(part, table, columns, &groups, &aggregates));
-        let (input, known) = match told {
+        let (input, known) = match split {
             Some((rest, known)) => {
                 let scan = DataSourceExec::from_data_source(rest);
                 (Arc::new(CooperativeExec::new(scan)) as Arc<dyn ExecutionPlan>, known)

@@ -29,9 +29,9 @@ thread_local! {
     /// The account of the query that this thread works for now.
     static CURRENT: Cell<*const Account> = const { Cell::new(ptr::null()) };
     /// Bytes that this thread has counted and [`CURRENT`] does not have yet.
-    static UNTOLD: Cell<isize> = const { Cell::new(0) };
+    static UNCOUNTED: Cell<isize> = const { Cell::new(0) };
     /// Bytes that this thread has counted and [`PROCESS`] does not have yet.
-    static UNTOLD_PROCESS: Cell<isize> = const { Cell::new(0) };
+    static UNCOUNTED_PROCESS: Cell<isize> = const { Cell::new(0) };
 }
 
 /// Bytes that the process has allocated and not freed; None where they are not counted.
@@ -47,7 +47,7 @@ impl Account {
 
     /// Runs `work`, whose memory counts in this account.
     pub(super) fn with<T>(&self, work: impl FnOnce() -> T) -> T {
-        let _back = Back { account: CURRENT.replace(self), untold: UNTOLD.replace(0) };
+        let _back = Back { account: CURRENT.replace(self), uncounted: UNCOUNTED.replace(0) };
         work()
     }
 }
@@ -55,38 +55,38 @@ impl Account {
 /// Restores the account that counted before.
 struct Back {
     account: *const Account,
-    untold: isize,
+    uncounted: isize,
 }
 
 impl Drop for Back {
     fn drop(&mut self) {
         let account = CURRENT.replace(self.account);
-        let untold = UNTOLD.replace(self.untold);
+        let uncounted = UNCOUNTED.replace(self.uncounted);
         // SAFETY: `with` borrows the account for as long as this guard exists.
-        unsafe { &*account }.0.fetch_add(untold, Ordering::Relaxed);
+        unsafe { &*account }.0.fetch_add(uncounted, Ordering::Relaxed);
     }
 }
 
 #[inline]
 fn count(bytes: isize) {
-    let untold = UNTOLD_PROCESS.get() + bytes;
-    if untold.abs() < PROCESS_BATCH {
-        UNTOLD_PROCESS.set(untold);
+    let uncounted = UNCOUNTED_PROCESS.get() + bytes;
+    if uncounted.abs() < PROCESS_BATCH {
+        UNCOUNTED_PROCESS.set(uncounted);
     } else {
-        UNTOLD_PROCESS.set(0);
-        PROCESS.fetch_add(untold, Ordering::Relaxed);
+        UNCOUNTED_PROCESS.set(0);
+        PROCESS.fetch_add(uncounted, Ordering::Relaxed);
     }
     let account = CURRENT.get();
     if account.is_null() {
         return;
     }
-    let untold = UNTOLD.get() + bytes;
-    if untold.abs() < BATCH {
-        UNTOLD.set(untold);
+    let uncounted = UNCOUNTED.get() + bytes;
+    if uncounted.abs() < BATCH {
+        UNCOUNTED.set(uncounted);
     } else {
-        UNTOLD.set(0);
+        UNCOUNTED.set(0);
         // SAFETY: an account is current only while `Account::with` borrows it.
-        unsafe { &*account }.0.fetch_add(untold, Ordering::Relaxed);
+        unsafe { &*account }.0.fetch_add(uncounted, Ordering::Relaxed);
     }
 }
 

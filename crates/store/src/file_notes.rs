@@ -68,7 +68,7 @@ impl Note {
     /// The note on a row group that is this segment.
     pub(super) fn of(segment: &Segment, table: &Table) -> Self {
         let origins = segment.origin.as_slice();
-        Self::new(segment.identity.as_deref(), origins, untold(segment, table), &sums::of(segment, table), table)
+        Self::new(segment.identity.as_deref(), origins, without_range(segment, table), &sums::of(segment, table), table)
     }
 
     /// The note on a row group that is made of these `groups`.
@@ -90,9 +90,9 @@ impl Note {
                     Values::None | Values::Ints(..) => false,
                 })
         };
-        let untold = (0..table.columns.len()).filter(unknown).map(|index| table.columns[index].name.to_owned());
+        let without_range = (0..table.columns.len()).filter(unknown).map(|index| table.columns[index].name.to_owned());
         let sums = groups.iter().map(|group| group.sums.clone()).reduce(|one, other| sums::with(&one, &other));
-        Self::new(identity, &origins, untold.collect(), &sums.unwrap_or_default(), table)
+        Self::new(identity, &origins, without_range.collect(), &sums.unwrap_or_default(), table)
     }
 
     fn new(identity: Option<&Identity>, origins: &[Origin], nan: Vec<String>, sums: &Sums, table: &Table) -> Self {
@@ -156,7 +156,8 @@ fn is_negative_zero(value: f64) -> bool {
     value == 0.0 && value.is_sign_negative()
 }
 
-fn untold(segment: &Segment, table: &Table) -> Vec<String> {
+/// Float columns whose range in a file would not say what the segment has: NaN, or a negative zero as a bound.
+fn without_range(segment: &Segment, table: &Table) -> Vec<String> {
     let columns = table.columns.iter().zip(segment.ranges()).filter(|(column, range)| match range.values {
         Values::Unknown => column.kind == ColumnType::Float64,
         Values::Floats(low, high) => is_negative_zero(low) || is_negative_zero(high),

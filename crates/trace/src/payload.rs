@@ -14,7 +14,7 @@ pub const BY_BACKWARD: u64 = 1;
 pub const BY_CALL: u64 = 1 << 2;
 /// [`Kind::MarkStep`](crate::record::Kind::MarkStep): several passes or calls together, before it was known that each is a
 /// step.
-pub const UNTOLD: u64 = 1 << 1;
+pub const UNIT_UNKNOWN: u64 = 1 << 1;
 
 /// [`Kind::Detail`](crate::record::Kind::Detail): torch.profiler is on for a requested capture.
 pub const CAPTURED: u64 = 1 << 40;

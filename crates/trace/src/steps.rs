@@ -15,7 +15,7 @@ use super::kind::{STEPS, TORCH_TRACE};
 use super::names::Names;
 use super::parts::Parts;
 use super::thread::Thread;
-use crate::payload::{BY_BACKWARD, BY_CALL, UNTOLD};
+use crate::payload::{BY_BACKWARD, BY_CALL, UNIT_UNKNOWN};
 use crate::record::Record;
 use crate::sink::Sink;
 
@@ -23,30 +23,30 @@ use crate::sink::Sink;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
     ByOptimizer,
-    ByWord,
+    ByMark,
     ByBackward,
     ByCall,
     /// By several passes or calls together, before it was known that each is a step.
-    Untold,
+    UnitUnknown,
 }
 
 impl Ended {
     /// What ended a step, by the payload of a record of a step that no optimizer ended.
     pub(super) fn of(payload: u64) -> Self {
         match payload {
-            _ if payload & UNTOLD != 0 => Self::Untold,
+            _ if payload & UNIT_UNKNOWN != 0 => Self::UnitUnknown,
             _ if payload & BY_BACKWARD != 0 => Self::ByBackward,
             _ if payload & BY_CALL != 0 => Self::ByCall,
-            _ => Self::ByWord,
+            _ => Self::ByMark,
         }
     }
 
     fn as_str(self) -> &'static str {
         match self {
             Self::ByOptimizer => "optimizer",
-            Self::ByWord => "marked",
+            Self::ByMark => "marked",
             Self::ByBackward => "backward",
-            Self::ByCall | Self::Untold => "call",
+            Self::ByCall | Self::UnitUnknown => "call",
         }
     }
 }
@@ -143,7 +143,7 @@ impl<N: Names> Analyser<N> {
         if std::mem::take(&mut self.is_partial) {
             sink.forget_held();
             self.meter.end_step(ended, None, self.detail);
-        } else if by == Ended::Untold {
+        } else if by == Ended::UnitUnknown {
             sink.release();
             self.meter.end_step(ended, None, self.detail);
         } else if missed > 0 || self.broken {

@@ -68,13 +68,13 @@ def wait(text: str) -> None:
     if window is None or window.name != settings["capture"]:
         _say(problem="the capture did not begin here")
         return
-    said = 0
+    reported = 0
     try:
         window.is_waited_for = True
         while not window.over.wait(_CHECK_SECONDS):
             done = window.steps_done
-            if done > said:
-                said = done
+            if done > reported:
+                reported = done
                 _say(steps=done)
         _say(**window.report())
     except BaseException:

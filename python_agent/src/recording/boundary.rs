@@ -10,7 +10,7 @@ use super::thread::{self, RECORD, SUSPENDED, SUSPENSIONS, ThreadState};
 use super::thread_mode::ThreadMode;
 use super::{module_memory, operators, pauses, policy, processor, program_errors, torch_callbacks};
 use crate::shared::{self, BOUNDARY_WANTED, STEP, TRAINING_THREAD};
-use probe_trace::payload::{BY_BACKWARD, BY_CALL, CAPTURED, UNTOLD};
+use probe_trace::payload::{BY_BACKWARD, BY_CALL, CAPTURED, UNIT_UNKNOWN};
 use probe_trace::record::{Kind, Record};
 
 /// Whether modules are recorded in the current step.
@@ -34,15 +34,15 @@ const BACKWARD: u8 = 3;
 const CALL: u8 = 4;
 
 /// Backward passes of modules, while no step has ended.
-static UNTOLD_PASSES: AtomicU32 = AtomicU32::new(0);
-/// The number of [`UNTOLD_PASSES`] from which on the agent looks for an optimizer that may still step (gradients may be
+static PASSES_WITHOUT_STEP: AtomicU32 = AtomicU32::new(0);
+/// The number of [`PASSES_WITHOUT_STEP`] from which on the agent looks for an optimizer that may still step (gradients may be
 /// accumulated over many passes).
 static ASK_AT: AtomicU32 = AtomicU32::new(FIRST_ASK);
 const FIRST_ASK: u32 = 8;
 
 /// Outermost calls that did not train, in a process in which nothing has trained.
-static UNTOLD_CALLS: AtomicU32 = AtomicU32::new(0);
-/// The number of [`UNTOLD_CALLS`] from which on the agent looks for an optimizer that may still step: some programs validate
+static CALLS_WITHOUT_STEP: AtomicU32 = AtomicU32::new(0);
+/// The number of [`CALLS_WITHOUT_STEP`] from which on the agent looks for an optimizer that may still step: some programs validate
 /// before they train.
 static ASK_AT_CALL: AtomicU32 = AtomicU32::new(FIRST_ASK_OF_CALLS);
 const FIRST_ASK_OF_CALLS: u32 = 12;
@@ -50,9 +50,9 @@ const FIRST_ASK_OF_CALLS: u32 = 12;
 /// Resets the unit in a forked child that becomes an agent.
 pub(super) fn forget_unit() {
     UNIT.store(0, Ordering::Relaxed);
-    UNTOLD_PASSES.store(0, Ordering::Relaxed);
+    PASSES_WITHOUT_STEP.store(0, Ordering::Relaxed);
     ASK_AT.store(FIRST_ASK, Ordering::Relaxed);
-    UNTOLD_CALLS.store(0, Ordering::Relaxed);
+    CALLS_WITHOUT_STEP.store(0, Ordering::Relaxed);
     ASK_AT_CALL.store(FIRST_ASK_OF_CALLS, Ordering::Relaxed);
 }
 
@@ -88,8 +88,8 @@ fn pass_may_end(py: Python<'_>, state: &ThreadState) {
     }
     // The process trains after all.
     let _ = UNIT.compare_exchange(CALL, 0, Ordering::Relaxed, Ordering::Relaxed);
-    if becomes_unit(py, &UNTOLD_PASSES, &ASK_AT, BACKWARD) {
-        end_without_optimizer(state, BY_BACKWARD | UNTOLD);
+    if becomes_unit(py, &PASSES_WITHOUT_STEP, &ASK_AT, BACKWARD) {
+        end_without_optimizer(state, BY_BACKWARD | UNIT_UNKNOWN);
     }
 }
 
@@ -120,14 +120,14 @@ pub(super) fn call_ended(py: Python<'_>, state: &ThreadState) {
 #[cold]
 fn call_may_end(py: Python<'_>, state: &ThreadState) {
     let here = TRAINING_THREAD.load(Ordering::Relaxed);
-    let is_quiet = state.call_mode.get() != 0 && UNTOLD_PASSES.load(Ordering::Relaxed) == 0;
+    let is_quiet = state.call_mode.get() != 0 && PASSES_WITHOUT_STEP.load(Ordering::Relaxed) == 0;
     if !is_quiet || here != thread::identifier() || !shared::ENABLED.load(Ordering::Relaxed) || !state.is_idle() {
         return;
     }
     if UNIT.load(Ordering::Relaxed) == CALL {
         end_without_optimizer(state, BY_CALL);
-    } else if becomes_unit(py, &UNTOLD_CALLS, &ASK_AT_CALL, CALL) {
-        end_without_optimizer(state, BY_CALL | UNTOLD);
+    } else if becomes_unit(py, &CALLS_WITHOUT_STEP, &ASK_AT_CALL, CALL) {
+        end_without_optimizer(state, BY_CALL | UNIT_UNKNOWN);
     }
 }
 

@@ -124,8 +124,8 @@ fn step_now() -> Option<i64> {
 
 /// Appends a row. TypeError for a column that is not the table's, and for a value of another type.
 #[pyfunction]
-fn append_row(place: usize, values: &Bound<'_, PyDict>) -> PyResult<()> {
-    let Some(table) = declared(place) else { return Ok(()) };
+fn append_row(index: usize, values: &Bound<'_, PyDict>) -> PyResult<()> {
+    let Some(table) = declared(index) else { return Ok(()) };
     let own = &table.columns[2..];
     for name in values.keys() {
         let known = name.cast::<PyString>().is_ok_and(|name| own.iter().any(|c| name.to_string_lossy() == c.name));
@@ -148,15 +148,15 @@ fn append_row(place: usize, values: &Bound<'_, PyDict>) -> PyResult<()> {
         }
     }
     if let Some(step) = step_now() {
-        keep(place, step, reason.map_or(Ok(row), Err));
+        keep(index, step, reason.map_or(Ok(row), Err));
     }
     Ok(())
 }
 
 /// Appends rows, given as a list a column, all of one length. TypeError for a value of another type; then none is kept.
 #[pyfunction]
-fn append_columns(place: usize, columns: Vec<Bound<'_, PyList>>, count: usize) -> PyResult<()> {
-    let Some(table) = declared(place) else { return Ok(()) };
+fn append_columns(index: usize, columns: Vec<Bound<'_, PyList>>, count: usize) -> PyResult<()> {
+    let Some(table) = declared(index) else { return Ok(()) };
     let own = &table.columns[2..];
     let mut rows: Vec<Result<Vec<Value>, usize>> = (0..count).map(|_| Ok(Vec::with_capacity(own.len()))).collect();
     for (column, values) in own.iter().zip(&columns) {
@@ -177,7 +177,7 @@ fn append_columns(place: usize, columns: Vec<Bound<'_, PyList>>, count: usize) -
         }
     }
     if let Some(step) = step_now() {
-        rows.into_iter().for_each(|row| keep(place, step, row));
+        rows.into_iter().for_each(|row| keep(index, step, row));
     }
     Ok(())
 }

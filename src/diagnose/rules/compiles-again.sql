@@ -21,13 +21,13 @@ WITH c AS (
     SELECT pid, COUNT(*) AS recompilations, COUNT(DISTINCT step) AS long_steps FROM c GROUP BY pid
     HAVING COUNT(DISTINCT step) >= 4 AND MAX(step) >= $first + 0.75 * ($last - $first)
 ), f AS (
-    SELECT pid, COALESCE(frame, '?') AS frame, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY COUNT(*) DESC, frame) AS place
+    SELECT pid, COALESCE(frame, '?') AS frame, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY COUNT(*) DESC, frame) AS position
     FROM c GROUP BY pid, frame
 ), parts AS (
     SELECT DISTINCT pid, part FROM p
 )
 SELECT s.step, s.rank, parts.part, COALESCE(p.cost, 0.0) AS cost, 0.0 AS ref, whole.recompilations, whole.long_steps, f.frame
 FROM python.steps s JOIN whole ON s.pid = whole.pid JOIN parts ON s.pid = parts.pid
-    JOIN f ON s.pid = f.pid AND f.place = 1
+    JOIN f ON s.pid = f.pid AND f.position = 1
     LEFT JOIN p ON s.pid = p.pid AND s.step = p.step AND p.part = parts.part
 WHERE s.step BETWEEN $first AND $last AND s.pid IN ($pids)

@@ -33,7 +33,7 @@ WITH s AS (
     SELECT pid, part, AVG(CASE WHEN held THEN 1.0 ELSE 0.0 END) AS share, SUM(CASE WHEN held THEN 1.0 ELSE 0.0 END) AS held FROM s
     WHERE part IN ('forward', 'backward', 'optimizer', 'other') GROUP BY pid, part
 ), lines AS (
-    SELECT pid, thread, function, line, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY COUNT(*) DESC, line) AS place
+    SELECT pid, thread, function, line, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY COUNT(*) DESC, line) AS position
     FROM s WHERE held GROUP BY pid, thread, function, line
 ), t AS (
     -- How long the thread neither had a processor nor was ready for one. Of a device that says nothing, as it is waited for.
@@ -46,7 +46,7 @@ SELECT t.step, t.rank, parts.part, lines.line, lines.thread, lines.function, sur
             WHEN 'optimizer' THEN t.optimizer_time ELSE t.other_time END)
         ELSE t.blocked * parts.held / sure.idle END AS cost, 0.0 AS ref
 FROM t JOIN sure ON t.pid = sure.pid JOIN parts ON t.pid = parts.pid
-    JOIN lines ON t.pid = lines.pid AND lines.place = 1
+    JOIN lines ON t.pid = lines.pid AND lines.position = 1
 WHERE sure.share >= 0.2 AND sure.of_all >= 0.1
     -- How long the thread was blocked is measured: where nearly all of that was for the lock, few samples say so. Where a neighbour
     -- has the processors, too, it is seldom blocked.

@@ -22,9 +22,9 @@ WITH e AS (
     SELECT pid, part, function, COALESCE(library_file, '') LIKE '%/torch/%' AS in_torch, concat(file, ':', CAST(line AS VARCHAR)) AS line FROM python.stack_samples
     WHERE $window AND NOT running AND part IN ('forward', 'backward', 'optimizer', 'other')
 ), parts AS (
-    SELECT pid, part, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY COUNT(*) DESC, part) AS place, COUNT(*) AS samples FROM s GROUP BY pid, part
+    SELECT pid, part, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY COUNT(*) DESC, part) AS position, COUNT(*) AS samples FROM s GROUP BY pid, part
 ), lines AS (
-    SELECT pid, part, function, line, bool_or(in_torch) AS in_torch, ROW_NUMBER() OVER (PARTITION BY pid, part ORDER BY COUNT(*) DESC, line) AS place,
+    SELECT pid, part, function, line, bool_or(in_torch) AS in_torch, ROW_NUMBER() OVER (PARTITION BY pid, part ORDER BY COUNT(*) DESC, line) AS position,
         COUNT(*) AS samples
     FROM s WHERE line IS NOT NULL GROUP BY pid, part, function, line
 ), whole AS (
@@ -32,9 +32,9 @@ WITH e AS (
 ), w AS (
     -- Where stacks do not say in which part it is, it is the one in which nothing is expected.
     SELECT e.pid, COALESCE(parts.part, 'other') AS part,
-        CASE WHEN 2 * lines.samples >= parts.samples THEN concat(', mostly at ', lines.line, ' in ', lines.function, ' (sampled)') ELSE '' END AS place
-    FROM e LEFT JOIN parts ON e.pid = parts.pid AND parts.place = 1 AND parts.samples >= 5
-        LEFT JOIN lines ON e.pid = lines.pid AND lines.part = parts.part AND lines.place = 1 LEFT JOIN whole ON e.pid = whole.pid
+        CASE WHEN 2 * lines.samples >= parts.samples THEN concat(', mostly at ', lines.line, ' in ', lines.function, ' (sampled)') ELSE '' END AS position
+    FROM e LEFT JOIN parts ON e.pid = parts.pid AND parts.position = 1 AND parts.samples >= 5
+        LEFT JOIN lines ON e.pid = lines.pid AND lines.part = parts.part AND lines.position = 1 LEFT JOIN whole ON e.pid = whole.pid
     -- Of several ranks a part of the model may wait for the others (FSDP, pipelines).
     WHERE e.on_host
         -- Threads that compute together wait for one another: in all parts, and within torch.

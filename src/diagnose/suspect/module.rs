@@ -164,8 +164,8 @@ fn of(done: &Diagnosis, all: &[Taken], meant: &BTreeSet<&str>, name: &str) -> Re
             (Answer::Yes, Some(number))
         }
         None => {
-            let (answer, said) = unnamed(done, at_most);
-            why.push(said);
+            let (answer, reason) = unnamed(done, at_most);
+            why.push(reason);
             (answer, None)
         }
     };

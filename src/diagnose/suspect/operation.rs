@@ -96,8 +96,8 @@ fn watched(
             (Answer::Yes, Some(number))
         }
         None => {
-            let (answer, said) = unnamed(done, at_most);
-            why.push(said);
+            let (answer, reason) = unnamed(done, at_most);
+            why.push(reason);
             (answer, None)
         }
     };

@@ -63,8 +63,8 @@ pub(super) fn of(done: &Diagnosis, part: usize) -> Reason {
             (Answer::Yes, Some(number))
         }
         None => {
-            let (answer, said) = unnamed(done, at_most);
-            why.push(said);
+            let (answer, reason) = unnamed(done, at_most);
+            why.push(reason);
             if part == COMM && answer == Answer::No {
                 let is_alike = done.ruled_out.iter().any(|(rule, _)| rule == "rank-slow");
                 let alike = if is_alike { ", and no rank comes late" } else { "" };

@@ -285,7 +285,7 @@ fn the_critical_path_goes_to_the_rank_that_comes_last() {
     let path = asked(
         &home,
         "late",
-        "SELECT rank, place, category, name, waits_for, ROUND(seconds * 1e6, 3) FROM python.critical_path WHERE seconds > 5e-5 ORDER BY rank, seconds DESC",
+        "SELECT rank, location, category, name, waits_for, ROUND(seconds * 1e6, 3) FROM python.critical_path WHERE seconds > 5e-5 ORDER BY rank, seconds DESC",
     );
     let expected = [
         ["0", "device", "communication", "ncclDevKernel_AllReduce", "", "570.0"],

@@ -110,7 +110,7 @@ impl From<Waiting> for EvalEvent {
 mod tests {
     use super::*;
 
-    fn said(text: &str) -> Output {
+    fn stdout(text: &str) -> Output {
         Output { stderr: false, data: Bytes::copy_from_slice(text.as_bytes()) }
     }
 
@@ -119,11 +119,11 @@ mod tests {
         let (sender, mut receiver) = mpsc::channel(16);
         let mut feed = Feed::new(sender, PIECE as u64 + 10);
         for _ in 0..5 {
-            assert!(feed.output(Some(0), &said("a")));
+            assert!(feed.output(Some(0), &stdout("a")));
         }
-        assert!(feed.output(Some(1), &said("b")));
-        assert!(!feed.output(Some(1), &said(&"c".repeat(PIECE + 100))), "past the limit");
-        assert!(!feed.output(Some(1), &said("d")));
+        assert!(feed.output(Some(1), &stdout("b")));
+        assert!(!feed.output(Some(1), &stdout(&"c".repeat(PIECE + 100))), "past the limit");
+        assert!(!feed.output(Some(1), &stdout("d")));
         assert_eq!(feed.bytes, PIECE as u64 + 10);
         feed.flush().await.unwrap();
         drop(feed);
@@ -138,7 +138,7 @@ mod tests {
     async fn a_client_that_goes_is_noticed() {
         let (sender, receiver) = mpsc::channel(1);
         let mut feed = Feed::new(sender, 10);
-        assert!(feed.output(None, &said("a")));
+        assert!(feed.output(None, &stdout("a")));
         drop(receiver);
         assert_eq!(feed.pump().await, Hungup);
         assert_eq!(feed.flush().await, Err(Hungup));

@@ -43,7 +43,7 @@ pub(super) struct Snippet {
     feed: Feed,
     inbox: mpsc::UnboundedReceiver<FromAgent>,
     to_inbox: mpsc::UnboundedSender<FromAgent>,
-    /// The attempt under way, and by target whether it has been told of it.
+    /// The attempt under way, and by target whether it has been notified.
     attempt: Option<(Route, Vec<bool>)>,
     /// By target, whether it has said anything about the attempt: then it has taken the snippet.
     heard: Vec<bool>,
@@ -209,7 +209,7 @@ impl Snippet {
             let Some(index) = self.group.targets.iter().position(|target| target.agent.key == from.agent) else {
                 continue;
             };
-            let concerned = self.attempt.as_ref().is_some_and(|(_, told)| told[index]);
+            let concerned = self.attempt.as_ref().is_some_and(|(_, notified)| notified[index]);
             if !concerned || self.done[index].is_some() {
                 self.afterwards(index, from.signal);
                 continue;
@@ -284,8 +284,8 @@ impl Snippet {
     }
 
     fn send(&mut self, index: usize, frame: impl FnOnce(u64) -> Frame) {
-        let Some((route, told)) = &mut self.attempt else { return };
-        told[index] = true;
+        let Some((route, notified)) = &mut self.attempt else { return };
+        notified[index] = true;
         let agent = &self.group.targets[index].agent;
         if agent.send(frame(route.id)).is_err() {
             // By the inbox, so that it comes in order with all else about the attempt.
@@ -293,11 +293,11 @@ impl Snippet {
         }
     }
 
-    /// Sends a frame to all targets that have been told of the attempt and have not ended.
+    /// Sends a frame to all targets that have been notified of the attempt and have not ended.
     fn tell(&mut self, frame: impl Fn(u64) -> Frame) {
-        let told = self.attempt.as_ref().map_or(Vec::new(), |(_, told)| told.clone());
-        for (index, told) in told.into_iter().enumerate() {
-            if told && self.done[index].is_none() {
+        let notified = self.attempt.as_ref().map_or(Vec::new(), |(_, notified)| notified.clone());
+        for (index, notified) in notified.into_iter().enumerate() {
+            if notified && self.done[index].is_none() {
                 self.send(index, &frame);
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use probe_proto::v1::{self, record, said};
+use probe_proto::v1::{self, agent_message, record};
 use probe_store::journal::Journal;
 use probe_store::journal::replay::{Ranges, Take};
 use probe_store::{Identity, Origin, Rows, Store};
@@ -92,10 +92,10 @@ impl Take for Replay<'_> {
         use record::Record;
         match record {
             Record::Opened(v1::Opened { connection, hello: Some(hello), .. }) => self.open(connection, hello),
-            Record::Said(v1::Said { connection, what: Some(what), .. }) => match what {
-                said::What::Strings(strings) => self.strings(connection, strings),
-                said::What::Batch(batch) => self.batch(connection, batch),
-                said::What::Status(_) => {}
+            Record::AgentMessage(v1::AgentMessage { connection, content: Some(content), .. }) => match content {
+                agent_message::Content::Strings(strings) => self.strings(connection, strings),
+                agent_message::Content::Batch(batch) => self.batch(connection, batch),
+                agent_message::Content::Status(_) => {}
             },
             Record::Closed(closed) => {
                 self.sessions.remove(&closed.connection);

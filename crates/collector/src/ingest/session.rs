@@ -6,7 +6,7 @@ use probe_common::clock;
 use probe_common::error::Error;
 use probe_proto::MAX_ROWS;
 use probe_proto::decode::Malformed;
-use probe_proto::v1::{self, record, said};
+use probe_proto::v1::{self, agent_message, record};
 use probe_store::journal::Journal;
 use probe_store::{Identity, Rows, Strings};
 
@@ -116,7 +116,7 @@ impl IngestSession {
     pub(crate) fn strings(&mut self, strings: v1::Strings, to: &impl Destination) -> Result<(), IngestError> {
         let Some(journal) = to.journal() else { return Ok(self.strings.extend(strings)?) };
         self.strings.extend(strings.clone())?;
-        self.write_down(said::What::Strings(strings), journal);
+        self.write_down(agent_message::Content::Strings(strings), journal);
         Ok(())
     }
 
@@ -186,9 +186,10 @@ impl IngestSession {
     }
 
     /// Writes a frame to the journal, for a collector that goes on after this one.
-    pub(crate) fn write_down(&self, what: said::What, journal: &Journal) {
-        let said = v1::Said { connection: self.connection, what: Some(what), unix_ns: clock::unix_ns() };
-        journal.record(record::Record::Said(said));
+    pub(crate) fn write_down(&self, content: agent_message::Content, journal: &Journal) {
+        let message =
+            v1::AgentMessage { connection: self.connection, content: Some(content), unix_ns: clock::unix_ns() };
+        journal.record(record::Record::AgentMessage(message));
     }
 
     /// Ends the session. `bye`: nothing more will come from the process.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use probe_common::fault::Fault;
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::metrics;
-use probe_proto::v1::said;
+use probe_proto::v1::agent_message;
 
 use super::*;
 use crate::server::peer::Asker;
@@ -220,7 +220,7 @@ fn the_end_of_a_run_that_did_not_end_is_not_there_twice() {
     let Connected { agent, ingest } = &fast.world.agents[0];
     agent.report(status.clone());
     let Begun { store, registry, log, events, queries, journal, .. } = &fast.world.begun;
-    ingest.write_down(said::What::Status(status), journal);
+    ingest.write_down(agent_message::Content::Status(status), journal);
     assert_eq!(journal.sync(), None);
     let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events, queries);
     probe_store::write_system(directory.path(), &store.tables(), &system).unwrap();
@@ -362,7 +362,7 @@ fn no_question_costs_a_row() {
         let details = serde_json::json!({ "text": &text });
         events.note(super::super::events::Event::new("a", super::super::events::Severity::Info, "b").with(&details));
         let status = v1::Status { problem: text.clone(), ..v1::Status::default() };
-        fast.world.agents[0].ingest.write_down(said::What::Status(status), journal);
+        fast.world.agents[0].ingest.write_down(agent_message::Content::Status(status), journal);
         journal.sync();
         let all = on_disk(directory.path(), "");
         assert!(all <= DISK, "{all} bytes");

@@ -2,8 +2,8 @@
 
 use probe_common::error::Result;
 
+use super::event_stats::{EventStats, KernelDetails, size};
 use super::lines::{Line, Plane};
-use super::said::{EventStats, KernelDetails, size};
 use crate::blank_records::{Activity, device_event, host_event};
 use crate::collect::{Collected, MAX_STEPS};
 use crate::kinds;

@@ -3,12 +3,12 @@
 //! A file has a plane for each device and one for the host, whose names come after the events that use them: a plane is read
 //! twice, and only the names of its events are kept.
 
+pub(crate) mod event_stats;
 pub(crate) mod events;
 pub(crate) mod lines;
 mod message;
 mod names;
 mod plane;
-pub(crate) mod said;
 mod space;
 mod wire;
 

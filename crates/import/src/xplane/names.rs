@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::event_stats::{EventStats, Stat, Value};
 use super::message::{Fields, Value as Raw};
-use super::said::{EventStats, Stat, Value};
 
 /// Most descriptions of a plane, and most bytes of their text.
 const MAX_DESCRIPTIONS: usize = 1 << 20;

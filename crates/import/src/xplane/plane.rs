@@ -5,11 +5,11 @@ use std::io::{Read, Seek};
 
 use probe_common::error::{Error, Result};
 
+use super::event_stats::EventStats;
 use super::events::Event;
 use super::lines::{Line, Plane};
 use super::message::{Fields, Value as Raw, entry};
 use super::names::Names;
-use super::said::EventStats;
 use super::space::Space;
 use super::wire::{Content, Stopped, Wire};
 use crate::collect::Collected;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use super::event_stats::Value;
 use super::lines::Plane;
 use super::names::{Names, value};
-use super::said::Value;
 
 /// Most names of devices.
 const MAX_DEVICES: usize = 1024;

@@ -153,7 +153,7 @@ fn check(expression: &Expr, schema: &DFSchema) -> Result<()> {
             let to_text = field.data_type().is_string() || field.data_type().is_binary();
             if to_text && expr.get_type(schema).is_ok_and(|kind| kind.is_nested()) {
                 let error = Error::failed("a list can't be cast to text");
-                return Err(said(error.hint("array_to_string(list, ', ') makes a text of a list")));
+                return Err(planning_error(error.hint("array_to_string(list, ', ') makes a text of a list")));
             }
             Ok(())
         }
@@ -163,7 +163,7 @@ fn check(expression: &Expr, schema: &DFSchema) -> Result<()> {
 
 fn fixed_size() -> DataFusionError {
     let error = Error::failed("lists of a fixed size are not available in queries");
-    said(error.hint("make_array(1, 2, 3) makes a list"))
+    planning_error(error.hint("make_array(1, 2, 3) makes a list"))
 }
 
 /// Whether the type in the arguments of arrow_cast, which is a text, may have a fixed size or be a map.
@@ -187,7 +187,7 @@ fn check_pattern(pattern: &Expr) -> Result<()> {
     match changes {
         true => {
             let error = Error::failed("a regular expression has to be the same for all rows");
-            Err(said(error.hint("strpos(text, part) and LIKE compare with another column")))
+            Err(planning_error(error.hint("strpos(text, part) and LIKE compare with another column")))
         }
         false => Ok(()),
     }
@@ -204,7 +204,7 @@ fn has_fixed_size(kind: &DataType) -> bool {
 
 fn not_available(name: &str) -> DataFusionError {
     let error = Error::failed(format!("the function {name} is not available in queries"));
-    said(match name {
+    planning_error(match name {
         "range" | "generate_series" | "array_repeat" | "array_resize" => {
             error.hint("rows that count come from generate_series: SELECT value FROM generate_series(1, 10)")
         }
@@ -212,7 +212,7 @@ fn not_available(name: &str) -> DataFusionError {
     })
 }
 
-fn said(error: Error) -> DataFusionError {
+fn planning_error(error: Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 

@@ -1,6 +1,6 @@
 -- python.critical_path: What each ProfilerStep of each capture took its time for, so that all of it adds up to the step: the path that leads back from the end of the step on the host. It goes to the device where the host waited for it (in a call that synchronizes, or a launch, copy or free of more than 0.1 ms in which something ended on the device), and to the host where a device had nothing to do until something was launched. Time that is not on the path can be saved without making the step shorter.
--- example: SELECT step, place, category, name, seconds, percent, shorten FROM python.critical_path ORDER BY step, seconds DESC LIMIT 20
--- example: SELECT rank, place, category, SUM(seconds) AS seconds FROM python.critical_path GROUP BY rank, place, category ORDER BY rank, seconds DESC
+-- example: SELECT step, location, category, name, seconds, percent, shorten FROM python.critical_path ORDER BY step, seconds DESC LIMIT 20
+-- example: SELECT rank, location, category, SUM(seconds) AS seconds FROM python.critical_path GROUP BY rank, location, category ORDER BY rank, seconds DESC
 WITH step AS (
     SELECT run, capture, rank, CAST(substr(name, 14) AS BIGINT) AS step, CAST(ts AS BIGINT) AS begins,
         CAST(ts AS BIGINT) + CAST(ROUND(duration * 1e9) AS BIGINT) AS ends
@@ -47,19 +47,19 @@ WITH step AS (
 ), followed AS (
     SELECT *, LEAD(before) OVER (PARTITION BY run, capture ORDER BY at, before) AS after FROM turn
 ), cut AS (
-    -- Where the place that the path is at ends: 1 host, 2 device, 3 the delay of a launch.
-    SELECT run, capture, CASE WHEN side = 1 THEN at ELSE LEAST(launched, at) END AS at, CASE WHEN side = 2 OR before = 'host' THEN 1 WHEN before = 'device' THEN 2 ELSE 3 END AS place
+    -- Where the location that the path is at ends: 1 host, 2 device, 3 the delay of a launch.
+    SELECT run, capture, CASE WHEN side = 1 THEN at ELSE LEAST(launched, at) END AS at, CASE WHEN side = 2 OR before = 'host' THEN 1 WHEN before = 'device' THEN 2 ELSE 3 END AS location
     FROM followed CROSS JOIN (VALUES (1), (2)) AS sides (side) WHERE before <> 'delay' AND side = 1 OR before = 'delay' AND after = 'device'
 ), placed AS (
-    -- A sum of changes of the place is the place that the path is at.
-    SELECT run, capture, at, place, LEAD(place) OVER (PARTITION BY run, capture ORDER BY at, place) AS next_place,
-        LAG(place) OVER (PARTITION BY run, capture ORDER BY at, place) AS last_place
+    -- A sum of changes of the location is the location that the path is at.
+    SELECT run, capture, at, location, LEAD(location) OVER (PARTITION BY run, capture ORDER BY at, location) AS next_location,
+        LAG(location) OVER (PARTITION BY run, capture ORDER BY at, location) AS last_location
     FROM cut
 ), event AS (
     -- Classes: 0 an idle device, 1 computation, 2 communication, 3 a wait for another rank, 4 memory, 5 host, 6 delay. What is marked begins a
     -- stretch of its class, which lasts to the next of the class; a step begins one of each.
     SELECT run, capture, at, 0 AS tie, -1 AS class, 0 AS mark, 0 AS change, arrow_cast(NULL, 'Utf8') AS label,
-        COALESCE(next_place, 0) - CASE WHEN last_place IS NULL THEN 0 ELSE place END AS turn, 0 AS step
+        COALESCE(next_location, 0) - CASE WHEN last_location IS NULL THEN 0 ELSE location END AS turn, 0 AS step
     FROM placed
     UNION ALL SELECT run, capture, CASE WHEN side = -1 THEN ends ELSE begins END AS at, CASE side WHEN -1 THEN -1 WHEN 0 THEN 1 ELSE 2 END AS tie, side AS class,
         CASE WHEN side = -1 THEN 0 ELSE 1 END AS mark, 0 AS change, arrow_cast(NULL, 'Utf8') AS label, 0 AS turn,
@@ -79,7 +79,7 @@ WITH step AS (
     FROM arrived CROSS JOIN (VALUES (1), (2), (3), (4)) AS sides (side) WHERE came > begins OR side > 2
 ), counted AS (
     SELECT run, capture, class, mark, label, LEAD(at) OVER (PARTITION BY run, capture ORDER BY at, tie) - at AS length,
-        SUM(turn) OVER sofar AS place, SUM(step) OVER sofar - 1 AS step,
+        SUM(turn) OVER sofar AS location, SUM(step) OVER sofar - 1 AS step,
         SUM(CASE WHEN class = 1 THEN change ELSE 0 END) OVER sofar AS computing, SUM(CASE WHEN class = 2 THEN change ELSE 0 END) OVER sofar AS communicating,
         SUM(CASE WHEN class = 3 THEN change ELSE 0 END) OVER sofar AS waiting, SUM(CASE WHEN class = 4 THEN change ELSE 0 END) OVER sofar AS copying,
         SUM(CASE WHEN class = 0 THEN mark ELSE 0 END) OVER sofar AS n0, SUM(CASE WHEN class = 1 THEN mark ELSE 0 END) OVER sofar AS n1,
@@ -88,7 +88,7 @@ WITH step AS (
     FROM event WINDOW sofar AS (PARTITION BY run, capture ORDER BY at, tie ROWS UNBOUNDED PRECEDING)
 ), on_path AS (
     SELECT run, capture, class, mark, label, step, n0, n1, n2, n3, n4, n5, CASE WHEN step >= 0 THEN length END AS length,
-        CASE place WHEN 1 THEN 5 WHEN 3 THEN 6 ELSE CASE WHEN computing > 0 THEN 1 WHEN communicating > 0 THEN 2
+        CASE location WHEN 1 THEN 5 WHEN 3 THEN 6 ELSE CASE WHEN computing > 0 THEN 1 WHEN communicating > 0 THEN 2
             WHEN waiting > 0 THEN 3 WHEN copying > 0 THEN 4 ELSE 0 END END AS runs
     FROM counted
 ), summed AS (
@@ -102,7 +102,7 @@ WITH step AS (
             ELSE SUM(CASE WHEN runs = 6 THEN length END) OVER (PARTITION BY run, capture, n0) END AS length
     FROM on_path
 ), piece AS (
-    SELECT run, capture, step, CASE class WHEN 5 THEN 'host' WHEN 6 THEN 'delay' ELSE 'device' END AS place, CASE class
+    SELECT run, capture, step, CASE class WHEN 5 THEN 'host' WHEN 6 THEN 'delay' ELSE 'device' END AS location, CASE class
             WHEN 0 THEN 'idle' WHEN 1 THEN 'computation' WHEN 2 THEN 'communication' WHEN 3 THEN 'other rank' WHEN 4 THEN 'memory'
             WHEN 5 THEN COALESCE(NULLIF(split_part(label, '|', 1), ''), 'other') ELSE 'launch delay'
         END AS category, CASE WHEN class IN (3, 5) THEN NULLIF(substr(label, strpos(label, '|') + 1), '') ELSE label END AS name,
@@ -116,7 +116,7 @@ SELECT
     piece.capture AS capture,                     -- text: Name of the capture.
     rank,                                         -- int: Global rank; NULL where the capture does not say.
     piece.step AS step,                           -- bigint: Number of the ProfilerStep.
-    place,                                        -- text: host, device, or delay: from the end of a launch to the beginning on the device.
+    location,                                     -- text: host, device, or delay: from the end of a launch to the beginning on the device.
     category,                                     -- text: On the host call (of the runtime or driver), dataloader, operator, annotation or other (in none); on a device computation, communication, other rank (a collective before the last rank came to it), memory or idle; launch delay.
     name,                                         -- text: What ran: on the host the innermost of what began last, on a device what began last of the category. NULL for none.
     waits_for,                                    -- int: Of category other rank, the rank that came last. It is known where the captures have times from 1970 and the numbers of collectives.
@@ -135,4 +135,4 @@ SELECT
         WHEN 'idle' THEN 'fewer waits between streams'
         ELSE 'launch earlier: fewer waits of the host for the device' END AS shorten -- text: What would make it shorter.
 FROM piece JOIN whole ON piece.run = whole.run AND piece.capture = whole.capture AND piece.step = whole.step
-GROUP BY piece.run, piece.capture, rank, piece.step, place, category, name, waits_for
+GROUP BY piece.run, piece.capture, rank, piece.step, location, category, name, waits_for

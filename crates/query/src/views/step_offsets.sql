@@ -18,7 +18,7 @@ WITH own AS (
     WINDOW same AS (PARTITION BY n.run, generation, group_name, seq, operation_type ORDER BY n.rank)
 ), common AS (
     SELECT run, host, pid, rank, lowest_rank, MIN(lowest_step - step) AS least, MAX(lowest_step - step) AS most,
-        COUNT(*) AS operations, ROW_NUMBER() OVER (PARTITION BY run, host, pid, rank, lowest_rank ORDER BY COUNT(*) DESC, group_name) AS place
+        COUNT(*) AS operations, ROW_NUMBER() OVER (PARTITION BY run, host, pid, rank, lowest_rank ORDER BY COUNT(*) DESC, group_name) AS position
     FROM issued WHERE rank <> lowest_rank GROUP BY run, host, pid, rank, lowest_rank, group_name
 ), beside AS (
     SELECT own.*, attached.pid IS NOT NULL AS attached, FIRST_VALUE(rank) OVER lowest AS lowest_rank,
@@ -33,7 +33,7 @@ WITH own AS (
             WHEN operations IS NULL AND NOT attached AND NOT lowest_attached AND starts = lowest_starts THEN 'start'
         END AS known_by
     FROM beside b LEFT JOIN common c
-        ON b.run = c.run AND b.host = c.host AND b.pid = c.pid AND b.rank = c.rank AND b.lowest_rank = c.lowest_rank AND c.place = 1
+        ON b.run = c.run AND b.host = c.host AND b.pid = c.pid AND b.rank = c.rank AND b.lowest_rank = c.lowest_rank AND c.position = 1
 )
 SELECT
     run,                                                       -- text: The run.

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use probe_proto::v1::{self, record, said};
+use probe_proto::v1::{self, agent_message, record};
 use prost::Message;
 
 use super::newest::Newest;
@@ -137,7 +137,7 @@ impl JournalCheckpoint {
         match &record.record {
             Some(Record::Checkpoint(checkpoint)) => *self = Self::from_message(checkpoint.clone()),
             Some(Record::Opened(opened)) => self.open(opened),
-            Some(Record::Said(said)) => self.say(said),
+            Some(Record::AgentMessage(message)) => self.agent_message(message),
             Some(Record::Lost(lost)) => self.lose(lost),
             Some(Record::Closed(closed)) => {
                 let Some(gone) = self.connections.remove(&closed.connection) else { return };
@@ -190,12 +190,12 @@ impl JournalCheckpoint {
         }
     }
 
-    fn say(&mut self, said: &v1::Said) {
-        let Some(connection) = self.connections.get_mut(&said.connection) else { return };
+    fn agent_message(&mut self, message: &v1::AgentMessage) {
+        let Some(connection) = self.connections.get_mut(&message.connection) else { return };
         let Some(agent) = self.agents.get_mut(&connection.instance) else { return };
-        agent.last_seen = said.unix_ns;
-        match &said.what {
-            Some(said::What::Strings(strings)) => {
+        agent.last_seen = message.unix_ns;
+        match &message.content {
+            Some(agent_message::Content::Strings(strings)) => {
                 // Strings continue the table, or repeat existing ones.
                 let existing: usize = connection.strings.iter().map(|strings| strings.len()).sum();
                 let known = existing.saturating_sub(strings.first as usize);
@@ -203,18 +203,18 @@ impl JournalCheckpoint {
                 self.texts += new.iter().map(String::len).sum::<usize>();
                 connection.strings.push(Arc::new(new));
             }
-            Some(said::What::Batch(batch)) => {
+            Some(agent_message::Content::Batch(batch)) => {
                 let tables = connection.hello.as_ref().map(|hello| &hello.tables);
                 let Some(table) = tables.and_then(|tables| tables.get(batch.table as usize)) else { return };
                 agent.done_seq = agent.done_seq.max(batch.seq);
                 change(&mut agent.stored, &table.name, |stored| stored + u64::from(batch.rows));
                 change(&mut agent.recorded, &table.name, |recorded| recorded.max(batch.recorded));
             }
-            Some(said::What::Status(status)) => {
+            Some(agent_message::Content::Status(status)) => {
                 for (table, rows) in &status.recorded {
                     change(&mut agent.recorded, table, |recorded| recorded.max(*rows));
                 }
-                agent.clock_offset_ns = Some(status.unix_ns.saturating_sub(said.unix_ns));
+                agent.clock_offset_ns = Some(status.unix_ns.saturating_sub(message.unix_ns));
                 agent.status = Some(status.clone());
             }
             None => {}
@@ -316,8 +316,12 @@ mod tests {
             apply(record::Record::Opened(v1::Opened { connection: 1, hello: Some(hello), unix_ns: 0 }));
             let status = v1::Status { recorded: [(format!("other {name}"), 1)].into(), ..v1::Status::default() };
             let batch = v1::Batch { seq: table, rows: 1, ..v1::Batch::default() };
-            for what in [said::What::Status(status), said::What::Batch(batch)] {
-                apply(record::Record::Said(v1::Said { connection: 1, what: Some(what), unix_ns: 0 }));
+            for content in [agent_message::Content::Status(status), agent_message::Content::Batch(batch)] {
+                apply(record::Record::AgentMessage(v1::AgentMessage {
+                    connection: 1,
+                    content: Some(content),
+                    unix_ns: 0,
+                }));
             }
             let lost = v1::Lost { instance: "one".into(), table: name, rows: 1, ..v1::Lost::default() };
             apply(record::Record::Lost(lost));
@@ -337,8 +341,8 @@ mod tests {
         let mut apply = |record| checkpoint.apply(&v1::Record { record: Some(record) });
         apply(record::Record::Opened(v1::Opened { connection: 1, hello: Some(hello), unix_ns: 0 }));
         for (first, values) in [(0, vec!["a".to_owned()]), (1, vec!["b".to_owned()]), (0, vec!["a".to_owned()])] {
-            let what = Some(said::What::Strings(v1::Strings { first, values }));
-            apply(record::Record::Said(v1::Said { connection: 1, what, unix_ns: 0 }));
+            let content = Some(agent_message::Content::Strings(v1::Strings { first, values }));
+            apply(record::Record::AgentMessage(v1::AgentMessage { connection: 1, content, unix_ns: 0 }));
         }
         apply(record::Record::Query(v1::Query { id: 1, ..v1::Query::default() }));
         let copy = checkpoint.clone();

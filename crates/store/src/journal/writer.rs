@@ -271,8 +271,8 @@ mod tests {
 
     fn text(bytes: usize) -> record::Record {
         let strings = v1::Strings { first: 0, values: vec!["x".repeat(bytes)] };
-        let what = Some(v1::said::What::Strings(strings));
-        record::Record::Said(v1::Said { connection: 1, what, unix_ns: 0 })
+        let content = Some(v1::agent_message::Content::Strings(strings));
+        record::Record::AgentMessage(v1::AgentMessage { connection: 1, content, unix_ns: 0 })
     }
 
     fn begin(directory: &Path, disk: u64) -> Arc<Journal> {

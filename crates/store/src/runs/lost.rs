@@ -7,7 +7,7 @@ use std::path::Path;
 use probe_proto::decode::{self, Values};
 use probe_proto::table::ColumnType;
 use probe_proto::tables::steps;
-use probe_proto::v1::{self, record, said};
+use probe_proto::v1::{self, agent_message, record};
 
 use super::steps::{Reached, in_files};
 use crate::journal::replay::{self, Take};
@@ -90,7 +90,11 @@ impl Take for Steps {
         use record::Record;
         match record {
             Record::Opened(v1::Opened { connection, hello: Some(hello), .. }) => self.open(connection, &hello),
-            Record::Said(v1::Said { connection, what: Some(said::What::Batch(batch)), .. }) => {
+            Record::AgentMessage(v1::AgentMessage {
+                connection,
+                content: Some(agent_message::Content::Batch(batch)),
+                ..
+            }) => {
                 self.batch(connection, &batch);
             }
             Record::Closed(closed) => {

@@ -38,8 +38,9 @@ impl Snippet {
 
     /// The error and the hint of a snippet at its deadline: which targets have said nothing, and what that means.
     fn unanswered(&self) -> (String, String) {
-        let told = self.attempt.as_ref().map_or(&[][..], |(_, told)| told);
-        let silent: Vec<usize> = (0..told.len()).filter(|index| told[*index] && self.done[*index].is_none()).collect();
+        let notified = self.attempt.as_ref().map_or(&[][..], |(_, notified)| notified);
+        let silent: Vec<usize> =
+            (0..notified.len()).filter(|index| notified[*index] && self.done[*index].is_none()).collect();
         let names: Vec<String> = silent.iter().map(|index| self.group.targets[*index].name()).collect();
         let mut error = format!("no answer from {} within {} s", names.join(", "), self.call.timeout_s);
         let mut advice = hint(Outcome::Timeout).to_owned();
@@ -57,9 +58,9 @@ impl Snippet {
 
     /// Whether the snippet runs on in a process, or may: the process has taken it, and not said that it is over.
     pub(super) fn runs_on(&self) -> bool {
-        let Some((_, told)) = &self.attempt else { return false };
-        (0..told.len()).any(|index| {
-            told[index]
+        let Some((_, notified)) = &self.attempt else { return false };
+        (0..notified.len()).any(|index| {
+            notified[index]
                 && match &self.done[index] {
                     Some(done) => done.still_running,
                     None => self.heard[index],
@@ -90,9 +91,9 @@ impl Snippet {
 
     /// Takes a message of a process that is not waited for any more: it may say that the snippet is over there.
     pub(super) fn afterwards(&mut self, index: usize, signal: Signal) {
-        let Some((route, told)) = &self.attempt else { return };
+        let Some((route, notified)) = &self.attempt else { return };
         match signal {
-            _ if !told[index] => {}
+            _ if !notified[index] => {}
             Signal::Gone => {
                 self.heard[index] = false;
                 if let Some(done) = &mut self.done[index] {

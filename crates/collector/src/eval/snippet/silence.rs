@@ -15,9 +15,9 @@ impl Snippet {
     /// Tells the client, once, which targets have said nothing about the attempt under way.
     pub(super) fn name_the_silent(&mut self) {
         self.named_at = None;
-        let Some((_, told)) = &self.attempt else { return };
+        let Some((_, notified)) = &self.attempt else { return };
         for (index, target) in self.group.targets.iter().enumerate() {
-            if !told[index] || self.heard[index] || self.done[index].is_some() {
+            if !notified[index] || self.heard[index] || self.done[index].is_some() {
                 continue;
             }
             let seconds = PATIENCE.as_secs();

@@ -1,0 +1,1 @@
+"""What other tools computed for traces, a module a tool or format."""
