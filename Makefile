@@ -165,7 +165,7 @@ diagnose-score: setup ## what `probe diagnose` says of it
 
 SECONDS_EACH ?= 60
 # With coverage: what is new goes into fuzz/found, and the kept corpus stays as it is.
-COVERED ?= frame endpoint sql trace flight_recorder memory_snapshot page planes
+COVERED ?= frame endpoint sql trace flight_recorder memory_snapshot nsight_systems page planes
 fuzz: ## the doors to strangers' bytes and hostile questions, a minute each (SECONDS_EACH); with coverage too where cargo-fuzz is installed
 	PROBE_FUZZ_SECONDS=$(SECONDS_EACH) cargo test --test it fuzz:: -- --nocapture
 	PROBE_FUZZ_SECONDS=$(SECONDS_EACH) cargo test --test it hostile::no_question -- --nocapture

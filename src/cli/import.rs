@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use probe_common::error::Result;
 use probe_common::paths::Directories;
-use probe_import::{Capture, Format, Found, Imported, Progress, StepRange, TraceFile};
+use probe_import::{Capture, Format, Found, Imported, ModuleRange, Progress, RangePatterns, StepRange, TraceFile};
 use probe_proto::tables::TABLES;
 use probe_store::runs::{Reservation, RunInfo, State};
 
@@ -25,7 +25,7 @@ use super::status::Status;
     after_help = "Examples:
   probe import trace.json.gz
   probe import --name before log/
-  probe import report.sqlite --step-range '^iteration (\\d+)$'
+  probe import report.sqlite --step-range '^iteration (\\d+)$' --module-range '^module (.+)$'
   probe import --name stuck dumps/ && probe stuck hang
   probe before query \"SELECT * FROM gpu.kernel_profile LIMIT 10\""
 )]
@@ -45,16 +45,25 @@ pub(super) struct Args {
     /// counted from 0. Without this, ranges called ProfilerStep#N are steps.
     #[arg(long, value_name = "REGEX")]
     step_range: Option<String>,
+    /// NVTX ranges of Nsight Systems that are calls of modules: a regular expression for their text
+    ///
+    /// The name of the module is that of the first group, else all that matches. Operators and kernels have the innermost
+    /// module that runs when they begin or are launched; backward operators that of the forward operator with their number.
+    #[arg(long, value_name = "REGEX")]
+    module_range: Option<String>,
 }
 
 pub(super) fn run(args: &Args) -> Result<Status> {
-    let step_range = args.step_range.as_deref().map(StepRange::parse).transpose()?;
+    let ranges = RangePatterns {
+        steps: args.step_range.as_deref().map(StepRange::parse).transpose()?,
+        modules: args.module_range.as_deref().map(ModuleRange::parse).transpose()?,
+    };
     let forced = args.format.as_deref().map(Format::named).transpose()?;
     let Found { files, unknown, unreadable } = probe_import::find(&args.paths, forced)?;
     let directories = Directories::from_environment()?;
     let reservation = Reservation::take(&directories, &args.name)?;
     let name = reservation.name().to_string();
-    match fill(&files, &reservation, step_range.as_ref(), args) {
+    match fill(&files, &reservation, &ranges, args) {
         Ok(imported) => {
             unreadable.iter().for_each(|error| report::note(format_args!("left out: {error}")));
             tell_of_unknown(&unknown);
@@ -69,16 +78,11 @@ pub(super) fn run(args: &Args) -> Result<Status> {
     }
 }
 
-fn fill(
-    files: &[TraceFile],
-    reservation: &Reservation,
-    step_range: Option<&StepRange>,
-    args: &Args,
-) -> Result<Imported> {
+fn fill(files: &[TraceFile], reservation: &Reservation, ranges: &RangePatterns, args: &Args) -> Result<Imported> {
     let (directory, name) = (reservation.directory(), reservation.name());
     let mut bar = Bar::new(files.len());
     let imported =
-        probe_import::import(files, &name.to_string(), directory, step_range, &mut |progress| bar.show(progress));
+        probe_import::import(files, &name.to_string(), directory, ranges, &mut |progress| bar.show(progress));
     bar.clear();
     let imported = imported?;
     let captures = &imported.captures;

@@ -21,6 +21,8 @@ use prost::Message;
 
 /// Inputs of each target where no time is given.
 const INPUTS: u64 = 20_000;
+/// Those of a target whose inputs are files.
+const INPUTS_AS_FILES: u64 = 500;
 /// The most bytes of an input.
 const LONGEST: usize = 4096;
 
@@ -68,6 +70,10 @@ fn change(corpus: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
 }
 
 fn fuzz(name: &str, target: fn(&[u8]), more: Vec<Vec<u8>>) {
+    fuzz_as_often(INPUTS, name, target, more);
+}
+
+fn fuzz_as_often(most: u64, name: &str, target: fn(&[u8]), more: Vec<Vec<u8>>) {
     let directory = format!("{}/fuzz/corpus/{name}", env!("CARGO_MANIFEST_DIR"));
     let files = std::fs::read_dir(&directory).into_iter().flatten();
     let mut corpus: Vec<Vec<u8>> = files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
@@ -83,7 +89,7 @@ fn fuzz(name: &str, target: fn(&[u8]), more: Vec<Vec<u8>>) {
     for input in &corpus {
         deep(input);
     }
-    while end.map_or(inputs < INPUTS, |end| Instant::now() < end) {
+    while end.map_or(inputs < most, |end| Instant::now() < end) {
         let input = change(&corpus, &mut random);
         inputs += 1;
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| deep(&input))) {
@@ -168,6 +174,11 @@ fn memory_snapshots() {
 #[test]
 fn pages() {
     fuzz("page", targets::page, Vec::new());
+}
+
+#[test]
+fn exports_of_nsight_systems() {
+    fuzz_as_often(INPUTS_AS_FILES, "nsight_systems", targets::nsight_systems, Vec::new());
 }
 
 #[test]

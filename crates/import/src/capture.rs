@@ -8,8 +8,8 @@ use probe_common::error::Result;
 use probe_proto::table::Time;
 use probe_proto::tables::captures;
 
+use super::range_patterns::RangePatterns;
 use super::rows::ProcessRows;
-use super::step_range::StepRange;
 
 /// A file to read as one format, and the run of its rows.
 pub(crate) struct Reading<'a> {
@@ -18,8 +18,8 @@ pub(crate) struct Reading<'a> {
     pub run: &'a str,
     /// The file's name in the run.
     pub capture: &'a str,
-    /// Which ranges of the program are steps, where the user gives a pattern.
-    pub step_range: Option<&'a StepRange>,
+    /// What the user said about ranges of the program.
+    pub ranges: &'a RangePatterns,
     /// A directory for temporary files.
     pub scratch: &'a Path,
 }

@@ -78,9 +78,12 @@ pub(crate) fn step_number(name: &str) -> Option<i64> {
     name.strip_prefix("ProfilerStep#")?.parse().ok()
 }
 
-/// The module of a range that the agent began around its call (`probe_agent/capture/session.py`).
+/// What the name of a range begins with that the agent began around the call of a module (`probe_agent/capture/session.py`).
+pub(crate) const MODULE_PREFIX: &str = "probe_agent.module: ";
+
+/// The module of a range that the agent began around its call.
 pub(crate) fn module_name(name: &str) -> Option<&str> {
-    name.strip_prefix("probe_agent.module: ")
+    name.strip_prefix(MODULE_PREFIX)
 }
 
 /// Whether a kernel belongs to a library for collectives.

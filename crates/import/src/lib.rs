@@ -33,12 +33,12 @@ mod nsight_systems;
 mod number;
 mod pickle;
 mod python_frame;
+mod range_patterns;
 mod records;
 mod row_writer;
 mod rows;
 mod second_pass;
 mod sorter;
-mod step_range;
 mod step_ranges;
 mod steps;
 mod tensor_bytes;
@@ -50,8 +50,12 @@ mod walk;
 mod xplane;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use probe_common::error::{Error, Result};
+use probe_common::paths::named;
+use probe_proto::encode::{BatchBuilder, StringTable};
+use probe_proto::table::Table;
 use probe_store::Identity;
 use probe_store::row_files::{RowFiles, RowSink};
 
@@ -60,7 +64,7 @@ use capture::Reading;
 pub use capture::{Capture, RowCounts};
 pub use files::{Found, TraceFile, find};
 pub use formats::Format;
-pub use step_range::StepRange;
+pub use range_patterns::{ModuleRange, RangePatterns, StepRange};
 
 /// How far an import is.
 #[derive(Debug, Clone, Copy)]
@@ -85,7 +89,7 @@ pub struct Imported {
 }
 
 /// Writes the rows of all `files` to `directory`, as rows of the run called `run`. A file of a directory that is no trace is left
-/// out, and returned with the reason. `step_range` says which ranges of the program are steps.
+/// out, and returned with the reason. `ranges` says what ranges of the program are.
 ///
 /// # Errors
 /// A file that was named is no trace, no file is a trace, or rows can't be written.
@@ -93,13 +97,13 @@ pub fn import(
     files: &[TraceFile],
     run: &str,
     directory: &Path,
-    step_range: Option<&StepRange>,
+    ranges: &RangePatterns,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Imported> {
     let mut row_files = RowFiles::new(directory, "import");
     let (mut captures, mut refused) = (Vec::new(), Vec::new());
     for (number, file) in files.iter().enumerate() {
-        let reading = Reading { path: &file.path, run, capture: &file.capture, step_range, scratch: directory };
+        let reading = Reading { path: &file.path, run, capture: &file.capture, ranges, scratch: directory };
         let mut report = |read: u64, size: u64| progress(Progress { capture: &file.capture, file: number, read, size });
         match file.format.import(&reading, &mut row_files, &mut report) {
             Ok(imported) => captures.extend(imported),
@@ -184,4 +188,36 @@ pub fn read_planes(bytes: &[u8], directory: &Path) -> Result<(u64, u64)> {
 #[doc(hidden)]
 pub fn read_page(text: &[u8]) -> Result<(u64, u64)> {
     nsight_compute::read(text)
+}
+
+/// A sink that keeps nothing.
+struct Discard;
+
+impl RowSink for Discard {
+    fn write(
+        &mut self,
+        _: &Arc<Identity>,
+        _: &'static Table,
+        builder: &mut BatchBuilder,
+        _: &StringTable,
+    ) -> Result<()> {
+        drop(builder.take());
+        Ok(())
+    }
+}
+
+/// Reads `bytes` as an export of Nsight Systems, by a file in `directory`, and counts its events: for `fuzz/` and tests.
+///
+/// # Errors
+/// The bytes are no export, or files can't be written to `directory`.
+#[doc(hidden)]
+pub fn read_nsight_systems(bytes: &[u8], directory: &Path) -> Result<u64> {
+    let path = directory.join(format!("probe-{}.sqlite", std::process::id()));
+    std::fs::write(&path, bytes).map_err(|error| named(&path, error))?;
+    let ranges = RangePatterns::default();
+    let reading = Reading { path: &path, run: "run@1", capture: "capture", ranges: &ranges, scratch: directory };
+    let captures = nsight_systems::import(&reading, &mut Discard, &mut |_, _| ());
+    let removed = std::fs::remove_file(&path).map_err(|error| named(&path, error));
+    let events = captures?.iter().map(|capture| capture.events).sum();
+    removed.map(|()| events)
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::kinds;
-use crate::step_range::StepRange;
+use crate::range_patterns::StepRange;
 use crate::steps::Step;
 
 /// Most steps of a process.

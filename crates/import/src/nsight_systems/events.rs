@@ -13,8 +13,8 @@ use super::tables;
 use crate::blank_records::{Activity, device_event, host_event};
 use crate::collect::{Collected, TEXT_REFUSED};
 use crate::kinds;
+use crate::range_patterns::{ModuleRange, RangePatterns};
 use crate::records::{DeviceEvent, HostEvent, Launch, UNKNOWN, device, host};
-use crate::step_range::StepRange;
 use crate::step_ranges::StepRanges;
 
 /// Most nanoseconds either way, so that sums and differences stay within 64 bits.
@@ -37,6 +37,7 @@ pub(crate) struct Events<'a> {
     database: &'a Database,
     names: Names<'a>,
     steps: StepRanges<'a>,
+    modules: Option<&'a ModuleRange>,
     /// The key of the process; None where all rows belong to it.
     process: Option<Option<i64>>,
     threads: HashMap<i64, Option<u32>>,
@@ -52,11 +53,20 @@ impl<'a> Events<'a> {
         database: &'a Database,
         collected: Collected,
         process: Option<Option<i64>>,
-        pattern: Option<&'a StepRange>,
+        ranges: &'a RangePatterns,
         progress: &'a mut dyn FnMut(u64),
     ) -> Self {
-        let (names, steps) = (Names::new(database), StepRanges::new(pattern));
-        Self { database, names, steps, process, threads: HashMap::new(), collected, progress }
+        let (names, steps) = (Names::new(database), StepRanges::new(ranges.steps.as_ref()));
+        Self {
+            database,
+            names,
+            steps,
+            modules: ranges.modules.as_ref(),
+            process,
+            threads: HashMap::new(),
+            collected,
+            progress,
+        }
     }
 
     /// Reads all tables. What stopped a table is in `collected.problem`, and the others are still read.
@@ -248,8 +258,23 @@ impl<'a> Events<'a> {
             let name = if is_operator { range.name } else { &text };
             let named = texts.number(name);
             events.steps.take(named, name, ts, end);
+            if kind == host::ANNOTATION && !is_operator {
+                events.push_module((thread, ts, end, number), name)?;
+            }
             events.push_host(event, name)
         })
+    }
+
+    /// Takes a range as the call of a module too, where it is one.
+    fn push_module(&mut self, (thread, ts, end, number): (u32, i64, i64, i64), text: &str) -> Result<()> {
+        let module = match self.modules {
+            Some(pattern) => pattern.name(text),
+            None => kinds::module_name(text),
+        };
+        let Some(module) = module else { return Ok(()) };
+        self.collected.threads[thread as usize].has_modules = true;
+        let name = format!("{}{module}", kinds::MODULE_PREFIX);
+        self.push_host(host_event(thread, host::MODULE, ts, end, number), &name)
     }
 
     fn push_host(&mut self, event: HostEvent, name: &str) -> Result<()> {

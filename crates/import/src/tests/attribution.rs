@@ -9,7 +9,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::{Format, TraceFile, import};
+use crate::{Format, RangePatterns, TraceFile, import};
 
 /// A call: time before its first child, whether it launches a kernel then (and for how long that runs), its children, and time
 /// after the last.
@@ -82,7 +82,7 @@ fn imported(events: &[Value]) -> BTreeMap<String, Row> {
     events.push(json!({"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 0, "dur": 1}));
     std::fs::write(&path, serde_json::to_vec(&json!({"traceEvents": events})).unwrap()).unwrap();
     let file = TraceFile { path, capture: "trace.json".into(), named: true, format: Format::Kineto };
-    import(&[file], "run@1", directory.path(), None, &mut |_| ()).unwrap();
+    import(&[file], "run@1", directory.path(), &RangePatterns::default(), &mut |_| ()).unwrap();
     let mut rows = BTreeMap::new();
     for entry in std::fs::read_dir(directory.path().join("python.operators")).unwrap() {
         let file = File::open(entry.unwrap().path()).unwrap();

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::table_rows;
 use crate::pickle::{Limits, Watch, read_as_far};
-use crate::{Capture, Format, TraceFile, find, import, read_memory_snapshot};
+use crate::{Capture, Format, RangePatterns, TraceFile, find, import, read_memory_snapshot};
 
 /// Made by `fuzz/memory_snapshots.py`.
 fn corpus(name: &str) -> Vec<u8> {
@@ -18,7 +18,8 @@ fn imported(bytes: &[u8], directory: &Path) -> Result<Capture, String> {
     let path = directory.join("rank_3.pickle");
     fs::write(&path, bytes).unwrap();
     let file = TraceFile { path, capture: "rank_3.pickle".into(), named: true, format: Format::MemorySnapshot };
-    let mut imported = import(&[file], "run@1", directory, None, &mut |_| ()).map_err(|error| error.to_string())?;
+    let mut imported = import(&[file], "run@1", directory, &RangePatterns::default(), &mut |_| ())
+        .map_err(|error| error.to_string())?;
     Ok(imported.captures.remove(0))
 }
 

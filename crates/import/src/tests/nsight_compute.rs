@@ -6,7 +6,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::table_rows;
-use crate::{Capture, Format, TraceFile, import};
+use crate::{Capture, Format, RangePatterns, TraceFile, import};
 
 const HEADER: &str = "\"ID\",\"Process ID\",\"Process Name\",\"Host Name\",\"Kernel Name\",\"Context\",\"Stream\",\"Block Size\",\"Grid Size\",\"Device\",\"CC\",\"Section Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\",\"Rule Name\",\"Rule Type\",\"Rule Description\",\"Estimated Speedup Type\",\"Estimated Speedup\"";
 
@@ -20,7 +20,7 @@ fn imported(text: &[u8], directory: &Path) -> probe_common::error::Result<Vec<Ca
     let path = directory.join("rank-5.csv");
     std::fs::write(&path, text).unwrap();
     let file = TraceFile { path, capture: "rank-5.csv".into(), named: true, format: Format::NsightCompute };
-    Ok(import(&[file], "run@1", directory, None, &mut |_| ())?.captures)
+    Ok(import(&[file], "run@1", directory, &RangePatterns::default(), &mut |_| ())?.captures)
 }
 
 /// Kernel, section, metric, unit, value, text of every row.

@@ -7,7 +7,7 @@ use std::path::Path;
 use rusqlite::Connection;
 
 use super::table_rows;
-use crate::{Capture, Format, StepRange, TraceFile, import};
+use crate::{Capture, Format, ModuleRange, RangePatterns, StepRange, TraceFile, import};
 
 /// Nanoseconds from 1970 at which sessions begin.
 const START: i64 = 1_767_225_600_000_000_000;
@@ -144,8 +144,8 @@ fn fill(export: &mut Export, pid: i64, device: i64) {
 fn imported(path: &Path, pattern: Option<&str>, directory: &Path) -> probe_common::error::Result<Vec<Capture>> {
     let capture = path.file_name().unwrap().to_str().unwrap().to_owned();
     let file = TraceFile { path: path.to_owned(), capture, named: true, format: Format::NsightSystems };
-    let pattern = pattern.map(|pattern| StepRange::parse(pattern).unwrap());
-    Ok(import(&[file], "run@1", directory, pattern.as_ref(), &mut |_| ())?.captures)
+    let steps = pattern.map(|pattern| StepRange::parse(pattern).unwrap());
+    Ok(import(&[file], "run@1", directory, &RangePatterns { steps, modules: None }, &mut |_| ())?.captures)
 }
 
 #[test]
@@ -217,6 +217,58 @@ fn an_export_of_any_year_is_kernels_calls_operators_and_spans() {
             ["{\"cuda_driver\":\"13000\",\"nsight_systems\":\"2026.2.1\",\"schema\":\"3.25.0\"}", "1"]
         );
     }
+}
+
+#[test]
+fn ranges_that_a_pattern_matches_are_modules_of_what_runs_and_is_launched_in_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("modules.sqlite");
+    let mut export = Export::of(&path, Year::Of2026);
+    let (forward, backward) = ((41, 42), (41, 43));
+    export.range(59, "module blocks", forward, (1000, Some(5000)), true);
+    export.range(59, "module blocks.0.attn", forward, (1100, Some(3000)), true);
+    export.range(59, "aten::mm, op_id = 1, seq = 40", forward, (1500, Some(2500)), false);
+    export.call("cudaLaunchKernel_v7000", forward, (1800, 1900), 1);
+    export.range(59, "load", forward, (3100, Some(4000)), true);
+    export.call("cudaMemcpyAsync_v3020", forward, (3200, 3300), 2);
+    export.range(59, "MmBackward0, op_id = 9, seq = 40", backward, (6000, Some(7000)), false);
+    export.call("cudaLaunchKernel_v7000", backward, (6100, 6200), 3);
+    export.range(60, "module not.nested", forward, (7000, Some(9000)), true);
+    export.range(59, "aten::add, op_id = 12, seq = 50", forward, (7500, Some(8000)), false);
+    for (name, time, launch) in [("gemm", 2000, 1), ("dgrad", 6500, 3)] {
+        export.kernel(name, (41, 0), (time, time + 100), launch);
+    }
+    export.copy(41, (3400, 3500), 2, 4000);
+    drop(export);
+    let of = |modules: Option<&str>| {
+        let file = TraceFile { path: path.clone(), capture: "x".into(), named: true, format: Format::NsightSystems };
+        let ranges =
+            RangePatterns { steps: None, modules: modules.map(|pattern| ModuleRange::parse(pattern).unwrap()) };
+        let scratch = tempfile::tempdir().unwrap();
+        let rows = import(&[file], "run@1", scratch.path(), &ranges, &mut |_| ()).unwrap().captures[0].rows;
+        assert_eq!((rows.operators, rows.kernels, rows.spans), (3, 3, 4), "each range is a row all the same");
+        let sorted = |table: &str, columns: &[&str]| {
+            let mut rows = table_rows(scratch.path(), table, columns);
+            rows.sort();
+            rows
+        };
+        (
+            sorted("gpu.kernels", &["name", "module", "operator"]),
+            sorted("python.operators", &["name", "module", "stage"]),
+        )
+    };
+    let (kernels, operators) = of(Some(r"^module (.+)$"));
+    let expected = [
+        ["Memcpy HtoD (Pinned -> Device)", "blocks", "load"],
+        ["dgrad", "blocks.0.attn", "MmBackward0"],
+        ["gemm", "blocks.0.attn", "aten::mm"],
+    ];
+    assert_eq!(kernels, expected);
+    let expected =
+        [["MmBackward0", "blocks.0.attn", "backward"], ["aten::add", "", ""], ["aten::mm", "blocks.0.attn", "forward"]];
+    assert_eq!(operators, expected);
+    let (kernels, _) = of(None);
+    assert!(kernels.iter().all(|row| row[1].is_empty()), "nobody said that these ranges are modules: {kernels:?}");
 }
 
 #[test]

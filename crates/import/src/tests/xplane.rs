@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::table_rows;
-use crate::{Capture, Format, TraceFile, import};
+use crate::{Capture, Format, RangePatterns, TraceFile, import};
 
 fn varint(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
@@ -182,7 +182,7 @@ fn imported(bytes: &[u8], format: Format, directory: &Path) -> probe_common::err
     let path = directory.join("rank-5.pb");
     std::fs::write(&path, bytes).unwrap();
     let file = TraceFile { path, capture: "rank-5.pb".into(), named: true, format };
-    let captures = import(&[file], "run@1", directory, None, &mut |_| ())?.captures;
+    let captures = import(&[file], "run@1", directory, &RangePatterns::default(), &mut |_| ())?.captures;
     Ok(captures.into_iter().next().unwrap())
 }
 

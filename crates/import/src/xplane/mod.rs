@@ -25,10 +25,10 @@ use super::collect::{Collected, TEXT_REFUSED};
 use super::imported_process;
 use super::input::Input;
 use super::metadata::rank_in_name;
+use super::range_patterns::StepRange;
 use super::row_writer::Ranges;
 use super::rows::ProcessRows;
 use super::second_pass;
-use super::step_range::StepRange;
 use super::step_ranges::StepRanges;
 use message::Fields;
 use plane::PlaneReader;
@@ -66,7 +66,7 @@ pub(crate) fn import(
     let mut report = |at: u64| {
         progress((at as f64 / text_bytes.max(1) as f64 * file_bytes as f64) as u64, file_bytes);
     };
-    let (mut collected, space) = read(file, (reading.scratch, reading.step_range), &mut report)?;
+    let (mut collected, space) = read(file, (reading.scratch, reading.ranges.steps.as_ref()), &mut report)?;
     if collected.is_empty() {
         let why = collected.problem.unwrap_or_else(|| "no plane of it has events of a kind that is known here".into());
         return Err(Error::failed(format!("{} has no events to import: {why}", reading.path.display()))
