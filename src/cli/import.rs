@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use probe_common::error::Result;
 use probe_common::paths::Directories;
@@ -15,10 +16,11 @@ use super::status::Status;
 
 /// Import traces as a recorded run
 ///
-/// Reads traces that torch.profiler (Kineto) wrote, of 2021 to today, Chrome JSON, SQLite exports of Nsight Systems and CSV pages
-/// of Nsight Compute, plain or gzip; memory snapshots of torch's CUDA allocator; and dumps of PyTorch's Flight Recorder, of which
-/// probe hang then says which ranks have not entered which collective. Makes a recorded run of them that is queried like any other. All files of one call go into one run,
-/// a rank each. python.captures says what was read and what was left out.
+/// Reads traces of torch.profiler (Kineto), of 2021 to today, and other Chrome JSON; execution traces of PyTorch; SQLite exports
+/// of Nsight Systems; CSV pages of Nsight Compute; XPlane traces of TensorFlow, JAX and torch_xla; memory snapshots of torch's
+/// CUDA allocator; and dumps of PyTorch's Flight Recorder and of NCCL's inspector, plain or gzip. All files of one call become one
+/// recorded run, a rank each, that is queried like any other. python.captures says what was read and what was left out. Of dumps
+/// of the Flight Recorder, probe hang says which ranks have not entered which collective.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe import [OPTIONS] <FILE|DIR>...",
@@ -36,10 +38,10 @@ pub(super) struct Args {
     /// Name of the run
     #[arg(long, value_name = "NAME", default_value = "trace")]
     name: String,
-    /// What the files are, whatever they look like: flight-recorder, kineto, memory-snapshot, nsight-compute or nsight-systems
-    #[arg(long, value_name = "FORMAT")]
-    format: Option<String>,
-    /// NVTX ranges of Nsight Systems that are steps: a regular expression for their text
+    /// What the files are, whatever they look like
+    #[arg(long, value_name = "FORMAT", value_parser = formats())]
+    format: Option<Format>,
+    /// Ranges that are steps, of Nsight Systems (NVTX) and XPlane traces: a regular expression for their text
     ///
     /// The number of a step is that of the first group, else the first in what matches. Where a text has none, steps are
     /// counted from 0. Without this, ranges called ProfilerStep#N are steps.
@@ -53,13 +55,17 @@ pub(super) struct Args {
     module_range: Option<String>,
 }
 
+fn formats() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(Format::ALL.iter().map(|format| PossibleValue::new(format.name()).help(format.about())))
+        .try_map(|name| Format::named(&name))
+}
+
 pub(super) fn run(args: &Args) -> Result<Status> {
     let ranges = RangePatterns {
         steps: args.step_range.as_deref().map(StepRange::parse).transpose()?,
         modules: args.module_range.as_deref().map(ModuleRange::parse).transpose()?,
     };
-    let forced = args.format.as_deref().map(Format::named).transpose()?;
-    let Found { files, unknown, unreadable } = probe_import::find(&args.paths, forced)?;
+    let Found { files, unknown, unreadable } = probe_import::find(&args.paths, args.format)?;
     let directories = Directories::from_environment()?;
     let reservation = Reservation::take(&directories, &args.name)?;
     let name = reservation.name().to_string();

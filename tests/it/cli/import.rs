@@ -173,7 +173,8 @@ fn a_file_that_ends_too_early_is_read_to_there_and_one_that_is_no_trace_leaves_n
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(
-        said.contains("there is no format xml") && said.contains("hint: formats are execution-trace, flight-recorder"),
+        said.contains("invalid value 'xml' for '--format <FORMAT>'")
+            && said.contains("execution-trace, flight-recorder"),
         "{said}"
     );
 }
