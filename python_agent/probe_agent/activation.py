@@ -65,8 +65,8 @@ def _trainer(install: Callable[[], None]) -> None:
 
 
 def _child(install: Callable[[], None]) -> None:
-    """Waits for a process that multiprocessing spawned to join a process group: then it trains. A DataLoader's worker never joins
-    one."""
+    """Waits for a process that multiprocessing spawned to join a process group or torch's RPC: then it trains. A DataLoader's
+    worker never joins one."""
     import functools
 
     from torch import distributed
@@ -76,20 +76,30 @@ def _child(install: Callable[[], None]) -> None:
     presence.note("is a process that multiprocessing made and joined no process group")
     if not distributed.is_available():
         return
-    from torch.distributed import distributed_c10d
+    from torch.distributed import distributed_c10d, rpc
 
-    original = distributed_c10d.init_process_group
+    patched: list[tuple[ModuleType, str, Any, Any]] = []
 
-    @functools.wraps(original)
-    def init_process_group(*args: Any, **kwargs: Any) -> Any:
-        for module in (distributed, distributed_c10d):
-            if module.init_process_group is init_process_group:
-                module.init_process_group = original
-        _trainer(install)
-        # Looked up again: what was installed just now has its own.
-        return distributed_c10d.init_process_group(*args, **kwargs)
+    def patch(name: str, *modules: ModuleType) -> None:
+        original = getattr(modules[-1], name)
 
-    distributed.init_process_group = distributed_c10d.init_process_group = init_process_group
+        @functools.wraps(original)
+        def joins(*args: Any, **kwargs: Any) -> Any:
+            while patched:
+                module, its_name, ours, before = patched.pop()
+                if getattr(module, its_name) is ours:
+                    setattr(module, its_name, before)
+            _trainer(install)
+            # Looked up again: what was installed just now has its own.
+            return getattr(modules[-1], name)(*args, **kwargs)
+
+        for module in modules:
+            setattr(module, name, joins)
+            patched.append((module, name, joins, original))
+
+    patch("init_process_group", distributed, distributed_c10d)
+    if rpc.is_available():
+        patch("init_rpc", rpc)
 
 
 class _TorchFinder(Finder):

@@ -357,6 +357,26 @@ if __name__ == "__main__":
     assert lines == [f"{rank} off connecting {collectives}" for rank in (0, 1)]
 
 
+def test_a_spawned_process_that_joins_rpc_is_an_agent(bench: Bench) -> None:
+    code = """
+import os
+import torch.multiprocessing as mp
+from torch.distributed import rpc
+def worker(rank, file):
+    import probe_agent
+    before = probe_agent.status()["phase"]
+    options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{file}")
+    rpc.init_rpc(f"worker{rank}", rank=rank, world_size=2, rpc_backend_options=options)
+    os.write(1, f"{rank} {before} {probe_agent.status()['phase']}\\n".encode())
+    rpc.shutdown()
+if __name__ == "__main__":
+    mp.spawn(worker, (os.path.abspath("rendezvous"),), nprocs=2)
+""".replace('"rendezvous"', repr(str(bench.directory / "rendezvous")))
+    lines = bench.python(code, PROBE="1").splitlines()
+    lines = sorted(line for line in lines if not line.startswith("[Gloo]"))
+    assert lines == [f"{rank} off waiting for training" for rank in (0, 1)]
+
+
 def test_a_forked_child_runs_nothing_of_ours_and_ends_at_once(bench: Bench) -> None:
     code = (
         TRAIN

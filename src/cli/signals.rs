@@ -16,6 +16,9 @@ pub(super) struct Signals {
     quit: Option<unix::Signal>,
     hangup: Option<unix::Signal>,
     terminate: Option<unix::Signal>,
+    /// Received by nobody. With a handler, a write beyond a limit of file sizes (`ulimit -f`) fails as it does on a full disk,
+    /// and does not end this process.
+    _file_size: Option<unix::Signal>,
 }
 
 impl Signals {
@@ -31,6 +34,7 @@ impl Signals {
             quit: listen(Signal::SIGQUIT, SignalKind::quit())?,
             hangup: listen(Signal::SIGHUP, SignalKind::hangup())?,
             terminate: listen(Signal::SIGTERM, SignalKind::terminate())?,
+            _file_size: listen(Signal::SIGXFSZ, SignalKind::from_raw(Signal::SIGXFSZ as i32))?,
         })
     }
 

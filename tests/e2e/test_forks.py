@@ -52,3 +52,10 @@ def test_workers_and_children_of_an_agent_are_none(home: Home, how: str, agents:
     run.finish()
     assert run.query("SELECT COUNT(*) AS n FROM probe.agents") == [{"n": agents}]
     assert run.query("SELECT COUNT(*) AS n FROM python.steps") == [{"n": 20 * agents}]
+
+
+def test_a_child_that_ends_with_a_thread_s_function_ends(home: Home) -> None:
+    run = home.train("python", SCRIPT, "returns", name="forked")
+    run.finish()
+    assert run.query("SELECT state, step FROM probe.agents") == [{"state": "ended", "step": 20}]
+    assert run.query("SELECT COUNT(*) AS n FROM python.steps") == [{"n": 19}]

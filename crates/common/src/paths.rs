@@ -171,7 +171,9 @@ pub fn private_directory(path: &Path) -> Result<()> {
         fs::create_dir_all(parent).map_err(|error| named(parent, error))?;
     }
     match fs::DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(named(path, error)),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(named(path, error).hint(format!("name another directory in {}", env::PROBE_RUNTIME_DIR)));
+        }
         _ => {}
     }
     // Links are not followed: one in a directory that others can write to could point anywhere.

@@ -32,6 +32,11 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
 /// Time between two attempts to connect: the first, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
+/// Time between two checks whether the program has ended without the process.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long rows are sent then.
+const FLUSH: Duration = Duration::from_secs(2);
+
 /// The outbox that a stopped uplink left.
 static PARKED: Mutex<Option<Outbox>> = Mutex::new(None);
 
@@ -81,9 +86,33 @@ fn body(link: &Link, mut outbox: Outbox, park: fn(Outbox)) {
 async fn work(link: &Link, outbox: &RefCell<Outbox>) {
     tokio::select! {
         () = collect(link, outbox) => {}
+        () = end_with_first_thread(link) => {}
         () = send(link, outbox) => {}
         () = async { sleep_until(link.stopping().await.deadline.into()).await } => {}
     }
+}
+
+/// Ends the uplink when the process's first thread has ended, which is the end of a program that leaves by a return from it: of a
+/// child, for one, that a thread has forked. The kernel ends a process with its last thread, so none of ours may stay. Never
+/// returns.
+async fn end_with_first_thread(link: &Link) {
+    let mut looks = interval(LOOK_INTERVAL);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while !first_thread_has_ended() {
+        looks.tick().await;
+    }
+    if link.stop_requested().is_none() {
+        link.request_stop(FLUSH, "exit");
+    }
+    std::future::pending().await
+}
+
+/// Whether the first thread has ended and the process has not. False where the kernel does not say.
+fn first_thread_has_ended() -> bool {
+    let Ok(stat) = std::fs::read("/proc/self/stat") else { return false };
+    // A command's name is in brackets, and may contain some.
+    let state = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2));
+    state == Some(&b'Z')
 }
 
 /// Drains the recording until the end. Never returns: the sending ends the uplink.

@@ -1,11 +1,13 @@
 """Processes that the main process forks, after torch was imported and the model made. `ranks`: of a process group, as
 Lightning's ddp_fork and accelerate's notebook_launcher make them; `shared`: without one, on a model in shared memory;
-`spawned`: spawned ones, each of which starts the agent; `worker`: a DataLoader's worker, whose dataset trains a model of its own. `after`: the main process has trained before."""
+`spawned`: spawned ones, each of which starts the agent; `worker`: a DataLoader's worker, whose dataset trains a model of its own.
+`after`: the main process has trained before. `returns`: a child that a thread forks, and that ends with the thread's function."""
 
 import multiprocessing
 import os
 import sys
 import tempfile
+import threading
 
 import torch
 import torch.distributed as dist
@@ -57,7 +59,20 @@ class Trains(torch.utils.data.Dataset):
         return train(nn.Linear(8, 1), [torch.ones(4, 8)] * STEPS)
 
 
+def returns() -> None:
+    child = os.fork()
+    if child == 0:
+        train(model, [torch.ones(4, 8)] * STEPS)
+    else:
+        os.waitpid(child, 0)
+
+
 def main(how: str) -> int:
+    if how == "returns":
+        thread = threading.Thread(target=returns)
+        thread.start()
+        thread.join()
+        return 0
     if how == "worker":
         return len([*torch.utils.data.DataLoader(Trains(), num_workers=1, multiprocessing_context="fork")]) - 2
     if how == "after":

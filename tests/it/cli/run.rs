@@ -171,6 +171,34 @@ fn what_a_shell_has_ignored_stays_ignored_here_and_in_the_command() {
 }
 
 #[test]
+fn a_limit_of_file_sizes_ends_neither_the_launcher_nor_the_command() {
+    let home = Home::empty();
+    // The log of the command is beyond the limit when it starts, and what the launcher prints goes there too.
+    let log = std::fs::File::create(home.path().join("log")).unwrap();
+    log.set_len(1 << 20).unwrap();
+    let appended = std::fs::OpenOptions::new().append(true).open(home.path().join("log")).unwrap();
+    let command = home.command(["run", "--name", "limited", "--", "sh", "-c", "grep Sig /proc/self/status; exit 4"]);
+    let output = Command::new("sh")
+        .args(["-c", r#"ulimit -f 1024; exec "$0" "$@""#])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .stderr(appended)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(4), "{:?}", output.status);
+    let masks = String::from_utf8(output.stdout).unwrap();
+    let bit = 1_u64 << (Signal::SIGXFSZ as u64 - 1);
+    for name in ["SigIgn:", "SigBlk:"] {
+        let mask = masks.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        assert_eq!(u64::from_str_radix(mask.trim(), 16).unwrap() & bit, 0, "the command has the default: {masks}");
+    }
+    assert_eq!(log.metadata().unwrap().len(), 1 << 20, "nothing could be written there");
+    let info = info(&home, "limited@1");
+    assert_eq!((info.state, info.exit_status), (State::Ended, Some(4)));
+}
+
+#[test]
 fn a_live_name_is_refused_and_answers_meanwhile() {
     let home = Home::empty();
     let fifo = home.path().join("go");

@@ -32,7 +32,7 @@ impl Reservation {
         check_name(name)?;
         let lock = name_lock::take(directories, name)?;
         let runs = directories.runs();
-        durable::create_private_directory(&runs).map_err(|error| named(&runs, error))?;
+        durable::create_private_directory(&runs).map_err(|error| not_writable(&runs, error))?;
         let mut number = 1 + newest(&runs, name)?;
         loop {
             let run = RunName { base: name.to_owned(), number: Some(number) };
@@ -46,7 +46,7 @@ impl Reservation {
                     return Ok(Self { name: run, directory, _lock: lock, writer });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
-                Err(error) => return Err(named(&directory, error)),
+                Err(error) => return Err(not_writable(&directory, error)),
             }
         }
     }
@@ -100,6 +100,10 @@ impl Reservation {
     pub fn directory(&self) -> &Path {
         &self.directory
     }
+}
+
+fn not_writable(directory: &Path, error: io::Error) -> Error {
+    named(directory, error).hint(format!("name another directory in {}", probe_proto::env::PROBE_HOME))
 }
 
 /// Refuses a run that has ended, or that only another host can resume.
