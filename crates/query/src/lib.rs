@@ -15,6 +15,7 @@ mod counting;
 mod engine;
 mod errors;
 mod expanded;
+mod float_sort;
 mod group_by_id;
 mod group_keys;
 mod guard;
