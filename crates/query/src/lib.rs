@@ -19,6 +19,7 @@ mod float_sort;
 mod group_by_id;
 mod group_keys;
 mod guard;
+mod id_bits;
 mod known_aggregates;
 mod limits;
 mod made;
