@@ -25,7 +25,7 @@ use futures::StreamExt;
 
 use super::aggregate_rule::AggregateRule;
 use super::arguments::Arguments;
-use super::footer_aggregates::{self, KnownGroup};
+use super::known_aggregates::{self, KnownGroup};
 use super::source::PartsSource;
 
 /// Functions whose state between the two halves of an aggregate is the same however it is computed.
@@ -41,7 +41,7 @@ pub(super) const RULE: AggregateRule = AggregateRule {
 #[derive(Debug, Clone)]
 struct ByProcess {
     input: Arc<dyn ExecutionPlan>,
-    /// Groups from the statistics of files. The input does not have their rows.
+    /// Groups from the statistics of parts. The input does not have their rows.
     known: Arc<Vec<KnownGroup>>,
     /// The indices in the input of the columns that rows are grouped by.
     groups: Vec<usize>,
@@ -78,7 +78,7 @@ impl ByProcess {
         }
         let aggregates = aggregate.aggr_expr().to_vec();
         let split =
-            source.without(|part, table, columns| footer_aggregates::known(part, table, columns, &groups, &aggregates));
+            source.without(|part, table, columns| known_aggregates::known(part, table, columns, &groups, &aggregates));
         let (input, known) = match split {
             Some((rest, known)) => {
                 let scan = DataSourceExec::from_data_source(rest);
@@ -97,7 +97,7 @@ impl ByProcess {
         })
     }
 
-    /// Aggregates one partition. The `first` one also adds the groups that are known from files.
+    /// Aggregates one partition. The `first` one also adds the groups that are known from statistics.
     async fn aggregate(
         self,
         mut batches: SendableRecordBatchStream,
@@ -165,7 +165,7 @@ impl DisplayAs for ByProcess {
         let groups: Vec<&str> = self.groups.iter().map(|column| input.field(*column).name().as_str()).collect();
         let aggregates: Vec<&str> = self.aggregates.iter().map(|aggregate| aggregate.name()).collect();
         write!(f, "ByProcessExec: gby=[{}], aggr=[{}]", groups.join(", "), aggregates.join(", "))?;
-        if self.known.is_empty() { Ok(()) } else { write!(f, ", row_groups_known={}", self.known.len()) }
+        if self.known.is_empty() { Ok(()) } else { write!(f, ", parts_known={}", self.known.len()) }
     }
 }
 

@@ -1,16 +1,20 @@
 //! `approx_percentile_cont` by group, faster: DataFusion sorts and merges the few values of each group in each batch;
-//! here values wait until a group has enough of them to make that worthwhile. The digests are the same.
+//! here values wait until a group has enough of them to make that worthwhile, and are sorted by their bits. The digests are
+//! the same.
 
 use std::hash::Hash;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array};
+use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, FieldRef, Float64Type, Schema};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::functions_aggregate::approx_percentile_cont::ApproxPercentileCont;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{Accumulator, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, Signature};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
+
+use super::float_sort::FloatSorter;
 
 /// Values of a group that wait before its digest takes them.
 const ENOUGH: usize = 2048;
@@ -49,7 +53,7 @@ impl AggregateUDFImpl for ApproxPercentile {
         kind == Some(&DataType::Float64) && !arguments.is_distinct
     }
     fn create_groups_accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn GroupsAccumulator>> {
-        Ok(Box::new(Groups { call: Call::of(&arguments), groups: Vec::new(), waiting: 0, bytes: 0 }))
+        Ok(Box::new(Groups::new(Call::of(&arguments))))
     }
 }
 
@@ -101,10 +105,12 @@ struct Group {
 }
 
 impl Group {
-    fn digest(&mut self) -> Result<()> {
+    /// Gives the waiting values to the digest. It sorts what it gets, which takes little time where that is sorted already.
+    fn digest(&mut self, sorter: &mut FloatSorter) -> Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
         }
+        sorter.sort(&mut self.waiting);
         let values = Float64Array::from(std::mem::take(&mut self.waiting));
         self.digest.update_batch(&[Arc::new(values) as ArrayRef])
     }
@@ -117,9 +123,14 @@ struct Groups {
     waiting: usize,
     /// Bytes of the digests, about.
     bytes: usize,
+    sorter: FloatSorter,
 }
 
 impl Groups {
+    fn new(call: Call) -> Self {
+        Self { call, groups: Vec::new(), waiting: 0, bytes: 0, sorter: FloatSorter::default() }
+    }
+
     fn grow(&mut self, groups: usize) -> Result<()> {
         while self.groups.len() < groups {
             let digest = self.call.digest()?;
@@ -134,7 +145,7 @@ impl Groups {
         let mut taken = which.take_needed(&mut self.groups);
         for group in &mut taken {
             self.waiting -= group.waiting.len();
-            group.digest()?;
+            group.digest(&mut self.sorter)?;
         }
         if self.groups.is_empty() {
             self.bytes = 0;
@@ -153,21 +164,25 @@ impl GroupsAccumulator for Groups {
     ) -> Result<()> {
         self.grow(groups)?;
         let values = values[0].as_primitive::<Float64Type>();
-        let add = |group: &mut Group, value: f64| -> Result<()> {
-            group.waiting.push(value);
-            if group.waiting.len() >= ENOUGH { group.digest() } else { Ok(()) }
-        };
-        for (row, group) in group_indices.iter().enumerate() {
-            let counts = filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row));
-            if counts && values.is_valid(row) {
-                let group = &mut self.groups[*group];
-                let before = group.waiting.len();
-                add(group, values.value(row))?;
-                self.waiting = self.waiting + group.waiting.len() - before;
+        let filter = filter.map(|filter| match filter.nulls() {
+            Some(valid) => NullBuffer::new(filter.values() & valid.inner()),
+            None => NullBuffer::new(filter.values().clone()),
+        });
+        let counts = NullBuffer::union(filter.as_ref(), values.nulls());
+        for (row, (group, value)) in group_indices.iter().zip(values.values()).enumerate() {
+            if counts.as_ref().is_some_and(|counts| counts.is_null(row)) {
+                continue;
+            }
+            let group = &mut self.groups[*group];
+            group.waiting.push(*value);
+            self.waiting += 1;
+            if group.waiting.len() >= ENOUGH {
+                self.waiting -= group.waiting.len();
+                group.digest(&mut self.sorter)?;
             }
         }
         if self.waiting > AT_MOST {
-            self.groups.iter_mut().try_for_each(Group::digest)?;
+            self.groups.iter_mut().try_for_each(|group| group.digest(&mut self.sorter))?;
             self.waiting = 0;
         }
         Ok(())
@@ -200,12 +215,12 @@ impl GroupsAccumulator for Groups {
 
     fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
         let rows = values[0].len();
-        let mut each = Self { call: self.call.clone(), groups: Vec::new(), waiting: 0, bytes: 0 };
+        let mut each = Self::new(self.call.clone());
         each.update_batch(values, &(0..rows).collect::<Vec<_>>(), filter, rows)?;
         each.state(EmitTo::All)
     }
 
     fn size(&self) -> usize {
-        self.bytes + self.waiting * size_of::<f64>()
+        self.bytes + self.waiting * size_of::<f64>() + self.sorter.bytes()
     }
 }

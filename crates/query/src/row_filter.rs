@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, StringViewArray, new_null_array};
-use arrow::buffer::{BooleanBuffer, NullBuffer};
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, StringViewArray, new_null_array};
+use arrow::buffer::BooleanBuffer;
 use arrow::compute::prep_null_mask_filter;
-use arrow::datatypes::{DataType, Schema, SchemaRef, UInt8Type, UInt16Type, UInt32Type};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::util::bit_util;
 use datafusion::common::Result;
 use datafusion::common::cast::as_boolean_array;
@@ -14,6 +14,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr_common::physical_expr::{is_volatile, snapshot_generation};
 use probe_store::{PackedColumn, PackedRows};
 
+use super::id_bits;
 use super::narrowed::Narrowed;
 
 /// Rows after which a dynamic condition (of ORDER BY … LIMIT, of a join) is judged by the share of rows that it keeps.
@@ -75,14 +76,13 @@ impl RowFilter {
     /// A condition names another column.
     pub(super) fn new(conditions: &[Arc<dyn PhysicalExpr>], read: &SchemaRef) -> Result<Self> {
         let applied = conditions.iter().filter(|condition| !is_volatile(condition));
-        let mut conditions = applied.map(|one| Condition::new(one, read)).collect::<Result<Vec<_>>>()?;
-        conditions.sort_by_key(|condition| !condition.is_of_one_text());
-        Ok(Self { conditions })
+        Ok(Self { conditions: applied.map(|one| Condition::new(one, read)).collect::<Result<_>>()? })
     }
 
     /// The rows that satisfy all conditions; None for all rows.
     pub(super) fn wanted(&mut self, rows: &PackedRows) -> Result<Option<BooleanArray>> {
         let mut wanted: Option<BooleanBuffer> = None;
+        self.conditions.sort_by_key(Condition::cost);
         for condition in &mut self.conditions {
             let count = wanted.as_ref().map_or(rows.rows, BooleanBuffer::count_set_bits);
             if count == 0 {
@@ -121,6 +121,13 @@ impl Condition {
             && self.narrowed.schema.field(0).data_type() == &DataType::Utf8View
     }
 
+    /// A key by which conditions are ordered: those on one text come first, the one that keeps the fewest texts before others.
+    fn cost(&self) -> (bool, usize) {
+        let texts = self.of_texts.as_ref().and_then(|known| known.kept.as_ref());
+        let kept = texts.map_or(usize::MAX, |(kept, _)| kept.iter().filter(|kept| **kept).count());
+        (!self.is_of_one_text(), kept)
+    }
+
     /// Whether the condition has kept so many rows that evaluating it costs more than it saves.
     fn is_useless(&mut self) -> bool {
         if !self.made_on_the_way {
@@ -144,7 +151,7 @@ impl Condition {
             && let PackedColumn::Text { ids, values } = &rows.columns[self.narrowed.columns[0]]
             && let Some((kept, null)) = self.of_texts(values, rows.rows)?
         {
-            return Ok(Left::Some(of_ids(ids, kept, *null)));
+            return Ok(Left::Some(id_bits::kept(ids, kept, *null, wanted)));
         }
         let columns = rows.project(&self.narrowed.columns);
         if columns.columns.iter().all(|column| matches!(column, PackedColumn::Constant(_))) {
@@ -192,40 +199,6 @@ impl Condition {
         } else {
             result.values().clone()
         })
-    }
-}
-
-/// The rows whose id is kept.
-fn of_ids(ids: &ArrayRef, kept: &[bool], null: bool) -> BooleanBuffer {
-    if let Some(ids) = ids.as_primitive_opt::<UInt8Type>() {
-        // A table of all possible ids, so that no bounds are checked for each row.
-        let mut all = [false; 256];
-        all.iter_mut().zip(kept).for_each(|(all, kept)| *all = *kept);
-        return with_nulls(packed(ids.values(), |id| all[usize::from(id)]), ids.nulls(), null);
-    }
-    let is_kept = |id: usize| kept.get(id).copied().unwrap_or(false);
-    match (ids.as_primitive_opt::<UInt16Type>(), ids.as_primitive_opt::<UInt32Type>()) {
-        (Some(ids), _) => with_nulls(packed(ids.values(), |id| is_kept(usize::from(id))), ids.nulls(), null),
-        (_, Some(ids)) => with_nulls(packed(ids.values(), |id| is_kept(id as usize)), ids.nulls(), null),
-        _ => BooleanBuffer::new_unset(ids.len()),
-    }
-}
-
-/// A buffer with one bit for each value.
-fn packed<T: Copy>(values: &[T], bit: impl Fn(T) -> bool) -> BooleanBuffer {
-    let word = |values: &[T]| {
-        values.iter().enumerate().fold(0_u64, |word, (index, value)| word | u64::from(bit(*value)) << index)
-    };
-    let words: Vec<u64> = values.chunks(64).map(word).collect();
-    BooleanBuffer::new(words.into(), 0, values.len())
-}
-
-/// `bits` with `null` where there is no value.
-fn with_nulls(bits: BooleanBuffer, valid: Option<&NullBuffer>, null: bool) -> BooleanBuffer {
-    match valid.map(NullBuffer::inner) {
-        None => bits,
-        Some(valid) if null => &bits | &!valid,
-        Some(valid) => &bits & valid,
     }
 }
 

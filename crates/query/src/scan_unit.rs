@@ -40,7 +40,11 @@ impl ScanUnit {
     /// The sum of the float column at `index` in the table, where it is known and exact.
     pub(super) fn sum(&self, table: &Table, index: usize) -> Option<f64> {
         match self {
-            Self::Segment(_) | Self::Sealed(_) => None,
+            Self::Segment(segment) => segment.sum(index),
+            Self::Sealed(sealed) => match &*sealed.location() {
+                RowLocation::Memory(segments) => segments.iter().map(|segment| segment.sum(index)).sum(),
+                RowLocation::File(file, number) => file.groups[*number].sum(table, index),
+            },
             Self::Group(file, number) => file.groups[*number].sum(table, index),
         }
     }

@@ -68,7 +68,7 @@ impl Note {
     /// The note on a row group that is this segment.
     pub(super) fn of(segment: &Segment, table: &Table) -> Self {
         let origins = segment.origin.as_slice();
-        Self::new(segment.identity.as_deref(), origins, without_range(segment, table), &sums::of(segment, table), table)
+        Self::new(segment.identity.as_deref(), origins, without_range(segment, table), &segment.sums, table)
     }
 
     /// The note on a row group that is made of these `groups`.

@@ -46,6 +46,6 @@ impl RowGroup {
     /// The sum of the float column with this index (identity first), where it is known and exact in any order of adding.
     pub fn sum(&self, table: &Table, index: usize) -> Option<f64> {
         let own = index.checked_sub(identity_columns(table))?;
-        self.sums.iter().find(|(column, _)| *column == own).map(|(_, sum)| sums::value(*sum))
+        sums::value(&self.sums, own)
     }
 }

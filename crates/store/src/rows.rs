@@ -10,6 +10,7 @@ use super::mapping::Mapping;
 use super::range::Range;
 use super::schema::own_schema;
 use super::strings::{Dictionary, Strings};
+use super::sums::{self, Sums};
 
 /// The rows of one batch of one table. A column that is NULL or the same in every row costs no bytes a row.
 #[derive(Debug, Clone)]
@@ -27,6 +28,8 @@ pub struct Batch {
     pub cells: Vec<Cells>,
     /// The range of each column.
     pub ranges: Vec<Range>,
+    /// The exact sums of float columns.
+    pub(super) sums: Sums,
     pub bytes: usize,
 }
 
@@ -56,7 +59,8 @@ impl Rows {
             ranges.push(Range::of(&unpacked, column.kind, rows));
             cells.push(unpacked);
         }
-        Ok(Self { table, batch: Batch::new(rows, cells, ranges.clone()), ranges, strings: strings.dictionary() })
+        let sums = sums::of(&cells, table);
+        Ok(Self { table, batch: Batch::new(rows, cells, ranges.clone(), sums), ranges, strings: strings.dictionary() })
     }
 
     /// The rows of a record batch with the table's own columns, unchanged; None where it has others.
@@ -68,7 +72,8 @@ impl Rows {
         let cells: Vec<Cells> = batch.columns().iter().map(Cells::of_array).collect();
         let kinds = table.columns.iter().map(|column| column.kind);
         let ranges: Vec<Range> = cells.iter().zip(kinds).map(|(cells, kind)| Range::of(cells, kind, rows)).collect();
-        let batch = Batch::new(rows, cells, ranges.clone());
+        let sums = sums::of(&cells, table);
+        let batch = Batch::new(rows, cells, ranges.clone(), sums);
         Some(Self { table, batch, ranges, strings: Strings::default().dictionary() })
     }
 
@@ -89,9 +94,9 @@ impl Rows {
 }
 
 impl Batch {
-    pub fn new(rows: usize, cells: Vec<Cells>, ranges: Vec<Range>) -> Self {
-        let fixed = cells.len() * size_of::<Cells>() + ranges.len() * size_of::<Range>();
+    pub(super) fn new(rows: usize, cells: Vec<Cells>, ranges: Vec<Range>, sums: Sums) -> Self {
+        let fixed = cells.len() * size_of::<Cells>() + ranges.len() * size_of::<Range>() + size_of_val(&*sums);
         let bytes = cells.iter().map(Cells::bytes).sum::<usize>() + fixed;
-        Self { rows, cells, ranges, bytes }
+        Self { rows, cells, ranges, sums, bytes }
     }
 }

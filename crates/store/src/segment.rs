@@ -16,6 +16,7 @@ use super::range::Range;
 use super::rows::{Batch, Rows};
 use super::schema::identity_columns;
 use super::strings::Dictionary;
+use super::sums::{self, Sums};
 
 /// A batch with fewer rows than this is merged with its neighbours: a scan has a cost for each batch, and agents that send
 /// ten times a second send small ones. Each merge about doubles a batch, so that a row is copied a handful of times at most.
@@ -40,6 +41,8 @@ pub struct Segment {
     /// Number of the newest append in it.
     pub newest: u64,
     ranges: Vec<Range>,
+    /// The exact sums of float columns.
+    pub(super) sums: Sums,
     strings: Dictionary,
 }
 
@@ -59,6 +62,7 @@ impl Segment {
             began: Instant::now(),
             newest: number,
             ranges: vec![Range::EMPTY; table.columns.len()],
+            sums: rows.batch.sums.iter().map(|(column, _)| (*column, 0)).collect(),
             strings: rows.strings.clone(),
         };
         empty.with(rows, last_seq, number)
@@ -67,6 +71,7 @@ impl Segment {
     /// This segment with more rows at its end, which must fit ([`Segment::takes`]).
     pub fn with(&self, rows: Rows, last_seq: u64, number: u64) -> Self {
         let mut batches = Vec::with_capacity(self.batches.len() + 1);
+        let sums = sums::with(&self.sums, &rows.batch.sums);
         batches.extend(self.batches.iter().cloned());
         batches.push(Arc::new(rows.batch));
         merge_small(self.table, &mut batches);
@@ -82,6 +87,7 @@ impl Segment {
             began: self.began,
             newest: number,
             ranges: self.ranges.iter().zip(rows.ranges).map(|(range, more)| range.with(more)).collect(),
+            sums,
             strings,
         }
     }
@@ -104,6 +110,11 @@ impl Segment {
     /// The bounds and the number of NULLs of the column with this index (identity first) in one batch of the segment.
     pub fn batch_range(&self, batch: &Batch, index: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
         self.range_of(&batch.ranges, batch.rows, index)
+    }
+
+    /// The sum of the float column with this index (identity first), where it is exact in any order of adding.
+    pub fn sum(&self, index: usize) -> Option<f64> {
+        sums::value(&self.sums, index.checked_sub(identity_columns(self.table))?)
     }
 
     fn range_of(&self, ranges: &[Range], rows: usize, index: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
@@ -168,5 +179,5 @@ fn merge(table: &Table, a: &Batch, b: &Batch) -> Result<Batch, ArrowError> {
     let columns = a.cells.iter().zip(&b.cells).zip(table.columns);
     let cells = columns.map(|((x, y), column)| Cells::concat(&[(x, a.rows), (y, b.rows)], column.kind));
     let ranges = a.ranges.iter().zip(&b.ranges).map(|(x, y)| x.with(*y)).collect();
-    Ok(Batch::new(a.rows + b.rows, cells.collect::<Result<_, _>>()?, ranges))
+    Ok(Batch::new(a.rows + b.rows, cells.collect::<Result<_, _>>()?, ranges, sums::with(&a.sums, &b.sums)))
 }

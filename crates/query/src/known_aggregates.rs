@@ -1,6 +1,6 @@
-//! COUNT, SUM, AVG, MIN and MAX of plain columns from the statistics of row groups instead of their rows.
+//! COUNT, SUM, AVG, MIN and MAX of plain columns from the statistics of segments and row groups instead of their rows.
 //!
-//! A file has sums only where they are exact in any order of adding (as all times of agents are), so that adding them up gives
+//! There are sums only where they are exact in any order of adding (as all times of agents are), so that adding them up gives
 //! the result of a scan.
 
 use std::sync::Arc;
@@ -30,8 +30,6 @@ pub(super) fn known(
     groups: &[usize],
     aggregates: &[Arc<AggregateFunctionExpr>],
 ) -> Option<KnownGroup> {
-    // Rows in memory are added up faster than they are told from those in files.
-    part.file()?;
     let identity = part.identity()?;
     let group =
         groups.iter().map(|column| Some(identity.value(*table_columns.get(*column)?))).collect::<Option<_>>()?;
