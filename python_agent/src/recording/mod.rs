@@ -57,6 +57,7 @@ mod profiled_ranges;
 mod program_errors;
 mod record_function;
 mod ring;
+mod scalar;
 mod shape;
 mod shared_memory;
 mod shim;
