@@ -44,6 +44,7 @@ mod marked_step;
 pub(crate) mod memory;
 mod module_memory;
 mod names;
+mod no_steps;
 mod open_spans;
 pub(crate) mod operators;
 mod optimizer;
