@@ -15,3 +15,4 @@ mod profile;
 mod shared_steps;
 mod small_rows;
 pub mod step_window;
+mod why_no_step;

@@ -4,11 +4,13 @@
 //! [`uplink`] sends the rows; both run on one background thread that never takes the GIL, on which [`sampling`] also reads the
 //! figures of the operating system. [`frame_locals`] reads the variables that a snippet may name, [`words`] takes texts from
 //! Python and bounds them, and [`seconds`] time spans. [`shared`] is the little state that all of them and the Python half use,
-//! [`address`] is the address of the collector, and [`terminal`] writes lines for the person who runs the program.
+//! [`address`] is the address of the collector, [`descriptors`] keeps the agent's files and the program's apart, and [`terminal`]
+//! writes lines for the person who runs the program.
 
 use pyo3::prelude::*;
 
 pub mod address;
+mod descriptors;
 mod frame_locals;
 pub mod recording;
 pub mod sampling;

@@ -106,6 +106,54 @@ def test_functional_training_has_steps() -> None:
     assert found["kinds"] == ["backward"] and found["problem"] == NO_PROBLEM
 
 
+def forward_mode(steps: int, marked: bool) -> dict[str, Any]:
+    import probe_agent
+    from torch.func import functional_call, jvp
+
+    def loop(model: nn.Module, x: torch.Tensor) -> None:
+        parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+        def loss(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
+            return functional_call(model, parameters, (x,)).square().mean()
+
+        for _ in range(steps):
+            direction = {name: torch.randn_like(value) for name, value in parameters.items()}
+            _, slope = jvp(loss, (parameters,), (direction,))
+            parameters = {name: parameters[name] - 0.01 * slope * direction[name] for name in parameters}
+            if marked:
+                probe_agent.step()
+
+    return recorded(loop)
+
+
+def test_derivatives_in_forward_mode_alone_have_no_steps_and_the_agent_says_why() -> None:
+    found = in_process(forward_mode, arguments=(40, False))
+    assert found["steps"] == [] and found["counted"] == 0
+    assert found["problem"].startswith("no step has ended: 32 calls of a module in training mode had no backward pass")
+    assert "probe_agent.step()" in found["problem"]
+    found = in_process(forward_mode, arguments=(40, True))
+    assert found["steps"] == [[number, 1, 4] for number in range(40)] and found["kinds"] == ["marked"]
+    assert found["problem"] == NO_PROBLEM
+
+
+def late(optimizer: bool) -> dict[str, Any]:
+    def loop(model: nn.Module, x: torch.Tensor) -> None:
+        made = torch.optim.SGD(model.parameters(), lr=0.01) if optimizer else None
+        for _ in range(40):
+            loss = model(x).sum()
+        loss.backward()
+        made = made or torch.optim.SGD(model.parameters(), lr=0.01)
+        made.step()
+
+    return recorded(loop)
+
+
+@pytest.mark.parametrize("optimizer", [True, False])
+def test_forty_calls_before_the_first_step_are_no_problem_then(optimizer: bool) -> None:
+    found = in_process(late, arguments=(optimizer,))
+    assert found["kinds"] == ["optimizer"] and found["problem"] == NO_PROBLEM
+
+
 def per_sample(one_at_a_time: bool) -> dict[str, Any]:
     from torch.func import functional_call, grad, vmap
 

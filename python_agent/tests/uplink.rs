@@ -274,7 +274,7 @@ async fn snippets_go_to_python_and_their_output_comes_back_in_order() {
     let done = Reply::Done(v1::Done { outcome: v1::Outcome::Ok as i32, step: 4, ..Default::default() });
     for reply in [output("1"), output("\n"), done.clone()] {
         assert!(link.commands.reply(command.connection, 3, reply));
-        link.wake.notify_one();
+        link.wake();
     }
     let mut printed = Vec::new();
     loop {

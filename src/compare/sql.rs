@@ -15,6 +15,7 @@ use probe_common::error::{Error, Result};
 use super::side::{LAST_STEPS, PARTS, Side};
 use crate::shared_steps::SharedSteps;
 use crate::step_window::Window;
+use crate::why_no_step::why_no_step;
 
 /// Steps that a side may have: their sums by module are held in memory.
 const MAX_STEPS: usize = 10_000;
@@ -131,7 +132,13 @@ async fn nothing(client: &mut Client, shared: &SharedSteps, name: &str, window: 
     Ok(match (range, window) {
         (Some((first, last)), Some(window)) => Error::failed(format!("{name} has no step within {window}"))
             .hint(format!("the run has steps {first}..{last}")),
-        _ => Error::failed(format!("{name} has no finished step to compare")),
+        _ => {
+            let nothing = Error::failed(format!("{name} has no finished step to compare"));
+            match why_no_step(client).await? {
+                Some(why) => nothing.hint(why),
+                None => nothing,
+            }
+        }
     })
 }
 

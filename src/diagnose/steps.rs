@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::rows::{Rows, ask};
 use crate::shared_steps::SharedSteps;
 use crate::step_window::Window;
+use crate::why_no_step::why_no_step;
 use probe_client::Client;
 use probe_common::error::{Error, Result};
 
@@ -236,7 +237,14 @@ async fn nothing(client: &mut Client, shared: &SharedSteps, name: &str, window: 
         (Some((first, last)), Some(window)) => {
             Error::failed(format!("{name} has no step within {window}")).hint(format!("it has steps {first}..{last}"))
         }
-        _ => Error::failed(format!("{name} has no finished step to look at"))
-            .hint("probe doctor says whether programs here are recorded; of a run that does not step: probe hang"),
+        _ => {
+            let nothing = Error::failed(format!("{name} has no finished step to look at"));
+            match why_no_step(client).await? {
+                Some(why) => nothing.hint(why),
+                None => nothing.hint(
+                    "probe doctor says whether programs here are recorded; of a run that does not step: probe hang",
+                ),
+            }
+        }
     })
 }

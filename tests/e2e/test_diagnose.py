@@ -132,3 +132,26 @@ def test_a_wrong_suspicion_is_answered(home: Home, pressure: Pressure) -> None:
     launcher = ["torchrun", "--nproc-per-node", str(pressure.ranks)] if pressure.ranks > 1 else ["python"]
     home.train(*launcher, *program, OMP_NUM_THREADS="1").finish()
     assert wrong(pressure, home.directory / "state/runs/gpt@1", PROBE) == []
+
+
+FORWARD_MODE = """
+import torch
+from torch.func import functional_call, jvp
+model, x = torch.nn.Linear(4, 1), torch.ones(2, 4)
+parameters = {name: value.detach() for name, value in model.named_parameters()}
+for _ in range(40):
+    direction = {name: torch.randn_like(value) for name, value in parameters.items()}
+    loss, slope = jvp(lambda values: functional_call(model, values, (x,)).square().mean(), (parameters,), (direction,))
+    parameters = {name: parameters[name] - 0.01 * slope * direction[name] for name in parameters}
+"""
+
+
+def test_a_run_without_steps_says_why(home: Home) -> None:
+    home.serve("forward")
+    started = "import probe_agent; probe_agent.start()\n"
+    settings = {"PROBE_COLLECTOR": f"unix:{home.served['forward']}", "PROBE_RUN": "forward"}
+    assert home.spawn("python", "-c", started + FORWARD_MODE, **settings).wait(240) == 0
+    for report in (["forward", "diagnose"], ["compare", "forward", "forward"]):
+        told = home.probe(*report)
+        assert told.returncode != 0 and "has no finished step" in told.stderr, told
+        assert "hint: no step has ended: 32 calls" in told.stderr and "probe_agent.step()" in told.stderr, told

@@ -138,6 +138,34 @@ def test_an_exit_while_threads_are_in_modules_keeps_its_status(home: Home) -> No
     assert home.query("within", "SELECT COUNT(DISTINCT thread) AS threads FROM python.torch_trace") == [{"threads": 8}]
 
 
+@pytest.mark.parametrize("how", ["range", pytest.param("each", marks=pytest.mark.extended)])
+def test_a_program_that_closes_all_descriptors_finds_in_its_files_what_it_wrote(home: Home, how: str) -> None:
+    directory = home.directory / "files"
+    directory.mkdir()
+    program = ["python", str(SCRIPTS / "closes_descriptors.py"), how, str(directory)]
+    plain = home.spawn(*program, PROBE="0")
+    (directory / "seen").touch()
+    assert plain.wait(240) == 0, plain.err_path.read_text()  # type: ignore[attr-defined]
+    for file in directory.iterdir():
+        file.unlink()
+    _, address = home.serve("closes")
+    trainer = home.spawn(*program, PROBE="1", PROBE_COLLECTOR=address, PROBE_RUN="closes")
+    # Steps from before and from after, and those of a thread that began after.
+    count = "SELECT COUNT(*) AS n, COUNT(DISTINCT step) AS steps FROM python.steps"
+    wait_for("all steps", lambda: home.query("closes", count) == [{"n": 60, "steps": 60}])
+    agent = home.query("closes", "SELECT state, problem FROM probe.agents")[0]
+    assert agent["state"] == "live" and "closed their file" in agent["problem"]
+    threads = "SELECT COUNT(DISTINCT thread) AS n FROM python.torch_trace WHERE stage = 'forward'"
+    assert home.query("closes", threads) == [{"n": 2}]
+    (directory / "seen").touch()
+    assert trainer.wait(240) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
+    assert trainer.out_path.read_text() == plain.out_path.read_text()  # type: ignore[attr-defined]
+    (directory / "seen").unlink()
+    files = {file.name: file.read_text() for file in directory.iterdir()}
+    assert files == {str(number): f"{number}\nthe end\n" for number in range(300)}
+    wait_for("its end", lambda: home.query("closes", "SELECT state FROM probe.agents") == [{"state": "ended"}])
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.extended)])
 def test_a_signal_ends_it_as_without_us(home: Home, number: signal.Signals) -> None:
     _, address = home.serve("ended")

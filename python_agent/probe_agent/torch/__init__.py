@@ -30,6 +30,7 @@ from probe_agent.torch import (
     spans,
 )
 from probe_agent.torch.layers import OFF, Unavailable, parse
+from probe_agent.torch.unseen import unseen
 
 _LAYERS: dict[str, list[tuple[str, Callable[[bool], None]]]] = {
     "backward": [("record_function", autograd.use_record_function), ("grad-hooks", autograd.use_grad_hooks)],
@@ -65,6 +66,7 @@ _installed = False
 _exit_registered = False
 
 
+@unseen
 def install() -> None:
     """Begin to record. Torch must be imported. A second call does nothing. Never raises.
 
@@ -99,6 +101,7 @@ def install() -> None:
             atexit.register(collectives.remove_hooks)
 
 
+@unseen
 def uninstall() -> None:
     """Stop recording and put torch back as it was. Call it between two steps: open intervals are not finished."""
     global _installed

@@ -9,6 +9,7 @@ from typing import Any, Callable
 
 from probe_agent import _native, signals
 from probe_agent.torch.layers import Unavailable, skipped_by_dynamo
+from probe_agent.torch.unseen import unseen
 
 #: The number of our hooks of a process group; hooks run in the order of their numbers.
 _HOOK = 0x70726F62
@@ -298,6 +299,7 @@ def _group(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return given[0] if given else c10d._get_default_group()
 
 
+@unseen
 def _issue(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, int]:
     """The group, its watcher and the operation's key; 0 where it is not recorded. Errors do not reach the program."""
     import torch

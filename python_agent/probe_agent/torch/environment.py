@@ -11,6 +11,7 @@ from typing import Any, Callable
 
 from probe_agent import _native, signals
 from probe_agent.torch.layers import skipped_by_dynamo
+from probe_agent.torch.unseen import unseen
 
 _on = False
 _original: Any = None
@@ -83,6 +84,7 @@ def optimizer_stepped(optimizer: Any) -> None:
         _note(_optimizer, optimizer)
 
 
+@unseen
 def _note(gather: Callable[..., dict[str, Any]], *arguments: Any) -> None:
     """Note the facts that ``gather`` returns. Its errors do not reach training."""
     try:

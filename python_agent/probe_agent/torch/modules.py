@@ -9,6 +9,7 @@ from typing import Any
 
 from probe_agent import _native, signals
 from probe_agent.torch import environment, forward, hook_tables, parents
+from probe_agent.torch.unseen import unseen
 
 #: The description of a module for native code: address, name, class, device, whether it is compiled, whether it has
 #: parameters.
@@ -107,6 +108,7 @@ def _registered(parent: Any, name: str, child: Any) -> None:
         walked.seconds += time.perf_counter() - begun
 
 
+@unseen
 def _name_child(root: Any, parent: Any, name: str, child: Any) -> None:
     """Name ``child`` and the modules below it as parts of ``parent``, which is known."""
     path, wrapper = _paths.get(id(parent), ""), _wrapper(parent)

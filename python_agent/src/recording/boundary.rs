@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use super::clock::ticks;
 use super::thread::{self, RECORD, SUSPENDED, SUSPENSIONS, ThreadState};
 use super::thread_mode::ThreadMode;
-use super::{module_memory, operators, pauses, policy, processor, program_errors, torch_callbacks};
+use super::{module_memory, no_steps, operators, pauses, policy, processor, program_errors, torch_callbacks};
 use crate::shared::{self, BOUNDARY_WANTED, STEP, TRAINING_THREAD};
 use probe_trace::payload::{BY_BACKWARD, BY_CALL, CAPTURED, UNIT_UNKNOWN};
 use probe_trace::record::{Kind, Record};
@@ -54,6 +54,7 @@ pub(super) fn forget_unit() {
     ASK_AT.store(FIRST_ASK, Ordering::Relaxed);
     CALLS_WITHOUT_STEP.store(0, Ordering::Relaxed);
     ASK_AT_CALL.store(FIRST_ASK_OF_CALLS, Ordering::Relaxed);
+    no_steps::forget();
 }
 
 /// What ends steps; None while none has ended.
@@ -100,13 +101,19 @@ fn becomes_unit(py: Python<'_>, counter: &AtomicU32, ask_at: &AtomicU32, unit: u
     if count < ask_at.load(Ordering::Relaxed) {
         return false;
     }
+    let may_step = may_step(py);
+    ask_at.store(count.saturating_mul(2), Ordering::Relaxed);
+    // Meanwhile an optimizer may have stepped on another thread.
+    !may_step && UNIT.compare_exchange(0, unit, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+}
+
+/// Whether there is an optimizer that may still step, or this is not known.
+fn may_step(py: Python<'_>) -> bool {
     let answer = py.import("probe_agent.torch.optimizer").and_then(|module| module.call_method0("is_any"));
     let may_step = answer.and_then(|is_any| is_any.extract::<bool>());
     let knows = may_step.as_ref().is_ok_and(|may_step| !may_step);
     program_errors::swallow(py, "looking for an optimizer", may_step.map(drop));
-    ask_at.store(count.saturating_mul(2), Ordering::Relaxed);
-    // Meanwhile an optimizer may have stepped on another thread.
-    knows && UNIT.compare_exchange(0, unit, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    !knows
 }
 
 /// Notes that an outermost call has returned. Where nothing trains, this ends a step.
@@ -120,11 +127,16 @@ pub(super) fn call_ended(py: Python<'_>, state: &ThreadState) {
 #[cold]
 fn call_may_end(py: Python<'_>, state: &ThreadState) {
     let here = TRAINING_THREAD.load(Ordering::Relaxed);
-    let is_quiet = state.call_mode.get() != 0 && PASSES_WITHOUT_STEP.load(Ordering::Relaxed) == 0;
-    if !is_quiet || here != thread::identifier() || !shared::ENABLED.load(Ordering::Relaxed) || !state.is_idle() {
+    let has_passes = PASSES_WITHOUT_STEP.load(Ordering::Relaxed) > 0;
+    if has_passes || here != thread::identifier() || !shared::ENABLED.load(Ordering::Relaxed) || !state.is_idle() {
         return;
     }
-    if UNIT.load(Ordering::Relaxed) == CALL {
+    let unit = UNIT.load(Ordering::Relaxed);
+    if state.call_mode.get() == 0 {
+        if unit == 0 {
+            no_steps::called(|| may_step(py));
+        }
+    } else if unit == CALL {
         end_without_optimizer(state, BY_CALL);
     } else if becomes_unit(py, &CALLS_WITHOUT_STEP, &ASK_AT_CALL, CALL) {
         end_without_optimizer(state, BY_CALL | UNIT_UNKNOWN);
@@ -146,6 +158,7 @@ fn end_without_optimizer(state: &ThreadState, payload: u64) {
 /// Ends a training step on this thread. Returns the number of finished steps.
 pub(crate) fn end_step(state: &ThreadState) -> i64 {
     STEPPED.store(true, Ordering::Relaxed);
+    no_steps::step_ended();
     TRAINING_THREAD.store(thread::identifier(), Ordering::Relaxed);
     state.forward_before.set(!state.between_steps.replace(true));
     state.data_seen.set(false);

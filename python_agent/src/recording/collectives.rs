@@ -12,6 +12,7 @@ use super::clock::ticks;
 use super::cost;
 use super::device;
 use super::forward::beside_error;
+use super::libtorch::HiddenFromModes;
 use super::policy::{self, Layer};
 use super::program_errors;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
@@ -227,6 +228,7 @@ impl CollectiveGroup {
         inputs: &Bound<'_, PyList>,
         outputs: &Bound<'_, PyList>,
     ) -> PyResult<()> {
+        let _hidden = HiddenFromModes::new();
         let bytes = bytes_of(inputs)?.max(bytes_of(outputs)?);
         let tensor = inputs.iter().chain(outputs.iter()).next();
         let id = self.describe(operation, async_op, tensor.as_ref())?;

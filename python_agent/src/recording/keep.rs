@@ -39,7 +39,10 @@ pub fn is_due() -> bool {
 /// Sets whether what is drained is held in the rings until [`put_down`]; without holding, nothing is written. Returns whether
 /// it is held.
 pub fn hold(on: bool) -> bool {
-    let Some(writer) = writer() else { return false };
+    let Some(writer) = writer() else {
+        ring::hold(false);
+        return false;
+    };
     if !on {
         // Clearing fails only where nothing was written: the first page is always allocated.
         let _ = lock(writer).clear();

@@ -7,7 +7,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::libtorch::HiddenFromModes;
+use super::scalar::{self, Scalar};
 use super::shape;
 use super::spans;
 use crate::shared::STEP;
@@ -39,36 +39,14 @@ pub(super) fn record(args: &Bound<'_, PyTuple>, kwargs: &Bound<'_, PyDict>) {
     }
 }
 
-/// The one number of a plain tensor in host memory. It is read from its address, because the program's profilers and modes would
-/// see an operation.
+/// The number of a plain tensor of floating point in host memory.
 fn value(tensor: &Bound<'_, PyAny>) -> Option<f64> {
-    let py = tensor.py();
     // SAFETY: a living object.
     if !unsafe { shape::is_tensor(tensor.as_ptr()) } {
         return None;
     }
-    let _hidden = HiddenFromModes::new();
-    let is_on_host: bool = tensor.getattr(intern!(py, "is_cpu")).ok()?.extract().ok()?;
-    let count: u64 = tensor.call_method0(intern!(py, "numel")).ok()?.extract().ok()?;
-    if !is_on_host || count != 1 {
-        return None;
-    }
-    let kind = tensor.getattr(intern!(py, "dtype")).ok()?.to_string();
-    let address: usize = tensor.call_method0(intern!(py, "data_ptr")).ok()?.extract().ok()?;
-    if address == 0 {
-        return None;
-    }
-    // SAFETY: `data_ptr` is where a tensor in host memory, which is alive, has its one element of that type.
-    unsafe {
-        match kind.as_str() {
-            "torch.float32" => Some(f64::from((address as *const f32).read_unaligned())),
-            "torch.float64" => Some((address as *const f64).read_unaligned()),
-            // The upper half of a float32.
-            "torch.bfloat16" => {
-                let bits = u32::from((address as *const u16).read_unaligned()) << 16;
-                Some(f64::from(f32::from_bits(bits)))
-            }
-            _ => None,
-        }
+    match scalar::read(tensor)? {
+        Scalar::Float(number) => Some(number),
+        Scalar::Int(_) | Scalar::Bool(_) => None,
     }
 }

@@ -1,17 +1,19 @@
 //! Processor time of the calling thread, and how long it waited for a processor, read once a step.
 //!
 //! The file with the waiting time stays open for the thread that ends the training steps: opening it costs five times as much as
-//! reading it. A program may close files that it did not open, and open others under the same numbers, so what is read is used
-//! only where it looks like that file and agrees with the thread's clock.
+//! reading it. A program may close files that it did not open, and open others under the same numbers, so the file is read only
+//! while it is the same one, and used only where it agrees with the thread's clock.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use crate::descriptors::{FileId, file_id, raised};
 
 /// The thread (upper half) and its open file (lower half). 0: none yet.
 static OPEN: AtomicI64 = AtomicI64::new(0);
+/// The file's device and inode.
+static FILE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// Value of [`OPEN`] after which the file is not tried again: there is no such file, or it was closed.
 const NEVER: i64 = -1;
-/// The file's descriptor is above those that programs choose by hand.
-const ABOVE: libc::c_int = 200;
 /// The kernel adds up what a thread has run at every tick and at every switch: at least once a second.
 const LATE_NS: u64 = 2_000_000_000;
 
@@ -40,8 +42,10 @@ fn waited(running: u64) -> Option<u64> {
         _ => return None,
     };
     let mut text = [0_u8; 80];
-    // SAFETY: the buffer is ours and as long as is said; a file that is not open is an error.
-    let length = if file < 0 { -1 } else { unsafe { libc::pread(file, text.as_mut_ptr().cast(), text.len(), 0) } };
+    let [device, inode] = [0, 1].map(|index: usize| FILE[index].load(Ordering::Relaxed));
+    let is_ours = file >= 0 && file_id(file) == Some(FileId { device, inode });
+    // SAFETY: the buffer is ours and as long as is said.
+    let length = if is_ours { unsafe { libc::pread(file, text.as_mut_ptr().cast(), text.len(), 0) } } else { -1 };
     let waited = usize::try_from(length).ok().and_then(|length| parse(text.get(..length)?, running));
     if waited.is_none() {
         OPEN.store(NEVER, Ordering::Relaxed);
@@ -61,15 +65,12 @@ fn parse(text: &[u8], running: u64) -> Option<u64> {
 
 #[cold]
 fn open_for(thread: i64) -> libc::c_int {
-    // SAFETY: a path that ends in a zero byte; what is opened is closed here, and its copy is kept.
-    let file = unsafe {
-        let low = libc::open(c"/proc/thread-self/schedstat".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
-        let high = if low < 0 { -1 } else { libc::fcntl(low, libc::F_DUPFD_CLOEXEC, ABOVE) };
-        if low >= 0 {
-            libc::close(low);
-        }
-        high
-    };
+    // SAFETY: a path that ends in a zero byte.
+    let low = unsafe { libc::open(c"/proc/thread-self/schedstat".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+    let file = if low < 0 { -1 } else { raised(low) };
+    let id = file_id(file).unwrap_or_default();
+    FILE[0].store(id.device, Ordering::Relaxed);
+    FILE[1].store(id.inode, Ordering::Relaxed);
     OPEN.store(if file < 0 { NEVER } else { thread << 32 | i64::from(file) }, Ordering::Relaxed);
     file
 }

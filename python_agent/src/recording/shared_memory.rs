@@ -4,6 +4,9 @@
 //! Memory is allocated before anything is stored there: a store to a page that can't be allocated would raise SIGBUS. Where
 //! allocation fails, a ring, or the rest of it, is ordinary memory. Most threads record little, so a ring's memory is allocated
 //! in pieces, when its head first reaches them. A forked child does not inherit the memory.
+//!
+//! The background thread has a descriptor of the file under the same number in its own table. Where the program has closed the
+//! process's, what training's threads need from then on is ordinary memory.
 
 use std::fs::File;
 use std::os::fd::{FromRawFd, RawFd};
@@ -12,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize
 
 use super::process_flag;
 use crate::address::Address;
+use crate::descriptors::{FileId, file_id, raised};
 use crate::shared;
 use probe_trace::known::Learned;
 use probe_trace::mapping::{
@@ -40,6 +44,8 @@ static FILE: AtomicPtr<Mutex<Writer>> = AtomicPtr::new(std::ptr::null_mut());
 /// Whether [`begin`] has tried to make the file.
 static TRIED: AtomicBool = AtomicBool::new(false);
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
+/// The file's device and inode, by which its descriptor is recognized.
+static FILE_ID: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 static RINGS: AtomicUsize = AtomicUsize::new(0);
 /// The mappings that a forked child has to cover: the rings, then the log of names.
 static MAPPED: [AtomicPtr<u8>; MAX_RINGS + 1] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_RINGS + 1];
@@ -61,10 +67,14 @@ pub(super) fn begin() {
     if descriptor < 0 {
         return not_shared(&std::io::Error::last_os_error());
     }
+    let descriptor = raised(descriptor);
+    let id = file_id(descriptor).unwrap_or_default();
     // SAFETY: the kernel has just returned the descriptor, and nothing else uses it.
     let file = unsafe { File::from_raw_fd(descriptor) };
     match Writer::begin(file) {
         Ok(writer) => {
+            FILE_ID[0].store(id.device, Ordering::Relaxed);
+            FILE_ID[1].store(id.inode, Ordering::Relaxed);
             DESCRIPTOR.store(descriptor, Ordering::Release);
             if let Err(error) = map(MAX_RINGS, LOG_AT, LOG_BYTES, LOG_BYTES) {
                 not_shared(&error);
@@ -86,15 +96,23 @@ pub(super) fn begin_anew() {
     begin();
 }
 
-/// The file's descriptor, by which another process can open the file.
-pub(crate) fn descriptor() -> Option<u32> {
-    u32::try_from(DESCRIPTOR.load(Ordering::Acquire)).ok()
+/// The file's descriptor in the calling thread's table; None where there is none, or where its number is another file's by now.
+pub(crate) fn descriptor() -> Option<RawFd> {
+    Some(DESCRIPTOR.load(Ordering::Acquire)).filter(|descriptor| is_ours(*descriptor))
 }
 
-/// What writes names and state into the file.
+/// What writes names and state into the file; None where the calling thread does not have it open.
 pub(super) fn writer() -> Option<&'static Mutex<Writer>> {
     // SAFETY: null, or what `begin` made, which is never freed.
-    unsafe { FILE.load(Ordering::Acquire).as_ref() }
+    let writer = unsafe { FILE.load(Ordering::Acquire).as_ref() };
+    writer.filter(|_| descriptor().is_some())
+}
+
+/// Whether the descriptor is the file in the calling thread's table: a program may have closed all files, and then it can be any
+/// file. May be called between fork and exec.
+fn is_ours(descriptor: RawFd) -> bool {
+    let [device, inode] = [0, 1].map(|index: usize| FILE_ID[index].load(Ordering::Relaxed));
+    descriptor >= 0 && file_id(descriptor) == Some(FileId { device, inode })
 }
 
 fn not_shared(error: &std::io::Error) {
@@ -103,10 +121,16 @@ fn not_shared(error: &std::io::Error) {
     );
 }
 
+fn closed() -> std::io::Error {
+    std::io::Error::other("the program has closed their file")
+}
+
 /// A region for one more ring; None where the ring has to be ordinary memory.
 #[cold]
 pub(super) fn ring() -> Option<Region> {
-    writer()?;
+    if FILE.load(Ordering::Acquire).is_null() {
+        return None;
+    }
     let number = RINGS.fetch_update(Ordering::AcqRel, Ordering::Acquire, |made| (made < MAX_RINGS).then_some(made + 1));
     let made = number.map_err(|_| std::io::Error::other("there are too many threads")).and_then(|number| {
         let page = map(number, ring_at(number), RING_BYTES, PIECE)?;
@@ -158,7 +182,7 @@ pub(super) fn cover(number: u32, begin: u64) -> bool {
 
 /// Allocates memory for `bytes` of the file from offset `at` on.
 fn take(at: u64, bytes: u64) -> std::io::Result<()> {
-    let descriptor: RawFd = DESCRIPTOR.load(Ordering::Acquire);
+    let descriptor = descriptor().ok_or_else(closed)?;
     // Beyond this limit the kernel would send SIGXFSZ.
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is ours; the other call takes numbers, and its result is checked.
@@ -176,7 +200,7 @@ fn take(at: u64, bytes: u64) -> std::io::Result<()> {
 /// Maps `bytes` of the file from offset `at` on and allocates the first `taken` of them.
 fn map(number: usize, at: u64, bytes: u64, taken: u64) -> std::io::Result<*mut u8> {
     take(at, taken)?;
-    let descriptor: RawFd = DESCRIPTOR.load(Ordering::Acquire);
+    let descriptor = descriptor().ok_or_else(closed)?;
     // SAFETY: calls that take numbers, whose results are checked.
     let page = unsafe {
         let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -250,24 +274,6 @@ pub(super) fn leave() {
     }
 }
 
-/// Whether the descriptor still is the agent's file: a program may have closed all files, and then it can be any file.
-fn is_ours(descriptor: RawFd) -> bool {
-    let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
-    let mut digits = [0_u8; 10];
-    let (mut number, mut count) = (descriptor, 0);
-    while count == 0 || number > 0 {
-        digits[count] = b'0' + (number % 10) as u8;
-        (number, count) = (number / 10, count + 1);
-    }
-    for (index, digit) in digits[..count].iter().rev().enumerate() {
-        path[14 + index] = *digit;
-    }
-    let mut target = [0_u8; 32];
-    // SAFETY: a path that ends with a zero, and a buffer of ours of that size.
-    let length = unsafe { libc::readlink(path.as_ptr().cast(), target.as_mut_ptr().cast(), target.len()) };
-    usize::try_from(length).is_ok_and(|length| target[..length].starts_with(b"/memfd:probe-rings"))
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsRawFd;
@@ -276,14 +282,9 @@ mod tests {
 
     #[test]
     fn a_number_that_means_another_file_is_left_alone() {
-        // SAFETY: as in `begin`.
-        let ours = unsafe { libc::memfd_create(c"probe-rings".as_ptr(), libc::MFD_CLOEXEC) };
-        assert!(is_ours(ours));
+        begin();
+        assert!(descriptor().is_some_and(|number| number >= 200) && writer().is_some());
         let other = File::open("/dev/null").expect("a file");
-        assert!(!is_ours(other.as_raw_fd()));
-        assert!(!is_ours(1 << 20));
-        // SAFETY: made above.
-        unsafe { libc::close(ours) };
-        assert!(!is_ours(ours));
+        assert!(!is_ours(other.as_raw_fd()) && !is_ours(1 << 20) && !is_ours(-1));
     }
 }

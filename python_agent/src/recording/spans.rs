@@ -3,7 +3,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 
@@ -11,6 +10,7 @@ use super::clock::ticks;
 use super::interned::Interned;
 use super::open_spans::{OPEN, Open};
 use super::policy::{Layer, is_on};
+use super::scalar;
 use super::shape;
 use super::thread::{self, RECORD, ThreadState};
 use crate::shared::{ENABLED, STEP};
@@ -176,14 +176,12 @@ pub(super) fn number(value: &Bound<'_, PyAny>) -> Result<f64, u64> {
     if value.is_instance_of::<PyFloat>() || value.is_instance_of::<PyInt>() || value.is_instance_of::<PyBool>() {
         return plain(value);
     }
-    let py = value.py();
     // SAFETY: a living object.
     if unsafe { shape::is_tensor(value.as_ptr()) } {
-        let is = |name| value.getattr(name).and_then(|found| found.extract::<bool>()).unwrap_or(false);
-        if !is(intern!(py, "is_cpu")) {
+        if !scalar::is_on_host(value) {
             return Err(DEVICE);
         }
-        return value.call_method0(intern!(py, "item")).map_err(|_| NO_NUMBER).and_then(|item| plain(&item));
+        return scalar::item(value).map_err(|_| NO_NUMBER).and_then(|item| plain(&item));
     }
     let of_numpy = value.get_type().module().is_ok_and(|module| module.to_string_lossy().starts_with("numpy"));
     if of_numpy { plain(value) } else { Err(NO_NUMBER) }

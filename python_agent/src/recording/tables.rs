@@ -10,14 +10,13 @@ use std::sync::atomic::Ordering;
 use probe_proto::table::{ColumnType, Table};
 use probe_proto::tables::custom;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyString};
 
 use super::clock::unix_ns;
 use super::policy::{Layer, is_on};
 use super::thread::{self, RECORD};
-use super::{process_flag, shape, spans};
+use super::{process_flag, scalar, shape, spans};
 use crate::shared::{self, ENABLED, STEP, lock};
 use crate::terminal::say;
 use probe_trace::custom::{Value, Waiting};
@@ -202,12 +201,11 @@ fn read(value: &Bound<'_, PyAny>, kind: ColumnType) -> Result<Value, Unread> {
     // SAFETY: a living object.
     let is_tensor = unsafe { shape::is_tensor(value.as_ptr()) };
     if is_tensor {
-        let is_cpu = value.getattr(intern!(py, "is_cpu")).and_then(|is| is.extract::<bool>()).unwrap_or(false);
-        if !is_cpu {
+        if !scalar::is_on_host(value) {
             // Reading it would wait for the device.
             return Ok(Value::Null);
         }
-        let item = value.call_method0(intern!(py, "item")).map_err(|_| Unread::Raised)?;
+        let item = scalar::item(value).map_err(|_| Unread::Raised)?;
         return read(&item, kind);
     }
     let whole = || match value.extract::<i64>() {

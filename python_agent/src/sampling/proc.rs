@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use crate::descriptors::is_separate;
+
 /// Bytes of input and output since the process began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Io {
@@ -93,7 +95,8 @@ pub(super) fn threads() -> Option<i32> {
 
 /// Open files of this process, without the one that counts them.
 pub(super) fn open_files() -> Option<i32> {
-    entries("/proc/self/fd").map(|count| (count - 1).max(0))
+    let mine = i32::from(!is_separate());
+    entries("/proc/self/fd").map(|count| (count - mine).max(0))
 }
 
 fn entries(directory: &str) -> Option<i32> {

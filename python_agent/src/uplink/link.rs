@@ -76,6 +76,15 @@ pub struct Stop {
     pub reason: &'static str,
 }
 
+/// What other threads ask of the background thread. They do not wake it themselves: tokio would write to a descriptor, whose number
+/// is that of another file in their table, or of none.
+#[derive(Debug, Default)]
+struct Asked {
+    wake: bool,
+    stop: Option<Stop>,
+    is_over: bool,
+}
+
 /// State of the uplink, for `probe_agent.status()`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Phase {
@@ -119,9 +128,11 @@ pub struct Link {
     pub settings: Settings,
     /// Snippets and replies.
     pub commands: Commands,
-    /// Notified when something waits to be sent.
-    pub wake: Notify,
+    /// Notified by threads that have the descriptors of the uplink when something waits to be sent.
+    pub(super) woken: Notify,
     stop: watch::Sender<Option<Stop>>,
+    asked: Mutex<Asked>,
+    was_asked: Condvar,
     identity: Mutex<Identity>,
     identity_version: AtomicU64,
     phase: Mutex<Phase>,
@@ -136,8 +147,10 @@ impl Link {
             identity: Mutex::new(settings.identity),
             settings,
             commands: Commands::default(),
-            wake: Notify::new(),
+            woken: Notify::new(),
             stop: watch::Sender::new(None),
+            asked: Mutex::default(),
+            was_asked: Condvar::new(),
             identity_version: AtomicU64::new(1),
             phase: Mutex::new(Phase::Connecting(None)),
             phase_changed: Condvar::new(),
@@ -150,7 +163,7 @@ impl Link {
         if *current != identity {
             *current = identity;
             self.identity_version.fetch_add(1, Ordering::Relaxed);
-            self.wake.notify_one();
+            self.wake();
         }
     }
 
@@ -183,14 +196,47 @@ impl Link {
             eval_over_tcp: settings.eval_over_tcp,
             attached: ATTACHED.load(Ordering::Relaxed),
             says_arrived: true,
-            rings: keep::descriptor().filter(|_| matches!(self.address, Address::Unix(_))),
+            rings: keep::descriptor()
+                .filter(|_| matches!(self.address, Address::Unix(_)))
+                .and_then(|number| u32::try_from(number).ok()),
         }
     }
 
     /// Asks the thread to flush and end.
     pub fn request_stop(&self, timeout: Duration, reason: &'static str) {
-        self.stop.send_replace(Some(Stop { deadline: Instant::now() + timeout, reason }));
-        self.wake.notify_one();
+        lock(&self.asked).stop = Some(Stop { deadline: Instant::now() + timeout, reason });
+        self.was_asked.notify_one();
+    }
+
+    /// Says that something waits to be sent.
+    pub fn wake(&self) {
+        lock(&self.asked).wake = true;
+        self.was_asked.notify_one();
+    }
+
+    /// Passes on what other threads ask, until [`Link::end_passing_on`]. Runs on a thread that has the descriptors of the uplink.
+    pub(super) fn pass_on(&self) {
+        let mut asked = lock(&self.asked);
+        while !asked.is_over {
+            let Asked { wake, stop, .. } = std::mem::take(&mut *asked);
+            drop(asked);
+            let is_asked = wake || stop.is_some();
+            if stop.is_some() {
+                self.stop.send_replace(stop);
+            }
+            if is_asked {
+                self.woken.notify_one();
+            }
+            let is_quiet = |asked: &mut Asked| !asked.wake && asked.stop.is_none() && !asked.is_over;
+            let waited = self.was_asked.wait_while(lock(&self.asked), is_quiet);
+            asked = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+    }
+
+    /// Ends [`Link::pass_on`].
+    pub(super) fn end_passing_on(&self) {
+        lock(&self.asked).is_over = true;
+        self.was_asked.notify_one();
     }
 
     /// The request to end, if there was one.

@@ -20,7 +20,7 @@ use crate::words::Words;
 use super::commands::{Command, CommandKind, Snippet};
 use super::link::{Identity, Link, Phase, Settings};
 use super::snippet_words::{At, Outcome};
-use super::{config, thread};
+use super::{config, starter};
 
 /// Texts about a snippet are truncated to so many characters; those of the agent's Python half are shorter.
 const LONGEST: usize = 256 << 10;
@@ -68,7 +68,7 @@ fn start(settings: Settings) -> PyResult<bool> {
     recording::begun();
     let address = Address::parse(&settings.collector).map_err(PyValueError::new_err)?;
     let link = Arc::new(Link::new(address, settings));
-    thread::start(Arc::clone(&link)).map_err(|error| PyOSError::new_err(error.to_string()))?;
+    starter::start(Arc::clone(&link)).map_err(|error| PyOSError::new_err(error.to_string()))?;
     *current = Some(link);
     Ok(true)
 }
@@ -130,7 +130,7 @@ fn configure(values: BTreeMap<String, String>) -> PyResult<()> {
     }
     config::apply(&values, None).map_err(PyValueError::new_err)?;
     if let Some(link) = link() {
-        link.wake.notify_one();
+        link.wake();
     }
     Ok(())
 }
@@ -232,7 +232,7 @@ fn reply_done(
 fn reply(connection: u64, id: u64, reply: Reply) -> bool {
     let Some(link) = link() else { return false };
     let taken = link.commands.reply(connection, id, reply);
-    link.wake.notify_one();
+    link.wake();
     taken
 }
 

@@ -136,7 +136,7 @@ impl Session<'_> {
                     },
                     Err(_) => return End::Lost("the connection is gone".into()),
                 },
-                () = self.link.wake.notified(), if !work => {}
+                () = self.link.woken.notified(), if !work => {}
             }
             if self.bye_sent {
                 drop(frames);

@@ -2,30 +2,27 @@
 //!
 //! All signals are blocked in it, so that Python's handlers run where Python expects them, and it never takes the GIL,
 //! so that neither waits for the other. Draining and sending are two futures of one single-threaded runtime: a
-//! collector that stalls stops only the sending, and rows that then have no room in the buffer are dropped and counted.
+//! collector that stalls stops only the sending, and rows that then have no room in the buffer are dropped and counted. Its
+//! descriptors are its own, so that a program may close all of the process's; another thread writes what it says.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{SigSet, SigmaskHow};
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
 
 use crate::address::Address;
 use crate::recording::exceptions;
-use crate::shared::{self, lock, set_problem};
+use crate::shared::{self, set_problem};
 use crate::terminal::say;
 
-use super::buffer::CAPACITY;
 use super::connect::connect;
 use super::link::{Link, Phase};
 use super::outbox::Outbox;
 use super::resolve::Resolved;
 use super::revive::Reviver;
 use super::session::{self, End};
-use super::source::Recording;
 
 /// Time between two drains of the rings.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
@@ -37,25 +34,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long rows are sent then.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// The outbox that a stopped uplink left.
-static PARKED: Mutex<Option<Outbox>> = Mutex::new(None);
-
-/// Starts the thread for this process's recording.
-pub fn start(link: Arc<Link>) -> std::io::Result<()> {
-    let outbox = lock(&PARKED).take().unwrap_or_else(|| Outbox::new(Recording::default(), CAPACITY));
-    spawn(link, outbox, |outbox| *lock(&PARKED) = Some(outbox))
-}
-
-/// Starts a thread that sends what `outbox` drains, and gives it to `park` when it has ended.
-pub fn spawn(link: Arc<Link>, outbox: Outbox, park: fn(Outbox)) -> std::io::Result<()> {
-    // The new thread inherits the signal mask of the one that makes it.
-    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
-    let spawned = std::thread::Builder::new().name("probe-uplink".into()).spawn(move || body(&link, outbox, park));
-    before.thread_set_mask()?;
-    spawned.map(drop)
-}
-
-fn body(link: &Link, mut outbox: Outbox, park: fn(Outbox)) {
+/// What the background thread does, from start to stop.
+pub(super) fn body(link: &Link, mut outbox: Outbox, park: fn(Outbox)) {
     outbox.drained = false;
     outbox.last_report_sent = false;
     let outbox = RefCell::new(outbox);
@@ -128,7 +108,7 @@ async fn collect(link: &Link, outbox: &RefCell<Outbox>) {
                 if outbox.source.is_due() || exceptions::are_awaited() {
                     outbox.collect(link.is_connected());
                 }
-                link.wake.notify_one();
+                link.woken.notify_one();
             }
             _ = &mut stopping => break,
         }
@@ -139,7 +119,7 @@ async fn collect(link: &Link, outbox: &RefCell<Outbox>) {
         outbox.collect(link.is_connected());
         outbox.drained = true;
     }
-    link.wake.notify_one();
+    link.woken.notify_one();
     std::future::pending().await
 }
 

@@ -10,7 +10,7 @@ use probe_agent_native::seconds::Seconds;
 use probe_agent_native::uplink::link::{Identity, Link, Settings};
 use probe_agent_native::uplink::outbox::Outbox;
 use probe_agent_native::uplink::source::Source;
-use probe_agent_native::uplink::thread::spawn;
+use probe_agent_native::uplink::starter::spawn;
 use probe_agent_native::words::Words;
 use probe_proto::decode::{self, ReceivedStrings, Values};
 use probe_proto::table::ColumnType;
