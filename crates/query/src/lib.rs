@@ -22,6 +22,7 @@ mod group_keys;
 mod guard;
 mod id_bits;
 mod known_aggregates;
+mod known_subqueries;
 mod limits;
 mod made;
 mod memory;

@@ -20,6 +20,7 @@ use super::catalog::{CATALOG, Catalog, Catalogs, NO_SCHEMA, Named};
 use super::errors::{no_run, no_table, or_say, within};
 use super::expanded;
 use super::guard;
+use super::known_subqueries;
 use super::made;
 use super::output;
 use super::parameters::{self, Parameters};
@@ -83,7 +84,7 @@ impl Planner {
         // now() is when the query began.
         state.mark_start_execution();
         let planned = async {
-            let plan = state.optimize(&plan)?;
+            let plan = state.optimize(&known_subqueries::replace(plan)?)?;
             question::check()?;
             let config = std::mem::take(state.config_mut());
             *state.config_mut() = config.with_batch_size(made::width::rows(&plan)?);

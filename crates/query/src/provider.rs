@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::stats::Precision;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::DataFusionError;
@@ -19,7 +20,7 @@ use probe_store::{Segment, arrow_schema};
 use probe_store::{SystemTable, segments_beside, system_segment};
 
 use super::running::Running;
-use super::scan_unit::ScanUnit;
+use super::scan_unit::{ScanUnit, statistics};
 use super::snapshots::Snapshot;
 use super::source::PartsSource;
 
@@ -67,6 +68,17 @@ impl RowsTable {
         let (known, unknown): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| part.identity().is_some());
         let within = known.into_iter().filter(|part| part.identity().is_some_and(|identity| identity.pid == pid));
         Ok((within.collect(), unknown))
+    }
+
+    /// The bounds of a column over all rows that a scan gives, where they are known without reading them.
+    pub(super) fn bounds(&self, column: &str) -> Result<Option<(ScalarValue, ScalarValue)>> {
+        let Some((index, _)) = self.schema.column_with_name(column) else { return Ok(None) };
+        let (parts, others) = self.parts()?;
+        let column = statistics(&parts, self.table, &[index]).column_statistics.pop().filter(|_| others.is_empty());
+        Ok(match column.map(|column| (column.min_value, column.max_value)) {
+            Some((Precision::Exact(low), Precision::Exact(high))) => Some((low, high)),
+            _ => None,
+        })
     }
 
     /// The rows that the collector has now.
