@@ -1,8 +1,8 @@
 """What an answer costs in a notebook: `make bench-reader`.
 
 `import trainprobe as probe` beside a live collector, median of --runs with the least and the most: `SELECT 1` to a row
-(bound 15 ms), and 10^6 rows of an integer, a float and a text to pandas (bound 0.3 s), Polars, an Arrow table and plain
-Python. DuckDB gives the same rows to pandas from its own process, in turn with ours.
+(bound 15 ms) and by ADBC (bound 1.5 ms), and 10^6 rows of an integer, a float and a text to pandas (bound 0.3 s), Polars,
+an Arrow table and plain Python. DuckDB gives the same rows to pandas from its own process, in turn with ours.
 """
 
 import argparse
@@ -11,7 +11,9 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
+import adbc_driver_flightsql.dbapi as adbc
 import duckdb
 from overhead import Collector
 
@@ -35,7 +37,7 @@ def measure(questions: dict[str, Callable[[], object]], runs: int) -> None:
                 samples[name].append(took)
     for name, times in samples.items():
         ordered = sorted(1000 * s for s in times)
-        print(f"{name:44} {statistics.median(ordered):8.1f} ms   [{ordered[0]:.1f}, {ordered[-1]:.1f}]", flush=True)
+        print(f"{name:44} {statistics.median(ordered):8.2f} ms   [{ordered[0]:.2f}, {ordered[-1]:.2f}]", flush=True)
 
 
 def main() -> None:
@@ -50,6 +52,18 @@ def main() -> None:
     try:
         run = probe.connect(f"unix:{collector.socket}")
         measure({"SELECT 1   (bound 15)": lambda: run.sql("SELECT 1").fetchall()}, 4 * args.runs)
+        with (
+            adbc.connect(f"grpc+unix://{collector.socket}", autocommit=True) as connection,
+            connection.cursor() as cursor,
+        ):
+
+            def ask(sql: str) -> list[tuple[object, ...]]:
+                cursor.execute(sql)
+                return cursor.fetchall()
+
+            last = "SELECT COUNT(*) FROM python.steps WHERE step > (SELECT MAX(step) - 10 FROM python.steps)"
+            asked = {"SELECT 1 by ADBC   (bound 1.5)": "SELECT 1", "rows of the last ten steps by ADBC": last}
+            measure({name: partial(ask, sql) for name, sql in asked.items()}, 10 * args.runs)
         database = duckdb.connect()
         measure(
             {

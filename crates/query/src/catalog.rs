@@ -13,6 +13,7 @@ use probe_store::SystemTable;
 
 use super::provider::RowsTable;
 use super::running::Running;
+use super::snapshots::{Snapshot, Snapshots};
 use super::views;
 
 /// The name of the only catalog.
@@ -52,20 +53,22 @@ pub(super) struct Catalog {
 }
 
 impl Catalog {
-    /// The tables now; with `pid`, only the rows of that process. `scans` counts running scans, `state` is what the query is
+    /// The tables now, with the rows that they have when the first of them is scanned; with `pid`, only those of that process. `scans` counts running scans, `state` is what the query is
     /// planned with.
     pub(super) fn new(
-        store: &Store,
+        store: &Arc<Store>,
         system: &[Arc<dyn SystemTable>],
         pid: Option<i32>,
         scans: &Running,
         state: &Arc<SessionState>,
     ) -> Self {
-        let table = |(table, snapshot): (&&'static Table, _)| {
+        let snapshots = Arc::new(Snapshots::new(store));
+        let table = |(index, table): (usize, &&'static Table)| {
             let filled = system.iter().find(|filled| std::ptr::eq(filled.table(), *table)).cloned();
+            let snapshot = Snapshot { all: Arc::clone(&snapshots), index };
             (*table, Arc::new(RowsTable::new(table, snapshot, filled, pid, scans.clone())))
         };
-        let tables = store.tables().iter().zip(store.snapshot()).map(table).collect();
+        let tables = store.tables().iter().enumerate().map(table).collect();
         Self { tables: Arc::new(tables), state: Arc::clone(state) }
     }
 

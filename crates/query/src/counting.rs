@@ -45,6 +45,11 @@ impl Account {
         usize::try_from(self.0.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
+    /// Counts `bytes` that exist already, and were counted in another account.
+    pub(super) fn take_over(&self, bytes: usize) {
+        self.0.fetch_add(isize::try_from(bytes).unwrap_or(isize::MAX), Ordering::Relaxed);
+    }
+
     /// Runs `work`, whose memory counts in this account.
     pub(super) fn with<T>(&self, work: impl FnOnce() -> T) -> T {
         let _back = Back { account: CURRENT.replace(self), uncounted: UNCOUNTED.replace(0) };

@@ -2,19 +2,18 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use arrow::datatypes::{Schema, SchemaRef};
-use datafusion::catalog::{CatalogProvider, CatalogProviderList};
-use datafusion::common::ScalarValue;
+use datafusion::catalog::CatalogProvider;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use datafusion::execution::registry::FunctionRegistry;
-use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext};
-use datafusion::logical_expr::{AggregateUDF, LogicalPlan};
-use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
+use datafusion::logical_expr::AggregateUDF;
+use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::SessionConfig;
-use datafusion::sql::parser::Statement;
 use probe_common::error::{Error, Result};
 use probe_proto::table::Table;
 use probe_store::{Store, SystemTable};
@@ -26,24 +25,20 @@ use crate::allocator;
 use crate::answer::{self, EndOnDrop, Output};
 use crate::bounds::Bounds;
 use crate::by_process;
-use crate::catalog::{CATALOG, Catalog, Catalogs, NO_SCHEMA, Named};
-use crate::errors::{no_run, no_table, or_say, within};
-use crate::expanded;
+use crate::catalog::{CATALOG, Catalog, NO_SCHEMA};
+use crate::errors::or_say;
 use crate::group_by_id;
-use crate::guard;
 use crate::limits::{Asked, Limits};
-use crate::made;
 use crate::made::weigh::WeighInputs;
 use crate::memory::{Budget, Share};
 use crate::nested_projections;
 use crate::output;
-use crate::parameters::{self, Parameters};
 use crate::percentile::ApproxPercentile;
+use crate::planner::{Plan, Planner};
 use crate::planning_stop;
 use crate::question;
 use crate::running::Running;
 use crate::stopping::StopAnywhere;
-use crate::table_functions;
 use crate::threads::{Threads, give_back_stack};
 
 /// Answers SQL over a store and the collector's own tables. Queries are read-only, within [`Limits`], and run on the engine's
@@ -55,18 +50,6 @@ pub struct Engine {
     admission: Arc<Admission>,
     queries: Running,
     threads: Threads,
-}
-
-/// Makes a plan of a query's text.
-#[derive(Debug)]
-struct Planner {
-    store: Arc<Store>,
-    system: Vec<Arc<dyn SystemTable>>,
-    /// Tables of other runs, by the names that queries have for the runs.
-    others: Arc<[Named]>,
-    /// The session state that every query begins with; queries differ only in their tables.
-    state: Arc<SessionState>,
-    scans: Running,
 }
 
 impl Engine {
@@ -154,16 +137,37 @@ impl Engine {
     /// # Errors
     /// The errors of [`Engine::query`].
     pub async fn ask(&self, sql: &str, asked: Asked) -> Result<SendableRecordBatchStream> {
+        self.answer(sql, asked, None).await
+    }
+
+    /// Runs a query as [`Engine::ask`] does, by a plan that [`Engine::plan`] made of the same text, process and parameters. The
+    /// rows are those of now.
+    ///
+    /// # Errors
+    /// The errors of [`Engine::query`].
+    pub async fn ask_by(&self, plan: Plan, sql: &str, asked: Asked) -> Result<SendableRecordBatchStream> {
+        self.answer(sql, asked, Some(plan)).await
+    }
+
+    async fn answer(&self, sql: &str, asked: Asked, plan: Option<Plan>) -> Result<SendableRecordBatchStream> {
         let bounds = Bounds::new(&self.limits, &asked);
         let (sql, pid, parameters) = (sql.to_owned(), asked.pid, asked.parameters);
         let permit = self.admission.enter(&bounds).await?;
-        let (planned, plan) = oneshot::channel();
+        let (planned, schema) = oneshot::channel();
         let share = self.memory.share(&bounds);
         let memory: Arc<dyn MemoryPool> = Arc::clone(&share) as _;
         let (answer, output) = answer::channel(&bounds, &share);
         let planner = Arc::clone(&self.planner);
+        let plan = plan.filter(|plan| planner.can_begin(plan));
+        if let Some(plan) = &plan {
+            share.account.take_over(plan.bytes());
+        }
         let work = async move |output: &mut Output| {
-            let (schema, plan, context) = planner.physical(&sql, &parameters, pid, &output.bounds, memory).await?;
+            let plan = match plan {
+                Some(plan) => plan,
+                None => planner.logical(&sql, &parameters, pid, &output.bounds).await?,
+            };
+            let (schema, plan, context) = planner.physical(plan, &output.bounds, memory).await?;
             give_back_stack();
             // This fails where the caller has gone.
             if planned.send(Arc::clone(&schema)).is_err() {
@@ -173,22 +177,33 @@ impl Engine {
             output.send_all(output::plain_stream(stream, schema)).await
         };
         let mut answer = answer.of(self.begin(&share, output.make(permit, work))?);
-        let schema = answer.first(async { plan.await.ok() }).await?;
+        let schema = answer.first(async { schema.await.ok() }).await?;
         Ok(answer.stream(schema))
     }
 
-    /// The columns that a query answers with, without running it: the schema of the stream that
-    /// [`Engine::query`] gives for the same text.
+    /// The plan of a query, without running it; it has the columns of the stream that [`Engine::query`] gives for the same text.
+    ///
+    /// # Errors
+    /// The errors of [`Engine::query`].
+    pub async fn plan(&self, sql: &str, asked: Asked) -> Result<Plan> {
+        let (sql, parameters) = (sql.to_owned(), asked.parameters.clone());
+        let planning = move |planner: Arc<Planner>, pid, bounds: Bounds, memory| async move {
+            let plan = planner.logical(&sql, &parameters, pid, &bounds).await?;
+            Planner::check(&plan, &bounds, &memory)?;
+            Ok(plan)
+        };
+        let (mut plan, share) = self.understand(asked, planning).await?;
+        plan.bytes = share.account.bytes();
+        plan.is_deep = share.deep.load(Ordering::Relaxed);
+        Ok(plan)
+    }
+
+    /// The columns of [`Engine::plan`].
     ///
     /// # Errors
     /// The errors of [`Engine::query`].
     pub async fn schema(&self, sql: &str, asked: Asked) -> Result<SchemaRef> {
-        let (sql, parameters) = (sql.to_owned(), asked.parameters.clone());
-        self.plan(asked, move |planner, pid, bounds, memory| async move {
-            let (_, plan) = planner.logical(&sql, &parameters, pid, &bounds, &memory).await?;
-            Ok(output::plain_schema(plan.schema().as_arrow()))
-        })
-        .await
+        Ok(Arc::clone(self.plan(sql, asked).await?.schema()))
     }
 
     /// The columns that a query answers with, and its parameters: what they are called and, where it follows from the
@@ -198,22 +213,18 @@ impl Engine {
     /// The errors of [`Engine::query`].
     pub async fn prepare(&self, sql: &str, asked: Asked) -> Result<(SchemaRef, Schema)> {
         let sql = sql.to_owned();
-        self.plan(asked, move |planner, pid, bounds, _| async move {
-            let (statement, names) = understood(&sql)?;
-            let unknown: Vec<_> = names.iter().map(|name| (name.clone(), ScalarValue::Null)).collect();
-            let (_, plan) = planner.without_values(statement, &unknown, pid, &bounds).await?;
-            let types = or_say(plan.get_parameter_types())?;
-            Ok((output::plain_schema(plan.schema().as_arrow()), parameters::schema(&names, &types)))
-        })
-        .await
+        let planning = move |planner: Arc<Planner>, pid, bounds: Bounds, _| async move {
+            planner.prepared(&sql, pid, &bounds).await
+        };
+        Ok(self.understand(asked, planning).await?.0)
     }
 
-    /// Runs `planning` on the engine's threads, within the bounds of `asked`.
-    async fn plan<T, F>(
+    /// Runs `planning` on the engine's threads, within the bounds of `asked`, and returns its result with the memory that it was given.
+    async fn understand<T, F>(
         &self,
         asked: Asked,
         planning: impl FnOnce(Arc<Planner>, Option<i32>, Bounds, Arc<dyn MemoryPool>) -> F,
-    ) -> Result<T>
+    ) -> Result<(T, Arc<Share>)>
     where
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
@@ -228,7 +239,9 @@ impl Engine {
         };
         let planning = self.begin(&share, planning)?;
         let _end = EndOnDrop::new(planning.abort_handle(), &bounds);
-        bounds.hold(planning).await?.map_err(|error| Error::failed("the query broke off").because(error))?
+        let planned = bounds.hold(planning).await?;
+        let planned = planned.map_err(|error| Error::failed("the query broke off").because(error))??;
+        Ok((planned, share))
     }
 
     /// Spawns `work` for a query on the engine's threads, and counts it as running.
@@ -265,92 +278,6 @@ impl Engine {
     pub fn scans(&self) -> usize {
         self.planner.scans.count()
     }
-}
-
-impl Planner {
-    async fn physical(
-        &self,
-        sql: &str,
-        parameters: &Parameters,
-        pid: Option<i32>,
-        bounds: &Bounds,
-        memory: Arc<dyn MemoryPool>,
-    ) -> Result<(SchemaRef, Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
-        let (mut state, plan) = self.logical(sql, parameters, pid, bounds, &memory).await?;
-        let schema = output::plain_schema(plan.schema().as_arrow());
-        let planned = async {
-            let plan = state.optimize(&plan)?;
-            question::check()?;
-            let config = std::mem::take(state.config_mut());
-            *state.config_mut() = config.with_batch_size(made::width::rows(&plan)?);
-            state.query_planner().create_physical_plan(&plan, &state).await
-        };
-        let plan = planned.await.map_err(|error| within(&error, bounds))?;
-        let runtime = RuntimeEnv { memory_pool: memory, ..state.runtime_env().as_ref().clone() };
-        Ok((schema, plan, Arc::new(context(&state, runtime))))
-    }
-
-    async fn logical(
-        &self,
-        sql: &str,
-        parameters: &Parameters,
-        pid: Option<i32>,
-        bounds: &Bounds,
-        memory: &Arc<dyn MemoryPool>,
-    ) -> Result<(SessionState, LogicalPlan)> {
-        let (statement, names) = understood(sql)?;
-        let values = parameters.fit(&names)?;
-        let (mut state, plan) = self.without_values(statement, &values, pid, bounds).await?;
-        let plan = if values.is_empty() { plan } else { or_say(plan.with_param_values(values))? };
-        or_say(expanded::check(&plan))?;
-        let plan = made::count(plan, memory).map_err(|error| within(&error, bounds))?;
-        // now() is when the query began.
-        state.mark_start_execution();
-        Ok((state, plan))
-    }
-
-    /// The plan of a query with its parameters still in it, except those in arguments of table functions.
-    async fn without_values(
-        &self,
-        statement: Statement,
-        values: &[(String, ScalarValue)],
-        pid: Option<i32>,
-        bounds: &Bounds,
-    ) -> Result<(SessionState, LogicalPlan)> {
-        let own = Catalog::new(&self.store, &self.system, pid, &self.scans, &self.state);
-        let catalogs: Arc<dyn CatalogProviderList> = Arc::new(Catalogs { own, others: Arc::clone(&self.others) });
-        let mut state = self.state.as_ref().clone();
-        state.register_catalog_list(Arc::clone(&catalogs));
-        table_functions::bind(&mut state, values);
-        for reference in or_say(state.resolve_table_references(&statement))? {
-            let resolved = reference.clone().resolve(CATALOG, NO_SCHEMA);
-            if catalogs.catalog(&resolved.catalog).is_none() {
-                return Err(no_run(&resolved.catalog, &catalogs.catalog_names()));
-            }
-            let there = state.schema_for_ref(resolved.clone()).is_ok_and(|schema| schema.table_exist(&resolved.table));
-            if !there && !state.table_functions().contains_key(reference.table()) {
-                return Err(no_table(&reference, &self.store.tables()));
-            }
-        }
-        let plan = state.statement_to_plan(statement).await.map_err(|error| within(&error, bounds))?;
-        guard::verify(&plan)?;
-        Ok((state, plan))
-    }
-}
-
-/// The context that a plan runs with. It has no functions, because they are in the plan: only plans that come as bytes look them
-/// up by name, and copying all of them takes longer than a short query runs.
-fn context(state: &SessionState, runtime: RuntimeEnv) -> TaskContext {
-    let (id, config) = (state.session_id().to_owned(), state.config().clone());
-    let (scalar, higher_order, aggregate, window) = Default::default();
-    TaskContext::new(None, id, config, scalar, higher_order, aggregate, window, Arc::new(runtime))
-}
-
-/// The statement of a query's text, and the names of its parameters.
-fn understood(sql: &str) -> Result<(Statement, Vec<String>)> {
-    let mut statement = guard::parse(sql)?;
-    let names = parameters::parameter_names(&mut statement)?;
-    Ok((statement, names))
 }
 
 impl fmt::Debug for Engine {

@@ -1,6 +1,7 @@
 //! SQL over the store: what a query can name (`catalog`), what it may do (`guard`) and take (`limits`, `admission`),
-//! where it runs (`threads`), how it reads (`provider`, `source`, `prune`, `scan`, `row_filter`) and groups (`by_process`,
-//! `group_by_id`), what its client gets (`output`, `answer`) and the errors of queries that fail (`errors`).
+//! how it is planned (`planner`), where it runs (`threads`), how it reads (`provider`, `source`, `prune`, `scan`, `row_filter`)
+//! and groups (`by_process`, `group_by_id`), what its client gets (`output`, `answer`) and the errors of queries that fail
+//! (`errors`).
 
 mod admission;
 mod aggregate_rule;
@@ -21,6 +22,7 @@ mod group_keys;
 mod guard;
 mod id_bits;
 mod known_aggregates;
+mod known_subqueries;
 mod limits;
 mod made;
 mod memory;
@@ -30,6 +32,7 @@ mod nested_projections;
 mod output;
 mod parameters;
 mod percentile;
+mod planner;
 mod planning_stop;
 mod provider;
 mod prune;
@@ -40,6 +43,7 @@ mod row_filter;
 mod running;
 mod scan;
 mod scan_unit;
+mod snapshots;
 mod source;
 mod statement_complexity;
 mod stopping;
@@ -57,6 +61,7 @@ pub use self::limits::{Asked, Limits};
 pub use self::names::nearest;
 pub use self::output::plain_schema;
 pub use self::parameters::Parameters;
+pub use self::planner::Plan;
 pub use self::threads::lower_priority;
 pub use self::views::{relations, views};
 

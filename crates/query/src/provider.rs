@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::stats::Precision;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::DataFusionError;
@@ -15,19 +16,20 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExecBuilder;
 use datafusion::physical_plan::union::UnionExec;
 use probe_proto::table::{Source, Table};
-use probe_store::{Segment, TableSnapshot, arrow_schema};
+use probe_store::{Segment, arrow_schema};
 use probe_store::{SystemTable, segments_beside, system_segment};
 
 use super::running::Running;
-use super::scan_unit::ScanUnit;
+use super::scan_unit::{ScanUnit, statistics};
+use super::snapshots::Snapshot;
 use super::source::PartsSource;
 
-/// One table at the instant at which the query began.
+/// One table as it is when a scan of the query is planned.
 #[derive(Debug)]
 pub(super) struct RowsTable {
     table: &'static Table,
     schema: SchemaRef,
-    snapshot: Arc<TableSnapshot>,
+    snapshot: Snapshot,
     /// The collector's table that fills this one or adds rows to it, where there is one.
     system: Option<Arc<dyn SystemTable>>,
     /// The rows of `system`, once a scan has needed them: a query that names a table twice must see the same rows.
@@ -41,7 +43,7 @@ pub(super) struct RowsTable {
 impl RowsTable {
     pub(super) fn new(
         table: &'static Table,
-        snapshot: Arc<TableSnapshot>,
+        snapshot: Snapshot,
         system: Option<Arc<dyn SystemTable>>,
         pid: Option<i32>,
         running: Running,
@@ -51,20 +53,32 @@ impl RowsTable {
 
     /// The parts of the table now: first those known to be within the scope, then those that may have rows of other processes.
     fn parts(&self) -> Result<(Vec<ScanUnit>, Vec<ScanUnit>)> {
+        let snapshot = self.snapshot.taken()?;
         let mut parts: Vec<ScanUnit> = Vec::new();
         // Files of the collector's own tables hold rows of an earlier time.
         if self.system.is_none() || self.table.source == Source::Agent {
-            parts.extend(self.snapshot.files.iter().flat_map(ScanUnit::of_file));
+            parts.extend(snapshot.files.iter().flat_map(ScanUnit::of_file));
         }
         if let Some(system) = &self.system {
             parts.extend(self.filled(system.as_ref())?.into_iter().map(ScanUnit::Segment));
         }
-        parts.extend(self.snapshot.all_sealed().cloned().map(ScanUnit::Sealed));
-        parts.extend(self.snapshot.active.iter().cloned().map(ScanUnit::Segment));
+        parts.extend(snapshot.all_sealed().cloned().map(ScanUnit::Sealed));
+        parts.extend(snapshot.active.iter().cloned().map(ScanUnit::Segment));
         let Some(pid) = self.pid else { return Ok((parts, Vec::new())) };
         let (known, unknown): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| part.identity().is_some());
         let within = known.into_iter().filter(|part| part.identity().is_some_and(|identity| identity.pid == pid));
         Ok((within.collect(), unknown))
+    }
+
+    /// The bounds of a column over all rows that a scan gives, where they are known without reading them.
+    pub(super) fn bounds(&self, column: &str) -> Result<Option<(ScalarValue, ScalarValue)>> {
+        let Some((index, _)) = self.schema.column_with_name(column) else { return Ok(None) };
+        let (parts, others) = self.parts()?;
+        let column = statistics(&parts, self.table, &[index]).column_statistics.pop().filter(|_| others.is_empty());
+        Ok(match column.map(|column| (column.min_value, column.max_value)) {
+            Some((Precision::Exact(low), Precision::Exact(high))) => Some((low, high)),
+            _ => None,
+        })
     }
 
     /// The rows that the collector has now.

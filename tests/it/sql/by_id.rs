@@ -32,6 +32,8 @@ const CONDITIONS: &[&str] = &[
     "CASE WHEN module IS NULL THEN step > 4 ELSE stage = 'forward' END",
     "step > 3",
     "step > (SELECT MAX(step) - 3 FROM t)",
+    "ts <= (SELECT MIN(ts) FROM t AS u) OR allocated < (SELECT MAX(allocated) FROM t)",
+    "step > (SELECT MAX(step) - 3 FROM t WHERE stage = 'step')",
     "duration > 0.25",
     "allocated > 100",
     "NOT compiled",

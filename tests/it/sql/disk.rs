@@ -94,12 +94,17 @@ async fn only_what_is_needed_is_read() {
     let sum: f64 = (0..BATCH).map(|call| call as f64 / 1024.0).sum();
     assert_eq!(cell(&engine, &sql).await.parse::<f64>().unwrap(), 2.0 * sum);
 
-    // One that is in memory, known only when the subquery has run: no file is touched.
+    // One that is in memory: no file is touched. What the subquery is, statistics say, and nothing is left to run.
     let recent = "SELECT COUNT(*) FROM python.torch_trace WHERE step > (SELECT MAX(step) - 2 FROM python.torch_trace)";
     let scanned =
         metric(&engine, recent, &["segments_scanned", "files_scanned", "row_groups_scanned", "bytes_read"]).await;
     assert_eq!(scanned, ["2", "0", "0", "0"]);
     assert_eq!(cell(&engine, recent).await, (2 * 2 * BATCH).to_string());
+    let plan = cells(&rows(&engine, &format!("EXPLAIN {recent}"), None).await.unwrap()).concat().concat();
+    let last = format!("> {}", ON_DISK + IN_MEMORY - 3);
+    assert!(plan.contains(&last) && !plan.to_lowercase().contains("subquery"), "{plan}");
+    // In the scope of a process it is the last step of that process.
+    assert_eq!(cells(&rows(&engine, recent, Some(101)).await.unwrap()), [[(2 * BATCH).to_string()]]);
 
     // The process is known without reading; one column of the whole table is read.
     let sql = "SELECT rank, SUM(call_index) FROM python.torch_trace GROUP BY rank";

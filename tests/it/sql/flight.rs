@@ -136,6 +136,23 @@ async fn a_ticket_that_the_client_makes_is_the_one_that_it_would_be_given() {
     assert_eq!(seen, [["ok", "101"], ["limit", "101"], ["denied", "101"], ["ok", "NULL"]]);
 }
 
+/// What the first call planned may wait for the second one, and holds no rows meanwhile.
+#[tokio::test]
+async fn rows_are_those_at_the_time_when_they_are_asked_for() {
+    let store = data::store();
+    let mut served = serve(Engine::new(Arc::clone(&store), Vec::new()).unwrap()).await;
+    let sql = "SELECT COUNT(*) AS new, (SELECT COUNT(*) FROM python.torch_trace) AS whole
+        FROM python.torch_trace WHERE step = 77";
+    let mut agent = data::Agent::new(0);
+    for more in 1..=3_usize {
+        let info = served.client.execute(sql.into(), None).await.unwrap();
+        let before = served.query("SELECT COUNT(*) FROM python.torch_trace").await[0][0].parse::<usize>().unwrap();
+        let row = agent.trace(77, None, "forward", 0.5);
+        agent.send(&store, [row]);
+        assert_eq!(cells(&served.fetch(info).await.unwrap()), [[more.to_string(), (before + 1).to_string()]]);
+    }
+}
+
 #[tokio::test]
 async fn prepared_statements() {
     let mut served = serve(data::live()).await;

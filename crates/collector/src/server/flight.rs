@@ -1,14 +1,14 @@
 //! Flight SQL: the protocol by which clients ask queries, probe's own and others (ADBC, JDBC, Grafana).
 //!
-//! Nothing is kept between calls. A ticket, or the handle of a prepared statement, is the query itself with its scope. Drivers
-//! have it planned for its schema, and again to run it. Probe's client makes the ticket itself ([`ticket`]): one call, and
-//! planned once.
+//! A ticket, or the handle of a prepared statement, is the query itself with its scope, and is good without anything that is
+//! kept. Drivers have it planned for its schema, and the plan waits a short time for the call that runs it ([`super::plans`]).
+//! Probe's client makes the ticket itself ([`ticket`]): one call.
 
 use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
@@ -31,7 +31,7 @@ use arrow_flight::{
 };
 use futures::{Stream, StreamExt, TryStreamExt};
 use probe_common::error::Error;
-use probe_query::{Asked, CATALOG, Engine, Parameters, from_datafusion, schemas_of, views};
+use probe_query::{Asked, CATALOG, Engine, Parameters, Plan, from_datafusion, schemas_of, views};
 use probe_store::arrow_schema;
 use prost::Message;
 use prost::bytes::Bytes;
@@ -40,6 +40,7 @@ use tonic::{Extensions, Request, Response, Status, Streaming};
 
 use super::audit::{Audit, Entry};
 use super::peer::Caller;
+use super::plans::Plans;
 use crate::auth::token;
 
 /// Request metadata with the process id to which a query is to be limited.
@@ -70,7 +71,7 @@ const VIEW: &str = "VIEW";
 
 /// The service, ready for a tonic server. Its queries are recorded in `audit`.
 pub fn service(engine: Arc<Engine>, audit: Arc<Audit>) -> FlightServiceServer<impl FlightService> {
-    FlightServiceServer::new(Service { engine, audit })
+    FlightServiceServer::new(Service { engine, audit, plans: Arc::default() })
         .max_decoding_message_size(MAX_REQUEST)
         .max_encoding_message_size(usize::MAX)
 }
@@ -79,6 +80,7 @@ pub fn service(engine: Arc<Engine>, audit: Arc<Audit>) -> FlightServiceServer<im
 struct Service {
     engine: Arc<Engine>,
     audit: Arc<Audit>,
+    plans: Arc<Plans>,
 }
 
 /// A query and its scope, as tickets and handles have it.
@@ -119,12 +121,16 @@ impl Query {
         Ok(Asked {
             pid: self.pid,
             parameters: Parameters::decode(&self.parameters)?,
-            timeout: self.timeout_ms.map(Duration::from_millis),
+            timeout: self.timeout(),
             rows: self.rows,
             bytes: self.bytes,
             memory: self.memory.map(|memory| usize::try_from(memory).unwrap_or(usize::MAX)),
             revoked: caller.gone.clone(),
         })
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        self.timeout_ms.map(Duration::from_millis)
     }
 
     fn from_handle(handle: &[u8]) -> Result<Self, Status> {
@@ -188,15 +194,17 @@ type Answer = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send>>;
 
 impl Service {
     async fn info(&self, query: &Query, ticket: Any, request: Request<FlightDescriptor>) -> Reply<FlightInfo> {
-        let schema = self.schema(query, request.extensions()).await?;
+        let plan = self.plan(query, request.extensions()).await?;
+        let (schema, caller) = (Arc::clone(plan.schema()), Caller::of(request.extensions()));
+        self.plans.keep(&caller.asker, query.handle(), plan, query.timeout());
         info(&schema, ticket, request)
     }
 
-    /// The columns of an answer. A query that can't be planned is never run, so its audit row is added here.
-    async fn schema(&self, query: &Query, extensions: &Extensions) -> Result<SchemaRef, Status> {
+    /// The plan of a query. One that can't be planned is never run, so its audit row is added here.
+    async fn plan(&self, query: &Query, extensions: &Extensions) -> Result<Plan, Status> {
         let caller = Caller::of(extensions);
-        let schema = self.engine.schema(&query.sql, query.asked(&caller)?).await;
-        self.noted(&caller, query, schema).await
+        let plan = self.engine.plan(&query.sql, query.asked(&caller)?).await;
+        self.noted(&caller, query, plan).await
     }
 
     /// The columns of an answer and of the parameters, which have no values yet.
@@ -222,7 +230,11 @@ impl Service {
         let caller = Caller::of(extensions);
         self.audit.turn(&caller.asker, &query.sql).await;
         let mut entry = self.audit.begin(&caller.asker, &query.sql, query.pid);
-        let rows = self.engine.ask(&query.sql, query.asked(&caller)?).await;
+        let asked = query.asked(&caller)?;
+        let rows = match self.plans.take(&caller.asker, &query.handle(), Instant::now()) {
+            Some(plan) => self.engine.ask_by(plan, &query.sql, asked).await,
+            None => self.engine.ask(&query.sql, asked).await,
+        };
         let rows = rows.inspect_err(|error| entry.finish(Some(error)))?;
         let schema = rows.schema();
         let written = Arc::new(Mutex::new(entry));
@@ -401,7 +413,7 @@ impl FlightSqlService for Service {
         // Records which statement was refused. A statement that only reads is refused too, because it came by the call for
         // updates.
         let query = Query::new(command.query, request.metadata())?;
-        self.schema(&query, request.extensions()).await?;
+        self.plan(&query, request.extensions()).await?;
         let refused = read_only();
         self.note_failed(&Caller::of(request.extensions()), &query, &refused).await;
         Err(refused.into())
@@ -505,4 +517,36 @@ impl FlightSqlService for Service {
     }
 
     async fn register_sql_info(&self, _: i32, _: &SqlInfo) {}
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use probe_store::Store;
+
+    use super::super::peer::Asker;
+    use super::*;
+    use crate::auth::Scopes;
+
+    #[tokio::test]
+    async fn the_call_that_gets_the_rows_runs_what_the_call_before_it_planned() {
+        let engine = Arc::new(Engine::new(Store::new(1 << 20), Vec::new()).unwrap());
+        let service = Service { engine, audit: Arc::default(), plans: Arc::default() };
+        let asker = Asker { who: "uid:0".into(), peer: Some("pid:7".into()) };
+        let (scopes, gone) = (Scopes::default(), Default::default());
+        let mut extensions = Extensions::new();
+        extensions.insert(Caller { asker: asker.clone(), scopes, over_tcp: false, gone });
+        let query = Query::new("SELECT COUNT(*) FROM python.steps".into(), &MetadataMap::new()).unwrap();
+        let mut request = Request::new(FlightDescriptor::default());
+        *request.extensions_mut() = extensions.clone();
+        let ticket = TicketStatementQuery { statement_handle: query.handle() };
+        service.info(&query, ticket.as_any(), request).await.unwrap();
+        let plan = service.plans.take(&asker, &query.handle(), Instant::now()).unwrap();
+        service.plans.keep(&asker, query.handle(), plan, None);
+        let answer = service.run(query.clone(), &extensions).await.unwrap();
+        assert!(service.plans.take(&asker, &query.handle(), Instant::now()).is_none());
+        let batches = FlightRecordBatchStream::new_from_flight_data(answer.into_inner().map_err(FlightError::from));
+        let batches: Vec<RecordBatch> = batches.try_collect().await.unwrap();
+        assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 1);
+    }
 }

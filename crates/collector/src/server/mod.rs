@@ -12,6 +12,7 @@ mod gate;
 mod listen;
 pub mod pace;
 pub mod peer;
+mod plans;
 mod quota;
 mod refused;
 mod revoked;

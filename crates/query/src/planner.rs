@@ -1,0 +1,177 @@
+//! [`Planner`]: makes a plan of a query's text, first the logical one ([`Plan`]) and then the one that runs.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::catalog::CatalogProviderList;
+use datafusion::common::ScalarValue;
+use datafusion::execution::memory_pool::MemoryPool;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::execution::{SessionState, TaskContext};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::sql::parser::Statement;
+use probe_common::error::Result;
+use probe_store::{Store, SystemTable};
+
+use super::bounds::Bounds;
+use super::catalog::{CATALOG, Catalog, Catalogs, NO_SCHEMA, Named};
+use super::errors::{no_run, no_table, or_say, within};
+use super::expanded;
+use super::guard;
+use super::known_subqueries;
+use super::made;
+use super::output;
+use super::parameters::{self, Parameters};
+use super::question;
+use super::running::Running;
+use super::table_functions;
+
+/// Makes plans over the tables of a store.
+#[derive(Debug)]
+pub(super) struct Planner {
+    pub(super) store: Arc<Store>,
+    pub(super) system: Vec<Arc<dyn SystemTable>>,
+    /// Tables of other runs, by the names that queries have for the runs.
+    pub(super) others: Arc<[Named]>,
+    /// The session state that every query begins with; queries differ only in their tables.
+    pub(super) state: Arc<SessionState>,
+    pub(super) scans: Running,
+}
+
+/// A query that is understood and has not begun. It holds no rows: a query sees the tables as they are when it begins.
+pub struct Plan {
+    state: SessionState,
+    plan: LogicalPlan,
+    schema: SchemaRef,
+    /// Number of tables there were: a new one may change what a text means.
+    tables: usize,
+    /// Bytes that the plan takes in memory, as far as they are counted.
+    pub(super) bytes: usize,
+    /// Whether its text needs much of a stack, which is taken when the text is read ([`question::take_stack`]).
+    pub(super) is_deep: bool,
+}
+
+impl Plan {
+    /// The columns of the answer.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Bytes that the plan takes in memory; 0 where the program does not count what it allocates.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plan").field("plan", &self.plan).field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+impl Planner {
+    /// The plan that runs, with the columns of its answer.
+    pub(super) async fn physical(
+        &self,
+        plan: Plan,
+        bounds: &Bounds,
+        memory: Arc<dyn MemoryPool>,
+    ) -> Result<(SchemaRef, Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
+        let Plan { mut state, plan, schema, .. } = plan;
+        let plan = made::count(plan, &memory).map_err(|error| within(&error, bounds))?;
+        // now() is when the query began.
+        state.mark_start_execution();
+        let planned = async {
+            let plan = state.optimize(&known_subqueries::replace(plan)?)?;
+            question::check()?;
+            let config = std::mem::take(state.config_mut());
+            *state.config_mut() = config.with_batch_size(made::width::rows(&plan)?);
+            state.query_planner().create_physical_plan(&plan, &state).await
+        };
+        let plan = planned.await.map_err(|error| within(&error, bounds))?;
+        let runtime = RuntimeEnv { memory_pool: memory, ..state.runtime_env().as_ref().clone() };
+        Ok((schema, plan, Arc::new(context(&state, runtime))))
+    }
+
+    /// The plan of a query's text, as far as it does not depend on rows.
+    pub(super) async fn logical(
+        &self,
+        sql: &str,
+        parameters: &Parameters,
+        pid: Option<i32>,
+        bounds: &Bounds,
+    ) -> Result<Plan> {
+        let (statement, names) = understood(sql)?;
+        let values = parameters.fit(&names)?;
+        let tables = self.store.tables().len();
+        let (state, plan) = self.without_values(statement, &values, pid, bounds).await?;
+        let plan = if values.is_empty() { plan } else { or_say(plan.with_param_values(values))? };
+        or_say(expanded::check(&plan))?;
+        let schema = output::plain_schema(plan.schema().as_arrow());
+        Ok(Plan { state, plan, schema, tables, bytes: 0, is_deep: false })
+    }
+
+    /// Checks what [`Planner::physical`] checks before it plans: for a plan that is not to run now.
+    pub(super) fn check(plan: &Plan, bounds: &Bounds, memory: &Arc<dyn MemoryPool>) -> Result<()> {
+        made::count(plan.plan.clone(), memory).map(drop).map_err(|error| within(&error, bounds))
+    }
+
+    /// Whether a query may begin with `plan`: its text would become the same plan now, and needs no more than the plan does.
+    pub(super) fn can_begin(&self, plan: &Plan) -> bool {
+        plan.tables == self.store.tables().len() && !plan.is_deep
+    }
+
+    /// The columns that a query answers with, and its parameters, which have no values yet.
+    pub(super) async fn prepared(&self, sql: &str, pid: Option<i32>, bounds: &Bounds) -> Result<(SchemaRef, Schema)> {
+        let (statement, names) = understood(sql)?;
+        let unknown: Vec<_> = names.iter().map(|name| (name.clone(), ScalarValue::Null)).collect();
+        let (_, plan) = self.without_values(statement, &unknown, pid, bounds).await?;
+        let types = or_say(plan.get_parameter_types())?;
+        Ok((output::plain_schema(plan.schema().as_arrow()), parameters::schema(&names, &types)))
+    }
+
+    /// The plan of a query with its parameters still in it, except those in arguments of table functions.
+    async fn without_values(
+        &self,
+        statement: Statement,
+        values: &[(String, ScalarValue)],
+        pid: Option<i32>,
+        bounds: &Bounds,
+    ) -> Result<(SessionState, LogicalPlan)> {
+        let own = Catalog::new(&self.store, &self.system, pid, &self.scans, &self.state);
+        let catalogs: Arc<dyn CatalogProviderList> = Arc::new(Catalogs { own, others: Arc::clone(&self.others) });
+        let mut state = self.state.as_ref().clone();
+        state.register_catalog_list(Arc::clone(&catalogs));
+        table_functions::bind(&mut state, values);
+        for reference in or_say(state.resolve_table_references(&statement))? {
+            let resolved = reference.clone().resolve(CATALOG, NO_SCHEMA);
+            if catalogs.catalog(&resolved.catalog).is_none() {
+                return Err(no_run(&resolved.catalog, &catalogs.catalog_names()));
+            }
+            let there = state.schema_for_ref(resolved.clone()).is_ok_and(|schema| schema.table_exist(&resolved.table));
+            if !there && !state.table_functions().contains_key(reference.table()) {
+                return Err(no_table(&reference, &self.store.tables()));
+            }
+        }
+        let plan = state.statement_to_plan(statement).await.map_err(|error| within(&error, bounds))?;
+        guard::verify(&plan)?;
+        Ok((state, plan))
+    }
+}
+
+/// The context that a plan runs with. It has no functions, because they are in the plan: only plans that come as bytes look them
+/// up by name, and copying all of them takes longer than a short query runs.
+fn context(state: &SessionState, runtime: RuntimeEnv) -> TaskContext {
+    let (id, config) = (state.session_id().to_owned(), state.config().clone());
+    let (scalar, higher_order, aggregate, window) = Default::default();
+    TaskContext::new(None, id, config, scalar, higher_order, aggregate, window, Arc::new(runtime))
+}
+
+/// The statement of a query's text, and the names of its parameters.
+fn understood(sql: &str) -> Result<(Statement, Vec<String>)> {
+    let mut statement = guard::parse(sql)?;
+    let names = parameters::parameter_names(&mut statement)?;
+    Ok((statement, names))
+}
