@@ -132,6 +132,7 @@ pub(crate) fn built_in() -> Result<Vec<Rule>> {
         "processor-quota",
         "rank-has-more-data",
         "rank-slow",
+        "rank-without-processor",
         "reads-of-tensors",
         "recompute-not-needed",
         "reduced-each-micro-step",

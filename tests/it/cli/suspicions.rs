@@ -197,7 +197,10 @@ fn a_suspicion_is_answered_with_numbers_and_a_reason() {
     let unknown = home.probe(["gpt", "diagnose", "--rule", "rank-slwo"]);
     assert!(home.shown(&unknown).contains("did you mean 'rank-slow'?") && unknown.status.code() == Some(2));
     let only = said(&home, ["gpt", "diagnose", "--json", "--rule", "rank-*,loader-starved"]);
-    assert_eq!(only.into_keys().collect::<Vec<_>>(), ["loader-starved", "rank-has-more-data", "rank-slow"]);
+    assert_eq!(
+        only.into_keys().collect::<Vec<_>>(),
+        ["loader-starved", "rank-has-more-data", "rank-slow", "rank-without-processor"]
+    );
 }
 
 #[test]
