@@ -43,6 +43,7 @@ pub(crate) fn judge(rule: &Rule, rows: &Rows, steps: &Steps) -> Judged {
     for (subject, by_rank) in groups {
         let mut finding = empty(rule, subject);
         let mut cost = Vec::new();
+        let mut told = Vec::new();
         for ((rank, _), indices) in by_rank {
             most = most.max(indices.len());
             if indices.len() < rule.least && rule.kind != Kind::Fact {
@@ -57,7 +58,7 @@ pub(crate) fn judge(rule: &Rule, rows: &Rows, steps: &Steps) -> Judged {
                 Ok(of) => {
                     finding.ranks.extend(rank.filter(|rank| !finding.ranks.contains(rank)));
                     cost.push(of);
-                    facts(rows, &indices, &mut finding);
+                    told.extend(indices);
                 }
                 Err(why) => judged.why = why,
             }
@@ -65,6 +66,7 @@ pub(crate) fn judge(rule: &Rule, rows: &Rows, steps: &Steps) -> Judged {
         if cost.is_empty() {
             continue;
         }
+        facts(rows, &told, &mut finding);
         finding.everywhere = finding.ranks.len() > 1 && finding.ranks.len() == steps.processes.len();
         judged.findings.push(finding);
     }
@@ -100,7 +102,8 @@ fn empty(rule: &Rule, subject: Subject) -> Finding {
     }
 }
 
-/// Adds the other columns of the rows at `indices` as facts: the mean of numbers, the first of texts.
+/// Adds the other columns of the rows at `indices`, of all ranks that the finding is about, as facts: the mean of numbers, the
+/// first of texts.
 fn facts(rows: &Rows, indices: &[usize], finding: &mut Finding) {
     for (name, column) in rows.columns.iter().filter(|(name, _)| !MEANT.contains(&name.as_str())) {
         if SUBJECT.contains(&name.as_str()) {

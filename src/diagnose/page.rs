@@ -56,7 +56,15 @@ pub(crate) fn page(done: &Diagnosis, run: &str) -> String {
     let mut out = head(done, run);
     let steps = &done.steps;
     let total = done.total();
-    let verdict = done.verdict().map_or_else(|| "nothing stands out".to_owned(), |finding| finding.says.clone());
+    let verdict = match (done.verdict(), done.findings.as_slice()) {
+        (Some(finding), _) => finding.says.clone(),
+        (None, []) => "nothing stands out".to_owned(),
+        (None, [note]) => format!("no warning; one note: {}", note.rule),
+        (None, notes) => {
+            let rules: Vec<&str> = notes.iter().map(|note| note.rule.as_str()).collect();
+            format!("no warning; {} notes: {}", notes.len(), rules.join(", "))
+        }
+    };
     let _ = writeln!(out, "verdict: {verdict}");
     for (index, finding) in done.findings.iter().enumerate() {
         let _ = writeln!(out, "\n  {:>2}  {}", index + 1, title(finding));

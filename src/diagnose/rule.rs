@@ -132,6 +132,7 @@ pub(crate) fn built_in() -> Result<Vec<Rule>> {
         "processor-quota",
         "rank-has-more-data",
         "rank-slow",
+        "rank-without-processor",
         "reads-of-tensors",
         "recompute-not-needed",
         "reduced-each-micro-step",
@@ -293,7 +294,12 @@ pub(crate) fn severity(rule: &Rule, low: f64) -> Option<Severity> {
 
 #[cfg(test)]
 mod tests {
+    use probe_client::{Client, RunLocation, Target};
+    use probe_proto::tables::TABLES;
+
     use super::*;
+    use crate::diagnose::rows;
+    use crate::diagnose::steps::Steps;
 
     #[test]
     fn the_rules_that_are_built_in_are_sound() {
@@ -302,6 +308,20 @@ mod tests {
                 let (column, least) = need.split_once(" >= ").unwrap_or((need, "1"));
                 assert!(column.split('.').count() == 3 && least.parse::<u32>().is_ok(), "{}: {need}", rule.name);
             }
+        }
+    }
+
+    /// A rule whose SQL is wrong is not decided, on each run, as if something had not been recorded.
+    #[tokio::test]
+    async fn the_sql_of_every_rule_has_an_answer_also_where_nothing_was_recorded() {
+        let directory = tempfile::tempdir().unwrap();
+        probe_store::write_system(directory.path(), TABLES, &[]).unwrap();
+        let target = Target { location: RunLocation::Directory(directory.path().to_owned()), pid: None };
+        let mut client = Client::open(&target, None).await.unwrap();
+        for rule in built_in().unwrap() {
+            let sql = Steps::default().fill(&rule.sql).replace(REFERENCE, "(1, 'forward', 1e0, 0e0)");
+            let answer = rows::ask(&mut client, &sql).await;
+            assert!(answer.is_ok_and(|rows| rows.count == 0), "{}: {sql}", rule.name);
         }
     }
 

@@ -37,7 +37,10 @@ def test_a_planted_stall_is_named_and_its_twin_is_silent(home: Home) -> None:
     answer = json.loads(done.stdout)
     assert (done.returncode, answer["verdict"], answer["fits"]) == (0, None, True), done.stdout
     page = home.probe("healthy", "diagnose")
-    assert "verdict: nothing stands out" in page.stdout and "sum" in page.stdout, page.stdout
+    # A busy machine has a note.
+    assert re.search("^verdict: (nothing stands out|no warning; )", page.stdout, re.M) and "sum" in page.stdout, (
+        page.stdout
+    )
 
 
 def test_samples_of_the_stack_name_the_line_of_planted_work(home: Home) -> None:

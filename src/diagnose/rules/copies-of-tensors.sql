@@ -18,8 +18,9 @@ WITH each AS (
     GROUP BY pid, part, file, line, operation, step
 ), o AS (
     -- Few steps are watched, so those of the warm-up count, too; and in one of them the thread may have lost its processor in the middle of a copy.
-    SELECT pid, part, file, line, operation, COUNT(*) AS watched, median(copies) AS copies, median(mb) AS mb, median(seconds) AS seconds
-    FROM each GROUP BY pid, part, file, line, operation HAVING COUNT(*) >= 3
+    SELECT pid, part, file, line, operation, COUNT(*) AS watched, median(copies) AS copies, median(mb) AS mb,
+        CASE WHEN COUNT(*) >= 3 THEN median(seconds) ELSE MIN(seconds) END AS seconds
+    FROM each GROUP BY pid, part, file, line, operation HAVING COUNT(*) >= 2
 ), l AS (
     SELECT pid, part, concat(file, ':', CAST(line AS VARCHAR)) AS line, MAX(seconds) AS seconds,
         first_value(operation ORDER BY seconds DESC) AS operation, first_value(mb ORDER BY seconds DESC) AS mb,

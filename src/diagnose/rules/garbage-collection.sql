@@ -13,7 +13,7 @@ WITH p AS (
     SELECT pid, rank, step, part, SUM(duration) AS cost, COUNT(*) AS times FROM python.pauses
     WHERE $window AND kind = 'garbage collection' GROUP BY pid, rank, step, part
 ), parts AS (
-    SELECT pid, rank, part, SUM(times) AS collections FROM p GROUP BY pid, rank, part
+    SELECT pid, rank, part, SUM(SUM(times)) OVER (PARTITION BY pid) AS collections FROM p GROUP BY pid, rank, part
 )
 SELECT s.step, s.rank, parts.part, COALESCE(p.cost, 0.0) AS cost, 0.0 AS ref, parts.collections
 FROM python.steps s JOIN parts ON s.pid = parts.pid LEFT JOIN p ON s.pid = p.pid AND s.step = p.step AND p.part = parts.part

@@ -7,11 +7,15 @@
 -- gate: behind >= 0.3
 -- explains: rank-slow, periodic-stall, slower-than-reference
 -- also: loader, dataloader, data loading, workers, num_workers
--- says: {who}: the loader does not keep up: when a batch was asked for, {ready:%} of those requested from its {num_workers} workers were ready{busy}
+-- says: {who}: the loader does not keep up: when a batch was asked for, {ready:%} of those requested from its {workers} were ready{busy}
 -- do: {remedy}
 -- record: it is asked where a DataLoader has workers
 WITH s AS (
-    SELECT pid, step, duration, COALESCE(run_delay, 0) AS delay FROM python.steps WHERE $window
+    SELECT pid, step, duration, COALESCE(run_delay, 0) AS delay, cpu_time, duration - data_time AS rest FROM python.steps WHERE $window
+), trains AS (
+    -- The share of the time that training itself needs, beside waiting for batches and for a processor.
+    SELECT pid, SUM(GREATEST(rest - delay, LEAST(COALESCE(cpu_time, rest), rest), 0)) / SUM(duration) AS share
+    FROM s GROUP BY pid HAVING SUM(duration) > 0
 ), b AS (
     -- A worker that is not behind has made all batches that were requested of it but the one at hand. Whether the queue is empty
     -- says less: where one worker is waited for, the others catch up, and their batches are in the queue.
@@ -30,7 +34,11 @@ WITH s AS (
         COALESCE(SUM(data_workers_run_delay) / SUM(data_workers), 0) / 100 AS delay
     FROM process.metrics WHERE $window AND data_workers_percent IS NOT NULL GROUP BY pid
 ), worker AS (
-    SELECT ready.pid, ready.wait, ready.share, delay, '; each worker used ' || CAST(CAST(round(percent) AS BIGINT) AS VARCHAR) || ' % of a processor'
+    SELECT ready.pid, ready.wait, ready.share, delay,
+        -- The share of the time that would still be waited for if nobody of them waited for a processor: a worker computes for
+        -- longer than the step takes without its batches.
+        CASE WHEN percent > 0 THEN GREATEST(1 - trains.share / (percent / 100), 0) ELSE 0 END AS slower,
+        '; each worker used ' || CAST(CAST(round(percent) AS BIGINT) AS VARCHAR) || ' % of a processor'
             || CASE WHEN delay >= 0.1 THEN ' and waited for one '
                 || CAST(CAST(round(100 * delay) AS BIGINT) AS VARCHAR) || ' % of the time' ELSE '' END
             || CASE WHEN disk >= 1 THEN '; together they read '
@@ -40,13 +48,15 @@ WITH s AS (
             WHEN percent / 100 + delay < 0.3
             THEN 'more workers (num_workers): they mostly wait, for files, the network, a lock or in sleep; or data that is closer (a local disk, a cache, larger files)'
             ELSE 'more workers (num_workers), or a faster __getitem__ and collate_fn' END AS remedy
-    FROM ready LEFT JOIN used ON ready.pid = used.pid
+    FROM ready JOIN trains ON ready.pid = trains.pid LEFT JOIN used ON ready.pid = used.pid
 )
 SELECT b.step, b.rank, SUM(b.wait) AS cost,
-    -- For that share of the time neighbours made the workers wait, not the loader.
-    COUNT(*) * COALESCE(MAX(worker.wait), 0.0005) + COALESCE(MAX(worker.delay), 0) * MAX(b.duration) AS ref,
+    -- For that share of the time neighbours made the workers wait, not the loader, unless they compute for too long anyway.
+    COUNT(*) * COALESCE(MAX(worker.wait), 0.0005) + LEAST(COALESCE(MAX(worker.delay), 0) * MAX(b.duration),
+        GREATEST(SUM(b.wait) - COALESCE(MAX(worker.slower), 0) * MAX(b.duration), 0)) AS ref,
     -- A batch counts before its worker has sent it, which takes long where collate_fn keeps the interpreter. The training thread may wait
     -- for a processor, too.
     AVG(CASE WHEN b.behind = 1 OR b.wait - b.delay >= GREATEST(2 * COALESCE(worker.wait, 0.0005), 0.002) THEN 1.0 ELSE 0.0 END) AS behind, MAX(worker.share) AS ready, MAX(b.num_workers) AS num_workers,
+    concat(CAST(MAX(b.num_workers) AS VARCHAR), CASE WHEN MAX(b.num_workers) = 1 THEN ' worker' ELSE ' workers' END) AS workers,
     COALESCE(MAX(worker.busy), '') AS busy, MAX(worker.remedy) AS remedy
 FROM b JOIN worker ON b.pid = worker.pid GROUP BY b.step, b.rank

@@ -9,7 +9,7 @@
 -- reduce: typical
 -- explains: slower-than-reference
 -- also: slow module
--- says: {module} takes {times} times as long in {part} as its {siblings} siblings, which are all alike
+-- says: module {module} takes {times} times as long in {part} as its {siblings} siblings, which are all alike
 -- do: look at what {module} does that they do not
 -- record: probe config detail=every-step
 WITH t AS (

@@ -18,11 +18,12 @@ WITH b AS (
     FROM python.data_trace
     WHERE $window AND num_workers > 1 AND batch_index >= num_workers * prefetch_factor
 ), usual AS (
-    SELECT pid, dataset, approx_percentile_cont(wait, 0.25) AS wait FROM b GROUP BY pid, dataset
+    SELECT pid, dataset, approx_percentile_cont(wait, 0.25) AS wait, approx_percentile_cont(wait, 0.95) AS longest FROM b GROUP BY pid, dataset
 ), long AS (
     SELECT b.pid, b.dataset, b.num_workers, b.worker, COUNT(*) AS hits
     FROM b JOIN usual ON b.pid = usual.pid AND b.dataset = usual.dataset
-    WHERE b.is_one_behind AND b.wait > 3 * usual.wait AND b.wait > usual.wait + 0.001
+    -- A loop that had no processor for a moment waits for a while, too, and not nearly as long.
+    WHERE b.is_one_behind AND b.wait > 3 * usual.wait AND b.wait > usual.wait + 0.001 AND b.wait > 0.25 * usual.longest
     GROUP BY b.pid, b.dataset, b.num_workers, b.worker
 ), share AS (
     SELECT *, SUM(hits) OVER (PARTITION BY pid, dataset, num_workers) AS all_hits FROM long

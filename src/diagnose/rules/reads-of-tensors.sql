@@ -16,8 +16,8 @@ WITH each AS (
     GROUP BY pid, part, file, line, step
 ), l AS (
     -- Few steps are watched, so those of the warm-up count, too; and in one of them the thread may have lost its processor in the middle of a read.
-    SELECT pid, part, line, COUNT(*) AS watched, median(count) AS count, median(waited) AS waited
-    FROM each GROUP BY pid, part, line HAVING COUNT(*) >= 3 AND median(count) >= 200
+    SELECT pid, part, line, COUNT(*) AS watched, median(count) AS count, CASE WHEN COUNT(*) >= 3 THEN median(waited) ELSE MIN(waited) END AS waited
+    FROM each GROUP BY pid, part, line HAVING COUNT(*) >= 2 AND CASE WHEN COUNT(*) >= 3 THEN median(count) ELSE MIN(count) END >= 200
 ), s AS (
     SELECT s.pid, s.rank, s.step, l.part, l.line, l.count, l.watched,
         -- What Python does around a read takes a microsecond at least, and longer without a processor.

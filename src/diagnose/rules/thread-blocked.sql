@@ -5,9 +5,9 @@
 -- needs: python.steps.run_delay
 -- persistence: 0.3
 -- levels: 5, 10, 20
--- explains: work-between-parts, slower-than-reference
+-- explains: odd-sibling, work-between-parts, slower-than-reference
 -- also: blocked, sleep, lock, fsync, waiting
--- says: {who}: for {blocked:ms} of each step the training thread neither computes nor waits for a processor, batches or ranks: it sleeps, or waits for a lock, a file, another thread or another process, in {part}{place}
+-- says: {who}: for {blocked:ms} of each step the training thread neither computes nor waits for a processor, batches or ranks: it sleeps, or waits for a lock, a file, another thread or another process, in {part}{location}
 -- do: take what it waits for out of the loop: write files, read from the network and talk to other processes on another thread, and hold locks for less time
 -- record: the kernel must count it (/proc/PID/schedstat)
 WITH e AS (
@@ -32,7 +32,7 @@ WITH e AS (
 ), w AS (
     -- Where stacks do not say in which part it is, it is the one in which nothing is expected.
     SELECT e.pid, COALESCE(parts.part, 'other') AS part,
-        CASE WHEN 2 * lines.samples >= parts.samples THEN concat(', mostly at ', lines.line, ' in ', lines.function, ' (sampled)') ELSE '' END AS position
+        CASE WHEN 2 * lines.samples >= parts.samples THEN concat(', mostly at ', lines.line, ' in ', lines.function, ' (sampled)') ELSE '' END AS location
     FROM e LEFT JOIN parts ON e.pid = parts.pid AND parts.position = 1 AND parts.samples >= 5
         LEFT JOIN lines ON e.pid = lines.pid AND lines.part = parts.part AND lines.position = 1 LEFT JOIN whole ON e.pid = whole.pid
     -- Of several ranks a part of the model may wait for the others (FSDP, pipelines).
@@ -41,7 +41,7 @@ WITH e AS (
         AND (e.threads = 1 OR NOT lines.in_torch AND lines.samples >= 8 AND lines.samples >= 0.8 * whole.samples)
         AND ((SELECT COUNT(DISTINCT pid) FROM b) = 1 OR COALESCE(parts.part, 'other') = 'other')
 )
-SELECT b.step, b.rank, w.part, w.place, b.seconds AS blocked,
+SELECT b.step, b.rank, w.part, w.location, b.seconds AS blocked,
     LEAST(b.seconds, CASE w.part WHEN 'forward' THEN b.forward_time WHEN 'backward' THEN b.backward_time
         WHEN 'optimizer' THEN b.optimizer_time ELSE b.other_time END) AS cost, 0.0005 AS ref
 FROM b JOIN w ON b.pid = w.pid

@@ -80,13 +80,13 @@ fn a_layer_that_is_larger_is_told_from_one_that_does_something_else() {
         }
     };
     let of = |forward, backward| of_rule("odd-sibling", STEPS, |_| (), blocks(forward, backward));
-    begins(&of(2.5, Some(1.0)), "found: layers.3 takes 2.50 times as long in forward");
+    begins(&of(2.5, Some(1.0)), "found: module layers.3 takes 2.50 times as long in forward");
     begins(&of(2.0, Some(2.2)), "silent");
     begins(&of(1.8, Some(1.3)), "silent");
-    begins(&of(8.0, Some(8.0)), "found: layers.3 takes 8 times as long in ");
+    begins(&of(8.0, Some(8.0)), "found: module layers.3 takes 8 times as long in ");
     // Where nothing learns, that it takes longer for both is not to be seen.
     begins(&of(2.5, None), "silent");
-    begins(&of(8.0, None), "found: layers.3 takes 8 times as long in forward");
+    begins(&of(8.0, None), "found: module layers.3 takes 8 times as long in forward");
 }
 
 #[test]

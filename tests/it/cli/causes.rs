@@ -1,6 +1,6 @@
 //! Causes that `probe diagnose` names by something else than the time that they take, and similar situations that are none.
 
-use probe_proto::tables::{environment, steps, torch_trace};
+use probe_proto::tables::{environment, steps, sync_points, torch_trace};
 use probe_store::Store;
 
 use super::diagnose::{STEPS, begins, nothing, of_rule, record_ranks, said, says};
@@ -29,7 +29,7 @@ fn denormal_numbers_are_told_from_a_layer_that_is_large_and_from_a_thread_that_w
     };
     begins(
         &of(0.015, 0.0, &layer(0.004, 0.0002, 1)),
-        "found: every rank: the forward of layers.1 (Linear) takes 3.7 ms of computing and its backward 0.2 ms",
+        "found: every rank: the forward of layers.1 (Linear) takes 3.8 ms of computing and its backward 0.2 ms",
     );
     begins(&of(0.015, 0.0, &layer(0.004, 0.004, 1)), "silent");
     // The thread waits for a lock or a processor in that layer, and computes no longer than backward.
@@ -66,6 +66,31 @@ fn a_rank_with_more_samples_is_told_from_one_that_is_slow() {
     let slow = of(64);
     says(&slow, "rank-has-more-data", "silent");
     says(&slow, "rank-slow", "found: rank 1 takes longer than the others for ");
+}
+
+#[test]
+fn reads_of_tensors_are_known_from_two_steps_where_both_have_many() {
+    let of = |counts: &'static [i32]| {
+        let watched = move |agent: &mut Agent, store: &Store| {
+            let (part, file) = (Some(agent.strings.id("other")), Some(agent.strings.id("train.py")));
+            let read = agent.sync_point();
+            let rows = counts.iter().zip([10, 74]).map(|(count, step)| sync_points::Row {
+                step,
+                count: *count,
+                waited: 0.004,
+                part,
+                file,
+                line: Some(12),
+                ..read
+            });
+            agent.send(store, rows);
+        };
+        of_rule("reads-of-tensors", STEPS, |row| row.other_time = 0.006, watched)
+    };
+    begins(&of(&[500, 500]), "found: every rank reads 500 values of tensors one by one in each step, in other");
+    // What is read now and then is not known of one step.
+    begins(&of(&[3, 500]), "silent");
+    begins(&of(&[500]), "silent");
 }
 
 #[test]

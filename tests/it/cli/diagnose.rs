@@ -33,8 +33,20 @@ pub(super) fn record_ranks(
     change: impl Fn(i32, &mut steps::Row),
     more: impl Fn(&mut Agent, &Store),
 ) {
+    record_some(home, name, 2, steps, change, more);
+}
+
+/// As `record_ranks`, for so many ranks.
+pub(super) fn record_some(
+    home: &Home,
+    name: &str,
+    ranks: i32,
+    steps: i64,
+    change: impl Fn(i32, &mut steps::Row),
+    more: impl Fn(&mut Agent, &Store),
+) {
     let store = Store::new(1 << 30);
-    for rank in 0..2 {
+    for rank in 0..ranks {
         let mut agent = Agent::new(rank);
         for step in 0..steps {
             let noise = 1.0 + 0.004 * (((step + i64::from(rank)) * 7 % 11) as f64 - 5.0);
@@ -143,7 +155,7 @@ fn garbage_collections_of_all_parts_are_one_finding() {
         };
         agent.send(store, (0..STEPS).flat_map(|step| parts.map(|part| pause(step, part))));
     };
-    says(&diagnose(STEPS, |_| (), collects), "garbage-collection", "found: every rank collects garbage");
+    says(&diagnose(STEPS, |_| (), collects), "garbage-collection", "found: every rank collects garbage 240 times");
     // A layer that was off says nothing, and that is not silence.
     let said = diagnose(STEPS, |row| row.gc_time = None, nothing);
     says(&said, "garbage-collection", "open: python.steps.gc_time is not recorded");

@@ -57,6 +57,24 @@ fn a_loader_that_does_not_keep_up_is_told_from_waits_that_are_not_its_own() {
 }
 
 #[test]
+fn a_loader_that_would_not_keep_up_without_neighbours_is_found_beside_them() {
+    // Training computes for a fifth of the time, and waits for batches and for a processor in the rest.
+    let said = |percent: f64| {
+        let batches = move |agent: &mut Agent, store: &Store| {
+            batches(agent, store, |_| 1, |_| 0.01);
+            workers(agent, store, percent, 70.0);
+        };
+        let crowded = |row: &mut probe_proto::tables::steps::Row| {
+            (row.data_time, row.run_delay, row.cpu_time) = (0.01, Some(0.011), Some(0.005));
+        };
+        of_rule("loader-starved", STEPS, crowded, batches)
+    };
+    begins(&said(30.0), "found: every rank: the loader does not keep up");
+    // Its workers compute for less than training does, so they would be in time.
+    begins(&said(15.0), "silent");
+}
+
+#[test]
 fn batches_that_are_there_and_not_sent_yet_are_told_from_a_loop_that_has_no_processor() {
     // Each second batch comes late, though nearly all are counted as ready.
     let said = |delay: f64| {
@@ -108,6 +126,21 @@ fn one_worker_that_is_slow_is_told_from_two_whose_turns_differ() {
         of_rule("one-slow-worker", STEPS, waits, batches)
     };
     begins(&said(5), "found: every rank: worker 1 of 2 keeps the others waiting: ");
+    // The loop has no processor for a moment now and then, when it is the other one's turn.
+    let crowded = |agent: &mut Agent, store: &Store| {
+        let wait = |step: i64| match step % 4 {
+            0 => 0.0025,
+            2 => 0.0005,
+            _ => 0.02,
+        };
+        batches(agent, store, |_| 5, wait);
+    };
+    let waits =
+        |row: &mut probe_proto::tables::steps::Row| row.data_time = if row.step % 2 == 1 { 0.02 } else { 0.0025 };
+    begins(
+        &of_rule("one-slow-worker", STEPS, waits, crowded),
+        "found: every rank: worker 1 of 2 keeps the others waiting: ",
+    );
     // Both have much to do: the one whose turn is first is waited for.
     begins(&said(1), "silent");
 }

@@ -30,6 +30,14 @@ fn the_page_where_nothing_stands_out() {
 }
 
 #[test]
+fn the_page_with_notes_alone() {
+    let home = Home::empty();
+    record(&home, "gpt@1", STEPS, |row| row.run_delay = Some(0.004), nothing);
+    let page = home.stdout(["gpt", "diagnose"]);
+    assert!(page.contains("\nverdict: no warning; one note: waits-for-a-processor\n"), "{page}");
+}
+
+#[test]
 fn the_page_where_too_little_was_recorded() {
     let home = Home::empty();
     let change = |row: &mut steps::Row| (row.cpu_time, row.run_delay, row.gc_time) = (None, None, None);

@@ -197,7 +197,10 @@ fn a_suspicion_is_answered_with_numbers_and_a_reason() {
     let unknown = home.probe(["gpt", "diagnose", "--rule", "rank-slwo"]);
     assert!(home.shown(&unknown).contains("did you mean 'rank-slow'?") && unknown.status.code() == Some(2));
     let only = said(&home, ["gpt", "diagnose", "--json", "--rule", "rank-*,loader-starved"]);
-    assert_eq!(only.into_keys().collect::<Vec<_>>(), ["loader-starved", "rank-has-more-data", "rank-slow"]);
+    assert_eq!(
+        only.into_keys().collect::<Vec<_>>(),
+        ["loader-starved", "rank-has-more-data", "rank-slow", "rank-without-processor"]
+    );
 }
 
 #[test]
@@ -233,4 +236,13 @@ fn sizes_of_inputs_explain_times_and_a_module_that_grows_faster_is_named() {
     says(&said(&home, ["gpt@2", "diagnose", "--json", "--rule", "input-size"]), "input-size", "silent");
     record(&home, "gpt@3", 30, varies, shapes);
     says(&said(&home, ["gpt@3", "diagnose", "--json", "--rule", "input-size"]), "input-size", "silent");
+    // Neighbours decide how long a step takes, and its processor time follows the size.
+    let crowded = |row: &mut steps::Row| {
+        row.cpu_time = Some(0.003 + 0.03 * took(row.step));
+        row.run_delay = Some(0.2 * (row.step * 29 % 31) as f64 / 31.0);
+        row.forward_time += row.cpu_time.unwrap_or_default() + row.run_delay.unwrap_or_default();
+    };
+    record(&home, "gpt@4", STEPS, crowded, shapes);
+    let found = &said(&home, ["gpt@4", "diagnose", "--json", "--rule", "input-size"])["input-size"];
+    assert!(found.starts_with("found: ") && found.ends_with(" of the variation of its processor time"), "{found}");
 }

@@ -1,9 +1,9 @@
 //! How `probe diagnose` judges a thread that waits: for a processor, which the program does not cause, or for anything else.
 
-use probe_proto::tables::{data_trace, environment, stack_samples, steps};
+use probe_proto::tables::{data_trace, environment, stack_samples, steps, torch_trace};
 use probe_store::Store;
 
-use super::diagnose::{STEPS, begins, nothing, of_rule, record_ranks, said};
+use super::diagnose::{STEPS, begins, nothing, of_rule, record_ranks, record_some, said, says};
 use crate::cli::support::Home;
 use crate::sql::data::Agent;
 
@@ -76,10 +76,81 @@ fn a_rank_whose_neighbours_have_its_processor_is_not_the_slow_one() {
     let of = |delay: f64| {
         let home = Home::empty();
         record_ranks(&home, "gpt@1", STEPS, second(delay), nothing);
-        said(&home, ["gpt", "diagnose", "--json", "--rule", "rank-slow"]).remove("rank-slow").unwrap_or_default()
+        said(&home, ["gpt", "diagnose", "--json", "--rule", "rank-slow,rank-without-processor,waits-*"])
     };
-    begins(&of(0.014), "silent");
-    begins(&of(0.0), "found: rank 1 takes longer than the others for ");
+    let crowded = of(0.014);
+    says(&crowded, "rank-slow", "silent");
+    says(
+        &crowded,
+        "rank-without-processor",
+        "found: rank 1 has a processor for 54 % of its own time in a step and the other ranks for 100 %",
+    );
+    says(&crowded, "waits-for-a-processor", "found: rank 1 was ready and had no processor in ");
+    let slow = of(0.0);
+    says(&slow, "rank-slow", "found: rank 1 takes longer than the others for ");
+    says(&slow, "rank-without-processor", "silent");
+}
+
+#[test]
+fn ranks_that_have_a_processor_for_as_long_as_one_another_do_not_wait_for_one_of_them() {
+    // Neighbours take half of the time of one rank and then of the other.
+    let turns = |rank: i32, row: &mut steps::Row| {
+        let is_slow = row.step % 2 == i64::from(rank);
+        row.run_delay = Some(if is_slow { 0.014 } else { 0.0 });
+        if is_slow {
+            row.forward_time += 0.014;
+        } else {
+            row.comm_time += 0.014;
+        }
+    };
+    let home = Home::empty();
+    record_ranks(&home, "gpt@1", STEPS, turns, nothing);
+    let found = said(&home, ["gpt", "diagnose", "--json", "--rule", "rank-without-processor"]);
+    says(&found, "rank-without-processor", "silent");
+}
+
+#[test]
+fn how_long_ranks_wait_for_a_processor_is_said_of_all_of_them() {
+    let waits = |rank: i32, row: &mut steps::Row| row.run_delay = Some(if rank == 0 { 0.004 } else { 0.008 });
+    let home = Home::empty();
+    record_ranks(&home, "gpt@1", STEPS, waits, nothing);
+    let found = said(&home, ["gpt", "diagnose", "--json", "--rule", "waits-for-a-processor"]);
+    says(&found, "waits-for-a-processor", "found: every rank was ready and had no processor in 25 to 50 % of the time");
+}
+
+#[test]
+fn a_module_whose_hook_sleeps_is_one_finding() {
+    let more = |agent: &mut Agent, store: &Store| {
+        let (device, part) = (Some(agent.strings.id("cpu")), agent.strings.id("forward"));
+        let row = environment::Row { device, torch_threads: Some(1), ..agent.environment() };
+        agent.send(store, [row]);
+        let samples: Vec<_> = (0..STEPS)
+            .map(|step| stack_samples::Row {
+                part,
+                line: Some(9),
+                running: false,
+                ..agent.stack_sample(step, step as f64 + 0.002)
+            })
+            .collect();
+        agent.send(store, samples);
+        let kind = Some(agent.strings.id("Block"));
+        let blocks = (0..STEPS).flat_map(|step| (0..6).map(move |block| (step, block)));
+        let rows: Vec<_> = blocks
+            .map(|(step, block)| {
+                let took = if block == 3 { 0.0055 } else { 0.001 };
+                let row = agent.trace(step, Some(&format!("layers.{block}")), "forward", took);
+                torch_trace::Row { module_type: kind, ..row }
+            })
+            .collect();
+        agent.send(store, rows);
+    };
+    let home = Home::empty();
+    record_some(&home, "gpt@1", 1, STEPS, |_, row| row.forward_time = 0.0105, more);
+    let found = said(&home, ["gpt", "diagnose", "--json", "--rule", "odd-sibling,thread-blocked"]);
+    says(&found, "thread-blocked", "found: rank 0: for ");
+    says(&found, "odd-sibling", "silent: thread-blocked explains it");
+    let alone = said(&home, ["gpt", "diagnose", "--json", "--rule", "odd-sibling"]);
+    says(&alone, "odd-sibling", "found: module layers.3 takes 5.50 times as long in forward");
 }
 
 #[test]
