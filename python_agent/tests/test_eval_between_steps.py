@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 from eval_support import PATIENCE, Collector, train_until_done, until
 from probe_agent._native import ThreadMode
 from probe_agent.eval import boundary, runner
+from test_recording_modes import Functions, Operators
 
 
 def test_a_snippet_runs_between_steps_on_the_training_thread(collector: Collector) -> None:
@@ -24,6 +26,17 @@ def test_a_snippet_runs_between_steps_on_the_training_thread(collector: Collecto
     assert (out, outcome) == (f"{here} of training\n", "ok")
     assert collector.native.modes == [ThreadMode.SUSPENDED, ThreadMode.RECORD]
     assert not collector.native.wanted.is_set()
+
+
+def test_modes_of_the_program_see_the_tensors_that_a_snippet_asks_and_nothing_else(collector: Collector) -> None:
+    x, seen = torch.ones(2), []
+    with Functions(seen), Operators(seen):
+        for code in ("1 + 1", "x.sum()"):
+            collector.send("arm", f"print({code})")
+            assert collector.reply()[0] == "armed"
+            assert train_until_done(collector)[2] == "ok"
+            seen.append("a snippet is over")
+    assert seen[0] == "a snippet is over" and seen[1] == "function torch.Tensor.sum" and x is not None
 
 
 def test_a_muted_snippet_runs_and_says_only_how_it_ended(collector: Collector) -> None:

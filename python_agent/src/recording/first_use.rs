@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pyo3::prelude::*;
 
 use super::program_errors;
+use super::untraced::Untraced;
 use crate::shared;
 
 static WAITING: AtomicBool = AtomicBool::new(false);
@@ -16,6 +17,7 @@ pub(super) static CALLBACK: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 pub(super) fn happened(py: Python<'_>) {
     if WAITING.load(Ordering::Relaxed) && WAITING.swap(false, Ordering::AcqRel) {
         let callback = shared::lock(&CALLBACK).take();
+        let _untraced = Untraced::new(py);
         if let Some(callback) = callback
             && !program_errors::swallow(py, "the first connection", callback.call0(py).map(drop))
         {

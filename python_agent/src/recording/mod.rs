@@ -75,6 +75,7 @@ mod thread_mode;
 mod torch_callbacks;
 mod turns;
 mod type_slot;
+mod untraced;
 pub(crate) mod usage;
 
 pub use boundary::unit;
@@ -118,6 +119,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     shape::register(module)?;
     slot::register(module)?;
     type_slot::register(module)?;
+    untraced::register(module)?;
     spans::register(module)?;
     standstill::register(module)?;
     hook_table::register(module)?;

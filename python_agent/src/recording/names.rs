@@ -12,6 +12,7 @@ use pyo3::types::PyType;
 use super::clock::ticks;
 use super::libtorch::HiddenFromModes;
 use super::thread::ThreadState;
+use super::untraced::Untraced;
 use super::{cost, program_errors, shared_memory};
 use crate::shared;
 use probe_trace::known::{Entry, Learned};
@@ -72,7 +73,7 @@ fn walk(py: Python<'_>, module: *mut ffi::PyObject, again: bool) -> (bool, bool)
     // SAFETY: the object of a call that is under way.
     let module = unsafe { Bound::from_borrowed_ptr(py, module) };
     let began = ticks();
-    let _hidden = HiddenFromModes::new();
+    let (_hidden, _untraced) = (HiddenFromModes::new(), Untraced::new(py));
     let known = walker.call1(py, (module, again)).and_then(|known| known.extract::<(bool, bool)>(py));
     if again {
         // The analysis, which requested the walk, learns that no more names are to be found.
