@@ -118,6 +118,7 @@ pub(crate) fn built_in() -> Result<Vec<Rule>> {
         "garbage-collection",
         "gil-held-elsewhere",
         "grows-beyond-input",
+        "hangs",
         "host-leak",
         "input-size",
         "loader-starved",

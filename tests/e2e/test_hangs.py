@@ -84,6 +84,9 @@ def test_a_hang_is_noticed_and_explained(home: Home, how: str) -> None:
     if why == "not entered":
         assert [row["entered"] for row in rows] == ["entered", "missing"]
     assert len(findings(run)) == 1
+    answer = json.loads(home.probe("gpt", "diagnose", "--json", "--no-ask", "--rule", "hangs").stdout)
+    assert [of["severity"] for of in answer["findings"]] == ["critical"], answer
+    assert answer["findings"][0]["says"].endswith(found["message"]), answer
 
 
 def test_what_goes_on_is_no_hang_and_a_short_stop_is_taken_back(home: Home) -> None:
