@@ -367,4 +367,74 @@ PROGRAMS = [
         4,
         "prediction",
     ),
+    # 2 epochs of 4 batches, as in the next four.
+    Program(
+        "segmentation",
+        "segmentation-models-pytorch",
+        "Unet, losses, metrics",
+        "MIT",
+        driver("segmentation"),
+        8,
+        "segmentation_head",
+        stages=VALIDATED,
+    ),
+    Program(
+        "medical images",
+        "monai",
+        "engines: SupervisedTrainer, SupervisedEvaluator",
+        "Apache-2.0",
+        driver("volumes"),
+        8,
+        "model.0.conv.unit0.conv",
+        stages=VALIDATED,
+    ),
+    Program(
+        "medical GAN", "monai", "engines: GanTrainer", "Apache-2.0", driver("volumes_gan"), 8, "conv.layer_0.0.conv"
+    ),
+    Program(
+        "augmented ViT",
+        "kornia",
+        "models/vit.py, augmentation",
+        "Apache-2.0",
+        driver("augmented_vit"),
+        8,
+        "encoder.blocks.0.0.fn.1.qkv",
+    ),
+    Program(
+        "sentence embeddings",
+        "sentence-transformers",
+        "fit_mixin.py: old_fit",
+        "Apache-2.0",
+        driver("sentences"),
+        8,
+        "model.0.emb_layer",
+        stages=VALIDATED,
+    ),
+    # 2 levels of 3 iterations.
+    Program(
+        "image registration", "kornia", "geometry: ImageRegistrator", "Apache-2.0", driver("registration"), 6, "model"
+    ),
+    # 64 frames and a step after every 8; PPO 2 rollouts of 2 batches, each of them twice.
+    *(
+        Program(
+            f"TorchRL's {what}",
+            "torchrl",
+            f"objectives/{name}.py, collectors",
+            "MIT",
+            driver("reinforcement", name),
+            8,
+            "module.0.module.0",
+            lacks=lacks,
+            environment=(("RL_LOGGING_LEVEL", "WARNING"),),  # What it logs goes to stdout, with the time.
+        )
+        for name, what, lacks in (
+            ("dqn", "DQN", ""),
+            ("ppo", "PPO", ""),
+            (
+                "sac",
+                "SAC",
+                "modules within the two critics, whose parameters are stacked and which are called as one under vmap, have the names of their classes",
+            ),
+        )
+    ),
 ]
