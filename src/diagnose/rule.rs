@@ -295,7 +295,8 @@ pub(crate) fn severity(rule: &Rule, low: f64) -> Option<Severity> {
 
 #[cfg(test)]
 mod tests {
-    use probe_client::{Client, RunLocation, Target};
+    use probe_client::Client;
+    use probe_client::endpoint::{RunLocation, Target};
     use probe_proto::tables::TABLES;
 
     use super::*;
