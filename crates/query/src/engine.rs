@@ -192,10 +192,8 @@ impl Engine {
             Planner::check(&plan, &bounds, &memory)?;
             Ok(plan)
         };
-        let (mut plan, share) = self.understand(asked, planning).await?;
-        plan.bytes = share.account.bytes();
-        plan.is_deep = share.deep.load(Ordering::Relaxed);
-        Ok(plan)
+        let (plan, share) = self.understand(asked, planning).await?;
+        Ok(measured(plan, &share))
     }
 
     /// The columns of [`Engine::plan`].
@@ -206,20 +204,22 @@ impl Engine {
         Ok(Arc::clone(self.plan(sql, asked).await?.schema()))
     }
 
-    /// The columns that a query answers with, and its parameters: what they are called and, where it follows from the
-    /// query, of which type they are (Null where it does not). No values are needed.
+    /// The plan of a query, and its parameters: what they are called and, where it follows from the query, of which type they are
+    /// (Null where it does not). No values are needed; [`Engine::ask_by`] runs the plan where there are no parameters.
     ///
     /// # Errors
     /// The errors of [`Engine::query`].
-    pub async fn prepare(&self, sql: &str, asked: Asked) -> Result<(SchemaRef, Schema)> {
+    pub async fn prepare(&self, sql: &str, asked: Asked) -> Result<(Plan, Schema)> {
         let sql = sql.to_owned();
         let planning = move |planner: Arc<Planner>, pid, bounds: Bounds, _| async move {
             planner.prepared(&sql, pid, &bounds).await
         };
-        Ok(self.understand(asked, planning).await?.0)
+        let ((plan, parameters), share) = self.understand(asked, planning).await?;
+        Ok((measured(plan, &share), parameters))
     }
 
-    /// Runs `planning` on the engine's threads, within the bounds of `asked`, and returns its result with the memory that it was given.
+    /// Runs `planning` on the engine's threads, within the bounds of `asked`, and returns its result with the memory that it was
+    /// given.
     async fn understand<T, F>(
         &self,
         asked: Asked,
@@ -278,6 +278,13 @@ impl Engine {
     pub fn scans(&self) -> usize {
         self.planner.scans.count()
     }
+}
+
+/// `plan`, for which all the memory of `share` was allocated.
+fn measured(mut plan: Plan, share: &Share) -> Plan {
+    plan.bytes = share.account.bytes();
+    plan.is_deep = share.deep.load(Ordering::Relaxed);
+    plan
 }
 
 impl fmt::Debug for Engine {

@@ -123,13 +123,18 @@ impl Planner {
         plan.tables == self.store.tables().len() && !plan.is_deep
     }
 
-    /// The columns that a query answers with, and its parameters, which have no values yet.
-    pub(super) async fn prepared(&self, sql: &str, pid: Option<i32>, bounds: &Bounds) -> Result<(SchemaRef, Schema)> {
+    /// The plan of a query whose parameters have no values yet, and the parameters. It can run where there are none.
+    pub(super) async fn prepared(&self, sql: &str, pid: Option<i32>, bounds: &Bounds) -> Result<(Plan, Schema)> {
         let (statement, names) = understood(sql)?;
         let unknown: Vec<_> = names.iter().map(|name| (name.clone(), ScalarValue::Null)).collect();
-        let (_, plan) = self.without_values(statement, &unknown, pid, bounds).await?;
+        let tables = self.store.tables().len();
+        let (state, plan) = self.without_values(statement, &unknown, pid, bounds).await?;
+        if names.is_empty() {
+            or_say(expanded::check(&plan))?;
+        }
         let types = or_say(plan.get_parameter_types())?;
-        Ok((output::plain_schema(plan.schema().as_arrow()), parameters::schema(&names, &types)))
+        let schema = output::plain_schema(plan.schema().as_arrow());
+        Ok((Plan { state, plan, schema, tables, bytes: 0, is_deep: false }, parameters::schema(&names, &types)))
     }
 
     /// The plan of a query with its parameters still in it, except those in arguments of table functions.

@@ -194,8 +194,12 @@ type Answer = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send>>;
 
 impl Service {
     async fn info(&self, query: &Query, ticket: Any, request: Request<FlightDescriptor>) -> Reply<FlightInfo> {
-        let plan = self.plan(query, request.extensions()).await?;
-        let (schema, caller) = (Arc::clone(plan.schema()), Caller::of(request.extensions()));
+        let caller = Caller::of(request.extensions());
+        let plan = match self.plans.take(&caller.asker, &query.handle(), Instant::now()) {
+            Some(prepared) => prepared,
+            None => self.plan(query, request.extensions()).await?,
+        };
+        let schema = Arc::clone(plan.schema());
         self.plans.keep(&caller.asker, query.handle(), plan, query.timeout());
         info(&schema, ticket, request)
     }
@@ -210,8 +214,13 @@ impl Service {
     /// The columns of an answer and of the parameters, which have no values yet.
     async fn prepare(&self, query: &Query, extensions: &Extensions) -> Result<(SchemaRef, Schema), Status> {
         let caller = Caller::of(extensions);
-        let schemas = self.engine.prepare(&query.sql, query.asked(&caller)?).await;
-        self.noted(&caller, query, schemas).await
+        let prepared = self.engine.prepare(&query.sql, query.asked(&caller)?).await;
+        let (plan, parameters) = self.noted(&caller, query, prepared).await?;
+        let schema = Arc::clone(plan.schema());
+        if parameters.fields().is_empty() {
+            self.plans.keep(&caller.asker, query.handle(), plan, query.timeout());
+        }
+        Ok((schema, parameters))
     }
 
     async fn noted<T>(&self, caller: &Caller, query: &Query, planned: Result<T, Error>) -> Result<T, Status> {
@@ -537,16 +546,26 @@ mod tests {
         let mut extensions = Extensions::new();
         extensions.insert(Caller { asker: asker.clone(), scopes, over_tcp: false, gone });
         let query = Query::new("SELECT COUNT(*) FROM python.steps".into(), &MetadataMap::new()).unwrap();
-        let mut request = Request::new(FlightDescriptor::default());
-        *request.extensions_mut() = extensions.clone();
-        let ticket = TicketStatementQuery { statement_handle: query.handle() };
-        service.info(&query, ticket.as_any(), request).await.unwrap();
-        let plan = service.plans.take(&asker, &query.handle(), Instant::now()).unwrap();
-        service.plans.keep(&asker, query.handle(), plan, None);
-        let answer = service.run(query.clone(), &extensions).await.unwrap();
-        assert!(service.plans.take(&asker, &query.handle(), Instant::now()).is_none());
-        let batches = FlightRecordBatchStream::new_from_flight_data(answer.into_inner().map_err(FlightError::from));
-        let batches: Vec<RecordBatch> = batches.try_collect().await.unwrap();
-        assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 1);
+        let handle = query.handle();
+        let ticket = TicketStatementQuery { statement_handle: handle.clone() };
+        // As drivers do that prepare a statement first, and as others do.
+        for prepares in [true, false] {
+            let mut request = Request::new(FlightDescriptor::default());
+            *request.extensions_mut() = extensions.clone();
+            if prepares {
+                service.prepare(&query, &extensions).await.unwrap();
+                let prepared = service.plans.take(&asker, &handle, Instant::now()).unwrap();
+                service.plans.keep(&asker, handle.clone(), prepared, None);
+            }
+            service.info(&query, ticket.as_any(), request).await.unwrap();
+            let plan = service.plans.take(&asker, &handle, Instant::now()).unwrap();
+            assert!(service.plans.take(&asker, &handle, Instant::now()).is_none(), "planned once");
+            service.plans.keep(&asker, handle.clone(), plan, None);
+            let answer = service.run(query.clone(), &extensions).await.unwrap();
+            assert!(service.plans.take(&asker, &handle, Instant::now()).is_none());
+            let batches = FlightRecordBatchStream::new_from_flight_data(answer.into_inner().map_err(FlightError::from));
+            let batches: Vec<RecordBatch> = batches.try_collect().await.unwrap();
+            assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 1);
+        }
     }
 }
