@@ -78,13 +78,45 @@ fn close_between(first: RawFd, last: RawFd) -> io::Result<()> {
     if first > last || close_range(first, last, 0).is_ok() {
         return Ok(());
     }
-    let names = std::fs::read_dir("/proc/thread-self/fd")?.flatten();
-    let open: Vec<RawFd> = names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    for descriptor in open.into_iter().filter(|number| (first..=last).contains(number)) {
+    for descriptor in listed()?.into_iter().filter(|number| (first..=last).contains(number)) {
         // SAFETY: as above. The directory's own is closed already, which is an error without an effect.
         unsafe { libc::close(descriptor) };
     }
     Ok(())
+}
+
+/// The numbers in the calling thread's table, with the one of the directory that lists them.
+fn listed() -> io::Result<Vec<RawFd>> {
+    let names = std::fs::read_dir("/proc/thread-self/fd")?.flatten();
+    Ok(names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// What is open in the calling thread's table above the standard streams.
+pub(crate) fn open() -> Vec<RawFd> {
+    let is_open = |number: &RawFd| *number > LAST_STREAM && file_id(*number).is_some();
+    listed().unwrap_or_default().into_iter().filter(is_open).collect()
+}
+
+/// Opens sockets under these numbers in the calling thread's own table, each two of them connected. tokio has a pair for signals, made
+/// once in the life of a process, that each of its runtimes copies; in a new table the numbers would be other files.
+pub(crate) fn fill(numbers: &[RawFd]) {
+    for pair in numbers.chunks(2) {
+        let mut ends = [-1; 2];
+        let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // SAFETY: two numbers of ours that the call fills; numbers of this thread's own table, in which nothing else is open.
+        unsafe {
+            if libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) != 0 {
+                return;
+            }
+            let ends = ends.map(raised);
+            for (end, number) in ends.into_iter().zip(pair) {
+                libc::dup3(end, *number, libc::O_CLOEXEC);
+            }
+            for end in ends.into_iter().filter(|end| !pair.contains(end)) {
+                libc::close(end);
+            }
+        }
+    }
 }
 
 /// Moves a descriptor of ours to a number that programs do not choose by hand. It stays where it is if there are not so many.

@@ -1,8 +1,6 @@
 //! Rows of `process.metrics` and the host's rows of `python.memory`, when they are due.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -28,7 +26,6 @@ const SECOND: Duration = Duration::from_secs(1);
 /// The newest measurements, and their times.
 #[derive(Debug, Default)]
 pub struct Sampler {
-    statm: Option<File>,
     process: Option<(Instant, Counters)>,
     memory: Option<(Instant, i64)>,
     children: Option<(Instant, Option<children::Children>)>,
@@ -90,13 +87,8 @@ impl Sampler {
     }
 
     /// Resident bytes of this process.
-    fn resident(&mut self) -> Option<f64> {
-        if self.statm.is_none() {
-            self.statm = File::open("/proc/self/statm").ok();
-        }
-        let mut text = [0_u8; 128];
-        let length = self.statm.as_ref()?.read_at(&mut text, 0).ok()?;
-        proc::resident_pages(&text[..length]).map(|pages| pages as f64 * page_size() as f64)
+    fn resident(&self) -> Option<f64> {
+        proc::resident_pages(&std::fs::read("/proc/self/statm").ok()?).map(|pages| pages as f64 * page_size() as f64)
     }
 
     fn sample_memory(&mut self, step: i64, sink: &mut Sink) {

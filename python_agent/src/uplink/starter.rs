@@ -1,11 +1,10 @@
-//! The thread that starts the background thread, and wakes it.
+//! The thread that starts the background thread, and wakes it. It ends with that one.
 //!
-//! It has a table of descriptors of its own for as long as the process lives, which the threads that it starts share: tokio keeps
-//! descriptors beyond the life of a runtime. tokio also wakes a runtime by writing to a descriptor, so only this thread does that:
-//! in the table of the program's threads the number means another file.
+//! Both share a table of descriptors that is not the process's. tokio wakes a runtime by writing to a descriptor, so only this
+//! thread does that: in the table of the program's threads the number means another file.
 
 use std::io;
-use std::sync::mpsc::{Sender, channel};
+use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 
 use nix::sys::signal::{SigSet, SigmaskHow};
@@ -21,34 +20,20 @@ use super::outbox::Outbox;
 use super::source::Recording;
 use super::thread;
 
-/// An uplink to start.
-struct Start {
-    link: Arc<Link>,
-    outbox: Outbox,
-    park: fn(Outbox),
-    /// The thread that writes what the uplink says, because the uplink has no standard error.
-    writer: LineWriter,
-}
-
 /// The outbox that a stopped uplink left.
 static PARKED: Mutex<Option<Outbox>> = Mutex::new(None);
-/// What the thread waits for; None until there is one.
-static STARTS: Mutex<Option<Sender<Start>>> = Mutex::new(None);
+/// Descriptors that were open when the newest table ended: those that tokio keeps beyond the life of a runtime. Locked while there is
+/// a table, so that there is one at a time.
+static LEFT: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 
 /// Starts the background thread for this process's recording.
 pub fn start(link: Arc<Link>) -> io::Result<()> {
     with_signals_blocked(|| {
         let writer = LineWriter::start()?;
-        let mut starts = lock(&STARTS);
-        let starts = match &mut *starts {
-            Some(starts) => starts,
-            none => none.insert(begin()?),
-        };
         let outbox = lock(&PARKED).take().unwrap_or_else(|| Outbox::new(Recording::default(), CAPACITY));
         let park = |outbox| *lock(&PARKED) = Some(outbox);
-        starts
-            .send(Start { link, outbox, park, writer })
-            .map_err(|_| io::Error::other("the thread that starts it has ended"))
+        let run = move || run_separately(&link, writer, |link| thread::body(link, outbox, park));
+        std::thread::Builder::new().name("probe-wake".into()).spawn(run).map(drop)
     })
 }
 
@@ -69,22 +54,25 @@ fn with_signals_blocked<T>(make: impl FnOnce() -> io::Result<T>) -> io::Result<T
     made
 }
 
-fn begin() -> io::Result<Sender<Start>> {
-    let (sender, starts) = channel::<Start>();
-    std::thread::Builder::new().name("probe-wake".into()).spawn(move || {
-        // Where the kernel refuses, the threads go on with the process's descriptors.
-        let is_separate = descriptors::separate(keep::descriptor()).is_ok();
-        for Start { link, outbox, park, writer } in starts {
-            run(&link, || {
-                if is_separate {
-                    descriptors::are_separate();
-                    writer.serve_this_thread();
-                }
-                thread::body(&link, outbox, park);
-            });
+/// Runs `body` with descriptors of its own. `writer` writes what it says, because it has no standard error of the process.
+fn run_separately(link: &Link, writer: LineWriter, body: impl FnOnce(&Link) + Send) {
+    let mut left = lock(&LEFT);
+    let kept = keep::descriptor();
+    // Where the kernel refuses, the threads go on with the process's descriptors.
+    let is_separate = descriptors::separate(kept).is_ok();
+    if is_separate {
+        descriptors::fill(&left);
+    }
+    run(link, || {
+        if is_separate {
+            descriptors::are_separate();
+            writer.serve_this_thread();
         }
-    })?;
-    Ok(sender)
+        body(link);
+    });
+    if is_separate {
+        *left = descriptors::open().into_iter().filter(|number| Some(*number) != kept).collect();
+    }
 }
 
 /// Runs `body` on a thread of its own, and wakes it when it is asked to.
