@@ -203,14 +203,16 @@ def test_a_tensor_that_is_logged_is_read_on_the_line_that_logs_it(recorder: Reco
     """torch lets go of the GIL while it reads, here within a function of ours."""
     import probe_agent
 
-    tensor = torch.full((2,), 0.5, requires_grad=True).sum()
+    # Numbers of common types in host memory are read without torch.
+    tensor = torch.full((2,), 0.5, dtype=torch.float16, requires_grad=True).sum()
     recorder.take()
+    probe_agent.log(loss=tensor.float())
     first = line_here(1)
     probe_agent.log(loss=tensor)
     tensor.item()
     recorder.native.mark_step()
     rows = recorder.take()
-    assert [row["value"] for row in rows["python.metrics"]] == [1.0]
+    assert [row["value"] for row in rows["python.metrics"]] == [1.0, 1.0]
     assert [at(row) for row in rows["python.sync_points"]] == [(HERE, first), (HERE, first + 1)]
 
 
