@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use probe_proto::table::Time;
-use probe_proto::tables::{
-    copies, data_trace, environment, metrics, nccl_trace, pauses, process_metrics, steps, sync_points,
-};
+use probe_proto::tables::{copies, environment, metrics, pauses, process_metrics, steps, sync_points};
 use probe_store::Store;
 use serde_json::Value;
 
@@ -76,7 +74,7 @@ pub(super) fn record_some(
 }
 
 /// The answer of each rule for such a run: found, silent or open.
-fn diagnose(
+pub(super) fn diagnose(
     steps: i64,
     change: impl Fn(&mut steps::Row),
     more: impl Fn(&mut Agent, &Store),
@@ -136,26 +134,32 @@ fn a_run_in_which_nothing_is_wrong_has_no_finding() {
     }
 }
 
+/// Collections of 0.8 ms in two parts of each step, whose time is in the steps.
+pub(super) fn garbage_collections(agent: &mut Agent, store: &Store) {
+    let kind = agent.strings.id("garbage collection");
+    let parts = ["forward", "other"].map(|part| agent.strings.id(part));
+    let pause = |step: i64, part| pauses::Row {
+        step,
+        ts: Time(START + step * 1_000_000_000),
+        kind,
+        part,
+        duration: 0.0008,
+        generation: Some(2),
+        collected: Some(0),
+        uncollectable: Some(0),
+        compile_id: None,
+        thread: 1,
+    };
+    agent.send(store, (0..STEPS).flat_map(|step| parts.map(|part| pause(step, part))));
+}
+
 #[test]
 fn garbage_collections_of_all_parts_are_one_finding() {
-    let collects = |agent: &mut Agent, store: &Store| {
-        let kind = agent.strings.id("garbage collection");
-        let parts = ["forward", "other"].map(|part| agent.strings.id(part));
-        let pause = |step: i64, part| pauses::Row {
-            step,
-            ts: Time(START + step * 1_000_000_000),
-            kind,
-            part,
-            duration: 0.0008,
-            generation: Some(2),
-            collected: Some(0),
-            uncollectable: Some(0),
-            compile_id: None,
-            thread: 1,
-        };
-        agent.send(store, (0..STEPS).flat_map(|step| parts.map(|part| pause(step, part))));
-    };
-    says(&diagnose(STEPS, |_| (), collects), "garbage-collection", "found: every rank collects garbage 240 times");
+    says(
+        &diagnose(STEPS, |_| (), garbage_collections),
+        "garbage-collection",
+        "found: every rank collects garbage 240 times",
+    );
     // A layer that was off says nothing, and that is not silence.
     let said = diagnose(STEPS, |row| row.gc_time = None, nothing);
     says(&said, "garbage-collection", "open: python.steps.gc_time is not recorded");
@@ -251,66 +255,6 @@ fn steps_that_are_slower_while_memory_comes_from_a_disk_are_told_from_page_fault
     says(&diagnose(STEPS, |_| (), paging(3, 3)), "paging", "silent");
     // Nothing to hold them against.
     says(&diagnose(STEPS, |_| (), paging(1, 1)), "paging", "silent");
-}
-
-/// So many collectives a step of so many bytes.
-fn collectives(count: i64, bytes: i64) -> impl Fn(&mut Agent, &Store) {
-    move |agent, store| {
-        let row = agent.environment();
-        agent.send(store, [environment::Row { parameter_bytes: Some(1 << 20), ..row }]);
-        for step in 0..STEPS {
-            let row = agent.collective(step, 0, "all_reduce");
-            agent.send(store, (0..count).map(|of| nccl_trace::Row { seq: step * count + of, bytes, ..row }));
-        }
-    }
-}
-
-#[test]
-fn gradients_that_are_reduced_in_each_micro_step_are_told_from_those_that_are_not() {
-    let waits = |row: &mut steps::Row| row.comm_time = 0.004;
-    let said = diagnose(STEPS, waits, collectives(4, 1 << 20));
-    says(&said, "reduced-each-micro-step", "found: every rank reduces all gradients in each of 4 micro steps");
-    says(&diagnose(STEPS, waits, collectives(1, 1 << 20)), "reduced-each-micro-step", "silent");
-}
-
-#[test]
-fn many_small_collectives_are_told_from_few_and_from_large_ones() {
-    let waits = |row: &mut steps::Row| row.comm_time = 0.004;
-    let said = diagnose(STEPS, waits, collectives(50, 20_000));
-    says(&said, "many-small-collectives", "found: every rank issues 50 collectives a step");
-    says(&diagnose(STEPS, waits, collectives(4, 20_000)), "many-small-collectives", "silent");
-    says(&diagnose(STEPS, waits, collectives(50, 1 << 20)), "many-small-collectives", "silent");
-}
-
-#[test]
-fn workers_that_start_anew_each_epoch_are_told_from_those_that_stay() {
-    let epochs = |row: &mut steps::Row| {
-        if row.step % 20 == 0 {
-            (row.data_time, row.other_time) = (0.05, 0.03);
-        }
-    };
-    let batches = |stay: bool| {
-        move |agent: &mut Agent, store: &Store| {
-            let rows: Vec<data_trace::Row> = (0..STEPS).map(|step| agent.batch_handed(step)).collect();
-            let row = |(step, row): (i64, data_trace::Row)| data_trace::Row {
-                step,
-                batch_index: Some(step % 20),
-                num_workers: Some(2),
-                persistent_workers: Some(stay),
-                prefetch_factor: Some(2),
-                queue_depth: Some(2),
-                wait: 0.0005,
-                ..row
-            };
-            agent.send(store, (0..STEPS).zip(rows).map(row));
-        }
-    };
-    let said = diagnose(STEPS, epochs, batches(false));
-    says(&said, "workers-restart", "found: every rank starts 2 workers anew in each epoch (6 times");
-    says(&said, "periodic-stall", "silent: workers-restart explains it");
-    let said = diagnose(STEPS, epochs, batches(true));
-    says(&said, "workers-restart", "silent");
-    says(&said, "periodic-stall", "found");
 }
 
 #[test]
@@ -419,47 +363,6 @@ fn numbers_that_are_not_finite_and_steps_that_are_skipped_are_told() {
     says(&diagnose(STEPS, |_| (), every(60)), "skipped-steps", "silent");
 }
 
-/// A barrier in every `every`th step, in which the rank that waits least is for so many milliseconds.
-fn barriers(every: i64, milliseconds: f64) -> impl Fn(&mut Agent, &Store) {
-    move |agent, store| {
-        let late = f64::from(1 - agent.identity.rank.unwrap());
-        let row = nccl_trace::Row {
-            duration_ms: Some(milliseconds + 5.0 * late),
-            status: agent.strings.id("completed"),
-            ..agent.collective(0, 0, "barrier")
-        };
-        let steps = (0..STEPS).filter(|step| step % every == 0);
-        agent.send(store, steps.map(|step| nccl_trace::Row { step, seq: step, ..row }));
-    }
-}
-
-#[test]
-fn a_barrier_in_each_step_costs_what_the_last_rank_spends_in_it() {
-    let waits = |row: &mut steps::Row| row.comm_time = 0.006;
-    let said = |steps, every, milliseconds| of_rule("barrier-in-steps", steps, waits, barriers(every, milliseconds));
-    begins(&said(STEPS, 1, 2.0), "found: every rank calls barrier 1 times a step, for 2.0 ms");
-    // The wait for a slow rank is no barrier's: without it, the next collective waits.
-    begins(&said(STEPS, 1, 0.05), "silent: it would save 0.2 %");
-    begins(&said(STEPS, 10, 2.0), "silent: share is at least");
-    begins(&said(30, 1, 2.0), "open: 30 steps after the warm-up are too few");
-}
-
-#[test]
-fn broadcasts_in_each_step_are_told_from_rare_ones() {
-    let waits = |row: &mut steps::Row| row.comm_time = 0.006;
-    let sends = |every: i64| {
-        move |agent: &mut Agent, store: &Store| {
-            let row = agent.collective(0, 0, "broadcast");
-            let steps = (0..STEPS).filter(|step| step % every == 0);
-            agent.send(store, steps.map(|step| nccl_trace::Row { step, seq: step, ..row }));
-        }
-    };
-    let said = |more: &dyn Fn(&mut Agent, &Store)| of_rule("broadcasts-in-steps", STEPS, waits, more);
-    begins(&said(&sends(1)), "found: every rank broadcasts 1.05 MB a step, for 2.0 ms");
-    begins(&said(&sends(10)), "silent");
-    begins(&said(&collectives(1, 1 << 20)), "silent");
-}
-
 /// Compilations of frame 3 in these steps, the first of number `first`.
 fn compiles(steps: &'static [i64], first: i64) -> impl Fn(&mut Agent, &Store) {
     move |agent, store| {
@@ -502,31 +405,4 @@ fn compiling_again_and_again_is_told_from_compiling_at_the_beginning() {
     begins(&of_rule("compiles-again", STEPS, slow(often), first), "silent: nothing of this kind");
     let off = of_rule("compiles-again", STEPS, |row| row.gc_time = None, nothing);
     begins(&off, "open: python.steps.gc_time is not recorded");
-}
-
-#[test]
-fn workers_that_start_slowly_are_told_from_batches_that_take_long() {
-    let batches = |first: f64, others: f64, stay: bool| {
-        move |agent: &mut Agent, store: &Store| {
-            let row = data_trace::Row { dataset: Some(agent.strings.id("Images")), ..agent.batch_handed(0) };
-            let row = |step: i64| data_trace::Row {
-                step,
-                ts: Time(START + step * 1_000_000_000),
-                batch_index: Some(step % 60),
-                num_workers: Some(2),
-                persistent_workers: Some(stay),
-                wait: if step % 60 == 0 { first } else { others },
-                ..row
-            };
-            agent.send(store, (0..STEPS).map(row));
-        }
-    };
-    let said = |first, others, stay| of_rule("workers-start-slowly", STEPS, |_| (), batches(first, others, stay));
-    let found = "found: every rank waited 20 s for the first batch of its 2 new workers";
-    begins(&said(20.0, 0.001, false), &format!("{found} (2 times)"));
-    // Workers that stay start once.
-    begins(&said(20.0, 0.001, true), &format!("{found} (1 times)"));
-    begins(&said(5.0, 0.001, false), "silent");
-    // A batch takes two seconds of a worker: that it takes 20 with two of them is another rule's.
-    begins(&said(20.0, 1.5, false), "silent");
 }

@@ -1,10 +1,11 @@
 //! The rules of `probe diagnose` about loaders with workers: which worker is behind, and whether the loader is the cause at all.
 
-use probe_proto::tables::{data_trace, process_metrics};
+use probe_proto::table::Time;
+use probe_proto::tables::{data_trace, process_metrics, steps};
 use probe_store::Store;
 
-use super::diagnose::{STEPS, begins, of_rule};
-use crate::sql::data::Agent;
+use super::diagnose::{STEPS, begins, diagnose, of_rule, says};
+use crate::sql::data::{Agent, START};
 
 /// Batches of two workers that each load four ahead. `ready` of 8 are there when the loop asks, and it waits `wait` (s).
 fn batches(agent: &mut Agent, store: &Store, ready: impl Fn(i64) -> i32, wait: impl Fn(i64) -> f64) {
@@ -143,4 +144,62 @@ fn one_worker_that_is_slow_is_told_from_two_whose_turns_differ() {
     );
     // Both have much to do: the one whose turn is first is waited for.
     begins(&said(1), "silent");
+}
+
+#[test]
+fn workers_that_start_anew_each_epoch_are_told_from_those_that_stay() {
+    let epochs = |row: &mut steps::Row| {
+        if row.step % 20 == 0 {
+            (row.data_time, row.other_time) = (0.05, 0.03);
+        }
+    };
+    let batches = |stay: bool| {
+        move |agent: &mut Agent, store: &Store| {
+            let rows: Vec<data_trace::Row> = (0..STEPS).map(|step| agent.batch_handed(step)).collect();
+            let row = |(step, row): (i64, data_trace::Row)| data_trace::Row {
+                step,
+                batch_index: Some(step % 20),
+                num_workers: Some(2),
+                persistent_workers: Some(stay),
+                prefetch_factor: Some(2),
+                queue_depth: Some(2),
+                wait: 0.0005,
+                ..row
+            };
+            agent.send(store, (0..STEPS).zip(rows).map(row));
+        }
+    };
+    let said = diagnose(STEPS, epochs, batches(false));
+    says(&said, "workers-restart", "found: every rank starts 2 workers anew in each epoch (6 times");
+    says(&said, "periodic-stall", "silent: workers-restart explains it");
+    let said = diagnose(STEPS, epochs, batches(true));
+    says(&said, "workers-restart", "silent");
+    says(&said, "periodic-stall", "found");
+}
+
+#[test]
+fn workers_that_start_slowly_are_told_from_batches_that_take_long() {
+    let batches = |first: f64, others: f64, stay: bool| {
+        move |agent: &mut Agent, store: &Store| {
+            let row = data_trace::Row { dataset: Some(agent.strings.id("Images")), ..agent.batch_handed(0) };
+            let row = |step: i64| data_trace::Row {
+                step,
+                ts: Time(START + step * 1_000_000_000),
+                batch_index: Some(step % 60),
+                num_workers: Some(2),
+                persistent_workers: Some(stay),
+                wait: if step % 60 == 0 { first } else { others },
+                ..row
+            };
+            agent.send(store, (0..STEPS).map(row));
+        }
+    };
+    let said = |first, others, stay| of_rule("workers-start-slowly", STEPS, |_| (), batches(first, others, stay));
+    let found = "found: every rank waited 20 s for the first batch of its 2 new workers";
+    begins(&said(20.0, 0.001, false), &format!("{found} (2 times)"));
+    // Workers that stay start once.
+    begins(&said(20.0, 0.001, true), &format!("{found} (1 times)"));
+    begins(&said(5.0, 0.001, false), "silent");
+    // A batch takes two seconds of a worker: that it takes 20 with two of them is another rule's.
+    begins(&said(20.0, 1.5, false), "silent");
 }

@@ -9,6 +9,7 @@ mod compare;
 mod counts_of_steps;
 mod crashes;
 mod diagnose;
+mod diagnose_collectives;
 mod diagnose_loaders;
 mod diagnose_pages;
 mod doors;

@@ -1,11 +1,11 @@
 //! Answers of `probe diagnose` about one suspected cause, against a healthy run, and after a fix.
 
 use probe_proto::table::Time;
-use probe_proto::tables::{copies, pauses, steps, torch_trace};
+use probe_proto::tables::{copies, steps, torch_trace};
 use probe_store::Store;
 use serde_json::Value;
 
-use super::diagnose::{STEPS, nothing, record, said, says};
+use super::diagnose::{STEPS, garbage_collections, nothing, record, said, says};
 use crate::cli::support::Home;
 use crate::sql::data::{Agent, START};
 
@@ -15,25 +15,6 @@ fn ask<const N: usize>(home: &Home, words: [&str; N]) -> Value {
 
 fn slower(row: &mut steps::Row) {
     row.forward_time *= 1.5;
-}
-
-/// Collections of 0.8 ms in two parts of each step, whose time is in the steps.
-fn collects(agent: &mut Agent, store: &Store) {
-    let kind = agent.strings.id("garbage collection");
-    let parts = ["forward", "other"].map(|part| agent.strings.id(part));
-    let pause = |step: i64, part| pauses::Row {
-        step,
-        ts: Time(START + step * 1_000_000_000),
-        kind,
-        part,
-        duration: 0.0008,
-        generation: Some(2),
-        collected: Some(0),
-        uncollectable: Some(0),
-        compile_id: None,
-        thread: 1,
-    };
-    agent.send(store, (0..STEPS).flat_map(|step| parts.map(|part| pause(step, part))));
 }
 
 fn with_collections(row: &mut steps::Row) {
@@ -96,7 +77,7 @@ fn a_window_of_the_same_run_is_a_reference_for_what_comes_after() {
 #[test]
 fn a_fix_is_held_against_what_was_promised() {
     let home = Home::empty();
-    record(&home, "before@1", STEPS, with_collections, collects);
+    record(&home, "before@1", STEPS, with_collections, garbage_collections);
     record(&home, "after@1", STEPS, |_| (), nothing);
     record(&home, "unknown@1", STEPS, |row| row.gc_time = None, nothing);
     let kept = ask(&home, ["after@1", "diagnose", "--json", "--rule", "garbage-collection", "--verify", "before@1"]);
@@ -112,7 +93,7 @@ fn a_fix_is_held_against_what_was_promised() {
         with_collections(row);
         row.backward_time += 0.002;
     };
-    record(&home, "worse@1", STEPS, worse, collects);
+    record(&home, "worse@1", STEPS, worse, garbage_collections);
     let more = ask(&home, ["after@1", "diagnose", "--json", "--rule", "garbage-collection", "--verify", "worse@1"]);
     assert_eq!(more["kept"], "more than promised", "{more:#}");
     insta::assert_snapshot!(home.stdout([

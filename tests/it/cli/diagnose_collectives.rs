@@ -1,0 +1,77 @@
+//! `probe diagnose` about collectives: those that are many, small or rare, and barriers.
+
+use probe_proto::tables::{environment, nccl_trace, steps};
+use probe_store::Store;
+
+use super::diagnose::{STEPS, begins, diagnose, of_rule, says};
+use crate::sql::data::Agent;
+
+/// So many collectives a step of so many bytes.
+fn collectives(count: i64, bytes: i64) -> impl Fn(&mut Agent, &Store) {
+    move |agent, store| {
+        let row = agent.environment();
+        agent.send(store, [environment::Row { parameter_bytes: Some(1 << 20), ..row }]);
+        for step in 0..STEPS {
+            let row = agent.collective(step, 0, "all_reduce");
+            agent.send(store, (0..count).map(|of| nccl_trace::Row { seq: step * count + of, bytes, ..row }));
+        }
+    }
+}
+
+#[test]
+fn gradients_that_are_reduced_in_each_micro_step_are_told_from_those_that_are_not() {
+    let waits = |row: &mut steps::Row| row.comm_time = 0.004;
+    let said = diagnose(STEPS, waits, collectives(4, 1 << 20));
+    says(&said, "reduced-each-micro-step", "found: every rank reduces all gradients in each of 4 micro steps");
+    says(&diagnose(STEPS, waits, collectives(1, 1 << 20)), "reduced-each-micro-step", "silent");
+}
+
+#[test]
+fn many_small_collectives_are_told_from_few_and_from_large_ones() {
+    let waits = |row: &mut steps::Row| row.comm_time = 0.004;
+    let said = diagnose(STEPS, waits, collectives(50, 20_000));
+    says(&said, "many-small-collectives", "found: every rank issues 50 collectives a step");
+    says(&diagnose(STEPS, waits, collectives(4, 20_000)), "many-small-collectives", "silent");
+    says(&diagnose(STEPS, waits, collectives(50, 1 << 20)), "many-small-collectives", "silent");
+}
+
+/// A barrier in every `every`th step, in which the rank that waits least is for so many milliseconds.
+fn barriers(every: i64, milliseconds: f64) -> impl Fn(&mut Agent, &Store) {
+    move |agent, store| {
+        let late = f64::from(1 - agent.identity.rank.unwrap());
+        let row = nccl_trace::Row {
+            duration_ms: Some(milliseconds + 5.0 * late),
+            status: agent.strings.id("completed"),
+            ..agent.collective(0, 0, "barrier")
+        };
+        let steps = (0..STEPS).filter(|step| step % every == 0);
+        agent.send(store, steps.map(|step| nccl_trace::Row { step, seq: step, ..row }));
+    }
+}
+
+#[test]
+fn a_barrier_in_each_step_costs_what_the_last_rank_spends_in_it() {
+    let waits = |row: &mut steps::Row| row.comm_time = 0.006;
+    let said = |steps, every, milliseconds| of_rule("barrier-in-steps", steps, waits, barriers(every, milliseconds));
+    begins(&said(STEPS, 1, 2.0), "found: every rank calls barrier 1 times a step, for 2.0 ms");
+    // The wait for a slow rank is no barrier's: without it, the next collective waits.
+    begins(&said(STEPS, 1, 0.05), "silent: it would save 0.2 %");
+    begins(&said(STEPS, 10, 2.0), "silent: share is at least");
+    begins(&said(30, 1, 2.0), "open: 30 steps after the warm-up are too few");
+}
+
+#[test]
+fn broadcasts_in_each_step_are_told_from_rare_ones() {
+    let waits = |row: &mut steps::Row| row.comm_time = 0.006;
+    let sends = |every: i64| {
+        move |agent: &mut Agent, store: &Store| {
+            let row = agent.collective(0, 0, "broadcast");
+            let steps = (0..STEPS).filter(|step| step % every == 0);
+            agent.send(store, steps.map(|step| nccl_trace::Row { step, seq: step, ..row }));
+        }
+    };
+    let said = |more: &dyn Fn(&mut Agent, &Store)| of_rule("broadcasts-in-steps", STEPS, waits, more);
+    begins(&said(&sends(1)), "found: every rank broadcasts 1.05 MB a step, for 2.0 ms");
+    begins(&said(&sends(10)), "silent");
+    begins(&said(&collectives(1, 1 << 20)), "silent");
+}
