@@ -32,7 +32,7 @@ def of_tests(reports: list[pathlib.Path]) -> Seconds:
         for case in ElementTree.parse(report).iter("testcase"):
             if case.find("skipped") is not None:
                 continue
-            group, name = case.get("classname", ""), case.get("name", "").split("@")[0]
+            group, name = case.get("classname", ""), re.sub(r"/\S*/(?=[^/]+\])", "", case.get("name", "").split("@")[0])
             python = ROOT / (group.replace(".", "/") + ".py")
             test = f"{python.relative_to(ROOT)}::{name}" if python.exists() else f"{group}::{name}"
             found[test] = found.get(test, 0.0) + float(case.get("time", 0))
