@@ -3,15 +3,16 @@
 //!
 //! The background thread has a table of descriptors of its own ([`separate`]), so that neither it nor the program sees what the
 //! other opens and closes. What training's threads need lies above the numbers that programs choose by hand ([`raised`]), and
-//! is used only while it still is the same file ([`file_id`]).
+//! is used only while it still is the same file ([`KnownFile`]).
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_uint};
 use std::io;
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The lowest number of [`raised`] descriptors.
-const ABOVE: c_int = 200;
+const MIN_RAISED: c_int = 200;
 /// The number of standard error.
 const LAST_STREAM: RawFd = 2;
 
@@ -25,7 +26,7 @@ pub(crate) fn is_separate() -> bool {
 }
 
 /// Notes that the calling thread was started by one that has a table of its own.
-pub(crate) fn are_separate() {
+pub(crate) fn mark_separate() {
     IS_SEPARATE.set(true);
 }
 
@@ -92,14 +93,14 @@ fn listed() -> io::Result<Vec<RawFd>> {
 }
 
 /// What is open in the calling thread's table above the standard streams.
-pub(crate) fn open() -> Vec<RawFd> {
+pub(crate) fn open_numbers() -> Vec<RawFd> {
     let is_open = |number: &RawFd| *number > LAST_STREAM && file_id(*number).is_some();
     listed().unwrap_or_default().into_iter().filter(is_open).collect()
 }
 
-/// Opens sockets under these numbers in the calling thread's own table, each two of them connected. tokio has a pair for signals, made
-/// once in the life of a process, that each of its runtimes copies; in a new table the numbers would be other files.
-pub(crate) fn fill(numbers: &[RawFd]) {
+/// Opens sockets under these numbers in the calling thread's own table, each two of them connected. tokio has a pair for signals,
+/// made once in the life of a process, that each of its runtimes copies; in a new table the numbers would be other files.
+pub(crate) fn open_sockets(numbers: &[RawFd]) {
     for pair in numbers.chunks(2) {
         let mut ends = [-1; 2];
         let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
@@ -123,7 +124,7 @@ pub(crate) fn fill(numbers: &[RawFd]) {
 pub(crate) fn raised(low: RawFd) -> RawFd {
     // SAFETY: a descriptor that the caller has just opened and hands over.
     unsafe {
-        let high = libc::fcntl(low, libc::F_DUPFD_CLOEXEC, ABOVE);
+        let high = libc::fcntl(low, libc::F_DUPFD_CLOEXEC, MIN_RAISED);
         if high < 0 {
             return low;
         }
@@ -133,19 +134,41 @@ pub(crate) fn raised(low: RawFd) -> RawFd {
 }
 
 /// Device and number of a file.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct FileId {
-    pub(crate) device: u64,
-    pub(crate) inode: u64,
-}
+type FileId = (u64, u64);
 
-/// What the descriptor means in the calling thread's table; None where it is not open. May be called between fork and exec.
-pub(crate) fn file_id(descriptor: RawFd) -> Option<FileId> {
+/// What the descriptor means in the calling thread's table; None where it is not open.
+fn file_id(descriptor: RawFd) -> Option<FileId> {
     // SAFETY: all zeros is a valid stat, which the call fills where it returns 0.
     unsafe {
         let mut stat: libc::stat = std::mem::zeroed();
         let known = libc::fstat(descriptor, &raw mut stat) == 0;
-        known.then_some(FileId { device: stat.st_dev, inode: stat.st_ino })
+        known.then_some((stat.st_dev, stat.st_ino))
+    }
+}
+
+/// Which file a descriptor of ours is, so that it is recognized later. None at first.
+pub(crate) struct KnownFile {
+    device: AtomicU64,
+    inode: AtomicU64,
+}
+
+impl KnownFile {
+    pub(crate) const fn new() -> Self {
+        Self { device: AtomicU64::new(0), inode: AtomicU64::new(0) }
+    }
+
+    /// Takes the file that the descriptor is now.
+    pub(crate) fn set(&self, descriptor: RawFd) {
+        let (device, inode) = file_id(descriptor).unwrap_or_default();
+        self.device.store(device, Ordering::Relaxed);
+        self.inode.store(inode, Ordering::Relaxed);
+    }
+
+    /// Whether the descriptor is this file in the calling thread's table: a program may have closed all files, and then it can be
+    /// any file. May be called between fork and exec.
+    pub(crate) fn is(&self, descriptor: RawFd) -> bool {
+        let known = (self.device.load(Ordering::Relaxed), self.inode.load(Ordering::Relaxed));
+        file_id(descriptor) == Some(known)
     }
 }
 
@@ -162,7 +185,7 @@ mod tests {
         let (mut reader, writer) = pipe().expect("a pipe");
         let kept = File::open("/proc/self/cmdline").expect("a file");
         let number = raised(kept.into_raw_fd());
-        assert!(number >= ABOVE);
+        assert!(number >= MIN_RAISED);
         let (other, id) = (writer.as_raw_fd(), file_id(number));
         let (separated, is_separated) = std::sync::mpsc::channel();
         let (go_on, goes_on) = std::sync::mpsc::channel::<()>();

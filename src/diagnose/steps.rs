@@ -239,12 +239,9 @@ async fn nothing(client: &mut Client, shared: &SharedSteps, name: &str, window: 
         }
         _ => {
             let nothing = Error::failed(format!("{name} has no finished step to look at"));
-            match why_no_step(client).await? {
-                Some(why) => nothing.hint(why),
-                None => nothing.hint(
-                    "probe doctor says whether programs here are recorded; of a run that does not step: probe hang",
-                ),
-            }
+            let why = why_no_step(client).await?;
+            let other = "probe doctor says whether programs here are recorded; of a run that does not step: probe hang";
+            nothing.hint(why.unwrap_or_else(|| other.to_owned()))
         }
     })
 }

@@ -53,8 +53,8 @@ pub(super) struct Catalog {
 }
 
 impl Catalog {
-    /// The tables now, with the rows that they have when the first of them is scanned; with `pid`, only those of that process. `scans` counts running scans, `state` is what the query is
-    /// planned with.
+    /// The tables now, with the rows that they have when the first of them is scanned; with `pid`, only those of that process.
+    /// `scans` counts running scans, `state` is what the query is planned with.
     pub(super) fn new(
         store: &Arc<Store>,
         system: &[Arc<dyn SystemTable>],

@@ -54,6 +54,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    fn new(state: SessionState, plan: LogicalPlan, tables: usize) -> Self {
+        let schema = output::plain_schema(plan.schema().as_arrow());
+        Self { state, plan, schema, tables, bytes: 0, is_deep: false }
+    }
+
     /// The columns of the answer.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
@@ -109,8 +114,7 @@ impl Planner {
         let (state, plan) = self.without_values(statement, &values, pid, bounds).await?;
         let plan = if values.is_empty() { plan } else { or_say(plan.with_param_values(values))? };
         or_say(expanded::check(&plan))?;
-        let schema = output::plain_schema(plan.schema().as_arrow());
-        Ok(Plan { state, plan, schema, tables, bytes: 0, is_deep: false })
+        Ok(Plan::new(state, plan, tables))
     }
 
     /// Checks what [`Planner::physical`] checks before it plans: for a plan that is not to run now.
@@ -133,8 +137,7 @@ impl Planner {
             or_say(expanded::check(&plan))?;
         }
         let types = or_say(plan.get_parameter_types())?;
-        let schema = output::plain_schema(plan.schema().as_arrow());
-        Ok((Plan { state, plan, schema, tables, bytes: 0, is_deep: false }, parameters::schema(&names, &types)))
+        Ok((Plan::new(state, plan, tables), parameters::schema(&names, &types)))
     }
 
     /// The plan of a query with its parameters still in it, except those in arguments of table functions.

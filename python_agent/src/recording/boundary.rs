@@ -1,11 +1,12 @@
 //! Steps: when one ends, where snippets may run between two, and the switches that take effect there.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 
 use super::clock::ticks;
+use super::doubling_count::DoublingCount;
 use super::thread::{self, RECORD, SUSPENDED, SUSPENSIONS, ThreadState};
 use super::thread_mode::ThreadMode;
 use super::{module_memory, no_steps, operators, pauses, policy, processor, program_errors, torch_callbacks};
@@ -34,26 +35,22 @@ const BACKWARD: u8 = 3;
 const CALL: u8 = 4;
 
 /// Backward passes of modules, while no step has ended.
-static PASSES_WITHOUT_STEP: AtomicU32 = AtomicU32::new(0);
+static PASSES_WITHOUT_STEP: DoublingCount = DoublingCount::new(FIRST_ASK);
 /// The number of [`PASSES_WITHOUT_STEP`] from which on the agent looks for an optimizer that may still step (gradients may be
 /// accumulated over many passes).
-static ASK_AT: AtomicU32 = AtomicU32::new(FIRST_ASK);
 const FIRST_ASK: u32 = 8;
 
 /// Outermost calls that did not train, in a process in which nothing has trained.
-static CALLS_WITHOUT_STEP: AtomicU32 = AtomicU32::new(0);
+static CALLS_WITHOUT_STEP: DoublingCount = DoublingCount::new(FIRST_ASK_OF_CALLS);
 /// The number of [`CALLS_WITHOUT_STEP`] from which on the agent looks for an optimizer that may still step: some programs validate
 /// before they train.
-static ASK_AT_CALL: AtomicU32 = AtomicU32::new(FIRST_ASK_OF_CALLS);
 const FIRST_ASK_OF_CALLS: u32 = 12;
 
 /// Resets the unit in a forked child that becomes an agent.
 pub(super) fn forget_unit() {
     UNIT.store(0, Ordering::Relaxed);
-    PASSES_WITHOUT_STEP.store(0, Ordering::Relaxed);
-    ASK_AT.store(FIRST_ASK, Ordering::Relaxed);
-    CALLS_WITHOUT_STEP.store(0, Ordering::Relaxed);
-    ASK_AT_CALL.store(FIRST_ASK_OF_CALLS, Ordering::Relaxed);
+    PASSES_WITHOUT_STEP.reset();
+    CALLS_WITHOUT_STEP.reset();
     no_steps::forget();
 }
 
@@ -89,22 +86,18 @@ fn pass_may_end(py: Python<'_>, state: &ThreadState) {
     }
     // The process trains after all.
     let _ = UNIT.compare_exchange(CALL, 0, Ordering::Relaxed, Ordering::Relaxed);
-    if becomes_unit(py, &PASSES_WITHOUT_STEP, &ASK_AT, BACKWARD) {
+    if becomes_unit(py, &PASSES_WITHOUT_STEP, BACKWARD) {
         end_without_optimizer(state, BY_BACKWARD | UNIT_UNKNOWN);
     }
 }
 
 /// Counts one more event that may end steps, and returns whether such events do from now on: there have been enough of them, and
 /// there is no optimizer that may still step.
-fn becomes_unit(py: Python<'_>, counter: &AtomicU32, ask_at: &AtomicU32, unit: u8) -> bool {
-    let count = counter.fetch_add(1, Ordering::Relaxed) + 1;
-    if count < ask_at.load(Ordering::Relaxed) {
-        return false;
-    }
-    let may_step = may_step(py);
-    ask_at.store(count.saturating_mul(2), Ordering::Relaxed);
+fn becomes_unit(py: Python<'_>, events: &DoublingCount, unit: u8) -> bool {
     // Meanwhile an optimizer may have stepped on another thread.
-    !may_step && UNIT.compare_exchange(0, unit, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    events.add().is_some()
+        && !may_step(py)
+        && UNIT.compare_exchange(0, unit, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 
 /// Whether there is an optimizer that may still step, or this is not known.
@@ -127,7 +120,7 @@ pub(super) fn call_ended(py: Python<'_>, state: &ThreadState) {
 #[cold]
 fn call_may_end(py: Python<'_>, state: &ThreadState) {
     let here = TRAINING_THREAD.load(Ordering::Relaxed);
-    let has_passes = PASSES_WITHOUT_STEP.load(Ordering::Relaxed) > 0;
+    let has_passes = PASSES_WITHOUT_STEP.count() > 0;
     if has_passes || here != thread::identifier() || !shared::ENABLED.load(Ordering::Relaxed) || !state.is_idle() {
         return;
     }
@@ -138,7 +131,7 @@ fn call_may_end(py: Python<'_>, state: &ThreadState) {
         }
     } else if unit == CALL {
         end_without_optimizer(state, BY_CALL);
-    } else if becomes_unit(py, &CALLS_WITHOUT_STEP, &ASK_AT_CALL, CALL) {
+    } else if becomes_unit(py, &CALLS_WITHOUT_STEP, CALL) {
         end_without_optimizer(state, BY_CALL | UNIT_UNKNOWN);
     }
 }

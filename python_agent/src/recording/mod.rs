@@ -28,6 +28,7 @@ mod cost_measurement;
 pub(crate) mod data;
 mod debug;
 mod device;
+mod doubling_count;
 mod drain;
 pub mod exceptions;
 mod fast_call;

@@ -1,17 +1,16 @@
 //! Says why a program has no steps: its calls of modules look like training, and neither a backward pass nor an optimizer ends a
 //! step. That is so with derivatives in forward mode alone, and where a program infers as it would train.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::doubling_count::DoublingCount;
 use crate::shared;
 
 /// Such calls, while no step has ended.
-static CALLS: AtomicU32 = AtomicU32::new(0);
-/// The number of [`CALLS`] at which the agent looks whether an optimizer may still step.
-static LOOK_AT: AtomicU32 = AtomicU32::new(FIRST_LOOK);
-/// More than the calls whose losses a program sums up before its first backward pass.
+static CALLS: DoublingCount = DoublingCount::new(FIRST_LOOK);
+/// The number of [`CALLS`] from which on the agent looks for an optimizer that may still step: more than the calls whose losses a program sums up before its first backward pass.
 const FIRST_LOOK: u32 = 32;
-/// Whether it was said.
+/// Whether the problem was reported.
 static SAID: AtomicBool = AtomicBool::new(false);
 
 /// How the problem begins. `probe diagnose` and `probe compare` look for it.
@@ -20,12 +19,8 @@ const BEGINNING: &str = "no step has ended";
 /// Notes an outermost call of a module in training mode, with gradients on, before the first step and the first backward pass.
 /// `may_step` says whether there is an optimizer that may still step.
 pub(super) fn called(may_step: impl FnOnce() -> bool) {
-    let count = CALLS.fetch_add(1, Ordering::Relaxed) + 1;
-    if count < LOOK_AT.load(Ordering::Relaxed) || SAID.load(Ordering::Relaxed) {
-        return;
-    }
-    LOOK_AT.store(count.saturating_mul(2), Ordering::Relaxed);
-    if !may_step() {
+    let Some(count) = CALLS.add() else { return };
+    if !SAID.load(Ordering::Relaxed) && !may_step() {
         SAID.store(true, Ordering::Relaxed);
         shared::set_problem(format!(
             "{BEGINNING}: {count} calls of a module in training mode had no backward pass, and no optimizer of torch is \
@@ -54,7 +49,6 @@ fn take_back() {
 
 /// Begins anew in a forked child that becomes an agent.
 pub(super) fn forget() {
-    CALLS.store(0, Ordering::Relaxed);
-    LOOK_AT.store(FIRST_LOOK, Ordering::Relaxed);
+    CALLS.reset();
     SAID.store(false, Ordering::Relaxed);
 }

@@ -4,14 +4,13 @@
 //! reading it. A program may close files that it did not open, and open others under the same numbers, so the file is read only
 //! while it is the same one, and used only where it agrees with the thread's clock.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 
-use crate::descriptors::{FileId, file_id, raised};
+use crate::descriptors::{KnownFile, raised};
 
 /// The thread (upper half) and its open file (lower half). 0: none yet.
 static OPEN: AtomicI64 = AtomicI64::new(0);
-/// The file's device and inode.
-static FILE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+static FILE: KnownFile = KnownFile::new();
 /// Value of [`OPEN`] after which the file is not tried again: there is no such file, or it was closed.
 const NEVER: i64 = -1;
 /// The kernel adds up what a thread has run at every tick and at every switch: at least once a second.
@@ -42,10 +41,8 @@ fn waited(running: u64) -> Option<u64> {
         _ => return None,
     };
     let mut text = [0_u8; 80];
-    let [device, inode] = [0, 1].map(|index: usize| FILE[index].load(Ordering::Relaxed));
-    let is_ours = file >= 0 && file_id(file) == Some(FileId { device, inode });
     // SAFETY: the buffer is ours and as long as is said.
-    let length = if is_ours { unsafe { libc::pread(file, text.as_mut_ptr().cast(), text.len(), 0) } } else { -1 };
+    let length = if FILE.is(file) { unsafe { libc::pread(file, text.as_mut_ptr().cast(), text.len(), 0) } } else { -1 };
     let waited = usize::try_from(length).ok().and_then(|length| parse(text.get(..length)?, running));
     if waited.is_none() {
         OPEN.store(NEVER, Ordering::Relaxed);
@@ -68,9 +65,7 @@ fn open_for(thread: i64) -> libc::c_int {
     // SAFETY: a path that ends in a zero byte.
     let low = unsafe { libc::open(c"/proc/thread-self/schedstat".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
     let file = if low < 0 { -1 } else { raised(low) };
-    let id = file_id(file).unwrap_or_default();
-    FILE[0].store(id.device, Ordering::Relaxed);
-    FILE[1].store(id.inode, Ordering::Relaxed);
+    FILE.set(file);
     OPEN.store(if file < 0 { NEVER } else { thread << 32 | i64::from(file) }, Ordering::Relaxed);
     file
 }

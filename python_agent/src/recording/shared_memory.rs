@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize
 
 use super::process_flag;
 use crate::address::Address;
-use crate::descriptors::{FileId, file_id, raised};
+use crate::descriptors::{KnownFile, raised};
 use crate::shared;
 use probe_trace::known::Learned;
 use probe_trace::mapping::{
@@ -44,8 +44,8 @@ static FILE: AtomicPtr<Mutex<Writer>> = AtomicPtr::new(std::ptr::null_mut());
 /// Whether [`begin`] has tried to make the file.
 static TRIED: AtomicBool = AtomicBool::new(false);
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
-/// The file's device and inode, by which its descriptor is recognized.
-static FILE_ID: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// The file, to recognize its descriptor.
+static KNOWN_FILE: KnownFile = KnownFile::new();
 static RINGS: AtomicUsize = AtomicUsize::new(0);
 /// The mappings that a forked child has to cover: the rings, then the log of names.
 static MAPPED: [AtomicPtr<u8>; MAX_RINGS + 1] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_RINGS + 1];
@@ -68,13 +68,11 @@ pub(super) fn begin() {
         return not_shared(&std::io::Error::last_os_error());
     }
     let descriptor = raised(descriptor);
-    let id = file_id(descriptor).unwrap_or_default();
     // SAFETY: the kernel has just returned the descriptor, and nothing else uses it.
     let file = unsafe { File::from_raw_fd(descriptor) };
     match Writer::begin(file) {
         Ok(writer) => {
-            FILE_ID[0].store(id.device, Ordering::Relaxed);
-            FILE_ID[1].store(id.inode, Ordering::Relaxed);
+            KNOWN_FILE.set(descriptor);
             DESCRIPTOR.store(descriptor, Ordering::Release);
             if let Err(error) = map(MAX_RINGS, LOG_AT, LOG_BYTES, LOG_BYTES) {
                 not_shared(&error);
@@ -98,7 +96,7 @@ pub(super) fn begin_anew() {
 
 /// The file's descriptor in the calling thread's table; None where there is none, or where its number is another file's by now.
 pub(crate) fn descriptor() -> Option<RawFd> {
-    Some(DESCRIPTOR.load(Ordering::Acquire)).filter(|descriptor| is_ours(*descriptor))
+    Some(DESCRIPTOR.load(Ordering::Acquire)).filter(|descriptor| KNOWN_FILE.is(*descriptor))
 }
 
 /// What writes names and state into the file; None where the calling thread does not have it open.
@@ -106,13 +104,6 @@ pub(super) fn writer() -> Option<&'static Mutex<Writer>> {
     // SAFETY: null, or what `begin` made, which is never freed.
     let writer = unsafe { FILE.load(Ordering::Acquire).as_ref() };
     writer.filter(|_| descriptor().is_some())
-}
-
-/// Whether the descriptor is the file in the calling thread's table: a program may have closed all files, and then it can be any
-/// file. May be called between fork and exec.
-fn is_ours(descriptor: RawFd) -> bool {
-    let [device, inode] = [0, 1].map(|index: usize| FILE_ID[index].load(Ordering::Relaxed));
-    descriptor >= 0 && file_id(descriptor) == Some(FileId { device, inode })
 }
 
 fn not_shared(error: &std::io::Error) {
@@ -268,7 +259,7 @@ pub(super) fn leave() {
         }
     }
     let descriptor = DESCRIPTOR.swap(-1, Ordering::AcqRel);
-    if descriptor >= 0 && is_ours(descriptor) {
+    if KNOWN_FILE.is(descriptor) {
         // SAFETY: the file that `begin` made. Its owner, `FILE`, does not write in a child.
         unsafe { libc::close(descriptor) };
     }
@@ -285,6 +276,6 @@ mod tests {
         begin();
         assert!(descriptor().is_some_and(|number| number >= 200) && writer().is_some());
         let other = File::open("/dev/null").expect("a file");
-        assert!(!is_ours(other.as_raw_fd()) && !is_ours(1 << 20) && !is_ours(-1));
+        assert!(!KNOWN_FILE.is(other.as_raw_fd()) && !KNOWN_FILE.is(1 << 20) && !KNOWN_FILE.is(-1));
     }
 }

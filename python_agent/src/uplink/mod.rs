@@ -3,8 +3,8 @@
 //! [`source`] drains recording into rows, [`buffer`] keeps the batches that the collector has not acknowledged, and [`outbox`]
 //! holds everything that is to be sent. [`session`] is one connection from Hello to its end, and [`fitting`] replaces messages
 //! that are larger than the collector accepts. [`thread`] connects again and again and ends with a flush, and [`starter`] starts
-//! and wakes it. [`commands`] passes snippets to Python and their output back, [`snippet_words`] are the contract's words for them, and [`python`] is what
-//! `probe_agent` calls.
+//! and wakes it. [`commands`] passes snippets to Python and their output back, [`snippet_words`] are the contract's words for
+//! them, and [`python`] is what `probe_agent` calls.
 
 pub mod buffer;
 pub mod commands;

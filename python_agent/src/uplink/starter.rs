@@ -22,8 +22,8 @@ use super::thread;
 
 /// The outbox that a stopped uplink left.
 static PARKED: Mutex<Option<Outbox>> = Mutex::new(None);
-/// Descriptors that were open when the newest table ended: those that tokio keeps beyond the life of a runtime. Locked while there is
-/// a table, so that there is one at a time.
+/// Descriptors that were open when the newest table ended: those that tokio keeps beyond the life of a runtime. Locked while
+/// there is a table, so that there is one at a time.
 static LEFT: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 
 /// Starts the background thread for this process's recording.
@@ -61,17 +61,17 @@ fn run_separately(link: &Link, writer: LineWriter, body: impl FnOnce(&Link) + Se
     // Where the kernel refuses, the threads go on with the process's descriptors.
     let is_separate = descriptors::separate(kept).is_ok();
     if is_separate {
-        descriptors::fill(&left);
+        descriptors::open_sockets(&left);
     }
     run(link, || {
         if is_separate {
-            descriptors::are_separate();
+            descriptors::mark_separate();
             writer.serve_this_thread();
         }
         body(link);
     });
     if is_separate {
-        *left = descriptors::open().into_iter().filter(|number| Some(*number) != kept).collect();
+        *left = descriptors::open_numbers().into_iter().filter(|number| Some(*number) != kept).collect();
     }
 }
 

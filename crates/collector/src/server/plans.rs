@@ -16,9 +16,9 @@ use super::peer::Asker;
 /// How long a plan waits.
 const WAIT: Duration = Duration::from_secs(5);
 /// The most plans that wait; of more, the oldest is dropped.
-const MOST: usize = 32;
+const MAX_PLANS: usize = 32;
 /// The most bytes that they take together, as far as they are counted.
-const MOST_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 
 /// The plans that wait.
 #[derive(Debug, Default)]
@@ -57,7 +57,8 @@ impl Plans {
         }
         let mut waiting = self.lock();
         waiting.push_back(plan);
-        while waiting.len() > MOST || waiting.iter().map(|waiting| waiting.plan.bytes()).sum::<usize>() > MOST_BYTES {
+        while waiting.len() > MAX_PLANS || waiting.iter().map(|waiting| waiting.plan.bytes()).sum::<usize>() > MAX_BYTES
+        {
             waiting.pop_front();
         }
     }
@@ -122,11 +123,11 @@ mod tests {
         let (plans, engine) = (Arc::new(Plans::default()), engine());
         let here = asker("uid:0", "pid:7");
         let short = Duration::from_millis(300);
-        for number in 0..2 * MOST {
+        for number in 0..2 * MAX_PLANS {
             plans.keep(&here, number.to_string().into(), plan(&engine).await, (number % 2 == 0).then_some(short));
-            assert!(plans.lock().len() <= MOST);
+            assert!(plans.lock().len() <= MAX_PLANS);
         }
-        let last = Bytes::from((2 * MOST - 1).to_string());
+        let last = Bytes::from((2 * MAX_PLANS - 1).to_string());
         assert!(plans.lock().iter().any(|waiting| waiting.handle == last));
         assert!(plans.take(&here, &Bytes::from_static(b"0"), Instant::now()).is_none());
         // Half of them go with the time that their questions had, and the others later, without any call.
