@@ -133,7 +133,8 @@ impl CaptureFacts {
         rows.push(|id| captures::Row {
             capture: id(name),
             ts: self.window.map(|(first, _)| Time(first)),
-            duration: self.window.map(|(first, last)| (last - first) as f64 / 1e9),
+            // In 128 bits: the times of a damaged file may lie further apart than 64 bits count.
+            duration: self.window.map(|(first, last)| (i128::from(last) - i128::from(first)) as f64 / 1e9),
             tool: id(self.tool),
             file: self.file.as_deref().map(&mut *id),
             file_bytes: self.file_bytes as i64,

@@ -203,7 +203,8 @@ impl Collected {
         match kinds::kind(&event.ph, &event.cat, &event.name) {
             Kind::LeftOut(reason) => self.leave_out(reason, 1),
             Kind::Overhead => {
-                *self.overhead.get_or_insert(0) += event.dur.unwrap_or(0).max(0);
+                let overhead = self.overhead.get_or_insert(0);
+                *overhead = overhead.saturating_add(event.dur.unwrap_or(0).max(0));
                 self.leave_out("work of the profiler", 1);
             }
             Kind::Host(kind) => return self.take_host(kind, &event),

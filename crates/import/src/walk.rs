@@ -149,7 +149,7 @@ impl<'a> Walk<'a> {
         while let Some(open) = self.open.pop_if(|open| open.event.end <= ts) {
             let parent = open.parent.and_then(|index| self.open.get_mut(index));
             let parent = parent.map(|parent| {
-                parent.device += open.device;
+                parent.device = parent.device.saturating_add(open.device);
                 parent.event.name
             });
             if open.event.kind == host::ANNOTATION && rows.ranges == Ranges::Spans {
@@ -218,7 +218,8 @@ impl<'a> Walk<'a> {
         let around = parent.map_or(NONE, |parent| self.open_frames[parent].user_frame);
         let user_frame = if frame.is_users() { name } else { around };
         if let Some(parent) = parent {
-            self.open_frames[parent].within += event.end - event.ts;
+            let within = &mut self.open_frames[parent].within;
+            *within = within.saturating_add(event.end - event.ts);
         }
         self.open_frames.push(OpenFrame { event, parent, within: 0, module, user_frame });
     }
@@ -297,7 +298,8 @@ impl<'a> Walk<'a> {
             }
         }
         if let Some(parent) = parent {
-            self.open[parent].within += event.end - event.ts;
+            let within = &mut self.open[parent].within;
+            *within = within.saturating_add(event.end - event.ts);
         }
         self.open.push(OpenOperator {
             event,
@@ -345,22 +347,22 @@ impl<'a> Walk<'a> {
         let operator = operator.map(|index| self.open[index].event.name);
         let module = self.modules.get(module).map(|module| &**module);
         let step = self.step(event);
-        let (mut kernels, mut device) = (0, 0);
+        let (mut kernels, mut device) = (0, 0_i64);
         while let Some(activity) =
             launched.next_if(|activity| activity.launch_ts < event.ts || activity.launch == event.number)
         {
             if activity.kind != device::SYNC {
                 kernels += 1;
-                device += activity.end - activity.ts;
+                device = device.saturating_add(activity.end - activity.ts);
             }
             rows.kernel(&activity, operator, module, step)?;
         }
         if let Some(around) = around.map(|index| &mut self.open[index]) {
-            around.device += device;
-            around.device_self += device;
+            around.device = around.device.saturating_add(device);
+            around.device_self = around.device_self.saturating_add(device);
             // A call of the runtime may make one of the driver.
             if event.end > self.launch_end && around.event.end >= event.end {
-                around.within += event.end - event.ts;
+                around.within = around.within.saturating_add(event.end - event.ts);
             }
         }
         self.launch_end = self.launch_end.max(event.end);

@@ -250,6 +250,18 @@ fn a_history_that_does_not_come_out_has_no_sums() {
     assert_eq!(events(directory.path()), [["0", "alloc", "cuda:0", "512", "", "1024", "", "a.py", "3", ""]]);
 }
 
+#[test]
+fn times_further_apart_than_64_bits_count_are_kept() {
+    let event = |time_us: i64| {
+        [&b"}(\x8c\x06action\x8c\x05alloc\x8c\x07time_us\x8a\x08"[..], &time_us.to_le_bytes(), b"u"].concat()
+    };
+    let (first, last) = (event(i64::MIN / 1000), event(i64::MAX / 1000));
+    let bytes = program(&[b"}(\x8c\x0ddevice_traces](](", &first, &last, b"eeu"]);
+    let directory = tempfile::tempdir().unwrap();
+    assert_eq!(imported(&bytes, directory.path()).unwrap().events, 2);
+    assert_eq!(table_rows(directory.path(), "python.captures", &["duration"]), [["18446744073.709551"]]);
+}
+
 proptest! {
     /// A snapshot that is cut anywhere, or changed in one byte, is read as far as it goes or refused.
     #[test]

@@ -3,6 +3,7 @@
 mod attribution;
 mod captured;
 mod execution_traces;
+mod hostile_numbers;
 mod memory;
 mod memory_snapshots;
 mod nsight_compute;
