@@ -18,7 +18,7 @@ use super::second_pass;
 /// Times above this count from 1970 already (nanoseconds).
 const UNIX: i64 = 1_000_000_000_000_000_000;
 /// Largest base, so that no sum overflows.
-const MAX_BASE: i64 = i64::MAX / 4;
+const MAX_BASE: u64 = i64::MAX as u64 / 4;
 
 /// The process that the rows belong to, as far as the file does not say.
 pub(crate) enum Origin<'a> {
@@ -65,7 +65,7 @@ impl Origin<'_> {
 /// Whether times can count from 1970, and the base to add to them for that.
 fn clock(collected: &Collected) -> (bool, i64) {
     let first = collected.window.map_or(0, |(first, _)| first);
-    match collected.metadata.base.filter(|base| base.abs() <= MAX_BASE) {
+    match collected.metadata.base.filter(|base| base.unsigned_abs() <= MAX_BASE) {
         _ if first > UNIX => (true, 0),
         Some(base) => (true, base),
         None => (false, 0),

@@ -18,7 +18,7 @@ use crate::records::{DeviceEvent, HostEvent, Launch, UNKNOWN, device, host};
 use crate::step_ranges::StepRanges;
 
 /// Most nanoseconds either way, so that sums and differences stay within 64 bits.
-const MAX_TIME: i64 = i64::MAX / 4;
+const MAX_TIME: u64 = i64::MAX as u64 / 4;
 /// Rows between two reports of progress.
 const REPORT: u64 = 4096;
 
@@ -109,7 +109,7 @@ impl<'a> Events<'a> {
 
     /// Begin and end of a row's event; a row without a time is counted and gives None.
     fn interval(&mut self, row: &Row<'_>) -> Option<(i64, i64)> {
-        let time = |column: usize| integer(row, column).filter(|time| time.abs() <= MAX_TIME);
+        let time = |column: usize| integer(row, column).filter(|time| time.unsigned_abs() <= MAX_TIME);
         let (Some(ts), Some(end)) = (time(0), time(1)) else {
             self.collected.leave_out("without a time", 1);
             return None;

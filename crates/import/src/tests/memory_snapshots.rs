@@ -259,7 +259,7 @@ fn times_further_apart_than_64_bits_count_are_kept() {
     let bytes = program(&[b"}(\x8c\x0ddevice_traces](](", &first, &last, b"eeu"]);
     let directory = tempfile::tempdir().unwrap();
     assert_eq!(imported(&bytes, directory.path()).unwrap().events, 2);
-    assert_eq!(table_rows(directory.path(), "python.captures", &["duration"]), [["18446744073.709551"]]);
+    assert_eq!(table_rows(directory.path(), "python.captures", &["duration"]), [["18446744073.70955"]]);
 }
 
 proptest! {
