@@ -9,7 +9,7 @@ use std::thread;
 
 pub use self::side::{Key, LAST_STEPS, PARTS, Side};
 pub use self::sql::read;
-use crate::block_bootstrap::{Draws, median, middle95};
+use crate::block_bootstrap::{BootstrapDraws, median, middle95};
 
 /// Steps that a side needs for a judgement about noise.
 pub const FEWEST: usize = 5;
@@ -82,7 +82,7 @@ impl Row {
 
 /// Compares two sides: the whole step and its parts first, then modules by how much time they gained or lost.
 pub fn compare(a: &Side, b: &Side) -> Vec<Row> {
-    let draws = (Draws::new(a.steps.len(), 1), Draws::new(b.steps.len(), 2));
+    let draws = (BootstrapDraws::new(a.steps.len(), 1), BootstrapDraws::new(b.steps.len(), 2));
     let known = |values: &[f64]| values.iter().copied().map(Some).collect::<Vec<_>>();
     let empty = Vec::new();
     let part = |(index, (name, _)): (usize, &(&str, &str))| {
@@ -99,7 +99,7 @@ pub fn compare(a: &Side, b: &Side) -> Vec<Row> {
     rows
 }
 
-fn module(key: &Key, a: Option<&Vec<Option<f64>>>, b: Option<&Vec<Option<f64>>>, draws: &(Draws, Draws)) -> Row {
+fn module(key: &Key, a: Option<&Vec<Option<f64>>>, b: Option<&Vec<Option<f64>>>, draws: &(BootstrapDraws, BootstrapDraws)) -> Row {
     let none = Vec::new();
     let mut row = line(Some(key.clone()), key.1.clone(), a.unwrap_or(&none), b.unwrap_or(&none), draws);
     row.verdict = match (a, b) {
@@ -112,7 +112,7 @@ fn module(key: &Key, a: Option<&Vec<Option<f64>>>, b: Option<&Vec<Option<f64>>>,
 }
 
 /// The row of a module or a part of a step, from its times in seconds a step.
-fn line(what: Option<Key>, stage: String, a: &[Option<f64>], b: &[Option<f64>], draws: &(Draws, Draws)) -> Row {
+fn line(what: Option<Key>, stage: String, a: &[Option<f64>], b: &[Option<f64>], draws: &(BootstrapDraws, BootstrapDraws)) -> Row {
     let ms = |values: &[Option<f64>]| median(values.iter().flatten().map(|seconds| seconds * 1000.0).collect());
     let (steps_a, steps_b) = (a.iter().flatten().count(), b.iter().flatten().count());
     let (a_ms, b_ms) = (ms(a), ms(b));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::registry::{Attendance, Registry};
+use super::registry::{AgentConnections, Registry};
 
 /// Resolves when no agent has been connected for `quiet`, or none ever came within `first`.
 pub(super) async fn wait(registry: &Registry, quiet: Duration, first: Duration) {
@@ -10,9 +10,9 @@ pub(super) async fn wait(registry: &Registry, quiet: Duration, first: Duration) 
     loop {
         changes.mark_unchanged();
         let over = match registry.attendance() {
-            Attendance::Live => None,
-            Attendance::Left(at) => Some(at + quiet),
-            Attendance::NeverCame(since) => Some(since + first),
+            AgentConnections::Live => None,
+            AgentConnections::Left(at) => Some(at + quiet),
+            AgentConnections::NeverCame(since) => Some(since + first),
         };
         let changed = match over {
             Some(over) if over <= Instant::now() => return,

@@ -23,7 +23,7 @@ const MAX_SAMPLINGS: usize = 4;
 
 /// Lets one inspection of training run at a time, with pauses between them.
 #[derive(Debug)]
-pub(crate) struct Looks {
+pub(crate) struct InspectionTurns {
     there: Semaphore,
     /// When the next look may begin.
     next: Turn<Instant>,
@@ -32,7 +32,7 @@ pub(crate) struct Looks {
 
 /// A look that is under way.
 #[derive(Debug)]
-pub(crate) struct Look<'a> {
+pub(crate) struct InspectionTurn<'a> {
     began: Instant,
     next: TurnGuard<'a, Instant>,
     _there: SemaphorePermit<'a>,
@@ -49,25 +49,25 @@ pub(crate) struct Sampling {
     over: Arc<AtomicBool>,
 }
 
-impl Default for Looks {
+impl Default for InspectionTurns {
     fn default() -> Self {
         Self { there: Semaphore::new(MOST), next: Turn::new(Instant::now()), samplings: Samplings::default() }
     }
 }
 
-impl Looks {
+impl InspectionTurns {
     /// Waits for the turn of a look.
     ///
     /// # Errors
     /// Too many wait already.
-    pub(crate) async fn turn(&self) -> Result<Look<'_>> {
+    pub(crate) async fn turn(&self) -> Result<InspectionTurn<'_>> {
         let there = self.there.try_acquire().map_err(|_| {
             Error::limit(format!("{MOST} others are looking where the processes are, or wait for it"))
                 .hint("ask again in some seconds: looks are taken one after the other")
         })?;
         let next = self.next.lock().await;
         tokio::time::sleep_until((*next).into()).await;
-        Ok(Look { began: Instant::now(), next, _there: there })
+        Ok(InspectionTurn { began: Instant::now(), next, _there: there })
     }
 
     /// Begins a sampling that takes `duration`.
@@ -88,7 +88,7 @@ impl Looks {
     }
 }
 
-impl Drop for Look<'_> {
+impl Drop for InspectionTurn<'_> {
     fn drop(&mut self) {
         let pause = (self.began.elapsed() * TIMES).clamp(PAUSE, MAX_PAUSE);
         *self.next = Instant::now() + pause;
@@ -133,7 +133,7 @@ mod tests {
 
     #[tokio::test]
     async fn looks_are_taken_in_turns_with_pauses_and_of_too_many_some_are_refused() {
-        let looks = Looks::default();
+        let looks = InspectionTurns::default();
         let first = looks.turn().await.unwrap();
         let mut waiting: Vec<_> = (1..MOST).map(|_| Box::pin(looks.turn())).collect();
         for next in &mut waiting {
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_sampling_ends_with_whoever_waits_and_holds_up_no_end() {
-        let looks = Looks::default();
+        let looks = InspectionTurns::default();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let (begin, begun) = mpsc::channel();
         let (end, ended) = mpsc::channel();

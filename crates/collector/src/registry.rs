@@ -39,7 +39,7 @@ struct Agents {
 
 /// Whether agents are connected, and since when none is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Attendance {
+pub enum AgentConnections {
     /// An agent is connected.
     Live,
     /// No agent has connected since the collector began, which was then.
@@ -148,12 +148,12 @@ impl Registry {
     }
 
     /// Whether agents are connected, and since when none is.
-    pub fn attendance(&self) -> Attendance {
+    pub fn attendance(&self) -> AgentConnections {
         let agents = self.lock();
         match agents.left {
-            _ if agents.live() > 0 => Attendance::Live,
-            Some(left) => Attendance::Left(left),
-            None => Attendance::NeverCame(self.began),
+            _ if agents.live() > 0 => AgentConnections::Live,
+            Some(left) => AgentConnections::Left(left),
+            None => AgentConnections::NeverCame(self.began),
         }
     }
 

@@ -17,7 +17,7 @@ use probe_store::journal::Journal;
 use probe_store::{Identity, Store};
 
 use super::agent::{About, Agent, Keep};
-use super::hello::{Declaration, Unwelcome, understand};
+use super::hello::{Declaration, HelloRefusal, understand};
 use super::ingest::{AgentDestination, IngestSession};
 use super::instance::PREFIX;
 use super::registry::Registry;
@@ -102,7 +102,7 @@ impl SelfIngest {
             ..identity.to_hello()
         };
         let greeting = understand(hello.clone(), &identity.run, &self.store).map_err(|unwelcome| match unwelcome {
-            Unwelcome::Refused(why) | Unwelcome::Malformed(why) => Error::failed(why),
+            HelloRefusal::Refused(why) | HelloRefusal::Malformed(why) => Error::failed(why),
         })?;
         let agent = Agent::new(0, &instance, Arc::clone(identity), About::default());
         agent.state().connection = connection;

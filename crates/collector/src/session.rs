@@ -11,7 +11,7 @@ use tonic::Status;
 
 use super::agent::{Agent, Downlink, Keep, Superseded, truncate_status};
 use super::events::{Event, Severity};
-use super::hello::{DeclaredTable, Greeting, Unwelcome, truncate_hello, understand};
+use super::hello::{DeclaredTable, AcceptedHello, HelloRefusal, truncate_hello, understand};
 use super::ingest::{AgentDestination, IngestError, IngestSession};
 use super::shared::Shared;
 use crate::truncate::{MAX_TEXT, truncate};
@@ -60,7 +60,7 @@ pub(super) struct AgentSession {
 impl AgentSession {
     pub(super) fn begin(shared: &Shared, hello: v1::Hello, downlink: &Downlink, connection: u64) -> Result<Self, End> {
         let hello = truncate_hello(hello);
-        let Greeting { declaration, about, unix_ns, remark } = understand(hello.clone(), &shared.run, &shared.store)?;
+        let AcceptedHello { declaration, about, unix_ns, remark } = understand(hello.clone(), &shared.run, &shared.store)?;
         let connected = shared.registry.connect(
             &declaration.instance,
             Arc::clone(&declaration.identity),
@@ -191,7 +191,7 @@ impl AgentSession {
     /// Takes a new Hello, by which more of the identity is known: rows from now on belong to the new identity.
     fn renew(&mut self, shared: &Shared, hello: v1::Hello) -> Result<(), End> {
         let hello = truncate_hello(hello);
-        let Greeting { declaration, about, remark, .. } = understand(hello.clone(), &shared.run, &shared.store)?;
+        let AcceptedHello { declaration, about, remark, .. } = understand(hello.clone(), &shared.run, &shared.store)?;
         if declaration.instance != *self.agent.instance {
             return Err(End::Malformed("a second Hello is of another instance".into()));
         }
@@ -255,11 +255,11 @@ fn came_late(late: v1::LatePlan, process: &Identity) -> Event {
     Event::new("detail late", Severity::Info, message).of(process).at_step(from_step).with(&details)
 }
 
-impl From<Unwelcome> for End {
-    fn from(unwelcome: Unwelcome) -> Self {
+impl From<HelloRefusal> for End {
+    fn from(unwelcome: HelloRefusal) -> Self {
         match unwelcome {
-            Unwelcome::Malformed(what) => Self::Malformed(what),
-            Unwelcome::Refused(message) => Self::Refused(v1::Refused { message, retry: false, retry_after_ms: 0 }),
+            HelloRefusal::Malformed(what) => Self::Malformed(what),
+            HelloRefusal::Refused(message) => Self::Refused(v1::Refused { message, retry: false, retry_after_ms: 0 }),
         }
     }
 }

@@ -16,7 +16,7 @@ use probe_query::Engine;
 use probe_store::Identity;
 
 use super::agent::AgentState;
-use super::looks::{Look, Looks};
+use super::looks::{InspectionTurn, InspectionTurns};
 use super::newest_number::newest_number;
 use super::registry::Registry;
 use super::self_ingest::SelfIngest;
@@ -39,7 +39,7 @@ pub(crate) struct Stacks {
     ingest: SelfIngest,
     run: Arc<str>,
     host: String,
-    looks: Looks,
+    looks: InspectionTurns,
     /// Number of the last capture.
     captures: AtomicI64,
 }
@@ -63,7 +63,7 @@ impl Stacks {
         captures: i64,
     ) -> Self {
         let host = host_name();
-        let (readers, looks) = (Arc::default(), Looks::default());
+        let (readers, looks) = (Arc::default(), InspectionTurns::default());
         Self { registry, broker, readers, ingest, run, host, looks, captures: AtomicI64::new(captures) }
     }
 
@@ -71,7 +71,7 @@ impl Stacks {
     ///
     /// # Errors
     /// Too many wait already.
-    pub(crate) async fn turn(&self) -> Result<Look<'_>> {
+    pub(crate) async fn turn(&self) -> Result<InspectionTurn<'_>> {
         self.looks.turn().await
     }
 

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 
 use super::agent::{Agent, Keep};
 use super::collector::{Begun, begin};
-use super::hello::{Greeting, understand};
+use super::hello::{AcceptedHello, understand};
 use super::ingest::{AgentDestination, IngestSession};
 use super::recovery;
 
@@ -155,7 +155,7 @@ impl World {
     }
 
     fn greet(&mut self, number: usize, hello: v1::Hello) -> u64 {
-        let Greeting { declaration, about, .. } =
+        let AcceptedHello { declaration, about, .. } =
             understand(hello.clone(), &"gpt@1".into(), &self.begun.store).unwrap();
         let registry = &self.begun.registry;
         let connection = registry.new_connection();

@@ -3,7 +3,7 @@
 use std::io::Result;
 
 use super::format::TraceFormat;
-use super::lanes::Lanes;
+use super::lanes::TrackLanes;
 use super::model::{Counter, CounterId, Flow, Instant, Point, Process, ProcessId, Slice, Track, TrackId};
 
 /// Numbers of what was written.
@@ -23,7 +23,7 @@ pub struct Written {
 
 struct Row {
     track: Track,
-    lanes: Lanes,
+    lanes: TrackLanes,
     /// The track of each lane in the file; the first is the row's own.
     ids: Vec<TrackId>,
 }
@@ -60,7 +60,7 @@ impl<'a> Timeline<'a> {
     pub fn track(&mut self, track: Track) -> Result<TrackId> {
         let id = TrackId(self.rows.len() as u32);
         self.format.track(id, &track, 0)?;
-        self.rows.push(Some(Row { track, lanes: Lanes::default(), ids: vec![id] }));
+        self.rows.push(Some(Row { track, lanes: TrackLanes::default(), ids: vec![id] }));
         Ok(id)
     }
 

@@ -62,7 +62,7 @@ keep!(KnownNames { generation, modules, classes, optimizers, operations, spans, 
 
 /// A name that was learned: its number or address, and its meaning.
 #[derive(Debug)]
-pub enum Learned<'a> {
+pub enum LearnedName<'a> {
     /// The class of an optimizer.
     Optimizer(u64, &'a str),
     /// A range.
@@ -81,7 +81,7 @@ pub enum Learned<'a> {
     Gone(u64, u64),
 }
 
-impl Learned<'_> {
+impl LearnedName<'_> {
     /// Appends an entry of the log; [`KnownNames::learn`] reads it.
     pub fn put(&self, to: &mut Vec<u8>) {
         let mut named = |kind: u8, id: u64, name: &str| {

@@ -17,7 +17,7 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 
 use super::input::{self, Mode, Piece};
-use super::session::{Session, Then};
+use super::session::{Session, AfterInput};
 use super::{attributes, python, sql_completion};
 use crate::cli::report;
 use crate::cli::status::Status;
@@ -65,17 +65,17 @@ fn lines(session: &Rc<RefCell<Session>>) -> Result<Status> {
         if let Some(path) = &history {
             let _ = editor.append_history(path);
         }
-        if perform_line(&mut session.borrow_mut(), line) == Then::Quit {
+        if perform_line(&mut session.borrow_mut(), line) == AfterInput::Quit {
             return Ok(0);
         }
     }
 }
 
 /// Performs the pieces of a line, up to one that fails.
-fn perform_line(session: &mut Session, line: &str) -> Then {
+fn perform_line(session: &mut Session, line: &str) -> AfterInput {
     // These words work without a backslash, as in Python, SQLite, DuckDB and MySQL.
     match line {
-        "exit" | "quit" => return Then::Quit,
+        "exit" | "quit" => return AfterInput::Quit,
         "help" => return session.perform_and_report(Piece::Command { line: r"\?".into(), sql: String::new() }),
         _ => {}
     }
@@ -83,12 +83,12 @@ fn perform_line(session: &mut Session, line: &str) -> Then {
     while let Some((piece, end)) = input::next(rest, session.mode, true) {
         rest = &rest[end..];
         match session.perform_and_report(piece) {
-            Then::Next(0) => {}
+            AfterInput::Next(0) => {}
             then => return then,
         }
     }
     let _ = std::io::stdout().flush();
-    Then::Next(0)
+    AfterInput::Next(0)
 }
 
 /// Prints what the prompt asks: the name and the state of the run.

@@ -65,8 +65,8 @@ pub(super) async fn save(
     let failed = |error: io::Error| unfinished.failed(error);
     let file = BufWriter::with_capacity(1 << 16, unfinished.file()?);
     let mut out = match shape {
-        Shape::ChromeGzip => Out::Gzip(Box::new(GzEncoder::new(file, Compression::fast()))),
-        _ => Out::Plain(file),
+        Shape::ChromeGzip => OutputFile::Gzip(Box::new(GzEncoder::new(file, Compression::fast()))),
+        _ => OutputFile::Plain(file),
     };
     let mut bar = Bar::new(plan.rows);
     let (base, is_unix, as_profiler) = (plan.base, plan.is_unix(), plan.is_per_rank());
@@ -83,12 +83,12 @@ pub(super) async fn save(
     Ok(written)
 }
 
-enum Out {
+enum OutputFile {
     Plain(BufWriter<File>),
     Gzip(Box<GzEncoder<BufWriter<File>>>),
 }
 
-impl Out {
+impl OutputFile {
     fn finish(self) -> io::Result<()> {
         match self {
             Self::Plain(mut file) => file.flush(),
@@ -97,7 +97,7 @@ impl Out {
     }
 }
 
-impl Write for Out {
+impl Write for OutputFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(file) => file.write(bytes),

@@ -6,15 +6,15 @@ use std::io::Result;
 use probe_export::{Flow, FlowKind};
 use serde_json::{Map, Value};
 
-use super::source::{Source, Whose, Within};
+use super::source::{Source, RowOwner, StepSelection};
 use crate::export::drawing::{Drawing, TrackKey};
 use crate::export::links::number;
 use crate::export::row::{CAPTURE, Column, OWN, Row, hidden, json, named, plain};
 
 pub(super) const OPERATORS: Source = Source {
     table: "python.operators",
-    whose: Whose::Capture,
-    within: Within::StepOrTime,
+    whose: RowOwner::Capture,
+    within: StepSelection::StepOrTime,
     duration: "duration",
     order: ", depth",
     columns: &[
@@ -68,8 +68,8 @@ fn operator(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Res
 
 pub(super) const FRAMES: Source = Source {
     table: "python.frames",
-    whose: Whose::Capture,
-    within: Within::StepOrTime,
+    whose: RowOwner::Capture,
+    within: StepSelection::StepOrTime,
     duration: "duration",
     order: ", depth",
     columns: &[
@@ -99,8 +99,8 @@ fn frame(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result
 
 pub(super) const LAUNCHES: Source = Source {
     table: "gpu.launches",
-    whose: Whose::Capture,
-    within: Within::StepOrTime,
+    whose: RowOwner::Capture,
+    within: StepSelection::StepOrTime,
     duration: "duration",
     order: "",
     columns: &[
@@ -136,8 +136,8 @@ fn launch(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Resul
 
 pub(super) const KERNELS: Source = Source {
     table: "gpu.kernels",
-    whose: Whose::Capture,
-    within: Within::StepOrTime,
+    whose: RowOwner::Capture,
+    within: StepSelection::StepOrTime,
     duration: "duration",
     order: "",
     columns: &[

@@ -2,7 +2,7 @@
 
 use std::io::Result;
 
-use super::source::{Source, Whose, Within};
+use super::source::{Source, RowOwner, StepSelection};
 use crate::export::drawing::Drawing;
 use crate::export::row::{Column, HOST, OWN, Row, hidden};
 
@@ -11,8 +11,8 @@ const MB: f64 = 1e6;
 
 pub(super) const MEMORY: Source = Source {
     table: "python.memory",
-    whose: Whose::Process,
-    within: Within::Time,
+    whose: RowOwner::Process,
+    within: StepSelection::Time,
     duration: "NULL",
     order: "",
     columns: &[hidden("device"), hidden("allocated"), hidden("reserved"), hidden("rss"), hidden("children_rss")],
@@ -32,8 +32,8 @@ fn memory(drawing: &mut Drawing<'_>, row: &Row<'_>, _: &[Column]) -> Result<()> 
 
 pub(super) const METRICS: Source = Source {
     table: "python.metrics",
-    whose: Whose::Process,
-    within: Within::Step,
+    whose: RowOwner::Process,
+    within: StepSelection::Step,
     duration: "NULL",
     order: "",
     columns: &[hidden("name"), hidden("value")],
@@ -48,8 +48,8 @@ fn metric(drawing: &mut Drawing<'_>, row: &Row<'_>, _: &[Column]) -> Result<()> 
 
 pub(super) const PROCESSES: Source = Source {
     table: "process.metrics",
-    whose: Whose::Process,
-    within: Within::Time,
+    whose: RowOwner::Process,
+    within: StepSelection::Time,
     duration: "NULL",
     order: "",
     columns: &[hidden("user_percent + system_percent")],
@@ -63,8 +63,8 @@ fn process(drawing: &mut Drawing<'_>, row: &Row<'_>, _: &[Column]) -> Result<()>
 
 pub(super) const GPUS: Source = Source {
     table: "gpu.metrics",
-    whose: Whose::Host,
-    within: Within::Time,
+    whose: RowOwner::Host,
+    within: StepSelection::Time,
     duration: "NULL",
     order: "",
     columns: &[

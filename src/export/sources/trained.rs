@@ -4,15 +4,15 @@ use std::io::Result;
 
 use probe_export::Flow;
 
-use super::source::{Source, Whose, Within};
+use super::source::{Source, RowOwner, StepSelection};
 use crate::export::drawing::{Drawing, TrackKey};
 use crate::export::links::number;
 use crate::export::row::{Column, OWN, Row, hidden, named, plain};
 
 pub(super) const STEPS: Source = Source {
     table: "python.steps",
-    whose: Whose::Process,
-    within: Within::Step,
+    whose: RowOwner::Process,
+    within: StepSelection::Step,
     duration: "duration",
     order: "",
     columns: &[
@@ -44,8 +44,8 @@ fn step(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<
 
 pub(super) const MODULES: Source = Source {
     table: "python.torch_trace",
-    whose: Whose::Process,
-    within: Within::Step,
+    whose: RowOwner::Process,
+    within: StepSelection::Step,
     duration: "COALESCE(total_duration, host_duration)",
     order: ", depth",
     columns: &[
@@ -80,8 +80,8 @@ fn module(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Resul
 
 pub(super) const SPANS: Source = Source {
     table: "python.spans",
-    whose: Whose::Process,
-    within: Within::Step,
+    whose: RowOwner::Process,
+    within: StepSelection::Step,
     duration: "duration",
     order: ", depth",
     columns: &[hidden("thread"), hidden("name"), plain("kind"), plain("step")],
@@ -90,8 +90,8 @@ pub(super) const SPANS: Source = Source {
 
 pub(super) const CHECKPOINTS: Source = Source {
     table: "python.checkpoints",
-    whose: Whose::Process,
-    within: Within::Step,
+    whose: RowOwner::Process,
+    within: StepSelection::Step,
     duration: "duration",
     order: "",
     columns: &[hidden("thread"), hidden("kind"), plain("path"), plain("bytes"), plain("error"), plain("step")],
@@ -100,8 +100,8 @@ pub(super) const CHECKPOINTS: Source = Source {
 
 pub(super) const PAUSES: Source = Source {
     table: "python.pauses",
-    whose: Whose::Process,
-    within: Within::Step,
+    whose: RowOwner::Process,
+    within: StepSelection::Step,
     duration: "duration",
     order: "",
     columns: &[
@@ -118,8 +118,8 @@ pub(super) const PAUSES: Source = Source {
 
 pub(super) const COPIES: Source = Source {
     table: "python.copies",
-    whose: Whose::Process,
-    within: Within::Step,
+    whose: RowOwner::Process,
+    within: StepSelection::Step,
     duration: "duration",
     order: "",
     columns: &[
@@ -149,8 +149,8 @@ fn on_thread<const CATEGORY: usize>(drawing: &mut Drawing<'_>, row: &Row<'_>, co
 
 pub(super) const BATCHES: Source = Source {
     table: "python.data_trace",
-    whose: Whose::Process,
-    within: Within::Step,
+    whose: RowOwner::Process,
+    within: StepSelection::Step,
     duration: "wait",
     order: "",
     columns: &[
@@ -176,8 +176,8 @@ fn batch(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result
 
 pub(super) const SYNC_POINTS: Source = Source {
     table: "python.sync_points",
-    whose: Whose::Process,
-    within: Within::Step,
+    whose: RowOwner::Process,
+    within: StepSelection::Step,
     duration: "NULL",
     order: "",
     columns: &[
@@ -202,8 +202,8 @@ fn sync_point(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> R
 
 pub(super) const COLLECTIVES: Source = Source {
     table: "python.nccl_trace",
-    whose: Whose::Process,
-    within: Within::Step,
+    whose: RowOwner::Process,
+    within: StepSelection::Step,
     duration: "duration_ms / 1000",
     order: ", seq",
     columns: &[
@@ -244,8 +244,8 @@ fn collective(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> R
 
 pub(super) const EXCEPTIONS: Source = Source {
     table: "python.exceptions",
-    whose: Whose::Process,
-    within: Within::Time,
+    whose: RowOwner::Process,
+    within: StepSelection::Time,
     duration: "NULL",
     order: "",
     columns: &[
@@ -270,8 +270,8 @@ fn exception(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Re
 
 pub(super) const EVENTS: Source = Source {
     table: "probe.events",
-    whose: Whose::Run,
-    within: Within::Time,
+    whose: RowOwner::Run,
+    within: StepSelection::Time,
     duration: "NULL",
     order: ", id",
     columns: &[plain("kind"), plain("severity"), plain("message"), plain("details"), plain("step")],

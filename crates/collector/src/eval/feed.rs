@@ -29,7 +29,7 @@ enum Waiting {
 
 /// The client is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Hungup;
+pub(super) struct ClientGone;
 
 impl Feed {
     /// A feed to `client`, for at most `limit` bytes of output.
@@ -67,11 +67,11 @@ impl Feed {
 
     /// Hands over events as fast as the client takes them; when none is left, waits for the client to go. May be dropped at any
     /// await.
-    pub(super) async fn pump(&mut self) -> Hungup {
+    pub(super) async fn pump(&mut self) -> ClientGone {
         if self.flush().await.is_ok() {
             self.client.closed().await;
         }
-        Hungup
+        ClientGone
     }
 
     /// Ends the feed: the client sees the end of its events.
@@ -81,9 +81,9 @@ impl Feed {
     }
 
     /// Hands over everything; an error where the client is gone. May be dropped at any await.
-    pub(super) async fn flush(&mut self) -> Result<(), Hungup> {
+    pub(super) async fn flush(&mut self) -> Result<(), ClientGone> {
         while !self.waiting.is_empty() {
-            let permit = self.client.reserve().await.map_err(|_| Hungup)?;
+            let permit = self.client.reserve().await.map_err(|_| ClientGone)?;
             if let Some(next) = self.waiting.pop_front() {
                 permit.send(Ok(next.into()));
             }
@@ -140,7 +140,7 @@ mod tests {
         let mut feed = Feed::new(sender, 10);
         assert!(feed.output(None, &stdout("a")));
         drop(receiver);
-        assert_eq!(feed.pump().await, Hungup);
-        assert_eq!(feed.flush().await, Err(Hungup));
+        assert_eq!(feed.pump().await, ClientGone);
+        assert_eq!(feed.flush().await, Err(ClientGone));
     }
 }

@@ -18,7 +18,7 @@ use tokio::time::{sleep_until, timeout};
 use tonic::Status;
 
 use super::context::Context;
-use super::feed::{Feed, Hungup};
+use super::feed::{Feed, ClientGone};
 use super::group::{self, Group};
 use super::log::Entry;
 use super::routes::{FromAgent, Route, Signal};
@@ -57,7 +57,7 @@ pub(super) struct Snippet {
 /// Why a snippet does not go on.
 enum Stop {
     Deadline,
-    Hungup,
+    ClientGone,
     OutputLimit,
     /// Nothing has run: the outcome, why, and what to do.
     Refused(Outcome, String, String),
@@ -199,7 +199,7 @@ impl Snippet {
         loop {
             let from = tokio::select! {
                 Some(from) = self.inbox.recv() => from,
-                Hungup = self.feed.pump() => return Err(Stop::Hungup),
+                ClientGone = self.feed.pump() => return Err(Stop::ClientGone),
                 () = patience::until(self.named_at) => {
                     self.name_the_silent();
                     continue;

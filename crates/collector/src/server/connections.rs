@@ -121,16 +121,16 @@ pub(super) fn secured(
     connections: impl Stream<Item = io::Result<Counted<TcpStream>>>,
     acceptor: TlsAcceptor,
     most: usize,
-) -> impl Stream<Item = io::Result<Secured>> {
+) -> impl Stream<Item = io::Result<TlsConnection>> {
     let handshakes = connections.map(move |connection| {
         let acceptor = acceptor.clone();
         async move {
             let handshake = tokio::time::timeout(HANDSHAKE, acceptor.accept(connection?)).await;
-            handshake.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map(Secured)
+            handshake.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map(TlsConnection)
         }
     });
     // As many as there can be connections, `most`.
-    handshakes.buffer_unordered(most).filter_map(async |connection: io::Result<Secured>| match connection {
+    handshakes.buffer_unordered(most).filter_map(async |connection: io::Result<TlsConnection>| match connection {
         Ok(connection) => Some(Ok(connection)),
         Err(error) => {
             tracing::debug!("a TLS handshake failed: {error}");
@@ -141,22 +141,22 @@ pub(super) fn secured(
 
 /// A connection with TLS.
 #[derive(Debug)]
-pub(super) struct Secured(TlsStream<Counted<TcpStream>>);
+pub(super) struct TlsConnection(TlsStream<Counted<TcpStream>>);
 
-impl Connected for Secured {
+impl Connected for TlsConnection {
     type ConnectInfo = TcpConnectInfo;
     fn connect_info(&self) -> TcpConnectInfo {
         self.0.get_ref().0.connect_info()
     }
 }
 
-impl AsyncRead for Secured {
+impl AsyncRead for TlsConnection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(cx, buf)
     }
 }
 
-forward_writes!(Secured to 0);
+forward_writes!(TlsConnection to 0);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

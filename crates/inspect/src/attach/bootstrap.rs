@@ -48,11 +48,11 @@ pub struct Report {
 
 /// A directory that the process and this command both see.
 #[derive(Debug)]
-pub struct Desk {
+pub struct SharedDirectory {
     directory: TempDir,
 }
 
-impl Desk {
+impl SharedDirectory {
     /// Makes one in directory `parent`, for process `pid`.
     ///
     /// # Errors
@@ -167,7 +167,7 @@ mod tests {
     fn what_is_taken_back_is_not_begun() {
         let parent = tempfile::tempdir().unwrap();
         let me = std::process::id() as i32;
-        let desk = Desk::set_up(parent.path(), me).unwrap();
+        let desk = SharedDirectory::set_up(parent.path(), me).unwrap();
         assert!(desk.wait(me, Duration::from_millis(2), Duration::ZERO).unwrap().is_none());
         assert!(!desk.take_back());
         fs::write(desk.directory.path().join("report"), r#"{"state": "recording", "waited_s": 0.5, "new": 1}"#)

@@ -122,7 +122,7 @@ pub(super) fn borrow<T: Send>(
     work: impl FnOnce(&mut Thread, &mut Saved) -> Result<T, Failure> + Send,
 ) -> Result<T, Failure> {
     // The thread inherits the mask.
-    let _undisturbed = Undisturbed::begin();
+    let _undisturbed = BlockedSignals::begin();
     std::thread::scope(|scope| {
         let tracer = scope.spawn(|| borrow_here(id, stopped, work));
         tracer.join().unwrap_or_else(|_| Err(Failure::For(Error::failed("a defect in probe attach (see above)"))))
@@ -142,7 +142,7 @@ fn borrow_here<T>(
     let done = match thread.stop() {
         Ok(Stop::Ours) => {
             let saved = thread.save()?;
-            let mut borrowed = Borrowed { thread: &mut thread, saved, is_back: false };
+            let mut borrowed = BorrowedThread { thread: &mut thread, saved, is_back: false };
             let done = work(borrowed.thread, &mut borrowed.saved);
             borrowed.give_back().map_err(Failure::from).and(done)
         }
@@ -160,15 +160,15 @@ fn borrow_here<T>(
 
 /// Signals are blocked while it lives: Ctrl-C must not end this process while a thread of another process has registers
 /// of ours, so it arrives a moment later.
-struct Undisturbed(Option<SigSet>);
+struct BlockedSignals(Option<SigSet>);
 
-impl Undisturbed {
+impl BlockedSignals {
     fn begin() -> Self {
         Self(SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK).ok())
     }
 }
 
-impl Drop for Undisturbed {
+impl Drop for BlockedSignals {
     fn drop(&mut self) {
         if let Some(before) = self.0 {
             let _ = before.thread_set_mask();
@@ -177,20 +177,20 @@ impl Drop for Undisturbed {
 }
 
 /// A thread whose registers are put back, also when the work with it panics.
-struct Borrowed<'t> {
+struct BorrowedThread<'t> {
     thread: &'t mut Thread,
     saved: Saved,
     is_back: bool,
 }
 
-impl Borrowed<'_> {
+impl BorrowedThread<'_> {
     fn give_back(&mut self) -> io::Result<()> {
         self.is_back = true;
         self.thread.restore(&self.saved)
     }
 }
 
-impl Drop for Borrowed<'_> {
+impl Drop for BorrowedThread<'_> {
     fn drop(&mut self) {
         if !self.is_back {
             let _ = self.give_back();

@@ -24,7 +24,7 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
 use probe_common::error::Error;
 
-use self::counted::{Counted, Does};
+use self::counted::{Counted, CountedOperation};
 use self::growth::Growth;
 pub(super) use self::growth::array_bytes;
 
@@ -110,16 +110,16 @@ fn put(expression: Expr, growth: Growth, pool: &Arc<dyn MemoryPool>) -> Expr {
     let counted = |does| Arc::new(ScalarUDF::from(Counted::new(does, growth, pool)));
     match expression {
         Expr::ScalarFunction(ScalarFunction { func, args }) if growth != Growth::Taken => {
-            Expr::ScalarFunction(ScalarFunction::new_udf(counted(Does::Function(func)), args))
+            Expr::ScalarFunction(ScalarFunction::new_udf(counted(CountedOperation::Function(func)), args))
         }
         Expr::BinaryExpr(BinaryExpr { left, right, op: Operator::StringConcat }) => {
             let parts = [*left, *right].into_iter().flat_map(|side| match side {
                 Expr::ScalarFunction(ScalarFunction { func, args }) if is_join(&func) => args,
                 side => vec![side],
             });
-            Expr::ScalarFunction(ScalarFunction::new_udf(counted(Does::Join), parts.collect()))
+            Expr::ScalarFunction(ScalarFunction::new_udf(counted(CountedOperation::Join), parts.collect()))
         }
-        other => Expr::ScalarFunction(ScalarFunction::new_udf(counted(Does::Nothing), vec![other])),
+        other => Expr::ScalarFunction(ScalarFunction::new_udf(counted(CountedOperation::Nothing), vec![other])),
     }
 }
 

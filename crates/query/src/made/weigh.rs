@@ -26,7 +26,7 @@ const LONGEST: usize = 4 << 10;
 /// Copies of rows that a window function holds: it copies them once more when it has all of them.
 const COPIES: usize = 2;
 
-/// Puts a [`Weigh`] before each input of those operators.
+/// Puts a [`BoundedInput`] before each input of those operators.
 #[derive(Debug)]
 pub(crate) struct WeighInputs;
 
@@ -40,7 +40,7 @@ enum What {
 }
 
 #[derive(Debug)]
-struct Weigh {
+struct BoundedInput {
     what: What,
     input: Arc<dyn ExecutionPlan>,
 }
@@ -76,7 +76,7 @@ impl What {
         match self {
             Self::Held if is_counted(input) => Arc::clone(input),
             Self::Repeated if !made => Arc::clone(input),
-            what => Arc::new(Weigh { what, input: Arc::clone(input) }),
+            what => Arc::new(BoundedInput { what, input: Arc::clone(input) }),
         }
     }
 }
@@ -96,13 +96,13 @@ fn is_copied(kind: &DataType) -> bool {
     matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary) || kind.is_nested()
 }
 
-impl DisplayAs for Weigh {
+impl DisplayAs for BoundedInput {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "WeighExec: {:?}", self.what)
     }
 }
 
-impl ExecutionPlan for Weigh {
+impl ExecutionPlan for BoundedInput {
     fn name(&self) -> &'static str {
         "WeighExec"
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use probe_proto::v1::{self, agent_message, record};
 use prost::Message;
 
-use super::newest::Newest;
+use super::newest::NewestRows;
 
 /// The largest number of agents, those that are gone included: as many as the collector itself remembers.
 const MAX_AGENTS: usize = 8192;
@@ -25,9 +25,9 @@ pub struct JournalCheckpoint {
     connections: BTreeMap<u64, Open>,
     /// Evictions, in order.
     pub evicted: Vec<v1::Evicted>,
-    pub evals: Newest<v1::Eval>,
-    pub events: Newest<v1::Event>,
-    pub queries: Newest<v1::Query>,
+    pub evals: NewestRows<v1::Eval>,
+    pub events: NewestRows<v1::Event>,
+    pub queries: NewestRows<v1::Query>,
     /// Bytes of the strings of open connections.
     texts: usize,
     /// Bytes of the hellos of open connections.

@@ -9,9 +9,9 @@ use probe_proto::v1::{self, At, Outcome};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{sleep_until, timeout, timeout_at};
 
-use super::agreement::{Agreement, Next};
+use super::agreement::{BoundaryAgreement, Next};
 use super::{AgentAnswer, Snippet, Stop};
-use crate::eval::feed::Hungup;
+use crate::eval::feed::ClientGone;
 use crate::eval::group;
 
 /// How long ranks that are not connected yet are waited for.
@@ -79,7 +79,7 @@ impl Snippet {
         let turn = Arc::clone(&self.context.turn);
         tokio::select! {
             guard = turn.lock_owned() => Ok(guard),
-            Hungup = self.feed.pump() => Err(Stop::Hungup),
+            ClientGone = self.feed.pump() => Err(Stop::ClientGone),
             () = sleep_until(self.deadline.into()) => Err(Stop::Refused(
                 Outcome::Timeout,
                 "another snippet was still between two steps".into(),
@@ -103,7 +103,7 @@ impl Snippet {
             }
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return Err(Stop::Deadline) },
-                Hungup = self.feed.pump() => return Err(Stop::Hungup),
+                ClientGone = self.feed.pump() => return Err(Stop::ClientGone),
                 () = sleep_until(until.into()) => {
                     let missing: Vec<String> = self.group.missing.iter().map(i32::to_string).collect();
                     return Err(Stop::Refused(
@@ -144,7 +144,7 @@ impl Snippet {
     async fn meet(&mut self) -> Result<Result<i64, Failed>, Stop> {
         let ranks = self.done.len();
         let (mut arrived, mut nexts) = (vec![None::<v1::Arrived>; ranks], vec![0_u32; ranks]);
-        let (mut agreement, mut patience) = (Agreement::default(), self.patience());
+        let (mut agreement, mut patience) = (BoundaryAgreement::default(), self.patience());
         let mut until = None::<Instant>;
         loop {
             let message = match until {

@@ -24,7 +24,7 @@ impl Snippet {
                 let (error, advice) = self.unanswered();
                 (Outcome::Timeout, error, advice)
             }
-            Stop::Hungup => (Outcome::Cancelled, "the client has disconnected".into(), String::new()),
+            Stop::ClientGone => (Outcome::Cancelled, "the client has disconnected".into(), String::new()),
             Stop::OutputLimit => (
                 Outcome::OutputLimit,
                 format!("it printed more than {} bytes", self.call.max_output),
