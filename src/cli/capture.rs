@@ -13,7 +13,7 @@ use probe_common::error::{Error, Result};
 use probe_proto::v1::{CaptureCall, CaptureEvent, Captured, capture_event::Event};
 
 use self::files::Files;
-use self::progress::Progress;
+use self::progress::CaptureProgress;
 use super::connect::{Connection, with_client};
 use super::status::Status;
 
@@ -114,7 +114,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     };
     with_client(endpoint, &args.connection, async |mut client, _| {
         let mut events = client.capture(call).await?;
-        let mut progress = Progress::new(args.memory_history.unwrap_or(args.steps));
+        let mut progress = CaptureProgress::new(args.memory_history.unwrap_or(args.steps));
         let captured = receive(&mut events, &mut progress, &mut files).await;
         progress.clear();
         let captured = captured?;
@@ -127,13 +127,13 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
 
 async fn receive<E: Into<Error>>(
     events: &mut (impl Stream<Item = Result<CaptureEvent, E>> + Unpin),
-    progress: &mut Progress,
+    progress: &mut CaptureProgress,
     files: &mut Option<Files>,
 ) -> Result<Captured> {
     while let Some(event) = events.next().await {
         match event.map_err(Into::into)?.event {
             Some(Event::Began(began)) => progress.begin(&began),
-            Some(Event::Progress(done)) => progress.show(&done),
+            Some(Event::CaptureProgress(done)) => progress.show(&done),
             Some(Event::Piece(piece)) => {
                 if let Some(files) = files {
                     files.take(&piece)?;

@@ -13,7 +13,7 @@ use super::ranks::Ranks;
 use super::report;
 use super::status::Status;
 use crate::output::{self, Format, rows};
-use crate::profile::{self, ProfileRows, Profile, Selection};
+use crate::profile::{self, Profile, ProfileRows, Selection};
 use crate::step_window::Window;
 
 /// Rows of a table without --top.

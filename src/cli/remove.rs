@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args) -> Result<Status> {
     if chosen.is_empty() {
         report::note("no recorded run ended that long ago");
     }
-    let mut done = Done::default();
+    let mut done = RemovedRuns::default();
     if !args.dry_run {
         done.bytes += runs::sweep(&directories);
     }
@@ -90,13 +90,13 @@ fn older_than(directories: &Directories, age: Duration) -> Result<Vec<Run>> {
 
 /// Counts of what was removed so far.
 #[derive(Default)]
-struct Done {
+struct RemovedRuns {
     removed: usize,
     failed: usize,
     bytes: u64,
 }
 
-impl Done {
+impl RemovedRuns {
     fn one(&mut self, run: &Run, dry_run: bool) {
         let name = &run.name;
         let removed = if dry_run { Ok(runs::size(&run.directory)) } else { runs::remove(run) };

@@ -79,7 +79,13 @@ struct Gain {
 impl<'a> Replays<'a> {
     fn new(steps: &'a Steps, rules: &'a BTreeMap<String, Rule>) -> Self {
         let base = replay(steps, &[]);
-        Self { steps, rules, draws: BootstrapDraws::new(steps.count(), 5), whole: base.iter().sum(), base: floats(&base) }
+        Self {
+            steps,
+            rules,
+            draws: BootstrapDraws::new(steps.count(), 5),
+            whole: base.iter().sum(),
+            base: floats(&base),
+        }
     }
 
     fn percent(&self, of: Ticks) -> f64 {

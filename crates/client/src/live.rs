@@ -31,7 +31,7 @@ const NO_PIN: &str = "if it uses TLS, its pin has to be in the token file, or in
 const CONNECT: Duration = Duration::from_secs(5);
 
 #[derive(Clone)]
-pub(super) struct Live {
+pub(super) struct LiveCollector {
     channel: Channel,
     pid: Option<u32>,
     authorization: Option<MetadataValue<Ascii>>,
@@ -39,7 +39,7 @@ pub(super) struct Live {
     plain: bool,
 }
 
-impl Live {
+impl LiveCollector {
     pub(super) async fn connect(location: &RunLocation, pid: Option<u32>, token_file: Option<&Path>) -> Result<Self> {
         // The name is for the HTTP/2 header only; the connector opens the connection.
         let endpoint = Endpoint::from_static("http://collector").connect_timeout(CONNECT);

@@ -24,13 +24,13 @@ use super::events::Events;
 use super::finish::Finish;
 use super::recovery::{self, Recovered};
 use super::registry::Registry;
-use super::settings::Settings;
+use super::settings::SharedSettings;
 use super::shared::Shared;
 use super::stack_sampling::StackSampling;
 use super::{control, governor, gpus, hang, idle, self_ingest, service, stack_sampling, stacks};
 use crate::auth::{Protection, TokenFile, Tokens};
 use crate::eval::{Broker, Log};
-use crate::server::{Audit, Bound, AccessChecks, Locks, Servers, flight};
+use crate::server::{AccessChecks, Audit, Bound, Locks, Servers, flight};
 
 /// What a collector is started with.
 #[derive(Debug, Clone)]
@@ -131,7 +131,7 @@ impl Collector {
             journal,
             registry,
             events,
-            settings: Settings::default(),
+            settings: SharedSettings::default(),
             routes: Arc::default(),
             finish: Finish::default(),
             stopping: CancellationToken::new(),

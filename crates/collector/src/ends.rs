@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use tonic::Extensions;
 use tonic::transport::server::UdsConnectInfo;
 
-use super::agent::{Agent, Life, Presence};
+use super::agent::{Agent, AgentConnection, ProcessLife};
 use super::events::{Event, Severity};
 use super::rings::{RingContents, Rings};
 use super::shared::Shared;
@@ -47,11 +47,11 @@ pub(super) fn watch(shared: &Arc<Shared>, agent: &Arc<Agent>, peer: &Peer) {
     let (process, rings) = {
         let mut state = agent.state();
         state.kernel_pid = peer.pid;
-        if state.life != Life::Unknown {
+        if state.life != ProcessLife::Unknown {
             return;
         }
         let Some(process) = find(&state.identity, &state.about.command, peer) else { return };
-        state.life = Life::Watched;
+        state.life = ProcessLife::Watched;
         // The descriptor belongs to the watched process: it lives, and the kernel says that it is the one that speaks.
         let rings = peer.pid.zip(state.hello.rings).map(|(pid, descriptor)| Rings::open(pid, descriptor));
         if let Some(Err(problem)) = &rings {
@@ -71,7 +71,7 @@ pub(super) fn watch(shared: &Arc<Shared>, agent: &Arc<Agent>, peer: &Peer) {
         agent.over.cancel();
         let contents = match rings {
             Some(rings) => {
-                agent.state().life = Life::Recovering;
+                agent.state().life = ProcessLife::Recovering;
                 rings.inherit(&shared, &agent).await
             }
             None => RingContents::default(),
@@ -111,13 +111,13 @@ fn note(shared: &Shared, agent: &Agent, (end, ended_ns): (End, i64), contents: &
     };
     let event = {
         let mut state = agent.state();
-        if matches!(state.life, Life::Ended(_)) {
+        if matches!(state.life, ProcessLife::Ended(_)) {
             return;
         }
-        state.life = Life::Ended(ended.clone());
+        state.life = ProcessLife::Ended(ended.clone());
         // With the lock, so that a row that was read is there after a restart.
         shared.journal.record(record::Record::Ended(ended));
-        let said_goodbye = state.presence == Presence::Ended;
+        let said_goodbye = state.presence == AgentConnection::Ended;
         state.remark(contents.remark().unwrap_or_default());
         is_bad(&end, said_goodbye).then(|| event_of(&end, &state.identity, state.step, said_goodbye, contents))
     };
@@ -170,7 +170,9 @@ fn event_of(end: &End, process: &Identity, step: i64, said_goodbye: bool, conten
 pub(super) fn take_wait_status(shared: &Shared, pid: u32, wait_status: i32) {
     for agent in shared.registry.all() {
         let mut state = agent.state();
-        if matches!(state.life, Life::Watched | Life::Recovering) && u32::try_from(state.identity.pid) == Ok(pid) {
+        if matches!(state.life, ProcessLife::Watched | ProcessLife::Recovering)
+            && u32::try_from(state.identity.pid) == Ok(pid)
+        {
             state.wait_status = Some(wait_status);
         }
     }
@@ -181,12 +183,13 @@ pub(super) async fn settle(shared: &Shared) {
     let settled = |shared: &Shared| {
         let going = |agent: &Arc<Agent>| {
             let state = agent.state();
-            state.presence != Presence::Live && state.life == Life::Watched
+            state.presence != AgentConnection::Live && state.life == ProcessLife::Watched
         };
         !shared.registry.all().iter().any(going)
     };
     // An end that is not known by then is NULL.
     let _ = timeout(SETTLE_TIMEOUT, shared.until(settled)).await;
-    let recovered = |shared: &Shared| !shared.registry.all().iter().any(|agent| agent.state().life == Life::Recovering);
+    let recovered =
+        |shared: &Shared| !shared.registry.all().iter().any(|agent| agent.state().life == ProcessLife::Recovering);
     let _ = timeout(RECOVERY_TIMEOUT, shared.until(recovered)).await;
 }

@@ -6,7 +6,7 @@ use probe_proto::{PROTOCOL, VERSION, tables, v1};
 use probe_store::{Identity, Mapping, Store};
 use prost::Message;
 
-use super::agent::About;
+use super::agent::AgentDescription;
 use crate::truncate::{MAX_TEXT, truncate};
 
 /// Longest name of a host, a version, an instance (bytes).
@@ -23,7 +23,7 @@ const MAX_TABLES_LENGTH: usize = 256 << 10;
 #[derive(Debug)]
 pub(crate) struct AcceptedHello {
     pub declaration: Declaration,
-    pub about: About,
+    pub about: AgentDescription,
     pub unix_ns: i64,
     /// What of the Hello is ignored, in words; empty when nothing is.
     pub remark: String,
@@ -144,11 +144,11 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Res
         declaration: Declaration { instance: hello.instance.clone(), identity, tables },
         unix_ns: hello.unix_ns,
         remark: truncate(remarks.join("; "), MAX_TEXT),
-        about: About::of_hello(hello),
+        about: AgentDescription::of_hello(hello),
     })
 }
 
-impl About {
+impl AgentDescription {
     /// What a Hello says about the agent.
     pub fn of_hello(hello: v1::Hello) -> Self {
         Self {

@@ -9,7 +9,7 @@ use probe_store::Identity;
 use probe_store::journal::JournalCheckpoint;
 use tokio::sync::watch;
 
-use super::agent::{About, Agent, Downlink, Presence};
+use super::agent::{Agent, AgentConnection, AgentDescription, Downlink};
 use super::instance::is_local;
 use super::written::AllWritten;
 
@@ -95,7 +95,7 @@ impl Registry {
         &self,
         instance: &str,
         identity: Arc<Identity>,
-        about: About,
+        about: AgentDescription,
         connection: u64,
         downlink: Downlink,
     ) -> Result<(Arc<Agent>, u64), Full> {
@@ -174,7 +174,12 @@ impl Agents {
         self.in_order.iter().filter(|agent| agent.is_live()).count()
     }
 
-    fn admit(&mut self, instance: &str, identity: &Arc<Identity>, about: &About) -> Result<Arc<Agent>, Full> {
+    fn admit(
+        &mut self,
+        instance: &str,
+        identity: &Arc<Identity>,
+        about: &AgentDescription,
+    ) -> Result<Arc<Agent>, Full> {
         if self.live() >= MAX_LIVE {
             return Err(Full);
         }
@@ -189,7 +194,7 @@ impl Agents {
     }
 
     fn forget_oldest(&mut self) {
-        let Some(index) = self.in_order.iter().position(|agent| agent.state().presence != Presence::Live) else {
+        let Some(index) = self.in_order.iter().position(|agent| agent.state().presence != AgentConnection::Live) else {
             return;
         };
         let gone = self.in_order.remove(index);

@@ -14,7 +14,7 @@ use probe_trace::recover;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::agent::{Agent, Presence};
+use super::agent::{Agent, AgentConnection};
 use super::dead_process;
 use super::shared::Shared;
 
@@ -62,9 +62,9 @@ impl Rings {
 
     /// Takes what the process left, which has just ended.
     pub(super) async fn inherit(self, shared: &Arc<Shared>, agent: &Arc<Agent>) -> RingContents {
-        let quiet = shared.until(|_| agent.state().presence != Presence::Live);
+        let quiet = shared.until(|_| agent.state().presence != AgentConnection::Live);
         let _ = timeout(REST_TIMEOUT, quiet).await;
-        if agent.state().presence == Presence::Ended {
+        if agent.state().presence == AgentConnection::Ended {
             // The agent said Bye when everything was stored.
             return RingContents::default();
         }

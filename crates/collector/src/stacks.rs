@@ -16,7 +16,7 @@ use probe_query::Engine;
 use probe_store::Identity;
 
 use super::agent::AgentState;
-use super::looks::{InspectionTurn, InspectionTurns};
+use super::inspection_turns::{InspectionTurn, InspectionTurns};
 use super::newest_number::newest_number;
 use super::registry::Registry;
 use super::self_ingest::SelfIngest;
@@ -39,7 +39,7 @@ pub(crate) struct Stacks {
     ingest: SelfIngest,
     run: Arc<str>,
     host: String,
-    looks: InspectionTurns,
+    turns: InspectionTurns,
     /// Number of the last capture.
     captures: AtomicI64,
 }
@@ -63,8 +63,8 @@ impl Stacks {
         captures: i64,
     ) -> Self {
         let host = host_name();
-        let (readers, looks) = (Arc::default(), InspectionTurns::default());
-        Self { registry, broker, readers, ingest, run, host, looks, captures: AtomicI64::new(captures) }
+        let (readers, turns) = (Arc::default(), InspectionTurns::default());
+        Self { registry, broker, readers, ingest, run, host, turns, captures: AtomicI64::new(captures) }
     }
 
     /// Waits for the turn of a look that a client asks for.
@@ -72,7 +72,7 @@ impl Stacks {
     /// # Errors
     /// Too many wait already.
     pub(crate) async fn turn(&self) -> Result<InspectionTurn<'_>> {
-        self.looks.turn().await
+        self.turns.turn().await
     }
 
     /// Does what a client asks, when it is its turn.
@@ -216,7 +216,7 @@ impl Stacks {
         let subjects: Vec<Subject> = chosen.iter().map(|process| process.subject.clone()).collect();
         let unreadable: Vec<Option<Error>> = chosen.iter().map(|process| self.unreadable(process)).collect();
         let readers = Arc::clone(&self.readers);
-        let sampling = self.looks.sampling(plan.duration)?;
+        let sampling = self.turns.sampling(plan.duration)?;
         let sampled = sampling.run(move |over| {
             each(&subjects, StackMethod::Memory, |subject| {
                 let index = subjects.iter().position(|other| other == subject);

@@ -21,7 +21,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tokio::sync::mpsc;
 
-use super::agent::{Agent, Keep};
+use super::agent::{Agent, RowDestination};
 use super::collector::{Begun, begin};
 use super::hello::{AcceptedHello, understand};
 use super::ingest::{AgentDestination, IngestSession};
@@ -119,8 +119,8 @@ impl Connected {
 }
 
 impl Begun {
-    fn keep(&self) -> Keep<'_> {
-        Keep { store: &self.store, journal: &self.journal }
+    fn keep(&self) -> RowDestination<'_> {
+        RowDestination { store: &self.store, journal: &self.journal }
     }
 }
 

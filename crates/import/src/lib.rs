@@ -62,13 +62,13 @@ use probe_store::row_files::{RowFiles, RowSink};
 use capture::Reading;
 
 pub use capture::{Capture, RowCounts};
-pub use files::{Found, TraceFile, find};
+pub use files::{FilesToImport, TraceFile, find};
 pub use formats::Format;
 pub use range_patterns::{ModuleRange, RangePatterns, StepRange};
 
 /// How far an import is.
 #[derive(Debug, Clone, Copy)]
-pub struct Progress<'a> {
+pub struct ImportProgress<'a> {
     /// The file that is being read.
     pub capture: &'a str,
     /// Its number, from 0.
@@ -98,13 +98,14 @@ pub fn import(
     run: &str,
     directory: &Path,
     ranges: &RangePatterns,
-    progress: &mut dyn FnMut(Progress<'_>),
+    progress: &mut dyn FnMut(ImportProgress<'_>),
 ) -> Result<Imported> {
     let mut row_files = RowFiles::new(directory, "import");
     let (mut captures, mut refused) = (Vec::new(), Vec::new());
     for (number, file) in files.iter().enumerate() {
         let reading = Reading { path: &file.path, run, capture: &file.capture, ranges, scratch: directory };
-        let mut report = |read: u64, size: u64| progress(Progress { capture: &file.capture, file: number, read, size });
+        let mut report =
+            |read: u64, size: u64| progress(ImportProgress { capture: &file.capture, file: number, read, size });
         match file.format.import(&reading, &mut row_files, &mut report) {
             Ok(imported) => captures.extend(imported),
             Err(error) if file.named => return Err(error),

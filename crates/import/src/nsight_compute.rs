@@ -20,7 +20,7 @@ use super::metadata::rank_in_name;
 use super::rows::ProcessRows;
 use records::Records;
 use rows::MetricRows;
-use survey::{Process, Survey};
+use survey::{ProfiledProcess, Survey};
 
 /// The format's name in `--format` and `python.captures`.
 pub(crate) const NAME: &str = "nsight-compute";
@@ -29,7 +29,7 @@ pub(crate) const NAME: &str = "nsight-compute";
 pub(crate) fn recognises(text: &[u8]) -> bool {
     let text = text.strip_prefix(records::BYTE_ORDER_MARK).unwrap_or(text);
     let mut lines = text.split(|byte| *byte == b'\n');
-    lines.any(|line| line.starts_with(b"==PROF==") || line.starts_with(b"\"ID\",\"Process ID\","))
+    lines.any(|line| line.starts_with(b"==PROF==") || line.starts_with(b"\"ID\",\"ProfiledProcess ID\","))
 }
 
 /// Reads a file and writes its rows, with a capture for each process.
@@ -98,7 +98,7 @@ fn import_process(
     reading: &Reading<'_>,
     records: Records,
     survey: &Survey,
-    process: &Process,
+    process: &ProfiledProcess,
     is_first: bool,
     files: &mut dyn RowSink,
     progress: &mut dyn FnMut(u64, u64),

@@ -256,7 +256,9 @@ impl GroupColumn {
             PackedColumn::Offsets { base, offsets, .. } => {
                 Self { codes: largest(offsets)? + 2, of: GroupValues::Integers(*base) }
             }
-            PackedColumn::Text { values, .. } => Self { codes: values.len() + 1, of: GroupValues::Texts(Arc::clone(values)) },
+            PackedColumn::Text { values, .. } => {
+                Self { codes: values.len() + 1, of: GroupValues::Texts(Arc::clone(values)) }
+            }
             PackedColumn::Array(_) => return None,
         })
     }

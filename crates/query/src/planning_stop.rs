@@ -62,7 +62,7 @@ impl OptimizerRule for StoppableRule<Optimization> {
 mod tests {
     use super::*;
     use crate::bounds::Bounds;
-    use crate::limits::{Asked, Limits};
+    use crate::limits::{Limits, QuerySettings};
     use crate::memory::Budget;
     use datafusion::logical_expr::LogicalPlanBuilder;
     use datafusion::optimizer::{Optimizer, OptimizerContext};
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn planning_ends_with_its_query() {
         let limits = Arc::new(Limits::default());
-        let bounds = Bounds::new(&limits, &Asked::default());
+        let bounds = Bounds::new(&limits, &QuerySettings::default());
         let share = Arc::new(Budget::new(&limits)).share(&bounds);
         let plan = LogicalPlanBuilder::empty(true).build().unwrap();
         let analyze = || {

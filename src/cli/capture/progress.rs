@@ -8,14 +8,14 @@ use probe_proto::v1::{CaptureBegan, CaptureProgress};
 use crate::cli::report;
 
 /// The progress of each process.
-pub(super) struct Progress {
+pub(super) struct CaptureProgress {
     steps: u32,
     is_terminal: bool,
     is_shown: bool,
     done: BTreeMap<(Option<i32>, u32), (u32, bool)>,
 }
 
-impl Progress {
+impl CaptureProgress {
     pub(super) fn new(steps: u32) -> Self {
         Self { steps, is_terminal: std::io::stderr().is_terminal(), is_shown: false, done: BTreeMap::new() }
     }

@@ -21,7 +21,7 @@ use std::io::{self, BufRead, IsTerminal};
 use probe_common::error::{Error, Result};
 use tokio::sync::mpsc::{Receiver, channel};
 
-use self::session::{Session, AfterInput};
+use self::session::{AfterInput, Session};
 use super::connect::Connection;
 use super::status::{INTERRUPTED, Status};
 

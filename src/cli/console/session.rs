@@ -18,7 +18,7 @@ use super::{pager, show};
 use crate::cli::amounts::count;
 use crate::cli::eval::{self, Rank};
 use crate::cli::status::{INTERRUPTED, Status};
-use crate::cli::watch::Watch;
+use crate::cli::watch::RepeatedQuery;
 use crate::cli::{report, tables};
 use crate::output::{Format, chart};
 
@@ -102,7 +102,7 @@ impl Session {
             }
             Piece::Command { line, sql } => {
                 let command = command::parse(&line)?;
-                let takes_sql = matches!(command, Command::Watch(_) | Command::Plot(_));
+                let takes_sql = matches!(command, Command::RepeatedQuery(_) | Command::Plot(_));
                 if !sql.is_empty() && !takes_sql {
                     return Err(Error::usage(format!("SQL stands before '{line}', which takes none"))
                         .hint("end the SQL with ; and write the command on a line of its own"));
@@ -126,7 +126,7 @@ impl Session {
                 };
                 show::table_page(tables::find_by(&name, &own)?, self.switches.pager)?;
             }
-            Command::Watch(interval) => return self.watch(interval).map(AfterInput::Next),
+            Command::RepeatedQuery(interval) => return self.watch(interval).map(AfterInput::Next),
             Command::Plot(kind) => return self.plot(kind).map(AfterInput::Next),
             Command::Frames => return self.frames().map(AfterInput::Next),
             Command::Python(Some(code)) => return self.perform(Piece::Python(code)),
@@ -266,8 +266,13 @@ impl Session {
     }
 
     fn watch(&mut self, interval: Duration) -> Result<Status> {
-        let watch =
-            Watch::new(self.last()?, Format::Table, Format::Table.default_rows(), interval, self.switches.timeout)?;
+        let watch = RepeatedQuery::new(
+            self.last()?,
+            Format::Table,
+            Format::Table.default_rows(),
+            interval,
+            self.switches.timeout,
+        )?;
         let (watch, target) = (watch.shaped(self.switches.shape()), self.link.target.clone());
         let ended = self.link.until_interrupted(async |client| watch.run(client, &target).await)?;
         // Watching has no end of its own: an interrupt is its normal end.

@@ -16,7 +16,7 @@ use crate::output::Unfinished;
 
 /// What a file is written as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Shape {
+pub(super) enum FileFormat {
     /// Perfetto's protobuf
     Perfetto,
     /// Chrome's JSON
@@ -25,7 +25,7 @@ pub(super) enum Shape {
     ChromeGzip,
 }
 
-impl Shape {
+impl FileFormat {
     fn of_file(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_str()?;
         let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
@@ -39,8 +39,8 @@ impl Shape {
 }
 
 /// Checks that a file may be written, and returns its format.
-pub(super) fn check_file(path: &Path, format: Option<Shape>, force: bool) -> Result<Shape> {
-    let shape = format.or_else(|| Shape::of_file(path)).ok_or_else(|| {
+pub(super) fn check_file(path: &Path, format: Option<FileFormat>, force: bool) -> Result<FileFormat> {
+    let shape = format.or_else(|| FileFormat::of_file(path)).ok_or_else(|| {
         Error::usage(format!("{} says no format by its name", path.display()))
             .hint("name it .pftrace, .json or .json.gz, or give --format")
     })?;
@@ -58,20 +58,20 @@ pub(super) async fn save(
     client: &mut Client,
     plan: Plan<'_>,
     path: &Path,
-    shape: Shape,
+    shape: FileFormat,
     about: &[(&str, String)],
 ) -> Result<Written> {
     let unfinished = Unfinished::create(path)?;
     let failed = |error: io::Error| unfinished.failed(error);
     let file = BufWriter::with_capacity(1 << 16, unfinished.file()?);
     let mut out = match shape {
-        Shape::ChromeGzip => OutputFile::Gzip(Box::new(GzEncoder::new(file, Compression::fast()))),
+        FileFormat::ChromeGzip => OutputFile::Gzip(Box::new(GzEncoder::new(file, Compression::fast()))),
         _ => OutputFile::Plain(file),
     };
     let mut bar = Bar::new(plan.rows);
     let (base, is_unix, as_profiler) = (plan.base, plan.is_unix(), plan.is_per_rank());
     let format: Box<dyn TraceFormat + '_> = match shape {
-        Shape::Perfetto => Box::new(Perfetto::new(&mut out, is_unix.then_some(base)).map_err(failed)?),
+        FileFormat::Perfetto => Box::new(Perfetto::new(&mut out, is_unix.then_some(base)).map_err(failed)?),
         _ if as_profiler => Box::new(Chrome::as_profiler(&mut out, base, is_unix, about).map_err(failed)?),
         _ => Box::new(Chrome::new(&mut out, base, is_unix, about).map_err(failed)?),
     };

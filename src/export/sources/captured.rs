@@ -6,12 +6,12 @@ use std::io::Result;
 use probe_export::{Flow, FlowKind};
 use serde_json::{Map, Value};
 
-use super::source::{Source, RowOwner, StepSelection};
+use super::source::{DrawnTable, RowOwner, StepSelection};
 use crate::export::drawing::{Drawing, TrackKey};
 use crate::export::links::number;
 use crate::export::row::{CAPTURE, Column, OWN, Row, hidden, json, named, plain};
 
-pub(super) const OPERATORS: Source = Source {
+pub(super) const OPERATORS: DrawnTable = DrawnTable {
     table: "python.operators",
     whose: RowOwner::Capture,
     within: StepSelection::StepOrTime,
@@ -66,7 +66,7 @@ fn operator(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Res
     Ok(())
 }
 
-pub(super) const FRAMES: Source = Source {
+pub(super) const FRAMES: DrawnTable = DrawnTable {
     table: "python.frames",
     whose: RowOwner::Capture,
     within: StepSelection::StepOrTime,
@@ -97,7 +97,7 @@ fn frame(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result
     drawing.slice(process, thread, row, ("python_function", &name), &row.arguments(columns), &[]).map(drop)
 }
 
-pub(super) const LAUNCHES: Source = Source {
+pub(super) const LAUNCHES: DrawnTable = DrawnTable {
     table: "gpu.launches",
     whose: RowOwner::Capture,
     within: StepSelection::StepOrTime,
@@ -134,7 +134,7 @@ fn launch(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Resul
     drawing.slice(process, track, row, (category, name), &arguments, flow.as_slice()).map(drop)
 }
 
-pub(super) const KERNELS: Source = Source {
+pub(super) const KERNELS: DrawnTable = DrawnTable {
     table: "gpu.kernels",
     whose: RowOwner::Capture,
     within: StepSelection::StepOrTime,

@@ -2,14 +2,14 @@
 
 use std::io::Result;
 
-use super::source::{Source, RowOwner, StepSelection};
+use super::source::{DrawnTable, RowOwner, StepSelection};
 use crate::export::drawing::Drawing;
 use crate::export::row::{Column, HOST, OWN, Row, hidden};
 
 /// Bytes of a megabyte as tables count them.
 const MB: f64 = 1e6;
 
-pub(super) const MEMORY: Source = Source {
+pub(super) const MEMORY: DrawnTable = DrawnTable {
     table: "python.memory",
     whose: RowOwner::Process,
     within: StepSelection::Time,
@@ -30,7 +30,7 @@ fn memory(drawing: &mut Drawing<'_>, row: &Row<'_>, _: &[Column]) -> Result<()> 
     Ok(())
 }
 
-pub(super) const METRICS: Source = Source {
+pub(super) const METRICS: DrawnTable = DrawnTable {
     table: "python.metrics",
     whose: RowOwner::Process,
     within: StepSelection::Step,
@@ -46,7 +46,7 @@ fn metric(drawing: &mut Drawing<'_>, row: &Row<'_>, _: &[Column]) -> Result<()> 
     drawing.count(process, row, (name, ""), row.float(OWN + 1))
 }
 
-pub(super) const PROCESSES: Source = Source {
+pub(super) const PROCESSES: DrawnTable = DrawnTable {
     table: "process.metrics",
     whose: RowOwner::Process,
     within: StepSelection::Time,
@@ -61,7 +61,7 @@ fn process(drawing: &mut Drawing<'_>, row: &Row<'_>, _: &[Column]) -> Result<()>
     drawing.count(process, row, ("processor time", "%"), row.float(OWN))
 }
 
-pub(super) const GPUS: Source = Source {
+pub(super) const GPUS: DrawnTable = DrawnTable {
     table: "gpu.metrics",
     whose: RowOwner::Host,
     within: StepSelection::Time,

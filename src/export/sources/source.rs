@@ -1,4 +1,4 @@
-//! [`Source`]: a table that is drawn, and the SQL for its rows.
+//! [`DrawnTable`]: a table that is drawn, and the SQL for its rows.
 
 use std::io::Result;
 
@@ -31,7 +31,7 @@ pub(crate) enum StepSelection {
 }
 
 /// A table that is drawn.
-pub(crate) struct Source {
+pub(crate) struct DrawnTable {
     pub table: &'static str,
     pub whose: RowOwner,
     pub within: StepSelection,
@@ -43,7 +43,7 @@ pub(crate) struct Source {
     pub draw: fn(&mut Drawing<'_>, &Row<'_>, &[Column]) -> Result<()>,
 }
 
-impl Source {
+impl DrawnTable {
     /// The condition for the rows of the choice, in SQL; None where there are none.
     pub(crate) fn condition(&self, choice: &Choice) -> Option<String> {
         let whose = match self.whose {
@@ -72,7 +72,9 @@ impl Source {
         let by_step = choice.steps_condition.as_str();
         Some(match (self.within, by_time) {
             (StepSelection::Step, _) | (StepSelection::StepOrTime, None) => format!("{whose} AND {by_step}"),
-            (StepSelection::StepOrTime, Some(by_time)) => format!("{whose} AND ({by_step} OR step IS NULL AND {by_time})"),
+            (StepSelection::StepOrTime, Some(by_time)) => {
+                format!("{whose} AND ({by_step} OR step IS NULL AND {by_time})")
+            }
             (StepSelection::Time, Some(by_time)) => format!("{whose} AND {by_time}"),
             (StepSelection::Time, None) => return None,
         })

@@ -4,12 +4,12 @@ use std::io::Result;
 
 use probe_export::Flow;
 
-use super::source::{Source, RowOwner, StepSelection};
+use super::source::{DrawnTable, RowOwner, StepSelection};
 use crate::export::drawing::{Drawing, TrackKey};
 use crate::export::links::number;
 use crate::export::row::{Column, OWN, Row, hidden, named, plain};
 
-pub(super) const STEPS: Source = Source {
+pub(super) const STEPS: DrawnTable = DrawnTable {
     table: "python.steps",
     whose: RowOwner::Process,
     within: StepSelection::Step,
@@ -42,7 +42,7 @@ fn step(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<
     drawing.slice(process, TrackKey::Steps, row, (category, &name), &row.arguments(columns), &[]).map(drop)
 }
 
-pub(super) const MODULES: Source = Source {
+pub(super) const MODULES: DrawnTable = DrawnTable {
     table: "python.torch_trace",
     whose: RowOwner::Process,
     within: StepSelection::Step,
@@ -78,7 +78,7 @@ fn module(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Resul
     drawing.slice(process, track, row, ("module", &name), &row.arguments(columns), &[]).map(drop)
 }
 
-pub(super) const SPANS: Source = Source {
+pub(super) const SPANS: DrawnTable = DrawnTable {
     table: "python.spans",
     whose: RowOwner::Process,
     within: StepSelection::Step,
@@ -88,7 +88,7 @@ pub(super) const SPANS: Source = Source {
     draw: on_thread::<0>,
 };
 
-pub(super) const CHECKPOINTS: Source = Source {
+pub(super) const CHECKPOINTS: DrawnTable = DrawnTable {
     table: "python.checkpoints",
     whose: RowOwner::Process,
     within: StepSelection::Step,
@@ -98,7 +98,7 @@ pub(super) const CHECKPOINTS: Source = Source {
     draw: on_thread::<1>,
 };
 
-pub(super) const PAUSES: Source = Source {
+pub(super) const PAUSES: DrawnTable = DrawnTable {
     table: "python.pauses",
     whose: RowOwner::Process,
     within: StepSelection::Step,
@@ -116,7 +116,7 @@ pub(super) const PAUSES: Source = Source {
     draw: on_thread::<2>,
 };
 
-pub(super) const COPIES: Source = Source {
+pub(super) const COPIES: DrawnTable = DrawnTable {
     table: "python.copies",
     whose: RowOwner::Process,
     within: StepSelection::Step,
@@ -147,7 +147,7 @@ fn on_thread<const CATEGORY: usize>(drawing: &mut Drawing<'_>, row: &Row<'_>, co
     drawing.slice(process, thread, row, (CATEGORIES[CATEGORY], name), &row.arguments(columns), &[]).map(drop)
 }
 
-pub(super) const BATCHES: Source = Source {
+pub(super) const BATCHES: DrawnTable = DrawnTable {
     table: "python.data_trace",
     whose: RowOwner::Process,
     within: StepSelection::Step,
@@ -174,7 +174,7 @@ fn batch(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result
     drawing.count(process, row, ("data queue", "batches"), ready)
 }
 
-pub(super) const SYNC_POINTS: Source = Source {
+pub(super) const SYNC_POINTS: DrawnTable = DrawnTable {
     table: "python.sync_points",
     whose: RowOwner::Process,
     within: StepSelection::Step,
@@ -200,7 +200,7 @@ fn sync_point(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> R
     drawing.instant(process, thread, row, ("sync", &name), &row.arguments(columns))
 }
 
-pub(super) const COLLECTIVES: Source = Source {
+pub(super) const COLLECTIVES: DrawnTable = DrawnTable {
     table: "python.nccl_trace",
     whose: RowOwner::Process,
     within: StepSelection::Step,
@@ -242,7 +242,7 @@ fn collective(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> R
     Ok(())
 }
 
-pub(super) const EXCEPTIONS: Source = Source {
+pub(super) const EXCEPTIONS: DrawnTable = DrawnTable {
     table: "python.exceptions",
     whose: RowOwner::Process,
     within: StepSelection::Time,
@@ -268,7 +268,7 @@ fn exception(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Re
     drawing.instant(process, thread, row, ("exception", name), &row.arguments(columns))
 }
 
-pub(super) const EVENTS: Source = Source {
+pub(super) const EVENTS: DrawnTable = DrawnTable {
     table: "probe.events",
     whose: RowOwner::Run,
     within: StepSelection::Time,

@@ -49,12 +49,15 @@ impl Accept for TcpListener {
 }
 
 /// Connections of a listener, without end and without errors. One too many is told so and closed at once.
-pub(super) fn incoming<L: Accept>(listener: L, quota: Arc<Quota>) -> impl Stream<Item = io::Result<Counted<L::Io>>> {
+pub(super) fn incoming<L: Accept>(
+    listener: L,
+    quota: Arc<Quota>,
+) -> impl Stream<Item = io::Result<CountedConnection<L::Io>>> {
     futures::stream::unfold((listener, quota), |(listener, quota)| async move {
         loop {
             match listener.accept().await {
                 Ok(io) => match quota.take() {
-                    Ok(permit) => return Some((Ok(Counted { io, _permit: permit }), (listener, quota))),
+                    Ok(permit) => return Some((Ok(CountedConnection { io, _permit: permit }), (listener, quota))),
                     Err(Refused { why, leaving }) => {
                         drop(leaving.map(|leaving| tokio::spawn(turn_away(io, why, leaving))))
                     }
@@ -96,29 +99,29 @@ fn go_away(why: &str) -> Vec<u8> {
 
 /// A connection that counts as open for as long as it lives.
 #[derive(Debug)]
-pub(super) struct Counted<T> {
+pub(super) struct CountedConnection<T> {
     io: T,
     _permit: OwnedSemaphorePermit,
 }
 
-impl<T: Connected> Connected for Counted<T> {
+impl<T: Connected> Connected for CountedConnection<T> {
     type ConnectInfo = T::ConnectInfo;
     fn connect_info(&self) -> Self::ConnectInfo {
         self.io.connect_info()
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Counted<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for CountedConnection<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_read(cx, buf)
     }
 }
 
-forward_writes!(Counted<T> to io);
+forward_writes!(CountedConnection<T> to io);
 
 /// Connections whose TLS handshake has succeeded. A handshake that takes too long is given up; none waits for another.
 pub(super) fn secured(
-    connections: impl Stream<Item = io::Result<Counted<TcpStream>>>,
+    connections: impl Stream<Item = io::Result<CountedConnection<TcpStream>>>,
     acceptor: TlsAcceptor,
     most: usize,
 ) -> impl Stream<Item = io::Result<TlsConnection>> {
@@ -141,7 +144,7 @@ pub(super) fn secured(
 
 /// A connection with TLS.
 #[derive(Debug)]
-pub(super) struct TlsConnection(TlsStream<Counted<TcpStream>>);
+pub(super) struct TlsConnection(TlsStream<CountedConnection<TcpStream>>);
 
 impl Connected for TlsConnection {
     type ConnectInfo = TcpConnectInfo;

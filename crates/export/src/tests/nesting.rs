@@ -1,6 +1,6 @@
 //! Whether intervals nest, and where slices are put.
 
-use crate::lanes::{TrackLanes, MAX_LANES, RESOLUTION};
+use crate::lanes::{MAX_LANES, RESOLUTION, TrackLanes};
 
 #[derive(Debug, Clone)]
 pub(super) struct Interval {

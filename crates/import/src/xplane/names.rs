@@ -44,7 +44,7 @@ impl Description {
 
 /// Names of a plane.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
+pub(crate) struct PlaneNames {
     stats: HashMap<i64, (Box<str>, Option<Stat>)>,
     events: HashMap<i64, Description>,
     bytes: usize,
@@ -52,7 +52,7 @@ pub(crate) struct Names {
     pub refused: u64,
 }
 
-impl Names {
+impl PlaneNames {
     /// Takes the description of a stat (`XStatMetadata`).
     pub(crate) fn take_stat(&mut self, number: i64, message: &[u8]) {
         let mut fields = Fields::of(message);

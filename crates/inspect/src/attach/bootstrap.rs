@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// The settings that the process is given.
 #[derive(Debug, Serialize)]
-pub struct Settings<'a> {
+pub struct AttachSettings<'a> {
     pub run: &'a str,
     pub collector: &'a str,
     pub detail: Option<&'a str>,
@@ -79,7 +79,7 @@ impl SharedDirectory {
     }
 
     /// The statement that the process is to run.
-    pub fn statement(&self, settings: &Settings<'_>) -> Result<String> {
+    pub fn statement(&self, settings: &AttachSettings<'_>) -> Result<String> {
         let mut settings = serde_json::to_value(settings).map_err(Error::caused)?;
         settings["directory"] = self.directory.path().to_string_lossy().into();
         Ok(format!(

@@ -16,7 +16,7 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 use probe_common::error::{Error, Result};
 
 use super::interpreter::Addresses;
-use super::trace::{Saved, Stop, Thread};
+use super::trace::{SavedRegisters, Thread, ThreadStop};
 use super::tracer::{traced, tracer};
 use super::{machine, maps, threads};
 
@@ -119,7 +119,7 @@ pub(super) fn memory(pid: i32) -> Result<File> {
 pub(super) fn borrow<T: Send>(
     id: i32,
     stopped: &mut Duration,
-    work: impl FnOnce(&mut Thread, &mut Saved) -> Result<T, Failure> + Send,
+    work: impl FnOnce(&mut Thread, &mut SavedRegisters) -> Result<T, Failure> + Send,
 ) -> Result<T, Failure> {
     // The thread inherits the mask.
     let _undisturbed = BlockedSignals::begin();
@@ -132,7 +132,7 @@ pub(super) fn borrow<T: Send>(
 fn borrow_here<T>(
     id: i32,
     stopped: &mut Duration,
-    work: impl FnOnce(&mut Thread, &mut Saved) -> Result<T, Failure>,
+    work: impl FnOnce(&mut Thread, &mut SavedRegisters) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let mut thread = Thread::seize(id).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM) => Failure::Denied(not_permitted(id)),
@@ -140,13 +140,13 @@ fn borrow_here<T>(
     })?;
     let begun = Instant::now();
     let done = match thread.stop() {
-        Ok(Stop::Ours) => {
+        Ok(ThreadStop::Ours) => {
             let saved = thread.save()?;
             let mut borrowed = BorrowedThread { thread: &mut thread, saved, is_back: false };
             let done = work(borrowed.thread, &mut borrowed.saved);
             borrowed.give_back().map_err(Failure::from).and(done)
         }
-        Ok(Stop::Group) => {
+        Ok(ThreadStop::Group) => {
             Err(Failure::For(Error::failed("the process is stopped").hint(format!("kill -CONT {id} continues it"))))
         }
         Ok(_) => Err(Failure::NotNow),
@@ -179,7 +179,7 @@ impl Drop for BlockedSignals {
 /// A thread whose registers are put back, also when the work with it panics.
 struct BorrowedThread<'t> {
     thread: &'t mut Thread,
-    saved: Saved,
+    saved: SavedRegisters,
     is_back: bool,
 }
 
@@ -201,7 +201,7 @@ impl Drop for BorrowedThread<'_> {
 /// Has a thread that is stopped put the statement into the interpreter's list. Returns where the statement is.
 fn call(
     thread: &mut Thread,
-    saved: &mut Saved,
+    saved: &mut SavedRegisters,
     addresses: &Addresses,
     memory: &File,
     statement: &str,
@@ -243,7 +243,7 @@ enum Pushed {
 /// Writes the statement to `base` and calls the interpreter's function with it, on the stack that ends at `end`.
 fn push(
     thread: &mut Thread,
-    saved: &Saved,
+    saved: &SavedRegisters,
     addresses: &Addresses,
     memory: &File,
     statement: &str,
@@ -269,7 +269,7 @@ fn push(
 
 /// Whether the interpreter's function may be called where a thread was stopped. It takes one lock of the interpreter's,
 /// which no thread holds in a system call, nor in the evaluation of bytecode.
-fn is_safe(saved: &Saved, addresses: &Addresses, memory: &File) -> bool {
+fn is_safe(saved: &SavedRegisters, addresses: &Addresses, memory: &File) -> bool {
     match machine::system_call(&saved.registers, memory) {
         Some(number) => threads::may_call_from(number),
         None => addresses.evaluation.contains(&machine::program_counter(&saved.registers)),
@@ -277,7 +277,12 @@ fn is_safe(saved: &Saved, addresses: &Addresses, memory: &File) -> bool {
 }
 
 /// Prepares a stopped thread for calls of ours: holds its signals, and takes it out of its system call.
-pub(super) fn begin(thread: &mut Thread, saved: &mut Saved, addresses: &Addresses, memory: &File) -> io::Result<()> {
+pub(super) fn begin(
+    thread: &mut Thread,
+    saved: &mut SavedRegisters,
+    addresses: &Addresses,
+    memory: &File,
+) -> io::Result<()> {
     thread.hold_signals()?;
     machine::leave_system_call(thread, saved, memory, addresses.trap)
 }
@@ -285,7 +290,7 @@ pub(super) fn begin(thread: &mut Thread, saved: &mut Saved, addresses: &Addresse
 /// Has a thread that is stopped make a system call.
 pub(super) fn system_call(
     thread: &mut Thread,
-    saved: &Saved,
+    saved: &SavedRegisters,
     addresses: &Addresses,
     number: i64,
     arguments: [u64; 6],

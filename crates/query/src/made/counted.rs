@@ -32,7 +32,7 @@ const LEAST: usize = 16 << 10;
 
 /// A function that wraps another one and counts what it makes.
 #[derive(Debug)]
-pub(super) struct Counted {
+pub(super) struct CountedFunction {
     does: CountedOperation,
     growth: Growth,
     signature: Signature,
@@ -52,7 +52,7 @@ pub(super) enum CountedOperation {
     Nothing,
 }
 
-impl Counted {
+impl CountedFunction {
     pub(super) fn new(does: CountedOperation, growth: Growth, pool: &Arc<dyn MemoryPool>) -> Self {
         let signature = match &does {
             CountedOperation::Function(function) => function.signature().clone(),
@@ -91,7 +91,9 @@ impl Counted {
                     false => ColumnarValue::Array(joined),
                 })
             }
-            CountedOperation::Nothing => args.args.into_iter().next().ok_or_else(|| DataFusionError::Plan("nothing".into())),
+            CountedOperation::Nothing => {
+                args.args.into_iter().next().ok_or_else(|| DataFusionError::Plan("nothing".into()))
+            }
         }
     }
 
@@ -151,7 +153,7 @@ impl Counted {
     }
 }
 
-impl ScalarUDFImpl for Counted {
+impl ScalarUDFImpl for CountedFunction {
     fn name(&self) -> &str {
         match &self.does {
             CountedOperation::Function(function) => function.name(),
@@ -227,15 +229,15 @@ impl ScalarUDFImpl for Counted {
     }
 }
 
-impl PartialEq for Counted {
+impl PartialEq for CountedFunction {
     fn eq(&self, other: &Self) -> bool {
         (&self.does, self.growth) == (&other.does, other.growth)
     }
 }
 
-impl Eq for Counted {}
+impl Eq for CountedFunction {}
 
-impl Hash for Counted {
+impl Hash for CountedFunction {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (&self.does, self.growth).hash(state);
     }
@@ -257,7 +259,7 @@ fn too_large(bytes: usize) -> DataFusionError {
 }
 
 /// A buffer, and the memory that is reserved for it.
-struct Held {
+struct ReservedBuffer {
     _buffer: Buffer,
     _reservation: Arc<AssertUnwindSafe<MemoryReservation>>,
 }
@@ -265,7 +267,7 @@ struct Held {
 /// The array of `data`, which releases `reservation` when its last buffer is dropped.
 fn held(data: &ArrayData, reservation: &Arc<AssertUnwindSafe<MemoryReservation>>) -> Result<ArrayData> {
     let hold = |buffer: &Buffer| {
-        let owner = Arc::new(Held { _buffer: buffer.clone(), _reservation: Arc::clone(reservation) });
+        let owner = Arc::new(ReservedBuffer { _buffer: buffer.clone(), _reservation: Arc::clone(reservation) });
         let Some(begin) = NonNull::new(buffer.as_ptr().cast_mut()) else { return buffer.clone() };
         // SAFETY: the address and length are those of `buffer`, which the owner keeps for as long as the new buffer exists.
         unsafe { Buffer::from_custom_allocation(begin, buffer.len(), owner) }

@@ -32,7 +32,7 @@ pub(crate) struct WeighInputs;
 
 /// What an operator does with its input, and so what is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
+enum InputUse {
     /// The operator holds all rows until it has ended: they are counted.
     Held,
     /// The operator repeats values: the length of each is bounded.
@@ -41,7 +41,7 @@ enum What {
 
 #[derive(Debug)]
 struct BoundedInput {
-    what: What,
+    what: InputUse,
     input: Arc<dyn ExecutionPlan>,
 }
 
@@ -53,8 +53,8 @@ impl PhysicalOptimizerRule for WeighInputs {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let weighed = plan.transform_up(|node| {
             let what = match node.name() {
-                name if name.contains("Window") => What::Held,
-                name if name.contains("Join") => What::Repeated,
+                name if name.contains("Window") => InputUse::Held,
+                name if name.contains("Join") => InputUse::Repeated,
                 _ => return Ok(Transformed::no(node)),
             };
             let children: Vec<_> = node.children().into_iter().map(|child| what.put(child)).collect();
@@ -69,7 +69,7 @@ impl PhysicalOptimizerRule for WeighInputs {
     }
 }
 
-impl What {
+impl InputUse {
     fn put(self, input: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         let schema = input.schema();
         let made = schema.fields().iter().any(|field| is_copied(field.data_type()));
@@ -138,8 +138,8 @@ impl ExecutionPlan for BoundedInput {
         let weighed = batches.map(move |batch| {
             let batch = batch?;
             match what {
-                What::Held => reservation.try_grow(COPIES * batch.get_array_memory_size())?,
-                What::Repeated => check(&batch)?,
+                InputUse::Held => reservation.try_grow(COPIES * batch.get_array_memory_size())?,
+                InputUse::Repeated => check(&batch)?,
             }
             Ok(batch)
         });

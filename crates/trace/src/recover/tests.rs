@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::clock::Sample;
-use crate::known::{Entry, LearnedName};
+use crate::known::{KnownModule, LearnedName};
 use crate::mapping::{
     HEAD_AT, LOG_AT, LOG_BYTES, MARK_AT, PAGE, RING_BYTES, RING_MARK, THREAD_AT, Writer, log_mark, ring_at,
 };
@@ -33,7 +33,7 @@ fn records() -> Vec<Record> {
     records
 }
 
-fn entry(name: &str) -> Entry {
+fn entry(name: &str) -> KnownModule {
     let info = ModuleInfo {
         name: name.into(),
         class: "Module".into(),
@@ -41,7 +41,7 @@ fn entry(name: &str) -> Entry {
         compiled: false,
         has_parameters: true,
     };
-    Entry { since: 0, until: u64::MAX, info: info.into() }
+    KnownModule { since: 0, until: u64::MAX, info: info.into() }
 }
 
 fn names() -> KnownNames {

@@ -14,7 +14,7 @@ use probe_common::error::Error;
 use probe_query::{Plan, from_datafusion};
 use tonic::{Extensions, Request, Response, Status};
 
-use super::super::audit::Entry;
+use super::super::audit::QueryEntry;
 use super::super::peer::Caller;
 use super::query::Query;
 use super::{Answer, Reply, Service, info};
@@ -104,7 +104,7 @@ impl Service {
     }
 }
 
-fn lock(entry: &Mutex<Entry>) -> MutexGuard<'_, Entry> {
+fn lock(entry: &Mutex<QueryEntry>) -> MutexGuard<'_, QueryEntry> {
     entry.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
