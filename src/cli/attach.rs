@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use probe_common::error::{Error, Result};
 use probe_common::paths;
-use probe_inspect::attach::{self, Desk, Method, Report, Settings};
+use probe_inspect::attach::{self, AttachSettings, Method, Report, SharedDirectory};
 use probe_proto::config;
 
 use self::collector::{KnownProcess, RunCollector};
@@ -134,9 +134,9 @@ enum AttachOutcome {
 
 fn attach_to(one: &AttachTarget, found: &RunCollector, args: &Args, packages: &[PathBuf]) -> Result<AttachOutcome> {
     let pid = one.pid as i32;
-    let desk = Desk::set_up(&paths::runtime_dir()?, pid)?;
+    let desk = SharedDirectory::set_up(&paths::runtime_dir()?, pid)?;
     let patience_s = args.timeout.as_secs_f64();
-    let statement = desk.statement(&Settings {
+    let statement = desk.statement(&AttachSettings {
         run: &found.run,
         collector: &found.address,
         detail: args.detail.as_deref(),

@@ -13,7 +13,7 @@ use probe_common::error::{Error, Result};
 use probe_proto::v1::{CaptureCall, CaptureEvent, Captured, capture_event::Event};
 
 use self::files::Files;
-use self::progress::CaptureProgress;
+use self::progress::ShownProgress;
 use super::connect::{Connection, with_client};
 use super::status::Status;
 
@@ -114,7 +114,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     };
     with_client(endpoint, &args.connection, async |mut client, _| {
         let mut events = client.capture(call).await?;
-        let mut progress = CaptureProgress::new(args.memory_history.unwrap_or(args.steps));
+        let mut progress = ShownProgress::new(args.memory_history.unwrap_or(args.steps));
         let captured = receive(&mut events, &mut progress, &mut files).await;
         progress.clear();
         let captured = captured?;
@@ -127,7 +127,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
 
 async fn receive<E: Into<Error>>(
     events: &mut (impl Stream<Item = Result<CaptureEvent, E>> + Unpin),
-    progress: &mut CaptureProgress,
+    progress: &mut ShownProgress,
     files: &mut Option<Files>,
 ) -> Result<Captured> {
     while let Some(event) = events.next().await {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use probe_client::Client;
 use probe_client::endpoint::Target;
 use probe_common::error::{Error, Result};
-use probe_export::Written;
+use probe_export::WrittenCounts;
 
 use self::files::{Directory, FileFormat, save};
 use super::connect::{Connection, with_client};
@@ -93,7 +93,7 @@ fn name(target: &Target) -> String {
 }
 
 async fn per_rank(client: &mut Client, choice: &Choice, name: &str, directory: Directory) -> Result<()> {
-    let mut total = Written::default();
+    let mut total = WrittenCounts::default();
     for index in 0..choice.processes.len() {
         let one = choice.of_process(index);
         let process = &one.processes[0];
@@ -131,7 +131,7 @@ async fn per_rank(client: &mut Client, choice: &Choice, name: &str, directory: D
     Ok(())
 }
 
-fn tell(choice: &Choice, written: Written, to: &str) {
+fn tell(choice: &Choice, written: WrittenCounts, to: &str) {
     let processes = match choice.processes.len() {
         1 => "1 process".to_owned(),
         count => format!("{count} processes"),

@@ -11,7 +11,7 @@ use probe_client::endpoint::{RunLocation, Target};
 use probe_client::{Client, collect};
 use probe_common::error::Result;
 use probe_common::paths::Directories;
-use probe_store::runs::{self, Reached, Run, State};
+use probe_store::runs::{self, Reached, Run, RunState};
 
 use super::status::Status;
 use super::{connect, remove, report};
@@ -66,7 +66,7 @@ fn list(format: Format) -> Result<Status> {
         return Ok(0);
     }
     // Live runs are asked first: nothing that takes long is done while they may answer.
-    let is_live = |run: &&Run| run.info.state == State::Live;
+    let is_live = |run: &&Run| run.info.state == RunState::Live;
     let asking = futures::stream::iter(all.iter().filter(is_live).map(live)).buffered(MAX_ASKED).collect();
     let live: Vec<RunProgress> = connect::one_thread()?.block_on(asking);
     let mut live = live.into_iter();
@@ -99,9 +99,9 @@ fn list(format: Format) -> Result<Status> {
 /// How long a run took (s), so far if it is live; None for a lost one, whose end is not known.
 fn seconds(run: &Run) -> Option<f64> {
     let ended = match run.info.state {
-        State::Live => Timestamp::now(),
-        State::Ended => run.info.ended?,
-        State::Lost => return None,
+        RunState::Live => Timestamp::now(),
+        RunState::Ended => run.info.ended?,
+        RunState::Lost => return None,
     };
     Some(ended.duration_since(run.info.started).as_secs_f64())
 }
@@ -116,15 +116,15 @@ struct RunProgress {
 /// The columns of a run that is not live. Not in parallel, since the journal of a lost run is read.
 fn recorded(run: &Run) -> Option<RunProgress> {
     match run.info.state {
-        State::Ended => Some(RunProgress {
+        RunState::Ended => Some(RunProgress {
             last_step: run.info.last_step.or_else(|| runs::last_step(&run.directory)),
             ranks: Some(ranks(run.info.ranks.len(), run.info.agents)),
         }),
-        State::Lost => {
+        RunState::Lost => {
             let Reached { last_step, ranks: numbered } = runs::reached(&run.directory);
             Some(RunProgress { last_step, ranks: Some(ranks(numbered.len(), usize::from(last_step.is_some()))) })
         }
-        State::Live => None,
+        RunState::Live => None,
     }
 }
 

@@ -4,7 +4,7 @@ use std::io;
 
 use probe_client::Client;
 use probe_common::error::{Error, Result};
-use probe_export::{Timeline, TraceFormat, Written};
+use probe_export::{Timeline, TraceFormat, WrittenCounts};
 
 use super::choice::Choice;
 use super::cursor::SourceCursor;
@@ -71,7 +71,7 @@ impl<'a> ExportPlan<'a> {
         format: Box<dyn TraceFormat + '_>,
         progress: &mut dyn FnMut(u64),
         failed: &dyn Fn(io::Error) -> Error,
-    ) -> Result<Written> {
+    ) -> Result<WrittenCounts> {
         let as_profiler = self.choice.per_rank && self.operators == 0;
         let mut drawing = Drawing::new(Timeline::new(format), self.choice, as_profiler).map_err(failed)?;
         let mut drawn = 0;

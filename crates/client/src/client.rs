@@ -10,7 +10,7 @@ use probe_common::paths::Directories;
 use probe_proto::table::Table;
 use probe_proto::tables::custom::is_reserved;
 use probe_proto::v1;
-use probe_query::{Asked, CATALOG, Engine, Limits, Parameters};
+use probe_query::{CATALOG, Engine, Limits, Parameters, QuerySettings};
 use probe_store::Store;
 
 use crate::answer::{Answer, Bounds};
@@ -141,7 +141,7 @@ impl Client {
                 let pid = self.pid.map(|pid| pid as i32);
                 let Bounds { timeout, rows, bytes } = self.bounds;
                 let parameters = self.parameters.clone();
-                let asked = Asked { pid, parameters, timeout, rows, bytes, ..Asked::default() };
+                let asked = QuerySettings { pid, parameters, timeout, rows, bytes, ..Asked::default() };
                 let rows = engine.ask(sql, asked).await?;
                 let schema = rows.schema();
                 let batches = rows.map(|batch| batch.map_err(|error| probe_query::from_datafusion(&error)));

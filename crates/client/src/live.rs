@@ -11,7 +11,7 @@ use futures::{StreamExt, TryStreamExt};
 use hyper_util::rt::TokioIo;
 use probe_collector::server::flight::{self, Question};
 use probe_common::error::{Error, Kind, Result};
-use probe_proto::credentials::{Credentials, Problem, Way};
+use probe_proto::credentials::{Credentials, Problem, TcpSecurity};
 use probe_proto::v1::{self, control_client::ControlClient};
 use probe_proto::{env, tcp};
 use tokio::net::UnixStream;
@@ -46,7 +46,7 @@ impl LiveCollector {
         let (channel, authorization, plain) = match location {
             RunLocation::Tcp(address) => {
                 let (credentials, way) = credentials(address, token_file)?;
-                let plain = !matches!(way, Way::Tls(_));
+                let plain = !matches!(way, TcpSecurity::Tls(_));
                 let address = address.clone();
                 let connector = service_fn(move |_| {
                     let (address, way) = (address.clone(), way.clone());
@@ -156,7 +156,7 @@ impl LiveCollector {
     }
 }
 
-fn credentials(address: &str, token_file: Option<&Path>) -> Result<(Credentials, Way)> {
+fn credentials(address: &str, token_file: Option<&Path>) -> Result<(Credentials, TcpSecurity)> {
     let Some(path) = token_file else {
         return Err(Error::denied(format!("{address} asks for a token"))
             .hint(format!("give its file: --token-file FILE, or {}", env::PROBE_TOKEN_FILE)));

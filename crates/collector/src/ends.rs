@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use probe_common::clock;
 use probe_common::paths::host_name;
-use probe_inspect::process_exit::{End, Process};
+use probe_inspect::process_exit::{ProcessEnd, WatchedProcess};
 use probe_proto::v1::{self, record};
 use probe_store::Identity;
 use tokio::time::timeout;
@@ -82,14 +82,14 @@ pub(super) fn watch(shared: &Arc<Shared>, agent: &Arc<Agent>, peer: &Peer) {
 
 /// The process that an agent says it is, if it is on this node. Over TCP a client can say any number, so the command line has to
 /// be the process's own, too.
-fn find(identity: &Identity, command: &str, peer: &Peer) -> Option<Process> {
+fn find(identity: &Identity, command: &str, peer: &Peer) -> Option<WatchedProcess> {
     if let Some(pid) = peer.pid {
-        return Process::watch(pid, identity.pid).ok();
+        return WatchedProcess::watch(pid, identity.pid).ok();
     }
     if *identity.host != *host_name() {
         return None;
     }
-    let process = Process::watch(identity.pid, identity.pid).ok()?;
+    let process = WatchedProcess::watch(identity.pid, identity.pid).ok()?;
     let words = std::fs::read(format!("/proc/{}/cmdline", identity.pid)).ok()?;
     let words: Vec<_> = words.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
     let found = words.join(" ");
@@ -97,9 +97,9 @@ fn find(identity: &Identity, command: &str, peer: &Peer) -> Option<Process> {
 }
 
 /// Writes down how a process ended, and when (ns since 1970). Its connection may be open for a moment still.
-fn note(shared: &Shared, agent: &Agent, (end, ended_ns): (End, i64), contents: &RingContents) {
+fn note(shared: &Shared, agent: &Agent, (end, ended_ns): (ProcessEnd, i64), contents: &RingContents) {
     let end = match agent.state().wait_status {
-        Some(status) if end == End::default() => End::of_wait_status(status),
+        Some(status) if end == ProcessEnd::default() => ProcessEnd::of_wait_status(status),
         _ => end,
     };
     let ended = v1::Ended {
@@ -129,14 +129,14 @@ fn note(shared: &Shared, agent: &Agent, (end, ended_ns): (End, i64), contents: &
 
 /// Whether the end of a process deserves a warning. A process that ended with status 0 in another way than the interpreter does
 /// (`os._exit(0)`) wanted that.
-fn is_bad(end: &End, said_goodbye: bool) -> bool {
-    match *end == End::default() {
+fn is_bad(end: &ProcessEnd, said_goodbye: bool) -> bool {
+    match *end == ProcessEnd::default() {
         true => !said_goodbye,
         false => !end.is_good(),
     }
 }
 
-fn event_of(end: &End, process: &Identity, step: i64, said_goodbye: bool, contents: &RingContents) -> Event {
+fn event_of(end: &ProcessEnd, process: &Identity, step: i64, said_goodbye: bool, contents: &RingContents) -> Event {
     let who = match process.rank {
         Some(rank) => format!("rank {rank} (process {})", process.pid),
         None => format!("process {}", process.pid),

@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use probe_trace::open::Open;
+use probe_trace::open::OpenFrame;
 use probe_trace::recover;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -34,7 +34,7 @@ pub(super) struct Rings(File);
 #[derive(Debug, Default)]
 pub(super) struct RingContents {
     /// What each thread of the process was in when it ended; what was entered last comes first.
-    pub(super) open: Vec<Open>,
+    pub(super) open: Vec<OpenFrame>,
     /// Rows that the process had not sent, or that were not acknowledged.
     pub(super) rows: u64,
     /// Records that can't be read.

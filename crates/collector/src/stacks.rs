@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use probe_common::clock;
 use probe_common::error::{Error, Kind, Result};
 use probe_common::paths::host_name;
-use probe_inspect::stacks::sampler::{self, Plan};
+use probe_inspect::stacks::sampler::{self, SamplingPlan};
 use probe_inspect::stacks::{Readers, Subject, agent, each, method_name, permission};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::Time;
@@ -98,7 +98,7 @@ impl Stacks {
         let processes = if call.duration_s == 0.0 {
             self.once(&chosen, method, asked_by).await?
         } else {
-            let plan = Plan::new(call.duration_s, call.rate)?;
+            let plan = SamplingPlan::new(call.duration_s, call.rate)?;
             if !matches!(method, StackMethod::Auto | StackMethod::Memory) {
                 return Err(Error::usage("sampling reads processes while they run: it would stop them too often"));
             }
@@ -212,7 +212,7 @@ impl Stacks {
         self.broker.printed(call, &asked_by.within("stack")).await
     }
 
-    async fn sample(&self, chosen: &[RunProcess], plan: Plan) -> Result<Vec<ProcessStacks>> {
+    async fn sample(&self, chosen: &[RunProcess], plan: SamplingPlan) -> Result<Vec<ProcessStacks>> {
         let subjects: Vec<Subject> = chosen.iter().map(|process| process.subject.clone()).collect();
         let unreadable: Vec<Option<Error>> = chosen.iter().map(|process| self.unreadable(process)).collect();
         let readers = Arc::clone(&self.readers);

@@ -15,12 +15,12 @@ use super::thread::ThreadState;
 use super::untraced::Untraced;
 use super::{cost, program_errors, shared_memory};
 use crate::shared;
-use probe_trace::known::{Entry, LearnedName};
+use probe_trace::known::{KnownModule, LearnedName};
 use probe_trace::names::ModuleInfo;
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    pub(super) modules: HashMap<u64, Vec<Entry>>,
+    pub(super) modules: HashMap<u64, Vec<KnownModule>>,
     pub(super) types: HashMap<u64, Arc<str>>,
     /// Addresses that have an entry of a module that is gone.
     pub(super) past: Vec<u64>,
@@ -116,7 +116,7 @@ fn name_modules(modules: Vec<Described>) {
         // The same module has a better name, which then also holds for what it did before.
         match entries.last_mut().filter(|entry| entry.until > now) {
             Some(entry) => entry.info = info,
-            None => entries.push(Entry { since: now, until: u64::MAX, info }),
+            None => entries.push(KnownModule { since: now, until: u64::MAX, info }),
         }
         if let Some(entry) = entries.last() {
             shared_memory::log(&LearnedName::Module(address, entry));

@@ -10,7 +10,7 @@ use probe_proto::encode::StringTable;
 use probe_proto::table::{Table, Time};
 use probe_proto::tables::evals;
 use probe_proto::v1::{self, At, EvalCall, Outcome, record};
-use probe_store::journal::{Journal, Newest, Numbered};
+use probe_store::journal::{Journal, NewestRows, Numbered};
 use probe_store::{RecordBatchBuilder, SystemTable};
 
 use crate::server::audit::hash;
@@ -89,7 +89,7 @@ impl Record {
 /// The rows that are kept.
 #[derive(Debug, Default)]
 pub struct Log {
-    records: Mutex<Newest<Record>>,
+    records: Mutex<NewestRows<Record>>,
     /// Where rows are written down, for a collector that goes on after this one.
     journal: OnceLock<Arc<Journal>>,
     pace: JournalRate,
@@ -108,12 +108,12 @@ impl Numbered for Record {
 }
 
 impl Log {
-    fn lock(&self) -> MutexGuard<'_, Newest<Record>> {
+    fn lock(&self) -> MutexGuard<'_, NewestRows<Record>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The log with the rows of the collector before. Snippets that were under way then have ended with it.
-    pub fn restore(evals: &Newest<v1::Eval>) -> Self {
+    pub fn restore(evals: &NewestRows<v1::Eval>) -> Self {
         let records = evals.iter().cloned().map(Record::of_message).collect();
         Self { records: Mutex::new(records), journal: OnceLock::new(), pace: JournalRate::default() }
     }

@@ -11,7 +11,7 @@ use probe_proto::encode::StringTable;
 use probe_proto::table::{Table, Time};
 use probe_proto::tables::queries;
 use probe_proto::v1::{self, record};
-use probe_store::journal::{Journal, Newest};
+use probe_store::journal::{Journal, NewestRows};
 use probe_store::{RecordBatchBuilder, SystemTable};
 
 use super::pace::JournalRate;
@@ -26,19 +26,19 @@ const MAX_ERROR_LENGTH: usize = 1000;
 /// The rows that are kept.
 #[derive(Debug, Default)]
 pub struct Audit {
-    rows: Mutex<Newest<v1::Query>>,
+    rows: Mutex<NewestRows<v1::Query>>,
     /// Where rows are written down, for a collector that goes on after this one.
     journal: OnceLock<Arc<Journal>>,
     pace: JournalRate,
 }
 
 impl Audit {
-    fn lock(&self) -> MutexGuard<'_, Newest<v1::Query>> {
+    fn lock(&self) -> MutexGuard<'_, NewestRows<v1::Query>> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The table with the rows of the collector before. Queries that were under way then have ended with it.
-    pub fn restore(rows: &Newest<v1::Query>) -> Self {
+    pub fn restore(rows: &NewestRows<v1::Query>) -> Self {
         let ended = |query: &v1::Query| match query.status.as_str() {
             "" => v1::Query { status: "cancelled".into(), error: Some("the collector died".into()), ..query.clone() },
             _ => query.clone(),

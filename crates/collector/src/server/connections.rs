@@ -172,13 +172,13 @@ mod tests {
 
     use super::*;
     use crate::events::Events;
-    use probe_store::journal::Newest;
+    use probe_store::journal::NewestRows;
 
     #[tokio::test]
     async fn one_connection_too_many_hears_why_and_an_ended_one_makes_room() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let events = Arc::new(Events::restore(&"gpt@1".into(), &Newest::default()));
+        let events = Arc::new(Events::restore(&"gpt@1".into(), &NewestRows::default()));
         let quota = Quota::new("on unix sockets", 1, &events);
         let mut incoming = Box::pin(incoming(UnixListener::bind(&path).unwrap(), quota));
         let mut first = UnixStream::connect(&path).await.unwrap();
@@ -214,7 +214,7 @@ mod tests {
     #[tokio::test]
     async fn what_comes_over_tcp_keeps_nobody_out_on_the_socket() {
         let dir = tempfile::tempdir().unwrap();
-        let events = Arc::new(Events::restore(&"gpt@1".into(), &Newest::default()));
+        let events = Arc::new(Events::restore(&"gpt@1".into(), &NewestRows::default()));
         let [unix, tcp] = Quota::both(true, &events);
         let taken: Vec<_> = (0..tcp.most()).map(|_| tcp.take().unwrap()).collect();
         assert!(tcp.take().unwrap_err().why.contains("over TCP"), "{} are taken", taken.len());

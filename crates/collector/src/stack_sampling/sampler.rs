@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{UsageWho, getrusage};
 use probe_common::clock;
 use probe_common::error::{Error, Result};
-use probe_inspect::stacks::sampler::Plan;
+use probe_inspect::stacks::sampler::SamplingPlan;
 use probe_proto::env::PROBE_STACK_SAMPLING;
 use probe_proto::v1::{ProcessStacks, StackMethod, StacksAnswer, StacksCall};
 use probe_query::lower_priority;
@@ -110,7 +110,7 @@ impl StackSampling {
     /// # Errors
     /// The sampling is too long or too frequent, or another one is under way.
     pub(crate) async fn ask(&self, call: &StacksCall) -> Result<StacksAnswer> {
-        let plan = Plan::new(call.duration_s, call.rate)?;
+        let plan = SamplingPlan::new(call.duration_s, call.rate)?;
         if plan.duration > LONGEST || plan.interval < FASTEST {
             let what = format!("processes are sampled for {} s at most, 100 times a second", LONGEST.as_secs());
             return Err(Error::usage(what));
