@@ -32,12 +32,12 @@ pub(crate) fn middle95(mut values: Vec<f64>) -> Option<(f64, f64)> {
 }
 
 /// How often each step of a side was drawn in each replicate. Everything that was measured there shares the draws.
-pub(crate) struct Draws {
+pub(crate) struct BootstrapDraws {
     /// Counts by replicate and step.
     counts: Vec<Vec<u32>>,
 }
 
-impl Draws {
+impl BootstrapDraws {
     /// Draws of `steps` steps in the order of time.
     pub(crate) fn new(steps: usize, seed: u64) -> Self {
         Self::in_blocks(steps, (steps as f64).cbrt().ceil() as usize, seed)
@@ -136,13 +136,13 @@ mod tests {
         (0..steps).map(next).collect()
     }
 
-    fn between(draws_a: &Draws, a: &[Option<f64>], draws_b: &Draws, b: &[Option<f64>]) -> (f64, f64) {
+    fn between(draws_a: &BootstrapDraws, a: &[Option<f64>], draws_b: &BootstrapDraws, b: &[Option<f64>]) -> (f64, f64) {
         let (in_a, in_b) = (draws_a.medians(a), draws_b.medians(b));
         middle95(in_a.iter().zip(&in_b).map(|(a, b)| b.unwrap() / a.unwrap()).collect()).unwrap()
     }
 
     /// How often, of 200 times, two series of one distribution are said to differ by draws of single steps or of blocks.
-    fn false_alarms(steps: usize, memory: f64, draws: fn(usize, u64) -> Draws) -> usize {
+    fn false_alarms(steps: usize, memory: f64, draws: fn(usize, u64) -> BootstrapDraws) -> usize {
         let mut random = Random(7);
         let (draws_a, draws_b) = (draws(steps, 1), draws(steps, 2));
         let differ = |_: &u64| {
@@ -169,7 +169,7 @@ mod tests {
         for steps in 1..40 {
             let values: Vec<Option<f64>> =
                 (0..steps).map(|_| (random.below(4) > 0).then(|| random.below(5) as f64)).collect();
-            let draws = Draws::new(steps, steps as u64);
+            let draws = BootstrapDraws::new(steps, steps as u64);
             for (counts, found) in draws.counts.iter().zip(draws.medians(&values)).take(20) {
                 assert_eq!(counts.iter().sum::<u32>() as usize, steps);
                 let written = values.iter().zip(counts).flat_map(|(v, n)| std::iter::repeat_n(*v, *n as usize));
@@ -181,14 +181,14 @@ mod tests {
     #[test]
     fn equal_things_are_rarely_said_to_differ() {
         // 5 % is what is promised; 200 trials stay below 10 % with a probability of 0.998.
-        let alarms = false_alarms(60, 0.0, Draws::new);
+        let alarms = false_alarms(60, 0.0, BootstrapDraws::new);
         assert!((1..=20).contains(&alarms), "{alarms} of 200");
     }
 
     #[test]
     fn neighbours_that_are_alike_are_not_taken_for_independent() {
-        let single = false_alarms(100, 0.6, |steps, seed| Draws::in_blocks(steps, 1, seed));
-        let blocks = false_alarms(100, 0.6, Draws::new);
+        let single = false_alarms(100, 0.6, |steps, seed| BootstrapDraws::in_blocks(steps, 1, seed));
+        let blocks = false_alarms(100, 0.6, BootstrapDraws::new);
         assert!(single >= 45 && blocks <= 36, "{single} and {blocks} of 200");
     }
 
@@ -196,7 +196,7 @@ mod tests {
     fn a_difference_is_found_and_its_interval_holds_it() {
         let mut random = Random(11);
         let mut held = 0;
-        let draws = (Draws::new(60, 1), Draws::new(60, 2));
+        let draws = (BootstrapDraws::new(60, 1), BootstrapDraws::new(60, 2));
         for _ in 0..100 {
             let (a, b) = (series(&mut random, 60, 1.0, 0.0), series(&mut random, 60, 1.1, 0.0));
             let (low, high) = between(&draws.0, &a, &draws.1, &b);
@@ -209,8 +209,8 @@ mod tests {
     #[test]
     fn the_seed_decides() {
         let values: Vec<Option<f64>> = (0..20).map(|step| Some(f64::from(step))).collect();
-        assert_eq!(Draws::new(20, 1).medians(&values), Draws::new(20, 1).medians(&values));
-        assert_ne!(Draws::new(20, 1).medians(&values), Draws::new(20, 2).medians(&values));
-        assert!(Draws::new(0, 1).medians(&[]).iter().all(Option::is_none));
+        assert_eq!(BootstrapDraws::new(20, 1).medians(&values), BootstrapDraws::new(20, 1).medians(&values));
+        assert_ne!(BootstrapDraws::new(20, 1).medians(&values), BootstrapDraws::new(20, 2).medians(&values));
+        assert!(BootstrapDraws::new(0, 1).medians(&[]).iter().all(Option::is_none));
     }
 }

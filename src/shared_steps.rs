@@ -17,7 +17,7 @@ use crate::small_rows::rows;
 
 /// A process whose steps are known to be those of the lowest rank, `offset` steps later.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Process {
+struct ShiftedProcess {
     host: String,
     pid: i64,
     offset: i64,
@@ -27,7 +27,7 @@ struct Process {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SharedSteps {
     /// None where a number is the same step on all processes, as far as is known.
-    processes: Option<Vec<Process>>,
+    processes: Option<Vec<ShiftedProcess>>,
     /// Ranks that are left out, because nothing shows which of their steps are those of the others.
     pub(crate) unknown: Vec<i32>,
     /// Processes that are left out, because their ranks were started anew.
@@ -58,7 +58,7 @@ impl SharedSteps {
         for row in rows(client, sql).await? {
             let (host, pid) = (row.text(0).unwrap_or_default(), row.int(1).unwrap_or_default());
             match (row.int(3), row.int(4)) {
-                (Some(0), Some(offset)) => processes.push(Process { host, pid, offset }),
+                (Some(0), Some(offset)) => processes.push(ShiftedProcess { host, pid, offset }),
                 (Some(0), None) => shared.unknown.extend(row.int(2).and_then(|rank| i32::try_from(rank).ok())),
                 _ => shared.earlier += 1,
             }
@@ -104,7 +104,7 @@ impl SharedSteps {
     /// The steps that a rank has finished, by the shared count; None where it is not known.
     pub(crate) fn count(&self, rank: &RankState) -> Option<i64> {
         let Some(processes) = self.processes.as_ref().filter(|_| rank.rank.is_some()) else { return Some(rank.step) };
-        let is_this = |process: &&Process| process.host == rank.host && process.pid == i64::from(rank.pid);
+        let is_this = |process: &&ShiftedProcess| process.host == rank.host && process.pid == i64::from(rank.pid);
         Some(rank.step + processes.iter().find(is_this)?.offset)
     }
 
@@ -131,12 +131,12 @@ impl SharedSteps {
     }
 }
 
-fn is(process: &Process) -> String {
+fn is(process: &ShiftedProcess) -> String {
     format!("(pid = {} AND host = '{}')", process.pid, process.host.replace('\'', "''"))
 }
 
 /// A table whose rows have the shared count, without the processes of which it is not known.
-fn shifted(table: &str, processes: &[Process]) -> String {
+fn shifted(table: &str, processes: &[ShiftedProcess]) -> String {
     let shifts: Vec<String> = processes
         .iter()
         .filter(|process| process.offset != 0)
@@ -155,7 +155,8 @@ mod tests {
     use super::*;
 
     fn shared(offsets: &[i64]) -> SharedSteps {
-        let process = |(index, offset): (usize, &i64)| Process { host: "n".into(), pid: index as i64, offset: *offset };
+        let process =
+            |(index, offset): (usize, &i64)| ShiftedProcess { host: "n".into(), pid: index as i64, offset: *offset };
         SharedSteps { processes: Some(offsets.iter().enumerate().map(process).collect()), ..SharedSteps::default() }
     }
 

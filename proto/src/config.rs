@@ -34,7 +34,7 @@ layers!(
 
 /// A key that can be set.
 #[derive(Debug)]
-pub struct Key {
+pub struct ConfigKey {
     /// The key's name.
     pub name: &'static str,
     /// What the setting does, in one sentence.
@@ -59,15 +59,15 @@ pub const CAPTURE_ON: &str = "capture_on";
 pub const SLOW: &str = "slow";
 
 /// All keys.
-pub static KEYS: &[Key] = &[
-    Key {
+pub static KEYS: &[ConfigKey] = &[
+    ConfigKey {
         name: DETAIL,
         doc: "Which steps have their modules recorded, the same on all ranks: auto, as many as overhead_budget allows, \
               one of 8 at least, and all for a while when steps get slower; every-step; 1/N, every Nth; off.",
         values: &["auto", "every-step", "1/N", "off"],
         accepts: |value| Detail::parse(value).is_some(),
     },
-    Key {
+    ConfigKey {
         name: LAYERS,
         doc: concat!(
             "Layers that record, of those that the agent was started with: all, or names (",
@@ -77,13 +77,13 @@ pub static KEYS: &[Key] = &[
         values: &["all", "NAME,NAME,…", "-NAME,…"],
         accepts: |value| Layers::parse(value).is_some(),
     },
-    Key {
+    ConfigKey {
         name: OVERHEAD_BUDGET,
         doc: "What recording may cost, as a share of step time; detail=auto keeps to it.",
         values: &["1%", "N%"],
         accepts: |value| budget(value).is_some(),
     },
-    Key {
+    ConfigKey {
         name: CAPTURE_ON,
         doc: "Captures that the collector makes by itself (probe capture): off; slow, three steps of all ranks when steps \
               get slower, at most once an hour. Processes are told, but only the collector follows it.",

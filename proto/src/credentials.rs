@@ -113,19 +113,19 @@ impl Credentials {
     ///
     /// # Errors
     /// The token would be sent to another machine unencrypted, or the variable is no pin.
-    pub fn way(&self, address: &str, variable: Option<&str>) -> Result<Way, Problem> {
+    pub fn way(&self, address: &str, variable: Option<&str>) -> Result<TcpSecurity, Problem> {
         if let Some(pin) = &self.pin {
-            return Ok(Way::Tls(pin.clone()));
+            return Ok(TcpSecurity::Tls(pin.clone()));
         }
         let variable = variable.filter(|value| !value.is_empty());
         match variable {
-            Some(INSECURE) => Ok(Way::Plain),
-            Some(value) => value.parse().map(Way::Tls).map_err(|what: String| Problem {
+            Some(INSECURE) => Ok(TcpSecurity::Plain),
+            Some(value) => value.parse().map(TcpSecurity::Tls).map_err(|what: String| Problem {
                 denied: false,
                 message: format!("{} {what}", crate::env::PROBE_TLS_PIN),
                 hint: "`probe serve` with TLS prints it: sha256: and 64 hexadecimal digits".into(),
             }),
-            None if is_loopback(address) => Ok(Way::Loopback),
+            None if is_loopback(address) => Ok(TcpSecurity::Loopback),
             None => Err(Problem {
                 denied: true,
                 message: format!(
@@ -142,7 +142,7 @@ impl Credentials {
 
 /// How a client connects over TCP.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
+pub enum TcpSecurity {
     /// Unencrypted, readable by all on the network's path.
     Plain,
     /// Unencrypted, within this machine, to a process of this user or root.
@@ -244,15 +244,15 @@ mod tests {
         let pinned = Credentials::parse(&Credentials::text(TOKEN, Some(&pin))).unwrap();
         let text = pin.to_string();
         for near in ["127.0.0.1:7", "[::1]:7", "localhost:7", "127.9.9.9:7"] {
-            assert_eq!(plain.way(near, None), Ok(Way::Loopback), "{near}");
+            assert_eq!(plain.way(near, None), Ok(TcpSecurity::Loopback), "{near}");
         }
         for far in ["10.0.0.1:7", "node1:7", "[fe80::1]:7", "localhost.evil.example:7"] {
             assert!(plain.way(far, None).unwrap_err().denied, "{far}");
             assert!(plain.way(far, Some("")).unwrap_err().denied, "{far}");
-            assert_eq!(plain.way(far, Some(INSECURE)), Ok(Way::Plain));
-            assert_eq!(plain.way(far, Some(&text)), Ok(Way::Tls(pin.clone())));
+            assert_eq!(plain.way(far, Some(INSECURE)), Ok(TcpSecurity::Plain));
+            assert_eq!(plain.way(far, Some(&text)), Ok(TcpSecurity::Tls(pin.clone())));
         }
         assert!(!plain.way("node1:7", Some("yes")).unwrap_err().denied);
-        assert_eq!(pinned.way("127.0.0.1:7", Some(INSECURE)), Ok(Way::Tls(pin)), "the file decides");
+        assert_eq!(pinned.way("127.0.0.1:7", Some(INSECURE)), Ok(TcpSecurity::Tls(pin)), "the file decides");
     }
 }

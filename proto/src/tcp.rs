@@ -18,7 +18,7 @@ use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use tokio_rustls::{TlsConnector, rustls};
 
-use crate::credentials::{Pin, Way};
+use crate::credentials::{Pin, TcpSecurity};
 use crate::loopback;
 
 /// The name of HTTP/2 in the TLS handshake.
@@ -42,16 +42,16 @@ pub enum Stream {
 ///
 /// # Errors
 /// The network's; `PermissionDenied` where the certificate is not the expected one, or another user's process listens.
-pub async fn connect(address: impl ToSocketAddrs, way: &Way) -> io::Result<Stream> {
+pub async fn connect(address: impl ToSocketAddrs, way: &TcpSecurity) -> io::Result<Stream> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     let pin = match way {
-        Way::Plain => return Ok(Stream::Plain(stream)),
-        Way::Loopback => {
+        TcpSecurity::Plain => return Ok(Stream::Plain(stream)),
+        TcpSecurity::Loopback => {
             loopback::check_owner(&stream)?;
             return Ok(Stream::Plain(stream));
         }
-        Way::Tls(pin) => pin,
+        TcpSecurity::Tls(pin) => pin,
     };
     // The name is sent, and not used otherwise.
     let name = ServerName::try_from("probe").map_err(io::Error::other)?;

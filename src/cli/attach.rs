@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use probe_common::error::{Error, Result};
 use probe_common::paths;
-use probe_inspect::attach::{self, Desk, Method, Report, Settings};
+use probe_inspect::attach::{self, AttachSettings, Method, Report, SharedDirectory};
 use probe_proto::config;
 
 use self::collector::{KnownProcess, RunCollector};
@@ -115,7 +115,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
     }
     if !attached.is_empty() {
         let run = &found.run;
-        let recorded = attached.iter().filter(|(_, state)| *state == State::Recorded).map(|(pid, _)| *pid);
+        let recorded = attached.iter().filter(|(_, state)| *state == AttachOutcome::Recorded).map(|(pid, _)| *pid);
         finding.block_on(found.wait_for(&recorded.collect::<Vec<u32>>()))?;
         report::note(format_args!(
             "ask with: probe {run} query \"SELECT …\", probe {run} eval CODE; probe detach {run}"
@@ -126,17 +126,17 @@ pub(super) fn run(args: Args) -> Result<Status> {
 
 /// How attaching to a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum AttachOutcome {
     Recorded,
     /// It has no torch yet, or has an agent already.
     Other,
 }
 
-fn attach_to(one: &AttachTarget, found: &RunCollector, args: &Args, packages: &[PathBuf]) -> Result<State> {
+fn attach_to(one: &AttachTarget, found: &RunCollector, args: &Args, packages: &[PathBuf]) -> Result<AttachOutcome> {
     let pid = one.pid as i32;
-    let desk = Desk::set_up(&paths::runtime_dir()?, pid)?;
+    let desk = SharedDirectory::set_up(&paths::runtime_dir()?, pid)?;
     let patience_s = args.timeout.as_secs_f64();
-    let statement = desk.statement(&Settings {
+    let statement = desk.statement(&AttachSettings {
         run: &found.run,
         collector: &found.address,
         detail: args.detail.as_deref(),
@@ -156,7 +156,7 @@ fn attach_to(one: &AttachTarget, found: &RunCollector, args: &Args, packages: &[
 }
 
 /// Prints how attaching went.
-fn tell(one: &AttachTarget, report: &Report, sent: &attach::Sent, found: &RunCollector) -> Result<State> {
+fn tell(one: &AttachTarget, report: &Report, sent: &attach::Sent, found: &RunCollector) -> Result<AttachOutcome> {
     let pid = one.pid;
     if let Some(error) = &report.error {
         let hint = match error.contains("probe_agent") {
@@ -170,10 +170,10 @@ fn tell(one: &AttachTarget, report: &Report, sent: &attach::Sent, found: &RunCol
     if let Some(why) = &report.refused {
         return Err(Error::failed(format!("process {pid} is not attached to: {why}")));
     }
-    let mut state = State::Other;
+    let mut state = AttachOutcome::Other;
     match report.state.as_deref() {
         Some("recording") => {
-            state = State::Recorded;
+            state = AttachOutcome::Recorded;
             let stood = sent.stopped.map_or_else(String::new, |(time, main)| {
                 format!(
                     "a thread{} stood still for {:.2} ms, ",

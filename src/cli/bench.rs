@@ -13,7 +13,7 @@ use probe_common::error::{Error, Result};
 use probe_proto::v1::{self, At, eval_event::Event};
 use serde_json::json;
 
-use self::answer::{Answer, Evaluation, Output};
+use self::answer::{BenchAnswer, Evaluation, Output};
 use super::connect::{Connection, with_client};
 use super::eval::printer::Printer;
 use super::eval::{Rank, before_deadline, call};
@@ -90,7 +90,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
             );
             let call = call(code, At::Step, rank.map(Rank::One), args.timeout, MAX_OUTPUT);
             let Some(found) = evaluate(&mut client, call).await? else { return Ok(1) };
-            if let Answer::Timed(timed) = found.answer {
+            if let BenchAnswer::Timed(timed) = found.answer {
                 let figures = figures::compute(&timed, &expressions);
                 let text = if args.json {
                     format!("{}\n", page::json(&figures, &timed, found.rank, found.step, found.waited))

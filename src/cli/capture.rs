@@ -13,7 +13,7 @@ use probe_common::error::{Error, Result};
 use probe_proto::v1::{CaptureCall, CaptureEvent, Captured, capture_event::Event};
 
 use self::files::Files;
-use self::progress::Progress;
+use self::progress::ShownProgress;
 use super::connect::{Connection, with_client};
 use super::status::Status;
 
@@ -43,7 +43,7 @@ pub(super) struct Args {
     rank: Ranks,
     /// What to record beside operators and kernels. Stacks make steps much slower; memory is rows of python.memory_events
     #[arg(long, value_enum, value_name = "WHAT,…", value_delimiter = ',', default_value = "modules")]
-    with: Vec<With>,
+    with: Vec<CaptureDetail>,
     /// Take a snapshot of CUDA's memory allocator instead: rows of gpu.memory_blocks
     ///
     /// A process without CUDA has no such allocator. There the profiler's memory events of --steps steps are recorded instead.
@@ -70,7 +70,7 @@ pub(super) struct Args {
 struct Ranks(Vec<i32>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum With {
+enum CaptureDetail {
     /// Shapes and types of operators' inputs
     Shapes,
     /// Python calls, as rows of python.frames
@@ -96,16 +96,16 @@ fn ranks(text: &str) -> Result<Ranks, String> {
 
 pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     let mut files = args.output.as_deref().map(Files::new).transpose()?;
-    let has = |with: With| args.with.contains(&with);
+    let has = |with: CaptureDetail| args.with.contains(&with);
     let call = CaptureCall {
         steps: args.steps,
         ranks: args.rank.0.clone(),
         pid: None,
-        shapes: has(With::Shapes),
-        stacks: has(With::Stacks),
-        memory: has(With::Memory),
-        flops: has(With::Flops),
-        modules: has(With::Modules),
+        shapes: has(CaptureDetail::Shapes),
+        stacks: has(CaptureDetail::Stacks),
+        memory: has(CaptureDetail::Memory),
+        flops: has(CaptureDetail::Flops),
+        modules: has(CaptureDetail::Modules),
         timeout_s: args.timeout.as_secs_f64(),
         max_bytes: args.max_bytes,
         files: files.is_some(),
@@ -114,7 +114,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     };
     with_client(endpoint, &args.connection, async |mut client, _| {
         let mut events = client.capture(call).await?;
-        let mut progress = Progress::new(args.memory_history.unwrap_or(args.steps));
+        let mut progress = ShownProgress::new(args.memory_history.unwrap_or(args.steps));
         let captured = receive(&mut events, &mut progress, &mut files).await;
         progress.clear();
         let captured = captured?;
@@ -127,13 +127,13 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
 
 async fn receive<E: Into<Error>>(
     events: &mut (impl Stream<Item = Result<CaptureEvent, E>> + Unpin),
-    progress: &mut Progress,
+    progress: &mut ShownProgress,
     files: &mut Option<Files>,
 ) -> Result<Captured> {
     while let Some(event) = events.next().await {
         match event.map_err(Into::into)?.event {
             Some(Event::Began(began)) => progress.begin(&began),
-            Some(Event::Progress(done)) => progress.show(&done),
+            Some(Event::CaptureProgress(done)) => progress.show(&done),
             Some(Event::Piece(piece)) => {
                 if let Some(files) = files {
                     files.take(&piece)?;

@@ -41,7 +41,7 @@ pub(super) fn run(args: &Args) -> Result<Status> {
         ];
         rows::show(columns, args.format)?;
     }
-    Ok(u8::from(findings.iter().any(|finding| finding.needed && finding.state == checks::State::Missing)))
+    Ok(u8::from(findings.iter().any(|finding| finding.needed && finding.state == checks::CheckState::Missing)))
 }
 
 fn page(findings: &[Finding]) -> String {

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use probe_client::Client;
 use probe_client::endpoint::Target;
 use probe_common::error::{Error, Result};
-use probe_export::Written;
+use probe_export::WrittenCounts;
 
-use self::files::{Directory, Shape, save};
+use self::files::{Directory, FileFormat, save};
 use super::connect::{Connection, with_client};
 use super::ranks::Ranks;
 use super::report;
@@ -45,7 +45,7 @@ pub(super) struct Args {
     per_rank: Option<PathBuf>,
     /// Format of FILE [default: by its name: .pftrace is perfetto, .json and .json.gz are chrome]
     #[arg(long, value_enum, hide_default_value = true)]
-    format: Option<Shape>,
+    format: Option<FileFormat>,
     /// Replace FILE if it exists
     #[arg(long)]
     force: bool,
@@ -93,7 +93,7 @@ fn name(target: &Target) -> String {
 }
 
 async fn per_rank(client: &mut Client, choice: &Choice, name: &str, directory: Directory) -> Result<()> {
-    let mut total = Written::default();
+    let mut total = WrittenCounts::default();
     for index in 0..choice.processes.len() {
         let one = choice.of_process(index);
         let process = &one.processes[0];
@@ -115,7 +115,7 @@ async fn per_rank(client: &mut Client, choice: &Choice, name: &str, directory: D
         ];
         let base = plan.base / 1_000_000;
         let path = directory.file(&format!("rank{rank}"), index, base);
-        let written = save(client, plan, &path, Shape::ChromeGzip, &about).await?;
+        let written = save(client, plan, &path, FileFormat::ChromeGzip, &about).await?;
         total.slices += written.slices;
         total.arrows += written.arrows;
         total.values += written.values;
@@ -131,7 +131,7 @@ async fn per_rank(client: &mut Client, choice: &Choice, name: &str, directory: D
     Ok(())
 }
 
-fn tell(choice: &Choice, written: Written, to: &str) {
+fn tell(choice: &Choice, written: WrittenCounts, to: &str) {
     let processes = match choice.processes.len() {
         1 => "1 process".to_owned(),
         count => format!("{count} processes"),
@@ -149,14 +149,14 @@ fn tell(choice: &Choice, written: Written, to: &str) {
     }
 }
 
-fn hint(choice: &Choice, operators: u64, shape: Shape) {
+fn hint(choice: &Choice, operators: u64, shape: FileFormat) {
     if operators == 0 {
         report::note("no operators were captured in these steps: modules and collectives are drawn");
         if let Some((first, last)) = choice.captured {
             report::hint(format_args!("--steps {first}..{last} has the steps that were captured"));
         }
     }
-    if shape == Shape::Perfetto {
+    if shape == FileFormat::Perfetto {
         report::hint("https://ui.perfetto.dev opens it, and reads it in your browser");
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct Args {
     output: Option<PathBuf>,
     /// Output format [default: by the extension of FILE, else svg]
     #[arg(long, value_enum, hide_default_value = true)]
-    format: Option<Shape>,
+    format: Option<FlamegraphFormat>,
     /// How long to sample
     #[arg(long, value_name = "DURATION", value_parser = super::amounts::duration, default_value = "10s")]
     duration: Duration,
@@ -69,7 +69,7 @@ pub(super) struct Args {
 
 /// What a flame graph is written as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Shape {
+enum FlamegraphFormat {
     /// An image for browsers
     Svg,
     /// One line per stack with its count, for flamegraph.pl and others
@@ -78,7 +78,7 @@ enum Shape {
     Speedscope,
 }
 
-impl Shape {
+impl FlamegraphFormat {
     fn of_file(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()? {
             "svg" => Some(Self::Svg),
@@ -90,7 +90,10 @@ impl Shape {
 }
 
 pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
-    let shape = args.format.or_else(|| args.output.as_deref().and_then(Shape::of_file)).unwrap_or(Shape::Svg);
+    let shape = args
+        .format
+        .or_else(|| args.output.as_deref().and_then(FlamegraphFormat::of_file))
+        .unwrap_or(FlamegraphFormat::Svg);
     if args.operators {
         return operators(&args, endpoint, shape);
     }
@@ -139,7 +142,7 @@ fn deliver(args: &Args, drawn: &[u8], what: &str) -> Result<()> {
 }
 
 /// Draws the operators of captures.
-fn operators(args: &Args, endpoint: Option<&str>, shape: Shape) -> Result<Status> {
+fn operators(args: &Args, endpoint: Option<&str>, shape: FlamegraphFormat) -> Result<Status> {
     let selection = Selection { steps: args.steps, ranks: args.rank.map(|rank| vec![i64::from(rank)]) };
     connect::with_client(endpoint, &args.connection, async |mut client, target| {
         let name = target.pid.map_or_else(|| target.location.name(), |pid| format!("process {pid}"));
@@ -147,9 +150,11 @@ fn operators(args: &Args, endpoint: Option<&str>, shape: Shape) -> Result<Status
         let sum: u64 = folded.values().sum();
         let mut drawn = Vec::new();
         match shape {
-            Shape::Svg => flame::svg_of_stacks(&folded, &format!("{name}: operators"), "ns", &mut drawn)?,
-            Shape::Folded => flame::fold(&folded).iter().try_for_each(|line| writeln!(drawn, "{line}"))?,
-            Shape::Speedscope => writeln!(drawn, "{}", flame::speedscope_of_stacks(&folded, &name, "nanoseconds"))?,
+            FlamegraphFormat::Svg => flame::svg_of_stacks(&folded, &format!("{name}: operators"), "ns", &mut drawn)?,
+            FlamegraphFormat::Folded => flame::fold(&folded).iter().try_for_each(|line| writeln!(drawn, "{line}"))?,
+            FlamegraphFormat::Speedscope => {
+                writeln!(drawn, "{}", flame::speedscope_of_stacks(&folded, &name, "nanoseconds"))?
+            }
         }
         let on = if args.weight == Weight::Host { "the host" } else { "devices" };
         deliver(args, &drawn, &format!("{:.3} s on {on} in {} stacks of operators", sum as f64 / 1e9, folded.len()))?;
@@ -157,16 +162,16 @@ fn operators(args: &Args, endpoint: Option<&str>, shape: Shape) -> Result<Status
     })
 }
 
-fn draw(answer: &StacksAnswer, shape: Shape, choice: Choice, name: &str) -> Result<Vec<u8>> {
+fn draw(answer: &StacksAnswer, shape: FlamegraphFormat, choice: Choice, name: &str) -> Result<Vec<u8>> {
     let mut drawn = Vec::new();
     match shape {
-        Shape::Svg => flame::svg(answer, choice, name, &mut drawn)?,
-        Shape::Folded => {
+        FlamegraphFormat::Svg => flame::svg(answer, choice, name, &mut drawn)?,
+        FlamegraphFormat::Folded => {
             for line in flame::folded(answer, choice) {
                 writeln!(drawn, "{line}")?;
             }
         }
-        Shape::Speedscope => writeln!(drawn, "{}", flame::speedscope(answer, choice, name))?,
+        FlamegraphFormat::Speedscope => writeln!(drawn, "{}", flame::speedscope(answer, choice, name))?,
     }
     Ok(drawn)
 }

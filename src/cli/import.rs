@@ -1,16 +1,18 @@
 //! `probe import`: traces of other tools as a run.
 
-use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use probe_common::error::Result;
 use probe_common::paths::Directories;
-use probe_import::{Capture, Format, Found, Imported, ModuleRange, Progress, RangePatterns, StepRange, TraceFile};
+use probe_import::{
+    Capture, FilesToImport, Format, ImportProgress, Imported, ModuleRange, RangePatterns, StepRange, TraceFile,
+};
 use probe_proto::tables::TABLES;
-use probe_store::runs::{Reservation, RunInfo, State};
+use probe_store::runs::{Reservation, RunInfo, RunState};
 
+use super::progress_line::ProgressLine;
 use super::report;
 use super::status::Status;
 
@@ -65,7 +67,7 @@ pub(super) fn run(args: &Args) -> Result<Status> {
         steps: args.step_range.as_deref().map(StepRange::parse).transpose()?,
         modules: args.module_range.as_deref().map(ModuleRange::parse).transpose()?,
     };
-    let Found { files, unknown, unreadable } = probe_import::find(&args.paths, args.format)?;
+    let FilesToImport { files, unknown, unreadable } = probe_import::find(&args.paths, args.format)?;
     let directories = Directories::from_environment()?;
     let reservation = Reservation::take(&directories, &args.name)?;
     let name = reservation.name().to_string();
@@ -86,10 +88,11 @@ pub(super) fn run(args: &Args) -> Result<Status> {
 
 fn fill(files: &[TraceFile], reservation: &Reservation, ranges: &RangePatterns, args: &Args) -> Result<Imported> {
     let (directory, name) = (reservation.directory(), reservation.name());
-    let mut bar = Bar::new(files.len());
-    let imported =
-        probe_import::import(files, &name.to_string(), directory, ranges, &mut |progress| bar.show(progress));
-    bar.clear();
+    let mut line = ProgressLine::new();
+    let imported = probe_import::import(files, &name.to_string(), directory, ranges, &mut |progress| {
+        line.show(|| shown(progress, files.len()))
+    });
+    line.clear();
     let imported = imported?;
     let captures = &imported.captures;
     probe_store::write_system(directory, TABLES, &[])?;
@@ -99,7 +102,7 @@ fn fill(files: &[TraceFile], reservation: &Reservation, ranges: &RangePatterns, 
     if let Some(began) = began.and_then(|began| Timestamp::from_nanosecond(began.into()).ok()) {
         info.started = began;
     }
-    info.state = State::Ended;
+    info.state = RunState::Ended;
     info.ended = Some(Timestamp::now());
     info.ranks = captures.iter().filter_map(|capture| capture.rank).collect();
     info.agents = captures.len();
@@ -154,33 +157,8 @@ fn tell_of_unknown(files: &[PathBuf]) {
     }
 }
 
-/// The progress of an import, on a line of a terminal.
-struct Bar {
-    files: usize,
-    shown: Option<std::time::Instant>,
-    is_terminal: bool,
-}
-
-impl Bar {
-    fn new(files: usize) -> Self {
-        Self { files, shown: None, is_terminal: std::io::stderr().is_terminal() }
-    }
-
-    fn show(&mut self, progress: Progress<'_>) {
-        let due = self.shown.is_none_or(|shown| shown.elapsed() > std::time::Duration::from_millis(200));
-        if !self.is_terminal || !due {
-            return;
-        }
-        self.shown = Some(std::time::Instant::now());
-        let percent = 100 * progress.read / progress.size.max(1);
-        let capture: String = progress.capture.chars().filter(|c| !c.is_control()).take(40).collect();
-        let _ =
-            write!(anstream::stderr(), "\r\x1b[K{percent:>3} % of {capture} ({} of {})", progress.file + 1, self.files);
-    }
-
-    fn clear(&self) {
-        if self.shown.is_some() {
-            let _ = write!(anstream::stderr(), "\r\x1b[K");
-        }
-    }
+fn shown(progress: ImportProgress<'_>, files: usize) -> String {
+    let percent = 100 * progress.read / progress.size.max(1);
+    let capture: String = progress.capture.chars().filter(|c| !c.is_control()).take(40).collect();
+    format!("{percent:>3} % of {capture} ({} of {files})", progress.file + 1)
 }

@@ -31,6 +31,7 @@ mod listen;
 mod log;
 mod parameter;
 mod profile;
+mod progress_line;
 mod query;
 mod ranks;
 mod remove;

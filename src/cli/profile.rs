@@ -13,7 +13,7 @@ use super::ranks::Ranks;
 use super::report;
 use super::status::Status;
 use crate::output::{self, Format, rows};
-use crate::profile::{self, By, Profile, Selection};
+use crate::profile::{self, Profile, ProfileRows, Selection};
 use crate::step_window::Window;
 
 /// Rows of a table without --top.
@@ -37,7 +37,7 @@ const MAX_NAME: usize = 80;
 pub(super) struct Args {
     /// What a row is
     #[arg(long, value_enum, default_value_t)]
-    by: By,
+    by: ProfileRows,
     /// Number of rows; 0 means all [default: 20 in a table, otherwise all]
     #[arg(long, value_name = "N")]
     top: Option<usize>,

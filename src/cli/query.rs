@@ -12,7 +12,7 @@ use probe_common::error::{Error, Result};
 use super::amounts::count;
 use super::connect::{self, Connection, within};
 use super::status::{INTERRUPTED, Status};
-use super::watch::{self, Watch};
+use super::watch::{self, RepeatedQuery};
 use super::{input, parameter, report};
 use crate::output::{self, Format, Printed};
 
@@ -99,7 +99,8 @@ pub(super) fn run(mut args: Args, endpoint: Option<&str>) -> Result<Status> {
     {
         return Err(Error::usage(format!("--with names two runs '{name}'")));
     }
-    let watch = interval.map(|interval| Watch::new(sql.clone(), format, limit, interval, args.timeout)).transpose()?;
+    let watch =
+        interval.map(|interval| RepeatedQuery::new(sql.clone(), format, limit, interval, args.timeout)).transpose()?;
     let parameters = Parameters::new(std::mem::take(&mut args.param))?;
     let work = async |mut client: Client, target: &Target| {
         client.bind(parameters.clone());

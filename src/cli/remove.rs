@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use probe_common::error::{Error, Kind, Result};
 use probe_common::paths::Directories;
-use probe_store::runs::{self, Run, State};
+use probe_store::runs::{self, Run, RunState};
 
 use super::report;
 use super::status::Status;
@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args) -> Result<Status> {
     if chosen.is_empty() {
         report::note("no recorded run ended that long ago");
     }
-    let mut done = Done::default();
+    let mut done = RemovedRuns::default();
     if !args.dry_run {
         done.bytes += runs::sweep(&directories);
     }
@@ -63,7 +63,7 @@ fn by_name(directories: &Directories, names: &[String]) -> Result<Vec<Run>> {
     for run in &chosen {
         if let Some(why) = runs::why_it_stays(directories, run) {
             let hint = match run.info.state {
-                State::Live => "it can be removed when it has ended".to_owned(),
+                RunState::Live => "it can be removed when it has ended".to_owned(),
                 _ => format!("if you are certain that no process writes to it: rm -r {}", run.directory.display()),
             };
             return Err(Error::failed(format!("{why}; nothing was removed")).hint(hint));
@@ -90,13 +90,13 @@ fn older_than(directories: &Directories, age: Duration) -> Result<Vec<Run>> {
 
 /// Counts of what was removed so far.
 #[derive(Default)]
-struct Done {
+struct RemovedRuns {
     removed: usize,
     failed: usize,
     bytes: u64,
 }
 
-impl Done {
+impl RemovedRuns {
     fn one(&mut self, run: &Run, dry_run: bool) {
         let name = &run.name;
         let removed = if dry_run { Ok(runs::size(&run.directory)) } else { runs::remove(run) };
@@ -132,7 +132,7 @@ impl Done {
 fn words(run: &Run) -> String {
     let day = |time: Timestamp| time.strftime("%Y-%m-%d").to_string();
     match (run.info.state, runs::ended(run)) {
-        (State::Ended, Some(ended)) => format!("which ended {}", day(ended)),
+        (RunState::Ended, Some(ended)) => format!("which ended {}", day(ended)),
         _ => format!("which was begun {} and lost", day(run.info.started)),
     }
 }

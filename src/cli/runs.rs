@@ -11,7 +11,7 @@ use probe_client::endpoint::{RunLocation, Target};
 use probe_client::{Client, collect};
 use probe_common::error::Result;
 use probe_common::paths::Directories;
-use probe_store::runs::{self, Reached, Run, State};
+use probe_store::runs::{self, Reached, Run, RunState};
 
 use super::status::Status;
 use super::{connect, remove, report};
@@ -66,11 +66,11 @@ fn list(format: Format) -> Result<Status> {
         return Ok(0);
     }
     // Live runs are asked first: nothing that takes long is done while they may answer.
-    let is_live = |run: &&Run| run.info.state == State::Live;
+    let is_live = |run: &&Run| run.info.state == RunState::Live;
     let asking = futures::stream::iter(all.iter().filter(is_live).map(live)).buffered(MAX_ASKED).collect();
-    let live: Vec<Progress> = connect::one_thread()?.block_on(asking);
+    let live: Vec<RunProgress> = connect::one_thread()?.block_on(asking);
     let mut live = live.into_iter();
-    let known: Vec<Progress> =
+    let known: Vec<RunProgress> =
         all.iter().map(|run| recorded(run).or_else(|| live.next()).unwrap_or_default()).collect();
     let nanoseconds = |time: Timestamp| i64::try_from(time.as_nanosecond()).ok();
     let started = || all.iter().map(|run| run.info.started);
@@ -99,37 +99,37 @@ fn list(format: Format) -> Result<Status> {
 /// How long a run took (s), so far if it is live; None for a lost one, whose end is not known.
 fn seconds(run: &Run) -> Option<f64> {
     let ended = match run.info.state {
-        State::Live => Timestamp::now(),
-        State::Ended => run.info.ended?,
-        State::Lost => return None,
+        RunState::Live => Timestamp::now(),
+        RunState::Ended => run.info.ended?,
+        RunState::Lost => return None,
     };
     Some(ended.duration_since(run.info.started).as_secs_f64())
 }
 
 /// Columns of a run that its file has only once the run has ended.
 #[derive(Default)]
-struct Progress {
+struct RunProgress {
     last_step: Option<i64>,
     ranks: Option<i64>,
 }
 
 /// The columns of a run that is not live. Not in parallel, since the journal of a lost run is read.
-fn recorded(run: &Run) -> Option<Progress> {
+fn recorded(run: &Run) -> Option<RunProgress> {
     match run.info.state {
-        State::Ended => Some(Progress {
+        RunState::Ended => Some(RunProgress {
             last_step: run.info.last_step.or_else(|| runs::last_step(&run.directory)),
             ranks: Some(ranks(run.info.ranks.len(), run.info.agents)),
         }),
-        State::Lost => {
+        RunState::Lost => {
             let Reached { last_step, ranks: numbered } = runs::reached(&run.directory);
-            Some(Progress { last_step, ranks: Some(ranks(numbered.len(), usize::from(last_step.is_some()))) })
+            Some(RunProgress { last_step, ranks: Some(ranks(numbered.len(), usize::from(last_step.is_some()))) })
         }
-        State::Live => None,
+        RunState::Live => None,
     }
 }
 
 /// The columns of a live run, by its collector; empty if it does not answer in time.
-async fn live(run: &Run) -> Progress {
+async fn live(run: &Run) -> RunProgress {
     tokio::time::timeout(PATIENCE, ask_live(run)).await.ok().and_then(Result::ok).unwrap_or_default()
 }
 
@@ -143,12 +143,12 @@ fn ranks(numbered: usize, agents: usize) -> i64 {
     numbered.max(usize::from(agents > 0)) as i64
 }
 
-async fn ask_live(run: &Run) -> Result<Progress> {
+async fn ask_live(run: &Run) -> Result<RunProgress> {
     let socket = Directories::from_environment()?.socket_for(&run.name.to_string());
     let mut client = Client::open(&Target { location: RunLocation::Socket(socket), pid: None }, None).await?;
     let agents = client.describe().await?.agents;
     let numbered: BTreeSet<i32> = agents.iter().filter_map(|agent| agent.rank).collect();
     let (_, batches) = collect(client.query("SELECT MAX(step) AS last_step FROM python.steps").await?).await?;
     let last_step = batches.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().iter()).next();
-    Ok(Progress { ranks: Some(ranks(numbered.len(), agents.len())), last_step: last_step.flatten() })
+    Ok(RunProgress { ranks: Some(ranks(numbered.len(), agents.len())), last_step: last_step.flatten() })
 }

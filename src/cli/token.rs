@@ -35,14 +35,14 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    Make(Make),
+    NewToken(NewToken),
     List(List),
     Revoke(Revoke),
 }
 
 /// Make a token and the file that a client needs
 #[derive(Debug, clap::Args)]
-struct Make {
+struct NewToken {
     /// Name of the token: probe.queries and probe.evals show it as token:NAME
     name: String,
     /// Permissions: ingest (agents), query (reading), eval (running code); none implies another
@@ -79,7 +79,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
     let directories = Directories::from_environment()?;
     let file = TokenFile::of(&directories);
     match args.action {
-        Action::Make(args) => make(&directories, &file, args),
+        Action::NewToken(args) => make(&directories, &file, args),
         Action::List(args) => list(&file, args.format),
         Action::Revoke(args) => {
             for name in &args.names {
@@ -91,7 +91,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
     }
 }
 
-fn make(directories: &Directories, file: &TokenFile, args: Make) -> Result<Status> {
+fn make(directories: &Directories, file: &TokenFile, args: NewToken) -> Result<Status> {
     let pin = match args.tls_pin {
         Some(pin) => Some(pin),
         None => self_signed_pin(directories, args.tls_self_signed)?,

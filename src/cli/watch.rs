@@ -38,7 +38,7 @@ pub(super) fn interval(text: String, sql: &mut Option<String>, has_file: bool) -
 }
 
 /// A query, how often to repeat it, and how to show its answers.
-pub(super) struct Watch {
+pub(super) struct RepeatedQuery {
     sql: String,
     format: Format,
     limit: Option<usize>,
@@ -47,7 +47,7 @@ pub(super) struct Watch {
     shape: Shape,
 }
 
-impl Watch {
+impl RepeatedQuery {
     pub(super) fn new(
         sql: String,
         format: Format,

@@ -7,9 +7,9 @@ mod sql;
 use std::num::NonZero;
 use std::thread;
 
-pub use self::side::{Key, LAST_STEPS, PARTS, Side};
+pub use self::side::{ComparedRun, Key, LAST_STEPS, PARTS};
 pub use self::sql::read;
-use crate::block_bootstrap::{Draws, median, middle95};
+use crate::block_bootstrap::{BootstrapDraws, median, middle95};
 
 /// Steps that a side needs for a judgement about noise.
 pub const FEWEST: usize = 5;
@@ -81,12 +81,12 @@ impl Row {
 }
 
 /// Compares two sides: the whole step and its parts first, then modules by how much time they gained or lost.
-pub fn compare(a: &Side, b: &Side) -> Vec<Row> {
-    let draws = (Draws::new(a.steps.len(), 1), Draws::new(b.steps.len(), 2));
+pub fn compare(a: &ComparedRun, b: &ComparedRun) -> Vec<Row> {
+    let draws = (BootstrapDraws::new(a.steps.len(), 1), BootstrapDraws::new(b.steps.len(), 2));
     let known = |values: &[f64]| values.iter().copied().map(Some).collect::<Vec<_>>();
     let empty = Vec::new();
     let part = |(index, (name, _)): (usize, &(&str, &str))| {
-        let times = |side: &Side| known(side.parts.get(index).unwrap_or(&empty));
+        let times = |side: &ComparedRun| known(side.parts.get(index).unwrap_or(&empty));
         line(None, (*name).to_owned(), &times(a), &times(b), &draws)
     };
     let mut rows: Vec<Row> = PARTS.iter().enumerate().map(part).collect();
@@ -99,7 +99,12 @@ pub fn compare(a: &Side, b: &Side) -> Vec<Row> {
     rows
 }
 
-fn module(key: &Key, a: Option<&Vec<Option<f64>>>, b: Option<&Vec<Option<f64>>>, draws: &(Draws, Draws)) -> Row {
+fn module(
+    key: &Key,
+    a: Option<&Vec<Option<f64>>>,
+    b: Option<&Vec<Option<f64>>>,
+    draws: &(BootstrapDraws, BootstrapDraws),
+) -> Row {
     let none = Vec::new();
     let mut row = line(Some(key.clone()), key.1.clone(), a.unwrap_or(&none), b.unwrap_or(&none), draws);
     row.verdict = match (a, b) {
@@ -112,7 +117,13 @@ fn module(key: &Key, a: Option<&Vec<Option<f64>>>, b: Option<&Vec<Option<f64>>>,
 }
 
 /// The row of a module or a part of a step, from its times in seconds a step.
-fn line(what: Option<Key>, stage: String, a: &[Option<f64>], b: &[Option<f64>], draws: &(Draws, Draws)) -> Row {
+fn line(
+    what: Option<Key>,
+    stage: String,
+    a: &[Option<f64>],
+    b: &[Option<f64>],
+    draws: &(BootstrapDraws, BootstrapDraws),
+) -> Row {
     let ms = |values: &[Option<f64>]| median(values.iter().flatten().map(|seconds| seconds * 1000.0).collect());
     let (steps_a, steps_b) = (a.iter().flatten().count(), b.iter().flatten().count());
     let (a_ms, b_ms) = (ms(a), ms(b));
@@ -162,14 +173,14 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> 
 mod tests {
     use super::*;
 
-    fn side(steps: usize, modules: &[(&str, f64)]) -> Side {
+    fn side(steps: usize, modules: &[(&str, f64)]) -> ComparedRun {
         let wobble = |step: usize| 1.0 + 0.01 * ((step * 7 % 11) as f64 - 5.0);
         let series = |seconds: f64| (0..steps).map(|step| seconds * wobble(step)).collect::<Vec<f64>>();
         let total: f64 = modules.iter().map(|(_, seconds)| seconds).sum();
         let module = |(name, seconds): &(&str, f64)| {
             ((Some((*name).to_owned()), "forward".to_owned()), series(*seconds).into_iter().map(Some).collect())
         };
-        Side {
+        ComparedRun {
             steps: (0..steps as i64).collect(),
             processes: 2,
             parts: PARTS

@@ -23,7 +23,7 @@ pub type Key = (Option<String>, String);
 
 /// What was measured on one side, in seconds a step: means over the processes that ran it.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Side {
+pub struct ComparedRun {
     /// Steps that every process finished.
     pub steps: Vec<i64>,
     /// Steps that only some processes finished; they are not compared.

@@ -12,7 +12,7 @@ use futures::StreamExt;
 use probe_client::{Answer, Client};
 use probe_common::error::{Error, Result};
 
-use super::side::{LAST_STEPS, PARTS, Side};
+use super::side::{ComparedRun, LAST_STEPS, PARTS};
 use crate::shared_steps::SharedSteps;
 use crate::step_window::Window;
 use crate::why_no_step::why_no_step;
@@ -24,7 +24,7 @@ const MAX_STEPS: usize = 10_000;
 ///
 /// # Errors
 /// The query's; there is no step in the window, or too many.
-pub async fn read(client: &mut Client, name: &str, window: Option<Window>) -> Result<Side> {
+pub async fn read(client: &mut Client, name: &str, window: Option<Window>) -> Result<ComparedRun> {
     let shared = SharedSteps::read(client).await?;
     let mut side = steps(client, &shared, window).await?;
     side.processes_left_out = shared.left_out();
@@ -43,7 +43,7 @@ pub async fn read(client: &mut Client, name: &str, window: Option<Window>) -> Re
 }
 
 /// `python.steps`, a row a step.
-async fn steps(client: &mut Client, shared: &SharedSteps, window: Option<Window>) -> Result<Side> {
+async fn steps(client: &mut Client, shared: &SharedSteps, window: Option<Window>) -> Result<ComparedRun> {
     let condition = match window {
         Some(window) => window.condition(),
         None => format!("step > (SELECT MAX(step) FROM python.steps) - {LAST_STEPS}"),
@@ -78,7 +78,7 @@ async fn steps(client: &mut Client, shared: &SharedSteps, window: Option<Window>
     let processes = rows.iter().map(|(_, processes, _)| *processes).max().unwrap_or_default();
     let total = rows.len();
     rows.retain(|(_, count, _)| *count == processes);
-    Ok(Side {
+    Ok(ComparedRun {
         left_out: total - rows.len(),
         processes: usize::try_from(processes).unwrap_or_default(),
         parts: (0..PARTS.len()).map(|index| rows.iter().map(|(_, _, means)| means[index]).collect()).collect(),

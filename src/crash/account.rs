@@ -41,7 +41,7 @@ pub(crate) struct Account {
     pub(crate) metrics: Vec<(String, Option<f64>, i64)>,
     /// Name, duration (s) and step.
     pub(crate) spans: Vec<(String, f64, i64)>,
-    pub(crate) exceptions: Vec<Raised>,
+    pub(crate) exceptions: Vec<RaisedException>,
     /// Frames of the main thread in the newest capture, innermost first, and when that was taken.
     pub(crate) stack: Vec<String>,
     pub(crate) captured: Option<i64>,
@@ -84,7 +84,7 @@ pub(crate) struct Memory {
 
 /// An exception.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Raised {
+pub(crate) struct RaisedException {
     pub(crate) ts: i64,
     pub(crate) exception: String,
     pub(crate) message: String,
@@ -109,7 +109,7 @@ impl Account {
     }
 
     /// The exception that is shown: the one that ended the process, else the newest.
-    pub(crate) fn exception(&self) -> Option<&Raised> {
+    pub(crate) fn exception(&self) -> Option<&RaisedException> {
         self.exceptions.iter().find(|raised| raised.uncaught && raised.main).or(self.exceptions.first())
     }
 

@@ -3,7 +3,7 @@
 use probe_client::Client;
 use probe_common::error::Result;
 
-use super::account::{Account, Collective, Crash, Interval, MAX_ACCOUNTS, Memory, Raised};
+use super::account::{Account, Collective, Crash, Interval, MAX_ACCOUNTS, Memory, RaisedException};
 use super::kept;
 use crate::small_rows::rows;
 
@@ -162,7 +162,7 @@ async fn memory(client: &mut Client, process: &str) -> Result<Vec<Memory>> {
     Ok(devices)
 }
 
-async fn exceptions(client: &mut Client, process: &str) -> Result<Vec<Raised>> {
+async fn exceptions(client: &mut Client, process: &str) -> Result<Vec<RaisedException>> {
     let sql = format!(
         "SELECT ts, exception, message, traceback, uncaught, main, module, stage, function, file, line, memory \
          FROM python.exceptions WHERE {process} ORDER BY ts DESC LIMIT 4"
@@ -170,7 +170,7 @@ async fn exceptions(client: &mut Client, process: &str) -> Result<Vec<Raised>> {
     let newest = rows(client, &sql).await?;
     let raised = newest.iter().map(|row| {
         let file = row.text(9).zip(row.int(10)).map(|(file, line)| format!("{file}:{line}"));
-        Raised {
+        RaisedException {
             ts: row.int(0).unwrap_or_default(),
             exception: row.text(1).unwrap_or_default(),
             message: row.text(2).unwrap_or_default(),

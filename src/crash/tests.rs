@@ -1,6 +1,6 @@
 //! How accounts are folded and worded. That they are told of real processes is tested in tests/e2e.
 
-use super::account::{Account, Collective, Crash, Interval, Memory, Raised};
+use super::account::{Account, Collective, Crash, Interval, Memory, RaisedException};
 use super::kept::KeptByModules;
 use super::page;
 
@@ -31,7 +31,7 @@ fn account(rank: i64) -> Account {
 }
 
 fn failed(rank: i64) -> Account {
-    let raised = Raised {
+    let raised = RaisedException {
         ts: START - 1_000_000_000,
         exception: "ValueError".into(),
         message: "a batch of 7".into(),

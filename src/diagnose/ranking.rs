@@ -8,7 +8,7 @@ use super::replay::{Reduction, replay};
 use super::rule::{self, Rule};
 use super::statistics::ratio_interval;
 use super::steps::{Steps, Ticks, seconds};
-use crate::block_bootstrap::Draws;
+use crate::block_bootstrap::BootstrapDraws;
 
 /// A rule without a finding, and the reason.
 type RuledOut = (String, String);
@@ -49,7 +49,7 @@ pub(super) fn together(steps: &Steps, reductions: &[&Reduction]) -> Range {
     let gain: Vec<Ticks> = base.iter().zip(replay(steps, reductions)).map(|(now, then)| now - then).collect();
     let (sum, whole) = (gain.iter().sum::<Ticks>(), base.iter().sum::<Ticks>());
     let percent = if whole > 0 { sum as f64 / whole as f64 * 100.0 } else { 0.0 };
-    let interval = ratio_interval(&Draws::new(steps.count(), 5), &floats(&gain), &floats(&base));
+    let interval = ratio_interval(&BootstrapDraws::new(steps.count(), 5), &floats(&gain), &floats(&base));
     let (low, high) = interval.unwrap_or((0.0, 0.0));
     let ms = seconds(sum) / steps.count().max(1) as f64 * 1000.0;
     Range { ms, percent, low: low * 100.0, high: high * 100.0 }
@@ -59,7 +59,7 @@ pub(super) fn together(steps: &Steps, reductions: &[&Reduction]) -> Range {
 struct Replays<'a> {
     steps: &'a Steps,
     rules: &'a BTreeMap<String, Rule>,
-    draws: Draws,
+    draws: BootstrapDraws,
     /// The duration (ticks) of each step in the replay without reductions.
     base: Vec<f64>,
     /// The sum of those durations.
@@ -79,7 +79,13 @@ struct Gain {
 impl<'a> Replays<'a> {
     fn new(steps: &'a Steps, rules: &'a BTreeMap<String, Rule>) -> Self {
         let base = replay(steps, &[]);
-        Self { steps, rules, draws: Draws::new(steps.count(), 5), whole: base.iter().sum(), base: floats(&base) }
+        Self {
+            steps,
+            rules,
+            draws: BootstrapDraws::new(steps.count(), 5),
+            whole: base.iter().sum(),
+            base: floats(&base),
+        }
     }
 
     fn percent(&self, of: Ticks) -> f64 {

@@ -17,7 +17,7 @@ const MAX_ROWS: u64 = 8192;
 const PARTS: i64 = 128;
 
 /// A source that is being read.
-pub(super) struct Cursor {
+pub(super) struct SourceCursor {
     source: &'static Source,
     condition: String,
     /// Number of rows.
@@ -31,7 +31,7 @@ pub(super) struct Cursor {
     index: usize,
 }
 
-impl Cursor {
+impl SourceCursor {
     /// Counts the rows.
     ///
     /// # Errors

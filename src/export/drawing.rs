@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::Result;
 
 use probe_export::{
-    Argument, Counter, CounterId, Flow, Instant, Point, Process, ProcessId, Slice, Timeline, Track, TrackId,
+    Argument, Counter, CounterId, Flow, Instant, Point, ProcessId, Slice, Timeline, TraceProcess, Track, TrackId,
 };
 
 use super::choice::Choice;
@@ -63,7 +63,7 @@ impl<'a> Drawing<'a> {
         let mut shown = Vec::new();
         for process in &choice.processes {
             shown.push(DrawnProcess {
-                id: timeline.process(&Process { name: process.name(), pid: Some(process.pid) })?,
+                id: timeline.process(&TraceProcess { name: process.name(), pid: Some(process.pid) })?,
                 host: process.host.clone(),
                 pid: Some(process.pid),
                 capture: process.capture.clone(),
@@ -99,7 +99,7 @@ impl<'a> Drawing<'a> {
             return Ok(index);
         }
         let shift = self.shown.iter().find(|shown| shown.host == host).map_or(0, |shown| shown.shift);
-        let id = self.timeline.process(&Process { name: name.to_owned(), pid: None })?;
+        let id = self.timeline.process(&TraceProcess { name: name.to_owned(), pid: None })?;
         self.shown.push(DrawnProcess {
             id,
             host: host.to_owned(),

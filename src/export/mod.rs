@@ -11,4 +11,4 @@ mod row;
 mod sources;
 
 pub(crate) use self::choice::{Choice, Request};
-pub(crate) use self::plan::Plan;
+pub(crate) use self::plan::ExportPlan;

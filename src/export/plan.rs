@@ -1,20 +1,20 @@
-//! [`Plan`]: the rows of what was chosen, of all tables merged in order of time.
+//! [`ExportPlan`]: the rows of what was chosen, of all tables merged in order of time.
 
 use std::io;
 
 use probe_client::Client;
 use probe_common::error::{Error, Result};
-use probe_export::{Timeline, TraceFormat, Written};
+use probe_export::{Timeline, TraceFormat, WrittenCounts};
 
 use super::choice::Choice;
-use super::cursor::Cursor;
+use super::cursor::SourceCursor;
 use super::drawing::Drawing;
 use super::sources::SOURCES;
 
 /// The rows to write, by source, and when the first of them began.
-pub(crate) struct Plan<'a> {
+pub(crate) struct ExportPlan<'a> {
     choice: &'a Choice,
-    cursors: Vec<Cursor>,
+    cursors: Vec<SourceCursor>,
     /// Rows of all sources.
     pub(crate) rows: u64,
     /// Rows of operators.
@@ -23,7 +23,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) base: i64,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> ExportPlan<'a> {
     /// Counts the rows of what was chosen.
     ///
     /// # Errors
@@ -34,7 +34,7 @@ impl<'a> Plan<'a> {
         let (mut rows, mut operators) = (0, 0);
         for source in SOURCES {
             let Some(condition) = source.condition(choice) else { continue };
-            let cursor = Cursor::open(client, source, condition).await?;
+            let cursor = SourceCursor::open(client, source, condition).await?;
             if cursor.rows == 0 {
                 continue;
             }
@@ -71,7 +71,7 @@ impl<'a> Plan<'a> {
         format: Box<dyn TraceFormat + '_>,
         progress: &mut dyn FnMut(u64),
         failed: &dyn Fn(io::Error) -> Error,
-    ) -> Result<Written> {
+    ) -> Result<WrittenCounts> {
         let as_profiler = self.choice.per_rank && self.operators == 0;
         let mut drawing = Drawing::new(Timeline::new(format), self.choice, as_profiler).map_err(failed)?;
         let mut drawn = 0;

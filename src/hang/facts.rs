@@ -19,7 +19,7 @@ pub(crate) struct Pending {
 
 /// A process group, as the dumps of all ranks together know it.
 #[derive(Debug, Default)]
-pub(crate) struct Group {
+pub(crate) struct ProcessGroup {
     pub description: Option<String>,
     /// The ranks that a dump lists, and all whose dump has the group.
     pub ranks: BTreeSet<i32>,
@@ -31,17 +31,17 @@ pub(crate) struct Group {
 
 /// The facts of all dumps of a run.
 #[derive(Debug, Default)]
-pub(crate) struct Facts {
+pub(crate) struct DumpFacts {
     /// Dumps of each rank.
     pub dumps: BTreeMap<i32, usize>,
     /// Dumps whose rank is not known.
     pub without_rank: usize,
-    pub groups: BTreeMap<String, Group>,
+    pub groups: BTreeMap<String, ProcessGroup>,
     /// Sends and receives that were not finished.
     pub point_to_point: i64,
 }
 
-impl Facts {
+impl DumpFacts {
     /// Whether there is no dump.
     pub(crate) fn is_empty(&self) -> bool {
         self.dumps.is_empty() && self.without_rank == 0

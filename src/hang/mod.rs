@@ -7,4 +7,4 @@ mod verdict;
 
 pub(crate) use page::page;
 pub(crate) use queries::ask;
-pub(crate) use verdict::{Stop, Verdict, Why, judge};
+pub(crate) use verdict::{BlockingOperation, Verdict, Why, judge};

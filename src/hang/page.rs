@@ -5,7 +5,7 @@ use std::fmt::Write;
 use probe_inspect::stacks::fold::ranges;
 use unicode_width::UnicodeWidthStr;
 
-use super::verdict::{Stop, Verdict, Why};
+use super::verdict::{BlockingOperation, Verdict, Why};
 
 /// Groups that are listed.
 const MAX_GROUPS: usize = 20;
@@ -13,7 +13,7 @@ const MAX_GROUPS: usize = 20;
 /// The whole page, for the run called `name`.
 pub(crate) fn page(verdict: &Verdict<'_>, name: &str) -> String {
     let mut page = format!("{name}: {}\n", printable(&verdict.sentence));
-    let (listed, waiting): (Vec<&Stop<'_>>, Vec<&Stop<'_>>) =
+    let (listed, waiting): (Vec<&BlockingOperation<'_>>, Vec<&BlockingOperation<'_>>) =
         verdict.stops.iter().partition(|stop| stop.why != Why::NotFinished);
     if let Some(line) = verdict.stops.first().and_then(|stop| stop.operation.line.as_ref()) {
         let _ = writeln!(page, "It was issued from {}", printable(line));
@@ -48,7 +48,7 @@ pub(crate) fn page(verdict: &Verdict<'_>, name: &str) -> String {
     page
 }
 
-fn row(stop: &Stop<'_>) -> [String; 5] {
+fn row(stop: &BlockingOperation<'_>) -> [String; 5] {
     let list = |ranks: &[i32]| if ranks.is_empty() { "-".to_owned() } else { ranges(ranks) };
     [
         printable(&stop.group()),

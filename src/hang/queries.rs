@@ -5,15 +5,15 @@ use std::fmt::Write;
 use probe_client::Client;
 use probe_common::error::Result;
 
-use super::facts::{Facts, Pending};
+use super::facts::{DumpFacts, Pending};
 use crate::small_rows::{Row, rows};
 
 /// Asks for the facts of all dumps.
 ///
 /// # Errors
 /// The queries'.
-pub(crate) async fn ask(client: &mut Client) -> Result<Facts> {
-    let mut facts = Facts::default();
+pub(crate) async fn ask(client: &mut Client) -> Result<DumpFacts> {
+    let mut facts = DumpFacts::default();
     let rank = |row: &Row, column: usize| row.int(column).and_then(|rank| i32::try_from(rank).ok());
     for row in rows(client, "SELECT rank FROM python.captures WHERE tool = 'flight-recorder'").await? {
         match rank(&row, 0) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use probe_inspect::stacks::fold::{Owner, names};
 
-use super::facts::{Facts, Group, Pending};
+use super::facts::{DumpFacts, Pending, ProcessGroup};
 
 /// Types whose tensors have the same size on all ranks.
 const EQUAL: &[&str] =
@@ -23,7 +23,7 @@ pub(crate) enum Why {
 
 /// The oldest operation of a group that stops it.
 #[derive(Debug)]
-pub(crate) struct Stop<'a> {
+pub(crate) struct BlockingOperation<'a> {
     pub why: Why,
     pub group: &'a str,
     pub description: Option<&'a str>,
@@ -41,16 +41,16 @@ pub(crate) struct Stop<'a> {
 #[derive(Debug)]
 pub(crate) struct Verdict<'a> {
     /// The worst first: the others may wait for it.
-    pub stops: Vec<Stop<'a>>,
+    pub stops: Vec<BlockingOperation<'a>>,
     pub sentence: String,
     /// Remarks that make the sentence less certain.
     pub remarks: Vec<String>,
 }
 
 /// Judges the facts of dumps.
-pub(crate) fn judge(facts: &Facts) -> Verdict<'_> {
-    let mut stops: Vec<Stop<'_>> =
-        facts.groups.iter().filter_map(|(name, group)| Stop::of(name, group, facts)).collect();
+pub(crate) fn judge(facts: &DumpFacts) -> Verdict<'_> {
+    let mut stops: Vec<BlockingOperation<'_>> =
+        facts.groups.iter().filter_map(|(name, group)| BlockingOperation::of(name, group, facts)).collect();
     // A rank that is missing in one group is missing in all that it would have come to later: the oldest is the cause.
     stops.sort_by_key(|stop| (stop.why == Why::NotFinished, stop.operation.issued));
     let sentence = match stops.first() {
@@ -60,7 +60,7 @@ pub(crate) fn judge(facts: &Facts) -> Verdict<'_> {
     Verdict { sentence, remarks: remarks(facts), stops }
 }
 
-fn remarks(facts: &Facts) -> Vec<String> {
+fn remarks(facts: &DumpFacts) -> Vec<String> {
     let mut remarks = Vec::new();
     let twice: Vec<Owner> =
         facts.dumps.iter().filter(|(_, dumps)| **dumps > 1).map(|(rank, _)| Owner::Rank(*rank)).collect();
@@ -76,9 +76,9 @@ fn remarks(facts: &Facts) -> Vec<String> {
     remarks
 }
 
-impl<'a> Stop<'a> {
+impl<'a> BlockingOperation<'a> {
     /// The oldest operation that some rank waits in and another has not entered; else the oldest that is not finished.
-    fn of(name: &'a str, group: &'a Group, facts: &Facts) -> Option<Self> {
+    fn of(name: &'a str, group: &'a ProcessGroup, facts: &DumpFacts) -> Option<Self> {
         let (known, unknown): (Vec<i32>, Vec<i32>) =
             group.ranks.iter().partition(|rank| facts.dumps.contains_key(rank));
         let numbers: BTreeSet<i64> = group.pending.iter().map(|pending| pending.seq).collect();
@@ -175,7 +175,7 @@ fn different<'a>(pending: impl Iterator<Item = &'a Pending>) -> Vec<(String, Vec
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::{Facts, Group, Pending};
+    use super::super::facts::{DumpFacts, Pending, ProcessGroup};
     use super::{Why, judge};
 
     fn pending(rank: i32, seq: i64, kind: &str, bytes: i64) -> Pending {
@@ -190,13 +190,18 @@ mod tests {
         }
     }
 
-    fn facts(ranks: i32, groups: Vec<(&str, Group)>) -> Facts {
+    fn facts(ranks: i32, groups: Vec<(&str, ProcessGroup)>) -> DumpFacts {
         let groups = groups.into_iter().map(|(name, group)| (name.to_owned(), group)).collect();
-        Facts { dumps: (0..ranks).map(|rank| (rank, 1)).collect(), groups, ..Facts::default() }
+        DumpFacts { dumps: (0..ranks).map(|rank| (rank, 1)).collect(), groups, ..Facts::default() }
     }
 
-    fn group(members: i32, last: &[(i32, i64)], pending: Vec<Pending>) -> Group {
-        Group { ranks: (0..members).collect(), last: last.iter().copied().collect(), pending, ..Group::default() }
+    fn group(members: i32, last: &[(i32, i64)], pending: Vec<Pending>) -> ProcessGroup {
+        ProcessGroup {
+            ranks: (0..members).collect(),
+            last: last.iter().copied().collect(),
+            pending,
+            ..Group::default()
+        }
     }
 
     #[test]

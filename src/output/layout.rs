@@ -21,7 +21,7 @@ pub(super) struct Measure<'a> {
 
 /// How to show the rows.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Plan {
+pub(super) enum LayoutPlan {
     /// A line a row, with columns of these widths; headers that are wider than theirs are wrapped.
     Table(Vec<usize>),
     /// A line a value: the columns do not fit beside each other.
@@ -29,19 +29,19 @@ pub(super) enum Plan {
 }
 
 /// Fits columns into `width` (None: no limit) by wrapping headers, then by cutting the widest text.
-pub(super) fn plan(columns: &[Measure<'_>], width: Option<usize>) -> Plan {
+pub(super) fn plan(columns: &[Measure<'_>], width: Option<usize>) -> LayoutPlan {
     let natural = columns.iter().map(|c| c.header.width().max(c.cells)).collect::<Vec<_>>();
-    let Some(limit) = width else { return Plan::Table(natural) };
+    let Some(limit) = width else { return LayoutPlan::Table(natural) };
     let gaps = GAP * columns.len().saturating_sub(1);
     let fits = |widths: &[usize]| widths.iter().sum::<usize>() + gaps <= limit;
     if fits(&natural) {
-        return Plan::Table(natural);
+        return LayoutPlan::Table(natural);
     }
     let longest_piece = |c: &Measure<'_>| pieces(c.header).map(UnicodeWidthStr::width).max().unwrap_or_default();
     let mut widths: Vec<usize> = columns.iter().map(|c| c.cells.max(longest_piece(c))).collect();
     if fits(&widths) {
         widen(&mut widths, &natural, limit - gaps);
-        return Plan::Table(widths);
+        return LayoutPlan::Table(widths);
     }
     let least: Vec<usize> = columns
         .iter()
@@ -49,14 +49,14 @@ pub(super) fn plan(columns: &[Measure<'_>], width: Option<usize>) -> Plan {
         .map(|(c, &width)| if c.may_cut { width.min(MIN_TEXT_WIDTH.max(longest_piece(c))) } else { width })
         .collect();
     if !fits(&least) {
-        return Plan::Records;
+        return LayoutPlan::Records;
     }
     while !fits(&widths) {
         let cuttable = (0..widths.len()).filter(|&i| widths[i] > least[i]);
-        let Some(widest) = cuttable.max_by_key(|&i| widths[i]) else { return Plan::Records };
+        let Some(widest) = cuttable.max_by_key(|&i| widths[i]) else { return LayoutPlan::Records };
         widths[widest] -= 1;
     }
-    Plan::Table(widths)
+    LayoutPlan::Table(widths)
 }
 
 /// Gives remaining room to headers that would otherwise be wrapped, first come first served.
@@ -133,11 +133,11 @@ mod tests {
     #[test]
     fn headers_are_wrapped_before_text_is_cut_and_numbers_never_are() {
         let columns = [text("module", 30), number("total_time_sec", 8)];
-        assert_eq!(plan(&columns, None), Plan::Table(vec![30, 14]));
-        assert_eq!(plan(&columns, Some(46)), Plan::Table(vec![30, 14]));
-        assert_eq!(plan(&columns, Some(42)), Plan::Table(vec![30, 8]));
-        assert_eq!(plan(&columns, Some(30)), Plan::Table(vec![20, 8]));
-        assert_eq!(plan(&columns, Some(21)), Plan::Records);
+        assert_eq!(plan(&columns, None), LayoutPlan::Table(vec![30, 14]));
+        assert_eq!(plan(&columns, Some(46)), LayoutPlan::Table(vec![30, 14]));
+        assert_eq!(plan(&columns, Some(42)), LayoutPlan::Table(vec![30, 8]));
+        assert_eq!(plan(&columns, Some(30)), LayoutPlan::Table(vec![20, 8]));
+        assert_eq!(plan(&columns, Some(21)), LayoutPlan::Records);
         assert_eq!(wrap("total_time_sec", 8), ["total_", "time_sec"]);
     }
 
@@ -157,7 +157,7 @@ mod tests {
         ) {
             let columns: Vec<_> = columns.iter()
                 .map(|(header, cells, may_cut)| Measure { header, cells: *cells, may_cut: *may_cut }).collect();
-            if let Plan::Table(widths) = plan(&columns, Some(limit)) {
+            if let LayoutPlan::Table(widths) = plan(&columns, Some(limit)) {
                 prop_assert!(widths.iter().sum::<usize>() + GAP * columns.len().saturating_sub(1) <= limit);
                 for (column, width) in columns.iter().zip(&widths) {
                     prop_assert!(column.may_cut || *width >= column.cells);

@@ -23,5 +23,5 @@ mod writer;
 pub use self::file::Unfinished;
 pub use self::format::{Format, TABLE_ROWS};
 pub use self::print::{Printed, feed, print, save, unless_closed};
-pub use self::terminal::{Shape, Terminal};
+pub use self::terminal::{RowLayout, Terminal};
 pub use self::writer::{Out, Writer};

@@ -10,9 +10,9 @@ use unicode_width::UnicodeWidthStr;
 
 use super::cell::{self, Align, NULL};
 use super::column::{Column, styles};
-use super::layout::{self, Measure, Plan};
+use super::layout::{self, LayoutPlan, Measure};
 use super::records;
-use super::terminal::{Shape, Terminal};
+use super::terminal::{RowLayout, Terminal};
 use super::writer::{Out, Writer};
 
 /// Writes a table, or records where the table does not fit the terminal.
@@ -41,7 +41,7 @@ pub(super) fn fits(columns: &[(&str, ArrayRef)], terminal: Terminal) -> io::Resu
     });
     let made = made.collect::<io::Result<Vec<Column>>>()?;
     let measures: Vec<Measure<'_>> = made.iter().map(measure).collect();
-    Ok(layout::plan(&measures, terminal.width) != Plan::Records)
+    Ok(layout::plan(&measures, terminal.width) != LayoutPlan::Records)
 }
 
 impl Writer for TableWriter<'_> {
@@ -58,13 +58,13 @@ impl Writer for TableWriter<'_> {
         }
         let measures: Vec<Measure<'_>> = self.columns.iter().map(measure).collect();
         let plan = match (self.terminal.shape, layout::plan(&measures, self.terminal.width)) {
-            (Shape::Records, _) => Plan::Records,
-            (Shape::Wide, Plan::Records) => layout::plan(&measures, None),
+            (RowLayout::Records, _) => LayoutPlan::Records,
+            (RowLayout::Wide, LayoutPlan::Records) => layout::plan(&measures, None),
             (_, plan) => plan,
         };
         match plan {
-            Plan::Table(widths) => self.write_table(&widths)?,
-            Plan::Records => records::write(&mut self.out, &self.columns, self.terminal)?,
+            LayoutPlan::Table(widths) => self.write_table(&widths)?,
+            LayoutPlan::Records => records::write(&mut self.out, &self.columns, self.terminal)?,
         }
         self.out.flush()
     }
@@ -77,7 +77,7 @@ impl TableWriter<'_> {
             self.columns.iter().zip(widths).map(|(c, w)| layout::wrap(&c.name, *w)).collect();
         let height = wrapped.iter().map(Vec::len).max().unwrap_or_default();
         for line in 0..height {
-            let mut row = Line::default();
+            let mut row = TableLine::default();
             for ((column, width), lines) in self.columns.iter().zip(widths).zip(&wrapped) {
                 // Wrapped headers stand on the rule.
                 let text = (line + lines.len()).checked_sub(height).map_or("", |index| lines[index].as_str());
@@ -85,14 +85,14 @@ impl TableWriter<'_> {
             }
             writeln!(self.out, "{}", row.end())?;
         }
-        let mut rule = Line::default();
+        let mut rule = TableLine::default();
         for width in widths {
             rule.cell(&"─".repeat(*width), *width, false, faint);
         }
         writeln!(self.out, "{}", rule.end())?;
         let rows = self.columns.first().map_or(0, |column| column.cells.len());
         for row in 0..rows {
-            let mut line = Line::default();
+            let mut line = TableLine::default();
             for (column, width) in self.columns.iter().zip(widths) {
                 match &column.cells[row] {
                     Some(text) => {
@@ -124,12 +124,12 @@ fn align_points(cells: &mut [Option<String>]) {
 
 /// A line under construction; spaces before a cell are written when it comes, so that none are left at the end.
 #[derive(Default)]
-struct Line {
+struct TableLine {
     text: String,
     spaces: usize,
 }
 
-impl Line {
+impl TableLine {
     fn cell(&mut self, text: &str, width: usize, right: bool, style: Style) {
         let shown = text.trim_end();
         let fill = width.saturating_sub(text.width());

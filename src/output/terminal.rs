@@ -6,7 +6,7 @@ use anstream::{AutoStream, ColorChoice};
 
 /// How rows are laid out on a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Shape {
+pub enum RowLayout {
     /// As a table where the columns fit, else a line a value.
     #[default]
     Fit,
@@ -26,7 +26,7 @@ pub struct Terminal {
     /// Whether colours are used.
     pub colour: bool,
     /// How rows are laid out.
-    pub shape: Shape,
+    pub shape: RowLayout,
 }
 
 impl Terminal {
@@ -46,7 +46,7 @@ impl Terminal {
             width: Some(width),
             height,
             colour: AutoStream::choice(&stdout) != ColorChoice::Never,
-            shape: Shape::Fit,
+            shape: RowLayout::Fit,
         }
     }
 

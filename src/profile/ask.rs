@@ -9,7 +9,7 @@ use crate::step_window::Window;
 
 /// What a row of a profile is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub(crate) enum By {
+pub(crate) enum ProfileRows {
     /// Operators and named ranges, as in torch.profiler's key_averages()
     #[default]
     Operator,
@@ -61,7 +61,7 @@ pub(crate) struct Profile {
 ///
 /// # Errors
 /// Nothing was captured; or the queries'.
-pub(crate) async fn ask(client: &mut Client, name: &str, selection: &Selection, by: By) -> Result<Profile> {
+pub(crate) async fn ask(client: &mut Client, name: &str, selection: &Selection, by: ProfileRows) -> Result<Profile> {
     let condition = selection.condition();
     let head = whole(
         client,
@@ -81,7 +81,7 @@ pub(crate) async fn ask(client: &mut Client, name: &str, selection: &Selection, 
     if int(&head, "operators").unwrap_or_default() == 0 && activities == 0 {
         return Err(nothing(client, name, selection).await?);
     }
-    if by == By::Kernel && activities == 0 {
+    if by == ProfileRows::Kernel && activities == 0 {
         return Err(Error::failed(format!("the captures of {name} have nothing that ran on a device"))
             .hint(format!("probe {name} profile shows what ran on the host")));
     }
@@ -98,7 +98,7 @@ pub(crate) async fn ask(client: &mut Client, name: &str, selection: &Selection, 
 }
 
 /// The rows of a profile, in SQL.
-fn rows_of(by: By, condition: &str, with_devices: bool) -> String {
+fn rows_of(by: ProfileRows, condition: &str, with_devices: bool) -> String {
     let host = "COUNT(*) AS calls, SUM(self_duration) AS own, 100 * SUM(self_duration) / NULLIF(SUM(SUM(self_duration)) OVER (), 0) AS share, \
          SUM(duration) AS total, SUM(device_self_duration) AS device_own, \
          100 * SUM(device_self_duration) / NULLIF(SUM(SUM(device_self_duration)) OVER (), 0) AS device_share, SUM(device_duration) AS device_total";
@@ -108,17 +108,17 @@ fn rows_of(by: By, condition: &str, with_devices: bool) -> String {
          100 * SUM(device_self_duration) / NULLIF(SUM(SUM(device_self_duration)) OVER (), 0) AS device_share";
     let order = if with_devices { "device_own DESC NULLS LAST, own DESC" } else { "own DESC" };
     match by {
-        By::Operator => format!(
+        ProfileRows::Operator => format!(
             "SELECT CASE WHEN name LIKE 'ProfilerStep#%' THEN 'ProfilerStep*' ELSE name END AS operator, {host} \
              FROM python.operators WHERE {condition} GROUP BY 1 ORDER BY {order}, operator"
         ),
-        By::Module => format!(
+        ProfileRows::Module => format!(
             "SELECT module, stage, {own} FROM python.operators WHERE {condition} GROUP BY module, stage ORDER BY {order}, module, stage"
         ),
-        By::Line => format!(
+        ProfileRows::Line => format!(
             "SELECT file, line, {own} FROM python.operators WHERE {condition} GROUP BY file, line ORDER BY {order}, file, line"
         ),
-        By::Kernel => format!(
+        ProfileRows::Kernel => format!(
             "SELECT name AS kernel, MIN(category) AS category, COUNT(*) AS calls, SUM(duration) AS total, \
              100 * SUM(duration) / NULLIF(SUM(SUM(duration)) OVER (), 0) AS share, AVG(duration) AS mean, MAX(duration) AS longest, \
              SUM(occupancy * duration) / NULLIF(SUM(CASE WHEN occupancy IS NOT NULL THEN duration END), 0) AS occupancy \

@@ -3,5 +3,5 @@
 mod ask;
 mod stacks;
 
-pub(crate) use self::ask::{By, Profile, Selection, ask};
+pub(crate) use self::ask::{Profile, ProfileRows, Selection, ask};
 pub(crate) use self::stacks::{Weight, folded};

@@ -10,25 +10,25 @@ use probe_common::paths::Directories;
 use probe_proto::table::Table;
 use probe_proto::tables::custom::is_reserved;
 use probe_proto::v1;
-use probe_query::{Asked, CATALOG, Engine, Limits, Parameters};
+use probe_query::{CATALOG, Engine, Limits, Parameters, QuerySettings};
 use probe_store::Store;
 
 use crate::answer::{Answer, Bounds};
 use crate::declared;
 use crate::endpoint::{RunLocation, Target, live_hint};
-use crate::live::Live;
+use crate::live::LiveCollector;
 use crate::remote::RemoteCatalog;
 
 /// A connection to a live collector, or an engine over a run's directory.
 pub struct Client {
-    way: Way,
+    way: RowOrigin,
     pid: Option<u32>,
     bounds: Bounds,
     parameters: Parameters,
 }
 
-enum Way {
-    Live(Live),
+enum RowOrigin {
+    Live(LiveCollector),
     Recorded(Arc<Engine>),
 }
 
@@ -45,14 +45,14 @@ impl Client {
     /// Connects to `target`. `token_file` holds the token that a TCP port asks for.
     pub async fn open(target: &Target, token_file: Option<&Path>) -> Result<Self> {
         let way = match &target.location {
-            RunLocation::Directory(directory) => Way::Recorded(Arc::new(recorded(directory)?)),
-            location => match Live::connect(location, target.pid, token_file).await {
-                Ok(live) => Way::Live(live),
+            RunLocation::Directory(directory) => RowOrigin::Recorded(Arc::new(recorded(directory)?)),
+            location => match LiveCollector::connect(location, target.pid, token_file).await {
+                Ok(live) => RowOrigin::Live(live),
                 Err(error) => match Directories::from_environment()
                     .ok()
                     .and_then(|directories| location.ended_meanwhile(&directories))
                 {
-                    Some(directory) => Way::Recorded(Arc::new(recorded(&directory)?)),
+                    Some(directory) => RowOrigin::Recorded(Arc::new(recorded(&directory)?)),
                     None => return Err(error),
                 },
             },
@@ -62,23 +62,28 @@ impl Client {
 
     /// A client of an engine in this process, which does not record its queries.
     pub fn of_engine(engine: Arc<Engine>) -> Self {
-        Self { way: Way::Recorded(engine), pid: None, bounds: Bounds::default(), parameters: Parameters::default() }
+        Self {
+            way: RowOrigin::Recorded(engine),
+            pid: None,
+            bounds: Bounds::default(),
+            parameters: Parameters::default(),
+        }
     }
 
     /// Another client of this collector, over the same connection; None for a run's directory.
     pub fn another(&self) -> Option<Self> {
         match &self.way {
-            Way::Live(live) => {
-                let (way, parameters) = (Way::Live(live.clone()), self.parameters.clone());
+            RowOrigin::Live(live) => {
+                let (way, parameters) = (RowOrigin::Live(live.clone()), self.parameters.clone());
                 Some(Self { way, pid: self.pid, bounds: self.bounds, parameters })
             }
-            Way::Recorded(_) => None,
+            RowOrigin::Recorded(_) => None,
         }
     }
 
     /// Whether the client asks a live collector, and not a run's directory.
     pub fn is_live(&self) -> bool {
-        matches!(self.way, Way::Live(_))
+        matches!(self.way, RowOrigin::Live(_))
     }
 
     /// Sets the bounds of all later answers.
@@ -98,20 +103,20 @@ impl Client {
         let mut catalogs: Vec<(String, Arc<dyn CatalogProvider>)> = Vec::new();
         for (name, other) in others {
             let catalog = match Self::open(other, token_file).await?.way {
-                Way::Live(live) => Arc::new(RemoteCatalog::new(live).await?) as Arc<dyn CatalogProvider>,
-                Way::Recorded(engine) => engine.catalog(None),
+                RowOrigin::Live(live) => Arc::new(RemoteCatalog::new(live).await?) as Arc<dyn CatalogProvider>,
+                RowOrigin::Recorded(engine) => engine.catalog(None),
             };
             catalogs.push((name.clone(), catalog));
         }
         let engine = match Self::open(target, token_file).await?.way {
             // The engine was opened for this client alone.
-            Way::Recorded(engine) => Arc::into_inner(engine).ok_or_else(|| Error::failed("the run is in use"))?,
-            Way::Live(live) => {
+            RowOrigin::Recorded(engine) => Arc::into_inner(engine).ok_or_else(|| Error::failed("the run is in use"))?,
+            RowOrigin::Live(live) => {
                 catalogs.push((CATALOG.to_owned(), Arc::new(RemoteCatalog::new(live).await?)));
                 Engine::with_limits(Store::new(0), Vec::new(), Limits::default().of_command())?
             }
         };
-        let way = Way::Recorded(Arc::new(engine.with_catalogs(catalogs)));
+        let way = RowOrigin::Recorded(Arc::new(engine.with_catalogs(catalogs)));
         Ok(Self { way, pid: None, bounds: Bounds::default(), parameters: Parameters::default() })
     }
 
@@ -121,8 +126,8 @@ impl Client {
     /// The collector's.
     pub async fn declared(&mut self) -> Result<Vec<&'static Table>> {
         match &mut self.way {
-            Way::Live(live) => declared::tables(live).await,
-            Way::Recorded(engine) => {
+            RowOrigin::Live(live) => declared::tables(live).await,
+            RowOrigin::Recorded(engine) => {
                 Ok(engine.tables().into_iter().filter(|table| !is_reserved(&table.full_name())).collect())
             }
         }
@@ -131,12 +136,12 @@ impl Client {
     /// Runs a query.
     pub async fn query(&mut self, sql: &str) -> Result<Answer> {
         match &mut self.way {
-            Way::Live(live) => live.query(sql, self.bounds, &self.parameters).await,
-            Way::Recorded(engine) => {
+            RowOrigin::Live(live) => live.query(sql, self.bounds, &self.parameters).await,
+            RowOrigin::Recorded(engine) => {
                 let pid = self.pid.map(|pid| pid as i32);
                 let Bounds { timeout, rows, bytes } = self.bounds;
                 let parameters = self.parameters.clone();
-                let asked = Asked { pid, parameters, timeout, rows, bytes, ..Asked::default() };
+                let asked = QuerySettings { pid, parameters, timeout, rows, bytes, ..Asked::default() };
                 let rows = engine.ask(sql, asked).await?;
                 let schema = rows.schema();
                 let batches = rows.map(|batch| batch.map_err(|error| probe_query::from_datafusion(&error)));
@@ -188,10 +193,10 @@ impl Client {
         self.live("ended")?.finish(call).await
     }
 
-    fn live(&mut self, what: &str) -> Result<&mut Live> {
+    fn live(&mut self, what: &str) -> Result<&mut LiveCollector> {
         match &mut self.way {
-            Way::Live(live) => Ok(live),
-            Way::Recorded(_) => {
+            RowOrigin::Live(live) => Ok(live),
+            RowOrigin::Recorded(_) => {
                 Err(Error::unreachable(format!("this run has ended; it can be queried, not {what}")).hint(live_hint()))
             }
         }

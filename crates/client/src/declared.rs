@@ -11,13 +11,13 @@ use probe_store::table_of;
 use probe_query::Parameters;
 
 use crate::answer::{Bounds, collect};
-use crate::live::Live;
+use crate::live::LiveCollector;
 
 /// Reads the schemas of all tables that the program has declared so far.
 ///
 /// # Errors
 /// The collector's, and one for a table that this version can't represent.
-pub(super) async fn tables(live: &mut Live) -> Result<Vec<&'static Table>> {
+pub(super) async fn tables(live: &mut LiveCollector) -> Result<Vec<&'static Table>> {
     let listed = "SELECT CAST(table_schema AS VARCHAR), CAST(table_name AS VARCHAR) FROM information_schema.tables \
                   ORDER BY 1, 2";
     let (_, batches) = collect(live.query(listed, Bounds::default(), &Parameters::default()).await?).await?;

@@ -11,7 +11,7 @@ use futures::{StreamExt, TryStreamExt};
 use hyper_util::rt::TokioIo;
 use probe_collector::server::flight::{self, Question};
 use probe_common::error::{Error, Kind, Result};
-use probe_proto::credentials::{Credentials, Problem, Way};
+use probe_proto::credentials::{Credentials, Problem, TcpSecurity};
 use probe_proto::v1::{self, control_client::ControlClient};
 use probe_proto::{env, tcp};
 use tokio::net::UnixStream;
@@ -31,7 +31,7 @@ const NO_PIN: &str = "if it uses TLS, its pin has to be in the token file, or in
 const CONNECT: Duration = Duration::from_secs(5);
 
 #[derive(Clone)]
-pub(super) struct Live {
+pub(super) struct LiveCollector {
     channel: Channel,
     pid: Option<u32>,
     authorization: Option<MetadataValue<Ascii>>,
@@ -39,14 +39,14 @@ pub(super) struct Live {
     plain: bool,
 }
 
-impl Live {
+impl LiveCollector {
     pub(super) async fn connect(location: &RunLocation, pid: Option<u32>, token_file: Option<&Path>) -> Result<Self> {
         // The name is for the HTTP/2 header only; the connector opens the connection.
         let endpoint = Endpoint::from_static("http://collector").connect_timeout(CONNECT);
         let (channel, authorization, plain) = match location {
             RunLocation::Tcp(address) => {
                 let (credentials, way) = credentials(address, token_file)?;
-                let plain = !matches!(way, Way::Tls(_));
+                let plain = !matches!(way, TcpSecurity::Tls(_));
                 let address = address.clone();
                 let connector = service_fn(move |_| {
                     let (address, way) = (address.clone(), way.clone());
@@ -156,7 +156,7 @@ impl Live {
     }
 }
 
-fn credentials(address: &str, token_file: Option<&Path>) -> Result<(Credentials, Way)> {
+fn credentials(address: &str, token_file: Option<&Path>) -> Result<(Credentials, TcpSecurity)> {
     let Some(path) = token_file else {
         return Err(Error::denied(format!("{address} asks for a token"))
             .hint(format!("give its file: --token-file FILE, or {}", env::PROBE_TOKEN_FILE)));

@@ -25,12 +25,12 @@ use probe_query::Parameters;
 
 use crate::answer::Bounds;
 use crate::declared;
-use crate::live::Live;
+use crate::live::LiveCollector;
 
 /// All tables of a live run.
 #[derive(Clone)]
 pub(super) struct RemoteCatalog {
-    live: Live,
+    live: LiveCollector,
     /// All tables and views, and the tables that the run's program had declared when the catalog was made.
     tables: Arc<[&'static Table]>,
 }
@@ -38,7 +38,7 @@ pub(super) struct RemoteCatalog {
 impl RemoteCatalog {
     /// # Errors
     /// The collector's, when it is asked for its program's tables.
-    pub(super) async fn new(mut live: Live) -> probe_common::error::Result<Self> {
+    pub(super) async fn new(mut live: LiveCollector) -> probe_common::error::Result<Self> {
         let own = declared::tables(&mut live).await?;
         Ok(Self { live, tables: relations().chain(own).collect() })
     }

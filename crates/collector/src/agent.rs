@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use self::pace::Pace;
+use self::pace::StepPace;
 use self::status::MAX_LATE;
 pub(crate) use self::status::truncate_status;
 use super::written::AllWritten;
@@ -28,7 +28,7 @@ pub(crate) type Downlink = mpsc::Sender<Result<CollectorFrame, Status>>;
 
 /// Whether an agent is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Presence {
+pub enum AgentConnection {
     Live,
     /// The agent said Bye.
     Ended,
@@ -36,7 +36,7 @@ pub enum Presence {
     Lost,
 }
 
-impl Presence {
+impl AgentConnection {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Live => "live",
@@ -48,7 +48,7 @@ impl Presence {
 
 /// Whether an agent's process lives.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Life {
+pub enum ProcessLife {
     /// The process is not watched: it runs on another node, or may not be watched.
     Unknown,
     /// The process is watched, and lives.
@@ -61,7 +61,7 @@ pub enum Life {
 
 /// What an agent says about itself beside its identity.
 #[derive(Debug, Clone, Default)]
-pub struct About {
+pub struct AgentDescription {
     pub agent_version: String,
     pub python_version: String,
     pub torch_version: String,
@@ -97,14 +97,14 @@ pub struct Agent {
 #[derive(Debug)]
 pub struct AgentState {
     pub identity: Arc<Identity>,
-    pub about: About,
+    pub about: AgentDescription,
     /// The newest Hello, without its tables: those belong to the connection.
     pub hello: v1::Hello,
-    pub presence: Presence,
+    pub presence: AgentConnection,
     /// The process at the other end of the newest connection, by the kernel's word; None over TCP.
     pub kernel_pid: Option<i32>,
     /// Whether the process is watched, and how it ended.
-    pub life: Life,
+    pub life: ProcessLife,
     /// The wait status of the process, where a launcher is its parent and has told it.
     pub wait_status: Option<i32>,
     /// Number of the connection that speaks for the agent; an older one may still be open.
@@ -130,7 +130,7 @@ pub struct AgentState {
     /// What is added to the agent's count of steps to get the count that all ranks share; None where that is not known, because
     /// the agent counts from when it was attached.
     pub step_offset: Option<i64>,
-    pub pace: Pace,
+    pub pace: StepPace,
     /// How far the process is on each process group.
     pub groups: Vec<v1::GroupState>,
     /// When the agent made its newest record, by its clock (ns since 1970); `said_ns` is when it said so, by the same clock.
@@ -169,16 +169,16 @@ pub struct Superseded;
 
 impl Agent {
     /// An agent that connects for the first time.
-    pub fn new(key: u64, instance: &str, identity: Arc<Identity>, about: About) -> Self {
+    pub fn new(key: u64, instance: &str, identity: Arc<Identity>, about: AgentDescription) -> Self {
         let now = clock::unix_ns();
         let step_offset = (!about.attached).then_some(0);
         let state = AgentState {
             identity,
             about,
             hello: v1::Hello::default(),
-            presence: Presence::Lost,
+            presence: AgentConnection::Lost,
             kernel_pid: None,
-            life: Life::Unknown,
+            life: ProcessLife::Unknown,
             wait_status: None,
             connection: 0,
             downlink: None,
@@ -192,7 +192,7 @@ impl Agent {
             lost_here: BTreeMap::new(),
             step: 0,
             step_offset,
-            pace: Pace::default(),
+            pace: StepPace::default(),
             groups: Vec::new(),
             last_record_ns: 0,
             validates: false,
@@ -216,16 +216,17 @@ impl Agent {
     /// An agent that the collector before knew, with what files have of its rows.
     pub fn restore(key: u64, run: &Arc<str>, instance: &str, record: &v1::AgentRecord, all: &AllWritten) -> Self {
         let hello = record.hello.clone().unwrap_or_default();
-        let agent = Self::new(key, instance, Arc::new(Identity::of_hello(run, &hello)), About::of_hello(hello));
+        let agent =
+            Self::new(key, instance, Arc::new(Identity::of_hello(run, &hello)), AgentDescription::of_hello(hello));
         if let Some(status) = &record.status {
             // Its late plans were noted when they came.
             let _ = agent.report(status.clone());
         }
         {
             let mut state = agent.state();
-            state.presence = if record.bye { Presence::Ended } else { Presence::Lost };
+            state.presence = if record.bye { AgentConnection::Ended } else { AgentConnection::Lost };
             if let Some(ended) = &record.ended {
-                state.life = Life::Ended(ended.clone());
+                state.life = ProcessLife::Ended(ended.clone());
             }
             state.done_seq = record.done_seq;
             state.durable_seq = record.done_seq;
@@ -255,7 +256,7 @@ impl Agent {
     /// again.
     pub fn connect(&self, connection: u64, downlink: Downlink) -> u64 {
         let mut state = self.state();
-        state.presence = Presence::Live;
+        state.presence = AgentConnection::Live;
         state.connection = connection;
         state.downlink = Some(downlink);
         state.durable_seq
@@ -266,8 +267,8 @@ impl Agent {
         let mut state = self.state();
         state.connection = connection;
         state.downlink = None;
-        if state.presence == Presence::Live {
-            state.presence = Presence::Lost;
+        if state.presence == AgentConnection::Live {
+            state.presence = AgentConnection::Lost;
         }
     }
 
@@ -277,7 +278,7 @@ impl Agent {
         if state.connection != connection {
             return false;
         }
-        state.presence = if said_bye { Presence::Ended } else { Presence::Lost };
+        state.presence = if said_bye { AgentConnection::Ended } else { AgentConnection::Lost };
         state.downlink = None;
         true
     }
@@ -291,7 +292,7 @@ impl Agent {
 
     /// Whether the agent is connected.
     pub fn is_live(&self) -> bool {
-        self.state().presence == Presence::Live
+        self.state().presence == AgentConnection::Live
     }
 
     /// Stores the rows of `batch` unless they already are: appending and the sequence number change together, so that
@@ -302,7 +303,7 @@ impl Agent {
         identity: &Arc<Identity>,
         rows: Rows,
         batch: v1::Batch,
-        keep: Keep<'_>,
+        keep: RowDestination<'_>,
     ) -> Result<(), Superseded> {
         let mut state = self.state();
         if state.connection != from.connection {
@@ -423,7 +424,7 @@ impl Agent {
 
 /// Where rows are kept.
 #[derive(Debug, Clone, Copy)]
-pub struct Keep<'a> {
+pub struct RowDestination<'a> {
     pub store: &'a Store,
     pub journal: &'a Journal,
 }

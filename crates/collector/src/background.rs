@@ -59,7 +59,7 @@ mod tests {
 
     use arrow::array::AsArray;
     use probe_store::SystemTable;
-    use probe_store::journal::Newest;
+    use probe_store::journal::NewestRows;
 
     use super::*;
 
@@ -70,7 +70,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_task_that_panics_is_noted_and_starts_again() {
-        let (events, begun) = (Events::restore(&"gpt@1".into(), &Newest::default()), Cell::new(0));
+        let (events, begun) = (Events::restore(&"gpt@1".into(), &NewestRows::default()), Cell::new(0));
         keep_running("the choice of detail", &events, || async {
             begun.set(begun.get() + 1);
             tokio::task::yield_now().await;
@@ -84,7 +84,8 @@ mod tests {
 
     #[test]
     fn a_thread_that_panics_is_noted_and_goes_on() {
-        let (events, begun, slept) = (Events::restore(&"gpt@1".into(), &Newest::default()), Cell::new(0), Cell::new(0));
+        let (events, begun, slept) =
+            (Events::restore(&"gpt@1".into(), &NewestRows::default()), Cell::new(0), Cell::new(0));
         let sleep = |pause: Duration| slept.set(slept.get() + pause.as_secs());
         keep_working("sampling of stacks", &events, sleep, || {
             begun.set(begun.get() + 1);

@@ -24,13 +24,13 @@ use super::events::Events;
 use super::finish::Finish;
 use super::recovery::{self, Recovered};
 use super::registry::Registry;
-use super::settings::Settings;
+use super::settings::SharedSettings;
 use super::shared::Shared;
 use super::stack_sampling::StackSampling;
 use super::{control, governor, gpus, hang, idle, self_ingest, service, stack_sampling, stacks};
 use crate::auth::{Protection, TokenFile, Tokens};
 use crate::eval::{Broker, Log};
-use crate::server::{Audit, Bound, Gatekeeper, Locks, Servers, flight};
+use crate::server::{AccessChecks, Audit, Bound, Locks, Servers, flight};
 
 /// What a collector is started with.
 #[derive(Debug, Clone)]
@@ -131,7 +131,7 @@ impl Collector {
             journal,
             registry,
             events,
-            settings: Settings::default(),
+            settings: SharedSettings::default(),
             routes: Arc::default(),
             finish: Finish::default(),
             stopping: CancellationToken::new(),
@@ -140,7 +140,7 @@ impl Collector {
         let system = recovery::system_tables(&shared.run, &registry, &store, &log, &shared.events, &queries);
         let engine = Arc::new(Engine::with_limits(store, system.clone(), limits)?);
         let events = Arc::clone(&shared.events);
-        let gate = Gatekeeper::new(Tokens::new(file), Arc::clone(&queries), Arc::clone(&log), events);
+        let gate = AccessChecks::new(Tokens::new(file), Arc::clone(&queries), Arc::clone(&log), events);
         let broker = Arc::new(Broker::new(Arc::clone(&shared.run), registry, Arc::clone(&shared.routes), log));
         let agent = service::AgentService(Arc::clone(&shared));
         let captures = if options.resume { stacks::captures(&engine).await? } else { 0 };

@@ -6,7 +6,7 @@ use probe_proto::v1::{self, agent_frame::Frame};
 use probe_trace::recover::Recovered;
 
 use super::agent::Agent;
-use super::session::{AgentSession, End};
+use super::session::{AgentSession, StreamEnd};
 use super::shared::Shared;
 
 /// About how many bytes of strings are taken at once.
@@ -15,11 +15,11 @@ const STRINGS_AT_ONCE: usize = 1 << 20;
 /// Takes what a process that is gone had recorded and not sent, or sent without an acknowledgement. Returns how many rows that
 /// were. An error says what was wrong; what came before it is kept.
 pub(super) async fn inherit(shared: &Arc<Shared>, agent: &Arc<Agent>, left: Recovered) -> Result<u64, String> {
-    let wrong = |end: End| match end {
-        End::Malformed(problem) | End::BadBatch(problem) => problem,
-        End::Refused(refused) => refused.message,
-        End::Closed(status) => status.message().to_owned(),
-        End::Bye | End::Broken => "it ended".to_owned(),
+    let wrong = |end: StreamEnd| match end {
+        StreamEnd::Malformed(problem) | StreamEnd::BadBatch(problem) => problem,
+        StreamEnd::Refused(refused) => refused.message,
+        StreamEnd::Closed(status) => status.message().to_owned(),
+        StreamEnd::Bye | StreamEnd::Broken => "it ended".to_owned(),
     };
     let mut session = AgentSession::take_over(shared, agent, left.tables).map_err(wrong)?;
     let taken = async {

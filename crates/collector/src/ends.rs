@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use probe_common::clock;
 use probe_common::paths::host_name;
-use probe_inspect::process_exit::{End, Process};
+use probe_inspect::process_exit::{ProcessEnd, WatchedProcess};
 use probe_proto::v1::{self, record};
 use probe_store::Identity;
 use tokio::time::timeout;
 use tonic::Extensions;
 use tonic::transport::server::UdsConnectInfo;
 
-use super::agent::{Agent, Life, Presence};
+use super::agent::{Agent, AgentConnection, ProcessLife};
 use super::events::{Event, Severity};
 use super::rings::{RingContents, Rings};
 use super::shared::Shared;
@@ -47,11 +47,11 @@ pub(super) fn watch(shared: &Arc<Shared>, agent: &Arc<Agent>, peer: &Peer) {
     let (process, rings) = {
         let mut state = agent.state();
         state.kernel_pid = peer.pid;
-        if state.life != Life::Unknown {
+        if state.life != ProcessLife::Unknown {
             return;
         }
         let Some(process) = find(&state.identity, &state.about.command, peer) else { return };
-        state.life = Life::Watched;
+        state.life = ProcessLife::Watched;
         // The descriptor belongs to the watched process: it lives, and the kernel says that it is the one that speaks.
         let rings = peer.pid.zip(state.hello.rings).map(|(pid, descriptor)| Rings::open(pid, descriptor));
         if let Some(Err(problem)) = &rings {
@@ -71,7 +71,7 @@ pub(super) fn watch(shared: &Arc<Shared>, agent: &Arc<Agent>, peer: &Peer) {
         agent.over.cancel();
         let contents = match rings {
             Some(rings) => {
-                agent.state().life = Life::Recovering;
+                agent.state().life = ProcessLife::Recovering;
                 rings.inherit(&shared, &agent).await
             }
             None => RingContents::default(),
@@ -82,14 +82,14 @@ pub(super) fn watch(shared: &Arc<Shared>, agent: &Arc<Agent>, peer: &Peer) {
 
 /// The process that an agent says it is, if it is on this node. Over TCP a client can say any number, so the command line has to
 /// be the process's own, too.
-fn find(identity: &Identity, command: &str, peer: &Peer) -> Option<Process> {
+fn find(identity: &Identity, command: &str, peer: &Peer) -> Option<WatchedProcess> {
     if let Some(pid) = peer.pid {
-        return Process::watch(pid, identity.pid).ok();
+        return WatchedProcess::watch(pid, identity.pid).ok();
     }
     if *identity.host != *host_name() {
         return None;
     }
-    let process = Process::watch(identity.pid, identity.pid).ok()?;
+    let process = WatchedProcess::watch(identity.pid, identity.pid).ok()?;
     let words = std::fs::read(format!("/proc/{}/cmdline", identity.pid)).ok()?;
     let words: Vec<_> = words.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
     let found = words.join(" ");
@@ -97,9 +97,9 @@ fn find(identity: &Identity, command: &str, peer: &Peer) -> Option<Process> {
 }
 
 /// Writes down how a process ended, and when (ns since 1970). Its connection may be open for a moment still.
-fn note(shared: &Shared, agent: &Agent, (end, ended_ns): (End, i64), contents: &RingContents) {
+fn note(shared: &Shared, agent: &Agent, (end, ended_ns): (ProcessEnd, i64), contents: &RingContents) {
     let end = match agent.state().wait_status {
-        Some(status) if end == End::default() => End::of_wait_status(status),
+        Some(status) if end == ProcessEnd::default() => ProcessEnd::of_wait_status(status),
         _ => end,
     };
     let ended = v1::Ended {
@@ -111,13 +111,13 @@ fn note(shared: &Shared, agent: &Agent, (end, ended_ns): (End, i64), contents: &
     };
     let event = {
         let mut state = agent.state();
-        if matches!(state.life, Life::Ended(_)) {
+        if matches!(state.life, ProcessLife::Ended(_)) {
             return;
         }
-        state.life = Life::Ended(ended.clone());
+        state.life = ProcessLife::Ended(ended.clone());
         // With the lock, so that a row that was read is there after a restart.
         shared.journal.record(record::Record::Ended(ended));
-        let said_goodbye = state.presence == Presence::Ended;
+        let said_goodbye = state.presence == AgentConnection::Ended;
         state.remark(contents.remark().unwrap_or_default());
         is_bad(&end, said_goodbye).then(|| event_of(&end, &state.identity, state.step, said_goodbye, contents))
     };
@@ -129,14 +129,14 @@ fn note(shared: &Shared, agent: &Agent, (end, ended_ns): (End, i64), contents: &
 
 /// Whether the end of a process deserves a warning. A process that ended with status 0 in another way than the interpreter does
 /// (`os._exit(0)`) wanted that.
-fn is_bad(end: &End, said_goodbye: bool) -> bool {
-    match *end == End::default() {
+fn is_bad(end: &ProcessEnd, said_goodbye: bool) -> bool {
+    match *end == ProcessEnd::default() {
         true => !said_goodbye,
         false => !end.is_good(),
     }
 }
 
-fn event_of(end: &End, process: &Identity, step: i64, said_goodbye: bool, contents: &RingContents) -> Event {
+fn event_of(end: &ProcessEnd, process: &Identity, step: i64, said_goodbye: bool, contents: &RingContents) -> Event {
     let who = match process.rank {
         Some(rank) => format!("rank {rank} (process {})", process.pid),
         None => format!("process {}", process.pid),
@@ -170,7 +170,9 @@ fn event_of(end: &End, process: &Identity, step: i64, said_goodbye: bool, conten
 pub(super) fn take_wait_status(shared: &Shared, pid: u32, wait_status: i32) {
     for agent in shared.registry.all() {
         let mut state = agent.state();
-        if matches!(state.life, Life::Watched | Life::Recovering) && u32::try_from(state.identity.pid) == Ok(pid) {
+        if matches!(state.life, ProcessLife::Watched | ProcessLife::Recovering)
+            && u32::try_from(state.identity.pid) == Ok(pid)
+        {
             state.wait_status = Some(wait_status);
         }
     }
@@ -181,12 +183,13 @@ pub(super) async fn settle(shared: &Shared) {
     let settled = |shared: &Shared| {
         let going = |agent: &Arc<Agent>| {
             let state = agent.state();
-            state.presence != Presence::Live && state.life == Life::Watched
+            state.presence != AgentConnection::Live && state.life == ProcessLife::Watched
         };
         !shared.registry.all().iter().any(going)
     };
     // An end that is not known by then is NULL.
     let _ = timeout(SETTLE_TIMEOUT, shared.until(settled)).await;
-    let recovered = |shared: &Shared| !shared.registry.all().iter().any(|agent| agent.state().life == Life::Recovering);
+    let recovered =
+        |shared: &Shared| !shared.registry.all().iter().any(|agent| agent.state().life == ProcessLife::Recovering);
     let _ = timeout(RECOVERY_TIMEOUT, shared.until(recovered)).await;
 }

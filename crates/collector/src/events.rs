@@ -11,7 +11,7 @@ use probe_proto::encode::StringTable;
 use probe_proto::table::{Table, Time};
 use probe_proto::tables::events;
 use probe_proto::v1::{self, record};
-use probe_store::journal::{Journal, Newest};
+use probe_store::journal::{Journal, NewestRows};
 use probe_store::{Identity, RecordBatchBuilder, SystemTable};
 
 use crate::truncate::truncate;
@@ -88,14 +88,14 @@ impl Event {
 #[derive(Debug)]
 pub struct Events {
     run: Arc<str>,
-    rows: Mutex<Newest<v1::Event>>,
+    rows: Mutex<NewestRows<v1::Event>>,
     /// Where events are written down, for a collector that goes on after this one.
     journal: OnceLock<Arc<Journal>>,
 }
 
 impl Events {
     /// The events that the collector before had noticed.
-    pub fn restore(run: &Arc<str>, rows: &Newest<v1::Event>) -> Self {
+    pub fn restore(run: &Arc<str>, rows: &NewestRows<v1::Event>) -> Self {
         Self { run: Arc::clone(run), rows: Mutex::new(rows.clone()), journal: OnceLock::new() }
     }
 
@@ -107,7 +107,7 @@ impl Events {
         let _ = self.journal.set(journal);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Newest<v1::Event>> {
+    fn lock(&self) -> MutexGuard<'_, NewestRows<v1::Event>> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn events_go_on_where_those_before_ended() {
-        let events = Events::restore(&"gpt@1".into(), &Newest::default());
+        let events = Events::restore(&"gpt@1".into(), &NewestRows::default());
         for step in 0..5 {
             events.note(Event::new("slow", Severity::Warning, "slower").at_step(step));
         }
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn what_is_too_long_is_cut_or_left_out() {
-        let events = Events::restore(&"gpt@1".into(), &Newest::default());
+        let events = Events::restore(&"gpt@1".into(), &NewestRows::default());
         let long = serde_json::Value::String("x".repeat(MAX_DETAILS_LENGTH));
         events.note(Event::new("hang", Severity::Error, "y".repeat(5000)).with(&long));
         let rows = events.lock();

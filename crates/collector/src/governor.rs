@@ -3,7 +3,7 @@
 //!
 //! Agents say what recording costs them and how long their steps take; this decides for all ranks at once, since a rank
 //! that records when the others don't makes them wait, and rows of one step that only some ranks have compare badly.
-//! [`Governor`] and [`Watch`] only compute; [`run`] asks them twice a second and says what they decided.
+//! [`Governor`] and [`SlowStepWatch`] only compute; [`run`] asks them twice a second and says what they decided.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -117,7 +117,7 @@ impl Governor {
 
 /// Watches whether steps are slow.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub(crate) struct SlowStepWatch {
     slow: Option<Slow>,
 }
 
@@ -142,7 +142,7 @@ pub(crate) enum Change {
     Settled { recent: f64, baseline: f64 },
 }
 
-impl Watch {
+impl SlowStepWatch {
     /// Whether detail is wanted in every step.
     pub(crate) fn captures(&self) -> bool {
         self.slow.is_some_and(|slow| slow.looks < CAPTURE_LOOKS)
@@ -183,7 +183,7 @@ impl Watch {
 pub(crate) async fn run(shared: &Shared, captures: &WhenSlow, sampling: &StackSampling) {
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut governor, mut watch) = (Governor::default(), Watch::default());
+    let (mut governor, mut watch) = (Governor::default(), SlowStepWatch::default());
     loop {
         tokio::select! {
             _ = looks.tick() => {
@@ -198,7 +198,7 @@ pub(crate) async fn run(shared: &Shared, captures: &WhenSlow, sampling: &StackSa
 }
 
 /// Looks at the agents once and tells them what changes. Returns whether steps have become slower.
-fn look(shared: &Shared, governor: &mut Governor, watch: &mut Watch) -> bool {
+fn look(shared: &Shared, governor: &mut Governor, watch: &mut SlowStepWatch) -> bool {
     let live = shared.registry.live();
     let (mut costs, mut loads, mut step) = (Vec::new(), Vec::new(), 0);
     let mut automatic = false;
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn slow_steps_are_captured_until_they_are_fast_again() {
-        let mut watch = Watch::default();
+        let mut watch = SlowStepWatch::default();
         assert_eq!(watch.look(&[]), None);
         assert_eq!(watch.look(&[pace(0.0, 0.0), pace(0.14, 0.1)]), None);
         assert!(!watch.captures());
@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn a_capture_ends_and_so_does_a_slow_time_that_stays() {
-        let mut watch = Watch::default();
+        let mut watch = SlowStepWatch::default();
         watch.look(&[pace(0.2, 0.1)]);
         let changes: Vec<Change> = (0..100).filter_map(|_| watch.look(&[pace(0.2, 0.1)])).collect();
         assert_eq!(changes, [Change::Captured { recent: 0.2, baseline: 0.1 }]);

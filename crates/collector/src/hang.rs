@@ -18,7 +18,7 @@ use super::flight_recorder::{self, Recorded};
 use super::registry::Registry;
 use super::stacks::Stacks;
 use crate::eval::Broker;
-use crate::hang_verdict::{Member, judge};
+use crate::hang_verdict::{GroupMember, judge};
 use crate::server::peer::Asker;
 
 /// Default of how long steps may stop.
@@ -60,7 +60,7 @@ fn recorded_by<'a>(recorded: &'a Recordings, rank: &RankState) -> Option<&'a Rec
 struct AgentSnapshot {
     agent: Arc<Agent>,
     identity: Arc<Identity>,
-    member: Member,
+    member: GroupMember,
     idle: Option<Duration>,
 }
 
@@ -180,14 +180,14 @@ impl AgentSnapshot {
             validates: state.validates && record_ago.is_some_and(|ago| ago < FRESH),
             ..RankState::default()
         };
-        let member = Member { state: rank_state, groups: state.groups.clone() };
+        let member = GroupMember { state: rank_state, groups: state.groups.clone() };
         let identity = Arc::clone(&state.identity);
         drop(state);
         Self { agent, identity, member, idle }
     }
 
     /// The member with the location of its main thread.
-    fn placed(self, stacks: &StacksAnswer) -> Member {
+    fn placed(self, stacks: &StacksAnswer) -> GroupMember {
         let mut member = self.member;
         let same = |process: &&ProcessStacks| process.pid == member.state.pid && process.host == member.state.host;
         let Some(process) = stacks.processes.iter().find(same) else { return member };

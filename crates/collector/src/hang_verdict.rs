@@ -8,12 +8,12 @@ use probe_proto::v1::{Collective, GroupState, HangAnswer, PendingOperation, Rank
 
 /// A rank, and how far it is on its process groups.
 #[derive(Debug, Clone, Default)]
-pub struct Member {
+pub struct GroupMember {
     pub state: RankState,
     pub groups: Vec<GroupState>,
 }
 
-impl Member {
+impl GroupMember {
     fn owner(&self) -> Owner {
         self.state.rank.map_or(Owner::Pid(self.state.pid), Owner::Rank)
     }
@@ -29,25 +29,25 @@ impl Member {
 }
 
 /// The operation that keeps a group from going on, as far as is known.
-struct Stop<'a> {
+struct BlockingOperation<'a> {
     group: &'a str,
     size: i32,
     seq: i64,
     /// The operation as a rank reports it that waits in it.
     operation: Option<&'a PendingOperation>,
-    entered: Vec<&'a Member>,
-    missing: Vec<&'a Member>,
+    entered: Vec<&'a GroupMember>,
+    missing: Vec<&'a GroupMember>,
 }
 
 /// Finds the verdict. `stopped`: whether steps have stopped. `now_ns`: the time of the members' states (ns since 1970).
-pub fn judge(members: Vec<Member>, stopped: bool, now_ns: i64) -> HangAnswer {
+pub fn judge(members: Vec<GroupMember>, stopped: bool, now_ns: i64) -> HangAnswer {
     let mut answer = HangAnswer { unix_ns: now_ns, ..HangAnswer::default() };
     let stops = stops(&members);
     if !stopped {
         let freshest = members.iter().min_by(|a, b| a.state.step_ago_s.total_cmp(&b.state.step_ago_s));
         answer.why = "steps go on".into();
         let validating: Vec<Owner> =
-            members.iter().filter(|member| member.state.validates).map(Member::owner).collect();
+            members.iter().filter(|member| member.state.validates).map(GroupMember::owner).collect();
         answer.verdict = match freshest {
             _ if !validating.is_empty() => {
                 format!("{} {}", names(&validating), if validating.len() == 1 { "validates" } else { "validate" })
@@ -79,14 +79,14 @@ pub fn judge(members: Vec<Member>, stopped: bool, now_ns: i64) -> HangAnswer {
 }
 
 /// For every group on which a rank waits, or on which some ranks are further than others, the oldest operation that stops it.
-fn stops(members: &[Member]) -> Vec<Stop<'_>> {
+fn stops(members: &[GroupMember]) -> Vec<BlockingOperation<'_>> {
     let groups: BTreeSet<&str> =
         members.iter().flat_map(|member| &member.groups).map(|group| group.name.as_str()).collect();
     groups.into_iter().filter_map(|group| stop(members, group)).collect()
 }
 
-fn stop<'a>(members: &'a [Member], name: &'a str) -> Option<Stop<'a>> {
-    let group_of = |member: &'a Member| member.groups.iter().find(|group| group.name == name);
+fn stop<'a>(members: &'a [GroupMember], name: &'a str) -> Option<BlockingOperation<'a>> {
+    let group_of = |member: &'a GroupMember| member.groups.iter().find(|group| group.name == name);
     let states = || members.iter().filter_map(group_of);
     let size = states().map(|group| group.size).max()?;
     let pending = states().filter_map(|group| group.pending.first()).map(|operation| operation.seq).min();
@@ -105,18 +105,18 @@ fn stop<'a>(members: &'a [Member], name: &'a str) -> Option<Stop<'a>> {
         .partition(|member| member.issued(name).is_some_and(|issued| issued >= seq));
     let operation =
         members.iter().filter_map(|member| member.pending(name, seq)).min_by_key(|operation| operation.unix_ns);
-    Some(Stop { group: name, size, seq, operation, entered, missing })
+    Some(BlockingOperation { group: name, size, seq, operation, entered, missing })
 }
 
 /// The operation of the verdict: first one for which a rank is missing or differs, then the one that is waited for longest.
-fn worst<'a, 'b>(stops: &'b [Stop<'a>]) -> Option<&'b Stop<'a>> {
+fn worst<'a, 'b>(stops: &'b [BlockingOperation<'a>]) -> Option<&'b BlockingOperation<'a>> {
     stops.iter().min_by_key(|stop| {
         let since = stop.operation.map_or(i64::MAX, |operation| operation.unix_ns);
         (stop.missing.is_empty() && stop.differing().is_none(), since)
     })
 }
 
-impl Stop<'_> {
+impl BlockingOperation<'_> {
     /// The kinds of operation that ranks issued under this number, where they differ.
     fn differing(&self) -> Option<Vec<(String, Vec<Owner>)>> {
         let mut kinds = Vec::<(String, Vec<Owner>)>::new();
@@ -156,7 +156,7 @@ impl Stop<'_> {
     }
 
     fn to_message(&self, now_ns: i64) -> Collective {
-        let ranks = |members: &[&Member]| members.iter().filter_map(|member| member.state.rank).collect();
+        let ranks = |members: &[&GroupMember]| members.iter().filter_map(|member| member.state.rank).collect();
         Collective {
             group: self.group.to_owned(),
             size: self.size,
@@ -170,9 +170,9 @@ impl Stop<'_> {
     }
 }
 
-fn words(stop: &Stop<'_>, now_ns: i64) -> (String, String) {
-    let owners = |members: &[&Member]| names(&members.iter().map(|member| member.owner()).collect::<Vec<_>>());
-    let has = |members: &[&Member]| if members.len() == 1 { "has" } else { "have" };
+fn words(stop: &BlockingOperation<'_>, now_ns: i64) -> (String, String) {
+    let owners = |members: &[&GroupMember]| names(&members.iter().map(|member| member.owner()).collect::<Vec<_>>());
+    let has = |members: &[&GroupMember]| if members.len() == 1 { "has" } else { "have" };
     let (entered, missing) = (&stop.entered[..], &stop.missing[..]);
     if let Some(kinds) = stop.differing() {
         let each: Vec<String> = kinds.iter().map(|(what, ranks)| format!("{} in {what}", names(ranks))).collect();
@@ -220,8 +220,8 @@ fn words(stop: &Stop<'_>, now_ns: i64) -> (String, String) {
 }
 
 /// The verdict where no rank waits in a collective: where the ranks with the oldest step are.
-fn outside(members: &[Member]) -> String {
-    let mut oldest: Vec<&Member> = members.iter().collect();
+fn outside(members: &[GroupMember]) -> String {
+    let mut oldest: Vec<&GroupMember> = members.iter().collect();
     oldest.sort_by(|a, b| b.state.step_ago_s.total_cmp(&a.state.step_ago_s));
     let phrases: Vec<String> = oldest.iter().take(4).map(|member| whereabouts(member)).collect();
     let ago = oldest.first().map_or(0.0, |member| member.state.step_ago_s);
@@ -229,7 +229,7 @@ fn outside(members: &[Member]) -> String {
 }
 
 /// Where a rank is: "rank 1 is in load (data.py:31), waiting: read".
-fn whereabouts(member: &Member) -> String {
+fn whereabouts(member: &GroupMember) -> String {
     let state = &member.state;
     let who = names(&[member.owner()]);
     let Some(frame) = &state.frame else {
@@ -271,7 +271,7 @@ mod tests {
     const NOW: i64 = 100_000_000_000;
 
     /// A rank that has issued so many operations, and waits in the last one where `kind` has one.
-    fn member(rank: i32, issued: i64, kind: Option<(&str, i64)>) -> Member {
+    fn member(rank: i32, issued: i64, kind: Option<(&str, i64)>) -> GroupMember {
         let pending = kind.map(|(kind, bytes)| PendingOperation {
             seq: issued,
             operation_type: kind.into(),
@@ -281,7 +281,7 @@ mod tests {
         });
         let frame =
             StackFrame { function: "load".into(), file: "/data.py".into(), line: Some(31), ..StackFrame::default() };
-        Member {
+        GroupMember {
             state: RankState {
                 rank: Some(rank),
                 step: 30,

@@ -6,7 +6,7 @@ use probe_proto::{PROTOCOL, VERSION, tables, v1};
 use probe_store::{Identity, Mapping, Store};
 use prost::Message;
 
-use super::agent::About;
+use super::agent::AgentDescription;
 use crate::truncate::{MAX_TEXT, truncate};
 
 /// Longest name of a host, a version, an instance (bytes).
@@ -21,9 +21,9 @@ const MAX_TABLES_LENGTH: usize = 256 << 10;
 
 /// A Hello that was understood.
 #[derive(Debug)]
-pub(crate) struct Greeting {
+pub(crate) struct AcceptedHello {
     pub declaration: Declaration,
-    pub about: About,
+    pub about: AgentDescription,
     pub unix_ns: i64,
     /// What of the Hello is ignored, in words; empty when nothing is.
     pub remark: String,
@@ -48,7 +48,7 @@ pub(crate) struct DeclaredTable {
 
 /// Why an agent is not welcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Unwelcome {
+pub(crate) enum HelloRefusal {
     /// The agent speaks another protocol: coming back changes nothing.
     Refused(String),
     /// The Hello makes no sense.
@@ -70,29 +70,29 @@ pub(crate) fn truncate_hello(hello: v1::Hello) -> v1::Hello {
 }
 
 /// Understands a Hello for a collector that keeps `run` in `store`, which takes in the tables that the program declared.
-pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Result<Greeting, Unwelcome> {
+pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Result<AcceptedHello, HelloRefusal> {
     if hello.protocol != PROTOCOL {
         let (agent, newer) = (truncate(hello.agent_version, MAX_NAME_LENGTH), hello.protocol > PROTOCOL);
         let what = if newer { "a newer probe on the collector's side" } else { "a newer probe_agent" };
-        return Err(Unwelcome::Refused(format!(
+        return Err(HelloRefusal::Refused(format!(
             "this agent ({agent}) speaks protocol {}, the collector ({VERSION}) protocol {PROTOCOL}; install {what}",
             hello.protocol
         )));
     }
     if hello.instance.is_empty() || hello.instance.len() > MAX_NAME_LENGTH {
-        return Err(Unwelcome::Malformed(format!("Hello.instance has {} bytes", hello.instance.len())));
+        return Err(HelloRefusal::Malformed(format!("Hello.instance has {} bytes", hello.instance.len())));
     }
     if i32::try_from(hello.pid).is_err() {
-        return Err(Unwelcome::Malformed(format!("Hello.pid {} is not a process id", hello.pid)));
+        return Err(HelloRefusal::Malformed(format!("Hello.pid {} is not a process id", hello.pid)));
     }
     if hello.tables.len() > MAX_TABLES || hello.tables.iter().any(|t| t.columns.len() > MAX_COLUMNS) {
-        return Err(Unwelcome::Malformed(format!(
+        return Err(HelloRefusal::Malformed(format!(
             "Hello declares more than {MAX_TABLES} tables or {MAX_COLUMNS} columns of one"
         )));
     }
     let declared: usize = hello.tables.iter().map(Message::encoded_len).sum();
     if declared > MAX_TABLES_LENGTH {
-        return Err(Unwelcome::Malformed(format!("Hello declares its tables in {declared} bytes")));
+        return Err(HelloRefusal::Malformed(format!("Hello declares its tables in {declared} bytes")));
     }
     let mut remarks = Vec::new();
     if !hello.run.is_empty() && *hello.run != **run && run.split('@').next() != Some(hello.run.as_str()) {
@@ -114,7 +114,7 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Res
             // The table is another version's; the agent's other tables are kept all the same.
             Err(error) => {
                 refused = Some(truncate(format!("{error} ({VERSION})"), MAX_TEXT));
-                Mapping::of(None, &schema).map_err(|error| Unwelcome::Malformed(error.to_string()))?
+                Mapping::of(None, &schema).map_err(|error| HelloRefusal::Malformed(error.to_string()))?
             }
         };
         if let Some(why) = &refused {
@@ -140,15 +140,15 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Res
         ..hello
     };
     let identity = Arc::new(Identity::of_hello(run, &hello));
-    Ok(Greeting {
+    Ok(AcceptedHello {
         declaration: Declaration { instance: hello.instance.clone(), identity, tables },
         unix_ns: hello.unix_ns,
         remark: truncate(remarks.join("; "), MAX_TEXT),
-        about: About::of_hello(hello),
+        about: AgentDescription::of_hello(hello),
     })
 }
 
-impl About {
+impl AgentDescription {
     /// What a Hello says about the agent.
     pub fn of_hello(hello: v1::Hello) -> Self {
         Self {
@@ -173,7 +173,7 @@ mod tests {
         v1::Hello { protocol: PROTOCOL, instance: "i".into(), pid: 7, tables, ..Default::default() }
     }
 
-    fn check(change: impl FnOnce(&mut v1::Hello)) -> Result<Greeting, Unwelcome> {
+    fn check(change: impl FnOnce(&mut v1::Hello)) -> Result<AcceptedHello, HelloRefusal> {
         let mut hello = hello();
         change(&mut hello);
         understand(hello, &"gpt@2".into(), &Store::new(1 << 20))
@@ -181,9 +181,9 @@ mod tests {
 
     #[test]
     fn another_protocol_is_refused_in_words_that_help() {
-        let Err(Unwelcome::Refused(words)) = check(|h| h.protocol = PROTOCOL + 1) else { panic!() };
+        let Err(HelloRefusal::Refused(words)) = check(|h| h.protocol = PROTOCOL + 1) else { panic!() };
         assert!(words.contains("a newer probe on the collector's side"), "{words}");
-        let Err(Unwelcome::Refused(words)) = check(|h| h.protocol = 0) else { panic!() };
+        let Err(HelloRefusal::Refused(words)) = check(|h| h.protocol = 0) else { panic!() };
         assert!(words.contains("a newer probe_agent"), "{words}");
     }
 
@@ -196,7 +196,7 @@ mod tests {
             check(|h| h.tables = vec![h.tables[0].clone(); 129]),
             check(|h| h.tables[0].name = "x".repeat(MAX_TABLES_LENGTH)),
         ] {
-            assert!(matches!(wrong, Err(Unwelcome::Malformed(_))), "{wrong:?}");
+            assert!(matches!(wrong, Err(HelloRefusal::Malformed(_))), "{wrong:?}");
         }
     }
 
@@ -238,6 +238,6 @@ mod tests {
             assert!(changed.remark.contains("are not kept"), "{}", changed.remark);
         }
         let twice = check(|h| h.tables[0].columns.push(column("step")));
-        assert!(matches!(twice, Err(Unwelcome::Malformed(_))), "{twice:?}");
+        assert!(matches!(twice, Err(HelloRefusal::Malformed(_))), "{twice:?}");
     }
 }

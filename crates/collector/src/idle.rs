@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::registry::{Attendance, Registry};
+use super::registry::{AgentConnections, Registry};
 
 /// Resolves when no agent has been connected for `quiet`, or none ever came within `first`.
 pub(super) async fn wait(registry: &Registry, quiet: Duration, first: Duration) {
@@ -10,9 +10,9 @@ pub(super) async fn wait(registry: &Registry, quiet: Duration, first: Duration) 
     loop {
         changes.mark_unchanged();
         let over = match registry.attendance() {
-            Attendance::Live => None,
-            Attendance::Left(at) => Some(at + quiet),
-            Attendance::NeverCame(since) => Some(since + first),
+            AgentConnections::Live => None,
+            AgentConnections::Left(at) => Some(at + quiet),
+            AgentConnections::NeverCame(since) => Some(since + first),
         };
         let changed = match over {
             Some(over) if over <= Instant::now() => return,
@@ -34,7 +34,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::agent::About;
+    use crate::agent::AgentDescription;
     use probe_store::Identity;
 
     const LONG: Duration = Duration::from_secs(30);
@@ -64,7 +64,7 @@ mod tests {
     async fn the_last_one_left() {
         let registry = Registry::new();
         let (downlink, _frames) = mpsc::channel(1);
-        let (agent, _) = registry.connect("a", identity(), About::default(), 1, downlink).unwrap();
+        let (agent, _) = registry.connect("a", identity(), AgentDescription::default(), 1, downlink).unwrap();
         assert!(timeout(SHORT, wait(&registry, SHORT, SHORT)).await.is_err(), "somebody is there");
         let leaving = async {
             registry.disconnect(&agent, 1, true);

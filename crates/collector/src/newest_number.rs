@@ -4,11 +4,11 @@ use arrow::array::{Array, AsArray};
 use arrow::datatypes::Int64Type;
 use futures::StreamExt;
 use probe_common::error::Result;
-use probe_query::{Asked, Engine};
+use probe_query::{Engine, QuerySettings};
 
 /// The number that `sql` selects, one row of one integer; 0 where it is NULL.
 pub(crate) async fn newest_number(engine: &Engine, sql: &str) -> Result<i64> {
-    let mut rows = engine.ask(sql, Asked::default()).await?;
+    let mut rows = engine.ask(sql, QuerySettings::default()).await?;
     while let Some(batch) = rows.next().await {
         let batch = batch.map_err(|error| probe_query::from_datafusion(&error))?;
         if let Some(newest) = batch.column(0).as_primitive_opt::<Int64Type>()

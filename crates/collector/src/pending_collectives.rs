@@ -11,7 +11,7 @@ use probe_proto::tables::nccl_trace;
 use probe_proto::v1::GroupState;
 use probe_store::{Identity, RecordBatchBuilder, SystemTable};
 
-use super::agent::Presence;
+use super::agent::AgentConnection;
 use super::registry::Registry;
 
 /// The rows with status `pending`.
@@ -35,7 +35,7 @@ impl SystemTable for PendingCollectivesTable {
             let state = agent.state();
             // An agent that said Bye has made rows of its collectives.
             let under_way = state.groups.iter().any(|group| !group.pending.is_empty());
-            if state.presence != Presence::Ended && under_way {
+            if state.presence != AgentConnection::Ended && under_way {
                 found.push((Arc::clone(&state.identity), rows(&state.groups)?));
             }
         }

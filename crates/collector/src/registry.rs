@@ -9,7 +9,7 @@ use probe_store::Identity;
 use probe_store::journal::JournalCheckpoint;
 use tokio::sync::watch;
 
-use super::agent::{About, Agent, Downlink, Presence};
+use super::agent::{Agent, AgentConnection, AgentDescription, Downlink};
 use super::instance::is_local;
 use super::written::AllWritten;
 
@@ -39,7 +39,7 @@ struct Agents {
 
 /// Whether agents are connected, and since when none is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Attendance {
+pub enum AgentConnections {
     /// An agent is connected.
     Live,
     /// No agent has connected since the collector began, which was then.
@@ -95,7 +95,7 @@ impl Registry {
         &self,
         instance: &str,
         identity: Arc<Identity>,
-        about: About,
+        about: AgentDescription,
         connection: u64,
         downlink: Downlink,
     ) -> Result<(Arc<Agent>, u64), Full> {
@@ -148,12 +148,12 @@ impl Registry {
     }
 
     /// Whether agents are connected, and since when none is.
-    pub fn attendance(&self) -> Attendance {
+    pub fn attendance(&self) -> AgentConnections {
         let agents = self.lock();
         match agents.left {
-            _ if agents.live() > 0 => Attendance::Live,
-            Some(left) => Attendance::Left(left),
-            None => Attendance::NeverCame(self.began),
+            _ if agents.live() > 0 => AgentConnections::Live,
+            Some(left) => AgentConnections::Left(left),
+            None => AgentConnections::NeverCame(self.began),
         }
     }
 
@@ -174,7 +174,12 @@ impl Agents {
         self.in_order.iter().filter(|agent| agent.is_live()).count()
     }
 
-    fn admit(&mut self, instance: &str, identity: &Arc<Identity>, about: &About) -> Result<Arc<Agent>, Full> {
+    fn admit(
+        &mut self,
+        instance: &str,
+        identity: &Arc<Identity>,
+        about: &AgentDescription,
+    ) -> Result<Arc<Agent>, Full> {
         if self.live() >= MAX_LIVE {
             return Err(Full);
         }
@@ -189,7 +194,7 @@ impl Agents {
     }
 
     fn forget_oldest(&mut self) {
-        let Some(index) = self.in_order.iter().position(|agent| agent.state().presence != Presence::Live) else {
+        let Some(index) = self.in_order.iter().position(|agent| agent.state().presence != AgentConnection::Live) else {
             return;
         };
         let gone = self.in_order.remove(index);

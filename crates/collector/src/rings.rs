@@ -9,12 +9,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use probe_trace::open::Open;
+use probe_trace::open::OpenFrame;
 use probe_trace::recover;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::agent::{Agent, Presence};
+use super::agent::{Agent, AgentConnection};
 use super::dead_process;
 use super::shared::Shared;
 
@@ -34,7 +34,7 @@ pub(super) struct Rings(File);
 #[derive(Debug, Default)]
 pub(super) struct RingContents {
     /// What each thread of the process was in when it ended; what was entered last comes first.
-    pub(super) open: Vec<Open>,
+    pub(super) open: Vec<OpenFrame>,
     /// Rows that the process had not sent, or that were not acknowledged.
     pub(super) rows: u64,
     /// Records that can't be read.
@@ -62,9 +62,9 @@ impl Rings {
 
     /// Takes what the process left, which has just ended.
     pub(super) async fn inherit(self, shared: &Arc<Shared>, agent: &Arc<Agent>) -> RingContents {
-        let quiet = shared.until(|_| agent.state().presence != Presence::Live);
+        let quiet = shared.until(|_| agent.state().presence != AgentConnection::Live);
         let _ = timeout(REST_TIMEOUT, quiet).await;
-        if agent.state().presence == Presence::Ended {
+        if agent.state().presence == AgentConnection::Ended {
             // The agent said Bye when everything was stored.
             return RingContents::default();
         }

@@ -16,8 +16,8 @@ use probe_proto::{MAX_ROWS, PROTOCOL, VERSION};
 use probe_store::journal::Journal;
 use probe_store::{Identity, Store};
 
-use super::agent::{About, Agent, Keep};
-use super::hello::{Declaration, Unwelcome, understand};
+use super::agent::{Agent, AgentDescription, RowDestination};
+use super::hello::{Declaration, HelloRefusal, understand};
 use super::ingest::{AgentDestination, IngestSession};
 use super::instance::PREFIX;
 use super::registry::Registry;
@@ -32,12 +32,12 @@ pub(crate) struct SelfIngest {
     store: Arc<Store>,
     journal: Arc<Journal>,
     registry: Arc<Registry>,
-    feeds: Mutex<HashMap<Arc<Identity>, Feed>>,
+    feeds: Mutex<HashMap<Arc<Identity>, ProcessFeed>>,
 }
 
 /// The rows that the collector adds about one process.
 #[derive(Debug)]
-struct Feed {
+struct ProcessFeed {
     agent: Agent,
     ingest: IngestSession,
     texts: StringTable,
@@ -88,7 +88,7 @@ impl SelfIngest {
         feed.take(builder.take(), self.to())
     }
 
-    fn open(&self, identity: &Arc<Identity>) -> Result<Feed> {
+    fn open(&self, identity: &Arc<Identity>) -> Result<ProcessFeed> {
         let mut random = [0_u8; 8];
         getrandom::fill(&mut random).map_err(|error| Error::failed("no random numbers").because(error))?;
         let instance = format!("{PREFIX}{:016x}", u64::from_le_bytes(random));
@@ -102,23 +102,23 @@ impl SelfIngest {
             ..identity.to_hello()
         };
         let greeting = understand(hello.clone(), &identity.run, &self.store).map_err(|unwelcome| match unwelcome {
-            Unwelcome::Refused(why) | Unwelcome::Malformed(why) => Error::failed(why),
+            HelloRefusal::Refused(why) | HelloRefusal::Malformed(why) => Error::failed(why),
         })?;
-        let agent = Agent::new(0, &instance, Arc::clone(identity), About::default());
+        let agent = Agent::new(0, &instance, Arc::clone(identity), AgentDescription::default());
         agent.state().connection = connection;
         let declaration = Declaration { identity: Arc::clone(identity), ..greeting.declaration };
         let to = AgentDestination { agent: &agent, keep: self.to() };
         let ingest = IngestSession::open(connection, hello, declaration, 0, &to);
-        Ok(Feed { agent, ingest, texts: StringTable::default(), session_texts: 0, seq: 0, recorded: 0 })
+        Ok(ProcessFeed { agent, ingest, texts: StringTable::default(), session_texts: 0, seq: 0, recorded: 0 })
     }
 
-    fn to(&self) -> Keep<'_> {
-        Keep { store: &self.store, journal: &self.journal }
+    fn to(&self) -> RowDestination<'_> {
+        RowDestination { store: &self.store, journal: &self.journal }
     }
 }
 
-impl Feed {
-    fn take(&mut self, mut batch: v1::Batch, keep: Keep<'_>) -> Result<()> {
+impl ProcessFeed {
+    fn take(&mut self, mut batch: v1::Batch, keep: RowDestination<'_>) -> Result<()> {
         let mut to = AgentDestination { agent: &self.agent, keep };
         if let Some(texts) = self.texts.since(self.session_texts) {
             self.session_texts = self.texts.len();

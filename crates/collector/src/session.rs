@@ -9,16 +9,16 @@ use probe_proto::v1::{self, CollectorFrame, agent_frame, agent_message, collecto
 use probe_store::Identity;
 use tonic::Status;
 
-use super::agent::{Agent, Downlink, Keep, Superseded, truncate_status};
+use super::agent::{Agent, Downlink, RowDestination, Superseded, truncate_status};
 use super::events::{Event, Severity};
-use super::hello::{DeclaredTable, Greeting, Unwelcome, truncate_hello, understand};
+use super::hello::{AcceptedHello, DeclaredTable, HelloRefusal, truncate_hello, understand};
 use super::ingest::{AgentDestination, IngestError, IngestSession};
 use super::shared::Shared;
 use crate::truncate::{MAX_TEXT, truncate};
 
 /// How a stream ends.
 #[derive(Debug)]
-pub(super) enum End {
+pub(super) enum StreamEnd {
     /// The agent said Bye.
     Bye,
     /// The agent is gone.
@@ -33,13 +33,13 @@ pub(super) enum End {
     Refused(v1::Refused),
 }
 
-impl From<Superseded> for End {
+impl From<Superseded> for StreamEnd {
     fn from(_: Superseded) -> Self {
         Self::Closed(Status::aborted("a newer connection of the same agent took over"))
     }
 }
 
-impl From<IngestError> for End {
+impl From<IngestError> for StreamEnd {
     fn from(error: IngestError) -> Self {
         match error {
             IngestError::Superseded => Superseded.into(),
@@ -58,9 +58,15 @@ pub(super) struct AgentSession {
 }
 
 impl AgentSession {
-    pub(super) fn begin(shared: &Shared, hello: v1::Hello, downlink: &Downlink, connection: u64) -> Result<Self, End> {
+    pub(super) fn begin(
+        shared: &Shared,
+        hello: v1::Hello,
+        downlink: &Downlink,
+        connection: u64,
+    ) -> Result<Self, StreamEnd> {
         let hello = truncate_hello(hello);
-        let Greeting { declaration, about, unix_ns, remark } = understand(hello.clone(), &shared.run, &shared.store)?;
+        let AcceptedHello { declaration, about, unix_ns, remark } =
+            understand(hello.clone(), &shared.run, &shared.store)?;
         let connected = shared.registry.connect(
             &declaration.instance,
             Arc::clone(&declaration.identity),
@@ -69,7 +75,7 @@ impl AgentSession {
             downlink.clone(),
         );
         let Ok((agent, acknowledged)) = connected else {
-            return Err(End::Refused(v1::Refused {
+            return Err(StreamEnd::Refused(v1::Refused {
                 message: "too many agents are connected to this collector".into(),
                 retry: true,
                 retry_after_ms: 2000,
@@ -97,14 +103,18 @@ impl AgentSession {
         };
         // The first frame to the agent: the channel has room.
         if agent.send(collector_frame::Frame::Welcome(welcome)).is_err() {
-            return Err(End::Broken);
+            return Err(StreamEnd::Broken);
         }
         refuse(&agent, ingest.tables());
         Ok(Self { agent, ingest, acknowledged })
     }
 
     /// A session without a connection: it takes what a process left that is gone, as if the process had sent it.
-    pub(super) fn take_over(shared: &Shared, agent: &Arc<Agent>, tables: Vec<v1::TableSchema>) -> Result<Self, End> {
+    pub(super) fn take_over(
+        shared: &Shared,
+        agent: &Arc<Agent>,
+        tables: Vec<v1::TableSchema>,
+    ) -> Result<Self, StreamEnd> {
         let connection = shared.registry.new_connection();
         let hello = v1::Hello { tables, ..agent.state().hello.clone() };
         let greeting = understand(hello.clone(), &shared.run, &shared.store)?;
@@ -116,11 +126,11 @@ impl AgentSession {
     }
 
     /// Keeps in the agent's state what was wrong with its frames.
-    pub(super) fn note(&self, end: &End, shared: &Shared) {
-        let (End::Malformed(problem) | End::BadBatch(problem)) = end else { return };
+    pub(super) fn note(&self, end: &StreamEnd, shared: &Shared) {
+        let (StreamEnd::Malformed(problem) | StreamEnd::BadBatch(problem)) = end else { return };
         let mut state = self.agent.state();
         state.remark(truncate(format!("sent a malformed frame: {problem}"), MAX_TEXT));
-        if matches!(end, End::Malformed(_)) {
+        if matches!(end, StreamEnd::Malformed(_)) {
             state.count_loss("(unknown)", "malformed", 0);
             shared.journal.record(record::Record::Lost(v1::Lost {
                 instance: self.agent.instance.to_string(),
@@ -138,7 +148,7 @@ impl AgentSession {
     }
 
     /// Takes in a frame.
-    pub(super) fn take(&mut self, shared: &Shared, frame: agent_frame::Frame) -> Result<(), End> {
+    pub(super) fn take(&mut self, shared: &Shared, frame: agent_frame::Frame) -> Result<(), StreamEnd> {
         use agent_frame::Frame;
         match frame {
             Frame::Batch(batch) => Ok(self.ingest.batch(batch, &mut destination(&self.agent, shared))?),
@@ -167,13 +177,13 @@ impl AgentSession {
             Frame::Hello(hello) => self.renew(shared, hello),
             Frame::Bye(bye) => {
                 tracing::debug!(reason = bye.reason, last_seq = bye.last_seq, "an agent said goodbye");
-                Err(End::Bye)
+                Err(StreamEnd::Bye)
             }
         }
     }
 
     /// Takes strings where there is room for them. After a connection has brought too many, it gets no later ones in either.
-    fn strings(&mut self, shared: &Shared, strings: v1::Strings) -> Result<(), End> {
+    fn strings(&mut self, shared: &Shared, strings: v1::Strings) -> Result<(), StreamEnd> {
         let bytes = strings.values.iter().map(String::len).sum();
         if self.ingest.lacks_text() {
             return Ok(());
@@ -189,11 +199,11 @@ impl AgentSession {
     }
 
     /// Takes a new Hello, by which more of the identity is known: rows from now on belong to the new identity.
-    fn renew(&mut self, shared: &Shared, hello: v1::Hello) -> Result<(), End> {
+    fn renew(&mut self, shared: &Shared, hello: v1::Hello) -> Result<(), StreamEnd> {
         let hello = truncate_hello(hello);
-        let Greeting { declaration, about, remark, .. } = understand(hello.clone(), &shared.run, &shared.store)?;
+        let AcceptedHello { declaration, about, remark, .. } = understand(hello.clone(), &shared.run, &shared.store)?;
         if declaration.instance != *self.agent.instance {
-            return Err(End::Malformed("a second Hello is of another instance".into()));
+            return Err(StreamEnd::Malformed("a second Hello is of another instance".into()));
         }
         {
             let mut state = self.agent.state();
@@ -231,7 +241,7 @@ impl AgentSession {
 
 /// Where the agent's batches go.
 fn destination<'a>(agent: &'a Agent, shared: &'a Shared) -> AgentDestination<'a> {
-    AgentDestination { agent, keep: Keep { store: &shared.store, journal: &shared.journal } }
+    AgentDestination { agent, keep: RowDestination { store: &shared.store, journal: &shared.journal } }
 }
 
 /// Tells the agent which tables of its program can't be kept.
@@ -255,11 +265,11 @@ fn came_late(late: v1::LatePlan, process: &Identity) -> Event {
     Event::new("detail late", Severity::Info, message).of(process).at_step(from_step).with(&details)
 }
 
-impl From<Unwelcome> for End {
-    fn from(unwelcome: Unwelcome) -> Self {
+impl From<HelloRefusal> for StreamEnd {
+    fn from(unwelcome: HelloRefusal) -> Self {
         match unwelcome {
-            Unwelcome::Malformed(what) => Self::Malformed(what),
-            Unwelcome::Refused(message) => Self::Refused(v1::Refused { message, retry: false, retry_after_ms: 0 }),
+            HelloRefusal::Malformed(what) => Self::Malformed(what),
+            HelloRefusal::Refused(message) => Self::Refused(v1::Refused { message, retry: false, retry_after_ms: 0 }),
         }
     }
 }

@@ -14,7 +14,7 @@ use probe_proto::v1::collector_frame::Frame;
 use probe_proto::v1::{AgentConfig, ConfigAnswer, Configure, Plan, WatchAnswer, WatchCall};
 use tokio::time::timeout;
 
-use super::agent::{Agent, Presence};
+use super::agent::{Agent, AgentConnection};
 use super::registry::Registry;
 
 /// How long agents are given to say that a setting is in force.
@@ -30,10 +30,10 @@ const MOST_WATCHED: u32 = 1000;
 
 /// Settings of the run.
 #[derive(Debug, Default)]
-pub(crate) struct Settings(Mutex<State>);
+pub(crate) struct SharedSettings(Mutex<RunSettings>);
 
 #[derive(Debug)]
-struct State {
+struct RunSettings {
     values: BTreeMap<String, String>,
     /// The newest plan; its number is 0 before there was one.
     plan: Plan,
@@ -53,7 +53,7 @@ struct DetailWatch {
     deadline: Instant,
 }
 
-impl Default for State {
+impl Default for RunSettings {
     fn default() -> Self {
         Self {
             values: BTreeMap::new(),
@@ -65,7 +65,7 @@ impl Default for State {
     }
 }
 
-impl State {
+impl RunSettings {
     /// Makes the next plan, for the agents that are connected.
     fn next(&mut self, live: &[Arc<Agent>], stride: u32, whole: bool) -> Plan {
         self.plan = Plan {
@@ -103,8 +103,8 @@ fn first_step(live: &[Arc<Agent>], lead: f64, after: i64) -> i64 {
     (furthest.ceil() as i64 + margin).max(after + 1)
 }
 
-impl Settings {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedSettings {
+    fn lock(&self) -> MutexGuard<'_, RunSettings> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -217,7 +217,7 @@ impl Settings {
                 let in_force = notified.iter().all(|agent| {
                     let state = agent.state();
                     let holds = |(key, value): (&String, &String)| state.settings.get(key) == Some(value);
-                    state.presence != Presence::Live || values.iter().all(holds)
+                    state.presence != AgentConnection::Live || values.iter().all(holds)
                 });
                 if in_force || changes.changed().await.is_err() {
                     return;
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn detail_that_somebody_asks_for_ends_by_itself() {
-        let settings = Settings::default();
+        let settings = SharedSettings::default();
         assert!(!settings.wants_detail(100));
         settings.watch(WatchCall { detail_steps: 20, operator_steps: 0 }, &[]).unwrap();
         // The plan is made after the first look, and steps are counted from then on.
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn an_agent_that_comes_later_hears_of_a_plan_that_is_under_way() {
-        let settings = Settings::default();
+        let settings = SharedSettings::default();
         assert_eq!(settings.all(Some(0)).1, None);
         settings.lock().plan = Plan { number: 1, from_step: 500, stride: 4, whole: true };
         let from = |offset| settings.all(offset).1.map(|plan| plan.from_step);

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::events::Events;
 use super::finish::Finish;
 use super::registry::Registry;
-use super::settings::Settings;
+use super::settings::SharedSettings;
 use crate::eval::Routes;
 
 /// The state that all services of a collector share.
@@ -28,7 +28,7 @@ pub struct Shared {
     pub(super) registry: Arc<Registry>,
     /// What happened; [`Events::note`] adds to it.
     pub(super) events: Arc<Events>,
-    pub(super) settings: Settings,
+    pub(super) settings: SharedSettings,
     pub(super) routes: Arc<Routes>,
     /// The end of the command, and of the run.
     pub(super) finish: Finish,

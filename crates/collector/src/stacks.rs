@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use probe_common::clock;
 use probe_common::error::{Error, Kind, Result};
 use probe_common::paths::host_name;
-use probe_inspect::stacks::sampler::{self, Plan};
+use probe_inspect::stacks::sampler::{self, SamplingPlan};
 use probe_inspect::stacks::{Readers, Subject, agent, each, method_name, permission};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::Time;
@@ -16,7 +16,7 @@ use probe_query::Engine;
 use probe_store::Identity;
 
 use super::agent::AgentState;
-use super::looks::{Look, Looks};
+use super::inspection_turns::{InspectionTurn, InspectionTurns};
 use super::newest_number::newest_number;
 use super::registry::Registry;
 use super::self_ingest::SelfIngest;
@@ -39,7 +39,7 @@ pub(crate) struct Stacks {
     ingest: SelfIngest,
     run: Arc<str>,
     host: String,
-    looks: Looks,
+    turns: InspectionTurns,
     /// Number of the last capture.
     captures: AtomicI64,
 }
@@ -63,16 +63,16 @@ impl Stacks {
         captures: i64,
     ) -> Self {
         let host = host_name();
-        let (readers, looks) = (Arc::default(), Looks::default());
-        Self { registry, broker, readers, ingest, run, host, looks, captures: AtomicI64::new(captures) }
+        let (readers, turns) = (Arc::default(), InspectionTurns::default());
+        Self { registry, broker, readers, ingest, run, host, turns, captures: AtomicI64::new(captures) }
     }
 
     /// Waits for the turn of a look that a client asks for.
     ///
     /// # Errors
     /// Too many wait already.
-    pub(crate) async fn turn(&self) -> Result<Look<'_>> {
-        self.looks.turn().await
+    pub(crate) async fn turn(&self) -> Result<InspectionTurn<'_>> {
+        self.turns.turn().await
     }
 
     /// Does what a client asks, when it is its turn.
@@ -98,7 +98,7 @@ impl Stacks {
         let processes = if call.duration_s == 0.0 {
             self.once(&chosen, method, asked_by).await?
         } else {
-            let plan = Plan::new(call.duration_s, call.rate)?;
+            let plan = SamplingPlan::new(call.duration_s, call.rate)?;
             if !matches!(method, StackMethod::Auto | StackMethod::Memory) {
                 return Err(Error::usage("sampling reads processes while they run: it would stop them too often"));
             }
@@ -212,11 +212,11 @@ impl Stacks {
         self.broker.printed(call, &asked_by.within("stack")).await
     }
 
-    async fn sample(&self, chosen: &[RunProcess], plan: Plan) -> Result<Vec<ProcessStacks>> {
+    async fn sample(&self, chosen: &[RunProcess], plan: SamplingPlan) -> Result<Vec<ProcessStacks>> {
         let subjects: Vec<Subject> = chosen.iter().map(|process| process.subject.clone()).collect();
         let unreadable: Vec<Option<Error>> = chosen.iter().map(|process| self.unreadable(process)).collect();
         let readers = Arc::clone(&self.readers);
-        let sampling = self.looks.sampling(plan.duration)?;
+        let sampling = self.turns.sampling(plan.duration)?;
         let sampled = sampling.run(move |over| {
             each(&subjects, StackMethod::Memory, |subject| {
                 let index = subjects.iter().position(|other| other == subject);

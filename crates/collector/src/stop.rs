@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use probe_common::error::{Error, Result};
-use probe_store::runs::{RunInfo, State, last_step, size_of_files};
+use probe_store::runs::{RunInfo, RunState, last_step, size_of_files};
 use probe_store::{journal, write_system};
 use tokio::time::timeout;
 
@@ -62,7 +62,7 @@ impl Collector {
 
 /// Fills in what is known of the run when it ends.
 fn describe(info: &mut RunInfo, shared: &Shared, exit_status: Option<i32>) {
-    info.state = State::Ended;
+    info.state = RunState::Ended;
     info.ended = Some(Timestamp::now());
     info.exit_status = exit_status;
     for agent in shared.registry.all() {

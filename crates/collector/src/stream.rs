@@ -10,7 +10,7 @@ use tonic::{Code, Status, Streaming};
 
 use super::agent::Downlink;
 use super::ends::{self, Peer};
-use super::session::{AgentSession, End};
+use super::session::{AgentSession, StreamEnd};
 use super::shared::Shared;
 
 /// A stream that says nothing at first is closed after this long.
@@ -30,25 +30,25 @@ pub(crate) async fn serve(
     let mut session = None;
     let end = tokio::select! {
         end = speak(&shared, &mut inbound, &downlink, (connection, peer), &mut session) => end,
-        () = gone.cancelled() => End::Closed(Status::permission_denied("the token was revoked")),
-        () = shared.stopping.cancelled() => End::Closed(Status::unavailable("the collector is stopping")),
+        () = gone.cancelled() => StreamEnd::Closed(Status::permission_denied("the token was revoked")),
+        () = shared.stopping.cancelled() => StreamEnd::Closed(Status::unavailable("the collector is stopping")),
     };
     if let Some(session) = &session {
         session.note(&end, &shared);
-        let bye = matches!(end, End::Bye);
+        let bye = matches!(end, StreamEnd::Bye);
         session.close(bye, &shared);
         if shared.registry.disconnect(&session.agent, connection, bye) {
             shared.routes.gone(session.agent.key);
         }
     }
     let last = match end {
-        End::Bye | End::Broken => return,
-        End::Closed(status) => Err(status),
-        End::Malformed(problem) | End::BadBatch(problem) => {
+        StreamEnd::Bye | StreamEnd::Broken => return,
+        StreamEnd::Closed(status) => Err(status),
+        StreamEnd::Malformed(problem) | StreamEnd::BadBatch(problem) => {
             tracing::warn!("closed the stream of an agent that sent a malformed frame: {problem}");
             Err(Status::invalid_argument(format!("malformed frame: {problem}")))
         }
-        End::Refused(refused) => {
+        StreamEnd::Refused(refused) => {
             tracing::warn!("refused an agent: {}", refused.message);
             Ok(CollectorFrame { frame: Some(collector_frame::Frame::Refused(refused)) })
         }
@@ -63,15 +63,15 @@ async fn speak(
     downlink: &Downlink,
     (connection, peer): (u64, Peer),
     session: &mut Option<AgentSession>,
-) -> End {
+) -> StreamEnd {
     let first = match timeout(HELLO_TIMEOUT, inbound.message()).await {
         Ok(first) => first,
-        Err(_) => return End::Closed(Status::deadline_exceeded("no Hello came")),
+        Err(_) => return StreamEnd::Closed(Status::deadline_exceeded("no Hello came")),
     };
     let hello = match first {
         Ok(Some(AgentFrame { frame: Some(agent_frame::Frame::Hello(hello)) })) => hello,
-        Ok(Some(_)) => return End::Malformed("the first frame is not Hello".into()),
-        Ok(None) => return End::Broken,
+        Ok(Some(_)) => return StreamEnd::Malformed("the first frame is not Hello".into()),
+        Ok(None) => return StreamEnd::Broken,
         Err(status) => return broken(status),
     };
     let begun = match AgentSession::begin(shared, hello, downlink, connection) {
@@ -88,11 +88,11 @@ async fn speak(
             // A fork of the process may hold the connection open for longer than the process lives.
             () = over.cancelled() => match timeout(REST_TIMEOUT, inbound.message()).await {
                 Ok(frame) => frame,
-                Err(_) => return End::Broken,
+                Err(_) => return StreamEnd::Broken,
             },
             changed = durable.changed() => {
                 if changed.is_err() {
-                    return End::Closed(Status::unavailable("the collector is stopping"));
+                    return StreamEnd::Closed(Status::unavailable("the collector is stopping"));
                 }
                 let position = durable.borrow_and_update().position;
                 session.acknowledge(position, downlink);
@@ -107,7 +107,7 @@ async fn speak(
             }
             // A kind of frame that a later version has: there is nothing to count as lost.
             Ok(Some(AgentFrame { frame: None })) => {}
-            Ok(None) => return End::Broken,
+            Ok(None) => return StreamEnd::Broken,
             Err(status) => return broken(status),
         }
         // An agent that brings more than memory or the disk takes waits here, and keeps the rest on its side.
@@ -119,13 +119,13 @@ async fn speak(
 }
 
 /// The end of a stream by an error: of the frame, or of the connection.
-fn broken(status: Status) -> End {
+fn broken(status: Status) -> StreamEnd {
     // Errors of the connection carry their cause; those of decoding a frame are tonic's own words.
     let of_the_frame = std::error::Error::source(&status).is_none();
     match status.code() {
         Code::Internal | Code::OutOfRange | Code::ResourceExhausted if of_the_frame => {
-            End::Malformed(status.message().to_owned())
+            StreamEnd::Malformed(status.message().to_owned())
         }
-        _ => End::Broken,
+        _ => StreamEnd::Broken,
     }
 }

@@ -11,7 +11,7 @@ use probe_proto::table::{Table, Text, Time};
 use probe_proto::tables::{agents, drops};
 use probe_store::{Evicted, Identity, RecordBatchBuilder, Store, SystemTable};
 
-use super::agent::{AgentState, Life, Presence};
+use super::agent::{AgentConnection, AgentState, ProcessLife};
 use super::registry::Registry;
 
 /// Why rows are lost that an agent had recorded, and that had not come when its process or its connection ended.
@@ -60,8 +60,8 @@ fn agent_row(state: &AgentState, evicted: u64, disk: Option<&str>, strings: &mut
     let layers: Vec<String> = state.layers.iter().map(|(layer, mechanism)| format!("{layer}={mechanism}")).collect();
     let sum = |rows: &mut dyn Iterator<Item = u64>| whole(rows.fold(0, u64::saturating_add));
     let ended = match &state.life {
-        Life::Ended(ended) => Some(ended),
-        Life::Unknown | Life::Watched | Life::Recovering => None,
+        ProcessLife::Ended(ended) => Some(ended),
+        ProcessLife::Unknown | ProcessLife::Watched | ProcessLife::Recovering => None,
     };
     agents::Row {
         run: strings.id(&state.identity.run),
@@ -121,7 +121,7 @@ impl SystemTable for DropsTable {
         for agent in self.registry.all() {
             let state = agent.state();
             // The missing rows of a live agent are on their way.
-            for table in state.recorded.keys().filter(|_| state.presence != Presence::Live) {
+            for table in state.recorded.keys().filter(|_| state.presence != AgentConnection::Live) {
                 if state.missing(table) > 0 {
                     rows.push(&state.identity, table, NOT_SENT, "agent", state.missing(table), state.last_seen);
                 }

@@ -21,9 +21,9 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tokio::sync::mpsc;
 
-use super::agent::{Agent, Keep};
+use super::agent::{Agent, RowDestination};
 use super::collector::{Begun, begin};
-use super::hello::{Greeting, understand};
+use super::hello::{AcceptedHello, understand};
 use super::ingest::{AgentDestination, IngestSession};
 use super::recovery;
 
@@ -119,8 +119,8 @@ impl Connected {
 }
 
 impl Begun {
-    fn keep(&self) -> Keep<'_> {
-        Keep { store: &self.store, journal: &self.journal }
+    fn keep(&self) -> RowDestination<'_> {
+        RowDestination { store: &self.store, journal: &self.journal }
     }
 }
 
@@ -155,7 +155,7 @@ impl World {
     }
 
     fn greet(&mut self, number: usize, hello: v1::Hello) -> u64 {
-        let Greeting { declaration, about, .. } =
+        let AcceptedHello { declaration, about, .. } =
             understand(hello.clone(), &"gpt@1".into(), &self.begun.store).unwrap();
         let registry = &self.begun.registry;
         let connection = registry.new_connection();

@@ -9,7 +9,7 @@ use probe_store::{Identity, Store};
 
 /// What files have of one agent and table.
 #[derive(Debug, Default, Clone)]
-pub struct Written {
+pub struct WrittenRows {
     /// Batches, by number.
     pub ranges: Ranges,
     pub rows: u64,
@@ -17,14 +17,14 @@ pub struct Written {
     identity: Option<Arc<Identity>>,
 }
 
-impl Written {
+impl WrittenRows {
     pub(crate) fn hello(&self) -> v1::Hello {
         self.identity.as_ref().map(|identity| identity.to_hello()).unwrap_or_default()
     }
 }
 
 /// What files have, by instance and table.
-pub(crate) type AllWritten = HashMap<(String, String), Written>;
+pub(crate) type AllWritten = HashMap<(String, String), WrittenRows>;
 
 /// Reads which batches the store's files have, by agent and table.
 pub(crate) fn written_batches(store: &Store) -> AllWritten {

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::format::TraceFormat;
 use super::model::{
-    Argument, Counter, CounterId, Flow, FlowKind, Instant, Point, Process, ProcessId, Slice, Track, TrackId, Value,
+    Argument, Counter, CounterId, Flow, FlowKind, Instant, Point, ProcessId, Slice, TraceProcess, Track, TrackId, Value,
 };
 
 /// The writer of a file.
@@ -181,7 +181,7 @@ impl<W: Write> Chrome<W> {
 }
 
 impl<W: Write> TraceFormat for Chrome<W> {
-    fn process(&mut self, id: ProcessId, process: &Process) -> Result<()> {
+    fn process(&mut self, id: ProcessId, process: &TraceProcess) -> Result<()> {
         let own =
             process.pid.filter(|pid| self.as_profiler && *pid >= MAX_DEVICES).and_then(|pid| i32::try_from(pid).ok());
         let pid = match own {

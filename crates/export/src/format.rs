@@ -2,7 +2,7 @@
 
 use std::io::Result;
 
-use super::model::{Counter, CounterId, Instant, Process, ProcessId, Slice, Track, TrackId};
+use super::model::{Counter, CounterId, Instant, ProcessId, Slice, TraceProcess, Track, TrackId};
 
 /// A file in one format. Slices come properly nested on each track: [`TraceFormat::end`] ends the one that began last.
 pub trait TraceFormat {
@@ -10,7 +10,7 @@ pub trait TraceFormat {
     ///
     /// # Errors
     /// Those of the output; likewise for the other methods.
-    fn process(&mut self, id: ProcessId, process: &Process) -> Result<()>;
+    fn process(&mut self, id: ProcessId, process: &TraceProcess) -> Result<()>;
     /// Adds a track; `lane` counts the lanes of a track that has several, from 0.
     fn track(&mut self, id: TrackId, track: &Track, lane: usize) -> Result<()>;
     /// Adds a counter.

@@ -8,7 +8,7 @@ pub(crate) const MAX_LANES: usize = 64;
 
 /// The ends of a track's open slices, by lane, outermost first.
 #[derive(Debug, Default)]
-pub(crate) struct Lanes {
+pub(crate) struct TrackLanes {
     lanes: Vec<Vec<i64>>,
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct Placed {
     pub end: i64,
 }
 
-impl Lanes {
+impl TrackLanes {
     /// Ends the slices of `lane` that are over at `ts`, the innermost first.
     pub(crate) fn end_before(&mut self, lane: usize, ts: i64, mut ended: impl FnMut(i64)) {
         let Some(open) = self.lanes.get_mut(lane) else { return };

@@ -16,7 +16,7 @@ mod timeline;
 pub use self::chrome::Chrome;
 pub use self::format::TraceFormat;
 pub use self::model::{
-    Argument, Counter, CounterId, Flow, FlowKind, Instant, Point, Process, ProcessId, Slice, Track, TrackId, Value,
+    Argument, Counter, CounterId, Flow, FlowKind, Instant, Point, ProcessId, Slice, TraceProcess, Track, TrackId, Value,
 };
 pub use self::perfetto::Perfetto;
-pub use self::timeline::{Timeline, Written};
+pub use self::timeline::{Timeline, WrittenCounts};

@@ -14,7 +14,7 @@ pub struct CounterId(pub(crate) u32);
 
 /// A process: a rank, or a machine with its GPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Process {
+pub struct TraceProcess {
     /// The name that is shown.
     pub name: String,
     /// The process id on its host; None where this is no process of a host.

@@ -14,7 +14,9 @@ use self::messages::{
     TrackEvent,
 };
 use super::format::TraceFormat;
-use super::model::{Argument, Counter, CounterId, Flow, Instant, Process, ProcessId, Slice, Track, TrackId, Value};
+use super::model::{
+    Argument, Counter, CounterId, Flow, Instant, ProcessId, Slice, TraceProcess, Track, TrackId, Value,
+};
 
 /// The number of the only sequence of packets: there is one writer.
 const SEQUENCE: u32 = 1;
@@ -137,7 +139,7 @@ impl<W: Write> Perfetto<W> {
 }
 
 impl<W: Write> TraceFormat for Perfetto<W> {
-    fn process(&mut self, id: ProcessId, process: &Process) -> Result<()> {
+    fn process(&mut self, id: ProcessId, process: &TraceProcess) -> Result<()> {
         self.descriptor(TrackDescriptor {
             uuid: PROCESSES + u64::from(id.0),
             process: Some(ProcessDescriptor { pid: id.0 as i32 + 1, process_name: process.name.clone() }),

@@ -3,12 +3,12 @@
 use std::io::Result;
 
 use super::format::TraceFormat;
-use super::lanes::Lanes;
-use super::model::{Counter, CounterId, Flow, Instant, Point, Process, ProcessId, Slice, Track, TrackId};
+use super::lanes::TrackLanes;
+use super::model::{Counter, CounterId, Flow, Instant, Point, ProcessId, Slice, TraceProcess, Track, TrackId};
 
 /// Numbers of what was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Written {
+pub struct WrittenCounts {
     /// Slices.
     pub slices: u64,
     /// Values of counters.
@@ -23,7 +23,7 @@ pub struct Written {
 
 struct Row {
     track: Track,
-    lanes: Lanes,
+    lanes: TrackLanes,
     /// The track of each lane in the file; the first is the row's own.
     ids: Vec<TrackId>,
 }
@@ -36,20 +36,20 @@ pub struct Timeline<'a> {
     rows: Vec<Option<Row>>,
     counters: Vec<Counter>,
     /// Numbers of what was written so far.
-    pub written: Written,
+    pub written: WrittenCounts,
 }
 
 impl<'a> Timeline<'a> {
     /// Writes `format`.
     pub fn new(format: Box<dyn TraceFormat + 'a>) -> Self {
-        Self { format, processes: 0, rows: Vec::new(), counters: Vec::new(), written: Written::default() }
+        Self { format, processes: 0, rows: Vec::new(), counters: Vec::new(), written: WrittenCounts::default() }
     }
 
     /// Adds a process.
     ///
     /// # Errors
     /// Those of the output; likewise for the other methods.
-    pub fn process(&mut self, process: &Process) -> Result<ProcessId> {
+    pub fn process(&mut self, process: &TraceProcess) -> Result<ProcessId> {
         let id = ProcessId(self.processes);
         self.processes += 1;
         self.format.process(id, process)?;
@@ -60,7 +60,7 @@ impl<'a> Timeline<'a> {
     pub fn track(&mut self, track: Track) -> Result<TrackId> {
         let id = TrackId(self.rows.len() as u32);
         self.format.track(id, &track, 0)?;
-        self.rows.push(Some(Row { track, lanes: Lanes::default(), ids: vec![id] }));
+        self.rows.push(Some(Row { track, lanes: TrackLanes::default(), ids: vec![id] }));
         Ok(id)
     }
 
@@ -125,7 +125,7 @@ impl<'a> Timeline<'a> {
     }
 
     /// Ends the open slices, and the file.
-    pub fn finish(mut self) -> Result<Written> {
+    pub fn finish(mut self) -> Result<WrittenCounts> {
         for row in self.rows.iter_mut().flatten() {
             for lane in 0..row.lanes.count() {
                 let mut ended = Ok(());

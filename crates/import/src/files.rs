@@ -29,7 +29,7 @@ pub struct TraceFile {
 
 /// The files to import.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct FilesToImport {
     /// The files, in order of their names.
     pub files: Vec<TraceFile>,
     /// Files of directories that are of no known format.
@@ -42,8 +42,8 @@ pub struct Found {
 ///
 /// # Errors
 /// There is no such path, a directory can't be read or has no such file, or a file that was named is of no known format.
-pub fn find(paths: &[PathBuf], forced: Option<Format>) -> Result<Found> {
-    let mut found = Found::default();
+pub fn find(paths: &[PathBuf], forced: Option<Format>) -> Result<FilesToImport> {
+    let mut found = FilesToImport::default();
     for path in paths {
         let kind = fs::metadata(path)
             .map_err(|error| Error::usage(format!("cannot read {}", path.display())).because(error))?;

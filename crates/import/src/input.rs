@@ -30,12 +30,12 @@ pub(crate) struct Input {
 }
 
 /// A reader that counts the bytes it reads.
-struct Counted<R> {
+struct CountingReader<R> {
     inner: R,
     consumed: Arc<AtomicU64>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.consumed.fetch_add(read as u64, Ordering::Relaxed);
@@ -81,7 +81,8 @@ impl Input {
     /// The text of `file`, which has `file_bytes` bytes.
     pub(crate) fn of(file: impl Read + Send + 'static, file_bytes: u64) -> io::Result<Self> {
         let consumed = Arc::new(AtomicU64::new(0));
-        let mut file = BufReader::with_capacity(64 << 10, Counted { inner: file, consumed: Arc::clone(&consumed) });
+        let mut file =
+            BufReader::with_capacity(64 << 10, CountingReader { inner: file, consumed: Arc::clone(&consumed) });
         let packed = file.fill_buf()?.starts_with(&GZIP);
         let text: Box<dyn Read + Send> = if packed {
             let left = SMALL_TEXT.max(file_bytes.saturating_mul(MAX_EXPANSION));

@@ -50,25 +50,23 @@ mod walk;
 mod xplane;
 
 use std::path::Path;
-use std::sync::Arc;
 
 use probe_common::error::{Error, Result};
 use probe_common::paths::named;
-use probe_proto::encode::{BatchBuilder, StringTable};
-use probe_proto::table::Table;
 use probe_store::Identity;
 use probe_store::row_files::{RowFiles, RowSink};
 
 use capture::Reading;
+use rows::DiscardingSink;
 
 pub use capture::{Capture, RowCounts};
-pub use files::{Found, TraceFile, find};
+pub use files::{FilesToImport, TraceFile, find};
 pub use formats::Format;
 pub use range_patterns::{ModuleRange, RangePatterns, StepRange};
 
 /// How far an import is.
 #[derive(Debug, Clone, Copy)]
-pub struct Progress<'a> {
+pub struct ImportProgress<'a> {
     /// The file that is being read.
     pub capture: &'a str,
     /// Its number, from 0.
@@ -98,13 +96,14 @@ pub fn import(
     run: &str,
     directory: &Path,
     ranges: &RangePatterns,
-    progress: &mut dyn FnMut(Progress<'_>),
+    progress: &mut dyn FnMut(ImportProgress<'_>),
 ) -> Result<Imported> {
     let mut row_files = RowFiles::new(directory, "import");
     let (mut captures, mut refused) = (Vec::new(), Vec::new());
     for (number, file) in files.iter().enumerate() {
         let reading = Reading { path: &file.path, run, capture: &file.capture, ranges, scratch: directory };
-        let mut report = |read: u64, size: u64| progress(Progress { capture: &file.capture, file: number, read, size });
+        let mut report =
+            |read: u64, size: u64| progress(ImportProgress { capture: &file.capture, file: number, read, size });
         match file.format.import(&reading, &mut row_files, &mut report) {
             Ok(imported) => captures.extend(imported),
             Err(error) if file.named => return Err(error),
@@ -190,22 +189,6 @@ pub fn read_page(text: &[u8]) -> Result<(u64, u64)> {
     nsight_compute::read(text)
 }
 
-/// A sink that keeps nothing.
-struct Discard;
-
-impl RowSink for Discard {
-    fn write(
-        &mut self,
-        _: &Arc<Identity>,
-        _: &'static Table,
-        builder: &mut BatchBuilder,
-        _: &StringTable,
-    ) -> Result<()> {
-        drop(builder.take());
-        Ok(())
-    }
-}
-
 /// Reads `bytes` as an export of Nsight Systems, by a file in `directory`, and counts its events: for `fuzz/` and tests.
 ///
 /// # Errors
@@ -216,7 +199,7 @@ pub fn read_nsight_systems(bytes: &[u8], directory: &Path) -> Result<u64> {
     std::fs::write(&path, bytes).map_err(|error| named(&path, error))?;
     let ranges = RangePatterns::default();
     let reading = Reading { path: &path, run: "run@1", capture: "capture", ranges: &ranges, scratch: directory };
-    let captures = nsight_systems::import(&reading, &mut Discard, &mut |_, _| ());
+    let captures = nsight_systems::import(&reading, &mut DiscardingSink, &mut |_, _| ());
     let removed = std::fs::remove_file(&path).map_err(|error| named(&path, error));
     let events = captures?.iter().map(|capture| capture.events).sum();
     removed.map(|()| events)

@@ -37,14 +37,14 @@ const MAX_PROCESSES: usize = 64;
 
 /// The process that wrote a dump.
 #[derive(Debug, Clone, PartialEq)]
-struct Process {
+struct DumpingProcess {
     host: String,
     pid: i32,
 }
 
 /// The result of reading the objects of one process.
 #[derive(Default)]
-struct Found {
+struct ProcessObjects {
     left_out: BTreeMap<Cow<'static, str>, u64>,
     problem: Option<String>,
     text_bytes: u64,
@@ -86,7 +86,7 @@ pub(crate) fn import(
 /// Imports one process. The first also gets the counts of the whole file.
 fn import_process(
     reading: &Reading<'_>,
-    (process, processes, name): (&Process, &[Process], &str),
+    (process, processes, name): (&DumpingProcess, &[DumpingProcess], &str),
     files: &mut dyn RowSink,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Capture> {
@@ -136,11 +136,11 @@ fn read(
     reading: &Reading<'_>,
     progress: &mut dyn FnMut(u64, u64),
     each: &mut dyn FnMut(&Operation<'_>) -> Result<()>,
-) -> Result<Found> {
+) -> Result<ProcessObjects> {
     let input = Input::open(reading.path)?;
     // Objects follow each other with nothing between, so that brackets around them make them an array.
     let mut elements = Elements::new((&b"["[..]).chain(input.text).chain(&b"]"[..]));
-    let (mut found, mut objects) = (Found::default(), 0_u64);
+    let (mut found, mut objects) = (ProcessObjects::default(), 0_u64);
     loop {
         match elements.next() {
             Ok(Some(Element::Event(text, _))) => {
@@ -171,7 +171,7 @@ fn read(
 
 /// An operation.
 struct Operation<'a> {
-    process: Process,
+    process: DumpingProcess,
     /// Nanoseconds from 1970.
     dumped: i64,
     began: Option<i64>,
@@ -197,7 +197,7 @@ impl<'a> Operation<'a> {
         let verbose = measured.get("event_trace_ts");
         let start = verbose.and_then(|times| times.get("coll_start_ts").or_else(|| times.get("p2p_start_ts")));
         Some(Self {
-            process: Process { host, pid },
+            process: DumpingProcess { host, pid },
             dumped: nanoseconds(about.get("dump_timestamp_us")?)?,
             began: start.and_then(nanoseconds),
             header,

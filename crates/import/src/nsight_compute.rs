@@ -10,17 +10,16 @@ mod rows;
 mod survey;
 
 use probe_common::error::{Error, Result};
-use probe_store::Identity;
 use probe_store::row_files::RowSink;
 
 use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
 use super::imported_process;
 use super::input::Input;
 use super::metadata::rank_in_name;
-use super::rows::ProcessRows;
+use super::rows::{DiscardingSink, ProcessRows};
 use records::Records;
 use rows::MetricRows;
-use survey::{Process, Survey};
+use survey::{ProfiledProcess, Survey};
 
 /// The format's name in `--format` and `python.captures`.
 pub(crate) const NAME: &str = "nsight-compute";
@@ -29,7 +28,7 @@ pub(crate) const NAME: &str = "nsight-compute";
 pub(crate) fn recognises(text: &[u8]) -> bool {
     let text = text.strip_prefix(records::BYTE_ORDER_MARK).unwrap_or(text);
     let mut lines = text.split(|byte| *byte == b'\n');
-    lines.any(|line| line.starts_with(b"==PROF==") || line.starts_with(b"\"ID\",\"Process ID\","))
+    lines.any(|line| line.starts_with(b"==PROF==") || line.starts_with(b"\"ID\",\"ProfiledProcess ID\","))
 }
 
 /// Reads a file and writes its rows, with a capture for each process.
@@ -62,22 +61,6 @@ fn refused(reading: &Reading<'_>, why: &str) -> Error {
         .hint("print the page with ncu --import REPORT --csv, or ncu --import REPORT --csv --page raw")
 }
 
-/// A sink that drops all rows.
-struct Nowhere;
-
-impl RowSink for Nowhere {
-    fn write(
-        &mut self,
-        _: &std::sync::Arc<Identity>,
-        _: &'static probe_proto::table::Table,
-        builder: &mut probe_proto::encode::BatchBuilder,
-        _: &probe_proto::encode::StringTable,
-    ) -> Result<()> {
-        drop(builder.take());
-        Ok(())
-    }
-}
-
 /// Reads a text without a file, and returns the number of its records and of the rows of its first process.
 pub(crate) fn read(text: &[u8]) -> Result<(u64, u64)> {
     let input = || Input::of(std::io::Cursor::new(text.to_vec()), text.len() as u64).map_err(Error::caused);
@@ -85,9 +68,9 @@ pub(crate) fn read(text: &[u8]) -> Result<(u64, u64)> {
     let Some(records) = open()? else { return Ok((0, 0)) };
     let survey = Survey::of(records, &mut |_, _| ());
     let (Some(process), Some(records)) = (survey.processes.first(), open()?) else { return Ok((survey.records, 0)) };
-    let mut nowhere = Nowhere;
+    let mut sink = DiscardingSink;
     let identity = imported_process::identity("fuzz", process.host.as_deref(), Some(process.pid), None, None);
-    let mut rows = ProcessRows::new(&mut nowhere, identity);
+    let mut rows = ProcessRows::new(&mut sink, identity);
     let mut written = MetricRows { capture: "", mark: survey.mark, pid: process.pid, rows: &mut rows, written: 0 };
     written.write(records, survey.records, &mut |_, _| ())?;
     Ok((survey.records, written.written as u64))
@@ -98,7 +81,7 @@ fn import_process(
     reading: &Reading<'_>,
     records: Records,
     survey: &Survey,
-    process: &Process,
+    process: &ProfiledProcess,
     is_first: bool,
     files: &mut dyn RowSink,
     progress: &mut dyn FnMut(u64, u64),

@@ -20,7 +20,7 @@ use super::imported_process;
 use super::row_writer::Ranges;
 use super::rows::ProcessRows;
 use super::second_pass;
-use about::About;
+use about::FileFacts;
 use database::Database;
 use events::Events;
 use processes::{Processes, pid};
@@ -46,7 +46,7 @@ pub(crate) fn import(
     if tables::EVENTS.iter().all(|(table, _)| database.table(table).is_none()) {
         return Err(refused(reading, "it has none of the tables that an export of Nsight Systems has"));
     }
-    let about = About::read(&database)?;
+    let about = FileFacts::read(&database)?;
     let processes = Processes::find(&database)?;
     if processes.found.is_empty() {
         let why = processes.problem.as_deref().unwrap_or("no kernel, call or range of the program is in it");
@@ -76,7 +76,7 @@ fn refused(reading: &Reading<'_>, why: &str) -> Error {
 struct FileContext<'a> {
     reading: &'a Reading<'a>,
     database: &'a Database,
-    about: &'a About,
+    about: &'a FileFacts,
     processes: &'a Processes,
 }
 

@@ -70,3 +70,19 @@ impl<'a> ProcessRows<'a> {
         Ok(())
     }
 }
+
+/// A sink that discards all rows.
+pub(crate) struct DiscardingSink;
+
+impl RowSink for DiscardingSink {
+    fn write(
+        &mut self,
+        _: &Arc<Identity>,
+        _: &'static probe_proto::table::Table,
+        builder: &mut BatchBuilder,
+        _: &StringTable,
+    ) -> Result<()> {
+        drop(builder.take());
+        Ok(())
+    }
+}

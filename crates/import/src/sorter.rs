@@ -126,12 +126,12 @@ impl<R: Record> Sorted<R> {
     }
 
     /// The records of one group, in the order of their keys.
-    pub(crate) fn group(&self, group: u32) -> Group<'_, R> {
+    pub(crate) fn group(&self, group: u32) -> RecordGroup<'_, R> {
         let (start, end) = self.in_memory.get(&group).copied().unwrap_or_default();
         let within: Vec<(u64, u64)> = self.runs.iter().filter_map(|run| run.groups.get(&group).copied()).collect();
         let read = (MEMORY / 4 / within.len().max(1)).max(MIN_READ_BYTES) / R::BYTES;
-        let cursors = within.into_iter().map(|(offset, left)| Cursor { offset, left, read, records: Vec::new() });
-        let mut group = Group {
+        let cursors = within.into_iter().map(|(offset, left)| RunCursor { offset, left, read, records: Vec::new() });
+        let mut group = RecordGroup {
             memory: self.pending[start..end].iter(),
             cursors: cursors.collect(),
             heads: BinaryHeap::new(),
@@ -144,7 +144,7 @@ impl<R: Record> Sorted<R> {
 }
 
 /// One run's part of a group.
-struct Cursor<R> {
+struct RunCursor<R> {
     offset: u64,
     left: u64,
     read: usize,
@@ -156,15 +156,15 @@ struct Cursor<R> {
 type Head = Reverse<((i64, i64, i64), usize)>;
 
 /// Iterates over the records of a group.
-pub(crate) struct Group<'a, R> {
+pub(crate) struct RecordGroup<'a, R> {
     memory: std::slice::Iter<'a, R>,
-    cursors: Vec<Cursor<R>>,
+    cursors: Vec<RunCursor<R>>,
     heads: BinaryHeap<Head>,
     file: Option<&'a File>,
     failed: &'a Cell<bool>,
 }
 
-impl<R: Record> Group<'_, R> {
+impl<R: Record> RecordGroup<'_, R> {
     /// Adds the next record of a run to the heads, and reads more of the run where all that was read is used.
     fn advance(&mut self, number: usize) {
         let cursor = &mut self.cursors[number];
@@ -185,7 +185,7 @@ impl<R: Record> Group<'_, R> {
     }
 }
 
-impl<R: Record> Iterator for Group<'_, R> {
+impl<R: Record> Iterator for RecordGroup<'_, R> {
     type Item = R;
 
     fn next(&mut self) -> Option<R> {

@@ -11,7 +11,7 @@ use super::kinds::{self, Stage};
 use super::python_frame::PythonFrame;
 use super::records::{DeviceEvent, HostEvent, MemoryEvent, UNKNOWN, device, host, known};
 use super::row_writer::{FrameRow, LaunchRow, MemoryRow, OperatorRow, Ranges, RowWriter, SpanRow};
-use super::sorter::{Group, Sorted};
+use super::sorter::{RecordGroup, Sorted};
 use super::steps::{Step, step_at};
 use super::text_table::{NONE, TextTable};
 
@@ -337,7 +337,7 @@ impl<'a> Walk<'a> {
     fn launch(
         &mut self,
         event: &HostEvent,
-        launched: &mut std::iter::Peekable<Group<'_, DeviceEvent>>,
+        launched: &mut std::iter::Peekable<RecordGroup<'_, DeviceEvent>>,
         rows: &mut RowWriter<'_, '_>,
     ) -> Result<()> {
         let around = self.open.iter().rposition(|open| open.event.end > event.ts);

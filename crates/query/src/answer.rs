@@ -50,14 +50,14 @@ pub(super) struct Output {
 }
 
 /// The end of the channel from which batches are taken, before the query has begun.
-pub(super) struct Waiting {
+pub(super) struct WaitingAnswer {
     queue: Arc<Queue>,
     bounds: Bounds,
     share: Arc<Share>,
 }
 
 /// The batches of a running query. Dropping this ends the query.
-pub(super) struct Answer {
+pub(super) struct RunningAnswer {
     queue: Arc<Queue>,
     query: JoinHandle<Result<()>>,
     bounds: Bounds,
@@ -90,7 +90,7 @@ impl Drop for EndOnDrop {
 }
 
 /// Both ends of the channel of an answer. Batches that are ready and not taken count in `share`.
-pub(super) fn channel(bounds: &Bounds, share: &Arc<Share>) -> (Waiting, Output) {
+pub(super) fn channel(bounds: &Bounds, share: &Arc<Share>) -> (WaitingAnswer, Output) {
     let memory: Arc<dyn MemoryPool> = Arc::clone(share) as _;
     let (sender, receiver) = mpsc::channel(AHEAD);
     let queue = Arc::new(Mutex::new(receiver));
@@ -104,7 +104,7 @@ pub(super) fn channel(bounds: &Bounds, share: &Arc<Share>) -> (Waiting, Output) 
         rows: 0,
         bytes: 0,
     };
-    (Waiting { queue, bounds: bounds.clone(), share: Arc::clone(share) }, output)
+    (WaitingAnswer { queue, bounds: bounds.clone(), share: Arc::clone(share) }, output)
 }
 
 impl Output {
@@ -175,15 +175,15 @@ impl Output {
     }
 }
 
-impl Waiting {
+impl WaitingAnswer {
     /// The answer of `query`, which puts its batches into the other end.
-    pub(super) fn of(self, query: JoinHandle<Result<()>>) -> Answer {
+    pub(super) fn of(self, query: JoinHandle<Result<()>>) -> RunningAnswer {
         let end = EndOnDrop::new(query.abort_handle(), &self.bounds);
-        Answer { queue: self.queue, query, bounds: self.bounds, share: self.share, taken: None, _end: end }
+        RunningAnswer { queue: self.queue, query, bounds: self.bounds, share: self.share, taken: None, _end: end }
     }
 }
 
-impl Answer {
+impl RunningAnswer {
     /// The batches of the answer.
     pub(super) fn stream(self, schema: SchemaRef) -> SendableRecordBatchStream {
         let next = |mut answer: Self| async move {
@@ -225,7 +225,7 @@ impl Answer {
     }
 }
 
-impl Drop for Answer {
+impl Drop for RunningAnswer {
     fn drop(&mut self) {
         self.free_taken();
     }

@@ -7,7 +7,7 @@ use probe_common::error::{Error, Result};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::limits::{Asked, Limits};
+use super::limits::{Limits, QuerySettings};
 
 /// The limits of one query: the engine's, or the client's where these are lower.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub(super) struct Bounds {
 
 impl Bounds {
     /// The bounds of a query that begins now.
-    pub(super) fn new(limits: &Arc<Limits>, asked: &Asked) -> Self {
+    pub(super) fn new(limits: &Arc<Limits>, asked: &QuerySettings) -> Self {
         let timeout = limits.lower(asked.timeout, limits.timeout);
         Self {
             timeout,

@@ -28,13 +28,13 @@ use crate::by_process;
 use crate::catalog::{CATALOG, Catalog, NO_SCHEMA};
 use crate::errors::or_say;
 use crate::group_by_id;
-use crate::limits::{Asked, Limits};
+use crate::limits::{Limits, QuerySettings};
 use crate::made::weigh::WeighInputs;
 use crate::memory::{Budget, Share};
 use crate::nested_projections;
 use crate::output;
 use crate::percentile::ApproxPercentile;
-use crate::planner::{Plan, Planner};
+use crate::planner::{PlannedQuery, Planner};
 use crate::planning_stop;
 use crate::question;
 use crate::running::Running;
@@ -129,14 +129,14 @@ impl Engine {
     /// # Errors
     /// The text is no query, is not allowed, or names something that does not exist; a limit is reached.
     pub async fn query(&self, sql: &str, pid: Option<i32>) -> Result<SendableRecordBatchStream> {
-        self.ask(sql, Asked { pid, ..Asked::default() }).await
+        self.ask(sql, QuerySettings { pid, ..Asked::default() }).await
     }
 
     /// Runs a query as [`Engine::query`] does, with the parameters and limits of `asked`.
     ///
     /// # Errors
     /// The errors of [`Engine::query`].
-    pub async fn ask(&self, sql: &str, asked: Asked) -> Result<SendableRecordBatchStream> {
+    pub async fn ask(&self, sql: &str, asked: QuerySettings) -> Result<SendableRecordBatchStream> {
         self.answer(sql, asked, None).await
     }
 
@@ -145,11 +145,21 @@ impl Engine {
     ///
     /// # Errors
     /// The errors of [`Engine::query`].
-    pub async fn ask_by(&self, plan: Plan, sql: &str, asked: Asked) -> Result<SendableRecordBatchStream> {
+    pub async fn ask_by(
+        &self,
+        plan: PlannedQuery,
+        sql: &str,
+        asked: QuerySettings,
+    ) -> Result<SendableRecordBatchStream> {
         self.answer(sql, asked, Some(plan)).await
     }
 
-    async fn answer(&self, sql: &str, asked: Asked, plan: Option<Plan>) -> Result<SendableRecordBatchStream> {
+    async fn answer(
+        &self,
+        sql: &str,
+        asked: QuerySettings,
+        plan: Option<PlannedQuery>,
+    ) -> Result<SendableRecordBatchStream> {
         let bounds = Bounds::new(&self.limits, &asked);
         let (sql, pid, parameters) = (sql.to_owned(), asked.pid, asked.parameters);
         let permit = self.admission.enter(&bounds).await?;
@@ -185,7 +195,7 @@ impl Engine {
     ///
     /// # Errors
     /// The errors of [`Engine::query`].
-    pub async fn plan(&self, sql: &str, asked: Asked) -> Result<Plan> {
+    pub async fn plan(&self, sql: &str, asked: QuerySettings) -> Result<PlannedQuery> {
         let (sql, parameters) = (sql.to_owned(), asked.parameters.clone());
         let planning = move |planner: Arc<Planner>, pid, bounds: Bounds, memory| async move {
             let plan = planner.logical(&sql, &parameters, pid, &bounds).await?;
@@ -200,7 +210,7 @@ impl Engine {
     ///
     /// # Errors
     /// The errors of [`Engine::query`].
-    pub async fn schema(&self, sql: &str, asked: Asked) -> Result<SchemaRef> {
+    pub async fn schema(&self, sql: &str, asked: QuerySettings) -> Result<SchemaRef> {
         Ok(Arc::clone(self.plan(sql, asked).await?.schema()))
     }
 
@@ -209,7 +219,7 @@ impl Engine {
     ///
     /// # Errors
     /// The errors of [`Engine::query`].
-    pub async fn prepare(&self, sql: &str, asked: Asked) -> Result<(Plan, Schema)> {
+    pub async fn prepare(&self, sql: &str, asked: QuerySettings) -> Result<(PlannedQuery, Schema)> {
         let sql = sql.to_owned();
         let planning = move |planner: Arc<Planner>, pid, bounds: Bounds, _| async move {
             planner.prepared(&sql, pid, &bounds).await
@@ -222,7 +232,7 @@ impl Engine {
     /// given.
     async fn understand<T, F>(
         &self,
-        asked: Asked,
+        asked: QuerySettings,
         planning: impl FnOnce(Arc<Planner>, Option<i32>, Bounds, Arc<dyn MemoryPool>) -> F,
     ) -> Result<(T, Arc<Share>)>
     where
@@ -281,7 +291,7 @@ impl Engine {
 }
 
 /// `plan`, for which all the memory of `share` was allocated.
-fn measured(mut plan: Plan, share: &Share) -> Plan {
+fn measured(mut plan: PlannedQuery, share: &Share) -> PlannedQuery {
     plan.bytes = share.account.bytes();
     plan.is_deep = share.deep.load(Ordering::Relaxed);
     plan

@@ -23,7 +23,7 @@ use probe_store::PackedRows;
 use super::aggregate_rule::AggregateRule;
 use super::arguments::Arguments;
 use super::group_keys::{self, GroupKeys};
-use super::narrowed::Narrowed;
+use super::narrowed::NarrowedColumns;
 use super::queue::Queue;
 use super::scan::Scan;
 use super::source::PartsSource;
@@ -92,7 +92,7 @@ impl GroupByIdExec {
         let queue = Arc::clone(self.queue.get_or_init(|| source.queue()));
         let schema = self.input.schema();
         let arguments = aggregate_expressions(&self.aggregates, &AggregateMode::Partial, self.groups.len())?;
-        let narrowed = Narrowed::of(arguments.iter().flatten().chain(self.filters.iter().flatten()), &schema)?;
+        let narrowed = NarrowedColumns::of(arguments.iter().flatten().chain(self.filters.iter().flatten()), &schema)?;
         let argument = |expressions: Vec<Arc<dyn PhysicalExpr>>| {
             let expressions = expressions.iter().map(|expression| narrowed.expression(expression));
             Ok(Arguments::new(expressions.collect::<Result<_>>()?))
@@ -129,7 +129,7 @@ struct Partition {
     /// The arguments of each aggregate, over the columns of `narrowed`.
     arguments: Vec<Arguments>,
     filters: Vec<Option<Arc<dyn PhysicalExpr>>>,
-    narrowed: Narrowed,
+    narrowed: NarrowedColumns,
     accumulators: Vec<Box<dyn GroupsAccumulator>>,
     aggregates: GroupByIdExec,
     schema: SchemaRef,

@@ -57,31 +57,31 @@ struct Texts {
 /// The group of each combination of codes, as far as it is known, for as long as the codes have the same meaning.
 #[derive(Default)]
 struct Index {
-    meaning: Vec<Meaning>,
+    meaning: Vec<GroupColumn>,
     groups: Vec<u32>,
 }
 
 /// A group column of some rows: the meaning of its codes, and their number. The last code is NULL's.
 #[derive(Clone)]
-struct Meaning {
+struct GroupColumn {
     codes: usize,
-    of: Of,
+    of: GroupValues,
 }
 
 #[derive(Clone)]
-enum Of {
+enum GroupValues {
     Value(ScalarValue),
     Integers(i64),
     Texts(Arc<StringViewArray>),
 }
 
-impl PartialEq for Meaning {
+impl PartialEq for GroupColumn {
     fn eq(&self, other: &Self) -> bool {
         self.codes == other.codes
             && match (&self.of, &other.of) {
-                (Of::Value(one), Of::Value(other)) => one == other,
-                (Of::Integers(one), Of::Integers(other)) => one == other,
-                (Of::Texts(one), Of::Texts(other)) => Arc::ptr_eq(one, other),
+                (GroupValues::Value(one), GroupValues::Value(other)) => one == other,
+                (GroupValues::Integers(one), GroupValues::Integers(other)) => one == other,
+                (GroupValues::Texts(one), GroupValues::Texts(other)) => Arc::ptr_eq(one, other),
                 _ => false,
             }
     }
@@ -111,8 +111,8 @@ impl GroupKeys {
     pub(super) fn of_rows(&mut self, rows: &PackedRows, groups: &mut Vec<usize>) -> Result<()> {
         groups.clear();
         let columns: Vec<&PackedColumn> = self.columns.iter().map(|(column, _)| &rows.columns[*column]).collect();
-        let meaning = columns.iter().map(|column| Meaning::of(column)).collect::<Option<Vec<_>>>();
-        let combinations = |meaning: &Vec<Meaning>| {
+        let meaning = columns.iter().map(|column| GroupColumn::of(column)).collect::<Option<Vec<_>>>();
+        let combinations = |meaning: &Vec<GroupColumn>| {
             meaning
                 .iter()
                 .try_fold(1_usize, |all, column| all.checked_mul(column.codes).filter(|all| *all <= MAX_COMBINATIONS))
@@ -127,7 +127,7 @@ impl GroupKeys {
         &mut self,
         rows: usize,
         columns: &[&PackedColumn],
-        meaning: Vec<Meaning>,
+        meaning: Vec<GroupColumn>,
         combinations: usize,
         groups: &mut Vec<usize>,
     ) -> Result<()> {
@@ -248,15 +248,17 @@ impl Texts {
     }
 }
 
-impl Meaning {
+impl GroupColumn {
     /// The meaning of a column's codes; None where the column has no codes.
     fn of(column: &PackedColumn) -> Option<Self> {
         Some(match column {
-            PackedColumn::Constant(value) => Self { codes: 1, of: Of::Value(value.clone()) },
+            PackedColumn::Constant(value) => Self { codes: 1, of: GroupValues::Value(value.clone()) },
             PackedColumn::Offsets { base, offsets, .. } => {
-                Self { codes: largest(offsets)? + 2, of: Of::Integers(*base) }
+                Self { codes: largest(offsets)? + 2, of: GroupValues::Integers(*base) }
             }
-            PackedColumn::Text { values, .. } => Self { codes: values.len() + 1, of: Of::Texts(Arc::clone(values)) },
+            PackedColumn::Text { values, .. } => {
+                Self { codes: values.len() + 1, of: GroupValues::Texts(Arc::clone(values)) }
+            }
             PackedColumn::Array(_) => return None,
         })
     }
@@ -264,10 +266,10 @@ impl Meaning {
     /// The word in a group's key for the value of a code; None for NULL.
     fn word(&self, code: usize, texts: &mut Texts) -> Result<Option<u64>> {
         Ok(match &self.of {
-            Of::Value(value) => word(value, texts)?,
+            GroupValues::Value(value) => word(value, texts)?,
             _ if code + 1 == self.codes => None,
-            Of::Integers(base) => Some(base.wrapping_add(code as i64) as u64),
-            Of::Texts(values) => Some(texts.number(values.value(code))),
+            GroupValues::Integers(base) => Some(base.wrapping_add(code as i64) as u64),
+            GroupValues::Texts(values) => Some(texts.number(values.value(code))),
         })
     }
 }

@@ -57,11 +57,11 @@ pub use self::counting::CountingAllocator;
 pub use self::engine::Engine;
 pub use self::errors::from_datafusion;
 pub use self::guard::understand;
-pub use self::limits::{Asked, Limits};
+pub use self::limits::{Limits, QuerySettings};
 pub use self::names::nearest;
 pub use self::output::plain_schema;
 pub use self::parameters::Parameters;
-pub use self::planner::Plan;
+pub use self::planner::PlannedQuery;
 pub use self::threads::lower_priority;
 pub use self::views::{relations, views};
 

@@ -32,7 +32,7 @@ pub struct Limits {
 
 /// Settings of one query: its scope, parameters and the limits that the client chose.
 #[derive(Debug, Clone, Default)]
-pub struct Asked {
+pub struct QuerySettings {
     /// The process whose rows the query sees; None for all processes.
     pub pid: Option<i32>,
     /// Values of the parameters ($name) of the query.

@@ -243,14 +243,14 @@ impl MemoryPool for Share {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::limits::Asked;
+    use crate::limits::QuerySettings;
     use datafusion::execution::memory_pool::MemoryConsumer;
 
     #[test]
     fn a_query_has_a_little_also_where_another_has_the_rest() {
         let limits = Arc::new(Limits { memory: 1600, running: 4, ..Limits::default() });
         let budget = Arc::new(Budget::new(&limits));
-        let within = |memory| Bounds::new(&limits, &Asked { memory: Some(memory), ..Asked::default() });
+        let within = |memory| Bounds::new(&limits, &QuerySettings { memory: Some(memory), ..Asked::default() });
         let reserve =
             |share: &Arc<Share>| MemoryConsumer::new("").register(&(Arc::clone(share) as Arc<dyn MemoryPool>));
         let (greedy, plain) = (budget.share(&within(1600)), budget.share(&within(1600)));
@@ -273,14 +273,14 @@ mod tests {
             let reservation = MemoryConsumer::new("").register(&(budget.share(bounds) as Arc<dyn MemoryPool>));
             reservation.try_grow(1).map_err(|error| crate::from_datafusion(error).to_string())
         };
-        let late = Bounds::new(&limits, &Asked { timeout: Some(Duration::ZERO), ..Asked::default() });
+        let late = Bounds::new(&limits, &QuerySettings { timeout: Some(Duration::ZERO), ..Asked::default() });
         assert!(says(&late).unwrap_err().contains("no whole answer within"));
-        let asked = Asked::default();
+        let asked = QuerySettings::default();
         let bounds = Bounds::new(&limits, &asked);
         says(&bounds).unwrap();
         asked.revoked.cancel();
         assert!(says(&bounds).unwrap_err().contains("revoked"));
-        let bounds = Bounds::new(&limits, &Asked::default());
+        let bounds = Bounds::new(&limits, &QuerySettings::default());
         bounds.gone.cancel();
         assert!(says(&bounds).is_err());
     }

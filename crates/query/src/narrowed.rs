@@ -13,13 +13,13 @@ use probe_store::PackedRows;
 
 /// The columns that some expressions need, of rows that have more.
 #[derive(Debug, Clone)]
-pub(super) struct Narrowed {
+pub(super) struct NarrowedColumns {
     /// Indices of those columns.
     pub(super) columns: Vec<usize>,
     pub(super) schema: SchemaRef,
 }
 
-impl Narrowed {
+impl NarrowedColumns {
     /// The columns that `expressions` need, which are over `schema`.
     pub(super) fn of<'a>(
         expressions: impl Iterator<Item = &'a Arc<dyn PhysicalExpr>>,

@@ -53,13 +53,13 @@ impl AggregateUDFImpl for ApproxPercentile {
         kind == Some(&DataType::Float64) && !arguments.is_distinct
     }
     fn create_groups_accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn GroupsAccumulator>> {
-        Ok(Box::new(Groups::new(Call::of(&arguments))))
+        Ok(Box::new(Groups::new(PercentileCall::of(&arguments))))
     }
 }
 
 /// The arguments from which DataFusion makes a digest.
 #[derive(Clone)]
-struct Call {
+struct PercentileCall {
     return_field: FieldRef,
     schema: Schema,
     ignore_nulls: bool,
@@ -70,7 +70,7 @@ struct Call {
     expr_fields: Vec<FieldRef>,
 }
 
-impl Call {
+impl PercentileCall {
     fn of(arguments: &AccumulatorArgs<'_>) -> Self {
         Self {
             return_field: Arc::clone(&arguments.return_field),
@@ -99,12 +99,12 @@ impl Call {
     }
 }
 
-struct Group {
+struct PercentileGroup {
     waiting: Vec<f64>,
     digest: Box<dyn Accumulator>,
 }
 
-impl Group {
+impl PercentileGroup {
     /// Gives the waiting values to the digest. It sorts what it gets, which takes little time where that is sorted already.
     fn digest(&mut self, sorter: &mut FloatSorter) -> Result<()> {
         if self.waiting.is_empty() {
@@ -117,8 +117,8 @@ impl Group {
 }
 
 struct Groups {
-    call: Call,
-    groups: Vec<Group>,
+    call: PercentileCall,
+    groups: Vec<PercentileGroup>,
     /// Values of all groups that wait.
     waiting: usize,
     /// Bytes of the digests, about.
@@ -127,21 +127,21 @@ struct Groups {
 }
 
 impl Groups {
-    fn new(call: Call) -> Self {
+    fn new(call: PercentileCall) -> Self {
         Self { call, groups: Vec::new(), waiting: 0, bytes: 0, sorter: FloatSorter::default() }
     }
 
     fn grow(&mut self, groups: usize) -> Result<()> {
         while self.groups.len() < groups {
             let digest = self.call.digest()?;
-            self.bytes += digest.size() + size_of::<Group>();
-            self.groups.push(Group { waiting: Vec::new(), digest });
+            self.bytes += digest.size() + size_of::<PercentileGroup>();
+            self.groups.push(PercentileGroup { waiting: Vec::new(), digest });
         }
         Ok(())
     }
 
     /// Takes out the groups to emit, after their digests have taken all values.
-    fn take(&mut self, which: EmitTo) -> Result<Vec<Group>> {
+    fn take(&mut self, which: EmitTo) -> Result<Vec<PercentileGroup>> {
         let mut taken = which.take_needed(&mut self.groups);
         for group in &mut taken {
             self.waiting -= group.waiting.len();

@@ -1,4 +1,4 @@
-//! [`Planner`]: makes a plan of a query's text, first the logical one ([`Plan`]) and then the one that runs.
+//! [`Planner`]: makes a plan of a query's text, first the logical one ([`PlannedQuery`]) and then the one that runs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(super) struct Planner {
 }
 
 /// A query that is understood and has not begun. It holds no rows: a query sees the tables as they are when it begins.
-pub struct Plan {
+pub struct PlannedQuery {
     state: SessionState,
     plan: LogicalPlan,
     schema: SchemaRef,
@@ -53,7 +53,7 @@ pub struct Plan {
     pub(super) is_deep: bool,
 }
 
-impl Plan {
+impl PlannedQuery {
     fn new(state: SessionState, plan: LogicalPlan, tables: usize) -> Self {
         let schema = output::plain_schema(plan.schema().as_arrow());
         Self { state, plan, schema, tables, bytes: 0, is_deep: false }
@@ -70,7 +70,7 @@ impl Plan {
     }
 }
 
-impl fmt::Debug for Plan {
+impl fmt::Debug for PlannedQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Plan").field("plan", &self.plan).field("bytes", &self.bytes).finish_non_exhaustive()
     }
@@ -80,11 +80,11 @@ impl Planner {
     /// The plan that runs, with the columns of its answer.
     pub(super) async fn physical(
         &self,
-        plan: Plan,
+        plan: PlannedQuery,
         bounds: &Bounds,
         memory: Arc<dyn MemoryPool>,
     ) -> Result<(SchemaRef, Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
-        let Plan { mut state, plan, schema, .. } = plan;
+        let PlannedQuery { mut state, plan, schema, .. } = plan;
         let plan = made::count(plan, &memory).map_err(|error| within(&error, bounds))?;
         // now() is when the query began.
         state.mark_start_execution();
@@ -107,28 +107,33 @@ impl Planner {
         parameters: &Parameters,
         pid: Option<i32>,
         bounds: &Bounds,
-    ) -> Result<Plan> {
+    ) -> Result<PlannedQuery> {
         let (statement, names) = understood(sql)?;
         let values = parameters.fit(&names)?;
         let tables = self.store.tables().len();
         let (state, plan) = self.without_values(statement, &values, pid, bounds).await?;
         let plan = if values.is_empty() { plan } else { or_say(plan.with_param_values(values))? };
         or_say(expanded::check(&plan))?;
-        Ok(Plan::new(state, plan, tables))
+        Ok(PlannedQuery::new(state, plan, tables))
     }
 
     /// Checks what [`Planner::physical`] checks before it plans: for a plan that is not to run now.
-    pub(super) fn check(plan: &Plan, bounds: &Bounds, memory: &Arc<dyn MemoryPool>) -> Result<()> {
+    pub(super) fn check(plan: &PlannedQuery, bounds: &Bounds, memory: &Arc<dyn MemoryPool>) -> Result<()> {
         made::count(plan.plan.clone(), memory).map(drop).map_err(|error| within(&error, bounds))
     }
 
     /// Whether a query may begin with `plan`: its text would become the same plan now, and needs no more than the plan does.
-    pub(super) fn can_begin(&self, plan: &Plan) -> bool {
+    pub(super) fn can_begin(&self, plan: &PlannedQuery) -> bool {
         plan.tables == self.store.tables().len() && !plan.is_deep
     }
 
     /// The plan of a query whose parameters have no values yet, and the parameters. It can run where there are none.
-    pub(super) async fn prepared(&self, sql: &str, pid: Option<i32>, bounds: &Bounds) -> Result<(Plan, Schema)> {
+    pub(super) async fn prepared(
+        &self,
+        sql: &str,
+        pid: Option<i32>,
+        bounds: &Bounds,
+    ) -> Result<(PlannedQuery, Schema)> {
         let (statement, names) = understood(sql)?;
         let unknown: Vec<_> = names.iter().map(|name| (name.clone(), ScalarValue::Null)).collect();
         let tables = self.store.tables().len();
@@ -137,7 +142,7 @@ impl Planner {
             or_say(expanded::check(&plan))?;
         }
         let types = or_say(plan.get_parameter_types())?;
-        Ok((Plan::new(state, plan, tables), parameters::schema(&names, &types)))
+        Ok((PlannedQuery::new(state, plan, tables), parameters::schema(&names, &types)))
     }
 
     /// The plan of a query with its parameters still in it, except those in arguments of table functions.

@@ -16,22 +16,22 @@ use super::question;
 
 /// A rule of the planner that fails if the query is over, and otherwise does what the inner rule does.
 #[derive(Debug)]
-struct Stoppable<Rule: ?Sized>(Arc<Rule>);
+struct StoppableRule<Rule: ?Sized>(Arc<Rule>);
 
 type Analysis = dyn AnalyzerRule + Send + Sync;
 type Optimization = dyn OptimizerRule + Send + Sync;
 
 /// DataFusion's analyzer rules, each of which ends with its query.
 pub(super) fn analyzer_rules() -> Vec<Arc<Analysis>> {
-    Analyzer::new().rules.into_iter().map(|rule| Arc::new(Stoppable(rule)) as _).collect()
+    Analyzer::new().rules.into_iter().map(|rule| Arc::new(StoppableRule(rule)) as _).collect()
 }
 
 /// These optimizer rules, each of which ends with its query.
 pub(super) fn optimizer_rules(rules: Vec<Arc<Optimization>>) -> Vec<Arc<Optimization>> {
-    rules.into_iter().map(|rule| Arc::new(Stoppable(rule)) as _).collect()
+    rules.into_iter().map(|rule| Arc::new(StoppableRule(rule)) as _).collect()
 }
 
-impl AnalyzerRule for Stoppable<Analysis> {
+impl AnalyzerRule for StoppableRule<Analysis> {
     fn name(&self) -> &str {
         self.0.name()
     }
@@ -42,7 +42,7 @@ impl AnalyzerRule for Stoppable<Analysis> {
     }
 }
 
-impl OptimizerRule for Stoppable<Optimization> {
+impl OptimizerRule for StoppableRule<Optimization> {
     fn name(&self) -> &str {
         self.0.name()
     }
@@ -62,7 +62,7 @@ impl OptimizerRule for Stoppable<Optimization> {
 mod tests {
     use super::*;
     use crate::bounds::Bounds;
-    use crate::limits::{Asked, Limits};
+    use crate::limits::{Limits, QuerySettings};
     use crate::memory::Budget;
     use datafusion::logical_expr::LogicalPlanBuilder;
     use datafusion::optimizer::{Optimizer, OptimizerContext};
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn planning_ends_with_its_query() {
         let limits = Arc::new(Limits::default());
-        let bounds = Bounds::new(&limits, &Asked::default());
+        let bounds = Bounds::new(&limits, &QuerySettings::default());
         let share = Arc::new(Budget::new(&limits)).share(&bounds);
         let plan = LogicalPlanBuilder::empty(true).build().unwrap();
         let analyze = || {

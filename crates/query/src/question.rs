@@ -26,7 +26,7 @@ thread_local! {
 }
 
 /// A task of a query. Its memory is freed before it drops the query's share.
-pub(super) struct Work<F> {
+pub(super) struct QueryTask<F> {
     inner: Option<Pin<Box<F>>>,
     of: Arc<Share>,
     /// Whether the task goes on when the query is over, because its result is needed.
@@ -34,8 +34,8 @@ pub(super) struct Work<F> {
 }
 
 /// Runs `inner` for the query `of`, to its end also where the query is over.
-pub(super) fn tell<F: Future>(of: &Arc<Share>, inner: F) -> Work<F> {
-    Work { inner: Some(Box::pin(inner)), of: Arc::clone(of), tells: true }
+pub(super) fn tell<F: Future>(of: &Arc<Share>, inner: F) -> QueryTask<F> {
+    QueryTask { inner: Some(Box::pin(inner)), of: Arc::clone(of), tells: true }
 }
 
 /// Runs `work` for the query `of` on the calling thread.
@@ -75,7 +75,7 @@ impl Drop for Back {
     }
 }
 
-impl<F: Future> Future for Work<F> {
+impl<F: Future> Future for QueryTask<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
@@ -96,7 +96,7 @@ impl<F: Future> Future for Work<F> {
     }
 }
 
-impl<F> Drop for Work<F> {
+impl<F> Drop for QueryTask<F> {
     fn drop(&mut self) {
         let inner = self.inner.take();
         within(&self.of, || drop(inner));
@@ -110,7 +110,7 @@ struct Tasks;
 impl JoinSetTracer for Tasks {
     fn trace_future(&self, task: BoxFuture<'static, Box<dyn Any + Send>>) -> BoxFuture<'static, Box<dyn Any + Send>> {
         match CURRENT.with_borrow(Clone::clone) {
-            Some(of) => Work { inner: Some(Box::pin(task)), of, tells: false }.boxed(),
+            Some(of) => QueryTask { inner: Some(Box::pin(task)), of, tells: false }.boxed(),
             None => task,
         }
     }
@@ -131,13 +131,13 @@ impl JoinSetTracer for Tasks {
 mod tests {
     use super::*;
     use crate::bounds::Bounds;
-    use crate::limits::{Asked, Limits};
+    use crate::limits::{Limits, QuerySettings};
     use crate::memory::Budget;
     use datafusion::common::runtime::SpawnedTask;
 
     fn question(memory: usize) -> (Arc<Share>, Bounds) {
         let limits = Arc::new(Limits { memory, running: 1, ..Limits::default() });
-        let bounds = Bounds::new(&limits, &Asked::default());
+        let bounds = Bounds::new(&limits, &QuerySettings::default());
         (Arc::new(Budget::new(&limits)).share(&bounds), bounds)
     }
 
@@ -164,7 +164,7 @@ mod tests {
             steps += 1;
             Poll::<()>::Pending
         });
-        let mut task = Box::pin(Work { inner: Some(Box::pin(task)), of, tells: false });
+        let mut task = Box::pin(QueryTask { inner: Some(Box::pin(task)), of, tells: false });
         assert!(futures::poll!(&mut task).is_pending());
         bounds.gone.cancel();
         assert!(futures::poll!(&mut task).is_pending());

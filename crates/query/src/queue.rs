@@ -11,7 +11,7 @@ use super::prune::Pruner;
 use super::scan_unit::{Known, ScanUnit};
 
 /// The part to read next.
-pub(super) enum Taken {
+pub(super) enum NextPart {
     /// Segments in memory, each with which of its batches may have rows for the query, where not all may.
     Segments(Vec<(Arc<Segment>, Option<Vec<bool>>)>),
     /// A row group. `counted`: it was on disk when the query began.
@@ -22,7 +22,7 @@ pub(super) enum Taken {
 #[derive(Debug)]
 pub(super) struct Queue {
     left: Mutex<Left>,
-    counts: Counts,
+    counts: PartCounts,
 }
 
 #[derive(Debug)]
@@ -37,7 +37,7 @@ struct Left {
 
 /// The counts that EXPLAIN ANALYZE shows. Parts that are neither scanned nor pruned were not needed any more.
 #[derive(Debug)]
-struct Counts {
+struct PartCounts {
     segments_scanned: Count,
     segments_pruned: Count,
     files_scanned: Count,
@@ -59,7 +59,7 @@ impl Queue {
         counter("segments_total").add(parts.len() - groups);
         counter("files_total").add(files.len());
         counter("row_groups_total").add(groups);
-        let counts = Counts {
+        let counts = PartCounts {
             segments_scanned: counter("segments_scanned"),
             segments_pruned: counter("segments_pruned"),
             files_scanned: counter("files_scanned"),
@@ -75,7 +75,7 @@ impl Queue {
     }
 
     /// Takes the next part.
-    pub(super) fn next(&self) -> Option<Taken> {
+    pub(super) fn next(&self) -> Option<NextPart> {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let Left { parts, pruner, opened, files } = &mut *left;
         if pruner.has_news() {
@@ -89,7 +89,7 @@ impl Queue {
                 RowLocation::Memory(segments) => segments.clone(),
                 RowLocation::File(file, number) => {
                     self.counts.segments_scanned.add(1);
-                    return Some(Taken::Group { file: Arc::clone(file), number: *number, counted: false });
+                    return Some(NextPart::Group { file: Arc::clone(file), number: *number, counted: false });
                 }
             },
             ScanUnit::Group(file, number) => {
@@ -98,7 +98,7 @@ impl Queue {
                     files.push(Arc::clone(&file));
                     self.counts.files_scanned.add(1);
                 }
-                return Some(Taken::Group { file, number, counted: true });
+                return Some(NextPart::Group { file, number, counted: true });
             }
         };
         self.counts.segments_scanned.add(1);
@@ -107,7 +107,7 @@ impl Queue {
             let needed = pruner.batches(&segment);
             (segment, needed)
         };
-        Some(Taken::Segments(segments.into_iter().map(needed).collect()))
+        Some(NextPart::Segments(segments.into_iter().map(needed).collect()))
     }
 
     /// Counts bytes of columns that were read from a file. `counted`: the row group was on disk when the query began.
@@ -119,7 +119,7 @@ impl Queue {
     }
 }
 
-impl Counts {
+impl PartCounts {
     fn prune(&self, pruner: &mut Pruner, parts: &mut Vec<ScanUnit>) {
         let count = |parts: &[ScanUnit]| {
             let groups = parts.iter().filter(|part| part.file().is_some()).count();

@@ -15,7 +15,7 @@ use datafusion::physical_expr_common::physical_expr::{is_volatile, snapshot_gene
 use probe_store::{PackedColumn, PackedRows};
 
 use super::id_bits;
-use super::narrowed::Narrowed;
+use super::narrowed::NarrowedColumns;
 
 /// Rows after which a dynamic condition (of ORDER BY … LIMIT, of a join) is judged by the share of rows that it keeps.
 const TRIED_ROWS: usize = 64 << 10;
@@ -40,17 +40,17 @@ pub(super) struct RowFilter {
 struct Condition {
     /// The condition, over the columns of `narrowed`.
     expression: Arc<dyn PhysicalExpr>,
-    narrowed: Narrowed,
+    narrowed: NarrowedColumns,
     /// Whether the condition is dynamic: it may be left out, and changes.
     made_on_the_way: bool,
-    tried: Tried,
+    tried: FilterTrial,
     /// The results for the texts for which it was evaluated last.
     of_texts: Option<OfTexts>,
 }
 
 /// How many rows a condition that may be left out has seen and kept since it changed.
 #[derive(Default)]
-struct Tried {
+struct FilterTrial {
     generation: u64,
     rows: usize,
     kept: usize,
@@ -105,12 +105,12 @@ impl RowFilter {
 
 impl Condition {
     fn new(expression: &Arc<dyn PhysicalExpr>, read: &SchemaRef) -> Result<Self> {
-        let narrowed = Narrowed::of(std::iter::once(expression), read)?;
+        let narrowed = NarrowedColumns::of(std::iter::once(expression), read)?;
         Ok(Self {
             expression: narrowed.expression(expression)?,
             narrowed,
             made_on_the_way: is_made_on_the_way(expression),
-            tried: Tried::default(),
+            tried: FilterTrial::default(),
             of_texts: None,
         })
     }
@@ -135,7 +135,7 @@ impl Condition {
         }
         let generation = snapshot_generation(&self.expression);
         if self.tried.generation != generation {
-            self.tried = Tried { generation, ..Tried::default() };
+            self.tried = FilterTrial { generation, ..FilterTrial::default() };
         }
         self.tried.rows >= TRIED_ROWS && self.tried.kept * 100 > self.tried.rows * KEPT_PERCENT
     }

@@ -11,7 +11,7 @@ use datafusion::error::DataFusionError;
 use datafusion::physical_plan::metrics::BaselineMetrics;
 use probe_store::{GroupReader, PackedRows, Segment};
 
-use super::queue::{Queue, Taken};
+use super::queue::{NextPart, Queue};
 use super::row_filter::RowFilter;
 use super::running::Guard;
 
@@ -105,12 +105,12 @@ impl Scan {
         None
     }
 
-    fn begin(&self, taken: Taken) -> Result<Current> {
+    fn begin(&self, taken: NextPart) -> Result<Current> {
         match taken {
-            Taken::Segments(segments) => {
+            NextPart::Segments(segments) => {
                 Ok(Current::Segments(Position { segments: segments.into(), batch: 0, row: 0 }))
             }
-            Taken::Group { file, number, counted } => {
+            NextPart::Group { file, number, counted } => {
                 let read = |bytes| self.queue.read(bytes, counted);
                 let reader = GroupReader::open(&file, number, &self.table_columns, &self.read, self.batch_rows, read);
                 Ok(Current::Group(reader.map_err(external)?))

@@ -79,7 +79,7 @@ impl Size {
 }
 
 fn measure(sql: &Sql, view: &dyn Fn(&str, &str) -> Option<Size>) -> Result<Size> {
-    let mut measurer = Measurer { view, queries: vec![Open::default()], written: 0, within: HashSet::new() };
+    let mut measurer = Measurer { view, queries: vec![VisitedQuery::default()], written: 0, within: HashSet::new() };
     match sql.visit(&mut measurer) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(measurer.queries.first().map_or(Size::default(), |whole| whole.size)),
@@ -90,7 +90,7 @@ fn measure(sql: &Sql, view: &dyn Fn(&str, &str) -> Option<Size>) -> Result<Size>
 struct Measurer<'a> {
     view: &'a dyn Fn(&str, &str) -> Option<Size>,
     /// The queries that are being visited, the innermost last.
-    queries: Vec<Open>,
+    queries: Vec<VisitedQuery>,
     /// Relations that have been visited.
     written: usize,
     /// Queries within expressions, by their addresses.
@@ -99,7 +99,7 @@ struct Measurer<'a> {
 
 /// A query that is being visited.
 #[derive(Default)]
-struct Open {
+struct VisitedQuery {
     size: Size,
     /// The sizes of the queries of its WITH that have been visited, by name.
     named: HashMap<String, Size>,
@@ -146,7 +146,7 @@ impl Visitor for Measurer<'_> {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Error> {
-        let mut open = Open::default();
+        let mut open = VisitedQuery::default();
         for named in query.with.iter().flat_map(|with| &with.cte_tables) {
             open.names.insert(&raw const *named.query, named.alias.name.value.to_lowercase());
         }

@@ -51,14 +51,14 @@ pub(super) fn check(sql: &str) -> Result<()> {
 
 /// Counts of the tokens of a text that make it costly to plan.
 #[derive(Debug, Default)]
-struct Written {
+struct TokenCounts {
     operators: usize,
     nesting: usize,
     items: usize,
     explains: usize,
 }
 
-impl Written {
+impl TokenCounts {
     fn check(&self) -> Result<()> {
         if self.operators > MAX_OPERATORS {
             let operators = self.operators;
@@ -88,9 +88,9 @@ impl Written {
     }
 }
 
-fn count(tokens: &[Token]) -> Written {
+fn count(tokens: &[Token]) -> TokenCounts {
     let tokens: Vec<&Token> = tokens.iter().filter(|token| !matches!(token, Token::Whitespace(_))).collect();
-    let mut written = Written::default();
+    let mut written = TokenCounts::default();
     let (mut open, mut periods) = (0_usize, 0_usize);
     for (index, token) in tokens.iter().copied().enumerate() {
         let before = index.checked_sub(1).and_then(|before| tokens.get(before)).copied();
@@ -190,7 +190,7 @@ fn is_constant(token: &Token) -> bool {
 mod tests {
     use super::*;
 
-    fn written(sql: &str) -> Written {
+    fn written(sql: &str) -> TokenCounts {
         count(&Tokenizer::new(&GenericDialect {}, sql).tokenize().unwrap())
     }
 

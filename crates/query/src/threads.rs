@@ -39,19 +39,19 @@ const MIN_THREADS: usize = 4;
 /// the whole machine, and a hundred do not have a hundred times as many threads.
 #[derive(Debug)]
 pub(super) struct Threads {
-    groups: Mutex<Vec<Group>>,
+    groups: Mutex<Vec<ThreadGroup>>,
     /// The most groups that there may be.
     most: usize,
 }
 
 #[derive(Debug)]
-struct Group {
+struct ThreadGroup {
     runtime: Runtime,
     /// Whether some of its threads have given way, which they can't take back.
     gave_way: Arc<AtomicBool>,
 }
 
-impl Group {
+impl ThreadGroup {
     fn tasks(&self) -> usize {
         self.runtime.metrics().num_alive_tasks()
     }
@@ -91,10 +91,10 @@ impl Threads {
 
     /// Number of tasks that exist: those of [`spawn`](Self::spawn), and those that they began themselves.
     pub(super) fn tasks(&self) -> usize {
-        self.groups().iter().map(Group::tasks).sum()
+        self.groups().iter().map(ThreadGroup::tasks).sum()
     }
 
-    fn groups(&self) -> MutexGuard<'_, Vec<Group>> {
+    fn groups(&self) -> MutexGuard<'_, Vec<ThreadGroup>> {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -109,7 +109,7 @@ impl Drop for Threads {
 }
 
 /// Starts the threads of a group that has `before` groups before it.
-fn group(before: usize) -> Result<Group> {
+fn group(before: usize) -> Result<ThreadGroup> {
     let gave_way = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&gave_way);
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
@@ -129,7 +129,7 @@ fn group(before: usize) -> Result<Group> {
         .enable_time()
         .build()
         .map_err(Error::no_thread)?;
-    Ok(Group { runtime, gave_way })
+    Ok(ThreadGroup { runtime, gave_way })
 }
 
 thread_local! {

@@ -42,12 +42,12 @@ pub(super) struct DiskState {
 /// Wakes the thread that writes files.
 #[derive(Debug, Default)]
 pub(super) struct Signal {
-    pub(super) work: Mutex<Work>,
+    pub(super) work: Mutex<DiskWork>,
     pub(super) wake: Condvar,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Work {
+pub(super) struct DiskWork {
     /// Whether there is something to do.
     pub(super) wanted: bool,
     pub(super) stopping: bool,
@@ -56,7 +56,7 @@ pub(super) struct Work {
 }
 
 impl Signal {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Work> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, DiskWork> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -33,14 +33,14 @@ pub struct GroupReader {
     /// Rows that are not read yet.
     unread: usize,
     batch_rows: usize,
-    columns: Vec<Source>,
+    columns: Vec<ColumnSource>,
     schema: SchemaRef,
     /// The file, for errors.
     file: Arc<ParquetFile>,
 }
 
 /// The source of a column of the answer.
-enum Source {
+enum ColumnSource {
     /// The column with this index among those that are read from the file.
     File(usize, Texts),
     /// The value of the group's identity column with this index.
@@ -86,7 +86,7 @@ impl GroupReader {
             file: Arc::clone(file),
         };
         if let Some(columns) =
-            indices.iter().map(|index| Some(Source::Identity(Arc::clone(constant(*index)?), *index))).collect()
+            indices.iter().map(|index| Some(ColumnSource::Identity(Arc::clone(constant(*index)?), *index))).collect()
         {
             reader.columns = columns;
             return Ok(reader);
@@ -114,11 +114,11 @@ impl GroupReader {
         let mut order = roots.clone();
         order.sort_unstable();
         let source = |(index, field): (&usize, &Arc<Field>)| match constant(*index) {
-            Some(identity) => Source::Identity(Arc::clone(identity), *index),
+            Some(identity) => ColumnSource::Identity(Arc::clone(identity), *index),
             None => {
                 let root = footer.schema().index_of(field.name()).ok();
                 root.and_then(|root| order.binary_search(&root).ok())
-                    .map_or(Source::Nulls, |column| Source::File(column, Texts::default()))
+                    .map_or(ColumnSource::Nulls, |column| ColumnSource::File(column, Texts::default()))
             }
         };
         reader.columns = indices.iter().zip(schema.fields()).map(source).collect();
@@ -153,10 +153,10 @@ impl GroupReader {
             None => None,
         };
         let rows = read.as_ref().map_or(self.unread.min(self.batch_rows), RecordBatch::num_rows);
-        let column = |(source, field): (&mut Source, &Arc<Field>)| -> Result<PackedColumn, ArrowError> {
+        let column = |(source, field): (&mut ColumnSource, &Arc<Field>)| -> Result<PackedColumn, ArrowError> {
             match (source, &read) {
-                (Source::File(column, texts), Some(batch)) => texts.packed(batch.column(*column)),
-                (Source::Identity(identity, index), _) => Ok(PackedColumn::Constant(identity.value(*index))),
+                (ColumnSource::File(column, texts), Some(batch)) => texts.packed(batch.column(*column)),
+                (ColumnSource::Identity(identity, index), _) => Ok(PackedColumn::Constant(identity.value(*index))),
                 _ => {
                     let null = ScalarValue::try_from(field.data_type());
                     Ok(PackedColumn::Constant(null.map_err(|error| ArrowError::ComputeError(error.to_string()))?))

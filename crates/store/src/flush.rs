@@ -16,7 +16,7 @@ use probe_common::durable;
 use probe_common::error::{Error, Result};
 use probe_common::paths::named;
 
-use super::disk_state::{DiskState, FILE_ROWS, Signal, Work, most_file_in_memory};
+use super::disk_state::{DiskState, DiskWork, FILE_ROWS, Signal, most_file_in_memory};
 use super::file_names::{numbers_in, table_directory};
 use super::file_writer::write_file;
 use super::merge::NEIGHBOURS;
@@ -251,7 +251,7 @@ fn run(store: &Weak<Store>) {
         let Signal { work, wake } = &*disk.signal;
         {
             let work = work.lock().unwrap_or_else(PoisonError::into_inner);
-            let idle = |work: &mut Work| !work.wanted && !work.stopping;
+            let idle = |work: &mut DiskWork| !work.wanted && !work.stopping;
             let (mut work, _) = wake.wait_timeout_while(work, TICK, idle).unwrap_or_else(PoisonError::into_inner);
             if work.stopping {
                 return;

@@ -19,7 +19,7 @@ const FILES_A_THREAD: usize = 64;
 
 /// The files of a run directory.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct RunFiles {
     /// The files of every table, in the order of [`TABLES`], with an empty list for tables without any. Declared tables follow.
     pub(super) tables: Vec<Vec<Arc<ParquetFile>>>,
     /// Tables that the run's program declared; their files follow those of [`TABLES`].
@@ -31,11 +31,11 @@ pub(super) struct Found {
 }
 
 /// Looks at all files of a run directory.
-pub(super) fn find(directory: &Path) -> Result<Found> {
+pub(super) fn find(directory: &Path) -> Result<RunFiles> {
     let directory = fs::canonicalize(directory).map_err(|error| {
         Error::failed(format!("cannot open the run directory {}", directory.display())).because(error)
     })?;
-    let mut found = Found::default();
+    let mut found = RunFiles::default();
     for table in TABLES {
         let files = find_table(&directory, table, &mut found)?;
         found.tables.push(files);
@@ -49,7 +49,7 @@ pub(super) fn find(directory: &Path) -> Result<Found> {
 }
 
 /// The tables that the run's program declared, by the columns of the first file of each that can be read.
-fn program_tables(directory: &Path, found: &mut Found) -> Result<Vec<&'static Table>> {
+fn program_tables(directory: &Path, found: &mut RunFiles) -> Result<Vec<&'static Table>> {
     let cannot = |error: std::io::Error| Error::failed(format!("cannot read {}", directory.display())).because(error);
     let mut names = Vec::new();
     for entry in fs::read_dir(directory).map_err(cannot)? {
@@ -89,7 +89,7 @@ fn program_table(name: &str, path: &Path) -> Result<&'static Table, String> {
     table_of(name, &schema.map_err(|error| error.to_string())?)
 }
 
-fn find_table(directory: &Path, table: &'static Table, found: &mut Found) -> Result<Vec<Arc<ParquetFile>>> {
+fn find_table(directory: &Path, table: &'static Table, found: &mut RunFiles) -> Result<Vec<Arc<ParquetFile>>> {
     let directory = table_directory(directory, table);
     let cannot = |error: std::io::Error| Error::failed(format!("cannot read {}", directory.display())).because(error);
     let entries = match fs::read_dir(&directory) {

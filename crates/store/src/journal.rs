@@ -17,6 +17,6 @@ mod writer;
 
 pub use checkpoint::{JournalCheckpoint, MAX_ENTRIES};
 pub use files::{directory, remove};
-pub use newest::{Newest, Numbered};
+pub use newest::{NewestRows, Numbered};
 pub use thread::panicked;
 pub use writer::{Begin, Journal};

@@ -11,7 +11,7 @@ mod rfc3339;
 mod steps;
 mod writer_lock;
 
-pub use info::{RunInfo, State};
+pub use info::{RunInfo, RunState};
 pub use list::{Run, is_live, list_runs, list_runs_in, resolve, resolve_in};
 pub use lost::reached;
 pub use remove::{ended, named_runs, remove, size, size_of_files, sweep, why_it_stays};

@@ -53,7 +53,7 @@ fn sum(cells: &Cells) -> Option<i64> {
 }
 
 fn sum_of(array: &Float64Array) -> Option<i64> {
-    let mut lanes = Lanes::default();
+    let mut lanes = PartialSums::default();
     if array.null_count() == 0 {
         let (chunks, rest) = array.values().as_chunks::<LANES>();
         chunks.iter().for_each(|chunk| lanes.add(chunk));
@@ -66,14 +66,14 @@ fn sum_of(array: &Float64Array) -> Option<i64> {
 
 /// Partial sums. Where all values are whole, each of them is exact, and so is their sum.
 #[derive(Default)]
-struct Lanes {
+struct PartialSums {
     sums: [f64; LANES],
     sizes: [f64; LANES],
     /// Not 0 where a value is no whole multiple, or a negative zero, whose sign would be lost in the sum.
     others: [u64; LANES],
 }
 
-impl Lanes {
+impl PartialSums {
     fn add(&mut self, values: &[f64; LANES]) {
         for (lane, value) in values.iter().enumerate() {
             let multiple = value * TIMES_PER_SECOND as f64;

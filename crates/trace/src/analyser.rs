@@ -57,7 +57,7 @@ pub struct Analyser<N> {
     pub(super) settling: Settling,
     /// The newest shape given to an outermost module with parameters.
     pub(super) batch_shape: Option<Text>,
-    pub(super) words: Words,
+    pub(super) words: CommonTexts,
     /// When the newest record was made.
     pub(super) newest: u64,
 }
@@ -87,7 +87,7 @@ impl Times {
 
 /// Strings that many rows have, by id.
 #[derive(Debug, Default)]
-pub(super) struct Words {
+pub(super) struct CommonTexts {
     pub(super) forward: Option<Text>,
     pub(super) validation: Option<Text>,
     pub(super) backward: Option<Text>,
@@ -131,7 +131,7 @@ impl<N: Names> Analyser<N> {
             meter: Meter::default(),
             settling: Settling::default(),
             batch_shape: None,
-            words: Words::default(),
+            words: CommonTexts::default(),
             newest: 0,
         }
     }

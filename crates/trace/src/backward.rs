@@ -14,7 +14,7 @@ use super::calls::{CallId, NO_CALL};
 use super::clock::seconds;
 use super::drops::{INCOMPLETE, RING_FULL};
 use super::forward::More;
-use super::frame::{Frame, Pass, Work};
+use super::frame::{BackwardWork, Frame, Pass};
 use super::kind::TORCH_TRACE;
 use super::modules::IntMap;
 use super::names::Names;
@@ -188,26 +188,26 @@ impl<N: Names> Analyser<N> {
         let (id, micro_step) = (thread.id, (thread.parts.micro_steps - 1).max(0));
         let stage = word(&mut self.words.backward, &mut sink.strings, "backward");
         // Without any event the sums would be 0 although no time is known.
-        let on_device = |work: Work| work.device.sum().filter(|_| pass.on_device);
-        let times = |own: Work, total: Work| Times {
+        let on_device = |work: BackwardWork| work.device.sum().filter(|_| pass.on_device);
+        let times = |own: BackwardWork, total: BackwardWork| Times {
             begin: total.begin,
             own: own.own,
             total: total.own,
             device: on_device(own),
             device_total: on_device(total),
         };
-        let mut totals: IntMap<CallId, Work> = HashMap::default();
+        let mut totals: IntMap<CallId, BackwardWork> = HashMap::default();
         for (call, work) in &pass.work {
             let mut within = *call;
             while let Some(call) = self.calls.get(within) {
-                let total = totals.entry(within).or_insert(Work { begin: work.begin, ..Work::default() });
+                let total = totals.entry(within).or_insert(BackwardWork { begin: work.begin, ..Work::default() });
                 total.own += work.own;
                 total.device.add(work.device.sum());
                 total.begin = total.begin.min(work.begin);
                 within = call.parent;
             }
         }
-        let mut rows: Vec<(CallId, Work)> = totals.into_iter().collect();
+        let mut rows: Vec<(CallId, BackwardWork)> = totals.into_iter().collect();
         rows.sort_unstable_by_key(|(_, work)| work.begin);
         for (call, total) in rows {
             let own = pass.work.get(&call).copied().unwrap_or_default();
@@ -217,7 +217,7 @@ impl<N: Names> Analyser<N> {
         let outside = pass.work.iter().filter(|(call, _)| self.calls.get(**call).is_none()).map(|(_, work)| *work);
         let outside = outside.reduce(|mut a, b| {
             a.device.add(b.device.sum());
-            Work { own: a.own + b.own, begin: a.begin.min(b.begin), ..a }
+            BackwardWork { own: a.own + b.own, begin: a.begin.min(b.begin), ..a }
         });
         let (Some(outside), Some(clock)) = (outside, &self.clock) else { return };
         let (duration, total_duration) = times(outside, outside).where_it_computes(self.modules.computes_on_host());

@@ -3,7 +3,7 @@
 //! A call's own change is its change without those of the calls within it, as for own time. So it is known only where those
 //! are.
 
-use super::keep::keep;
+use super::persist::persist;
 use crate::payload::MB;
 
 /// A call whose beginning was measured and that has not ended.
@@ -37,8 +37,8 @@ pub(super) struct Measured {
     pub(super) reserved: f64,
 }
 
-keep!(Begun { depth, device, allocated, end, within, unsure });
-keep!(CallMemory { begun });
+persist!(Begun { depth, device, allocated, end, within, unsure });
+persist!(CallMemory { begun });
 
 impl Measured {
     /// Whether the values are of the device with this name.

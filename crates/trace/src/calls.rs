@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use probe_proto::table::Text;
 
 use super::device::{Device, DeviceTime};
-use super::keep::{Keep, Kept, keep};
 use super::modules::IntMap;
+use super::persist::{Persist, PersistedBytes, persist};
 
 /// A call, by the order in which calls began; [`NO_CALL`] is none.
 pub(crate) type CallId = u64;
@@ -15,7 +15,7 @@ pub(crate) const NO_CALL: CallId = u64::MAX;
 
 /// A module call that has begun.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct ModuleCall {
     pub(crate) module: u32,
     pub(crate) address: u64,
     pub(crate) parent: CallId,
@@ -35,7 +35,7 @@ pub(crate) struct Call {
     pub(crate) shape: Option<Text>,
 }
 
-keep!(Call {
+persist!(ModuleCall {
     module,
     address,
     parent,
@@ -51,8 +51,8 @@ keep!(Call {
     detail,
     shape,
 });
-keep!(Calls { first, calls });
-keep!(Breakpoints { points, step });
+persist!(Calls { first, calls });
+persist!(Breakpoints { points, step });
 
 /// The largest number of calls. Beyond it the oldest are forgotten, and their backward work belongs to no module.
 const MAX_CALLS: usize = 1 << 18;
@@ -61,25 +61,25 @@ const MAX_CALLS: usize = 1 << 18;
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     first: CallId,
-    calls: VecDeque<Call>,
+    calls: VecDeque<ModuleCall>,
 }
 
 impl Calls {
-    pub(crate) fn push(&mut self, call: Call) -> CallId {
+    pub(crate) fn push(&mut self, call: ModuleCall) -> CallId {
         self.calls.push_back(call);
         self.first + self.calls.len() as u64 - 1
     }
 
-    pub(crate) fn get(&self, id: CallId) -> Option<&Call> {
+    pub(crate) fn get(&self, id: CallId) -> Option<&ModuleCall> {
         self.calls.get(usize::try_from(id.checked_sub(self.first)?).ok()?)
     }
 
-    pub(crate) fn get_mut(&mut self, id: CallId) -> Option<&mut Call> {
+    pub(crate) fn get_mut(&mut self, id: CallId) -> Option<&mut ModuleCall> {
         self.calls.get_mut(usize::try_from(id.checked_sub(self.first)?).ok()?)
     }
 
     /// All calls, oldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (CallId, &Call)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (CallId, &ModuleCall)> {
         (self.first..).zip(&self.calls)
     }
 
@@ -169,12 +169,12 @@ impl EndedThreads {
     }
 }
 
-impl Keep for EndedThreads {
+impl Persist for EndedThreads {
     fn put(&self, to: &mut Vec<u8>) {
         self.0.put(to);
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
-        Keep::get(from).map(Self)
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
+        Persist::get(from).map(Self)
     }
 }
 

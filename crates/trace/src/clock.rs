@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use super::keep::keep;
+use super::persist::persist;
 
 #[cfg(test)]
 mod tests;
@@ -77,9 +77,9 @@ struct Stretch {
     ns_per_tick: f64,
 }
 
-keep!(Sample { ticks, monotonic_ns, unix_ns });
-keep!(Clock { samples, last, ns_per_tick, days, line, newest, parted });
-keep!(Stretch { ticks, at, ns_per_tick });
+persist!(Sample { ticks, monotonic_ns, unix_ns });
+persist!(Clock { samples, last, ns_per_tick, days, line, newest, parted });
+persist!(Stretch { ticks, at, ns_per_tick });
 
 impl Sample {
     fn unix_minus_monotonic(self) -> i64 {

@@ -7,20 +7,20 @@ use probe_proto::tables::nccl_trace;
 use super::analyser::Analyser;
 use super::clock::seconds;
 use super::names::Names;
-use super::pending_collectives::{End, Issued};
+use super::pending_collectives::{Issued, OperationEnd};
 use crate::sink::Sink;
 
 impl<N: Names> Analyser<N> {
-    pub(super) fn push_operation(&self, issued: &Issued, end: End, failed: bool, sink: &mut Sink) {
+    pub(super) fn push_operation(&self, issued: &Issued, end: OperationEnd, failed: bool, sink: &mut Sink) {
         let (Some(clock), Some(operation)) = (&self.clock, self.operations.kinds.get(&issued.kind)) else { return };
         let seconds = match end {
-            End::At(end) if end > issued.at => Some(seconds(end - issued.at)),
-            End::After(took) if took > 0 => Some(seconds(took)),
+            OperationEnd::At(end) if end > issued.at => Some(seconds(end - issued.at)),
+            OperationEnd::After(took) if took > 0 => Some(seconds(took)),
             _ => None,
         };
         let speed = seconds.filter(|_| !failed && issued.bytes > 0).map(|seconds| issued.bytes as f64 / seconds / 1e9);
         let status = match end {
-            End::NotSeen => "issued",
+            OperationEnd::NotSeen => "issued",
             _ if failed => "failed",
             _ => "completed",
         };

@@ -7,7 +7,7 @@ use super::clock::SECOND;
 use super::device::Device;
 use super::kind::NCCL_TRACE;
 use super::names::{Names, Operation};
-use super::pending_collectives::{End, Group, Issued, Operations};
+use super::pending_collectives::{GroupProgress, Issued, OperationEnd, Operations};
 use crate::record::{Kind, Record};
 use crate::sink::Sink;
 
@@ -37,23 +37,23 @@ impl<N: Names> Analyser<N> {
             // A stream waits for the operation, so the return of the call does not mean its end.
             Kind::Done if record.payload() == 0 && self.is_on_stream(record.a) => {
                 if !self.is_shown_by_wait(record.a) {
-                    self.complete(record.a, End::NotSeen, false, sink);
+                    self.complete(record.a, OperationEnd::NotSeen, false, sink);
                 }
             }
-            Kind::Done => self.complete(record.a, End::At(record.ts), record.payload() != 0, sink),
+            Kind::Done => self.complete(record.a, OperationEnd::At(record.ts), record.payload() != 0, sink),
             _ if self.is_shown_by_wait(record.a) => self.threads[number].shown_by_wait = Some(record.a),
-            _ => self.complete(record.a, End::NotSeen, false, sink),
+            _ => self.complete(record.a, OperationEnd::NotSeen, false, sink),
         }
     }
 
     /// When an operation ended that a thread reports as done at `now`. gloo's point-to-point operations are reported when they
     /// are waited for: if the wait began long after the issue, they may have been done for any time.
-    fn end_if_known(&self, number: usize, key: u64, now: u64) -> End {
+    fn end_if_known(&self, number: usize, key: u64, now: u64) -> OperationEnd {
         let (Some(began), Some(issued)) = (self.threads[number].wait_began, self.operations.waiting.get(&key)) else {
-            return End::At(now);
+            return OperationEnd::At(now);
         };
         let (unwatched, whole) = (began.saturating_sub(issued.at), now.saturating_sub(issued.at));
-        if unwatched <= whole / 10 { End::At(now) } else { End::Unknown }
+        if unwatched <= whole / 10 { OperationEnd::At(now) } else { OperationEnd::Unknown }
     }
 
     /// Whether the wait of the issuing thread ends when the operation does: it is synchronous, and the backend blocks the
@@ -70,21 +70,21 @@ impl<N: Names> Analyser<N> {
     }
 
     /// When an operation ended whose wait ended at `now`, and on the device at `device`. None: it has not ended yet.
-    fn end_of_wait(&self, key: u64, now: u64, has_event: bool, device: Device) -> Option<End> {
+    fn end_of_wait(&self, key: u64, now: u64, has_event: bool, device: Device) -> Option<OperationEnd> {
         let issued = self.operations.waiting.get(&key)?;
         if issued.device == Device::None {
-            return Some(End::At(now));
+            return Some(OperationEnd::At(now));
         }
         match device.since(issued.device) {
-            Some(took) => Some(End::After(took)),
+            Some(took) => Some(OperationEnd::After(took)),
             None if has_event => None,
-            None => Some(End::NotSeen),
+            None => Some(OperationEnd::NotSeen),
         }
     }
 
     fn issue(&mut self, number: usize, record: Record, device: Device, sink: &mut Sink) {
         if let Some(key) = self.threads[number].shown_by_wait.take() {
-            self.complete(key, End::NotSeen, false, sink);
+            self.complete(key, OperationEnd::NotSeen, false, sink);
         }
         let id = record.payload() & 0xff_ffff;
         if !self.operations.kinds.contains_key(&id) {
@@ -100,7 +100,7 @@ impl<N: Names> Analyser<N> {
         }
         let seq = (record.payload() >> 24) as i64;
         if let Some(kind) = self.operations.kinds.get(&id) {
-            let group = self.operations.groups.entry(kind.group_id).or_insert_with(|| Group {
+            let group = self.operations.groups.entry(kind.group_id).or_insert_with(|| GroupProgress {
                 name: kind.group_name.clone(),
                 size: kind.group_size,
                 issued: seq,
@@ -154,15 +154,16 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    fn complete(&mut self, key: u64, end: End, failed: bool, sink: &mut Sink) {
+    fn complete(&mut self, key: u64, end: OperationEnd, failed: bool, sink: &mut Sink) {
         let Some(issued) = self.operations.waiting.remove(&key) else { return };
-        if !matches!(end, End::NotSeen)
+        if !matches!(end, OperationEnd::NotSeen)
             && let Some(kind) = self.operations.kinds.get(&issued.kind)
             && let Some(group) = self.operations.groups.get_mut(&kind.group_id)
         {
             group.completed = group.completed.max(issued.seq);
         }
-        if let (true, End::At(end), Some(thread)) = (issued.waited_for, end, self.threads.get_mut(issued.thread))
+        if let (true, OperationEnd::At(end), Some(thread)) =
+            (issued.waited_for, end, self.threads.get_mut(issued.thread))
             && issued.step == self.step
         {
             thread.parts.wait(issued.at, end);
@@ -218,7 +219,7 @@ impl<N: Names> Analyser<N> {
         let late = operations.waiting.iter().filter(|(_, issued)| is_late(issued));
         let late: Vec<u64> = late.map(|(key, _)| *key).collect();
         for key in late {
-            self.complete(key, End::NotSeen, false, sink);
+            self.complete(key, OperationEnd::NotSeen, false, sink);
         }
         if self.operations.waiting.is_empty() {
             self.operations.handles.clear();

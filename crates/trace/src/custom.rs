@@ -15,7 +15,7 @@ pub enum Value {
 
 /// A row that waits: when it was appended, and a value for each column that the program declared.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct WaitingRow {
     /// The step that the row belongs to.
     pub step: i64,
     /// Nanoseconds since 1970.

@@ -1,7 +1,7 @@
 //! When a device reached records that have an event, and sums of the times between them. A sum is known as long as each of
 //! its times is.
 
-use super::keep::{Keep, Kept};
+use super::persist::{Persist, PersistedBytes};
 
 /// When a device reached a record, as far as that is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -31,7 +31,7 @@ impl Device {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DeviceTime(Option<u64>);
 
-impl Keep for Device {
+impl Persist for Device {
     fn put(&self, to: &mut Vec<u8>) {
         match self {
             Self::None => 0_u8.put(to),
@@ -43,7 +43,7 @@ impl Keep for Device {
             }
         }
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
         Some(match u8::get(from)? {
             0 => Self::None,
             1 => Self::Unknown,
@@ -53,11 +53,11 @@ impl Keep for Device {
     }
 }
 
-impl Keep for DeviceTime {
+impl Persist for DeviceTime {
     fn put(&self, to: &mut Vec<u8>) {
         self.0.put(to);
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
         Option::get(from).map(Self)
     }
 }

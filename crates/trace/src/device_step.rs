@@ -7,7 +7,7 @@
 //! short a time, and the bound still holds.
 
 use super::device::Device;
-use super::keep::keep;
+use super::persist::persist;
 
 /// The clocks may drift apart by one part in this many.
 const DRIFT: u64 = 5_000;
@@ -39,7 +39,7 @@ pub(super) struct Queue {
     ended: Device,
 }
 
-keep!(Queue { device, offset, newest, until, waited, has_event, mixed, ended });
+persist!(Queue { device, offset, newest, until, waited, has_event, mixed, ended });
 
 impl Queue {
     /// Takes in an event that was recorded at `host`. `exact`: not earlier, so that it shows how the clocks differ.

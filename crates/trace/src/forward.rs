@@ -5,7 +5,7 @@ use probe_proto::tables::torch_trace;
 
 use super::analyser::{Analyser, Times, word};
 use super::call_memory::Measured;
-use super::calls::{Call, CallId, NO_CALL};
+use super::calls::{CallId, ModuleCall, NO_CALL};
 use super::clock::seconds;
 use super::device::Device;
 use super::device::DeviceTime;
@@ -59,7 +59,7 @@ impl<N: Names> Analyser<N> {
         let calls_before = called.entry(module).or_insert(0);
         let call_index = *calls_before;
         *calls_before += 1;
-        let call = self.calls.push(Call {
+        let call = self.calls.push(ModuleCall {
             module,
             address: record.a,
             parent: thread.innermost_call().unwrap_or(NO_CALL),

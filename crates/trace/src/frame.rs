@@ -2,12 +2,12 @@
 
 use super::calls::CallId;
 use super::device::{Device, DeviceTime};
-use super::keep::{Keep, Kept, keep};
 use super::modules::IntMap;
+use super::persist::{Persist, PersistedBytes, persist};
 
 /// Backward work of one module call in one pass.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Work {
+pub(crate) struct BackwardWork {
     pub(crate) own: u64,
     pub(crate) begin: u64,
     pub(crate) device: DeviceTime,
@@ -31,7 +31,7 @@ pub(crate) struct Pass {
     pub(crate) on_device: bool,
     /// Owner of the last node.
     pub(crate) owner: Option<CallId>,
-    pub(crate) work: IntMap<CallId, Work>,
+    pub(crate) work: IntMap<CallId, BackwardWork>,
     /// When the newest collective was issued in the pass.
     pub(crate) collective: Option<u64>,
     /// The newest call of each module, by address. Only for the fallback, which knows modules and not calls.
@@ -74,10 +74,10 @@ pub(crate) enum Frame {
     },
 }
 
-keep!(Work { own, begin, device });
-keep!(Pass { begin, explicit, caller, head, linger, device_linger, on_device, owner, work, collective, newest });
+persist!(BackwardWork { own, begin, device });
+persist!(Pass { begin, explicit, caller, head, linger, device_linger, on_device, owner, work, collective, newest });
 
-impl Keep for Frame {
+impl Persist for Frame {
     fn put(&self, to: &mut Vec<u8>) {
         match self {
             Self::Module { call, address, tainted, hidden } => {
@@ -110,24 +110,24 @@ impl Keep for Frame {
             }
         }
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
         Some(match u8::get(from)? {
             0 => {
-                let ((call, address), (tainted, hidden)) = (Keep::get(from)?, Keep::get(from)?);
+                let ((call, address), (tainted, hidden)) = (Persist::get(from)?, Persist::get(from)?);
                 Self::Module { call, address, tainted, hidden }
             }
-            1 => Self::Pass(Keep::get(from)?),
-            2 => Self::Node { owner: Keep::get(from)? },
+            1 => Self::Pass(Persist::get(from)?),
+            2 => Self::Node { owner: Persist::get(from)? },
             3 => {
-                let ([begin, own, class], (device, device_begin)) = (Keep::get(from)?, Keep::get(from)?);
+                let ([begin, own, class], (device, device_begin)) = (Persist::get(from)?, Persist::get(from)?);
                 Self::Optimizer { begin, own, class, device, device_begin }
             }
             4 => {
-                let ([begin, class, ready, outstanding], step) = (Keep::get(from)?, Keep::get(from)?);
+                let ([begin, class, ready, outstanding], step) = (Persist::get(from)?, Persist::get(from)?);
                 Self::Data { begin, step, class, ready, outstanding }
             }
             5 => Self::Suspended,
-            6 => Self::Checkpoint { begin: Keep::get(from)? },
+            6 => Self::Checkpoint { begin: Persist::get(from)? },
             _ => return None,
         })
     }

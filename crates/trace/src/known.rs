@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::keep::{Keep, Kept, keep};
-use super::names::{Found, ModuleInfo, Names, Operation};
+use super::names::{ModuleAtAddress, ModuleInfo, Names, Operation};
+use super::persist::{Persist, PersistedBytes, persist};
 
 /// A module at an address, from when it was known and until when it was there (ticks; `u64::MAX`: it still is).
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct KnownModule {
     /// When the module was known first.
     pub since: u64,
     /// When it was gone (exclusive).
@@ -17,18 +17,18 @@ pub struct Entry {
     pub info: Arc<ModuleInfo>,
 }
 
-keep!(Entry { since, until, info });
+persist!(KnownModule { since, until, info });
 
 /// The module at an address at a time, by the `entries` of the address.
-pub fn find(entries: &[Entry], at: u64) -> Found {
-    let mut stranger = Found { info: None, since: 0, until: u64::MAX };
+pub fn find(entries: &[KnownModule], at: u64) -> ModuleAtAddress {
+    let mut stranger = ModuleAtAddress { info: None, since: 0, until: u64::MAX };
     for entry in entries {
         if entry.until <= at {
             stranger.since = stranger.since.max(entry.until);
         } else if entry.since > at {
             stranger.until = stranger.until.min(entry.since);
         } else {
-            return Found { info: Some(Arc::clone(&entry.info)), since: entry.since, until: entry.until };
+            return ModuleAtAddress { info: Some(Arc::clone(&entry.info)), since: entry.since, until: entry.until };
         }
     }
     stranger
@@ -43,7 +43,7 @@ pub struct KnownNames {
     /// The [`Names::generation`] when this was written down.
     pub generation: u64,
     /// Modules by address.
-    pub modules: HashMap<u64, Vec<Entry>>,
+    pub modules: HashMap<u64, Vec<KnownModule>>,
     /// Class names of module types, by address.
     pub classes: HashMap<u64, Arc<str>>,
     /// Classes of optimizers.
@@ -58,11 +58,11 @@ pub struct KnownNames {
     pub lines: Numbered,
 }
 
-keep!(KnownNames { generation, modules, classes, optimizers, operations, spans, metrics, lines });
+persist!(KnownNames { generation, modules, classes, optimizers, operations, spans, metrics, lines });
 
 /// A name that was learned: its number or address, and its meaning.
 #[derive(Debug)]
-pub enum Learned<'a> {
+pub enum LearnedName<'a> {
     /// The class of an optimizer.
     Optimizer(u64, &'a str),
     /// A range.
@@ -76,12 +76,12 @@ pub enum Learned<'a> {
     /// A kind of collective.
     Operation(u64, &'a Operation),
     /// A module.
-    Module(u64, &'a Entry),
+    Module(u64, &'a KnownModule),
     /// The address whose module is gone, and since when (ticks).
     Gone(u64, u64),
 }
 
-impl Learned<'_> {
+impl LearnedName<'_> {
     /// Appends an entry of the log; [`KnownNames::learn`] reads it.
     pub fn put(&self, to: &mut Vec<u8>) {
         let mut named = |kind: u8, id: u64, name: &str| {
@@ -117,7 +117,7 @@ impl Learned<'_> {
 impl KnownNames {
     /// Takes in an entry of the log. It may be older than this: known names stay. None where the entry makes no sense.
     pub(crate) fn learn(&mut self, entry: &[u8]) -> Option<()> {
-        let from = &mut Kept::new(entry);
+        let from = &mut PersistedBytes::new(entry);
         let (kind, id) = (u8::get(from)?, u64::get(from)?);
         let numbered = match kind {
             0 => &mut self.optimizers,
@@ -125,12 +125,12 @@ impl KnownNames {
             2 => &mut self.metrics,
             3 => &mut self.lines,
             4 => {
-                let name = Keep::get(from)?;
+                let name = Persist::get(from)?;
                 self.classes.entry(id).or_insert(name);
                 return Some(());
             }
             5 => {
-                let operation = Keep::get(from)?;
+                let operation = Persist::get(from)?;
                 if id == self.operations.len() as u64 {
                     self.operations.push(operation);
                 }
@@ -139,7 +139,7 @@ impl KnownNames {
             _ => {
                 let entries = self.modules.entry(id).or_default();
                 if kind == 6 {
-                    let entry: Entry = Keep::get(from)?;
+                    let entry: KnownModule = Persist::get(from)?;
                     if entries.last().is_none_or(|last| last.since < entry.since) {
                         entries.push(entry);
                     }
@@ -154,7 +154,7 @@ impl KnownNames {
                 return Some(());
             }
         };
-        let name = Keep::get(from)?;
+        let name = Persist::get(from)?;
         numbered.entry(id).or_insert(name);
         Some(())
     }
@@ -164,7 +164,7 @@ impl Names for KnownNames {
     fn generation(&self) -> u64 {
         self.generation
     }
-    fn module(&self, address: u64, at: u64) -> Found {
+    fn module(&self, address: u64, at: u64) -> ModuleAtAddress {
         find(self.modules.get(&address).map_or(&[][..], Vec::as_slice), at)
     }
     fn class(&self, address: u64) -> Option<Arc<str>> {

@@ -25,7 +25,6 @@ mod drops;
 mod feed;
 mod forward;
 mod frame;
-pub mod keep;
 mod kind;
 pub mod known;
 pub mod mapping;
@@ -41,6 +40,7 @@ mod parts;
 mod pauses;
 pub mod payload;
 mod pending_collectives;
+pub mod persist;
 mod processor;
 pub mod record;
 pub mod recover;
@@ -62,4 +62,4 @@ pub use drops::{CHECKPOINTS, RING_FULL};
 pub use kind::{
     COPIES, DATA_TRACE, MEMORY, METRICS, NCCL_TRACE, PAUSES, RecordTable, SPANS, STEPS, SYNC_POINTS, TORCH_TRACE,
 };
-pub use meter::Counts;
+pub use meter::StepEvents;

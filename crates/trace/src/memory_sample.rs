@@ -1,6 +1,6 @@
 //! The memory that a device's allocator reports, while its records come.
 
-use super::keep::keep;
+use super::persist::persist;
 use crate::payload::MEMORY_VALUES as COUNT;
 
 /// A device's values so far, two for each record.
@@ -13,4 +13,4 @@ pub(super) struct MemorySample {
     pub(super) values: [u64; COUNT],
 }
 
-keep!(MemorySample { next, device, ts, values });
+persist!(MemorySample { next, device, ts, values });

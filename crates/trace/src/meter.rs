@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::keep::keep;
+use super::persist::persist;
 use crate::record::Kind;
 
 /// The largest number of steps that are remembered.
@@ -26,7 +26,7 @@ const WARMUP: usize = 10;
 
 /// Events of a step by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct StepEvents {
     /// Begins and ends that cost as much as those of a module call.
     pub plain: u64,
     /// Autograd nodes.
@@ -35,9 +35,9 @@ pub struct Counts {
     pub marks: u64,
 }
 
-keep!(Counts { plain, nodes, marks });
+persist!(StepEvents { plain, nodes, marks });
 
-impl Counts {
+impl StepEvents {
     pub(crate) fn plus(self, more: Self) -> Self {
         Self { plain: self.plain + more.plain, nodes: self.nodes + more.nodes, marks: self.marks + more.marks }
     }
@@ -75,9 +75,9 @@ struct Step {
 /// Event counts and durations of the newest steps, with detail and without.
 #[derive(Debug, Default)]
 pub struct Meter {
-    counts: Counts,
-    with: Option<Counts>,
-    without: Option<Counts>,
+    counts: StepEvents,
+    with: Option<StepEvents>,
+    without: Option<StepEvents>,
     steps: VecDeque<Step>,
     ended_steps: usize,
     pairs: VecDeque<f64>,
@@ -110,12 +110,12 @@ impl Meter {
     }
 
     /// Events of the step under way so far.
-    pub(crate) fn so_far(&self) -> Counts {
+    pub(crate) fn so_far(&self) -> StepEvents {
         self.counts
     }
 
     /// Corrects the counts of the step under way, where events turn out to be part of training or not.
-    pub(crate) fn set(&mut self, counts: Counts) {
+    pub(crate) fn set(&mut self, counts: StepEvents) {
         self.counts = counts;
     }
 
@@ -180,7 +180,7 @@ impl Meter {
     }
 
     /// Events of the newest step with detail, and without.
-    pub fn counts(&self) -> (Option<Counts>, Option<Counts>) {
+    pub fn counts(&self) -> (Option<StepEvents>, Option<StepEvents>) {
         (self.with, self.without)
     }
 
@@ -237,7 +237,7 @@ mod tests {
         let ratio = meter.ratio().unwrap();
         assert!((ratio.median - 1.06).abs() < 0.002 && ratio.low <= ratio.median && ratio.median <= ratio.high);
         assert!(ratio.low > 1.05 && ratio.high < 1.07, "{ratio:?}");
-        assert_eq!(meter.counts().0, Some(Counts { plain: 1, nodes: 1, marks: 0 }));
+        assert_eq!(meter.counts().0, Some(StepEvents { plain: 1, nodes: 1, marks: 0 }));
         assert!((meter.step_seconds().unwrap() - 0.0149).abs() < 0.0005);
     }
 

@@ -6,8 +6,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use probe_proto::encode::StringTable;
 use probe_proto::table::Text;
 
-use super::keep::{Keep, Kept, keep};
 use super::names::Names;
+use super::persist::{Persist, PersistedBytes, persist};
 
 /// Hashes one integer. Addresses and ids are spread well enough by a multiplication.
 #[derive(Debug, Default, Clone, Copy)]
@@ -71,19 +71,19 @@ pub(crate) struct Modules {
     on_device: bool,
 }
 
-keep!(Module { name, class, device, on_host, compiled, has_parameters, known });
-keep!(ModuleAtAddress { id, class, since, until });
+persist!(Module { name, class, device, on_host, compiled, has_parameters, known });
+persist!(ModuleAtAddress { id, class, since, until });
 
 /// Leaves `hopeless` out: the modules of a process that has ended cannot be walked again.
-impl Keep for Modules {
+impl Persist for Modules {
     fn put(&self, to: &mut Vec<u8>) {
         self.generation.put(to);
         self.by_address.put(to);
         self.all.put(to);
         self.on_device.put(to);
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
-        let (generation, by_address) = (u64::get(from)?, Keep::get(from)?);
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
+        let (generation, by_address) = (u64::get(from)?, Persist::get(from)?);
         let (all, on_device) = (Vec::<Module>::get(from)?, bool::get(from)?);
         let ids = all.iter().copied().zip(0..).collect();
         Some(Self { generation, by_address, all, ids, hopeless: HashSet::new(), on_device })

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::keep::keep;
+use super::persist::persist;
 
 /// A module, as the walk from the outermost one found it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct ModuleInfo {
 
 /// The module at an address at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct ModuleAtAddress {
     /// None where the registry has no module.
     pub info: Option<Arc<ModuleInfo>>,
     /// The answer holds from here on (ticks),
@@ -51,15 +51,15 @@ pub struct Operation {
     pub backend: String,
 }
 
-keep!(ModuleInfo { name, class, device, compiled, has_parameters });
-keep!(Operation { name, group_id, group_name, group_size, dtype, async_op, backend });
+persist!(ModuleInfo { name, class, device, compiled, has_parameters });
+persist!(Operation { name, group_id, group_name, group_size, dtype, async_op, backend });
 
 /// The registry. Times are in ticks.
 pub trait Names: Debug + Send {
     /// A number that grows whenever an answer may have changed.
     fn generation(&self) -> u64;
     /// The module that was at `address` at the time `at`, and the times in which that is true.
-    fn module(&self, address: u64, at: u64) -> Found;
+    fn module(&self, address: u64, at: u64) -> ModuleAtAddress;
     /// The class name of the module type at `address`.
     fn class(&self, address: u64) -> Option<Arc<str>>;
     /// Asks for another walk below the outermost module at `root`.

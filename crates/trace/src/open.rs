@@ -12,7 +12,7 @@ use crate::sink::Sink;
 
 /// The innermost frame that is open on a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Open {
+pub struct OpenFrame {
     /// Operating-system id of the thread.
     pub thread: i64,
     /// The module, optimizer or data set; None where there is none or its name is not known.
@@ -27,13 +27,14 @@ pub struct Open {
 
 impl<N: Names> Analyser<N> {
     /// The innermost frame of each thread that has one, the one entered last first.
-    pub fn open(&self, strings: &StringTable) -> Vec<Open> {
-        let mut open: Vec<Open> = self.threads.iter().filter_map(|thread| self.innermost(thread, strings)).collect();
+    pub fn open(&self, strings: &StringTable) -> Vec<OpenFrame> {
+        let mut open: Vec<OpenFrame> =
+            self.threads.iter().filter_map(|thread| self.innermost(thread, strings)).collect();
         open.sort_by_key(|one| std::cmp::Reverse(one.since_ns));
         open
     }
 
-    fn innermost(&self, thread: &Thread, strings: &StringTable) -> Option<Open> {
+    fn innermost(&self, thread: &Thread, strings: &StringTable) -> Option<OpenFrame> {
         let module = |call| {
             let name = self.modules.get(self.calls.get(call)?.module)?.name?;
             strings.get(name).map(str::to_owned)
@@ -57,7 +58,7 @@ impl<N: Names> Analyser<N> {
             Frame::Checkpoint { begin } => (None, "checkpoint", *begin),
         };
         let since_ns = self.clock.as_ref().map_or(0, |clock| clock.unix_ns(since));
-        Some(Open { thread: thread.id, module, stage, step: self.step, since_ns })
+        Some(OpenFrame { thread: thread.id, module, stage, step: self.step, since_ns })
     }
 
     /// Ends the analysis when no more records come: rows that are held are released, and intervals that never ended are counted

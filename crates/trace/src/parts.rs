@@ -1,8 +1,8 @@
 //! The parts of a step's time on one thread.
 
 use super::device::DeviceTime;
-use super::keep::keep;
-use super::meter::Counts;
+use super::meter::StepEvents;
+use super::persist::persist;
 
 /// The part of a step that a time belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(crate) struct DeviceParts {
     pub(super) optimizer: DeviceTime,
 }
 
-keep!(DeviceParts { forward, backward, optimizer });
+persist!(DeviceParts { forward, backward, optimizer });
 
 impl DeviceParts {
     pub(super) fn credit(&mut self, part: Part, time: Option<u64>) {
@@ -63,7 +63,7 @@ pub(crate) struct Validation {
     pub(crate) samples: i64,
     pub(crate) batch_samples: i64,
     pub(super) device_forward: DeviceTime,
-    pub(super) counts: Counts,
+    pub(super) counts: StepEvents,
 }
 
 impl Validation {
@@ -109,8 +109,8 @@ pub(crate) struct Parts {
     pub(super) lost: bool,
 }
 
-keep!(Validation { data, forward, comm, other, calls, samples, batch_samples, device_forward, counts });
-keep!(Parts {
+persist!(Validation { data, forward, comm, other, calls, samples, batch_samples, device_forward, counts });
+persist!(Parts {
     data,
     forward,
     backward,
@@ -158,7 +158,7 @@ impl Parts {
 
     /// Moves what was counted between `before` and `after`, which are `time` apart, to validation, in `self` and in `after`.
     /// Since `after`, only time that counts as other has passed.
-    pub(crate) fn leave_out(&mut self, before: &Self, after: &mut Self, time: u64, counts: Counts) {
+    pub(crate) fn leave_out(&mut self, before: &Self, after: &mut Self, time: u64, counts: StepEvents) {
         let mut moved = Validation {
             data: after.data.saturating_sub(before.data),
             forward: after.forward.saturating_sub(before.forward),

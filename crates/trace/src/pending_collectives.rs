@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use super::device::Device;
-use super::keep::keep;
 use super::modules::IntMap;
 use super::names::Operation;
+use super::persist::persist;
 
 /// An operation that was issued.
 #[derive(Debug, Clone, Copy)]
@@ -29,12 +29,12 @@ pub(super) struct Operations {
     pub(super) handles: IntMap<u64, u64>,
     pub(super) kinds: HashMap<u64, Operation>,
     /// Groups by their numbers.
-    pub(super) groups: HashMap<u32, Group>,
+    pub(super) groups: HashMap<u32, GroupProgress>,
 }
 
 /// How far this process is on a process group.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct GroupProgress {
     pub(super) name: String,
     pub(super) size: i32,
     /// Number of the newest operation that was issued.
@@ -43,9 +43,9 @@ pub(super) struct Group {
     pub(super) completed: i64,
 }
 
-keep!(Issued { thread, at, step, seq, kind, bytes, waited_for, device });
-keep!(Operations { waiting, handles, kinds, groups });
-keep!(Group { name, size, issued, completed });
+persist!(Issued { thread, at, step, seq, kind, bytes, waited_for, device });
+persist!(Operations { waiting, handles, kinds, groups });
+persist!(GroupProgress { name, size, issued, completed });
 
 impl Operations {
     pub(super) fn under_way(&self, key: u64) -> Option<(&Issued, &Operation)> {
@@ -56,7 +56,7 @@ impl Operations {
 
 /// When an operation was complete.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum End {
+pub(super) enum OperationEnd {
     At(u64),
     /// This time after the device reached the issue.
     After(u64),

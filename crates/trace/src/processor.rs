@@ -1,7 +1,7 @@
 //! Processor time of the thread that ends steps, and its waiting for a processor, from one end of a step to the next.
 
 use super::clock::{SECOND, seconds};
-use super::keep::keep;
+use super::persist::persist;
 use crate::record::Record;
 
 /// Times of a thread since it began, in nanoseconds.
@@ -20,8 +20,8 @@ pub(super) struct ProcessorTimes {
     now: Option<ThreadTimes>,
 }
 
-keep!(ThreadTimes { thread, running, waiting });
-keep!(ProcessorTimes { before, now });
+persist!(ThreadTimes { thread, running, waiting });
+persist!(ProcessorTimes { before, now });
 
 impl ProcessorTimes {
     pub(super) fn note(&mut self, thread: usize, record: Record) {

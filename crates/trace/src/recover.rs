@@ -11,12 +11,12 @@ use prost::Message;
 use super::analyser::Analyser;
 use super::cut::cut;
 use super::device::Device;
-use super::keep::{Keep, Kept, keep};
 use super::known::KnownNames;
 use super::mapping::{CAPACITY, MAX_RINGS, Part, Reader};
-use super::open::Open;
+use super::open::OpenFrame;
+use super::persist::{Persist, PersistedBytes, persist};
 use super::record::Record;
-use super::sink::{Counted, Sink};
+use super::sink::{RowCounts, Sink};
 
 #[cfg(test)]
 mod tests;
@@ -35,7 +35,7 @@ pub struct RingPosition {
     pub thread: i64,
 }
 
-keep!(RingPosition { ring, taken, thread });
+persist!(RingPosition { ring, taken, thread });
 
 /// The state of an agent besides analyser and sink.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub struct Outgoing {
     pub status: Encoded,
 }
 
-keep!(Outgoing { rings, tables, last_seq, batches, status });
+persist!(Outgoing { rings, tables, last_seq, batches, status });
 
 /// A message, encoded.
 #[derive(Debug, Clone)]
@@ -65,12 +65,12 @@ impl Encoded {
     }
 }
 
-impl Keep for Encoded {
+impl Persist for Encoded {
     fn put(&self, to: &mut Vec<u8>) {
         self.0.len().put(to);
         to.extend_from_slice(&self.0);
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
         let length = from.length()?;
         from.take(length).map(|bytes| Self(Bytes::copy_from_slice(bytes)))
     }
@@ -88,7 +88,7 @@ pub struct Recovered {
     /// The last report.
     pub status: Status,
     /// What was open on each thread.
-    pub open: Vec<Open>,
+    pub open: Vec<OpenFrame>,
     /// Number of records that had not become rows yet.
     pub records: u64,
     /// Number of records that could not be read.
@@ -114,18 +114,18 @@ pub fn recover(file: &File) -> Result<Recovered, String> {
 fn read(file: &File) -> Result<Recovered, String> {
     let reader = Reader::open(file)?;
     let state = reader.part(Part::State).ok_or("nothing whole was put down beside them")?;
-    let names = reader.part(Part::Names).and_then(|names| KnownNames::get(&mut Kept::new(&names)));
+    let names = reader.part(Part::Names).and_then(|names| KnownNames::get(&mut PersistedBytes::new(&names)));
     let mut names = names.unwrap_or_default();
     for entry in reader.log() {
         // Entries that make no sense are ignored: their names are not known.
         let _ = names.learn(&entry);
     }
-    let understood = |mut from: Kept<'_>| {
+    let understood = |mut from: PersistedBytes<'_>| {
         let analyser = Analyser::restore(names, &mut from)?;
         Some((analyser, Sink::restore(&mut from)?, Outgoing::get(&mut from)?))
     };
     let (mut analyser, (mut sink, counted), outgoing) =
-        understood(Kept::new(&state)).ok_or("what was put down beside them makes no sense")?;
+        understood(PersistedBytes::new(&state)).ok_or("what was put down beside them makes no sense")?;
     let senseless = "what was put down beside them makes no sense";
     if outgoing.rings.len() > MAX_THREADS {
         return Err(senseless.to_owned());
@@ -154,13 +154,13 @@ fn read(file: &File) -> Result<Recovered, String> {
 }
 
 /// Records of a ring that had not been taken out.
-struct Waiting {
+struct WaitingRecords {
     thread: i64,
     records: Vec<Record>,
 }
 
 /// The records of all rings, in the order of the analyser's numbers of threads, and the number of records that can't be read.
-fn waiting(reader: &Reader<'_>, rings: &[RingPosition]) -> (Vec<Waiting>, u64) {
+fn waiting(reader: &Reader<'_>, rings: &[RingPosition]) -> (Vec<WaitingRecords>, u64) {
     let mut unread = 0;
     let mut unread_of = |ring: usize, taken: u64, (head, thread): (u64, i64)| {
         let records = reader.records(ring, taken..head);
@@ -169,15 +169,15 @@ fn waiting(reader: &Reader<'_>, rings: &[RingPosition]) -> (Vec<Waiting>, u64) {
         // An impossible head does not show how many records there were; a full ring has the most.
         unread += head.checked_sub(taken).map_or(CAPACITY as u64, |waiting| waiting.min(CAPACITY as u64)).max(count);
         unread -= readable.len() as u64;
-        Waiting { thread, records: readable }
+        WaitingRecords { thread, records: readable }
     };
-    let mut all: Vec<Waiting> = rings
+    let mut all: Vec<WaitingRecords> = rings
         .iter()
         .map(|position| {
             let ring = position.ring.and_then(|ring| usize::try_from(ring).ok()).filter(|ring| *ring < MAX_RINGS);
             match ring.and_then(|ring| Some((ring, reader.ring(ring)?))) {
                 Some((ring, page)) => unread_of(ring, position.taken, page),
-                None => Waiting { thread: position.thread, records: Vec::new() },
+                None => WaitingRecords { thread: position.thread, records: Vec::new() },
             }
         })
         .collect();
@@ -192,7 +192,7 @@ fn waiting(reader: &Reader<'_>, rings: &[RingPosition]) -> (Vec<Waiting>, u64) {
 }
 
 /// Feeds all records, each ring's in order and the rings merged by time.
-fn feed(analyser: &mut Analyser<KnownNames>, waiting: &[Waiting], sink: &mut Sink) {
+fn feed(analyser: &mut Analyser<KnownNames>, waiting: &[WaitingRecords], sink: &mut Sink) {
     let mut next = vec![0; waiting.len()];
     let oldest = |next: &[usize]| {
         let at = |ring: usize| waiting[ring].records.get(next[ring]).map(|record| (record.ts, ring));
@@ -208,7 +208,7 @@ fn feed(analyser: &mut Analyser<KnownNames>, waiting: &[Waiting], sink: &mut Sin
 }
 
 /// The report that the process would have sent now.
-fn report(mut status: Status, analyser: &Analyser<KnownNames>, sink: &Sink, counted: Counted, seq: u64) -> Status {
+fn report(mut status: Status, analyser: &Analyser<KnownNames>, sink: &Sink, counted: RowCounts, seq: u64) -> Status {
     status.step = status.step.max(analyser.step());
     status.last_seq = seq;
     status.groups.clone_from(&sink.groups);

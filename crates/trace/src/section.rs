@@ -1,8 +1,8 @@
 //! A section of a thread's time: the state from which [`validation`](super::validation) tells validation and training apart.
 
-use super::keep::keep;
-use super::meter::Counts;
+use super::meter::StepEvents;
 use super::parts::Parts;
+use super::persist::persist;
 use crate::payload::{EVAL_MODE, NO_GRADIENTS};
 
 /// Times and counts up to a point in time.
@@ -10,7 +10,7 @@ use crate::payload::{EVAL_MODE, NO_GRADIENTS};
 pub(crate) struct Mark {
     pub(super) at: u64,
     pub(super) parts: Parts,
-    pub(super) counts: Counts,
+    pub(super) counts: StepEvents,
 }
 
 /// A section of a thread's time that is either training or validation as a whole.
@@ -29,8 +29,8 @@ pub(crate) struct Section {
     pub(super) mode: u64,
 }
 
-keep!(Mark { at, parts, counts });
-keep!(Section { from, until, rows, iterator, trains, modules, mode });
+persist!(Mark { at, parts, counts });
+persist!(Section { from, until, rows, iterator, trains, modules, mode });
 
 impl Section {
     pub(super) fn has_calls(&self) -> bool {

@@ -4,7 +4,7 @@
 //! other. That is known at the end of the second window, so that window counts as warm-up too: a few steps too many are
 //! better than one too few.
 
-use super::keep::{Keep, Kept};
+use super::persist::{Persist, PersistedBytes};
 
 /// Number of steps in a window.
 const WINDOW: usize = 8;
@@ -23,7 +23,7 @@ pub(super) struct Settling {
     settled: bool,
 }
 
-impl Keep for Settling {
+impl Persist for Settling {
     fn put(&self, to: &mut Vec<u8>) {
         self.window.put(to);
         self.filled.put(to);
@@ -31,9 +31,9 @@ impl Keep for Settling {
         self.before.put(to);
         self.settled.put(to);
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
-        let (window, filled) = (Keep::get(from)?, usize::get(from)?);
-        let (windows, before, settled) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
+        let (window, filled) = (Persist::get(from)?, usize::get(from)?);
+        let (windows, before, settled) = (Persist::get(from)?, Persist::get(from)?, Persist::get(from)?);
         (filled < WINDOW).then_some(Self { window, filled, windows, before, settled })
     }
 }

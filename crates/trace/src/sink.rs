@@ -11,8 +11,8 @@ use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Row, Table, Text};
 use probe_proto::tables::{TABLES, steps, torch_trace};
 
-use crate::custom::{Value, Waiting};
-use crate::keep::{Keep, Kept};
+use crate::custom::{Value, WaitingRow};
+use crate::persist::{Persist, PersistedBytes};
 
 /// The longest time for which intervals are held.
 const MAX_HOLD: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ const MAX_PATHS: usize = 1 << 12;
 
 /// Counts by name: rows recorded, and rows dropped by table and reason.
 #[derive(Debug, Default)]
-pub struct Counted {
+pub struct RowCounts {
     /// Rows recorded by table, dropped ones included.
     pub recorded: Vec<(String, u64)>,
     /// Rows dropped by table and reason, as in [`Sink::drops`].
@@ -123,7 +123,7 @@ impl Sink {
 
     /// Adds a row to the table of the program with this index, called `name`. Texts of all such tables are bounded together:
     /// they share the connection's string table with our own tables, which could not record any more if it were full.
-    pub fn push_values(&mut self, index: usize, name: &'static str, row: &Waiting) {
+    pub fn push_values(&mut self, index: usize, name: &'static str, row: &WaitingRow) {
         let mut ids = Vec::with_capacity(row.values.len());
         for value in &row.values {
             let Value::Text(text) = value else { continue };
@@ -245,11 +245,11 @@ impl Sink {
 
     /// Reads the state that [`Sink::put`] wrote: a sink for our own tables, and the counts of all tables. Rows that the new sink
     /// drops are not in these counts.
-    pub fn restore(from: &mut Kept<'_>) -> Option<(Self, Counted)> {
-        let (strings, (quiet, released)) = (Keep::get(from)?, Keep::get(from)?);
+    pub fn restore(from: &mut PersistedBytes<'_>) -> Option<(Self, RowCounts)> {
+        let (strings, (quiet, released)) = (Persist::get(from)?, Persist::get(from)?);
         let mut sink = Self { strings, quiet, released, ..Self::default() };
-        sink.held = BatchBuilder::of_columns(&torch_trace::TABLE, Keep::get(from)?)?;
-        let counted = Counted { recorded: Keep::get(from)?, dropped: Keep::get(from)? };
+        sink.held = BatchBuilder::of_columns(&torch_trace::TABLE, Persist::get(from)?)?;
+        let counted = RowCounts { recorded: Persist::get(from)?, dropped: Persist::get(from)? };
         for ((table, _, recorded), (name, count)) in sink.builders.iter_mut().zip(&counted.recorded) {
             // The order is that of the same declarations, or another version has written the state.
             if table.full_name() != *name {

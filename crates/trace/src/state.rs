@@ -1,9 +1,9 @@
 //! Writes and reads the state of the analysis between two drains.
 
-use super::analyser::{Analyser, Words};
-use super::keep::{Keep, Kept};
+use super::analyser::{Analyser, CommonTexts};
 use super::meter::Meter;
 use super::names::Names;
+use super::persist::{Persist, PersistedBytes};
 
 impl<N: Names> Analyser<N> {
     /// Appends all that a successor needs to go on: everything except the names and the meter of overhead.
@@ -29,17 +29,17 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Reads the state that [`Analyser::put`] wrote.
-    pub fn restore(names: N, from: &mut Kept<'_>) -> Option<Self> {
-        let (clock, threads, ended) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
-        let (modules, calls) = (Keep::get(from)?, Keep::get(from)?);
-        let ((step, step_begin), (detail, broken)) = (Keep::get(from)?, Keep::get(from)?);
-        let captured = Keep::get(from)?;
-        let (is_partial, trained) = Keep::get(from)?;
-        let (optimizers, operations, reads) = (Keep::get(from)?, Keep::get(from)?, Keep::get(from)?);
-        let (peak, queue) = (Keep::get(from)?, Keep::get(from)?);
-        let (processor, (collecting, pauses)) = (Keep::get(from)?, Keep::get(from)?);
-        let settling = Keep::get(from)?;
-        let (batch_shape, newest) = Keep::get(from)?;
+    pub fn restore(names: N, from: &mut PersistedBytes<'_>) -> Option<Self> {
+        let (clock, threads, ended) = (Persist::get(from)?, Persist::get(from)?, Persist::get(from)?);
+        let (modules, calls) = (Persist::get(from)?, Persist::get(from)?);
+        let ((step, step_begin), (detail, broken)) = (Persist::get(from)?, Persist::get(from)?);
+        let captured = Persist::get(from)?;
+        let (is_partial, trained) = Persist::get(from)?;
+        let (optimizers, operations, reads) = (Persist::get(from)?, Persist::get(from)?, Persist::get(from)?);
+        let (peak, queue) = (Persist::get(from)?, Persist::get(from)?);
+        let (processor, (collecting, pauses)) = (Persist::get(from)?, Persist::get(from)?);
+        let settling = Persist::get(from)?;
+        let (batch_shape, newest) = Persist::get(from)?;
         Some(Self {
             names,
             clock,
@@ -65,7 +65,7 @@ impl<N: Names> Analyser<N> {
             meter: Meter::default(),
             settling,
             batch_shape,
-            words: Words::default(),
+            words: CommonTexts::default(),
             newest,
         })
     }

@@ -2,7 +2,7 @@
 
 use probe_proto::tables::sync_points;
 
-use super::keep::{Keep, Kept};
+use super::persist::{Persist, PersistedBytes};
 
 /// All reads of one kind at one line of the program in a step.
 #[derive(Debug, Clone, Copy)]
@@ -13,7 +13,7 @@ pub(super) struct TensorRead {
     pub(super) row: sync_points::Row,
 }
 
-impl Keep for TensorRead {
+impl Persist for TensorRead {
     fn put(&self, to: &mut Vec<u8>) {
         let row = self.row;
         self.key.put(to);
@@ -27,12 +27,12 @@ impl Keep for TensorRead {
         row.thread.put(to);
         row.part.put(to);
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
-        let (key, thread) = (Keep::get(from)?, Keep::get(from)?);
-        let ((step, ts), stride) = (Keep::get(from)?, Keep::get(from)?);
-        let ((operation, device), count) = (Keep::get(from)?, Keep::get(from)?);
-        let (waited, (file, line)) = (Keep::get(from)?, Keep::get(from)?);
-        let (os_thread, part) = (Keep::get(from)?, Keep::get(from)?);
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
+        let (key, thread) = (Persist::get(from)?, Persist::get(from)?);
+        let ((step, ts), stride) = (Persist::get(from)?, Persist::get(from)?);
+        let ((operation, device), count) = (Persist::get(from)?, Persist::get(from)?);
+        let (waited, (file, line)) = (Persist::get(from)?, Persist::get(from)?);
+        let (os_thread, part) = (Persist::get(from)?, Persist::get(from)?);
         let row = sync_points::Row {
             step,
             stride,

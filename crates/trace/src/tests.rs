@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::clock::SECOND;
-use super::names::{Found, ModuleInfo, Names, Operation};
+use super::names::{ModuleAtAddress, ModuleInfo, Names, Operation};
 use super::{Analyser, Device, STEPS, TORCH_TRACE, payload};
 use crate::clock::Sample;
 use crate::record::{Kind, LOST_DETAIL, Record};
@@ -28,7 +28,7 @@ impl Names for Everyone {
     fn generation(&self) -> u64 {
         1
     }
-    fn module(&self, address: u64, _at: u64) -> Found {
+    fn module(&self, address: u64, _at: u64) -> ModuleAtAddress {
         let info = ModuleInfo {
             name: format!("m{address}").into(),
             class: "Module".into(),
@@ -36,7 +36,7 @@ impl Names for Everyone {
             compiled: false,
             has_parameters: true,
         };
-        Found { info: Some(Arc::new(info)), since: 0, until: u64::MAX }
+        ModuleAtAddress { info: Some(Arc::new(info)), since: 0, until: u64::MAX }
     }
     fn class(&self, _address: u64) -> Option<Arc<str>> {
         None

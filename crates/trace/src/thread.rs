@@ -4,10 +4,10 @@ use super::call_memory::CallMemory;
 use super::calls::{Breakpoints, CallId, Calls};
 use super::device::Device;
 use super::frame::{Frame, Pass};
-use super::keep::keep;
 use super::memory_sample::MemorySample;
 use super::modules::IntMap;
 use super::parts::{Part, Parts};
+use super::persist::persist;
 use super::section::{Mark, Section};
 
 /// A thread's state.
@@ -47,7 +47,7 @@ pub(crate) struct Thread {
     pub(super) device: Device,
 }
 
-keep!(Thread {
+persist!(Thread {
     id,
     frames,
     passes,

@@ -14,7 +14,7 @@
 use super::analyser::Analyser;
 use super::analyser::word;
 use super::frame::Frame;
-use super::meter::Counts;
+use super::meter::StepEvents;
 use super::names::Names;
 use super::section::{Mark, Section};
 use super::thread::Thread;
@@ -44,7 +44,7 @@ impl<N: Names> Analyser<N> {
         if self.threads[number].section.is_none() {
             let mut from = self.mark(number, now);
             // The record that begins the section is counted already.
-            from.counts = from.counts.minus(Counts { plain: 1, ..Counts::default() });
+            from.counts = from.counts.minus(StepEvents { plain: 1, ..Counts::default() });
             self.threads[number].section = Some(Section { from, rows: sink.intervals(), ..Section::default() });
         }
     }

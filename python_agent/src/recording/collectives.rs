@@ -17,7 +17,7 @@ use super::policy::{self, Layer};
 use super::program_errors;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
 use crate::shared::{self, ENABLED};
-use probe_trace::known::Learned;
+use probe_trace::known::LearnedName;
 use probe_trace::names::Operation;
 use probe_trace::record::{Kind, Record};
 
@@ -284,7 +284,7 @@ impl CollectiveGroup {
         };
         let mut operations = shared::lock(&OPERATIONS);
         let id = operations.all.len() as u64;
-        super::names::learned(&Learned::Operation(id, &operation));
+        super::names::learned(&LearnedName::Operation(id, &operation));
         operations.all.push(operation);
         operations.ids.insert(key, id);
         Ok(id)

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use probe_trace::known::Learned;
+use probe_trace::known::LearnedName;
 
 /// Names that a table holds at most.
 pub(super) const NAMES: usize = 1024;
@@ -21,11 +21,11 @@ struct Name {
 }
 
 /// A table of names.
-pub(super) struct Interned([Name; NAMES], fn(u64, &str) -> Learned<'_>);
+pub(super) struct Interned([Name; NAMES], fn(u64, &str) -> LearnedName<'_>);
 
 impl Interned {
     /// An empty table. `learned` makes the entry of the log that tells a new name.
-    pub(super) const fn new(learned: fn(u64, &str) -> Learned<'_>) -> Self {
+    pub(super) const fn new(learned: fn(u64, &str) -> LearnedName<'_>) -> Self {
         Self(
             [const {
                 Name {
@@ -85,7 +85,7 @@ impl Interned {
 mod tests {
     use super::*;
 
-    static NAMES_OF_A_TEST: Interned = Interned::new(|id, name| Learned::Span(id, name));
+    static NAMES_OF_A_TEST: Interned = Interned::new(|id, name| LearnedName::Span(id, name));
 
     #[test]
     fn names_are_kept_once_and_no_more_than_fit() {

@@ -9,8 +9,8 @@ use super::ring::{self, Reader};
 use super::shared_memory::{self, writer};
 use super::{overhead, symbolizer};
 use crate::shared::lock;
-use probe_trace::keep::Keep;
 use probe_trace::mapping::Part;
+use probe_trace::persist::Persist;
 use probe_trace::recover::{self, Outgoing};
 use probe_trace::sink::Sink;
 

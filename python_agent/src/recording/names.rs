@@ -15,12 +15,12 @@ use super::thread::ThreadState;
 use super::untraced::Untraced;
 use super::{cost, program_errors, shared_memory};
 use crate::shared;
-use probe_trace::known::{Entry, Learned};
+use probe_trace::known::{KnownModule, LearnedName};
 use probe_trace::names::ModuleInfo;
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    pub(super) modules: HashMap<u64, Vec<Entry>>,
+    pub(super) modules: HashMap<u64, Vec<KnownModule>>,
     pub(super) types: HashMap<u64, Arc<str>>,
     /// Addresses that have an entry of a module that is gone.
     pub(super) past: Vec<u64>,
@@ -116,10 +116,10 @@ fn name_modules(modules: Vec<Described>) {
         // The same module has a better name, which then also holds for what it did before.
         match entries.last_mut().filter(|entry| entry.until > now) {
             Some(entry) => entry.info = info,
-            None => entries.push(Entry { since: now, until: u64::MAX, info }),
+            None => entries.push(KnownModule { since: now, until: u64::MAX, info }),
         }
         if let Some(entry) = entries.last() {
-            shared_memory::log(&Learned::Module(address, entry));
+            shared_memory::log(&LearnedName::Module(address, entry));
         }
     }
     GENERATION.fetch_add(1, Ordering::Release);
@@ -136,7 +136,7 @@ fn forget_module(address: u64) {
     if let Some(entry) = registry.modules.get_mut(&address).and_then(|entries| entries.last_mut()) {
         entry.until = entry.until.min(now);
         registry.past.push(address);
-        shared_memory::log(&Learned::Gone(address, now));
+        shared_memory::log(&LearnedName::Gone(address, now));
     }
     GENERATION.fetch_add(1, Ordering::Release);
     ROOTS_GENERATION.fetch_add(1, Ordering::Release);
@@ -152,7 +152,7 @@ pub(super) fn name_type(class: &Bound<'_, PyType>) -> PyResult<()> {
     let address = class.as_ptr() as u64;
     let before = shared::lock(&REGISTRY).types.insert(address, Arc::clone(&name));
     if before.as_ref() != Some(&name) {
-        learned(&Learned::Class(address, &name));
+        learned(&LearnedName::Class(address, &name));
     }
     Ok(())
 }
@@ -161,7 +161,7 @@ pub(super) fn name_type(class: &Bound<'_, PyType>) -> PyResult<()> {
 pub(super) static LEARNED: AtomicU64 = AtomicU64::new(0);
 
 /// Notes that something other than a module has a name now.
-pub(super) fn learned(what: &Learned<'_>) {
+pub(super) fn learned(what: &LearnedName<'_>) {
     shared_memory::log(what);
     LEARNED.fetch_add(1, Ordering::Release);
 }

@@ -25,7 +25,7 @@ use super::thin::SampledSteps;
 use super::thread::{self, RECORD, SUSPENSIONS};
 use super::torch_callbacks::OPERATOR_CALLBACK;
 use crate::shared::{self, ENABLED};
-use probe_trace::known::Learned;
+use probe_trace::known::LearnedName;
 use probe_trace::payload::{CONVERTED, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA, SYNCHRONIZE};
 use probe_trace::record::{Kind, Record};
 
@@ -53,7 +53,7 @@ static WATCH: SampledSteps = SampledSteps::new(REMAINDER);
 /// Ticks that torch takes to call the callback and to return.
 static WAY: AtomicU64 = AtomicU64::new(0);
 /// The lines of the program that records name. A record has the id plus 1, so that 0 is no line.
-static LINES: Interned = Interned::new(|id, line| Learned::Line(id + 1, line));
+static LINES: Interned = Interned::new(|id, line| LearnedName::Line(id + 1, line));
 /// Directories of files that are not the program's own code.
 static LIBRARIES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 

@@ -11,7 +11,7 @@ use super::thread::{self, BESIDE, RECORD, ThreadState};
 use super::turns::PrimaryOptimizer;
 use super::{device, first_use, forward_hooks, module_memory, process_flag, slot};
 use crate::shared::{ENABLED, STEP};
-use probe_trace::known::Learned;
+use probe_trace::known::LearnedName;
 use probe_trace::record::Kind;
 
 const NAMES: usize = 64;
@@ -45,7 +45,7 @@ fn intern(name: &[u8]) -> u64 {
                 entry.bytes.iter().zip(name).for_each(|(byte, value)| byte.store(*value, Ordering::Relaxed));
                 entry.length.store(name.len() as u8, Ordering::Relaxed);
                 entry.state.store(2, Ordering::Release);
-                super::names::learned(&Learned::Optimizer(id as u64, &String::from_utf8_lossy(name)));
+                super::names::learned(&LearnedName::Optimizer(id as u64, &String::from_utf8_lossy(name)));
                 return id as u64;
             }
             _ => {}

@@ -14,7 +14,7 @@ use super::symbolizer::Symbolizer;
 use super::{cost as costs, module_memory, operators, policy, ring};
 use crate::shared::{self, STEP};
 use probe_trace::sink::Sink;
-use probe_trace::{Analyser, Counts};
+use probe_trace::{Analyser, StepEvents};
 
 /// Time between two rows.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -86,7 +86,7 @@ pub(super) fn note(analyser: &mut Analyser<Symbolizer>, now: Sample, last: bool,
     }
     let [event, node, mark] = [costs.event, costs.node, costs.mark].map(|ticks| analyser.seconds(ticks));
     let seconds_of =
-        |counts: Counts| counts.plain as f64 * event + counts.nodes as f64 * node + counts.marks as f64 * mark;
+        |counts: StepEvents| counts.plain as f64 * event + counts.nodes as f64 * node + counts.marks as f64 * mark;
     let (with, without) = analyser.meter().counts();
     // Until a step without detail has been seen, the cost of every step is only that of rare hooks and of work in sampled steps.
     let thin = analyser.seconds(operators::cost() + module_memory::cost());

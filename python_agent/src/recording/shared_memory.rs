@@ -17,7 +17,7 @@ use super::process_flag;
 use crate::address::Address;
 use crate::descriptors::{KnownFile, raised};
 use crate::shared;
-use probe_trace::known::Learned;
+use probe_trace::known::LearnedName;
 use probe_trace::mapping::{
     CAPACITY, LOG_AT, LOG_BYTES, MARK_AT, MAX_RINGS, PAGE, RING_BYTES, RING_MARK, Writer, log_mark, ring_at,
 };
@@ -214,7 +214,7 @@ fn map(number: usize, at: u64, bytes: u64, taken: u64) -> std::io::Result<*mut u
 /// Appends a name to the log when it becomes known, because a record may need it before all names are written again. Takes no
 /// lock, so that it can be called anywhere. A name that does not fit is written with all names.
 #[cold]
-pub(super) fn log(learned: &Learned<'_>) {
+pub(super) fn log(learned: &LearnedName<'_>) {
     let page = MAPPED[MAX_RINGS].load(Ordering::Acquire);
     if page.is_null() || process_flag::is_child() {
         return;

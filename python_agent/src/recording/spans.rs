@@ -14,11 +14,11 @@ use super::scalar;
 use super::shape;
 use super::thread::{self, RECORD, ThreadState};
 use crate::shared::{ENABLED, STEP};
-use probe_trace::known::Learned;
+use probe_trace::known::LearnedName;
 use probe_trace::record::{Kind, Record};
 
-static SPAN_NAMES: Interned = Interned::new(|id, name| Learned::Span(id, name));
-static METRIC_NAMES: Interned = Interned::new(|id, name| Learned::Metric(id, name));
+static SPAN_NAMES: Interned = Interned::new(|id, name| LearnedName::Span(id, name));
+static METRIC_NAMES: Interned = Interned::new(|id, name| LearnedName::Metric(id, name));
 
 /// Whether ranges are recorded.
 static SPANS: AtomicBool = AtomicBool::new(false);

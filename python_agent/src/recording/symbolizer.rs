@@ -7,7 +7,7 @@ use super::names::{GENERATION, LEARNED, REGISTRY, WALK_AGAIN};
 use super::{collectives, interned, operators, optimizer, spans};
 use crate::shared;
 use probe_trace::known::{self, KnownNames, Numbered};
-use probe_trace::names::{Found, Names, Operation};
+use probe_trace::names::{ModuleAtAddress, Names, Operation};
 
 /// Version of all names: changes with every new one.
 pub(super) type Version = (u64, u64);
@@ -48,7 +48,7 @@ impl Names for Symbolizer {
         GENERATION.load(Ordering::Acquire)
     }
 
-    fn module(&self, address: u64, at: u64) -> Found {
+    fn module(&self, address: u64, at: u64) -> ModuleAtAddress {
         let registry = shared::lock(&REGISTRY);
         known::find(registry.modules.get(&address).map_or(&[][..], Vec::as_slice), at)
     }

@@ -19,7 +19,7 @@ use super::thread::{self, RECORD};
 use super::{process_flag, scalar, shape, spans};
 use crate::shared::{self, ENABLED, STEP, lock};
 use crate::terminal::say;
-use probe_trace::custom::{Value, Waiting};
+use probe_trace::custom::{Value, WaitingRow};
 use probe_trace::sink::Sink;
 
 /// Bytes of rows of all tables that may wait between two drains.
@@ -36,7 +36,7 @@ const REFUSED: usize = 3;
 struct DeclaredTable {
     table: &'static Table,
     name: &'static str,
-    rows: Vec<Waiting>,
+    rows: Vec<WaitingRow>,
     dropped: [u64; REASONS.len()],
     refused: bool,
 }
@@ -252,11 +252,11 @@ fn keep(index: usize, step: i64, row: Result<Vec<Value>, usize>) {
         Err(why) => return entry.dropped[why] += 1,
     };
     let text = |value: &Value| if let Value::Text(text) = value { text.len() } else { 0 };
-    let bytes = size_of::<Waiting>() + values.iter().map(|value| size_of::<Value>() + text(value)).sum::<usize>();
+    let bytes = size_of::<WaitingRow>() + values.iter().map(|value| size_of::<Value>() + text(value)).sum::<usize>();
     if waiting + bytes > MAX_WAITING {
         return entry.dropped[TOO_MANY] += 1;
     }
-    entry.rows.push(Waiting { step, unix_ns: unix_ns(), values });
+    entry.rows.push(WaitingRow { step, unix_ns: unix_ns(), values });
     all.bytes += bytes;
 }
 

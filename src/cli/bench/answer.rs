@@ -48,7 +48,7 @@ pub(super) struct Timed {
 /// The answer of the process.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
-pub(super) enum Answer {
+pub(super) enum BenchAnswer {
     Refused {
         error: String,
         hint: String,
@@ -63,7 +63,7 @@ pub(super) enum Answer {
 
 #[derive(Debug)]
 pub(super) struct Evaluation {
-    pub(super) answer: Answer,
+    pub(super) answer: BenchAnswer,
     pub(super) rank: Option<i32>,
     /// Steps that were finished.
     pub(super) step: i64,
@@ -116,7 +116,7 @@ impl Output {
             _ => return Err(failure(finished)),
         }
         match answer {
-            Ok(Answer::Refused { error, hint }) => {
+            Ok(BenchAnswer::Refused { error, hint }) => {
                 let error = Error::failed(error);
                 Err(if hint.is_empty() { error } else { error.hint(hint) })
             }

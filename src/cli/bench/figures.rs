@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::answer::{Timed, Timing};
-use crate::block_bootstrap::{Draws, median, middle95};
+use crate::block_bootstrap::{BootstrapDraws, median, middle95};
 
 /// Samples that an interval needs, and the outer percentiles.
 const MIN_FOR_INTERVAL: usize = 8;
@@ -50,7 +50,7 @@ pub(super) fn compute(timed: &Timed, expressions: &[&str]) -> AllFigures {
 
 fn figures(timing: &Timing, expressions: &[&str]) -> Option<Figures> {
     let samples = &timing.samples;
-    let draws = Draws::new(samples.len(), SEED);
+    let draws = BootstrapDraws::new(samples.len(), SEED);
     let mut ordered = samples.clone();
     ordered.sort_unstable_by(f64::total_cmp);
     let percentile = |part: f64, least: usize| {
@@ -72,7 +72,7 @@ fn enough(samples: &[f64]) -> bool {
     samples.len() >= MIN_FOR_INTERVAL
 }
 
-fn medians(draws: &Draws, samples: &[f64]) -> Vec<f64> {
+fn medians(draws: &BootstrapDraws, samples: &[f64]) -> Vec<f64> {
     let values: Vec<Option<f64>> = samples.iter().copied().map(Some).collect();
     draws.medians(&values).into_iter().flatten().collect()
 }
@@ -81,7 +81,7 @@ fn medians(draws: &Draws, samples: &[f64]) -> Vec<f64> {
 fn compare(a: &Figures, b: &Figures) -> Compared {
     let (in_a, in_b) = (&a.timing.samples, &b.timing.samples);
     let both = in_a.len().min(in_b.len());
-    let draws = Draws::new(both, SEED);
+    let draws = BootstrapDraws::new(both, SEED);
     let ratios = || {
         let (a, b) = (medians(&draws, &in_a[..both]), medians(&draws, &in_b[..both]));
         a.into_iter().zip(b).map(|(a, b)| b / a).collect()

@@ -1,23 +1,22 @@
 //! The progress of a capture, on a line of a terminal.
 
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
 
 use probe_proto::v1::{CaptureBegan, CaptureProgress};
 
+use crate::cli::progress_line::ProgressLine;
 use crate::cli::report;
 
 /// The progress of each process.
-pub(super) struct Progress {
+pub(super) struct ShownProgress {
     steps: u32,
-    is_terminal: bool,
-    is_shown: bool,
+    line: ProgressLine,
     done: BTreeMap<(Option<i32>, u32), (u32, bool)>,
 }
 
-impl Progress {
+impl ShownProgress {
     pub(super) fn new(steps: u32) -> Self {
-        Self { steps, is_terminal: std::io::stderr().is_terminal(), is_shown: false, done: BTreeMap::new() }
+        Self { steps, line: ProgressLine::new(), done: BTreeMap::new() }
     }
 
     pub(super) fn begin(&mut self, began: &CaptureBegan) {
@@ -34,22 +33,16 @@ impl Progress {
     }
 
     fn draw(&mut self) {
-        if !self.is_terminal {
-            return;
-        }
         let least = self.done.values().map(|(steps, _)| *steps).min().unwrap_or_default();
         let line = match self.done.values().all(|(_, reading)| *reading) {
             true => "reading the traces".to_owned(),
             false if least >= self.steps => "writing the traces".to_owned(),
             false => format!("{least} of {} steps", self.steps),
         };
-        self.is_shown = true;
-        let _ = write!(anstream::stderr(), "\r\x1b[K{line}");
+        self.line.show_now(line);
     }
 
     pub(super) fn clear(&self) {
-        if self.is_shown {
-            let _ = write!(anstream::stderr(), "\r\x1b[K");
-        }
+        self.line.clear();
     }
 }

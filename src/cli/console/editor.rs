@@ -17,7 +17,7 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 
 use super::input::{self, Mode, Piece};
-use super::session::{Session, Then};
+use super::session::{AfterInput, Session};
 use super::{attributes, python, sql_completion};
 use crate::cli::report;
 use crate::cli::status::Status;
@@ -65,17 +65,17 @@ fn lines(session: &Rc<RefCell<Session>>) -> Result<Status> {
         if let Some(path) = &history {
             let _ = editor.append_history(path);
         }
-        if perform_line(&mut session.borrow_mut(), line) == Then::Quit {
+        if perform_line(&mut session.borrow_mut(), line) == AfterInput::Quit {
             return Ok(0);
         }
     }
 }
 
 /// Performs the pieces of a line, up to one that fails.
-fn perform_line(session: &mut Session, line: &str) -> Then {
+fn perform_line(session: &mut Session, line: &str) -> AfterInput {
     // These words work without a backslash, as in Python, SQLite, DuckDB and MySQL.
     match line {
-        "exit" | "quit" => return Then::Quit,
+        "exit" | "quit" => return AfterInput::Quit,
         "help" => return session.perform_and_report(Piece::Command { line: r"\?".into(), sql: String::new() }),
         _ => {}
     }
@@ -83,12 +83,12 @@ fn perform_line(session: &mut Session, line: &str) -> Then {
     while let Some((piece, end)) = input::next(rest, session.mode, true) {
         rest = &rest[end..];
         match session.perform_and_report(piece) {
-            Then::Next(0) => {}
+            AfterInput::Next(0) => {}
             then => return then,
         }
     }
     let _ = std::io::stdout().flush();
-    Then::Next(0)
+    AfterInput::Next(0)
 }
 
 /// Prints what the prompt asks: the name and the state of the run.
@@ -144,12 +144,12 @@ impl Completer for Prompt {
         let (begin, what) = at_cursor(before, session.mode);
         let text = &before[begin..];
         let (start, found) = match what {
-            What::Python if text[text.rfind('\n').map_or(0, |newline| newline + 1)..].trim().is_empty() => {
+            PromptKind::Python if text[text.rfind('\n').map_or(0, |newline| newline + 1)..].trim().is_empty() => {
                 (text.len(), vec![" ".repeat(4)])
             }
-            What::Python => attributes::complete(&mut session, text),
-            What::Command => (0, sql_completion::commands(text)),
-            What::Sql => sql_completion::complete(text, after),
+            PromptKind::Python => attributes::complete(&mut session, text),
+            PromptKind::Command => (0, sql_completion::commands(text)),
+            PromptKind::Sql => sql_completion::complete(text, after),
         };
         let pair = |word: String| Pair { display: word.clone(), replacement: word };
         Ok((begin + start, found.into_iter().map(pair).collect()))
@@ -157,14 +157,14 @@ impl Completer for Prompt {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum What {
+enum PromptKind {
     Sql,
     Python,
     Command,
 }
 
 /// What is being typed at the end of `text`, and the byte offset at which that begins.
-fn at_cursor(text: &str, mut mode: Mode) -> (usize, What) {
+fn at_cursor(text: &str, mut mode: Mode) -> (usize, PromptKind) {
     let mut begin = 0;
     loop {
         let rest = &text[begin..];
@@ -172,21 +172,24 @@ fn at_cursor(text: &str, mut mode: Mode) -> (usize, What) {
         let at = text.len() - first.len();
         if first.starts_with('\\') && !first.contains('\n') {
             let argument = first.contains(char::is_whitespace);
-            return (at, if argument { What::Sql } else { What::Command });
+            return (at, if argument { PromptKind::Sql } else { PromptKind::Command });
         }
         if first.starts_with(python::PROMPT) {
-            return (at + python::PROMPT.len(), What::Python);
+            return (at + python::PROMPT.len(), PromptKind::Python);
         }
         if mode == Mode::Python && !first.starts_with('\\') {
-            return (begin, What::Python);
+            return (begin, PromptKind::Python);
         }
-        let Some((piece, end)) = input::next(rest, mode, false) else { return (begin, What::Sql) };
+        let Some((piece, end)) = input::next(rest, mode, false) else { return (begin, PromptKind::Sql) };
         begin += end;
         if let Piece::Command { line, .. } = piece {
             mode = if line == r"\py" { Mode::Python } else { mode };
             if begin == text.len() {
                 let line = text.len() - line.len();
-                return (line, if text[line..].contains(char::is_whitespace) { What::Sql } else { What::Command });
+                return (
+                    line,
+                    if text[line..].contains(char::is_whitespace) { PromptKind::Sql } else { PromptKind::Command },
+                );
             }
         }
     }
@@ -199,15 +202,15 @@ mod tests {
     #[test]
     fn what_is_typed_is_known_at_the_cursor() {
         for (text, mode, begin, what) in [
-            ("SELECT 1; SEL", Mode::Sql, 9, What::Sql),
-            ("", Mode::Sql, 0, What::Sql),
-            (">>> mod", Mode::Sql, 3, What::Python),
-            ("SELECT 1;\n>>> mod", Mode::Sql, 13, What::Python),
-            ("mod", Mode::Python, 0, What::Python),
-            ("\\ti", Mode::Python, 0, What::Command),
-            ("\\d pyth", Mode::Sql, 0, What::Sql),
-            ("SELECT 1 \\wa", Mode::Sql, 9, What::Command),
-            ("\\py\nmod", Mode::Sql, 3, What::Python),
+            ("SELECT 1; SEL", Mode::Sql, 9, PromptKind::Sql),
+            ("", Mode::Sql, 0, PromptKind::Sql),
+            (">>> mod", Mode::Sql, 3, PromptKind::Python),
+            ("SELECT 1;\n>>> mod", Mode::Sql, 13, PromptKind::Python),
+            ("mod", Mode::Python, 0, PromptKind::Python),
+            ("\\ti", Mode::Python, 0, PromptKind::Command),
+            ("\\d pyth", Mode::Sql, 0, PromptKind::Sql),
+            ("SELECT 1 \\wa", Mode::Sql, 9, PromptKind::Command),
+            ("\\py\nmod", Mode::Sql, 3, PromptKind::Python),
         ] {
             assert_eq!(at_cursor(text, mode), (begin, what), "{text}");
         }

@@ -21,7 +21,7 @@ use std::io::{self, BufRead, IsTerminal};
 use probe_common::error::{Error, Result};
 use tokio::sync::mpsc::{Receiver, channel};
 
-use self::session::{Session, Then};
+use self::session::{AfterInput, Session};
 use super::connect::Connection;
 use super::status::{INTERRUPTED, Status};
 
@@ -67,9 +67,9 @@ fn lines(session: &mut Session) -> Result<Status> {
         while let Some((piece, end)) = input::next(&pending, session.mode, over) {
             pending.drain(..end);
             match session.perform_and_report(piece) {
-                Then::Next(0) => {}
-                Then::Next(status) => return Ok(status),
-                Then::Quit => return Ok(0),
+                AfterInput::Next(0) => {}
+                AfterInput::Next(status) => return Ok(status),
+                AfterInput::Quit => return Ok(0),
             }
         }
         if over {

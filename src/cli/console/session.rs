@@ -18,7 +18,7 @@ use super::{pager, show};
 use crate::cli::amounts::count;
 use crate::cli::eval::{self, Rank};
 use crate::cli::status::{INTERRUPTED, Status};
-use crate::cli::watch::Watch;
+use crate::cli::watch::RepeatedQuery;
 use crate::cli::{report, tables};
 use crate::output::{Format, chart};
 
@@ -32,7 +32,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 
 /// What follows a piece of input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Then {
+pub(super) enum AfterInput {
     /// The next line; the status is how this one ended.
     Next(Status),
     /// The end of the console.
@@ -82,27 +82,27 @@ impl Session {
     }
 
     /// Performs one piece, and prints its error.
-    pub(super) fn perform_and_report(&mut self, piece: Piece) -> Then {
-        self.perform(piece).unwrap_or_else(|error| Then::Next(report::error(&error)))
+    pub(super) fn perform_and_report(&mut self, piece: Piece) -> AfterInput {
+        self.perform(piece).unwrap_or_else(|error| AfterInput::Next(report::error(&error)))
     }
 
     /// Performs one piece, and prints how it ended unless that is an error.
-    fn perform(&mut self, piece: Piece) -> Result<Then> {
+    fn perform(&mut self, piece: Piece) -> Result<AfterInput> {
         let began = Instant::now();
         match piece {
-            Piece::Sql(sql) if sql.is_empty() => Ok(Then::Next(0)),
-            Piece::Sql(sql) => self.query(sql).map(Then::Next),
-            Piece::Python(code) if code.trim().is_empty() => Ok(Then::Next(0)),
+            Piece::Sql(sql) if sql.is_empty() => Ok(AfterInput::Next(0)),
+            Piece::Sql(sql) => self.query(sql).map(AfterInput::Next),
+            Piece::Python(code) if code.trim().is_empty() => Ok(AfterInput::Next(0)),
             Piece::Python(code) => {
                 let ended = self.eval(code);
                 if self.switches.timing {
                     report::note(format_args!("{:.4} s", began.elapsed().as_secs_f64()));
                 }
-                ended.map(Then::Next)
+                ended.map(AfterInput::Next)
             }
             Piece::Command { line, sql } => {
                 let command = command::parse(&line)?;
-                let takes_sql = matches!(command, Command::Watch(_) | Command::Plot(_));
+                let takes_sql = matches!(command, Command::RepeatedQuery(_) | Command::Plot(_));
                 if !sql.is_empty() && !takes_sql {
                     return Err(Error::usage(format!("SQL stands before '{line}', which takes none"))
                         .hint("end the SQL with ; and write the command on a line of its own"));
@@ -115,20 +115,20 @@ impl Session {
         }
     }
 
-    fn command(&mut self, command: Command) -> Result<Then> {
+    fn command(&mut self, command: Command) -> Result<AfterInput> {
         match command {
-            Command::Quit => return Ok(Then::Quit),
+            Command::Quit => return Ok(AfterInput::Quit),
             Command::Help => show::text(command::HELP, self.switches.pager)?,
-            Command::Describe(None) => return self.list().map(Then::Next),
+            Command::Describe(None) => return self.list().map(AfterInput::Next),
             Command::Describe(Some(name)) => {
                 let Some(own) = self.link.until_interrupted(async |client| client.declared().await)? else {
-                    return Ok(Then::Next(cancelled("query")));
+                    return Ok(AfterInput::Next(cancelled("query")));
                 };
                 show::table_page(tables::find_by(&name, &own)?, self.switches.pager)?;
             }
-            Command::Watch(interval) => return self.watch(interval).map(Then::Next),
-            Command::Plot(kind) => return self.plot(kind).map(Then::Next),
-            Command::Frames => return self.frames().map(Then::Next),
+            Command::RepeatedQuery(interval) => return self.watch(interval).map(AfterInput::Next),
+            Command::Plot(kind) => return self.plot(kind).map(AfterInput::Next),
+            Command::Frames => return self.frames().map(AfterInput::Next),
             Command::Python(Some(code)) => return self.perform(Piece::Python(code)),
             Command::Python(None) => self.mode = Mode::Python,
             Command::Sql => self.mode = Mode::Sql,
@@ -137,7 +137,7 @@ impl Session {
                 self.bound();
             }
         }
-        Ok(Then::Next(0))
+        Ok(AfterInput::Next(0))
     }
 
     fn bounds(&self) -> Bounds {
@@ -266,8 +266,13 @@ impl Session {
     }
 
     fn watch(&mut self, interval: Duration) -> Result<Status> {
-        let watch =
-            Watch::new(self.last()?, Format::Table, Format::Table.default_rows(), interval, self.switches.timeout)?;
+        let watch = RepeatedQuery::new(
+            self.last()?,
+            Format::Table,
+            Format::Table.default_rows(),
+            interval,
+            self.switches.timeout,
+        )?;
         let (watch, target) = (watch.shaped(self.switches.shape()), self.link.target.clone());
         let ended = self.link.until_interrupted(async |client| watch.run(client, &target).await)?;
         // Watching has no end of its own: an interrupt is its normal end.

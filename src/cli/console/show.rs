@@ -36,7 +36,7 @@ pub(super) enum Sink {
 }
 
 /// An answer that was written to a file, or is held for the screen.
-pub(super) struct Written {
+pub(super) struct ShownAnswer {
     printed: Printed,
     text: Vec<u8>,
     file: Option<PathBuf>,
@@ -62,12 +62,12 @@ impl Sink {
         Ok(Self::File { path, format, file, columns: None })
     }
 
-    /// Takes an answer. What is for the screen is held, and shown by [`Written::show`].
-    pub(super) async fn write(&mut self, answer: Answer, shape: Shape, paged: bool) -> Result<Written> {
+    /// Takes an answer. What is for the screen is held, and shown by [`ShownAnswer::show`].
+    pub(super) async fn write(&mut self, answer: Answer, shape: Shape, paged: bool) -> Result<ShownAnswer> {
         match self {
             Self::Screen => {
                 let (text, printed) = table(answer, shape, paged).await?;
-                Ok(Written { printed, text, file: None })
+                Ok(ShownAnswer { printed, text, file: None })
             }
             Self::File { path, format, file, columns } => {
                 let failed = |error: io::Error| failed(path, error);
@@ -85,19 +85,19 @@ impl Sink {
                 let mut printed = Printed::default();
                 let limit = format.default_rows();
                 feed(answer, limit, writer.map_err(failed)?.as_mut(), &mut printed).await?.map_err(failed)?;
-                Ok(Written { printed, text: Vec::new(), file: Some(path.clone()) })
+                Ok(ShownAnswer { printed, text: Vec::new(), file: Some(path.clone()) })
             }
             Self::Once { path, format } => {
                 let (path, format) = (path.clone(), *format);
                 let printed = output::save(answer, format, None, &path).await?;
                 *self = Self::Screen;
-                Ok(Written { printed, text: Vec::new(), file: Some(path) })
+                Ok(ShownAnswer { printed, text: Vec::new(), file: Some(path) })
             }
         }
     }
 }
 
-impl Written {
+impl ShownAnswer {
     /// Shows an answer that is held for the screen.
     pub(super) fn show(self, paged: bool) -> Result<Shown> {
         if self.file.is_none() {

@@ -9,7 +9,7 @@ use probe_inspect::stacks::{HAS_NATIVE, permission};
 
 /// How well something works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum CheckState {
     Ok,
     /// It works for some processes, or not for long.
     Limited,
@@ -18,7 +18,7 @@ pub(super) enum State {
     None,
 }
 
-impl State {
+impl CheckState {
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -33,7 +33,7 @@ impl State {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) check: &'static str,
-    pub(super) state: State,
+    pub(super) state: CheckState,
     pub(super) what: String,
     pub(super) remedy: Option<String>,
     /// Whether every run needs it.
@@ -41,7 +41,7 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    pub(super) fn new(check: &'static str, state: State, what: impl Into<String>) -> Self {
+    pub(super) fn new(check: &'static str, state: CheckState, what: impl Into<String>) -> Self {
         Self { check, state, what: what.into(), remedy: None, needed: false }
     }
 
@@ -61,7 +61,7 @@ pub(super) fn all() -> Vec<Finding> {
     let directories = Directories::from_environment();
     let mut findings = match &directories {
         Ok(directories) => vec![runs(directories), sockets(directories)],
-        Err(error) => vec![Finding::new("run directories", State::Missing, error.to_string()).needed()],
+        Err(error) => vec![Finding::new("run directories", CheckState::Missing, error.to_string()).needed()],
     };
     findings.push(stacks(permission::ptrace_scope(), nix::unistd::geteuid().is_root()));
     findings.push(native_frames());
@@ -87,33 +87,33 @@ fn runs(directories: &Directories) -> Finding {
     // A missing directory is made in the nearest ancestor that exists.
     let existing = directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     if let Err(error) = tempfile::tempfile_in(existing) {
-        return Finding::new(CHECK, State::Missing, format!("{} can't be written: {error}", existing.display()))
+        return Finding::new(CHECK, CheckState::Missing, format!("{} can't be written: {error}", existing.display()))
             .remedy("PROBE_HOME=/another/place, on a disk of this machine")
             .needed();
     }
     let Some((_, free)) = disk_space(existing) else {
-        return Finding::new(CHECK, State::Ok, format!("{} can be written", directory.display())).needed();
+        return Finding::new(CHECK, CheckState::Ok, format!("{} can be written", directory.display())).needed();
     };
     let what = format!("{} can be written, {} free", directory.display(), gigabytes(free));
     match free < FEW_BYTES {
-        true => {
-            Finding::new(CHECK, State::Limited, what).remedy("probe runs rm --older-than 7d, or PROBE_DISK=1G").needed()
-        }
-        false => Finding::new(CHECK, State::Ok, what).needed(),
+        true => Finding::new(CHECK, CheckState::Limited, what)
+            .remedy("probe runs rm --older-than 7d, or PROBE_DISK=1G")
+            .needed(),
+        false => Finding::new(CHECK, CheckState::Ok, what).needed(),
     }
 }
 
 fn sockets(directories: &Directories) -> Finding {
     const CHECK: &str = "sockets";
     match directories.sockets() {
-        Err(error) => Finding::new(CHECK, State::Missing, error.to_string())
+        Err(error) => Finding::new(CHECK, CheckState::Missing, error.to_string())
             .remedy(error.hint_text().unwrap_or("PROBE_RUNTIME_DIR=/another/directory, of mode 0700"))
             .needed(),
         Ok(live) => {
             let directory = directories.runtime.display();
             let modes = if directories.runtime.exists() { "is this user's alone" } else { "is made when it is needed" };
             let what = format!("{directory} {modes}; live collectors: {}", live.len());
-            Finding::new(CHECK, State::Ok, what).needed()
+            Finding::new(CHECK, CheckState::Ok, what).needed()
         }
     }
 }
@@ -122,31 +122,32 @@ fn stacks(scope: Option<u8>, root: bool) -> Finding {
     const CHECK: &str = "stacks";
     let advice = || permission::advice(1000, 1000, scope);
     match scope {
-        _ if root && scope != Some(3) => Finding::new(CHECK, State::Ok, "root may read all processes' memory"),
+        _ if root && scope != Some(3) => Finding::new(CHECK, CheckState::Ok, "root may read all processes' memory"),
         None | Some(0) => {
-            Finding::new(CHECK, State::Ok, "all processes of this user can be read (no ptrace restriction)")
+            Finding::new(CHECK, CheckState::Ok, "all processes of this user can be read (no ptrace restriction)")
         }
         Some(1) => {
             let what = "processes below probe run and those with an agent can be read, others not (ptrace_scope 1)";
-            Finding::new(CHECK, State::Limited, what).remedy("sudo sysctl kernel.yama.ptrace_scope=0 for the others")
+            Finding::new(CHECK, CheckState::Limited, what)
+                .remedy("sudo sysctl kernel.yama.ptrace_scope=0 for the others")
         }
         Some(scope) => {
             let what =
                 format!("no process can be read (ptrace_scope {scope}); agents are asked instead, which takes the GIL");
-            Finding::new(CHECK, State::Limited, what).remedy(advice())
+            Finding::new(CHECK, CheckState::Limited, what).remedy(advice())
         }
     }
 }
 
 fn native_frames() -> Finding {
     if HAS_NATIVE {
-        return Finding::new("native frames", State::Ok, "stack --native shows the frames of C and C++");
+        return Finding::new("native frames", CheckState::Ok, "stack --native shows the frames of C and C++");
     }
     let there = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"]
         .iter()
         .any(|directory| Path::new(directory).join("libunwind-ptrace.so.0").exists());
     let library = if there { "libunwind is here" } else { "libunwind is not here either" };
-    Finding::new("native frames", State::None, format!("stacks show Python frames only in this build; {library}"))
+    Finding::new("native frames", CheckState::None, format!("stacks show Python frames only in this build; {library}"))
         .remedy("build with --features native, or gdb -p PID -batch -ex 'thread apply all bt' shows C frames")
 }
 
@@ -156,15 +157,19 @@ const DOCKER_DEFAULT: u64 = 64 << 20;
 fn shared_memory(room: Option<(u64, u64)>) -> Finding {
     const CHECK: &str = "/dev/shm";
     match room {
-        None => Finding::new(CHECK, State::Missing, "there is none: DataLoader workers and NCCL need it")
+        None => Finding::new(CHECK, CheckState::Missing, "there is none: DataLoader workers and NCCL need it")
             .remedy("mount -t tmpfs tmpfs /dev/shm"),
         Some((all, free)) => {
             let what = format!("{} of {} free", gigabytes(free), gigabytes(all));
             if all <= DOCKER_DEFAULT {
-                return Finding::new(CHECK, State::Limited, format!("{what}: DataLoader workers may die of SIGBUS"))
-                    .remedy("docker run --shm-size=8g, or --ipc=host");
+                return Finding::new(
+                    CHECK,
+                    CheckState::Limited,
+                    format!("{what}: DataLoader workers may die of SIGBUS"),
+                )
+                .remedy("docker run --shm-size=8g, or --ipc=host");
             }
-            Finding::new(CHECK, State::Ok, what)
+            Finding::new(CHECK, CheckState::Ok, what)
         }
     }
 }
@@ -172,7 +177,7 @@ fn shared_memory(room: Option<(u64, u64)>) -> Finding {
 fn nvidia(version: Option<&str>) -> Finding {
     const CHECK: &str = "NVIDIA driver";
     let Some(version) = version else {
-        return Finding::new(CHECK, State::None, "there is none: gpu columns are NULL");
+        return Finding::new(CHECK, CheckState::None, "there is none: gpu columns are NULL");
     };
     let number =
         version.split_whitespace().find(|word| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit()));
@@ -181,20 +186,20 @@ fn nvidia(version: Option<&str>) -> Finding {
         .any(|directory| Path::new(directory).join("libnvidia-ml.so.1").exists());
     let what = format!("version {}", number.unwrap_or("unknown"));
     if library {
-        return Finding::new(CHECK, State::Ok, format!("{what}, with NVML"));
+        return Finding::new(CHECK, CheckState::Ok, format!("{what}, with NVML"));
     }
-    Finding::new(CHECK, State::Limited, format!("{what}, and libnvidia-ml.so.1 is in none of the usual places"))
+    Finding::new(CHECK, CheckState::Limited, format!("{what}, and libnvidia-ml.so.1 is in none of the usual places"))
         .remedy("in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility")
 }
 
 fn perf(paranoid: Option<&str>) -> Finding {
     const CHECK: &str = "perf events";
     match paranoid.and_then(|text| text.trim().parse::<i32>().ok()) {
-        None => Finding::new(CHECK, State::None, "this kernel has none"),
-        Some(level) if level <= 2 => Finding::new(CHECK, State::Ok, format!("perf_event_paranoid is {level}")),
+        None => Finding::new(CHECK, CheckState::None, "this kernel has none"),
+        Some(level) if level <= 2 => Finding::new(CHECK, CheckState::Ok, format!("perf_event_paranoid is {level}")),
         Some(level) => Finding::new(
             CHECK,
-            State::Limited,
+            CheckState::Limited,
             format!("perf_event_paranoid is {level}; probe itself does not use them"),
         )
         .remedy("sudo sysctl kernel.perf_event_paranoid=2"),
@@ -211,29 +216,29 @@ mod tests {
 
     #[test]
     fn each_scope_is_judged() {
-        assert_eq!(stacks(None, false).state, State::Ok);
-        assert_eq!(stacks(Some(0), false).state, State::Ok);
+        assert_eq!(stacks(None, false).state, CheckState::Ok);
+        assert_eq!(stacks(Some(0), false).state, CheckState::Ok);
         let some = stacks(Some(1), false);
-        assert!(some.state == State::Limited && some.remedy.is_some_and(|hint| hint.contains("ptrace_scope=0")));
-        assert_eq!(stacks(Some(2), false).state, State::Limited);
-        assert_eq!(stacks(Some(2), true).state, State::Ok);
-        assert_eq!(stacks(Some(3), true).state, State::Limited);
+        assert!(some.state == CheckState::Limited && some.remedy.is_some_and(|hint| hint.contains("ptrace_scope=0")));
+        assert_eq!(stacks(Some(2), false).state, CheckState::Limited);
+        assert_eq!(stacks(Some(2), true).state, CheckState::Ok);
+        assert_eq!(stacks(Some(3), true).state, CheckState::Limited);
     }
 
     #[test]
     fn dockers_shared_memory_is_little() {
         assert!(shared_memory(Some((64 << 20, 60 << 20))).remedy.is_some_and(|hint| hint.contains("--shm-size")));
-        assert_eq!(shared_memory(Some((8 << 30, 8 << 30))).state, State::Ok);
-        assert_eq!(shared_memory(None).state, State::Missing);
+        assert_eq!(shared_memory(Some((8 << 30, 8 << 30))).state, CheckState::Ok);
+        assert_eq!(shared_memory(None).state, CheckState::Missing);
     }
 
     #[test]
     fn a_driver_is_known_by_its_version() {
-        assert_eq!(nvidia(None).state, State::None);
+        assert_eq!(nvidia(None).state, CheckState::None);
         let found =
             nvidia(Some("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.133.20  Sun Mar 30\nGCC version: 12\n"));
         assert!(found.what.starts_with("version 570.133.20"), "{}", found.what);
-        assert_eq!(perf(Some("4\n")).state, State::Limited);
-        assert_eq!(perf(Some("2\n")).state, State::Ok);
+        assert_eq!(perf(Some("4\n")).state, CheckState::Limited);
+        assert_eq!(perf(Some("2\n")).state, CheckState::Ok);
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use probe_proto::VERSION;
 use serde::Deserialize;
 
-use super::checks::{Finding, State};
+use super::checks::{CheckState, Finding};
 
 /// Prints what is installed, and imports none of it.
 const CODE: &str = r#"
@@ -24,7 +24,7 @@ print(json.dumps({"path": sys.executable, "python": platform.python_version(), "
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Deserialize)]
-struct About {
+struct InterpreterFacts {
     path: String,
     python: String,
     implementation: String,
@@ -39,13 +39,13 @@ struct About {
 pub(super) fn all() -> Vec<Finding> {
     let Some(program) = ["python", "python3"].into_iter().find_map(on_path) else {
         return vec![
-            Finding::new("Python", State::None, "there is no python on PATH")
+            Finding::new("Python", CheckState::None, "there is no python on PATH")
                 .remedy("activate the environment that trains"),
         ];
     };
     match ask(&program) {
         Ok(about) => judge(&about),
-        Err(why) => vec![Finding::new("Python", State::Missing, format!("{}: {why}", program.display()))],
+        Err(why) => vec![Finding::new("Python", CheckState::Missing, format!("{}: {why}", program.display()))],
     }
 }
 
@@ -54,7 +54,7 @@ fn on_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|program| program.is_file())
 }
 
-fn ask(program: &PathBuf) -> Result<About, String> {
+fn ask(program: &PathBuf) -> Result<InterpreterFacts, String> {
     let words = |error: std::io::Error| error.to_string();
     let child = Command::new(program)
         .args(["-c", CODE])
@@ -78,33 +78,32 @@ fn ask(program: &PathBuf) -> Result<About, String> {
     serde_json::from_slice(&output.stdout).map_err(|_| "it does not say its version".to_owned())
 }
 
-fn judge(about: &About) -> Vec<Finding> {
+fn judge(about: &InterpreterFacts) -> Vec<Finding> {
     let minor: Vec<u32> = about.python.split('.').take(2).filter_map(|part| part.parse().ok()).collect();
     let fits = about.implementation == "CPython" && minor.as_slice() >= [3, 9].as_slice();
     let python = format!("{} {} at {}", about.implementation, about.python, about.path);
     let mut findings = vec![match fits {
-        true => Finding::new("Python", State::Ok, python),
-        false => Finding::new("Python", State::Missing, python).remedy("the agent takes CPython 3.9 or newer"),
+        true => Finding::new("Python", CheckState::Ok, python),
+        false => Finding::new("Python", CheckState::Missing, python).remedy("the agent takes CPython 3.9 or newer"),
     }];
     findings.push(match &about.torch {
-        Some(version) => Finding::new("torch", State::Ok, version.clone()),
-        None => {
-            Finding::new("torch", State::None, "this Python has none").remedy("activate the environment that trains")
-        }
+        Some(version) => Finding::new("torch", CheckState::Ok, version.clone()),
+        None => Finding::new("torch", CheckState::None, "this Python has none")
+            .remedy("activate the environment that trains"),
     });
     findings.push(match about.agent.as_deref() {
-        Some(version) if version == VERSION => Finding::new("agent", State::Ok, format!("trainprobe {version}")),
+        Some(version) if version == VERSION => Finding::new("agent", CheckState::Ok, format!("trainprobe {version}")),
         Some(version) => {
-            Finding::new("agent", State::Limited, format!("trainprobe {version}, and this is probe {VERSION}"))
+            Finding::new("agent", CheckState::Limited, format!("trainprobe {version}, and this is probe {VERSION}"))
                 .remedy(format!("{} -m pip install trainprobe=={VERSION}", about.path))
         }
         None if about.package => {
-            Finding::new("agent", State::Limited, "there is a probe_agent that is not from a wheel of trainprobe")
+            Finding::new("agent", CheckState::Limited, "there is a probe_agent that is not from a wheel of trainprobe")
                 .remedy(format!("{0} -m pip uninstall probe-agent && {0} -m pip install trainprobe", about.path))
         }
         None => Finding::new(
             "agent",
-            State::Missing,
+            CheckState::Missing,
             "this Python has no trainprobe, so nothing records; probe PID stack works",
         )
         .remedy(format!("{} -m pip install trainprobe", about.path)),
@@ -116,8 +115,8 @@ fn judge(about: &About) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    fn about(python: &str, torch: Option<&str>, agent: Option<&str>) -> About {
-        About {
+    fn about(python: &str, torch: Option<&str>, agent: Option<&str>) -> InterpreterFacts {
+        InterpreterFacts {
             path: "/usr/bin/python".into(),
             python: python.into(),
             implementation: "CPython".into(),
@@ -127,21 +126,24 @@ mod tests {
         }
     }
 
-    fn states(about: &About) -> Vec<State> {
+    fn states(about: &InterpreterFacts) -> Vec<CheckState> {
         judge(about).iter().map(|finding| finding.state).collect()
     }
 
     #[test]
     fn versions_are_judged() {
         let judged = |python, torch, agent| states(&about(python, torch, agent));
-        assert_eq!(judged("3.11.7", Some("2.15.0"), Some(VERSION)), [State::Ok, State::Ok, State::Ok]);
-        assert_eq!(judged("3.8.1", None, None), [State::Missing, State::None, State::Missing]);
-        assert_eq!(judged("3.14.0", Some("2.15.0"), Some("0.0.1")), [State::Ok, State::Ok, State::Limited]);
+        assert_eq!(judged("3.11.7", Some("2.15.0"), Some(VERSION)), [CheckState::Ok, CheckState::Ok, CheckState::Ok]);
+        assert_eq!(judged("3.8.1", None, None), [CheckState::Missing, CheckState::None, CheckState::Missing]);
+        assert_eq!(
+            judged("3.14.0", Some("2.15.0"), Some("0.0.1")),
+            [CheckState::Ok, CheckState::Ok, CheckState::Limited]
+        );
     }
 
     #[test]
     fn an_agent_of_an_earlier_build_is_not_called_missing() {
-        let earlier = About { package: true, ..about("3.11.7", Some("2.15.0"), None) };
-        assert_eq!(states(&earlier), [State::Ok, State::Ok, State::Limited]);
+        let earlier = InterpreterFacts { package: true, ..about("3.11.7", Some("2.15.0"), None) };
+        assert_eq!(states(&earlier), [CheckState::Ok, CheckState::Ok, CheckState::Limited]);
     }
 }

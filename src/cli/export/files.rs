@@ -1,22 +1,22 @@
 //! The output of an export: a file, or a directory that appears when all files are in it.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use probe_client::Client;
 use probe_common::error::{Error, Result};
-use probe_export::{Chrome, Perfetto, TraceFormat, Written};
+use probe_export::{Chrome, Perfetto, TraceFormat, WrittenCounts};
 
-use crate::export::Plan;
+use crate::cli::progress_line::ProgressLine;
+use crate::export::ExportPlan;
 use crate::output::Unfinished;
 
 /// What a file is written as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Shape {
+pub(super) enum FileFormat {
     /// Perfetto's protobuf
     Perfetto,
     /// Chrome's JSON
@@ -25,7 +25,7 @@ pub(super) enum Shape {
     ChromeGzip,
 }
 
-impl Shape {
+impl FileFormat {
     fn of_file(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_str()?;
         let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
@@ -39,8 +39,8 @@ impl Shape {
 }
 
 /// Checks that a file may be written, and returns its format.
-pub(super) fn check_file(path: &Path, format: Option<Shape>, force: bool) -> Result<Shape> {
-    let shape = format.or_else(|| Shape::of_file(path)).ok_or_else(|| {
+pub(super) fn check_file(path: &Path, format: Option<FileFormat>, force: bool) -> Result<FileFormat> {
+    let shape = format.or_else(|| FileFormat::of_file(path)).ok_or_else(|| {
         Error::usage(format!("{} says no format by its name", path.display()))
             .hint("name it .pftrace, .json or .json.gz, or give --format")
     })?;
@@ -56,39 +56,47 @@ pub(super) fn check_file(path: &Path, format: Option<Shape>, force: bool) -> Res
 /// Writes a plan to a file, which appears whole or not at all.
 pub(super) async fn save(
     client: &mut Client,
-    plan: Plan<'_>,
+    plan: ExportPlan<'_>,
     path: &Path,
-    shape: Shape,
+    shape: FileFormat,
     about: &[(&str, String)],
-) -> Result<Written> {
+) -> Result<WrittenCounts> {
     let unfinished = Unfinished::create(path)?;
     let failed = |error: io::Error| unfinished.failed(error);
     let file = BufWriter::with_capacity(1 << 16, unfinished.file()?);
     let mut out = match shape {
-        Shape::ChromeGzip => Out::Gzip(Box::new(GzEncoder::new(file, Compression::fast()))),
-        _ => Out::Plain(file),
+        FileFormat::ChromeGzip => OutputFile::Gzip(Box::new(GzEncoder::new(file, Compression::fast()))),
+        _ => OutputFile::Plain(file),
     };
-    let mut bar = Bar::new(plan.rows);
+    let mut line = ProgressLine::new();
+    let percent = |drawn: u64| 100 * drawn.min(plan.rows) / plan.rows.max(1);
     let (base, is_unix, as_profiler) = (plan.base, plan.is_unix(), plan.is_per_rank());
     let format: Box<dyn TraceFormat + '_> = match shape {
-        Shape::Perfetto => Box::new(Perfetto::new(&mut out, is_unix.then_some(base)).map_err(failed)?),
+        FileFormat::Perfetto => Box::new(Perfetto::new(&mut out, is_unix.then_some(base)).map_err(failed)?),
         _ if as_profiler => Box::new(Chrome::as_profiler(&mut out, base, is_unix, about).map_err(failed)?),
         _ => Box::new(Chrome::new(&mut out, base, is_unix, about).map_err(failed)?),
     };
-    let written = plan.write(client, format, &mut |rows| bar.show(rows), &failed).await;
-    bar.clear();
+    let written = plan
+        .write(
+            client,
+            format,
+            &mut |drawn| line.show(|| format!("{:>3} % of {} rows", percent(drawn), plan.rows)),
+            &failed,
+        )
+        .await;
+    line.clear();
     let written = written?;
     out.finish().map_err(failed)?;
     unfinished.finish()?;
     Ok(written)
 }
 
-enum Out {
+enum OutputFile {
     Plain(BufWriter<File>),
     Gzip(Box<GzEncoder<BufWriter<File>>>),
 }
 
-impl Out {
+impl OutputFile {
     fn finish(self) -> io::Result<()> {
         match self {
             Self::Plain(mut file) => file.flush(),
@@ -97,7 +105,7 @@ impl Out {
     }
 }
 
-impl Write for Out {
+impl Write for OutputFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(file) => file.write(bytes),
@@ -163,33 +171,5 @@ impl Directory {
             return Err(failed(error));
         }
         Ok(shown)
-    }
-}
-
-/// The progress of an export, on a line of a terminal.
-pub(super) struct Bar {
-    rows: u64,
-    shown: Option<Instant>,
-    is_terminal: bool,
-}
-
-impl Bar {
-    pub(super) fn new(rows: u64) -> Self {
-        Self { rows, shown: None, is_terminal: io::stderr().is_terminal() }
-    }
-
-    fn show(&mut self, drawn: u64) {
-        let due = self.shown.is_none_or(|shown| shown.elapsed() > Duration::from_millis(200));
-        if self.is_terminal && due {
-            self.shown = Some(Instant::now());
-            let percent = 100 * drawn.min(self.rows) / self.rows.max(1);
-            let _ = write!(anstream::stderr(), "\r\x1b[K{percent:>3} % of {} rows", self.rows);
-        }
-    }
-
-    fn clear(&self) {
-        if self.shown.is_some() {
-            let _ = write!(anstream::stderr(), "\r\x1b[K");
-        }
     }
 }

@@ -12,10 +12,10 @@ use nix::unistd::Pid;
 use probe_client::Client;
 use probe_client::endpoint::{RunLocation, Target};
 use probe_common::error::{Error, Result};
-use probe_inspect::process_exit::End;
+use probe_inspect::process_exit::ProcessEnd;
 use probe_proto::env;
 use probe_proto::v1::{FinishCall, FinishOutcome};
-use probe_store::runs::{self, RunInfo, State};
+use probe_store::runs::{self, RunInfo, RunState};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::{Instant, sleep, timeout};
@@ -86,7 +86,7 @@ impl Collector {
         let ended = child.wait().await?;
         match ended.code() {
             Some(status) if status > 0 => Ok(Some(status as Status)),
-            _ => Err(Error::failed(format!("the collector {} before it listened", End::of(ended).how()))),
+            _ => Err(Error::failed(format!("the collector {} before it listened", ProcessEnd::of(ended).how()))),
         }
     }
 
@@ -177,7 +177,7 @@ impl Collector {
 
     fn has_ended(&self) -> bool {
         let info = runs::resolve(&self.run).and_then(|directory| RunInfo::read(&directory));
-        info.is_ok_and(|info| info.state == State::Ended)
+        info.is_ok_and(|info| info.state == RunState::Ended)
     }
 
     fn note_end(&mut self, ended: Option<ExitStatus>) {
@@ -192,7 +192,7 @@ impl Collector {
                 }
             }
             Some(ended) => {
-                let how = End::of(ended).how();
+                let how = ProcessEnd::of(ended).how();
                 report::note(format_args!(
                     "the collector of run {run} {how}: the command continues, and another collector takes over"
                 ));

@@ -20,7 +20,7 @@ pub(super) struct Seen {
 
 /// A process that imported torch.
 #[derive(Debug, Deserialize)]
-struct Line {
+struct TorchImport {
     pid: u32,
     unix_s: f64,
     command: String,
@@ -44,7 +44,7 @@ impl Seen {
     /// The reports, a sentence a process.
     pub(super) fn sentences(&self) -> Vec<String> {
         let text = fs::read_to_string(&self.path).unwrap_or_default();
-        let lines: Vec<Line> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let lines: Vec<TorchImport> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         let mut sentences: Vec<String> = lines.iter().take(MAX_NAMED).map(|line| self.sentence(line)).collect();
         if lines.len() > MAX_NAMED {
             sentences.push(format!("{} more processes imported torch", lines.len() - MAX_NAMED));
@@ -52,10 +52,10 @@ impl Seen {
         sentences
     }
 
-    fn sentence(&self, line: &Line) -> String {
+    fn sentence(&self, line: &TorchImport) -> String {
         let at = UNIX_EPOCH + Duration::try_from_secs_f64(line.unix_s).unwrap_or_default();
         let after = at.duration_since(self.began).unwrap_or_default().as_secs_f64();
-        let Line { pid, command, what, .. } = line;
+        let TorchImport { pid, command, what, .. } = line;
         let command: String = command.chars().filter(|c| !c.is_control()).collect();
         format!("process {pid} ({command}) imported torch after {after:.1} s, and {what}")
     }

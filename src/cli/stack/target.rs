@@ -9,7 +9,7 @@ use probe_client::discover;
 use probe_client::endpoint::Endpoint;
 use probe_common::error::{Error, Kind, Result};
 use probe_common::paths::host_name;
-use probe_inspect::stacks::sampler::{self, Plan};
+use probe_inspect::stacks::sampler::{self, SamplingPlan};
 use probe_inspect::stacks::{Readers, Subject};
 use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
 
@@ -68,7 +68,7 @@ impl StackTarget {
             StackMethod::Agent => return Err(Error::usage(format!("process {} has no agent to ask", subject.pid))),
             method => method,
         };
-        let plan = (call.duration_s > 0.0).then(|| Plan::new(call.duration_s, call.rate)).transpose()?;
+        let plan = (call.duration_s > 0.0).then(|| SamplingPlan::new(call.duration_s, call.rate)).transpose()?;
         let now = jiff::Timestamp::now().as_nanosecond();
         let reading = tokio::task::spawn_blocking(move || match plan {
             Some(plan) => sampler::sample(&readers, &subject, plan, &AtomicBool::new(false)),

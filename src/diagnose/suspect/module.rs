@@ -8,7 +8,7 @@ use super::super::rows::ask;
 use super::super::statistics::ratio_interval;
 use super::super::steps::{Ticks, part, ticks};
 use super::reason::{Answer, Reason, named, plain, sentence, unnamed, without};
-use crate::block_bootstrap::Draws;
+use crate::block_bootstrap::BootstrapDraws;
 use probe_client::Client;
 use probe_common::error::Result;
 
@@ -126,7 +126,7 @@ fn of(done: &Diagnosis, all: &[Taken], meant: &BTreeSet<&str>, name: &str) -> Re
         by_step.values().map(|sums| (sums[0] + sums[1]) * super::super::steps::TICKS_IN_SECOND).collect();
     let durations: Vec<f64> = by_step.keys().map(|step| whole(step).unwrap_or(0) as f64).collect();
     let percent = took.iter().sum::<f64>() / durations.iter().sum::<f64>().max(1.0) * 100.0;
-    let interval = ratio_interval(&Draws::new(watched, 9), &took, &durations).unwrap_or((0.0, 0.0));
+    let interval = ratio_interval(&BootstrapDraws::new(watched, 9), &took, &durations).unwrap_or((0.0, 0.0));
     let share = (percent, interval.0 * 100.0, interval.1 * 100.0);
     // Means are for each step and process.
     let count = (watched * steps.processes.len()) as f64;

@@ -7,7 +7,7 @@ use super::super::finding::show;
 use super::super::statistics::ratio_interval;
 use super::super::steps::{COMM, PARTS, Ticks, seconds};
 use super::reason::{Answer, Reason, named, plain, sentence, unnamed, without};
-use crate::block_bootstrap::Draws;
+use crate::block_bootstrap::BootstrapDraws;
 
 /// Other words for parts, and the names of the parts.
 const WORDS: [(&str, &str); 8] = [
@@ -41,7 +41,7 @@ pub(super) fn of(done: &Diagnosis, part: usize) -> Reason {
     let whole = each(&|process, step| steps.duration(process, step));
     let (all, total) = (took.iter().sum::<f64>(), whole.iter().sum::<f64>());
     let percent = if total > 0.0 { all / total * 100.0 } else { 0.0 };
-    let (low, high) = ratio_interval(&Draws::new(steps.count(), 8), &took, &whole).unwrap_or((0.0, 0.0));
+    let (low, high) = ratio_interval(&BootstrapDraws::new(steps.count(), 8), &took, &whole).unwrap_or((0.0, 0.0));
     let share = (percent, low * 100.0, high * 100.0);
     let ms = seconds(all as Ticks) * 1000.0 / (steps.count() * steps.processes.len()).max(1) as f64;
     let mut why = vec![format!(

@@ -6,15 +6,15 @@ use std::io::Result;
 use probe_export::{Flow, FlowKind};
 use serde_json::{Map, Value};
 
-use super::source::{Source, Whose, Within};
+use super::source::{DrawnTable, RowOwner, StepSelection};
 use crate::export::drawing::{Drawing, TrackKey};
 use crate::export::links::number;
 use crate::export::row::{CAPTURE, Column, OWN, Row, hidden, json, named, plain};
 
-pub(super) const OPERATORS: Source = Source {
+pub(super) const OPERATORS: DrawnTable = DrawnTable {
     table: "python.operators",
-    whose: Whose::Capture,
-    within: Within::StepOrTime,
+    whose: RowOwner::Capture,
+    within: StepSelection::StepOrTime,
     duration: "duration",
     order: ", depth",
     columns: &[
@@ -66,10 +66,10 @@ fn operator(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Res
     Ok(())
 }
 
-pub(super) const FRAMES: Source = Source {
+pub(super) const FRAMES: DrawnTable = DrawnTable {
     table: "python.frames",
-    whose: Whose::Capture,
-    within: Within::StepOrTime,
+    whose: RowOwner::Capture,
+    within: StepSelection::StepOrTime,
     duration: "duration",
     order: ", depth",
     columns: &[
@@ -97,10 +97,10 @@ fn frame(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result
     drawing.slice(process, thread, row, ("python_function", &name), &row.arguments(columns), &[]).map(drop)
 }
 
-pub(super) const LAUNCHES: Source = Source {
+pub(super) const LAUNCHES: DrawnTable = DrawnTable {
     table: "gpu.launches",
-    whose: Whose::Capture,
-    within: Within::StepOrTime,
+    whose: RowOwner::Capture,
+    within: StepSelection::StepOrTime,
     duration: "duration",
     order: "",
     columns: &[
@@ -134,10 +134,10 @@ fn launch(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Resul
     drawing.slice(process, track, row, (category, name), &arguments, flow.as_slice()).map(drop)
 }
 
-pub(super) const KERNELS: Source = Source {
+pub(super) const KERNELS: DrawnTable = DrawnTable {
     table: "gpu.kernels",
-    whose: Whose::Capture,
-    within: Within::StepOrTime,
+    whose: RowOwner::Capture,
+    within: StepSelection::StepOrTime,
     duration: "duration",
     order: "",
     columns: &[

@@ -2,17 +2,17 @@
 
 use std::io::Result;
 
-use super::source::{Source, Whose, Within};
+use super::source::{DrawnTable, RowOwner, StepSelection};
 use crate::export::drawing::Drawing;
 use crate::export::row::{Column, HOST, OWN, Row, hidden};
 
 /// Bytes of a megabyte as tables count them.
 const MB: f64 = 1e6;
 
-pub(super) const MEMORY: Source = Source {
+pub(super) const MEMORY: DrawnTable = DrawnTable {
     table: "python.memory",
-    whose: Whose::Process,
-    within: Within::Time,
+    whose: RowOwner::Process,
+    within: StepSelection::Time,
     duration: "NULL",
     order: "",
     columns: &[hidden("device"), hidden("allocated"), hidden("reserved"), hidden("rss"), hidden("children_rss")],
@@ -30,10 +30,10 @@ fn memory(drawing: &mut Drawing<'_>, row: &Row<'_>, _: &[Column]) -> Result<()> 
     Ok(())
 }
 
-pub(super) const METRICS: Source = Source {
+pub(super) const METRICS: DrawnTable = DrawnTable {
     table: "python.metrics",
-    whose: Whose::Process,
-    within: Within::Step,
+    whose: RowOwner::Process,
+    within: StepSelection::Step,
     duration: "NULL",
     order: "",
     columns: &[hidden("name"), hidden("value")],
@@ -46,10 +46,10 @@ fn metric(drawing: &mut Drawing<'_>, row: &Row<'_>, _: &[Column]) -> Result<()> 
     drawing.count(process, row, (name, ""), row.float(OWN + 1))
 }
 
-pub(super) const PROCESSES: Source = Source {
+pub(super) const PROCESSES: DrawnTable = DrawnTable {
     table: "process.metrics",
-    whose: Whose::Process,
-    within: Within::Time,
+    whose: RowOwner::Process,
+    within: StepSelection::Time,
     duration: "NULL",
     order: "",
     columns: &[hidden("user_percent + system_percent")],
@@ -61,10 +61,10 @@ fn process(drawing: &mut Drawing<'_>, row: &Row<'_>, _: &[Column]) -> Result<()>
     drawing.count(process, row, ("processor time", "%"), row.float(OWN))
 }
 
-pub(super) const GPUS: Source = Source {
+pub(super) const GPUS: DrawnTable = DrawnTable {
     table: "gpu.metrics",
-    whose: Whose::Host,
-    within: Within::Time,
+    whose: RowOwner::Host,
+    within: StepSelection::Time,
     duration: "NULL",
     order: "",
     columns: &[

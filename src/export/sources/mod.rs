@@ -5,10 +5,10 @@ mod counters;
 mod source;
 mod trained;
 
-pub(super) use self::source::Source;
+pub(super) use self::source::DrawnTable;
 
 /// All tables that are drawn. Of rows that begin and end together, those of an earlier table contain the others.
-pub(super) const SOURCES: &[&Source] = &[
+pub(super) const SOURCES: &[&DrawnTable] = &[
     &trained::STEPS,
     &trained::CHECKPOINTS,
     &trained::SPANS,

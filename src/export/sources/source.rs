@@ -1,4 +1,4 @@
-//! [`Source`]: a table that is drawn, and the SQL for its rows.
+//! [`DrawnTable`]: a table that is drawn, and the SQL for its rows.
 
 use std::io::Result;
 
@@ -8,7 +8,7 @@ use crate::export::row::{Column, Row};
 
 /// What the rows of a table belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whose {
+pub(crate) enum RowOwner {
     /// An agent's process.
     Process,
     /// A capture.
@@ -21,7 +21,7 @@ pub(crate) enum Whose {
 
 /// How rows of chosen steps are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Within {
+pub(crate) enum StepSelection {
     /// Rows are found by their step.
     Step,
     /// Rows are found by their step, and those without one by their time.
@@ -31,10 +31,10 @@ pub(crate) enum Within {
 }
 
 /// A table that is drawn.
-pub(crate) struct Source {
+pub(crate) struct DrawnTable {
     pub table: &'static str,
-    pub whose: Whose,
-    pub within: Within,
+    pub whose: RowOwner,
+    pub within: StepSelection,
     /// The duration in seconds, in SQL.
     pub duration: &'static str,
     /// The order of rows that begin and end together, in SQL.
@@ -43,17 +43,17 @@ pub(crate) struct Source {
     pub draw: fn(&mut Drawing<'_>, &Row<'_>, &[Column]) -> Result<()>,
 }
 
-impl Source {
+impl DrawnTable {
     /// The condition for the rows of the choice, in SQL; None where there are none.
     pub(crate) fn condition(&self, choice: &Choice) -> Option<String> {
         let whose = match self.whose {
-            Whose::Process => choice.processes_condition.clone(),
-            Whose::Capture => choice.captures_condition.clone(),
-            Whose::Run if choice.per_rank => choice.processes_condition.clone(),
-            Whose::Run => format!("({} OR pid IS NULL)", choice.processes_condition),
+            RowOwner::Process => choice.processes_condition.clone(),
+            RowOwner::Capture => choice.captures_condition.clone(),
+            RowOwner::Run if choice.per_rank => choice.processes_condition.clone(),
+            RowOwner::Run => format!("({} OR pid IS NULL)", choice.processes_condition),
             // A file of one process has no rows of its machine.
-            Whose::Host if choice.per_rank => return None,
-            Whose::Host => {
+            RowOwner::Host if choice.per_rank => return None,
+            RowOwner::Host => {
                 let mut hosts: Vec<&str> = choice.processes.iter().map(|process| process.host.as_str()).collect();
                 hosts.sort_unstable();
                 hosts.dedup();
@@ -65,16 +65,18 @@ impl Source {
             return Some(whose);
         }
         let (own, other) = match self.whose {
-            Whose::Capture => (choice.captures_span, choice.agents_span),
+            RowOwner::Capture => (choice.captures_span, choice.agents_span),
             _ => (choice.agents_span, choice.captures_span),
         };
         let by_time = own.or(other).map(|(from, to)| span(from, to.saturating_add(1)));
         let by_step = choice.steps_condition.as_str();
         Some(match (self.within, by_time) {
-            (Within::Step, _) | (Within::StepOrTime, None) => format!("{whose} AND {by_step}"),
-            (Within::StepOrTime, Some(by_time)) => format!("{whose} AND ({by_step} OR step IS NULL AND {by_time})"),
-            (Within::Time, Some(by_time)) => format!("{whose} AND {by_time}"),
-            (Within::Time, None) => return None,
+            (StepSelection::Step, _) | (StepSelection::StepOrTime, None) => format!("{whose} AND {by_step}"),
+            (StepSelection::StepOrTime, Some(by_time)) => {
+                format!("{whose} AND ({by_step} OR step IS NULL AND {by_time})")
+            }
+            (StepSelection::Time, Some(by_time)) => format!("{whose} AND {by_time}"),
+            (StepSelection::Time, None) => return None,
         })
     }
 
@@ -85,7 +87,7 @@ impl Source {
 
     /// The query for the rows between two times.
     pub(crate) fn select(&self, condition: &str, from: i64, before: i64) -> String {
-        let capture = if self.whose == Whose::Capture { "capture" } else { "NULL" };
+        let capture = if self.whose == RowOwner::Capture { "capture" } else { "NULL" };
         let columns: Vec<&str> = self.columns.iter().map(|column| column.sql).collect();
         // Columns of one name may be asked for twice.
         let columns: Vec<String> =

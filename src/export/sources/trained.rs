@@ -4,15 +4,15 @@ use std::io::Result;
 
 use probe_export::Flow;
 
-use super::source::{Source, Whose, Within};
+use super::source::{DrawnTable, RowOwner, StepSelection};
 use crate::export::drawing::{Drawing, TrackKey};
 use crate::export::links::number;
 use crate::export::row::{Column, OWN, Row, hidden, named, plain};
 
-pub(super) const STEPS: Source = Source {
+pub(super) const STEPS: DrawnTable = DrawnTable {
     table: "python.steps",
-    whose: Whose::Process,
-    within: Within::Step,
+    whose: RowOwner::Process,
+    within: StepSelection::Step,
     duration: "duration",
     order: "",
     columns: &[
@@ -42,10 +42,10 @@ fn step(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<
     drawing.slice(process, TrackKey::Steps, row, (category, &name), &row.arguments(columns), &[]).map(drop)
 }
 
-pub(super) const MODULES: Source = Source {
+pub(super) const MODULES: DrawnTable = DrawnTable {
     table: "python.torch_trace",
-    whose: Whose::Process,
-    within: Within::Step,
+    whose: RowOwner::Process,
+    within: StepSelection::Step,
     duration: "COALESCE(total_duration, host_duration)",
     order: ", depth",
     columns: &[
@@ -78,30 +78,30 @@ fn module(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Resul
     drawing.slice(process, track, row, ("module", &name), &row.arguments(columns), &[]).map(drop)
 }
 
-pub(super) const SPANS: Source = Source {
+pub(super) const SPANS: DrawnTable = DrawnTable {
     table: "python.spans",
-    whose: Whose::Process,
-    within: Within::Step,
+    whose: RowOwner::Process,
+    within: StepSelection::Step,
     duration: "duration",
     order: ", depth",
     columns: &[hidden("thread"), hidden("name"), plain("kind"), plain("step")],
     draw: on_thread::<0>,
 };
 
-pub(super) const CHECKPOINTS: Source = Source {
+pub(super) const CHECKPOINTS: DrawnTable = DrawnTable {
     table: "python.checkpoints",
-    whose: Whose::Process,
-    within: Within::Step,
+    whose: RowOwner::Process,
+    within: StepSelection::Step,
     duration: "duration",
     order: "",
     columns: &[hidden("thread"), hidden("kind"), plain("path"), plain("bytes"), plain("error"), plain("step")],
     draw: on_thread::<1>,
 };
 
-pub(super) const PAUSES: Source = Source {
+pub(super) const PAUSES: DrawnTable = DrawnTable {
     table: "python.pauses",
-    whose: Whose::Process,
-    within: Within::Step,
+    whose: RowOwner::Process,
+    within: StepSelection::Step,
     duration: "duration",
     order: "",
     columns: &[
@@ -116,10 +116,10 @@ pub(super) const PAUSES: Source = Source {
     draw: on_thread::<2>,
 };
 
-pub(super) const COPIES: Source = Source {
+pub(super) const COPIES: DrawnTable = DrawnTable {
     table: "python.copies",
-    whose: Whose::Process,
-    within: Within::Step,
+    whose: RowOwner::Process,
+    within: StepSelection::Step,
     duration: "duration",
     order: "",
     columns: &[
@@ -147,10 +147,10 @@ fn on_thread<const CATEGORY: usize>(drawing: &mut Drawing<'_>, row: &Row<'_>, co
     drawing.slice(process, thread, row, (CATEGORIES[CATEGORY], name), &row.arguments(columns), &[]).map(drop)
 }
 
-pub(super) const BATCHES: Source = Source {
+pub(super) const BATCHES: DrawnTable = DrawnTable {
     table: "python.data_trace",
-    whose: Whose::Process,
-    within: Within::Step,
+    whose: RowOwner::Process,
+    within: StepSelection::Step,
     duration: "wait",
     order: "",
     columns: &[
@@ -174,10 +174,10 @@ fn batch(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result
     drawing.count(process, row, ("data queue", "batches"), ready)
 }
 
-pub(super) const SYNC_POINTS: Source = Source {
+pub(super) const SYNC_POINTS: DrawnTable = DrawnTable {
     table: "python.sync_points",
-    whose: Whose::Process,
-    within: Within::Step,
+    whose: RowOwner::Process,
+    within: StepSelection::Step,
     duration: "NULL",
     order: "",
     columns: &[
@@ -200,10 +200,10 @@ fn sync_point(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> R
     drawing.instant(process, thread, row, ("sync", &name), &row.arguments(columns))
 }
 
-pub(super) const COLLECTIVES: Source = Source {
+pub(super) const COLLECTIVES: DrawnTable = DrawnTable {
     table: "python.nccl_trace",
-    whose: Whose::Process,
-    within: Within::Step,
+    whose: RowOwner::Process,
+    within: StepSelection::Step,
     duration: "duration_ms / 1000",
     order: ", seq",
     columns: &[
@@ -242,10 +242,10 @@ fn collective(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> R
     Ok(())
 }
 
-pub(super) const EXCEPTIONS: Source = Source {
+pub(super) const EXCEPTIONS: DrawnTable = DrawnTable {
     table: "python.exceptions",
-    whose: Whose::Process,
-    within: Within::Time,
+    whose: RowOwner::Process,
+    within: StepSelection::Time,
     duration: "NULL",
     order: "",
     columns: &[
@@ -268,10 +268,10 @@ fn exception(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Re
     drawing.instant(process, thread, row, ("exception", name), &row.arguments(columns))
 }
 
-pub(super) const EVENTS: Source = Source {
+pub(super) const EVENTS: DrawnTable = DrawnTable {
     table: "probe.events",
-    whose: Whose::Run,
-    within: Within::Time,
+    whose: RowOwner::Run,
+    within: StepSelection::Time,
     duration: "NULL",
     order: ", id",
     columns: &[plain("kind"), plain("severity"), plain("message"), plain("details"), plain("step")],

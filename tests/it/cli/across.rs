@@ -1,6 +1,6 @@
 //! `query --with`: one query over several runs, recorded and live.
 
-use probe_store::runs::State;
+use probe_store::runs::RunState;
 
 use crate::cli::live::Live;
 use crate::cli::support::{Home, check};
@@ -28,7 +28,7 @@ fn recorded_runs_are_joined() {
 #[test]
 fn live_runs_are_joined_on_either_side() {
     let live = Live::named(Home::recorded(), "now@1");
-    live.home.record("now@1", |info| info.state = State::Live);
+    live.home.record("now@1", |info| info.state = RunState::Live);
     let query = |endpoint: &str, with: &str, sql: &str| {
         live.home.stdout([endpoint, "query", "--with", with, sql, "--format", "csv"])
     };

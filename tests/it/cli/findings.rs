@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use probe_store::runs::{RunInfo, State};
+use probe_store::runs::{RunInfo, RunState};
 
 use crate::cli::diagnose::{STEPS, logs, record};
 use crate::cli::run::until;
@@ -15,7 +15,7 @@ fn a_collector_notes_a_new_warning() {
     let home = Home::empty();
     record(&home, "gpt@1", STEPS, |_| (), logs("train_loss", |step| if step < 90 { 1.0 } else { f64::NAN }));
     let directory = home.run_directory();
-    let info = RunInfo { state: State::Lost, ended: None, ..RunInfo::read(&directory).unwrap() };
+    let info = RunInfo { state: RunState::Lost, ended: None, ..RunInfo::read(&directory).unwrap() };
     info.write(&directory).unwrap();
     let mut serve = home.command(["serve", "--resume", "gpt@1"]);
     let mut serve = serve.env("PROBE_DIAGNOSE_EVERY", "1s").stderr(Stdio::null()).spawn().unwrap();

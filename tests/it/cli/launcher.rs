@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getsid};
-use probe_store::runs::State;
+use probe_store::runs::RunState;
 
 use crate::cli::run::{info, until};
 use crate::cli::support::Home;
@@ -66,7 +66,7 @@ fn a_collector_that_dies_is_brought_back_and_the_command_does_not_notice() {
         assert_eq!(status, Some(7), "{said}");
         assert!(said.contains(&format!("the collector of run {run} was ended by {}", signal.as_str())), "{said}");
         let info = info(&home, &run);
-        assert_eq!((info.state, info.exit_status), (State::Ended, Some(7)), "{said}");
+        assert_eq!((info.state, info.exit_status), (RunState::Ended, Some(7)), "{said}");
         assert!(info.command.starts_with("sh -c 'echo ready; "), "{}", info.command);
     }
 }
@@ -80,9 +80,9 @@ fn a_collector_that_is_stopped_holds_nobody_up() {
     let (status, said) = launcher.end(4);
     assert_eq!(status, Some(4), "{said}");
     assert!(said.contains(&format!("kill -CONT {collector} lets it write the run")), "{said}");
-    assert_eq!(info(&home, "stopped@1").state, State::Live);
+    assert_eq!(info(&home, "stopped@1").state, RunState::Live);
     send(collector, Signal::SIGCONT);
-    until("the run is written", || info(&home, "stopped@1").state == State::Ended);
+    until("the run is written", || info(&home, "stopped@1").state == RunState::Ended);
 }
 
 #[tokio::test]
@@ -94,9 +94,9 @@ async fn a_collector_outlives_its_launcher_until_its_agents_have_ended() {
     launcher.process.wait().unwrap();
     agent.send_steps(1, 0, 20).await;
     agent.acknowledged(1).await;
-    assert_eq!(info(&home, "orphan@1").state, State::Live);
+    assert_eq!(info(&home, "orphan@1").state, RunState::Live);
     agent.bye().await;
-    until("the run is written", || info(&home, "orphan@1").state == State::Ended);
+    until("the run is written", || info(&home, "orphan@1").state == RunState::Ended);
     assert_eq!((info(&home, "orphan@1").exit_status, info(&home, "orphan@1").agents), (None, 1));
     let count = ["orphan", "query", "SELECT COUNT(*) AS n FROM python.steps", "--format", "csv"];
     assert_eq!(home.stdout(count), "n\n20\n");
@@ -115,7 +115,11 @@ fn the_collector_hears_nothing_of_the_terminal_and_goes_before_training_where_me
     terminal.types("\x03");
     let (status, said) = terminal.end();
     assert_eq!((status, said.matches("got it").count()), (Some(5), 1), "{said}");
-    assert_eq!((info(&home, "typed@1").state, info(&home, "typed@1").exit_status), (State::Ended, Some(5)), "{said}");
+    assert_eq!(
+        (info(&home, "typed@1").state, info(&home, "typed@1").exit_status),
+        (RunState::Ended, Some(5)),
+        "{said}"
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use probe_store::runs::{RunInfo, State};
+use probe_store::runs::{RunInfo, RunState};
 
 use crate::cli::support::Home;
 
@@ -50,7 +50,7 @@ fn the_child_has_its_own_streams_and_exit_status() {
     assert!(said.contains("probe: run shell@1 at unix:[DIR]/run/shell@1.sock") && said.contains("\nerr\n"), "{said}");
     assert!(said.contains("nothing was recorded") && said.contains("hint: "), "{said}");
     let info = info(&home, "shell@1");
-    assert_eq!((info.state, info.exit_status, info.agents), (State::Ended, Some(7), 0));
+    assert_eq!((info.state, info.exit_status, info.agents), (RunState::Ended, Some(7), 0));
     assert!(info.command.starts_with("sh -c 'read line; "), "{}", info.command);
     assert!(!home.directories().socket_for("shell@1").exists());
     assert_eq!(home.stdout(["shell", "query", "SELECT COUNT(*) AS n FROM python.steps", "--format", "csv"]), "n\n0\n");
@@ -136,7 +136,7 @@ fn signals_are_handed_on_and_the_run_is_written() {
         assert_eq!(line, format!("got {sent:?}\n"));
         assert_eq!(child.wait().unwrap().code(), Some(3), "{sent:?}");
         let info = info(&home, &format!("trapped@{}", number + 1));
-        assert_eq!((info.state, info.exit_status), (State::Ended, Some(3)), "{sent:?}");
+        assert_eq!((info.state, info.exit_status), (RunState::Ended, Some(3)), "{sent:?}");
     }
 }
 
@@ -167,7 +167,7 @@ fn what_a_shell_has_ignored_stays_ignored_here_and_in_the_command() {
     std::fs::write(&fifo, "go\n").unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(4));
     let info = info(&home, "nohup@1");
-    assert_eq!((info.state, info.exit_status), (State::Ended, Some(4)));
+    assert_eq!((info.state, info.exit_status), (RunState::Ended, Some(4)));
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn a_limit_of_file_sizes_ends_neither_the_launcher_nor_the_command() {
     }
     assert_eq!(log.metadata().unwrap().len(), 1 << 20, "nothing could be written there");
     let info = info(&home, "limited@1");
-    assert_eq!((info.state, info.exit_status), (State::Ended, Some(4)));
+    assert_eq!((info.state, info.exit_status), (RunState::Ended, Some(4)));
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn serve_says_where_it_is_and_ends_when_told_to() {
         let ended = child.wait().unwrap();
         assert_eq!((ended.code(), ended.signal()), (Some(0), None), "{sent:?}");
     }
-    assert_eq!(info(&home, "served@2").state, State::Ended);
+    assert_eq!(info(&home, "served@2").state, RunState::Ended);
 }
 
 #[test]

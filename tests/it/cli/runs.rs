@@ -4,7 +4,7 @@ use std::fs;
 
 use jiff::{SignedDuration, Timestamp};
 use probe_common::run_name::RunName;
-use probe_store::runs::{RunInfo, State};
+use probe_store::runs::{RunInfo, RunState};
 
 use crate::cli::live::Live;
 use crate::cli::support::{Home, check};
@@ -28,7 +28,7 @@ fn an_ended_a_lost_and_a_live_run_are_listed() {
     let live = Live::named(Home::recorded(), "now@1");
     let home = &live.home;
     home.record("lost@1", |info| {
-        info.state = State::Live;
+        info.state = RunState::Live;
         info.started = "2026-01-02T00:00:00Z".parse().unwrap();
         info.agents = 0;
         info.ranks.clear();
@@ -36,7 +36,7 @@ fn an_ended_a_lost_and_a_live_run_are_listed() {
         info.ended = None;
     });
     home.record("now@1", |info| {
-        info.state = State::Live;
+        info.state = RunState::Live;
         info.started = "2026-01-03T00:00:00Z".parse().unwrap();
         info.exit_status = None;
         info.ended = None;
@@ -71,7 +71,7 @@ async fn a_thousand_runs_of_which_a_hundred_are_lost_are_listed_with_little() {
     }
     let home = Home::empty();
     let mut ended = RunInfo::begin(&RunName::parse("gpt@1").unwrap(), "python train.py");
-    (ended.state, ended.ended) = (State::Ended, Some(ended.started));
+    (ended.state, ended.ended) = (RunState::Ended, Some(ended.started));
     let run = |number: u32, change: &dyn Fn(&mut RunInfo)| {
         let name = RunName::parse(&format!("gpt@{number}")).unwrap();
         let directory = home.directories().runs().join(name.to_string());
@@ -87,7 +87,7 @@ async fn a_thousand_runs_of_which_a_hundred_are_lost_are_listed_with_little() {
     }
     let written = bench.directories.runs().join("gpt@1/journal");
     for number in 901..=1000 {
-        let journal = run(number, &|info| info.state = State::Live).join("journal");
+        let journal = run(number, &|info| info.state = RunState::Live).join("journal");
         fs::create_dir(&journal).unwrap();
         for file in fs::read_dir(&written).unwrap() {
             let file = file.unwrap();
@@ -144,7 +144,7 @@ fn a_run_that_may_be_live_stays() {
     let live = Live::named(Home::recorded(), "now@1");
     let home = &live.home;
     let long_ago = |info: &mut probe_store::runs::RunInfo| {
-        info.state = State::Live;
+        info.state = RunState::Live;
         info.started = "2020-01-01T00:00:00Z".parse().unwrap();
         info.ended = None;
     };
@@ -176,7 +176,7 @@ fn old_runs_are_removed_by_their_end() {
     }
     // The run began long ago, and was written to just now.
     home.record("lost@1", |info| {
-        info.state = State::Live;
+        info.state = RunState::Live;
         info.started = days_ago(100);
         info.ended = None;
     });

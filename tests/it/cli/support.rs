@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use probe_common::paths::Directories;
 use probe_common::run_name::RunName;
-use probe_store::runs::{RunInfo, State};
+use probe_store::runs::{RunInfo, RunState};
 
 use crate::sql::data;
 
@@ -39,7 +39,7 @@ impl Home {
         std::fs::create_dir_all(&directory).unwrap();
         data::store().write(&directory, &data::system()).unwrap();
         let mut info = RunInfo::begin(&RunName::parse(name).unwrap(), "torchrun --nproc-per-node 2 train.py");
-        info.state = State::Ended;
+        info.state = RunState::Ended;
         info.started = "2026-01-01T00:00:00Z".parse().unwrap();
         info.ended = Some("2026-01-01T00:00:04.5Z".parse().unwrap());
         info.exit_status = Some(0);

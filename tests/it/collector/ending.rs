@@ -6,7 +6,7 @@ use probe_collector::Collector;
 use probe_proto::v1::{self, agent_frame::Frame};
 use probe_query::Engine;
 use probe_store::Store;
-use probe_store::runs::{RunInfo, State, list_runs_in, resolve_in};
+use probe_store::runs::{RunInfo, RunState, list_runs_in, resolve_in};
 use tonic::Code;
 
 use crate::collector::support::{Bench, PATIENCE, options, query, soon};
@@ -16,8 +16,8 @@ async fn a_run_that_has_ended_answers_from_its_directory() {
     let bench = Bench::start().await;
     let directory = bench.directories.runs().join("gpt@1");
     let info = RunInfo::read(&directory).unwrap();
-    assert_eq!((info.state, info.command.as_str(), info.ended), (State::Live, "python train.py", None));
-    assert_eq!(list_runs_in(&bench.directories).unwrap()[0].info.state, State::Live);
+    assert_eq!((info.state, info.command.as_str(), info.ended), (RunState::Live, "python train.py", None));
+    assert_eq!(list_runs_in(&bench.directories).unwrap()[0].info.state, RunState::Live);
 
     let mut agent = bench.rank(1, 2).await;
     agent.send_steps(1, 0, 20).await;
@@ -33,7 +33,7 @@ async fn a_run_that_has_ended_answers_from_its_directory() {
     bench.collector.stop(Some(3)).await.unwrap();
 
     let info = RunInfo::read(&directory).unwrap();
-    assert_eq!((info.state, info.exit_status, info.agents), (State::Ended, Some(3), 1));
+    assert_eq!((info.state, info.exit_status, info.agents), (RunState::Ended, Some(3), 1));
     assert!(info.ended.unwrap() >= info.started);
     assert_eq!((info.ranks.into_iter().collect::<Vec<_>>(), info.torch_versions.len()), (vec![1], 1));
     assert_eq!(resolve_in(&bench.directories, "gpt").unwrap(), directory);
@@ -94,8 +94,8 @@ async fn a_collector_that_is_gone_without_a_word_leaves_a_lost_run_and_a_free_na
     let next = Collector::start_in(&directories, options("gpt")).await.unwrap();
     assert_eq!(next.run(), "gpt@2");
     next.stop(None).await.unwrap();
-    let states: Vec<State> = list_runs_in(&directories).unwrap().iter().map(|run| run.info.state).collect();
-    assert_eq!(states, [State::Lost, State::Ended]);
+    let states: Vec<RunState> = list_runs_in(&directories).unwrap().iter().map(|run| run.info.state).collect();
+    assert_eq!(states, [RunState::Lost, RunState::Ended]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -105,7 +105,7 @@ async fn clients_that_read_nothing_take_nothing_from_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn looks_into_training_are_taken_in_turns() {
+async fn inspections_of_training_are_done_in_turns() {
     let bench = Bench::start().await;
     let mut agent = bench.agent("a").await;
     let control = bench.control().await;

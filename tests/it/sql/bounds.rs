@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
 use probe_common::error::{Error, Kind};
-use probe_query::{Asked, Engine, Limits, from_datafusion};
+use probe_query::{Engine, Limits, QuerySettings, from_datafusion};
 
 use crate::sql::{cell, cells, data};
 
@@ -19,13 +19,13 @@ fn engine(limits: Limits) -> Engine {
     Engine::with_limits(data::store(), data::system(), limits).unwrap()
 }
 
-async fn ask(engine: &Engine, sql: &str, asked: Asked) -> Result<usize, Error> {
+async fn ask(engine: &Engine, sql: &str, asked: QuerySettings) -> Result<usize, Error> {
     let stream = engine.ask(sql, asked).await?;
     let rows = stream.try_fold(0, |rows, batch| async move { Ok(rows + batch.num_rows()) });
     rows.await.map_err(|error| from_datafusion(&error))
 }
 
-async fn limit(engine: &Engine, sql: &str, asked: Asked) -> String {
+async fn limit(engine: &Engine, sql: &str, asked: QuerySettings) -> String {
     let error = ask(engine, sql, asked).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Limit, "{sql}: {error}");
     format!("{error}; {}", error.hint_text().unwrap())
@@ -48,13 +48,13 @@ async fn quiet(engine: &Engine, sql: &str) {
 async fn an_answer_comes_in_time_or_not_at_all() {
     let engine = engine(Limits { timeout: Some(Duration::from_millis(200)), ..Limits::default() });
     for sql in [BOMB, COUNTED_BOMB, CROSS_JOIN] {
-        let said = limit(&engine, sql, Asked::default()).await;
+        let said = limit(&engine, sql, QuerySettings::default()).await;
         assert!(said.starts_with("no whole answer within 200ms; "), "{said}");
         assert!(said.contains("--timeout") && said.contains("PROBE_QUERY_TIMEOUT"), "{said}");
         quiet(&engine, "").await;
     }
     // Less is the client's to say, and more is not.
-    let asked = |timeout| Asked { timeout: Some(timeout), ..Asked::default() };
+    let asked = |timeout| QuerySettings { timeout: Some(timeout), ..Asked::default() };
     let said = limit(&engine, COUNTED_BOMB, asked(Duration::from_millis(20))).await;
     assert!(said.starts_with("no whole answer within 20ms; ") && !said.contains("PROBE_QUERY_TIMEOUT"), "{said}");
     let said = limit(&engine, COUNTED_BOMB, asked(Duration::from_secs(60))).await;
@@ -66,7 +66,8 @@ async fn an_answer_comes_in_time_or_not_at_all() {
 async fn a_command_that_asks_itself_may_have_more() {
     let limits = Limits { timeout: Some(Duration::from_nanos(1)), rows: 1, bytes: 1, ..Limits::default() };
     let engine = engine(limits.of_command());
-    let asked = Asked { timeout: Some(Duration::from_secs(60)), rows: Some(10), bytes: Some(1000), ..Asked::default() };
+    let asked =
+        QuerySettings { timeout: Some(Duration::from_secs(60)), rows: Some(10), bytes: Some(1000), ..Asked::default() };
     assert_eq!(ask(&engine, "SELECT value FROM generate_series(1, 10)", asked).await.unwrap(), 10);
 }
 
@@ -77,9 +78,9 @@ async fn limits_hold_where_nothing_is_taken_of_an_answer() {
     quiet(&engine, "past its deadline").await;
     let error = from_datafusion(late.next().await.unwrap().unwrap_err());
     assert_eq!(error.to_string(), "no whole answer within 300ms");
-    let revoked = Asked::default().revoked;
-    let mut asked = engine.ask(BOMB, Asked { revoked: revoked.clone(), ..Asked::default() }).await.unwrap();
-    let planned = engine.ask(CROSS_JOIN, Asked { revoked: revoked.clone(), ..Asked::default() }).await.unwrap();
+    let revoked = QuerySettings::default().revoked;
+    let mut asked = engine.ask(BOMB, QuerySettings { revoked: revoked.clone(), ..Asked::default() }).await.unwrap();
+    let planned = engine.ask(CROSS_JOIN, QuerySettings { revoked: revoked.clone(), ..Asked::default() }).await.unwrap();
     revoked.cancel();
     let began = std::time::Instant::now();
     quiet(&engine, "of a token that was taken back").await;
@@ -117,17 +118,20 @@ async fn who_takes_nothing_of_an_answer_takes_nothing_from_others() {
 #[tokio::test]
 async fn an_answer_has_so_many_rows_and_bytes() {
     let engine = engine(Limits { rows: 20_000, bytes: 100 << 10, ..Limits::default() });
-    let said = limit(&engine, "SELECT 1::int FROM generate_series(1, 20001)", Asked::default()).await;
+    let said = limit(&engine, "SELECT 1::int FROM generate_series(1, 20001)", QuerySettings::default()).await;
     assert!(said.starts_with("the answer has more than 20000 rows; ") && said.contains("PROBE_QUERY_ROWS"), "{said}");
-    let said = limit(&engine, "SELECT value FROM generate_series(1, 20000)", Asked::default()).await;
+    let said = limit(&engine, "SELECT value FROM generate_series(1, 20000)", QuerySettings::default()).await;
     assert!(said.starts_with("the answer is larger than 100 KiB; ") && said.contains("PROBE_QUERY_BYTES"), "{said}");
-    assert_eq!(ask(&engine, "SELECT value FROM generate_series(1, 10000)", Asked::default()).await.unwrap(), 10_000);
-    let asked = || Asked { rows: Some(30_000), bytes: Some(1 << 20), ..Asked::default() };
+    assert_eq!(
+        ask(&engine, "SELECT value FROM generate_series(1, 10000)", QuerySettings::default()).await.unwrap(),
+        10_000
+    );
+    let asked = || QuerySettings { rows: Some(30_000), bytes: Some(1 << 20), ..Asked::default() };
     let said = limit(&engine, "SELECT 1::int FROM generate_series(1, 30000)", asked()).await;
     assert!(said.starts_with("the answer has more than 20000 rows; ") && said.contains("only lower it"), "{said}");
     let said = limit(&engine, "SELECT value FROM generate_series(1, 20000)", asked()).await;
     assert!(said.starts_with("the answer is larger than 100 KiB; ") && said.contains("only lower it"), "{said}");
-    let less = Asked { rows: Some(10), ..Asked::default() };
+    let less = QuerySettings { rows: Some(10), ..Asked::default() };
     let said = limit(&engine, "SELECT value FROM generate_series(1, 20)", less).await;
     assert!(said.contains("more than 10 rows; ") && said.contains("allow more with --max-rows"), "{said}");
     quiet(&engine, "").await;
@@ -137,7 +141,7 @@ async fn an_answer_has_so_many_rows_and_bytes() {
 async fn memory_is_that_of_all_queries_together() {
     let engine = engine(Limits { memory: 20 << 20, ..Limits::default() });
     let sql = "SELECT COUNT(DISTINCT repeat('x', 1000) || value) FROM generate_series(1, 100000000)";
-    let said = limit(&engine, sql, Asked::default()).await;
+    let said = limit(&engine, sql, QuerySettings::default()).await;
     assert!(
         said.starts_with("the query needs more memory than the 20 MiB that all queries together may take; "),
         "{said}"
@@ -155,12 +159,12 @@ async fn so_many_run_and_so_many_wait() {
     let second = engine.query(COUNTED_BOMB, None).await.unwrap();
     let mut third = Box::pin(engine.query("SELECT 1", None));
     assert!(futures::poll!(&mut third).is_pending());
-    let said = limit(&engine, "SELECT 2", Asked::default()).await;
+    let said = limit(&engine, "SELECT 2", QuerySettings::default()).await;
     assert!(said.starts_with("2 queries are running here and 1 wait, and more are not taken; "), "{said}");
     assert!(said.contains("PROBE_QUERIES"), "{said}");
     // A statement that is only planned takes a slot, too.
     assert_eq!(
-        engine.schema("SELECT 2", Asked::default()).await.unwrap_err().to_string(),
+        engine.schema("SELECT 2", QuerySettings::default()).await.unwrap_err().to_string(),
         said.split("; ").next().unwrap()
     );
     // A slot that becomes free goes to the query that waits.
@@ -169,7 +173,7 @@ async fn so_many_run_and_so_many_wait() {
     assert_eq!(cells(&batches), [["1"]]);
     // Waiting is limited too, and a query that has given up waiting leaves its slot to another.
     let _other = engine.query(COUNTED_BOMB, None).await.unwrap();
-    let asked = Asked { timeout: Some(Duration::from_millis(10)), ..Asked::default() };
+    let asked = QuerySettings { timeout: Some(Duration::from_millis(10)), ..Asked::default() };
     assert!(limit(&engine, "SELECT 3", asked).await.starts_with("no whole answer within 10ms"));
     drop(second);
     assert_eq!(cell(&engine, "SELECT 4").await, "4");
@@ -202,9 +206,10 @@ async fn what_a_limit_says_takes_no_memory() {
         "SELECT rank, MAX(step) AS m FROM python.steps GROUP BY rank ORDER BY m DESC LIMIT 1000000000000",
         "SELECT DISTINCT rank FROM python.steps ORDER BY rank LIMIT 1000000000000",
     ] {
-        assert_eq!(ask(&engine, sql, Asked::default()).await.unwrap(), 2, "{sql}");
+        assert_eq!(ask(&engine, sql, QuerySettings::default()).await.unwrap(), 2, "{sql}");
     }
-    let all = ask(&engine, "SELECT step FROM python.steps ORDER BY step LIMIT 1000000000000", Asked::default()).await;
+    let all =
+        ask(&engine, "SELECT step FROM python.steps ORDER BY step LIMIT 1000000000000", QuerySettings::default()).await;
     assert!(all.unwrap() > 2);
 }
 
@@ -241,10 +246,10 @@ async fn what_functions_make_counts_for_as_long_as_it_is_there() {
     }
     let few = "SELECT repeat('x', value % 90) AS a, repeat('y', value % 91) AS b, repeat('z', value % 92) AS c,
         repeat('w', value % 93) AS d, repeat('v', value % 94) AS e FROM generate_series(1, 8000)";
-    assert_eq!(ask(&engine, few, Asked::default()).await.unwrap(), 8000);
+    assert_eq!(ask(&engine, few, QuerySettings::default()).await.unwrap(), 8000);
     // A batch of smaller values fits, and the next one when the one before has gone.
     let much = few.replace("value % 9", "2000 + value % 9");
-    assert!(limit(&engine, &much, Asked::default()).await.contains("more memory than the 24 MiB"));
+    assert!(limit(&engine, &much, QuerySettings::default()).await.contains("more memory than the 24 MiB"));
     for (sql, says) in [
         ("SELECT array_length(range(0, 10))", "the function range is not available in queries"),
         ("SELECT array_repeat(1, 10)", "the function array_repeat is not available in queries"),
@@ -252,7 +257,7 @@ async fn what_functions_make_counts_for_as_long_as_it_is_there() {
         ("SELECT NULL::INT[3]", "lists of a fixed size are not available in queries"),
         ("SELECT run ~ host FROM python.steps", "a regular expression has to be the same for all rows"),
     ] {
-        let error = ask(&engine, sql, Asked::default()).await.unwrap_err();
+        let error = ask(&engine, sql, QuerySettings::default()).await.unwrap_err();
         assert_eq!((error.to_string().as_str(), error.hint_text().is_some()), (says, true), "{sql}");
     }
     quiet(&engine, "").await;

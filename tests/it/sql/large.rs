@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use probe_common::error::{Error, Kind};
-use probe_query::{Asked, Engine};
+use probe_query::{Engine, QuerySettings};
 
 use crate::sql::{cell, data, rows};
 
@@ -127,6 +127,6 @@ async fn doublings_are_refused() {
     for sql in [&joined, &format!("EXPLAIN {joined}")] {
         let error = error(&engine, sql).await;
         assert!(error.to_string().contains("tables, and at most 50 are taken"), "{error}");
-        assert_eq!(engine.schema(sql, Asked::default()).await.unwrap_err().to_string(), error.to_string());
+        assert_eq!(engine.schema(sql, QuerySettings::default()).await.unwrap_err().to_string(), error.to_string());
     }
 }

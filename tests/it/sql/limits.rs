@@ -1,7 +1,7 @@
 //! Statements that a query may not have, and their errors.
 
 use probe_common::error::{Error, Kind};
-use probe_query::{Asked, Engine};
+use probe_query::{Engine, QuerySettings};
 use probe_store::Store;
 
 use crate::sql::{cell, cells, data, rows};
@@ -110,7 +110,7 @@ async fn what_looks_at_the_tables_is_allowed() {
     ] {
         let batches = rows(&engine, sql, None).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
         assert!(batches.iter().any(|batch| batch.num_rows() > 0), "{sql}");
-        let schema = engine.schema(sql, Asked::default()).await.unwrap();
+        let schema = engine.schema(sql, QuerySettings::default()).await.unwrap();
         assert!(batches.iter().all(|batch| batch.schema() == schema), "{sql}");
     }
 }

@@ -22,7 +22,7 @@ use arrow::datatypes::DataType;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use futures::TryStreamExt;
 use probe_common::error::{Error, Result};
-use probe_query::{Asked, Engine, from_datafusion};
+use probe_query::{Engine, QuerySettings, from_datafusion};
 use probe_store::Store;
 use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType, Runner, strict_column_validator};
 
@@ -62,7 +62,7 @@ impl AsyncDB for Db {
     type ColumnType = DefaultColumnType;
 
     async fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>> {
-        let schema = self.0.schema(sql, Asked::default()).await?;
+        let schema = self.0.schema(sql, QuerySettings::default()).await?;
         let kind = |kind: &DataType| match kind {
             DataType::Utf8 => DefaultColumnType::Text,
             kind if kind.is_integer() => DefaultColumnType::Integer,
@@ -149,7 +149,7 @@ async fn views_answer_as_declared() {
     let engine = data::live();
     for view in probe_query::views() {
         let name = view.full_name();
-        let schema = engine.schema(&format!("SELECT * FROM {name}"), Asked::default()).await.unwrap();
+        let schema = engine.schema(&format!("SELECT * FROM {name}"), QuerySettings::default()).await.unwrap();
         let answered: Vec<_> = schema.fields().iter().map(|field| (field.name().as_str(), field.data_type())).collect();
         let declared = probe_store::arrow_schema(view);
         let declared = probe_query::plain_schema(&declared);

@@ -8,7 +8,7 @@ const REMEMBERED: usize = 32;
 
 /// The step times of one process, and how long it has finished none.
 #[derive(Debug, Clone, Default)]
-pub struct Pace {
+pub struct StepPace {
     /// When the process reported that it had made no step yet.
     began: Option<Instant>,
     /// When the number of steps last grew.
@@ -16,7 +16,7 @@ pub struct Pace {
     durations: VecDeque<f64>,
 }
 
-impl Pace {
+impl StepPace {
     /// Takes a report: the process has made `steps` steps, `more` of them since the report before. The first steps are timed
     /// from when it had made none, which is rather too long than too short. For a process that had made steps before its first
     /// report, nothing is known until it makes others.
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn the_median_is_of_steps_and_not_of_reports() {
-        let (mut pace, start) = (Pace::default(), Instant::now());
+        let (mut pace, start) = (StepPace::default(), Instant::now());
         assert_eq!((pace.usual(), pace.idle(start)), (None, None));
         pace.note(7, 7, start);
         assert_eq!(pace.usual(), None, "how long the first seven took is not known");
@@ -65,7 +65,7 @@ mod tests {
         pace.note(47, 0, start + Duration::from_secs(10));
         assert_eq!(pace.usual(), Some(0.05));
         assert_eq!(pace.idle(start + Duration::from_secs(12)), Some(Duration::from_secs(10)));
-        let mut quick = Pace::default();
+        let mut quick = StepPace::default();
         quick.note(0, 0, start);
         quick.note(30, 30, start + Duration::from_secs(3));
         assert_eq!(quick.usual(), Some(0.1), "all its steps came with one report");

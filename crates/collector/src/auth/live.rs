@@ -28,7 +28,7 @@ impl Stamp {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct LiveToken {
     named: Named,
     gone: CancellationToken,
 }
@@ -37,7 +37,7 @@ struct Entry {
 struct State {
     /// The version that was read: None before the first reading, Some(None) where there was no file.
     read: Option<Option<Stamp>>,
-    entries: Vec<Entry>,
+    entries: Vec<LiveToken>,
 }
 
 /// What a valid token allows.
@@ -82,7 +82,7 @@ impl Tokens {
         for named in tokens {
             let index = before.iter().position(|entry| entry.named == named);
             let gone = index.map_or_else(CancellationToken::new, |index| before.swap_remove(index).gone);
-            state.entries.push(Entry { named, gone });
+            state.entries.push(LiveToken { named, gone });
         }
         before.into_iter().for_each(|entry| entry.gone.cancel());
         state.read = Some(stamp);
@@ -100,7 +100,7 @@ impl Tokens {
                 found = Some(entry);
             }
         }
-        let Entry { named, gone } = found?;
+        let LiveToken { named, gone } = found?;
         Some(Grant { name: named.name.clone(), scopes: named.scopes, gone: gone.clone() })
     }
 }

@@ -9,14 +9,14 @@ use probe_proto::v1::{At, Finished, Outcome};
 use probe_store::Identity;
 use serde::Deserialize;
 
-use super::plan::{Plan, who};
+use super::plan::{CapturePlan, who};
 use crate::eval::{Broker, Events};
 use crate::server::peer::Caller;
 
 /// A line that a process prints about a capture.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Line {
+pub(super) struct ProgressLine {
     pub pid: i32,
     pub host: String,
     /// Why the capture does not begin in this process, or came to nothing.
@@ -45,7 +45,7 @@ pub(super) struct Lines(HashMap<Option<i32>, Vec<u8>>);
 
 impl Lines {
     /// Adds output of a rank. Returns the lines that are complete now; other lines than those about a capture are left out.
-    pub(super) fn take(&mut self, rank: Option<i32>, data: &[u8]) -> Vec<Line> {
+    pub(super) fn take(&mut self, rank: Option<i32>, data: &[u8]) -> Vec<ProgressLine> {
         let waiting = self.0.entry(rank).or_default();
         waiting.extend_from_slice(data);
         let Some(end) = waiting.iter().rposition(|byte| *byte == b'\n') else { return Vec::new() };
@@ -57,10 +57,10 @@ impl Lines {
 /// A function of `probe_agent.capture` that runs in all processes of a capture, and ends there when this is dropped.
 #[derive(Debug)]
 pub(super) struct Running<'a> {
-    plan: &'a Plan,
+    plan: &'a CapturePlan,
     events: Events,
     lines: Lines,
-    queue: VecDeque<Line>,
+    queue: VecDeque<ProgressLine>,
 }
 
 impl<'a> Running<'a> {
@@ -70,7 +70,7 @@ impl<'a> Running<'a> {
     /// The call is refused.
     pub(super) fn call(
         broker: &Arc<Broker>,
-        plan: &'a Plan,
+        plan: &'a CapturePlan,
         caller: &Caller,
         (function, at): (&str, At),
     ) -> Result<Self> {
@@ -82,7 +82,7 @@ impl<'a> Running<'a> {
     ///
     /// # Errors
     /// The snippet failed in a process, or a process says why it does not begin or came to nothing.
-    pub(super) async fn next(&mut self) -> Result<Option<(usize, Line)>> {
+    pub(super) async fn next(&mut self) -> Result<Option<(usize, ProgressLine)>> {
         loop {
             while let Some(line) = self.queue.pop_front() {
                 let processes = &self.plan.processes;

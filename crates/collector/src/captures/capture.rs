@@ -14,8 +14,8 @@ use probe_query::Engine;
 use tokio::sync::{Semaphore, mpsc};
 use tonic::Status;
 
-use super::agents::{Line, Running};
-use super::plan::Plan;
+use super::agents::{ProgressLine, Running};
+use super::plan::CapturePlan;
 use super::traces;
 use crate::eval::Broker;
 use crate::events::{Event as Noted, Severity};
@@ -65,7 +65,7 @@ impl Captures {
                 .hint("wait for its end; probe.evals shows who asked for it"));
         };
         let name = format!("capture-{}", self.newest().await? + 1);
-        let plan = Plan::new(name, call, &self.shared.registry.live(), &self.directory)?;
+        let plan = CapturePlan::new(name, call, &self.shared.registry.live(), &self.directory)?;
         let words = format!("{} of {} steps for {}", plan.name, plan.call.steps, caller.asker.name());
         *self.under_way.lock().unwrap_or_else(PoisonError::into_inner) = words;
         let (client, events) = mpsc::channel(EVENTS_AHEAD);
@@ -86,7 +86,7 @@ impl Captures {
     }
 
     /// Makes the capture. Returns the last event of the client; None where the client has gone.
-    async fn run(&self, plan: Plan, caller: Caller, client: &Client) -> Option<Result<CaptureEvent, Status>> {
+    async fn run(&self, plan: CapturePlan, caller: Caller, client: &Client) -> Option<Result<CaptureEvent, Status>> {
         let name = plan.name.clone();
         let recorded = tokio::select! {
             recorded = self.record(&plan, &caller, client) => recorded,
@@ -107,7 +107,7 @@ impl Captures {
     }
 
     /// Does all that happens in processes. Returns the last line of each.
-    async fn record(&self, plan: &Plan, caller: &Caller, client: &Client) -> Result<Vec<Line>> {
+    async fn record(&self, plan: &CapturePlan, caller: &Caller, client: &Client) -> Result<Vec<ProgressLine>> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -136,7 +136,7 @@ impl Captures {
                 reports[index] = Some(line);
             }
         }
-        let reports: Option<Vec<Line>> = reports.into_iter().collect();
+        let reports: Option<Vec<ProgressLine>> = reports.into_iter().collect();
         reports.ok_or_else(|| Error::failed("a process has not said what came of the capture"))
     }
 

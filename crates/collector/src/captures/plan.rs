@@ -22,7 +22,7 @@ const MAX_OUTPUT: u64 = 4 << 20;
 
 /// A capture that is asked for.
 #[derive(Debug, Clone)]
-pub(super) struct Plan {
+pub(super) struct CapturePlan {
     /// Name of the capture: `capture-1`.
     pub name: String,
     pub call: CaptureCall,
@@ -34,7 +34,7 @@ pub(super) struct Plan {
     pub directory: PathBuf,
 }
 
-impl Plan {
+impl CapturePlan {
     /// Plans the capture `name` of what `call` asks for, in `live` processes.
     ///
     /// # Errors
@@ -155,7 +155,7 @@ pub(super) fn who(process: &Identity) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::agent::About;
+    use crate::agent::AgentDescription;
     use probe_common::error::Kind;
 
     fn agents(ranks: &[Option<i32>]) -> Vec<Arc<Agent>> {
@@ -169,13 +169,13 @@ mod tests {
                 world_size: Some(ranks.len() as i32),
                 role: "trainer".into(),
             };
-            Arc::new(Agent::new(index as u64 + 1, "i", Arc::new(identity), About::default()))
+            Arc::new(Agent::new(index as u64 + 1, "i", Arc::new(identity), AgentDescription::default()))
         };
         ranks.iter().enumerate().map(agent).collect()
     }
 
-    fn plan(live: &[Arc<Agent>], call: CaptureCall) -> Result<Plan> {
-        Plan::new("capture-1".into(), call, live, Path::new("/run/captures"))
+    fn plan(live: &[Arc<Agent>], call: CaptureCall) -> Result<CapturePlan> {
+        CapturePlan::new("capture-1".into(), call, live, Path::new("/run/captures"))
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn a_snippet_names_its_processes_whatever_the_directory_is_called() {
         let call = CaptureCall { steps: 3, modules: true, shapes: true, ..CaptureCall::default() };
-        let plan = Plan::new("capture-1".into(), call, &agents(&[Some(0)]), Path::new("/a 'b\" c\\")).unwrap();
+        let plan = CapturePlan::new("capture-1".into(), call, &agents(&[Some(0)]), Path::new("/a 'b\" c\\")).unwrap();
         let code = plan.snippet("check", At::Now).code;
         let text = code.strip_prefix("__import__('probe_agent.capture', fromlist=['check']).check(").unwrap();
         let text: String = serde_json::from_str(text.strip_suffix(')').unwrap()).unwrap();

@@ -15,8 +15,8 @@ use probe_store::{Identity, LiveFiles, Store};
 use tokio::sync::mpsc;
 use tonic::Status;
 
-use super::agents::Line;
-use super::plan::{Plan, name_of, who};
+use super::agents::ProgressLine;
+use super::plan::{CapturePlan, name_of, who};
 
 /// Endings of the names of traces and of memory snapshots.
 const ENDINGS: [&str; 2] = [".json", ".pickle"];
@@ -29,8 +29,8 @@ const PIECE: usize = 1 << 20;
 /// # Errors
 /// A trace is missing or malformed, or its rows can't be kept.
 pub(super) async fn read(
-    plan: Plan,
-    reports: Vec<Line>,
+    plan: CapturePlan,
+    reports: Vec<ProgressLine>,
     store: Arc<Store>,
     client: mpsc::Sender<Result<CaptureEvent, Status>>,
 ) -> Result<Vec<CapturedRows>> {
@@ -46,8 +46,8 @@ pub(super) async fn read(
 }
 
 fn read_all(
-    plan: &Plan,
-    reports: &[Line],
+    plan: &CapturePlan,
+    reports: &[ProgressLine],
     store: &Arc<Store>,
     client: &mpsc::Sender<Result<CaptureEvent, Status>>,
 ) -> Result<Vec<CapturedRows>> {
@@ -72,7 +72,7 @@ fn read_all(
 }
 
 /// The path of a process's trace, which may be no other than the one that it was given.
-fn path(directory: &Path, process: &Identity, report: &Line) -> Result<PathBuf> {
+fn path(directory: &Path, process: &Identity, report: &ProgressLine) -> Result<PathBuf> {
     for ending in ENDINGS {
         let path = directory.join(format!("{}{ending}", process.pid));
         let is_there = report.file.as_deref() == path.to_str();
@@ -100,7 +100,7 @@ fn send(path: &Path, process: &Identity, client: &mpsc::Sender<Result<CaptureEve
     }
 }
 
-fn captured(process: &Identity, report: &Line, capture: &Capture) -> CapturedRows {
+fn captured(process: &Identity, report: &ProgressLine, capture: &Capture) -> CapturedRows {
     let RowCounts { operators, kernels, launches, frames, memory_events, memory_blocks, .. } = capture.rows;
     CapturedRows {
         rank: process.rank,

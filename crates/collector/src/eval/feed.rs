@@ -12,8 +12,8 @@ const PIECE: usize = 256 << 10;
 
 /// Where events for a client wait until it takes them.
 #[derive(Debug)]
-pub(super) struct Feed {
-    waiting: VecDeque<Waiting>,
+pub(super) struct ClientFeed {
+    waiting: VecDeque<WaitingEvent>,
     client: mpsc::Sender<Result<EvalEvent, Status>>,
     /// Bytes of output that may still come.
     left: u64,
@@ -22,16 +22,16 @@ pub(super) struct Feed {
 }
 
 #[derive(Debug)]
-enum Waiting {
+enum WaitingEvent {
     Event(Event),
     Output { rank: Option<i32>, stderr: bool, data: BytesMut },
 }
 
 /// The client is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Hungup;
+pub(super) struct ClientGone;
 
-impl Feed {
+impl ClientFeed {
     /// A feed to `client`, for at most `limit` bytes of output.
     pub(super) fn new(client: mpsc::Sender<Result<EvalEvent, Status>>, limit: u64) -> Self {
         Self { waiting: VecDeque::new(), client, left: limit, bytes: 0 }
@@ -39,7 +39,7 @@ impl Feed {
 
     /// Adds an event that is no output.
     pub(super) fn push(&mut self, event: Event) {
-        self.waiting.push_back(Waiting::Event(event));
+        self.waiting.push_back(WaitingEvent::Event(event));
     }
 
     /// Adds output; false where it did not fit any more and was cut.
@@ -50,7 +50,7 @@ impl Feed {
         let mut rest = &output.data[..fits];
         while !rest.is_empty() {
             let room = match self.waiting.back_mut() {
-                Some(Waiting::Output { rank: last, stderr, data })
+                Some(WaitingEvent::Output { rank: last, stderr, data })
                     if (*last, *stderr) == (rank, output.stderr) && data.len() < PIECE =>
                 {
                     let (now, later) = rest.split_at(rest.len().min(PIECE - data.len()));
@@ -60,18 +60,18 @@ impl Feed {
                 }
                 _ => BytesMut::new(),
             };
-            self.waiting.push_back(Waiting::Output { rank, stderr: output.stderr, data: room });
+            self.waiting.push_back(WaitingEvent::Output { rank, stderr: output.stderr, data: room });
         }
         fits == output.data.len()
     }
 
     /// Hands over events as fast as the client takes them; when none is left, waits for the client to go. May be dropped at any
     /// await.
-    pub(super) async fn pump(&mut self) -> Hungup {
+    pub(super) async fn pump(&mut self) -> ClientGone {
         if self.flush().await.is_ok() {
             self.client.closed().await;
         }
-        Hungup
+        ClientGone
     }
 
     /// Ends the feed: the client sees the end of its events.
@@ -81,9 +81,9 @@ impl Feed {
     }
 
     /// Hands over everything; an error where the client is gone. May be dropped at any await.
-    pub(super) async fn flush(&mut self) -> Result<(), Hungup> {
+    pub(super) async fn flush(&mut self) -> Result<(), ClientGone> {
         while !self.waiting.is_empty() {
-            let permit = self.client.reserve().await.map_err(|_| Hungup)?;
+            let permit = self.client.reserve().await.map_err(|_| ClientGone)?;
             if let Some(next) = self.waiting.pop_front() {
                 permit.send(Ok(next.into()));
             }
@@ -92,11 +92,11 @@ impl Feed {
     }
 }
 
-impl From<Waiting> for EvalEvent {
-    fn from(waiting: Waiting) -> Self {
+impl From<WaitingEvent> for EvalEvent {
+    fn from(waiting: WaitingEvent) -> Self {
         let event = match waiting {
-            Waiting::Event(event) => event,
-            Waiting::Output { rank, stderr, data } => {
+            WaitingEvent::Event(event) => event,
+            WaitingEvent::Output { rank, stderr, data } => {
                 let output = Output { stderr, data: Bytes::from(data) };
                 Event::Output(RankOutput { rank, output: Some(output) })
             }
@@ -117,7 +117,7 @@ mod tests {
     #[tokio::test]
     async fn output_is_joined_cut_and_limited() {
         let (sender, mut receiver) = mpsc::channel(16);
-        let mut feed = Feed::new(sender, PIECE as u64 + 10);
+        let mut feed = ClientFeed::new(sender, PIECE as u64 + 10);
         for _ in 0..5 {
             assert!(feed.output(Some(0), &stdout("a")));
         }
@@ -137,10 +137,10 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_goes_is_noticed() {
         let (sender, receiver) = mpsc::channel(1);
-        let mut feed = Feed::new(sender, 10);
+        let mut feed = ClientFeed::new(sender, 10);
         assert!(feed.output(None, &stdout("a")));
         drop(receiver);
-        assert_eq!(feed.pump().await, Hungup);
-        assert_eq!(feed.flush().await, Err(Hungup));
+        assert_eq!(feed.pump().await, ClientGone);
+        assert_eq!(feed.flush().await, Err(ClientGone));
     }
 }

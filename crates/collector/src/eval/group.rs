@@ -33,7 +33,7 @@ impl Target {
 
 /// The processes of a snippet that runs between two steps.
 #[derive(Debug, Clone)]
-pub(super) struct Group {
+pub(super) struct SnippetGroup {
     /// The processes, by rank. At least one is shown.
     pub targets: Vec<Target>,
     /// Whether the targets have to run the snippet at the same step.
@@ -46,7 +46,7 @@ pub(super) struct Group {
 ///
 /// A process group's ranks run a snippet between steps all together: one that ran it alone would fall out of step.
 /// Asking a process by its pid chooses whose output is shown; only asking for a rank takes that rank alone.
-pub(super) fn choose(live: &[Arc<Agent>], call: &EvalCall, run: &str) -> Result<Group> {
+pub(super) fn choose(live: &[Arc<Agent>], call: &EvalCall, run: &str) -> Result<SnippetGroup> {
     let (mut everyone, mut world) = (Vec::with_capacity(live.len()), None);
     for agent in live {
         let state = agent.state();
@@ -64,7 +64,7 @@ pub(super) fn choose(live: &[Arc<Agent>], call: &EvalCall, run: &str) -> Result<
         let of_rank =
             everyone.iter().filter(|target| target.rank == Some(rank) && call.pid.is_none_or(|pid| target.is(pid)));
         return match &of_rank.collect::<Vec<_>>()[..] {
-            [one] => Ok(Group::alone((*one).clone())),
+            [one] => Ok(SnippetGroup::alone((*one).clone())),
             [] => {
                 Err(Error::usage(format!("there is no live rank {rank} in {run}"))
                     .hint(format!("there is {}", names())))
@@ -82,13 +82,13 @@ pub(super) fn choose(live: &[Arc<Agent>], call: &EvalCall, run: &str) -> Result<
         && everyone[index].rank.is_none()
         && !call.all_ranks
     {
-        return Ok(Group::alone(everyone.swap_remove(index)));
+        return Ok(SnippetGroup::alone(everyone.swap_remove(index)));
     }
     let asked_key = asked.map(|index| everyone[index].agent.key);
     let (mut ranked, unranked): (Vec<Target>, Vec<Target>) =
         everyone.into_iter().partition(|target| target.rank.is_some());
     if ranked.is_empty() {
-        return Group::unrelated(unranked, call.all_ranks);
+        return SnippetGroup::unrelated(unranked, call.all_ranks);
     }
     for pair in ranked.windows(2) {
         if pair[0].rank == pair[1].rank {
@@ -102,7 +102,7 @@ pub(super) fn choose(live: &[Arc<Agent>], call: &EvalCall, run: &str) -> Result<
     let here: BTreeSet<i32> = ranked.iter().filter_map(|target| target.rank).collect();
     let missing = (0..world.unwrap_or_default()).filter(|rank| !here.contains(rank)).collect();
     let together = ranked.len() > 1;
-    Ok(Group { targets: ranked, together, missing })
+    Ok(SnippetGroup { targets: ranked, together, missing })
 }
 
 impl Target {
@@ -111,7 +111,7 @@ impl Target {
     }
 }
 
-impl Group {
+impl SnippetGroup {
     fn alone(target: Target) -> Self {
         Self { targets: vec![Target { shown: true, ..target }], together: false, missing: Vec::new() }
     }
@@ -168,7 +168,7 @@ fn ambiguous(what: &str, targets: &[&Target]) -> Error {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::agent::About;
+    use crate::agent::AgentDescription;
     use probe_common::error::Kind;
     use probe_store::Identity;
 
@@ -183,7 +183,7 @@ mod tests {
                 world_size,
                 role: "trainer".into(),
             };
-            Arc::new(Agent::new(index as u64 + 1, "i", Arc::new(identity), About::default()))
+            Arc::new(Agent::new(index as u64 + 1, "i", Arc::new(identity), AgentDescription::default()))
         };
         ranks.iter().enumerate().map(agent).collect()
     }

@@ -10,11 +10,11 @@ use probe_proto::encode::StringTable;
 use probe_proto::table::{Table, Time};
 use probe_proto::tables::evals;
 use probe_proto::v1::{self, At, EvalCall, Outcome, record};
-use probe_store::journal::{Journal, Newest, Numbered};
+use probe_store::journal::{Journal, NewestRows, Numbered};
 use probe_store::{RecordBatchBuilder, SystemTable};
 
 use crate::server::audit::hash;
-use crate::server::pace::Pace;
+use crate::server::pace::JournalRate;
 use crate::server::peer::Asker;
 use crate::truncate::truncate;
 
@@ -89,10 +89,10 @@ impl Record {
 /// The rows that are kept.
 #[derive(Debug, Default)]
 pub struct Log {
-    records: Mutex<Newest<Record>>,
+    records: Mutex<NewestRows<Record>>,
     /// Where rows are written down, for a collector that goes on after this one.
     journal: OnceLock<Arc<Journal>>,
-    pace: Pace,
+    pace: JournalRate,
 }
 
 impl Numbered for Record {
@@ -108,14 +108,14 @@ impl Numbered for Record {
 }
 
 impl Log {
-    fn lock(&self) -> MutexGuard<'_, Newest<Record>> {
+    fn lock(&self) -> MutexGuard<'_, NewestRows<Record>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The log with the rows of the collector before. Snippets that were under way then have ended with it.
-    pub fn restore(evals: &Newest<v1::Eval>) -> Self {
+    pub fn restore(evals: &NewestRows<v1::Eval>) -> Self {
         let records = evals.iter().cloned().map(Record::of_message).collect();
-        Self { records: Mutex::new(records), journal: OnceLock::new(), pace: Pace::default() }
+        Self { records: Mutex::new(records), journal: OnceLock::new(), pace: JournalRate::default() }
     }
 
     /// Writes rows to `journal` from now on.
@@ -140,14 +140,14 @@ impl Log {
     }
 
     /// Adds the row of a snippet that was asked for.
-    pub fn begin(self: &Arc<Self>, asked_by: &Asker, call: &EvalCall) -> Entry {
+    pub fn begin(self: &Arc<Self>, asked_by: &Asker, call: &EvalCall) -> EvalEntry {
         let mut records = self.lock();
         let record = Record::new(records.newest() + 1, asked_by, call);
         records.put(record.clone());
         // With the lock, so that numbers are in order in the journal too.
         self.write_down(record.to_message());
         drop(records);
-        Entry { log: Arc::clone(self), record, listed: true }
+        EvalEntry { log: Arc::clone(self), record, listed: true }
     }
 
     /// Adds the row of a snippet that is refused.
@@ -161,8 +161,8 @@ impl Log {
     }
 
     /// An entry without a row, for a call that runs no code of the client.
-    pub fn unlisted(self: &Arc<Self>, asked_by: &Asker, call: &EvalCall) -> Entry {
-        Entry { log: Arc::clone(self), record: Record::new(0, asked_by, call), listed: false }
+    pub fn unlisted(self: &Arc<Self>, asked_by: &Asker, call: &EvalCall) -> EvalEntry {
+        EvalEntry { log: Arc::clone(self), record: Record::new(0, asked_by, call), listed: false }
     }
 }
 
@@ -188,15 +188,15 @@ impl Record {
     }
 }
 
-/// The row of a snippet that is under way. If it is dropped before [`Entry::finish`], the snippet was cancelled.
+/// The row of a snippet that is under way. If it is dropped before [`EvalEntry::finish`], the snippet was cancelled.
 #[derive(Debug)]
-pub struct Entry {
+pub struct EvalEntry {
     log: Arc<Log>,
     pub record: Record,
     listed: bool,
 }
 
-impl Entry {
+impl EvalEntry {
     /// Puts the record's new state into the table.
     pub fn publish(&self) {
         if self.listed {
@@ -225,7 +225,7 @@ fn last_line(text: &str) -> Option<String> {
     Some(last.trim().chars().take(1000).collect())
 }
 
-impl Drop for Entry {
+impl Drop for EvalEntry {
     fn drop(&mut self) {
         if self.record.outcome.is_none() {
             self.finish(Outcome::Cancelled, "the client has disconnected");
@@ -276,7 +276,7 @@ fn status(outcome: Outcome) -> String {
 mod tests {
     use super::*;
 
-    fn ask(log: &Arc<Log>, code: &str, at: At) -> Entry {
+    fn ask(log: &Arc<Log>, code: &str, at: At) -> EvalEntry {
         let asker = Asker { who: "uid:1000".into(), peer: Some("pid:7".into()) };
         log.begin(&asker, &EvalCall { code: code.into(), at: at.into(), session: "mine".into(), ..EvalCall::default() })
     }

@@ -18,9 +18,9 @@ use tokio::time::{sleep_until, timeout};
 use tonic::Status;
 
 use super::context::Context;
-use super::feed::{Feed, Hungup};
-use super::group::{self, Group};
-use super::log::Entry;
+use super::feed::{ClientFeed, ClientGone};
+use super::group::{self, SnippetGroup};
+use super::log::EvalEntry;
 use super::routes::{FromAgent, Route, Signal};
 use crate::truncate::truncate;
 
@@ -36,11 +36,11 @@ pub(super) struct Snippet {
     context: Arc<Context>,
     call: EvalCall,
     over_tcp: bool,
-    group: Group,
+    group: SnippetGroup,
     /// How the snippet ended, by index into `group.targets`; None where it has not.
     done: Vec<Option<Done>>,
-    entry: Entry,
-    feed: Feed,
+    entry: EvalEntry,
+    feed: ClientFeed,
     inbox: mpsc::UnboundedReceiver<FromAgent>,
     to_inbox: mpsc::UnboundedSender<FromAgent>,
     /// The attempt under way, and by target whether it has been notified.
@@ -55,9 +55,9 @@ pub(super) struct Snippet {
 }
 
 /// Why a snippet does not go on.
-enum Stop {
+enum StopReason {
     Deadline,
-    Hungup,
+    ClientGone,
     OutputLimit,
     /// Nothing has run: the outcome, why, and what to do.
     Refused(Outcome, String, String),
@@ -77,13 +77,13 @@ impl Snippet {
         context: Arc<Context>,
         call: EvalCall,
         over_tcp: bool,
-        group: Group,
-        entry: Entry,
+        group: SnippetGroup,
+        entry: EvalEntry,
         client: mpsc::Sender<Result<EvalEvent, Status>>,
     ) -> Self {
         let (to_inbox, inbox) = mpsc::unbounded_channel();
         let deadline = Instant::now() + Duration::from_secs_f64(call.timeout_s);
-        let feed = Feed::new(client, call.max_output);
+        let feed = ClientFeed::new(client, call.max_output);
         let done = vec![None; group.targets.len()];
         let (attempt, heard, named_at, turn) = (None, Vec::new(), None, None);
         Self {
@@ -139,7 +139,7 @@ impl Snippet {
         }
     }
 
-    async fn drive(&mut self) -> Result<(), Stop> {
+    async fn drive(&mut self) -> Result<(), StopReason> {
         if self.call.at() != At::Step {
             match self.beside().await? {
                 Some(why) => return self.between_steps(why).await,
@@ -150,8 +150,8 @@ impl Snippet {
     }
 
     /// Runs the snippet beside training. Some(why) where it has to run between two steps instead: then nothing has run.
-    async fn beside(&mut self) -> Result<Option<String>, Stop> {
-        let shown = |group: &Group| -> Vec<usize> {
+    async fn beside(&mut self) -> Result<Option<String>, StopReason> {
+        let shown = |group: &SnippetGroup| -> Vec<usize> {
             group.targets.iter().enumerate().filter(|(_, target)| target.shown).map(|(index, _)| index).collect()
         };
         let indexes = shown(&self.group);
@@ -195,16 +195,16 @@ impl Snippet {
 
     /// The next message of an agent about the attempt under way, and the index of the agent's target. Output is passed on
     /// here.
-    async fn next(&mut self) -> Result<(usize, AgentAnswer), Stop> {
+    async fn next(&mut self) -> Result<(usize, AgentAnswer), StopReason> {
         loop {
             let from = tokio::select! {
                 Some(from) = self.inbox.recv() => from,
-                Hungup = self.feed.pump() => return Err(Stop::Hungup),
+                ClientGone = self.feed.pump() => return Err(StopReason::ClientGone),
                 () = patience::until(self.named_at) => {
                     self.name_the_silent();
                     continue;
                 }
-                () = sleep_until((self.deadline + GRACE).into()) => return Err(Stop::Deadline),
+                () = sleep_until((self.deadline + GRACE).into()) => return Err(StopReason::Deadline),
             };
             let Some(index) = self.group.targets.iter().position(|target| target.agent.key == from.agent) else {
                 continue;
@@ -228,7 +228,7 @@ impl Snippet {
                     Reply::Output(output) => {
                         let target = &self.group.targets[index];
                         if target.shown && !self.feed.output(target.rank, &output) {
-                            return Err(Stop::OutputLimit);
+                            return Err(StopReason::OutputLimit);
                         }
                         continue;
                     }

@@ -51,7 +51,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::agent::{About, Agent};
+    use crate::agent::{Agent, AgentDescription};
     use probe_store::Identity;
 
     fn target(rank: i32, shown: bool) -> Target {
@@ -65,7 +65,7 @@ mod tests {
             world_size: None,
             role: text(),
         };
-        let agent = Arc::new(Agent::new(rank as u64, "i", Arc::new(identity), About::default()));
+        let agent = Arc::new(Agent::new(rank as u64, "i", Arc::new(identity), AgentDescription::default()));
         Target { agent, rank: Some(rank), pid: 100 + rank, shown }
     }
 

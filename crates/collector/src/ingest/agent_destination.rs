@@ -7,13 +7,13 @@ use probe_store::journal::Journal;
 use probe_store::{Identity, Rows};
 
 use super::destination::Destination;
-use crate::agent::{Agent, BatchSource, Keep, Superseded};
+use crate::agent::{Agent, BatchSource, RowDestination, Superseded};
 
 /// Batches that come while the collector runs: the agent counts them, the store takes them, and the journal keeps them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AgentDestination<'a> {
     pub agent: &'a Agent,
-    pub keep: Keep<'a>,
+    pub keep: RowDestination<'a>,
 }
 
 impl Destination for AgentDestination<'_> {

@@ -11,10 +11,10 @@ use probe_proto::encode::StringTable;
 use probe_proto::table::{Table, Time};
 use probe_proto::tables::queries;
 use probe_proto::v1::{self, record};
-use probe_store::journal::{Journal, Newest};
+use probe_store::journal::{Journal, NewestRows};
 use probe_store::{RecordBatchBuilder, SystemTable};
 
-use super::pace::Pace;
+use super::pace::JournalRate;
 use super::peer::Asker;
 use crate::truncate::truncate;
 
@@ -26,24 +26,28 @@ const MAX_ERROR_LENGTH: usize = 1000;
 /// The rows that are kept.
 #[derive(Debug, Default)]
 pub struct Audit {
-    rows: Mutex<Newest<v1::Query>>,
+    rows: Mutex<NewestRows<v1::Query>>,
     /// Where rows are written down, for a collector that goes on after this one.
     journal: OnceLock<Arc<Journal>>,
-    pace: Pace,
+    pace: JournalRate,
 }
 
 impl Audit {
-    fn lock(&self) -> MutexGuard<'_, Newest<v1::Query>> {
+    fn lock(&self) -> MutexGuard<'_, NewestRows<v1::Query>> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The table with the rows of the collector before. Queries that were under way then have ended with it.
-    pub fn restore(rows: &Newest<v1::Query>) -> Self {
+    pub fn restore(rows: &NewestRows<v1::Query>) -> Self {
         let ended = |query: &v1::Query| match query.status.as_str() {
             "" => v1::Query { status: "cancelled".into(), error: Some("the collector died".into()), ..query.clone() },
             _ => query.clone(),
         };
-        Self { rows: Mutex::new(rows.iter().map(ended).collect()), journal: OnceLock::new(), pace: Pace::default() }
+        Self {
+            rows: Mutex::new(rows.iter().map(ended).collect()),
+            journal: OnceLock::new(),
+            pace: JournalRate::default(),
+        }
     }
 
     /// Writes rows to `journal` from now on.
@@ -62,9 +66,9 @@ impl Audit {
     }
 
     /// Adds the row of a query that was asked.
-    pub fn begin(self: &Arc<Self>, asker: &Asker, sql: &str, pid: Option<i32>) -> Entry {
+    pub fn begin(self: &Arc<Self>, asker: &Asker, sql: &str, pid: Option<i32>) -> QueryEntry {
         let query = self.add(question(asker, sql, pid));
-        Entry { audit: Arc::clone(self), query, began: Instant::now() }
+        QueryEntry { audit: Arc::clone(self), query, began: Instant::now() }
     }
 
     /// Adds the row of a query that can't be run.
@@ -129,13 +133,13 @@ pub fn hash(text: &str) -> String {
 
 /// The row of a query that is under way. If it is dropped before it ended, the client did not take the rest of the answer.
 #[derive(Debug)]
-pub struct Entry {
+pub struct QueryEntry {
     audit: Arc<Audit>,
     query: v1::Query,
     began: Instant,
 }
 
-impl Entry {
+impl QueryEntry {
     fn publish(&self) {
         self.audit.lock().put(self.query.clone());
         // The text was written down when the query was asked.
@@ -159,7 +163,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for QueryEntry {
     fn drop(&mut self) {
         if self.query.status.is_empty() {
             self.query.status = "cancelled".into();

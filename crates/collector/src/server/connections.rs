@@ -49,12 +49,15 @@ impl Accept for TcpListener {
 }
 
 /// Connections of a listener, without end and without errors. One too many is told so and closed at once.
-pub(super) fn incoming<L: Accept>(listener: L, quota: Arc<Quota>) -> impl Stream<Item = io::Result<Counted<L::Io>>> {
+pub(super) fn incoming<L: Accept>(
+    listener: L,
+    quota: Arc<Quota>,
+) -> impl Stream<Item = io::Result<CountedConnection<L::Io>>> {
     futures::stream::unfold((listener, quota), |(listener, quota)| async move {
         loop {
             match listener.accept().await {
                 Ok(io) => match quota.take() {
-                    Ok(permit) => return Some((Ok(Counted { io, _permit: permit }), (listener, quota))),
+                    Ok(permit) => return Some((Ok(CountedConnection { io, _permit: permit }), (listener, quota))),
                     Err(Refused { why, leaving }) => {
                         drop(leaving.map(|leaving| tokio::spawn(turn_away(io, why, leaving))))
                     }
@@ -96,41 +99,41 @@ fn go_away(why: &str) -> Vec<u8> {
 
 /// A connection that counts as open for as long as it lives.
 #[derive(Debug)]
-pub(super) struct Counted<T> {
+pub(super) struct CountedConnection<T> {
     io: T,
     _permit: OwnedSemaphorePermit,
 }
 
-impl<T: Connected> Connected for Counted<T> {
+impl<T: Connected> Connected for CountedConnection<T> {
     type ConnectInfo = T::ConnectInfo;
     fn connect_info(&self) -> Self::ConnectInfo {
         self.io.connect_info()
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Counted<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for CountedConnection<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_read(cx, buf)
     }
 }
 
-forward_writes!(Counted<T> to io);
+forward_writes!(CountedConnection<T> to io);
 
 /// Connections whose TLS handshake has succeeded. A handshake that takes too long is given up; none waits for another.
 pub(super) fn secured(
-    connections: impl Stream<Item = io::Result<Counted<TcpStream>>>,
+    connections: impl Stream<Item = io::Result<CountedConnection<TcpStream>>>,
     acceptor: TlsAcceptor,
     most: usize,
-) -> impl Stream<Item = io::Result<Secured>> {
+) -> impl Stream<Item = io::Result<TlsConnection>> {
     let handshakes = connections.map(move |connection| {
         let acceptor = acceptor.clone();
         async move {
             let handshake = tokio::time::timeout(HANDSHAKE, acceptor.accept(connection?)).await;
-            handshake.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map(Secured)
+            handshake.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map(TlsConnection)
         }
     });
     // As many as there can be connections, `most`.
-    handshakes.buffer_unordered(most).filter_map(async |connection: io::Result<Secured>| match connection {
+    handshakes.buffer_unordered(most).filter_map(async |connection: io::Result<TlsConnection>| match connection {
         Ok(connection) => Some(Ok(connection)),
         Err(error) => {
             tracing::debug!("a TLS handshake failed: {error}");
@@ -141,22 +144,22 @@ pub(super) fn secured(
 
 /// A connection with TLS.
 #[derive(Debug)]
-pub(super) struct Secured(TlsStream<Counted<TcpStream>>);
+pub(super) struct TlsConnection(TlsStream<CountedConnection<TcpStream>>);
 
-impl Connected for Secured {
+impl Connected for TlsConnection {
     type ConnectInfo = TcpConnectInfo;
     fn connect_info(&self) -> TcpConnectInfo {
         self.0.get_ref().0.connect_info()
     }
 }
 
-impl AsyncRead for Secured {
+impl AsyncRead for TlsConnection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(cx, buf)
     }
 }
 
-forward_writes!(Secured to 0);
+forward_writes!(TlsConnection to 0);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -169,13 +172,13 @@ mod tests {
 
     use super::*;
     use crate::events::Events;
-    use probe_store::journal::Newest;
+    use probe_store::journal::NewestRows;
 
     #[tokio::test]
     async fn one_connection_too_many_hears_why_and_an_ended_one_makes_room() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let events = Arc::new(Events::restore(&"gpt@1".into(), &Newest::default()));
+        let events = Arc::new(Events::restore(&"gpt@1".into(), &NewestRows::default()));
         let quota = Quota::new("on unix sockets", 1, &events);
         let mut incoming = Box::pin(incoming(UnixListener::bind(&path).unwrap(), quota));
         let mut first = UnixStream::connect(&path).await.unwrap();
@@ -211,7 +214,7 @@ mod tests {
     #[tokio::test]
     async fn what_comes_over_tcp_keeps_nobody_out_on_the_socket() {
         let dir = tempfile::tempdir().unwrap();
-        let events = Arc::new(Events::restore(&"gpt@1".into(), &Newest::default()));
+        let events = Arc::new(Events::restore(&"gpt@1".into(), &NewestRows::default()));
         let [unix, tcp] = Quota::both(true, &events);
         let taken: Vec<_> = (0..tcp.most()).map(|_| tcp.take().unwrap()).collect();
         assert!(tcp.take().unwrap_err().why.contains("over TCP"), "{} are taken", taken.len());

@@ -19,7 +19,7 @@ use tower::{Layer, Service};
 use super::audit::Audit;
 use super::peer::{Asker, Caller, Peer};
 use super::refused::{self, Text};
-use super::revoked::Revocable;
+use super::revoked::RevocableBody;
 use crate::auth::{Failures, Grant, Scope, Scopes, Tokens};
 use crate::eval::Log;
 use crate::events::{Event, Events, Severity};
@@ -29,7 +29,7 @@ pub(super) const REFRESH: Duration = Duration::from_secs(1);
 
 /// The state of the gate.
 #[derive(Debug)]
-pub struct Gatekeeper {
+pub struct AccessChecks {
     tokens: Arc<Tokens>,
     failures: Arc<Failures>,
     queries: Arc<Audit>,
@@ -75,7 +75,7 @@ impl Called {
     }
 }
 
-impl Gatekeeper {
+impl AccessChecks {
     pub fn new(tokens: Arc<Tokens>, queries: Arc<Audit>, evals: Arc<Log>, events: Arc<Events>) -> Arc<Self> {
         Arc::new(Self { tokens, failures: Arc::default(), queries, evals, events })
     }
@@ -175,7 +175,7 @@ impl Gatekeeper {
 
 /// Puts the gate before services.
 #[derive(Debug, Clone)]
-pub(super) struct GateLayer(pub(super) Arc<Gatekeeper>);
+pub(super) struct GateLayer(pub(super) Arc<AccessChecks>);
 
 impl<S> Layer<S> for GateLayer {
     type Service = Gate<S>;
@@ -188,7 +188,7 @@ impl<S> Layer<S> for GateLayer {
 /// Services behind the gate.
 #[derive(Debug, Clone)]
 pub(super) struct Gate<S> {
-    keeper: Arc<Gatekeeper>,
+    keeper: Arc<AccessChecks>,
     inner: S,
 }
 
@@ -213,7 +213,7 @@ where
         Box::pin(async move {
             match keeper.admit(&mut request).await {
                 Ok(None) => inner.call(request).await,
-                Ok(Some(gone)) => Ok(inner.call(request).await?.map(|body| Body::new(Revocable::new(body, gone)))),
+                Ok(Some(gone)) => Ok(inner.call(request).await?.map(|body| Body::new(RevocableBody::new(body, gone)))),
                 Err(error) => Ok(Status::from(error).into_http()),
             }
         })

@@ -27,7 +27,7 @@ use tonic::transport::Server;
 use tower::layer::util::{Identity, Stack};
 
 pub use audit::Audit;
-pub use gate::Gatekeeper;
+pub use gate::AccessChecks;
 pub use listen::{Bound, Locks};
 
 pub use quota::raise_file_limit;
@@ -55,7 +55,7 @@ pub struct Servers {
 
 impl Servers {
     /// Serves `routes` on every listener, behind the gate.
-    pub fn start(listeners: Vec<Bound>, routes: &Routes, gate: &Arc<Gatekeeper>) -> Self {
+    pub fn start(listeners: Vec<Bound>, routes: &Routes, gate: &Arc<AccessChecks>) -> Self {
         let stop = CancellationToken::new();
         let over_tcp = listeners.iter().any(|bound| matches!(bound, Bound::Tcp(..)));
         let [unix, tcp] = Quota::both(over_tcp, gate.events());
@@ -94,7 +94,7 @@ impl Drop for Servers {
     }
 }
 
-fn builder(gate: Arc<Gatekeeper>) -> Server<Stack<GateLayer, Identity>> {
+fn builder(gate: Arc<AccessChecks>) -> Server<Stack<GateLayer, Identity>> {
     Server::builder()
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -102,7 +102,7 @@ fn builder(gate: Arc<Gatekeeper>) -> Server<Stack<GateLayer, Identity>> {
         .layer(GateLayer(gate))
 }
 
-async fn serve(bound: Bound, routes: Routes, gate: Arc<Gatekeeper>, quota: Arc<Quota>, stop: CancellationToken) {
+async fn serve(bound: Bound, routes: Routes, gate: Arc<AccessChecks>, quota: Arc<Quota>, stop: CancellationToken) {
     let stop = stop.cancelled_owned();
     let ended = match bound {
         Bound::Unix(listener, file) => {

@@ -14,12 +14,12 @@ const MAX_ASKERS: usize = 1024;
 
 /// The rate at which each caller may have questions recorded in the journal.
 #[derive(Debug, Default)]
-pub struct Pace {
+pub struct JournalRate {
     /// By caller, the time at which its rate has covered all that it asked so far.
     paid: Mutex<HashMap<String, Instant>>,
 }
 
-impl Pace {
+impl JournalRate {
     /// How long `who` has to wait before a question of so many bytes is written down, at `rate` bytes a second.
     fn wait(&self, who: &str, bytes: usize, rate: u64, now: Instant) -> Duration {
         let takes = Duration::from_secs_f64((bytes as u64 + QUESTION) as f64 / rate.max(1) as f64);
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn who_asks_for_more_than_is_written_down_waits_and_nobody_else() {
-        let (pace, now) = (Pace::default(), Instant::now());
+        let (pace, now) = (JournalRate::default(), Instant::now());
         let ask = |who: &str, seconds: u64| pace.wait(who, 99_500, 10_000, now + Duration::from_secs(seconds));
         // Ten seconds' worth each.
         let waits: Vec<u64> = (0..5).map(|_| ask("token:a", 0).as_secs()).collect();

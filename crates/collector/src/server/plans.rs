@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use probe_query::Plan;
+use probe_query::PlannedQuery;
 use prost::bytes::Bytes;
 
 use super::peer::Asker;
@@ -32,13 +32,13 @@ struct Waiting {
     asker: Asker,
     /// The text, process, parameters and limits of the question.
     handle: Bytes,
-    plan: Plan,
+    plan: PlannedQuery,
     until: Instant,
 }
 
 impl Plans {
     /// Keeps a plan for a call of the same caller on the same connection, and not for longer than the question may take.
-    pub(super) fn keep(self: &Arc<Self>, asker: &Asker, handle: Bytes, plan: Plan, timeout: Option<Duration>) {
+    pub(super) fn keep(self: &Arc<Self>, asker: &Asker, handle: Bytes, plan: PlannedQuery, timeout: Option<Duration>) {
         let wait = timeout.map_or(WAIT, |timeout| timeout.min(WAIT));
         self.add(Waiting { asker: asker.clone(), handle, plan, until: Instant::now() + wait });
         let plans = Arc::downgrade(self);
@@ -64,7 +64,7 @@ impl Plans {
     }
 
     /// Takes out the plan of this question, if this caller asked it a short time ago.
-    pub(super) fn take(&self, asker: &Asker, handle: &Bytes, now: Instant) -> Option<Plan> {
+    pub(super) fn take(&self, asker: &Asker, handle: &Bytes, now: Instant) -> Option<PlannedQuery> {
         let mut waiting = self.lock();
         let index = waiting.iter().position(|one| one.asker == *asker && one.handle == *handle && now < one.until)?;
         Some(waiting.remove(index)?.plan)
@@ -82,7 +82,7 @@ impl Plans {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use probe_query::{Asked, Engine};
+    use probe_query::{Engine, QuerySettings};
     use probe_store::Store;
 
     use super::*;
@@ -95,8 +95,8 @@ mod tests {
         Engine::new(Store::new(1 << 20), Vec::new()).unwrap()
     }
 
-    async fn plan(engine: &Engine) -> Plan {
-        engine.plan("SELECT MAX(step) FROM python.steps", Asked::default()).await.unwrap()
+    async fn plan(engine: &Engine) -> PlannedQuery {
+        engine.plan("SELECT MAX(step) FROM python.steps", QuerySettings::default()).await.unwrap()
     }
 
     #[tokio::test]

@@ -11,19 +11,19 @@ use tonic::Status;
 use tonic::body::Body;
 
 /// The body of an answer, which ends when the token is revoked.
-pub(super) struct Revocable {
+pub(super) struct RevocableBody {
     body: Body,
     gone: Pin<Box<WaitForCancellationFutureOwned>>,
     ended: bool,
 }
 
-impl Revocable {
+impl RevocableBody {
     pub(super) fn new(body: Body, gone: CancellationToken) -> Self {
         Self { body, gone: Box::pin(gone.cancelled_owned()), ended: false }
     }
 }
 
-impl HttpBody for Revocable {
+impl HttpBody for RevocableBody {
     type Data = Bytes;
     type Error = Status;
 

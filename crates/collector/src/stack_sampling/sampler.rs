@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{UsageWho, getrusage};
 use probe_common::clock;
 use probe_common::error::{Error, Result};
-use probe_inspect::stacks::sampler::Plan;
+use probe_inspect::stacks::sampler::SamplingPlan;
 use probe_proto::env::PROBE_STACK_SAMPLING;
 use probe_proto::v1::{ProcessStacks, StackMethod, StacksAnswer, StacksCall};
 use probe_query::lower_priority;
@@ -51,14 +51,14 @@ struct Shared {
     samples: Samples,
     /// Whether the thread samples without a burst.
     always: bool,
-    bursts: Mutex<Bursts>,
+    bursts: Mutex<BurstRequests>,
     changed: Condvar,
     over: AtomicBool,
 }
 
 /// The burst that is asked for, and its answer.
 #[derive(Debug, Default)]
-struct Bursts {
+struct BurstRequests {
     newest: Option<Burst>,
     /// The answer to the client that asked for sampling.
     answer: Vec<ProcessStacks>,
@@ -110,7 +110,7 @@ impl StackSampling {
     /// # Errors
     /// The sampling is too long or too frequent, or another one is under way.
     pub(crate) async fn ask(&self, call: &StacksCall) -> Result<StacksAnswer> {
-        let plan = Plan::new(call.duration_s, call.rate)?;
+        let plan = SamplingPlan::new(call.duration_s, call.rate)?;
         if plan.duration > LONGEST || plan.interval < FASTEST {
             let what = format!("processes are sampled for {} s at most, 100 times a second", LONGEST.as_secs());
             return Err(Error::usage(what));
@@ -124,7 +124,7 @@ impl StackSampling {
                     .hint(format!("ask again in {} s", LONGEST.as_secs())));
             }
             let burst = Burst { kind: Kind::Asked, until: now + plan.duration, interval: plan.interval };
-            *bursts = Bursts { newest: Some(burst), ..Bursts::default() };
+            *bursts = BurstRequests { newest: Some(burst), ..BurstRequests::default() };
             self.0.changed.notify_all();
         }
         tokio::time::sleep(plan.duration).await;
@@ -150,7 +150,7 @@ impl Drop for StackSampling {
     }
 }
 
-impl Bursts {
+impl BurstRequests {
     fn current(&self, now: Instant) -> Option<Burst> {
         self.newest.filter(|burst| now < burst.until)
     }
@@ -167,7 +167,7 @@ impl Bursts {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Bursts> {
+    fn lock(&self) -> MutexGuard<'_, BurstRequests> {
         self.bursts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -253,7 +253,7 @@ impl Shared {
     /// Sleeps until `wake`, until another burst begins or this one ends, or until the end.
     fn sleep(&self, wake: Instant, burst: Option<Burst>) {
         let bursts = self.lock();
-        let same = |bursts: &mut Bursts| {
+        let same = |bursts: &mut BurstRequests| {
             let until = |burst: Option<Burst>| burst.map(|burst| burst.until);
             !self.over.load(Ordering::Relaxed) && until(bursts.current(Instant::now())) == until(burst)
         };

@@ -1,6 +1,6 @@
 //! Whether intervals nest, and where slices are put.
 
-use crate::lanes::{Lanes, MAX_LANES, RESOLUTION};
+use crate::lanes::{MAX_LANES, RESOLUTION, TrackLanes};
 
 #[derive(Debug, Clone)]
 pub(super) struct Interval {
@@ -22,7 +22,7 @@ pub(super) fn nest(intervals: &[Interval]) -> bool {
 
 #[test]
 fn ends_that_differ_by_the_resolution_are_taken_together() {
-    let mut lanes = Lanes::default();
+    let mut lanes = TrackLanes::default();
     let mut put = |ts, end| {
         let placed = lanes.find(ts, end).unwrap();
         lanes.end_before(placed.lane, placed.ts, |_| ());
@@ -43,7 +43,7 @@ fn ends_that_differ_by_the_resolution_are_taken_together() {
 
 #[test]
 fn there_are_so_many_lanes_and_no_more() {
-    let mut lanes = Lanes::default();
+    let mut lanes = TrackLanes::default();
     for lane in 0..MAX_LANES as i64 {
         let placed = lanes.find(100 * lane, 1_000_000 + 100 * lane).unwrap();
         assert_eq!(placed.lane as i64, lane);

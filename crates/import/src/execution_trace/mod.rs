@@ -52,7 +52,7 @@ pub(crate) fn recognises(head: &Head) -> bool {
 
 /// A process group, as the trace has it.
 #[derive(Debug, Deserialize)]
-struct Group {
+struct ProcessGroup {
     pg_name: String,
     #[serde(default)]
     pg_desc: Option<String>,
@@ -63,12 +63,12 @@ struct Group {
 }
 
 /// All that was read of a file.
-struct Found {
+struct ExecutionTraceFile {
     nodes: Sorter<ExecutionNode>,
     texts: TextTable,
     /// For each node, its caller's number and the number of its own name.
     callers: HashMap<i64, (i64, u32)>,
-    groups: Vec<Group>,
+    groups: Vec<ProcessGroup>,
     events: u64,
     left_out: BTreeMap<Cow<'static, str>, u64>,
     problem: Option<String>,
@@ -88,7 +88,7 @@ pub(crate) fn import(
     let input = Input::open(reading.path)?;
     let (file_bytes, consumed) = (input.file_bytes, input.consumed);
     let mut report = || progress(consumed.load(Ordering::Relaxed), file_bytes);
-    let mut found = Found::read(input.text, reading.scratch, &mut report)?;
+    let mut found = ExecutionTraceFile::read(input.text, reading.scratch, &mut report)?;
     if found.callers.is_empty() {
         let why = found.problem.unwrap_or_else(|| "it has no nodes".into());
         return Err(Error::failed(format!("{} has no operators to import: {why}", reading.path.display()))
@@ -122,7 +122,7 @@ pub(crate) fn import(
     Ok(capture)
 }
 
-impl Found {
+impl ExecutionTraceFile {
     fn read(text: impl std::io::Read, scratch: &Path, report: &mut dyn FnMut()) -> Result<Self> {
         let mut found = Self {
             nodes: Sorter::new(scratch),
@@ -270,11 +270,11 @@ impl Found {
 }
 
 /// The process groups that a text lists.
-fn groups(text: &str) -> Vec<Group> {
+fn groups(text: &str) -> Vec<ProcessGroup> {
     if text.len() > MAX_GROUP_TEXT {
         return Vec::new();
     }
-    let mut groups: Vec<Group> = serde_json::from_str(text).unwrap_or_default();
+    let mut groups: Vec<ProcessGroup> = serde_json::from_str(text).unwrap_or_default();
     groups.truncate(MAX_GROUPS);
     groups
 }

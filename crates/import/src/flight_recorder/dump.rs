@@ -31,7 +31,7 @@ pub(crate) struct Dump {
     nccl_version: Option<Name>,
     comm_lib_version: Option<Name>,
     /// Absent in a dump without collectives.
-    pub(super) entries: Option<AtMost<Entry, MAX_OPERATIONS>>,
+    pub(super) entries: Option<AtMost<DumpedOperation, MAX_OPERATIONS>>,
     /// Groups by name; gloo has one for all.
     pub(super) pg_config: Option<AtMostNamed<GroupConfig, MAX_GROUPS>>,
     /// Status of groups, by the number that the process gives the group.
@@ -57,7 +57,7 @@ pub(super) struct GroupStatus {
 /// An operation.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Entry {
+pub(super) struct DumpedOperation {
     pub record_id: Number,
     pub pg_id: Number,
     /// Name and description of the group.

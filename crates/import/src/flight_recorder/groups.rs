@@ -8,7 +8,7 @@ use super::operation::{MAX_TEXT, Operation};
 
 /// A group, as one process knows it.
 #[derive(Debug, Default)]
-pub(super) struct Group {
+pub(super) struct ProcessGroup {
     pub name: String,
     pub description: Option<String>,
     /// The process's own number of the group.
@@ -24,7 +24,7 @@ pub(super) struct Group {
 /// All groups of a dump.
 #[derive(Debug)]
 pub(super) struct Groups {
-    by_name: BTreeMap<String, Group>,
+    by_name: BTreeMap<String, ProcessGroup>,
 }
 
 impl Groups {
@@ -51,7 +51,7 @@ impl Groups {
         groups
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Group> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &ProcessGroup> {
         self.by_name.values()
     }
 
@@ -62,14 +62,14 @@ impl Groups {
     }
 
     /// The group with this name; None where the name is empty or too long, or there are too many groups.
-    fn group(&mut self, name: &str) -> Option<&mut Group> {
+    fn group(&mut self, name: &str) -> Option<&mut ProcessGroup> {
         if name.is_empty() || name.len() > MAX_TEXT {
             return None;
         }
         if self.by_name.len() >= MAX_GROUPS && !self.by_name.contains_key(name) {
             return None;
         }
-        let new = || Group { name: name.to_owned(), ..Group::default() };
+        let new = || ProcessGroup { name: name.to_owned(), ..Group::default() };
         Some(self.by_name.entry(name.to_owned()).or_insert_with(new))
     }
 
@@ -118,7 +118,7 @@ impl Groups {
             return None;
         }
         let inferred: BTreeMap<&str, i64> = names.iter().map(|(_, name)| *name).zip(statuses.keys().copied()).collect();
-        let agrees = |group: &Group| {
+        let agrees = |group: &ProcessGroup| {
             group.number.is_none_or(|number| inferred.get(group.name.as_str()).is_none_or(|other| *other == number))
         };
         let all_agree = self.by_name.values().all(agrees);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use probe_common::user_code::is_user_code;
 
-use super::dump::{Entry, Frame, Shapes, Types};
+use super::dump::{DumpedOperation, Frame, Shapes, Types};
 use crate::kinds::dtype_bytes;
 use crate::lenient::{AtMost, Number};
 
@@ -15,7 +15,7 @@ pub(super) const MAX_TEXT: usize = 4096;
 /// An operation.
 #[derive(Debug)]
 pub(super) struct Operation {
-    pub entry: Entry,
+    pub entry: DumpedOperation,
     pub group: String,
     pub description: Option<String>,
     /// The number among collectives, or among sends and receives.
@@ -37,7 +37,7 @@ pub(super) struct Operation {
 
 /// The operations of a dump. Entries that are no valid operation are counted by reason.
 pub(super) fn all<const MAX: usize>(
-    entries: AtMost<Entry, MAX>,
+    entries: AtMost<DumpedOperation, MAX>,
     left_out: &mut BTreeMap<Cow<'static, str>, u64>,
 ) -> Vec<Operation> {
     let mut operations = Vec::with_capacity(entries.items.len());
@@ -67,7 +67,7 @@ pub(super) fn known(Number(time): Number) -> Option<i64> {
     time.filter(|time| *time > 0)
 }
 
-fn of(mut entry: Entry) -> Result<Operation, &'static str> {
+fn of(mut entry: DumpedOperation) -> Result<Operation, &'static str> {
     let name = entry.profiling_name.take().ok_or("without a name")?.0;
     let (group, description) = entry.process_group.take().ok_or("without a process group")?;
     let created = known(entry.time_created_ns).ok_or("without a time")?;

@@ -6,7 +6,7 @@ use probe_proto::tables::{flight_recorder, process_groups};
 use serde::Serialize;
 
 use super::dump::Shapes;
-use super::groups::Group;
+use super::groups::ProcessGroup;
 use super::operation::{MAX_TEXT, Operation, known};
 use crate::lenient::{AtMost, Number};
 use crate::rows::ProcessRows;
@@ -44,7 +44,7 @@ pub(super) fn push_operation(operation: &Operation, capture: &str, rows: &mut Pr
     })
 }
 
-pub(super) fn push_group(group: &Group, capture: &str, rows: &mut ProcessRows<'_>) -> Result<()> {
+pub(super) fn push_group(group: &ProcessGroup, capture: &str, rows: &mut ProcessRows<'_>) -> Result<()> {
     // torch counts from 1 on.
     let last = |Number(number): Number| number.filter(|number| *number >= 0);
     rows.push(|id| process_groups::Row {

@@ -47,7 +47,7 @@ pub(crate) struct Segment<'a> {
     pub total_size: Number,
     pub stream: Number,
     #[serde(borrow)]
-    pub segment_type: Words<'a>,
+    pub segment_type: TextOrNone<'a>,
     pub segment_pool_id: Option<(Number, Number)>,
     pub is_expandable: Option<bool>,
     #[serde(borrow)]
@@ -62,7 +62,7 @@ pub(crate) struct Block<'a> {
     pub size: Number,
     pub requested_size: Number,
     #[serde(borrow)]
-    pub state: Words<'a>,
+    pub state: TextOrNone<'a>,
     #[serde(borrow)]
     pub frames: UserFrame<'a>,
     /// Allocations of the block before torch 2.1, the newest first.
@@ -102,9 +102,9 @@ impl<'a> Block<'a> {
 /// An action of the allocator.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct AllocatorEntry<'a> {
     #[serde(borrow)]
-    pub action: Words<'a>,
+    pub action: TextOrNone<'a>,
     pub addr: Number,
     pub device_free: Number,
     pub size: Number,
@@ -114,7 +114,7 @@ pub(crate) struct Entry<'a> {
     #[serde(borrow)]
     pub frames: UserFrame<'a>,
     #[serde(borrow)]
-    pub user_metadata: Words<'a>,
+    pub user_metadata: TextOrNone<'a>,
 }
 
 /// An entry of a history.
@@ -122,7 +122,7 @@ pub(crate) struct Entry<'a> {
 pub(crate) enum Event<'a> {
     /// An event that was taken out while the file was read, with its number.
     Taken(u32),
-    Whole(Box<Entry<'a>>),
+    Whole(Box<AllocatorEntry<'a>>),
 }
 
 /// A line of a stack.
@@ -130,10 +130,10 @@ pub(crate) enum Event<'a> {
 #[serde(default)]
 pub(crate) struct Frame<'a> {
     #[serde(borrow)]
-    pub filename: Words<'a>,
+    pub filename: TextOrNone<'a>,
     pub line: Number,
     #[serde(borrow)]
-    pub name: Words<'a>,
+    pub name: TextOrNone<'a>,
 }
 
 /// The innermost line of a stack that belongs to the program's own Python code.
@@ -142,7 +142,7 @@ pub(crate) struct UserFrame<'a>(pub Option<Frame<'a>>);
 
 /// Text; None for a value of another type.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Words<'a>(pub Option<&'a str>);
+pub(crate) struct TextOrNone<'a>(pub Option<&'a str>);
 
 /// The length of a list.
 #[derive(Debug, Clone, Copy, Default)]
@@ -156,25 +156,25 @@ pub(super) fn is_users(file: &str) -> bool {
     !file.is_empty() && file != "??" && !NATIVE.iter().any(|ending| file.ends_with(ending)) && is_user_code(file)
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Words<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for TextOrNone<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;
         impl<'de> Visitor<'de> for Text {
-            type Value = Words<'de>;
+            type Value = TextOrNone<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("text")
             }
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Words<'de>, E> {
-                Ok(Words(Some(text)))
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<TextOrNone<'de>, E> {
+                Ok(TextOrNone(Some(text)))
             }
-            fn visit_borrowed_bytes<E>(self, _: &'de [u8]) -> Result<Words<'de>, E> {
-                Ok(Words(None))
+            fn visit_borrowed_bytes<E>(self, _: &'de [u8]) -> Result<TextOrNone<'de>, E> {
+                Ok(TextOrNone(None))
             }
-            fn visit_i64<E>(self, _: i64) -> Result<Words<'de>, E> {
-                Ok(Words(None))
+            fn visit_i64<E>(self, _: i64) -> Result<TextOrNone<'de>, E> {
+                Ok(TextOrNone(None))
             }
-            fn visit_unit<E>(self) -> Result<Words<'de>, E> {
-                Ok(Words(None))
+            fn visit_unit<E>(self) -> Result<TextOrNone<'de>, E> {
+                Ok(TextOrNone(None))
             }
         }
         deserializer.deserialize_any(Text)
@@ -193,7 +193,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Event<'a> {
                 Ok(Event::Taken(number))
             }
             fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Event<'de>, M::Error> {
-                Entry::deserialize(MapAccessDeserializer::new(map)).map(|entry| Event::Whole(Box::new(entry)))
+                AllocatorEntry::deserialize(MapAccessDeserializer::new(map)).map(|entry| Event::Whole(Box::new(entry)))
             }
         }
         deserializer.deserialize_any(Events)

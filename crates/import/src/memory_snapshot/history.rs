@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::form::{Entry, Words, is_users};
+use super::form::{AllocatorEntry, TextOrNone, is_users};
 use crate::pickle::{Heap, Value, Watch};
 use crate::records::UNKNOWN;
 use crate::text_table::{NONE, TextTable};
@@ -95,7 +95,7 @@ impl<'p> History<'p> {
     }
 
     /// Keeps an event and returns its number; an entry that is no valid event is counted and gives None.
-    pub(super) fn keep(&mut self, entry: &Entry<'_>) -> Option<u32> {
+    pub(super) fn keep(&mut self, entry: &AllocatorEntry<'_>) -> Option<u32> {
         if self.records.len() >= MAX_EVENTS {
             self.more += 1;
             return None;
@@ -106,15 +106,16 @@ impl<'p> History<'p> {
     }
 
     /// Converts an entry to a record; an entry that is no valid event is counted and gives None.
-    fn record(&mut self, entry: &Entry<'_>) -> Option<Record> {
+    fn record(&mut self, entry: &AllocatorEntry<'_>) -> Option<Record> {
         let action = entry.action.0.and_then(|name| ACTIONS.iter().position(|action| *action == name));
         let Some(action) = action else {
             self.unreadable += 1;
             return None;
         };
         let texts = &mut self.texts;
-        let mut text =
-            |Words(text): Words<'_>| texts.optional(text.filter(|text| !text.is_empty() && text.len() <= MAX_TEXT));
+        let mut text = |TextOrNone(text): TextOrNone<'_>| {
+            texts.optional(text.filter(|text| !text.is_empty() && text.len() <= MAX_TEXT))
+        };
         let unknown = |value: Option<i64>| value.unwrap_or(UNKNOWN);
         let frame = entry.frames.0;
         let is_oom = ACTIONS[action] == "oom";
@@ -173,7 +174,7 @@ impl Watch for History<'_> {
         if !is_event {
             return None;
         }
-        let kept = match heap.parse::<Entry<'_>>(Value::Dict(dict), MAX_WORK) {
+        let kept = match heap.parse::<AllocatorEntry<'_>>(Value::Dict(dict), MAX_WORK) {
             Ok(entry) => self.keep(&entry),
             Err(_) => {
                 self.unreadable += 1;

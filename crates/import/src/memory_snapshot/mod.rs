@@ -26,7 +26,7 @@ use super::rows::ProcessRows;
 use super::steps::Step;
 use form::{Event, Segment, Segments, Snapshot};
 pub(crate) use history::History;
-use reckon::Held;
+use reckon::HeldBytes;
 
 /// The format's name.
 pub(crate) const NAME: &str = "memory-snapshot";
@@ -89,7 +89,7 @@ pub(crate) fn import(
     };
     let mut rows = ProcessRows::new(files, identity.clone());
     let is_whole = stopped.is_none() && history.more == 0 && history.unreadable == 0;
-    let mut writing = Writing { capture, is_whole, rows: &mut rows, counts: Counts::default(), window: None };
+    let mut writing = Writing { capture, is_whole, rows: &mut rows, counts: SnapshotCounts::default(), window: None };
     let steps = steps(&snapshot);
     writing.events(&snapshot, &mut history, &steps)?;
     writing.blocks(&snapshot)?;
@@ -169,7 +169,7 @@ fn steps(snapshot: &Snapshot<'_>) -> Vec<Step> {
 
 /// Numbers of rows, and of what was left out.
 #[derive(Debug, Default)]
-struct Counts {
+struct SnapshotCounts {
     events: i64,
     blocks: i64,
     named_twice: u64,
@@ -181,7 +181,7 @@ struct Writing<'a, 'r, 'f> {
     /// Whether no event is missing.
     is_whole: bool,
     rows: &'r mut ProcessRows<'f>,
-    counts: Counts,
+    counts: SnapshotCounts,
     window: Option<(i64, i64)>,
 }
 
@@ -211,7 +211,7 @@ impl Writing<'_, '_, '_> {
                 Some(AtMost { items, more: 0 }) if self.is_whole && trace.more == 0 => {
                     reckon::at_end(items.iter().filter(of_device))
                 }
-                _ => Held::NOT_KNOWN,
+                _ => HeldBytes::NOT_KNOWN,
             };
             let history = &*history;
             let records = || numbers.iter().filter_map(|number| history.get(*number));

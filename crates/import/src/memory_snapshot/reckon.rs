@@ -6,19 +6,19 @@ use crate::records::{UNKNOWN, known};
 
 /// Bytes at one time; UNKNOWN where they are not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct HeldBytes {
     /// Bytes that the program requested and did not free.
     pub allocated: i64,
     /// Bytes that the allocator holds of the device.
     pub reserved: i64,
 }
 
-impl Held {
+impl HeldBytes {
     pub(super) const NOT_KNOWN: Self = Self { allocated: UNKNOWN, reserved: UNKNOWN };
 }
 
 /// The bytes in a device's segments.
-pub(super) fn at_end<'a>(segments: impl Iterator<Item = &'a Segment<'a>>) -> Held {
+pub(super) fn at_end<'a>(segments: impl Iterator<Item = &'a Segment<'a>>) -> HeldBytes {
     let (mut allocated, mut reserved) = (Some(0_i64), Some(0_i64));
     for segment in segments {
         reserved = sum(reserved, segment.total_size.0);
@@ -31,7 +31,7 @@ pub(super) fn at_end<'a>(segments: impl Iterator<Item = &'a Segment<'a>>) -> Hel
             allocated = None;
         }
     }
-    Held { allocated: allocated.unwrap_or(UNKNOWN), reserved: reserved.unwrap_or(UNKNOWN) }
+    HeldBytes { allocated: allocated.unwrap_or(UNKNOWN), reserved: reserved.unwrap_or(UNKNOWN) }
 }
 
 fn sum(sum: Option<i64>, more: Option<i64>) -> Option<i64> {
@@ -51,7 +51,7 @@ fn change(record: &Record) -> (i64, i64) {
 }
 
 /// The bytes held after each event. A sum that would be negative somewhere is unknown everywhere: events are missing.
-pub(super) fn back<'a>(records: impl DoubleEndedIterator<Item = &'a Record>, end: Held) -> Vec<Held> {
+pub(super) fn back<'a>(records: impl DoubleEndedIterator<Item = &'a Record>, end: HeldBytes) -> Vec<HeldBytes> {
     let mut now = end;
     let before = |held: i64, added: i64| {
         known(held).and_then(|held| held.checked_sub(added)).filter(|held| *held >= 0).unwrap_or(UNKNOWN)
@@ -59,10 +59,10 @@ pub(super) fn back<'a>(records: impl DoubleEndedIterator<Item = &'a Record>, end
     let held = records.rev().map(|record| {
         let after = now;
         let (allocated, reserved) = change(record);
-        now = Held { allocated: before(now.allocated, allocated), reserved: before(now.reserved, reserved) };
+        now = HeldBytes { allocated: before(now.allocated, allocated), reserved: before(now.reserved, reserved) };
         after
     });
-    let mut held: Vec<Held> = held.collect();
+    let mut held: Vec<HeldBytes> = held.collect();
     held.reverse();
     for held in &mut held {
         held.allocated = if now.allocated == UNKNOWN { UNKNOWN } else { held.allocated };

@@ -4,9 +4,9 @@ use probe_common::error::Result;
 use probe_proto::table::Time;
 use probe_proto::tables::{memory_blocks, memory_events};
 
-use super::form::{Block, Segment, Words};
+use super::form::{Block, Segment, TextOrNone};
 use super::history::Record;
-use super::reckon::Held;
+use super::reckon::HeldBytes;
 use crate::records::known;
 use crate::rows::ProcessRows;
 use crate::steps::{Step, step_at};
@@ -25,7 +25,7 @@ pub(super) struct Events<'a> {
 }
 
 impl Events<'_> {
-    pub(super) fn push(&self, number: i64, record: &Record, held: Held, rows: &mut ProcessRows<'_>) -> Result<()> {
+    pub(super) fn push(&self, number: i64, record: &Record, held: HeldBytes, rows: &mut ProcessRows<'_>) -> Result<()> {
         rows.push(|id| memory_events::Row {
             capture: id(self.capture),
             number,
@@ -58,7 +58,7 @@ pub(super) fn push_block(
     (block, address): (&Block<'_>, i64),
     rows: &mut ProcessRows<'_>,
 ) -> Result<bool> {
-    let short_text = |Words(text): Words<'_>| text.filter(|text| text.len() <= MAX_TEXT).map(str::to_owned);
+    let short_text = |TextOrNone(text): TextOrNone<'_>| text.filter(|text| text.len() <= MAX_TEXT).map(str::to_owned);
     let (Some(segment_address), Some(size), Some(state)) = (segment.address.0, block.size.0, short_text(block.state))
     else {
         return Ok(false);

@@ -26,7 +26,7 @@ type Text = io::Chain<Cursor<Vec<u8>>, BufReader<Box<dyn Read + Send>>>;
 
 /// The progress of reading records, as [`Bounded`] sees it.
 #[derive(Debug, Default)]
-struct Progress {
+struct ReadProgress {
     /// Bytes that are left for a record.
     left: Cell<usize>,
     /// Whether a quote is open.
@@ -38,7 +38,7 @@ struct Progress {
 /// A reader that reads no more than is left for a record.
 struct Bounded {
     inner: Text,
-    progress: Rc<Progress>,
+    progress: Rc<ReadProgress>,
 }
 
 impl Read for Bounded {
@@ -61,7 +61,7 @@ impl Read for Bounded {
 /// The records of a page from its header on.
 pub(crate) struct Records {
     reader: Reader<Bounded>,
-    progress: Rc<Progress>,
+    progress: Rc<ReadProgress>,
     /// Bytes of text before the header.
     before: u64,
     /// Lines before the header.
@@ -89,7 +89,7 @@ impl Records {
     pub(crate) fn of(input: Input) -> io::Result<Option<Self>> {
         let mut text = BufReader::with_capacity(BUFFER, input.text);
         let Some(preamble) = skip_preamble(&mut text)? else { return Ok(None) };
-        let progress = Rc::new(Progress::default());
+        let progress = Rc::new(ReadProgress::default());
         let inner = Cursor::new(preamble.begun).chain(text);
         let bounded = Bounded { inner, progress: Rc::clone(&progress) };
         let reader =

@@ -18,7 +18,7 @@ const REPORT: u64 = 4096;
 
 /// A process whose kernels were profiled.
 #[derive(Debug, Clone)]
-pub(crate) struct Process {
+pub(crate) struct ProfiledProcess {
     /// The process id; -1 where the page does not have it.
     pub pid: i32,
     pub host: Option<String>,
@@ -30,7 +30,7 @@ pub(crate) struct Process {
 pub(crate) struct Survey {
     pub mark: DecimalMark,
     /// The processes, in the order of their first records.
-    pub processes: Vec<Process>,
+    pub processes: Vec<ProfiledProcess>,
     /// Records after the header.
     pub records: u64,
     pub text_bytes: u64,
@@ -135,7 +135,7 @@ impl Survey {
             Some(index) => self.processes[index].records += 1,
             None if self.processes.len() < MAX_PROCESSES => {
                 let host = page.host.and_then(|column| text(record, column));
-                self.processes.push(Process { pid, host, records: 1 });
+                self.processes.push(ProfiledProcess { pid, host, records: 1 });
             }
             None => {
                 *self.left_out.entry("past the number of processes".into()).or_default() += 1;

@@ -22,7 +22,7 @@ const VERSIONS: &[(&str, &str)] = &[
 
 /// Facts of a file as a whole.
 #[derive(Debug, Default)]
-pub(crate) struct About {
+pub(crate) struct FileFacts {
     /// The begin of the session (nanoseconds from 1970), from which all times count.
     pub start: Option<i64>,
     pub host: Option<String>,
@@ -30,7 +30,7 @@ pub(crate) struct About {
     pub versions: BTreeMap<&'static str, Value>,
 }
 
-impl About {
+impl FileFacts {
     /// Reads the facts. Those that can't be read are not known.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use rusqlite::Row;
 
 use super::activities::{call_name, copy_name, set_name, wait_name};
 use super::database::{Database, Stopped, integer};
-use super::names::Names;
+use super::names::StringsByNumber;
 use super::range_text::RangeText;
 use super::tables;
 use crate::blank_records::{Activity, device_event, host_event};
@@ -35,7 +35,7 @@ mod nvtx {
 /// Reads the events of a process.
 pub(crate) struct Events<'a> {
     database: &'a Database,
-    names: Names<'a>,
+    names: StringsByNumber<'a>,
     steps: StepRanges<'a>,
     modules: Option<&'a ModuleRange>,
     /// The key of the process; None where all rows belong to it.
@@ -56,7 +56,7 @@ impl<'a> Events<'a> {
         ranges: &'a RangePatterns,
         progress: &'a mut dyn FnMut(u64),
     ) -> Self {
-        let (names, steps) = (Names::new(database), StepRanges::new(ranges.steps.as_ref()));
+        let (names, steps) = (StringsByNumber::new(database), StepRanges::new(ranges.steps.as_ref()));
         Self {
             database,
             names,

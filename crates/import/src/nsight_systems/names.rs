@@ -12,14 +12,14 @@ const MAX_STRINGS: usize = 1 << 20;
 const MAX_BYTES: usize = 64 << 20;
 
 /// Strings by number.
-pub(crate) struct Names<'d> {
+pub(crate) struct StringsByNumber<'d> {
     database: &'d Database,
     statement: Option<Statement<'d>>,
     known: HashMap<i64, Option<Arc<str>>>,
     bytes: usize,
 }
 
-impl<'d> Names<'d> {
+impl<'d> StringsByNumber<'d> {
     pub(crate) fn new(database: &'d Database) -> Self {
         let statement = database.by_id("StringIds", "id", "value");
         Self { database, statement, known: HashMap::new(), bytes: 0 }

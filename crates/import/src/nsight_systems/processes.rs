@@ -16,7 +16,7 @@ const MAX_DEVICES: usize = 64;
 
 /// A process with events.
 #[derive(Debug, Default)]
-pub(crate) struct Process {
+pub(crate) struct ProcessEvents {
     pub rows: u64,
     /// Devices that the process's kernels ran on.
     devices: BTreeSet<i64>,
@@ -25,7 +25,7 @@ pub(crate) struct Process {
 /// The processes of an export, by the part of global ids that holds the process; None for rows without it.
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
-    pub found: BTreeMap<Option<i64>, Process>,
+    pub found: BTreeMap<Option<i64>, ProcessEvents>,
     /// Rows of processes past [`MAX_PROCESSES`].
     pub past: u64,
     pub problem: Stopped,

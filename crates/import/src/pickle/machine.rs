@@ -5,8 +5,8 @@ use std::io::Read;
 use super::heap::{Heap, Pickle, Value};
 use super::memo::Memo;
 use super::opcode::{self as op, is_code, refusal};
-use super::source::Source;
-use super::watch::{Limits, Partial, Refused, Watch};
+use super::source::CountedBytes;
+use super::watch::{DictWatcher, Limits, Partial, Refused};
 
 /// Most containers that are open within each other while they are filled.
 const MAX_DEPTH: usize = 1000;
@@ -16,7 +16,7 @@ const MAX_INTEGER: u64 = 1024;
 const MAX_PROTOCOL: u8 = 5;
 
 struct Machine<'w, R, W> {
-    source: Source<R>,
+    source: CountedBytes<R>,
     limits: Limits,
     watch: &'w mut W,
     stack: Vec<Value>,
@@ -27,9 +27,9 @@ struct Machine<'w, R, W> {
 }
 
 /// Reads a pickle as far as it can be; nothing of it is run.
-pub(crate) fn read_as_far<W: Watch>(bytes: impl Read, limits: Limits, watch: &mut W) -> Partial {
+pub(crate) fn read_as_far<W: DictWatcher>(bytes: impl Read, limits: Limits, watch: &mut W) -> Partial {
     let mut machine = Machine {
-        source: Source::new(bytes),
+        source: CountedBytes::new(bytes),
         limits,
         watch,
         stack: Vec::new(),
@@ -62,7 +62,7 @@ pub(crate) fn read_as_far<W: Watch>(bytes: impl Read, limits: Limits, watch: &mu
 
 type Step<T = ()> = Result<T, String>;
 
-impl<R: Read, W: Watch> Machine<'_, R, W> {
+impl<R: Read, W: DictWatcher> Machine<'_, R, W> {
     /// Runs one instruction; returns the pickle's value after the last one.
     fn step(&mut self, opcode: &mut u8) -> Step<Option<Value>> {
         *opcode = 0;

@@ -4,7 +4,7 @@
 //! refused ([`opcode`](self)), so that nothing is run. A pickle is read as a stream ([`source`](self)). Values are in an arena
 //! and refer to each other by number ([`heap`](self)): what a pickle shares is shared, one that contains itself is harmless, and
 //! memory is bounded by what exists at once ([`watch`](self)). A format that knows what a pickle holds can take dicts out of it
-//! as soon as they are filled ([`Watch`]), so that millions of them need no memory. Reading the values at the end
+//! as soon as they are filled ([`DictWatcher`]), so that millions of them need no memory. Reading the values at the end
 //! ([`deserialize`](self)) has a bound of its own, because a shared value is visited as often as it is referred to.
 //!
 //! The crate `serde-pickle` is not used: it replaces shared values by copies, so that a pickle of a few hundred bytes
@@ -22,7 +22,7 @@ use std::io::Read;
 
 pub(crate) use heap::{Heap, Pickle, Value};
 pub(crate) use machine::read_as_far;
-pub(crate) use watch::{Limits, Partial, Refused, Watch};
+pub(crate) use watch::{DictWatcher, Limits, Partial, Refused};
 
 /// Whether a file with this beginning is a pickle, of protocol 1 or later.
 pub(crate) fn is_pickle(bytes: &[u8]) -> bool {

@@ -8,7 +8,7 @@ const BUFFER: usize = 256 << 10;
 const MAX_LENGTH: u64 = 16 << 20;
 
 /// Reads bytes, and counts them.
-pub(super) struct Source<R> {
+pub(super) struct CountedBytes<R> {
     reader: R,
     buffer: Box<[u8]>,
     /// `buffer[position..end]` is not taken yet.
@@ -20,7 +20,7 @@ pub(super) struct Source<R> {
     long: Vec<u8>,
 }
 
-impl<R: Read> Source<R> {
+impl<R: Read> CountedBytes<R> {
     pub(super) fn new(reader: R) -> Self {
         Self { reader, buffer: vec![0; BUFFER].into(), position: 0, end: 0, before: 0, long: Vec::new() }
     }

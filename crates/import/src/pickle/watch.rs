@@ -39,7 +39,7 @@ pub(crate) struct Partial {
 }
 
 /// Sees dicts as soon as they are filled.
-pub(crate) trait Watch {
+pub(crate) trait DictWatcher {
     /// Called once, before anything is read.
     fn begin(&mut self, _texts: &mut TextTable) {}
 
@@ -53,4 +53,4 @@ pub(crate) trait Watch {
     fn progress(&mut self) {}
 }
 
-impl Watch for () {}
+impl DictWatcher for () {}

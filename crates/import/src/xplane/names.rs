@@ -13,7 +13,7 @@ const MAX_STATS: usize = 16;
 
 /// A value that is kept.
 #[derive(Debug)]
-enum Kept {
+enum NameEntry {
     Integer(i64),
     Float(f64),
     Text(Box<str>),
@@ -23,7 +23,7 @@ enum Kept {
 #[derive(Debug)]
 pub(crate) struct Description {
     pub name: Box<str>,
-    stats: Box<[(Stat, Kept)]>,
+    stats: Box<[(Stat, NameEntry)]>,
 }
 
 impl Description {
@@ -32,9 +32,9 @@ impl Description {
         let mut stats = EventStats::default();
         for (stat, value) in &self.stats {
             let value = match value {
-                Kept::Integer(value) => Value::Integer(*value),
-                Kept::Float(value) => Value::Float(*value),
-                Kept::Text(text) => Value::Text(text),
+                NameEntry::Integer(value) => Value::Integer(*value),
+                NameEntry::Float(value) => Value::Float(*value),
+                NameEntry::Text(text) => Value::Text(text),
             };
             stats.take(*stat, value);
         }
@@ -44,7 +44,7 @@ impl Description {
 
 /// Names of a plane.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
+pub(crate) struct PlaneNames {
     stats: HashMap<i64, (Box<str>, Option<Stat>)>,
     events: HashMap<i64, Description>,
     bytes: usize,
@@ -52,7 +52,7 @@ pub(crate) struct Names {
     pub refused: u64,
 }
 
-impl Names {
+impl PlaneNames {
     /// Takes the description of a stat (`XStatMetadata`).
     pub(crate) fn take_stat(&mut self, number: i64, message: &[u8]) {
         let mut fields = Fields::of(message);
@@ -75,9 +75,9 @@ impl Names {
                 (4, Raw::Bytes(text)) => shown = text,
                 (5, Raw::Bytes(stat)) if kept.len() < MAX_STATS => kept.extend(self.stat(stat).map(|(stat, value)| {
                     let value = match value {
-                        Value::Integer(value) => Kept::Integer(value),
-                        Value::Float(value) => Kept::Float(value),
-                        Value::Text(text) => Kept::Text(text.into()),
+                        Value::Integer(value) => NameEntry::Integer(value),
+                        Value::Float(value) => NameEntry::Float(value),
+                        Value::Text(text) => NameEntry::Text(text.into()),
                     };
                     (stat, value)
                 })),
@@ -86,7 +86,7 @@ impl Names {
         }
         // Names of operations of XLA are whole instructions, and what is shown is what they are called.
         let name = String::from_utf8_lossy(if shown.is_empty() { name } else { shown });
-        let texts = kept.iter().map(|(_, value)| if let Kept::Text(text) = value { text.len() } else { 0 });
+        let texts = kept.iter().map(|(_, value)| if let NameEntry::Text(text) = value { text.len() } else { 0 });
         if self.has_room(name.len() + texts.sum::<usize>()) {
             self.events.insert(number, Description { name: name.into(), stats: kept.into() });
         }

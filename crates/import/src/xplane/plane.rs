@@ -9,7 +9,7 @@ use super::event_stats::EventStats;
 use super::events::Event;
 use super::lines::{Line, Plane};
 use super::message::{Fields, Value as Raw, entry};
-use super::names::Names;
+use super::names::PlaneNames;
 use super::space::Space;
 use super::wire::{Content, Stopped, Wire};
 use crate::collect::Collected;
@@ -118,7 +118,7 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
     /// Reads a plane: first its name, the names of stats, and the offsets of its lines; then the descriptions of its events;
     /// then its lines.
     fn plane(&mut self, begin: u64, end: u64) -> Result<Result<()>, Stopped> {
-        let (mut plane, mut names, mut lines) = (Plane::Other, Names::default(), Vec::new());
+        let (mut plane, mut names, mut lines) = (Plane::Other, PlaneNames::default(), Vec::new());
         self.wire.go(begin)?;
         while let Some((field, content)) = self.wire.field(end)? {
             match (field, content) {
@@ -179,7 +179,7 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
     }
 
     /// Reads a line: first its name and begin, in any order of fields, then its events.
-    fn line(&mut self, plane: Plane, (begin, end): (u64, u64), names: &Names) -> Result<Result<()>, Stopped> {
+    fn line(&mut self, plane: Plane, (begin, end): (u64, u64), names: &PlaneNames) -> Result<Result<()>, Stopped> {
         let mut head = LineHead::default();
         self.wire.go(begin)?;
         while let Some((field, content)) = self.wire.field(end)? {
@@ -228,7 +228,7 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
         (plane, line, thread): (Plane, Line, Option<u32>),
         began: i64,
         message: &[u8],
-        names: &Names,
+        names: &PlaneNames,
     ) -> Result<()> {
         let (mut number, mut offset, mut duration, mut is_sum) = (0, 0, 0, false);
         let mut fields = Fields::of(message);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::event_stats::Value;
 use super::lines::Plane;
-use super::names::{Names, value};
+use super::names::{PlaneNames, value};
 
 /// Most names of devices.
 const MAX_DEVICES: usize = 1024;
@@ -22,7 +22,7 @@ pub(crate) struct Space {
 
 impl Space {
     /// Takes a stat of a plane (`XStat`).
-    pub(crate) fn take(&mut self, plane: Plane, stat: &[u8], names: &Names) {
+    pub(crate) fn take(&mut self, plane: Plane, stat: &[u8], names: &PlaneNames) {
         let Some((number, raw)) = value(stat) else { return };
         match (plane, names.resolved(raw)) {
             (Plane::Environment, Some(Value::Integer(began))) if names.is_called(number, "profile_start_time") => {

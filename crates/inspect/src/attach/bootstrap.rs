@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// The settings that the process is given.
 #[derive(Debug, Serialize)]
-pub struct Settings<'a> {
+pub struct AttachSettings<'a> {
     pub run: &'a str,
     pub collector: &'a str,
     pub detail: Option<&'a str>,
@@ -48,11 +48,11 @@ pub struct Report {
 
 /// A directory that the process and this command both see.
 #[derive(Debug)]
-pub struct Desk {
+pub struct SharedDirectory {
     directory: TempDir,
 }
 
-impl Desk {
+impl SharedDirectory {
     /// Makes one in directory `parent`, for process `pid`.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl Desk {
     }
 
     /// The statement that the process is to run.
-    pub fn statement(&self, settings: &Settings<'_>) -> Result<String> {
+    pub fn statement(&self, settings: &AttachSettings<'_>) -> Result<String> {
         let mut settings = serde_json::to_value(settings).map_err(Error::caused)?;
         settings["directory"] = self.directory.path().to_string_lossy().into();
         Ok(format!(
@@ -167,7 +167,7 @@ mod tests {
     fn what_is_taken_back_is_not_begun() {
         let parent = tempfile::tempdir().unwrap();
         let me = std::process::id() as i32;
-        let desk = Desk::set_up(parent.path(), me).unwrap();
+        let desk = SharedDirectory::set_up(parent.path(), me).unwrap();
         assert!(desk.wait(me, Duration::from_millis(2), Duration::ZERO).unwrap().is_none());
         assert!(!desk.take_back());
         fs::write(desk.directory.path().join("report"), r#"{"state": "recording", "waited_s": 0.5, "new": 1}"#)

@@ -16,7 +16,7 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 use probe_common::error::{Error, Result};
 
 use super::interpreter::Addresses;
-use super::trace::{Saved, Stop, Thread};
+use super::trace::{SavedRegisters, Thread, ThreadStop};
 use super::tracer::{traced, tracer};
 use super::{machine, maps, threads};
 
@@ -119,10 +119,10 @@ pub(super) fn memory(pid: i32) -> Result<File> {
 pub(super) fn borrow<T: Send>(
     id: i32,
     stopped: &mut Duration,
-    work: impl FnOnce(&mut Thread, &mut Saved) -> Result<T, Failure> + Send,
+    work: impl FnOnce(&mut Thread, &mut SavedRegisters) -> Result<T, Failure> + Send,
 ) -> Result<T, Failure> {
     // The thread inherits the mask.
-    let _undisturbed = Undisturbed::begin();
+    let _undisturbed = BlockedSignals::begin();
     std::thread::scope(|scope| {
         let tracer = scope.spawn(|| borrow_here(id, stopped, work));
         tracer.join().unwrap_or_else(|_| Err(Failure::For(Error::failed("a defect in probe attach (see above)"))))
@@ -132,7 +132,7 @@ pub(super) fn borrow<T: Send>(
 fn borrow_here<T>(
     id: i32,
     stopped: &mut Duration,
-    work: impl FnOnce(&mut Thread, &mut Saved) -> Result<T, Failure>,
+    work: impl FnOnce(&mut Thread, &mut SavedRegisters) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let mut thread = Thread::seize(id).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM) => Failure::Denied(not_permitted(id)),
@@ -140,13 +140,13 @@ fn borrow_here<T>(
     })?;
     let begun = Instant::now();
     let done = match thread.stop() {
-        Ok(Stop::Ours) => {
+        Ok(ThreadStop::Ours) => {
             let saved = thread.save()?;
-            let mut borrowed = Borrowed { thread: &mut thread, saved, is_back: false };
+            let mut borrowed = BorrowedThread { thread: &mut thread, saved, is_back: false };
             let done = work(borrowed.thread, &mut borrowed.saved);
             borrowed.give_back().map_err(Failure::from).and(done)
         }
-        Ok(Stop::Group) => {
+        Ok(ThreadStop::Group) => {
             Err(Failure::For(Error::failed("the process is stopped").hint(format!("kill -CONT {id} continues it"))))
         }
         Ok(_) => Err(Failure::NotNow),
@@ -160,15 +160,15 @@ fn borrow_here<T>(
 
 /// Signals are blocked while it lives: Ctrl-C must not end this process while a thread of another process has registers
 /// of ours, so it arrives a moment later.
-struct Undisturbed(Option<SigSet>);
+struct BlockedSignals(Option<SigSet>);
 
-impl Undisturbed {
+impl BlockedSignals {
     fn begin() -> Self {
         Self(SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK).ok())
     }
 }
 
-impl Drop for Undisturbed {
+impl Drop for BlockedSignals {
     fn drop(&mut self) {
         if let Some(before) = self.0 {
             let _ = before.thread_set_mask();
@@ -177,20 +177,20 @@ impl Drop for Undisturbed {
 }
 
 /// A thread whose registers are put back, also when the work with it panics.
-struct Borrowed<'t> {
+struct BorrowedThread<'t> {
     thread: &'t mut Thread,
-    saved: Saved,
+    saved: SavedRegisters,
     is_back: bool,
 }
 
-impl Borrowed<'_> {
+impl BorrowedThread<'_> {
     fn give_back(&mut self) -> io::Result<()> {
         self.is_back = true;
         self.thread.restore(&self.saved)
     }
 }
 
-impl Drop for Borrowed<'_> {
+impl Drop for BorrowedThread<'_> {
     fn drop(&mut self) {
         if !self.is_back {
             let _ = self.give_back();
@@ -201,7 +201,7 @@ impl Drop for Borrowed<'_> {
 /// Has a thread that is stopped put the statement into the interpreter's list. Returns where the statement is.
 fn call(
     thread: &mut Thread,
-    saved: &mut Saved,
+    saved: &mut SavedRegisters,
     addresses: &Addresses,
     memory: &File,
     statement: &str,
@@ -243,7 +243,7 @@ enum Pushed {
 /// Writes the statement to `base` and calls the interpreter's function with it, on the stack that ends at `end`.
 fn push(
     thread: &mut Thread,
-    saved: &Saved,
+    saved: &SavedRegisters,
     addresses: &Addresses,
     memory: &File,
     statement: &str,
@@ -269,7 +269,7 @@ fn push(
 
 /// Whether the interpreter's function may be called where a thread was stopped. It takes one lock of the interpreter's,
 /// which no thread holds in a system call, nor in the evaluation of bytecode.
-fn is_safe(saved: &Saved, addresses: &Addresses, memory: &File) -> bool {
+fn is_safe(saved: &SavedRegisters, addresses: &Addresses, memory: &File) -> bool {
     match machine::system_call(&saved.registers, memory) {
         Some(number) => threads::may_call_from(number),
         None => addresses.evaluation.contains(&machine::program_counter(&saved.registers)),
@@ -277,7 +277,12 @@ fn is_safe(saved: &Saved, addresses: &Addresses, memory: &File) -> bool {
 }
 
 /// Prepares a stopped thread for calls of ours: holds its signals, and takes it out of its system call.
-pub(super) fn begin(thread: &mut Thread, saved: &mut Saved, addresses: &Addresses, memory: &File) -> io::Result<()> {
+pub(super) fn begin(
+    thread: &mut Thread,
+    saved: &mut SavedRegisters,
+    addresses: &Addresses,
+    memory: &File,
+) -> io::Result<()> {
     thread.hold_signals()?;
     machine::leave_system_call(thread, saved, memory, addresses.trap)
 }
@@ -285,7 +290,7 @@ pub(super) fn begin(thread: &mut Thread, saved: &mut Saved, addresses: &Addresse
 /// Has a thread that is stopped make a system call.
 pub(super) fn system_call(
     thread: &mut Thread,
-    saved: &Saved,
+    saved: &SavedRegisters,
     addresses: &Addresses,
     number: i64,
     arguments: [u64; 6],

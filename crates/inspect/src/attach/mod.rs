@@ -24,7 +24,7 @@ mod threads;
 mod trace;
 mod tracer;
 
-pub use bootstrap::{Desk, Report, Settings};
+pub use bootstrap::{AttachSettings, Report, SharedDirectory};
 pub use interpreter::{Interpreter, Method};
 
 use self::tracer::{traced, tracer};

@@ -36,18 +36,18 @@ pub(super) fn execute(pid: i32, interpreter: &Interpreter, script: &str) -> Resu
     let failed =
         |error: io::Error| Error::failed(format!("the memory of process {pid} is not as expected")).because(error);
     match write(&memory, interpreter.runtime, script) {
-        Ok(Answer::Done) => Ok(()),
-        Ok(Answer::Refused(why, hint)) => Err(Error::failed(format!("process {pid}: {why}")).hint(hint)),
+        Ok(BootstrapAnswer::Done) => Ok(()),
+        Ok(BootstrapAnswer::Refused(why, hint)) => Err(Error::failed(format!("process {pid}: {why}")).hint(hint)),
         Err(error) => Err(failed(error)),
     }
 }
 
-enum Answer {
+enum BootstrapAnswer {
     Done,
     Refused(&'static str, &'static str),
 }
 
-fn write(memory: &File, runtime: u64, script: &str) -> io::Result<Answer> {
+fn write(memory: &File, runtime: u64, script: &str) -> io::Result<BootstrapAnswer> {
     let word = |address: u64| -> io::Result<u64> {
         let mut bytes = [0; 8];
         memory.read_exact_at(&mut bytes, address)?;
@@ -55,7 +55,7 @@ fn write(memory: &File, runtime: u64, script: &str) -> io::Result<Answer> {
     };
     let offset = |position: u64| word(runtime + 8 * position);
     if offset(0)?.to_ne_bytes() != *COOKIE || offset(VERSION)? >> 16 != 0x030e {
-        return Ok(Answer::Refused(
+        return Ok(BootstrapAnswer::Refused(
             "its table of offsets is not that of Python 3.14",
             "a newer version of probe may know it",
         ));
@@ -63,19 +63,19 @@ fn write(memory: &File, runtime: u64, script: &str) -> io::Result<Answer> {
     let state = word(runtime + offset(INTERPRETERS_HEAD)?)?;
     let thread = word(state + offset(THREADS_MAIN)?)?;
     if state == 0 || thread == 0 {
-        return Ok(Answer::Refused("its interpreter is just beginning or ending", "try again"));
+        return Ok(BootstrapAnswer::Refused("its interpreter is just beginning or ending", "try again"));
     }
     let mut enabled = [0; 4];
     memory.read_exact_at(&mut enabled, state + offset(ENABLED)?)?;
     if enabled == [0; 4] {
-        return Ok(Answer::Refused(
+        return Ok(BootstrapAnswer::Refused(
             "remote debugging is switched off in it",
             "PYTHON_DISABLE_REMOTE_DEBUG or -X disable-remote-debug did that: start it without, or with probe run",
         ));
     }
     let support = thread + offset(SUPPORT)?;
     if script.len() as u64 >= offset(SCRIPT_PATH_SIZE)? {
-        return Ok(Answer::Refused(
+        return Ok(BootstrapAnswer::Refused(
             "the path of the script is too long",
             "name a shorter directory in PROBE_RUNTIME_DIR",
         ));
@@ -89,5 +89,5 @@ fn write(memory: &File, runtime: u64, script: &str) -> io::Result<Answer> {
     let breaker = thread + offset(EVAL_BREAKER)?;
     let flags = word(breaker)? | PLEASE_STOP;
     memory.write_all_at(&flags.to_ne_bytes(), breaker)?;
-    Ok(Answer::Done)
+    Ok(BootstrapAnswer::Done)
 }

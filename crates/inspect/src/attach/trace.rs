@@ -22,7 +22,7 @@ const BY_INSTRUCTIONS: [i32; 5] = [libc::SIGTRAP, libc::SIGSEGV, libc::SIGBUS, l
 
 /// Why a thread has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum ThreadStop {
     /// This process stopped it.
     Ours,
     /// The whole process is stopped (SIGSTOP, Ctrl-Z).
@@ -45,7 +45,7 @@ pub(super) struct Thread {
 }
 
 /// All registers of a thread, and which signals it blocks.
-pub(super) struct Saved {
+pub(super) struct SavedRegisters {
     pub(super) registers: Registers,
     /// The set of vector registers (elf.h), and its bytes.
     vectors: (i32, Vec<u8>),
@@ -69,19 +69,19 @@ impl Thread {
     }
 
     /// Stops the thread where it is; it takes signals that come before.
-    pub(super) fn stop(&mut self) -> io::Result<Stop> {
+    pub(super) fn stop(&mut self) -> io::Result<ThreadStop> {
         ptrace(libc::PTRACE_INTERRUPT, self.id, 0, 0)?;
         let until = Instant::now() + TO_STOP;
         loop {
             match self.wait(until)? {
-                Stop::Signal(signal) => self.resume(libc::PTRACE_CONT, signal)?,
+                ThreadStop::Signal(signal) => self.resume(libc::PTRACE_CONT, signal)?,
                 stop => return Ok(stop),
             }
         }
     }
 
     /// Waits until the thread stops.
-    pub(super) fn wait(&mut self, until: Instant) -> io::Result<Stop> {
+    pub(super) fn wait(&mut self, until: Instant) -> io::Result<ThreadStop> {
         let mut asked = 0_u32;
         loop {
             let mut status = 0;
@@ -106,18 +106,18 @@ impl Thread {
         }
     }
 
-    fn stopped_by(&mut self, status: i32) -> Stop {
+    fn stopped_by(&mut self, status: i32) -> ThreadStop {
         if !libc::WIFSTOPPED(status) {
             self.gone = true;
-            return Stop::Gone;
+            return ThreadStop::Gone;
         }
         self.stopped = true;
         let signal = libc::WSTOPSIG(status);
         match status >> 16 {
-            libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => Stop::Ours,
-            libc::PTRACE_EVENT_STOP => Stop::Group,
-            _ if signal == libc::SIGTRAP | 0x80 => Stop::SystemCall,
-            _ => Stop::Signal(signal),
+            libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => ThreadStop::Ours,
+            libc::PTRACE_EVENT_STOP => ThreadStop::Group,
+            _ if signal == libc::SIGTRAP | 0x80 => ThreadStop::SystemCall,
+            _ => ThreadStop::Signal(signal),
         }
     }
 
@@ -126,18 +126,18 @@ impl Thread {
         &mut self,
         how: libc::c_uint,
         until: Instant,
-        is_it: impl Fn(Stop) -> bool,
+        is_it: impl Fn(ThreadStop) -> bool,
     ) -> io::Result<()> {
         loop {
             match self.wait(until)? {
                 stop if is_it(stop) => return Ok(()),
-                Stop::Gone => return Err(io::Error::other("the process ended meanwhile")),
+                ThreadStop::Gone => return Err(io::Error::other("the process ended meanwhile")),
                 // A signal that can't be held: the process is to stop, and stops when the thread is detached.
-                Stop::Signal(signal) => {
+                ThreadStop::Signal(signal) => {
                     self.signal = signal;
                     self.resume(how, 0)?;
                 }
-                Stop::Ours | Stop::Group | Stop::SystemCall => self.resume(how, 0)?,
+                ThreadStop::Ours | ThreadStop::Group | ThreadStop::SystemCall => self.resume(how, 0)?,
             }
         }
     }
@@ -146,7 +146,11 @@ impl Thread {
     pub(super) fn run_to_trap(&mut self, how: libc::c_uint) -> io::Result<()> {
         let until = Instant::now() + CALL;
         self.resume(how, 0)?;
-        self.wait_for(how, until, |stop| matches!(stop, Stop::Signal(signal) if BY_INSTRUCTIONS.contains(&signal)))
+        self.wait_for(
+            how,
+            until,
+            |stop| matches!(stop, ThreadStop::Signal(signal) if BY_INSTRUCTIONS.contains(&signal)),
+        )
     }
 
     /// Has the thread go on: by `PTRACE_CONT`, by `PTRACE_SINGLESTEP` for one instruction, or by `PTRACE_SYSCALL` until it enters
@@ -192,12 +196,12 @@ impl Thread {
     }
 
     /// Reads all that a call can change.
-    pub(super) fn save(&self) -> io::Result<Saved> {
+    pub(super) fn save(&self) -> io::Result<SavedRegisters> {
         let registers = self.registers()?;
         let vectors = self.vectors()?;
         let mut mask = 0_u64;
         ptrace(libc::PTRACE_GETSIGMASK, self.id, size_of::<u64>(), &raw mut mask as usize)?;
-        Ok(Saved { registers, vectors, mask, is_to_enter: false })
+        Ok(SavedRegisters { registers, vectors, mask, is_to_enter: false })
     }
 
     /// Reads the vector registers, by the first of the sets that this processor has.
@@ -229,7 +233,7 @@ impl Thread {
     /// Puts everything back, wherever the thread is by now. The signal mask comes before the registers: a thread without
     /// its registers is lost anyway, and one that has them must not be left without signals. A thread that is to enter a
     /// system call gets its mask after that: only a call that it has entered is ended by a signal that was held.
-    pub(super) fn restore(&mut self, saved: &Saved) -> io::Result<()> {
+    pub(super) fn restore(&mut self, saved: &SavedRegisters) -> io::Result<()> {
         if self.gone {
             return Ok(());
         }
@@ -253,14 +257,14 @@ impl Thread {
     fn enter_system_call(&mut self) -> io::Result<()> {
         let until = Instant::now() + CALL;
         self.resume(libc::PTRACE_SYSCALL, 0)?;
-        let entered = self.wait_for(libc::PTRACE_SYSCALL, until, |stop| stop == Stop::SystemCall);
+        let entered = self.wait_for(libc::PTRACE_SYSCALL, until, |stop| stop == ThreadStop::SystemCall);
         if !self.stopped && !self.gone {
             self.interrupt()?;
         }
         entered
     }
 
-    fn interrupt(&mut self) -> io::Result<Stop> {
+    fn interrupt(&mut self) -> io::Result<ThreadStop> {
         ptrace(libc::PTRACE_INTERRUPT, self.id, 0, 0)?;
         self.wait(Instant::now() + TO_STOP)
     }
@@ -274,10 +278,10 @@ impl Drop for Thread {
         if !self.stopped {
             match self.interrupt() {
                 // The process's own signal: the thread runs nothing of ours.
-                Ok(Stop::Signal(signal)) => self.signal = signal,
-                Ok(Stop::Ours | Stop::Group | Stop::SystemCall) => {}
+                Ok(ThreadStop::Signal(signal)) => self.signal = signal,
+                Ok(ThreadStop::Ours | ThreadStop::Group | ThreadStop::SystemCall) => {}
                 // The thread sleeps where nothing reaches it: the kernel detaches it when this thread ends.
-                Ok(Stop::Gone) | Err(_) => return,
+                Ok(ThreadStop::Gone) | Err(_) => return,
             }
         }
         let _ = ptrace(libc::PTRACE_DETACH, self.id, 0, self.signal as usize);

@@ -25,7 +25,7 @@ const MAX_ASKED: usize = 50;
 
 /// How a process ended, as far as it is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct End {
+pub struct ProcessEnd {
     /// The exit status, where no signal ended the process.
     pub exit_status: Option<i32>,
     /// The signal that ended the process: SIGKILL.
@@ -39,7 +39,7 @@ pub fn shell_status(ended: ExitStatus) -> u8 {
     ended.code().unwrap_or_else(|| 128 + ended.signal().unwrap_or_default()) as u8
 }
 
-impl End {
+impl ProcessEnd {
     /// The end of a child.
     pub fn of(ended: ExitStatus) -> Self {
         Self::of_wait_status(ended.into_raw())
@@ -75,7 +75,7 @@ fn signal_name(number: i32) -> String {
 
 /// A process that is watched until it ends. Another process that gets its number afterwards is not taken for it.
 #[derive(Debug)]
-pub struct Process {
+pub struct WatchedProcess {
     pid: i32,
     descriptor: AsyncFd<PidFd>,
     /// When the process began, in ticks of the kernel.
@@ -84,7 +84,7 @@ pub struct Process {
     log: Option<KernelLog>,
 }
 
-impl Process {
+impl WatchedProcess {
     /// Watches the process `pid` if `named` is one of its numbers (in a container it may have another number than here). Call it
     /// within a tokio runtime.
     ///
@@ -104,15 +104,15 @@ impl Process {
     }
 
     /// Resolves with how the process ended, when it has ended.
-    pub async fn ended(self) -> End {
+    pub async fn ended(self) -> ProcessEnd {
         // Without the descriptor nothing is known.
         if self.descriptor.readable().await.is_err() {
-            return End::default();
+            return ProcessEnd::default();
         }
-        let mut end = End::default();
+        let mut end = ProcessEnd::default();
         for _ in 0..MAX_ASKED {
             if let Some(status) = self.wait_status() {
-                end = End::of_wait_status(status);
+                end = ProcessEnd::of_wait_status(status);
                 break;
             }
             tokio::time::sleep(ASK_AGAIN).await;
@@ -126,7 +126,7 @@ impl Process {
         self.descriptor.get_ref().wait_status().or_else(|| zombie::wait_status(self.pid, self.started?))
     }
 
-    fn cause(&self, end: &End) -> Option<String> {
+    fn cause(&self, end: &ProcessEnd) -> Option<String> {
         let signal = end.signal.as_deref()?;
         let killed = (signal == Signal::SIGKILL.as_str()).then(|| self.kills.as_ref()?.since()).flatten();
         let logged = self.log.as_ref().and_then(|log| log.about(self.pid));
@@ -145,15 +145,15 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     /// A shell that runs `what` when its input ends.
-    fn shell(what: &str) -> (Child, Process) {
+    fn shell(what: &str) -> (Child, WatchedProcess) {
         let mut command = Command::new("sh");
         let child = command.args(["-c", &format!("read line; {what}")]).stdin(Stdio::piped()).spawn().unwrap();
         let pid = child.id() as i32;
-        let process = Process::watch(pid, pid).unwrap();
+        let process = WatchedProcess::watch(pid, pid).unwrap();
         (child, process)
     }
 
-    async fn end_of(what: &str, reaped: bool) -> End {
+    async fn end_of(what: &str, reaped: bool) -> ProcessEnd {
         let (mut child, process) = shell(what);
         drop(child.stdin.take());
         if reaped {
@@ -166,9 +166,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_process_that_nobody_has_reaped_says_how_it_ended() {
-        assert_eq!(end_of("exit 3", false).await, End { exit_status: Some(3), ..End::default() });
-        assert_eq!(end_of("exit 0", false).await, End { exit_status: Some(0), ..End::default() });
-        assert_eq!(end_of("kill -9 $$", false).await, End { signal: Some("SIGKILL".into()), ..End::default() });
+        assert_eq!(end_of("exit 3", false).await, ProcessEnd { exit_status: Some(3), ..End::default() });
+        assert_eq!(end_of("exit 0", false).await, ProcessEnd { exit_status: Some(0), ..End::default() });
+        assert_eq!(end_of("kill -9 $$", false).await, ProcessEnd { signal: Some("SIGKILL".into()), ..End::default() });
         assert_eq!(end_of("kill -SEGV $$", false).await.signal.as_deref(), Some("SIGSEGV"));
     }
 
@@ -176,27 +176,30 @@ mod tests {
     #[tokio::test]
     async fn a_process_that_was_reaped_says_it_too_or_nothing() {
         let end = end_of("exit 3", true).await;
-        assert!(end == End { exit_status: Some(3), ..End::default() } || end == End::default(), "{end:?}");
+        assert!(
+            end == ProcessEnd { exit_status: Some(3), ..End::default() } || end == ProcessEnd::default(),
+            "{end:?}"
+        );
         let end = end_of("kill -9 $$", true).await;
-        assert!(end.signal.as_deref() == Some("SIGKILL") || end == End::default(), "{end:?}");
+        assert!(end.signal.as_deref() == Some("SIGKILL") || end == ProcessEnd::default(), "{end:?}");
     }
 
     #[tokio::test]
     async fn a_process_is_only_watched_under_its_own_number() {
         let (mut child, _process) = shell("exit 0");
         let pid = child.id() as i32;
-        assert!(Process::watch(pid, pid + 1).is_err());
-        assert!(Process::watch(i32::MAX, i32::MAX).is_err());
+        assert!(WatchedProcess::watch(pid, pid + 1).is_err());
+        assert!(WatchedProcess::watch(i32::MAX, i32::MAX).is_err());
         drop(child.stdin.take());
         child.wait().unwrap();
-        assert!(Process::watch(pid, pid).is_err(), "it has ended");
+        assert!(WatchedProcess::watch(pid, pid).is_err(), "it has ended");
     }
 
     #[test]
     fn wait_statuses() {
-        assert_eq!(End::of_wait_status(768).exit_status, Some(3));
-        assert_eq!(End::of_wait_status(139).signal.as_deref(), Some("SIGSEGV"), "with a core dump");
-        assert_eq!(End::of_wait_status(40).signal.as_deref(), Some("signal 40"));
-        assert!(End::of_wait_status(0).is_good() && !End::default().is_good());
+        assert_eq!(ProcessEnd::of_wait_status(768).exit_status, Some(3));
+        assert_eq!(ProcessEnd::of_wait_status(139).signal.as_deref(), Some("SIGSEGV"), "with a core dump");
+        assert_eq!(ProcessEnd::of_wait_status(40).signal.as_deref(), Some("signal 40"));
+        assert!(ProcessEnd::of_wait_status(0).is_good() && !ProcessEnd::default().is_good());
     }
 }

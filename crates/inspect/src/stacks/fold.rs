@@ -7,7 +7,7 @@ use probe_proto::v1::{ProcessStacks, ThreadStack};
 
 /// Threads of a kind (main, or of one pool) that have the same stack.
 #[derive(Debug)]
-pub struct Group<'a> {
+pub struct ThreadGroup<'a> {
     /// The processes that the threads belong to, in order, each once.
     pub owners: Vec<Owner>,
     /// One thread of the group, as an example of all.
@@ -39,14 +39,14 @@ impl Owner {
 type Key<'a> = (bool, &'a str, Vec<(&'a str, &'a str, Option<u32>)>);
 
 /// The groups of all threads: main threads first, those of most processes first.
-pub fn groups(processes: &[ProcessStacks]) -> Vec<Group<'_>> {
+pub fn groups(processes: &[ProcessStacks]) -> Vec<ThreadGroup<'_>> {
     let mut indexes = HashMap::<Key<'_>, usize>::new();
-    let mut groups = Vec::<Group<'_>>::new();
+    let mut groups = Vec::<ThreadGroup<'_>>::new();
     for process in processes {
         for thread in &process.threads {
             let key: Key<'_> = (thread.main, pool(&thread.name), frames_of(thread));
             let index = *indexes.entry(key).or_insert_with(|| {
-                groups.push(Group::new(thread));
+                groups.push(ThreadGroup::new(thread));
                 groups.len() - 1
             });
             groups[index].add(Owner::of(process), thread);
@@ -58,7 +58,7 @@ pub fn groups(processes: &[ProcessStacks]) -> Vec<Group<'_>> {
     groups
 }
 
-impl<'a> Group<'a> {
+impl<'a> ThreadGroup<'a> {
     fn new(thread: &'a ThreadStack) -> Self {
         Self { owners: Vec::new(), thread, count: 0, gil: 0, running: 0, moving: 0, waits_for: BTreeSet::new() }
     }

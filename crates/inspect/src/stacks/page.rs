@@ -5,7 +5,7 @@ use std::fmt::Write;
 use probe_proto::v1::{NativeThreads, ProcessStacks, StackFrame, StackMethod, StacksAnswer, ThreadStack};
 use unicode_width::UnicodeWidthStr;
 
-use super::fold::{self, Group, Owner, names};
+use super::fold::{self, Owner, ThreadGroup, names};
 
 /// Widest column of functions (characters).
 const WIDEST: usize = 44;
@@ -116,7 +116,7 @@ fn is_ours(thread: &ThreadStack) -> bool {
     thread.name.starts_with("probe-") && thread.frames.iter().any(|frame| frame.file.contains("/probe_agent/"))
 }
 
-fn head(page: &mut String, group: &Group<'_>) {
+fn head(page: &mut String, group: &ThreadGroup<'_>) {
     let thread = group.thread;
     let mut parts = vec![names(&group.owners)];
     parts.push(match (thread.main, thread.name.as_str()) {

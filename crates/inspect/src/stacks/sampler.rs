@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// How long and how often to sample.
 #[derive(Debug, Clone, Copy)]
-pub struct Plan {
+pub struct SamplingPlan {
     pub duration: Duration,
     /// Time between two readings.
     pub interval: Duration,
@@ -34,7 +34,7 @@ pub struct Plan {
 const LONGEST: f64 = 3600.0;
 const FASTEST: f64 = 1000.0;
 
-impl Plan {
+impl SamplingPlan {
     /// A plan for a duration (s) and a rate (a second).
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl Plan {
 }
 
 /// Samples one process until the time is over, the process ends, or `cancelled` is set. Blocks.
-pub fn sample(readers: &Readers, subject: &Subject, plan: Plan, cancelled: &AtomicBool) -> ProcessStacks {
+pub fn sample(readers: &Readers, subject: &Subject, plan: SamplingPlan, cancelled: &AtomicBool) -> ProcessStacks {
     let method = StackMethod::Memory;
     let reader = match readers.of((subject.pid, false)) {
         Ok(reader) => reader,
@@ -112,7 +112,7 @@ pub fn sample(readers: &Readers, subject: &Subject, plan: Plan, cancelled: &Atom
 
 /// The state of a thread in a sample. Samples with equal keys are counted together.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct ThreadState {
     name: String,
     os_thread: Option<u32>,
     main: bool,
@@ -123,7 +123,7 @@ struct Key {
 
 #[derive(Debug, Default)]
 struct StackCounts {
-    stacks: HashMap<Key, u64>,
+    stacks: HashMap<ThreadState, u64>,
     frames: usize,
     roots: Roots,
     left_out: u64,
@@ -138,7 +138,7 @@ impl StackCounts {
             }
             let frames = thread.frames.into_iter().map(|frame| (frame.function, frame.file, frame.line)).collect();
             let ThreadStack { name, os_thread, main, gil, running, .. } = thread;
-            let key = Key { name, os_thread, main, gil, running, frames };
+            let key = ThreadState { name, os_thread, main, gil, running, frames };
             let full = self.stacks.len() >= MAX_STACKS || self.frames + key.frames.len() > MAX_FRAMES;
             match self.stacks.entry(key) {
                 Entry::Occupied(mut entry) => *entry.get_mut() += 1,
@@ -162,8 +162,8 @@ impl StackCounts {
     }
 }
 
-fn thread(key: Key, samples: u64) -> ThreadStack {
-    let Key { name, os_thread, main, gil, running, frames } = key;
+fn thread(key: ThreadState, samples: u64) -> ThreadStack {
+    let ThreadState { name, os_thread, main, gil, running, frames } = key;
     let frame = |(function, file, line): (String, String, Option<u32>)| StackFrame {
         user_code: probe_common::user_code::is_user_code(&file),
         function,
@@ -234,9 +234,9 @@ mod tests {
 
     #[test]
     fn plans_are_sensible() {
-        assert_eq!(Plan::new(10.0, 100.0).unwrap().interval, Duration::from_millis(10));
+        assert_eq!(SamplingPlan::new(10.0, 100.0).unwrap().interval, Duration::from_millis(10));
         for (duration, rate) in [(0.0, 100.0), (-1.0, 1.0), (f64::NAN, 1.0), (1.0, 0.0), (1.0, 1e9), (1e9, 1.0)] {
-            assert!(Plan::new(duration, rate).is_err(), "{duration} {rate}");
+            assert!(SamplingPlan::new(duration, rate).is_err(), "{duration} {rate}");
         }
     }
 }

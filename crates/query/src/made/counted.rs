@@ -32,8 +32,8 @@ const LEAST: usize = 16 << 10;
 
 /// A function that wraps another one and counts what it makes.
 #[derive(Debug)]
-pub(super) struct Counted {
-    does: Does,
+pub(super) struct CountedFunction {
+    does: CountedOperation,
     growth: Growth,
     signature: Signature,
     pool: Arc<dyn MemoryPool>,
@@ -43,7 +43,7 @@ pub(super) struct Counted {
 
 /// The wrapped operation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Does {
+pub(super) enum CountedOperation {
     /// A call of a function.
     Function(Arc<ScalarUDF>),
     /// `||`
@@ -52,12 +52,12 @@ pub(super) enum Does {
     Nothing,
 }
 
-impl Counted {
-    pub(super) fn new(does: Does, growth: Growth, pool: &Arc<dyn MemoryPool>) -> Self {
+impl CountedFunction {
+    pub(super) fn new(does: CountedOperation, growth: Growth, pool: &Arc<dyn MemoryPool>) -> Self {
         let signature = match &does {
-            Does::Function(function) => function.signature().clone(),
-            Does::Join => Signature::user_defined(Volatility::Immutable),
-            Does::Nothing => Signature::any(1, Volatility::Immutable),
+            CountedOperation::Function(function) => function.signature().clone(),
+            CountedOperation::Join => Signature::user_defined(Volatility::Immutable),
+            CountedOperation::Nothing => Signature::any(1, Volatility::Immutable),
         };
         let constant = MemoryConsumer::new("constants").register(pool);
         Self { does, growth, signature, pool: Arc::clone(pool), constant }
@@ -65,7 +65,7 @@ impl Counted {
 
     /// Whether this is `||`. A chain of `||` becomes a single one.
     pub(super) fn is_join(&self) -> bool {
-        self.does == Does::Join
+        self.does == CountedOperation::Join
     }
 
     /// The type to which all operands of `||` are converted.
@@ -79,8 +79,8 @@ impl Counted {
 
     fn call(&self, args: ScalarFunctionArgs, constant: bool) -> Result<ColumnarValue> {
         match &self.does {
-            Does::Function(function) => function.invoke_with_args(args),
-            Does::Join => {
+            CountedOperation::Function(function) => function.invoke_with_args(args),
+            CountedOperation::Join => {
                 let sides = ColumnarValue::values_to_arrays(&args.args)?;
                 let Some((first, others)) = sides.split_first() else { return plan_err!("|| has two sides") };
                 let joined = others.iter().try_fold(Arc::clone(first), |left, right| -> Result<ArrayRef> {
@@ -91,7 +91,9 @@ impl Counted {
                     false => ColumnarValue::Array(joined),
                 })
             }
-            Does::Nothing => args.args.into_iter().next().ok_or_else(|| DataFusionError::Plan("nothing".into())),
+            CountedOperation::Nothing => {
+                args.args.into_iter().next().ok_or_else(|| DataFusionError::Plan("nothing".into()))
+            }
         }
     }
 
@@ -151,19 +153,19 @@ impl Counted {
     }
 }
 
-impl ScalarUDFImpl for Counted {
+impl ScalarUDFImpl for CountedFunction {
     fn name(&self) -> &str {
         match &self.does {
-            Does::Function(function) => function.name(),
-            Does::Join => "||",
-            Does::Nothing => "counted",
+            CountedOperation::Function(function) => function.name(),
+            CountedOperation::Join => "||",
+            CountedOperation::Nothing => "counted",
         }
     }
 
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
         match (&self.does, args) {
-            (Does::Function(function), args) => function.schema_name(args),
-            (Does::Join, args) => {
+            (CountedOperation::Function(function), args) => function.schema_name(args),
+            (CountedOperation::Join, args) => {
                 let parts: Vec<_> = args.iter().map(|arg| arg.schema_name().to_string()).collect();
                 Ok(parts.join(" || "))
             }
@@ -177,16 +179,16 @@ impl ScalarUDFImpl for Counted {
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         match &self.does {
-            Does::Function(function) => function.return_type(types),
-            Does::Join => Self::joined(types),
-            Does::Nothing => Ok(types.first().cloned().unwrap_or(DataType::Null)),
+            CountedOperation::Function(function) => function.return_type(types),
+            CountedOperation::Join => Self::joined(types),
+            CountedOperation::Nothing => Ok(types.first().cloned().unwrap_or(DataType::Null)),
         }
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         match &self.does {
-            Does::Function(function) => function.return_field_from_args(args),
-            Does::Join | Does::Nothing => {
+            CountedOperation::Function(function) => function.return_field_from_args(args),
+            CountedOperation::Join | CountedOperation::Nothing => {
                 let types: Vec<_> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
                 let nullable = args.arg_fields.iter().any(|field| field.is_nullable());
                 Ok(Arc::new(arrow::datatypes::Field::new(self.name(), self.return_type(&types)?, nullable)))
@@ -196,9 +198,9 @@ impl ScalarUDFImpl for Counted {
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         match &self.does {
-            Does::Function(function) => function.coerce_types(types),
-            Does::Join => Ok(vec![Self::joined(types)?; types.len()]),
-            Does::Nothing => Ok(types.to_vec()),
+            CountedOperation::Function(function) => function.coerce_types(types),
+            CountedOperation::Join => Ok(vec![Self::joined(types)?; types.len()]),
+            CountedOperation::Nothing => Ok(types.to_vec()),
         }
     }
 
@@ -206,7 +208,7 @@ impl ScalarUDFImpl for Counted {
         let constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let rows = if constant { 1 } else { args.number_rows };
         let most = match &self.does {
-            Does::Nothing => match args.args.first() {
+            CountedOperation::Nothing => match args.args.first() {
                 Some(ColumnarValue::Array(array)) => already_there(array),
                 _ => 0,
             },
@@ -217,7 +219,7 @@ impl ScalarUDFImpl for Counted {
             return Err(too_large(most));
         }
         let reservation = MemoryConsumer::new("function").register(&self.pool);
-        if rows > 1 && most > MAX_CALL && self.does != Does::Nothing {
+        if rows > 1 && most > MAX_CALL && self.does != CountedOperation::Nothing {
             let made = self.call_in_parts(&args, rows / (most / MAX_CALL).clamp(1, rows), &reservation)?;
             return self.keep(made, reservation);
         }
@@ -227,15 +229,15 @@ impl ScalarUDFImpl for Counted {
     }
 }
 
-impl PartialEq for Counted {
+impl PartialEq for CountedFunction {
     fn eq(&self, other: &Self) -> bool {
         (&self.does, self.growth) == (&other.does, other.growth)
     }
 }
 
-impl Eq for Counted {}
+impl Eq for CountedFunction {}
 
-impl Hash for Counted {
+impl Hash for CountedFunction {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (&self.does, self.growth).hash(state);
     }
@@ -257,7 +259,7 @@ fn too_large(bytes: usize) -> DataFusionError {
 }
 
 /// A buffer, and the memory that is reserved for it.
-struct Held {
+struct ReservedBuffer {
     _buffer: Buffer,
     _reservation: Arc<AssertUnwindSafe<MemoryReservation>>,
 }
@@ -265,7 +267,7 @@ struct Held {
 /// The array of `data`, which releases `reservation` when its last buffer is dropped.
 fn held(data: &ArrayData, reservation: &Arc<AssertUnwindSafe<MemoryReservation>>) -> Result<ArrayData> {
     let hold = |buffer: &Buffer| {
-        let owner = Arc::new(Held { _buffer: buffer.clone(), _reservation: Arc::clone(reservation) });
+        let owner = Arc::new(ReservedBuffer { _buffer: buffer.clone(), _reservation: Arc::clone(reservation) });
         let Some(begin) = NonNull::new(buffer.as_ptr().cast_mut()) else { return buffer.clone() };
         // SAFETY: the address and length are those of `buffer`, which the owner keeps for as long as the new buffer exists.
         unsafe { Buffer::from_custom_allocation(begin, buffer.len(), owner) }

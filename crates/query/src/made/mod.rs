@@ -24,7 +24,7 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF};
 use probe_common::error::Error;
 
-use self::counted::{Counted, Does};
+use self::counted::{CountedFunction, CountedOperation};
 use self::growth::Growth;
 pub(super) use self::growth::array_bytes;
 
@@ -68,7 +68,7 @@ pub(super) fn count(plan: LogicalPlan, pool: &Arc<dyn MemoryPool>) -> Result<Log
 /// How the array that an expression makes is counted; None where it need not be.
 fn counter(expression: &Expr, schema: &DFSchema) -> Option<Growth> {
     match expression {
-        Expr::ScalarFunction(ScalarFunction { func, .. }) if func.inner().is::<Counted>() => None,
+        Expr::ScalarFunction(ScalarFunction { func, .. }) if func.inner().is::<CountedFunction>() => None,
         Expr::ScalarFunction(ScalarFunction { func, args }) => match growth::of(func.name()) {
             Some(Growth::Fixed | Growth::Matched) | None => None,
             Some(Growth::Taken) => args.iter().any(|arg| may_be_long(arg, schema)).then_some(Growth::Taken),
@@ -107,24 +107,24 @@ fn may_be_long(expression: &Expr, schema: &DFSchema) -> bool {
 }
 
 fn put(expression: Expr, growth: Growth, pool: &Arc<dyn MemoryPool>) -> Expr {
-    let counted = |does| Arc::new(ScalarUDF::from(Counted::new(does, growth, pool)));
+    let counted = |does| Arc::new(ScalarUDF::from(CountedFunction::new(does, growth, pool)));
     match expression {
         Expr::ScalarFunction(ScalarFunction { func, args }) if growth != Growth::Taken => {
-            Expr::ScalarFunction(ScalarFunction::new_udf(counted(Does::Function(func)), args))
+            Expr::ScalarFunction(ScalarFunction::new_udf(counted(CountedOperation::Function(func)), args))
         }
         Expr::BinaryExpr(BinaryExpr { left, right, op: Operator::StringConcat }) => {
             let parts = [*left, *right].into_iter().flat_map(|side| match side {
                 Expr::ScalarFunction(ScalarFunction { func, args }) if is_join(&func) => args,
                 side => vec![side],
             });
-            Expr::ScalarFunction(ScalarFunction::new_udf(counted(Does::Join), parts.collect()))
+            Expr::ScalarFunction(ScalarFunction::new_udf(counted(CountedOperation::Join), parts.collect()))
         }
-        other => Expr::ScalarFunction(ScalarFunction::new_udf(counted(Does::Nothing), vec![other])),
+        other => Expr::ScalarFunction(ScalarFunction::new_udf(counted(CountedOperation::Nothing), vec![other])),
     }
 }
 
 fn is_join(function: &ScalarUDF) -> bool {
-    function.inner().downcast_ref::<Counted>().is_some_and(Counted::is_join)
+    function.inner().downcast_ref::<CountedFunction>().is_some_and(CountedFunction::is_join)
 }
 
 /// Refuses what can't be counted.
@@ -132,7 +132,7 @@ fn check(expression: &Expr, schema: &DFSchema) -> Result<()> {
     match expression {
         Expr::ScalarFunction(ScalarFunction { func, args }) => {
             let name = func.name();
-            if !func.inner().is::<Counted>() && growth::of(name).is_none() {
+            if !func.inner().is::<CountedFunction>() && growth::of(name).is_none() {
                 return Err(not_available(name));
             }
             if name.starts_with("arrow_") && names_fixed_size(args) {

@@ -26,13 +26,13 @@ const LONGEST: usize = 4 << 10;
 /// Copies of rows that a window function holds: it copies them once more when it has all of them.
 const COPIES: usize = 2;
 
-/// Puts a [`Weigh`] before each input of those operators.
+/// Puts a [`BoundedInput`] before each input of those operators.
 #[derive(Debug)]
 pub(crate) struct WeighInputs;
 
 /// What an operator does with its input, and so what is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
+enum InputUse {
     /// The operator holds all rows until it has ended: they are counted.
     Held,
     /// The operator repeats values: the length of each is bounded.
@@ -40,8 +40,8 @@ enum What {
 }
 
 #[derive(Debug)]
-struct Weigh {
-    what: What,
+struct BoundedInput {
+    what: InputUse,
     input: Arc<dyn ExecutionPlan>,
 }
 
@@ -53,8 +53,8 @@ impl PhysicalOptimizerRule for WeighInputs {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let weighed = plan.transform_up(|node| {
             let what = match node.name() {
-                name if name.contains("Window") => What::Held,
-                name if name.contains("Join") => What::Repeated,
+                name if name.contains("Window") => InputUse::Held,
+                name if name.contains("Join") => InputUse::Repeated,
                 _ => return Ok(Transformed::no(node)),
             };
             let children: Vec<_> = node.children().into_iter().map(|child| what.put(child)).collect();
@@ -69,14 +69,14 @@ impl PhysicalOptimizerRule for WeighInputs {
     }
 }
 
-impl What {
+impl InputUse {
     fn put(self, input: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         let schema = input.schema();
         let made = schema.fields().iter().any(|field| is_copied(field.data_type()));
         match self {
             Self::Held if is_counted(input) => Arc::clone(input),
             Self::Repeated if !made => Arc::clone(input),
-            what => Arc::new(Weigh { what, input: Arc::clone(input) }),
+            what => Arc::new(BoundedInput { what, input: Arc::clone(input) }),
         }
     }
 }
@@ -96,13 +96,13 @@ fn is_copied(kind: &DataType) -> bool {
     matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary) || kind.is_nested()
 }
 
-impl DisplayAs for Weigh {
+impl DisplayAs for BoundedInput {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "WeighExec: {:?}", self.what)
     }
 }
 
-impl ExecutionPlan for Weigh {
+impl ExecutionPlan for BoundedInput {
     fn name(&self) -> &'static str {
         "WeighExec"
     }
@@ -138,8 +138,8 @@ impl ExecutionPlan for Weigh {
         let weighed = batches.map(move |batch| {
             let batch = batch?;
             match what {
-                What::Held => reservation.try_grow(COPIES * batch.get_array_memory_size())?,
-                What::Repeated => check(&batch)?,
+                InputUse::Held => reservation.try_grow(COPIES * batch.get_array_memory_size())?,
+                InputUse::Repeated => check(&batch)?,
             }
             Ok(batch)
         });

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use probe_proto::v1::{self, agent_message, record};
 use prost::Message;
 
-use super::newest::Newest;
+use super::newest::NewestRows;
 
 /// The largest number of agents, those that are gone included: as many as the collector itself remembers.
 const MAX_AGENTS: usize = 8192;
@@ -22,12 +22,12 @@ pub struct JournalCheckpoint {
     /// Agents by instance.
     pub agents: BTreeMap<String, v1::AgentRecord>,
     /// The connections that are open, by number.
-    connections: BTreeMap<u64, Open>,
+    connections: BTreeMap<u64, OpenConnection>,
     /// Evictions, in order.
     pub evicted: Vec<v1::Evicted>,
-    pub evals: Newest<v1::Eval>,
-    pub events: Newest<v1::Event>,
-    pub queries: Newest<v1::Query>,
+    pub evals: NewestRows<v1::Eval>,
+    pub events: NewestRows<v1::Event>,
+    pub queries: NewestRows<v1::Query>,
     /// Bytes of the strings of open connections.
     texts: usize,
     /// Bytes of the hellos of open connections.
@@ -36,7 +36,7 @@ pub struct JournalCheckpoint {
 
 /// An open connection: the state that later records of it need. A copy shares the long parts.
 #[derive(Debug, Default, Clone)]
-struct Open {
+struct OpenConnection {
     instance: String,
     hello: Option<Arc<v1::Hello>>,
     /// The strings in pieces, in the order in which they came.
@@ -44,13 +44,13 @@ struct Open {
 }
 
 /// Compares strings without regard to the pieces in which they came.
-impl PartialEq for Open {
+impl PartialEq for OpenConnection {
     fn eq(&self, other: &Self) -> bool {
         self.instance == other.instance && self.hello == other.hello && self.strings().eq(other.strings())
     }
 }
 
-impl Open {
+impl OpenConnection {
     fn of_message(open: v1::Connection) -> Self {
         let v1::Connection { instance, hello, strings, .. } = open;
         Self { instance, hello: hello.map(Arc::new), strings: vec![Arc::new(strings)] }
@@ -82,11 +82,14 @@ impl JournalCheckpoint {
     /// The checkpoint at the head of a file.
     pub fn from_message(checkpoint: v1::JournalCheckpoint) -> Self {
         let instance = |agent: &v1::AgentRecord| agent.hello.as_ref().map(|hello| hello.instance.clone());
-        let connections: BTreeMap<u64, Open> =
-            checkpoint.connections.into_iter().map(|open| (open.connection, Open::of_message(open))).collect();
+        let connections: BTreeMap<u64, OpenConnection> = checkpoint
+            .connections
+            .into_iter()
+            .map(|open| (open.connection, OpenConnection::of_message(open)))
+            .collect();
         Self {
-            texts: connections.values().map(Open::text_bytes).sum(),
-            hellos: connections.values().map(Open::hello_bytes).sum(),
+            texts: connections.values().map(OpenConnection::text_bytes).sum(),
+            hellos: connections.values().map(OpenConnection::hello_bytes).sum(),
             connections,
             agents: checkpoint.agents.into_iter().filter_map(|agent| Some((instance(&agent)?, agent))).collect(),
             evicted: checkpoint.evicted,

@@ -8,7 +8,7 @@ use probe_proto::v1;
 
 /// The largest number of rows.
 pub(super) const MAX_ROWS: usize = 10_000;
-/// The largest number of bytes of rows, where [`Newest::bound`] sets no lower one.
+/// The largest number of bytes of rows, where [`NewestRows::bound`] sets no lower one.
 pub(super) const MAX_BYTES: usize = 16 << 20;
 /// Bytes of a row in addition to its text.
 const ROW: usize = 100;
@@ -27,27 +27,27 @@ pub trait Numbered: Clone {
 
 /// The newest rows, oldest first, bounded in number and bytes. A copy shares its rows.
 #[derive(Debug, Clone)]
-pub struct Newest<T> {
+pub struct NewestRows<T> {
     rows: VecDeque<Arc<T>>,
     bytes: usize,
     newest: i64,
     most_bytes: usize,
 }
 
-impl<T> Default for Newest<T> {
+impl<T> Default for NewestRows<T> {
     fn default() -> Self {
         Self { rows: VecDeque::new(), bytes: 0, newest: 0, most_bytes: MAX_BYTES }
     }
 }
 
 /// Compares rows, without regard to the bounds.
-impl<T: PartialEq> PartialEq for Newest<T> {
+impl<T: PartialEq> PartialEq for NewestRows<T> {
     fn eq(&self, other: &Self) -> bool {
         self.rows == other.rows
     }
 }
 
-impl<T: Numbered> Newest<T> {
+impl<T: Numbered> NewestRows<T> {
     /// All rows, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.rows.iter().map(Arc::as_ref)
@@ -87,7 +87,7 @@ impl<T: Numbered> Newest<T> {
     }
 }
 
-impl<T: Numbered> FromIterator<T> for Newest<T> {
+impl<T: Numbered> FromIterator<T> for NewestRows<T> {
     fn from_iter<I: IntoIterator<Item = T>>(rows: I) -> Self {
         let mut newest = Self::default();
         rows.into_iter().for_each(|row| newest.put(row));
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn old_rows_make_room_and_are_not_brought_back() {
-        let mut kept: Newest<v1::Query> = (1..=MAX_ROWS as i64 + 5).map(|id| query(id, "SELECT 1", "")).collect();
+        let mut kept: NewestRows<v1::Query> = (1..=MAX_ROWS as i64 + 5).map(|id| query(id, "SELECT 1", "")).collect();
         assert_eq!((kept.rows.len(), kept.rows[0].id, kept.newest()), (MAX_ROWS, 6, MAX_ROWS as i64 + 5));
         kept.put(query(3, "SELECT 1", "ok"));
         assert_eq!((kept.rows.len(), kept.rows[0].id), (MAX_ROWS, 6));

@@ -26,7 +26,7 @@ fn retry() -> Duration {
 impl Inner {
     /// Waits until there is something to do, and takes the records that wait. Where the disk takes nothing (`failed`), there is
     /// something to do soon.
-    fn next(&self, failed: bool) -> Taken {
+    fn next(&self, failed: bool) -> TakenRecords {
         let mut state = self.lock();
         loop {
             let due = match state.since {
@@ -54,11 +54,11 @@ impl Inner {
             state.waiting.clear();
         }
         state.in_flight = std::mem::take(&mut state.bytes) as u64;
-        Taken { frames: std::mem::take(&mut state.waiting), position: state.position, last: state.stopping }
+        TakenRecords { frames: std::mem::take(&mut state.waiting), position: state.position, last: state.stopping }
     }
 }
 
-struct Taken {
+struct TakenRecords {
     frames: Vec<Vec<u8>>,
     position: u64,
     last: bool,

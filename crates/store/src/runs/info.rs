@@ -21,7 +21,7 @@ const FILE: &str = "run.json";
 /// Whether a run goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum RunState {
     /// A collector is recording it.
     Live,
     /// It ended, and its tables were written.
@@ -30,7 +30,7 @@ pub enum State {
     Lost,
 }
 
-impl State {
+impl RunState {
     /// The state's name.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ pub struct RunInfo {
     /// Process id of the collector there.
     pub pid: u32,
     /// Live or ended, as the collector wrote it last.
-    pub state: State,
+    pub state: RunState,
     /// When the run began (RFC 3339).
     #[serde(with = "rfc3339")]
     pub started: Timestamp,
@@ -108,7 +108,7 @@ impl RunInfo {
             command: command.to_owned(),
             host: host_name(),
             pid: std::process::id(),
-            state: State::Live,
+            state: RunState::Live,
             started: Timestamp::now(),
             ended: None,
             exit_status: None,
@@ -128,7 +128,7 @@ impl RunInfo {
 
     /// The description of the run when this process goes on with it.
     pub fn resumed(self) -> Self {
-        Self { pid: std::process::id(), state: State::Live, ended: None, ..self }
+        Self { pid: std::process::id(), state: RunState::Live, ended: None, ..self }
     }
 
     /// Reads the file of a run directory.
@@ -170,7 +170,7 @@ mod tests {
         fault::set(dir.path(), Fault::Names, false);
         info.write(dir.path()).unwrap();
         assert_eq!(RunInfo::read(dir.path()).unwrap(), info);
-        info.state = State::Ended;
+        info.state = RunState::Ended;
         info.ended = Some(Timestamp::now());
         info.exit_status = Some(1);
         info.ranks.extend([0, 1]);

@@ -7,7 +7,7 @@ use probe_common::error::{Error, Result};
 use probe_common::paths::{Directories, named};
 use probe_common::run_name::RunName;
 
-use super::info::{RunInfo, State};
+use super::info::{RunInfo, RunState};
 use super::name_lock;
 
 /// A run that has a directory.
@@ -17,7 +17,7 @@ pub struct Run {
     pub name: RunName,
     /// The run's directory.
     pub directory: PathBuf,
-    /// The contents of its run.json; the state is [`State::Lost`] where that says live and no collector is recording it.
+    /// The contents of its run.json; the state is [`RunState::Lost`] where that says live and no collector is recording it.
     pub info: RunInfo,
 }
 
@@ -42,8 +42,8 @@ pub fn list_runs_in(directories: &Directories) -> Result<Vec<Run>> {
             let name = RunName::numbered(entry.file_name().to_str()?)?;
             // A directory without run.json is being created right now, or is not ours.
             let mut info = RunInfo::read(&entry.path()).ok()?;
-            if info.state == State::Live && !live.iter().any(|(run, _)| *run == name.to_string()) {
-                info.state = State::Lost;
+            if info.state == RunState::Live && !live.iter().any(|(run, _)| *run == name.to_string()) {
+                info.state = RunState::Lost;
             }
             Some(Run { name, directory: entry.path(), info })
         })
@@ -71,7 +71,7 @@ pub fn resolve_in(directories: &Directories, name: &str) -> Result<PathBuf> {
         Some(_) => run.name == requested,
         None => run.name.base == requested.base,
     });
-    let newest = matching.max_by_key(|run| (run.info.state == State::Live, run.name.number));
+    let newest = matching.max_by_key(|run| (run.info.state == RunState::Live, run.name.number));
     newest.map(|run| run.directory.clone()).ok_or_else(|| {
         let known = runs.iter().map(|run| run.name.to_string());
         let nearest = known.min_by_key(|known| strsim::damerau_levenshtein(known, name));
@@ -114,7 +114,7 @@ mod tests {
 
         let runs = list_runs_in(&directories).unwrap();
         assert_eq!(runs.iter().map(|r| r.name.to_string()).collect::<Vec<_>>(), ["gpt@1", "gpt@2"]);
-        assert_eq!(runs[0].info.state, State::Lost, "live according to its file, but no collector has it open");
+        assert_eq!(runs[0].info.state, RunState::Lost, "live according to its file, but no collector has it open");
     }
 
     #[test]

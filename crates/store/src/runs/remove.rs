@@ -9,7 +9,7 @@ use probe_common::error::{Error, Result};
 use probe_common::paths::{Directories, host_name, named};
 use probe_common::run_name::RunName;
 
-use super::info::State;
+use super::info::RunState;
 use super::list::{Run, list_runs_in, resolve_in};
 use super::{name_lock, writer_lock};
 use crate::journal;
@@ -53,19 +53,19 @@ pub fn why_it_stays(directories: &Directories, run: &Run) -> Option<String> {
     let name = &run.name;
     let here = host_name();
     match run.info.state {
-        State::Ended => None,
-        State::Live => Some(format!("{name} is live")),
+        RunState::Ended => None,
+        RunState::Live => Some(format!("{name} is live")),
         // No collector answers here, but another machine with the same home may have one.
-        State::Lost if run.info.host != here => {
+        RunState::Lost if run.info.host != here => {
             Some(format!("{name} was begun on {}, and may be live there", run.info.host))
         }
         // A collector with another runtime directory is writing it.
-        State::Lost if writer_lock::is_written(&run.directory) => Some(format!("a collector is writing {name}")),
+        RunState::Lost if writer_lock::is_written(&run.directory) => Some(format!("a collector is writing {name}")),
         // A collector holds the name, and has no socket yet or any more: it may be recording this run.
-        State::Lost if name_lock::is_held(directories, &name.base) && !is_answered(directories, &name.base) => {
+        RunState::Lost if name_lock::is_held(directories, &name.base) && !is_answered(directories, &name.base) => {
             Some(format!("{name} is just beginning or ending"))
         }
-        State::Lost => None,
+        RunState::Lost => None,
     }
 }
 
@@ -78,9 +78,9 @@ fn is_answered(directories: &Directories, base: &str) -> bool {
 /// When a run ended, as far as that is known. For a lost run it is when a file in it was written last.
 pub fn ended(run: &Run) -> Option<Timestamp> {
     match run.info.state {
-        State::Live => None,
-        State::Ended => run.info.ended,
-        State::Lost => newest_change(&run.directory).and_then(|time| Timestamp::try_from(time).ok()),
+        RunState::Live => None,
+        RunState::Ended => run.info.ended,
+        RunState::Lost => newest_change(&run.directory).and_then(|time| Timestamp::try_from(time).ok()),
     }
 }
 

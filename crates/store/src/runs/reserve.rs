@@ -9,10 +9,10 @@ use probe_common::error::{Error, Result};
 use probe_common::paths::{Directories, host_name, named};
 use probe_common::run_name::{RunName, check_name};
 
-use super::info::{RunInfo, State};
+use super::info::{RunInfo, RunState};
 use super::list::resolve_in;
 use super::name_lock;
-use super::writer_lock::{WriterLock, Written};
+use super::writer_lock::{LockFailure, WriterLock};
 
 /// A run directory that this process may fill. While this lives, no other process with the same runtime directory can take
 /// the name, and none with the same home can write to the directory: the kernel has the locks, and releases them however this
@@ -60,7 +60,7 @@ impl Reservation {
         may_go_on(&RunInfo::read(&directory)?)?;
         let writer = match WriterLock::take(&directory) {
             Ok(writer) => Some(writer),
-            Err(Written::ByAnother) => {
+            Err(LockFailure::ByAnother) => {
                 let info = RunInfo::read(&directory)?;
                 return Err(Error::failed(format!("a collector is writing run {} already", info.run)).hint(format!(
                     "it is process {} on {} as far as run.json says, and listens in another {}",
@@ -69,7 +69,7 @@ impl Reservation {
                     probe_proto::env::PROBE_RUNTIME_DIR
                 )));
             }
-            Err(Written::NotKnown(error)) => {
+            Err(LockFailure::NotKnown(error)) => {
                 let directory = directory.display();
                 tracing::warn!("whether another collector writes {directory} can't be known: no locks there ({error})");
                 None
@@ -110,7 +110,7 @@ fn not_writable(directory: &Path, error: io::Error) -> Error {
 fn may_go_on(info: &RunInfo) -> Result<()> {
     let another =
         || format!("begin another one: probe serve --name {}", info.run.split('@').next().unwrap_or_default());
-    if info.state == State::Ended {
+    if info.state == RunState::Ended {
         return Err(Error::failed(format!("run {} has ended, and can't go on", info.run)).hint(another()));
     }
     // No collector answers here, but another machine with the same home may have one.

@@ -25,7 +25,7 @@ pub(super) struct WriterLock {
 
 /// Why there is no lock.
 #[derive(Debug)]
-pub(super) enum Written {
+pub(super) enum LockFailure {
     /// Another process has the lock.
     ByAnother,
     /// The file system has no locks.
@@ -33,15 +33,15 @@ pub(super) enum Written {
 }
 
 impl WriterLock {
-    pub(super) fn take(directory: &Path) -> Result<Self, Written> {
+    pub(super) fn take(directory: &Path) -> Result<Self, LockFailure> {
         let path = directory.join(FILE);
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(false).mode(0o600);
-        let file = options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(&path).map_err(Written::NotKnown)?;
+        let file = options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(&path).map_err(LockFailure::NotKnown)?;
         match fcntl(file.as_fd(), FcntlArg::F_OFD_SETLK(&whole_file())) {
             Ok(_) => Ok(Self { path, _file: file }),
-            Err(Errno::EAGAIN | Errno::EACCES) => Err(Written::ByAnother),
-            Err(error) => Err(Written::NotKnown(error.into())),
+            Err(Errno::EAGAIN | Errno::EACCES) => Err(LockFailure::ByAnother),
+            Err(error) => Err(LockFailure::NotKnown(error.into())),
         }
     }
 

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::clock::Sample;
-use crate::known::{Entry, Learned};
+use crate::known::{KnownModule, LearnedName};
 use crate::mapping::{
     HEAD_AT, LOG_AT, LOG_BYTES, MARK_AT, PAGE, RING_BYTES, RING_MARK, THREAD_AT, Writer, log_mark, ring_at,
 };
@@ -33,7 +33,7 @@ fn records() -> Vec<Record> {
     records
 }
 
-fn entry(name: &str) -> Entry {
+fn entry(name: &str) -> KnownModule {
     let info = ModuleInfo {
         name: name.into(),
         class: "Module".into(),
@@ -41,7 +41,7 @@ fn entry(name: &str) -> Entry {
         compiled: false,
         has_parameters: true,
     };
-    Entry { since: 0, until: u64::MAX, info: info.into() }
+    KnownModule { since: 0, until: u64::MAX, info: info.into() }
 }
 
 fn names() -> KnownNames {
@@ -82,7 +82,7 @@ fn left(change: impl Fn(&mut Vec<u8>)) -> File {
     writer.put(Part::State, fill).expect("room");
     // The name of the last call's module was learned after that.
     let mut learned = Vec::new();
-    Learned::Module(2, &entry("two")).put(&mut learned);
+    LearnedName::Module(2, &entry("two")).put(&mut learned);
     let mut log = log_mark(&learned).to_le_bytes().to_vec();
     log.extend(&learned);
     file.write_all_at(&log, LOG_AT).expect("room");

@@ -25,13 +25,13 @@ pub(super) enum Next {
 
 /// What earlier rounds have shown.
 #[derive(Debug, Default)]
-pub(super) struct Agreement {
+pub(super) struct BoundaryAgreement {
     rounds: usize,
     /// The largest difference between the counts of steps when the groups' numbers last agreed.
     apart: Option<i64>,
 }
 
-impl Agreement {
+impl BoundaryAgreement {
     /// Decides how a round goes on. `arrived`: where each rank waits, by its index. `offsets`: what is added to each rank's
     /// own count of steps to get a count that all share, where it is known.
     pub(super) fn next(&mut self, arrived: &[Arrived], offsets: &[Option<i64>]) -> Next {
@@ -90,13 +90,13 @@ mod tests {
     }
 
     fn once(arrived: &[Arrived]) -> Next {
-        Agreement::default().next(arrived, &vec![Some(0); arrived.len()])
+        BoundaryAgreement::default().next(arrived, &vec![Some(0); arrived.len()])
     }
 
     #[test]
     fn ranks_that_count_steps_from_elsewhere_meet_by_their_collectives() {
         let unknown = [None, None];
-        let mut agreement = Agreement::default();
+        let mut agreement = BoundaryAgreement::default();
         assert_eq!(agreement.next(&[at(40, &[("0", 90)]), at(3, &[("0", 88)])], &unknown), Next::On(vec![1]));
         assert_eq!(agreement.next(&[at(40, &[("0", 90)]), at(4, &[("0", 90)])], &unknown), Next::Go);
     }
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn steps_without_collectives_are_told_apart_by_their_numbers() {
-        let mut agreement = Agreement::default();
+        let mut agreement = BoundaryAgreement::default();
         let (far, near) = (at(12, &[("0", 3)]), |step| at(step, &[("0", 3)]));
         assert_eq!(agreement.next(&[far.clone(), near(10)], &[Some(0); 2]), Next::On(vec![1]));
         assert_eq!(agreement.next(&[far.clone(), near(11)], &[Some(0); 2]), Next::On(vec![1]));
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_rank_whose_optimizer_stepped_alone_keeps_its_own_count() {
-        let mut agreement = Agreement::default();
+        let mut agreement = BoundaryAgreement::default();
         let both = |zero: (i64, u64), one: (i64, u64)| [at(zero.0, &[("0", zero.1)]), at(one.0, &[("0", one.1)])];
         assert_eq!(agreement.next(&both((30, 8), (20, 8)), &[Some(0); 2]), Next::On(vec![1]));
         assert_eq!(agreement.next(&both((30, 8), (21, 9)), &[Some(0); 2]), Next::On(vec![0]));
@@ -130,7 +130,7 @@ mod tests {
     fn ranks_that_never_meet_are_not_sent_on_for_ever() {
         let crossed = [at(1, &[("a", 1), ("b", 2)]), at(1, &[("a", 2), ("b", 1)])];
         assert!(matches!(once(&crossed), Next::Never(_)));
-        let mut agreement = Agreement::default();
+        let mut agreement = BoundaryAgreement::default();
         let next = (0..).map(|round| agreement.next(&[at(round, &[("0", 1)]), at(round, &[("0", 0)])], &[Some(0); 2]));
         let all: Vec<Next> = next.take_while(|next| matches!(next, Next::On(_))).collect();
         assert_eq!(all.len(), MAX_ROUNDS - 1);

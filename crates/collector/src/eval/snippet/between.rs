@@ -9,9 +9,9 @@ use probe_proto::v1::{self, At, Outcome};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{sleep_until, timeout, timeout_at};
 
-use super::agreement::{Agreement, Next};
-use super::{AgentAnswer, Snippet, Stop};
-use crate::eval::feed::Hungup;
+use super::agreement::{BoundaryAgreement, Next};
+use super::{AgentAnswer, Snippet, StopReason};
+use crate::eval::feed::ClientGone;
 use crate::eval::group;
 
 /// How long ranks that are not connected yet are waited for.
@@ -28,8 +28,8 @@ const MAX_PATIENCE: f64 = 5.0;
 const CAUSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Stops a snippet of which nothing has run: the error, and what to do.
-fn refused(error: &Error) -> Stop {
-    Stop::Refused(Outcome::Refused, error.to_string(), error.hint_text().unwrap_or_default().into())
+fn refused(error: &Error) -> StopReason {
+    StopReason::Refused(Outcome::Refused, error.to_string(), error.hint_text().unwrap_or_default().into())
 }
 
 /// A rank cannot run the snippet: which, and what it said.
@@ -38,7 +38,7 @@ struct Failed(String);
 impl Snippet {
     /// Runs the snippet between two steps, on all ranks between the same two: each stops at a boundary and says where it is,
     /// and none runs the snippet before all wait at the same boundary.
-    pub(super) async fn between_steps(&mut self, why: String) -> Result<(), Stop> {
+    pub(super) async fn between_steps(&mut self, why: String) -> Result<(), StopReason> {
         self.turn = Some(self.wait_for_turn().await?);
         self.wait_for_ranks().await?;
         let everyone: Vec<usize> = (0..self.group.targets.len()).collect();
@@ -66,7 +66,7 @@ impl Snippet {
 
     /// Ends the snippet on all ranks, because one said that it cannot run there. A rank that only gave up waiting is not the
     /// cause: another one names it in a moment.
-    async fn give_up(&mut self, why: &str) -> Result<(), Stop> {
+    async fn give_up(&mut self, why: &str) -> Result<(), StopReason> {
         self.call_off(&format!("it cannot run on another rank: {why}"));
         if self.done.iter().flatten().all(|done| done.outcome() == Outcome::Cancelled) {
             let _ = timeout(CAUSE_TIMEOUT, self.collect()).await;
@@ -75,12 +75,12 @@ impl Snippet {
         Ok(())
     }
 
-    async fn wait_for_turn(&mut self) -> Result<OwnedMutexGuard<()>, Stop> {
+    async fn wait_for_turn(&mut self) -> Result<OwnedMutexGuard<()>, StopReason> {
         let turn = Arc::clone(&self.context.turn);
         tokio::select! {
             guard = turn.lock_owned() => Ok(guard),
-            Hungup = self.feed.pump() => Err(Stop::Hungup),
-            () = sleep_until(self.deadline.into()) => Err(Stop::Refused(
+            ClientGone = self.feed.pump() => Err(StopReason::ClientGone),
+            () = sleep_until(self.deadline.into()) => Err(StopReason::Refused(
                 Outcome::Timeout,
                 "another snippet was still between two steps".into(),
                 "SELECT * FROM probe.evals WHERE status = 'running' shows it".into(),
@@ -90,7 +90,7 @@ impl Snippet {
 
     /// Chooses the processes anew, as they are now, and waits a little for ranks that are not there yet: rank 0 may
     /// connect a moment before the others.
-    async fn wait_for_ranks(&mut self) -> Result<(), Stop> {
+    async fn wait_for_ranks(&mut self) -> Result<(), StopReason> {
         let until = self.deadline.min(Instant::now() + RANKS_TIMEOUT);
         let mut changes = self.context.registry.changes();
         loop {
@@ -102,11 +102,11 @@ impl Snippet {
                 return Ok(());
             }
             tokio::select! {
-                changed = changes.changed() => if changed.is_err() { return Err(Stop::Deadline) },
-                Hungup = self.feed.pump() => return Err(Stop::Hungup),
+                changed = changes.changed() => if changed.is_err() { return Err(StopReason::Deadline) },
+                ClientGone = self.feed.pump() => return Err(StopReason::ClientGone),
                 () = sleep_until(until.into()) => {
                     let missing: Vec<String> = self.group.missing.iter().map(i32::to_string).collect();
-                    return Err(Stop::Refused(
+                    return Err(StopReason::Refused(
                         Outcome::Refused,
                         format!("not run: a snippet between steps runs on all ranks, and rank {} is not connected here", missing.join(", ")),
                         group::ALONE.into(),
@@ -141,10 +141,10 @@ impl Snippet {
     ///
     /// A rank that waits where another has already passed may keep that other from its boundary, in a collective that
     /// needs both. So when not all come, those that wait go on, and all stop at their next boundary.
-    async fn meet(&mut self) -> Result<Result<i64, Failed>, Stop> {
+    async fn meet(&mut self) -> Result<Result<i64, Failed>, StopReason> {
         let ranks = self.done.len();
         let (mut arrived, mut nexts) = (vec![None::<v1::Arrived>; ranks], vec![0_u32; ranks]);
-        let (mut agreement, mut patience) = (Agreement::default(), self.patience());
+        let (mut agreement, mut patience) = (BoundaryAgreement::default(), self.patience());
         let mut until = None::<Instant>;
         loop {
             let message = match until {
@@ -191,7 +191,7 @@ impl Snippet {
                     until = Some(Instant::now() + patience);
                 }
                 Next::Never(why) => {
-                    return Err(Stop::Refused(Outcome::Refused, format!("not run: {why}"), group::ALONE.into()));
+                    return Err(StopReason::Refused(Outcome::Refused, format!("not run: {why}"), group::ALONE.into()));
                 }
             }
         }
@@ -215,7 +215,7 @@ impl Snippet {
 
     /// Waits until the snippet has ended on all targets. When a process is gone, the others may wait for it in a collective:
     /// they are not waited for.
-    async fn collect(&mut self) -> Result<(), Stop> {
+    async fn collect(&mut self) -> Result<(), StopReason> {
         while self.done.iter().any(Option::is_none) {
             match self.next().await? {
                 (index, AgentAnswer::Done(done)) => self.settle(index, done),

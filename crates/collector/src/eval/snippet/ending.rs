@@ -6,7 +6,7 @@
 use probe_proto::v1::eval_reply::Reply;
 use probe_proto::v1::{Finished, Outcome};
 
-use super::{Snippet, Stop};
+use super::{Snippet, StopReason};
 use crate::eval::routes::{FromAgent, Signal};
 use crate::eval::verdict::{hint, verdict};
 
@@ -17,20 +17,20 @@ impl Snippet {
         verdict(&results.collect::<Vec<_>>())
     }
 
-    pub(super) fn stopped(&mut self, stop: Stop) -> Finished {
+    pub(super) fn stopped(&mut self, stop: StopReason) -> Finished {
         let waited = self.done.iter().flatten().map(|done| done.training_waited_s).fold(0.0, f64::max);
         let (outcome, error, advice) = match stop {
-            Stop::Deadline => {
+            StopReason::Deadline => {
                 let (error, advice) = self.unanswered();
                 (Outcome::Timeout, error, advice)
             }
-            Stop::Hungup => (Outcome::Cancelled, "the client has disconnected".into(), String::new()),
-            Stop::OutputLimit => (
+            StopReason::ClientGone => (Outcome::Cancelled, "the client has disconnected".into(), String::new()),
+            StopReason::OutputLimit => (
                 Outcome::OutputLimit,
                 format!("it printed more than {} bytes", self.call.max_output),
                 hint(Outcome::OutputLimit).to_owned(),
             ),
-            Stop::Refused(outcome, error, advice) => (outcome, error, advice),
+            StopReason::Refused(outcome, error, advice) => (outcome, error, advice),
         };
         self.call_off(&error);
         Finished { outcome: outcome as i32, error, hint: advice, training_waited_s: waited }

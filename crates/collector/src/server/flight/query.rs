@@ -6,7 +6,7 @@ use std::time::Duration;
 use arrow_flight::Ticket;
 use arrow_flight::sql::{ProstMessageExt, TicketStatementQuery};
 use probe_common::error::Error;
-use probe_query::{Asked, Parameters};
+use probe_query::{Parameters, QuerySettings};
 use prost::Message;
 use prost::bytes::Bytes;
 use tonic::Status;
@@ -63,8 +63,8 @@ impl Query {
     }
 
     /// The query with the limits of `caller`.
-    pub(super) fn asked(&self, caller: &Caller) -> probe_common::error::Result<Asked> {
-        Ok(Asked {
+    pub(super) fn asked(&self, caller: &Caller) -> probe_common::error::Result<QuerySettings> {
+        Ok(QuerySettings {
             pid: self.pid,
             parameters: Parameters::decode(&self.parameters)?,
             timeout: self.timeout(),

@@ -11,10 +11,10 @@ use arrow_flight::sql::Any;
 use arrow_flight::{FlightDescriptor, FlightInfo};
 use futures::{StreamExt, TryStreamExt};
 use probe_common::error::Error;
-use probe_query::{Plan, from_datafusion};
+use probe_query::{PlannedQuery, from_datafusion};
 use tonic::{Extensions, Request, Response, Status};
 
-use super::super::audit::Entry;
+use super::super::audit::QueryEntry;
 use super::super::peer::Caller;
 use super::query::Query;
 use super::{Answer, Reply, Service, info};
@@ -37,7 +37,7 @@ impl Service {
     }
 
     /// The plan of a query. One that can't be planned is never run, so its audit row is added here.
-    pub(super) async fn plan(&self, query: &Query, extensions: &Extensions) -> Result<Plan, Status> {
+    pub(super) async fn plan(&self, query: &Query, extensions: &Extensions) -> Result<PlannedQuery, Status> {
         let caller = Caller::of(extensions);
         let plan = self.engine.plan(&query.sql, query.asked(&caller)?).await;
         self.noted(&caller, query, plan).await
@@ -104,7 +104,7 @@ impl Service {
     }
 }
 
-fn lock(entry: &Mutex<Entry>) -> MutexGuard<'_, Entry> {
+fn lock(entry: &Mutex<QueryEntry>) -> MutexGuard<'_, QueryEntry> {
     entry.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

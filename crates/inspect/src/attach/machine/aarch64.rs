@@ -4,7 +4,7 @@
 //! the tracer is told, forgets that there was a call, and decides only afterwards how it is taken up again (a sleep with what
 //! is left of it, by a call of another number). What it decided is not to be seen in the registers, and is lost when the
 //! thread goes elsewhere. So the thread is let go on until it enters the kernel again, where that can be seen
-//! ([`leave_system_call`]), and is put back in there ([`Saved::is_to_enter`]), so that a signal that came meanwhile ends
+//! ([`leave_system_call`]), and is put back in there ([`SavedRegisters::is_to_enter`]), so that a signal that came meanwhile ends
 //! its call as it would have without us.
 
 use std::fs::File;
@@ -14,7 +14,7 @@ use std::time::Instant;
 
 pub use libc::user_regs_struct as Registers;
 
-use crate::attach::trace::{CALL, Saved, Stop, Thread};
+use crate::attach::trace::{CALL, SavedRegisters, Thread, ThreadStop};
 
 /// Whether threads can be borrowed.
 pub const IS_KNOWN: bool = true;
@@ -98,7 +98,7 @@ fn is_system_call(memory: &File, at: u64) -> bool {
 
 /// Has a thread whose signals are held, and which stands before a system call, come to where it makes it. It is not made
 /// now: the thread ends up at `trap`. Its registers are those that make the call, also where it is another one by now.
-pub fn leave_system_call(thread: &mut Thread, saved: &mut Saved, memory: &File, trap: u64) -> io::Result<()> {
+pub fn leave_system_call(thread: &mut Thread, saved: &mut SavedRegisters, memory: &File, trap: u64) -> io::Result<()> {
     if !is_system_call(memory, saved.registers.pc) {
         return Ok(());
     }
@@ -108,7 +108,7 @@ pub fn leave_system_call(thread: &mut Thread, saved: &mut Saved, memory: &File, 
         return Err(if is_old { io::Error::other("the kernel is older than Linux 5.3") } else { error });
     }
     saved.is_to_enter = true;
-    thread.wait_for(PTRACE_SYSEMU, until, |stop| stop == Stop::SystemCall)?;
+    thread.wait_for(PTRACE_SYSEMU, until, |stop| stop == ThreadStop::SystemCall)?;
     // Only this register: another one tells the tracer at which end of a call the thread is.
     saved.registers.regs[NUMBER] = thread.registers()?.regs[NUMBER];
     // Otherwise its first argument would pass for a result, by which the kernel may take the call up again.

@@ -10,29 +10,29 @@ use std::time::{Duration, Instant};
 use probe_common::error::{Error, Result};
 use tokio::sync::{Mutex as Turn, MutexGuard as TurnGuard, Semaphore, SemaphorePermit, oneshot};
 
-/// Most looks that are under way or wait.
+/// Most turns that are under way or wait.
 const MOST: usize = 16;
-/// Shortest pause after a look.
+/// Shortest pause after an inspection.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The pause after a look is so many times as long as the look, so that looks never take more than a quarter of the time.
+/// The pause after an inspection is so many times as long as the inspection, so that turns never take more than a quarter of the time.
 const TIMES: u32 = 3;
-/// Longest pause after a look.
+/// Longest pause after an inspection.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 /// Most samplings at a time: each has a thread for each process.
 const MAX_SAMPLINGS: usize = 4;
 
 /// Lets one inspection of training run at a time, with pauses between them.
 #[derive(Debug)]
-pub(crate) struct Looks {
+pub(crate) struct InspectionTurns {
     there: Semaphore,
-    /// When the next look may begin.
+    /// When the next inspection may begin.
     next: Turn<Instant>,
     samplings: Samplings,
 }
 
-/// A look that is under way.
+/// An inspection that is under way.
 #[derive(Debug)]
-pub(crate) struct Look<'a> {
+pub(crate) struct InspectionTurn<'a> {
     began: Instant,
     next: TurnGuard<'a, Instant>,
     _there: SemaphorePermit<'a>,
@@ -49,25 +49,25 @@ pub(crate) struct Sampling {
     over: Arc<AtomicBool>,
 }
 
-impl Default for Looks {
+impl Default for InspectionTurns {
     fn default() -> Self {
         Self { there: Semaphore::new(MOST), next: Turn::new(Instant::now()), samplings: Samplings::default() }
     }
 }
 
-impl Looks {
-    /// Waits for the turn of a look.
+impl InspectionTurns {
+    /// Waits for the turn of an inspection.
     ///
     /// # Errors
     /// Too many wait already.
-    pub(crate) async fn turn(&self) -> Result<Look<'_>> {
+    pub(crate) async fn turn(&self) -> Result<InspectionTurn<'_>> {
         let there = self.there.try_acquire().map_err(|_| {
-            Error::limit(format!("{MOST} others are looking where the processes are, or wait for it"))
-                .hint("ask again in some seconds: looks are taken one after the other")
+            Error::limit(format!("{MOST} others are inspecting the processes, or wait for it"))
+                .hint("ask again in some seconds: inspections are done one after the other")
         })?;
         let next = self.next.lock().await;
         tokio::time::sleep_until((*next).into()).await;
-        Ok(Look { began: Instant::now(), next, _there: there })
+        Ok(InspectionTurn { began: Instant::now(), next, _there: there })
     }
 
     /// Begins a sampling that takes `duration`.
@@ -88,7 +88,7 @@ impl Looks {
     }
 }
 
-impl Drop for Look<'_> {
+impl Drop for InspectionTurn<'_> {
     fn drop(&mut self) {
         let pause = (self.began.elapsed() * TIMES).clamp(PAUSE, MAX_PAUSE);
         *self.next = Instant::now() + pause;
@@ -132,14 +132,14 @@ mod tests {
     use std::sync::mpsc;
 
     #[tokio::test]
-    async fn looks_are_taken_in_turns_with_pauses_and_of_too_many_some_are_refused() {
-        let looks = Looks::default();
-        let first = looks.turn().await.unwrap();
-        let mut waiting: Vec<_> = (1..MOST).map(|_| Box::pin(looks.turn())).collect();
+    async fn inspections_are_done_in_turns_with_pauses_and_of_too_many_some_are_refused() {
+        let turns = InspectionTurns::default();
+        let first = turns.turn().await.unwrap();
+        let mut waiting: Vec<_> = (1..MOST).map(|_| Box::pin(turns.turn())).collect();
         for next in &mut waiting {
             assert!(futures::poll!(next).is_pending());
         }
-        let refused = looks.turn().await.unwrap_err();
+        let refused = turns.turn().await.unwrap_err();
         assert_eq!(refused.kind(), Kind::Limit);
         assert!(refused.hint_text().unwrap().contains("ask again"));
         drop(first);
@@ -151,16 +151,16 @@ mod tests {
         drop(waiting.split_off(1));
         drop(second);
         assert!(waiting.remove(0).await.is_ok());
-        assert!(looks.turn().await.is_ok());
+        assert!(turns.turn().await.is_ok());
     }
 
     #[test]
     fn a_sampling_ends_with_whoever_waits_and_holds_up_no_end() {
-        let looks = Looks::default();
+        let turns = InspectionTurns::default();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let (begin, begun) = mpsc::channel();
         let (end, ended) = mpsc::channel();
-        let sampling = looks.sampling(Duration::from_secs(3600)).unwrap();
+        let sampling = turns.sampling(Duration::from_secs(3600)).unwrap();
         runtime.spawn(sampling.run(move |over| {
             begin.send(()).unwrap();
             while !over.load(Ordering::Relaxed) {
@@ -172,14 +172,14 @@ mod tests {
         // As the collector ends: nothing waits for the thread, and the thread is told.
         drop(runtime);
         ended.recv_timeout(Duration::from_secs(60)).unwrap();
-        let many: Vec<_> = (0..MAX_SAMPLINGS).map(|_| looks.sampling(Duration::from_secs(30)).unwrap()).collect();
-        let refused = looks.sampling(Duration::from_secs(1)).unwrap_err();
+        let many: Vec<_> = (0..MAX_SAMPLINGS).map(|_| turns.sampling(Duration::from_secs(30)).unwrap()).collect();
+        let refused = turns.sampling(Duration::from_secs(1)).unwrap_err();
         assert_eq!(
             (refused.kind(), refused.to_string().as_str()),
             (Kind::Limit, "4 samplings are going on, and more are not begun")
         );
         assert!(refused.hint_text().unwrap().starts_with("ask again in 30 s"), "{refused:?}");
         drop(many);
-        assert!(looks.sampling(Duration::from_secs(1)).is_ok());
+        assert!(turns.sampling(Duration::from_secs(1)).is_ok());
     }
 }

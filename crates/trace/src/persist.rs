@@ -14,18 +14,18 @@ use probe_proto::encode::StringTable;
 use probe_proto::table::{Text, Time};
 
 /// A value that can be written as bytes and read again.
-pub trait Keep: Sized {
+pub trait Persist: Sized {
     /// Appends the value to `to`.
     fn put(&self, to: &mut Vec<u8>);
     /// Reads a value from the beginning; None where there is none.
-    fn get(from: &mut Kept<'_>) -> Option<Self>;
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self>;
 }
 
 /// Bytes that are being read.
 #[derive(Debug, Clone, Copy)]
-pub struct Kept<'a>(&'a [u8]);
+pub struct PersistedBytes<'a>(&'a [u8]);
 
-impl<'a> Kept<'a> {
+impl<'a> PersistedBytes<'a> {
     /// Begins to read `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -51,29 +51,29 @@ impl<'a> Kept<'a> {
 }
 
 /// Implements `Keep` for a struct, field by field.
-macro_rules! keep {
+macro_rules! persist {
     ($type:ty { $($field:ident),* $(,)? }) => {
-        impl $crate::keep::Keep for $type {
+        impl $crate::persist::Persist for $type {
             fn put(&self, to: &mut Vec<u8>) {
-                $($crate::keep::Keep::put(&self.$field, to);)*
+                $($crate::persist::Persist::put(&self.$field, to);)*
             }
-            fn get(from: &mut $crate::keep::Kept<'_>) -> Option<Self> {
-                Some(Self { $($field: $crate::keep::Keep::get(from)?),* })
+            fn get(from: &mut $crate::persist::PersistedBytes<'_>) -> Option<Self> {
+                Some(Self { $($field: $crate::persist::Persist::get(from)?),* })
             }
         }
     };
 }
-pub(crate) use keep;
+pub(crate) use persist;
 
 macro_rules! numbers {
     ($($type:ty),*) => {$(
-        impl Keep for $type {
+        impl Persist for $type {
             #[inline]
             fn put(&self, to: &mut Vec<u8>) {
                 to.extend_from_slice(&self.to_le_bytes());
             }
             #[inline]
-            fn get(from: &mut Kept<'_>) -> Option<Self> {
+            fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
                 Some(Self::from_le_bytes(from.take(size_of::<Self>())?.try_into().ok()?))
             }
         }
@@ -81,38 +81,38 @@ macro_rules! numbers {
 }
 numbers!(u8, u32, u64, i32, i64, f64);
 
-impl Keep for usize {
+impl Persist for usize {
     fn put(&self, to: &mut Vec<u8>) {
         (*self as u64).put(to);
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
         u64::get(from)?.try_into().ok()
     }
 }
 
-impl Keep for bool {
+impl Persist for bool {
     fn put(&self, to: &mut Vec<u8>) {
         u8::from(*self).put(to);
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
         Some(u8::get(from)? != 0)
     }
 }
 
-impl Keep for Text {
+impl Persist for Text {
     fn put(&self, to: &mut Vec<u8>) {
         self.0.put(to);
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
         u32::get(from).map(Self)
     }
 }
 
-impl Keep for Time {
+impl Persist for Time {
     fn put(&self, to: &mut Vec<u8>) {
         self.0.put(to);
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
         i64::get(from).map(Self)
     }
 }
@@ -122,107 +122,107 @@ fn put_text(text: &str, to: &mut Vec<u8>) {
     to.extend_from_slice(text.as_bytes());
 }
 
-fn get_text<'a>(from: &mut Kept<'a>) -> Option<&'a str> {
+fn get_text<'a>(from: &mut PersistedBytes<'a>) -> Option<&'a str> {
     let length = from.length()?;
     std::str::from_utf8(from.take(length)?).ok()
 }
 
-impl Keep for String {
+impl Persist for String {
     fn put(&self, to: &mut Vec<u8>) {
         put_text(self, to);
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
         get_text(from).map(Self::from)
     }
 }
 
-impl<T: Keep> Keep for Arc<T> {
+impl<T: Persist> Persist for Arc<T> {
     fn put(&self, to: &mut Vec<u8>) {
         (**self).put(to);
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
         T::get(from).map(Self::new)
     }
 }
 
-impl Keep for Arc<str> {
+impl Persist for Arc<str> {
     fn put(&self, to: &mut Vec<u8>) {
         put_text(self, to);
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
         get_text(from).map(Self::from)
     }
 }
 
-impl Keep for Cow<'static, str> {
+impl Persist for Cow<'static, str> {
     fn put(&self, to: &mut Vec<u8>) {
         put_text(self, to);
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
         get_text(from).map(|text| Self::Owned(text.to_owned()))
     }
 }
 
-impl<T: Keep> Keep for Option<T> {
+impl<T: Persist> Persist for Option<T> {
     fn put(&self, to: &mut Vec<u8>) {
         self.is_some().put(to);
         self.iter().for_each(|value| value.put(to));
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
         Some(if bool::get(from)? { Some(T::get(from)?) } else { None })
     }
 }
 
-impl<T: Keep> Keep for Box<T> {
+impl<T: Persist> Persist for Box<T> {
     fn put(&self, to: &mut Vec<u8>) {
         (**self).put(to);
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
         T::get(from).map(Self::new)
     }
 }
 
-impl<T: Keep> Keep for Vec<T> {
+impl<T: Persist> Persist for Vec<T> {
     fn put(&self, to: &mut Vec<u8>) {
         self.len().put(to);
         self.iter().for_each(|value| value.put(to));
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
         (0..from.length()?).map(|_| T::get(from)).collect()
     }
 }
 
-impl<T: Keep> Keep for VecDeque<T> {
+impl<T: Persist> Persist for VecDeque<T> {
     fn put(&self, to: &mut Vec<u8>) {
         self.len().put(to);
         self.iter().for_each(|value| value.put(to));
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
         Vec::get(from).map(Self::from)
     }
 }
 
-impl<T: Keep, const N: usize> Keep for [T; N] {
+impl<T: Persist, const N: usize> Persist for [T; N] {
     fn put(&self, to: &mut Vec<u8>) {
         self.iter().for_each(|value| value.put(to));
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
         let values: Option<Vec<T>> = (0..N).map(|_| T::get(from)).collect();
         values?.try_into().ok()
     }
 }
 
-impl<A: Keep, B: Keep> Keep for (A, B) {
+impl<A: Persist, B: Persist> Persist for (A, B) {
     fn put(&self, to: &mut Vec<u8>) {
         self.0.put(to);
         self.1.put(to);
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
         Some((A::get(from)?, B::get(from)?))
     }
 }
 
-impl<K: Keep + Eq + Hash, V: Keep, S: BuildHasher + Default> Keep for HashMap<K, V, S> {
+impl<K: Persist + Eq + Hash, V: Persist, S: BuildHasher + Default> Persist for HashMap<K, V, S> {
     fn put(&self, to: &mut Vec<u8>) {
         self.len().put(to);
         for (key, value) in self {
@@ -230,17 +230,17 @@ impl<K: Keep + Eq + Hash, V: Keep, S: BuildHasher + Default> Keep for HashMap<K,
             value.put(to);
         }
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
         (0..from.length()?).map(|_| Some((K::get(from)?, V::get(from)?))).collect()
     }
 }
 
-impl Keep for StringTable {
+impl Persist for StringTable {
     fn put(&self, to: &mut Vec<u8>) {
         self.len().put(to);
         (0..self.len() as u32).filter_map(|id| self.get(Text(id))).for_each(|text| put_text(text, to));
     }
-    fn get(from: &mut Kept<'_>) -> Option<Self> {
+    fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
         let (count, mut strings) = (from.length()?, Self::default());
         for _ in 0..count {
             strings.id(get_text(from)?);
@@ -267,7 +267,7 @@ mod tests {
     fn what_was_put_down_is_taken_up() {
         let mut bytes = Vec::new();
         nested().put(&mut bytes);
-        let mut kept = Kept::new(&bytes);
+        let mut kept = PersistedBytes::new(&bytes);
         assert_eq!(Nested::get(&mut kept), Some(nested()));
         assert!(kept.is_empty());
     }
@@ -277,11 +277,11 @@ mod tests {
         let mut bytes = Vec::new();
         nested().put(&mut bytes);
         for length in 0..bytes.len() {
-            assert_eq!(Nested::get(&mut Kept::new(&bytes[..length])), None);
+            assert_eq!(Nested::get(&mut PersistedBytes::new(&bytes[..length])), None);
         }
         let mut lies = Vec::new();
         u64::MAX.put(&mut lies);
-        assert_eq!(Vec::<u8>::get(&mut Kept::new(&lies)), None);
-        assert_eq!(String::get(&mut Kept::new(&lies)), None);
+        assert_eq!(Vec::<u8>::get(&mut PersistedBytes::new(&lies)), None);
+        assert_eq!(String::get(&mut PersistedBytes::new(&lies)), None);
     }
 }
