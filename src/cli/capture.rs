@@ -133,7 +133,7 @@ async fn receive<E: Into<Error>>(
     while let Some(event) = events.next().await {
         match event.map_err(Into::into)?.event {
             Some(Event::Began(began)) => progress.begin(&began),
-            Some(Event::CaptureProgress(done)) => progress.show(&done),
+            Some(Event::Progress(done)) => progress.show(&done),
             Some(Event::Piece(piece)) => {
                 if let Some(files) = files {
                     files.take(&piece)?;

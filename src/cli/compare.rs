@@ -7,7 +7,7 @@ use probe_common::error::{Error, Result};
 use super::connect::{self, Connection};
 use super::report;
 use super::status::{INTERRUPTED, Status};
-use crate::compare::{self, FEWEST, LAST_STEPS, Row, Side, Verdict};
+use crate::compare::{self, ComparedRun, FEWEST, LAST_STEPS, Row, Verdict};
 use crate::output::{Format, rows};
 use crate::step_window::Window;
 
@@ -83,13 +83,13 @@ pub(super) fn run(args: &Args) -> Result<Status> {
     })
 }
 
-async fn side(client: &mut Client, target: &Target, window: Option<Window>) -> Result<(Side, String)> {
+async fn side(client: &mut Client, target: &Target, window: Option<Window>) -> Result<(ComparedRun, String)> {
     let name = target.pid.map_or_else(|| target.location.name(), |pid| format!("process {pid}"));
     Ok((compare::read(client, &name, window).await?, name))
 }
 
 /// Prints what A or B stands for.
-fn say(which: &str, name: &str, side: &Side) {
+fn say(which: &str, name: &str, side: &ComparedRun) {
     let (first, last) =
         (side.steps.first().copied().unwrap_or_default(), side.steps.last().copied().unwrap_or_default());
     let steps = side.steps.len();

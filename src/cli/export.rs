@@ -14,7 +14,7 @@ use super::connect::{Connection, with_client};
 use super::ranks::Ranks;
 use super::report;
 use super::status::Status;
-use crate::export::{Choice, Plan, Request};
+use crate::export::{Choice, ExportPlan, Request};
 use crate::step_window::Window;
 
 /// Write a timeline for Perfetto, Chrome, HTA and TensorBoard
@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
         }
         match (&args.output, shape, directory) {
             (Some(path), Some(shape), _) => {
-                let plan = Plan::new(&mut client, &choice).await?;
+                let plan = ExportPlan::new(&mut client, &choice).await?;
                 let operators = plan.operators;
                 let about = format!("{{\"run\": {}}}", serde_json::json!(name));
                 let written = save(&mut client, plan, path, shape, &[("probe", about)]).await?;
@@ -97,7 +97,7 @@ async fn per_rank(client: &mut Client, choice: &Choice, name: &str, directory: D
     for index in 0..choice.processes.len() {
         let one = choice.of_process(index);
         let process = &one.processes[0];
-        let plan = match Plan::new(client, &one).await {
+        let plan = match ExportPlan::new(client, &one).await {
             Ok(plan) => plan,
             // The process had not begun by these steps, or has ended.
             Err(error) if choice.processes.len() > 1 => {

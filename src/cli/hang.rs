@@ -9,7 +9,7 @@ mod page;
 
 use super::connect::{Connection, with_client};
 use super::status::Status;
-use crate::hang::{self, Stop, Verdict, Why};
+use crate::hang::{self, BlockingOperation, Verdict, Why};
 use crate::output::{self, Format, rows};
 use crate::shared_steps::SharedSteps;
 use page::page;
@@ -115,7 +115,7 @@ fn show(answer: &HangAnswer, shared: &SharedSteps, format: Format) -> Result<()>
 
 /// Prints a verdict by dumps: a row for each rank of each group that waits, the group of the verdict first.
 fn show_dumps(verdict: &Verdict<'_>, format: Format) -> Result<()> {
-    let ranks = |stop: &Stop<'_>| {
+    let ranks = |stop: &BlockingOperation<'_>| {
         let with_state =
             |ranks: &[i32], how: &'static str| ranks.iter().map(move |rank| (*rank, how)).collect::<Vec<_>>();
         let mut all = [
@@ -133,7 +133,7 @@ fn show_dumps(verdict: &Verdict<'_>, format: Format) -> Result<()> {
         .flat_map(|stop| ranks(stop).into_iter().map(move |(rank, how)| (stop, rank, how)))
         .collect();
     let each = || rows.iter();
-    let why = |stop: &Stop<'_>| match stop.why {
+    let why = |stop: &BlockingOperation<'_>| match stop.why {
         Why::Different => "different",
         Why::NotEntered => "not entered",
         Why::NotFinished => "not finished",

@@ -16,7 +16,7 @@ use super::amounts::{count, duration};
 use super::connect::within;
 use super::report;
 use super::status::Status;
-use crate::output::{self, Format, Printed, Shape, Terminal, feed};
+use crate::output::{self, Format, Printed, RowLayout, Terminal, feed};
 
 /// The default interval.
 pub(super) const INTERVAL: &str = "2s";
@@ -44,7 +44,7 @@ pub(super) struct RepeatedQuery {
     limit: Option<usize>,
     interval: Duration,
     timeout: Option<Duration>,
-    shape: Shape,
+    shape: RowLayout,
 }
 
 impl RepeatedQuery {
@@ -61,11 +61,11 @@ impl RepeatedQuery {
             )
             .hint("choose --format ndjson or csv, which have rows one after another"));
         }
-        Ok(Self { sql, format, limit, interval, timeout, shape: Shape::Fit })
+        Ok(Self { sql, format, limit, interval, timeout, shape: RowLayout::Fit })
     }
 
     /// This watch, with rows laid out as `shape` on a terminal.
-    pub(super) fn shaped(self, shape: Shape) -> Self {
+    pub(super) fn shaped(self, shape: RowLayout) -> Self {
         Self { shape, ..self }
     }
 

@@ -188,7 +188,7 @@ mod tests {
                 .map(|(name, _)| series(if matches!(*name, "all" | "forward") { total } else { 0.0 }))
                 .collect(),
             modules: modules.iter().map(module).collect(),
-            ..Side::default()
+            ..ComparedRun::default()
         }
     }
 

@@ -9,7 +9,7 @@ use probe_common::error::Result;
 
 use super::drawing::Drawing;
 use super::row::{Row, columns};
-use super::sources::Source;
+use super::sources::DrawnTable;
 
 /// Rows of a piece, unless more have the same time.
 const MAX_ROWS: u64 = 8192;
@@ -18,7 +18,7 @@ const PARTS: i64 = 128;
 
 /// A source that is being read.
 pub(super) struct SourceCursor {
-    source: &'static Source,
+    source: &'static DrawnTable,
     condition: String,
     /// Number of rows.
     pub(crate) rows: u64,
@@ -36,7 +36,7 @@ impl SourceCursor {
     ///
     /// # Errors
     /// The query's.
-    pub(super) async fn open(client: &mut Client, source: &'static Source, condition: String) -> Result<Self> {
+    pub(super) async fn open(client: &mut Client, source: &'static DrawnTable, condition: String) -> Result<Self> {
         let sql = format!(
             "SELECT COUNT(ts), CAST(MIN(ts) AS BIGINT), CAST(MAX(ts) AS BIGINT) FROM {} WHERE {condition}",
             source.table

@@ -192,7 +192,7 @@ mod tests {
 
     fn facts(ranks: i32, groups: Vec<(&str, ProcessGroup)>) -> DumpFacts {
         let groups = groups.into_iter().map(|(name, group)| (name.to_owned(), group)).collect();
-        DumpFacts { dumps: (0..ranks).map(|rank| (rank, 1)).collect(), groups, ..Facts::default() }
+        DumpFacts { dumps: (0..ranks).map(|rank| (rank, 1)).collect(), groups, ..DumpFacts::default() }
     }
 
     fn group(members: i32, last: &[(i32, i64)], pending: Vec<Pending>) -> ProcessGroup {
@@ -200,7 +200,7 @@ mod tests {
             ranks: (0..members).collect(),
             last: last.iter().copied().collect(),
             pending,
-            ..Group::default()
+            ..ProcessGroup::default()
         }
     }
 

@@ -141,7 +141,7 @@ impl Client {
                 let pid = self.pid.map(|pid| pid as i32);
                 let Bounds { timeout, rows, bytes } = self.bounds;
                 let parameters = self.parameters.clone();
-                let asked = QuerySettings { pid, parameters, timeout, rows, bytes, ..Asked::default() };
+                let asked = QuerySettings { pid, parameters, timeout, rows, bytes, ..QuerySettings::default() };
                 let rows = engine.ask(sql, asked).await?;
                 let schema = rows.schema();
                 let batches = rows.map(|batch| batch.map_err(|error| probe_query::from_datafusion(&error)));

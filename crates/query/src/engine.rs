@@ -129,7 +129,7 @@ impl Engine {
     /// # Errors
     /// The text is no query, is not allowed, or names something that does not exist; a limit is reached.
     pub async fn query(&self, sql: &str, pid: Option<i32>) -> Result<SendableRecordBatchStream> {
-        self.ask(sql, QuerySettings { pid, ..Asked::default() }).await
+        self.ask(sql, QuerySettings { pid, ..QuerySettings::default() }).await
     }
 
     /// Runs a query as [`Engine::query`] does, with the parameters and limits of `asked`.

@@ -250,7 +250,7 @@ mod tests {
     fn a_query_has_a_little_also_where_another_has_the_rest() {
         let limits = Arc::new(Limits { memory: 1600, running: 4, ..Limits::default() });
         let budget = Arc::new(Budget::new(&limits));
-        let within = |memory| Bounds::new(&limits, &QuerySettings { memory: Some(memory), ..Asked::default() });
+        let within = |memory| Bounds::new(&limits, &QuerySettings { memory: Some(memory), ..QuerySettings::default() });
         let reserve =
             |share: &Arc<Share>| MemoryConsumer::new("").register(&(Arc::clone(share) as Arc<dyn MemoryPool>));
         let (greedy, plain) = (budget.share(&within(1600)), budget.share(&within(1600)));
@@ -273,7 +273,7 @@ mod tests {
             let reservation = MemoryConsumer::new("").register(&(budget.share(bounds) as Arc<dyn MemoryPool>));
             reservation.try_grow(1).map_err(|error| crate::from_datafusion(error).to_string())
         };
-        let late = Bounds::new(&limits, &QuerySettings { timeout: Some(Duration::ZERO), ..Asked::default() });
+        let late = Bounds::new(&limits, &QuerySettings { timeout: Some(Duration::ZERO), ..QuerySettings::default() });
         assert!(says(&late).unwrap_err().contains("no whole answer within"));
         let asked = QuerySettings::default();
         let bounds = Bounds::new(&limits, &asked);

@@ -200,7 +200,8 @@ impl<N: Names> Analyser<N> {
         for (call, work) in &pass.work {
             let mut within = *call;
             while let Some(call) = self.calls.get(within) {
-                let total = totals.entry(within).or_insert(BackwardWork { begin: work.begin, ..Work::default() });
+                let total =
+                    totals.entry(within).or_insert(BackwardWork { begin: work.begin, ..BackwardWork::default() });
                 total.own += work.own;
                 total.device.add(work.device.sum());
                 total.begin = total.begin.min(work.begin);

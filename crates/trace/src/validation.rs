@@ -44,7 +44,7 @@ impl<N: Names> Analyser<N> {
         if self.threads[number].section.is_none() {
             let mut from = self.mark(number, now);
             // The record that begins the section is counted already.
-            from.counts = from.counts.minus(StepEvents { plain: 1, ..Counts::default() });
+            from.counts = from.counts.minus(StepEvents { plain: 1, ..StepEvents::default() });
             self.threads[number].section = Some(Section { from, rows: sink.intervals(), ..Section::default() });
         }
     }

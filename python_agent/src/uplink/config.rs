@@ -84,7 +84,7 @@ pub fn apply<'a>(
 /// Every key with its value in force, or with the value that will be in force from a step on.
 pub fn in_force() -> BTreeMap<String, String> {
     let set = lock(&SET);
-    let value = |key: &config::Key| set.values.get(key.name).cloned().unwrap_or_else(|| key.values[0].to_owned());
+    let value = |key: &config::ConfigKey| set.values.get(key.name).cloned().unwrap_or_else(|| key.values[0].to_owned());
     config::KEYS.iter().map(|key| (key.name.to_owned(), value(key))).collect()
 }
 

@@ -102,7 +102,7 @@ impl Session {
             }
             Piece::Command { line, sql } => {
                 let command = command::parse(&line)?;
-                let takes_sql = matches!(command, Command::RepeatedQuery(_) | Command::Plot(_));
+                let takes_sql = matches!(command, Command::Watch(_) | Command::Plot(_));
                 if !sql.is_empty() && !takes_sql {
                     return Err(Error::usage(format!("SQL stands before '{line}', which takes none"))
                         .hint("end the SQL with ; and write the command on a line of its own"));
@@ -126,7 +126,7 @@ impl Session {
                 };
                 show::table_page(tables::find_by(&name, &own)?, self.switches.pager)?;
             }
-            Command::RepeatedQuery(interval) => return self.watch(interval).map(AfterInput::Next),
+            Command::Watch(interval) => return self.watch(interval).map(AfterInput::Next),
             Command::Plot(kind) => return self.plot(kind).map(AfterInput::Next),
             Command::Frames => return self.frames().map(AfterInput::Next),
             Command::Python(Some(code)) => return self.perform(Piece::Python(code)),

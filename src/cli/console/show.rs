@@ -13,7 +13,7 @@ use probe_proto::table::Table;
 
 use super::pager;
 use crate::cli::tables;
-use crate::output::{self, Format, Printed, Shape, Terminal, chart, feed};
+use crate::output::{self, Format, Printed, RowLayout, Terminal, chart, feed};
 
 /// Rows that a picture is drawn of at most: more than a terminal has dots for.
 const PICTURE: usize = 1_000_000;
@@ -63,7 +63,7 @@ impl Sink {
     }
 
     /// Takes an answer. What is for the screen is held, and shown by [`ShownAnswer::show`].
-    pub(super) async fn write(&mut self, answer: Answer, shape: Shape, paged: bool) -> Result<ShownAnswer> {
+    pub(super) async fn write(&mut self, answer: Answer, shape: RowLayout, paged: bool) -> Result<ShownAnswer> {
         match self {
             Self::Screen => {
                 let (text, printed) = table(answer, shape, paged).await?;
@@ -108,7 +108,7 @@ impl ShownAnswer {
 }
 
 /// An answer as a table for the screen. What a pager shows may be wider.
-async fn table(answer: Answer, shape: Shape, paged: bool) -> Result<(Vec<u8>, Printed)> {
+async fn table(answer: Answer, shape: RowLayout, paged: bool) -> Result<(Vec<u8>, Printed)> {
     let mut text = Vec::new();
     let mut printed = Printed::default();
     let mut writer = Format::Table.writer(answer.schema.clone(), terminal(shape, paged), Box::new(&mut text))?;
@@ -118,7 +118,7 @@ async fn table(answer: Answer, shape: Shape, paged: bool) -> Result<(Vec<u8>, Pr
 }
 
 /// Shows rows that this process made, as a table.
-pub(super) fn columns(columns: Vec<(&str, ArrayRef)>, shape: Shape, paged: bool) -> Result<()> {
+pub(super) fn columns(columns: Vec<(&str, ArrayRef)>, shape: RowLayout, paged: bool) -> Result<()> {
     let columns = columns.into_iter().map(|(name, values)| (name, values, true));
     let batch = RecordBatch::try_from_iter_with_nullable(columns).map_err(Error::caused)?;
     let mut text = Vec::new();
@@ -163,9 +163,9 @@ pub(super) async fn picture(mut answer: Answer, kind: Option<chart::Kind>) -> Re
     chart::draw(&answer.schema, &batches, kind, Terminal::of_stdout())
 }
 
-fn terminal(shape: Shape, paged: bool) -> Terminal {
-    let wide = shape == Shape::Fit && paged && pager::scrolls_sideways();
-    Terminal { shape: if wide { Shape::Wide } else { shape }, ..Terminal::of_stdout() }
+fn terminal(shape: RowLayout, paged: bool) -> Terminal {
+    let wide = shape == RowLayout::Fit && paged && pager::scrolls_sideways();
+    Terminal { shape: if wide { RowLayout::Wide } else { shape }, ..Terminal::of_stdout() }
 }
 
 fn failed(path: &Path, error: io::Error) -> Error {

@@ -9,7 +9,7 @@ use probe_proto::v1::At;
 use super::show::Sink;
 use crate::cli::eval::Rank;
 use crate::cli::report;
-use crate::output::Shape;
+use crate::output::RowLayout;
 
 /// The default deadline of a snippet.
 pub(super) const SNIPPET: Duration = Duration::from_secs(30);
@@ -49,8 +49,8 @@ impl Switches {
         Self { sink: Sink::Screen, records, timing, pager: interactive, rank, at: At::Auto, timeout, frame }
     }
 
-    pub(super) fn shape(&self) -> Shape {
-        if self.records { Shape::Records } else { Shape::Fit }
+    pub(super) fn shape(&self) -> RowLayout {
+        if self.records { RowLayout::Records } else { RowLayout::Fit }
     }
 
     /// Sets a switch, and prints its value if a person is there.

@@ -69,7 +69,8 @@ pub(super) async fn save(
         _ => OutputFile::Plain(file),
     };
     let mut line = ProgressLine::new();
-    let percent = |drawn: u64| 100 * drawn.min(plan.rows) / plan.rows.max(1);
+    let rows = plan.rows;
+    let percent = |drawn: u64| 100 * drawn.min(rows) / rows.max(1);
     let (base, is_unix, as_profiler) = (plan.base, plan.is_unix(), plan.is_per_rank());
     let format: Box<dyn TraceFormat + '_> = match shape {
         FileFormat::Perfetto => Box::new(Perfetto::new(&mut out, is_unix.then_some(base)).map_err(failed)?),
@@ -77,12 +78,7 @@ pub(super) async fn save(
         _ => Box::new(Chrome::new(&mut out, base, is_unix, about).map_err(failed)?),
     };
     let written = plan
-        .write(
-            client,
-            format,
-            &mut |drawn| line.show(|| format!("{:>3} % of {} rows", percent(drawn), plan.rows)),
-            &failed,
-        )
+        .write(client, format, &mut |drawn| line.show(|| format!("{:>3} % of {} rows", percent(drawn), rows)), &failed)
         .await;
     line.clear();
     let written = written?;

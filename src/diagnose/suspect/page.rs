@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::diagnosis::Diagnosis;
 use super::super::page::{head, title};
-use super::reason::{BenchAnswer, Reason};
+use super::reason::{Answer, Reason};
 
 /// The answer about a suspected name.
 pub(crate) struct Suspect<'a> {
@@ -17,8 +17,8 @@ pub(crate) struct Suspect<'a> {
 
 impl Suspect<'_> {
     /// The name is a cause if anything that it may mean is.
-    fn answer(&self) -> BenchAnswer {
-        self.reasons.iter().map(|of| of.answer).max().unwrap_or(BenchAnswer::NotDecided)
+    fn answer(&self) -> Answer {
+        self.reasons.iter().map(|of| of.answer).max().unwrap_or(Answer::NotDecided)
     }
 
     pub(crate) fn page(&self, name: &str) -> String {

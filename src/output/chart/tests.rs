@@ -4,7 +4,7 @@ use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
 
 use super::*;
 
-const AT_40: Terminal = Terminal { width: Some(40), height: 24, colour: false, shape: crate::output::Shape::Fit };
+const AT_40: Terminal = Terminal { width: Some(40), height: 24, colour: false, shape: crate::output::RowLayout::Fit };
 
 fn draw_columns(columns: Vec<(&str, ArrayRef)>, kind: Option<Kind>) -> Result<String> {
     let columns = columns.into_iter().map(|(name, values)| (name, values, true));

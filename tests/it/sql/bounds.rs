@@ -54,7 +54,7 @@ async fn an_answer_comes_in_time_or_not_at_all() {
         quiet(&engine, "").await;
     }
     // Less is the client's to say, and more is not.
-    let asked = |timeout| QuerySettings { timeout: Some(timeout), ..Asked::default() };
+    let asked = |timeout| QuerySettings { timeout: Some(timeout), ..QuerySettings::default() };
     let said = limit(&engine, COUNTED_BOMB, asked(Duration::from_millis(20))).await;
     assert!(said.starts_with("no whole answer within 20ms; ") && !said.contains("PROBE_QUERY_TIMEOUT"), "{said}");
     let said = limit(&engine, COUNTED_BOMB, asked(Duration::from_secs(60))).await;
@@ -66,8 +66,12 @@ async fn an_answer_comes_in_time_or_not_at_all() {
 async fn a_command_that_asks_itself_may_have_more() {
     let limits = Limits { timeout: Some(Duration::from_nanos(1)), rows: 1, bytes: 1, ..Limits::default() };
     let engine = engine(limits.of_command());
-    let asked =
-        QuerySettings { timeout: Some(Duration::from_secs(60)), rows: Some(10), bytes: Some(1000), ..Asked::default() };
+    let asked = QuerySettings {
+        timeout: Some(Duration::from_secs(60)),
+        rows: Some(10),
+        bytes: Some(1000),
+        ..QuerySettings::default()
+    };
     assert_eq!(ask(&engine, "SELECT value FROM generate_series(1, 10)", asked).await.unwrap(), 10);
 }
 
@@ -79,8 +83,10 @@ async fn limits_hold_where_nothing_is_taken_of_an_answer() {
     let error = from_datafusion(late.next().await.unwrap().unwrap_err());
     assert_eq!(error.to_string(), "no whole answer within 300ms");
     let revoked = QuerySettings::default().revoked;
-    let mut asked = engine.ask(BOMB, QuerySettings { revoked: revoked.clone(), ..Asked::default() }).await.unwrap();
-    let planned = engine.ask(CROSS_JOIN, QuerySettings { revoked: revoked.clone(), ..Asked::default() }).await.unwrap();
+    let mut asked =
+        engine.ask(BOMB, QuerySettings { revoked: revoked.clone(), ..QuerySettings::default() }).await.unwrap();
+    let planned =
+        engine.ask(CROSS_JOIN, QuerySettings { revoked: revoked.clone(), ..QuerySettings::default() }).await.unwrap();
     revoked.cancel();
     let began = std::time::Instant::now();
     quiet(&engine, "of a token that was taken back").await;
@@ -126,12 +132,12 @@ async fn an_answer_has_so_many_rows_and_bytes() {
         ask(&engine, "SELECT value FROM generate_series(1, 10000)", QuerySettings::default()).await.unwrap(),
         10_000
     );
-    let asked = || QuerySettings { rows: Some(30_000), bytes: Some(1 << 20), ..Asked::default() };
+    let asked = || QuerySettings { rows: Some(30_000), bytes: Some(1 << 20), ..QuerySettings::default() };
     let said = limit(&engine, "SELECT 1::int FROM generate_series(1, 30000)", asked()).await;
     assert!(said.starts_with("the answer has more than 20000 rows; ") && said.contains("only lower it"), "{said}");
     let said = limit(&engine, "SELECT value FROM generate_series(1, 20000)", asked()).await;
     assert!(said.starts_with("the answer is larger than 100 KiB; ") && said.contains("only lower it"), "{said}");
-    let less = QuerySettings { rows: Some(10), ..Asked::default() };
+    let less = QuerySettings { rows: Some(10), ..QuerySettings::default() };
     let said = limit(&engine, "SELECT value FROM generate_series(1, 20)", less).await;
     assert!(said.contains("more than 10 rows; ") && said.contains("allow more with --max-rows"), "{said}");
     quiet(&engine, "").await;
@@ -173,7 +179,7 @@ async fn so_many_run_and_so_many_wait() {
     assert_eq!(cells(&batches), [["1"]]);
     // Waiting is limited too, and a query that has given up waiting leaves its slot to another.
     let _other = engine.query(COUNTED_BOMB, None).await.unwrap();
-    let asked = QuerySettings { timeout: Some(Duration::from_millis(10)), ..Asked::default() };
+    let asked = QuerySettings { timeout: Some(Duration::from_millis(10)), ..QuerySettings::default() };
     assert!(limit(&engine, "SELECT 3", asked).await.starts_with("no whole answer within 10ms"));
     drop(second);
     assert_eq!(cell(&engine, "SELECT 4").await, "4");

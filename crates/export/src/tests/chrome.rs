@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::drawn::{Drawn, slices, write};
 use super::nesting::{Interval, nest};
-use crate::{Chrome, Flow, FlowKind, Point, Process, Slice, Timeline, Track};
+use crate::{Chrome, Flow, FlowKind, Point, Slice, Timeline, TraceProcess, Track};
 
 fn file(base: i64, slices: &[Drawn]) -> (String, Value) {
     let mut bytes = Vec::new();
@@ -65,7 +65,7 @@ fn streams_are_tracks_of_their_device_where_readers_of_one_process_expect_it() {
 fn an_arrow_goes_forward_in_time_and_comes_after_its_slices() {
     let mut bytes = Vec::new();
     let mut timeline = Timeline::new(Box::new(Chrome::new(&mut bytes, 0, false, &[]).unwrap()));
-    let process = timeline.process(&Process { name: "rank 0".into(), pid: None }).unwrap();
+    let process = timeline.process(&TraceProcess { name: "rank 0".into(), pid: None }).unwrap();
     let mut tracks = ["one", "other"]
         .map(|name| timeline.track(Track { process, group: None, device: None, name: name.into(), order: 0 }).unwrap());
     tracks.reverse();

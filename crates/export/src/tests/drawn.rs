@@ -4,7 +4,9 @@ use std::io::Result;
 
 use proptest::prelude::*;
 
-use crate::{Counter, Flow, FlowKind, Instant, Process, Slice, Timeline, TraceFormat, Track, Value, Written};
+use crate::{
+    Counter, Flow, FlowKind, Instant, Slice, Timeline, TraceFormat, TraceProcess, Track, Value, WrittenCounts,
+};
 
 /// A slice of one of the tracks: track, begin, duration, name.
 pub(super) type Drawn = (usize, i64, i64, String);
@@ -21,10 +23,10 @@ pub(super) fn slices() -> impl Strategy<Value = Vec<Drawn>> {
 }
 
 /// Writes them on the tracks of two processes.
-pub(super) fn write(format: Box<dyn TraceFormat + '_>, slices: &[Drawn]) -> Result<Written> {
+pub(super) fn write(format: Box<dyn TraceFormat + '_>, slices: &[Drawn]) -> Result<WrittenCounts> {
     let mut timeline = Timeline::new(format);
-    let first = timeline.process(&Process { name: "rank 0 \"host\"".into(), pid: Some(4711) })?;
-    let second = timeline.process(&Process { name: "rank 1".into(), pid: None })?;
+    let first = timeline.process(&TraceProcess { name: "rank 0 \"host\"".into(), pid: Some(4711) })?;
+    let second = timeline.process(&TraceProcess { name: "rank 1".into(), pid: None })?;
     let mut track = |process, group: Option<&str>, name: &str| {
         timeline.track(Track {
             process,

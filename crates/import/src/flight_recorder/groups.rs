@@ -69,7 +69,7 @@ impl Groups {
         if self.by_name.len() >= MAX_GROUPS && !self.by_name.contains_key(name) {
             return None;
         }
-        let new = || ProcessGroup { name: name.to_owned(), ..Group::default() };
+        let new = || ProcessGroup { name: name.to_owned(), ..ProcessGroup::default() };
         Some(self.by_name.entry(name.to_owned()).or_insert_with(new))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::form::{AllocatorEntry, TextOrNone, is_users};
-use crate::pickle::{Heap, Value, Watch};
+use crate::pickle::{DictWatcher, Heap, Value};
 use crate::records::UNKNOWN;
 use crate::text_table::{NONE, TextTable};
 
@@ -150,7 +150,7 @@ impl<'p> History<'p> {
     }
 }
 
-impl Watch for History<'_> {
+impl DictWatcher for History<'_> {
     fn begin(&mut self, texts: &mut TextTable) {
         self.action = texts.number("action");
         self.frames = texts.number("frames");

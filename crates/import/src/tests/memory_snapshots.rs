@@ -6,7 +6,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::table_rows;
-use crate::pickle::{Limits, Watch, read_as_far};
+use crate::pickle::{DictWatcher, Limits, read_as_far};
 use crate::{Capture, Format, RangePatterns, TraceFile, find, import, read_memory_snapshot};
 
 /// Made by `fuzz/memory_snapshots.py`.
@@ -150,7 +150,7 @@ const EVENT: &[u8] = b"}(\x8c\x06action\x8c\x05alloc\x8c\x04sizeM\x00\x02\x8c\x0
 
 struct Taking(u32);
 
-impl Watch for Taking {
+impl DictWatcher for Taking {
     fn filled(&mut self, heap: &mut crate::pickle::Heap, dict: u32) -> Option<u32> {
         let is_event = heap.items(dict).len() == 6
             && heap.items(dict).iter().any(|value| matches!(value, crate::pickle::Value::List(_)));

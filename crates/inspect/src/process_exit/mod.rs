@@ -166,9 +166,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_process_that_nobody_has_reaped_says_how_it_ended() {
-        assert_eq!(end_of("exit 3", false).await, ProcessEnd { exit_status: Some(3), ..End::default() });
-        assert_eq!(end_of("exit 0", false).await, ProcessEnd { exit_status: Some(0), ..End::default() });
-        assert_eq!(end_of("kill -9 $$", false).await, ProcessEnd { signal: Some("SIGKILL".into()), ..End::default() });
+        assert_eq!(end_of("exit 3", false).await, ProcessEnd { exit_status: Some(3), ..ProcessEnd::default() });
+        assert_eq!(end_of("exit 0", false).await, ProcessEnd { exit_status: Some(0), ..ProcessEnd::default() });
+        assert_eq!(
+            end_of("kill -9 $$", false).await,
+            ProcessEnd { signal: Some("SIGKILL".into()), ..ProcessEnd::default() }
+        );
         assert_eq!(end_of("kill -SEGV $$", false).await.signal.as_deref(), Some("SIGSEGV"));
     }
 
@@ -177,7 +180,7 @@ mod tests {
     async fn a_process_that_was_reaped_says_it_too_or_nothing() {
         let end = end_of("exit 3", true).await;
         assert!(
-            end == ProcessEnd { exit_status: Some(3), ..End::default() } || end == ProcessEnd::default(),
+            end == ProcessEnd { exit_status: Some(3), ..ProcessEnd::default() } || end == ProcessEnd::default(),
             "{end:?}"
         );
         let end = end_of("kill -9 $$", true).await;
