@@ -25,14 +25,23 @@ impl<N: Names> Analyser<N> {
             class: record.payload(),
             ready: record.a,
             outstanding: record.b >> OUTSTANDING,
+            loaded: None,
         };
         self.threads[number].push(frame);
+    }
+
+    /// Which worker loaded the innermost batch that was asked for.
+    pub(super) fn data_loaded(&mut self, number: usize, record: Record) {
+        let asked = self.threads[number].frames.iter_mut().rev().find(|frame| matches!(frame, Frame::Data { .. }));
+        if let Some(Frame::Data { loaded, .. }) = asked {
+            *loaded = Some((record.a, record.b));
+        }
     }
 
     pub(super) fn data_end(&mut self, number: usize, record: Record, sink: &mut Sink) {
         let thread = &mut self.threads[number];
         let taken = thread.take(|frame| matches!(frame, Frame::Data { .. }));
-        let Some((Frame::Data { begin, step, class, ready, outstanding }, missing)) = taken else { return };
+        let Some((Frame::Data { begin, step, class, ready, outstanding, loaded }, missing)) = taken else { return };
         if missing > 0 {
             sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
         }
@@ -67,6 +76,8 @@ impl<N: Names> Analyser<N> {
             queue_depth: count(ready),
             tasks_outstanding: count(outstanding).filter(|_| is_known),
             prefetch_factor: (ahead > 0).then_some(ahead),
+            worker: loaded.and_then(|(worker, _)| count(worker)),
+            fetch_time: loaded.filter(|(_, fetch)| *fetch != u64::MAX).map(|(_, fetch)| fetch as f64 * 1e-9),
             samples,
             bytes: i64::try_from(record.a).ok(),
             pinned: is_loader.then_some(payload & PINNED != 0),

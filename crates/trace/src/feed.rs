@@ -81,6 +81,7 @@ impl<N: Names> Analyser<N> {
                 self.end_step(thread, record.ts, record.b as i64, Ended::of(record.payload()), device, sink)
             }
             Kind::DataBegin => self.data_begin(thread, record, sink),
+            Kind::Loaded => self.data_loaded(thread, record),
             Kind::DataEnd => self.data_end(thread, record, sink),
             Kind::SuspendBegin => self.threads[thread].push(Frame::Suspended),
             Kind::SuspendEnd => self.close(thread, |frame| matches!(frame, Frame::Suspended), sink),

@@ -66,6 +66,8 @@ pub(crate) enum Frame {
         class: u64,
         ready: u64,
         outstanding: u64,
+        /// The worker that loaded it, and the nanoseconds that it took.
+        loaded: Option<(u64, u64)>,
     },
     Suspended,
     /// A checkpoint is being saved.
@@ -98,10 +100,10 @@ impl Persist for Frame {
                 [*begin, *own, *class].put(to);
                 (*device, *device_begin).put(to);
             }
-            Self::Data { begin, step, class, ready, outstanding } => {
+            Self::Data { begin, step, class, ready, outstanding, loaded } => {
                 4_u8.put(to);
                 [*begin, *class, *ready, *outstanding].put(to);
-                step.put(to);
+                (*step, *loaded).put(to);
             }
             Self::Suspended => 5_u8.put(to),
             Self::Checkpoint { begin } => {
@@ -123,8 +125,8 @@ impl Persist for Frame {
                 Self::Optimizer { begin, own, class, device, device_begin }
             }
             4 => {
-                let ([begin, class, ready, outstanding], step) = (Persist::get(from)?, Persist::get(from)?);
-                Self::Data { begin, step, class, ready, outstanding }
+                let ([begin, class, ready, outstanding], (step, loaded)) = (Persist::get(from)?, Persist::get(from)?);
+                Self::Data { begin, step, class, ready, outstanding, loaded }
             }
             5 => Self::Suspended,
             6 => Self::Checkpoint { begin: Persist::get(from)? },

@@ -8,6 +8,7 @@ crate::table! {
     examples: [
         "SELECT dataset, num_workers, COUNT(*) AS batches, SUM(wait) AS waited, AVG(queue_depth) AS ready FROM python.data_trace GROUP BY dataset, num_workers ORDER BY waited DESC",
         "SELECT d.step, d.batch_index, d.wait, d.queue_depth, s.duration FROM python.data_trace d JOIN python.steps s USING (run, rank, step) WHERE d.wait > 0.1 * s.duration ORDER BY d.wait DESC LIMIT 10",
+        "SELECT dataset, worker, COUNT(*) AS batches, AVG(fetch_time) AS fetch_time, MAX(fetch_time) AS longest FROM python.data_trace WHERE fetch_time IS NOT NULL GROUP BY dataset, worker ORDER BY fetch_time DESC",
     ];
     step: i64, "", "Optimizer steps finished when the batch was asked for.";
     batch_index: Option<i64>, "", "Index of the batch in its epoch, from 0. NULL when the iterator does not count.";
@@ -18,6 +19,8 @@ crate::table! {
     queue_depth: Option<i32>, "batches", "Batches that were ready when the loop asked for one: finished by the workers and, with pinned memory, pinned (except the one being pinned). At 0 the loop has to wait. NULL without workers.";
     tasks_outstanding: Option<i32>, "batches", "Batches that were requested from workers and not delivered yet when the loop asked. NULL without workers.";
     prefetch_factor: Option<i32>, "batches", "Batches that each worker loads ahead. NULL without workers.";
+    worker: Option<i32>, "", "Index of the worker that loaded the batch, from 0. NULL without workers, or when it is not known (iterators of other libraries; an iterable dataset when a worker comes to its end).";
+    fetch_time: Option<f64>, "s", "How long the worker took to load the batch: the items of the dataset and collate_fn, without the way to the loop. NULL without workers (wait is the loading itself), for workers that were not forked (spawn, forkserver) or began before the agent, and when worker is NULL.";
     samples: Option<i64>, "", "First dimension of the batch's first tensor. NULL when the batch is neither a tensor nor a flat tuple, list or dictionary with one.";
     bytes: Option<i64>, "B", "Size of the batch. NULL unless it is a flat tuple, list or dictionary of at most 64 plain tensors.";
     pinned: Option<bool>, "", "Whether the DataLoader copies batches into pinned memory; NULL when the source is not a DataLoader.";

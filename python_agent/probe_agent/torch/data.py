@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import functools
+import multiprocessing
+from multiprocessing import util
 from typing import Any, Callable
 
 from probe_agent import _native
@@ -11,6 +13,12 @@ from probe_agent.torch.layers import skipped_by_dynamo
 
 _original: Callable[[Any], Any] | None = None
 _ours: Callable[[Any], Any] | None = None
+#: What multiprocessing knows our function for forked processes by; it holds it weakly.
+_forks: _Forks | None = None
+
+
+class _Forks:
+    """Lives as long as workers that are forked are to note how long they take."""
 
 
 def use_next_patch(explicit: bool) -> None:
@@ -23,6 +31,7 @@ def use_next_patch(explicit: bool) -> None:
     original = dataloader._BaseDataLoaderIter.__next__
     next_batch = _native.next_batch
     _native.set_user_dict(collections.UserDict)
+    _native.set_loader_iterator(dataloader._MultiProcessingDataLoaderIter)
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:
@@ -30,14 +39,37 @@ def use_next_patch(explicit: bool) -> None:
 
     _original, _ours = original, skipped_by_dynamo(__next__)
     dataloader._BaseDataLoaderIter.__next__ = __next__
+    _watch_forks()
 
 
 def remove() -> None:
     """Put the original back."""
-    global _original, _ours
+    global _original, _ours, _forks
+    _forks = None
     if _original is not None:
         from torch.utils.data import dataloader
 
         if dataloader._BaseDataLoaderIter.__next__ is _ours:
             dataloader._BaseDataLoaderIter.__next__ = _original
         _original = _ours = None
+
+
+def _watch_forks() -> None:
+    global _forks
+    _native.share_fetch_times()
+    _forks = _Forks()
+    util.register_after_fork(_forks, _begin_in_worker)
+
+
+def _begin_in_worker(_: object) -> None:
+    """Multiprocessing calls this in each process that it has forked, before the process begins its work. A worker of a DataLoader
+    notes from then on how long it takes for a batch."""
+    try:
+        from torch.utils.data._utils import worker
+
+        process: Any = multiprocessing.current_process()
+        if process._target is worker._worker_loop:
+            _, _, tasks, batches = process._args[:4]
+            _native.note_fetch_times(tasks, batches)
+    except Exception:  # Private parts of another Python or torch: then its times are not known.
+        pass

@@ -159,6 +159,8 @@ pub(super) const BATCHES: DrawnTable = DrawnTable {
         plain("dataset"),
         plain("batch_index"),
         plain("num_workers"),
+        plain("worker"),
+        plain("fetch_time"),
         plain("samples"),
         plain("bytes"),
         plain("step"),

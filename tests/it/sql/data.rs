@@ -181,6 +181,9 @@ impl Agent {
             queue_depth: of_workers(if waits { 0 } else { 2 }),
             tasks_outstanding: of_workers(4),
             prefetch_factor: of_workers(2),
+            worker: of_workers((step % 2) as i32),
+            // Rank 1's second worker is slow.
+            fetch_time: workers.then_some(if step % 2 == 1 { 0.75 } else { 0.125 }),
             samples: Some(32),
             bytes: workers.then_some(16384),
             pinned: Some(false),
