@@ -129,18 +129,10 @@ def _claim(lock: str, path: str, key: str, name: str) -> bool:
         os.ftruncate(descriptor, 0)
         os.close(descriptor)
         raise
-    _LOCKS[lock] = _raised(descriptor)
+    from probe_agent import _native
+
+    _LOCKS[lock] = _native.raise_descriptor(descriptor)
     return True
-
-
-def _raised(descriptor: int) -> int:
-    """The descriptor under a number that programs do not choose by hand, where the process may have so many."""
-    try:
-        high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 200)
-    except OSError:
-        return descriptor
-    os.close(descriptor)
-    return high
 
 
 def _is_taken(lock: str) -> bool:

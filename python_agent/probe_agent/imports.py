@@ -62,6 +62,8 @@ class Finder:
             if present:
                 self._then()
 
+        # Python leaves importlib's own frames out of the traceback of an import that fails, by the name of their file: this one too.
+        exec_module.__code__ = exec_module.__code__.replace(co_filename="<frozen importlib._bootstrap_external>")
         try:
             loader.exec_module = exec_module
         except AttributeError:

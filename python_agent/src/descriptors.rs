@@ -11,6 +11,8 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use pyo3::prelude::*;
+
 /// The lowest number of [`raised`] descriptors.
 const MIN_RAISED: c_int = 200;
 /// The number of standard error.
@@ -131,6 +133,17 @@ pub(crate) fn raised(low: RawFd) -> RawFd {
         libc::close(low);
         high
     }
+}
+
+/// [`raised`], for descriptors of the agent's Python half.
+#[pyfunction]
+fn raise_descriptor(low: RawFd) -> RawFd {
+    raised(low)
+}
+
+/// Adds this file's functions to the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(raise_descriptor, module)?)
 }
 
 /// Device and number of a file.

@@ -23,6 +23,7 @@ pub mod words;
 /// The extension module. Each part registers its own functions.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    descriptors::register(module)?;
     frame_locals::register(module)?;
     recording::register(module)?;
     uplink::register(module)?;

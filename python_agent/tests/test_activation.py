@@ -242,6 +242,22 @@ print(probe_agent.status()["phase"])
     assert bench.python(code, PROBE="1").splitlines() == ["planted", "waiting for training"]
 
 
+def test_the_traceback_of_an_import_that_fails_is_as_without_the_agent(bench: Bench) -> None:
+    fake = bench.directory / "fake/torch"
+    fake.mkdir(parents=True)
+    (fake / "__init__.py").write_text("raise ValueError('planted')")
+    code = f"""
+import sys, traceback
+sys.path.insert(0, {str(fake.parent)!r})
+try:
+    import torch
+except ValueError:
+    traceback.print_exc(file=sys.stdout)
+"""
+    watched = bench.python(code, PROBE="1")
+    assert "planted" in watched and watched == bench.python(code, PROBE="0")
+
+
 def test_helpers_and_launchers_are_no_agents(bench: Bench) -> None:
     from probe_agent import process
 

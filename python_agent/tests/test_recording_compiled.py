@@ -75,6 +75,42 @@ def test_a_compiled_optimizer_has_the_graphs_it_has_without_us() -> None:
     assert in_process(compiled_optimizer, arguments=(True,)) == in_process(compiled_optimizer, arguments=(False,))
 
 
+def two_optimizers(compiled: tuple[bool, bool]) -> list[int]:
+    """The steps of six rounds in which each of two optimizers steps once."""
+    import probe_agent.torch
+
+    probe_agent.torch.install()
+    recorder = Recorder()
+    models = Net(), Net()
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+    steps: list[Any] = [
+        torch.compile(optimizer.step, backend="eager") if wanted else optimizer.step
+        for optimizer, wanted in zip(optimizers, compiled)
+    ]
+    for _ in range(6):
+        for model, step in zip(models, steps):
+            model(torch.randn(4, 32)).sum().backward()
+            step()
+    return [row["step"] for row in recorder.take()["python.steps"]]
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("compiled", [(True, True), (False, True)])
+def test_optimizers_with_compiled_steps_take_turns_like_others(compiled: tuple[bool, bool]) -> None:
+    assert len(in_process(two_optimizers, arguments=(compiled,))) == 6
+
+
+def test_steps_without_hooks_take_turns_like_others(recorder: Recorder) -> None:
+    """As torch calls none in a step that is compiled."""
+    model = Net()
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2)]
+    for _ in range(6):
+        model(torch.randn(4, 32)).sum().backward()
+        for optimizer in optimizers:
+            recorder.native.run_optimizer_step(lambda: None, optimizer, (), {})
+    assert len(recorder.take()["python.steps"]) == 6
+
+
 def test_dynamo_compiles_no_function_of_ours() -> None:
     from probe_agent.torch.layers import skipped_by_dynamo
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import multiprocessing
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -134,6 +135,26 @@ def test_an_error_in_loading_is_the_loops(recorder: Recorder) -> None:
     assert seen == [1]
     rows = recorder.take()
     assert [row["batch_index"] for row in rows["python.data_trace"]] == [0] and rows["probe.drops"] == {}
+
+
+class Longer(IterableDataset):
+    """Says that it has fewer items than it gives."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter(torch.ones(3, 2))
+
+
+def test_a_warning_of_a_loader_comes_from_the_line_that_asked(recorder: Recorder) -> None:
+    loader = DataLoader(Longer(), batch_size=None)
+    assert len(loader) == 1  # Torch warns of more only who has asked.
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert len(list(loader)) == 3
+    assert {warning.filename for warning in caught} == {__file__}, caught
+    assert len(recorder.take()["python.data_trace"]) == 3
 
 
 def test_an_iterator_that_says_nothing_of_itself(recorder: Recorder) -> None:

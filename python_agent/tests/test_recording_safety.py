@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -162,6 +163,16 @@ def test_uninstall_puts_torch_back(recorder: Recorder) -> None:
     agent.install()
     train(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(2, 32), 1)
     assert len(recorder.take()["python.steps"]) == 1
+
+
+def test_a_warning_in_backward_comes_from_the_line_that_called_it(recorder: Recorder) -> None:
+    model = nn.Linear(2, 2)
+    model.register_full_backward_hook(lambda *_: None)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model(torch.ones(1, 2)).sum().backward()
+    # Torch counts frames to the program's line, which warns because no input has a gradient.
+    assert [warning.filename for warning in caught if "backward hook" in str(warning.message)] == [__file__]
 
 
 def test_copies_and_pickles_of_models_work(recorder: Recorder) -> None:

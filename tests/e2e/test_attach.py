@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import pathlib
@@ -167,7 +168,7 @@ def test_a_launcher_is_attached_to_by_its_workers(home: Home, tmp_path: pathlib.
 
 @pytest.mark.parametrize("rounds", [3, pytest.param(50, marks=pytest.mark.extended)])
 def test_replicas_stay_equal_when_ranks_are_attached_to_one_after_the_other(
-    home: Home, tmp_path: pathlib.Path, rounds: int
+    home: Home, tmp_path: pathlib.Path, rounds: int, pytestconfig: pytest.Config
 ) -> None:
     """Each rank counts steps from when it was attached to; a snippet still runs between the same two on both."""
     chance = random.Random(rounds)
@@ -189,6 +190,10 @@ def test_replicas_stay_equal_when_ranks_are_attached_to_one_after_the_other(
         for rank in ranks:
             rank.wait_until_ready()
         for round_of in range(rounds):
+            # A round that hangs ends the process (pytest.ini), and not many rounds together.
+            faulthandler.dump_traceback_later(
+                float(pytestconfig.getini("faulthandler_timeout")), file=sys.__stderr__, exit=True
+            )
             for rank in chance.sample(ranks, 2):
                 said(home.probe("attach", rank.pid, "--name", "replicas"))
                 time.sleep(chance.uniform(0.0, 0.4))

@@ -42,6 +42,17 @@ def crash(home: Home, command: list[str], how: str, ranks: int = 1, **more: str)
     return run
 
 
+def test_what_was_saved_right_before_the_end_is_known(home: Home) -> None:
+    run = crash(home, ["python"], "saved", **ALONE)
+    assert run.process.returncode == 137, run.errors
+    saved = home.query("gpt@1", "SELECT step, kind, path, bytes, error, duration > 0 AS took FROM python.checkpoints")
+    size = (home.directory / "last.pt").stat().st_size
+    assert saved == [
+        {"step": STEPS, "kind": "torch.save", "path": "last.pt", "bytes": size, "error": None, "took": True}
+    ]
+    assert home.query("gpt@1", "SELECT table_name, reason FROM probe.drops") == []
+
+
 #: Ends that others show too: a signal, a status, the end of a program.
 ALIKE = ("segfault", "exit", "hook", "normal")
 

@@ -130,6 +130,20 @@ def test_a_collector_that_is_not_there_costs_a_line(home: Home) -> None:
     assert done.stderr.count("nobody.sock") == 1
 
 
+def test_a_collector_that_answers_at_the_last_moment_has_all_and_nothing_is_said(home: Home) -> None:
+    serve, address = home.serve("late")
+    socket = address.removeprefix("unix:")
+    os.rename(socket, f"{socket}.hidden")
+    script = str(SCRIPTS / "ends_before_its_collector.py")
+    trainer = home.spawn("python", script, f"{socket}.hidden", socket, PROBE="1", PROBE_COLLECTOR=address)
+    assert trainer.wait(120) == 0
+    errors = trainer.err_path.read_text()  # type: ignore[attr-defined]
+    assert "no collector" not in errors, errors
+    assert home.query("late", "SELECT COUNT(*) AS n FROM python.steps") == [{"n": 1}]
+    serve.terminate()
+    assert serve.wait(60) == 0
+
+
 def test_off_means_off(home: Home) -> None:
     code = "import sys, torch; assert not [m for m in sys.modules if m.startswith('probe_agent')], 'loaded'"
     for value in ("0", ""):

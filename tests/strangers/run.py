@@ -31,6 +31,18 @@ REQUIREMENTS = HERE / "requirements.txt"
 PATIENCE = 300.0  # seconds that a program may take on a loaded machine
 
 
+#: What is not recorded as one would expect, or differs, in other ways to train.
+LIMITS = """
+## Limits
+
+- A process has one count of steps. Where several trainings run in it at once (threads, tasks of asyncio), the steps of one
+  optimizer end the steps of all: four trainings of 6 steps in three threads were 11 steps, and all 24 steps of optimizers had rows.
+- A model that is first called right after `torch.export` or `torch.fx.symbolic_trace` is not seen in that step, which gets no row.
+- Modules that a compiled function calls have no rows of their own.
+- A warning that torch gives within `clip_grad_norm_` names a line of the agent, which calls it.
+"""
+
+
 class Missing(Exception):
     """A package can't be had."""
 
@@ -188,7 +200,7 @@ def page(all_ran: list[Ran]) -> str:
             f"| {program.name} | {program.package} {version(program.package)}: {program.origin} | {program.licence} | {steps} "
             f"({', '.join(ran.kinds)}) | {', '.join(ran.stages)}; {ran.modules} names | `{program.how}` | {about[:400]} |"
         )
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + LIMITS
 
 
 def main() -> int:

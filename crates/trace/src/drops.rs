@@ -1,7 +1,5 @@
 //! Names of tables and reasons for which drops are counted.
 
-/// The name of `python.checkpoints` for which drops are counted.
-pub const CHECKPOINTS: &str = "python.checkpoints";
 /// The reason for rows that are missing after a ring had no room.
 pub const RING_FULL: &str = "ring full";
 /// The reason for the missing row of a step in which a clock stood still.

@@ -87,6 +87,7 @@ impl<N: Names> Analyser<N> {
             Kind::SuspendEnd => self.close(thread, |frame| matches!(frame, Frame::Suspended), sink),
             Kind::CheckpointBegin => self.threads[thread].push(Frame::Checkpoint { begin: record.ts }),
             Kind::CheckpointEnd => self.close(thread, |frame| matches!(frame, Frame::Checkpoint { .. }), sink),
+            Kind::Saved => self.saved(thread, record, sink),
             Kind::Memory => self.memory(thread, record, sink),
             Kind::Allocated => self.threads[thread].allocated(record),
             Kind::Span => self.span(thread, record, sink),

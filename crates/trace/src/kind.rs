@@ -61,6 +61,8 @@ tables! {
     SyncPoints => python.sync_points, SYNC_POINTS, 0;
     /// Garbage collections and compilations.
     Pauses => python.pauses, PAUSES, 0;
+    /// Saves.
+    Checkpoints => python.checkpoints, CHECKPOINTS, 0;
 }
 
 /// `KIND => TABLE, words;`: a kind of record, the table whose rows are missing where a ring has no room for it, and any of the
@@ -180,6 +182,9 @@ records! {
     /// Which worker loaded the batch that is about to be handed over. `a` the worker, `b` nanoseconds that it took (`u64::MAX`:
     /// not known).
     Loaded => DataTrace;
+    /// What was saved. The time is when the save ended, `a` when it began, `b` the bytes written (48 bits) and the number of the
+    /// file ([`super::payload::SAVED_FILE`]); see [`super::checkpoints`] for the payload.
+    Saved => Checkpoints, within_pass;
 }
 
 #[derive(Clone, Copy)]

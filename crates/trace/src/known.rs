@@ -56,9 +56,11 @@ pub struct KnownNames {
     pub metrics: Numbered,
     /// Lines of the program.
     pub lines: Numbered,
+    /// Files that were saved to, and classes of exceptions that ended a save.
+    pub saved: Numbered,
 }
 
-persist!(KnownNames { generation, modules, classes, optimizers, operations, spans, metrics, lines });
+persist!(KnownNames { generation, modules, classes, optimizers, operations, spans, metrics, lines, saved });
 
 /// A name that was learned: its number or address, and its meaning.
 #[derive(Debug)]
@@ -71,6 +73,8 @@ pub enum LearnedName<'a> {
     Metric(u64, &'a str),
     /// A line of the program.
     Line(u64, &'a str),
+    /// A file that was saved to, or a class of exceptions that ended a save.
+    Saved(u64, &'a str),
     /// A module type.
     Class(u64, &'a str),
     /// A kind of collective.
@@ -110,6 +114,7 @@ impl LearnedName<'_> {
                 7_u8.put(to);
                 (address, at).put(to);
             }
+            Self::Saved(id, name) => named(8, id, name),
         }
     }
 }
@@ -124,6 +129,7 @@ impl KnownNames {
             1 => &mut self.spans,
             2 => &mut self.metrics,
             3 => &mut self.lines,
+            8 => &mut self.saved,
             4 => {
                 let name = Persist::get(from)?;
                 self.classes.entry(id).or_insert(name);
@@ -182,6 +188,9 @@ impl Names for KnownNames {
     }
     fn line(&self, id: u64) -> Option<String> {
         self.lines.get(&id).cloned()
+    }
+    fn saved(&self, id: u64) -> Option<String> {
+        self.saved.get(&id).cloned()
     }
     fn forget_before(&self, _ticks: u64) {}
 }

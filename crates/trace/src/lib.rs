@@ -12,6 +12,7 @@ mod analyser;
 mod backward;
 mod call_memory;
 mod calls;
+mod checkpoints;
 pub mod clock;
 mod collective_row;
 mod collectives;
@@ -58,8 +59,9 @@ mod validation;
 
 pub use analyser::Analyser;
 pub use device::Device;
-pub use drops::{CHECKPOINTS, RING_FULL};
+pub use drops::RING_FULL;
 pub use kind::{
-    COPIES, DATA_TRACE, MEMORY, METRICS, NCCL_TRACE, PAUSES, RecordTable, SPANS, STEPS, SYNC_POINTS, TORCH_TRACE,
+    CHECKPOINTS, COPIES, DATA_TRACE, MEMORY, METRICS, NCCL_TRACE, PAUSES, RecordTable, SPANS, STEPS, SYNC_POINTS,
+    TORCH_TRACE,
 };
 pub use meter::StepEvents;

@@ -98,7 +98,7 @@ impl Meter {
             Kind::NodeStart => self.counts.nodes += 1,
             // Copies, reads of tensors and memory at modules are in few steps, and their cost is measured there.
             Kind::NodeEnd | Kind::Copy | Kind::Sync | Kind::Allocated => {}
-            Kind::CheckpointBegin | Kind::CheckpointEnd => {}
+            Kind::CheckpointBegin | Kind::CheckpointEnd | Kind::Saved => {}
             _ => self.counts.plain += 1,
         }
     }

@@ -89,6 +89,19 @@ pub const SPAN_KINDS: [&str; 3] = ["span", "record_function", "nvtx"];
 /// Why a number is NULL. The record has one more than the index of the reason; 0 where the number is not NULL.
 pub const REASONS: [&str; 2] = ["on a device", "not a number"];
 
+/// Functions that save. [`Kind::Saved`](crate::record::Kind::Saved) has their index in its lowest bit.
+pub const SAVERS: [&str; 2] = ["torch.save", "torch.distributed.checkpoint.save"];
+/// [`Kind::Saved`](crate::record::Kind::Saved): an exception ended the save.
+pub const FAILED: u64 = 1 << 1;
+/// [`Kind::Saved`](crate::record::Kind::Saved): 14 bits from here, the number of the exception's class; 0 where it has none.
+pub const SAVED_ERROR: u32 = 2;
+/// [`Kind::Saved`](crate::record::Kind::Saved): from here on, the step in which the save began.
+pub const SAVED_STEP: u32 = 16;
+/// [`Kind::Saved`](crate::record::Kind::Saved): in the second word from here on, the number of the file; 0 where it has none.
+pub const SAVED_FILE: u32 = 48;
+/// [`Kind::Saved`](crate::record::Kind::Saved): the bytes in the second word where they are not known.
+pub const UNKNOWN_BYTES: u64 = (1 << SAVED_FILE) - 1;
+
 /// Bytes in the unit of our memory columns.
 pub const MB: f64 = 1e6;
 

@@ -50,7 +50,7 @@ impl<'a> PersistedBytes<'a> {
     }
 }
 
-/// Implements `Keep` for a struct, field by field.
+/// Implements `Persist` for a struct, field by field.
 macro_rules! persist {
     ($type:ty { $($field:ident),* $(,)? }) => {
         impl $crate::persist::Persist for $type {

@@ -164,7 +164,7 @@ impl Sink {
     }
 
     /// The id of the name of a file that a checkpoint is written to; None for a new one where there are too many.
-    pub fn path(&mut self, text: &str) -> Option<Text> {
+    pub(crate) fn path(&mut self, text: &str) -> Option<Text> {
         bounded(&mut self.strings, &mut self.paths, MAX_PATHS, text)
     }
 

@@ -25,7 +25,7 @@ crate::table! {
     write_bytes: Option<f64>, "B/s", "Bytes written by system calls.";
     disk_read_bytes: Option<f64>, "B/s", "Bytes that had to come from a disk.";
     disk_write_bytes: Option<f64>, "B/s", "Bytes given to a disk to write.";
-    open_fds: Option<i32>, "", "Open file descriptors.";
+    open_fds: Option<i32>, "", "Open file descriptors of the process, up to two of the agent among them. The agent's others are in a table of its own and not counted; where the kernel refuses that table (before Linux 5.9, in some containers) they are.";
     rss: Option<f64>, "MB", "Resident memory, in 10^6 bytes.";
     swap: Option<f64>, "MB", "Memory of the process that the kernel has moved to swap. NULL from older agents.";
     cgroup_memory: Option<f64>, "MB", "Memory of the control group with the smallest memory limit, this process and the others in it, with files that are cached: the kernel kills near the limit (memory_limit of python.environment). NULL where there is no limit.";

@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 from probe_agent import _native
 from probe_agent.torch import modules
-from probe_agent.torch.layers import Unavailable, skipped_by_dynamo
+from probe_agent.torch.layers import Unavailable
 
 #: First and last release of torch (major, minor) on which the RecordFunction callback is used by default. The
 #: tests have run on both and on some in between (tests/matrix.py); what native code assumes of torch's C++ is the
@@ -122,15 +122,12 @@ def _wrap_engine() -> None:
     if found is None or getattr(autograd, "_engine_run_backward", None) is not found:
         raise Unavailable("this torch runs its engine through another function")
     original: Any = found
-    run = _native.run_backward
-
-    @functools.wraps(original)
-    def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
-        return run(original, args, kwargs, _nodes_are_silent)
-
-    _original, _ours = original, skipped_by_dynamo(_engine_run_backward)
-    autograd._engine_run_backward = _engine_run_backward
-    graph._engine_run_backward = _engine_run_backward
+    # No function of Python: its frame would be one more between the program's line and a hook that torch warns in, and the warning
+    # would be said to come from another line (`stacklevel`).
+    ours: Any = functools.update_wrapper(functools.partial(_native.run_backward, original, _nodes_are_silent), original)
+    _original, _ours = original, ours
+    autograd._engine_run_backward = ours
+    graph._engine_run_backward = ours
 
 
 def _nodes_are_silent() -> None:

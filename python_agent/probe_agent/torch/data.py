@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import collections
-import functools
 import multiprocessing
+import types
 from multiprocessing import util
 from typing import Any, Callable
 
 from probe_agent import _native
-from probe_agent.torch.layers import skipped_by_dynamo
 
 _original: Callable[[Any], Any] | None = None
 _ours: Callable[[Any], Any] | None = None
@@ -28,17 +27,10 @@ def use_next_patch(explicit: bool) -> None:
 
     if _original is not None:
         return
-    original = dataloader._BaseDataLoaderIter.__next__
-    next_batch = _native.next_batch
     _native.set_user_dict(collections.UserDict)
     _native.set_loader_iterator(dataloader._MultiProcessingDataLoaderIter)
-
-    @functools.wraps(original)
-    def __next__(self: Any) -> Any:
-        return next_batch(original, self)
-
-    _original, _ours = original, skipped_by_dynamo(__next__)
-    dataloader._BaseDataLoaderIter.__next__ = __next__
+    _original = dataloader._BaseDataLoaderIter.__next__
+    _ours = dataloader._BaseDataLoaderIter.__next__ = _native.NextBatch(_original, types.MethodType)
     _watch_forks()
 
 

@@ -15,7 +15,9 @@ from probe_agent.torch.layers import skipped_by_dynamo
 _INNER = "__probe_inner__"
 
 _handles: list[hook_tables.Hook] = []
+#: Optimizers that have stepped, by address, and those of which the environment was noted.
 _seen: dict[int, weakref.ref[Any]] = {}
+_noted: set[int] = set()
 _profile_hook_step: Any = None
 
 #: Steps of optimizers after which the switches of training are read again, and the number of steps that have begun.
@@ -98,6 +100,10 @@ def _wrap_steps() -> None:
         def step(self: Any, *args: Any, **kwargs: Any) -> Any:
             if is_compiling():
                 return hooked(self, *args, **kwargs)
+            # No function of ours is called here: Dynamo would compile it with a step that is compiled.
+            address = id(self)
+            if address not in _seen:
+                _seen[address] = weakref.ref(self, partial(_gone, address))
             return run(hooked, self, (self, *args), kwargs)
 
         step.__dict__[_INNER] = hooked
@@ -126,8 +132,9 @@ def _pre(optimizer: Any, args: Any, kwargs: Any) -> None:
     if torch.compiler.is_compiling():
         return
     address = id(optimizer)
-    if address not in _seen:
-        _seen[address] = weakref.ref(optimizer, partial(_gone, address))
+    if address not in _noted:
+        _noted.add(address)
+        _seen.setdefault(address, weakref.ref(optimizer, partial(_gone, address)))
         environment.optimizer_stepped(optimizer)
     _begun += 1
     if _begun % _LOOK_AGAIN == 0:
@@ -144,4 +151,5 @@ def _post(optimizer: Any, args: Any, kwargs: Any) -> None:
 
 def _gone(address: int, _reference: Any) -> None:
     _seen.pop(address, None)
+    _noted.discard(address)
     _native.optimizer_gone(address)

@@ -27,14 +27,15 @@ const TOO_SILENT: u32 = 3;
 /// In one function, because between two that Python calls one after the other the handler of a signal may raise, and what has
 /// begun would never end.
 #[pyfunction]
+#[pyo3(signature = (engine, when_silent, /, *args, **kwargs))]
 fn run_backward<'py>(
     engine: &Bound<'py, PyAny>,
-    args: &Bound<'py, PyTuple>,
-    kwargs: &Bound<'py, PyDict>,
     when_silent: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     backward_begin()?;
-    let result = engine.call(args, Some(kwargs));
+    let result = engine.call(args, kwargs);
     let was_silent = backward_end();
     if result.is_ok() {
         loss::record(args, kwargs);

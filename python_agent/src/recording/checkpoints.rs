@@ -1,62 +1,55 @@
-//! Checkpoints: how long the program saves, as a part of its step, and what. They are rare, so their rows wait behind a lock.
+//! Checkpoints: how long the program saves, as a part of its step, and what. A row is a record of the ring like any other, so it
+//! is kept where the process ends right after the save.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
 
-use probe_proto::table::Time;
-use probe_proto::tables::checkpoints;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::clock::unix_ns;
+use super::clock::ticks;
 use super::policy::{self, Layer};
-use super::program_errors;
 use super::thread::{self, RECORD};
+use super::{names, program_errors};
 use crate::shared::{self, ENABLED, STEP};
-use probe_trace::CHECKPOINTS;
-use probe_trace::record::Kind;
-use probe_trace::sink::Sink;
+use probe_trace::known::{Learned, Numbered};
+use probe_trace::payload::{FAILED, SAVED_ERROR, SAVED_FILE, SAVED_STEP, SAVERS, UNKNOWN_BYTES};
+use probe_trace::record::{Kind, Record};
 
-/// Rows that may wait for a drain, which comes ten times a second.
-const MOST: usize = 4096;
+/// Names of files that get a number.
+const FILES: usize = 4096;
+/// Texts that get a number: files, and classes of exceptions. They have 14 bits of a record.
+const MOST: usize = 2 * FILES;
 
-/// A save that has ended.
-#[derive(Debug)]
-struct Saved {
-    step: i64,
-    unix_ns: i64,
-    seconds: f64,
-    kind: String,
-    path: Option<String>,
-    bytes: Option<i64>,
-    error: Option<String>,
-    thread: i64,
-}
-
-static WAITING: Mutex<(Vec<Saved>, u64)> = Mutex::new((Vec::new(), 0));
+/// Names of files and of classes of exceptions, by number. Saves are rare and slow, so a lock and a search do no harm.
+pub(super) static TEXTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// Distributed saves that are open on any thread: they call `torch.save` for each of their tensors, also on others.
 static DISTRIBUTED: AtomicU32 = AtomicU32::new(0);
 
-/// Moves the waiting rows into `sink`. For the background thread.
-pub(super) fn drain(sink: &mut Sink) {
-    let (waiting, dropped) = std::mem::take(&mut *shared::lock(&WAITING));
-    if dropped > 0 {
-        sink.dropped(CHECKPOINTS, "too many checkpoints", dropped);
+/// One more than the number of a text; 0 where there is none, and for a new one where there are `most`.
+fn number(text: Option<String>, most: usize) -> u64 {
+    let Some(text) = text else { return 0 };
+    let mut texts = shared::lock(&TEXTS);
+    let known = texts.iter().position(|known| *known == text);
+    let id = known.unwrap_or(texts.len());
+    if known.is_none() {
+        if id >= most {
+            return 0;
+        }
+        names::learned(&Learned::Saved(id as u64, &text));
+        texts.push(text);
     }
-    for saved in waiting {
-        let row = checkpoints::Row {
-            step: saved.step,
-            ts: Time(saved.unix_ns),
-            duration: saved.seconds,
-            kind: sink.strings.id(&saved.kind),
-            path: saved.path.and_then(|path| sink.path(&path)),
-            bytes: saved.bytes,
-            error: saved.error.map(|error| sink.strings.id(&error)),
-            thread: saved.thread,
-        };
-        sink.push(row);
-    }
+    id as u64 + 1
+}
+
+/// The text that has this number.
+pub(super) fn text(id: u64) -> Option<String> {
+    shared::lock(&TEXTS).get(id as usize).cloned()
+}
+
+/// All texts that have a number.
+pub(super) fn texts() -> Numbered {
+    shared::lock(&TEXTS).iter().cloned().enumerate().map(|(id, text)| (id as u64, text)).collect()
 }
 
 /// A save: what `save(*args, **kwargs)` returns or raises. `before(args, kwargs)` is called before it, and its result is
@@ -88,15 +81,15 @@ fn run_checkpoint<'py>(
             None
         }
     };
-    let is_distributed = u32::from(kind != "torch.save");
-    let (step, unix_ns, began) = (STEP.load(Ordering::Relaxed), unix_ns(), Instant::now());
+    let is_distributed = u32::from(kind != SAVERS[0]);
+    let (step, began) = (STEP.load(Ordering::Relaxed), ticks());
     DISTRIBUTED.fetch_add(is_distributed, Ordering::Relaxed);
     thread::with(|state| state.open(&state.checkpoints, Kind::CheckpointBegin, 0));
     let result = save.call(args, Some(kwargs));
+    let ended = ticks();
     thread::with(|state| state.close(&state.checkpoints, Kind::CheckpointEnd, 0, 0, 0));
     DISTRIBUTED.fetch_sub(is_distributed, Ordering::Relaxed);
-    let seconds = began.elapsed().as_secs_f64();
-    let known = after.call1((args, kwargs, noted)).and_then(|known| known.extract::<(Option<String>, Option<i64>)>());
+    let known = after.call1((args, kwargs, noted)).and_then(|known| known.extract::<(Option<String>, Option<u64>)>());
     let (path, bytes) = match known {
         Ok(known) => known,
         Err(error) => {
@@ -104,19 +97,16 @@ fn run_checkpoint<'py>(
             (None, None)
         }
     };
-    let error = result.as_ref().err().map(|error| {
-        error.get_type(py).name().map_or_else(|_| "an exception".to_owned(), |name| name.to_string_lossy().into_owned())
+    let error = result.as_ref().err().and_then(|error| Some(error.get_type(py).name().ok()?.to_string_lossy().into()));
+    let bytes = bytes.filter(|bytes| *bytes < UNKNOWN_BYTES && result.is_ok()).unwrap_or(UNKNOWN_BYTES);
+    let failed = if result.is_err() { FAILED } else { 0 };
+    let payload = u64::from(is_distributed) | failed | number(error, MOST) << SAVED_ERROR | (step as u64) << SAVED_STEP;
+    let file = number(path, FILES);
+    thread::with(|state| {
+        if state.mode.get() == RECORD && ENABLED.load(Ordering::Relaxed) {
+            state.instant(Record::new(Kind::Saved, payload, ended, began, bytes | file << SAVED_FILE));
+        }
     });
-    // SAFETY: gettid has no arguments and always succeeds.
-    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
-    let bytes = bytes.filter(|_| error.is_none());
-    let mut waiting = shared::lock(&WAITING);
-    if waiting.0.len() < MOST {
-        waiting.0.push(Saved { step, unix_ns, seconds, kind: kind.to_owned(), path, bytes, error, thread });
-    } else {
-        waiting.1 += 1;
-    }
-    drop(waiting);
     result
 }
 

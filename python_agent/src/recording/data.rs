@@ -75,6 +75,43 @@ fn next_batch<'py>(
     batch
 }
 
+/// The `__next__` of DataLoader iterators, in place of torch's. Python has no frame of it: it would be one more between the
+/// program's line and what warns in torch's function, and the warning would be said to come from another line (`stacklevel`).
+#[pyclass(frozen, module = "probe_agent._native")]
+struct NextBatch {
+    original: Py<PyAny>,
+    /// `types.MethodType`.
+    method: Py<PyAny>,
+}
+
+#[pymethods]
+impl NextBatch {
+    #[new]
+    const fn new(original: Py<PyAny>, method: Py<PyAny>) -> Self {
+        Self { original, method }
+    }
+
+    fn __call__<'py>(&self, iterator: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        next_batch(self.original.bind(iterator.py()), iterator, None, None)
+    }
+
+    /// The method of an iterator.
+    fn __get__<'py>(
+        this: Bound<'py, Self>,
+        iterator: Option<&Bound<'py, PyAny>>,
+        _class: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let Some(iterator) = iterator else { return Ok(this.into_any()) };
+        this.get().method.bind(this.py()).call1((&this, iterator))
+    }
+
+    /// Torch's own, as `functools.wraps` has it.
+    #[getter]
+    fn __wrapped__(&self, py: Python<'_>) -> Py<PyAny> {
+        self.original.clone_ref(py)
+    }
+}
+
 /// Records that a DataLoader's iterator is asked for a batch or, with `watched`, an iterator over that. Notes the `tasks` of its
 /// workers.
 fn data_begin(iterator: &Bound<'_, PyAny>, watched: Option<&Bound<'_, PyAny>>, tasks: &mut Tasks) -> PyResult<()> {
@@ -258,5 +295,6 @@ fn set_user_dict(class: &Bound<'_, PyType>) {
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(next_batch, module)?)?;
+    module.add_class::<NextBatch>()?;
     module.add_function(wrap_pyfunction!(set_user_dict, module)?)
 }

@@ -9,7 +9,7 @@ use super::clock::{self, ticks};
 use super::device::{self, Harvest, Resolved};
 use super::ring::{LOST, Reader};
 use super::symbolizer::Symbolizer;
-use super::{checkpoints, exceptions, overhead, process_flag, shared_memory, slot, spans, tables};
+use super::{exceptions, overhead, process_flag, shared_memory, slot, spans, tables};
 use crate::sampling::Sampler;
 use crate::shared;
 use probe_trace::sink::Sink;
@@ -58,7 +58,6 @@ pub(super) fn forget() {
     let mut discarded = Sink::default();
     tables::drain(&mut discarded);
     exceptions::drain(&mut discarded);
-    checkpoints::drain(&mut discarded);
     counters().for_each(|(counter, _, _)| counter.store(0, Ordering::Relaxed));
 }
 
@@ -109,7 +108,6 @@ pub(super) fn drain_now(sink: &mut Sink, last: bool) {
     slot::watch();
     tables::drain(sink);
     exceptions::drain(sink);
-    checkpoints::drain(sink);
     shared::lock(&SAMPLER).sample(shape, last, sink);
 }
 

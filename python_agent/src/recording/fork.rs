@@ -16,8 +16,8 @@ use pyo3::prelude::*;
 
 use super::process_flag::{BEGUN, IN_CHILD, MAY_BEGIN, is_child, may_begin};
 use super::{
-    boundary, collectives, drain, first_use, forward, names, processor, profiled_ranges, ring, shared_memory, thread,
-    torch_callbacks,
+    boundary, checkpoints, collectives, drain, first_use, forward, names, processor, profiled_ranges, ring,
+    shared_memory, thread, torch_callbacks,
 };
 use crate::shared::{self, BOUNDARY_WANTED, ENABLED};
 
@@ -38,6 +38,7 @@ struct Held {
     _first_use: MutexGuard<'static, Option<Py<PyAny>>>,
     _profiled: MutexGuard<'static, Vec<profiled_ranges::Profiled>>,
     _callbacks: MutexGuard<'static, ()>,
+    _saved: MutexGuard<'static, Vec<String>>,
 }
 
 impl Held {
@@ -53,6 +54,7 @@ impl Held {
             _first_use: shared::lock(&first_use::CALLBACK),
             _profiled: shared::lock(&profiled_ranges::PROFILED),
             _callbacks: shared::lock(&torch_callbacks::CHANGES),
+            _saved: shared::lock(&checkpoints::TEXTS),
         }
     }
 }

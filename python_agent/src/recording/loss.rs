@@ -20,13 +20,13 @@ const EVERY: i64 = 16;
 const AT: i64 = 8;
 
 /// Records the loss of a call of the engine with these arguments.
-pub(super) fn record(args: &Bound<'_, PyTuple>, kwargs: &Bound<'_, PyDict>) {
+pub(super) fn record(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) {
     let step = STEP.load(Ordering::Relaxed);
     if step % EVERY != AT || !spans::records_metrics() {
         return;
     }
     // grad() collects gradients of anything; backward() accumulates those of a loss.
-    let accumulates = kwargs.get_item(intern!(args.py(), "accumulate_grad")).ok().flatten();
+    let accumulates = kwargs.and_then(|kwargs| kwargs.get_item(intern!(args.py(), "accumulate_grad")).ok().flatten());
     if !accumulates.is_some_and(|flag| flag.extract().unwrap_or(false)) {
         return;
     }

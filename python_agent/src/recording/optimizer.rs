@@ -166,10 +166,14 @@ fn run_optimizer_step<'py>(
     result
 }
 
-/// Begins an optimizer's step, before everything that torch does around it.
+/// Begins an optimizer's step, before everything that torch does around it. Torch does not call its hooks where the step is
+/// compiled, so which optimizer it is, is noted here.
 fn optimizer_begin(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     thread::with(|state| {
         begin(state, optimizer.get_type().name()?.to_cow()?.as_bytes());
+        if state.optimizers.depth() == 1 {
+            state.optimizer.set(optimizer.as_ptr() as u64);
+        }
         Ok(())
     })
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::names::{GENERATION, LEARNED, REGISTRY, WALK_AGAIN};
-use super::{collectives, interned, operators, optimizer, spans};
+use super::{checkpoints, collectives, interned, operators, optimizer, spans};
 use crate::shared;
 use probe_trace::known::{self, KnownNames, Numbered};
 use probe_trace::names::{ModuleAtAddress, Names, Operation};
@@ -36,6 +36,7 @@ pub(super) fn dump() -> KnownNames {
         spans: numbered(&|id| Symbolizer.named(true, id)),
         metrics: numbered(&|id| Symbolizer.named(false, id)),
         lines: numbered(&|id| Symbolizer.line(id)),
+        saved: checkpoints::texts(),
     }
 }
 
@@ -75,6 +76,10 @@ impl Names for Symbolizer {
 
     fn line(&self, id: u64) -> Option<String> {
         operators::line_of(id)
+    }
+
+    fn saved(&self, id: u64) -> Option<String> {
+        checkpoints::text(id)
     }
 
     fn forget_before(&self, ticks: u64) {

@@ -154,9 +154,16 @@ async fn send(link: &Link, outbox: &RefCell<Outbox>) {
             reviver.lost(run);
         }
         link.set_phase(Phase::Connecting(Some(why.clone())));
-        let ending = link.stop_requested().is_some();
+        let stop = link.stop_requested();
+        let ending = stop.is_some();
         let patient = begun.elapsed() < link.settings.patience.0;
-        if !has_warned && (ending || !patient || welcomed_before) {
+        if ending {
+            // Little time is left: a collector that is just starting is asked again soon.
+            delay = BACKOFF.0;
+        }
+        // At the end it is said when no attempt is left: the collector of a short program may answer only then.
+        let was_last = stop.is_some_and(|stop| Instant::now() + delay >= stop.deadline);
+        if !has_warned && (!patient || welcomed_before || was_last) {
             has_warned = true;
             unreachable(link, &why, welcomed_before);
         }
