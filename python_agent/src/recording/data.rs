@@ -1,6 +1,7 @@
 //! Batches: what a loop waits for, and the state of the DataLoader when it is asked for a batch and when it returns one.
 //!
-//! Reads a few attributes, the size of a queue, and the batch: this takes a microsecond and allocates nothing. Only plain tensors in plain containers are examined, whose attributes run no Python code.
+//! Reads a few attributes, the size of a queue, the tasks of workers, and the batch. Only plain tensors in plain
+//! containers are examined, whose attributes run no Python code.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 

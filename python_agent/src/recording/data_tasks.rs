@@ -1,7 +1,7 @@
 //! Which worker of a DataLoader loaded a batch, by the iterator's own list of the tasks that it gave to workers.
 //!
-//! The iterator does not keep the task of a batch that it has handed over, so the list is read before it is asked. Its attributes
-//! mean what is assumed here from torch 2.5 to 2.15. Of classes made from torch's nothing is known.
+//! The iterator does not keep the task of a batch that it has handed over, so the list is read before it is asked. What its
+//! attributes mean was read in torch 2.15, and not checked in earlier releases. Of classes made from torch's nothing is known.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 

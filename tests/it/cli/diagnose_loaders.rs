@@ -147,6 +147,31 @@ fn one_worker_that_is_slow_is_told_from_two_whose_turns_differ() {
 }
 
 #[test]
+fn the_worker_that_loaded_a_batch_counts_and_not_whose_turn_it_would_be() {
+    // Batches in any order: by their index, the others would be the first worker's.
+    let batches = |agent: &mut Agent, store: &Store| {
+        let rows: Vec<data_trace::Row> = (0..STEPS).map(|step| agent.batch_handed(step)).collect();
+        let row = |(step, row): (i64, data_trace::Row)| data_trace::Row {
+            step,
+            batch_index: Some(step),
+            num_workers: Some(2),
+            prefetch_factor: Some(4),
+            queue_depth: Some(5),
+            tasks_outstanding: Some(8),
+            wait: if step % 2 == 1 { 0.02 } else { 0.0005 },
+            worker: Some(if step % 2 == 1 { 0 } else { 1 }),
+            fetch_time: Some(if step % 2 == 1 { 0.04 } else { 0.0015 }),
+            ..row
+        };
+        agent.send(store, (0..STEPS).zip(rows).map(row));
+    };
+    let waits = |row: &mut steps::Row| row.data_time = if row.step % 2 == 1 { 0.02 } else { 0.0005 };
+    let said = of_rule("one-slow-worker", STEPS, waits, batches);
+    begins(&said, "found: every rank: worker 0 of 2 keeps the others waiting: ");
+    assert!(said.contains("; it took 40.0 ms to load a batch on average, and the others 1.5 ms"), "{said}");
+}
+
+#[test]
 fn workers_that_start_anew_each_epoch_are_told_from_those_that_stay() {
     let epochs = |row: &mut steps::Row| {
         if row.step % 20 == 0 {
