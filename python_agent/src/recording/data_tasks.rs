@@ -14,6 +14,8 @@ use super::fetch_times;
 
 /// Tasks that are looked at. With more at once, the worker of some batches is not known.
 const MAX_TASKS: usize = 64;
+/// Tasks that are looked at where batches are in order: the first one, behind those of workers that have come to their end.
+const IN_ORDER: usize = 8;
 
 /// `_MultiProcessingDataLoaderIter`, kept alive.
 static ITERATOR: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
@@ -24,12 +26,13 @@ type Task = (u64, u32);
 /// The tasks of workers, oldest first.
 #[derive(Debug)]
 pub(super) struct Tasks {
+    is_in_order: bool,
     count: usize,
     tasks: [Task; MAX_TASKS],
 }
 
 impl Tasks {
-    pub(super) const NONE: Self = Self { count: 0, tasks: [(0, 0); MAX_TASKS] };
+    pub(super) const NONE: Self = Self { is_in_order: true, count: 0, tasks: [(0, 0); MAX_TASKS] };
 
     fn as_slice(&self) -> &[Task] {
         &self.tasks[..self.count]
@@ -41,9 +44,13 @@ impl Tasks {
         if iterator.get_type().as_ptr() != ITERATOR.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let Some(list) = attribute(iterator, intern!(iterator.py(), "_task_info"))? else { return Ok(()) };
+        let py = iterator.py();
+        // Torch before 2.6 has batches in order alone.
+        self.is_in_order =
+            attribute(iterator, intern!(py, "_in_order"))?.is_none_or(|value| value.is_truthy().unwrap_or_default());
+        let Some(list) = attribute(iterator, intern!(py, "_task_info"))? else { return Ok(()) };
         let Ok(list) = list.cast_exact::<PyDict>() else { return Ok(()) };
-        for (number, task) in list.iter().take(MAX_TASKS) {
+        for (number, task) in list.iter().take(if self.is_in_order { IN_ORDER } else { MAX_TASKS }) {
             // The worker, and the batch where it came before those that are handed over first.
             let worker = task.cast_exact::<PyTuple>().ok().and_then(|task| task.get_item(0).ok());
             let worker = worker.and_then(|worker| plain(&worker)).and_then(|worker| u32::try_from(worker).ok());
@@ -67,8 +74,7 @@ impl Tasks {
         if self.count == 0 {
             return Ok(None);
         }
-        // Torch before 2.6 has batches in order alone.
-        if attribute(iterator, intern!(py, "_in_order"))?.is_none_or(|value| value.is_truthy().unwrap_or_default()) {
+        if self.is_in_order {
             let last = number(iterator, intern!(py, "_rcvd_idx"))?.and_then(|next| next.checked_sub(1));
             return Ok(self.as_slice().iter().find(|(number, _)| Some(*number) == last).copied());
         }
