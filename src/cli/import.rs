@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args) -> Result<Status> {
         steps: args.step_range.as_deref().map(StepRange::parse).transpose()?,
         modules: args.module_range.as_deref().map(ModuleRange::parse).transpose()?,
     };
-    let FilesToImport { files, unknown, unreadable } = probe_import::find(&args.paths, args.format)?;
+    let FilesToImport { files, unknown, unreadable, repeated } = probe_import::find(&args.paths, args.format)?;
     let directories = Directories::from_environment()?;
     let reservation = Reservation::take(&directories, &args.name)?;
     let name = reservation.name().to_string();
@@ -75,6 +75,9 @@ pub(super) fn run(args: &Args) -> Result<Status> {
         Ok(imported) => {
             unreadable.iter().for_each(|error| report::note(format_args!("left out: {error}")));
             tell_of_unknown(&unknown);
+            for path in &repeated {
+                report::note(format_args!("read once: {} is one of the other files", path.display()));
+            }
             tell(&name, &imported);
             Ok(0)
         }
@@ -122,7 +125,8 @@ fn tell(name: &str, Imported { captures, refused }: &Imported) {
     }
     let events: u64 = captures.iter().map(|capture| capture.events).sum();
     let files = if captures.len() == 1 { "1 trace".to_owned() } else { format!("{} traces", captures.len()) };
-    report::note(format_args!("{files} with {events} events became run {name}: {}", rows_of(captures)));
+    let events = if events == 1 { "1 event".to_owned() } else { format!("{events} events") };
+    report::note(format_args!("{files} with {events} became run {name}: {}", rows_of(captures)));
     let base = name.split('@').next().unwrap_or(name);
     report::hint(format_args!(
         "probe {base} query \"SELECT * FROM python.captures\" says what was read and what was left out"
@@ -131,15 +135,18 @@ fn tell(name: &str, Imported { captures, refused }: &Imported) {
 
 /// "12 operators, 3 launches".
 fn rows_of(captures: &[Capture]) -> String {
-    let mut sums: Vec<(&str, i64)> = Vec::new();
+    let mut sums: Vec<([&str; 2], i64)> = Vec::new();
     for (what, rows) in captures.iter().flat_map(|capture| capture.rows.named()) {
         match sums.iter_mut().find(|(known, _)| *known == what) {
             Some((_, sum)) => *sum += rows,
             None => sums.push((what, rows)),
         }
     }
-    let each: Vec<String> =
-        sums.iter().filter(|(_, rows)| *rows > 0).map(|(what, rows)| format!("{rows} {what}")).collect();
+    let counted = |([one, many], rows): &([&str; 2], i64)| match rows {
+        1 => format!("1 {one}"),
+        rows => format!("{rows} {many}"),
+    };
+    let each: Vec<String> = sums.iter().filter(|(_, rows)| *rows > 0).map(counted).collect();
     if each.is_empty() { "no rows".into() } else { each.join(", ") }
 }
 

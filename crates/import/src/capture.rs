@@ -50,19 +50,19 @@ pub struct RowCounts {
 }
 
 impl RowCounts {
-    /// The numbers with their names, for messages.
-    pub fn named(&self) -> Vec<(&'static str, i64)> {
+    /// The numbers with their names in singular and plural, for messages.
+    pub fn named(&self) -> Vec<([&'static str; 2], i64)> {
         vec![
-            ("operators", self.operators),
-            ("device activities", self.kernels),
-            ("launches", self.launches),
-            ("Python frames", self.frames),
-            ("collective operations", self.collectives),
-            ("spans", self.spans),
-            ("kernel metrics", self.metrics),
-            ("memory events", self.memory_events),
-            ("memory blocks", self.memory_blocks),
-            ("operators without times", self.nodes),
+            (["operator", "operators"], self.operators),
+            (["device activity", "device activities"], self.kernels),
+            (["launch", "launches"], self.launches),
+            (["Python frame", "Python frames"], self.frames),
+            (["collective operation", "collective operations"], self.collectives),
+            (["span", "spans"], self.spans),
+            (["kernel metric", "kernel metrics"], self.metrics),
+            (["memory event", "memory events"], self.memory_events),
+            (["memory block", "memory blocks"], self.memory_blocks),
+            (["operator without times", "operators without times"], self.nodes),
         ]
     }
 }

@@ -31,11 +31,13 @@ impl Collected {
         (plane, line): (Plane, Line),
         json: &str,
     ) -> Result<()> {
-        let Some(ts) = event.ts else {
-            self.leave_out("without a time", 1);
-            return Ok(());
+        let (ts, end) = match event.interval() {
+            Ok(interval) => interval,
+            Err(reason) => {
+                self.leave_out(reason, 1);
+                return Ok(());
+            }
         };
-        let end = ts + event.dur.unwrap_or(0).max(0);
         let arguments = serde_json::from_str(json).unwrap_or_else(|_| Arguments { args: HashMap::new() });
         let named_stats: Vec<(Stat, Cow<'_, str>)> =
             arguments.args.iter().filter_map(|(name, raw)| Some((Stat::named(name)?, text(raw)))).collect();

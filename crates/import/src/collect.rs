@@ -204,7 +204,7 @@ impl Collected {
             Kind::LeftOut(reason) => self.leave_out(reason, 1),
             Kind::Overhead => {
                 let overhead = self.overhead.get_or_insert(0);
-                *overhead = overhead.saturating_add(event.dur.unwrap_or(0).max(0));
+                *overhead = overhead.saturating_add(event.dur.nanoseconds().unwrap_or(0));
                 self.leave_out("work of the profiler", 1);
             }
             Kind::Host(kind) => return self.take_host(kind, &event),
@@ -214,15 +214,18 @@ impl Collected {
         Ok(())
     }
 
-    /// Begin and end of an event; an event without a time is counted and gives None.
+    /// Begin and end of an event; an event that has none is counted and gives None.
     fn interval(&mut self, event: &Event<'_>) -> Option<(i64, i64)> {
-        let Some(ts) = event.ts else {
-            self.leave_out("without a time", 1);
-            return None;
-        };
-        let end = ts + event.dur.unwrap_or(0).max(0);
-        self.widen(ts, end);
-        Some((ts, end))
+        match event.interval() {
+            Ok((ts, end)) => {
+                self.widen(ts, end);
+                Some((ts, end))
+            }
+            Err(reason) => {
+                self.leave_out(reason, 1);
+                None
+            }
+        }
     }
 
     fn take_host(&mut self, kind: u8, event: &Event<'_>) -> Result<()> {

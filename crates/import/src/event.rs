@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::{RawValue, Value};
 
-use super::number::{float, integer, nanoseconds};
+use super::number::{float, integer, nanoseconds, quantity};
 
 /// An event, as its text has it. A key that comes twice has its last value.
 #[derive(Debug, Default)]
@@ -19,9 +19,38 @@ pub(crate) struct Event<'a> {
     pub tid: Text<'a>,
     /// Nanoseconds.
     pub ts: Option<i64>,
-    /// Nanoseconds.
-    pub dur: Option<i64>,
+    pub dur: Duration,
     pub args: Args<'a>,
+}
+
+/// How long an event lasted.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) enum Duration {
+    /// The event has none: it is an instant.
+    #[default]
+    None,
+    Nanoseconds(i64),
+    /// What is there is no number, negative, or longer than decades.
+    Impossible,
+}
+
+impl Duration {
+    fn parse(text: &str) -> Self {
+        match nanoseconds(text) {
+            Some(nanoseconds) if nanoseconds >= 0 => Self::Nanoseconds(nanoseconds),
+            None if matches!(text, "null" | "\"\"") => Self::None,
+            _ => Self::Impossible,
+        }
+    }
+
+    /// Nanoseconds, 0 for an instant; None where it is impossible.
+    pub(crate) fn nanoseconds(self) -> Option<i64> {
+        match self {
+            Self::None => Some(0),
+            Self::Nanoseconds(nanoseconds) => Some(nanoseconds),
+            Self::Impossible => None,
+        }
+    }
 }
 
 /// Text, or a number as its text; empty where there is none.
@@ -76,6 +105,16 @@ impl<'a> Event<'a> {
     pub(crate) fn parse(text: &'a str) -> serde_json::Result<Self> {
         serde_json::from_str(text)
     }
+
+    /// Begin and end.
+    ///
+    /// # Errors
+    /// Why it has none.
+    pub(crate) fn interval(&self) -> Result<(i64, i64), &'static str> {
+        let ts = self.ts.ok_or("without a time")?;
+        let duration = self.dur.nanoseconds().ok_or("with an impossible duration")?;
+        Ok((ts, ts + duration))
+    }
 }
 
 /// A raw value as text: a string's content, a number's digits; empty for null.
@@ -117,7 +156,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Event<'a> {
                         "pid" => event.pid = text(map.next_value()?),
                         "tid" => event.tid = text(map.next_value()?),
                         "ts" => event.ts = nanoseconds(map.next_value::<&RawValue>()?.get()),
-                        "dur" => event.dur = nanoseconds(map.next_value::<&RawValue>()?.get()),
+                        "dur" => event.dur = Duration::parse(map.next_value::<&RawValue>()?.get()),
                         "args" => {
                             let raw: &RawValue = map.next_value()?;
                             if raw.get().starts_with('{') {
@@ -200,7 +239,7 @@ impl<'a> Args<'a> {
             "name" => self.name = non_empty_text(raw),
             "External id" | "external id" => self.external_id = integer(raw.get()),
             "correlation" => self.correlation = integer(raw.get()),
-            "device" => self.device = integer(raw.get()),
+            "device" => self.device = quantity(raw.get()),
             "stream" => self.stream = integer(raw.get()),
             "Record function id" => self.record_function = integer(raw.get()).filter(|id| *id > 0),
             "Sequence number" => self.sequence = integer(raw.get()),
@@ -212,28 +251,28 @@ impl<'a> Args<'a> {
             "Python parent id" => self.python_parent = integer(raw.get()),
             "grid" => self.grid = json(raw),
             "block" => self.block = json(raw),
-            "registers per thread" => self.registers = integer(raw.get()),
-            "shared memory" => self.shared_memory = integer(raw.get()),
+            "registers per thread" => self.registers = quantity(raw.get()),
+            "shared memory" => self.shared_memory = quantity(raw.get()),
             "blocks per SM" => self.blocks_per_sm = float(raw.get()),
             "warps per SM" => self.warps_per_sm = float(raw.get()),
             "est. achieved occupancy %" => self.occupancy = float(raw.get()),
-            "bytes" | "size" => self.bytes = integer(raw.get()),
+            "bytes" | "size" => self.bytes = quantity(raw.get()),
             "memory bandwidth (GB/s)" => self.bandwidth = float(raw.get()),
             "graph id" => self.graph_id = integer(raw.get()),
             "Collective name" => self.collective = non_empty_text(raw),
             "Process Group Name" => self.group_name = non_empty_text(raw),
             "Process Group Ranks" => self.group_ranks = non_empty_text(raw),
-            "Group size" => self.group_size = integer(raw.get()),
+            "Group size" => self.group_size = quantity(raw.get()),
             "dtype" => self.dtype = non_empty_text(raw),
             "Seq" => self.seq = integer(raw.get()),
-            "In msg nelems" => self.in_elements = integer(raw.get()),
-            "Bytes" => self.memory_bytes = integer(raw.get()),
+            "In msg nelems" => self.in_elements = quantity(raw.get()),
+            "Bytes" => self.memory_bytes = quantity(raw.get()),
             "Addr" => self.address = integer(raw.get()),
-            "Device Type" => self.device_type = integer(raw.get()),
-            "Device Id" => self.device_id = integer(raw.get()),
-            "Total Allocated" => self.total_allocated = integer(raw.get()),
-            "Total Reserved" => self.total_reserved = integer(raw.get()),
-            "Out msg nelems" => self.out_elements = integer(raw.get()),
+            "Device Type" => self.device_type = quantity(raw.get()),
+            "Device Id" => self.device_id = quantity(raw.get()),
+            "Total Allocated" => self.total_allocated = quantity(raw.get()),
+            "Total Reserved" => self.total_reserved = quantity(raw.get()),
+            "Out msg nelems" => self.out_elements = quantity(raw.get()),
             _ => {}
         }
     }

@@ -1,7 +1,8 @@
 //! Finds the files to import: those that are named, and all files of a known format in a named directory.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use probe_common::error::{Error, Result};
@@ -36,6 +37,8 @@ pub struct FilesToImport {
     pub unknown: Vec<PathBuf>,
     /// Errors of files in directories that can't be read.
     pub unreadable: Vec<Error>,
+    /// Paths to a file that has another path among the files.
+    pub repeated: Vec<PathBuf>,
 }
 
 /// The files at `paths`, each with the format of its content, or with `forced`.
@@ -48,6 +51,9 @@ pub fn find(paths: &[PathBuf], forced: Option<Format>) -> Result<FilesToImport> 
         let kind = fs::metadata(path)
             .map_err(|error| Error::usage(format!("cannot read {}", path.display())).because(error))?;
         if !kind.is_dir() {
+            if kind.is_file() && kind.len() == 0 {
+                return Err(Error::failed(format!("cannot import {}: it is empty", path.display())));
+            }
             let format = format(path, forced)?.ok_or_else(|| {
                 Error::failed(format!("cannot import {}: it is of no format that is known here", path.display()))
                     .hint(Format::known())
@@ -66,6 +72,9 @@ pub fn find(paths: &[PathBuf], forced: Option<Format>) -> Result<FilesToImport> 
                 Err(error) => found.unreadable.push(error),
             }
         }
+        if seen == 0 {
+            return Err(Error::failed(format!("{} has no files", path.display())));
+        }
         if found.files.len() == before {
             return Err(Error::failed(format!(
                 "{} has no traces: none of its {seen} files is of a format that is known here",
@@ -74,9 +83,21 @@ pub fn find(paths: &[PathBuf], forced: Option<Format>) -> Result<FilesToImport> 
             .hint(Format::known()));
         }
     }
-    found.files.dedup_by(|a, b| a.path == b.path);
+    found.leave_out_repeated();
     name_captures(&mut found.files);
     Ok(found)
+}
+
+impl Found {
+    /// Keeps one path to each file: a file that is read twice would have all of its rows twice.
+    fn leave_out_repeated(&mut self) {
+        let mut seen = HashSet::new();
+        let files = std::mem::take(&mut self.files);
+        for file in files {
+            let is_new = fs::metadata(&file.path).map_or(true, |found| seen.insert((found.dev(), found.ino())));
+            if is_new { self.files.push(file) } else { self.repeated.push(file.path) }
+        }
+    }
 }
 
 /// The format of a file; None where it is not known.

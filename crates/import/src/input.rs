@@ -72,7 +72,7 @@ impl Input {
         let failed = |what: &str| Error::failed(format!("cannot read {}: {what}", path.display()));
         let found = std::fs::metadata(path).map_err(|error| failed(&error.to_string()))?;
         if !found.is_file() {
-            return Err(failed("it is no regular file"));
+            return Err(failed("it is no regular file").hint("write what it gives into a file, and import that"));
         }
         let file = File::open(path).map_err(|error| failed(&error.to_string()))?;
         Self::of(file, found.len()).map_err(|error| failed(&error.to_string()))

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::number::integer;
+use super::number::quantity;
 
 /// Longest value that is looked at (bytes); lists of devices and groups are far smaller.
 const MAX_VALUE: usize = 4 << 20;
@@ -67,8 +67,8 @@ impl Metadata {
 /// A whole number, also one that is written as text.
 fn whole(value: &Value) -> Option<i64> {
     match value {
-        Value::String(text) => integer(text),
-        Value::Number(number) => integer(&number.to_string()),
+        Value::String(text) => quantity(text),
+        Value::Number(number) => quantity(&number.to_string()),
         _ => None,
     }
 }

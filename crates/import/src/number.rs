@@ -31,19 +31,18 @@ fn by_float(text: &str) -> Option<i64> {
     (nanoseconds.abs() <= MOST as f64).then_some(nanoseconds as i64)
 }
 
-/// A whole number, also as text or with a fraction of zero.
+/// A number that names something, such as an external id: those of 64 bits come without a sign, and have one in tables.
 pub(crate) fn integer(text: &str) -> Option<i64> {
+    quantity(text).or_else(|| text.trim().trim_matches('"').parse::<u64>().map(|value| value as i64).ok())
+}
+
+/// A whole number, also as text or with a fraction of zero; None where 64 bits with a sign do not hold it.
+pub(crate) fn quantity(text: &str) -> Option<i64> {
     let text = text.trim().trim_matches('"');
-    text.parse()
-        .ok()
-        .or_else(|| {
-            // External ids of 64 bits come without a sign.
-            text.parse::<u64>().map(|value| value as i64).ok()
-        })
-        .or_else(|| {
-            let value: f64 = text.parse().ok()?;
-            (value.fract() == 0.0 && value.abs() < 9e15).then_some(value as i64)
-        })
+    text.parse().ok().or_else(|| {
+        let value: f64 = text.parse().ok()?;
+        (value.fract() == 0.0 && value.abs() < 9e15).then_some(value as i64)
+    })
 }
 
 /// A finite number, also as text.
@@ -72,6 +71,8 @@ mod tests {
             assert_eq!(nanoseconds(text), expected, "{text}");
         }
         assert_eq!(integer("18446744073709551615"), Some(-1));
+        assert_eq!(quantity("18446744073709551615"), None);
+        assert_eq!(quantity("-9223372036854775808"), Some(i64::MIN));
         assert_eq!(integer("7.0"), Some(7));
         assert_eq!(float("NaN"), None);
     }

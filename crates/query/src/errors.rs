@@ -7,6 +7,7 @@ use probe_proto::table::Table;
 
 use super::bounds::Bounds;
 use super::catalog::CATALOG;
+use super::function_names;
 use super::names::{list, nearest};
 use super::views::views;
 use datafusion::common::{Column, DataFusionError, SchemaError, TableReference};
@@ -30,7 +31,7 @@ fn in_words(error: &DataFusionError) -> Error {
         DataFusionError::SQL(error, _) => syntax(error),
         DataFusionError::SchemaError(error, _) => schema(error),
         DataFusionError::ResourcesExhausted(what) => Error::limit(text(what)),
-        DataFusionError::NotImplemented(what) => Error::failed(format!("not supported: {}", text(what))),
+        DataFusionError::NotImplemented(what) => not_supported(&text(what)),
         other => planning(&text(&other.message())),
     }
 }
@@ -63,18 +64,71 @@ fn text(message: &str) -> String {
     }
 }
 
-/// An error of the planner, whose message has its own hint for functions.
+/// An error of the planner.
 fn planning(message: &str) -> Error {
     if message.starts_with("Projections require unique expression names") {
-        return Error::failed("two columns of the result would have the same name")
+        let names: Vec<&str> =
+            message.split("\" at position ").filter_map(|part| Some(part.split_once('"')?.1)).collect();
+        let which = match names[..] {
+            [one, other, ..] if one != other => format!(": {one} and {other}"),
+            [one, ..] => format!(": {one}"),
+            [] => String::new(),
+        };
+        return Error::failed(format!("two columns of the result would have the same name{which}"))
             .hint("rename one of them: … AS other_name");
     }
-    match message.split_once("\nDid you mean ") {
-        Some((what, meant)) => {
-            let meant = meant.trim_end_matches(['?', ' ']).trim_matches('\'');
-            Error::failed(text(what)).hint(format!("did you mean {meant}?"))
+    if let Some((_, asked)) = message.split_once("No function matches the given name and argument types '") {
+        return no_such_arguments(asked);
+    }
+    if let Some((_, column)) = message.split_once("Column in SELECT must be in GROUP BY or an aggregate function")
+        && let Some(column) = column.split('"').nth(1)
+    {
+        return Error::failed(format!("column {column} is neither in GROUP BY nor in an aggregate function"))
+            .hint("GROUP BY ALL groups by every column that is in no aggregate function");
+    }
+    match message.strip_prefix("Invalid function '").and_then(|rest| rest.split_once('\'')) {
+        Some((asked, meant)) => {
+            no_function(asked, meant.trim_start_matches(".\nDid you mean ").trim_matches(['\'', '?']))
         }
-        None => Error::failed(message),
+        None => Error::failed(message.split(DEVELOPERS).next().unwrap_or(message).trim()),
+    }
+}
+
+/// What DataFusion adds to errors that its developers do not expect.
+const DEVELOPERS: &str = "\nThis issue was likely caused by a bug in DataFusion";
+
+/// The error for a function that does not take these arguments: `sum(Utf8View)'. …` and the ways in which it can be called.
+fn no_such_arguments(asked: &str) -> Error {
+    let (call, rest) = asked.split_once("'. ").unwrap_or((asked, ""));
+    let call = call.replace("Utf8View", "text").replace("Utf8", "text");
+    let ways = rest.split_once("Candidate functions:").map_or("", |(_, ways)| ways);
+    let ways: Vec<&str> = ways.lines().map(str::trim).filter(|way| !way.is_empty()).collect();
+    let error = Error::failed(format!("no function can be called as {call}"));
+    if ways.is_empty() { error } else { error.hint(format!("there is {}", list(ways))) }
+}
+
+fn no_function(asked: &str, meant: &str) -> Error {
+    let error = Error::failed(format!("there is no function '{asked}'"));
+    match (function_names::instead_of(asked), nearest(asked, [meant])) {
+        (Some(instead), _) => error.hint(instead),
+        (None, Some(near)) => error.hint(format!("did you mean {near}?")),
+        (None, None) => error.hint("SHOW FUNCTIONS lists what there is"),
+    }
+}
+
+fn not_supported(what: &str) -> Error {
+    if what.starts_with("Physical plan does not support logical expression") {
+        return Error::failed("not supported: a subquery that refers to the query around it in this way")
+            .hint("write it as a join, or with a window function: row_number() OVER (PARTITION BY …)");
+    }
+    if what.starts_with("Unsupported ast node") {
+        return Error::failed("not supported: the query has an expression of a kind that queries here do not have");
+    }
+    let error = Error::failed(format!("not supported: {what}"));
+    match what.strip_prefix("Operator ").and_then(|rest| rest.split_whitespace().next()) {
+        Some("DIV") => error.hint("a / b of whole numbers is a whole number"),
+        Some("->" | "->>") => error.hint(function_names::OF_JSON),
+        _ => error,
     }
 }
 
@@ -87,12 +141,13 @@ fn syntax(error: &ParserError) -> Error {
                 .hint("WITH name AS (SELECT …) takes a query out of the brackets");
         }
     };
+    let message = message.replace("found: EOF", "found: the end of the query");
     match message.rsplit_once(" at Line: ") {
         Some((what, position)) => {
             let position = position.replace(", Column: ", ", column ");
             Error::failed(format!("SQL syntax error at line {position}: {}", text(what)))
         }
-        None => Error::failed(format!("SQL syntax error: {}", text(message))),
+        None => Error::failed(format!("SQL syntax error: {}", text(&message))),
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::CatalogProviderList;
+use datafusion::catalog::information_schema::INFORMATION_SCHEMA;
 use datafusion::common::ScalarValue;
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SessionState, TaskContext};
@@ -86,6 +88,7 @@ impl Planner {
     ) -> Result<(SchemaRef, Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
         let PlannedQuery { mut state, plan, schema, .. } = plan;
         let plan = made::count(plan, &memory).map_err(|error| within(&error, bounds))?;
+        let lists_functions = or_say(reads_information_schema(&plan))?;
         // now() is when the query began.
         state.mark_start_execution();
         let planned = async {
@@ -97,7 +100,12 @@ impl Planner {
         };
         let plan = planned.await.map_err(|error| within(&error, bounds))?;
         let runtime = RuntimeEnv { memory_pool: memory, ..state.runtime_env().as_ref().clone() };
-        Ok((schema, plan, Arc::new(context(&state, runtime))))
+        let context = if lists_functions {
+            TaskContext::from(&state).with_runtime(Arc::new(runtime))
+        } else {
+            without_functions(&state, runtime)
+        };
+        Ok((schema, plan, Arc::new(context)))
     }
 
     /// The plan of a query's text, as far as it does not depend on rows.
@@ -174,9 +182,19 @@ impl Planner {
     }
 }
 
-/// The context that a plan runs with. It has no functions, because they are in the plan: only plans that come as bytes look them
-/// up by name, and copying all of them takes longer than a short query runs.
-fn context(state: &SessionState, runtime: RuntimeEnv) -> TaskContext {
+/// Whether a plan reads tables about the tables and functions that there are: SHOW FUNCTIONS does.
+fn reads_information_schema(plan: &LogicalPlan) -> datafusion::common::Result<bool> {
+    let mut reads = false;
+    plan.apply_with_subqueries(|node| {
+        reads |= matches!(node, LogicalPlan::TableScan(scan) if scan.table_name.schema() == Some(INFORMATION_SCHEMA));
+        Ok(if reads { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(reads)
+}
+
+/// The context of a plan that asks for no function by its name. Its functions are in the plan, and copying all others takes longer
+/// than a short query runs.
+fn without_functions(state: &SessionState, runtime: RuntimeEnv) -> TaskContext {
     let (id, config) = (state.session_id().to_owned(), state.config().clone());
     let (scalar, higher_order, aggregate, window) = Default::default();
     TaskContext::new(None, id, config, scalar, higher_order, aggregate, window, Arc::new(runtime))

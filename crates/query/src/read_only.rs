@@ -1,14 +1,19 @@
 //! The parser of queries, which refuses every statement that would not only read.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
+use datafusion::common::DataFusionError;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement as Sql, Visit, Visitor};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::parser::ParserError;
+use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 use probe_common::error::{Error, Result};
 
 use super::errors::from_datafusion;
 use super::text_complexity::{self, MAX_NESTING};
+use super::{distinct_from, ignored_clauses};
 
 /// How deep expressions and subqueries may be nested: a bracket is up to three levels to the parser.
 const DEPTH: usize = 3 * MAX_NESTING;
@@ -16,18 +21,24 @@ const DEPTH: usize = 3 * MAX_NESTING;
 /// Parses the text of one query, and refuses any other text.
 pub(super) fn parse(sql: &str) -> Result<Statement> {
     text_complexity::check(sql)?;
-    let parser = DFParserBuilder::new(sql).with_dialect(&GenericDialect {}).with_recursion_limit(DEPTH).build();
-    let statements =
-        parser.and_then(|mut parser| parser.parse_statements()).map_err(|error| from_datafusion(&error))?;
+    let statements = statements(sql).map_err(|error| from_datafusion(&error))?;
     let mut statements = statements.into_iter();
-    let statement = statements.next().ok_or_else(|| Error::failed("the query is empty"))?;
+    let mut statement = statements.next().ok_or_else(|| Error::failed("the query is empty"))?;
     if statements.len() > 0 {
         let count = statements.len() + 1;
         return Err(Error::failed(format!("there are {count} statements, and a query is one"))
             .hint("send them one after the other"));
     }
+    distinct_from::give_meaning(&mut statement);
     check(&statement)?;
     Ok(statement)
+}
+
+fn statements(sql: &str) -> Result<VecDeque<Statement>, DataFusionError> {
+    let dialect = GenericDialect {};
+    let tokens = Tokenizer::new(&dialect, sql).tokenize_with_location().map_err(ParserError::from)?;
+    let tokens = distinct_from::join_words(tokens);
+    DFParserBuilder::new(tokens).with_dialect(&dialect).with_recursion_limit(DEPTH).build()?.parse_statements()
 }
 
 /// Refuses every statement that does not only read.
@@ -43,7 +54,7 @@ fn check_sql(sql: &Sql) -> Result<()> {
     match sql {
         Sql::Query(query) => match query.visit(&mut Writes) {
             ControlFlow::Break(what) => Err(refused(what)),
-            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Continue(()) => ignored_clauses::check(sql),
         },
         Sql::Explain { statement, .. } => check_sql(statement),
         Sql::ExplainTable { .. }

@@ -47,6 +47,27 @@ fn asked(home: &Home, name: &str, sql: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
+fn a_file_with_two_paths_is_read_once_and_one_without_bytes_is_empty() {
+    let home = Home::empty();
+    let traces = home.path().join("traces");
+    std::fs::create_dir(&traces).unwrap();
+    let file = traces.join("a.json");
+    std::fs::write(&file, trace(0)).unwrap();
+    std::os::unix::fs::symlink("a.json", traces.join("latest.json")).unwrap();
+    let again = traces.join("../traces/a.json");
+    let output = home.probe(["import", "--name", "once", traces.to_str().unwrap(), again.to_str().unwrap()]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("1 trace with 17 events became run once@1: 5 operators"), "{said}");
+    assert!(said.contains("latest.json is one of the other files"), "{said}");
+
+    let empty = home.path().join("nothing.json");
+    std::fs::write(&empty, "").unwrap();
+    let said = String::from_utf8(home.probe(["import", "--name", "none", empty.to_str().unwrap()]).stderr).unwrap();
+    assert!(said.contains("nothing.json: it is empty"), "{said}");
+}
+
+#[test]
 fn a_directory_of_ranks_is_one_run_with_modules_steps_and_launches() {
     let home = Home::empty();
     let traces = home.path().join("traces");
@@ -244,7 +265,7 @@ fn an_export_of_nsight_systems_is_kernels_calls_and_spans_with_steps_by_a_patter
     };
     let output = import("nsys", r"^iteration (\d+)$");
     let said = String::from_utf8(output.stderr).unwrap();
-    let expected = "1 trace with 4 events became run nsys@1: 1 device activities, 1 launches, 2 spans";
+    let expected = "1 trace with 4 events became run nsys@1: 1 device activity, 1 launch, 2 spans";
     assert!(output.status.success() && said.contains(expected), "{said}");
     let kernels = asked(&home, "nsys", "SELECT name, operator, step, launch_delay * 1e6, pid FROM gpu.kernels");
     assert_eq!(kernels, [["gemm", "forward", "7", "2.0", "41"]]);

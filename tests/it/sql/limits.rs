@@ -143,10 +143,16 @@ async fn names_nearly_right_are_suggested() {
         ),
         (
             "SELECT step, step FROM python.steps",
-            "two columns of the result would have the same name",
+            "two columns of the result would have the same name: python.steps.step",
             "rename one of them: … AS other_name",
         ),
-        ("SELECT summ(step) FROM python.steps", "Invalid function 'summ'", "did you mean sum?"),
+        ("SELECT summ(step) FROM python.steps", "there is no function 'summ'", "did you mean sum?"),
+        (
+            "SELECT max_by(step, duration) FROM python.steps",
+            "there is no function 'max_by'",
+            "first_value(x ORDER BY y DESC) is the x of the largest y",
+        ),
+        ("SELECT zeta(step) FROM python.steps", "there is no function 'zeta'", "SHOW FUNCTIONS lists what there is"),
     ] {
         let error = error(&engine, sql).await;
         assert_eq!(error.kind(), Kind::Failed, "{sql}");

@@ -83,7 +83,8 @@ fn say<'a>(rules: &[(&str, &str, &str)], frames: impl Iterator<Item = &'a StackF
     rules.iter().find_map(|(file, of, what)| {
         let fits = |frame: &&StackFrame| {
             let there = if file.ends_with('/') { frame.file.contains(file) } else { frame.file.ends_with(file) };
-            there && (of.is_empty() || *of == function(frame))
+            // The top level of a file of Python is being imported, and waits for nothing.
+            there && if of.is_empty() { function(frame) != "<module>" } else { *of == function(frame) }
         };
         frames.clone().find(fits).map(|frame| what.replace('…', function(frame)))
     })
@@ -194,6 +195,17 @@ mod tests {
             ("join", "/usr/lib/python3.11/threading.py"),
         ]);
         assert_eq!(waits_for(&run, Some('S'), None), "");
+    }
+
+    #[test]
+    fn an_import_waits_for_nothing() {
+        let inductor = format!("{PACKAGES}torch/_inductor/config.py");
+        let importing =
+            stack(&[("<module>", &inductor), ("_find_and_load", "<frozen importlib._bootstrap>"), ("main", "/t.py")]);
+        assert_eq!(waits_for(&importing, Some('R'), None), "");
+        let compiling =
+            stack(&[("compile_fx", &format!("{PACKAGES}torch/_inductor/compile_fx.py")), ("main", "/t.py")]);
+        assert_eq!(waits_for(&compiling, Some('R'), None), "torch.compile");
     }
 
     #[test]

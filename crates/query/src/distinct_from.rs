@@ -1,0 +1,88 @@
+//! `IS DISTINCT FROM` and `IS NOT DISTINCT FROM` as operators that bind more tightly than NOT, AND and OR.
+//!
+//! sqlparser takes all of the expression that follows for the right side: it reads `a IS DISTINCT FROM b AND c` as
+//! `a IS DISTINCT FROM (b AND c)`. So the words become one operator before it reads them, and afterwards what they mean.
+
+use std::convert::Infallible;
+use std::ops::ControlFlow;
+
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, visit_expressions_mut};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan};
+
+const DISTINCT: &str = "IS DISTINCT FROM";
+const NOT_DISTINCT: &str = "IS NOT DISTINCT FROM";
+
+/// The tokens of a query with one token for the words of each of these operators.
+pub(super) fn join_words(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let mut joined = Vec::with_capacity(tokens.len());
+    let mut rest = &tokens[..];
+    while let Some((first, after)) = rest.split_first() {
+        rest = match operator(rest) {
+            Some((name, length)) => {
+                let span = Span::new(first.span.start, rest[length - 1].span.end);
+                joined.push(TokenWithSpan::new(Token::CustomBinaryOperator(name.to_owned()), span));
+                &rest[length..]
+            }
+            None => {
+                joined.push(first.clone());
+                after
+            }
+        };
+    }
+    joined
+}
+
+/// The operator that `tokens` begin with, and the number of its tokens.
+fn operator(tokens: &[TokenWithSpan]) -> Option<(&'static str, usize)> {
+    let is_space = |token: &TokenWithSpan| matches!(token.token, Token::Whitespace(_));
+    let mut words = tokens.iter().enumerate().filter(|(_, token)| !is_space(token));
+    let mut next = || match words.next() {
+        Some((index, TokenWithSpan { token: Token::Word(word), .. })) => Some((word.keyword, index)),
+        _ => None,
+    };
+    // Every token of a query comes here: only an IS looks further.
+    if next()? != (Keyword::IS, 0) {
+        return None;
+    }
+    let (name, distinct) = match next()?.0 {
+        Keyword::NOT => (NOT_DISTINCT, next()?.0),
+        word => (DISTINCT, word),
+    };
+    match (distinct, next()?) {
+        (Keyword::DISTINCT, (Keyword::FROM, last)) => Some((name, last + 1)),
+        _ => None,
+    }
+}
+
+/// Gives the operators of [`join_words`] their meaning.
+pub(super) fn give_meaning(statement: &mut Statement) {
+    match statement {
+        Statement::Explain(explain) => give_meaning(&mut explain.statement),
+        Statement::Statement(sql) => {
+            let _ = visit_expressions_mut(sql.as_mut(), |expression| {
+                if let Expr::BinaryOp { left, op: BinaryOperator::Custom(name), right } = expression {
+                    let sides = |left: &mut Box<Expr>, right: &mut Box<Expr>| (take(left), take(right));
+                    match name.as_str() {
+                        DISTINCT => {
+                            let (left, right) = sides(left, right);
+                            *expression = Expr::IsDistinctFrom(left, right);
+                        }
+                        NOT_DISTINCT => {
+                            let (left, right) = sides(left, right);
+                            *expression = Expr::IsNotDistinctFrom(left, right);
+                        }
+                        _ => {}
+                    }
+                }
+                ControlFlow::<Infallible>::Continue(())
+            });
+        }
+        _ => {}
+    }
+}
+
+fn take(side: &mut Box<Expr>) -> Box<Expr> {
+    std::mem::replace(side, Box::new(Expr::value(datafusion::sql::sqlparser::ast::Value::Null)))
+}
