@@ -88,7 +88,7 @@ pub fn find(paths: &[PathBuf], forced: Option<Format>) -> Result<FilesToImport> 
     Ok(found)
 }
 
-impl Found {
+impl FilesToImport {
     /// Keeps one path to each file: a file that is read twice would have all of its rows twice.
     fn leave_out_repeated(&mut self) {
         let mut seen = HashSet::new();

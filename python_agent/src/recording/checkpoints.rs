@@ -12,7 +12,7 @@ use super::policy::{self, Layer};
 use super::thread::{self, RECORD};
 use super::{names, program_errors};
 use crate::shared::{self, ENABLED, STEP};
-use probe_trace::known::{Learned, Numbered};
+use probe_trace::known::{LearnedName, Numbered};
 use probe_trace::payload::{FAILED, SAVED_ERROR, SAVED_FILE, SAVED_STEP, SAVERS, UNKNOWN_BYTES};
 use probe_trace::record::{Kind, Record};
 
@@ -36,7 +36,7 @@ fn number(text: Option<String>, most: usize) -> u64 {
         if id >= most {
             return 0;
         }
-        names::learned(&Learned::Saved(id as u64, &text));
+        names::learned(&LearnedName::Saved(id as u64, &text));
         texts.push(text);
     }
     id as u64 + 1
