@@ -35,7 +35,7 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    NewToken(NewToken),
+    Make(NewToken),
     List(List),
     Revoke(Revoke),
 }
@@ -79,7 +79,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
     let directories = Directories::from_environment()?;
     let file = TokenFile::of(&directories);
     match args.action {
-        Action::NewToken(args) => make(&directories, &file, args),
+        Action::Make(args) => make(&directories, &file, args),
         Action::List(args) => list(&file, args.format),
         Action::Revoke(args) => {
             for name in &args.names {
