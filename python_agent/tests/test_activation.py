@@ -224,18 +224,24 @@ print([type(f).__name__ for f in sys.meta_path].count("_TorchFinder"))
     assert bench.python(code, PROBE="1").splitlines() == ["True 2", "0"]
 
 
-def test_an_import_of_torch_that_fails_can_be_made_again(bench: Bench) -> None:
+def torch_that_raises(bench: Bench, error: str) -> str:
+    """A folder with a torch whose import raises this error."""
     fake = bench.directory / "fake/torch"
     fake.mkdir(parents=True)
-    (fake / "__init__.py").write_text("raise ImportError('planted')")
+    (fake / "__init__.py").write_text(f"raise {error}('planted')")
+    return str(fake.parent)
+
+
+def test_an_import_of_torch_that_fails_can_be_made_again(bench: Bench) -> None:
+    fake = torch_that_raises(bench, "ImportError")
     code = f"""
 import sys
-sys.path.insert(0, {str(fake.parent)!r})
+sys.path.insert(0, {fake!r})
 try:
     import torch
 except ImportError as error:
     print(error)
-sys.path.remove({str(fake.parent)!r})
+sys.path.remove({fake!r})
 import torch, probe_agent
 print(probe_agent.status()["phase"])
 """
@@ -243,12 +249,10 @@ print(probe_agent.status()["phase"])
 
 
 def test_the_traceback_of_an_import_that_fails_is_as_without_the_agent(bench: Bench) -> None:
-    fake = bench.directory / "fake/torch"
-    fake.mkdir(parents=True)
-    (fake / "__init__.py").write_text("raise ValueError('planted')")
+    fake = torch_that_raises(bench, "ValueError")
     code = f"""
 import sys, traceback
-sys.path.insert(0, {str(fake.parent)!r})
+sys.path.insert(0, {fake!r})
 try:
     import torch
 except ValueError:

@@ -31,13 +31,7 @@ impl Collected {
         (plane, line): (Plane, Line),
         json: &str,
     ) -> Result<()> {
-        let (ts, end) = match event.interval() {
-            Ok(interval) => interval,
-            Err(reason) => {
-                self.leave_out(reason, 1);
-                return Ok(());
-            }
-        };
+        let Some((ts, end)) = self.interval(event) else { return Ok(()) };
         let arguments = serde_json::from_str(json).unwrap_or_else(|_| Arguments { args: HashMap::new() });
         let named_stats: Vec<(Stat, Cow<'_, str>)> =
             arguments.args.iter().filter_map(|(name, raw)| Some((Stat::named(name)?, text(raw)))).collect();

@@ -215,17 +215,8 @@ impl Collected {
     }
 
     /// Begin and end of an event; an event that has none is counted and gives None.
-    fn interval(&mut self, event: &Event<'_>) -> Option<(i64, i64)> {
-        match event.interval() {
-            Ok((ts, end)) => {
-                self.widen(ts, end);
-                Some((ts, end))
-            }
-            Err(reason) => {
-                self.leave_out(reason, 1);
-                None
-            }
-        }
+    pub(crate) fn interval(&mut self, event: &Event<'_>) -> Option<(i64, i64)> {
+        event.interval().map_err(|reason| self.leave_out(reason, 1)).ok()
     }
 
     fn take_host(&mut self, kind: u8, event: &Event<'_>) -> Result<()> {
@@ -234,6 +225,7 @@ impl Collected {
             return Ok(());
         };
         let Some((ts, end)) = self.interval(event) else { return Ok(()) };
+        self.widen(ts, end);
         if let Some(pid) = self.pids.get_mut(&*event.pid) {
             *pid += 1;
         } else if self.pids.len() < 1024 {
@@ -291,7 +283,8 @@ impl Collected {
             self.leave_out("past the number of threads", 1);
             return Ok(());
         };
-        let Some((ts, _)) = self.interval(event) else { return Ok(()) };
+        let Some((ts, end)) = self.interval(event) else { return Ok(()) };
+        self.widen(ts, end);
         let unknown = |value: Option<i64>| value.unwrap_or(UNKNOWN);
         self.memory.push(MemoryEvent {
             thread,
@@ -309,6 +302,7 @@ impl Collected {
 
     fn take_device(&mut self, kind: u8, event: &Event<'_>) -> Result<()> {
         let Some((ts, end)) = self.interval(event) else { return Ok(()) };
+        self.widen(ts, end);
         let args = &event.args;
         self.has_devices |= kind != device::SYNC;
         let elements = args.in_elements.max(args.out_elements);

@@ -19,13 +19,13 @@ pub(crate) struct Event<'a> {
     pub tid: Text<'a>,
     /// Nanoseconds.
     pub ts: Option<i64>,
-    pub dur: Duration,
+    pub dur: EventDuration,
     pub args: Args<'a>,
 }
 
 /// How long an event lasted.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) enum Duration {
+pub(crate) enum EventDuration {
     /// The event has none: it is an instant.
     #[default]
     None,
@@ -34,7 +34,7 @@ pub(crate) enum Duration {
     Impossible,
 }
 
-impl Duration {
+impl EventDuration {
     fn parse(text: &str) -> Self {
         match nanoseconds(text) {
             Some(nanoseconds) if nanoseconds >= 0 => Self::Nanoseconds(nanoseconds),
@@ -156,7 +156,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Event<'a> {
                         "pid" => event.pid = text(map.next_value()?),
                         "tid" => event.tid = text(map.next_value()?),
                         "ts" => event.ts = nanoseconds(map.next_value::<&RawValue>()?.get()),
-                        "dur" => event.dur = Duration::parse(map.next_value::<&RawValue>()?.get()),
+                        "dur" => event.dur = EventDuration::parse(map.next_value::<&RawValue>()?.get()),
                         "args" => {
                             let raw: &RawValue = map.next_value()?;
                             if raw.get().starts_with('{') {

@@ -28,7 +28,7 @@ pub(crate) const NAME: &str = "nsight-compute";
 pub(crate) fn recognises(text: &[u8]) -> bool {
     let text = text.strip_prefix(records::BYTE_ORDER_MARK).unwrap_or(text);
     let mut lines = text.split(|byte| *byte == b'\n');
-    lines.any(|line| line.starts_with(b"==PROF==") || line.starts_with(b"\"ID\",\"ProfiledProcess ID\","))
+    lines.any(|line| line.starts_with(b"==PROF==") || line.starts_with(b"\"ID\",\"Process ID\","))
 }
 
 /// Reads a file and writes its rows, with a capture for each process.

@@ -1,13 +1,13 @@
 //! `IS DISTINCT FROM` and `IS NOT DISTINCT FROM` as operators that bind more tightly than NOT, AND and OR.
 //!
 //! sqlparser takes all of the expression that follows for the right side: it reads `a IS DISTINCT FROM b AND c` as
-//! `a IS DISTINCT FROM (b AND c)`. So the words become one operator before it reads them, and afterwards what they mean.
+//! `a IS DISTINCT FROM (b AND c)`. So the words become one operator before it reads them, and the operator gets its meaning afterwards.
 
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement;
-use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, visit_expressions_mut};
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Value, visit_expressions_mut};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan};
 
@@ -63,18 +63,12 @@ pub(super) fn give_meaning(statement: &mut Statement) {
         Statement::Statement(sql) => {
             let _ = visit_expressions_mut(sql.as_mut(), |expression| {
                 if let Expr::BinaryOp { left, op: BinaryOperator::Custom(name), right } = expression {
-                    let sides = |left: &mut Box<Expr>, right: &mut Box<Expr>| (take(left), take(right));
-                    match name.as_str() {
-                        DISTINCT => {
-                            let (left, right) = sides(left, right);
-                            *expression = Expr::IsDistinctFrom(left, right);
-                        }
-                        NOT_DISTINCT => {
-                            let (left, right) = sides(left, right);
-                            *expression = Expr::IsNotDistinctFrom(left, right);
-                        }
-                        _ => {}
-                    }
+                    let comparison = match name.as_str() {
+                        DISTINCT => Expr::IsDistinctFrom,
+                        NOT_DISTINCT => Expr::IsNotDistinctFrom,
+                        _ => return ControlFlow::Continue(()),
+                    };
+                    *expression = comparison(take(left), take(right));
                 }
                 ControlFlow::<Infallible>::Continue(())
             });
@@ -84,5 +78,5 @@ pub(super) fn give_meaning(statement: &mut Statement) {
 }
 
 fn take(side: &mut Box<Expr>) -> Box<Expr> {
-    std::mem::replace(side, Box::new(Expr::value(datafusion::sql::sqlparser::ast::Value::Null)))
+    std::mem::replace(side, Box::new(Expr::value(Value::Null)))
 }

@@ -19,21 +19,21 @@ impl FunctionRewrite for EpochOfDuration {
 
     fn rewrite(&self, expr: Expr, schema: &DFSchema, _: &ConfigOptions) -> Result<Transformed<Expr>> {
         let Expr::ScalarFunction(ScalarFunction { func, args }) = &expr else { return Ok(Transformed::no(expr)) };
-        let [part, of] = &args[..] else { return Ok(Transformed::no(expr)) };
+        let [part, value] = &args[..] else { return Ok(Transformed::no(expr)) };
         let is_epoch =
             func.name() == "date_part" && matches!(part, Expr::Literal(part, _) if is_epoch(part.try_as_str()));
         if !is_epoch {
             return Ok(Transformed::no(expr));
         }
-        let DataType::Duration(unit) = of.get_type(schema)? else { return Ok(Transformed::no(expr)) };
-        let a_second = match unit {
+        let DataType::Duration(unit) = value.get_type(schema)? else { return Ok(Transformed::no(expr)) };
+        let units_per_second = match unit {
             TimeUnit::Second => 1.0,
             TimeUnit::Millisecond => 1e3,
             TimeUnit::Microsecond => 1e6,
             TimeUnit::Nanosecond => 1e9,
         };
-        let whole = cast(of.clone(), DataType::Int64);
-        Ok(Transformed::yes(cast(whole, DataType::Float64) / lit(a_second)))
+        let whole = cast(value.clone(), DataType::Int64);
+        Ok(Transformed::yes(cast(whole, DataType::Float64) / lit(units_per_second)))
     }
 }
 

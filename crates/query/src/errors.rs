@@ -7,7 +7,7 @@ use probe_proto::table::Table;
 
 use super::bounds::Bounds;
 use super::catalog::CATALOG;
-use super::function_names;
+use super::function_replacements;
 use super::names::{list, nearest};
 use super::views::views;
 use datafusion::common::{Column, DataFusionError, SchemaError, TableReference};
@@ -109,8 +109,8 @@ fn no_such_arguments(asked: &str) -> Error {
 
 fn no_function(asked: &str, meant: &str) -> Error {
     let error = Error::failed(format!("there is no function '{asked}'"));
-    match (function_names::instead_of(asked), nearest(asked, [meant])) {
-        (Some(instead), _) => error.hint(instead),
+    match (function_replacements::replacement(asked), nearest(asked, [meant])) {
+        (Some(replacement), _) => error.hint(replacement),
         (None, Some(near)) => error.hint(format!("did you mean {near}?")),
         (None, None) => error.hint("SHOW FUNCTIONS lists what there is"),
     }
@@ -127,7 +127,7 @@ fn not_supported(what: &str) -> Error {
     let error = Error::failed(format!("not supported: {what}"));
     match what.strip_prefix("Operator ").and_then(|rest| rest.split_whitespace().next()) {
         Some("DIV") => error.hint("a / b of whole numbers is a whole number"),
-        Some("->" | "->>") => error.hint(function_names::OF_JSON),
+        Some("->" | "->>") => error.hint(function_replacements::JSON_VALUE),
         _ => error,
     }
 }

@@ -89,8 +89,8 @@ impl Visitor for Ignored {
     }
 }
 
-fn sampled(is: bool) -> ControlFlow<Refused> {
-    refuse(is, "TABLESAMPLE", "WHERE random() < 0.1 keeps about a tenth of the rows")
+fn sampled(is_there: bool) -> ControlFlow<Refused> {
+    refuse(is_there, "TABLESAMPLE", "WHERE random() < 0.1 keeps about a tenth of the rows")
 }
 
 fn wildcard(options: &WildcardAdditionalOptions) -> ControlFlow<Refused> {

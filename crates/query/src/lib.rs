@@ -19,7 +19,7 @@ mod epoch;
 mod errors;
 mod expanded;
 mod float_sort;
-mod function_names;
+mod function_replacements;
 mod group_by_id;
 mod group_keys;
 mod guard;

@@ -16,10 +16,10 @@ use probe_trace::known::{LearnedName, Numbered};
 use probe_trace::payload::{FAILED, SAVED_ERROR, SAVED_FILE, SAVED_STEP, SAVERS, UNKNOWN_BYTES};
 use probe_trace::record::{Kind, Record};
 
-/// Names of files that get a number.
-const FILES: usize = 4096;
-/// Texts that get a number: files, and classes of exceptions. They have 14 bits of a record.
-const MOST: usize = 2 * FILES;
+/// Most names of files that get a number.
+const MAX_FILES: usize = 4096;
+/// Most texts that get a number: files, and classes of exceptions. They have 14 bits of a record.
+const MAX_TEXTS: usize = 2 * MAX_FILES;
 
 /// Names of files and of classes of exceptions, by number. Saves are rare and slow, so a lock and a search do no harm.
 pub(super) static TEXTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -100,8 +100,9 @@ fn run_checkpoint<'py>(
     let error = result.as_ref().err().and_then(|error| Some(error.get_type(py).name().ok()?.to_string_lossy().into()));
     let bytes = bytes.filter(|bytes| *bytes < UNKNOWN_BYTES && result.is_ok()).unwrap_or(UNKNOWN_BYTES);
     let failed = if result.is_err() { FAILED } else { 0 };
-    let payload = u64::from(is_distributed) | failed | number(error, MOST) << SAVED_ERROR | (step as u64) << SAVED_STEP;
-    let file = number(path, FILES);
+    let payload =
+        u64::from(is_distributed) | failed | number(error, MAX_TEXTS) << SAVED_ERROR | (step as u64) << SAVED_STEP;
+    let file = number(path, MAX_FILES);
     thread::with(|state| {
         if state.mode.get() == RECORD && ENABLED.load(Ordering::Relaxed) {
             state.instant(Record::new(Kind::Saved, payload, ended, began, bytes | file << SAVED_FILE));

@@ -12,13 +12,13 @@ use pyo3::{ffi, intern};
 use super::attributes::{attribute, number};
 use super::fetch_times;
 
-/// Tasks that are looked at. With more at once, the worker of some batches is not known.
+/// Most tasks that are looked at. With more at once, the worker of some batches is not known.
 const MAX_TASKS: usize = 64;
-/// Tasks that are looked at where batches are in order: the first one, behind those of workers that have come to their end.
-const IN_ORDER: usize = 8;
+/// Most tasks that are looked at where batches are in order: the first one, behind those of workers that have come to their end.
+const MAX_TASKS_IN_ORDER: usize = 8;
 
 /// `_MultiProcessingDataLoaderIter`, kept alive.
-static ITERATOR: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
+static LOADER_ITERATOR: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The number of a task in the epoch, and the worker that it was given to.
 type Task = (u64, u32);
@@ -41,16 +41,15 @@ impl Tasks {
     /// Notes the tasks of the iterator's workers. There are none if it is not a DataLoader's with workers, of torch's own class.
     pub(super) fn note(&mut self, iterator: &Bound<'_, PyAny>) -> PyResult<()> {
         self.count = 0;
-        if iterator.get_type().as_ptr() != ITERATOR.load(Ordering::Relaxed) {
+        if iterator.get_type().as_ptr() != LOADER_ITERATOR.load(Ordering::Relaxed) {
             return Ok(());
         }
         let py = iterator.py();
         // Torch before 2.6 has batches in order alone.
         self.is_in_order =
             attribute(iterator, intern!(py, "_in_order"))?.is_none_or(|value| value.is_truthy().unwrap_or_default());
-        let Some(list) = attribute(iterator, intern!(py, "_task_info"))? else { return Ok(()) };
-        let Ok(list) = list.cast_exact::<PyDict>() else { return Ok(()) };
-        for (number, task) in list.iter().take(if self.is_in_order { IN_ORDER } else { MAX_TASKS }) {
+        let Some(list) = task_list(iterator)? else { return Ok(()) };
+        for (number, task) in list.iter().take(if self.is_in_order { MAX_TASKS_IN_ORDER } else { MAX_TASKS }) {
             // The worker, and the batch where it came before those that are handed over first.
             let worker = task.cast_exact::<PyTuple>().ok().and_then(|task| task.get_item(0).ok());
             let worker = worker.and_then(|worker| plain(&worker)).and_then(|worker| u32::try_from(worker).ok());
@@ -65,7 +64,7 @@ impl Tasks {
     /// it took.
     pub(super) fn loaded(&self, iterator: &Bound<'_, PyAny>) -> PyResult<Option<(u64, Option<u64>)>> {
         let Some((task, worker)) = self.handed(iterator)? else { return Ok(None) };
-        let time = process_of(iterator, worker)?.and_then(|process| fetch_times::of(process, task));
+        let time = process_of(iterator, worker)?.and_then(|process| fetch_times::fetch_time(process, task));
         Ok(Some((u64::from(worker), time)))
     }
 
@@ -78,8 +77,7 @@ impl Tasks {
             let last = number(iterator, intern!(py, "_rcvd_idx"))?.and_then(|next| next.checked_sub(1));
             return Ok(self.as_slice().iter().find(|(number, _)| Some(*number) == last).copied());
         }
-        let mut now = Self::NONE;
-        now.note(iterator)?;
+        let Some(list) = task_list(iterator)? else { return Ok(None) };
         let statuses = attribute(iterator, intern!(py, "_workers_status"))?;
         let Some(Ok(statuses)) = statuses.as_ref().map(|value| value.cast_exact::<PyList>()) else { return Ok(None) };
         // Tasks of workers that have come to their end are removed from the list, too.
@@ -87,10 +85,16 @@ impl Tasks {
             let status = statuses.get_item(worker as usize);
             status.is_ok_and(|status| status.is_truthy().unwrap_or_default())
         };
-        let mut left = now.as_slice().iter().peekable();
-        let mut gone = self.as_slice().iter().filter(|task| left.next_if_eq(task).is_none() && works(task.1));
+        let is_gone = |number: u64| list.contains(number).is_ok_and(|is_there| !is_there);
+        let mut gone = self.as_slice().iter().filter(|(number, worker)| is_gone(*number) && works(*worker));
         Ok(gone.next().filter(|_| gone.next().is_none()).copied())
     }
+}
+
+/// The iterator's list of tasks that it gave to workers and whose batches it has not handed over.
+fn task_list<'py>(iterator: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let list = attribute(iterator, intern!(iterator.py(), "_task_info"))?;
+    Ok(list.and_then(|list| list.cast_into_exact::<PyDict>().ok()))
 }
 
 /// A plain number, which has no Python code.
@@ -116,8 +120,8 @@ fn process_of(iterator: &Bound<'_, PyAny>, worker: u32) -> PyResult<Option<u32>>
 /// Sets torch's class of iterators of DataLoaders with workers.
 #[pyfunction]
 fn set_loader_iterator(class: &Bound<'_, PyType>) {
-    if ITERATOR.load(Ordering::Relaxed).is_null() {
-        ITERATOR.store(class.clone().into_ptr(), Ordering::Relaxed);
+    if LOADER_ITERATOR.load(Ordering::Relaxed).is_null() {
+        LOADER_ITERATOR.store(class.clone().into_ptr(), Ordering::Relaxed);
     }
 }
 

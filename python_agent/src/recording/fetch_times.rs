@@ -18,14 +18,14 @@ const ROWS: usize = 2048;
 /// Newest batches of a worker that are kept. A prime, because the numbers of a worker's batches differ by the number of workers.
 const BATCHES: usize = 127;
 /// Bits for the number of a task.
-const TASK: u32 = 40;
+const TASK_BITS: u32 = 40;
 /// The number of no task.
-const NONE: u64 = u64::MAX;
+const NO_TASK: u64 = u64::MAX;
 
 /// How long a worker took for a task.
 #[derive(Debug)]
 #[repr(C)]
-struct Entry {
+struct FetchTime {
     /// The task's key, with the bits of `time` that are set inverted. If two workers write at the same time, or one is killed while it
     /// writes, the two words don't fit each other, and the time is not known.
     key: AtomicU64,
@@ -34,7 +34,7 @@ struct Entry {
 }
 
 /// The table; null where there is none. Never unmapped.
-static TABLE: AtomicPtr<Entry> = AtomicPtr::new(std::ptr::null_mut());
+static TABLE: AtomicPtr<FetchTime> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Makes the table. A second call does nothing, and without memory for it no time is known.
 #[pyfunction]
@@ -46,23 +46,23 @@ fn share_fetch_times() {
     let page = unsafe {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        libc::mmap(std::ptr::null_mut(), ROWS * BATCHES * size_of::<Entry>(), access, flags, -1, 0)
+        libc::mmap(std::ptr::null_mut(), ROWS * BATCHES * size_of::<FetchTime>(), access, flags, -1, 0)
     };
     if page != libc::MAP_FAILED {
         TABLE.store(page.cast(), Ordering::Release);
     }
 }
 
-fn row(process: u32) -> Option<&'static [Entry]> {
+fn row(process: u32) -> Option<&'static [FetchTime]> {
     let table = TABLE.load(Ordering::Acquire);
     // SAFETY: the table has ROWS rows of BATCHES entries, is never unmapped, and all of its bytes are valid in atomics.
     (!table.is_null())
         .then(|| unsafe { std::slice::from_raw_parts(table.add(process as usize % ROWS * BATCHES), BATCHES) })
 }
 
-fn entry(process: u32, task: u64) -> Option<(&'static Entry, u64)> {
+fn entry(process: u32, task: u64) -> Option<(&'static FetchTime, u64)> {
     let entry = row(process)?.get((task % BATCHES as u64) as usize)?;
-    (task < 1 << TASK && process < 1 << (64 - TASK)).then(|| (entry, u64::from(process) << TASK | task))
+    (task < 1 << TASK_BITS && process < 1 << (64 - TASK_BITS)).then(|| (entry, u64::from(process) << TASK_BITS | task))
 }
 
 fn write(process: u32, task: u64, time: u64) {
@@ -73,7 +73,7 @@ fn write(process: u32, task: u64, time: u64) {
 }
 
 /// Nanoseconds that the worker with this process id took for its task of this number; None where it noted nothing.
-pub(super) fn of(process: u32, task: u64) -> Option<u64> {
+pub(super) fn fetch_time(process: u32, task: u64) -> Option<u64> {
     let (entry, key) = entry(process, task)?;
     let check = entry.key.load(Ordering::Acquire);
     let time = entry.time.load(Ordering::Relaxed);
@@ -81,7 +81,7 @@ pub(super) fn of(process: u32, task: u64) -> Option<u64> {
 }
 
 /// The task that a worker took last.
-struct Taken {
+struct CurrentTask {
     process: u32,
     number: AtomicU64,
     /// When, in nanoseconds after `beginning`.
@@ -89,7 +89,7 @@ struct Taken {
     beginning: Instant,
 }
 
-impl Taken {
+impl CurrentTask {
     fn now(&self) -> u64 {
         self.beginning.elapsed().as_nanos() as u64
     }
@@ -103,7 +103,7 @@ impl Taken {
     /// `message` goes into the queue of batches.
     fn puts(&self, message: &Bound<'_, PyAny>) {
         let task = task_of(message);
-        if task != NONE && self.number.swap(NONE, Ordering::Relaxed) == task {
+        if task != NO_TASK && self.number.swap(NO_TASK, Ordering::Relaxed) == task {
             write(self.process, task, self.now().saturating_sub(self.at.load(Ordering::Relaxed)));
         }
     }
@@ -115,7 +115,7 @@ fn task_of(message: &Bound<'_, PyAny>) -> u64 {
     let number = pair
         .and_then(|pair| pair.get_borrowed_item(0).ok())
         .filter(|number| number.is_exact_instance_of::<pyo3::types::PyInt>());
-    number.and_then(|number| number.extract().ok()).unwrap_or(NONE)
+    number.and_then(|number| number.extract().ok()).unwrap_or(NO_TASK)
 }
 
 /// Has this process, a worker that was forked, note how long it takes from each task of the queue `tasks` to its batch, which it
@@ -132,8 +132,12 @@ fn note_fetch_times(tasks: &Bound<'_, PyAny>, batches: &Bound<'_, PyAny>) -> PyR
     }
     let (get, put) = (intern!(py, "get"), intern!(py, "put"));
     let (their_get, their_put) = (tasks.getattr(get)?.unbind(), batches.getattr(put)?.unbind());
-    let taken =
-        Arc::new(Taken { process, number: AtomicU64::new(NONE), at: AtomicU64::new(0), beginning: Instant::now() });
+    let taken = Arc::new(CurrentTask {
+        process,
+        number: AtomicU64::new(NO_TASK),
+        at: AtomicU64::new(0),
+        beginning: Instant::now(),
+    });
     let noted = Arc::clone(&taken);
     let our_get = PyCFunction::new_closure(
         py,
@@ -174,15 +178,15 @@ mod tests {
     fn a_time_is_that_of_the_worker_and_the_task() {
         share_fetch_times();
         write(7, 3, 500);
-        assert_eq!(of(7, 3), Some(500));
-        for (process, task) in [(7 + ROWS as u32, 3), (7, 3 + BATCHES as u64), (8, 3), (7, 4), (7, 1 << TASK)] {
-            assert_eq!(of(process, task), None);
+        assert_eq!(fetch_time(7, 3), Some(500));
+        for (process, task) in [(7 + ROWS as u32, 3), (7, 3 + BATCHES as u64), (8, 3), (7, 4), (7, 1 << TASK_BITS)] {
+            assert_eq!(fetch_time(process, task), None);
         }
         // The row is another worker's now.
         write(7 + ROWS as u32, 3, 600);
-        assert_eq!((of(7, 3), of(7 + ROWS as u32, 3)), (None, Some(600)));
+        assert_eq!((fetch_time(7, 3), fetch_time(7 + ROWS as u32, 3)), (None, Some(600)));
         // It was killed between the two words.
         entry(7, 3).expect("an entry").0.time.store(700, Ordering::Relaxed);
-        assert_eq!((of(7, 3), of(7 + ROWS as u32, 3)), (None, None));
+        assert_eq!((fetch_time(7, 3), fetch_time(7 + ROWS as u32, 3)), (None, None));
     }
 }

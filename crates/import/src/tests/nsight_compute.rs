@@ -65,6 +65,14 @@ fn metrics_and_advice_of_a_details_page_are_rows() {
 }
 
 #[test]
+fn a_page_is_recognized_by_its_header_alone() {
+    let format = |text: &str| Format::of(&crate::head::Head { bytes: text.as_bytes().to_vec() });
+    for text in [format!("{HEADER}\n"), format!("loss 0.5\n{HEADER}\n")] {
+        assert_eq!(format(&text), Some(Format::NsightCompute), "{text}");
+    }
+}
+
+#[test]
 fn a_page_of_another_language_and_of_two_processes() {
     let directory = tempfile::tempdir().unwrap();
     let text = [

@@ -25,18 +25,18 @@ pub fn reached(directory: &Path) -> Reached {
 /// Steps in the records of a journal.
 struct Steps {
     reached: Reached,
-    connections: HashMap<u64, OpenConnection>,
+    connections: HashMap<u64, ConnectionSteps>,
 }
 
 /// An open connection: where its batches have steps.
-struct OpenConnection {
+struct ConnectionSteps {
     rank: Option<i32>,
     /// Index of the table with steps, and of the column of steps in it.
     table: usize,
     column: usize,
 }
 
-impl OpenConnection {
+impl ConnectionSteps {
     /// The indices in a Hello; None where it has no table of steps.
     fn of(hello: &v1::Hello) -> Option<Self> {
         let name = steps::TABLE.full_name();
@@ -48,7 +48,7 @@ impl OpenConnection {
 
 impl Steps {
     fn open(&mut self, connection: u64, hello: &v1::Hello) {
-        match OpenConnection::of(hello) {
+        match ConnectionSteps::of(hello) {
             Some(open) => self.connections.insert(connection, open),
             None => self.connections.remove(&connection),
         };

@@ -1,17 +1,17 @@
 //! What to write in place of functions that other engines have.
 
 /// How a value is taken out of text that is JSON.
-pub(super) const OF_JSON: &str =
+pub(super) const JSON_VALUE: &str =
     "JSON is text here: regexp_match(details, '\"NAME\":([^,}]*)')[1] takes a value out of it";
 
 /// What to write in place of a function that queries do not have; None where that is not known.
-pub(super) fn instead_of(asked: &str) -> Option<&'static str> {
+pub(super) fn replacement(asked: &str) -> Option<&'static str> {
     let asked = asked.to_lowercase();
-    INSTEAD.iter().find(|(names, _)| names.contains(&asked.as_str())).map(|(_, instead)| *instead)
+    REPLACEMENTS.iter().find(|(names, _)| names.contains(&asked.as_str())).map(|(_, replacement)| *replacement)
 }
 
 /// Names of functions, and a hint for all of them.
-const INSTEAD: &[(&[&str], &str)] = &[
+const REPLACEMENTS: &[(&[&str], &str)] = &[
     (&["arg_max", "argmax", "max_by"], "first_value(x ORDER BY y DESC) is the x of the largest y"),
     (&["arg_min", "argmin", "min_by"], "first_value(x ORDER BY y) is the x of the smallest y"),
     (&["first"], "first_value(x ORDER BY ts) is the x of the first row"),
@@ -39,6 +39,6 @@ const INSTEAD: &[(&[&str], &str)] = &[
     (&["getdate", "sysdate"], "now()"),
     (
         &["json_extract", "json_extract_string", "json_value", "get_json_object", "json_get", "json_extract_path_text"],
-        OF_JSON,
+        JSON_VALUE,
     ),
 ];
