@@ -136,7 +136,9 @@ class Native:
     """The native half, as far as snippets need it: commands in, replies out, and a step counter."""
 
     commands: queue.Queue[Any] = field(default_factory=queue.Queue)
-    replies: queue.Queue[Any] = field(default_factory=queue.Queue)
+    #: One whose methods are written in C, as those of the native half: a snippet that is ended while it prints would leave the
+    #: lock of a `queue.Queue` locked, because the exception may come right after the lock was acquired.
+    replies: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
     steps: int = 0
     wanted: threading.Event = field(default_factory=threading.Event)
     modes: list[ThreadMode] = field(default_factory=list)
@@ -184,7 +186,11 @@ class Native:
         return True
 
     def wait_for_room(self, connection: int, timeout_s: float) -> bool:
-        return self.room.wait(timeout_s)
+        # Without the event's own lock, for the same reason as above.
+        deadline = time.monotonic() + timeout_s
+        while not self.room.is_set() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return self.room.is_set()
 
     def reply_output(self, connection: int, id: int, stderr: bool, data: bytes) -> bool:
         self.replies.put(("output", id, stderr, data))
