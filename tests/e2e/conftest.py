@@ -71,7 +71,7 @@ class Home:
         self.connections = Connections()
         self.served: dict[str, pathlib.Path] = {}
 
-    #: The last query of any home and its answer, for the message of a wait that fails.
+    #: The last query or command of any home and its answer, for the message of a wait that fails.
     last_answer = "nothing was asked"
 
     def environment(self, **more: str) -> dict[str, str]:
@@ -102,7 +102,7 @@ class Home:
 
     def probe(self, *arguments: str, stdin: str | None = None, **more: str) -> subprocess.CompletedProcess[str]:
         """Runs `probe ARGUMENTS` to its end."""
-        return subprocess.run(
+        done = subprocess.run(
             [PROBE, *arguments],
             env=self.environment(**more),
             input=stdin,
@@ -111,6 +111,8 @@ class Home:
             text=True,
             timeout=PATIENCE,
         )
+        Home.last_answer = f"probe {' '.join(arguments)}: exit status {done.returncode}\n{done.stdout}{done.stderr}"
+        return done
 
     def spawn(self, *command: str, **more: str) -> subprocess.Popen[str]:
         """Starts a command in a session of its own; its output goes to files beside the home."""
