@@ -26,6 +26,7 @@ use crate::answer::{self, EndOnDrop, Output};
 use crate::bounds::Bounds;
 use crate::by_process;
 use crate::catalog::{CATALOG, Catalog, NO_SCHEMA};
+use crate::checked_sum::CheckedSum;
 use crate::epoch::EpochOfDuration;
 use crate::errors::or_say;
 use crate::group_by_id;
@@ -92,6 +93,7 @@ impl Engine {
             .with_physical_optimizer_rule(Arc::new(StopAnywhere))
             .build();
         or_say(state.register_udaf(Arc::new(AggregateUDF::from(ApproxPercentile::default()))))?;
+        or_say(state.register_udaf(Arc::new(AggregateUDF::from(CheckedSum::default()))))?;
         or_say(state.register_function_rewrite(Arc::new(EpochOfDuration)))?;
         let running = limits.running;
         Ok(Self {
