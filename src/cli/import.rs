@@ -1,20 +1,31 @@
 //! `probe import`: traces of other tools as a run.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
-use probe_common::error::Result;
+use nix::sys::signal::Signal;
+use probe_common::error::{Error, Result};
 use probe_common::paths::Directories;
 use probe_import::{
     Capture, FilesToImport, Format, ImportProgress, Imported, ModuleRange, RangePatterns, StepRange, TraceFile,
 };
 use probe_proto::tables::TABLES;
 use probe_store::runs::{Reservation, RunInfo, RunState};
+use tokio::sync::mpsc::{self, UnboundedSender};
 
+use super::connect;
 use super::progress_line::ProgressLine;
 use super::report;
+use super::signals::Signals;
 use super::status::Status;
+
+/// How long an import that a signal has ended may go on until its next report of progress.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Import traces as a recorded run
 ///
@@ -70,9 +81,17 @@ pub(super) fn run(args: &Args) -> Result<Status> {
     let FilesToImport { files, unknown, unreadable, repeated } = probe_import::find(&args.paths, args.format)?;
     let directories = Directories::from_environment()?;
     let reservation = Reservation::take(&directories, &args.name)?;
-    let name = reservation.name().to_string();
-    match fill(&files, &reservation, &ranges, args) {
-        Ok(imported) => {
+    let paths: Vec<String> = args.paths.iter().map(|path| path.display().to_string()).collect();
+    let import =
+        Arc::new(Import { files, reservation, ranges, paths: paths.join(" "), is_ended: AtomicBool::new(false) });
+    let name = import.reservation.name().to_string();
+    let outcome = unless_ended(&import);
+    if !matches!(outcome, Ok(Outcome::Done(_))) {
+        // The directory holds only what was just written.
+        let _ = std::fs::remove_dir_all(import.reservation.directory());
+    }
+    match outcome? {
+        Outcome::Done(imported) => {
             unreadable.iter().for_each(|error| report::note(format_args!("left out: {error}")));
             tell_of_unknown(&unknown);
             for path in &repeated {
@@ -81,37 +100,86 @@ pub(super) fn run(args: &Args) -> Result<Status> {
             tell(&name, &imported);
             Ok(0)
         }
-        Err(error) => {
-            // The directory holds only what was just written.
-            let _ = std::fs::remove_dir_all(reservation.directory());
-            Err(error)
+        Outcome::Ended(signal) => {
+            report::note(format_args!("ended by {signal}: nothing is left of run {name}"));
+            Ok(128 + signal as Status)
         }
     }
 }
 
-fn fill(files: &[TraceFile], reservation: &Reservation, ranges: &RangePatterns, args: &Args) -> Result<Imported> {
-    let (directory, name) = (reservation.directory(), reservation.name());
-    let mut line = ProgressLine::new();
-    let imported = probe_import::import(files, &name.to_string(), directory, ranges, &mut |progress| {
-        line.show(|| shown(progress, files.len()))
+/// What is read, and what it becomes.
+struct Import {
+    files: Vec<TraceFile>,
+    reservation: Reservation,
+    ranges: RangePatterns,
+    /// The files and directories that were named.
+    paths: String,
+    /// Whether a signal has ended the import.
+    is_ended: AtomicBool,
+}
+
+enum Outcome {
+    Done(Imported),
+    Ended(Signal),
+}
+
+/// Imports, until it is done or a signal comes; nothing is written any more then.
+fn unless_ended(import: &Arc<Import>) -> Result<Outcome> {
+    let runtime = connect::one_thread()?;
+    let outcome = runtime.block_on(async {
+        let mut signals = Signals::listen()?;
+        let (stands, mut standing) = mpsc::unbounded_channel();
+        let filled = tokio::task::spawn_blocking({
+            let import = Arc::clone(import);
+            move || import.fill(&stands)
+        });
+        tokio::select! {
+            filled = filled => Ok(Outcome::Done(filled.map_err(Error::caused)??)),
+            signal = signals.next() => {
+                import.is_ended.store(true, Ordering::Relaxed);
+                // It stands still at its next report of progress, or ends.
+                let _ = tokio::time::timeout(PATIENCE, standing.recv()).await;
+                Ok(Outcome::Ended(signal))
+            }
+        }
     });
-    line.clear();
-    let imported = imported?;
-    let captures = &imported.captures;
-    probe_store::write_system(directory, TABLES, &[])?;
-    let paths: Vec<String> = args.paths.iter().map(|path| path.display().to_string()).collect();
-    let mut info = RunInfo::begin(name, &format!("probe import {}", paths.join(" ")));
-    let began = captures.iter().filter_map(|capture| capture.began).min();
-    if let Some(began) = began.and_then(|began| Timestamp::from_nanosecond(began.into()).ok()) {
-        info.started = began;
+    runtime.shutdown_background();
+    outcome
+}
+
+impl Import {
+    /// Writes the run's files. Once the import has ended, says so by `stands` and does not return.
+    fn fill(&self, stands: &UnboundedSender<()>) -> Result<Imported> {
+        let (directory, name) = (self.reservation.directory(), self.reservation.name());
+        let mut line = ProgressLine::new();
+        let mut report = |progress: ImportProgress<'_>| {
+            line.show(|| shown(progress, self.files.len()));
+            if self.is_ended.load(Ordering::Relaxed) {
+                line.clear();
+                let _ = stands.send(());
+                loop {
+                    thread::park();
+                }
+            }
+        };
+        let imported = probe_import::import(&self.files, &name.to_string(), directory, &self.ranges, &mut report);
+        line.clear();
+        let imported = imported?;
+        let captures = &imported.captures;
+        probe_store::write_system(directory, TABLES, &[])?;
+        let mut info = RunInfo::begin(name, &format!("probe import {}", self.paths));
+        let began = captures.iter().filter_map(|capture| capture.began).min();
+        if let Some(began) = began.and_then(|began| Timestamp::from_nanosecond(began.into()).ok()) {
+            info.started = began;
+        }
+        info.state = RunState::Ended;
+        info.ended = Some(Timestamp::now());
+        info.ranks = captures.iter().filter_map(|capture| capture.rank).collect();
+        info.agents = captures.len();
+        info.bytes = Some(probe_store::runs::size_of_files(directory));
+        info.write(directory)?;
+        Ok(imported)
     }
-    info.state = RunState::Ended;
-    info.ended = Some(Timestamp::now());
-    info.ranks = captures.iter().filter_map(|capture| capture.rank).collect();
-    info.agents = captures.len();
-    info.bytes = Some(probe_store::runs::size_of_files(directory));
-    info.write(directory)?;
-    Ok(imported)
 }
 
 fn tell(name: &str, Imported { captures, refused }: &Imported) {

@@ -1,7 +1,11 @@
 //! `probe import`: a trace becomes a run that is asked like any other.
 
 use std::io::Write;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::cli::support::Home;
@@ -44,6 +48,43 @@ fn asked(home: &Home, name: &str, sql: &str) -> Vec<Vec<String>> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     text.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect()).collect()
+}
+
+#[test]
+fn an_import_that_a_signal_ends_leaves_nothing() {
+    let home = Home::empty();
+    // Half a minute of reading: a gzip file of so many members that each end in the middle of the list.
+    let mut random = 1_u64;
+    let mut events = String::new();
+    for _ in 0..8000 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (ts, name) = ((random >> 16) as f64 / 1e6, format!("aten::op_{:x}", random >> 32));
+        events.push_str(&event("cpu_op", &name, 50, ts, 1.0, json!({})).to_string());
+        events.push(',');
+    }
+    let packed = |text: &str| {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(text.as_bytes()).unwrap();
+        packed.finish().unwrap()
+    };
+    let path = home.path().join("long.json.gz");
+    let members = [packed("{\"traceEvents\": ["), packed(&events).repeat(400), packed("{}]}")];
+    std::fs::write(&path, members.concat()).unwrap();
+    for (signal, status) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
+        let mut child = home.command(["import", path.to_str().unwrap()]).stderr(Stdio::piped()).spawn().unwrap();
+        let runs = || std::fs::read_dir(home.directories().runs()).map_or(0, Iterator::count);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while runs() == 0 {
+            assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none(), "it began");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{said}");
+        assert!(said.contains(&format!("ended by {signal}: nothing is left of run trace@1")), "{said}");
+        assert_eq!(runs(), 0);
+    }
 }
 
 #[test]
