@@ -9,7 +9,7 @@ use super::finding::{Finding, show};
 use super::recording::Recording;
 use super::reference::Against;
 use super::request::Request;
-use super::steps::{Steps, Ticks, seconds};
+use super::steps::{FEWEST, Steps, Ticks, seconds};
 use super::waterfall::Leaf;
 
 fn ms(steps: &Steps, ticks: Ticks) -> f64 {
@@ -25,8 +25,12 @@ pub(super) fn head(done: &Diagnosis, run: &str) -> String {
         1 => "1 process".to_owned(),
         count => format!("{count} ranks"),
     };
-    let _ = write!(out, "{run}: {} steps of {who} (step {first}..{last})", steps.count());
-    let _ = write!(out, ", {} ms a step", show(ms(steps, done.total())));
+    if steps.count() == 0 {
+        let _ = write!(out, "{run}: no steps of {who} after the warm-up");
+    } else {
+        let _ = write!(out, "{run}: {} steps of {who} (step {first}..{last})", steps.count());
+        let _ = write!(out, ", {} ms a step", show(ms(steps, done.total())));
+    }
     let samples = steps.samples_per_second.filter(|rate| *rate > 0.0);
     let _ = write!(out, "{}", samples.map(|rate| format!(", {rate:.1} samples/s")).unwrap_or_default());
     let _ = writeln!(out, "{}", done.recording.map(|recording| format!("; {}", recording.text())).unwrap_or_default());
@@ -55,9 +59,16 @@ pub(super) fn title(finding: &Finding) -> String {
 pub(crate) fn page(done: &Diagnosis, run: &str) -> String {
     let mut out = head(done, run);
     let steps = &done.steps;
-    let total = done.total();
     let verdict = match (done.verdict(), done.findings.as_slice()) {
         (Some(finding), _) => finding.says.clone(),
+        (None, []) if steps.count() < FEWEST => format!(
+            "not decided: {} after the warm-up, and what takes time is judged over {FEWEST} or more",
+            match steps.count() {
+                0 => "no step".to_owned(),
+                1 => "1 step".to_owned(),
+                count => format!("{count} steps"),
+            }
+        ),
         (None, []) => "nothing stands out".to_owned(),
         (None, [note]) => format!("no warning; one note: {}", note.rule),
         (None, notes) => {
@@ -71,6 +82,25 @@ pub(crate) fn page(done: &Diagnosis, run: &str) -> String {
         let _ = writeln!(out, "      {}", finding.says);
         let _ = writeln!(out, "      do: {}", finding.remedy);
     }
+    if steps.count() > 0 {
+        out += &parts(done);
+    }
+    let mut silent: Vec<&str> = done.ruled_out.iter().map(|(rule, _)| rule.as_str()).collect();
+    silent.dedup();
+    if !silent.is_empty() {
+        let _ = writeln!(out, "\nalso looked at and ruled out: {}", silent.join(", "));
+    }
+    for (rules, why, how) in undecided(&done.not_decided) {
+        let how = if how.is_empty() { String::new() } else { format!(" ({how})") };
+        let _ = writeln!(out, "not decided: {}: {why}{how}", rules.join(", "));
+    }
+    out
+}
+
+/// The table of where a step's time goes.
+fn parts(done: &Diagnosis) -> String {
+    let (steps, total) = (&done.steps, done.total());
+    let mut out = String::new();
     let _ = writeln!(out, "\nwhere a step goes (ms)     typical   at times   share");
     for leaf in &done.waterfall {
         let whole = leaf.typical + leaf.excess;
@@ -90,26 +120,19 @@ pub(crate) fn page(done: &Diagnosis, run: &str) -> String {
         whole,
         done.error * 100.0
     );
-    let mut silent: Vec<&str> = done.ruled_out.iter().map(|(rule, _)| rule.as_str()).collect();
-    silent.dedup();
-    if !silent.is_empty() {
-        let _ = writeln!(out, "\nalso looked at and ruled out: {}", silent.join(", "));
-    }
-    for (rules, why, how) in undecided(&done.not_decided) {
-        let how = if how.is_empty() { String::new() } else { format!(" ({how})") };
-        let _ = writeln!(out, "not decided: {}: {why}{how}", rules.join(", "));
-    }
     out
 }
 
-/// Groups the rules that lack the same columns: the rules, what they lack, and what would record it. Otherwise a program without
-/// collectives would have a line for each rule about them.
+/// Groups the rules with the same reason, and those that lack columns of the same kind: the rules, the reason, and what would
+/// record it. Otherwise a program without collectives would have a line for each rule about them.
 fn undecided(all: &[Undecided]) -> Vec<(Vec<&str>, String, &str)> {
     const LACKING: &str = " is not recorded ";
     let mut groups: Vec<(Vec<&str>, Vec<&str>, &str, &str)> = Vec::new();
     for open in all {
         let (what, when) = open.why.split_once(LACKING).unwrap_or((&open.why, ""));
-        let same = |(.., end, how): &&mut (_, _, &str, &str)| !when.is_empty() && *end == when && *how == open.how;
+        let same = |(_, columns, end, how): &&mut (_, Vec<&str>, &str, &str)| {
+            *end == when && *how == open.how && (!when.is_empty() || *columns == [what])
+        };
         match groups.iter_mut().find(same) {
             Some((rules, columns, ..)) => {
                 rules.push(&open.rule);
@@ -164,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_that_lack_the_same_are_one_line() {
+    fn rules_with_the_same_reason_are_one_line() {
         let of = |rule: &str, why: &str, how: &str| Undecided { rule: rule.into(), why: why.into(), how: how.into() };
         let lacks = |rule, column: &str, how| of(rule, &format!("{column} is not recorded in these steps"), how);
         let all = [
@@ -173,6 +196,7 @@ mod tests {
             lacks("small", "t.bytes", "use it"),
             lacks("workers", "d.wait", "load"),
             of("loads", "4 rows are too few", "train longer"),
+            of("grows", "5 rows are too few", "train longer"),
         ];
         let line = |(rules, why, how): (Vec<&str>, String, &str)| format!("{}: {why} ({how})", rules.join(" "));
         let lines: Vec<String> = undecided(&all).into_iter().map(line).collect();
@@ -180,9 +204,9 @@ mod tests {
             lines,
             [
                 "barriers small: t.duration, t.bytes are not recorded in these steps (use it)",
-                "leaks: 4 rows are too few (train longer)",
+                "leaks loads: 4 rows are too few (train longer)",
                 "workers: d.wait is not recorded in these steps (load)",
-                "loads: 4 rows are too few (train longer)",
+                "grows: 5 rows are too few (train longer)",
             ]
         );
     }
