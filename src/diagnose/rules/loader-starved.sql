@@ -7,7 +7,7 @@
 -- gate: behind >= 0.3
 -- explains: rank-slow, periodic-stall, slower-than-reference
 -- also: loader, dataloader, data loading, workers, num_workers
--- says: {who}: the loader does not keep up: when a batch was asked for, {ready:%} of those requested from its {workers} were ready{busy}
+-- says: {who}: the loader does not keep up: when a batch was asked for, {ready:%} of those requested from its {workers} were ready{busy}{took}
 -- do: {remedy}
 -- record: it is asked where a DataLoader has workers
 WITH s AS (
@@ -33,8 +33,12 @@ WITH s AS (
     SELECT pid, SUM(data_workers_percent) / SUM(data_workers) AS percent, AVG(data_workers_disk_read_bytes) / 1e6 AS disk,
         COALESCE(SUM(data_workers_run_delay) / SUM(data_workers), 0) / 100 AS delay
     FROM process.metrics WHERE $window AND data_workers_percent IS NOT NULL GROUP BY pid
+), loads AS (
+    -- How long workers took to load a batch, where that was measured.
+    SELECT pid, '; it took a worker ' || CAST(round(1000 * AVG(fetch_time), 1) AS VARCHAR) || ' ms to load a batch on average' AS took
+    FROM python.data_trace WHERE $window AND num_workers > 0 AND fetch_time IS NOT NULL GROUP BY pid
 ), worker AS (
-    SELECT ready.pid, ready.wait, ready.share, delay,
+    SELECT ready.pid, ready.wait, ready.share, delay, loads.took,
         -- The share of the time that would still be waited for if nobody of them waited for a processor: a worker computes for
         -- longer than the step takes without its batches.
         CASE WHEN percent > 0 THEN GREATEST(1 - trains.share / (percent / 100), 0) ELSE 0 END AS slower,
@@ -49,6 +53,7 @@ WITH s AS (
             THEN 'more workers (num_workers): they mostly wait, for files, the network, a lock or in sleep; or data that is closer (a local disk, a cache, larger files)'
             ELSE 'more workers (num_workers), or a faster __getitem__ and collate_fn' END AS remedy
     FROM ready JOIN trains ON ready.pid = trains.pid LEFT JOIN used ON ready.pid = used.pid
+        LEFT JOIN loads ON ready.pid = loads.pid
 )
 SELECT b.step, b.rank, SUM(b.wait) AS cost,
     -- For that share of the time neighbours made the workers wait, not the loader, unless they compute for too long anyway.
@@ -58,5 +63,5 @@ SELECT b.step, b.rank, SUM(b.wait) AS cost,
     -- for a processor, too.
     AVG(CASE WHEN b.behind = 1 OR b.wait - b.delay >= GREATEST(2 * COALESCE(worker.wait, 0.0005), 0.002) THEN 1.0 ELSE 0.0 END) AS behind, MAX(worker.share) AS ready, MAX(b.num_workers) AS num_workers,
     concat(CAST(MAX(b.num_workers) AS VARCHAR), CASE WHEN MAX(b.num_workers) = 1 THEN ' worker' ELSE ' workers' END) AS workers,
-    COALESCE(MAX(worker.busy), '') AS busy, MAX(worker.remedy) AS remedy
+    COALESCE(MAX(worker.busy), '') AS busy, COALESCE(MAX(worker.took), '') AS took, MAX(worker.remedy) AS remedy
 FROM b JOIN worker ON b.pid = worker.pid GROUP BY b.step, b.rank

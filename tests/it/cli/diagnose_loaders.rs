@@ -18,6 +18,7 @@ fn batches(agent: &mut Agent, store: &Store, ready: impl Fn(i64) -> i32, wait: i
         queue_depth: Some(ready(step)),
         tasks_outstanding: Some(8),
         wait: wait(step),
+        fetch_time: (step > 0).then_some(if step % 2 == 0 { 0.021 } else { 0.02 }),
         ..row
     };
     agent.send(store, (0..STEPS).zip(rows).map(row));
@@ -51,6 +52,11 @@ fn a_loader_that_does_not_keep_up_is_told_from_waits_that_are_not_its_own() {
         &format!("{found}; each worker used 95 % of a processor; together they read 5 MB/s from disks"),
     );
     begins(&said(1, 5.0, 0.0), &format!("{found}; each worker used 5 % of a processor;"));
+    assert!(
+        said(1, 95.0, 0.0).contains("; it took a worker 20.5 ms to load a batch on average"),
+        "{}",
+        said(1, 95.0, 0.0)
+    );
     // The batches are there, and something else keeps the loop from them.
     begins(&said(7, 95.0, 0.0), "silent");
     // Neighbours have the processors that the workers want.
