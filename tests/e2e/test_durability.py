@@ -100,6 +100,8 @@ def test_a_full_disk_is_said_and_costs_no_rows_while_there_is_memory(home: Home)
     assert errors.count("memory only") == 1 and "hint:" in errors, errors
     serve.send_signal(signal.SIGTERM)
     assert serve.wait(60) == 1  # The run could not be written, and that is an error.
+    errors = serve.err_path.read_text()  # type: ignore[attr-defined]
+    assert "File too large" in errors and "External" not in errors, errors
 
 
 SLOW_DISK = """

@@ -14,6 +14,7 @@ use arrow::array::RecordBatch;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
@@ -100,15 +101,23 @@ fn write(
     // Without Arrow's schema: readers would take text for string views, which few of them can compute with.
     let options = ArrowWriterOptions::new().with_properties(properties(table, notes)?).with_skip_arrow_metadata(true);
     let file = Growing { file: File::create(path).map_err(Error::caused)?, bytes: 0, asked: 0, room };
-    let mut writer = ArrowWriter::try_new_with_options(file, arrow_schema(table), options).map_err(Error::caused)?;
+    let mut writer = ArrowWriter::try_new_with_options(file, arrow_schema(table), options).map_err(unwrapped)?;
     for number in 0..groups {
-        rows(number, &mut |batch| writer.write(batch).map_err(Error::caused))?;
-        writer.flush().map_err(Error::caused)?;
+        rows(number, &mut |batch| writer.write(batch).map_err(unwrapped))?;
+        writer.flush().map_err(unwrapped)?;
     }
-    let metadata = writer.finish().map_err(Error::caused)?;
+    let metadata = writer.finish().map_err(unwrapped)?;
     let file = &writer.inner().file;
     file.sync_all().map_err(Error::caused)?;
     Ok((metadata, file.metadata().map_err(Error::caused)?.len()))
+}
+
+/// An error of the file system without the word that Parquet puts before it.
+fn unwrapped(error: ParquetError) -> Error {
+    match error {
+        ParquetError::External(cause) => Error::caused(cause),
+        other => Error::caused(other),
+    }
 }
 
 /// A file that asks for room before it takes it.
