@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::types::{PyString, PyType};
 use pyo3::{ffi, intern};
 
 use super::attributes::{known, number};
@@ -110,6 +110,18 @@ impl NextBatch {
     #[getter]
     fn __wrapped__(&self, py: Python<'_>) -> Py<PyAny> {
         self.original.clone_ref(py)
+    }
+
+    /// Whatever else a program asks of a function: its name, its code.
+    fn __getattr__<'py>(&self, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
+        self.original.bind(name.py()).getattr(name)
+    }
+
+    /// Pickled and copied as what torch's class has there, also in a process without the agent.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyAny>, &'static str))> {
+        let module: String = self.original.bind(py).getattr("__module__")?.extract()?;
+        let class = py.import(module)?.getattr("_BaseDataLoaderIter")?;
+        Ok((py.import("builtins")?.getattr("getattr")?, (class, "__next__")))
     }
 }
 
