@@ -76,6 +76,9 @@ fn next_batch<'py>(
     batch
 }
 
+/// A function and its arguments, as `pickle` takes them.
+type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyAny>, &'static str));
+
 /// The `__next__` of DataLoader iterators, in place of torch's. Python has no frame of it: it would be one more between the
 /// program's line and what warns in torch's function, and the warning would be said to come from another line (`stacklevel`).
 #[pyclass(frozen, module = "probe_agent._native")]
@@ -118,7 +121,7 @@ impl NextBatch {
     }
 
     /// Pickled and copied as what torch's class has there, also in a process without the agent.
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyAny>, &'static str))> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
         let module: String = self.original.bind(py).getattr("__module__")?.extract()?;
         let class = py.import(module)?.getattr("_BaseDataLoaderIter")?;
         Ok((py.import("builtins")?.getattr("getattr")?, (class, "__next__")))
