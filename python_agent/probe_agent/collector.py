@@ -13,7 +13,6 @@ import re
 import shutil
 import socket
 import stat
-import subprocess
 import sys
 import sysconfig
 import time
@@ -219,26 +218,16 @@ def _environment() -> dict[str, str]:
 
 
 def _spawn(path: str, name: str) -> None:
-    """Starts a collector that outlives this process as long as it is used. Its stderr goes to NAME.log."""
-    command = [binary(), "serve", "--name", name, "--listen", f"unix:{path}", "--exit-when-idle", IDLE]
+    """Starts a collector that outlives this process as long as it is used, and is none of its children. Its stderr goes to
+    NAME.log."""
+    from probe_agent import _native
+
+    program = shutil.which(binary()) or binary()
+    arguments = ["serve", "--name", name, "--listen", f"unix:{path}", "--exit-when-idle", IDLE]
     try:
-        with open(log_of(f"unix:{path}"), "wb") as log:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                env=_environment(),
-                cwd="/",
-                start_new_session=True,
-                close_fds=True,
-            )
+        _native.start_apart(program, arguments, list(_environment().items()), log_of(f"unix:{path}"))
     except OSError as error:
-        raise NoCollectorError(
-            f"cannot start {command[0]}: {error}; hint: name the probe command in PROBE_BIN"
-        ) from None
+        raise NoCollectorError(f"cannot start {program}: {error}; hint: name the probe command in PROBE_BIN") from None
     print(
         f"probe: this run is {name}; ask with: probe {name} query 'SELECT …', probe {name} eval CODE", file=sys.stderr
     )
-    # It is never waited for. With a return code Python does not warn about a child that still runs.
-    process.returncode = 0

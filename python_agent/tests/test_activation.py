@@ -115,6 +115,22 @@ print(int(found.split()[1], 16) | 1 << 31 | 1 << 32 | 1 << 8 | 1 << 18 == (1 << 
     assert bench.errors.count("probe: ") == 1 and bench.errors.count("nobody.sock") == 1
 
 
+def test_a_program_that_waits_for_all_its_threads_ends(bench: Bench) -> None:
+    code = (
+        TRAIN
+        + """
+import threading
+train(1)
+for thread in threading.enumerate():
+    if thread is not threading.main_thread():
+        thread.join()
+print(threading.active_count())
+"""
+    )
+    assert bench.python(code, PROBE="1") == "1\n"
+    assert "nobody.sock" in bench.errors
+
+
 def test_the_finder_steps_aside_after_one_import(bench: Bench) -> None:
     code = """
 import sys

@@ -41,6 +41,27 @@ def epochs(workers: int, context: str | None, persistent: bool) -> dict[str, Any
     }
 
 
+def the_method() -> list[Any]:
+    """What a program sees of the method that gives batches."""
+    import copy
+    import pickle
+
+    import probe_agent.torch as agent
+    from torch.utils.data import dataloader
+
+    before = dataloader._BaseDataLoaderIter.__next__
+    agent.install()
+    method = dataloader._BaseDataLoaderIter.__next__
+    bound = iter(DataLoader(TensorDataset(torch.zeros(1)))).__next__
+    names = [(each.__name__, each.__qualname__, each.__code__) == (before.__name__, before.__qualname__, before.__code__)
+             for each in (method, bound)]  # fmt: skip
+    return [method is not before, *names, pickle.loads(pickle.dumps(method)) is method, copy.deepcopy(method) is method]
+
+
+def test_the_method_that_gives_batches_has_a_name_and_can_be_pickled() -> None:
+    assert in_process(the_method) == [True] * 5
+
+
 @pytest.mark.parametrize(
     ("workers", "context", "persistent"),
     [

@@ -125,6 +125,27 @@ def test_ranks_of_a_run_meet_and_other_runs_stay_apart(machine: Machine) -> None
     assert len(machine.calls) == 4
 
 
+def test_a_collector_is_no_child_of_the_program(machine: Machine) -> None:
+    machine.script.write_text(
+        "import os, signal\n"
+        "signals = []\n"
+        "signal.signal(signal.SIGCHLD, lambda *_: signals.append(1))\n"
+        f"{FIND[: FIND.index('sys.stdin')]}"
+        "try:\n    print(os.wait())\n"
+        "except ChildProcessError:\n    print('no child', signals, flush=True)\n"
+    )
+    rank = machine.rank()
+    assert address(rank) == "train.sock"
+    assert rank.stdout is not None and rank.stdout.readline() == "no child []\n"
+
+
+def test_a_collector_that_cannot_be_started_is_an_error(machine: Machine) -> None:
+    rank = machine.rank(PROBE_BIN="/nowhere/probe")
+    out, errors = rank.communicate()
+    assert out == ""
+    assert "cannot start /nowhere/probe: No such file or directory" in errors.splitlines()[-1]
+
+
 def test_a_name_is_free_again_when_its_collector_is_gone(machine: Machine) -> None:
     first = machine.rank()
     assert address(first) == "train.sock"

@@ -167,6 +167,11 @@ PROGRAMS = [
     manner("leave", "os._exit at the end", status=3),
     manner("raises", "an exception at the end", status=1),
     manner("interrupted", "Ctrl-C, after which it saves and leaves", status=5),
+    # 5 batches: two steps of 2, and one of what is left.
+    manner("left_over", "an epoch whose last step has fewer batches", steps=3),
+    manner("asynchronous", "in a task of asyncio that waits within each step"),
+    manner("hook_raises", "hooks that raise in two of eight forward passes"),
+    manner("waits", "that waits for all its threads and children"),
     Program(
         "quantization-aware training",
         "torch",

@@ -37,6 +37,8 @@ LIMITS = """
 
 - A process has one count of steps. Where several trainings run in it at once (threads, tasks of asyncio), the steps of one
   optimizer end the steps of all: four trainings of 6 steps in three threads were 11 steps, and all 24 steps of optimizers had rows.
+- Where training goes on with another optimizer while the first one is alive, the first steps of the other have no row of their own,
+  because it could belong to the same loop: two, and up to 64 if one of them had made fewer than four steps or if the first steps again.
 - A model that is first called right after `torch.export` or `torch.fx.symbolic_trace` is not seen in that step, which gets no row.
 - Modules that a compiled function calls have no rows of their own.
 - A warning that torch gives within `clip_grad_norm_` names a line of the agent, which calls it.

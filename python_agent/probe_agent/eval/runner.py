@@ -6,6 +6,7 @@ commands that end it are heard meanwhile; one between two steps runs on the trai
 
 from __future__ import annotations
 
+import _thread
 import os
 import threading
 import time
@@ -21,24 +22,38 @@ from probe_agent.eval.snippet import Ending
 # Seconds between two checks of a snippet's deadline.
 TICK_SECONDS = 0.1
 
-_thread: threading.Thread | None = None
+#: The thread's identifier, and what it sets as it ends. None before the first start.
+_started: tuple[int, threading.Event] | None = None
 
 
 def start() -> None:
-    """Starts the thread; the uplink must have been started."""
-    global _thread
+    """Starts the thread; the uplink must have been started.
+
+    `threading` does not know it: programs wait for all threads that `threading.enumerate()` has, or until there is one left.
+    """
+    global _started
     from probe_agent import _native
 
     _native.set_beside_message(guard.MESSAGE)
     _native.set_boundary_callback(boundary.run_pending)
-    _thread = threading.Thread(target=Runner(_native).serve, name="probe-eval", daemon=True)
-    _thread.start()
+    ended = threading.Event()
+
+    def serve() -> None:
+        _native.name_thread("probe-eval")
+        try:
+            Runner(_native).serve()
+        finally:
+            ended.set()
+
+    _started = (_thread.start_new_thread(serve, ()), ended)
 
 
 def join() -> None:
     """Waits until the thread has ended, after the uplink was stopped, so that it is not in native code when Python ends."""
-    if _thread is not None and _thread is not threading.current_thread():
-        _thread.join(1.0)
+    if _started is not None:
+        thread, ended = _started
+        if thread != _thread.get_ident():
+            ended.wait(1.0)
 
 
 class Runner:

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::types::{PyString, PyType};
 use pyo3::{ffi, intern};
 
 use super::attributes::{known, number};
@@ -76,6 +76,9 @@ fn next_batch<'py>(
     batch
 }
 
+/// A function and its arguments, as `pickle` takes them.
+type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyAny>, &'static str));
+
 /// The `__next__` of DataLoader iterators, in place of torch's. Python has no frame of it: it would be one more between the
 /// program's line and what warns in torch's function, and the warning would be said to come from another line (`stacklevel`).
 #[pyclass(frozen, module = "probe_agent._native")]
@@ -110,6 +113,18 @@ impl NextBatch {
     #[getter]
     fn __wrapped__(&self, py: Python<'_>) -> Py<PyAny> {
         self.original.clone_ref(py)
+    }
+
+    /// Whatever else a program asks of a function: its name, its code.
+    fn __getattr__<'py>(&self, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
+        self.original.bind(name.py()).getattr(name)
+    }
+
+    /// Pickled and copied as what torch's class has there, also in a process without the agent.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let module: String = self.original.bind(py).getattr("__module__")?.extract()?;
+        let class = py.import(module)?.getattr("_BaseDataLoaderIter")?;
+        Ok((py.import("builtins")?.getattr("getattr")?, (class, "__next__")))
     }
 }
 

@@ -6,12 +6,12 @@
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use pyo3::FromPyObject;
+
+use crate::apart::{self, Command};
 
 /// How long a lost collector may be back because it was started by other means.
 const WAIT: Duration = Duration::from_secs(3);
@@ -34,7 +34,6 @@ pub struct Revival {
 pub(super) struct Reviver {
     /// The run that lost its collector, and when; None where there is nothing to do.
     lost: Option<(String, Instant)>,
-    started: Option<Child>,
 }
 
 impl Reviver {
@@ -45,31 +44,22 @@ impl Reviver {
 
     /// Starts another collector when it is time, because the old one is still gone: once for each loss.
     pub(super) fn still_gone(&mut self, revival: Option<&Revival>) {
-        // A child that has ended must not stay as a zombie.
-        if self.started.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None))) {
-            self.started = None;
-        }
         let Some(revival) = revival else { return };
         let Some((run, _)) = self.lost.take_if(|(_, since)| since.elapsed() >= WAIT) else { return };
         // If the start fails, nothing changes: the agent goes on trying to connect.
-        self.started = start(revival, &run).ok();
+        let _ = start(revival, &run);
     }
 }
 
-fn start(revival: &Revival, run: &str) -> std::io::Result<Child> {
-    let log = OpenOptions::new().create(true).append(true).open(&revival.log)?;
-    Command::new(&revival.program)
-        .args(["serve", "--resume", run])
-        .args(&revival.arguments)
-        .env_clear()
-        .envs(revival.environment.iter().map(|(key, value)| (key, value)))
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log)
-        // Ctrl-C at the training's terminal does not reach it.
-        .process_group(0)
-        .spawn()
+fn start(revival: &Revival, run: &str) -> std::io::Result<()> {
+    let mut arguments: Vec<OsString> = ["serve", "--resume", run].map(Into::into).to_vec();
+    arguments.extend_from_slice(&revival.arguments);
+    apart::start(&Command {
+        program: &revival.program,
+        arguments: &arguments,
+        environment: &revival.environment,
+        log: OpenOptions::new().create(true).append(true).open(&revival.log)?,
+    })
 }
 
 #[cfg(test)]
@@ -82,24 +72,30 @@ mod tests {
         std::fs::create_dir_all(&directory).expect("a directory");
         let log = directory.join("log");
         let revival = Revival {
-            program: "/bin/echo".into(),
+            // It says on stderr that it has no script called serve.
+            program: "/bin/sh".into(),
             arguments: vec!["--more".into()],
             environment: Vec::new(),
             log: log.clone(),
         };
         let mut reviver = Reviver::default();
         reviver.still_gone(Some(&revival));
-        assert!(reviver.started.is_none(), "nothing was lost");
+        assert!(!log.exists(), "nothing was lost");
         reviver.lost("gpt@2".into());
         reviver.still_gone(Some(&revival));
-        assert!(reviver.started.is_none(), "it may be back in a moment");
+        assert!(!log.exists(), "it may be back in a moment");
         reviver.lost = reviver.lost.map(|(run, since)| (run, since.checked_sub(WAIT).expect("an earlier time")));
         reviver.still_gone(None);
-        assert!(reviver.lost.is_some() && reviver.started.is_none(), "nobody said how");
+        assert!(reviver.lost.is_some() && !log.exists(), "nobody said how");
         reviver.still_gone(Some(&revival));
         assert!(reviver.lost.is_none(), "once");
-        assert!(reviver.started.take().expect("a child").wait().expect("its end").success());
-        assert!(log.exists());
+        while std::fs::read_to_string(&log).expect("it was started").is_empty() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // SAFETY: asks only.
+        let waited = unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) };
+        let why = std::io::Error::last_os_error().raw_os_error();
+        assert_eq!((waited, why), (-1, Some(libc::ECHILD)), "no child for the program to wait for");
         std::fs::remove_dir_all(directory).expect("it goes");
     }
 }

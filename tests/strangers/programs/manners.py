@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
+import threading
 
 import common
 import torch
@@ -224,6 +226,75 @@ def interrupted(model: nn.Module) -> None:
     except KeyboardInterrupt:
         common.weights(model)
         sys.exit(5)
+
+
+def left_over(model: nn.Module) -> None:
+    optimizer = torch.optim.Adam(model.parameters())
+    batches = 5
+    for batch in range(1, batches + 1):
+        loss = loss_of(model)
+        loss.backward()
+        if batch % 2 == 0 or batch == batches:
+            optimizer.step()
+            optimizer.zero_grad()
+        common.said("loss", loss)
+
+
+def asynchronous(model: nn.Module) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    async def ticks(ended: asyncio.Event) -> None:
+        while not ended.is_set():
+            await asyncio.sleep(0)
+
+    async def trains() -> None:
+        ended = asyncio.Event()
+        other = asyncio.create_task(ticks(ended))
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss = loss_of(model)
+            await asyncio.sleep(0)
+            loss.backward()
+            await asyncio.sleep(0)
+            optimizer.step()
+            common.said("loss", loss)
+        ended.set()
+        await other
+
+    asyncio.run(trains())
+
+
+def hook_raises(model: nn.Module) -> None:
+    optimizer, calls = torch.optim.SGD(model.parameters(), lr=0.1), 0
+
+    def sometimes(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls in (3, 6):
+            raise ArithmeticError(f"call {calls}")
+
+    model.decoder.register_forward_pre_hook(sometimes)
+    for _ in range(STEPS + 2):
+        try:
+            train(model, optimizer, steps=1)
+        except ArithmeticError as error:
+            print(error)
+
+
+def waits(model: nn.Module) -> None:
+    """Leaves nothing behind: neither a thread nor a child."""
+    if os.fork() == 0:
+        os._exit(7)
+    train(model)
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread():
+            print("waits for", thread.name, flush=True)
+            thread.join()
+    try:
+        while True:
+            print("child's status", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+    except ChildProcessError:
+        print("no more children")
 
 
 def gan(model: nn.Module) -> None:

@@ -113,7 +113,10 @@ fn method(process: &ProcessStacks) -> &'static str {
 
 /// Threads of probe itself in the process; rows have them, and a page would only be longer.
 fn is_ours(thread: &ThreadStack) -> bool {
-    thread.name.starts_with("probe-") && thread.frames.iter().any(|frame| frame.file.contains("/probe_agent/"))
+    let is_of_agent = |frame: &StackFrame| frame.file.contains("/probe_agent/");
+    // The one that takes snippets has no name. It began in the agent.
+    thread.frames.last().is_some_and(is_of_agent)
+        || thread.name.starts_with("probe-") && thread.frames.iter().any(is_of_agent)
 }
 
 fn head(page: &mut String, group: &ThreadGroup<'_>) {
