@@ -225,7 +225,7 @@ def _spawn(path: str, name: str) -> None:
     program = shutil.which(binary()) or binary()
     arguments = ["serve", "--name", name, "--listen", f"unix:{path}", "--exit-when-idle", IDLE]
     try:
-        _native.start_apart(program, arguments, list(_environment().items()), log_of(f"unix:{path}"))
+        _native.start_detached(program, arguments, list(_environment().items()), log_of(f"unix:{path}"))
     except OSError as error:
         raise NoCollectorError(f"cannot start {program}: {error}; hint: name the probe command in PROBE_BIN") from None
     print(

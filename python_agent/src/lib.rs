@@ -4,14 +4,14 @@
 //! [`uplink`] sends the rows; both run on one background thread that never takes the GIL, on which [`sampling`] also reads the
 //! figures of the operating system. [`frame_locals`] reads the variables that a snippet may name, [`words`] takes texts from
 //! Python and bounds them, and [`seconds`] time spans. [`shared`] is the little state that all of them and the Python half use,
-//! [`address`] is the address of the collector, [`apart`] starts one, [`descriptors`] keeps the agent's files and the program's apart, and [`terminal`]
+//! [`address`] is the address of the collector, [`detached_process`] starts one, [`descriptors`] keeps the agent's files and the program's apart, and [`terminal`]
 //! writes lines for the person who runs the program.
 
 use pyo3::prelude::*;
 
 pub mod address;
-mod apart;
 mod descriptors;
+mod detached_process;
 mod frame_locals;
 pub mod recording;
 pub mod sampling;
@@ -24,7 +24,7 @@ pub mod words;
 /// The extension module. Each part registers its own functions.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    apart::register(module)?;
+    detached_process::register(module)?;
     descriptors::register(module)?;
     frame_locals::register(module)?;
     recording::register(module)?;

@@ -172,7 +172,7 @@ unsafe fn close_the_rest() {
 
 /// Starts a command whose standard error goes to the file `log`, which is emptied.
 #[pyfunction]
-fn start_apart(
+fn start_detached(
     py: Python<'_>,
     program: PathBuf,
     arguments: Vec<OsString>,
@@ -200,6 +200,6 @@ fn name_thread(name: &str) -> PyResult<()> {
 
 /// Adds this file's functions to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(start_apart, module)?)?;
+    module.add_function(wrap_pyfunction!(start_detached, module)?)?;
     module.add_function(wrap_pyfunction!(name_thread, module)?)
 }
