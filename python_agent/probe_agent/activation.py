@@ -65,37 +65,42 @@ def _trainer(install: Callable[[], None]) -> None:
 
 
 def _child(install: Callable[[], None]) -> None:
-    """Waits for a process that multiprocessing spawned to join a process group or torch's RPC: then it trains. A DataLoader's
-    worker never joins one."""
+    """Waits for a process that multiprocessing spawned to join a process group or torch's RPC, or to make an optimizer: then it
+    trains. A DataLoader's worker does neither for training: an optimizer there is its dataset's."""
     import functools
 
     from torch import distributed
+    from torch.optim import Optimizer
 
-    from probe_agent import presence
+    from probe_agent import presence, process
 
-    presence.note("is a process that multiprocessing made and joined no process group")
+    presence.note("is a process that multiprocessing made, and joined no process group and made no optimizer")
+    patched: list[tuple[Any, str, Any, Any]] = []
+
+    def patch(name: str, *owners: Any, when: Callable[[], bool] = lambda: True) -> None:
+        original = getattr(owners[-1], name)
+
+        @functools.wraps(original)
+        def begins(*args: Any, **kwargs: Any) -> Any:
+            if not when():
+                return original(*args, **kwargs)
+            while patched:
+                owner, its_name, ours, before = patched.pop()
+                if getattr(owner, its_name) is ours:
+                    setattr(owner, its_name, before)
+            _trainer(install)
+            # Looked up again: what was installed just now has its own.
+            return getattr(owners[-1], name)(*args, **kwargs)
+
+        for owner in owners:
+            setattr(owner, name, begins)
+            patched.append((owner, name, begins, original))
+
+    # The script, which such a process imports first, may make an optimizer that is never stepped there.
+    patch("__init__", Optimizer, when=process.runs_its_own_work)
     if not distributed.is_available():
         return
     from torch.distributed import distributed_c10d, rpc
-
-    patched: list[tuple[ModuleType, str, Any, Any]] = []
-
-    def patch(name: str, *modules: ModuleType) -> None:
-        original = getattr(modules[-1], name)
-
-        @functools.wraps(original)
-        def joins(*args: Any, **kwargs: Any) -> Any:
-            while patched:
-                module, its_name, ours, before = patched.pop()
-                if getattr(module, its_name) is ours:
-                    setattr(module, its_name, before)
-            _trainer(install)
-            # Looked up again: what was installed just now has its own.
-            return getattr(modules[-1], name)(*args, **kwargs)
-
-        for module in modules:
-            setattr(module, name, joins)
-            patched.append((module, name, joins, original))
 
     patch("init_process_group", distributed, distributed_c10d)
     if rpc.is_available():

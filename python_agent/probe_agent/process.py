@@ -25,7 +25,7 @@ _LAUNCHER_SCRIPTS = ("torchrun", "accelerate", "accelerate-launch", "deepspeed")
 
 def kind() -> Kind:
     """`trainer`: may train. `child`: made by multiprocessing, so a DataLoader's worker, unless it joins a process
-    group (torch.multiprocessing.spawn). `none`: a helper that never trains."""
+    group (torch.multiprocessing.spawn) or makes an optimizer. `none`: a helper that never trains."""
     arguments = _original_arguments()
     if "--multiprocessing-fork" in arguments:
         return "child"

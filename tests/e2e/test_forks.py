@@ -28,7 +28,7 @@ def test_forked_ranks_are_agents_of_their_own(home: Home) -> None:
     assert run.query("SELECT COUNT(*) AS n FROM probe.drops") == [{"n": 0}]
 
 
-@pytest.mark.parametrize("how, first", [("shared", 1), ("spawned", 0)])
+@pytest.mark.parametrize("how, first", [("shared", 1), ("spawned", 0), ("pool", 0)])
 def test_processes_without_a_group_are_agents_from_their_first_step_on(home: Home, how: str, first: int) -> None:
     run = home.train("python", SCRIPT, how, name="forked")
     run.finish()
@@ -46,7 +46,7 @@ def test_who_imported_torch_and_trained_nothing_is_named(home: Home) -> None:
     assert not [*home.sockets.glob("*.seen")]
 
 
-@pytest.mark.parametrize("how, agents", [("worker", 0), ("after", 1)])
+@pytest.mark.parametrize("how, agents", [("worker", 0), ("spawned_worker", 0), ("after", 1)])
 def test_workers_and_children_of_an_agent_are_none(home: Home, how: str, agents: int) -> None:
     run = home.train("python", SCRIPT, how, name="forked")
     run.finish()

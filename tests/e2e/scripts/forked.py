@@ -1,6 +1,7 @@
 """Processes that the main process forks, after torch was imported and the model made. `ranks`: of a process group, as
 Lightning's ddp_fork and accelerate's notebook_launcher make them; `shared`: without one, on a model in shared memory;
-`spawned`: spawned ones, each of which starts the agent; `worker`: a DataLoader's worker, whose dataset trains a model of its own.
+`spawned`: spawned ones, each of which starts the agent; `pool`: spawned ones that say nothing, and import a script that makes an
+optimizer; `worker`, `spawned_worker`: a DataLoader's worker, whose dataset trains a model of its own.
 `after`: the main process has trained before. `returns`: a child that a thread forks, and that ends with the thread's function."""
 
 import multiprocessing
@@ -30,6 +31,10 @@ def train(model: nn.Module, batches: list[torch.Tensor]) -> float:
         loss.backward()
         optimizer.step()
     return loss.item()
+
+
+# In each spawned process, too, which does not train with it.
+unused = torch.optim.SGD(model.parameters(), lr=0.01)
 
 
 def rank(number: int, store: str) -> None:
@@ -73,13 +78,14 @@ def main(how: str) -> int:
         thread.start()
         thread.join()
         return 0
-    if how == "worker":
-        return len([*torch.utils.data.DataLoader(Trains(), num_workers=1, multiprocessing_context="fork")]) - 2
+    if "worker" in how:
+        context = "fork" if how == "worker" else "spawn"
+        return len([*torch.utils.data.DataLoader(Trains(), num_workers=1, multiprocessing_context=context)]) - 2
     if how == "after":
         train(model, [*batches, *batches])
     with tempfile.TemporaryDirectory() as directory:
         store = os.path.join(directory, "store")
-        context = multiprocessing.get_context("spawn" if how == "spawned" else "fork")
+        context = multiprocessing.get_context("spawn" if how in ("spawned", "pool") else "fork")
         work = {"ranks": rank, "spawned": starts}.get(how, shares)
         processes = [context.Process(target=work, args=(number, store)) for number in range(2)]
         for process in processes:
