@@ -16,6 +16,7 @@ use probe_import::{
 };
 use probe_proto::tables::TABLES;
 use probe_store::runs::{Reservation, RunInfo, RunState};
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{self, UnboundedSender};
 
 use super::connect;
@@ -80,12 +81,15 @@ pub(super) fn run(args: &Args) -> Result<Status> {
     };
     let FilesToImport { files, unknown, unreadable, repeated } = probe_import::find(&args.paths, args.format)?;
     let directories = Directories::from_environment()?;
+    let runtime = connect::one_thread()?;
+    // From here on, before there is a directory.
+    let signals = runtime.block_on(async { Signals::listen() })?;
     let reservation = Reservation::take(&directories, &args.name)?;
     let paths: Vec<String> = args.paths.iter().map(|path| path.display().to_string()).collect();
     let import =
         Arc::new(Import { files, reservation, ranges, paths: paths.join(" "), is_ended: AtomicBool::new(false) });
     let name = import.reservation.name().to_string();
-    let outcome = unless_ended(&import);
+    let outcome = unless_ended(runtime, signals, &import);
     if !matches!(outcome, Ok(Outcome::Done(_))) {
         // The directory holds only what was just written.
         let _ = std::fs::remove_dir_all(import.reservation.directory());
@@ -124,10 +128,8 @@ enum Outcome {
 }
 
 /// Imports, until it is done or a signal comes; nothing is written any more then.
-fn unless_ended(import: &Arc<Import>) -> Result<Outcome> {
-    let runtime = connect::one_thread()?;
+fn unless_ended(runtime: Runtime, mut signals: Signals, import: &Arc<Import>) -> Result<Outcome> {
     let outcome = runtime.block_on(async {
-        let mut signals = Signals::listen()?;
         let (stands, mut standing) = mpsc::unbounded_channel();
         let filled = tokio::task::spawn_blocking({
             let import = Arc::clone(import);
