@@ -74,7 +74,7 @@ class ThreadMode:
     BESIDE: ClassVar[ThreadMode]
     TESTING: ClassVar[ThreadMode]
 
-# apart
+# detached_process
 def start_detached(program: str, arguments: list[str], environment: list[tuple[str, str]], log: str) -> None: ...
 def name_thread(name: str) -> None: ...
 

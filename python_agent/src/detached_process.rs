@@ -21,7 +21,7 @@ const STACK_BYTES: usize = 64 << 10;
 const LAST_SIGNAL: c_int = 64;
 
 /// A command, what it finds in its environment, and where its standard error goes.
-pub(crate) struct Command<'a> {
+pub(crate) struct DetachedCommand<'a> {
     pub program: &'a Path,
     pub arguments: &'a [OsString],
     pub environment: &'a [(OsString, OsString)],
@@ -29,7 +29,7 @@ pub(crate) struct Command<'a> {
 }
 
 /// All that is needed between the clone and the exec, where nothing may be allocated.
-struct Plan {
+struct ExecPlan {
     program: CString,
     arguments: Vec<*const c_char>,
     environment: Vec<*const c_char>,
@@ -39,7 +39,7 @@ struct Plan {
     error: AtomicI32,
 }
 
-impl Plan {
+impl ExecPlan {
     fn failed(&self) {
         self.error.store(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN), Ordering::Relaxed);
     }
@@ -49,24 +49,24 @@ impl Plan {
 ///
 /// # Errors
 /// There is no such program, it may not be executed, or there is no room for another process.
-pub(crate) fn start(command: &Command<'_>) -> io::Result<()> {
+pub(crate) fn start(command: &DetachedCommand<'_>) -> io::Result<()> {
     let mut words = vec![command.program.as_os_str().to_owned()];
     words.extend_from_slice(command.arguments);
-    let words: Vec<CString> = words.iter().map(|word| text(word)).collect::<io::Result<_>>()?;
-    let pairs: Vec<CString> = command.environment.iter().map(pair).collect::<io::Result<_>>()?;
+    let words: Vec<CString> = words.iter().map(|word| c_string(word)).collect::<io::Result<_>>()?;
+    let pairs: Vec<CString> = command.environment.iter().map(environment_entry).collect::<io::Result<_>>()?;
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let mut stacks = [vec![0_u128; STACK_BYTES / 16], vec![0_u128; STACK_BYTES / 16]];
     let [of_helper, of_process] = stacks.each_mut().map(|stack| stack.as_mut_ptr_range().end.cast::<c_void>());
-    let plan = Plan {
-        program: text(command.program.as_os_str())?,
-        arguments: addresses(&words),
-        environment: addresses(&pairs),
+    let plan = ExecPlan {
+        program: c_string(command.program.as_os_str())?,
+        arguments: null_terminated(&words),
+        environment: null_terminated(&pairs),
         null: null.as_raw_fd(),
         log: command.log.as_raw_fd(),
         stack_of_process: of_process,
         error: AtomicI32::new(0),
     };
-    let data: *const Plan = &raw const plan;
+    let data: *const ExecPlan = &raw const plan;
     // SAFETY: this thread stands still until the helper has ended, and the helper until the process has its own memory or has
     // ended; so the plan and both stacks live long enough, and nobody else writes to them. No signal arrives meanwhile, because
     // a handler would run in this process's memory.
@@ -76,7 +76,7 @@ pub(crate) fn start(command: &Command<'_>) -> io::Result<()> {
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         let flags = libc::CLONE_VM | libc::CLONE_VFORK;
-        let helper = libc::clone(help, of_helper, flags, data.cast_mut().cast());
+        let helper = libc::clone(run_helper, of_helper, flags, data.cast_mut().cast());
         if helper < 0 {
             plan.failed();
         } else {
@@ -91,27 +91,27 @@ pub(crate) fn start(command: &Command<'_>) -> io::Result<()> {
     }
 }
 
-fn text(word: &OsStr) -> io::Result<CString> {
+fn c_string(word: &OsStr) -> io::Result<CString> {
     CString::new(word.as_bytes()).map_err(Into::into)
 }
 
-fn pair((key, value): &(OsString, OsString)) -> io::Result<CString> {
+fn environment_entry((key, value): &(OsString, OsString)) -> io::Result<CString> {
     let mut both = key.clone();
     both.push("=");
     both.push(value);
-    text(&both)
+    c_string(&both)
 }
 
-/// As exec wants them: with a null at the end.
-fn addresses(texts: &[CString]) -> Vec<*const c_char> {
+/// The addresses of texts as exec takes them: with a null at the end.
+fn null_terminated(texts: &[CString]) -> Vec<*const c_char> {
     texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
 }
 
 /// What the helper does.
-extern "C" fn help(data: *mut c_void) -> c_int {
+extern "C" fn run_helper(data: *mut c_void) -> c_int {
     // SAFETY: the plan of `start`, which waits; see there.
     unsafe {
-        let plan = &*data.cast::<Plan>();
+        let plan = &*data.cast::<ExecPlan>();
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
         if libc::clone(become_the_program, plan.stack_of_process, flags, data) < 0 {
             plan.failed();
@@ -124,7 +124,7 @@ extern "C" fn help(data: *mut c_void) -> c_int {
 extern "C" fn become_the_program(data: *mut c_void) -> c_int {
     // SAFETY: the plan of `start`, which waits; see there. Descriptors and signals are this process's own.
     unsafe {
-        let plan = &*data.cast::<Plan>();
+        let plan = &*data.cast::<ExecPlan>();
         let mut action: libc::sigaction = std::mem::zeroed();
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
@@ -180,7 +180,7 @@ fn start_detached(
     log: PathBuf,
 ) -> io::Result<()> {
     py.detach(|| {
-        start(&Command {
+        start(&DetachedCommand {
             program: &program,
             arguments: &arguments,
             environment: &environment,

@@ -82,7 +82,7 @@ pub(super) fn run(args: &Args) -> Result<Status> {
     let FilesToImport { files, unknown, unreadable, repeated } = probe_import::find(&args.paths, args.format)?;
     let directories = Directories::from_environment()?;
     let runtime = connect::one_thread()?;
-    // From here on, before there is a directory.
+    // A signal may come as soon as there is a directory.
     let signals = runtime.block_on(async { Signals::listen() })?;
     let reservation = Reservation::take(&directories, &args.name)?;
     let paths: Vec<String> = args.paths.iter().map(|path| path.display().to_string()).collect();
@@ -90,12 +90,12 @@ pub(super) fn run(args: &Args) -> Result<Status> {
         Arc::new(Import { files, reservation, ranges, paths: paths.join(" "), is_ended: AtomicBool::new(false) });
     let name = import.reservation.name().to_string();
     let outcome = unless_ended(runtime, signals, &import);
-    if !matches!(outcome, Ok(Outcome::Done(_))) {
+    if !matches!(outcome, Ok(ImportOutcome::Done(_))) {
         // The directory holds only what was just written.
         let _ = std::fs::remove_dir_all(import.reservation.directory());
     }
     match outcome? {
-        Outcome::Done(imported) => {
+        ImportOutcome::Done(imported) => {
             unreadable.iter().for_each(|error| report::note(format_args!("left out: {error}")));
             tell_of_unknown(&unknown);
             for path in &repeated {
@@ -104,7 +104,7 @@ pub(super) fn run(args: &Args) -> Result<Status> {
             tell(&name, &imported);
             Ok(0)
         }
-        Outcome::Ended(signal) => {
+        ImportOutcome::Ended(signal) => {
             report::note(format_args!("ended by {signal}: nothing is left of run {name}"));
             Ok(128 + signal as Status)
         }
@@ -122,26 +122,27 @@ struct Import {
     is_ended: AtomicBool,
 }
 
-enum Outcome {
+/// How an import ended: done, or by a signal.
+enum ImportOutcome {
     Done(Imported),
     Ended(Signal),
 }
 
 /// Imports, until it is done or a signal comes; nothing is written any more then.
-fn unless_ended(runtime: Runtime, mut signals: Signals, import: &Arc<Import>) -> Result<Outcome> {
+fn unless_ended(runtime: Runtime, mut signals: Signals, import: &Arc<Import>) -> Result<ImportOutcome> {
     let outcome = runtime.block_on(async {
-        let (stands, mut standing) = mpsc::unbounded_channel();
+        let (stopped, mut has_stopped) = mpsc::unbounded_channel();
         let filled = tokio::task::spawn_blocking({
             let import = Arc::clone(import);
-            move || import.fill(&stands)
+            move || import.fill(&stopped)
         });
         tokio::select! {
-            filled = filled => Ok(Outcome::Done(filled.map_err(Error::caused)??)),
+            filled = filled => Ok(ImportOutcome::Done(filled.map_err(Error::caused)??)),
             signal = signals.next() => {
                 import.is_ended.store(true, Ordering::Relaxed);
-                // It stands still at its next report of progress, or ends.
-                let _ = tokio::time::timeout(PATIENCE, standing.recv()).await;
-                Ok(Outcome::Ended(signal))
+                // The thread stops at its next report of progress, or ends.
+                let _ = tokio::time::timeout(PATIENCE, has_stopped.recv()).await;
+                Ok(ImportOutcome::Ended(signal))
             }
         }
     });
@@ -150,15 +151,15 @@ fn unless_ended(runtime: Runtime, mut signals: Signals, import: &Arc<Import>) ->
 }
 
 impl Import {
-    /// Writes the run's files. Once the import has ended, says so by `stands` and does not return.
-    fn fill(&self, stands: &UnboundedSender<()>) -> Result<Imported> {
+    /// Writes the run's files. Once the import has ended, reports that by `stopped` and does not return.
+    fn fill(&self, stopped: &UnboundedSender<()>) -> Result<Imported> {
         let (directory, name) = (self.reservation.directory(), self.reservation.name());
         let mut line = ProgressLine::new();
         let mut report = |progress: ImportProgress<'_>| {
             line.show(|| shown(progress, self.files.len()));
             if self.is_ended.load(Ordering::Relaxed) {
                 line.clear();
-                let _ = stands.send(());
+                let _ = stopped.send(());
                 loop {
                     thread::park();
                 }

@@ -20,16 +20,15 @@ fn ms(steps: &Steps, ticks: Ticks) -> f64 {
 pub(super) fn head(done: &Diagnosis, run: &str) -> String {
     let mut out = String::new();
     let steps = &done.steps;
-    let (first, last) = (steps.numbers.first().copied().unwrap_or(0), steps.numbers.last().copied().unwrap_or(0));
     let who = match steps.processes.len() {
         1 => "1 process".to_owned(),
         count => format!("{count} ranks"),
     };
-    if steps.count() == 0 {
-        let _ = write!(out, "{run}: no steps of {who} after the warm-up");
-    } else {
+    if let (Some(first), Some(last)) = (steps.numbers.first(), steps.numbers.last()) {
         let _ = write!(out, "{run}: {} steps of {who} (step {first}..{last})", steps.count());
         let _ = write!(out, ", {} ms a step", show(ms(steps, done.total())));
+    } else {
+        let _ = write!(out, "{run}: no steps of {who} after the warm-up");
     }
     let samples = steps.samples_per_second.filter(|rate| *rate > 0.0);
     let _ = write!(out, "{}", samples.map(|rate| format!(", {rate:.1} samples/s")).unwrap_or_default());
@@ -83,7 +82,7 @@ pub(crate) fn page(done: &Diagnosis, run: &str) -> String {
         let _ = writeln!(out, "      do: {}", finding.remedy);
     }
     if steps.count() > 0 {
-        out += &parts(done);
+        out += &table_of_parts(done);
     }
     let mut silent: Vec<&str> = done.ruled_out.iter().map(|(rule, _)| rule.as_str()).collect();
     silent.dedup();
@@ -98,7 +97,7 @@ pub(crate) fn page(done: &Diagnosis, run: &str) -> String {
 }
 
 /// The table of where a step's time goes.
-fn parts(done: &Diagnosis) -> String {
+fn table_of_parts(done: &Diagnosis) -> String {
     let (steps, total) = (&done.steps, done.total());
     let mut out = String::new();
     let _ = writeln!(out, "\nwhere a step goes (ms)     typical   at times   share");

@@ -46,8 +46,8 @@ impl AggregateUDFImpl for CheckedSum {
     }
     fn create_groups_accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn GroupsAccumulator>> {
         match arguments.return_field.data_type() {
-            DataType::Int64 => Ok(CheckedGroups::over::<Int64Type>(DataType::Int64)),
-            DataType::UInt64 => Ok(CheckedGroups::over::<UInt64Type>(DataType::UInt64)),
+            DataType::Int64 => Ok(CheckedGroupSums::over::<Int64Type>(DataType::Int64)),
+            DataType::UInt64 => Ok(CheckedGroupSums::over::<UInt64Type>(DataType::UInt64)),
             _ => self.0.create_groups_accumulator(arguments),
         }
     }
@@ -107,14 +107,12 @@ fn total(array: &ArrayRef) -> (i128, i128) {
 /// # Errors
 /// The type has no such value.
 fn value(sum: i128, count: i128, kind: &DataType) -> Result<ScalarValue> {
-    let does_not_fit = || does_not_fit(&format!("the sum {sum}"), kind);
-    let (sum, is_known) = (sum, count > 0);
-    Ok(match kind {
-        DataType::UInt64 => {
-            ScalarValue::UInt64(is_known.then(|| u64::try_from(sum).map_err(|_| does_not_fit())).transpose()?)
-        }
-        _ => ScalarValue::Int64(is_known.then(|| i64::try_from(sum).map_err(|_| does_not_fit())).transpose()?),
-    })
+    let sum = (count > 0).then_some(sum);
+    let fits = match kind {
+        DataType::UInt64 => sum.map(u64::try_from).transpose().map(ScalarValue::UInt64),
+        _ => sum.map(i64::try_from).transpose().map(ScalarValue::Int64),
+    };
+    fits.map_err(|_| does_not_fit(&format!("the sum {}", sum.unwrap_or_default()), kind))
 }
 
 /// The sum of integers, of all rows or of those in a window.
@@ -191,33 +189,33 @@ impl Accumulator for DistinctIntegers {
 }
 
 /// Sums of integers by group.
-struct CheckedGroups {
+struct CheckedGroupSums {
     sums: Box<dyn GroupsAccumulator>,
     kind: DataType,
     /// Whether a sum did not fit.
-    is_past: Arc<AtomicBool>,
+    has_overflowed: Arc<AtomicBool>,
 }
 
-impl CheckedGroups {
+impl CheckedGroupSums {
     fn over<T: ArrowNumericType + Send + Sync>(kind: DataType) -> Box<dyn GroupsAccumulator> {
-        let is_past = Arc::new(AtomicBool::new(false));
-        let noted = Arc::clone(&is_past);
+        let has_overflowed = Arc::new(AtomicBool::new(false));
+        let noted = Arc::clone(&has_overflowed);
         let add = move |sum: &mut T::Native, value: T::Native| match sum.add_checked(value) {
             Ok(total) => *sum = total,
             Err(_) => noted.store(true, Ordering::Relaxed),
         };
-        Box::new(Self { sums: Box::new(PrimitiveGroupsAccumulator::<T, _>::new(&kind, add)), kind, is_past })
+        Box::new(Self { sums: Box::new(PrimitiveGroupsAccumulator::<T, _>::new(&kind, add)), kind, has_overflowed })
     }
 
     fn check(&self) -> Result<()> {
-        match self.is_past.load(Ordering::Relaxed) {
+        match self.has_overflowed.load(Ordering::Relaxed) {
             true => Err(does_not_fit("a sum", &self.kind)),
             false => Ok(()),
         }
     }
 }
 
-impl GroupsAccumulator for CheckedGroups {
+impl GroupsAccumulator for CheckedGroupSums {
     fn update_batch(
         &mut self,
         values: &[ArrayRef],

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::FromPyObject;
 
-use crate::detached_process::{self, Command};
+use crate::detached_process::{self, DetachedCommand};
 
 /// How long a lost collector may be back because it was started by other means.
 const WAIT: Duration = Duration::from_secs(3);
@@ -54,7 +54,7 @@ impl Reviver {
 fn start(revival: &Revival, run: &str) -> std::io::Result<()> {
     let mut arguments: Vec<OsString> = ["serve", "--resume", run].map(Into::into).to_vec();
     arguments.extend_from_slice(&revival.arguments);
-    detached_process::start(&Command {
+    detached_process::start(&DetachedCommand {
         program: &revival.program,
         arguments: &arguments,
         environment: &revival.environment,

@@ -114,7 +114,7 @@ fn method(process: &ProcessStacks) -> &'static str {
 /// Threads of probe itself in the process; rows have them, and a page would only be longer.
 fn is_ours(thread: &ThreadStack) -> bool {
     let is_of_agent = |frame: &StackFrame| frame.file.contains("/probe_agent/");
-    // The one that takes snippets has no name. It began in the agent.
+    // Python has no name for the thread that takes snippets, whose outermost frame is the agent's.
     thread.frames.last().is_some_and(is_of_agent)
         || thread.name.starts_with("probe-") && thread.frames.iter().any(is_of_agent)
 }
