@@ -289,6 +289,32 @@ fn reads_and_copies_of_tensors_are_found_by_the_line_and_the_part_that_they_are_
     says(&said, "copies-of-tensors", "silent");
 }
 
+/// A machine with other programs is slower in most steps than in the few that are watched.
+#[test]
+fn reads_and_copies_are_the_share_of_the_part_that_they_are_in_watched_steps() {
+    let home = Home::empty();
+    let is_watched = |step: i64| step % 20 == 9;
+    let busy = |row: &mut steps::Row| row.other_time = if is_watched(row.step) { 0.003 } else { 0.012 };
+    for (name, copied, waited) in [("copies@1", 0.0027, 0.0), ("reads@1", 0.0, 0.0027)] {
+        record(&home, name, STEPS, busy, |agent, store| {
+            let (part, file) = (Some(agent.strings.id("other")), Some(agent.strings.id("train.py")));
+            let ([copy, _], read) = (agent.copies(), agent.sync_point());
+            for step in (0..STEPS).filter(|step| is_watched(*step)) {
+                let row = copies::Row { step, duration: copied, bytes: 1 << 24, part, file, line: Some(34), ..copy };
+                agent.send(store, [row].into_iter().filter(|_| copied > 0.0));
+                let row = sync_points::Row { step, count: 500, waited, part, file, line: Some(12), ..read };
+                agent.send(store, [row].into_iter().filter(|_| waited > 0.0));
+            }
+        });
+    }
+    for (run, rule) in [("copies", "copies-of-tensors"), ("reads", "reads-of-tensors")] {
+        let rules = format!("{rule},work-between-parts");
+        let said = said(&home, [run, "diagnose", "--json", "--rule", &rules]);
+        says(&said, rule, "found");
+        says(&said, "work-between-parts", &format!("silent: {rule} explains it"));
+    }
+}
+
 /// A run whose conditions are the usual ones except for those that `change` edits.
 fn under(change: impl Fn(&mut environment::Row, &mut Agent)) -> BTreeMap<String, String> {
     let notes = |agent: &mut Agent, store: &Store| {
