@@ -178,15 +178,18 @@ def test_a_backward_pass_takes_as_long_in_steps_without_detail(recorder: Recorde
     optimizer, x = torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(256, 32)
     recorder.native.set_detail(True)
     assert recorder.native.set_policy(recorder.native.step() + 1, 4, "all", False)
-    train(model, optimizer, x, 80)
+    train(model, optimizer, x, 200)
     steps = recorder.take()["python.steps"][10:]
     recorder.native.set_detail(True)
+
+    def share(of: list[dict[str, Any]]) -> float:
+        # The quickest quarter: on a busy machine the others wait for a processor in some part.
+        quickest = sorted(of, key=lambda step: step["duration"])[: len(of) // 4]
+        return statistics.median(step["backward_time"] / step["duration"] for step in quickest)
+
     # Without nodes a backward pass is the call of it, which is a little longer.
-    thin = [step for step in steps if not step["detail"]]
-    whole = [step for step in steps if step["detail"]]
-    ratio = statistics.median(s["backward_time"] / s["duration"] for s in thin) / statistics.median(
-        s["backward_time"] / s["duration"] for s in whole
-    )
+    thin, whole = ([step for step in steps if step["detail"] == detail] for detail in (False, True))
+    ratio = share(thin) / share(whole)
     assert 0.6 < ratio < 1.6
 
 
