@@ -65,7 +65,7 @@ def _trainer(install: Callable[[], None]) -> None:
 
 
 def _child(install: Callable[[], None]) -> None:
-    """Waits for a process that multiprocessing spawned to join a process group or torch's RPC, or to make an optimizer: then it
+    """Waits for a process that multiprocessing spawned, or that its fork server forked, to join a process group or torch's RPC, or to make an optimizer: then it
     trains. A DataLoader's worker does neither for training: an optimizer there is its dataset's."""
     import functools
 

@@ -30,7 +30,9 @@ def kind() -> Kind:
     if "--multiprocessing-fork" in arguments:
         return "child"
     for argument in arguments[1:]:
-        if "multiprocessing.resource_tracker" in argument or "multiprocessing.forkserver" in argument:
+        if "multiprocessing.forkserver" in argument:  # The processes that it forks are what it is.
+            return "child"
+        if "multiprocessing.resource_tracker" in argument:
             return "none"
         # Inductor's compile workers are started as `python -m torch._inductor…` or with the module's path.
         if "torch._inductor" in argument or "torch/_inductor/" in argument:

@@ -293,7 +293,7 @@ def test_helpers_and_launchers_are_no_agents(bench: Bench) -> None:
             "--multiprocessing-fork",
         ): "child",
         ("python", "-c", "from multiprocessing.resource_tracker import main;main(5)"): "none",
-        ("python", "-c", "from multiprocessing.forkserver import main; main(1)"): "none",
+        ("python", "-c", "from multiprocessing.forkserver import main; main(1)"): "child",
         ("python", "-m", "torch.distributed.run", "train.py"): "none",
         ("python", "/venv/bin/torchrun", "train.py"): "none",
         ("python", "-u", "/venv/bin/torchrun", "train.py"): "none",

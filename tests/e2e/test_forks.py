@@ -28,7 +28,10 @@ def test_forked_ranks_are_agents_of_their_own(home: Home) -> None:
     assert run.query("SELECT COUNT(*) AS n FROM probe.drops") == [{"n": 0}]
 
 
-@pytest.mark.parametrize("how, first", [("shared", 1), ("spawned", 0), ("pool", 0)])
+@pytest.mark.parametrize(
+    "how, first",
+    [("shared", 1), ("spawned", 0), ("forkserver", 0), pytest.param("pool", 0, marks=pytest.mark.extended)],
+)
 def test_processes_without_a_group_are_agents_from_their_first_step_on(home: Home, how: str, first: int) -> None:
     run = home.train("python", SCRIPT, how, name="forked")
     run.finish()

@@ -1,8 +1,9 @@
 """Processes that the main process forks, after torch was imported and the model made. `ranks`: of a process group, as
 Lightning's ddp_fork and accelerate's notebook_launcher make them; `shared`: without one, on a model in shared memory;
 `spawned`: spawned ones, each of which starts the agent; `pool`: spawned ones that say nothing, and import a script that makes an
-optimizer; `worker`, `spawned_worker`: a DataLoader's worker, whose dataset trains a model of its own.
-`after`: the main process has trained before. `returns`: a child that a thread forks, and that ends with the thread's function."""
+optimizer; `forkserver`: such ones that a fork server forks, which has imported the script; `worker`, `spawned_worker`: a
+DataLoader's worker, whose dataset trains a model of its own. `after`: the main process has trained before. `returns`: a child that a
+thread forks, and that ends with the thread's function."""
 
 import multiprocessing
 import os
@@ -85,7 +86,8 @@ def main(how: str) -> int:
         train(model, [*batches, *batches])
     with tempfile.TemporaryDirectory() as directory:
         store = os.path.join(directory, "store")
-        context = multiprocessing.get_context("spawn" if how in ("spawned", "pool") else "fork")
+        method = {"spawned": "spawn", "pool": "spawn", "forkserver": "forkserver"}.get(how, "fork")
+        context = multiprocessing.get_context(method)
         work = {"ranks": rank, "spawned": starts}.get(how, shares)
         processes = [context.Process(target=work, args=(number, store)) for number in range(2)]
         for process in processes:
