@@ -121,6 +121,7 @@ pub(crate) fn built_in() -> Result<Vec<Rule>> {
         "hangs",
         "host-leak",
         "input-size",
+        "irregular-stall",
         "loader-starved",
         "loads-in-loop",
         "many-small-collectives",

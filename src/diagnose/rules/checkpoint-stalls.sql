@@ -5,7 +5,7 @@
 -- confidence: measured
 -- needs: python.steps.checkpoint_time
 -- gate: times >= 3
--- explains: periodic-stall
+-- explains: periodic-stall, irregular-stall
 -- also: checkpoint, checkpointing, torch.save, async_save
 -- says: {who} waits while checkpoints are saved: {times} of them in these steps
 -- do: save on another thread (torch.distributed.checkpoint.async_save), or less often

@@ -5,7 +5,7 @@
 -- confidence: measured
 -- needs: python.data_trace.queue_depth
 -- gate: behind >= 0.3
--- explains: rank-slow, periodic-stall, slower-than-reference
+-- explains: rank-slow, periodic-stall, irregular-stall, slower-than-reference
 -- also: loader, dataloader, data loading, workers, num_workers
 -- says: {who}: the loader does not keep up: when a batch was asked for, {ready:%} of those requested from its {workers} were ready{busy}{took}
 -- do: {remedy}

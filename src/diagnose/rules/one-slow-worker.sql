@@ -4,7 +4,7 @@
 -- part: data
 -- confidence: measured
 -- needs: python.data_trace.tasks_outstanding
--- explains: loader-starved, periodic-stall, slower-than-reference
+-- explains: loader-starved, periodic-stall, irregular-stall, slower-than-reference
 -- also: shard, slow worker, slow shard, worker
 -- says: {who}: worker {worker} of {num_workers} keeps the others waiting: {hits} of {all_hits} long waits were for its batches{took}
 -- do: look at what this worker reads (its shard, its files), or spread slow samples over all workers; DataLoader(in_order=False) no longer waits for it

@@ -4,6 +4,7 @@
 -- confidence: likely
 -- reduce: periodic
 -- line: sampled
+-- explains: irregular-stall
 -- also: stall, stalls, hiccups
 -- says: {who}: every {every} steps, {part} takes {stall:ms} longer ({times} times)
 -- do: find what the program does each {every} steps in {part}, and do it on another thread or less often

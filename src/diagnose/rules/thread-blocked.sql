@@ -5,7 +5,7 @@
 -- needs: python.steps.run_delay
 -- persistence: 0.3
 -- levels: 5, 10, 20
--- explains: odd-sibling, work-between-parts, slower-than-reference
+-- explains: irregular-stall, odd-sibling, work-between-parts, slower-than-reference
 -- also: blocked, sleep, lock, fsync, waiting
 -- says: {who}: for {blocked:ms} of each step the training thread neither computes nor waits for a processor, batches or ranks: it sleeps, or waits for a lock, a file, another thread or another process, in {part}{location}
 -- do: take what it waits for out of the loop: write files, read from the network and talk to other processes on another thread, and hold locks for less time

@@ -7,7 +7,7 @@
 -- gate: times >= 3
 -- levels: 10, 25, 101
 -- saving: ceiling
--- explains: periodic-stall
+-- explains: periodic-stall, irregular-stall
 -- also: eval, evaluation
 -- says: {who} validates {times} times within these steps, and training waits for it
 -- do: validate less often or on fewer batches, or in a process of its own

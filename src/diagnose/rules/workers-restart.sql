@@ -5,7 +5,7 @@
 -- confidence: measured
 -- needs: python.data_trace.persistent_workers
 -- gate: epochs >= 3
--- explains: periodic-stall, slower-than-reference
+-- explains: periodic-stall, irregular-stall, slower-than-reference
 -- also: persistent_workers, workers
 -- says: {who} starts {num_workers} workers anew in each epoch ({epochs} times in these steps)
 -- do: DataLoader(persistent_workers=True)

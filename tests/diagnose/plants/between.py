@@ -4,6 +4,7 @@ that holds the GIL."""
 from __future__ import annotations
 
 import pathlib
+import random
 import tempfile
 import threading
 import time
@@ -12,7 +13,7 @@ import common
 import torch
 from torch import nn
 
-args = common.arguments("work", "items", "copies", "stall", "validation", "checkpoint", "gil")
+args = common.arguments("work", "items", "copies", "stall", "hiccup", "validation", "checkpoint", "gil")
 torch.set_num_threads(1)
 net = common.model()
 optimizer = torch.optim.AdamW(net.parameters())
@@ -21,6 +22,7 @@ history: list[float] = []
 frames = torch.randn(2048, 512)
 state = {"weights": [torch.randn(1024, 1024) for _ in range(int(24 * args.strength) or 1)]}
 path = pathlib.Path(tempfile.mkdtemp()) / "state.pt"
+now_and_then = set(random.Random(7).sample(range(args.steps), args.steps // 20))
 
 
 def validate() -> None:
@@ -55,6 +57,8 @@ for step in range(args.steps):
         for _ in range(int(8 * args.strength) or 1):
             frames = frames.t().contiguous().t().clone(memory_format=torch.contiguous_format)
     elif args.plant == "stall" and step % 20 == 19:
+        time.sleep(0.2 * args.strength)
+    elif args.plant == "hiccup" and step in now_and_then:
         time.sleep(0.2 * args.strength)
     elif args.plant == "validation" and step % 20 == 19:
         validate()

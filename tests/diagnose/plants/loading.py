@@ -1,22 +1,36 @@
-"""Batches: made in the loop, by too few workers, or by workers that start anew each epoch."""
+"""Batches: made in the loop, by too few workers, by workers that start anew each epoch, or with a sample now and then that takes
+long to load."""
 
 from __future__ import annotations
+
+import random
+import time
 
 import common
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-args = common.arguments("inline", "starved", "restart")
+args = common.arguments("inline", "starved", "restart", "heavy")
 torch.set_num_threads(1)
 batch = 16
 per_epoch = 24 if args.plant == "restart" else args.steps
 seconds = {"inline": 0.001, "starved": 0.0025}.get(args.plant, 0.0) * args.strength
 workers = {"inline": 0, "starved": 1}.get(args.plant, 2)
+heavy = set(random.Random(7).sample(range(batch * per_epoch), per_epoch // 20)) if args.plant == "heavy" else set()
+
+
+class Samples(common.Samples):
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if index in heavy:
+            time.sleep(0.4 * args.strength)
+        return super().__getitem__(index)
+
+
 net = common.model()
 optimizer = torch.optim.AdamW(net.parameters())
 loader = DataLoader(
-    common.Samples(batch * per_epoch, seconds=seconds),
+    Samples(batch * per_epoch, seconds=seconds),
     batch_size=batch,
     num_workers=workers,
     persistent_workers=workers > 0 and args.plant != "restart",

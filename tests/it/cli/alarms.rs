@@ -3,7 +3,8 @@
 use probe_proto::tables::{environment, memory, steps, torch_trace};
 use probe_store::Store;
 
-use super::diagnose::{STEPS, begins, of_rule};
+use super::diagnose::{STEPS, begins, nothing, of_rule, record, said, says};
+use crate::cli::support::Home;
 use crate::sql::data::Agent;
 
 /// Calls of the whole model in each step, with inputs of so many samples and so long.
@@ -102,6 +103,50 @@ fn steps_in_which_a_policy_plays_are_told_from_stalls() {
     };
     begins(&of(4), "found: every rank: every 16 steps, other takes 14.0 ms longer");
     begins(&of(64), "silent");
+}
+
+/// Steps that take 80 ms longer, where all others take 16 ms, at no regular distance.
+#[test]
+fn long_steps_at_no_regular_distance_are_told_from_waits_for_a_processor() {
+    const LONG: [i64; 9] = [27, 39, 42, 61, 70, 73, 88, 97, 110];
+    let of = |rule: &str, longer: fn(&mut steps::Row)| {
+        let change = |row: &mut steps::Row| if LONG.contains(&row.step) { longer(row) };
+        of_rule(rule, STEPS, change, |_, _| ())
+    };
+    let data = |row: &mut steps::Row| row.data_time += 0.08;
+    let found = "found: every rank: in 9 of ";
+    begins(&of("irregular-stall", data), found);
+    assert!(of("irregular-stall", data).contains(" steps, at no regular distance, data takes 80.0 ms longer"));
+    begins(&of("irregular-stall", |row| row.other_time += 0.08), found);
+    begins(&of("periodic-stall", data), "silent");
+    let waits = |row: &mut steps::Row| {
+        row.other_time += 0.08;
+        row.run_delay = Some(0.075);
+    };
+    begins(&of("irregular-stall", waits), "silent");
+    let collects = |row: &mut steps::Row| {
+        row.other_time += 0.08;
+        row.gc_time = Some(0.075);
+    };
+    begins(&of("irregular-stall", collects), "silent");
+    let plays = |row: &mut steps::Row| {
+        row.other_time += 0.08;
+        row.micro_steps += 20;
+    };
+    begins(&of("irregular-stall", plays), "silent");
+    // It takes more than half a step longer, but not twice as long.
+    begins(&of("irregular-stall", |row| row.other_time += 0.012), "silent");
+    begins(&of("irregular-stall", |row| if row.step < 50 { row.other_time += 0.08 }), "silent");
+}
+
+#[test]
+fn stalls_at_regular_distances_are_said_once() {
+    let home = Home::empty();
+    let stalls = |row: &mut steps::Row| if row.step % 16 == 0 { row.other_time += 0.08 };
+    record(&home, "gpt@1", STEPS, stalls, nothing);
+    let said = said(&home, ["gpt", "diagnose", "--json", "--rule", "periodic-stall,irregular-stall"]);
+    says(&said, "periodic-stall", "found: every rank: every 16 steps, other takes 80.0 ms longer");
+    says(&said, "irregular-stall", "silent: periodic-stall explains it");
 }
 
 #[test]

@@ -1,0 +1,34 @@
+-- rule: irregular-stall
+-- family: host
+-- kind: time
+-- confidence: likely
+-- line: sampled
+-- also: stall, stalls, hiccups, long steps, outliers
+-- says: {who}: in {times} of {steps} steps, at no regular distance, {part} takes {stall:ms} longer
+-- do: find what the program does in those steps and not in the others (--sql N lists them): in data, a sample that takes long to load (fetch_time in python.data_trace); in other, a file, a lock or the network
+WITH delayed AS (
+    -- Whose workers wait for a processor more than a tenth of the time, so that it is not the loader's doing when batches are late.
+    SELECT pid FROM process.metrics WHERE $window AND data_workers_run_delay IS NOT NULL
+    GROUP BY pid HAVING SUM(data_workers_run_delay) / SUM(data_workers) >= 10
+), part AS (
+    -- A step may wait for a processor in any part, so what it waits longer than usual is taken off each.
+    SELECT pid, rank, step, duration, micro_steps, p.name AS part, COALESCE(run_delay, 0.0) + COALESCE(gc_time, 0.0) AS waited,
+        CASE p.name WHEN 'data' THEN data_time WHEN 'optimizer' THEN optimizer_time ELSE other_time END AS cost
+    FROM python.steps CROSS JOIN (VALUES ('data'), ('optimizer'), ('other')) AS p(name)
+    -- A server that waits for requests does nothing else. Of forward and backward the input may be larger.
+    WHERE $window AND kind IS DISTINCT FROM 'call' AND (p.name <> 'data' OR pid NOT IN (SELECT pid FROM delayed))
+), usual AS (
+    SELECT *, median(cost) OVER pp AS ref, median(duration) OVER pp AS usual_step, median(waited) OVER pp AS usually_waited,
+        median(micro_steps) OVER pp AS usual_calls, COUNT(*) OVER pp AS steps
+    FROM part WINDOW pp AS (PARTITION BY pid, part)
+), spread AS (
+    SELECT *, cost - ref - GREATEST(waited - usually_waited, 0.0) AS excess, median(abs(cost - ref)) OVER (PARTITION BY pid, part) AS deviation FROM usual
+), long AS (
+    -- Such a step takes twice as long as others at least. One with more calls of the model, as of a policy that plays, does more.
+    SELECT *, CASE WHEN excess > GREATEST(usual_step, 9.0 * deviation) AND micro_steps <= usual_calls THEN excess END AS longer FROM spread
+), counted AS (
+    SELECT *, COUNT(longer) OVER pp AS times, AVG(longer) OVER pp AS stall FROM long WINDOW pp AS (PARTITION BY pid, part)
+)
+SELECT step, rank, part, ref + COALESCE(longer, 0.0) AS cost, ref, times, steps, stall FROM counted
+-- What comes more often is a part of most steps' time.
+WHERE times >= 4 AND times * 3 <= steps
