@@ -91,13 +91,16 @@ def _begin_in_child() -> bool:
     if process.is_data_worker() or not _native.begin_in_child():
         return False
     _native.set_enabled(True)
+    return True
+
+
+def _end_with_its_work() -> None:
+    """Ends the agent of a forked process when multiprocessing's work there has ended: the interpreter's own end does not come."""
     multiprocessing = sys.modules.get("multiprocessing")
     if multiprocessing is not None and multiprocessing.parent_process() is not None:
-        # It ends without the interpreter's own end.
         from multiprocessing import util
 
         util.Finalize(None, _at_exit, exitpriority=_LAST)
-    return True
 
 
 def install() -> None:
@@ -140,10 +143,11 @@ def connect() -> None:
             return
         _state.connected = True
         try:
-            if _state.in_child:
-                if not _begin_in_child():
-                    return
-                _state.in_child = False
+            if _state.in_child and not _begin_in_child():
+                return
+            if _state.in_child or process.is_of_fork_server():
+                _end_with_its_work()
+            _state.in_child = False
             _connect()
         except BaseException as error:
             if signals.is_of_the_program(error):

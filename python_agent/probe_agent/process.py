@@ -27,17 +27,21 @@ def kind() -> Kind:
     """`trainer`: may train. `child`: made by multiprocessing, so a DataLoader's worker, unless it joins a process
     group (torch.multiprocessing.spawn) or makes an optimizer. `none`: a helper that never trains."""
     arguments = _original_arguments()
-    if "--multiprocessing-fork" in arguments:
+    if "--multiprocessing-fork" in arguments or is_of_fork_server():
         return "child"
     for argument in arguments[1:]:
-        if "multiprocessing.forkserver" in argument:  # The processes that it forks are what it is.
-            return "child"
         if "multiprocessing.resource_tracker" in argument:
             return "none"
         # Inductor's compile workers are started as `python -m torch._inductor…` or with the module's path.
         if "torch._inductor" in argument or "torch/_inductor/" in argument:
             return "none"
     return "none" if _is_launcher(arguments) else "trainer"
+
+
+def is_of_fork_server() -> bool:
+    """Whether this is multiprocessing's fork server, or a process that it forked. Such a process ends without the interpreter's
+    own end."""
+    return any("multiprocessing.forkserver" in argument for argument in _original_arguments()[1:])
 
 
 def runs_its_own_work() -> bool:
