@@ -7,7 +7,7 @@ use super::finding::{Finding, Saving, Severity};
 use super::replay::{Reduction, replay};
 use super::rule::{self, Rule};
 use super::statistics::ratio_interval;
-use super::steps::{Steps, Ticks, seconds};
+use super::steps::{PARTS, Steps, Ticks, seconds};
 use crate::block_bootstrap::BootstrapDraws;
 
 /// A rule without a finding, and the reason.
@@ -110,8 +110,9 @@ impl<'a> Replays<'a> {
         };
         let timed: Vec<(Finding, f64)> = timed.into_iter().map(with_saving).collect();
         let cause = |of: &Finding, alone: f64| {
-            let explains =
-                |(other, saves): &&(Finding, f64)| other.explains.contains(&of.rule) && *saves >= 0.8 * alone;
+            let explains = |(other, saves): &&(Finding, f64)| {
+                other.explains.contains(&of.rule) && *saves >= 0.8 * alone && in_same_part(other, of)
+            };
             timed.iter().find(explains).filter(|_| alone > 0.0).map(|(other, _)| other.rule.clone())
         };
         let causes: Vec<Option<String>> = timed.iter().map(|(of, alone)| cause(of, *alone)).collect();
@@ -177,6 +178,16 @@ impl<'a> Replays<'a> {
         let matters = self.seconds_a_step(sum) >= 0.001 || self.percent(sum) >= 5.0;
         Gain { sum, low, high, severity: rule::severity(rule, low).filter(|_| matters) }
     }
+}
+
+/// Whether both take time from the same part of a process's steps. What a program does before and after it validates or saves is
+/// in `other`.
+fn in_same_part(one: &Finding, another: &Finding) -> bool {
+    let place = |of: &Reduction| match PARTS[of.part] {
+        "validation" | "checkpoint" => (of.process, "other"),
+        part => (of.process, part),
+    };
+    one.reductions.iter().any(|of| another.reductions.iter().any(|reduction| place(reduction) == place(of)))
 }
 
 fn floats(values: &[Ticks]) -> Vec<f64> {

@@ -110,7 +110,11 @@ fn steps_in_which_a_policy_plays_are_told_from_stalls() {
 fn long_steps_at_no_regular_distance_are_told_from_waits_for_a_processor() {
     const LONG: [i64; 9] = [27, 39, 42, 61, 70, 73, 88, 97, 110];
     let of = |rule: &str, longer: fn(&mut steps::Row)| {
-        let change = |row: &mut steps::Row| if LONG.contains(&row.step) { longer(row) };
+        let change = |row: &mut steps::Row| {
+            if LONG.contains(&row.step) {
+                longer(row)
+            }
+        };
         of_rule(rule, STEPS, change, |_, _| ())
     };
     let data = |row: &mut steps::Row| row.data_time += 0.08;
@@ -136,13 +140,24 @@ fn long_steps_at_no_regular_distance_are_told_from_waits_for_a_processor() {
     begins(&of("irregular-stall", plays), "silent");
     // It takes more than half a step longer, but not twice as long.
     begins(&of("irregular-stall", |row| row.other_time += 0.012), "silent");
-    begins(&of("irregular-stall", |row| if row.step < 50 { row.other_time += 0.08 }), "silent");
+    begins(
+        &of("irregular-stall", |row| {
+            if row.step < 50 {
+                row.other_time += 0.08
+            }
+        }),
+        "silent",
+    );
 }
 
 #[test]
 fn stalls_at_regular_distances_are_said_once() {
     let home = Home::empty();
-    let stalls = |row: &mut steps::Row| if row.step % 16 == 0 { row.other_time += 0.08 };
+    let stalls = |row: &mut steps::Row| {
+        if row.step % 16 == 0 {
+            row.other_time += 0.08
+        }
+    };
     record(&home, "gpt@1", STEPS, stalls, nothing);
     let said = said(&home, ["gpt", "diagnose", "--json", "--rule", "periodic-stall,irregular-stall"]);
     says(&said, "periodic-stall", "found: every rank: every 16 steps, other takes 80.0 ms longer");

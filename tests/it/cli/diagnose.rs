@@ -315,6 +315,21 @@ fn reads_and_copies_are_the_share_of_the_part_that_they_are_in_watched_steps() {
     }
 }
 
+#[test]
+fn what_takes_time_in_one_part_explains_nothing_in_another() {
+    let home = Home::empty();
+    let busy = |row: &mut steps::Row| (row.forward_time, row.other_time) = (0.01, 0.009);
+    record(&home, "gpt@1", STEPS, busy, |agent, store| {
+        let (part, file) = (Some(agent.strings.id("forward")), Some(agent.strings.id("model.py")));
+        let [copy, _] = agent.copies();
+        let copy = |step| copies::Row { step, duration: 0.006, bytes: 1 << 24, part, file, line: Some(34), ..copy };
+        agent.send(store, (0..4).map(|of| copy(of * 20 + 9)));
+    });
+    let said = said(&home, ["gpt", "diagnose", "--json", "--rule", "copies-of-tensors,work-between-parts"]);
+    says(&said, "copies-of-tensors", "found");
+    says(&said, "work-between-parts", "found");
+}
+
 /// A run whose conditions are the usual ones except for those that `change` edits.
 fn under(change: impl Fn(&mut environment::Row, &mut Agent)) -> BTreeMap<String, String> {
     let notes = |agent: &mut Agent, store: &Store| {
