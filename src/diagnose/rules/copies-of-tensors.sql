@@ -28,9 +28,8 @@ WITH part_times AS (
         CASE WHEN COUNT(*) >= 3 THEN median(share) ELSE MIN(share) END AS share
     FROM each GROUP BY pid, part, file, line, operation HAVING COUNT(*) >= 2
 ), l AS (
-    SELECT pid, part, concat(file, ':', CAST(line AS VARCHAR)) AS line, MAX(share) AS share,
-        first_value(operation ORDER BY share DESC) AS operation, first_value(mb ORDER BY share DESC) AS mb,
-        first_value(copies ORDER BY share DESC) AS copies, MAX(watched) AS watched
+    SELECT pid, part, concat(file, ':', CAST(line AS VARCHAR)) AS line, LEAST(SUM(share), 1.0) AS share, SUM(mb) AS mb,
+        first_value(operation ORDER BY share DESC) AS operation, first_value(copies ORDER BY share DESC) AS copies, MAX(watched) AS watched
     FROM o GROUP BY pid, part, file, line
 )
 SELECT p.step, p.rank, p.part, l.line, p.part_time AS cost, p.part_time * (1.0 - l.share) AS ref, l.mb, l.copies, l.operation, l.watched

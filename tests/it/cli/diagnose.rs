@@ -299,9 +299,13 @@ fn reads_and_copies_are_the_share_of_the_part_that_they_are_in_watched_steps() {
         record(&home, name, STEPS, busy, |agent, store| {
             let (part, file) = (Some(agent.strings.id("other")), Some(agent.strings.id("train.py")));
             let ([copy, _], read) = (agent.copies(), agent.sync_point());
+            let clone = agent.strings.id("clone");
             for step in (0..STEPS).filter(|step| is_watched(*step)) {
-                let row = copies::Row { step, duration: copied, bytes: 1 << 24, part, file, line: Some(34), ..copy };
-                agent.send(store, [row].into_iter().filter(|_| copied > 0.0));
+                // Two operations at one line.
+                let row =
+                    copies::Row { step, duration: copied / 2.0, bytes: 1 << 23, part, file, line: Some(34), ..copy };
+                let rows = [row.clone(), copies::Row { operation: clone, ..row }];
+                agent.send(store, rows.into_iter().filter(|_| copied > 0.0));
                 let row = sync_points::Row { step, count: 500, waited, part, file, line: Some(12), ..read };
                 agent.send(store, [row].into_iter().filter(|_| waited > 0.0));
             }
