@@ -304,7 +304,7 @@ fn reads_and_copies_are_the_share_of_the_part_that_they_are_in_watched_steps() {
                 // Two operations at one line.
                 let row =
                     copies::Row { step, duration: copied / 2.0, bytes: 1 << 23, part, file, line: Some(34), ..copy };
-                let rows = [row.clone(), copies::Row { operation: clone, ..row }];
+                let rows = [row, copies::Row { operation: clone, ..row }];
                 agent.send(store, rows.into_iter().filter(|_| copied > 0.0));
                 let row = sync_points::Row { step, count: 500, waited, part, file, line: Some(12), ..read };
                 agent.send(store, [row].into_iter().filter(|_| waited > 0.0));
