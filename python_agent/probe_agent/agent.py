@@ -95,7 +95,7 @@ def _begin_in_child() -> bool:
 
 
 def _end_with_its_work() -> None:
-    """Ends the agent of a forked process when multiprocessing's work there has ended: the interpreter's own end does not come."""
+    """Has the agent of a forked process end with multiprocessing's work there: the interpreter's exit handlers do not run."""
     multiprocessing = sys.modules.get("multiprocessing")
     if multiprocessing is not None and multiprocessing.parent_process() is not None:
         from multiprocessing import util

@@ -27,7 +27,7 @@ def kind() -> Kind:
     """`trainer`: may train. `child`: made by multiprocessing, so a DataLoader's worker, unless it joins a process
     group (torch.multiprocessing.spawn) or makes an optimizer. `none`: a helper that never trains."""
     arguments = _original_arguments()
-    if "--multiprocessing-fork" in arguments or is_of_fork_server():
+    if "--multiprocessing-fork" in arguments or _are_of_fork_server(arguments):
         return "child"
     for argument in arguments[1:]:
         if "multiprocessing.resource_tracker" in argument:
@@ -39,9 +39,13 @@ def kind() -> Kind:
 
 
 def is_of_fork_server() -> bool:
-    """Whether this is multiprocessing's fork server, or a process that it forked. Such a process ends without the interpreter's
-    own end."""
-    return any("multiprocessing.forkserver" in argument for argument in _original_arguments()[1:])
+    """Whether this is multiprocessing's fork server, or a process that it forked, in which exit handlers of the interpreter do not
+    run."""
+    return _are_of_fork_server(_original_arguments())
+
+
+def _are_of_fork_server(arguments: list[str]) -> bool:
+    return any("multiprocessing.forkserver" in argument for argument in arguments[1:])
 
 
 def runs_its_own_work() -> bool:

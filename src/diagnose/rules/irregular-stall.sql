@@ -5,13 +5,13 @@
 -- line: sampled
 -- also: stall, stalls, hiccups, long steps, outliers
 -- says: {who}: in {times} of {steps} steps, at no regular distance, {part} takes {stall:ms} longer
--- do: find what the program does in those steps and not in the others (--sql N lists them): in data, a sample that takes long to load (fetch_time in python.data_trace); in other, a file, a lock or the network
+-- do: find what the program does in those steps and not in the others (--sql N is the query that lists them): in data, a sample that takes long to load (fetch_time in python.data_trace); in other, a file, a lock or the network
 WITH delayed AS (
-    -- Whose workers wait for a processor more than a tenth of the time, so that it is not the loader's doing when batches are late.
+    -- Processes whose workers wait for a processor for more than a tenth of the time. That their batches are late is not the loader's doing.
     SELECT pid FROM process.metrics WHERE $window AND data_workers_run_delay IS NOT NULL
     GROUP BY pid HAVING SUM(data_workers_run_delay) / SUM(data_workers) >= 10
 ), part AS (
-    -- A step may wait for a processor in any part, so what it waits longer than usual is taken off each.
+    -- A step may wait for a processor, or collect garbage, in any part. What that takes longer than usual is taken off each part.
     SELECT pid, rank, step, duration, micro_steps, p.name AS part, COALESCE(run_delay, 0.0) + COALESCE(gc_time, 0.0) AS waited,
         CASE p.name WHEN 'data' THEN data_time WHEN 'optimizer' THEN optimizer_time ELSE other_time END AS cost
     FROM python.steps CROSS JOIN (VALUES ('data'), ('optimizer'), ('other')) AS p(name)
@@ -30,5 +30,5 @@ WITH delayed AS (
     SELECT *, COUNT(longer) OVER pp AS times, AVG(longer) OVER pp AS stall FROM long WINDOW pp AS (PARTITION BY pid, part)
 )
 SELECT step, rank, part, ref + COALESCE(longer, 0.0) AS cost, ref, times, steps, stall FROM counted
--- What comes more often is a part of most steps' time.
+-- What comes in more than a third of the steps is not occasional.
 WHERE times >= 4 AND times * 3 <= steps

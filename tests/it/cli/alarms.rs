@@ -119,8 +119,9 @@ fn long_steps_at_no_regular_distance_are_told_from_waits_for_a_processor() {
     };
     let data = |row: &mut steps::Row| row.data_time += 0.08;
     let found = "found: every rank: in 9 of ";
-    begins(&of("irregular-stall", data), found);
-    assert!(of("irregular-stall", data).contains(" steps, at no regular distance, data takes 80.0 ms longer"));
+    let said = of("irregular-stall", data);
+    begins(&said, found);
+    assert!(said.contains(" steps, at no regular distance, data takes 80.0 ms longer"), "{said}");
     begins(&of("irregular-stall", |row| row.other_time += 0.08), found);
     begins(&of("periodic-stall", data), "silent");
     let waits = |row: &mut steps::Row| {
