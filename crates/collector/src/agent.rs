@@ -167,6 +167,14 @@ pub struct NotSent;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Superseded;
 
+/// Why a connection was not welcomed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotWelcomed {
+    Superseded,
+    /// Nobody reads frames at its other end any more.
+    Gone,
+}
+
 impl Agent {
     /// An agent that connects for the first time.
     pub fn new(key: u64, instance: &str, identity: Arc<Identity>, about: AgentDescription) -> Self {
@@ -253,13 +261,26 @@ impl Agent {
     }
 
     /// Has a connection speak for the agent, and cuts off an older one. Returns the newest sequence number that need not be sent
-    /// again.
-    pub fn connect(&self, connection: u64, downlink: Downlink) -> u64 {
+    /// again. Nothing is sent down the connection before [`Agent::welcome`].
+    pub fn connect(&self, connection: u64) -> u64 {
         let mut state = self.state();
-        state.presence = AgentConnection::Live;
         state.connection = connection;
-        state.downlink = Some(downlink);
+        state.downlink = None;
         state.durable_seq
+    }
+
+    /// Sends the first frame down a connection that speaks for the agent: the agent expects no other before it. From now on the
+    /// agent is live.
+    pub fn welcome(&self, connection: u64, downlink: Downlink, welcome: v1::Welcome) -> Result<(), NotWelcomed> {
+        let mut state = self.state();
+        if state.connection != connection {
+            return Err(NotWelcomed::Superseded);
+        }
+        let frame = CollectorFrame { frame: Some(collector_frame::Frame::Welcome(welcome)) };
+        downlink.try_send(Ok(frame)).map_err(|_| NotWelcomed::Gone)?;
+        state.presence = AgentConnection::Live;
+        state.downlink = Some(downlink);
+        Ok(())
     }
 
     /// Has `connection` speak for what the process left, which is gone, and cuts off any other that is still open.

@@ -5,7 +5,6 @@
 //! that records when the others don't makes them wait, and rows of one step that only some ranks have compare badly.
 //! [`Governor`] and [`SlowStepWatch`] only compute; [`run`] asks them twice a second and says what they decided.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use probe_proto::config::{self, Detail};
@@ -13,7 +12,6 @@ use probe_proto::v1::Cost;
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::agent::Agent;
 use super::captures::WhenSlow;
 use super::events::{Event, Severity};
 use super::shared::Shared;
@@ -220,19 +218,19 @@ fn look(shared: &Shared, governor: &mut Governor, watch: &mut SlowStepWatch) -> 
     if automatic {
         // While steps are slow, the cost of recording is of no interest, and the durations say nothing about it.
         let stride = if every_step { governor.stride } else { governor.look(&loads) };
-        plan(shared, &live, stride, every_step, governor.compares, &loads);
+        plan(shared, stride, every_step, governor.compares, &loads);
     }
     if let Some(change) = change {
         shared.events.note(event(change, step, automatic));
     }
-    shared.settings.repeat_if_late(&live);
+    shared.settings.repeat_if_late(&shared.registry);
     matches!(change, Some(Change::Slower { .. }))
 }
 
 /// Tells the agents, if anything is to change.
-fn plan(shared: &Shared, live: &[Arc<Agent>], governed: u32, capture: bool, compares: bool, loads: &[Load]) {
+fn plan(shared: &Shared, governed: u32, capture: bool, compares: bool, loads: &[Load]) {
     let stride = if capture { 1 } else { governed };
-    let Some((before, plan)) = shared.settings.plan(live, stride, capture || !compares) else { return };
+    let Some((before, plan)) = shared.settings.plan(&shared.registry, stride, capture || !compares) else { return };
     // A capture is its own event, which says why.
     if before == stride || capture {
         return;

@@ -35,6 +35,7 @@ mod tests {
 
     use super::*;
     use crate::agent::AgentDescription;
+    use probe_proto::v1;
     use probe_store::Identity;
 
     const LONG: Duration = Duration::from_secs(30);
@@ -64,7 +65,8 @@ mod tests {
     async fn the_last_one_left() {
         let registry = Registry::new();
         let (downlink, _frames) = mpsc::channel(1);
-        let (agent, _) = registry.connect("a", identity(), AgentDescription::default(), 1, downlink).unwrap();
+        let (agent, _) = registry.connect("a", identity(), AgentDescription::default(), 1).unwrap();
+        registry.welcome(&agent, 1, downlink, v1::Welcome::default()).unwrap();
         assert!(timeout(SHORT, wait(&registry, SHORT, SHORT)).await.is_err(), "somebody is there");
         let leaving = async {
             registry.disconnect(&agent, 1, true);

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use probe_proto::v1;
 use probe_store::Identity;
 use probe_store::journal::JournalCheckpoint;
 use tokio::sync::watch;
 
-use super::agent::{Agent, AgentConnection, AgentDescription, Downlink};
+use super::agent::{Agent, AgentConnection, AgentDescription, Downlink, NotWelcomed};
 use super::instance::is_local;
 use super::written::AllWritten;
 
@@ -89,30 +90,39 @@ impl Registry {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Has a connection speak for the agent `instance`, known or new. Returns the agent and its newest sequence number that need
-    /// not be sent again.
+    /// Has a connection speak for the agent `instance`, known or new; the agent is live from [`Self::welcome`] on. Returns the
+    /// agent and its newest sequence number that need not be sent again.
     pub fn connect(
         &self,
         instance: &str,
         identity: Arc<Identity>,
         about: AgentDescription,
         connection: u64,
-        downlink: Downlink,
     ) -> Result<(Arc<Agent>, u64), Full> {
         let mut agents = self.lock();
         let agent = match agents.by_instance.get(instance) {
             Some(agent) => Arc::clone(agent),
             None => agents.admit(instance, &identity, &about)?,
         };
-        let done = agent.connect(connection, downlink);
-        {
-            let mut state = agent.state();
-            state.identity = identity;
-            state.about = about;
-        }
-        drop(agents);
-        self.notify();
+        let done = agent.connect(connection);
+        let mut state = agent.state();
+        state.identity = identity;
+        state.about = about;
+        drop(state);
         Ok((agent, done))
+    }
+
+    /// Welcomes a connection, as [`Agent::welcome`] describes it.
+    pub fn welcome(
+        &self,
+        agent: &Agent,
+        connection: u64,
+        downlink: Downlink,
+        welcome: v1::Welcome,
+    ) -> Result<(), NotWelcomed> {
+        agent.welcome(connection, downlink, welcome)?;
+        self.notify();
+        Ok(())
     }
 
     /// Ends a connection. Returns whether it still spoke for the agent.
@@ -210,5 +220,42 @@ impl Drop for OpenStream {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
         self.0.notify();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use probe_proto::v1::collector_frame::Frame;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::agent::NotSent;
+
+    #[test]
+    fn the_first_frame_to_an_agent_is_welcome_whoever_sends_one_meanwhile() {
+        let registry = Registry::new();
+        let identity = Arc::new(Identity::of_hello(&"gpt@1".into(), &v1::Hello::default()));
+        let connect = |connection| {
+            let (agent, _) =
+                registry.connect("a", Arc::clone(&identity), AgentDescription::default(), connection).unwrap();
+            agent
+        };
+        let configure = || Frame::Configure(v1::Configure::default());
+        let welcome = v1::Welcome::default;
+        let (downlink, mut frames) = mpsc::channel(2);
+        let agent = connect(1);
+        assert_eq!((agent.is_live(), agent.send(configure())), (false, Err(NotSent)));
+        registry.welcome(&agent, 1, downlink.clone(), welcome()).unwrap();
+        assert_eq!((agent.is_live(), agent.send(configure())), (true, Ok(())));
+        let mut next = || frames.try_recv().unwrap().unwrap().frame.unwrap();
+        assert_eq!([next(), next()], [Frame::Welcome(welcome()), configure()]);
+        // The agent comes again: what is sent now is for neither connection, and the older one is not welcomed any more.
+        connect(2);
+        assert_eq!(agent.send(configure()), Err(NotSent));
+        assert_eq!(registry.welcome(&agent, 1, downlink, welcome()), Err(NotWelcomed::Superseded));
+        let (downlink, frames) = mpsc::channel(1);
+        drop(frames);
+        assert_eq!(registry.welcome(&agent, 2, downlink, welcome()), Err(NotWelcomed::Gone));
     }
 }

@@ -9,7 +9,7 @@ use probe_proto::v1::{self, CollectorFrame, agent_frame, agent_message, collecto
 use probe_store::Identity;
 use tonic::Status;
 
-use super::agent::{Agent, Downlink, RowDestination, Superseded, truncate_status};
+use super::agent::{Agent, Downlink, NotWelcomed, RowDestination, Superseded, truncate_status};
 use super::events::{Event, Severity};
 use super::hello::{AcceptedHello, DeclaredTable, HelloRefusal, truncate_hello, understand};
 use super::ingest::{AgentDestination, IngestError, IngestSession};
@@ -67,13 +67,8 @@ impl AgentSession {
         let hello = truncate_hello(hello);
         let AcceptedHello { declaration, about, unix_ns, remark } =
             understand(hello.clone(), &shared.run, &shared.store)?;
-        let connected = shared.registry.connect(
-            &declaration.instance,
-            Arc::clone(&declaration.identity),
-            about,
-            connection,
-            downlink.clone(),
-        );
+        let connected =
+            shared.registry.connect(&declaration.instance, Arc::clone(&declaration.identity), about, connection);
         let Ok((agent, acknowledged)) = connected else {
             return Err(StreamEnd::Refused(v1::Refused {
                 message: "too many agents are connected to this collector".into(),
@@ -92,18 +87,24 @@ impl AgentSession {
         }
         // Read before the settings are locked, because their lock is taken before those of agents.
         let offset = agent.state().step_offset;
-        let (config, plan) = shared.settings.all(offset);
-        let welcome = v1::Welcome {
-            collector_version: VERSION.into(),
-            run: shared.run.to_string(),
-            acked_seq: acknowledged,
-            unix_ns: clock::unix_ns(),
-            config,
-            plan,
-        };
-        // The first frame to the agent: the channel has room.
-        if agent.send(collector_frame::Frame::Welcome(welcome)).is_err() {
-            return Err(StreamEnd::Broken);
+        let welcomed = shared.settings.tell_all(offset, |config, plan| {
+            let welcome = v1::Welcome {
+                collector_version: VERSION.into(),
+                run: shared.run.to_string(),
+                acked_seq: acknowledged,
+                unix_ns: clock::unix_ns(),
+                config,
+                plan,
+            };
+            shared.registry.welcome(&agent, connection, downlink.clone(), welcome)
+        });
+        match welcomed {
+            Ok(()) => {}
+            Err(NotWelcomed::Superseded) => return Err(Superseded.into()),
+            Err(NotWelcomed::Gone) => {
+                shared.registry.disconnect(&agent, connection, false);
+                return Err(StreamEnd::Broken);
+            }
         }
         refuse(&agent, ingest.tables());
         Ok(Self { agent, ingest, acknowledged })

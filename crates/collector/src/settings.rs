@@ -108,12 +108,17 @@ impl SharedSettings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All settings and the plan, for a new agent. `offset`: what is added to its count of steps to get that of all.
-    pub(crate) fn all(&self, offset: Option<i64>) -> (HashMap<String, String>, Option<Plan>) {
+    /// Has `tell` tell a new agent all settings and the plan; what changes meanwhile waits, and is sent to that agent too.
+    /// `offset`: what is added to its count of steps to get that of all.
+    pub(crate) fn tell_all<T>(
+        &self,
+        offset: Option<i64>,
+        tell: impl FnOnce(HashMap<String, String>, Option<Plan>) -> T,
+    ) -> T {
         let state = self.lock();
         // A plan that must have begun does not fit the steps of ranks that were started anew.
         let offset = offset.filter(|_| state.made.elapsed().as_secs_f64() < 2.0 * MAX_LEAD);
-        (state.values(), (state.plan.number > 0).then(|| by_own_count(state.plan, offset)))
+        tell(state.values(), (state.plan.number > 0).then(|| by_own_count(state.plan, offset)))
     }
 
     /// Whether the collector captures steps by itself when they get slower.
@@ -165,27 +170,30 @@ impl SharedSettings {
 
     /// Has `stride` hold for agents with detail=auto from a step on. Returns the stride before and the plan; None where the
     /// stride holds already.
-    pub(crate) fn plan(&self, live: &[Arc<Agent>], stride: u32, whole: bool) -> Option<(u32, Plan)> {
+    pub(crate) fn plan(&self, registry: &Registry, stride: u32, whole: bool) -> Option<(u32, Plan)> {
         let mut state = self.lock();
         let before = state.plan;
         if (before.stride, before.whole) == (stride, whole) {
             return None;
         }
         state.lead = FIRST_LEAD;
-        let plan = state.next(live, stride, whole);
-        tell(live, HashMap::new(), plan);
+        // With the lock: an agent that was welcomed before has the plan before, and is among them.
+        let live = registry.live();
+        let plan = state.next(&live, stride, whole);
+        tell(&live, HashMap::new(), plan);
         Some((before.stride, plan))
     }
 
-    /// Gives out the newest plan anew, for a later step, if one of these agents heard of it too late.
-    pub(crate) fn repeat_if_late(&self, live: &[Arc<Agent>]) {
+    /// Gives out the newest plan anew, for a later step, if an agent heard of it too late.
+    pub(crate) fn repeat_if_late(&self, registry: &Registry) {
         let mut state = self.lock();
+        let live = registry.live();
         let number = state.plan.number;
         if live.iter().any(|agent| agent.state().plan == (number, true)) {
             state.lead = (state.lead * 2.0).min(MAX_LEAD);
             let Plan { stride, whole, .. } = state.plan;
-            let plan = state.next(live, stride, whole);
-            tell(live, state.values(), plan);
+            let plan = state.next(&live, stride, whole);
+            tell(&live, state.values(), plan);
         }
     }
 
@@ -291,9 +299,10 @@ mod tests {
     #[test]
     fn an_agent_that_comes_later_hears_of_a_plan_that_is_under_way() {
         let settings = SharedSettings::default();
-        assert_eq!(settings.all(Some(0)).1, None);
+        let told = |offset| settings.tell_all(offset, |_, plan| plan);
+        assert_eq!(told(Some(0)), None);
         settings.lock().plan = Plan { number: 1, from_step: 500, stride: 4, whole: true };
-        let from = |offset| settings.all(offset).1.map(|plan| plan.from_step);
+        let from = |offset| told(offset).map(|plan| plan.from_step);
         assert_eq!((from(Some(0)), from(None)), (Some(500), Some(0)));
         settings.lock().made -= Duration::from_secs(60);
         assert_eq!(from(Some(0)), Some(0), "it began long ago, and these are other steps");

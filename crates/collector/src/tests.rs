@@ -159,9 +159,11 @@ impl World {
             understand(hello.clone(), &"gpt@1".into(), &self.begun.store).unwrap();
         let registry = &self.begun.registry;
         let connection = registry.new_connection();
-        let (downlink, _) = mpsc::channel(1);
+        // Nobody takes the acknowledgements.
+        let (downlink, _frames) = mpsc::channel(1);
         let (instance, identity) = (&declaration.instance, Arc::clone(&declaration.identity));
-        let (agent, acknowledged) = registry.connect(instance, identity, about, connection, downlink).unwrap();
+        let (agent, acknowledged) = registry.connect(instance, identity, about, connection).unwrap();
+        registry.welcome(&agent, connection, downlink, v1::Welcome::default()).unwrap();
         let done = agent.state().done_seq;
         let to = AgentDestination { agent: &agent, keep: self.begun.keep() };
         let mut ingest = IngestSession::open(connection, hello, declaration, done, &to);
