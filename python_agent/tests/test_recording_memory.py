@@ -35,7 +35,8 @@ def on_fake_devices(initialised: bool) -> dict[str, Any]:
         base = 0 if device == 1 else 1_000_000 * (1 + len(asked))
         size = {"all": {"current": base, "peak": 2 * base}}
         names = ["allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes"]
-        return {**dict.fromkeys(names, size), "num_alloc_retries": 3, "num_ooms": 1}
+        counts = {"num_alloc_retries": 3, "num_ooms": 1, "num_device_alloc": 7, "num_device_free": 2}
+        return {**dict.fromkeys(names, size), **counts}
 
     fake_cuda(statistics, initialised)
     # Asked at modules it would be asked more often than a step.
@@ -69,6 +70,7 @@ def test_devices_in_use_have_a_row_a_step() -> None:
         assert row["allocated"] == row["reserved"] == row["active"] == row["inactive"] == megabytes
         assert row["max_allocated"] == row["max_reserved"] == 2 * megabytes
         assert (row["retries"], row["ooms"], row["rss"], row["children"]) == (3, 1, None, None)
+        assert (row["device_allocs"], row["device_frees"]) == (7, 2)
         assert found["steps"][index]["max_allocated"] == 2 * megabytes
 
 

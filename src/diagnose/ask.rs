@@ -129,6 +129,8 @@ fn largest(done: &Diagnosis, every: bool, what: What) -> Result<Option<Unnamed>>
     let names_lines: Vec<String> =
         rule::built_in()?.into_iter().filter(|rule| rule.names_line).map(|rule| rule.name).collect();
     let total = done.total().max(1) as f64;
+    // More could not be saved, where a GPU has work meanwhile.
+    let most = done.steps.device_busy_share().map_or(100.0, |share| 100.0 * (1.0 - share));
     let rows = done.waterfall.iter().filter_map(|leaf| {
         let whole = leaf.typical + leaf.excess;
         let ticks = match leaf.finding {
@@ -144,7 +146,7 @@ fn largest(done: &Diagnosis, every: bool, what: What) -> Result<Option<Unnamed>>
             // Time that a part takes in most steps is its work; excess in some steps is not.
             None => leaf.excess,
         };
-        let percent = ticks as f64 / total * 100.0;
+        let percent = (ticks as f64 / total * 100.0).min(most);
         Some(Unnamed { part: leaf.part, percent, finding: leaf.finding })
     });
     let worth = rows.filter(|row| row.percent >= WORTH && what.is_about(row.part));

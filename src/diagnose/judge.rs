@@ -183,7 +183,9 @@ fn time(
             by[*step] = ticks(*excess).max(0);
         }
     }
-    let by: Vec<Ticks> = by;
+    if rule.is_of_host() {
+        within_slack(rule, &mut by, steps, process)?;
+    }
     finding.reductions.push(Reduction { part, process, by });
     if !rule.all_parts {
         finding.subject.entry("part".into()).or_insert_with(|| super::steps::PARTS[part].to_owned());
@@ -197,6 +199,27 @@ fn time(
     finding.steps = all.len();
     finding.persistence = Some(above.iter().sum::<f64>() / above.len() as f64);
     Ok(())
+}
+
+/// Takes from `by` the time in which the GPU has work meanwhile: steps do not get shorter by it.
+///
+/// # Errors
+/// Hardly anything is left, though there was enough for a finding.
+fn within_slack(rule: &Rule, by: &mut [Ticks], steps: &Steps, process: usize) -> Result<(), String> {
+    let whole: Ticks = (0..steps.count()).map(|step| steps.duration(process, step)).sum();
+    let is_enough = |by: &[Ticks]| by.iter().sum::<Ticks>() as f64 >= rule.levels[0] / 100.0 * whole as f64;
+    let was_enough = is_enough(by);
+    for (step, by) in by.iter_mut().enumerate() {
+        *by = steps.device_slack(process, step).map_or(*by, |slack| slack.min(*by));
+    }
+    if !was_enough || is_enough(by) {
+        return Ok(());
+    }
+    let share = steps.device_busy_share().unwrap_or_default();
+    Err(format!(
+        "the GPU has work in at least {:.0} % of a step, which hides what the host does meanwhile",
+        share * 100.0
+    ))
 }
 
 fn growth(rule: &Rule, rows: &Rows, indices: &[usize], finding: &mut Finding) -> Result<(), String> {

@@ -130,13 +130,18 @@ async fn one(
     for need in &rule.needs {
         let (need, least) = need.split_once(" >= ").unwrap_or((need, "1"));
         let (table, column) = need.rsplit_once('.').unwrap_or((need, "*"));
-        // Conditions are recorded when training begins, and then when one changes.
-        let these = if table == "python.environment" { "pid IN ($pids)" } else { "$window" };
+        let these = match table {
+            // Conditions are recorded when training begins, and then when one changes.
+            "python.environment" => "pid IN ($pids)",
+            // The rows of a node's collector, which has no steps.
+            "gpu.metrics" => "true",
+            _ => "$window",
+        };
         let sql = done.steps.fill(&format!(
             "SELECT MAX(count) AS count FROM (SELECT COUNT({column}) AS count FROM {table} WHERE {these} GROUP BY pid)"
         ));
         let count = rows::ask(client, &sql).await.ok().and_then(|found| found.int("count", 0)).unwrap_or(0);
-        let of = if table == "python.environment" { "of these processes" } else { "in these steps" };
+        let of = if these == "$window" { "in these steps" } else { "of these processes" };
         if count == 0 {
             done.not_decided.push(undecided(format!("{need} is not recorded {of}")));
             return Ok(Vec::new());

@@ -119,6 +119,14 @@ fn table_of_parts(done: &Diagnosis) -> String {
         whole,
         done.error * 100.0
     );
+    if let Some(share) = steps.device_busy_share() {
+        let whose = if steps.processes.len() == 1 { "the GPU has" } else { "each GPU has" };
+        let _ = writeln!(
+            out,
+            "{whose} work in at least {:.0} % of a step, which hides what the host does meanwhile",
+            share * 100.0
+        );
+    }
     out
 }
 
@@ -167,6 +175,7 @@ pub(crate) fn json(done: &Diagnosis, run: &str) -> Value {
             "ranks": steps.processes.len(), "warmup": steps.warming_up, "left_out": steps.left_out,
             "ranks_left_out": steps.shared.unknown, "earlier_processes": steps.shared.earlier },
         "step_ms": ms(steps, total),
+        "gpu_busy_percent": steps.device_busy_share().map(|share| share * 100.0),
         "fits": done.fits(),
         "verdict": done.verdict().map(|finding| finding.says.clone()),
         "findings": done.findings.iter().map(Finding::json).collect::<Vec<_>>(),

@@ -69,6 +69,11 @@ impl Rule {
         self.sql.contains(REFERENCE)
     }
 
+    /// Whether its costs are time of the host, which a GPU with work to do hides.
+    pub(super) fn is_of_host(&self) -> bool {
+        matches!(self.family.as_str(), "host" | "data")
+    }
+
     /// Whether the rule compares a rank with the others.
     pub(super) fn compares_ranks(&self) -> bool {
         self.sql.contains("rank <>")
@@ -113,12 +118,14 @@ pub(crate) fn built_in() -> Result<Vec<Rule>> {
         "copies-of-tensors",
         "debug-switches",
         "denormal-numbers",
+        "device-memory-churn",
         "double-precision",
         "ended-badly",
         "garbage-collection",
         "gil-held-elsewhere",
         "grows-beyond-input",
         "hangs",
+        "host-bound",
         "host-leak",
         "input-size",
         "irregular-stall",
@@ -147,6 +154,7 @@ pub(crate) fn built_in() -> Result<Vec<Rule>> {
         "unused-parameters",
         "validation-in-steps",
         "waits-for-a-processor",
+        "waits-for-device",
         "work-between-parts",
         "workers-restart",
         "workers-start-slowly",

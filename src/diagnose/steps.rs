@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::rows::{Rows, ask};
+use crate::block_bootstrap::median;
 use crate::shared_steps::SharedSteps;
 use crate::step_window::Window;
 use crate::why_no_step::why_no_step;
@@ -20,6 +21,9 @@ pub(crate) const TICKS_IN_SECOND: f64 = (1_u64 << 30) as f64;
 
 /// The fewest steps for which times are judged.
 pub(crate) const FEWEST: usize = 40;
+
+/// The fewest steps whose device times are known for which they are believed: one of several has them.
+const FEWEST_TIMED: usize = 8;
 
 /// The most steps that are looked at without a window: the newest ones.
 pub(crate) const MOST: i64 = 1000;
@@ -55,6 +59,9 @@ pub(crate) struct Steps {
     pub(crate) numbers: Vec<i64>,
     /// The parts of each step, by process and step. Their sum is the duration.
     pub(crate) parts: Vec<Vec<[Ticks; 9]>>,
+    /// The least time of a step in which a process's GPU has work, whatever the host does, by process; None without a GPU whose
+    /// times are known.
+    pub(crate) device_busy: Vec<Option<Ticks>>,
     /// Samples of all processes in a second; None where they are not known.
     pub(crate) samples_per_second: Option<f64>,
     /// Share of the time in which training's threads were ready and had no processor; None where it is not known.
@@ -98,6 +105,23 @@ impl Steps {
             .map(|(of, at)| self.duration(of, at))
             .sum();
         sum as f64 / self.processes.len().max(1) as f64
+    }
+
+    /// The time of a step in which a process's GPU may have nothing to do: the most that the host could save.
+    pub(crate) fn device_slack(&self, process: usize, step: usize) -> Option<Ticks> {
+        let busy = self.device_busy.get(process).copied().flatten()?;
+        Some((self.duration(process, step) - busy).max(0))
+    }
+
+    /// The least share of the steps in which a GPU has work, of the process where it has least; None where it is not known of all
+    /// processes.
+    pub(crate) fn device_busy_share(&self) -> Option<f64> {
+        let share = |process: usize| {
+            let whole: Ticks = (0..self.count()).map(|step| self.duration(process, step)).sum();
+            let slack = (0..self.count()).map(|step| self.device_slack(process, step)).sum::<Option<Ticks>>()?;
+            (whole > 0).then(|| 1.0 - slack as f64 / whole as f64)
+        };
+        (0..self.processes.len()).map(share).reduce(|one, other| Some(one?.min(other?))).flatten()
     }
 
     /// The index of the process with this rank; with None, of the process without a rank.
@@ -148,7 +172,7 @@ pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>
     let rows = ask(
         client,
         &steps.fill(&format!(
-            "SELECT host, pid, rank, step, duration, warmup, captured, samples, run_delay, {COLUMNS} FROM python.steps WHERE $window"
+            "SELECT host, pid, rank, step, duration, warmup, captured, samples, run_delay, gpu_idle_max, {COLUMNS} FROM python.steps WHERE $window"
         )),
     )
     .await?;
@@ -199,6 +223,7 @@ fn keep(steps: &mut Steps, rows: &Rows, snippets: &BTreeSet<i64>) {
     steps.numbers.clear();
     steps.parts = vec![Vec::new(); steps.processes.len()];
     let (mut samples, mut delay) = (Some(0.0), Some(0.0));
+    let mut busy: Vec<Vec<f64>> = vec![Vec::new(); steps.processes.len()];
     for (step, indices) in by_step {
         let Some(indices) = indices.into_iter().collect::<Option<Vec<usize>>>() else {
             steps.left_out += 1;
@@ -222,8 +247,12 @@ fn keep(steps: &mut Steps, rows: &Rows, snippets: &BTreeSet<i64>) {
             steps.parts[process].push(parts);
             let add = |sum: Option<f64>, name: &str| sum.zip(rows.number(name, row)).map(|(sum, more)| sum + more);
             (samples, delay) = (add(samples, "samples"), add(delay, "run_delay"));
+            let known = rows.number("duration", row).zip(rows.number("gpu_idle_max", row));
+            busy[process].extend(known.map(|(duration, idle)| (duration - idle).max(0.0)));
         }
     }
+    let usual = |busy: Vec<f64>| (busy.len() >= FEWEST_TIMED).then(|| median(busy).map(ticks)).flatten();
+    steps.device_busy = busy.into_iter().map(usual).collect();
     let seconds = steps.observed() / TICKS_IN_SECOND;
     steps.samples_per_second = samples.filter(|_| seconds > 0.0).map(|samples| samples / seconds);
     let all = seconds * steps.processes.len() as f64;

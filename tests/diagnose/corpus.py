@@ -1,6 +1,6 @@
 """What is recorded and what `probe diagnose` ought to say of it; recording it (`make diagnose-corpus`).
 
-corpus.py record DIRECTORY [NAME …] [--strength 1.0 0.3] [--probe probe] [--loaded] [--live]
+corpus.py record DIRECTORY [NAME …] [--strength 1.0 0.3] [--probe probe] [--loaded] [--live] [--gpu]
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class Planted:
     steps: int = 240
     #: Another program whose twin is the same, and is used instead.
     twin: str = ""
+    #: The program trains on a GPU, and has one strength.
+    gpu: bool = False
 
 
 PLANTED = [
@@ -73,10 +75,29 @@ PLANTED = [
     Planted("micro", "collectives.py", "micro", ("reduced-each-micro-step",), 2, twin="collectives"),
     Planted("small", "collectives.py", "small", ("many-small-collectives",), 2, twin="collectives"),
     Planted("barrier", "collectives.py", "barrier", ("barrier-in-steps",), 2, twin="collectives"),
+    *(Planted(f"gpu-{plant}", "device.py", plant, rules, steps=300, twin="device", gpu=True) for plant, rules in {
+        "pageable": ("copies-of-tensors", "work-between-parts"),
+        "launches": ("host-bound",),
+        "items": ("reads-of-tensors", "work-between-parts", "waits-for-device"),
+        "waits": ("waits-for-device",),
+        "double": ("double-precision",),
+        "foreach": ("optimizer-one-by-one",),
+        "starved": ("loader-starved",),
+        "cache": ("device-memory-churn",),
+        "work": ("work-between-parts",),
+        "host": ("copies-of-tensors", "waits-for-device"),
+        "attention": (),
+        "stall": ("periodic-stall",),
+    }.items()),
 ]  # fmt: skip
 
+#: Healthy programs on a GPU: how each trains.
+GPU_LOOPS = ("quiet", "logged", "loader", "accumulated", "scaled", "compiled", "convolutions")
+
 #: Twins by their name: program, ranks, steps.
-TWINS = {planted.twin: (planted.program, planted.ranks, planted.steps) for planted in reversed(PLANTED)}
+TWINS = {
+    planted.twin: (planted.program, planted.ranks, planted.steps) for planted in reversed(PLANTED) if not planted.gpu
+}
 
 #: Healthy programs by their name: the program with its arguments, and its ranks.
 HEALTHY = {
@@ -94,9 +115,20 @@ def runs(strengths: list[float]) -> dict[str, tuple[list[str], int]]:
     for name, ((program, *words), ranks) in HEALTHY.items():
         found[f"healthy-{name}"] = ([str(HERE / "healthy" / program), *words], ranks)
     for planted in PLANTED:
-        for strength in strengths:
+        for strength in [] if planted.gpu else strengths:
             words = ["--plant", planted.plant, "--strength", str(strength), "--steps", str(planted.steps)]
             found[f"{planted.name}-{strength:g}"] = ([str(HERE / "plants" / planted.program), *words], planted.ranks)
+    return found
+
+
+def runs_on_gpu() -> dict[str, tuple[list[str], int]]:
+    """The runs of the corpus that need a GPU, likewise."""
+    program = str(HERE / "plants" / "device.py")
+    found = {f"healthy-gpu-{loop}": ([program, "--as", loop, "--batch", "32"], 1) for loop in GPU_LOOPS}
+    for planted in PLANTED:
+        if planted.gpu:
+            found[f"twin-{planted.twin}"] = ([program, "--steps", str(planted.steps)], 1)
+            found[f"{planted.name}-1"] = ([program, "--plant", planted.plant, "--steps", str(planted.steps)], 1)
     return found
 
 
@@ -160,6 +192,7 @@ def main() -> None:
     parser.add_argument("--probe", default=str(pathlib.Path(sys.executable).parent / "probe"))
     parser.add_argument("--loaded", action="store_true", help="beside a neighbour that keeps half of the machine busy")
     parser.add_argument("--live", action="store_true", help="ask each run while it runs, too")
+    parser.add_argument("--gpu", action="store_true", help="the programs that train on a GPU, in place of the others")
     given = parser.parse_args()
     given.directory.mkdir(parents=True, exist_ok=True)
     failed = False
@@ -168,7 +201,7 @@ def main() -> None:
         busy = [sys.executable, "-c", "while True: sum(range(1000))"]
         neighbours = [subprocess.Popen(busy) for _ in range(max(1, (os.cpu_count() or 2) // 2))]
     try:
-        for name, (command, ranks) in runs(given.strength).items():
+        for name, (command, ranks) in (runs_on_gpu() if given.gpu else runs(given.strength)).items():
             if given.names and not any(fnmatch.fnmatch(name, of) for of in given.names):
                 continue
             began = time.monotonic()

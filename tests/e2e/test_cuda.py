@@ -6,7 +6,9 @@ Skipped where there is none; `make gpu-check` runs it where there is one.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -112,6 +114,109 @@ def test_a_live_training_is_described_as_the_driver_and_torch_do(home: Home, tra
     assert run.query(f"SELECT COUNT(*) AS n FROM python.steps WHERE {wrong}") == [{"n": 0}]
     wrong = "gpu_idle_max > device_duration * 1.001 OR gpu_idle_max < 0"
     assert run.query(f"SELECT COUNT(*) AS n FROM python.steps WHERE {wrong}") == [{"n": 0}]
+
+
+#: Runs a program, and writes what torch's own summary of a capture's profile says: calls, floating-point operations and microseconds,
+#: of operators on the host and on the device with and without what is within, and of what ran on the device.
+SUMMARY = """
+import json, runpy, sys
+from torch.autograd import DeviceType
+from torch.profiler import _KinetoProfile
+written, out = _KinetoProfile.export_chrome_trace, sys.argv.pop(1)
+def export(self, path, *more):
+    written(self, path, *more)
+    said = {"operators": {}, "activities": {}}
+    for event in self.key_averages():
+        if event.is_user_annotation:
+            continue
+        device = [event.self_device_time_total, event.device_time_total]
+        if event.device_type == DeviceType.CPU:
+            said["operators"][event.key] = [event.count, event.flops, event.self_cpu_time_total, event.cpu_time_total, *device]
+        else:
+            said["activities"][event.key] = [event.count, event.self_device_time_total]
+    with open(out, "w") as file:
+        json.dump(said, file)
+_KinetoProfile.export_chrome_trace = export
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_a_capture_has_the_figures_of_torch_s_own_summary(home: Home, tmp_path: pathlib.Path) -> None:
+    script, summary = tmp_path / "summary.py", tmp_path / "summary.json"
+    script.write_text(SUMMARY)
+    run = home.train(sys.executable, str(script), str(summary), TRAINING, "eager", "100000000")
+    run.wait_for_step(100)
+    done = home.probe("gpt", "capture", "--steps", "5", "--with", "modules,flops")
+    assert done.returncode == 0, done.stderr
+    print(done.stdout)
+    said = json.loads(summary.read_text())
+    rows = run.query(
+        "SELECT name, COUNT(*) AS calls, SUM(flops) AS flops, SUM(self_duration) * 1e6 AS own, SUM(duration) * 1e6 AS total, "
+        "SUM(device_self_duration) * 1e6 AS device_own, SUM(device_duration) * 1e6 AS device_total "
+        "FROM python.operators WHERE kind = 'operator' GROUP BY name"
+    )
+    ours = {row["name"]: row for row in rows}
+    # Calls of the driver are rows of gpu.launches, and ranges of modules are no operators.
+    of_others = (
+        "cuda",
+        "cu",
+        "probe_agent.module: ",
+        "Activity Buffer",
+        "Buffer Flush",
+        "Lazy Function",
+        "Runtime Triggered",
+    )
+    assert not [name for name in said["operators"] if name not in ours and not name.startswith(of_others)]
+    for name, row in ours.items():
+        calls, flops, *theirs = said["operators"][name]
+        assert row["calls"] == calls, name
+        assert row["flops"] is None or row["flops"] == flops, name
+        mine = [row["own"], row["total"], row["device_own"], row["device_total"]]
+        assert mine == pytest.approx(theirs, rel=0.01, abs=calls * 0.01), name
+    rows = run.query(
+        "SELECT name, COUNT(*) AS calls, SUM(duration) * 1e6 AS total FROM gpu.kernels WHERE kind <> 'sync' GROUP BY name"
+    )
+    mine = {row["name"]: (row["calls"], row["total"]) for row in rows}
+    assert mine.keys() == said["activities"].keys()
+    for name, (calls, total) in said["activities"].items():
+        assert mine[name][0] == calls and mine[name][1] == pytest.approx(total, rel=0.01, abs=calls * 0.01), name
+    # Each has its step and the operator that launched it, and operators of forward and backward have their module.
+    (named,) = run.query(
+        "SELECT SUM(duration) FILTER (WHERE operator IS NOT NULL AND step IS NOT NULL) / SUM(duration) AS share "
+        "FROM gpu.kernels WHERE kind = 'kernel'"
+    )
+    assert named["share"] >= 0.99, named
+    rows = run.query(
+        "SELECT stage, SUM(device_self_duration) FILTER (WHERE module IS NOT NULL) / SUM(device_self_duration) AS share "
+        "FROM python.operators WHERE kind = 'operator' AND stage IN ('forward', 'backward') GROUP BY stage"
+    )
+    shares = {row["stage"]: row["share"] for row in rows}
+    assert shares["forward"] >= 0.99 and shares["backward"] >= 0.97, shares
+    assert ours["aten::addmm"]["flops"] and ours["aten::mm"]["flops"]
+    rows = run.query(
+        "SELECT name, achieved_tflops, peak_tflops, percent, bound FROM gpu.roofline ORDER BY seconds DESC"
+    )
+    print(shares, *rows, sep="\n")
+    assert {row["name"] for row in rows} >= {"aten::addmm", "aten::mm"}
+    assert all(0 < row["achieved_tflops"] and (row["percent"] is None or row["percent"] < 105) for row in rows), rows
+
+
+def test_a_snapshot_has_what_torch_says_is_allocated(home: Home, training: Run) -> None:
+    done = home.probe("gpt", "capture", "--memory-history", "2")
+    assert done.returncode == 0, done.stderr
+    print(done.stdout)
+    (rows,) = training.query(
+        "SELECT SUM(size) FILTER (WHERE state = 'active_allocated') AS allocated, COUNT(*) AS blocks FROM gpu.memory_blocks"
+    )
+    asked = training.eval("import torch; torch.cuda.memory_allocated()", "--at", "step")
+    assert asked.returncode == 0, asked.stderr
+    # Between two steps the same is allocated.
+    assert rows["allocated"] == pytest.approx(int(asked.stdout.strip().splitlines()[-1]), rel=0.01), rows
+    lines = training.query(
+        "SELECT file, COUNT(*) AS n FROM python.memory_events WHERE action = 'alloc' GROUP BY file ORDER BY n DESC"
+    )
+    assert any(row["file"] and row["file"].endswith("cuda_training.py") for row in lines), lines
 
 
 def test_a_training_can_be_attached_to_and_left(home: Home) -> None:

@@ -13,6 +13,7 @@ use super::chrome_planes::ChromePlanes;
 use super::device_lines::DeviceLines;
 use super::elements::{Element, Elements};
 use super::event::Event;
+use super::flops::flops;
 use super::kinds::{self, Kind};
 use super::mend::mended;
 use super::metadata::Metadata;
@@ -260,7 +261,7 @@ impl Collected {
             types: texts.optional(args.input_types.map(compact).as_deref()),
             call_stack: texts.optional(args.call_stack.as_deref()),
             collective: texts.optional(args.collective().as_deref()),
-            flops: args.flops.unwrap_or(f64::NAN),
+            flops: args.flops.or_else(|| flops(&event.name, args.input_shapes?, args.inputs)).unwrap_or(f64::NAN),
             record_function: args.record_function.unwrap_or(UNKNOWN),
             step_group: UNKNOWN,
         })?;

@@ -69,6 +69,8 @@ pub(crate) struct Args<'a> {
     pub record_function: Option<i64>,
     pub input_shapes: Option<&'a str>,
     pub input_types: Option<&'a str>,
+    /// Values of inputs that are no tensors, each as text.
+    pub inputs: Option<&'a str>,
     pub flops: Option<f64>,
     pub call_stack: Option<Text<'a>>,
     pub python_id: Option<i64>,
@@ -245,6 +247,7 @@ impl<'a> Args<'a> {
             "Sequence number" => self.sequence = integer(raw.get()),
             "Input Dims" | "Input dims" => self.input_shapes = json(raw),
             "Input type" => self.input_types = json(raw),
+            "Concrete Inputs" => self.inputs = json(raw),
             "flops" => self.flops = float(raw.get()),
             "Call stack" => self.call_stack = non_empty_text(raw),
             "Python id" => self.python_id = integer(raw.get()),

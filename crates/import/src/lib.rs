@@ -16,6 +16,7 @@ mod event;
 mod execution_trace;
 mod files;
 mod flight_recorder;
+mod flops;
 mod formats;
 mod head;
 mod imported_process;

@@ -47,6 +47,8 @@ impl<N: Names> Analyser<N> {
             inactive: size(5),
             retries: count(6),
             ooms: count(7),
+            device_allocs: count(8),
+            device_frees: count(9),
             rss: None,
             max_rss: None,
             children: None,

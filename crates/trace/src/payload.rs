@@ -77,7 +77,7 @@ pub const IS_CONTIGUOUS: u64 = 1 << 5;
 pub const CONVERTED: u64 = 1 << 6;
 
 /// Number of values of a device's memory. A value that its allocator does not report is `u64::MAX`.
-pub const MEMORY_VALUES: usize = 8;
+pub const MEMORY_VALUES: usize = 10;
 
 /// [`Kind::Allocated`](crate::record::Kind::Allocated): at the end of a call. Below it is the device's number.
 pub const AT_END: u64 = 1 << 8;

@@ -20,6 +20,8 @@ crate::table! {
     inactive: Option<f64>, "MB", "Fragmented memory: unused parts of partly used blocks, which cannot be released; NULL for the host.";
     retries: Option<i64>, "", "Times since the process began that the allocator had to free its cache and try again; NULL for the host.";
     ooms: Option<i64>, "", "Out-of-memory errors on the device since the process began; NULL for the host.";
+    device_allocs: Option<i64>, "", "Times since the process began that the allocator asked the driver for memory (cudaMalloc); NULL for the host, and before torch 2.3.";
+    device_frees: Option<i64>, "", "Times since then that it gave memory back (cudaFree), which waits for the device; likewise.";
     rss: Option<f64>, "MB", "Resident memory of the process; only for the host.";
     max_rss: Option<f64>, "MB", "Peak of it since the process began; only for the host.";
     children: Option<i32>, "processes", "Child processes (DataLoader workers), counted once a second. NULL for devices, and when the kernel does not report them.";

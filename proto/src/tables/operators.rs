@@ -25,7 +25,7 @@ crate::table! {
     input_shapes: Option<Text>, "", "Shapes of its inputs in JSON; NULL where shapes were not recorded.";
     input_types: Option<Text>, "", "Types of its inputs in JSON.";
     input_bytes: Option<i64>, "B", "Bytes of the tensors that go in, by their shapes and types; NULL where one of these is not told.";
-    flops: Option<f64>, "FLOP", "Floating-point operations, where the capture says.";
+    flops: Option<f64>, "FLOP", "Floating-point operations: where the capture says, else of matrix products (mm, addmm, bmm, baddbmm) and conv2d by torch.profiler's formulas, where it has shapes.";
     file: Option<Text>, "", "File of the innermost Python frame around it that is neither torch's nor built in.";
     line: Option<i32>, "", "Line of that frame.";
     stack: Option<i64>, "", "Innermost Python frame around it: python.frames.id of the same capture.";

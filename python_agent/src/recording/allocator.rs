@@ -18,6 +18,8 @@ const VALUES: [(&str, &str); COUNT] = [
     ("inactive_split_bytes", "current"),
     ("num_alloc_retries", ""),
     ("num_ooms", ""),
+    ("num_device_alloc", ""),
+    ("num_device_free", ""),
 ];
 
 /// The first of [`VALUES`]; `u64::MAX` for one that the allocator does not report.

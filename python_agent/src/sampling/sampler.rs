@@ -107,6 +107,8 @@ impl Sampler {
             inactive: None,
             retries: None,
             ooms: None,
+            device_allocs: None,
+            device_frees: None,
             rss: self.resident().map(|bytes| bytes / MB),
             max_rss: Usage::now().map(|usage| usage.max_rss / MB),
             children: count,

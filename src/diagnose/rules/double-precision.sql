@@ -10,4 +10,4 @@
 WITH e AS (
     SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY ts DESC) AS newest FROM python.environment WHERE pid IN ($pids)
 )
-SELECT rank, parameter_dtype AS seen, 'note' AS severity FROM e WHERE newest = 1 AND parameter_dtype LIKE '%float64%'
+SELECT rank, parameter_dtype AS seen, CASE WHEN device <> 'cpu' THEN 'warn' ELSE 'note' END AS severity FROM e WHERE newest = 1 AND parameter_dtype LIKE '%float64%'

@@ -12,5 +12,5 @@ WITH e AS (
 ), s AS (
     SELECT pid, SUM(optimizer_time) / SUM(duration) AS share, COUNT(*) AS steps FROM python.steps WHERE $window GROUP BY pid
 )
-SELECT e.rank, 'foreach' AS seen, 'note' AS severity, e.optimizer, s.share FROM e JOIN s ON e.pid = s.pid
+SELECT e.rank, 'foreach' AS seen, CASE WHEN s.share >= 0.25 THEN 'warn' ELSE 'note' END AS severity, e.optimizer, s.share FROM e JOIN s ON e.pid = s.pid
 WHERE e.newest = 1 AND NOT e.optimizer_foreach AND e.optimizer_fused IS NOT TRUE AND e.device <> 'cpu' AND s.share >= 0.1 AND s.steps >= 40

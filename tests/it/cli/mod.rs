@@ -10,6 +10,7 @@ mod counts_of_steps;
 mod crashes;
 mod diagnose;
 mod diagnose_collectives;
+mod diagnose_devices;
 mod diagnose_loaders;
 mod diagnose_pages;
 mod doors;

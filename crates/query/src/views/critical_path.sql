@@ -2,7 +2,8 @@
 -- example: SELECT step, location, category, name, seconds, percent, shorten FROM python.critical_path ORDER BY step, seconds DESC LIMIT 20
 -- example: SELECT rank, location, category, SUM(seconds) AS seconds FROM python.critical_path GROUP BY rank, location, category ORDER BY rank, seconds DESC
 WITH step AS (
-    SELECT run, capture, rank, CAST(substr(name, 14) AS BIGINT) AS step, CAST(ts AS BIGINT) AS begins,
+    -- Plain strings here and below: the shared buffers of string views would be counted anew in each of the many sorts.
+    SELECT arrow_cast(run, 'Utf8') AS run, arrow_cast(capture, 'Utf8') AS capture, rank, CAST(substr(name, 14) AS BIGINT) AS step, CAST(ts AS BIGINT) AS begins,
         CAST(ts AS BIGINT) + CAST(ROUND(duration * 1e9) AS BIGINT) AS ends
     FROM python.operators WHERE kind = 'annotation' AND regexp_like(name, '^ProfilerStep#[0-9]{1,18}$')
 ), collective AS (
@@ -12,7 +13,7 @@ WITH step AS (
     FROM gpu.kernels kernels JOIN python.captures captures ON kernels.run = captures.run AND kernels.capture = captures.capture
     WHERE seq IS NOT NULL AND kernels.rank IS NOT NULL AND clock = 'unix' GROUP BY kernels.run, group_name, collective, seq
 ), device AS (
-    SELECT kernels.run AS run, capture, CASE category WHEN 'computation' THEN 1 WHEN 'communication' THEN 2 ELSE 4 END AS class, name,
+    SELECT arrow_cast(kernels.run, 'Utf8') AS run, arrow_cast(capture, 'Utf8') AS capture, CASE category WHEN 'computation' THEN 1 WHEN 'communication' THEN 2 ELSE 4 END AS class, name,
         CAST(ts AS BIGINT) AS begins, CAST(ts AS BIGINT) + CAST(ROUND(duration * 1e9) AS BIGINT) AS ends,
         CAST(launch_ts AS BIGINT) + CAST(ROUND(launch_duration * 1e9) AS BIGINT) AS launched,
         CASE WHEN last_rank <> rank AND in_it > 1 THEN came END AS came, last_rank
@@ -22,19 +23,19 @@ WITH step AS (
 ), arrived AS (
     SELECT run, capture, class, name, begins, ends, last_rank, COALESCE(came, begins) AS came FROM device
 ), host AS (
-    SELECT run, capture, depth, kind, name, parent AS around, CAST(ts AS BIGINT) AS begins, CAST(ts AS BIGINT) + CAST(ROUND(duration * 1e9) AS BIGINT) AS ends
+    SELECT arrow_cast(run, 'Utf8') AS run, arrow_cast(capture, 'Utf8') AS capture, depth, kind, name, parent AS around, CAST(ts AS BIGINT) AS begins, CAST(ts AS BIGINT) + CAST(ROUND(duration * 1e9) AS BIGINT) AS ends
     FROM python.operators
     UNION ALL
-    SELECT run, capture, 100000 AS depth, 'call' AS kind, name, operator AS around, CAST(ts AS BIGINT) AS begins, CAST(ts AS BIGINT) + CAST(ROUND(duration * 1e9) AS BIGINT) AS ends
+    SELECT arrow_cast(run, 'Utf8') AS run, arrow_cast(capture, 'Utf8') AS capture, 100000 AS depth, 'call' AS kind, name, operator AS around, CAST(ts AS BIGINT) AS begins, CAST(ts AS BIGINT) + CAST(ROUND(duration * 1e9) AS BIGINT) AS ends
     FROM gpu.launches
 ), in_order AS (
     SELECT *, MAX(ends) OVER (PARTITION BY run, capture ORDER BY begins, ends ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ended_before
     FROM device
 ), wait AS (
     -- Calls that wait for the device, and what ended on it. A launch waits where the device's queue is full.
-    SELECT run, capture, CAST(ts AS BIGINT) + CAST(ROUND(duration * 1e9) AS BIGINT) AS at, CAST(ts AS BIGINT) AS begins, CAST(NULL AS BIGINT) AS ended
+    SELECT arrow_cast(run, 'Utf8') AS run, arrow_cast(capture, 'Utf8') AS capture, CAST(ts AS BIGINT) + CAST(ROUND(duration * 1e9) AS BIGINT) AS at, CAST(ts AS BIGINT) AS begins, CAST(NULL AS BIGINT) AS ended
     FROM gpu.launches WHERE regexp_like(name, 'Synchronize|^(cuda|hip)Memcpy$') OR duration > 1e-4 AND regexp_like(name, 'Launch|Memcpy|Memset|Free')
-    UNION ALL SELECT run, capture, CAST(ts AS BIGINT) + CAST(ROUND(duration * 1e9) AS BIGINT) AS at, NULL AS begins,
+    UNION ALL SELECT arrow_cast(run, 'Utf8') AS run, arrow_cast(capture, 'Utf8') AS capture, CAST(ts AS BIGINT) + CAST(ROUND(duration * 1e9) AS BIGINT) AS at, NULL AS begins,
         CAST(ts AS BIGINT) + CAST(ROUND(duration * 1e9) AS BIGINT) AS ended
     FROM gpu.kernels WHERE kind <> 'sync'
 ), waited AS (

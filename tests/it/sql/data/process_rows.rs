@@ -94,6 +94,8 @@ impl Agent {
             inactive: size(64.0),
             retries: on_device.then_some(i64::from(step == 3)),
             ooms: on_device.then_some(0),
+            device_allocs: on_device.then_some(40),
+            device_frees: on_device.then_some(0),
             rss: (!on_device).then_some(2000.0 + 100.0 * step as f64),
             max_rss: (!on_device).then_some(2500.0),
             children: (!on_device).then_some(2),
@@ -135,7 +137,7 @@ impl Agent {
         }
     }
 
-    pub(in crate::sql) fn gpu(&mut self, second: i64) -> gpu_metrics::Row {
+    pub(crate) fn gpu(&mut self, second: i64) -> gpu_metrics::Row {
         let device = self.identity.rank.unwrap();
         let mut text = |text: &str| self.strings.id(text);
         gpu_metrics::Row {
