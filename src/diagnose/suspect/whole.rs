@@ -35,18 +35,31 @@ fn recording(done: &Diagnosis) -> Reason {
     Reason::of("recording", "recording", answer, vec![of.why()])
 }
 
-/// Utilization only says that some kernel ran. Whether the host keeps the device waiting is in the findings.
+/// The share of a step in which a device has work at least, from which on it is the device that steps wait for.
+const DEVICE_BOUND: f64 = 0.9;
+
+/// Utilization only says that some kernel ran. Whether the host keeps the device waiting is in the findings, and in the share of a
+/// step in which the device has work.
 async fn device(client: &mut Client, done: &Diagnosis) -> Result<Reason> {
     let sql = "SELECT median(utilization) AS utilization, COUNT(utilization) AS count FROM gpu.metrics";
     let rows = ask(client, sql).await?;
-    let Some(utilization) = rows.number("utilization", 0).filter(|_| rows.int("count", 0) > Some(0)) else {
+    let utilization = rows.number("utilization", 0).filter(|_| rows.int("count", 0) > Some(0));
+    let busy = done.steps.device_busy_share();
+    if utilization.is_none() && busy.is_none() {
         let why = "no GPU was measured in this run (gpu.metrics)";
         return Ok(Reason::of("device", "gpu", Answer::NotDecided, vec![why.into()]));
-    };
-    let mut why = vec![format!(
-        "its utilization is {utilization:.0} %: in that share of time some kernel ran, which says nothing of how much of it \
-         was used, nor of what a step waits for"
-    )];
+    }
+    let mut why = Vec::new();
+    why.extend(busy.map(|share| {
+        let (has, left) = (100.0 * share, 100.0 * (1.0 - share));
+        format!("it has work in at least {has:.0} % of a step, so that less time of the host saves {left:.0} % at most")
+    }));
+    why.extend(utilization.map(|utilization| {
+        format!(
+            "its utilization is {utilization:.0} %: in that share of time some kernel ran, which says nothing of how much of \
+             it was used, nor of what a step waits for"
+        )
+    }));
     // Waits for batches and other ranks, and time between the parts, are time of the host.
     let on_host = |part: usize| !matches!(super::super::steps::PARTS[part], "forward" | "backward" | "optimizer");
     let found = named(done, |of| of.reductions.iter().any(|reduction| on_host(reduction.part)));
@@ -55,6 +68,7 @@ async fn device(client: &mut Client, done: &Diagnosis) -> Result<Reason> {
             why.push(sentence(number, cause));
             (Answer::No, Some(number))
         }
+        None if busy.is_some_and(|share| share >= DEVICE_BOUND) => (Answer::Yes, None),
         None => (Answer::NotDecided, None),
     };
     Ok(Reason { finding, ..Reason::of("device", "gpu", answer, why) })

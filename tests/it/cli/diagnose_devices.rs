@@ -47,6 +47,9 @@ fn the_page_says_how_much_of_a_step_the_gpu_has_work() {
     assert!(page.contains("verdict: nothing stands out\n") && page.contains(line), "{page}");
     let json: serde_json::Value = serde_json::from_str(&home.stdout(["gpt", "diagnose", "--json"])).unwrap();
     assert_eq!(json["gpu_busy_percent"].as_f64().unwrap().round(), 97.0);
+    let suspected = home.stdout(["gpt", "diagnose", "--suspect", "gpu"]);
+    let why = "it has work in at least 97 % of a step, so that less time of the host saves 3 % at most";
+    assert!(suspected.contains("is it gpu? yes\n") && suspected.contains(why), "{suspected}");
     let home = Home::empty();
     record(&home, "gpt@1", STEPS, |_| (), nothing);
     let page = home.stdout(["gpt", "diagnose", "--json"]);

@@ -3,7 +3,7 @@
 use probe_common::error::Result;
 use probe_proto::v1::{StackFrame, ThreadStack};
 
-use super::Reader;
+use super::{Reader, is_of_agent};
 use super::roots::{self, Roots};
 
 /// A sample of a process: its main thread, and the thread that holds the lock.
@@ -20,9 +20,10 @@ impl MainThread {
         user_frame(&self.thread)
     }
 
-    /// The innermost frame, where the user's code has called a library.
+    /// The innermost frame, where the user's code has called a library. Functions that the agent put around the library's do not
+    /// count.
     pub fn library_frame(&self) -> Option<&StackFrame> {
-        self.thread.frames.first().filter(|frame| !frame.user_code)
+        self.thread.frames.iter().find(|frame| !is_of_agent(frame)).filter(|frame| !frame.user_code)
     }
 
     /// Where the thread that holds the lock is: in the user's code, where it has any.
@@ -95,5 +96,8 @@ mod tests {
         let alone = threads.choose(vec![thread(true, true, &[("train", true), ("<module>", true)])]).unwrap();
         assert_eq!([alone.library_frame(), alone.holder_frame()].map(names), ["", ""]);
         assert!(threads.choose(vec![thread(false, true, &[("run", false)])]).is_none());
+        let mut around = thread(true, true, &[("_timed.<locals>.wait", false), ("wait", false), ("<module>", true)]);
+        around.frames[0].file = "/venv/lib/python3.11/site-packages/probe_agent/torch/synchronize.py".into();
+        assert_eq!(names(threads.choose(vec![around]).unwrap().library_frame()), "wait");
     }
 }

@@ -24,7 +24,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use probe_common::error::{Error, Result};
-use probe_proto::v1::{ProcessStacks, StackMethod};
+use probe_proto::v1::{ProcessStacks, StackFrame, StackMethod};
 
 pub use launcher::is_launcher;
 pub use part::part;
@@ -55,6 +55,11 @@ impl Subject {
         let hint = error.hint_text().unwrap_or_default().to_owned();
         ProcessStacks { problem: error.to_string(), hint, ..self.unread(method) }
     }
+}
+
+/// Whether a frame is the agent's own: of a function that it put around one of torch's, or of a thread of its own.
+fn is_of_agent(frame: &StackFrame) -> bool {
+    frame.file.contains("/probe_agent/")
 }
 
 /// How the process was read: the value of `python.stacks.method`.

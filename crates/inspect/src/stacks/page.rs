@@ -6,6 +6,7 @@ use probe_proto::v1::{NativeThreads, ProcessStacks, StackFrame, StackMethod, Sta
 use unicode_width::UnicodeWidthStr;
 
 use super::fold::{self, Owner, ThreadGroup, names};
+use super::is_of_agent;
 
 /// Widest column of functions (characters).
 const WIDEST: usize = 44;
@@ -113,7 +114,6 @@ fn method(process: &ProcessStacks) -> &'static str {
 
 /// Threads of probe itself in the process; rows have them, and a page would only be longer.
 fn is_ours(thread: &ThreadStack) -> bool {
-    let is_of_agent = |frame: &StackFrame| frame.file.contains("/probe_agent/");
     // Python has no name for the thread that takes snippets, whose outermost frame is the agent's.
     thread.frames.last().is_some_and(is_of_agent)
         || thread.name.starts_with("probe-") && thread.frames.iter().any(is_of_agent)
