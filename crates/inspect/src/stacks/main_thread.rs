@@ -3,8 +3,8 @@
 use probe_common::error::Result;
 use probe_proto::v1::{StackFrame, ThreadStack};
 
-use super::{Reader, is_of_agent};
 use super::roots::{self, Roots};
+use super::{Reader, is_of_agent};
 
 /// A sample of a process: its main thread, and the thread that holds the lock.
 #[derive(Debug)]
