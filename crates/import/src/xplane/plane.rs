@@ -99,7 +99,7 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
                     planes.push((self.wire.at(), self.wire.at() + length));
                     self.wire.skip(content)?;
                 }
-                (1, _) => {
+                (1, Content::Bytes(_)) => {
                     self.collected.leave_out("plane past their number", 1);
                     self.wire.skip(content)?;
                 }
