@@ -113,8 +113,13 @@ async fn one(
     done: &mut Diagnosis,
 ) -> Result<Vec<Finding>> {
     let undecided = |why: String| Undecided { rule: rule.name.clone(), why, how: rule.record.clone() };
-    if rule.kind == Kind::Time && done.steps.count() < FEWEST {
-        let why = format!("{} steps after the warm-up are too few: the rule needs {FEWEST}", done.steps.count());
+    let least = match rule.kind {
+        Kind::Time => FEWEST,
+        Kind::Trend => 1,
+        Kind::Fact => 0,
+    };
+    if done.steps.count() < least {
+        let why = format!("{} steps after the warm-up are too few: the rule needs {least}", done.steps.count());
         done.not_decided.push(Undecided { rule: rule.name.clone(), why, how: "let it train longer".into() });
         return Ok(Vec::new());
     }

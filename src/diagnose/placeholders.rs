@@ -25,7 +25,9 @@ impl Steps {
     /// SQL with its placeholders replaced: $larger_inputs, $input_size, $window, $first, $last, $pids. Steps are numbered by the
     /// shared count.
     pub(crate) fn fill(&self, sql: &str) -> String {
-        let (first, last) = (self.numbers.first().copied().unwrap_or(0), self.numbers.last().copied().unwrap_or(-1));
+        // What is wrong in a run that never settled is asked of all of its steps.
+        let settled = self.numbers.first().copied().zip(self.numbers.last().copied());
+        let (first, last) = settled.or(self.read).unwrap_or((0, -1));
         let pids: BTreeSet<i64> = self.processes.iter().map(|process| process.pid).collect();
         let pids = pids.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
         let pids = if pids.is_empty() { "NULL".to_owned() } else { pids };

@@ -57,6 +57,8 @@ pub(crate) struct Steps {
     pub(crate) processes: Vec<Process>,
     /// The numbers of the steps, ascending.
     pub(crate) numbers: Vec<i64>,
+    /// The first and the last step that was read, those of the warm-up included.
+    pub(crate) read: Option<(i64, i64)>,
     /// The parts of each step, by process and step. Their sum is the duration.
     pub(crate) parts: Vec<Vec<[Ticks; 9]>>,
     /// The least time of a step in which a process's GPU has work, whatever the host does, by process; None without a GPU whose
@@ -168,7 +170,7 @@ pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>
             rank: found.int("rank", *row),
         })
         .collect();
-    let mut steps = Steps { processes, numbers: (first..=last).collect(), others, shared, ..Steps::default() };
+    let mut steps = Steps { processes, read: Some((first, last)), others, shared, ..Steps::default() };
     let rows = ask(
         client,
         &steps.fill(&format!(
@@ -220,7 +222,6 @@ fn keep(steps: &mut Steps, rows: &Rows, snippets: &BTreeSet<i64>) {
         };
         by_step.entry(step).or_insert_with(|| vec![None; steps.processes.len()])[process] = Some(row);
     }
-    steps.numbers.clear();
     steps.parts = vec![Vec::new(); steps.processes.len()];
     let (mut samples, mut delay) = (Some(0.0), Some(0.0));
     let mut busy: Vec<Vec<f64>> = vec![Vec::new(); steps.processes.len()];

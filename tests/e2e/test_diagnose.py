@@ -18,16 +18,20 @@ BETWEEN = str(ROOT / "tests/diagnose/plants/between.py")
 
 
 def test_a_planted_stall_is_named_and_its_twin_is_silent(home: Home) -> None:
-    # Where neighbours have the processors, a stall that is half as long is a note: it is not sure that it takes a tenth of the time.
-    planted = home.train("python", BETWEEN, "--plant", "stall", "--strength", "1", name="planted")
+    # Where neighbours have the processors, a shorter stall is a note: it is not sure that it takes a tenth of the time.
+    planted = home.train("python", BETWEEN, "--plant", "stall", "--strength", "2", name="planted")
     planted.finish()
     done = home.probe("planted", "diagnose", "--json", "--fail-on", "warn")
     answer = json.loads(done.stdout)
     first = answer["findings"][0]
     assert done.returncode == 6 and answer["verdict"], done.stdout
-    assert (first["rule"], first["subject"]["part"], first["facts"]["every"]) == ("periodic-stall", "other", 20)
-    # 200 ms in each of 20 steps; the machine may be busy.
-    assert 6.0 < first["saving"]["ms"] < 20.0, first
+    assert (first["rule"], first["subject"]["part"], first["facts"].get("every")) == (
+        "periodic-stall",
+        "other",
+        20,
+    ), done.stdout
+    # 400 ms in each of 20 steps; the machine may be busy.
+    assert 12.0 < first["saving"]["ms"] < 40.0, first
     rows = sum(row["typical_ms"] + row["excess_ms"] for row in answer["waterfall"])
     assert abs(rows - answer["step_ms"]) < 1e-6 * answer["step_ms"]
     sql = home.probe("planted", "diagnose", "--sql", "1")

@@ -29,7 +29,7 @@ crate::table! {
     samples: Option<i64>, "", "Sum over the step's root forwards, without validation, of the first dimension of their first tensor; if they got no tensor, of the batches given to the loop (python.data_trace). NULL when neither is known. Under torch.func.vmap it is the number of samples where the model is given one at a time (a first dimension of 1); otherwise it is not known, and those calls are not in it.";
     max_allocated: Option<f64>, "MB", "Peak device memory allocated (10^6 bytes) by the end of the step, since the process began or the program last reset it, on the device where it is largest. NULL without a device allocator.";
     detail: bool, "", "Whether the step's modules were recorded.";
-    warmup: Option<bool>, "", "Whether the step is warm-up: steps are, until two successive windows of 8 have medians within 10 % of each other, and for at most 128 steps. NULL from older agents.";
+    warmup: Option<bool>, "", "Whether the step is warm-up: steps are, until a window of 8 has a median at most 10 % below that of the window before, and for at most 128 steps. NULL from older agents.";
     device_duration: Option<f64>, "s", "On the device's clock, from the end of the step before to the end of this step. This column and those below are NULL when they were not timed: modules on the host, several devices, no CUDA events.";
     device_forward_time: Option<f64>, "s", "On the device's clock, between the beginnings and ends of outermost module calls, gaps included; NULL without detail.";
     device_backward_time: Option<f64>, "s", "On the device's clock, from the first autograd node of each backward pass to its last one.";
