@@ -173,3 +173,45 @@ def what_is_loaded() -> list[bool]:
     conditions("plain")
     with open("/proc/self/maps") as maps:
         return [torch.cuda.is_initialized(), "libcudnn_ops" in maps.read()]
+
+
+def left_out(how: str) -> dict[str, Any]:
+    """Trains a model whose last layer was replaced after the optimizer was made; the newest row."""
+    import probe_agent.torch as agent
+
+    agent.install()
+    recorder = Recorder()
+    body, head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+    model = torch.nn.Sequential(body, head)
+    if how == "copies":
+        copies = [parameter.detach().clone() for parameter in model.parameters()]
+        optimizer = torch.optim.SGD(copies, lr=0.1)
+    else:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    seldom = None
+    if how in ("replaced", "seldom", "frozen"):
+        model[1] = torch.nn.Linear(4, 3).requires_grad_(how != "frozen")
+    if how == "seldom":
+        seldom = torch.optim.SGD(model[1].parameters(), lr=0.1)
+    x = torch.randn(2, 4)
+    for step in range(40):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+        if seldom is not None and step == 39:
+            seldom.step()
+    return {"row": recorder.take()["python.environment"][-1], "problem": recorder.native.problem()}
+
+
+def test_parameters_that_nothing_learns_by_are_named() -> None:
+    for how, expected in [
+        ("replaced", (15, "1.weight")),
+        ("whole", (0, None)),
+        ("frozen", (0, None)),
+        ("seldom", (0, None)),
+        ("copies", (None, None)),
+    ]:
+        found = in_process(left_out, arguments=(how,))
+        row = found["row"]
+        assert (row["unoptimized_parameters"], row["unoptimized_parameter"]) == expected, how
+        assert found["problem"] == "", how

@@ -126,6 +126,39 @@ def test_code_of_libraries_is_not_the_programs(recorder: Recorder) -> None:
     assert any(row["line"] <= line for row in rows)
 
 
+def test_operators_are_counted_as_torch_profiler_counts_them(recorder: Recorder) -> None:
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)), torch.ones(4, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
+
+    def step() -> None:
+        for row in x:
+            row.add(1)
+        model(x).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()
+    recorder.take()
+    recorder.native.watch_operators(True)
+    step()
+    rows = recorder.take()["python.operator_counts"]
+    assert {row["part"] for row in rows} == {"other", "forward", "backward", "optimizer"}
+    assert {(row["step"], row["stride"]) for row in rows} == {(rows[0]["step"], 1)}
+    counted = Counter[str]()
+    for row in rows:
+        counted[row["operator"]] += row["count"]
+        assert 0 <= row["outermost"] <= row["count"] and 0 <= row["duration"] < 1, row
+    inner = [row for row in rows if row["operator"] == "aten::addmm"]
+    assert [(row["part"], row["count"], row["outermost"]) for row in inner] == [("forward", 1, 0)]
+    added = [row for row in rows if row["operator"] == "aten::add"]
+    assert [(row["part"], row["count"], row["outermost"]) for row in added] == [("other", 4, 4)]
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiled:
+        step()
+    expected = {of.key: of.count for of in profiled.key_averages() if of.key.startswith("aten::")}
+    assert {name: count for name, count in counted.items() if name.startswith("aten::")} == expected
+
+
 class Reads(nn.Module):
     """Reads its input once a call."""
 

@@ -19,7 +19,20 @@ use probe_client::Client;
 use probe_common::error::Result;
 
 /// Columns of `python.environment` that identify a row and are no conditions of training.
-const NO_CONDITION: [&str; 9] = ["run", "host", "pid", "rank", "local_rank", "role", "ts", "step", "batch_shape"];
+const NO_CONDITION: [&str; 11] = [
+    "run",
+    "host",
+    "pid",
+    "rank",
+    "local_rank",
+    "role",
+    "ts",
+    "step",
+    "batch_shape",
+    // A short run has not been looked at.
+    "unoptimized_parameters",
+    "unoptimized_parameter",
+];
 
 /// The run or window with which steps are compared.
 pub(crate) struct Reference {

@@ -40,6 +40,7 @@ AGENT_TABLES = [
             "exceptions",
             "checkpoints",
             "pauses",
+            "operator_counts",
         )
     ),
     *("python.spans", "python.metrics", "python.copies", "python.sync_points", "process.metrics", "probe.overhead"),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::array::{ArrayRef, ArrowNativeTypeOp, ArrowNumericType, AsArray, BooleanArray};
 use arrow::datatypes::{DataType, FieldRef, Int64Type, UInt64Type};
-use datafusion::common::{DataFusionError, Result, ScalarValue};
+use datafusion::common::{Result, ScalarValue};
 use datafusion::functions_aggregate::sum::Sum;
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
@@ -16,7 +16,8 @@ use datafusion::logical_expr::{
     SetMonotonicity, Signature, StatisticsArgs,
 };
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::prim_op::PrimitiveGroupsAccumulator;
-use probe_common::error::Error;
+
+use crate::checked_arithmetic::does_not_fit;
 
 /// The function `sum`.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
@@ -242,13 +243,4 @@ impl GroupsAccumulator for CheckedGroupSums {
     fn size(&self) -> usize {
         size_of_val(self) + self.sums.size()
     }
-}
-
-/// The error of a sum that is not among the values of its type.
-fn does_not_fit(sum: &str, kind: &DataType) -> DataFusionError {
-    let sql = if *kind == DataType::UInt64 { "BIGINT UNSIGNED" } else { "BIGINT" };
-    let error = Error::failed(format!("{sum} does not fit the type {sql}"));
-    DataFusionError::External(Box::new(
-        error.hint("SUM(CAST(… AS DOUBLE)) has a larger range, and SUM(CAST(… AS DECIMAL(38, 0))) keeps every digit"),
-    ))
 }

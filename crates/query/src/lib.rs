@@ -11,6 +11,7 @@ mod arguments;
 mod bounds;
 mod by_process;
 mod catalog;
+mod checked_arithmetic;
 mod checked_sum;
 mod codes;
 mod counting;

@@ -12,6 +12,7 @@ use datafusion::optimizer::analyzer::{Analyzer, AnalyzerRule};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
+use super::checked_arithmetic::CheckArithmetic;
 use super::question;
 
 /// A rule of the planner that fails if the query is over, and otherwise does what the inner rule does.
@@ -21,9 +22,11 @@ struct StoppableRule<Rule: ?Sized>(Arc<Rule>);
 type Analysis = dyn AnalyzerRule + Send + Sync;
 type Optimization = dyn OptimizerRule + Send + Sync;
 
-/// DataFusion's analyzer rules, each of which ends with its query.
+/// DataFusion's analyzer rules and then the one that checks integers, each of which ends with its query.
 pub(super) fn analyzer_rules() -> Vec<Arc<Analysis>> {
-    Analyzer::new().rules.into_iter().map(|rule| Arc::new(StoppableRule(rule)) as _).collect()
+    let mut rules = Analyzer::new().rules;
+    rules.push(Arc::new(CheckArithmetic));
+    rules.into_iter().map(|rule| Arc::new(StoppableRule(rule)) as _).collect()
 }
 
 /// These optimizer rules, each of which ends with its query.

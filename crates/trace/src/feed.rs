@@ -94,6 +94,7 @@ impl<N: Names> Analyser<N> {
             Kind::Metric => self.metric(record, sink),
             Kind::Copy => self.copy(thread, record, sink),
             Kind::Sync => self.read(thread, record, sink),
+            Kind::OperatorCount => self.operator_count(record, sink),
             Kind::ProcessorTimes => self.processor.note(thread, record),
             Kind::Pause => self.pause(thread, record, sink),
             Kind::Detail => {

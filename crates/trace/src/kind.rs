@@ -63,6 +63,8 @@ tables! {
     Pauses => python.pauses, PAUSES, 0;
     /// Saves.
     Checkpoints => python.checkpoints, CHECKPOINTS, 0;
+    /// How often operators ran.
+    OperatorCounts => python.operator_counts, OPERATOR_COUNTS, 0;
 }
 
 /// `KIND => TABLE, words;`: a kind of record, the table whose rows are missing where a ring has no room for it, and any of the
@@ -185,6 +187,10 @@ records! {
     /// What was saved. The time is when the save ended, `a` when it began, `b` the bytes written (48 bits) and the number of the
     /// file ([`super::payload::SAVED_FILE`]); see [`super::checkpoints`] for the payload.
     Saved => Checkpoints, within_pass;
+    /// How often an operator ran in a part of the step that ends next, on all threads. The host's time in it is from `a` to the
+    /// record's time, `b` how often it ran | how often no other operator called it << 32; payload: its number | the part in
+    /// [`super::payload::COUNTED_PARTS`] << 16 | the stride << 24.
+    OperatorCount => OperatorCounts, within_pass;
 }
 
 #[derive(Clone, Copy)]

@@ -58,9 +58,11 @@ pub struct KnownNames {
     pub lines: Numbered,
     /// Files that were saved to, and classes of exceptions that ended a save.
     pub saved: Numbered,
+    /// Operators.
+    pub operators: Numbered,
 }
 
-persist!(KnownNames { generation, modules, classes, optimizers, operations, spans, metrics, lines, saved });
+persist!(KnownNames { generation, modules, classes, optimizers, operations, spans, metrics, lines, saved, operators });
 
 /// A name that was learned: its number or address, and its meaning.
 #[derive(Debug)]
@@ -75,6 +77,8 @@ pub enum LearnedName<'a> {
     Line(u64, &'a str),
     /// A file that was saved to, or a class of exceptions that ended a save.
     Saved(u64, &'a str),
+    /// An operator.
+    Operator(u64, &'a str),
     /// A module type.
     Class(u64, &'a str),
     /// A kind of collective.
@@ -115,6 +119,7 @@ impl LearnedName<'_> {
                 (address, at).put(to);
             }
             Self::Saved(id, name) => named(8, id, name),
+            Self::Operator(id, name) => named(9, id, name),
         }
     }
 }
@@ -130,6 +135,7 @@ impl KnownNames {
             2 => &mut self.metrics,
             3 => &mut self.lines,
             8 => &mut self.saved,
+            9 => &mut self.operators,
             4 => {
                 let name = Persist::get(from)?;
                 self.classes.entry(id).or_insert(name);
@@ -191,6 +197,9 @@ impl Names for KnownNames {
     }
     fn saved(&self, id: u64) -> Option<String> {
         self.saved.get(&id).cloned()
+    }
+    fn operator(&self, id: u64) -> Option<String> {
+        self.operators.get(&id).cloned()
     }
     fn forget_before(&self, _ticks: u64) {}
 }

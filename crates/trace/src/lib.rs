@@ -36,6 +36,7 @@ mod module_memory;
 mod modules;
 pub mod names;
 pub mod open;
+mod operator_counts;
 mod operators;
 mod parts;
 mod pauses;
@@ -61,7 +62,7 @@ pub use analyser::Analyser;
 pub use device::Device;
 pub use drops::RING_FULL;
 pub use kind::{
-    CHECKPOINTS, COPIES, DATA_TRACE, MEMORY, METRICS, NCCL_TRACE, PAUSES, RecordTable, SPANS, STEPS, SYNC_POINTS,
-    TORCH_TRACE,
+    CHECKPOINTS, COPIES, DATA_TRACE, MEMORY, METRICS, NCCL_TRACE, OPERATOR_COUNTS, PAUSES, RecordTable, SPANS, STEPS,
+    SYNC_POINTS, TORCH_TRACE,
 };
 pub use meter::StepEvents;

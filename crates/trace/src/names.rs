@@ -72,6 +72,8 @@ pub trait Names: Debug + Send {
     fn named(&self, is_span: bool, id: u64) -> Option<String>;
     /// The text behind a number of a save: the name of its file, or of the class of the exception that ended it.
     fn saved(&self, id: u64) -> Option<String>;
+    /// The operator behind a number.
+    fn operator(&self, id: u64) -> Option<String>;
     /// The line of the program behind a number, as `file:line`.
     fn line(&self, id: u64) -> Option<String>;
     /// Allows the registry to forget names of times before `ticks`, which are not asked for any more.

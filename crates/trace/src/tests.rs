@@ -14,6 +14,7 @@ use crate::sink::Sink;
 
 mod collectives;
 mod decoded;
+mod operator_counts;
 mod pauses;
 mod script;
 
@@ -61,6 +62,9 @@ impl Names for Everyone {
     }
     fn line(&self, _id: u64) -> Option<String> {
         None
+    }
+    fn operator(&self, id: u64) -> Option<String> {
+        (id < 4).then(|| format!("aten::operator_{id}"))
     }
     fn saved(&self, id: u64) -> Option<String> {
         (id < 4).then(|| format!("saved {id}"))

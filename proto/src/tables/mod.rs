@@ -26,6 +26,7 @@ pub mod memory_events;
 pub mod metrics;
 pub mod nccl_inspector;
 pub mod nccl_trace;
+pub mod operator_counts;
 pub mod operators;
 pub mod overhead;
 pub mod pauses;
@@ -50,6 +51,7 @@ pub static TABLES: &[&Table] = &[
     &memory::TABLE,
     &copies::TABLE,
     &sync_points::TABLE,
+    &operator_counts::TABLE,
     &pauses::TABLE,
     &spans::TABLE,
     &metrics::TABLE,

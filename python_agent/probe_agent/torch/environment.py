@@ -10,6 +10,7 @@ import sys
 from typing import Any, Callable
 
 from probe_agent import _native, signals
+from probe_agent.torch import unoptimized
 from probe_agent.torch.layers import skipped_by_dynamo
 from probe_agent.torch.unseen import unseen
 
@@ -76,6 +77,12 @@ def steps_later() -> None:
     """Note the switches again some steps later, on the thread that trains: they may have changed."""
     if _on:
         _note(_flags)
+
+
+def gradients_are_there(roots: list[Any], optimizers: list[Any]) -> None:
+    """Note which parameters nothing learns by, when an optimizer is about to step."""
+    if _on:
+        _note(unoptimized.find, roots, optimizers)
 
 
 def optimizer_stepped(optimizer: Any) -> None:

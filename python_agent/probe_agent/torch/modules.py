@@ -153,6 +153,12 @@ def _outermost(module: Any) -> Any:
     return module if root is None else root
 
 
+def roots() -> list[Any]:
+    """The outermost modules with parameters that have been called."""
+    known = [(address, _known[address]()) for address in list(_with_parameters) if address in _known]
+    return [module for address, module in known if module is not None and _outermost(module) is module]
+
+
 class _Walked:
     """The walks of a class of roots: since when, the seconds that they took, and the description of the last root."""
 

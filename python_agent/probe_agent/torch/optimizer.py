@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Callable
 
 from probe_agent import _native
-from probe_agent.torch import autograd, environment, hook_tables
+from probe_agent.torch import autograd, environment, hook_tables, modules
 from probe_agent.torch.layers import skipped_by_dynamo
 
 #: The attribute in which a wrapped step keeps torch's own.
@@ -22,6 +22,8 @@ _profile_hook_step: Any = None
 
 #: Steps of optimizers after which the switches of training are read again, and the number of steps that have begun.
 _LOOK_AGAIN = 256
+#: The step before which gradients are looked at for the first time: by then several optimizers have mostly stepped in turn.
+_FIRST_LOOK = 32
 _begun = 0
 
 
@@ -139,6 +141,9 @@ def _pre(optimizer: Any, args: Any, kwargs: Any) -> None:
     _begun += 1
     if _begun % _LOOK_AGAIN == 0:
         environment.steps_later()
+    if _begun == _FIRST_LOOK or _begun % _LOOK_AGAIN == 0:
+        known = [reference() for reference in list(_seen.values())]
+        environment.gradients_are_there(modules.roots(), [of for of in known if of is not None])
     _native.optimizer_pre(optimizer)
 
 

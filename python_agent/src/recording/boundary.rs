@@ -155,6 +155,7 @@ pub(crate) fn end_step(state: &ThreadState) -> i64 {
     TRAINING_THREAD.store(thread::identifier(), Ordering::Relaxed);
     state.forward_before.set(!state.between_steps.replace(true));
     state.data_seen.set(false);
+    operators::end_step(state);
     if let Some((running, waiting)) = processor::used() {
         state.remark(Record::new(Kind::ProcessorTimes, 0, ticks(), running, waiting));
     }

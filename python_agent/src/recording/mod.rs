@@ -50,6 +50,7 @@ mod module_memory;
 mod names;
 mod no_steps;
 mod open_spans;
+mod operator_counts;
 pub(crate) mod operators;
 mod optimizer;
 mod overhead;

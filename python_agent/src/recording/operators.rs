@@ -1,8 +1,8 @@
-//! Copies of tensors, and the lines at which the host reads what tensors hold: a RecordFunction callback of all operators, in
-//! one of many steps only, because torch's call of it is expensive (it boxes every operator's arguments).
+//! Copies of tensors, the lines at which the host reads what tensors hold, and how often operators run: a RecordFunction callback
+//! of all operators, in one of many steps only, because torch's call of it is expensive (it boxes every operator's arguments).
 //!
 //! For the operators in `OPERATORS`, torch's C shim describes the tensors, and the innermost line of the program's own code is
-//! looked up, which takes the GIL on threads that are Python's. All other operators are passed without a record.
+//! looked up, which takes the GIL on threads that are Python's. All are counted (`operator_counts`).
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -19,10 +19,11 @@ use super::calibration;
 use super::clock::ticks;
 use super::interned::Interned;
 use super::libtorch::name_of;
+use super::operator_counts;
 use super::policy::{Layer, is_on};
 use super::shim::{self, Tensor};
 use super::thin::SampledSteps;
-use super::thread::{self, RECORD, SUSPENSIONS};
+use super::thread::{self, RECORD, SUSPENSIONS, ThreadState};
 use super::torch_callbacks::OPERATOR_CALLBACK;
 use crate::shared::{self, ENABLED};
 use probe_trace::known::LearnedName;
@@ -97,7 +98,17 @@ pub(super) fn begin_step(step: i64) {
         return;
     }
     if let Some(on) = WATCH.begin_step(step, is_wanted()) {
+        if on {
+            operator_counts::forget();
+        }
         switch(on);
+    }
+}
+
+/// Records how often operators ran, if the step that ends is a watched one.
+pub(super) fn end_step(state: &ThreadState) {
+    if WATCH.is_on() {
+        operator_counts::end_step(state, WATCH.stride());
     }
 }
 
@@ -120,19 +131,22 @@ unsafe extern "C" fn start(context: *mut *mut c_void, range: *const u8) -> *mut 
     if !WATCH.is_on() || !ENABLED.load(Ordering::Relaxed) {
         return context;
     }
-    WATCH.spend(WAY.load(Ordering::Relaxed));
+    let called = ticks();
     // SAFETY: torch gave us `range`.
     let Some(name) = (unsafe { name_of(range) }) else { return context };
-    let Some(name) = name.to_bytes().strip_prefix(b"aten::") else { return context };
-    let Some(operator) = OPERATORS[..SYNCHRONIZE].iter().position(|known| known.as_bytes() == name) else {
-        return context;
-    };
-    let began = ticks();
-    if thread::with(|state| state.mode.get()) == RECORD && SUSPENSIONS.load(Ordering::Relaxed) == 0 {
-        // SAFETY: as above.
-        unsafe { open(range, operator as u8) };
-    }
-    WATCH.spend(ticks().saturating_sub(began));
+    thread::with(|state| {
+        if state.mode.get() != RECORD || SUSPENSIONS.load(Ordering::Relaxed) > 0 {
+            return;
+        }
+        let name = name.to_bytes();
+        let is_known = |known: &&str| name.strip_prefix(b"aten::") == Some(known.as_bytes());
+        if let Some(operator) = OPERATORS[..SYNCHRONIZE].iter().position(|known| is_known(&known)) {
+            // SAFETY: as above.
+            unsafe { open(range, operator as u8) };
+        }
+        operator_counts::begin(state, range as u64, name, called);
+    });
+    WATCH.spend(WAY.load(Ordering::Relaxed) + ticks().saturating_sub(called));
     context
 }
 
@@ -154,6 +168,14 @@ unsafe fn open(range: *const u8, operator: u8) {
 }
 
 unsafe extern "C" fn end(range: *const u8, _context: *mut c_void) {
+    let now = ticks();
+    record_end(range, now);
+    operator_counts::end(range as u64, now, WAY.load(Ordering::Relaxed));
+    WATCH.spend(ticks().saturating_sub(now));
+}
+
+/// Records the copy or read that has ended `now`.
+fn record_end(range: *const u8, now: u64) {
     let ended = STACK.with(|stack| {
         let count = stack.count.get();
         let open = stack.open.get(count.wrapping_sub(1))?.get();
@@ -164,7 +186,6 @@ unsafe extern "C" fn end(range: *const u8, _context: *mut c_void) {
         Some((open, stack.open[0].get().operator))
     });
     let Some((Open { operator, begin, contents: Some((payload, words)), .. }, outermost)) = ended else { return };
-    let now = ticks();
     let outermost = u64::from(if operator == NONZERO { NONZERO } else { outermost });
     let payload = payload | outermost | u64::from(WATCH.stride()) << 24;
     thread::with(|state| {
@@ -180,7 +201,6 @@ unsafe extern "C" fn end(range: *const u8, _context: *mut c_void) {
             state.instant(record(Kind::Sync));
         }
     });
-    WATCH.spend(ticks().saturating_sub(now));
 }
 
 /// Returns the time in ticks at which the program begins to wait for a device; 0 where that is not recorded.
@@ -366,7 +386,7 @@ pub(crate) fn watch(steps: u32) {
 /// For tests: begins or ends watching operators now, as the beginning of a step does.
 #[pyfunction]
 fn watch_operators(on: bool) {
-    if IS_USED.load(Ordering::Relaxed) && WATCH.force(on) {
+    if IS_USED.load(Ordering::Relaxed) && WATCH.force(on, shared::STEP.load(Ordering::Relaxed)) {
         switch(on);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::names::{GENERATION, LEARNED, REGISTRY, WALK_AGAIN};
-use super::{checkpoints, collectives, interned, operators, optimizer, spans};
+use super::{checkpoints, collectives, interned, operator_counts, operators, optimizer, spans};
 use crate::shared;
 use probe_trace::known::{self, KnownNames, Numbered};
 use probe_trace::names::{ModuleAtAddress, Names, Operation};
@@ -37,6 +37,7 @@ pub(super) fn dump() -> KnownNames {
         metrics: numbered(&|id| Symbolizer.named(false, id)),
         lines: numbered(&|id| Symbolizer.line(id)),
         saved: checkpoints::texts(),
+        operators: numbered(&|id| Symbolizer.operator(id)),
     }
 }
 
@@ -76,6 +77,10 @@ impl Names for Symbolizer {
 
     fn line(&self, id: u64) -> Option<String> {
         operators::line_of(id)
+    }
+
+    fn operator(&self, id: u64) -> Option<String> {
+        operator_counts::name_of(id)
     }
 
     fn saved(&self, id: u64) -> Option<String> {

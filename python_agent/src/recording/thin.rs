@@ -1,12 +1,20 @@
 //! Work that is done in one of many steps only, because it is expensive: whether the current step is one of them, and what the
 //! work costs, spread over all steps.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use super::policy;
 
 /// The work is done in one of so many steps that have detail.
 const THINNER: u32 = 64;
+/// In this many first steps sparse detail does not make the work rarer: otherwise a run of a few hundred steps had it once.
+const FIRST_STEPS: i64 = 256;
+
+/// The work is done in one of so many steps; 0: in none. `detail_stride` is that of steps with detail.
+fn usual_stride(step: i64, detail_stride: u16) -> u32 {
+    let is_first = (0..FIRST_STEPS).contains(&step);
+    THINNER * u32::from(if is_first { detail_stride.min(1) } else { detail_stride })
+}
 
 /// The steps, one of many, in which expensive work is done.
 #[derive(Debug)]
@@ -15,6 +23,8 @@ pub(super) struct SampledSteps {
     remainder: u32,
     /// How many of the next steps do the work because it was requested.
     next: AtomicU32,
+    /// The newest step that did the work because it was requested; -1: none has.
+    requested: AtomicI64,
     on: AtomicBool,
     /// The newest step that did the work stands for so many steps.
     stride: AtomicU32,
@@ -30,6 +40,7 @@ impl SampledSteps {
         Self {
             remainder,
             next: AtomicU32::new(0),
+            requested: AtomicI64::new(-1),
             on: AtomicBool::new(false),
             stride: AtomicU32::new(1),
             spent: AtomicU64::new(0),
@@ -54,10 +65,10 @@ impl SampledSteps {
     }
 
     /// Decides at the beginning of step `step` whether that does the work; never where it is not `wanted`. Returns the decision
-    /// if it differs from that for the step before.
+    /// if it differs from the one before. It is called when the step before ends, and again when the model is called.
     pub(super) fn begin_step(&self, step: i64, wanted: bool) -> Option<bool> {
-        let usual = u32::from(policy::in_force().stride) * THINNER;
-        let requested = wanted && self.take_request();
+        let usual = usual_stride(step, policy::in_force().stride);
+        let requested = wanted && self.is_requested(step);
         let its_turn = wanted && usual > 0 && step % i64::from(usual) == i64::from(self.remainder % usual);
         // A requested step stands for itself alone.
         let stride = if requested { 1 } else { usual };
@@ -76,10 +87,14 @@ impl SampledSteps {
     }
 
     /// Whether the step that begins is a requested one.
-    fn take_request(&self) -> bool {
+    fn is_requested(&self, step: i64) -> bool {
+        if self.requested.load(Ordering::Relaxed) == step {
+            return true;
+        }
         let requested = self.next.load(Ordering::Relaxed) > 0;
         if requested {
             self.next.fetch_sub(1, Ordering::Relaxed);
+            self.requested.store(step, Ordering::Relaxed);
         }
         requested
     }
@@ -100,8 +115,9 @@ impl SampledSteps {
         self.on.store(false, Ordering::Relaxed);
     }
 
-    /// For tests: begins or ends the work now, as if every step did it. Returns whether that is a change.
-    pub(super) fn force(&self, on: bool) -> bool {
+    /// For tests: begins or ends the work now, for the rest of step `step`. Returns whether that is a change.
+    pub(super) fn force(&self, on: bool, step: i64) -> bool {
+        self.requested.store(if on { step } else { -1 }, Ordering::Relaxed);
         // Forced work stands for the step alone, also where it is the step's turn.
         self.stride.store(1, Ordering::Relaxed);
         self.on.swap(on, Ordering::Relaxed) != on
@@ -124,6 +140,7 @@ mod tests {
         thin.next(2);
         assert_eq!(seen(1, false), (None, false, 1), "a layer that is off stays off");
         assert_eq!(seen(4, true), (Some(true), true, 1));
+        assert_eq!(seen(4, true), (None, true, 1), "the model is called: it is the same step");
         // Its own turn, and asked for.
         assert_eq!(seen(5, true), (None, true, 1));
         assert_eq!(seen(6, true), (Some(false), false, 1));
@@ -134,11 +151,25 @@ mod tests {
     }
 
     #[test]
+    fn sparse_detail_makes_it_rarer_after_the_first_steps() {
+        let watched = |detail_stride| -> Vec<i64> {
+            let is_watched = |step: &i64| {
+                let stride = i64::from(usual_stride(*step, detail_stride));
+                stride > 0 && step % stride == 10
+            };
+            (0..600).filter(is_watched).collect()
+        };
+        assert!(watched(0).is_empty());
+        assert_eq!(watched(1), [10, 74, 138, 202, 266, 330, 394, 458, 522, 586]);
+        assert_eq!(watched(4), [10, 74, 138, 202, 266, 522]);
+    }
+
+    #[test]
     fn what_is_forced_is_one_of_one_also_in_a_step_whose_turn_it_was() {
         let thin = SampledSteps::new(5);
         thin.on.store(true, Ordering::Relaxed);
         thin.stride.store(THINNER, Ordering::Relaxed);
-        assert!(!thin.force(true));
+        assert!(!thin.force(true, 5));
         assert!(thin.is_on());
         assert_eq!(thin.stride(), 1);
     }

@@ -140,6 +140,8 @@ impl Noted {
             optimizer: text("optimizer"),
             optimizer_fused: flag("optimizer_fused"),
             optimizer_foreach: flag("optimizer_foreach"),
+            unoptimized_parameters: long("unoptimized_parameters"),
+            unoptimized_parameter: text("unoptimized_parameter"),
             dataset: text("dataset"),
             sampler: text("sampler"),
             batch_size: long("batch_size"),

@@ -15,7 +15,7 @@ WITH calls AS (
     SELECT pid, stage, median(TRY_CAST(split_part(btrim(input_shape, '[] '), ',', 1) AS DOUBLE)) AS samples FROM python.torch_trace
     WHERE $window AND depth = 0 AND stage IN ('forward', 'validation') AND input_shape IS NOT NULL GROUP BY pid, stage
 ), plays AS (
-    -- A policy that plays, or a model that writes, is asked without gradients for fewer samples than it learns from.
+    -- A policy that plays, or a model that writes, is asked without gradients for fewer samples than it learns from: rule inference-in-steps.
     SELECT v.pid FROM calls v JOIN calls f ON v.pid = f.pid
     WHERE v.stage = 'validation' AND f.stage = 'forward' AND v.samples < 0.5 * f.samples
 )

@@ -8,7 +8,7 @@
 -- saving: ceiling
 -- levels: 10, 20, 40
 -- line: sampled
--- explains: slower-than-reference
+-- explains: slower-than-reference, python-between-parts
 -- also: logging, print
 -- says: {who} spends {took:ms} of a step outside of data, forward, backward and optimizer, and loops take a millisecond and 15 % there
 -- do: move that work to another thread, or do it every n steps; probe flamegraph shows all its lines (of a live run)

@@ -1,4 +1,5 @@
-//! Operations that are suspected: copies (copy_, clone, to), reads (item), collectives (all_reduce).
+//! Operations that are suspected: copies (copy_, clone, to), reads (item), collectives (all_reduce), and all other operators
+//! (addmm).
 
 use std::collections::BTreeSet;
 
@@ -29,9 +30,19 @@ pub(super) async fn look(
     reasons.extend(watched(done, &copies, "copies-of-tensors", &asked, EVERY_COPY.contains(&asked.as_str()), known));
     let reads = ask(client, &done.steps.fill(&sql("python.sync_points", "waited", "count"))).await?;
     reasons.extend(watched(done, &reads, "reads-of-tensors", &asked, false, known));
+    if reasons.is_empty() {
+        let counts = ask(client, &done.steps.fill(COUNTS)).await?;
+        reasons.extend(watched(done, &counts, "many-small-operations", &asked, false, known));
+    }
     reasons.extend(collectives(client, done, &asked, known).await?);
     Ok(reasons)
 }
+
+/// The same of all other operators, of which no line is known.
+const COUNTS: &str = "WITH w AS (SELECT COUNT(*) AS steps FROM (SELECT DISTINCT pid, step FROM python.operator_counts WHERE $window)) \
+     SELECT replace(operator, 'aten::', '') AS operation, part, CAST(NULL AS VARCHAR) AS place, \
+     SUM(duration) / MAX(w.steps) AS seconds, CAST(SUM(count) AS DOUBLE) / MAX(w.steps) AS calls, MAX(w.steps) AS steps \
+     FROM python.operator_counts CROSS JOIN w WHERE $window GROUP BY operation, part ORDER BY seconds DESC";
 
 /// A query for seconds and calls in a watched step, by operation, part and line.
 fn sql(table: &str, seconds: &str, calls: &str) -> String {
@@ -62,9 +73,12 @@ fn watched(
     let percent = |seconds: f64| if step > 0.0 { seconds / step * 100.0 } else { 0.0 };
     let all: f64 = meant.iter().map(|row| seconds(*row)).sum();
     let line = |row: &usize| {
-        let location =
-            rows.text("place", *row).filter(|location| location != ":").unwrap_or_else(|| "inside torch".into());
-        format!("{} at {location} {:.1} %", operation(*row), percent(seconds(*row)))
+        let location = match rows.text("place", *row).as_deref() {
+            None => format!("in {}", rows.text("part", *row).unwrap_or_default()),
+            Some(":") => "inside torch".to_owned(),
+            Some(line) => format!("at {line}"),
+        };
+        format!("{} {location} {:.1} %", operation(*row), percent(seconds(*row)))
     };
     let calls: f64 = meant.iter().filter_map(|row| rows.number("calls", *row)).sum();
     let steps = rows.int("steps", 0).unwrap_or(0);

@@ -53,10 +53,14 @@ fn a_policy_that_plays_is_told_from_validation_by_its_few_samples() {
             calls(agent, store, "forward", 64, |_| 4);
             calls(agent, store, "validation", samples, |_| 4);
         };
-        of_rule("validation-in-steps", STEPS, validates, answer)
+        ["validation-in-steps", "inference-in-steps"].map(|rule| of_rule(rule, STEPS, validates, answer))
     };
-    begins(&of(64), "found: every rank validates 12 times");
-    begins(&of(8), "silent");
+    let [validates_them, infers] = of(64);
+    begins(&validates_them, "found: every rank validates 12 times");
+    begins(&infers, "silent");
+    let [validates_them, infers] = of(8);
+    begins(&validates_them, "silent");
+    begins(&infers, "found: every rank runs the model in evaluation mode on fewer samples than it trains with, in 12 ");
 }
 
 #[test]

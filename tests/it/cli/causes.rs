@@ -1,9 +1,9 @@
 //! Causes that `probe diagnose` names by something else than the time that they take, and similar situations that are none.
 
-use probe_proto::tables::{environment, steps, sync_points, torch_trace};
+use probe_proto::tables::{environment, operator_counts, steps, sync_points, torch_trace};
 use probe_store::Store;
 
-use super::diagnose::{STEPS, begins, nothing, of_rule, record_ranks, said, says};
+use super::diagnose::{STEPS, begins, of_rule, record_ranks, said, says};
 use crate::cli::support::Home;
 use crate::sql::data::Agent;
 
@@ -42,7 +42,7 @@ fn denormal_numbers_are_told_from_a_layer_that_is_large_and_from_a_thread_that_w
 #[test]
 fn a_rank_with_more_samples_is_told_from_one_that_is_slow() {
     // The second rank takes three times as long for forward and backward, and the first one waits for it.
-    let of = |samples: i64| {
+    let of = |samples: i64, lengths: [i32; 2]| {
         let second = move |rank: i32, row: &mut steps::Row| {
             row.samples = Some(if rank == 1 { samples } else { 64 });
             if rank == 1 {
@@ -52,18 +52,37 @@ fn a_rank_with_more_samples_is_told_from_one_that_is_slow() {
                 row.comm_time += 0.026;
             }
         };
+        let sequences = move |agent: &mut Agent, store: &Store| {
+            let length = lengths[usize::from(agent.identity.rank == Some(1))];
+            let shape = Some(agent.strings.id(&format!("[64, {length}]")));
+            let rows: Vec<_> = (0..STEPS)
+                .map(|step| torch_trace::Row {
+                    depth: 0,
+                    input_shape: shape,
+                    ..agent.trace(step, Some("Net"), "forward", 0.01)
+                })
+                .collect();
+            agent.send(store, rows);
+        };
         let home = Home::empty();
-        record_ranks(&home, "gpt@1", STEPS, second, nothing);
+        record_ranks(&home, "gpt@1", STEPS, second, sequences);
         said(&home, ["gpt", "diagnose", "--json", "--rule", "rank-*"])
     };
-    let more = of(192);
+    let more = of(192, [32, 32]);
     says(
         &more,
         "rank-has-more-data",
         "found: rank 1 trains with 192 samples in a step, and the ranks have 128 in the mean",
     );
     says(&more, "rank-slow", "silent");
-    let slow = of(64);
+    let longer = of(64, [32, 96]);
+    says(
+        &longer,
+        "rank-has-more-data",
+        "found: rank 1 trains with 6144 elements of inputs in a step, and the ranks have 4096 in the mean",
+    );
+    says(&longer, "rank-slow", "silent");
+    let slow = of(64, [32, 32]);
     says(&slow, "rank-has-more-data", "silent");
     says(&slow, "rank-slow", "found: rank 1 takes longer than the others for ");
 }
@@ -117,4 +136,64 @@ fn batches_that_are_too_small_are_told_from_modules_that_have_something_to_do() 
     begins(&of(1, 0.00003), "found: every rank: the model is called with batches of 1, and its modules take 30 ");
     begins(&of(1, 0.003), "silent");
     begins(&of(32, 0.00003), "silent");
+}
+
+/// The answer of `rule` where watched steps call so many operators of so many seconds each in a part, and where rank 0 is the slow
+/// one (rank 1 has compiled something).
+fn counted(rule: &str, part: &'static str, (calls, each): (i64, f64), change: impl Fn(&mut steps::Row)) -> String {
+    let counts = move |agent: &mut Agent, store: &Store| {
+        let [row, _] = agent.operator_counts();
+        let (operator, part) = (Some(agent.strings.id("aten::select")), agent.strings.id(part));
+        let rows = [10, 74].map(|step| operator_counts::Row {
+            step,
+            operator,
+            part,
+            count: calls,
+            outermost: calls,
+            duration: calls as f64 * each,
+            ..row
+        });
+        agent.send(store, rows);
+    };
+    let home = Home::empty();
+    let first = move |rank: i32, row: &mut steps::Row| {
+        let mut changed = *row;
+        change(&mut changed);
+        if rank == 0 {
+            *row = changed;
+        } else {
+            // The other one waits for it.
+            row.comm_time += changed.forward_time + changed.other_time - row.forward_time - row.other_time;
+        }
+    };
+    record_ranks(&home, "gpt@1", STEPS, first, counts);
+    said(&home, ["gpt", "diagnose", "--json", "--rule", rule]).remove(rule).unwrap_or_default()
+}
+
+#[test]
+fn many_small_operations_are_told_from_few_and_from_large_ones() {
+    let of = |calls: (i64, f64), forward_time: f64| {
+        counted("many-small-operations", "forward", calls, move |row| row.forward_time = forward_time)
+    };
+    begins(
+        &of((2000, 3e-6), 0.012),
+        "found: every rank: the forward pass calls 2000 operators in each step, of 3 microseconds each, most often aten::select",
+    );
+    begins(&of((2000, 3e-5), 0.07), "silent");
+    begins(&of((100, 3e-6), 0.012), "silent");
+}
+
+#[test]
+fn python_is_what_operators_do_not_take() {
+    let forward = |calls: (i64, f64)| counted("python-in-forward", "forward", calls, |row| row.forward_time = 0.02);
+    begins(&forward((100, 2e-5)), "found: rank 0 spends 16.7 ms of a step in forward and in no operator of torch's");
+    begins(&forward((100, 1.9e-4)), "silent");
+    // What calls of operators cost is no work of the program's.
+    begins(&forward((1000, 5e-6)), "silent");
+    let other = |calls: (i64, f64)| counted("python-between-parts", "other", calls, |row| row.other_time = 0.01);
+    begins(
+        &other((10, 2e-5)),
+        "found: rank 0 spends 9.7 ms of a step outside of data, forward, backward and optimizer",
+    );
+    begins(&other((10, 9e-4)), "silent");
 }

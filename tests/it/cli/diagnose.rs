@@ -364,7 +364,14 @@ fn conditions_that_cost_time_are_told_from_those_that_do_not() {
         (row.optimizer_foreach, row.optimizer_fused) = (Some(false), None);
         row.optimizer = Some(agent.strings.id("AdamW"));
         (row.torch_threads, row.cpu_quota) = (Some(64), Some(4.0));
+        (row.trainable_parameters, row.unoptimized_parameters) = (Some(1_000_000), Some(5130));
+        row.unoptimized_parameter = Some(agent.strings.id("fc.weight"));
     });
+    says(
+        &said,
+        "parameters-not-optimized",
+        "found: every rank: 5130 parameters, fc.weight first, get gradients and are in no optimizer",
+    );
     says(&said, "debug-switches", "found: every rank: anomaly detection is on");
     says(&said, "unused-parameters", "found: every rank: DistributedDataParallel walks the graph");
     says(&said, "optimizer-one-by-one", "found: every rank updates parameters one by one on a device");
@@ -378,8 +385,9 @@ fn conditions_that_cost_time_are_told_from_those_that_do_not() {
         (row.optimizer_foreach, row.optimizer_fused) = (Some(false), Some(true));
         // Two ranks of 32 threads have the 64 processors to themselves.
         row.torch_threads = Some(32);
+        (row.trainable_parameters, row.unoptimized_parameters) = (Some(1_000_000), Some(0));
     });
-    for rule in ["unused-parameters", "optimizer-one-by-one", "threads-beyond-cores"] {
+    for rule in ["unused-parameters", "optimizer-one-by-one", "threads-beyond-cores", "parameters-not-optimized"] {
         says(&said, rule, "silent");
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{ColumnType, Row, Time};
 use probe_proto::tables::{
-    checkpoints, copies, custom, data_trace, exceptions, metrics, nccl_trace, pauses, spans, steps, sync_points,
-    torch_trace,
+    checkpoints, copies, custom, data_trace, exceptions, metrics, nccl_trace, operator_counts, pauses, spans, steps,
+    sync_points, torch_trace,
 };
 use probe_query::Engine;
 use probe_store::{Identity, Mapping, Origin, Rows, StorageStats, Store, Strings, SystemTable};
@@ -240,6 +240,21 @@ impl Agent {
         }
     }
 
+    /// A layer calls an operator, which calls another one.
+    pub(crate) fn operator_counts(&mut self) -> [operator_counts::Row; 2] {
+        let mut called = |operator, outermost, duration| operator_counts::Row {
+            step: 2,
+            stride: 64,
+            ts: Time(START + 3_000_000_000),
+            operator: Some(self.strings.id(operator)),
+            part: self.strings.id("forward"),
+            count: 4,
+            outermost,
+            duration,
+        };
+        [called("aten::linear", 4, 0.0625), called("aten::addmm", 0, 0.25)]
+    }
+
     pub(crate) fn sync_point(&mut self) -> sync_points::Row {
         sync_points::Row {
             step: 2,
@@ -405,6 +420,8 @@ pub(crate) fn store() -> Arc<Store> {
         agent.send(&store, copies);
         let pause = agent.pause();
         agent.send(&store, [pause]);
+        let counts = agent.operator_counts();
+        agent.send(&store, counts);
         let sync_point = agent.sync_point();
         agent.send(&store, [sync_point]);
         if rank == 1 {

@@ -216,6 +216,8 @@ impl Agent {
             optimizer: None,
             optimizer_fused: None,
             optimizer_foreach: None,
+            unoptimized_parameters: None,
+            unoptimized_parameter: None,
             dataset: None,
             sampler: None,
             batch_size: None,

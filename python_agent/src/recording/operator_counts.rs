@@ -1,0 +1,168 @@
+//! How often operators run in a watched step, by part of the step, and the host's time in them without the operators that they
+//! call: counted in fixed tables, and recorded when the step ends.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::clock::ticks;
+use super::interned::{self, Interned};
+use super::thread::ThreadState;
+use probe_trace::known::LearnedName;
+use probe_trace::payload::COUNTED_PARTS;
+use probe_trace::record::{Kind, Record};
+
+/// Operators that are counted: those with a number, and all others together.
+const OPERATORS: usize = interned::NAMES + 1;
+const OTHERS: u16 = interned::NAMES as u16;
+/// Operators that may be open on a thread. What is deeper counts as time of those above it.
+const OPEN: usize = 32;
+
+const OTHER: u8 = 0;
+const FORWARD: u8 = 1;
+const BACKWARD: u8 = 2;
+const OPTIMIZER: u8 = 3;
+const DATA: u8 = 4;
+const CHECKPOINT: u8 = 5;
+
+static NAMES: Interned = Interned::new(|id, name| LearnedName::Operator(id, name));
+static COUNTS: [[Count; OPERATORS]; COUNTED_PARTS.len()] =
+    [const { [const { Count::new() }; OPERATORS] }; COUNTED_PARTS.len()];
+/// Watched steps that ended. What a thread has open from an earlier one has ended on another thread.
+static ENDED: AtomicU64 = AtomicU64::new(0);
+
+/// How often an operator ran in a part of the step under way.
+struct Count {
+    times: AtomicU32,
+    outermost: AtomicU32,
+    ticks: AtomicU64,
+}
+
+impl Count {
+    const fn new() -> Self {
+        Self { times: AtomicU32::new(0), outermost: AtomicU32::new(0), ticks: AtomicU64::new(0) }
+    }
+}
+
+/// An operator that runs.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    range: u64,
+    operator: u16,
+    part: u8,
+    /// When torch called us for it, in ticks.
+    called: u64,
+    /// When it began: when we returned.
+    began: u64,
+    /// Ticks of the operators that it called, and of watching them.
+    within: u64,
+}
+
+struct Stack {
+    open: [Cell<Open>; OPEN],
+    count: Cell<usize>,
+    /// The value of [`ENDED`] for which this holds.
+    step: Cell<u64>,
+}
+
+thread_local! {
+    static STACK: Stack = const {
+        const NOTHING: Open = Open { range: 0, operator: 0, part: 0, called: 0, began: 0, within: 0 };
+        Stack { open: [const { Cell::new(NOTHING) }; OPEN], count: Cell::new(0), step: Cell::new(0) }
+    };
+}
+
+/// Notes that an operator begins on this thread. `called`: when torch called us for it, in ticks.
+pub(super) fn begin(state: &ThreadState, range: u64, name: &[u8], called: u64) {
+    let operator = NAMES.intern(name).unwrap_or(OTHERS);
+    let part = part(state);
+    STACK.with(|stack| {
+        let step = ENDED.load(Ordering::Relaxed);
+        if stack.step.replace(step) != step {
+            stack.count.set(0);
+        }
+        let count = stack.count.get();
+        if let Some(open) = stack.open.get(count) {
+            open.set(Open { range, operator, part, called, began: ticks(), within: 0 });
+            stack.count.set(count + 1);
+        }
+    });
+}
+
+/// Notes that an operator has ended on this thread, at `now`. `way`: ticks that torch takes to call us for an operator.
+pub(super) fn end(range: u64, now: u64, way: u64) {
+    STACK.with(|stack| {
+        // One that ended on another thread may still be above it.
+        let is_it = |index: &usize| stack.open[*index].get().range == range;
+        let Some(index) = (0..stack.count.get()).rev().find(is_it) else { return };
+        stack.count.set(index);
+        let open = stack.open[index].get();
+        let own = now.saturating_sub(open.began).saturating_sub(open.within);
+        let count = &COUNTS[usize::from(open.part)][usize::from(open.operator)];
+        let above = index.checked_sub(1).map(|above| &stack.open[above]);
+        // An operator may call another overload of itself.
+        if above.is_none_or(|above| above.get().operator != open.operator) {
+            count.times.fetch_add(1, Ordering::Relaxed);
+        }
+        count.ticks.fetch_add(own, Ordering::Relaxed);
+        match above {
+            None => {
+                count.outermost.fetch_add(1, Ordering::Relaxed);
+            }
+            Some(above) => {
+                let mut outer = above.get();
+                outer.within += ticks().saturating_sub(open.called) + way;
+                above.set(outer);
+            }
+        }
+    });
+}
+
+fn part(state: &ThreadState) -> u8 {
+    if state.checkpoints.depth() > 0 {
+        CHECKPOINT
+    } else if state.optimizers.depth() > 0 {
+        OPTIMIZER
+    } else if state.is_in_backward() {
+        BACKWARD
+    } else if state.data.depth() > 0 {
+        DATA
+    } else if state.depth.get() > 0 {
+        FORWARD
+    } else {
+        OTHER
+    }
+}
+
+/// Forgets what was counted since the last watched step: what other threads had open at its end.
+pub(super) fn forget() {
+    ENDED.fetch_add(1, Ordering::Relaxed);
+    for count in COUNTS.iter().flatten().filter(|count| count.times.load(Ordering::Relaxed) > 0) {
+        count.times.store(0, Ordering::Relaxed);
+        count.outermost.store(0, Ordering::Relaxed);
+        count.ticks.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Records what was counted since the last call, and counts from zero again. Called at the end of a watched step, which stands
+/// for `stride` steps.
+pub(super) fn end_step(state: &ThreadState, stride: u32) {
+    ENDED.fetch_add(1, Ordering::Relaxed);
+    for (part, counts) in COUNTS.iter().enumerate() {
+        for (operator, count) in counts.iter().enumerate() {
+            if count.times.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let [times, outermost] =
+                [&count.times, &count.outermost].map(|of| u64::from(of.swap(0, Ordering::Relaxed)));
+            let (now, own) = (ticks(), count.ticks.swap(0, Ordering::Relaxed));
+            let payload = operator as u64 | (part as u64) << 16 | u64::from(stride) << 24;
+            let began = now.saturating_sub(own);
+            state.instant(Record::new(Kind::OperatorCount, payload, now, began, times | outermost << 32));
+        }
+    }
+}
+
+/// The operator with this number.
+pub(super) fn name_of(number: u64) -> Option<String> {
+    NAMES.get(number)
+}

@@ -1,0 +1,17 @@
+-- rule: parameters-not-optimized
+-- family: model
+-- kind: fact
+-- confidence: measured
+-- needs: python.environment.unoptimized_parameters
+-- also: frozen, unused parameters, does not learn, not learning, param_groups
+-- says: {who}: {parameters} parameters, {name} first, get gradients and are in no optimizer: they never change, and their gradients are computed for nothing
+-- do: make the optimizer after the last layer is added or replaced, and give it these parameters too; what is not to learn gets requires_grad=False
+-- record: it is looked for before the 32nd step of an optimizer of torch's
+WITH e AS (
+    SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY ts DESC) AS newest FROM python.environment WHERE pid IN ($pids)
+)
+SELECT rank, 'unoptimized_parameters' AS seen,
+    -- Who leaves out most of a model does so on purpose.
+    CASE WHEN unoptimized_parameters < 0.5 * trainable_parameters THEN 'warn' ELSE 'note' END AS severity,
+    unoptimized_parameters AS parameters, unoptimized_parameter AS name
+FROM e WHERE newest = 1 AND unoptimized_parameters > 0
