@@ -24,6 +24,9 @@ const OPTIMIZER: u8 = 3;
 const DATA: u8 = 4;
 const CHECKPOINT: u8 = 5;
 
+/// How torch names the run of a node of a backward pass.
+const NODE: &[u8] = b"autograd::engine::evaluate_function";
+
 static NAMES: Interned = Interned::new(|id, name| LearnedName::Operator(id, name));
 static COUNTS: [[Count; OPERATORS]; COUNTED_PARTS.len()] =
     [const { [const { Count::new() }; OPERATORS] }; COUNTED_PARTS.len()];
@@ -74,13 +77,18 @@ thread_local! {
 /// Notes that an operator begins on this thread. `called`: when torch called us for it, in ticks.
 pub(super) fn begin(state: &ThreadState, range: u64, name: &[u8], called: u64) {
     let operator = NAMES.intern(name).unwrap_or(OTHERS);
-    let part = part(state);
     STACK.with(|stack| {
         let step = ENDED.load(Ordering::Relaxed);
         if stack.step.replace(step) != step {
             stack.count.set(0);
         }
         let count = stack.count.get();
+        let part = match (part(state), count.checked_sub(1).and_then(|above| stack.open.get(above))) {
+            // A thread of the engine runs a node, and what it knows begins within the node.
+            (OTHER, None) if name.starts_with(NODE) => BACKWARD,
+            (OTHER, Some(above)) => above.get().part,
+            (part, _) => part,
+        };
         if let Some(open) = stack.open.get(count) {
             open.set(Open { range, operator, part, called, began: ticks(), within: 0 });
             stack.count.set(count + 1);
