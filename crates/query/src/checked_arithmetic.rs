@@ -73,7 +73,7 @@ fn in_place_of(expression: Expr, schema: &DFSchema) -> Transformed<Expr> {
     };
     let Some(kind) = kind else { return Transformed::no(expression) };
     let (mut steps, mut leaves) = (Vec::new(), Vec::new());
-    flatten(expression, &kind, &mut steps, &mut leaves);
+    flatten(expression, &mut steps, &mut leaves);
     let signature = Signature::any(leaves.len(), Volatility::Immutable);
     let function = ScalarUDF::from(CheckedArithmetic { kind, steps, signature });
     Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), leaves)))
@@ -91,16 +91,16 @@ fn first_leaf(mut expression: &Expr) -> &Expr {
 }
 
 /// Takes a tree of operators apart: its leaves in order, and what is done with them.
-fn flatten(expression: Expr, kind: &DataType, steps: &mut Vec<Step>, leaves: &mut Vec<Expr>) {
+fn flatten(expression: Expr, steps: &mut Vec<Step>, leaves: &mut Vec<Expr>) {
     match expression {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_checked(op) => {
-            flatten(*left, kind, steps, leaves);
-            flatten(*right, kind, steps, leaves);
+            flatten(*left, steps, leaves);
+            flatten(*right, steps, leaves);
             steps.push(Step::Combine(op));
         }
         Expr::Negative(value) if !matches!(*value, Expr::Literal(..)) => {
             steps.push(Step::Zero);
-            flatten(*value, kind, steps, leaves);
+            flatten(*value, steps, leaves);
             steps.push(Step::Combine(Operator::Minus));
         }
         leaf => {

@@ -140,7 +140,7 @@ unsafe extern "C" fn start(context: *mut *mut c_void, range: *const u8) -> *mut 
         }
         let name = name.to_bytes();
         let is_known = |known: &&str| name.strip_prefix(b"aten::") == Some(known.as_bytes());
-        if let Some(operator) = OPERATORS[..SYNCHRONIZE].iter().position(|known| is_known(&known)) {
+        if let Some(operator) = OPERATORS[..SYNCHRONIZE].iter().position(is_known) {
             // SAFETY: as above.
             unsafe { open(range, operator as u8) };
         }
