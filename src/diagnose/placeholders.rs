@@ -21,9 +21,42 @@ const LARGER_INPUTS: &str = "(
     HAVING COUNT(*) >= 20 AND corr(step, size) >= 0.7 AND MAX(size) >= 1.2 * MIN(size)
 )";
 
+/// `$few_samples`: pids of processes whose model is called in evaluation mode with fewer samples than it learns from. That is a
+/// policy that plays, or a model that generates, and no validation.
+const FEW_SAMPLES: &str = "(
+    WITH calls AS (
+        SELECT pid, stage, median(TRY_CAST(split_part(btrim(input_shape, '[] '), ',', 1) AS DOUBLE)) AS samples FROM python.torch_trace
+        WHERE $window AND depth = 0 AND stage IN ('forward', 'validation') AND input_shape IS NOT NULL GROUP BY pid, stage
+    )
+    SELECT v.pid FROM calls v JOIN calls f ON v.pid = f.pid
+    WHERE v.stage = 'validation' AND f.stage = 'forward' AND v.samples < 0.5 * f.samples
+)";
+
+/// `$python_share`, with columns pid, part (forward or other), share, watched: the share of the part that is spent in no operator of
+/// torch's, and the number of watched steps that it is known from. Processes in which torch.compile has compiled something have no
+/// row, because compiled code calls no operators.
+const PYTHON_SHARE: &str = "(
+    WITH counted AS (
+        SELECT pid, step, part, SUM(duration) AS took, SUM(count) AS runs, SUM(outermost) AS calls FROM python.operator_counts
+        WHERE pid IN ($pids) AND step BETWEEN GREATEST($first - 128, 8) AND $last AND part IN ('forward', 'other') GROUP BY pid, step, part
+    ), timed AS (
+        SELECT s.pid, s.step, c.part, c.took, c.runs, c.calls, CASE c.part WHEN 'forward' THEN s.forward_time ELSE s.other_time END AS part_time
+        FROM python.steps s JOIN counted c ON s.pid = c.pid AND s.step = c.step
+    ), each AS (
+        -- To watch an operator takes three microseconds. A call from Python takes ten with all that modules do around it.
+        SELECT pid, part, 1 - (took + 3e-6 * runs + 1e-5 * calls) / part_time AS share FROM timed WHERE part_time > 0
+    ), compiled AS (
+        SELECT pid FROM python.pauses WHERE kind = 'compilation' AND pid IN ($pids)
+        UNION SELECT pid FROM python.environment WHERE pid IN ($pids) AND wrapper LIKE '%OptimizedModule%'
+    )
+    -- Few steps are watched, and in one of them a neighbour may have had the processor between two operators.
+    SELECT pid, part, COUNT(*) AS watched, CASE WHEN COUNT(*) >= 3 THEN median(share) ELSE MIN(share) END AS share FROM each
+    WHERE pid NOT IN (SELECT pid FROM compiled) GROUP BY pid, part HAVING COUNT(*) >= 2
+)";
+
 impl Steps {
-    /// SQL with its placeholders replaced: $larger_inputs, $input_size, $window, $first, $last, $pids. Steps are numbered by the
-    /// shared count.
+    /// SQL with its placeholders replaced: $larger_inputs, $input_size, $few_samples, $python_share, $window, $first, $last, $pids.
+    /// Steps are numbered by the shared count.
     pub(crate) fn fill(&self, sql: &str) -> String {
         // What is wrong in a run that never settled is asked of all of its steps.
         let settled = self.numbers.first().copied().zip(self.numbers.last().copied());
@@ -35,6 +68,8 @@ impl Steps {
         let sql = sql
             .replace("$larger_inputs", LARGER_INPUTS)
             .replace("$input_size", INPUT_SIZE)
+            .replace("$few_samples", FEW_SAMPLES)
+            .replace("$python_share", PYTHON_SHARE)
             .replace("$window", &format!("step BETWEEN {first} AND {last} AND pid IN ({pids})"))
             .replace("$first", &first.to_string())
             .replace("$last", &last.to_string())
@@ -51,7 +86,8 @@ mod tests {
     fn nothing_is_left_that_stands_for_something() {
         let steps = Steps { numbers: vec![4, 5, 9], ..Steps::default() };
         let sql = steps.fill(
-            "SELECT $first, $last FROM $input_size AS s WHERE pid IN $larger_inputs AND pid IN ($pids) AND $window",
+            "SELECT $first, $last FROM $input_size AS s JOIN $python_share AS p ON s.pid = p.pid WHERE pid IN $larger_inputs \
+             AND pid IN $few_samples AND pid IN ($pids) AND $window",
         );
         assert!(!sql.contains('$'), "{sql}");
         assert!(
