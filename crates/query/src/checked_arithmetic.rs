@@ -72,10 +72,10 @@ fn in_place_of(expression: Expr, schema: &DFSchema) -> Transformed<Expr> {
         _ => None,
     };
     let Some(kind) = kind else { return Transformed::no(expression) };
-    let (mut steps, mut leaves) = (Vec::new(), Vec::new());
-    flatten(expression, &mut steps, &mut leaves);
+    let (mut instructions, mut leaves) = (Vec::new(), Vec::new());
+    flatten(expression, &mut instructions, &mut leaves);
     let signature = Signature::any(leaves.len(), Volatility::Immutable);
-    let function = ScalarUDF::from(CheckedArithmetic { kind, steps, signature });
+    let function = ScalarUDF::from(CheckedArithmetic { kind, instructions, signature });
     Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), leaves)))
 }
 
@@ -91,28 +91,28 @@ fn first_leaf(mut expression: &Expr) -> &Expr {
 }
 
 /// Takes a tree of operators apart: its leaves in order, and what is done with them.
-fn flatten(expression: Expr, steps: &mut Vec<Step>, leaves: &mut Vec<Expr>) {
+fn flatten(expression: Expr, instructions: &mut Vec<Instruction>, leaves: &mut Vec<Expr>) {
     match expression {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_checked(op) => {
-            flatten(*left, steps, leaves);
-            flatten(*right, steps, leaves);
-            steps.push(Step::Combine(op));
+            flatten(*left, instructions, leaves);
+            flatten(*right, instructions, leaves);
+            instructions.push(Instruction::Combine(op));
         }
         Expr::Negative(value) if !matches!(*value, Expr::Literal(..)) => {
-            steps.push(Step::Zero);
-            flatten(*value, steps, leaves);
-            steps.push(Step::Combine(Operator::Minus));
+            instructions.push(Instruction::Zero);
+            flatten(*value, instructions, leaves);
+            instructions.push(Instruction::Combine(Operator::Minus));
         }
         leaf => {
-            steps.push(Step::Leaf);
+            instructions.push(Instruction::Leaf);
             leaves.push(leaf);
         }
     }
 }
 
-/// A step of the computation, which keeps its values on a stack.
+/// A part of the computation, which keeps its values on a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Step {
+enum Instruction {
     /// Puts the next argument on the stack.
     Leaf,
     Zero,
@@ -124,7 +124,7 @@ enum Step {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct CheckedArithmetic {
     kind: DataType,
-    steps: Vec<Step>,
+    instructions: Vec<Instruction>,
     signature: Signature,
 }
 
@@ -188,11 +188,11 @@ impl CheckedArithmetic {
     ) -> Result<Value> {
         let wrong = || DataFusionError::Internal("arithmetic has as many leaves as it needs".to_owned());
         let (mut arguments, mut values) = (arguments.into_iter(), Vec::new());
-        for step in &self.steps {
-            let value = match step {
-                Step::Leaf => arguments.next().ok_or_else(wrong)?,
-                Step::Zero => zero.clone(),
-                Step::Combine(operator) => {
+        for instruction in &self.instructions {
+            let value = match instruction {
+                Instruction::Leaf => arguments.next().ok_or_else(wrong)?,
+                Instruction::Zero => zero.clone(),
+                Instruction::Combine(operator) => {
                     let (right, left) = values.pop().zip(values.pop()).ok_or_else(wrong)?;
                     combine(left, *operator, right)?
                 }
@@ -217,6 +217,6 @@ pub(super) fn does_not_fit(result: &str, kind: &DataType) -> DataFusionError {
     };
     let error = Error::failed(format!("{result} does not fit the type {sql}"));
     DataFusionError::External(Box::new(
-        error.hint("of CAST(… AS DOUBLE) the range is larger, and of CAST(… AS DECIMAL(38, 0)) every digit is kept"),
+        error.hint("CAST(… AS DOUBLE) has a larger range, and CAST(… AS DECIMAL(38, 0)) keeps every digit"),
     ))
 }

@@ -66,3 +66,4 @@ pub use kind::{
     SYNC_POINTS, TORCH_TRACE,
 };
 pub use meter::StepEvents;
+pub use parts::Part;

@@ -6,16 +6,16 @@ use probe_proto::tables::operator_counts;
 use super::analyser::Analyser;
 use super::clock::seconds;
 use super::names::Names;
-use crate::payload::COUNTED_PARTS;
+use super::parts::Part;
 use crate::record::Record;
 use crate::sink::Sink;
 
 impl<N: Names> Analyser<N> {
     pub(super) fn operator_count(&mut self, record: Record, sink: &mut Sink) {
         let (Some(clock), payload) = (&self.clock, record.payload()) else { return };
-        let Some(part) = COUNTED_PARTS.get((payload >> 16 & 0xff) as usize) else { return };
+        let Some(part) = Part::ALL.get((payload >> 16 & 0xff) as usize) else { return };
         let operator = self.names.operator(payload & 0xffff).map(|name| sink.strings.id(&name));
-        let part = sink.strings.id(part);
+        let part = sink.strings.id(part.as_str());
         sink.push(operator_counts::Row {
             step: self.step,
             stride: (payload >> 24) as i32,

@@ -4,19 +4,30 @@ use super::device::DeviceTime;
 use super::meter::StepEvents;
 use super::persist::persist;
 
-/// The part of a step that a time belongs to.
+/// The part of a step that a time belongs to. Records have it as a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub enum Part {
+    /// Waiting for a batch.
     Data,
+    /// Calls of modules.
     Forward,
+    /// Passes of autograd.
     Backward,
+    /// Steps of optimizers.
     Optimizer,
+    /// Saves of checkpoints.
     Checkpoint,
+    /// A snippet of `probe eval`.
     Suspended,
+    /// All else.
     Other,
 }
 
 impl Part {
+    /// All parts, in the order of their numbers.
+    pub const ALL: [Self; 7] =
+        [Self::Data, Self::Forward, Self::Backward, Self::Optimizer, Self::Checkpoint, Self::Suspended, Self::Other];
+
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Data => "data",

@@ -63,8 +63,6 @@ pub const OPERATORS: [&str; 12] = [
     "Stream.synchronize",
     "Event.synchronize",
 ];
-/// The parts of a step in which operators are counted, by their index in the record.
-pub const COUNTED_PARTS: [&str; 6] = ["other", "forward", "backward", "optimizer", "data", "checkpoint"];
 /// Index of the first of [`OPERATORS`] that is a function of torch's Python. Those before it are torch's operators.
 pub const SYNCHRONIZE: usize = 9;
 /// Names of device types that are recorded, by torch's number of the type.

@@ -56,7 +56,7 @@ crate::table! {
     optimizer: Option<Text>, "", "Class of the first optimizer that stepped.";
     optimizer_fused: Option<bool>, "", "Its fused, as given; NULL leaves the choice to torch.";
     optimizer_foreach: Option<bool>, "", "Its foreach, as given; NULL leaves the choice to torch.";
-    unoptimized_parameters: Option<i64>, "", "Parameters of called modules that require a gradient, have one, and are in no optimizer of torch's: nothing learns by it. Looked for before the 32nd step of an optimizer, and then before every 256th. NULL before that, and where no parameter is in an optimizer (as those of which it has copies).";
+    unoptimized_parameters: Option<i64>, "", "Size of the parameters of called modules that have a gradient and are in no optimizer of torch's, so that they never change. Noted before the 32nd step of an optimizer, and then before every 256th. NULL before that, and if no parameter is in an optimizer, which may work on copies of them.";
     unoptimized_parameter: Option<Text>, "", "Name of the first of them, below its outermost module; NULL where there is none.";
     dataset: Option<Text>, "", "Class of the training DataLoader's dataset: of the first one that was iterated with gradients on, else of the first one.";
     sampler: Option<Text>, "", "Class of its sampler: RandomSampler is shuffle=True.";

@@ -7,6 +7,7 @@ import functools
 import os
 import platform
 import sys
+from collections.abc import Iterable
 from typing import Any, Callable
 
 from probe_agent import _native, signals
@@ -79,10 +80,10 @@ def steps_later() -> None:
         _note(_flags)
 
 
-def gradients_are_there(roots: list[Any], optimizers: list[Any]) -> None:
-    """Note which parameters nothing learns by, when an optimizer is about to step."""
+def gradients_are_there(roots: list[Any], optimizers: list[Any], living: Callable[[], Iterable[Any]]) -> None:
+    """Note which parameters have gradients and are in no optimizer, when an optimizer is about to step."""
     if _on:
-        _note(unoptimized.find, roots, optimizers)
+        _note(unoptimized.find, roots, optimizers, living)
 
 
 def optimizer_stepped(optimizer: Any) -> None:

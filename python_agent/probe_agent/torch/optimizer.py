@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Callable
 
@@ -70,8 +71,6 @@ def steps_begun() -> int | None:
 
 def is_any() -> bool:
     """Whether there is an optimizer, which may step at some time."""
-    import gc
-
     import torch
 
     waiting: list[type] = [torch.optim.Optimizer]
@@ -80,9 +79,18 @@ def is_any() -> bool:
         waiting.extend(type.__subclasses__(cls))
         # torch marks classes that have had an object. Only the type of each object is read, which runs no code.
         if getattr(cls.__dict__.get("step"), "hooked", False):
-            optimizer = torch.optim.Optimizer
-            return any(issubclass(type(known), optimizer) for known in gc.get_objects())
+            return any(True for _ in _living())
     return False
+
+
+def _living() -> Iterator[Any]:
+    """All optimizers that there are. Looking at every object takes a while."""
+    import gc
+
+    import torch
+
+    optimizer = torch.optim.Optimizer
+    return (known for known in gc.get_objects() if issubclass(type(known), optimizer))
 
 
 def _wrap_steps() -> None:
@@ -139,11 +147,12 @@ def _pre(optimizer: Any, args: Any, kwargs: Any) -> None:
         _seen.setdefault(address, weakref.ref(optimizer, partial(_gone, address)))
         environment.optimizer_stepped(optimizer)
     _begun += 1
-    if _begun % _LOOK_AGAIN == 0:
+    is_later = _begun % _LOOK_AGAIN == 0
+    if is_later:
         environment.steps_later()
-    if _begun == _FIRST_LOOK or _begun % _LOOK_AGAIN == 0:
+    if is_later or _begun == _FIRST_LOOK:
         known = [reference() for reference in list(_seen.values())]
-        environment.gradients_are_there(modules.roots(), [of for of in known if of is not None])
+        environment.gradients_are_there(modules.roots(), [of for of in known if of is not None], _living)
     _native.optimizer_pre(optimizer)
 
 

@@ -1,18 +1,18 @@
-"""Finds parameters that get gradients and are in no optimizer: the gradients are computed, and nothing learns by them."""
+"""Finds parameters that get gradients and are in no optimizer: the gradients are computed for nothing."""
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Callable
 
 
-def find(roots: Iterable[Any], optimizers: Iterable[Any]) -> dict[str, Any]:
-    """The facts for ``python.environment``: how many numbers the parameters have together that are below the outermost modules
-    ``roots``, have a gradient and are in none of ``optimizers`` nor of the others that live; and the name of the first of them.
+def find(roots: Iterable[Any], optimizers: Iterable[Any], living: Callable[[], Iterable[Any]]) -> dict[str, Any]:
+    """The facts for ``python.environment``: the size of all parameters together that are below the outermost modules ``roots``,
+    have a gradient and are in no optimizer, and the name of the first of them.
 
-    Nothing where no parameter is in an optimizer: it may have copies of all, of another type or of all in one piece. Call it when
-    an optimizer is about to step: the gradients of the step are there.
+    ``optimizers`` are those that have stepped. ``living()`` returns all that there are, and is only called if parameters are in
+    none of ``optimizers``. There are no facts if no parameter is in an optimizer: it may work on copies of them. Call this when an
+    optimizer is about to step, because the gradients of the step are there then.
     """
     optimized = _parameters_of(optimizers)
     is_any_optimized = False
@@ -27,8 +27,7 @@ def find(roots: Iterable[Any], optimizers: Iterable[Any]) -> dict[str, Any]:
     if not is_any_optimized:
         return {}
     if found:
-        # An optimizer may not have stepped yet. Looking for one takes a while, so it is only done here.
-        others = _parameters_of(_living_optimizers())
+        others = _parameters_of(living())
         found = {address: entry for address, entry in found.items() if address not in others}
     return {
         "unoptimized_parameters": sum(int(parameter.numel()) for _, parameter in found.values()),
@@ -37,13 +36,6 @@ def find(roots: Iterable[Any], optimizers: Iterable[Any]) -> dict[str, Any]:
 
 
 def _parameters_of(optimizers: Iterable[Any]) -> set[int]:
-    return {id(parameter) for of in optimizers for group in of.param_groups for parameter in group["params"]}
-
-
-def _living_optimizers() -> list[Any]:
-    import torch
-
-    optimizer = torch.optim.Optimizer
-    return [
-        known for known in gc.get_objects() if issubclass(type(known), optimizer) and hasattr(known, "param_groups")
-    ]
+    # An optimizer that is being made has no groups yet.
+    groups = (group for of in optimizers for group in getattr(of, "param_groups", ()))
+    return {id(parameter) for group in groups for parameter in group["params"]}

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::clock::ticks;
 use super::interned::{self, Interned};
 use super::thread::ThreadState;
+use probe_trace::Part;
 use probe_trace::known::LearnedName;
-use probe_trace::payload::COUNTED_PARTS;
 use probe_trace::record::{Kind, Record};
 
 /// Operators that are counted: those with a number, and all others together.
@@ -17,19 +17,11 @@ const OTHERS: u16 = interned::NAMES as u16;
 /// Operators that may be open on a thread. What is deeper counts as time of those above it.
 const OPEN: usize = 32;
 
-const OTHER: u8 = 0;
-const FORWARD: u8 = 1;
-const BACKWARD: u8 = 2;
-const OPTIMIZER: u8 = 3;
-const DATA: u8 = 4;
-const CHECKPOINT: u8 = 5;
-
 /// How torch names the run of a node of a backward pass.
 const NODE: &[u8] = b"autograd::engine::evaluate_function";
 
 static NAMES: Interned = Interned::new(|id, name| LearnedName::Operator(id, name));
-static COUNTS: [[Count; OPERATORS]; COUNTED_PARTS.len()] =
-    [const { [const { Count::new() }; OPERATORS] }; COUNTED_PARTS.len()];
+static COUNTS: [[Count; OPERATORS]; Part::ALL.len()] = [const { [const { Count::new() }; OPERATORS] }; Part::ALL.len()];
 /// Watched steps that ended. What a thread has open from an earlier one has ended on another thread.
 static ENDED: AtomicU64 = AtomicU64::new(0);
 
@@ -44,6 +36,15 @@ impl Count {
     const fn new() -> Self {
         Self { times: AtomicU32::new(0), outermost: AtomicU32::new(0), ticks: AtomicU64::new(0) }
     }
+
+    /// How often the operator ran, how often no other one called it, and the ticks, which begin from zero again; None where it did
+    /// not run.
+    fn take(&self) -> Option<(u32, u32, u64)> {
+        (self.times.load(Ordering::Relaxed) > 0).then(|| {
+            let [times, outermost] = [&self.times, &self.outermost].map(|of| of.swap(0, Ordering::Relaxed));
+            (times, outermost, self.ticks.swap(0, Ordering::Relaxed))
+        })
+    }
 }
 
 /// An operator that runs.
@@ -51,7 +52,7 @@ impl Count {
 struct Open {
     range: u64,
     operator: u16,
-    part: u8,
+    part: Part,
     /// When torch called us for it, in ticks.
     called: u64,
     /// When it began: when we returned.
@@ -69,7 +70,7 @@ struct Stack {
 
 thread_local! {
     static STACK: Stack = const {
-        const NOTHING: Open = Open { range: 0, operator: 0, part: 0, called: 0, began: 0, within: 0 };
+        const NOTHING: Open = Open { range: 0, operator: 0, part: Part::Other, called: 0, began: 0, within: 0 };
         Stack { open: [const { Cell::new(NOTHING) }; OPEN], count: Cell::new(0), step: Cell::new(0) }
     };
 }
@@ -85,8 +86,8 @@ pub(super) fn begin(state: &ThreadState, range: u64, name: &[u8], called: u64) {
         let count = stack.count.get();
         let part = match (part(state), count.checked_sub(1).and_then(|above| stack.open.get(above))) {
             // A thread of the engine runs a node, and what it knows begins within the node.
-            (OTHER, None) if name.starts_with(NODE) => BACKWARD,
-            (OTHER, Some(above)) => above.get().part,
+            (Part::Other, None) if name.starts_with(NODE) => Part::Backward,
+            (Part::Other, Some(above)) => above.get().part,
             (part, _) => part,
         };
         if let Some(open) = stack.open.get(count) {
@@ -105,7 +106,7 @@ pub(super) fn end(range: u64, now: u64, way: u64) {
         stack.count.set(index);
         let open = stack.open[index].get();
         let own = now.saturating_sub(open.began).saturating_sub(open.within);
-        let count = &COUNTS[usize::from(open.part)][usize::from(open.operator)];
+        let count = &COUNTS[open.part as usize][usize::from(open.operator)];
         let above = index.checked_sub(1).map(|above| &stack.open[above]);
         // An operator may call another overload of itself.
         if above.is_none_or(|above| above.get().operator != open.operator) {
@@ -125,29 +126,27 @@ pub(super) fn end(range: u64, now: u64, way: u64) {
     });
 }
 
-fn part(state: &ThreadState) -> u8 {
+fn part(state: &ThreadState) -> Part {
     if state.checkpoints.depth() > 0 {
-        CHECKPOINT
+        Part::Checkpoint
     } else if state.optimizers.depth() > 0 {
-        OPTIMIZER
+        Part::Optimizer
     } else if state.is_in_backward() {
-        BACKWARD
+        Part::Backward
     } else if state.data.depth() > 0 {
-        DATA
+        Part::Data
     } else if state.depth.get() > 0 {
-        FORWARD
+        Part::Forward
     } else {
-        OTHER
+        Part::Other
     }
 }
 
 /// Forgets what was counted since the last watched step: what other threads had open at its end.
 pub(super) fn forget() {
     ENDED.fetch_add(1, Ordering::Relaxed);
-    for count in COUNTS.iter().flatten().filter(|count| count.times.load(Ordering::Relaxed) > 0) {
-        count.times.store(0, Ordering::Relaxed);
-        count.outermost.store(0, Ordering::Relaxed);
-        count.ticks.store(0, Ordering::Relaxed);
+    for count in COUNTS.iter().flatten() {
+        let _ = count.take();
     }
 }
 
@@ -157,15 +156,10 @@ pub(super) fn end_step(state: &ThreadState, stride: u32) {
     ENDED.fetch_add(1, Ordering::Relaxed);
     for (part, counts) in COUNTS.iter().enumerate() {
         for (operator, count) in counts.iter().enumerate() {
-            if count.times.load(Ordering::Relaxed) == 0 {
-                continue;
-            }
-            let [times, outermost] =
-                [&count.times, &count.outermost].map(|of| u64::from(of.swap(0, Ordering::Relaxed)));
-            let (now, own) = (ticks(), count.ticks.swap(0, Ordering::Relaxed));
-            let payload = operator as u64 | (part as u64) << 16 | u64::from(stride) << 24;
-            let began = now.saturating_sub(own);
-            state.instant(Record::new(Kind::OperatorCount, payload, now, began, times | outermost << 32));
+            let Some((times, outermost, own)) = count.take() else { continue };
+            let (now, payload) = (ticks(), operator as u64 | (part as u64) << 16 | u64::from(stride) << 24);
+            let counted = u64::from(times) | u64::from(outermost) << 32;
+            state.instant(Record::new(Kind::OperatorCount, payload, now, now.saturating_sub(own), counted));
         }
     }
 }
