@@ -447,7 +447,7 @@ def test_backward_belongs_to_the_module_that_was_called_on_another_thread(record
         model = Towers(on_a_thread_of_its_own if ends else lambda work: pool.submit(work).result())
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         taken: list[dict[str, Any]] = []
-        for _ in range(6):
+        for _ in range(21):
             loss = model(torch.ones(2, 8), torch.ones(500, 400))
             taken.append(recorder.take())  # A thread that is over is forgotten here.
             loss.backward()
@@ -455,9 +455,9 @@ def test_backward_belongs_to_the_module_that_was_called_on_another_thread(record
         taken.append(recorder.take())
     steps = [row for rows in taken for row in rows["python.steps"]][1:]
     trace = [row for rows in taken for row in rows["python.torch_trace"]]
-    assert len(steps) == 5
+    assert len(steps) == 20
     times = [by_module(of_step(trace, step), "backward") for step in steps]
     assert all("heavy" in modules for modules in times), times
-    # A busy machine may take the processor away in one of them.
-    shares = [modules["heavy"] / sum(modules.values()) for modules in times]
-    assert statistics.median(shares) > 0.5, times
+    # A busy machine only adds time, so a module's shortest time is the nearest to what its work takes.
+    shortest = {module: min(modules.get(module, 0.0) for modules in times) for module in times[0]}
+    assert shortest["heavy"] > sum(shortest.values()) / 2, times
