@@ -17,7 +17,7 @@ from probe_agent.eval import boundary
 from probe_agent.eval.runner import Runner
 
 # Seconds until a missing reply or condition is an error.
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 SCRIPT = """
 import math
@@ -236,6 +236,14 @@ class Collector:
     def reply(self) -> tuple[Any, ...]:
         found: tuple[Any, ...] = self.native.replies.get(timeout=PATIENCE)
         return found
+
+    def armed(self) -> tuple[Any, ...]:
+        """The reply that the snippet waits for its boundary, once it does: the runner replies before it arms the boundary. A
+        snippet with a short deadline may be over by then."""
+        reply = self.reply()
+        assert reply[0] == "armed", reply
+        until("it to be armed", lambda: boundary.is_wanted() or not self.native.replies.empty())
+        return reply
 
     def done(self) -> tuple[str, str, str, str]:
         """The output on each stream until the snippet was done, its outcome and its error."""

@@ -21,7 +21,7 @@ def test_a_snippet_runs_between_steps_on_the_training_thread(collector: Collecto
     here = threading.get_ident()
     local_name = "of training"  # noqa: F841
     collector.send("arm", "import threading\nprint(threading.get_ident(), local_name)")
-    assert collector.reply() == ("armed", 1, 0)
+    assert collector.armed() == ("armed", 1, 0)
     out, _, outcome, _ = train_until_done(collector)
     assert (out, outcome) == (f"{here} of training\n", "ok")
     assert collector.native.modes == [ThreadMode.SUSPENDED, ThreadMode.RECORD]
@@ -33,7 +33,7 @@ def test_modes_of_the_program_see_the_tensors_that_a_snippet_asks_and_nothing_el
     with Functions(seen), Operators(seen):
         for code in ("1 + 1", "x.sum()"):
             collector.send("arm", f"print({code})")
-            assert collector.reply()[0] == "armed"
+            collector.armed()
             assert train_until_done(collector)[2] == "ok"
             seen.append("a snippet is over")
     assert seen[0] == "a snippet is over" and seen[1] == "function torch.Tensor.sum" and x is not None
@@ -41,14 +41,14 @@ def test_modes_of_the_program_see_the_tensors_that_a_snippet_asks_and_nothing_el
 
 def test_a_muted_snippet_runs_and_says_only_how_it_ended(collector: Collector) -> None:
     collector.send("arm", "print('x')\nraise ValueError('of the muted')", mute=True)
-    assert collector.reply()[0] == "armed"
+    collector.armed()
     out, _, outcome, error = train_until_done(collector)
     assert (out, outcome) == ("", "error") and "of the muted" in error
 
 
 def test_at_its_step_training_waits_for_every_rank(collector: Collector) -> None:
     collector.send("arm", "print('ran')", step=3)
-    assert collector.reply() == ("armed", 1, 0)
+    assert collector.armed() == ("armed", 1, 0)
     for step in (1, 2):
         collector.native.steps = step
         boundary.run_pending()
@@ -75,7 +75,7 @@ def test_an_older_collector_is_told_that_ranks_would_not_meet(collector: Collect
 
 def test_a_rank_that_is_behind_trains_on_to_its_next_boundary(collector: Collector) -> None:
     collector.send("arm", "print('ran')", step=3)
-    assert collector.reply() == ("armed", 1, 0)
+    assert collector.armed() == ("armed", 1, 0)
     collector.native.steps = 7  # The command arrived after that step: the snippet stops at the next boundary.
     for step in (7, 8):
         collector.native.steps = step
@@ -92,7 +92,7 @@ def test_a_rank_that_is_behind_trains_on_to_its_next_boundary(collector: Collect
 @pytest.mark.parametrize("how", ["cancel", "disconnected", "deadline"])
 def test_what_never_got_its_word_never_runs(collector: Collector, how: str) -> None:
     collector.send("arm", "print('ran')", step=3, timeout_s=0.3 if how == "deadline" else 30)
-    assert collector.reply()[0] == "armed"
+    collector.armed()
     collector.native.steps = 3
     training = threading.Thread(target=boundary.run_pending)
     training.start()
@@ -112,7 +112,7 @@ def test_what_never_got_its_word_never_runs(collector: Collector, how: str) -> N
 
 def test_told_to_stop_before_its_step_training_stops_at_the_next_boundary(collector: Collector) -> None:
     collector.send("arm", "print('ran')", step=1000)
-    assert collector.reply() == ("armed", 1, 0)
+    assert collector.armed() == ("armed", 1, 0)
     boundary.run_pending()
     collector.send("next", id=1)
     until("it to be heard", lambda: collector.runner.job is not None and collector.runner.job.nexts == 1)
@@ -142,7 +142,7 @@ def test_a_signal_while_training_waits_for_the_others_reaches_the_program(
     collector: Collector, preempted: None
 ) -> None:
     collector.send("arm", "print('ran')", step=0)
-    assert collector.reply()[0] == "armed"
+    collector.armed()
 
     def preempt() -> None:
         assert collector.reply()[0] == "arrived"
@@ -157,8 +157,7 @@ def test_a_signal_while_training_waits_for_the_others_reaches_the_program(
 
 def test_a_signal_in_a_snippet_between_steps_reaches_the_program(collector: Collector, preempted: None) -> None:
     collector.send("arm", "import signal; signal.raise_signal(signal.SIGUSR1)", step=-1)
-    assert collector.reply()[0] == "armed"
-    until("it to be armed", collector.native.wanted.is_set)
+    collector.armed()
     with pytest.raises(Preempted):
         boundary.run_pending()
     assert collector.done()[2] == "error"
@@ -166,8 +165,8 @@ def test_a_signal_in_a_snippet_between_steps_reaches_the_program(collector: Coll
 
 def test_without_a_boundary_it_says_where_training_is(collector: Collector) -> None:
     # The message names the requested time, and not the rest of it when the command came.
-    collector.send("arm", "1", timeout_s=0.2, asked_s=1800.0)
-    assert collector.reply()[0] == "armed"
+    collector.send("arm", "1", timeout_s=1.0, asked_s=1800.0)
+    collector.armed()
     *_, outcome, error = collector.done()
     assert outcome == "no_boundary"
     assert "within 1800 s" in error and "eval_support.py:" in error
@@ -185,7 +184,7 @@ def test_a_deadline_on_the_training_thread_does_not_escape_into_training(
     mine = collector.runner  # noqa: F841
     for _ in range(20):
         collector.send("arm", code)
-        assert collector.reply()[0] == "armed"
+        collector.armed()
         outcome = train_until_done(collector)[2]
         assert outcome in ("ok", "timeout")
         # An interrupt that was still on its way would be raised here.
@@ -195,7 +194,7 @@ def test_a_deadline_on_the_training_thread_does_not_escape_into_training(
 
 def test_snippets_within_a_snippet_do_not_run(collector: Collector) -> None:
     collector.send("arm", "from probe_agent.eval import boundary\nboundary.run_pending()\nprint('once')")
-    assert collector.reply()[0] == "armed"
+    collector.armed()
     assert train_until_done(collector)[0] == "once\n"
 
 
@@ -203,7 +202,7 @@ def test_ctrl_c_while_training_waits_is_trainings_own(collector: Collector) -> N
     import _thread
 
     collector.send("arm", "print('ran')", step=1)
-    assert collector.reply()[0] == "armed"
+    collector.armed()
     collector.native.steps = 1
     # A shell that starts the tests in the background may have set the signal to be ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

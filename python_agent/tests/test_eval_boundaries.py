@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 import pytest
 import torch
-from eval_support import Collector, Native, until
+from eval_support import PATIENCE, Collector, Native
 from probe_agent import _native
 from probe_agent._native import ThreadMode
 from probe_agent.eval import boundary
@@ -47,7 +47,7 @@ def collector() -> Iterator[Collector]:
     made = Collector(Training())
     yield made
     made.native.commands.put(None)
-    made.thread.join(20)
+    made.thread.join(PATIENCE)
     _native.set_boundary_callback(None)
     agent.uninstall()
     assert not made.thread.is_alive() and _native.problem() == ""
@@ -218,10 +218,9 @@ LOOPS = [
 
 
 def arm(collector: Collector, code: str) -> None:
-    """Has a snippet wait for the next boundary. The reply comes before it really waits: its end must not come first."""
+    """Has a snippet wait for the next boundary."""
     collector.send("arm", code)
-    assert collector.reply()[0] == "armed"
-    until("the boundary to be wanted", boundary.is_wanted)
+    collector.armed()
 
 
 def answer(collector: Collector) -> tuple[str, str, str, int]:

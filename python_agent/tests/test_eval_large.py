@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from eval_support import PATIENCE, Collector, until
+from eval_support import PATIENCE, Collector
 from probe_agent.eval import boundary, tracebacks
 
 MEGABYTE = 1_000_000
@@ -20,8 +20,7 @@ BOUND = 7 * tracebacks.LONGEST
 def between_steps(collector: Collector, code: str, **more: int) -> tuple[str, str, str, str]:
     """Runs a snippet as training does at a boundary."""
     collector.send("arm", code, step=-1, **more)
-    assert collector.reply()[0] == "armed"
-    until("it to be armed", collector.native.wanted.is_set)
+    collector.armed()
     boundary.run_pending()
     return collector.done()
 

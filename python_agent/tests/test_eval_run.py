@@ -138,7 +138,7 @@ def test_a_frame_that_is_not_there_runs_nothing(collector: Collector) -> None:
     for kind in ("decide", "arm"):
         collector.send(kind, "print('ran')", frame=999)
         if kind == "arm":
-            assert collector.reply()[0] == "armed"
+            collector.armed()
             out, _, outcome, error = train_until_done(collector)
         else:
             reply = collector.reply()
@@ -147,7 +147,7 @@ def test_a_frame_that_is_not_there_runs_nothing(collector: Collector) -> None:
             assert "test_a_frame_that_is_not_there" in reply[-1], "the frames there are, as a hint"
         assert (out, outcome) == ("", "error") and "no frame 999" in error
     collector.send("arm", "print(kind)", frame=0)
-    assert collector.reply()[0] == "armed"
+    collector.armed()
     assert "NameError" in train_until_done(collector)[3], "the outermost frame does not see this one's"
 
 
@@ -184,7 +184,7 @@ def test_what_never_ends_by_itself_ends_a_snippet_alone(collector: Collector) ->
     endless = "def f(): return f()\nf()"
     assert collector.run(endless)[3].splitlines()[-1].startswith("RecursionError")
     collector.send("arm", endless)
-    assert collector.reply()[0] == "armed"
+    collector.armed()
     assert train_until_done(collector)[3].splitlines()[-1].startswith("RecursionError")
     # A thread that it leaves behind beside training does not keep the process from ending.
     code = "import threading\nstop = threading.Event()\nt = threading.Thread(target=stop.wait)\nt.start()\n"

@@ -27,7 +27,7 @@ def test_variables_live_for_their_session_alone(collector: Collector) -> None:
 
 def test_both_places_share_a_session_and_each_is_placed_by_what_it_holds(collector: Collector) -> None:
     collector.send("arm", "here = [1, 2]", session="mine")
-    assert collector.reply()[0] == "armed"
+    collector.armed()
     assert train_until_done(collector)[2] == "ok"
     collector.send("decide", "here[0]", session="mine")
     assert collector.reply()[:3] == ("placed", 2, "now")

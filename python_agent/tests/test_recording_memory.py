@@ -97,7 +97,7 @@ def a_second_of_training(workers: int) -> dict[str, Any]:
     rows: dict[str, list[Any]] = defaultdict(list)
     off = recorder.native.layers()["process"] == "off"
     # Until it was read before the ballast and with it; on a busy machine a round may take more than a second.
-    while read < 3 and time.monotonic() < began + (2.5 if off else 60):
+    while read < 4 and time.monotonic() < began + (2.5 if off else 60):
         if ballast is None and read >= 1:
             ballast = torch.ones(50_000_000)  # 200 MB, touched
         for x, _target in loader:
@@ -146,7 +146,8 @@ def test_the_process_is_measured_once_a_second() -> None:
     first, *rest = found["metrics"]
     # A second lies between two of them, which the time of day need not say so exactly.
     times = [row["ts"] for row in found["metrics"]]
-    assert len(times) >= 3 and all(later - earlier > 0.9e9 for earlier, later in zip(times, times[1:]))
+    # A row's time is read after what it says, so where a busy machine delays one, the next follows sooner.
+    assert len(times) >= 4 and times[-1] - times[0] > (len(times) - 2) * 0.99e9
     assert max(row["user_percent"] for row in rest) > 10
     # 200 MB are 48 thousand pages; fewer where the system has huge ones.
     assert max(row["minor_faults"] for row in rest) > 20

@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = pathlib.Path(__file__).resolve().parent / "scripts"
 BIN = pathlib.Path(sys.executable).parent
 PROBE = str(BIN / "probe")
-PATIENCE = 120.0  # seconds that anything may take on a loaded machine before a test gives up
+PATIENCE = 240.0  # seconds that anything may take on a loaded machine before a test gives up
 
 # Started by a shell that ignores the signal (a script's `&`), pytest would make every command of the tests ignore it too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -47,14 +47,21 @@ AGENT_TABLES = [
 ]
 
 
-def wait_for(what: str, condition: Callable[[], object], patience: float = PATIENCE) -> object:
-    """Polls until `condition` holds and returns what it returned; fails the test after `patience` seconds, and says what
-    the condition returned last and what was last asked of a collector."""
+def wait_for(
+    what: str,
+    condition: Callable[[], object],
+    patience: float = PATIENCE,
+    progress: Callable[[], object] = lambda: None,
+) -> object:
+    """Polls until `condition` holds and returns what it returned; fails the test after `patience` seconds in which what
+    `progress` returns stayed the same, and says what the condition returned last and what was last asked of a collector."""
     deadline = time.monotonic() + patience
-    pause = 0.02
+    pause, before = 0.02, progress()
     while True:
         if result := condition():
             return result
+        if (now := progress()) != before:
+            deadline, before = time.monotonic() + patience, now
         if time.monotonic() > deadline:
             pytest.fail(f"waited {patience:.0f} s for {what}; last: {result!r}; {Home.last_answer}")
         time.sleep(pause)
@@ -166,7 +173,7 @@ class Home:
             child.terminate()
         for child in self.children:
             try:
-                child.wait(30)
+                child.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
@@ -194,18 +201,21 @@ class Run:
         return self.home.probe(self.name, "eval", *arguments, code)
 
     def wait_for_step(self, step: int, ranks: int = 1) -> None:
-        """Until every one of `ranks` ranks has finished at least `step` steps that can be asked for."""
+        """Until every one of `ranks` ranks has finished at least `step` steps that can be asked for. How long that takes is the
+        machine's: a run whose ranks go on is waited for."""
+        reached: list[int] = []
 
         def there() -> bool:
             assert self.process.poll() is None, f"the run ended early:\n{self.output}\n{self.errors}"
             rows = self.home.ask(self.name, "SELECT pid, MAX(step) AS step FROM python.steps GROUP BY pid")
-            return sum(row["step"] >= step for row in rows or []) >= ranks
+            reached[:] = [row["step"] for row in rows or []]
+            return sum(number >= step for number in reached) >= ranks
 
-        wait_for(f"step {step} on {ranks} ranks", there)
+        wait_for(f"step {step} on {ranks} ranks", there, progress=lambda: sum(reached))
 
     def finish(self) -> str:
         """Waits for the run's end, which must be a good one, and returns what it printed."""
-        status = self.process.wait(PATIENCE)
+        status = self.process.wait(2 * PATIENCE)
         assert status == 0, f"exit {status}:\n{self.output}\n{self.errors}"
         return self.output
 

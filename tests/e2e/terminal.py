@@ -16,6 +16,8 @@ from collections.abc import Callable
 
 import pytest
 
+from conftest import PATIENCE
+
 UP, TAB, CTRL_C, CTRL_D = "\x1b[A", "\t", "\x03", "\x04"
 _ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|[=>])")
 
@@ -81,6 +83,6 @@ class Terminal:
         """Waits for the program's end, and gives its exit status."""
         while self.read(60.0):
             pass
-        status = self.process.wait(60)
+        status = self.process.wait(PATIENCE)
         os.close(self.master)
         return status

@@ -9,7 +9,7 @@ import subprocess
 import trainprobe as probe
 from reader import environment_of
 
-from conftest import SCRIPTS, Home, Run
+from conftest import PATIENCE, SCRIPTS, Home, Run
 
 BOTH = 'RANK=1 python "$0" "$@" & RANK=0 python "$0" "$@"; status=$?; wait; exit $status'
 
@@ -81,7 +81,7 @@ def test_two_ranks_are_timed_and_train_as_if_they_were_not(home: Home, tmp_path:
         env=home.environment(),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE,
     )
     assert plain.stdout.split() == [steps, *digests], plain.stderr
 

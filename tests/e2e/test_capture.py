@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from conftest import SCRIPTS, Home, Run, wait_for
+from conftest import PATIENCE, SCRIPTS, Home, Run, wait_for
 
 #: Prints whether anything of the profiler is left in a process.
 STATE = """
@@ -61,10 +61,12 @@ def test_ranks_are_captured_at_the_same_steps_into_rows_that_join(two_ranks: Run
         f"SELECT DISTINCT step FROM python.steps WHERE captured AND step BETWEEN {first - 9} AND {first + 9} ORDER BY 1"
     )
     assert [row["step"] for row in around] == [first, first + 1]
+    # A busy machine may stop one of these steps in an operator without a module.
     named = two_ranks.query(
-        "SELECT stage, SUM(self_duration) FILTER (WHERE module IS NOT NULL) / SUM(self_duration) AS share "
+        "SELECT stage, MAX(share) AS share FROM (SELECT stage, rank, step, "
+        "SUM(self_duration) FILTER (WHERE module IS NOT NULL) / SUM(self_duration) AS share "
         f"FROM python.operators WHERE capture LIKE '{capture}/%' AND kind = 'operator' AND stage IN ('forward', 'backward') "
-        "GROUP BY stage"
+        "GROUP BY stage, rank, step) GROUP BY stage"
     )
     shares = {row["stage"]: row["share"] for row in named}
     assert shares["forward"] >= 0.99 and shares["backward"] >= 0.97, shares
@@ -123,16 +125,16 @@ def test_it_is_off_again_whatever_happens(home: Home, tmp_path: pathlib.Path) ->
     second = home.probe("gpt", "capture")
     assert second.returncode == 1 and "is under way, and there is one at a time" in second.stderr, second.stderr
     first.send_signal(signal.SIGINT)
-    assert first.wait(60) == 130
+    assert first.wait(PATIENCE) == 130
     wait_for("the end of the capture", lambda: NOTHING in run.eval(STATE, "--at", "now").stdout)
     assert not is_profiled(run) and captures() == 0
 
     # The program starts a profiler of its own meanwhile: ours goes first.
     third = begun()
     tell("profile")
-    assert third.wait(60) == 1
+    assert third.wait(PATIENCE) == 1
     assert "the program started its own profiler" in third.err_path.read_text()
-    assert is_profiled(run)
+    wait_for("the own profiler", lambda: is_profiled(run))
     tell("stop")
     wait_for("what it saw", lambda: run.output.count("own profiler saw") == 2)
 
@@ -141,7 +143,7 @@ def test_it_is_off_again_whatever_happens(home: Home, tmp_path: pathlib.Path) ->
     tell("open")
     wait_for("the ranges", lambda: "opened" in run.output)
     last.send_signal(signal.SIGINT)
-    assert last.wait(60) == 130
+    assert last.wait(PATIENCE) == 130
     wait_for("the end of the capture", lambda: not is_profiled(run))
     tell("profile")
     wait_for("the own profiler", lambda: is_profiled(run))
@@ -155,10 +157,10 @@ def test_it_is_off_again_whatever_happens(home: Home, tmp_path: pathlib.Path) ->
     )
 
     # It raises out of its steps, and never comes to a boundary again: the deadline takes it off.
-    fourth = begun(("--steps", "1000", "--timeout", "4s"))
+    fourth = begun(("--steps", "1000", "--timeout", "10s"))
     tell("raise")
-    assert fourth.wait(60) == 5
-    assert "caught the program's own" in run.output
+    wait_for("the exception", lambda: "caught the program's own" in run.output)
+    assert fourth.wait(PATIENCE) == 5
     wait_for("the end of the capture", lambda: NOTHING in run.eval(STATE, "--at", "now").stdout)
     tell("train")
     wait_for("a step that is not profiled", lambda: not is_profiled(run))

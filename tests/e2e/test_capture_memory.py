@@ -7,7 +7,7 @@ import pathlib
 import pickle
 import signal
 
-from conftest import SCRIPTS, Home, Run, wait_for
+from conftest import PATIENCE, SCRIPTS, Home, Run, wait_for
 
 #: Trains, and writes what torch itself says of the memory in each trace.
 SAYS = """
@@ -132,7 +132,7 @@ def test_snapshots_and_history_of_the_allocator(home: Home, tmp_path: pathlib.Pa
     long = home.spawn("probe", "gpt", "capture", "--memory-history", "1000")
     wait_for("its beginning", lambda: "begins at step" in long.err_path.read_text())
     long.send_signal(signal.SIGINT)
-    assert long.wait(60) == 130
+    assert long.wait(PATIENCE) == 130
     wait_for("the end of the history", lambda: not is_on(run))
 
     # The program's own history: it is refused, read, and goes first.
@@ -151,7 +151,7 @@ def test_snapshots_and_history_of_the_allocator(home: Home, tmp_path: pathlib.Pa
     last = home.spawn("probe", "gpt", "capture", "--memory-history", "1000")
     wait_for("its beginning", lambda: "begins at step" in last.err_path.read_text())
     switch("on")
-    assert last.wait(60) == 1
+    assert last.wait(PATIENCE) == 1
     assert "the program used the memory history of its allocator itself" in last.err_path.read_text()
     assert is_on(run)
     commands.write_text("end")

@@ -241,7 +241,12 @@ def test_ctrl_c_between_two_lines_of_a_pipe_ends_it(two_ranks: Run) -> None:
         child.stdin.flush()
         while "42" not in child.stdout.readline():
             pass
-        # Nothing is under way now, and nothing will come.
+        # Nothing is under way when a thread of it waits for its input (read of descriptor 0), and nothing will come.
+        calls = pathlib.Path(f"/proc/{child.pid}/task")
+        wait_for(
+            "it to wait for its input",
+            lambda: any(call.read_text().startswith("0 0x0 ") for call in calls.glob("*/syscall")),
+        )
         child.send_signal(signal.SIGINT)
         assert child.wait(PATIENCE) == 130
 

@@ -9,12 +9,19 @@ from typing import Any, cast
 
 import pytest
 
-from conftest import PROBE, ROOT, Home, wait_for
+from conftest import PATIENCE, PROBE, ROOT, Home, wait_for
 
 sys.path.insert(0, str(ROOT / "tests/diagnose"))
 from pressure import PRESSURES, Pressure, wrong
 
 BETWEEN = str(ROOT / "tests/diagnose/plants/between.py")
+
+
+def finding_of(answer: dict[str, Any], rule: str) -> dict[str, Any]:
+    """The finding of `rule`, which beside busy neighbours need not be the first. Fails where there is none."""
+    found = [finding for finding in answer["findings"] if finding["rule"] == rule]
+    assert found, answer
+    return cast(dict[str, Any], found[0])
 
 
 def test_a_planted_stall_is_named_and_its_twin_is_silent(home: Home) -> None:
@@ -23,15 +30,18 @@ def test_a_planted_stall_is_named_and_its_twin_is_silent(home: Home) -> None:
     planted.finish()
     done = home.probe("planted", "diagnose", "--json", "--fail-on", "warn")
     answer = json.loads(done.stdout)
-    first = answer["findings"][0]
+    stall = finding_of(answer, "periodic-stall")
     assert done.returncode == 6 and answer["verdict"], done.stdout
-    assert (first["rule"], first["subject"]["part"], first["facts"].get("every")) == (
-        "periodic-stall",
+    assert (stall["severity"] != "note", stall["subject"]["part"], stall["facts"].get("every")) == (
+        True,
         "other",
         20,
-    ), done.stdout
-    # 400 ms in each of 20 steps; the machine may be busy.
-    assert 12.0 < first["saving"]["ms"] < 40.0, first
+    ), stall
+    # 400 ms in each of 20 steps. On a busy machine these steps take longer, and no more than that can be saved.
+    (stalled,) = planted.query(
+        "SELECT AVG(duration) * 1000 AS ms FROM python.steps GROUP BY step % 20 ORDER BY 1 DESC LIMIT 1"
+    )
+    assert 12.0 < stall["saving"]["ms"] < stalled["ms"] / 20, (stall, stalled)
     rows = sum(row["typical_ms"] + row["excess_ms"] for row in answer["waterfall"])
     assert abs(rows - answer["step_ms"]) < 1e-6 * answer["step_ms"]
     sql = home.probe("planted", "diagnose", "--sql", "1")
@@ -51,12 +61,12 @@ def test_a_planted_stall_is_named_and_its_twin_is_silent(home: Home) -> None:
 
 def test_samples_of_the_stack_name_the_line_of_planted_work(home: Home) -> None:
     program = ["python", BETWEEN, "--plant", "work", "--strength", "1", "--steps"]
-    home.train(*program, "240").finish()
+    home.train(*program, "480").finish()
     answer = json.loads(home.probe("gpt", "diagnose", "--json").stdout)
-    first = answer["findings"][0]
-    assert first["rule"] == "work-between-parts" and first["says"].endswith("(sampled)"), answer
-    assert (first["sampled"]["function"], answer["asked"]) == ("burn", None), first
-    assert first["subject"]["line"] == f"{first['sampled']['file']}:{first['sampled']['line']}"
+    work = finding_of(answer, "work-between-parts")
+    assert work["says"].endswith("(sampled)"), answer
+    assert (work["sampled"]["function"], answer["asked"]) == ("burn", None), work
+    assert work["subject"]["line"] == f"{work['sampled']['file']}:{work['sampled']['line']}"
     kinds = {row["kind"] for row in home.query("gpt", "SELECT kind FROM python.stack_samples GROUP BY kind")}
     assert "always" in kinds and "asked" not in kinds
 
@@ -67,14 +77,20 @@ def test_samples_of_the_stack_name_the_line_of_planted_work(home: Home) -> None:
     read = json.loads(home.probe("live", "diagnose", "--json", "--no-ask").stdout)
     line = [of["why"] for of in read["not_decided"] if of["rule"] == "work-between-parts"]
     assert line and line[0].startswith("the line: 0 samples"), read
-    done = home.probe("live", "diagnose", "--json", "--ask")
-    answer = json.loads(done.stdout)
-    first, asked = answer["findings"][0], answer["asked"]
-    assert (first["rule"], first["sampled"]["function"]) == ("work-between-parts", "burn"), answer
-    assert asked[0]["what"] == "stacks" and asked[0]["problem"] is None and asked[0]["seconds"] >= 4, asked
-    assert "sampling stacks from outside for 4 s" in done.stderr and "of the collector's processor" in done.stderr
+
+    def sampled() -> dict[str, Any] | None:
+        done = home.probe("live", "diagnose", "--json", "--ask")
+        answer = json.loads(done.stdout)
+        stacks = answer["asked"][0]
+        assert stacks["what"] == "stacks" and stacks["problem"] is None and stacks["seconds"] >= 4, stacks
+        assert "sampling stacks from outside for 4 s" in done.stderr and "of the collector's processor" in done.stderr
+        return cast("dict[str, Any] | None", finding_of(answer, "work-between-parts")["sampled"])
+
+    # On a busy machine four seconds may bring too few samples; those of the next time are added to them.
+    line = cast(dict[str, Any], wait_for("the sampled line", sampled))
+    assert line["function"] == "burn", line
     counted = live.query("SELECT kind, COUNT(*) AS n FROM python.stack_samples GROUP BY kind")
-    assert [row["kind"] for row in counted] == ["asked"] and counted[0]["n"] > 50, counted
+    assert [row["kind"] for row in counted] == ["asked"], counted
 
 
 def test_a_run_that_is_asked_for_more_records_as_before_afterwards(home: Home) -> None:
@@ -95,7 +111,12 @@ def test_a_run_that_is_asked_for_more_records_as_before_afterwards(home: Home) -
     assert steps and int(steps[1]) >= 20, asked
     (newest,) = run.query("SELECT MAX(step) AS step FROM python.steps")
     wait_for("detail as before", lambda: without_detail(newest["step"]) > 50)
-    config = run.query("SELECT message FROM probe.events WHERE kind = 'config' ORDER BY id")
+
+    def said() -> list[dict[str, Any]]:
+        return run.query("SELECT message FROM probe.events WHERE kind = 'config' ORDER BY id")
+
+    wait_for("both events", lambda: len(said()) >= 2)
+    config = said()
     assert len(config) == 2 and "asked for detail in 20 steps and for operators in 0" in config[0]["message"], config
 
 
@@ -162,7 +183,7 @@ def test_a_run_without_steps_says_why(home: Home) -> None:
     home.serve("forward")
     started = "import probe_agent; probe_agent.start()\n"
     settings = {"PROBE_COLLECTOR": f"unix:{home.served['forward']}", "PROBE_RUN": "forward"}
-    assert home.spawn("python", "-c", started + FORWARD_MODE, **settings).wait(240) == 0
+    assert home.spawn("python", "-c", started + FORWARD_MODE, **settings).wait(PATIENCE) == 0
     for report in (["forward", "diagnose"], ["compare", "forward", "forward"]):
         told = home.probe(*report)
         assert told.returncode != 0 and "has no finished step" in told.stderr, told

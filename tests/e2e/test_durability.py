@@ -42,7 +42,7 @@ def test_a_killed_collector_loses_nothing(home: Home) -> None:
     serve, address = home.serve("mortal")
     trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "300", PROBE="1",
                          PROBE_COLLECTOR=address, PROBE_RUN="mortal")  # fmt: skip
-    for steps in (20, 80, 140):
+    for steps in (20, 60, 100):
         wait_for("more steps", lambda steps=steps: last_step(home, address) >= steps)
         if steps == 20:
             # They are on disk within a second: whatever waits is written together, so twice is enough.
@@ -51,7 +51,7 @@ def test_a_killed_collector_loses_nothing(home: Home) -> None:
                 wait_for("the journal", lambda before=before: journal_bytes(home, "mortal@1") > before)
         acknowledged = home.query(address, "SELECT MAX(step) AS s FROM python.steps")[0]["s"]
         serve.kill()
-        serve.wait(30)
+        serve.wait(PATIENCE)
         # The directory answers for a run without a collector, except for the second that was not on disk.
         assert "lost" in home.probe("runs").stdout
         assert last_step(home, "mortal") >= 0
@@ -60,7 +60,7 @@ def test_a_killed_collector_loses_nothing(home: Home) -> None:
         assert resumed.returncode == 3 and "mortal@1" in resumed.stderr, resumed.stderr
         serve = home.spawn("probe", "serve", "--resume", "mortal", "--listen", address)
         wait_for("the collector", lambda: home.answers(address))
-    assert trainer.wait(120) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
+    assert trainer.wait(PATIENCE) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
     wait_for("the end", lambda: home.query(address, "SELECT state FROM probe.agents") == [{"state": "ended"}])
     for endpoint in (address, "mortal@1"):
         assert home.query(endpoint, STEPS) == [{"n": 300, "steps": 300, "last": 299}]
@@ -77,7 +77,7 @@ def test_a_killed_collector_loses_nothing(home: Home) -> None:
         assert books["dropped"] == books["evicted"] == 0, books
         if endpoint == address:
             serve.send_signal(signal.SIGTERM)
-            assert serve.wait(60) == 0
+            assert serve.wait(PATIENCE) == 0
     done = home.probe("serve", "--resume", "mortal")
     assert done.returncode == 1 and "has ended" in done.stderr and "hint:" in done.stderr
 
@@ -91,7 +91,7 @@ def test_a_full_disk_is_said_and_costs_no_rows_while_there_is_memory(home: Home)
                          PROBE_COLLECTOR=f"unix:{home.sockets}/full@1.sock")  # fmt: skip
     problem = "SELECT problem FROM probe.agents WHERE problem LIKE '%memory only%'"
     wait_for("it to be said", lambda: home.query("full", problem))
-    assert trainer.wait(120) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
+    assert trainer.wait(PATIENCE) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
     wait_for("the end", lambda: home.query("full", "SELECT state FROM probe.agents") == [{"state": "ended"}])
     assert home.query("full", STEPS) == [{"n": 100, "steps": 100, "last": 99}]
     books = account(home, "full")
@@ -99,7 +99,7 @@ def test_a_full_disk_is_said_and_costs_no_rows_while_there_is_memory(home: Home)
     errors = serve.err_path.read_text()  # type: ignore[attr-defined]
     assert errors.count("memory only") == 1 and "hint:" in errors, errors
     serve.send_signal(signal.SIGTERM)
-    assert serve.wait(60) == 1  # The run could not be written, and that is an error.
+    assert serve.wait(PATIENCE) == 1  # The run could not be written, and that is an error.
     errors = serve.err_path.read_text()  # type: ignore[attr-defined]
     assert "File too large" in errors and "External" not in errors, errors
 
@@ -122,7 +122,7 @@ def test_a_flood_onto_a_slow_disk_is_counted_to_the_row(home: Home, tmp_path: pa
     wait_for("the collector", lambda: home.answers("slow"))
     trainer = home.spawn("python", str(SCRIPTS / "flood.py"), PROBE="1",
                          PROBE_COLLECTOR=f"unix:{home.sockets}/slow@1.sock")  # fmt: skip
-    assert trainer.wait(120) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
+    assert trainer.wait(PATIENCE) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
     wait_for(
         "its end", lambda: home.query("slow", "SELECT state <> 'live' AS gone FROM probe.agents") == [{"gone": True}]
     )
@@ -132,7 +132,7 @@ def test_a_flood_onto_a_slow_disk_is_counted_to_the_row(home: Home, tmp_path: pa
     reasons = {row["reason"] for row in home.query("slow", "SELECT DISTINCT reason FROM probe.drops")}
     assert reasons and reasons <= {"ring full", "send buffer full", "not sent in time", "evicted"}, reasons
     serve.kill()
-    serve.wait(30)
+    serve.wait(PATIENCE)
     killed = account(home, "slow@1")
     assert killed == books
 
@@ -141,7 +141,7 @@ def test_a_collector_that_was_killed_is_started_again_by_its_agents(home: Home) 
     # The two ranks were given no collector, so the first of them starts one; and no launcher restarts it when it is killed.
     trainer = home.spawn("torchrun", "--nproc-per-node", "2", "examples/train_gpt.py",
                          "--steps", "500", "--batch-size", "2", PROBE="1", PROBE_RUN="alone")  # fmt: skip
-    wait_for("40 steps", lambda: last_step(home, "alone") >= 40)
+    wait_for("20 steps", lambda: last_step(home, "alone") >= 20)
     first = json.loads((home.directory / "state/runs/alone@1/run.json").read_text())["pid"]
     os.kill(first, signal.SIGKILL)
 
@@ -149,7 +149,7 @@ def test_a_collector_that_was_killed_is_started_again_by_its_agents(home: Home) 
         return json.loads((home.directory / "state/runs/alone@1/run.json").read_text())["pid"]
 
     wait_for("another collector", lambda: pid() != first and home.answers("alone"))
-    assert trainer.wait(180) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
+    assert trainer.wait(PATIENCE) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
     wait_for("the end", lambda: home.query("alone", "SELECT DISTINCT state FROM probe.agents") == [{"state": "ended"}])
     assert os.listdir(home.directory / "state/runs") == ["alone@1"]
     by_rank = STEPS.replace("SELECT", "SELECT rank,") + " GROUP BY rank ORDER BY rank"
@@ -170,7 +170,7 @@ def test_a_collector_that_was_killed_is_started_again_by_its_agents(home: Home) 
 
 
 def test_a_collector_that_was_killed_under_its_launcher_costs_training_nothing(home: Home) -> None:
-    run = home.train("python", "examples/train_gpt.py", "--steps", "300", "--batch-size", "2")
+    run = home.train("python", "examples/train_gpt.py", "--steps", "1000", "--batch-size", "2")
     run.wait_for_step(20)
     info = home.directory / "state/runs/gpt@1/run.json"
     first = json.loads(info.read_text())["pid"]
@@ -180,7 +180,7 @@ def test_a_collector_that_was_killed_under_its_launcher_costs_training_nothing(h
     assert json.loads(info.read_text())["pid"] != first
     assert json.loads(info.read_text())["exit_status"] == 0
     assert "the collector of run gpt@1 was ended by SIGKILL" in run.errors
-    assert run.query(STEPS) == [{"n": 300, "steps": 300, "last": 299}]
+    assert run.query(STEPS) == [{"n": 1000, "steps": 1000, "last": 999}]
     assert run.query("SELECT COUNT(*) AS n FROM probe.drops") == [{"n": 0}]
     assert run.query("SELECT state, exit_status FROM probe.agents") == [{"state": "ended", "exit_status": 0}]
 

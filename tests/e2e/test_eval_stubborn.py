@@ -49,7 +49,7 @@ def test_a_call_that_cannot_be_stopped_is_running_until_it_ends(
         f"ctypes.{library}(None).read(fifo, ctypes.create_string_buffer(1), 1); os.close(fifo)"
     )
     try:
-        done = run.eval(code, "--at", "now", "--timeout", "1s")
+        done = run.eval(code, "--at", "now", "--timeout", "4s")
         answered = time.monotonic()
         assert done.returncode == 5, done.stderr
         assert "still" in done.stderr and "running" in done.stderr and "stack" in done.stderr, done.stderr
@@ -71,7 +71,7 @@ def test_a_gil_that_cannot_be_had_is_said(stubborn_training: tuple[Run, pathlib.
     wait_for("the GIL to be kept", (wishes / "kept").exists)
     try:
         # Given up: it is taken back, and never runs.
-        done = run.eval(f"open('{wishes}/given_up', 'w')", "--timeout", "1s")
+        done = run.eval(f"open('{wishes}/given_up', 'w')", "--timeout", "4s")
         assert done.returncode == 5 and "no thread there gets the GIL" in done.stderr, done.stderr
         # Waited for: that is said meanwhile, and it runs as soon as it can.
         waits = run.home.spawn("probe", run.name, "eval", "print('at last')", "--timeout", "100s")
@@ -111,7 +111,7 @@ def test_without_a_boundary_it_is_said_where_training_is(stubborn_training: tupl
     (wishes / "sleep").touch()
     try:
         wait_for("training to stand", lambda: "stand" in frames(run))
-        done = run.eval("print('ran')", "--at", "step", "--timeout", "1s")
+        done = run.eval("print('ran')", "--at", "step", "--timeout", "4s")
     finally:
         (wishes / "sleep").unlink()
     assert (done.returncode, done.stdout) == (5, ""), done.stderr

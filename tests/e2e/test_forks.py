@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conftest import SCRIPTS, Home
+from conftest import PATIENCE, SCRIPTS, Home
 
 SCRIPT = str(SCRIPTS / "forked.py")
 BY_PROCESS = (
@@ -17,7 +17,7 @@ BY_PROCESS = (
 def test_forked_ranks_are_agents_of_their_own(home: Home) -> None:
     plain = home.spawn("python", SCRIPT, "ranks")
     run = home.train("python", SCRIPT, "ranks", name="forked")
-    assert plain.wait(120) == 0, plain.err_path.read_text()  # type: ignore[attr-defined]
+    assert plain.wait(PATIENCE) == 0, plain.err_path.read_text()  # type: ignore[attr-defined]
     said = sorted(run.finish().splitlines())
     assert said == sorted(plain.out_path.read_text().splitlines()), "losses to the last digit"  # type: ignore[attr-defined]
     whole = {"state": "ended", "exit_status": 0, "step": 20, "rows": 20, "first": 0, "last": 19}

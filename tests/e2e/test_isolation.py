@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from conftest import SCRIPTS, Home, wait_for
+from conftest import PATIENCE, SCRIPTS, Home, wait_for
 
 TRAIN = ["python", str(SCRIPTS / "losses.py")]
 STEPS = 256
@@ -20,7 +20,7 @@ STEPS = 256
 
 def train(home: Home, how: str = "well", **settings: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*TRAIN, how], env=home.environment(**settings), capture_output=True, text=True, timeout=240
+        [*TRAIN, how], env=home.environment(**settings), capture_output=True, text=True, timeout=PATIENCE
     )  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def test_an_exit_while_threads_are_in_modules_keeps_its_status(home: Home) -> No
     _, address = home.serve("within")
     settings = home.environment(PROBE="1", PROBE_COLLECTOR=address, PROBE_RUN="within")
     program = ["python", str(SCRIPTS / "ends_within_modules.py")]
-    done = subprocess.run(program, env=settings, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(program, env=settings, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
     assert home.query("within", "SELECT COUNT(DISTINCT thread) AS threads FROM python.torch_trace") == [{"threads": 8}]
 
@@ -145,7 +145,7 @@ def test_a_program_that_closes_all_descriptors_finds_in_its_files_what_it_wrote(
     program = ["python", str(SCRIPTS / "closes_descriptors.py"), how, str(directory)]
     plain = home.spawn(*program, PROBE="0")
     (directory / "seen").touch()
-    assert plain.wait(240) == 0, plain.err_path.read_text()  # type: ignore[attr-defined]
+    assert plain.wait(PATIENCE) == 0, plain.err_path.read_text()  # type: ignore[attr-defined]
     for file in directory.iterdir():
         file.unlink()
     _, address = home.serve("closes")
@@ -158,7 +158,7 @@ def test_a_program_that_closes_all_descriptors_finds_in_its_files_what_it_wrote(
     threads = "SELECT COUNT(DISTINCT thread) AS n FROM python.torch_trace WHERE stage = 'forward'"
     assert home.query("closes", threads) == [{"n": 2}]
     (directory / "seen").touch()
-    assert trainer.wait(240) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
+    assert trainer.wait(PATIENCE) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
     assert trainer.out_path.read_text() == plain.out_path.read_text()  # type: ignore[attr-defined]
     (directory / "seen").unlink()
     files = {file.name: file.read_text() for file in directory.iterdir()}
@@ -182,4 +182,4 @@ def end(home: Home, number: signal.Signals, **settings: str) -> int:
         count = "SELECT COUNT(*) AS n FROM python.steps"
         wait_for("all steps", lambda: home.query("ended", count) == [{"n": STEPS}])
     trainer.send_signal(number)
-    return trainer.wait(60)
+    return trainer.wait(PATIENCE)

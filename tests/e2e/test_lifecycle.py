@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import AGENT_TABLES, SCRIPTS, Home, Run, wait_for
+from conftest import AGENT_TABLES, PATIENCE, SCRIPTS, Home, Run, wait_for
 
 
 def test_a_run_that_has_ended_answers_the_same(home: Home) -> None:
@@ -58,11 +58,11 @@ def test_killed_trainer_keeps_its_rows_and_is_said_to_be_lost(home: Home) -> Non
                          PROBE_COLLECTOR=address, PROBE_RUN="kept")  # fmt: skip
     wait_for("20 steps", lambda: (home.query("kept", "SELECT MAX(step) AS s FROM python.steps")[0]["s"] or 0) >= 20)
     trainer.kill()
-    trainer.wait(30)
+    trainer.wait(PATIENCE)
     wait_for("it to be lost", lambda: home.query("kept", "SELECT state FROM probe.agents") == [{"state": "lost"}])
     assert home.query("kept", "SELECT MAX(step) AS s FROM python.steps")[0]["s"] >= 20
     serve.send_signal(signal.SIGTERM)
-    assert serve.wait(60) == 0
+    assert serve.wait(PATIENCE) == 0
     assert home.query("kept", "SELECT MAX(step) AS s FROM python.steps")[0]["s"] >= 20
     assert home.query("kept", "SELECT state FROM probe.agents") == [{"state": "lost"}]
 
@@ -74,7 +74,7 @@ def test_training_outlives_its_collector_and_finds_the_next_one(home: Home) -> N
     asked = "SELECT MAX(step) AS s FROM python.steps"
     wait_for("20 steps", lambda: (home.query("mortal", asked)[0]["s"] or 0) >= 20)
     first.kill()
-    first.wait(30)
+    first.wait(PATIENCE)
     assert trainer.poll() is None
     home.serve("mortal")
 
@@ -91,7 +91,7 @@ def test_a_collector_that_was_started_with_blocked_signals_can_be_ended(home: Ho
     collector = home.spawn("env", "--block-signal", "probe", "serve", "--name", "deaf")
     wait_for("the collector", lambda: home.answers("deaf"))
     collector.terminate()
-    assert collector.wait(60) == 0
+    assert collector.wait(PATIENCE) == 0
 
 
 def test_probe_in_the_environment_is_enough(home: Home) -> None:
@@ -109,20 +109,20 @@ def test_probe_in_the_environment_is_enough(home: Home) -> None:
 def test_a_program_can_start_it(home: Home) -> None:
     serve, address = home.serve("own")
     trainer = home.spawn("python", str(SCRIPTS / "starts_itself.py"), PROBE_COLLECTOR=address)
-    assert trainer.wait(120) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
+    assert trainer.wait(PATIENCE) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
     assert home.query("own", "SELECT COUNT(*) AS n FROM python.steps") == [{"n": 12}]
     # configure(detail="off") before the sixth step had begun, in the process itself.
     rows = home.query("own", "SELECT DISTINCT step FROM python.torch_trace ORDER BY step")
     assert [row["step"] for row in rows] == list(range(5))
     serve.terminate()
-    assert serve.wait(60) == 0
+    assert serve.wait(PATIENCE) == 0
 
 
 def test_a_collector_that_is_not_there_costs_a_line(home: Home) -> None:
     done = subprocess.run(
         ["python", "examples/train_digits.py", "--epochs", "1"],
         env=home.environment(PROBE="1", PROBE_COLLECTOR=f"unix:{home.sockets}/nobody.sock"),
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("epoch 0: loss")
@@ -136,12 +136,12 @@ def test_a_collector_that_answers_at_the_last_moment_has_all_and_nothing_is_said
     os.rename(socket, f"{socket}.hidden")
     script = str(SCRIPTS / "ends_before_its_collector.py")
     trainer = home.spawn("python", script, f"{socket}.hidden", socket, PROBE="1", PROBE_COLLECTOR=address)
-    assert trainer.wait(120) == 0
+    assert trainer.wait(PATIENCE) == 0
     errors = trainer.err_path.read_text()  # type: ignore[attr-defined]
     assert "no collector" not in errors, errors
     assert home.query("late", "SELECT COUNT(*) AS n FROM python.steps") == [{"n": 1}]
     serve.terminate()
-    assert serve.wait(60) == 0
+    assert serve.wait(PATIENCE) == 0
 
 
 def test_off_means_off(home: Home) -> None:
@@ -167,7 +167,7 @@ def test_wrong_endpoints_say_what_is_live(two_ranks: Run) -> None:
 def test_forks_and_a_pause_leave_the_rows_right(home: Home) -> None:
     serve, address = home.serve("forks")
     trainer = home.spawn("python", str(SCRIPTS / "forks_and_pauses.py"), PROBE_COLLECTOR=address)
-    assert trainer.wait(120) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
+    assert trainer.wait(PATIENCE) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
     # No child is an agent; the process is the same one after its pause.
     assert home.query("forks", "SELECT DISTINCT pid FROM probe.agents") == [{"pid": trainer.pid}]
     assert home.query("forks", "SELECT COUNT(*) AS n FROM probe.drops") == [{"n": 0}]
@@ -179,4 +179,4 @@ def test_forks_and_a_pause_leave_the_rows_right(home: Home) -> None:
     after = float(trainer.out_path.read_text())  # type: ignore[attr-defined]
     assert sum(row["duration"] for row in steps[100:]) <= after
     serve.terminate()
-    assert serve.wait(60) == 0
+    assert serve.wait(PATIENCE) == 0

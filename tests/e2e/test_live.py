@@ -195,7 +195,7 @@ def test_a_view_asks_only_while_it_is_looked_at(watched: tuple[Home, Kernel]) ->
     view = View(kernel, "probe.connect('served').watch('SELECT stp FROM python.steps').live()")
     view.say(kind="hello")
     view.wait("failed", "did you mean step?")
-    assert nothing_is_asked(kernel)
+    wait_for("the question's end", lambda: nothing_is_asked(kernel))
     kernel.run("view.close()")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from conftest import SCRIPTS, Home, wait_for
+from conftest import PATIENCE, SCRIPTS, Home, wait_for
 
 SCRIPT = str(SCRIPTS / "own_tables.py")
 SUMS = "SELECT rank, COUNT(*) AS n, SUM(loss) AS loss, SUM(tokens) AS tokens, MAX(step) AS last FROM my.metrics GROUP BY rank ORDER BY rank"  # fmt: skip
@@ -45,7 +45,7 @@ def test_ranks_have_one_table_and_a_rank_that_differs_is_told(home: Home) -> Non
 def test_rows_outlive_the_collector_and_are_asked_beside_another_run(home: Home) -> None:
     serve, address = home.serve("kept")
     trainer = home.spawn("python", SCRIPT, "30", PROBE="1", PROBE_COLLECTOR=address, PROBE_RUN="kept")
-    assert trainer.wait(120) == 0
+    assert trainer.wait(PATIENCE) == 0
     wait_for("all rows", lambda: home.query("kept", "SELECT rows_stored FROM probe.agents WHERE state = 'ended'"))
     sums = [{"rank": None, "n": 30, "loss": 217.5, "tokens": 435, "last": 29}]
     assert home.query("kept", SUMS) == sums
@@ -60,7 +60,7 @@ def test_rows_outlive_the_collector_and_are_asked_beside_another_run(home: Home)
     assert both.returncode == 0, both.stderr
     assert json.loads(both.stdout) == [{"a": 10, "b": 30}]
     serve.kill()
-    serve.wait(30)
+    serve.wait(PATIENCE)
     directory = next((home.directory / "state" / "runs").glob("kept*"))
     assert home.query(str(directory), SUMS) == sums
     assert home.query(str(directory), "SELECT COUNT(*) AS n FROM my.disputed") == [{"n": 30}]

@@ -27,7 +27,7 @@ import trainprobe as probe
 from reader import new_shell, offered, trained, with_interrupts
 from trainprobe import cursor
 
-from conftest import Home, wait_for
+from conftest import PATIENCE, Home, wait_for
 
 #: A column of every type that an answer can have, with NULL in the second row.
 TYPES = {
@@ -237,7 +237,7 @@ def test_views_tables_and_pages(tiny: probe.Run, tmp_path: pathlib.Path) -> None
     assert "tiny@1" in str(tiny.hang())
     assert "train_and_wait.py" in str(tiny.stack()) and "<pre" in tiny.stack()._repr_html_()
     assert "function" in tiny.stack().df() and tiny.crash().to_dicts() is not None
-    assert str(tiny.flamegraph(seconds=0.2)).rstrip().endswith("</svg>")
+    assert str(tiny.flamegraph(seconds=1)).rstrip().endswith("</svg>")
     assert isinstance(tiny.diagnose().findings, list)
     tiny.export(tmp_path / "tiny.json", steps=(0, 3))
     events = json.loads((tmp_path / "tiny.json").read_text())["traceEvents"]
@@ -345,7 +345,7 @@ def test_questions_can_be_awaited_and_cancelled(tiny: probe.Run) -> None:
         while await run.sql(running).fetchall() != [("cancelled",)]:
             await asyncio.sleep(0.02)
 
-    asyncio.run(asyncio.wait_for(ask(), 60))
+    asyncio.run(asyncio.wait_for(ask(), PATIENCE))
 
 
 def test_what_is_not_installed_is_named(tiny: probe.Run, monkeypatch: pytest.MonkeyPatch) -> None:

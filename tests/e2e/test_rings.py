@@ -10,7 +10,7 @@ import signal
 
 import pytest
 
-from conftest import SCRIPTS, Home, Run, wait_for
+from conftest import PATIENCE, SCRIPTS, Home, Run, wait_for
 
 SCRIPT = str(SCRIPTS / "rings.py")
 STEPS = 20
@@ -74,7 +74,7 @@ def test_everything_recorded_outlives_the_process(home: Home, where: str, how: s
     pid = int(wait_for("the middle of a step", lambda: there.exists() and there.read_text()))
     if how == "kill":
         os.kill(pid, signal.SIGKILL)
-    run.process.wait(120)
+    run.process.wait(PATIENCE)
 
     rows = rows_by_step(home, "gpt@1")
     assert sorted(rows) == list(range(STEPS + 1)), run.errors
@@ -106,7 +106,7 @@ def test_a_collective_that_was_under_way_is_pending(home: Home) -> None:
     there = home.directory / "there"
     pid = int(wait_for("a rank in a collective", lambda: there.exists() and there.read_text()))
     os.kill(pid, signal.SIGKILL)
-    run.process.wait(120)
+    run.process.wait(PATIENCE)
     sql = "SELECT operation_type, status, step, seq FROM python.nccl_trace WHERE status = 'pending' AND rank = 0"
     (row,) = home.query("gpt@1", sql)
     assert (row["operation_type"], row["step"]) == ("all_reduce", STEPS)
@@ -169,7 +169,7 @@ def test_without_room_for_shared_memory_rings_are_ordinary_and_that_is_said(home
     there = home.directory / "there"
     pid = int(wait_for("the middle of a step", lambda: there.exists() and there.read_text()))
     os.kill(pid, signal.SIGKILL)
-    run.process.wait(120)
+    run.process.wait(PATIENCE)
     steps = home.query("gpt@1", "SELECT step FROM python.steps ORDER BY step")
     assert [row["step"] for row in steps] == list(range(STEPS))
     (agent,) = home.query("gpt@1", "SELECT state, signal FROM probe.agents")

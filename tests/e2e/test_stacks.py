@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from conftest import PROBE, SCRIPTS, Home, Run, wait_for
+from conftest import PATIENCE, PROBE, SCRIPTS, Home, Run, wait_for
 
 STEPS = 30
 SLEEPER = """
@@ -121,7 +121,7 @@ def test_sampling_counts_and_is_bounded(two_ranks: Run) -> None:
 
 def test_flame_graphs_are_drawn_by_rank_and_merged(two_ranks: Run, tmp_path: pathlib.Path) -> None:
     def flamegraph(*arguments: str) -> str:
-        done = two_ranks.home.probe("gpt", "flamegraph", "--duration", "1s", *arguments)
+        done = two_ranks.home.probe("gpt", "flamegraph", "--duration", "2s", *arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -185,7 +185,7 @@ def test_where_it_is_not_permitted_the_way_out_is_said(home: Home) -> None:
     nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
     theirs = home.environment(PROBE_HOME="/nonexistent", PROBE_RUNTIME_DIR="/nonexistent")
     command = [*nobody, PROBE, str(child.pid), "stack"]
-    done = subprocess.run(command, env=theirs, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=theirs, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 4, (done.stdout, done.stderr)
     assert "may not be read" in done.stdout and "hint: it belongs to root" in done.stdout
 

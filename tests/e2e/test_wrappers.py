@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from conftest import BIN, SCRIPTS, Home
+from conftest import BIN, PATIENCE, SCRIPTS, Home
 
 TRAIN = f"python {SCRIPTS / 'losses.py'} well"
 CONDA = f"python {SCRIPTS / 'like_conda_run.py'}"
@@ -64,7 +64,7 @@ def test_training_behind_a_wrapper_is_recorded(home: Home, tmp_path: pathlib.Pat
 
 def test_what_runs_without_the_variables_is_told_which_it_needs(home: Home) -> None:
     run = home.train("sh", "-c", 'env -i PATH="$PATH" python -c "import torch"; exit 3')
-    assert run.process.wait(120) == 3
+    assert run.process.wait(PATIENCE) == 3
     # The message also names the process, where it lived until the launcher looked.
     assert "so nothing was recorded" in run.errors
     assert "hint: " in run.errors and "PROBE, PROBE_COLLECTOR and PROBE_RUN" in run.errors

@@ -142,8 +142,8 @@ mod tests {
         let refused = turns.turn().await.unwrap_err();
         assert_eq!(refused.kind(), Kind::Limit);
         assert!(refused.hint_text().unwrap().contains("ask again"));
-        drop(first);
         let began = Instant::now();
+        drop(first);
         let second = waiting.remove(0).await.unwrap();
         assert!(began.elapsed() >= PAUSE / 2);
         assert!(futures::poll!(&mut waiting[0]).is_pending());

@@ -29,7 +29,7 @@ use tonic::transport::server::Connected;
 use tonic::{Request, Response, Status, Streaming};
 
 /// Longer than anything here takes.
-pub const DEADLINE: Duration = Duration::from_secs(20);
+pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Steps to be drained, one row each.
 #[derive(Clone, Default)]

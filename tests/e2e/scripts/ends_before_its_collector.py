@@ -11,7 +11,7 @@ from torch import nn
 
 
 def let_it_answer() -> None:
-    time.sleep(0.5)  # The agent has tried to connect meanwhile, whose last rows may take two seconds.
+    time.sleep(0.2)  # The agent has tried to connect meanwhile, whose last rows may take two seconds.
     os.rename(*sys.argv[1:])
 
 

@@ -380,10 +380,10 @@ fn an_interrupt_ends_a_snippet_there_too() {
     std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
     assert_eq!(line, "begun\n");
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), nix::sys::signal::Signal::SIGINT).unwrap();
-    let began = Instant::now();
+    let (began, patience) = (Instant::now(), Duration::from_secs(60));
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    live.gone.recv_timeout(Duration::from_secs(10)).expect("the collector sees the stream dropped");
-    assert!(began.elapsed() < Duration::from_secs(10));
+    live.gone.recv_timeout(patience).expect("the collector sees the stream dropped");
+    assert!(began.elapsed() < patience);
 }
 
 #[test]

@@ -14,8 +14,11 @@ use crate::collector::support::{Bench, FakeAgent, soon};
 
 mod between_steps;
 
+/// The deadline of a snippet (s), later than a test waits for anything: none ends by it.
+const DEADLINE_S: f64 = 100.0;
+
 fn call(code: &str, at: At) -> EvalCall {
-    EvalCall { code: code.into(), at: at as i32, timeout_s: 20.0, ..Default::default() }
+    EvalCall { code: code.into(), at: at as i32, timeout_s: DEADLINE_S, ..Default::default() }
 }
 
 async fn ask(bench: &Bench, call: EvalCall) -> Result<Streaming<EvalEvent>, Status> {
@@ -114,8 +117,8 @@ async fn a_snippet_that_only_reads_runs_beside_training_on_the_first_rank() {
     let events = ask(&bench, call("print(1)", At::Auto)).await.unwrap();
     let said = decide(&mut zero).await;
     assert_eq!((said.code.as_str(), said.at(), said.max_output), ("print(1)", At::Auto, 16 << 20));
-    assert_eq!(said.scope, Some(v1::EvalScope { asked_s: 20.0, ..Default::default() }));
-    assert!((15.0..=20.0).contains(&said.timeout_s), "{}", said.timeout_s);
+    assert_eq!(said.scope, Some(v1::EvalScope { asked_s: DEADLINE_S, ..Default::default() }));
+    assert!((DEADLINE_S - 5.0..=DEADLINE_S).contains(&said.timeout_s), "{}", said.timeout_s);
     bench.until("SELECT status FROM probe.evals", &[&["running"]]).await;
     zero.reply(said.id, placed(At::Now)).await;
     zero.reply(said.id, output("1")).await;
@@ -233,7 +236,15 @@ async fn a_rank_that_is_not_connected_is_waited_for() {
     cancelled(&mut zero).await;
     cancelled(&mut one).await;
     one.bye().await;
-    let heard = hear(ask(&bench, EvalCall { timeout_s: 0.05, ..call("x", At::Step) }).await.unwrap()).await;
+    // The snippet before gives its turn to this one at once; on a machine that stands still for a moment that can be after the
+    // deadline, and then it is asked again.
+    let mut tries = 0..10;
+    let heard = loop {
+        let heard = hear(ask(&bench, EvalCall { timeout_s: 0.05, ..call("x", At::Step) }).await.unwrap()).await;
+        if heard.finished.outcome() != Outcome::Timeout || tries.next().is_none() {
+            break heard;
+        }
+    };
     assert_eq!(heard.finished.outcome(), Outcome::Refused);
     assert!(heard.finished.error.contains("rank 1 is not connected"), "{}", heard.finished.error);
     assert!(heard.finished.hint.contains("--rank N"));
@@ -275,7 +286,8 @@ async fn the_session_is_told_to_the_process_wherever_it_runs() {
     let mut agent = bench.agent("a").await;
     let session = |at: At, code: &str| EvalCall { session: "mine".into(), end_session: true, ..call(code, at) };
     // With what was asked for in all, whatever is left of it when the process hears.
-    let scope = Some(v1::EvalScope { session: "mine".into(), end_session: true, asked_s: 20.0, ..Default::default() });
+    let scope =
+        Some(v1::EvalScope { session: "mine".into(), end_session: true, asked_s: DEADLINE_S, ..Default::default() });
     // Ending a session needs no code.
     let events = ask(&bench, session(At::Auto, "")).await.unwrap();
     let said = decide(&mut agent).await;

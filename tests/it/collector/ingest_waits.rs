@@ -21,6 +21,8 @@ const ROWS: i64 = 10;
 #[derive(Debug, Default)]
 pub(super) struct IngestWaits {
     pub(super) batches: u64,
+    /// Batches that waited for too long, not counting the time in which there was no processor.
+    pub(super) late: u64,
     /// The longest wait by the clock.
     pub(super) longest: Duration,
     /// The longest wait without the time in which there was no processor.
@@ -28,8 +30,13 @@ pub(super) struct IngestWaits {
 }
 
 /// Sends one batch after the other to a collector, each when the one before is acknowledged, from a thread of its own until it is
-/// stopped.
-pub(super) fn sends(collector: u32, socket: PathBuf, over: Arc<AtomicBool>) -> JoinHandle<IngestWaits> {
+/// stopped. A batch that waits longer than `bound` is late.
+pub(super) fn sends(
+    collector: u32,
+    socket: PathBuf,
+    bound: Duration,
+    over: Arc<AtomicBool>,
+) -> JoinHandle<IngestWaits> {
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -44,6 +51,7 @@ pub(super) fn sends(collector: u32, socket: PathBuf, over: Arc<AtomicBool>) -> J
                 agent.acknowledged(waits.batches).await;
                 let waited = began.elapsed();
                 let with_processor = waited.saturating_sub(run_delay(&threads).saturating_sub(without_processor));
+                waits.late += u64::from(with_processor > bound);
                 waits.longest = waits.longest.max(waited);
                 waits.longest_with_processor = waits.longest_with_processor.max(with_processor);
                 tokio::time::sleep(PAUSE).await;

@@ -78,19 +78,26 @@ async fn a_command_that_asks_itself_may_have_more() {
 #[tokio::test]
 async fn limits_hold_where_nothing_is_taken_of_an_answer() {
     let engine = engine(Limits { timeout: Some(Duration::from_millis(300)), rows: 1_000_000, ..Limits::default() });
-    let mut late = engine.query(BOMB, None).await.unwrap();
+    // On a machine that stands still for a moment the planning alone takes longer: then it is asked again.
+    let mut tries = 0..10;
+    let mut late = loop {
+        match engine.query(BOMB, None).await {
+            Ok(answer) => break answer,
+            Err(error) => assert!(tries.next().is_some(), "{error}"),
+        }
+    };
     quiet(&engine, "past its deadline").await;
     let error = from_datafusion(late.next().await.unwrap().unwrap_err());
     assert_eq!(error.to_string(), "no whole answer within 300ms");
+    // Here the deadline is later than `quiet` waits, so it is not what ends them.
+    let engine = self::engine(Limits { timeout: Some(Duration::from_secs(600)), rows: 1_000_000, ..Limits::default() });
     let revoked = QuerySettings::default().revoked;
     let mut asked =
         engine.ask(BOMB, QuerySettings { revoked: revoked.clone(), ..QuerySettings::default() }).await.unwrap();
     let planned =
         engine.ask(CROSS_JOIN, QuerySettings { revoked: revoked.clone(), ..QuerySettings::default() }).await.unwrap();
     revoked.cancel();
-    let began = std::time::Instant::now();
     quiet(&engine, "of a token that was taken back").await;
-    assert!(began.elapsed() < Duration::from_millis(300), "the deadline ended it");
     let error = from_datafusion(asked.next().await.unwrap().unwrap_err());
     assert_eq!((error.kind(), error.to_string().as_str()), (Kind::Denied, "the token was revoked"));
     drop(planned);

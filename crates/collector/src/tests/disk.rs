@@ -107,7 +107,7 @@ fn runtime() -> tokio::runtime::Runtime {
 fn wait(what: &str, until: impl Fn() -> bool) {
     let since = Instant::now();
     while !until() {
-        assert!(since.elapsed() < Duration::from_secs(30), "{what}");
+        assert!(since.elapsed() < Duration::from_secs(60), "{what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

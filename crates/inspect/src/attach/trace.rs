@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 
 use super::machine::{self, Registers};
 
-/// How long a thread that was just told to stop may take.
+/// How long a thread that was just told to stop may take. Nothing was done to one that takes longer: another one is tried, or the
+/// same one again.
 const TO_STOP: Duration = Duration::from_millis(500);
-/// How long a call may take. It takes microseconds, and more where the machine is busy.
+/// How long a call may take, and a thread that has registers of ours to stop. Both take microseconds, and more where the machine
+/// is busy.
 pub(super) const CALL: Duration = Duration::from_secs(2);
 /// Room for vector registers (bytes). They take 11 KiB with AMX and 9 with the widest SVE there is; later processors may
 /// have more.
@@ -238,8 +240,9 @@ impl Thread {
             return Ok(());
         }
         if !self.stopped {
-            // Any other reason for the stop is of our making too: the trap that was to come, or a fault of the call.
-            self.interrupt()?;
+            // Any other reason for the stop is of our making too: the trap that was to come, or a fault of the call. The thread
+            // is lost where it does not stop, so it has more time than one of which nothing was changed.
+            self.interrupt(CALL)?;
         }
         let (set, vectors) = &saved.vectors;
         let vectors = self.write_set(*set, vectors);
@@ -259,14 +262,14 @@ impl Thread {
         self.resume(libc::PTRACE_SYSCALL, 0)?;
         let entered = self.wait_for(libc::PTRACE_SYSCALL, until, |stop| stop == ThreadStop::SystemCall);
         if !self.stopped && !self.gone {
-            self.interrupt()?;
+            self.interrupt(CALL)?;
         }
         entered
     }
 
-    fn interrupt(&mut self) -> io::Result<ThreadStop> {
+    fn interrupt(&mut self, patience: Duration) -> io::Result<ThreadStop> {
         ptrace(libc::PTRACE_INTERRUPT, self.id, 0, 0)?;
-        self.wait(Instant::now() + TO_STOP)
+        self.wait(Instant::now() + patience)
     }
 }
 
@@ -276,7 +279,7 @@ impl Drop for Thread {
             return;
         }
         if !self.stopped {
-            match self.interrupt() {
+            match self.interrupt(TO_STOP) {
                 // The process's own signal: the thread runs nothing of ours.
                 Ok(ThreadStop::Signal(signal)) => self.signal = signal,
                 Ok(ThreadStop::Ours | ThreadStop::Group | ThreadStop::SystemCall) => {}

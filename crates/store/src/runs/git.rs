@@ -22,7 +22,12 @@ pub(super) struct Git {
 impl Git {
     /// Asks git about `directory`.
     pub(super) fn of(directory: &Path) -> Self {
-        let deadline = Instant::now() + PATIENCE;
+        Self::within(PATIENCE, directory)
+    }
+
+    /// Asks git about `directory`; what it has not said within `patience` is None.
+    fn within(patience: Duration, directory: &Path) -> Self {
+        let deadline = Instant::now() + patience;
         // Both at once: the second one looks at every file.
         let commit = RunningGit::start(directory, &["rev-parse", "--verify", "--quiet", "HEAD"]);
         let status =
@@ -84,6 +89,11 @@ mod tests {
 
     use super::*;
 
+    /// What git says of a directory, however busy the machine is.
+    fn of(directory: &Path) -> Git {
+        Git::within(Duration::from_secs(60), directory)
+    }
+
     fn git(directory: &Path, words: &[&str]) -> String {
         let identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
         let output = Command::new("git").arg("-C").arg(directory).args(identity).args(words).output().unwrap();
@@ -96,23 +106,23 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
         git(path, &["init", "--quiet"]);
-        assert_eq!(Git::of(path), Git::default(), "no commit yet");
+        assert_eq!(of(path), Git::default(), "no commit yet");
         fs::write(path.join("train.py"), "1").unwrap();
         git(path, &["add", "."]);
         git(path, &["commit", "--quiet", "-m", "a"]);
         let commit = git(path, &["rev-parse", "HEAD"]);
-        assert_eq!(Git::of(path), Git { commit: Some(commit.clone()), dirty: Some(false) });
+        assert_eq!(of(path), Git { commit: Some(commit.clone()), dirty: Some(false) });
         fs::write(path.join("notes"), "").unwrap();
-        assert_eq!(Git::of(path).dirty, Some(false), "what git does not track is none of the commit's");
+        assert_eq!(of(path).dirty, Some(false), "what git does not track is none of the commit's");
         fs::write(path.join("train.py"), "2").unwrap();
         fs::create_dir(path.join("below")).unwrap();
-        assert_eq!(Git::of(&path.join("below")), Git { commit: Some(commit), dirty: Some(true) });
+        assert_eq!(of(&path.join("below")), Git { commit: Some(commit), dirty: Some(true) });
     }
 
     #[test]
     fn what_is_no_repository_has_no_commit() {
         let directory = tempfile::tempdir().unwrap();
-        assert_eq!(Git::of(directory.path()), Git::default());
-        assert_eq!(Git::of(&directory.path().join("none")), Git::default());
+        assert_eq!(of(directory.path()), Git::default());
+        assert_eq!(of(&directory.path().join("none")), Git::default());
     }
 }
