@@ -152,6 +152,7 @@ pub(crate) fn built_in() -> Result<Vec<Rule>> {
         "reduced-each-micro-step",
         "skipped-steps",
         "small-batches",
+        "small-operations-between-parts",
         "slower-and-slower",
         "slower-than-reference",
         "thread-blocked",

@@ -184,6 +184,20 @@ fn many_small_operations_are_told_from_few_and_from_large_ones() {
 }
 
 #[test]
+fn many_small_operations_between_parts_are_told_from_few_and_from_large_ones() {
+    let of = |calls: (i64, f64), other_time: f64| {
+        counted("small-operations-between-parts", "other", calls, move |row| row.other_time = other_time)
+    };
+    begins(
+        &of((1000, 5e-6), 0.012),
+        "found: every rank calls 1000 operators in each step outside of data, forward, backward and optimizer, of 5 microseconds \
+         each, most often aten::select",
+    );
+    begins(&of((200, 5e-5), 0.012), "silent");
+    begins(&of((40, 5e-6), 0.012), "silent");
+}
+
+#[test]
 fn python_is_what_operators_do_not_take() {
     let forward = |calls: (i64, f64)| counted("python-in-forward", "forward", calls, |row| row.forward_time = 0.02);
     begins(&forward((100, 2e-5)), "found: rank 0 spends 16.7 ms of a step in forward and in no operator of torch's");
