@@ -7,7 +7,7 @@
 -- persistence: 0.9
 -- reduce: typical
 -- saving: ceiling
--- levels: 10, 101, 101
+-- levels: 7, 101, 101
 -- line: sampled
 -- also: ema, moving average, averaged weights, loops over parameters
 -- says: {who} calls {calls} operators in each step outside of data, forward, backward and optimizer, of {us} microseconds each, most often {operator}: most of that is what a call costs, whatever it computes ({watched} steps were watched)
