@@ -37,11 +37,9 @@ def test_a_planted_stall_is_named_and_its_twin_is_silent(home: Home) -> None:
         "other",
         20,
     ), stall
-    # 400 ms in each of 20 steps. On a busy machine these steps take longer, and no more than that can be saved.
-    (stalled,) = planted.query(
-        "SELECT AVG(duration) * 1000 AS ms FROM python.steps GROUP BY step % 20 ORDER BY 1 DESC LIMIT 1"
-    )
-    assert 12.0 < stall["saving"]["ms"] < stalled["ms"] / 20, (stall, stalled)
+    # 400 ms in each of 20 steps, or a few more of them. On a busy machine these steps take longer.
+    (longest,) = planted.query("SELECT MAX(duration) * 1000 AS ms FROM python.steps WHERE step > 20")
+    assert 12.0 < stall["saving"]["ms"] < 1.1 * longest["ms"] / 20, (stall, longest)
     rows = sum(row["typical_ms"] + row["excess_ms"] for row in answer["waterfall"])
     assert abs(rows - answer["step_ms"]) < 1e-6 * answer["step_ms"]
     sql = home.probe("planted", "diagnose", "--sql", "1")
