@@ -238,7 +238,7 @@ class Collector:
         return found
 
     def armed(self) -> tuple[Any, ...]:
-        """The reply that the snippet waits for its boundary, once it does: the runner replies before it arms the boundary. A
+        """Waits until the snippet is armed, and returns the reply that says so. The runner replies before it arms the boundary. A
         snippet with a short deadline may be over by then."""
         reply = self.reply()
         assert reply[0] == "armed", reply

@@ -255,17 +255,18 @@ def test_a_snippet_before_a_batch_is_no_cost_of_recording(recorder: Recorder) ->
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loader = DataLoader(torch.randn(100_000, 32), batch_size=4)
-    ran: list[float] = []
+    #: After each snippet, the shares that were estimated until the next one.
+    shares: list[list[float]] = []
 
     def snippet() -> None:
         recorder.native.want_boundary(False)
         before = recorder.native.thread_mode(recorder.native.ThreadMode.SUSPENDED)
         time.sleep(2.0)
-        ran.append(time.monotonic())
+        shares.append([])
         recorder.native.thread_mode(before)
 
     recorder.native.set_boundary_callback(snippet)
-    shares: list[float] = []
+    deadline = time.monotonic() + 180
     try:
         for step, x in enumerate(loader):
             model(x).sum().backward()
@@ -274,13 +275,18 @@ def test_a_snippet_before_a_batch_is_no_cost_of_recording(recorder: Recorder) ->
             if step == 330:
                 recorder.native.want_boundary(True)
             rows = recorder.native.take_rows(False)["probe.overhead"] if step % 20 == 19 else []
-            shares += [row["estimated_share"] for row in rows if ran]
-            if (ran and time.monotonic() > ran[0] + 60) or len(shares) >= 2:
-                break
+            if rows and shares:
+                shares[-1] += [row["estimated_share"] for row in rows]
+                if len(shares) == 2 and len(shares[-1]) >= 2:
+                    break
+                if len(shares[-1]) >= 2:
+                    recorder.native.want_boundary(True)
+            assert time.monotonic() < deadline, shares
     finally:
         recorder.native.set_boundary_callback(None)
-    # It was 4 and more: the seconds of the snippet, over steps of ten milliseconds.
-    assert ran and shares and max(shares) < 1.0, shares
+    # It was 4 and more after each: the seconds of the snippet, over steps of ten milliseconds. A busy machine may stop a hook for as
+    # long as a fraction of that, but not after both.
+    assert min(max(after) for after in shares) < 0.5, shares
 
 
 def test_an_iterator_whose_constructor_takes_more_is_left_alone(recorder: Recorder) -> None:

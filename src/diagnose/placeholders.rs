@@ -54,9 +54,27 @@ const PYTHON_SHARE: &str = "(
     WHERE pid NOT IN (SELECT pid FROM compiled) GROUP BY pid, part HAVING COUNT(*) >= 2
 )";
 
+/// `$operator_calls`, with columns pid, part, calls, us, operator, watched: how many operators the part calls in a step, how long one
+/// takes at least (microseconds), which one is called most often, and the number of watched steps that this is known from.
+const OPERATOR_CALLS: &str = "(
+    WITH counted AS (
+        SELECT pid, part, step, operator, SUM(outermost) AS calls, SUM(duration) AS took FROM python.operator_counts
+        WHERE pid IN ($pids) AND step BETWEEN GREATEST($first - 128, 8) AND $last GROUP BY pid, part, step, operator
+    ), of_step AS (
+        SELECT pid, part, step, SUM(calls) AS calls, SUM(took) AS took FROM counted GROUP BY pid, part, step
+    ), most AS (
+        SELECT pid, part, operator, row_number() OVER (PARTITION BY pid, part ORDER BY SUM(calls) DESC, operator) AS number
+        FROM counted GROUP BY pid, part, operator
+    )
+    -- In a watched step a neighbour may have the processor for longer than the operators take.
+    SELECT s.pid, s.part, most.operator, COUNT(*) AS watched, median(s.calls) AS calls, MIN(1e6 * s.took / s.calls) AS us
+    FROM of_step s JOIN most ON most.pid = s.pid AND most.part = s.part AND most.number = 1
+    WHERE s.calls > 0 GROUP BY s.pid, s.part, most.operator HAVING COUNT(*) >= 2
+)";
+
 impl Steps {
-    /// SQL with its placeholders replaced: $larger_inputs, $input_size, $few_samples, $python_share, $window, $first, $last, $pids.
-    /// Steps are numbered by the shared count.
+    /// SQL with its placeholders replaced: $larger_inputs, $input_size, $few_samples, $python_share, $operator_calls, $window, $first,
+    /// $last, $pids. Steps are numbered by the shared count.
     pub(crate) fn fill(&self, sql: &str) -> String {
         // What is wrong in a run that never settled is asked of all of its steps.
         let settled = self.numbers.first().copied().zip(self.numbers.last().copied());
@@ -70,6 +88,7 @@ impl Steps {
             .replace("$input_size", INPUT_SIZE)
             .replace("$few_samples", FEW_SAMPLES)
             .replace("$python_share", PYTHON_SHARE)
+            .replace("$operator_calls", OPERATOR_CALLS)
             .replace("$window", &format!("step BETWEEN {first} AND {last} AND pid IN ({pids})"))
             .replace("$first", &first.to_string())
             .replace("$last", &last.to_string())
@@ -86,7 +105,8 @@ mod tests {
     fn nothing_is_left_that_stands_for_something() {
         let steps = Steps { numbers: vec![4, 5, 9], ..Steps::default() };
         let sql = steps.fill(
-            "SELECT $first, $last FROM $input_size AS s JOIN $python_share AS p ON s.pid = p.pid WHERE pid IN $larger_inputs \
+            "SELECT $first, $last FROM $input_size AS s JOIN $python_share AS p ON s.pid = p.pid \
+             JOIN $operator_calls AS c ON s.pid = c.pid WHERE pid IN $larger_inputs \
              AND pid IN $few_samples AND pid IN ($pids) AND $window",
         );
         assert!(!sql.contains('$'), "{sql}");

@@ -173,7 +173,7 @@ class Home:
             child.terminate()
         for child in self.children:
             try:
-                child.wait(PATIENCE)
+                child.wait(30)
             except subprocess.TimeoutExpired:
                 os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
@@ -201,8 +201,8 @@ class Run:
         return self.home.probe(self.name, "eval", *arguments, code)
 
     def wait_for_step(self, step: int, ranks: int = 1) -> None:
-        """Until every one of `ranks` ranks has finished at least `step` steps that can be asked for. How long that takes is the
-        machine's: a run whose ranks go on is waited for."""
+        """Until every one of `ranks` ranks has finished at least `step` steps that can be asked for, however slow the machine
+        is: as long as the ranks advance, they are waited for."""
         reached: list[int] = []
 
         def there() -> bool:

@@ -241,7 +241,7 @@ def test_ctrl_c_between_two_lines_of_a_pipe_ends_it(two_ranks: Run) -> None:
         child.stdin.flush()
         while "42" not in child.stdout.readline():
             pass
-        # Nothing is under way when a thread of it waits for its input (read of descriptor 0), and nothing will come.
+        # Nothing is under way once one of its threads waits for input (it reads descriptor 0), and nothing will come.
         calls = pathlib.Path(f"/proc/{child.pid}/task")
         wait_for(
             "it to wait for its input",

@@ -13,21 +13,10 @@
 -- says: {who}: the forward pass calls {calls} operators in each step, of {us} microseconds each, most often {operator}: most of that is what a call costs, whatever it computes ({watched} steps were watched)
 -- do: fewer and larger operations: compute a loop over samples, time steps or heads at once (a further dimension, torch.bmm, torch.func.vmap), or let torch.compile do it
 -- record: it is recorded in one step of 64 of those with detail
-WITH counted AS (
-    SELECT pid, step, SUM(outermost) AS calls, SUM(duration) AS took FROM python.operator_counts
-    WHERE pid IN ($pids) AND step BETWEEN GREATEST($first - 128, 8) AND $last AND part = 'forward' GROUP BY pid, step
-), most AS (
-    SELECT pid, operator, row_number() OVER (PARTITION BY pid ORDER BY SUM(outermost) DESC, operator) AS place FROM python.operator_counts
-    WHERE pid IN ($pids) AND step BETWEEN GREATEST($first - 128, 8) AND $last AND part = 'forward' GROUP BY pid, operator
-), usual AS (
-    -- In a watched step a neighbour may have the processor for longer than the operators take.
-    SELECT pid, COUNT(*) AS watched, median(calls) AS calls, MIN(1e6 * took / calls) AS us FROM counted
-    WHERE calls > 0 GROUP BY pid HAVING COUNT(*) >= 2
-)
-SELECT s.step, s.rank, s.forward_time AS cost, u.calls, round(u.us, 1) AS us, most.operator, u.watched,
+SELECT s.step, s.rank, s.forward_time AS cost, u.calls, round(u.us, 1) AS us, u.operator, u.watched,
     -- Python and torch take a microsecond around each of them at least. Steps of unequal sizes have unequally many.
     GREATEST(s.forward_time - LEAST(u.calls, u.calls * s.forward_time / m.forward_time) * (u.us + 1.0) * 1e-6, 0.0) AS ref
-FROM python.steps s JOIN usual u ON s.pid = u.pid JOIN most ON most.pid = u.pid AND most.place = 1
+FROM python.steps s JOIN $operator_calls AS u ON s.pid = u.pid AND u.part = 'forward'
     JOIN (SELECT pid, median(forward_time) AS forward_time FROM python.steps WHERE $window GROUP BY pid) AS m ON m.pid = s.pid
 -- On a GPU most operators take the host as long, and the rule host-bound says whether the GPU waits for them.
 WHERE s.step BETWEEN $first AND $last AND s.gpu_idle_max IS NULL AND m.forward_time > 0 AND u.calls >= 400 AND u.us < 12

@@ -11,7 +11,7 @@ from torch import nn
 
 
 def let_it_answer() -> None:
-    time.sleep(0.2)  # The agent has tried to connect meanwhile, whose last rows may take two seconds.
+    time.sleep(0.2)  # By then the agent has tried to connect. It has two seconds to send its last rows.
     os.rename(*sys.argv[1:])
 
 

@@ -236,8 +236,8 @@ async fn a_rank_that_is_not_connected_is_waited_for() {
     cancelled(&mut zero).await;
     cancelled(&mut one).await;
     one.bye().await;
-    // The snippet before gives its turn to this one at once; on a machine that stands still for a moment that can be after the
-    // deadline, and then it is asked again.
+    // The snippet before hands over its turn at once. If the machine stalls, that can be after the deadline of this one, and then
+    // it is asked again.
     let mut tries = 0..10;
     let heard = loop {
         let heard = hear(ask(&bench, EvalCall { timeout_s: 0.05, ..call("x", At::Step) }).await.unwrap()).await;

@@ -35,7 +35,7 @@ const MAX_PLAIN: Duration = Duration::from_secs(4);
 /// statements was seen to take up to 0.2 s to come to the end of one step of its planning.
 const MAX_WORK_AFTER: Duration = Duration::from_secs(2);
 /// How long rows may wait for their acknowledgement while a processor is there for them. One batch in a hundred may wait longer,
-/// but less than [`TIMEOUT`]: one thread of a busy machine can stand still for a moment with a lock that rows need.
+/// but less than [`TIMEOUT`]: on a busy machine a thread can stall for a moment while it holds a lock that rows need.
 const MAX_INGEST_WAIT: Duration = Duration::from_millis(200);
 /// The timeout of a query.
 const TIMEOUT: Duration = Duration::from_millis(1000);

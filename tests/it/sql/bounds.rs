@@ -78,7 +78,7 @@ async fn a_command_that_asks_itself_may_have_more() {
 #[tokio::test]
 async fn limits_hold_where_nothing_is_taken_of_an_answer() {
     let engine = engine(Limits { timeout: Some(Duration::from_millis(300)), rows: 1_000_000, ..Limits::default() });
-    // On a machine that stands still for a moment the planning alone takes longer: then it is asked again.
+    // If the machine stalls for a moment, planning alone takes longer than the deadline. Then it is asked again.
     let mut tries = 0..10;
     let mut late = loop {
         match engine.query(BOMB, None).await {

@@ -300,7 +300,7 @@ fn a_signal_that_comes_meanwhile_ends_the_call_that_it_would_have_ended() {
             Ok((sent, inject::system_call(thread, saved, addresses, libc::SYS_getpid, [0; 6])?))
         });
         match sent {
-            // The thread had no processor in time to stop, and was sent nothing.
+            // The thread got no processor in time to stop, so it was sent nothing.
             Err(inject::Failure::NotNow) if Instant::now() < deadline => {}
             sent => break sent,
         }

@@ -12,7 +12,7 @@ use super::machine::{self, Registers};
 /// How long a thread that was just told to stop may take. Nothing was done to one that takes longer: another one is tried, or the
 /// same one again.
 const TO_STOP: Duration = Duration::from_millis(500);
-/// How long a call may take, and a thread that has registers of ours to stop. Both take microseconds, and more where the machine
+/// How long a call may take, and how long a thread with registers of ours may take to stop. Both take microseconds, and more where the machine
 /// is busy.
 pub(super) const CALL: Duration = Duration::from_secs(2);
 /// Room for vector registers (bytes). They take 11 KiB with AMX and 9 with the widest SVE there is; later processors may
@@ -240,8 +240,8 @@ impl Thread {
             return Ok(());
         }
         if !self.stopped {
-            // Any other reason for the stop is of our making too: the trap that was to come, or a fault of the call. The thread
-            // is lost where it does not stop, so it has more time than one of which nothing was changed.
+            // Any other reason for the stop is of our making too: the trap that was to come, or a fault of the call. A thread
+            // that does not stop now is lost, so it gets more time than one to which nothing was done.
             self.interrupt(CALL)?;
         }
         let (set, vectors) = &saved.vectors;
