@@ -9,7 +9,7 @@
 -- explains: thread-blocked, work-between-parts, slower-than-reference
 -- also: gil, global interpreter lock, threads
 -- says: {who}: while the main thread was not running, {thread} held the GIL in {share:%} of {samples} samples, mostly at {line} in {function} (sampled)
--- do: do that work in a process of its own (multiprocessing), or in code that releases the GIL
+-- do: {remedy}
 -- record: probe diagnose --ask samples a live run for 4 s; PROBE_STACK_SAMPLING must not be off
 WITH s AS (
     -- A main thread that waits for batches, ranks or a disk does not wait for the lock.
@@ -41,6 +41,9 @@ WITH s AS (
     FROM python.steps t LEFT JOIN e ON t.pid = e.pid WHERE t.step BETWEEN $first AND $last AND t.pid IN ($pids)
 )
 SELECT t.step, t.rank, parts.part, lines.line, lines.thread, lines.function, sure.samples, sure.share,
+    CASE WHEN lines.function LIKE '%pin_memory_loop%'
+        THEN 'that thread of torch''s DataLoader unpickles batches: fewer and larger tensors in a batch, and torch.multiprocessing.set_sharing_strategy(''file_system'') make that cheaper'
+        ELSE 'do that work in a process of its own (multiprocessing), or in code that releases the GIL' END AS remedy,
     CASE WHEN t.blocked IS NULL THEN LEAST(0.12 * t.duration,
         parts.share * CASE parts.part WHEN 'forward' THEN t.forward_time WHEN 'backward' THEN t.backward_time
             WHEN 'optimizer' THEN t.optimizer_time ELSE t.other_time END)

@@ -4,7 +4,7 @@
 -- confidence: measured
 -- needs: gpu.metrics.utilization >= 3
 -- also: launch-bound, cpu-bound, gpu idle, underutilization, launches
--- says: {who}: no kernel ran in {idle:%} of the time, and only {elsewhere:%} of a step is outside of forward, backward and optimizer: the host launches operations more slowly than the GPU runs them
+-- says: {who}: no kernel ran in {idle:%} of the time, and only {elsewhere:%} of a step is outside of forward, backward and optimizer: the host launches operations more slowly than the GPU runs them{most}
 -- do: fewer and larger operations: torch.compile, or CUDA graphs (mode="reduce-overhead"), larger batches, fused=True for the optimizer; probe capture shows what is launched
 -- record: the driver of a GPU says it once a second
 WITH s AS (
@@ -29,7 +29,15 @@ WITH s AS (
     WHERE g.utilization IS NOT NULL AND g.ts BETWEEN s.begins AND s.ends
         AND (g.ranks = CAST(s.rank AS VARCHAR) OR g.ranks IS NULL AND s.host IN (SELECT host FROM single))
     GROUP BY s.pid HAVING COUNT(*) >= 3
+), own AS (
+    -- Modules that repeat are one: layers.3.attn is layers.*.attn.
+    SELECT pid, regexp_replace(module, '(^|\.)[0-9]+(\.|$)', '\1*\2', 'g') AS module, SUM(host_duration) AS took FROM python.torch_trace
+    WHERE $window AND stage IN ('forward', 'backward') AND module IS NOT NULL GROUP BY pid, regexp_replace(module, '(^|\.)[0-9]+(\.|$)', '\1*\2', 'g')
+), largest AS (
+    SELECT pid, module, took / SUM(took) OVER (PARTITION BY pid) AS share, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY took DESC, module) AS position FROM own
 )
-SELECT s.rank, 'idle' AS seen, CASE WHEN u.idle - s.elsewhere >= 0.5 THEN 'warn' ELSE 'note' END AS severity, u.idle, s.elsewhere
+SELECT s.rank, 'idle' AS seen, CASE WHEN u.idle - s.elsewhere >= 0.5 THEN 'warn' ELSE 'note' END AS severity, u.idle, s.elsewhere,
+    COALESCE('; ' || CAST(CAST(round(100 * largest.share) AS BIGINT) AS VARCHAR) || ' % of the host''s time in modules is in ' || largest.module, '') AS most
 FROM s JOIN u ON s.pid = u.pid LEFT JOIN waits ON s.pid = waits.pid
+    LEFT JOIN largest ON s.pid = largest.pid AND largest.position = 1 AND largest.share >= 0.4
 WHERE u.idle - s.elsewhere >= 0.15 AND s.bound >= 0.15 AND COALESCE(waits.waited, 0.0) < 0.25 * s.duration

@@ -151,7 +151,7 @@ fn a_suspicion_is_answered_with_numbers_and_a_reason() {
     let home = Home::empty();
     record(&home, "gpt@1", STEPS, |row| row.other_time = 0.008, everything);
     // The rules that matter here: each one takes its time in a debug build.
-    let rules = "copies-of-tensors,rank-slow,host-leak,work-between-parts";
+    let rules = "copies-of-tensors,rank-slow,device-leak,host-leak,work-between-parts";
     let answer = |name: &str| ask(&home, ["gpt", "diagnose", "--json", "--rule", rules, "--suspect", name]);
     for (name, answered, kind, why) in [
         ("copies-of-tensors", "yes", "rule", "copies 16.78 MB"),

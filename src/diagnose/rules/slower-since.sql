@@ -1,0 +1,40 @@
+-- rule: slower-since
+-- family: regression
+-- kind: time
+-- confidence: likely
+-- reduce: each
+-- levels: 5, 10, 20
+-- line: sampled
+-- also: regression, slower, slowdown, change point
+-- says: {who}: since step {since} {part} takes {after:ms} instead of {before:ms}
+-- do: look at what changed then: probe compare of both windows, probe.events and python.environment around that step
+-- record: at least 160 steps
+WITH s AS (
+    SELECT pid, rank, step, micro_steps, p.name AS part, run_delay, duration, NTILE(12) OVER (PARTITION BY pid, p.name ORDER BY step) AS block,
+        CASE p.name WHEN 'data' THEN data_time WHEN 'forward' THEN forward_time WHEN 'backward' THEN backward_time
+            WHEN 'optimizer' THEN optimizer_time ELSE other_time END AS cost
+    FROM python.steps CROSS JOIN (VALUES ('data'), ('forward'), ('backward'), ('optimizer'), ('other')) AS p(name)
+    WHERE $window AND kind IS DISTINCT FROM 'call' AND pid NOT IN $larger_inputs
+), b AS (
+    SELECT pid, part, block, MIN(step) AS step, median(cost) AS cost, median(duration) AS duration, AVG(COALESCE(run_delay, 0)) AS delay,
+        median(micro_steps) AS calls, COUNT(*) AS count
+    FROM s GROUP BY pid, part, block
+), split AS (
+    -- Every block before the change is faster than every block after it.
+    SELECT a.pid, a.part, z.step AS since, MAX(a.cost) AS most, z.block
+    FROM b a JOIN b z ON a.pid = z.pid AND a.part = z.part AND a.block < z.block WHERE z.block BETWEEN 4 AND 10 GROUP BY a.pid, a.part, z.step, z.block
+), held AS (
+    SELECT split.pid, split.part, split.since, split.block, split.most, MIN(b.cost) AS least, median(b.cost) AS after, median(b.duration) AS duration, AVG(b.delay) AS delay,
+        median(b.calls) AS calls
+    FROM split JOIN b ON split.pid = b.pid AND split.part = b.part AND b.block >= split.block GROUP BY split.pid, split.part, split.since, split.block, split.most
+), before AS (
+    SELECT held.pid, held.part, held.since, held.after, held.least, held.most, median(b.cost) AS before, MIN(b.cost) AS lowest,
+        ROW_NUMBER() OVER (PARTITION BY held.pid, held.part ORDER BY held.least - held.most DESC) AS position
+    FROM held JOIN b ON held.pid = b.pid AND held.part = b.part AND b.block < held.block
+    GROUP BY held.pid, held.part, held.since, held.after, held.least, held.most, held.duration, held.delay, held.calls
+    -- Not by neighbours that have the processors since then, nor by more calls of the model; and a jump, which a drift is not.
+    HAVING held.delay - AVG(b.delay) <= 0.02 * held.duration AND held.calls = median(b.calls) AND held.least - held.most >= 0.5 * (held.after - median(b.cost))
+        AND held.least - held.most >= 0.03 * held.duration AND MIN(b.count) >= 12
+)
+SELECT s.step, s.rank, s.part, CASE WHEN s.step >= before.since THEN s.cost ELSE before.before END AS cost, before.before AS ref, before.since, before.before, before.after
+FROM s JOIN before ON s.pid = before.pid AND s.part = before.part AND before.position = 1

@@ -1,0 +1,136 @@
+//! `probe diagnose` about ranks: that they train the same model under the same conditions, and what they wait for together.
+
+use probe_proto::table::Time;
+use probe_proto::tables::{environment, metrics, nccl_trace, steps};
+use probe_store::Store;
+
+use super::diagnose::{STEPS, begins, of_rule, record_ranks, said};
+use crate::cli::support::Home;
+use crate::sql::data::{Agent, START};
+
+#[test]
+fn a_network_that_every_rank_waits_for_is_told_from_one_slow_rank() {
+    let of = |waits: [f64; 2], backend: &'static str| {
+        let home = Home::empty();
+        let sends = move |agent: &mut Agent, store: &Store| {
+            let row = nccl_trace::Row { backend: agent.strings.id(backend), ..agent.collective(0, 0, "all_reduce") };
+            agent.send(store, (0..STEPS).map(|step| nccl_trace::Row { step, seq: step, ..row }));
+        };
+        record_ranks(&home, "gpt@1", STEPS, |rank, row| row.comm_time = waits[rank as usize], sends);
+        let words = ["gpt", "diagnose", "--json", "--rule", "communication-bound"];
+        said(&home, words).remove("communication-bound").unwrap_or_default()
+    };
+    begins(&of([0.03, 0.03], "nccl"), "found: every rank waits for communication in 66 % of a step");
+    begins(&of([0.03, 0.002], "nccl"), "silent");
+    // Where the host computes what is sent, it has no time for anything else.
+    begins(&of([0.03, 0.03], "gloo"), "silent");
+}
+
+#[test]
+fn a_rank_that_gets_more_of_an_all_to_all_is_told() {
+    let of = |bytes: i64| {
+        let sends = move |agent: &mut Agent, store: &Store| {
+            let more = agent.identity.rank == Some(1);
+            let row = agent.collective(0, 0, "all_to_all_single");
+            let row = nccl_trace::Row { bytes: if more { bytes } else { 1 << 20 }, ..row };
+            agent.send(store, (0..STEPS).map(|step| nccl_trace::Row { step, seq: step, ..row }));
+        };
+        of_rule("uneven-all-to-all", STEPS, |_| (), sends)
+    };
+    begins(&of(3 << 20), "found: rank 1: sends or receives 1.50 times as much by all_to_all");
+    begins(&of(1 << 20), "silent");
+}
+
+#[test]
+fn replicas_whose_gradients_have_different_norms_are_told() {
+    let of = |norm: f64, wrapper: Option<&'static str>| {
+        let more = move |agent: &mut Agent, store: &Store| {
+            let wrapper = wrapper.map(|name| agent.strings.id(name));
+            let row = environment::Row { wrapper, ..agent.environment() };
+            agent.send(store, [row]);
+            let differs = agent.identity.rank == Some(1);
+            let name = agent.strings.id("torch.clip_grad_norm_");
+            let row = |step: i64| metrics::Row {
+                step,
+                ts: Time(START + step * 1_000_000_000),
+                name,
+                value: Some(1.0 / (1.0 + step as f64) * if differs && step >= 40 { norm } else { 1.0 }),
+                reason: None,
+            };
+            agent.send(store, (0..STEPS).map(row));
+        };
+        of_rule("gradient-norms-differ", STEPS, |_| (), more)
+    };
+    let wrapped = Some("DistributedDataParallel");
+    begins(&of(1.2, wrapped), "found: the norm of the gradients differs between ranks in ");
+    begins(&of(1.0, wrapped), "silent");
+    // Ranks that train models of their own.
+    begins(&of(1.2, None), "silent");
+}
+
+#[test]
+fn conditions_that_differ_between_ranks_are_told_with_their_values() {
+    let of = |threads: i32| {
+        let more = move |agent: &mut Agent, store: &Store| {
+            let second = agent.identity.rank == Some(1);
+            let row = environment::Row { torch_threads: Some(if second { threads } else { 8 }), ..agent.environment() };
+            agent.send(store, [row]);
+        };
+        of_rule("ranks-differ", STEPS, |_| (), more)
+    };
+    begins(&of(1), "found: torch_threads differs between ranks: 8 (rank 0), 1 (rank 1)");
+    begins(&of(8), "silent");
+}
+
+#[test]
+fn an_operation_that_stalled_is_told_with_the_rank_that_came_last() {
+    let of = |longest: f64| {
+        let more = move |agent: &mut Agent, store: &Store| {
+            let last = agent.identity.rank == Some(1);
+            let row = agent.collective(0, 0, "all_reduce");
+            let row = |step: i64| {
+                let took = if step != 70 {
+                    2.0
+                } else if last {
+                    3.0
+                } else {
+                    longest
+                };
+                nccl_trace::Row { step, seq: step, duration_ms: Some(took), ..row }
+            };
+            agent.send(store, (0..STEPS).map(row));
+        };
+        of_rule("stalled-collective", STEPS, |_| (), more)
+    };
+    begins(
+        &of(4000.0),
+        "found: 1 of 120 all_reduce took a second or more, a hundred times as long as usual, first in step 70: rank 1 came last",
+    );
+    begins(&of(400.0), "silent");
+}
+
+fn waits_for_nothing(row: &mut steps::Row) {
+    row.comm_time = 0.0;
+}
+
+#[test]
+fn one_thread_on_a_large_machine_is_told() {
+    let of = |cores: i32, threads: i32| {
+        let more = move |agent: &mut Agent, store: &Store| {
+            let device = Some(agent.strings.id("cpu"));
+            let row = agent.environment();
+            let row = environment::Row {
+                device,
+                cpu_cores: Some(cores),
+                torch_threads: Some(threads),
+                num_workers: Some(2),
+                ..row
+            };
+            agent.send(store, [row]);
+        };
+        of_rule("one-thread", STEPS, waits_for_nothing, more)
+    };
+    begins(&of(64, 1), "found: every rank computes with one thread, and its machine has 64 processors for 2 of them");
+    begins(&of(64, 8), "silent");
+    begins(&of(8, 1), "silent");
+}
