@@ -39,18 +39,20 @@ WITH s AS (
     -- How long the thread neither had a processor nor was ready for one. Of a device that says nothing, as it is waited for.
     SELECT t.*, CASE WHEN e.on_host THEN GREATEST(duration - cpu_time - run_delay - data_time - comm_time, 0.0) END AS blocked
     FROM python.steps t LEFT JOIN e ON t.pid = e.pid WHERE t.step BETWEEN $first AND $last AND t.pid IN ($pids)
+), c AS (
+    SELECT t.*, parts.part, parts.held, parts.share * CASE parts.part WHEN 'forward' THEN t.forward_time WHEN 'backward' THEN t.backward_time
+        WHEN 'optimizer' THEN t.optimizer_time ELSE t.other_time END AS sampled
+    FROM t JOIN parts ON t.pid = parts.pid
 )
-SELECT t.step, t.rank, parts.part, lines.line, lines.thread, lines.function, sure.samples, sure.share,
+SELECT c.step, c.rank, c.part, lines.line, lines.thread, lines.function, sure.samples, sure.share,
     CASE WHEN lines.function LIKE '%pin_memory_loop%'
         THEN 'that thread of torch''s DataLoader unpickles batches: fewer and larger tensors in a batch, and torch.multiprocessing.set_sharing_strategy(''file_system'') make that cheaper'
         ELSE 'do that work in a process of its own (multiprocessing), or in code that releases the GIL' END AS remedy,
-    CASE WHEN t.blocked IS NULL THEN LEAST(0.12 * t.duration,
-        parts.share * CASE parts.part WHEN 'forward' THEN t.forward_time WHEN 'backward' THEN t.backward_time
-            WHEN 'optimizer' THEN t.optimizer_time ELSE t.other_time END)
-        ELSE t.blocked * parts.held / sure.idle END AS cost, 0.0 AS ref
-FROM t JOIN sure ON t.pid = sure.pid JOIN parts ON t.pid = parts.pid
-    JOIN lines ON t.pid = lines.pid AND lines.position = 1
+    -- On a device it is a note: what the thread waits for is not known.
+    CASE WHEN c.blocked IS NULL THEN c.sampled * LEAST(1.0, COALESCE(0.12 * c.duration / NULLIF(SUM(c.sampled) OVER (PARTITION BY c.pid, c.step), 0.0), 1.0))
+        ELSE c.blocked * c.held / sure.idle END AS cost, 0.0 AS ref
+FROM c JOIN sure ON c.pid = sure.pid JOIN lines ON c.pid = lines.pid AND lines.position = 1
 WHERE sure.share >= 0.2 AND sure.of_all >= 0.1
     -- How long the thread was blocked is measured: where nearly all of that was for the lock, few samples say so. Where a neighbour
     -- has the processors, too, it is seldom blocked.
-    OR t.blocked IS NOT NULL AND sure.of_idle >= 0.8 AND sure.of_idle_sure >= 0.5
+    OR c.blocked IS NOT NULL AND sure.of_idle >= 0.8 AND sure.of_idle_sure >= 0.5

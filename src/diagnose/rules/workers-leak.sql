@@ -10,10 +10,12 @@
 -- do: a data set that holds many Python objects (lists, dictionaries) is copied to each worker as it is read, because reading counts references: keep them in one array (numpy, pyarrow) or on disk; else look for what a worker keeps between batches
 -- record: let it train for longer: it is measured once a second
 WITH m AS (
-    SELECT pid, rank, step, children, children_rss FROM python.memory
+    SELECT pid, rank, step, children, children_rss, rss FROM python.memory
     WHERE $window AND device = 'cpu' AND step < $last AND children > 0 AND children_rss IS NOT NULL
 ), usual AS (
-    SELECT pid, median(children) AS children FROM m GROUP BY pid
+    -- Pages of the process that its forked workers read count in each of them, and are there once. A worker with more memory than the
+    -- process has has some of its own.
+    SELECT pid, median(children) AS children FROM m GROUP BY pid HAVING MAX(children_rss / children) > MAX(rss)
 )
 -- New workers have not read anything yet.
 SELECT m.rank, m.step AS x, m.children_rss AS y, m.children FROM m JOIN usual ON m.pid = usual.pid AND m.children = usual.children

@@ -40,11 +40,12 @@ fn device_memory_that_grows_is_told_from_memory_that_settles() {
 
 #[test]
 fn the_memory_of_workers_that_grows_is_told_from_that_of_new_ones() {
-    let of = |rss: &'static dyn Fn(i64) -> f64, children: &'static dyn Fn(i64) -> i32| {
+    let of = |own: f64, rss: &'static dyn Fn(i64) -> f64, children: &'static dyn Fn(i64) -> i32| {
         let more = move |agent: &mut Agent, store: &Store| {
             let row = |agent: &mut Agent, step| memory::Row {
                 children: Some(children(step)),
                 children_rss: Some(rss(step)),
+                rss: Some(own),
                 ..agent.memory(step, "cpu")
             };
             let rows: Vec<_> = (0..STEPS).map(|step| row(agent, step)).collect();
@@ -53,12 +54,17 @@ fn the_memory_of_workers_that_grows_is_told_from_that_of_new_ones() {
         of_rule("workers-leak", STEPS, as_it_is, more)
     };
     begins(
-        &of(&|step| 600.0 + 2.0 * step as f64, &|_| 2),
+        &of(200.0, &|step| 600.0 + 2.0 * step as f64, &|_| 2),
         "found: every rank: the memory of its 2 child processes grows all the time: ",
     );
-    begins(&of(&|_| 600.0, &|_| 2), "silent");
+    begins(&of(200.0, &|_| 600.0, &|_| 2), "silent");
     // Half of the time there are none.
-    begins(&of(&|step| if step % 2 == 0 { 0.0 } else { 600.0 }, &|step| if step % 2 == 0 { 0 } else { 2 }), "silent");
+    // Workers that read what the process has in memory.
+    begins(&of(2000.0, &|step| 600.0 + 2.0 * step as f64, &|_| 2), "silent");
+    begins(
+        &of(200.0, &|step| if step % 2 == 0 { 0.0 } else { 600.0 }, &|step| if step % 2 == 0 { 0 } else { 2 }),
+        "silent",
+    );
 }
 
 #[test]

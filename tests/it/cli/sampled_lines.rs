@@ -139,6 +139,13 @@ fn a_lock_that_another_thread_holds_is_told_from_one_that_is_free_and_from_too_f
         row.running = true;
     };
     begins(&answer(&sampled(1, runs)), "silent");
+    // What a thread waits for is not known where it may be a device: that is a note, in however many parts.
+    let parts = |agent: &mut Agent, row: &mut stack_samples::Row| {
+        held(2)(agent, row);
+        row.part = agent.strings.id(["forward", "backward", "other", "backward"][row.step as usize % 4]);
+    };
+    let (finding, _) = found("gil-held-elsewhere", busy, sampled(1, parts));
+    assert_eq!(finding["severity"], "note", "{finding:#}");
     // The program runs on the host, so the time in which its thread is blocked is measured: more than half of a step here. That
     // it runs in most samples says nothing then, and the few others decide.
     let blocked = |others: i64| {
