@@ -3,7 +3,7 @@
 use probe_proto::tables::{environment, nccl_trace, steps};
 use probe_store::Store;
 
-use super::diagnose::{STEPS, begins, diagnose, of_rule, says};
+use super::diagnose::{STEPS, begins, of_rule, of_rules, says};
 use crate::sql::data::Agent;
 
 /// So many collectives a step of so many bytes.
@@ -21,18 +21,18 @@ fn collectives(count: i64, bytes: i64) -> impl Fn(&mut Agent, &Store) {
 #[test]
 fn gradients_that_are_reduced_in_each_micro_step_are_told_from_those_that_are_not() {
     let waits = |row: &mut steps::Row| row.comm_time = 0.004;
-    let said = diagnose(STEPS, waits, collectives(4, 1 << 20));
+    let said = of_rules("reduced-each-micro-step", STEPS, waits, collectives(4, 1 << 20));
     says(&said, "reduced-each-micro-step", "found: every rank reduces all gradients in each of 4 micro steps");
-    says(&diagnose(STEPS, waits, collectives(1, 1 << 20)), "reduced-each-micro-step", "silent");
+    begins(&of_rule("reduced-each-micro-step", STEPS, waits, collectives(1, 1 << 20)), "silent");
 }
 
 #[test]
 fn many_small_collectives_are_told_from_few_and_from_large_ones() {
     let waits = |row: &mut steps::Row| row.comm_time = 0.004;
-    let said = diagnose(STEPS, waits, collectives(50, 20_000));
+    let said = of_rules("many-small-collectives", STEPS, waits, collectives(50, 20_000));
     says(&said, "many-small-collectives", "found: every rank issues 50 collectives a step");
-    says(&diagnose(STEPS, waits, collectives(4, 20_000)), "many-small-collectives", "silent");
-    says(&diagnose(STEPS, waits, collectives(50, 1 << 20)), "many-small-collectives", "silent");
+    begins(&of_rule("many-small-collectives", STEPS, waits, collectives(4, 20_000)), "silent");
+    begins(&of_rule("many-small-collectives", STEPS, waits, collectives(50, 1 << 20)), "silent");
 }
 
 /// A barrier in every `every`th step, in which the rank that waits least is for so many milliseconds.

@@ -4,7 +4,7 @@ use probe_proto::table::Time;
 use probe_proto::tables::{data_trace, process_metrics, steps};
 use probe_store::Store;
 
-use super::diagnose::{STEPS, begins, diagnose, of_rule, says};
+use super::diagnose::{STEPS, begins, of_rule, of_rules, says};
 use crate::sql::data::{Agent, START};
 
 /// Batches of two workers that each load four ahead. `ready` of 8 are there when the loop asks, and it waits `wait` (s).
@@ -200,10 +200,10 @@ fn workers_that_start_anew_each_epoch_are_told_from_those_that_stay() {
             agent.send(store, (0..STEPS).zip(rows).map(row));
         }
     };
-    let said = diagnose(STEPS, epochs, batches(false));
+    let said = of_rules("periodic-stall,workers-restart", STEPS, epochs, batches(false));
     says(&said, "workers-restart", "found: every rank starts 2 workers anew in each epoch (6 times");
     says(&said, "periodic-stall", "silent: workers-restart explains it");
-    let said = diagnose(STEPS, epochs, batches(true));
+    let said = of_rules("periodic-stall,workers-restart", STEPS, epochs, batches(true));
     says(&said, "workers-restart", "silent");
     says(&said, "periodic-stall", "found");
 }
