@@ -3,7 +3,8 @@
 //!
 //! No header promises these offsets, so one is accepted only if exactly one word had the right value in each of several rounds.
 //! A RecordFunction lies on the stack, and torch writes only some of its words. The others hold what earlier calls left there,
-//! which may include a copy of the value that is searched for. So the stack is overwritten before each round.
+//! which may include a copy of the value that is searched for. So the stack is overwritten before each round, and the agent's own
+//! code holds the value's complement only: functions save the registers of their callers on the stack.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -24,8 +25,10 @@ static SCANNED: [AtomicU64; SEARCHED_WORDS] = [const { AtomicU64::new(0) }; SEAR
 
 /// Returns the result of `work()`, which runs on this thread with this callback registered and over an overwritten stack.
 fn run_with_callback<T>(callback: Callback, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
-    fill_stack(u64::MAX);
-    with_callback(callback, work)
+    with_callback(callback, || {
+        fill_stack(u64::MAX);
+        work()
+    })
 }
 
 /// Overwrites with this word what earlier calls left on the stack below the caller.
@@ -66,12 +69,13 @@ impl Candidates {
         Self([true; SEARCHED_WORDS])
     }
 
-    /// Keeps those that have this value when the operation that `work()` runs in this scope begins.
-    fn scan<T>(&mut self, scope: usize, expected: u64, work: impl FnOnce() -> PyResult<T>) -> PyResult<()> {
+    /// Keeps those that have the value with this complement when the operation that `work()` runs in this scope begins.
+    fn scan<T>(&mut self, scope: usize, complement: u64, work: impl FnOnce() -> PyResult<T>) -> PyResult<()> {
         SCANNED.iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
         run_with_callback(callback(scope, scan as *const c_void, std::ptr::null()), work)?;
+        let complement = std::hint::black_box(complement);
         for (candidate, word) in self.0.iter_mut().zip(&SCANNED) {
-            *candidate &= word.load(Ordering::Relaxed) == expected;
+            *candidate &= !word.load(Ordering::Relaxed) == complement;
         }
         Ok(())
     }
@@ -87,6 +91,12 @@ impl Candidates {
     }
 }
 
+/// The complement of a value that is in no register and in no word of the stack in use after the call.
+#[inline(never)]
+fn complement_of(value: impl FnOnce() -> u64) -> u64 {
+    !value()
+}
+
 fn not_one(offsets: &[usize], what: &str) -> PyErr {
     let count = offsets.len();
     PyRuntimeError::new_err(format!("{count} fields of RecordFunction look like {what}, at the offsets {offsets:?}"))
@@ -100,8 +110,8 @@ pub(super) fn find_sequence(operate: &Bound<'_, PyAny>) -> PyResult<usize> {
         for _ in 0..gap {
             operate.call0()?;
         }
-        let expected = peek();
-        candidates.scan(FUNCTION, expected, || operate.call0())?;
+        let sequence = complement_of(peek);
+        candidates.scan(FUNCTION, sequence, || operate.call0())?;
     }
     candidates.only("its sequence number")
 }
@@ -114,7 +124,7 @@ pub(super) fn find_made_on(operate: &Bound<'_, PyAny>) -> PyResult<usize> {
     let mut candidates = Candidates::all();
     for _ in 0..3 {
         let operate = operate.clone().unbind();
-        let made = move || Python::attach(|py| PyResult::Ok((current_thread(), operate.call0(py)?)));
+        let made = move || Python::attach(|py| PyResult::Ok((complement_of(current_thread), operate.call0(py)?)));
         let made = py.detach(|| std::thread::Builder::new().spawn(made).map(std::thread::JoinHandle::join))?;
         let (thread, result) = made.map_err(|_| PyRuntimeError::new_err("a thread of the agent has failed"))??;
         let result = result.bind(py);
