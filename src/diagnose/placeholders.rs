@@ -72,9 +72,28 @@ const OPERATOR_CALLS: &str = "(
     WHERE s.calls > 0 GROUP BY s.pid, s.part, most.operator HAVING COUNT(*) >= 2
 )";
 
+/// `$newest_environment`: the newest row of `python.environment` of each process.
+const NEWEST_ENVIRONMENT: &str = "(
+    SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY ts DESC) AS newest FROM python.environment WHERE pid IN ($pids))
+    WHERE newest = 1
+)";
+
+/// `$busy_gpu`: pids of processes whose GPU has work in at least half of a step. Where it waits for the host instead, it may take as
+/// long as it does.
+const BUSY_GPU: &str = "(
+    SELECT pid FROM python.steps WHERE $window AND gpu_idle_max IS NOT NULL GROUP BY pid
+    HAVING COUNT(*) >= 8 AND median(gpu_idle_max / duration) <= 0.5
+)";
+
+/// `$gpu_memory`, with columns host, memory: the memory (MB) that each GPU of a host has, where they have equally much.
+const GPU_MEMORY: &str = "(
+    SELECT host, MAX(memory_total) AS memory FROM gpu.metrics WHERE memory_total IS NOT NULL GROUP BY host
+    HAVING MAX(memory_total) = MIN(memory_total)
+)";
+
 impl Steps {
-    /// SQL with its placeholders replaced: $larger_inputs, $input_size, $few_samples, $python_share, $operator_calls, $window, $first,
-    /// $last, $pids. Steps are numbered by the shared count.
+    /// SQL with its placeholders replaced: $larger_inputs, $input_size, $few_samples, $python_share, $operator_calls,
+    /// $newest_environment, $busy_gpu, $gpu_memory, $window, $first, $last, $pids. Steps are numbered by the shared count.
     pub(crate) fn fill(&self, sql: &str) -> String {
         // What is wrong in a run that never settled is asked of all of its steps.
         let settled = self.numbers.first().copied().zip(self.numbers.last().copied());
@@ -89,6 +108,9 @@ impl Steps {
             .replace("$few_samples", FEW_SAMPLES)
             .replace("$python_share", PYTHON_SHARE)
             .replace("$operator_calls", OPERATOR_CALLS)
+            .replace("$newest_environment", NEWEST_ENVIRONMENT)
+            .replace("$busy_gpu", BUSY_GPU)
+            .replace("$gpu_memory", GPU_MEMORY)
             .replace("$window", &format!("step BETWEEN {first} AND {last} AND pid IN ({pids})"))
             .replace("$first", &first.to_string())
             .replace("$last", &last.to_string())
@@ -106,7 +128,8 @@ mod tests {
         let steps = Steps { numbers: vec![4, 5, 9], ..Steps::default() };
         let sql = steps.fill(
             "SELECT $first, $last FROM $input_size AS s JOIN $python_share AS p ON s.pid = p.pid \
-             JOIN $operator_calls AS c ON s.pid = c.pid WHERE pid IN $larger_inputs \
+             JOIN $operator_calls AS c ON s.pid = c.pid JOIN $newest_environment AS e ON s.pid = e.pid \
+             JOIN $gpu_memory AS m ON e.host = m.host WHERE pid IN $larger_inputs AND pid IN $busy_gpu \
              AND pid IN $few_samples AND pid IN ($pids) AND $window",
         );
         assert!(!sql.contains('$'), "{sql}");

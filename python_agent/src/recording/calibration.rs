@@ -91,7 +91,8 @@ impl Candidates {
     }
 }
 
-/// The complement of a value that is in no register and in no word of the stack in use after the call.
+/// Returns a value's complement. The value itself is left in no register that a function saves on the stack, because this function
+/// returns before the search begins.
 #[inline(never)]
 fn complement_of(value: impl FnOnce() -> u64) -> u64 {
     !value()

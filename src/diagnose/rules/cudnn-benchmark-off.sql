@@ -8,13 +8,10 @@
 -- do: torch.backends.cudnn.benchmark = True, before the first batch
 -- record: probe config detail=every-step
 WITH e AS (
-    SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY ts DESC) AS newest FROM python.environment WHERE pid IN ($pids)
+    SELECT * FROM $newest_environment
 ), chosen AS (
-    SELECT pid, rank FROM e WHERE newest = 1 AND device LIKE 'cuda%' AND cudnn_benchmark IS FALSE AND cudnn_deterministic IS NOT TRUE
+    SELECT pid, rank FROM e WHERE device LIKE 'cuda%' AND cudnn_benchmark IS FALSE AND cudnn_deterministic IS NOT TRUE
         AND deterministic_algorithms IS NOT TRUE
-), busy AS (
-    SELECT pid FROM python.steps WHERE $window AND gpu_idle_max IS NOT NULL GROUP BY pid
-    HAVING COUNT(*) >= 8 AND median(gpu_idle_max / duration) <= 0.5
 ), m AS (
     SELECT pid, SUM(CASE WHEN module_type LIKE 'Conv%' THEN duration ELSE 0 END) / SUM(duration) AS share FROM python.torch_trace
     WHERE $window AND stage IN ('forward', 'backward') AND duration > 0 AND device LIKE 'cuda%' GROUP BY pid
@@ -24,4 +21,4 @@ WITH e AS (
 )
 SELECT chosen.rank, 'cudnn.benchmark' AS seen, 'note' AS severity, m.share, size.shape
 FROM chosen JOIN m ON chosen.pid = m.pid JOIN size ON chosen.pid = size.pid
-WHERE m.share >= 0.3 AND chosen.pid IN (SELECT pid FROM busy)
+WHERE m.share >= 0.3 AND chosen.pid IN $busy_gpu

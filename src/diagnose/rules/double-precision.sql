@@ -8,6 +8,6 @@
 -- do: net.float() and data of float32 (what numpy makes is float64: torch.from_numpy(x).float()), unless the problem needs 16 digits
 -- record: it is noted when a model is called
 WITH e AS (
-    SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY ts DESC) AS newest FROM python.environment WHERE pid IN ($pids)
+    SELECT * FROM $newest_environment
 )
-SELECT rank, parameter_dtype AS seen, CASE WHEN device <> 'cpu' THEN 'warn' ELSE 'note' END AS severity FROM e WHERE newest = 1 AND parameter_dtype LIKE '%float64%'
+SELECT rank, parameter_dtype AS seen, CASE WHEN device <> 'cpu' THEN 'warn' ELSE 'note' END AS severity FROM e WHERE parameter_dtype LIKE '%float64%'

@@ -8,9 +8,9 @@
 -- do: init_process_group('nccl'), or 'cpu:gloo,cuda:nccl' where tensors of the host are sent too
 -- record: recorded where torch.distributed is used
 WITH e AS (
-    SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY ts DESC) AS newest FROM python.environment WHERE pid IN ($pids)
+    SELECT * FROM $newest_environment
 ), n AS (
     SELECT pid, SUM(bytes) / 1e6 / COUNT(DISTINCT step) AS size FROM python.nccl_trace WHERE $window AND backend = 'gloo' GROUP BY pid
 )
 SELECT e.rank, 'backend' AS seen, 'warn' AS severity, n.size FROM e JOIN n ON e.pid = n.pid
-WHERE e.newest = 1 AND e.device LIKE 'cuda%' AND n.size >= 1
+WHERE e.device LIKE 'cuda%' AND n.size >= 1

@@ -8,9 +8,9 @@
 -- do: compare a checksum of the parameters on every rank (probe eval "sum(p.double().sum().item() for p in model.parameters())"): a parameter that is not reduced, code that runs on one rank only, or a GPU that computes wrongly
 -- record: it is recorded where torch.nn.utils.clip_grad_norm_ is called on the host, or its result is logged
 WITH e AS (
-    SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY ts DESC) AS newest FROM python.environment WHERE pid IN ($pids)
+    SELECT * FROM $newest_environment
 ), d AS (
-    SELECT pid, wrapper FROM e WHERE newest = 1 AND (wrapper LIKE '%DistributedDataParallel%' OR wrapper LIKE '%FullyShardedDataParallel%')
+    SELECT pid, wrapper FROM e WHERE (wrapper LIKE '%DistributedDataParallel%' OR wrapper LIKE '%FullyShardedDataParallel%')
 ), m AS (
     -- Of several models in a step it is not known which norm is whose.
     SELECT pid, step, MAX(value) AS norm FROM python.metrics WHERE $window AND name = 'torch.clip_grad_norm_' AND value IS NOT NULL AND NOT isnan(value)

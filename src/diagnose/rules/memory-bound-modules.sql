@@ -7,14 +7,11 @@
 -- says: {who}: {share:%} of the GPU's time in modules is in those that compute little and read and write much (most of it in {type})
 -- do: torch.compile joins them with what is before and after them; else fused variants (F.scaled_dot_product_attention, apex, Liger)
 -- record: probe config detail=every-step
-WITH busy AS (
-    SELECT pid FROM python.steps WHERE $window AND gpu_idle_max IS NOT NULL GROUP BY pid
-    HAVING COUNT(*) >= 8 AND median(gpu_idle_max / duration) <= 0.5
-), t AS (
+WITH t AS (
     SELECT pid, rank, module_type, SUM(duration) AS took,
         regexp_like(module_type, 'Norm|ReLU|GELU|SiLU|Swish|Sigmoid|Tanh|ELU$|Softmax|Softplus|Dropout|Hardswish|Mish') AS light
     FROM python.torch_trace WHERE $window AND stage IN ('forward', 'backward', 'recompute') AND duration > 0 AND device LIKE 'cuda%'
-        AND NOT compiled AND module_type IS NOT NULL AND pid IN (SELECT pid FROM busy) GROUP BY pid, rank, module_type
+        AND NOT compiled AND module_type IS NOT NULL AND pid IN $busy_gpu GROUP BY pid, rank, module_type
 ), most AS (
     SELECT pid, module_type, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY took DESC, module_type) AS position FROM t WHERE light
 )

@@ -8,10 +8,10 @@
 -- do: OMP_NUM_THREADS, which torchrun sets to 1 where it is not set, or torch.set_num_threads: the processors over the ranks of the machine, less those for data workers
 -- record: agents note it when training begins
 WITH e AS (
-    SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY ts DESC) AS newest FROM python.environment WHERE pid IN ($pids)
+    SELECT * FROM $newest_environment
 ), h AS (
     SELECT host, COUNT(*) AS ranks, MIN(LEAST(cpu_cores, COALESCE(cpu_quota, cpu_cores))) AS cores, SUM(COALESCE(num_workers, 0)) AS workers
-    FROM e WHERE newest = 1 GROUP BY host
+    FROM e GROUP BY host
 )
 SELECT e.rank, 'one thread' AS seen, 'note' AS severity, h.cores, h.ranks FROM e JOIN h ON e.host = h.host
-WHERE e.newest = 1 AND e.device = 'cpu' AND e.torch_threads = 1 AND h.cores - h.workers >= 4 * h.ranks
+WHERE e.device = 'cpu' AND e.torch_threads = 1 AND h.cores - h.workers >= 4 * h.ranks

@@ -8,9 +8,9 @@
 -- do: {optimizer}(…, fused=True), or leave foreach out
 -- record: it is noted of an optimizer that is given foreach
 WITH e AS (
-    SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY ts DESC) AS newest FROM python.environment WHERE pid IN ($pids)
+    SELECT * FROM $newest_environment
 ), s AS (
     SELECT pid, SUM(optimizer_time) / SUM(duration) AS share, COUNT(*) AS steps FROM python.steps WHERE $window GROUP BY pid
 )
 SELECT e.rank, 'foreach' AS seen, CASE WHEN s.share >= 0.25 THEN 'warn' ELSE 'note' END AS severity, e.optimizer, s.share FROM e JOIN s ON e.pid = s.pid
-WHERE e.newest = 1 AND NOT e.optimizer_foreach AND e.optimizer_fused IS NOT TRUE AND e.device <> 'cpu' AND s.share >= 0.1 AND s.steps >= 40
+WHERE NOT e.optimizer_foreach AND e.optimizer_fused IS NOT TRUE AND e.device <> 'cpu' AND s.share >= 0.1 AND s.steps >= 40

@@ -8,10 +8,10 @@
 -- do: make the optimizer after the last layer is added or replaced, and give it these parameters too; what is not to learn gets requires_grad=False
 -- record: it is looked for before the 32nd step of an optimizer of torch's
 WITH e AS (
-    SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY ts DESC) AS newest FROM python.environment WHERE pid IN ($pids)
+    SELECT * FROM $newest_environment
 )
 SELECT rank, 'unoptimized_parameters' AS seen,
     -- Who leaves out most of a model does so on purpose.
     CASE WHEN unoptimized_parameters < 0.5 * trainable_parameters THEN 'warn' ELSE 'note' END AS severity,
     unoptimized_parameters AS parameters, unoptimized_parameter AS name
-FROM e WHERE newest = 1 AND unoptimized_parameters > 0
+FROM e WHERE unoptimized_parameters > 0

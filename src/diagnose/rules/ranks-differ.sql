@@ -8,7 +8,7 @@
 -- do: make them equal, unless it is meant so: every rank waits for the slowest
 -- record: agents note it when training begins
 WITH e AS (
-    SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY ts DESC) AS newest FROM python.environment WHERE pid IN ($pids)
+    SELECT * FROM $newest_environment
 ), v AS (
     SELECT e.rank, c.name, CASE c.name WHEN 'torch_version' THEN torch_version WHEN 'cuda_version' THEN cuda_version WHEN 'gpu_models' THEN gpu_models
         WHEN 'cpu_model' THEN cpu_model WHEN 'parameter_dtype' THEN parameter_dtype WHEN 'autocast_dtype' THEN COALESCE(autocast_dtype, 'off')
@@ -17,7 +17,7 @@ WITH e AS (
         WHEN 'num_workers' THEN CAST(num_workers AS VARCHAR) WHEN 'optimizer' THEN optimizer WHEN 'nccl_debug' THEN COALESCE(nccl_debug, 'off') END AS value
     FROM e CROSS JOIN (VALUES ('torch_version'), ('cuda_version'), ('gpu_models'), ('cpu_model'), ('parameter_dtype'), ('autocast_dtype'),
         ('float32_matmul_precision'), ('torch_threads'), ('cudnn_benchmark'), ('batch_size'), ('num_workers'), ('optimizer'), ('nccl_debug')) AS c(name)
-    WHERE e.newest = 1 AND e.rank IS NOT NULL
+    WHERE e.rank IS NOT NULL
 ), each AS (
     SELECT name, value, COUNT(*) AS ranks, MIN(rank) AS first FROM v WHERE value IS NOT NULL GROUP BY name, value
 )

@@ -8,7 +8,7 @@
 -- also: regression, slower, slowdown, change point
 -- says: {who}: since step {since} {part} takes {after:ms} instead of {before:ms}
 -- do: look at what changed then: probe compare of both windows, probe.events and python.environment around that step
--- record: at least 160 steps
+-- record: at least 144 steps after the warm-up
 WITH s AS (
     SELECT pid, rank, step, micro_steps, p.name AS part, run_delay, duration, NTILE(12) OVER (PARTITION BY pid, p.name ORDER BY step) AS block,
         CASE p.name WHEN 'data' THEN data_time WHEN 'forward' THEN forward_time WHEN 'backward' THEN backward_time
@@ -28,7 +28,7 @@ WITH s AS (
         median(b.calls) AS calls
     FROM split JOIN b ON split.pid = b.pid AND split.part = b.part AND b.block >= split.block GROUP BY split.pid, split.part, split.since, split.block, split.most
 ), before AS (
-    SELECT held.pid, held.part, held.since, held.after, held.least, held.most, median(b.cost) AS before, MIN(b.cost) AS lowest,
+    SELECT held.pid, held.part, held.since, held.after, held.least, held.most, median(b.cost) AS before,
         ROW_NUMBER() OVER (PARTITION BY held.pid, held.part ORDER BY held.least - held.most DESC) AS position
     FROM held JOIN b ON held.pid = b.pid AND held.part = b.part AND b.block < held.block
     GROUP BY held.pid, held.part, held.since, held.after, held.least, held.most, held.duration, held.delay, held.calls

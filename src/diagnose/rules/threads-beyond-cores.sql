@@ -8,13 +8,13 @@
 -- do: OMP_NUM_THREADS or torch.set_num_threads: the processors over the ranks of the machine
 -- record: agents note it when training begins
 WITH e AS (
-    SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY ts DESC) AS newest FROM python.environment WHERE pid IN ($pids)
+    SELECT * FROM $newest_environment
 ), h AS (
-    SELECT host, SUM(torch_threads) AS threads FROM e WHERE newest = 1 GROUP BY host
+    SELECT host, SUM(torch_threads) AS threads FROM e GROUP BY host
 ), c AS (
     SELECT e.pid, e.rank, e.torch_threads, h.threads, CASE WHEN e.torch_threads > LEAST(e.cpu_cores, ceil(COALESCE(e.cpu_quota, e.cpu_cores)))
         OR h.threads > ceil(e.cpu_quota) THEN LEAST(e.cpu_cores, COALESCE(e.cpu_quota, e.cpu_cores)) ELSE e.machine_cores END AS cores
-    FROM e JOIN h ON e.host = h.host WHERE e.newest = 1
+    FROM e JOIN h ON e.host = h.host
 ), waits AS (
     SELECT pid, SUM(run_delay) / SUM(duration) AS share FROM python.steps WHERE $window AND run_delay IS NOT NULL GROUP BY pid
 )

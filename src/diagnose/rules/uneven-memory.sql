@@ -4,18 +4,15 @@
 -- confidence: measured
 -- needs: python.memory.max_allocated
 -- also: imbalance, memory imbalance, uneven memory, rank 0
--- says: {who} needs {peak} MB of GPU memory at its most, where the median of the ranks is {usual} MB: the largest decides which batch fits
+-- says: {who} needs {peak} MB of GPU memory at its peak, where the median of the ranks is {usual} MB: the largest decides which batch fits
 -- do: look at what that rank has alone: tensors that all ranks gather on it, a checkpoint loaded without map_location='cpu', an uneven split of layers or experts
 -- record: it is recorded where training is on a GPU
 WITH m AS (
     SELECT host, pid, rank, MAX(max_allocated) AS peak FROM python.memory
     WHERE $window AND device <> 'cpu' AND rank IS NOT NULL GROUP BY host, pid, rank
-), total AS (
-    SELECT host, MAX(memory_total) AS memory FROM gpu.metrics WHERE memory_total IS NOT NULL GROUP BY host
-    HAVING MAX(memory_total) = MIN(memory_total)
 ), usual AS (
     SELECT median(peak) AS peak FROM m HAVING COUNT(*) > 1
 )
 SELECT m.rank, 'peak' AS seen, 'note' AS severity, m.peak, usual.peak AS usual
-FROM m CROSS JOIN usual JOIN total ON m.host = total.host
+FROM m CROSS JOIN usual JOIN $gpu_memory AS total ON m.host = total.host
 WHERE m.peak >= 1.2 * usual.peak AND m.peak >= 0.5 * total.memory

@@ -8,7 +8,7 @@
 -- do: leave it out where every parameter gets a gradient, which torch says in a warning of its own; where the same ones never do, static_graph=True
 -- record: it is noted of a model in DistributedDataParallel
 WITH e AS (
-    SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY ts DESC) AS newest FROM python.environment WHERE pid IN ($pids)
+    SELECT * FROM $newest_environment
 )
 SELECT rank, 'find_unused_parameters' AS seen, 'note' AS severity FROM e
-WHERE newest = 1 AND find_unused_parameters AND static_graph IS NOT TRUE
+WHERE find_unused_parameters AND static_graph IS NOT TRUE

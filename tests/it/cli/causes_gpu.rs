@@ -4,6 +4,7 @@ use probe_proto::tables::{environment, gpu_metrics, nccl_trace, steps, sync_poin
 use probe_store::Store;
 
 use super::diagnose::{STEPS, begins, of_rule, record, said, says};
+use super::diagnose_collectives::one_a_step;
 use crate::cli::support::Home;
 use crate::sql::data::Agent;
 
@@ -141,7 +142,7 @@ fn gradients_of_a_gpu_that_go_through_gloo_are_told() {
             let row = environment::Row { device, ..agent.environment() };
             agent.send(store, [row]);
             let row = nccl_trace::Row { backend: agent.strings.id(backend), ..agent.collective(0, 0, "all_reduce") };
-            agent.send(store, (0..STEPS).map(|step| nccl_trace::Row { step, seq: step, ..row }));
+            one_a_step(agent, store, row);
         };
         of_rule("gloo-for-gpu", STEPS, |_| (), more)
     };

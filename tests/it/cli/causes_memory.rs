@@ -79,7 +79,7 @@ fn a_device_whose_memory_is_full_is_told() {
     };
     begins(
         &of("device-memory-full", 940.0, 960.0, 0),
-        "found: every rank: at their most, tensors held 940 of the 1000 MB that the GPU has",
+        "found: every rank: at the peak, tensors held 940 of the 1000 MB that the GPU has",
     );
     begins(
         &of("device-memory-full", 700.0, 960.0, 3),
@@ -88,7 +88,7 @@ fn a_device_whose_memory_is_full_is_told() {
     begins(&of("device-memory-full", 700.0, 960.0, 0), "silent");
     begins(
         &of("device-memory-fragmented", 500.0, 900.0, 0),
-        "found: every rank: torch's allocator reserves 900 MB of GPU memory where tensors held 500 MB at their most",
+        "found: every rank: torch's allocator reserves 900 MB of GPU memory where tensors held 500 MB at the peak",
     );
     // There is room for more.
     begins(&of("device-memory-fragmented", 100.0, 300.0, 0), "silent");
@@ -105,6 +105,6 @@ fn a_rank_that_needs_more_memory_than_the_others_is_told() {
         record_ranks(&home, "gpt@1", STEPS, |_, _| (), more);
         said(&home, ["gpt", "diagnose", "--json", "--rule", "uneven-memory"])
     };
-    says(&of(900.0), "uneven-memory", "found: rank 1 needs 900 MB of GPU memory at its most");
+    says(&of(900.0), "uneven-memory", "found: rank 1 needs 900 MB of GPU memory at its peak");
     says(&of(520.0), "uneven-memory", "silent");
 }

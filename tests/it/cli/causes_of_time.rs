@@ -2,11 +2,12 @@
 //! backward pass, and loaders and starts that take long.
 
 use probe_proto::table::Time;
-use probe_proto::tables::{data_trace, environment, metrics, process_metrics, steps};
+use probe_proto::tables::{environment, process_metrics, steps};
 use probe_store::Store;
 
-use super::diagnose::{STEPS, begins, nothing, of_rule};
-use crate::sql::data::{Agent, START};
+use super::diagnose::{STEPS, begins, each_second, logs, nothing, of_rule};
+use super::diagnose_loaders::batches;
+use crate::sql::data::Agent;
 
 fn diverges(step: f64) -> f64 {
     if step < 60.0 { 4.0 - step / 20.0 } else { 1.05_f64.powf(step - 60.0) }
@@ -14,20 +15,8 @@ fn diverges(step: f64) -> f64 {
 
 #[test]
 fn a_loss_that_rises_is_told_from_one_that_falls_and_from_one_that_varies() {
-    let of = |name: &'static str, loss: &'static dyn Fn(f64) -> f64| {
-        let logs = move |agent: &mut Agent, store: &Store| {
-            let name = agent.strings.id(name);
-            let row = |step: i64| metrics::Row {
-                step,
-                ts: Time(START + step * 1_000_000_000),
-                name,
-                value: Some(loss(step as f64)),
-                reason: None,
-            };
-            agent.send(store, (0..STEPS).map(row));
-        };
-        of_rule("loss-rises", STEPS, |_| (), logs)
-    };
+    let of =
+        |name, loss: &dyn Fn(f64) -> f64| of_rule("loss-rises", STEPS, |_| (), logs(name, |step| loss(step as f64)));
     begins(&of("train/loss", &diverges), "found: every rank: train/loss rises: it was 1.");
     begins(&of("loss", &|step| 4.0 / (1.0 + step / 20.0)), "silent");
     begins(&of("loss", &|step| 2.0 + (step * 1.7).sin()), "silent");
@@ -86,24 +75,11 @@ fn calls_of_the_model_without_a_backward_pass_are_told_from_gradient_accumulatio
 #[test]
 fn a_loader_that_runs_dry_now_and_then_is_told_from_one_that_is_too_slow() {
     let of = |every: i64| {
+        let dry = move |step: i64| step % every == 0;
         let batches = move |agent: &mut Agent, store: &Store| {
-            let rows: Vec<data_trace::Row> = (0..STEPS).map(|step| agent.batch_handed(step)).collect();
-            let row = |(step, row): (i64, data_trace::Row)| {
-                let dry = step % every == 0;
-                data_trace::Row {
-                    step,
-                    batch_index: Some(step),
-                    num_workers: Some(2),
-                    prefetch_factor: Some(2),
-                    queue_depth: Some(if dry { 0 } else { 3 }),
-                    tasks_outstanding: Some(4),
-                    wait: if dry { 0.03 } else { 0.0002 },
-                    ..row
-                }
-            };
-            agent.send(store, (0..STEPS).zip(rows).map(row));
+            batches(agent, store, |step| if dry(step) { 0 } else { 7 }, |step| if dry(step) { 0.03 } else { 0.0002 });
         };
-        let waits = move |row: &mut steps::Row| row.data_time = if row.step % every == 0 { 0.03 } else { 0.0003 };
+        let waits = move |row: &mut steps::Row| row.data_time = if dry(row.step) { 0.03 } else { 0.0003 };
         of_rule("bursts-of-batches", STEPS, waits, batches)
     };
     begins(&of(7), "found: every rank: the loader keeps up in 8");
@@ -117,15 +93,12 @@ fn workers_that_have_no_processor_are_told_where_they_themselves_are_too_many() 
         let more = move |agent: &mut Agent, store: &Store| {
             let row = environment::Row { cpu_cores: Some(4), ..agent.environment() };
             agent.send(store, [row]);
-            let row = |agent: &mut Agent, step| process_metrics::Row {
-                step,
-                data_workers: Some(workers),
-                data_workers_percent: Some(percent * f64::from(workers)),
-                data_workers_run_delay: Some(60.0 * f64::from(workers)),
-                ..agent.metrics(step)
+            let busy = |_, row: &mut process_metrics::Row| {
+                row.data_workers = Some(workers);
+                row.data_workers_percent = Some(percent * f64::from(workers));
+                row.data_workers_run_delay = Some(60.0 * f64::from(workers));
             };
-            let rows: Vec<_> = (0..STEPS).map(|step| row(agent, step)).collect();
-            agent.send(store, rows);
+            each_second(busy)(agent, store);
         };
         of_rule("workers-beyond-cores", STEPS, |_| (), more)
     };

@@ -1,12 +1,12 @@
 //! `probe diagnose` about ranks: that they train the same model under the same conditions, and what they wait for together.
 
-use probe_proto::table::Time;
-use probe_proto::tables::{environment, metrics, nccl_trace, steps};
+use probe_proto::tables::{environment, nccl_trace, steps};
 use probe_store::Store;
 
-use super::diagnose::{STEPS, begins, of_rule, record_ranks, said};
+use super::diagnose::{STEPS, begins, logs, of_rule, record_ranks, said};
+use super::diagnose_collectives::one_a_step;
 use crate::cli::support::Home;
-use crate::sql::data::{Agent, START};
+use crate::sql::data::Agent;
 
 #[test]
 fn a_network_that_every_rank_waits_for_is_told_from_one_slow_rank() {
@@ -14,7 +14,7 @@ fn a_network_that_every_rank_waits_for_is_told_from_one_slow_rank() {
         let home = Home::empty();
         let sends = move |agent: &mut Agent, store: &Store| {
             let row = nccl_trace::Row { backend: agent.strings.id(backend), ..agent.collective(0, 0, "all_reduce") };
-            agent.send(store, (0..STEPS).map(|step| nccl_trace::Row { step, seq: step, ..row }));
+            one_a_step(agent, store, row);
         };
         record_ranks(&home, "gpt@1", STEPS, |rank, row| row.comm_time = waits[rank as usize], sends);
         let words = ["gpt", "diagnose", "--json", "--rule", "communication-bound"];
@@ -33,7 +33,7 @@ fn a_rank_that_gets_more_of_an_all_to_all_is_told() {
             let more = agent.identity.rank == Some(1);
             let row = agent.collective(0, 0, "all_to_all_single");
             let row = nccl_trace::Row { bytes: if more { bytes } else { 1 << 20 }, ..row };
-            agent.send(store, (0..STEPS).map(|step| nccl_trace::Row { step, seq: step, ..row }));
+            one_a_step(agent, store, row);
         };
         of_rule("uneven-all-to-all", STEPS, |_| (), sends)
     };
@@ -49,15 +49,8 @@ fn replicas_whose_gradients_have_different_norms_are_told() {
             let row = environment::Row { wrapper, ..agent.environment() };
             agent.send(store, [row]);
             let differs = agent.identity.rank == Some(1);
-            let name = agent.strings.id("torch.clip_grad_norm_");
-            let row = |step: i64| metrics::Row {
-                step,
-                ts: Time(START + step * 1_000_000_000),
-                name,
-                value: Some(1.0 / (1.0 + step as f64) * if differs && step >= 40 { norm } else { 1.0 }),
-                reason: None,
-            };
-            agent.send(store, (0..STEPS).map(row));
+            let of_step = |step: i64| if differs && step >= 40 { norm } else { 1.0 } / (1.0 + step as f64);
+            logs("torch.clip_grad_norm_", of_step)(agent, store);
         };
         of_rule("gradient-norms-differ", STEPS, |_| (), more)
     };

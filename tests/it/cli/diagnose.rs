@@ -213,7 +213,7 @@ fn a_loop_that_waits_for_a_processor_does_nothing_between_the_parts() {
 }
 
 /// A row of `process.metrics` a step, of a second each, in which `change` makes something of its number.
-fn each_second(change: impl Fn(i64, &mut process_metrics::Row)) -> impl Fn(&mut Agent, &Store) {
+pub(super) fn each_second(change: impl Fn(i64, &mut process_metrics::Row)) -> impl Fn(&mut Agent, &Store) {
     move |agent, store| {
         let row = |agent: &mut Agent, step| {
             let mut row = process_metrics::Row { step, ..agent.metrics(step) };

@@ -6,6 +6,11 @@ use probe_store::Store;
 use super::diagnose::{STEPS, begins, of_rule, of_rules, says};
 use crate::sql::data::Agent;
 
+/// This collective in each step.
+pub(super) fn one_a_step(agent: &mut Agent, store: &Store, row: nccl_trace::Row) {
+    agent.send(store, (0..STEPS).map(|step| nccl_trace::Row { step, seq: step, ..row }));
+}
+
 /// So many collectives a step of so many bytes.
 fn collectives(count: i64, bytes: i64) -> impl Fn(&mut Agent, &Store) {
     move |agent, store| {

@@ -8,7 +8,7 @@ use super::diagnose::{STEPS, begins, of_rule, of_rules, says};
 use crate::sql::data::{Agent, START};
 
 /// Batches of two workers that each load four ahead. `ready` of 8 are there when the loop asks, and it waits `wait` (s).
-fn batches(agent: &mut Agent, store: &Store, ready: impl Fn(i64) -> i32, wait: impl Fn(i64) -> f64) {
+pub(super) fn batches(agent: &mut Agent, store: &Store, ready: impl Fn(i64) -> i32, wait: impl Fn(i64) -> f64) {
     let rows: Vec<data_trace::Row> = (0..STEPS).map(|step| agent.batch_handed(step)).collect();
     let row = |(step, row): (i64, data_trace::Row)| data_trace::Row {
         step,
