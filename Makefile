@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SCRIPTS := python_agent/probe_agent.data/scripts
 SOURCES := $(shell find Cargo.toml Cargo.lock proto crates src python_agent -name '*.rs' -o -name '*.proto' -o -name '*.py' \
 	-o -name '*.sql' -o -name '*.toml' -o -name 'Cargo.lock' -o -name '*.pth' -o -name '*.js' -o -name '*.css' | grep -v __pycache__)
-PYTHONS := python_agent/probe_agent python_agent/trainprobe python_agent/tests tests/e2e tests/strangers tests/diagnose examples bench conftest.py tests/testing_page.py tests/links.py tests/circles.py tests/traces.py tests/trace_figures tests/exports.py tests/wheel.py tests/recipe.py python_agent/notices.py \
+PYTHONS := .ci python_agent/probe_agent python_agent/trainprobe python_agent/tests tests/e2e tests/quick_start tests/strangers tests/diagnose examples bench conftest.py tests/testing_page.py tests/links.py tests/circles.py tests/traces.py tests/trace_figures tests/exports.py tests/wheel.py tests/recipe.py python_agent/notices.py \
 	docs/images
 PYTEST := $(BIN)/python -m pytest -q --durations=10 python_agent/tests tests/e2e tests/strangers
 # What `make wheel` builds for: the oldest glibc, and this machine's processor.

@@ -112,6 +112,15 @@ class _TorchFinder(Finder):
 
     def __init__(self, then: Any) -> None:
         super().__init__("torch", lambda: _safely(then))
+        self._after_torch = then
+
+    def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> Any:
+        """The spec of torch that the other finders have."""
+        if name.startswith("torch.") and self in sys.meta_path and "torch" in sys.modules:
+            # A finder of the program's, before this one, has found torch, and this one was not asked: torch imports its parts now.
+            sys.meta_path.remove(self)
+            _EndOfImport(sys.modules["torch"], self._after_torch)
+        return super().find_spec(name, path, target)
 
 
 class _EndOfImport:

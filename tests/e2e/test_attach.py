@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from conftest import BIN, PATIENCE, ROOT, SCRIPTS, Home, wait_for
+from conftest import BIN, PATIENCE, QUICK_START, ROOT, SCRIPTS, Home, wait_for
 
 UNAWARE = str(SCRIPTS / "unaware.py")
 #: Attached to and detached from so often; `make test-attach` does it 200 times.
@@ -29,7 +29,7 @@ class Training:
         self.path, self.errors_path = directory / "training.out", directory / "training.err"
         kept = {key: value for key, value in os.environ.items() if not key.startswith("PROBE")}
         self.process = subprocess.Popen(
-            command, env={**kept, "OMP_NUM_THREADS": "1"}, stdin=subprocess.PIPE, cwd=ROOT, start_new_session=True,
+            command, env={**kept, "PYTHONPATH": QUICK_START, "OMP_NUM_THREADS": "1"}, stdin=subprocess.PIPE, cwd=ROOT, start_new_session=True,
             stdout=open(self.path, "w"), stderr=open(self.errors_path, "w"), text=True,
         )  # fmt: skip
         if wait:
