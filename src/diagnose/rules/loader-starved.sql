@@ -47,7 +47,9 @@ WITH s AS (
                 || CAST(CAST(round(100 * delay) AS BIGINT) AS VARCHAR) || ' % of the time' ELSE '' END
             || CASE WHEN disk >= 1 THEN '; together they read '
                 || CAST(CAST(round(disk) AS BIGINT) AS VARCHAR) || ' MB/s from disks' ELSE '' END AS busy,
-        CASE WHEN percent >= 80
+        CASE WHEN delay >= 0.3 AND percent / 100 + delay >= 0.8
+            THEN 'a faster __getitem__ or collate_fn, or more processors; not more workers: those that are there always have work and wait for a processor'
+            WHEN percent >= 80
             THEN 'a faster __getitem__ or collate_fn, which keeps the workers busy all the time; more workers (num_workers) if processors are free'
             WHEN percent / 100 + delay < 0.3
             THEN 'more workers (num_workers): they mostly wait, for files, the network, a lock or in sleep; or data that is closer (a local disk, a cache, larger files)'

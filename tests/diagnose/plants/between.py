@@ -1,5 +1,5 @@
-"""One process whose loop does more than train: work, reads of tensors, copies, stalls, validation, checkpoints, a thread
-that holds the GIL."""
+"""One process whose loop does more than train: work, reads of tensors, copies, stalls, validation, samples that the model
+generates, checkpoints, a thread that holds the GIL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import common
 import torch
 from torch import nn
 
-args = common.arguments("work", "items", "copies", "stall", "hiccup", "validation", "checkpoint", "gil")
+args = common.arguments("work", "items", "copies", "stall", "hiccup", "validation", "generation", "checkpoint", "gil")
 torch.set_num_threads(1)
 net = common.model()
 optimizer = torch.optim.AdamW(net.parameters())
@@ -62,6 +62,10 @@ for step in range(args.steps):
         time.sleep(0.2 * args.strength)
     elif args.plant == "validation" and step % 20 == 19:
         validate()
+    elif args.plant == "generation" and step % 12 == 11:
+        with torch.no_grad():
+            for _ in range(int(48 * args.strength)):
+                x = nn.functional.pad(net(x), (0, 246))
     elif args.plant == "checkpoint" and step % 20 == 19:
         torch.save(state, path)
 path.unlink(missing_ok=True)

@@ -1,15 +1,17 @@
-"""Collectives of two ranks: gradients reduced in each micro step, many small ones, a barrier in every step."""
+"""Collectives of two ranks: gradients reduced in each micro step, many small ones, a barrier in every step, tokens of which one
+rank gets most, one that takes long."""
 
 from __future__ import annotations
 
 import contextlib
+import time
 
 import common
 import torch
 import torch.distributed as dist
 from torch import nn
 
-args = common.arguments("micro", "small", "barrier")
+args = common.arguments("micro", "small", "barrier", "uneven", "stalled")
 torch.set_num_threads(1)
 rank, world = common.ranks()
 micro_steps = 4
@@ -32,5 +34,13 @@ for step in range(args.steps):
                 dist.all_reduce(piece)
     if args.plant == "barrier":
         dist.barrier()
+    elif args.plant == "uneven":
+        # Of each rank's 512 tokens the second rank gets 256 and more.
+        few = int(256 * (1 - 0.9 * args.strength))
+        counts = [few, 512 - few]
+        taken = torch.empty(2 * counts[rank], 256)
+        dist.all_to_all_single(taken, torch.randn(512, 256), [counts[rank]] * 2, counts)
+    elif args.plant == "stalled" and step == args.steps // 2 and rank == 1:
+        time.sleep(1.5 + args.strength)
     optimizer.step()
 common.leave(world)

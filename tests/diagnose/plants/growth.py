@@ -1,4 +1,4 @@
-"""Growth: memory that is kept, and steps that become slower."""
+"""Growth: memory that is kept, steps that become slower, little by little or all at once, and a loss that rises."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import common
 import torch
 from torch import nn
 
-args = common.arguments("leak", "slower")
+args = common.arguments("leak", "slower", "since", "rising")
 torch.set_num_threads(1)
 net = common.model()
-optimizer = torch.optim.AdamW(net.parameters())
+optimizer: torch.optim.Optimizer = torch.optim.AdamW(net.parameters())
 samples = common.Samples(1 << 20)
 kept: list[torch.Tensor] = []
 for step in range(args.steps):
@@ -22,3 +22,11 @@ for step in range(args.steps):
         kept.append(torch.ones(int(250_000 * args.strength)))  # 1 MB
     elif args.plant == "slower":
         common.burn(step / args.steps * 0.01 * args.strength)
+    elif args.plant == "since" and step >= args.steps * 0.6:
+        common.burn(0.006 * args.strength)
+    elif args.plant == "rising":
+        import probe_agent
+
+        probe_agent.log(loss=loss.item())
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-3 if step < args.steps / 2 else 0.1 * args.strength

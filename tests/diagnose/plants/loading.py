@@ -1,5 +1,5 @@
-"""Batches: made in the loop, by too few workers, by workers that start anew each epoch, or with a sample now and then that takes
-long to load."""
+"""Batches: made in the loop, by too few workers, by more workers than there are processors, by workers that start anew each
+epoch, or with a sample now and then that takes long to load."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-args = common.arguments("inline", "starved", "restart", "heavy")
+args = common.arguments("inline", "starved", "restart", "heavy", "crowd")
 torch.set_num_threads(1)
 batch = 16
 per_epoch = 24 if args.plant == "restart" else args.steps
 seconds = {"inline": 0.001, "starved": 0.0025}.get(args.plant, 0.0) * args.strength
-workers = {"inline": 0, "starved": 1}.get(args.plant, 2)
+workers = {"inline": 0, "starved": 1, "crowd": 12}.get(args.plant, 2)
 heavy = set(random.Random(7).sample(range(batch * per_epoch), per_epoch // 20)) if args.plant == "heavy" else set()
 
 
@@ -24,6 +24,8 @@ class Samples(common.Samples):
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         if index in heavy:
             time.sleep(0.4 * args.strength)
+        if args.plant == "crowd":
+            common.burn(0.004 * args.strength)
         return super().__getitem__(index)
 
 

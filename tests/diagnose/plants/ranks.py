@@ -1,4 +1,4 @@
-"""Two ranks, of which the second is slow in one part of its steps, or has more samples."""
+"""Two ranks, of which the second is slow in one part of its steps, or has more samples, or other gradients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-args = common.arguments("data", "forward", "backward", "other", "more")
+args = common.arguments("data", "forward", "backward", "other", "more", "norms")
 torch.set_num_threads(1)
 rank, world = common.ranks()
 extra = 0.012 * args.strength if rank == 1 else 0.0
@@ -50,6 +50,11 @@ loader = DataLoader(samples, batch_size=size)
 for x, y in loader:
     optimizer.zero_grad()
     nn.functional.cross_entropy(net(x), y).backward()
+    if args.plant == "norms":
+        if rank == 1:
+            for parameter in net.parameters():
+                parameter.grad *= 1 + args.strength
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
     optimizer.step()
     if args.plant == "other":
         time.sleep(extra)
