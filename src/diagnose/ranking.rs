@@ -21,8 +21,10 @@ pub(super) fn rank(
     rules: &BTreeMap<String, Rule>,
 ) -> (Vec<Finding>, Vec<RuledOut>) {
     let replays = Replays::new(steps, rules);
-    let (timed, mut others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|of| !of.reductions.is_empty());
+    let (timed, others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|of| !of.reductions.is_empty());
     let (timed, mut ruled_out) = replays.without_symptoms(timed);
+    let (mut others, explained) = without_explained(others);
+    ruled_out.extend(explained);
     let (mut found, too_small) = replays.in_order(timed);
     ruled_out.extend(too_small);
     others.sort_by_key(|of| Reverse(of.severity));
@@ -178,6 +180,28 @@ impl<'a> Replays<'a> {
         let matters = self.seconds_a_step(sum) >= 0.001 || self.percent(sum) >= 5.0;
         Gain { sum, low, high, severity: rule::severity(rule, low).filter(|_| matters) }
     }
+}
+
+/// The findings without a saving that no other of them explains. One explains another of the same ranks that is no worse.
+fn without_explained(findings: Vec<Finding>) -> (Vec<Finding>, Vec<RuledOut>) {
+    let explains = |other: &Finding, of: &Finding| {
+        other.explains.contains(&of.rule)
+            && other.severity >= of.severity
+            && (other.ranks.is_empty()
+                || !of.ranks.is_empty() && of.ranks.iter().all(|rank| other.ranks.contains(rank)))
+    };
+    let causes: Vec<Option<String>> = findings
+        .iter()
+        .map(|of| findings.iter().find(|other| explains(other, of)).map(|other| other.rule.clone()))
+        .collect();
+    let (mut kept, mut ruled_out) = (Vec::new(), Vec::new());
+    for (of, cause) in findings.into_iter().zip(causes) {
+        match cause {
+            Some(cause) => ruled_out.push((of.rule, format!("{cause} explains it"))),
+            None => kept.push(of),
+        }
+    }
+    (kept, ruled_out)
 }
 
 /// Whether both take time from the same part of a process's steps. What a program does before and after it validates or saves is

@@ -29,4 +29,4 @@ for step in range(args.steps):
 
         probe_agent.log(loss=loss.item())
         for group in optimizer.param_groups:
-            group["lr"] = 1e-3 if step < args.steps / 2 else 0.1 * args.strength
+            group["lr"] = 1e-3 if step < args.steps / 6 else 0.1 * args.strength

@@ -5,7 +5,7 @@ use probe_proto::table::Time;
 use probe_proto::tables::{environment, process_metrics, steps};
 use probe_store::Store;
 
-use super::diagnose::{STEPS, begins, each_second, logs, nothing, of_rule};
+use super::diagnose::{STEPS, begins, each_second, logs, nothing, of_rule, of_rules, says};
 use super::diagnose_loaders::batches;
 use crate::sql::data::Agent;
 
@@ -89,23 +89,32 @@ fn a_loader_that_runs_dry_now_and_then_is_told_from_one_that_is_too_slow() {
 
 #[test]
 fn workers_that_have_no_processor_are_told_where_they_themselves_are_too_many() {
-    let of = |workers: i32, percent: f64| {
+    let of = |workers: i32, percent: f64, delay: f64| {
         let more = move |agent: &mut Agent, store: &Store| {
             let row = environment::Row { cpu_cores: Some(4), ..agent.environment() };
             agent.send(store, [row]);
             let busy = |_, row: &mut process_metrics::Row| {
                 row.data_workers = Some(workers);
                 row.data_workers_percent = Some(percent * f64::from(workers));
-                row.data_workers_run_delay = Some(60.0 * f64::from(workers));
+                row.data_workers_run_delay = Some(delay * f64::from(workers));
             };
             each_second(busy)(agent, store);
         };
-        of_rule("workers-beyond-cores", STEPS, |_| (), more)
+        let crowded = |row: &mut steps::Row| row.run_delay = Some(0.3 * row.duration);
+        of_rules("workers-beyond-cores,waits-for-a-processor", STEPS, crowded, more)
     };
-    begins(&of(8, 40.0), "found: 16 data workers on 4 processors: each was ready and had none for 60 % of the time");
-    begins(&of(2, 40.0), "silent");
+    let (crowd, waits) = ("workers-beyond-cores", "waits-for-a-processor");
+    let found = of(8, 40.0, 60.0);
+    says(&found, crowd, "found: 16 data workers on 4 processors: each was ready and had none for 60 % of the time");
+    // It is why training has none.
+    says(&found, waits, "silent: workers-beyond-cores explains it");
+    // At any time as many of them wait as there are processors.
+    says(&of(8, 14.0, 27.0), crowd, "found: 16 data workers on 4 processors");
+    says(&of(8, 14.0, 23.0), crowd, "silent");
+    says(&of(2, 40.0, 60.0), crowd, "silent");
     // Neighbours have the processors.
-    begins(&of(8, 2.0), "silent");
+    says(&of(8, 2.0, 60.0), crowd, "silent");
+    says(&of(8, 2.0, 60.0), waits, "found");
 }
 
 #[test]
