@@ -38,7 +38,7 @@ WITH s AS (
     SELECT pid, '; it took a worker ' || CAST(round(1000 * AVG(fetch_time), 1) AS VARCHAR) || ' ms to load a batch on average' AS took
     FROM python.data_trace WHERE $window AND num_workers > 0 AND fetch_time IS NOT NULL GROUP BY pid
 ), worker AS (
-    SELECT ready.pid, ready.wait, ready.share, delay, loads.took,
+    SELECT ready.pid, ready.wait, ready.share, delay, loads.took, COALESCE(percent / 100 + delay, 1) AS active,
         -- The share of the time that would still be waited for if nobody of them waited for a processor: a worker computes for
         -- longer than the step takes without its batches.
         CASE WHEN percent > 0 THEN GREATEST(1 - trains.share / (percent / 100), 0) ELSE 0 END AS slower,
@@ -61,9 +61,9 @@ SELECT b.step, b.rank, SUM(b.wait) AS cost,
     -- For that share of the time neighbours made the workers wait, not the loader, unless they compute for too long anyway.
     COUNT(*) * COALESCE(MAX(worker.wait), 0.0005) + LEAST(COALESCE(MAX(worker.delay), 0) * MAX(b.duration),
         GREATEST(SUM(b.wait) - COALESCE(MAX(worker.slower), 0) * MAX(b.duration), 0)) AS ref,
-    -- A batch counts before its worker has sent it, which takes long where collate_fn keeps the interpreter. The training thread may wait
-    -- for a processor, too.
-    AVG(CASE WHEN b.behind = 1 OR b.wait - b.delay >= GREATEST(2 * COALESCE(worker.wait, 0.0005), 0.002) THEN 1.0 ELSE 0.0 END) AS behind, MAX(worker.share) AS ready, MAX(b.num_workers) AS num_workers,
+    -- A batch counts before its worker has sent it, which takes long where collate_fn keeps the interpreter, and the worker busy. The
+    -- training thread may wait for a processor, too. Where workers have nothing to do, what takes long is to hand a batch over.
+    AVG(CASE WHEN b.behind = 1 OR worker.active >= 0.4 AND b.wait - b.delay >= GREATEST(2 * COALESCE(worker.wait, 0.0005), 0.002) THEN 1.0 ELSE 0.0 END) AS behind, MAX(worker.share) AS ready, MAX(b.num_workers) AS num_workers,
     concat(CAST(MAX(b.num_workers) AS VARCHAR), CASE WHEN MAX(b.num_workers) = 1 THEN ' worker' ELSE ' workers' END) AS workers,
     COALESCE(MAX(worker.busy), '') AS busy, COALESCE(MAX(worker.took), '') AS took, MAX(worker.remedy) AS remedy
 FROM b JOIN worker ON b.pid = worker.pid GROUP BY b.step, b.rank

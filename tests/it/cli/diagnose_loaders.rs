@@ -59,6 +59,8 @@ fn a_loader_that_does_not_keep_up_is_told_from_waits_that_are_not_its_own() {
     );
     // The batches are there, and something else keeps the loop from them.
     begins(&said(7, 95.0, 0.0), "silent");
+    // Its workers have nothing to do, and what takes long is to hand a batch over.
+    begins(&said(8, 15.0, 2.0), "silent");
     // Neighbours have the processors that the workers want.
     begins(&said(1, 15.0, 80.0), "silent");
 }
