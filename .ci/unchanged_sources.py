@@ -19,19 +19,20 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
+def git(*arguments: str) -> str:
+    """What a git command prints about this checkout."""
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
 def tracked() -> dict[str, str]:
     """Path -> the hash of its content in the index, which a clean checkout has on disk."""
-    listed = subprocess.run(["git", "ls-files", "-s", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
-    entries = (entry.split("\t", 1) for entry in listed.stdout.split("\0") if entry)
+    entries = (entry.split("\t", 1) for entry in git("ls-files", "-s", "-z").split("\0") if entry)
     return {path: properties.split()[1] for properties, path in entries}
 
 
 def is_clean() -> bool:
     """Whether the files are those of the index."""
-    status = subprocess.run(
-        ["git", "status", "--porcelain", "-uno"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    return not status.stdout
+    return not git("status", "--porcelain", "-uno")
 
 
 def built_since(target: pathlib.Path, kept: pathlib.Path) -> bool:

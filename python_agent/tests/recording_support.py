@@ -18,7 +18,7 @@ from probe_agent.torch.collectives import WITHOUT_HOOKS
 from torch import nn
 
 PACKAGE = Path(__file__).resolve().parent.parent
-#: On PYTHONPATH it has a process that imports torch start in half of the time.
+#: On PYTHONPATH, it halves the time that a training process takes to start.
 QUICK_START = str(PACKAGE.parent / "tests" / "quick_start")
 
 Row = dict[str, Any]

@@ -118,14 +118,7 @@ impl<'a> Replays<'a> {
             timed.iter().find(explains).filter(|_| alone > 0.0).map(|(other, _)| other.rule.clone())
         };
         let causes: Vec<Option<String>> = timed.iter().map(|(of, alone)| cause(of, *alone)).collect();
-        let (mut kept, mut ruled_out) = (Vec::new(), Vec::new());
-        for ((of, alone), cause) in timed.into_iter().zip(causes) {
-            match cause {
-                Some(cause) => ruled_out.push((of.rule, format!("{cause} explains it"))),
-                None => kept.push((of, alone)),
-            }
-        }
-        (kept, ruled_out)
+        without_caused(timed, causes, |(of, _)| of)
     }
 
     /// Takes the best of the remaining findings until the rest save too little.
@@ -194,10 +187,19 @@ fn without_explained(findings: Vec<Finding>) -> (Vec<Finding>, Vec<RuledOut>) {
         .iter()
         .map(|of| findings.iter().find(|other| explains(other, of)).map(|other| other.rule.clone()))
         .collect();
+    without_caused(findings, causes, |of| of)
+}
+
+/// Takes out the findings that have a cause, which is the name of another's rule.
+fn without_caused<T>(
+    findings: Vec<T>,
+    causes: Vec<Option<String>>,
+    finding: impl Fn(&T) -> &Finding,
+) -> (Vec<T>, Vec<RuledOut>) {
     let (mut kept, mut ruled_out) = (Vec::new(), Vec::new());
     for (of, cause) in findings.into_iter().zip(causes) {
         match cause {
-            Some(cause) => ruled_out.push((of.rule, format!("{cause} explains it"))),
+            Some(cause) => ruled_out.push((finding(&of).rule.clone(), format!("{cause} explains it"))),
             None => kept.push(of),
         }
     }

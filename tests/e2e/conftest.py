@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = pathlib.Path(__file__).resolve().parent / "scripts"
 BIN = pathlib.Path(sys.executable).parent
 PROBE = str(BIN / "probe")
-#: On PYTHONPATH it has a process that imports torch start in half of the time.
+#: On PYTHONPATH, it halves the time that a training process takes to start.
 QUICK_START = str(ROOT / "tests" / "quick_start")
 PATIENCE = 240.0  # seconds that anything may take on a loaded machine before a test gives up
 

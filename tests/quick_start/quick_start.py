@@ -1,5 +1,5 @@
-"""Has the tests' training processes start in half of the time. Where this folder is on PYTHONPATH, every interpreter imports
-this at its start.
+"""Halves the time that the tests' training processes take to start. Where this folder is on PYTHONPATH, every interpreter
+imports this when it starts.
 
 - A program that makes an optimizer imports all of torch.compile, which takes as long as torch itself, only to exempt the
   optimizer from being compiled. Here nothing is exempted until something else has imported torch.compile: before that, nothing
@@ -58,11 +58,13 @@ class _WithoutCollections(SourceFileLoader):
     """Loads a module, and what it imports, without collecting garbage."""
 
     def exec_module(self, module: ModuleType) -> None:
+        was_enabled = gc.isenabled()
         gc.disable()
         try:
             super().exec_module(module)
         finally:
-            gc.enable()
+            if was_enabled:
+                gc.enable()
 
 
 class _Finder:
