@@ -208,7 +208,8 @@ bench-latency: setup $(TARGET)/release/probe
 	$(BIN)/python bench/sampling.py --probe $(TARGET)/release/probe
 
 bench-reader: setup $(TARGET)/release/probe ## what an answer costs in Python: SELECT 1, and 10^6 rows to pandas
-	$(BIN)/python bench/reader.py --probe $(TARGET)/release/probe
+	cargo build --workspace --release
+	$(BIN)/python bench/reader.py --probe $(TARGET)/release/probe --floor $(TARGET)/release/bench-flight-floor
 
 gpu-check: setup ## where there is a GPU: device times against torch.profiler, what they cost, and training on it
 	$(BIN)/python bench/gpu_check.py

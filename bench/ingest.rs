@@ -3,12 +3,15 @@
 //! Rows a second over one connection, until every one is acknowledged (journal and files are written), alone and while
 //! the query of the performance document runs every 100 ms; collector and client share the machine's cores. Then a flood of three
 //! times what fits into a `probe serve` with a small memory budget, that is asked the whole time: its resident memory at
-//! most. PROBE_HOME and PROBE_RUNTIME_DIR must name throw-away directories, as the make target does.
+//! most. Last what a collector holds on disk whose PROBE_DISK is full (`bench-ingest full-disk` for that alone). PROBE_HOME
+//! and PROBE_RUNTIME_DIR must name throw-away directories, as the make target does.
 
 #![expect(clippy::print_stdout, reason = "a benchmark says what it measured")]
 
 #[path = "support/agent.rs"]
 mod agent;
+#[path = "ingest/full_disk.rs"]
+mod full_disk;
 #[path = "support/ingest.rs"]
 mod ingest;
 #[path = "support/process.rs"]
@@ -22,6 +25,7 @@ mod sender;
 use std::process::Stdio;
 use std::time::Duration;
 
+use full_disk::full_disk;
 use ingest::{LAST_STEPS, measure, send};
 use process::{Served, probe};
 
@@ -75,6 +79,9 @@ async fn all() -> Result<()> {
     if std::env::args().any(|word| word == "flood") {
         return flood().await;
     }
+    if std::env::args().any(|word| word == "full-disk") {
+        return full_disk().await;
+    }
     // The first measurement allocates memory that the later ones reuse.
     measure(BATCHES / 4, None).await?;
     let (alone, _) = measure(BATCHES, None).await?;
@@ -85,7 +92,8 @@ async fn all() -> Result<()> {
         beside / 1e6,
         verdict(beside >= 8e6)
     );
-    flood().await
+    flood().await?;
+    full_disk().await
 }
 
 fn main() -> Result<()> {

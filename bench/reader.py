@@ -1,7 +1,7 @@
 """What an answer costs in a notebook: `make bench-reader`.
 
 `import trainprobe as probe` beside a live collector, median of --runs with the least and the most: `SELECT 1` to a row
-(bound 15 ms) and by ADBC (bound 1.5 ms), and 10^6 rows of an integer, a float and a text to pandas (bound 0.3 s), Polars,
+(bound 15 ms) and by ADBC (bound 1.5 ms, beside a server that plans nothing: --floor), and 10^6 rows of an integer, a float and a text to pandas (bound 0.3 s), Polars,
 an Arrow table and plain Python. DuckDB gives the same rows to pandas from its own process, in turn with ours.
 """
 
@@ -9,8 +9,11 @@ import argparse
 import os
 import shutil
 import statistics
+import subprocess
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import adbc_driver_flightsql.dbapi as adbc
@@ -40,9 +43,26 @@ def measure(questions: dict[str, Callable[[], object]], runs: int) -> None:
         print(f"{name:44} {statistics.median(ordered):8.2f} ms   [{ordered[0]:.2f}, {ordered[-1]:.2f}]", flush=True)
 
 
+@contextmanager
+def floor_server(binary: str) -> Iterator[str]:
+    """The socket of a server that answers every query with the same row."""
+    with tempfile.TemporaryDirectory() as directory:
+        socket = os.path.join(directory, "floor.sock")
+        with subprocess.Popen([binary, socket]) as server:
+            try:
+                while not os.path.exists(socket):
+                    if server.poll() is not None:
+                        raise RuntimeError(f"{binary} ended with status {server.returncode}")
+                    time.sleep(0.01)
+                yield socket
+            finally:
+                server.terminate()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--probe", default=shutil.which("probe") or "probe")
+    parser.add_argument("--floor", required=True, help="bench-flight-floor, of the same build")
     parser.add_argument("--runs", type=int, default=30)
     args = parser.parse_args()
     os.environ["PROBE_BIN"] = args.probe
@@ -53,17 +73,24 @@ def main() -> None:
         run = probe.connect(f"unix:{collector.socket}")
         measure({"SELECT 1   (bound 15)": lambda: run.sql("SELECT 1").fetchall()}, 4 * args.runs)
         with (
+            floor_server(args.floor) as floor,
             adbc.connect(f"grpc+unix://{collector.socket}", autocommit=True) as connection,
+            adbc.connect(f"grpc+unix://{floor}", autocommit=True) as connection_to_floor,
             connection.cursor() as cursor,
+            connection_to_floor.cursor() as cursor_of_floor,
         ):
 
-            def ask(sql: str) -> list[tuple[object, ...]]:
+            def ask(cursor: adbc.Cursor, sql: str) -> list[tuple[object, ...]]:
                 cursor.execute(sql)
                 return cursor.fetchall()
 
             last = "SELECT COUNT(*) FROM python.steps WHERE step > (SELECT MAX(step) - 10 FROM python.steps)"
-            asked = {"SELECT 1 by ADBC   (bound 1.5)": "SELECT 1", "rows of the last ten steps by ADBC": last}
-            measure({name: partial(ask, sql) for name, sql in asked.items()}, 10 * args.runs)
+            asked = {
+                "SELECT 1 by ADBC   (bound 1.5)": partial(ask, cursor, "SELECT 1"),
+                "  its floor, by a server that plans nothing": partial(ask, cursor_of_floor, "SELECT 1"),
+                "rows of the last ten steps by ADBC": partial(ask, cursor, last),
+            }
+            measure(asked, 10 * args.runs)
         database = duckdb.connect()
         measure(
             {

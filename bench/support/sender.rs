@@ -14,8 +14,8 @@ use super::rows::{STEP, batch};
 pub(crate) const ROWS: usize = 8192;
 /// Steps of a batch.
 const STEPS: i64 = (ROWS / STEP) as i64;
-/// Number of packed batches.
-const PACKED: usize = 16;
+/// Number of packed batches: more than a file has, so that no row is in a file twice.
+const PACKED: usize = 64;
 
 /// Sends batches that are numbered from 1.
 pub(crate) struct Sender {

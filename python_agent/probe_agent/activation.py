@@ -6,6 +6,7 @@ Before torch is imported this costs a millisecond; the native half is loaded onl
 
 from __future__ import annotations
 
+import atexit
 import sys
 
 from probe_agent import process
@@ -38,6 +39,7 @@ def begin(install: Callable[[], None]) -> None:
     torch = sys.modules.get("torch")
     if torch is None:
         sys.meta_path.insert(0, _TorchFinder(when_imported))
+        atexit.register(_say_if_missed)
     elif getattr(torch.__spec__, "_initializing", False):
         _EndOfImport(torch, when_imported)
     else:
@@ -60,8 +62,17 @@ def waiting() -> bool:
 def _trainer(install: Callable[[], None]) -> None:
     from probe_agent import presence
 
+    atexit.unregister(_say_if_missed)
     presence.note("has called no module, stepped no optimizer and joined no process group since")
     install()
+
+
+def _say_if_missed() -> None:
+    """At the interpreter's end: says that torch was imported and no finder was asked, because the program took them out."""
+    if _begun and not waiting() and "torch" in sys.modules:
+        from probe_agent import presence
+
+        presence.note("had taken the agent's import hook out of sys.meta_path, so the agent never started", time_known=False)
 
 
 def _child(install: Callable[[], None]) -> None:
@@ -74,6 +85,7 @@ def _child(install: Callable[[], None]) -> None:
 
     from probe_agent import presence, process
 
+    atexit.unregister(_say_if_missed)
     presence.note("is a process that multiprocessing made, and joined no process group and made no optimizer")
     patched: list[tuple[Any, str, Any, Any]] = []
 

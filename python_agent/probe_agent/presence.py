@@ -11,8 +11,12 @@ from probe_agent import process
 _MAX_BYTES = 64 << 10
 
 
-def note(what: str) -> None:
-    """Appends a line to the launcher's file, where there is one. Never raises."""
+def note(what: str, time_known: bool = True) -> None:
+    """Appends a line to the launcher's file, where there is one. Never raises.
+
+    :param what: what the process is or did, in words that follow "imported torch".
+    :param time_known: whether torch was imported just now.
+    """
     address = os.environ.get("PROBE_COLLECTOR", "")
     if not (address.startswith("unix:") and address.endswith(".sock")):
         return
@@ -25,7 +29,7 @@ def note(what: str) -> None:
                 import json
 
                 command = " ".join(process._original_arguments())[:200]
-                seen = {"pid": os.getpid(), "unix_s": time.time(), "command": command, "what": what[:500]}
+                seen = {"pid": os.getpid(), "unix_s": time.time() if time_known else None, "command": command, "what": what[:500]}
                 os.write(descriptor, f"{json.dumps(seen)}\n".encode())
         finally:
             os.close(descriptor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import shlex
+import sys
 
 import pytest
 
@@ -68,3 +69,15 @@ def test_what_runs_without_the_variables_is_told_which_it_needs(home: Home) -> N
     # The message also names the process, where it lived until the launcher looked.
     assert "so nothing was recorded" in run.errors
     assert "hint: " in run.errors and "PROBE, PROBE_COLLECTOR and PROBE_RUN" in run.errors
+
+
+def test_a_program_that_took_the_import_hook_out_is_named(home: Home) -> None:
+    script = (
+        "import sys\n"
+        "sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__module__ != 'probe_agent.activation']\n"
+        "import torch\n"
+        "torch.nn.Linear(2, 2)(torch.ones(2)).sum().backward()"
+    )
+    run = home.train(sys.executable, "-c", script)
+    run.finish()
+    assert "imported torch, and had taken the agent's import hook out of sys.meta_path" in run.errors

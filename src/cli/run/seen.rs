@@ -22,7 +22,8 @@ pub(super) struct Seen {
 #[derive(Debug, Deserialize)]
 struct TorchImport {
     pid: u32,
-    unix_s: f64,
+    /// When; none where the process learned of it later.
+    unix_s: Option<f64>,
     command: String,
     /// What the process is or did, in words that follow "imported torch".
     what: String,
@@ -53,11 +54,13 @@ impl Seen {
     }
 
     fn sentence(&self, line: &TorchImport) -> String {
-        let at = UNIX_EPOCH + Duration::try_from_secs_f64(line.unix_s).unwrap_or_default();
-        let after = at.duration_since(self.began).unwrap_or_default().as_secs_f64();
+        let after = line.unix_s.map_or_else(String::new, |unix_s| {
+            let at = UNIX_EPOCH + Duration::try_from_secs_f64(unix_s).unwrap_or_default();
+            format!(" after {:.1} s", at.duration_since(self.began).unwrap_or_default().as_secs_f64())
+        });
         let TorchImport { pid, command, what, .. } = line;
         let command: String = command.chars().filter(|c| !c.is_control()).collect();
-        format!("process {pid} ({command}) imported torch after {after:.1} s, and {what}")
+        format!("process {pid} ({command}) imported torch{after}, and {what}")
     }
 }
 
@@ -77,11 +80,17 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let seen = Seen::begin(&format!("unix:{}/gpt@1.sock", directory.path().display()));
         assert!(seen.sentences().is_empty());
-        let line = |pid: u32| format!(r#"{{"pid":{pid},"unix_s":0,"command":"python a\u001b.py","what":"left"}}"#);
+        let line = |pid: u32| {
+            format!(
+                r#"{{"pid":{pid},"unix_s":{},"command":"python a\u001b.py","what":"left"}}"#,
+                if pid == 2 { "null" } else { "0" }
+            )
+        };
         let lines: Vec<String> = (1..=7).map(line).collect();
         fs::write(directory.path().join("gpt@1.seen"), format!("{}\nhalf a li", lines.join("\n"))).unwrap();
         let sentences = seen.sentences();
         assert_eq!(sentences[0], "process 1 (python a.py) imported torch after 0.0 s, and left");
+        assert_eq!(sentences[1], "process 2 (python a.py) imported torch, and left");
         assert_eq!((sentences.len(), sentences[5].as_str()), (6, "2 more processes imported torch"));
         drop(seen);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
