@@ -36,6 +36,7 @@ use crate::memory::{Budget, Share};
 use crate::nested_projections;
 use crate::output;
 use crate::percentile::ApproxPercentile;
+use crate::plan_cache::{KeptPlan, PlanCache};
 use crate::planner::{PlannedQuery, Planner};
 use crate::planning_stop;
 use crate::question;
@@ -103,6 +104,7 @@ impl Engine {
                 others: Arc::from([]),
                 state: Arc::new(state),
                 scans: Running::default(),
+                cache: PlanCache::default(),
             }),
             admission: Arc::new(Admission::new(&limits)),
             memory: Arc::new(Budget::new(&limits)),
@@ -118,7 +120,8 @@ impl Engine {
     pub fn with_catalogs(self, others: Vec<(String, Arc<dyn CatalogProvider>)>) -> Self {
         let Planner { store, system, state, scans, .. } = &*self.planner;
         let (store, system, state, scans) = (Arc::clone(store), system.clone(), Arc::clone(state), scans.clone());
-        Self { planner: Arc::new(Planner { store, system, others: others.into(), state, scans }), ..self }
+        let cache = PlanCache::default();
+        Self { planner: Arc::new(Planner { store, system, others: others.into(), state, scans, cache }), ..self }
     }
 
     /// This engine's own tables as they are now, for the queries of another engine.
@@ -171,27 +174,30 @@ impl Engine {
         let share = self.memory.share(&bounds);
         let memory: Arc<dyn MemoryPool> = Arc::clone(&share) as _;
         let (answer, output) = answer::channel(&bounds, &share);
-        let planner = Arc::clone(&self.planner);
+        let (planner, counted) = (Arc::clone(&self.planner), Arc::clone(&share));
         let plan = plan.filter(|plan| planner.can_begin(plan));
         if let Some(plan) = &plan {
             share.account.take_over(plan.bytes());
         }
         let work = async move |output: &mut Output| {
-            let plan = match plan {
+            let mut plan = match plan {
                 Some(plan) => plan,
                 None => planner.logical(&sql, &parameters, pid, &output.bounds).await?,
             };
+            let to_keep = to_keep(&mut plan, &counted);
             let (schema, plan, context) = planner.physical(plan, &output.bounds, memory).await?;
             give_back_stack();
             // This fails where the caller has gone.
-            if planned.send(Arc::clone(&schema)).is_err() {
+            if planned.send((Arc::clone(&schema), to_keep)).is_err() {
                 return Ok(());
             }
             let stream = or_say(execute_stream(plan, context))?;
             output.send_all(output::plain_stream(stream, schema)).await
         };
         let mut answer = answer.of(self.begin(&share, output.make(permit, work))?);
-        let schema = answer.first(async { schema.await.ok() }).await?;
+        let (schema, to_keep) = answer.first(async { schema.await.ok() }).await?;
+        // Here and not within the query, so that what is dropped for it is no memory of the query.
+        to_keep.into_iter().for_each(|plan| self.planner.cache.keep(plan));
         Ok(answer.stream(schema))
     }
 
@@ -207,7 +213,7 @@ impl Engine {
             Ok(plan)
         };
         let (plan, share) = self.understand(asked, planning).await?;
-        Ok(measured(plan, &share))
+        Ok(self.measured(plan, &share))
     }
 
     /// The columns of [`Engine::plan`].
@@ -229,7 +235,7 @@ impl Engine {
             planner.prepared(&sql, pid, &bounds).await
         };
         let ((plan, parameters), share) = self.understand(asked, planning).await?;
-        Ok((measured(plan, &share), parameters))
+        Ok((self.measured(plan, &share), parameters))
     }
 
     /// Runs `planning` on the engine's threads, within the bounds of `asked`, and returns its result with the memory that it was
@@ -273,6 +279,14 @@ impl Engine {
         self.threads.spawn(work)
     }
 
+    /// `plan`, for which all the memory of `share` was allocated. The cache gets its copy.
+    fn measured(&self, mut plan: PlannedQuery, share: &Share) -> PlannedQuery {
+        to_keep(&mut plan, share).into_iter().for_each(|plan| self.planner.cache.keep(plan));
+        plan.bytes = share.account.bytes();
+        plan.is_deep = share.deep.load(Ordering::Relaxed);
+        plan
+    }
+
     /// The tables of the engine's store.
     pub fn tables(&self) -> Vec<&'static Table> {
         self.planner.store.tables()
@@ -294,11 +308,12 @@ impl Engine {
     }
 }
 
-/// `plan`, for which all the memory of `share` was allocated.
-fn measured(mut plan: PlannedQuery, share: &Share) -> PlannedQuery {
-    plan.bytes = share.account.bytes();
-    plan.is_deep = share.deep.load(Ordering::Relaxed);
-    plan
+/// What the cache may keep of `plan`, for which all the memory of `share` was allocated: nothing where the text needs much of a
+/// stack, which is taken when it is read.
+fn to_keep(plan: &mut PlannedQuery, share: &Share) -> Option<KeptPlan> {
+    let mut kept = plan.to_keep.take().filter(|_| !share.deep.load(Ordering::Relaxed))?;
+    kept.bytes = share.account.bytes();
+    Some(kept)
 }
 
 impl fmt::Debug for Engine {

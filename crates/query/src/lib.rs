@@ -38,6 +38,7 @@ mod nested_projections;
 mod output;
 mod parameters;
 mod percentile;
+mod plan_cache;
 mod planner;
 mod planning_stop;
 mod provider;

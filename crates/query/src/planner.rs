@@ -1,5 +1,6 @@
 //! [`Planner`]: makes a plan of a query's text, first the logical one ([`PlannedQuery`]) and then the one that runs.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ use super::known_subqueries;
 use super::made;
 use super::output;
 use super::parameters::{self, Parameters};
+use super::plan_cache::{self, KeptPlan, PlanCache};
 use super::question;
 use super::running::Running;
 use super::table_functions;
@@ -40,6 +42,7 @@ pub(super) struct Planner {
     /// The session state that every query begins with; queries differ only in their tables.
     pub(super) state: Arc<SessionState>,
     pub(super) scans: Running,
+    pub(super) cache: PlanCache,
 }
 
 /// A query that is understood and has not begun. It holds no rows: a query sees the tables as they are when it begins.
@@ -53,12 +56,14 @@ pub struct PlannedQuery {
     pub(super) bytes: usize,
     /// Whether its text needs much of a stack, which is taken when the text is read ([`question::take_stack`]).
     pub(super) is_deep: bool,
+    /// The same plan for the cache, where it was not found there and may be kept.
+    pub(super) to_keep: Option<KeptPlan>,
 }
 
 impl PlannedQuery {
     fn new(state: SessionState, plan: LogicalPlan, tables: usize) -> Self {
         let schema = output::plain_schema(plan.schema().as_arrow());
-        Self { state, plan, schema, tables, bytes: 0, is_deep: false }
+        Self { state, plan, schema, tables, bytes: 0, is_deep: false, to_keep: None }
     }
 
     /// The columns of the answer.
@@ -116,13 +121,36 @@ impl Planner {
         pid: Option<i32>,
         bounds: &Bounds,
     ) -> Result<PlannedQuery> {
+        if parameters.is_empty()
+            && let Some(kept) = self.kept(sql, pid)?
+        {
+            return Ok(kept);
+        }
         let (statement, names) = understood(sql)?;
         let values = parameters.fit(&names)?;
         let tables = self.store.tables().len();
         let (state, plan) = self.without_values(statement, &values, pid, bounds).await?;
         let plan = if values.is_empty() { plan } else { or_say(plan.with_param_values(values))? };
         or_say(expanded::check(&plan))?;
-        Ok(PlannedQuery::new(state, plan, tables))
+        let planned = PlannedQuery::new(state, plan, tables);
+        if names.is_empty() { self.to_keep(planned, sql, pid) } else { Ok(planned) }
+    }
+
+    /// The plan of a text that is in the cache, over the tables as they are when it begins.
+    fn kept(&self, sql: &str, pid: Option<i32>) -> Result<Option<PlannedQuery>> {
+        let Some(kept) = self.cache.find(sql, pid, self.store.tables().len()) else { return Ok(None) };
+        let plan = or_say(plan_cache::begun_anew(kept.plan, &self.store))?;
+        // Names are resolved already: the state needs no tables.
+        let state = self.state.as_ref().clone();
+        let (schema, tables) = (kept.schema, self.store.tables().len());
+        Ok(plan.map(|plan| PlannedQuery { state, plan, schema, tables, bytes: 0, is_deep: false, to_keep: None }))
+    }
+
+    /// A plan with what the cache may keep of it.
+    fn to_keep(&self, mut planned: PlannedQuery, sql: &str, pid: Option<i32>) -> Result<PlannedQuery> {
+        let PlannedQuery { plan, schema, tables, .. } = &planned;
+        planned.to_keep = or_say(KeptPlan::new(sql, pid, *tables, plan, schema, &self.store))?;
+        Ok(planned)
     }
 
     /// Checks what [`Planner::physical`] checks before it plans: for a plan that is not to run now.
@@ -142,6 +170,9 @@ impl Planner {
         pid: Option<i32>,
         bounds: &Bounds,
     ) -> Result<(PlannedQuery, Schema)> {
+        if let Some(kept) = self.kept(sql, pid)? {
+            return Ok((kept, parameters::schema(&[], &HashMap::new())));
+        }
         let (statement, names) = understood(sql)?;
         let unknown: Vec<_> = names.iter().map(|name| (name.clone(), ScalarValue::Null)).collect();
         let tables = self.store.tables().len();
@@ -150,7 +181,9 @@ impl Planner {
             or_say(expanded::check(&plan))?;
         }
         let types = or_say(plan.get_parameter_types())?;
-        Ok((PlannedQuery::new(state, plan, tables), parameters::schema(&names, &types)))
+        let planned = PlannedQuery::new(state, plan, tables);
+        let planned = if names.is_empty() { self.to_keep(planned, sql, pid)? } else { planned };
+        Ok((planned, parameters::schema(&names, &types)))
     }
 
     /// The plan of a query with its parameters still in it, except those in arguments of table functions.

@@ -16,12 +16,12 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExecBuilder;
 use datafusion::physical_plan::union::UnionExec;
 use probe_proto::table::{Source, Table};
-use probe_store::{Segment, arrow_schema};
+use probe_store::{Segment, Store, arrow_schema};
 use probe_store::{SystemTable, segments_beside, system_segment};
 
 use super::running::Running;
 use super::scan_unit::{ScanUnit, statistics};
-use super::snapshots::Snapshot;
+use super::snapshots::{Snapshot, Snapshots};
 use super::source::PartsSource;
 
 /// One table as it is when a scan of the query is planned.
@@ -49,6 +49,29 @@ impl RowsTable {
         running: Running,
     ) -> Self {
         Self { table, schema: arrow_schema(table), snapshot, system, filled: OnceLock::new(), pid, running }
+    }
+
+    /// The same table with no rows seen yet, at the instant of `snapshots`.
+    pub(super) fn begun_anew(&self, snapshots: &Arc<Snapshots>) -> Self {
+        Self {
+            table: self.table,
+            schema: Arc::clone(&self.schema),
+            snapshot: Snapshot { all: Arc::clone(snapshots), index: self.snapshot.index },
+            system: self.system.clone(),
+            filled: OnceLock::new(),
+            pid: self.pid,
+            running: self.running.clone(),
+        }
+    }
+
+    /// Whether this is a table of `store`.
+    pub(super) fn is_of(&self, store: &Arc<Store>) -> bool {
+        self.snapshot.all.is_of(store)
+    }
+
+    /// The index of the table in the store.
+    pub(super) fn index(&self) -> usize {
+        self.snapshot.index
     }
 
     /// The parts of the table now: first those known to be within the scope, then those that may have rows of other processes.

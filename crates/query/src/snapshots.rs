@@ -24,6 +24,11 @@ impl Snapshots {
     pub(super) fn new(store: &Arc<Store>) -> Self {
         Self { store: Arc::clone(store), taken: OnceLock::new() }
     }
+
+    /// Whether these are tables of `store`.
+    pub(super) fn is_of(&self, store: &Arc<Store>) -> bool {
+        Arc::ptr_eq(&self.store, store)
+    }
 }
 
 impl Snapshot {

@@ -259,3 +259,48 @@ async fn many_small_batches_become_few() {
     }
     assert!(store.memory() < 5000 * 250, "{}", store.memory());
 }
+
+#[tokio::test]
+async fn a_text_that_is_asked_again_sees_the_rows_of_its_time() {
+    let store = Store::new(usize::MAX);
+    let engine = Engine::new(Arc::clone(&store), Vec::new()).unwrap();
+    let mut agent = Agent::new(0);
+    let texts = [
+        "SELECT COUNT(*), MAX(step) FROM python.torch_trace",
+        "SELECT COUNT(*) FROM python.torch_trace WHERE step > (SELECT MAX(step) - 2 FROM python.torch_trace)",
+        "SELECT COUNT(*) FROM python.torch_trace a JOIN python.torch_trace b ON a.step = b.step",
+        "SELECT stage, SUM(duration) FROM python.torch_trace WHERE EXISTS (SELECT 1 FROM python.steps) IS FALSE GROUP BY stage",
+        "SELECT COUNT(*) FROM python.module_profile",
+        "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'python'",
+        "SELECT COUNT(*) FROM generate_series(1, 3) JOIN python.torch_trace ON value = step",
+    ];
+    for step in 0..4 {
+        let row = agent.trace(step, Some("layers.0"), "forward", 0.5);
+        agent.send(&store, [row]);
+        let anew = Engine::new(Arc::clone(&store), Vec::new()).unwrap();
+        for text in texts {
+            for pid in [None, Some(100), Some(7)] {
+                let expected = cells(&rows(&anew, text, pid).await.unwrap());
+                assert_eq!(cells(&rows(&engine, text, pid).await.unwrap()), expected, "{text} {pid:?} {step}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_asked_holds_no_rows_afterwards() {
+    let store = Store::new(usize::MAX);
+    filled(&store, 0, 2);
+    let engine = Engine::new(Arc::clone(&store), Vec::new()).unwrap();
+    let snapshot = store.snapshot();
+    let sealed = snapshot.iter().find_map(|table| table.sealed.first()).unwrap();
+    let holders = Arc::strong_count(sealed);
+    for _ in 0..3 {
+        rows(&engine, "SELECT COUNT(DISTINCT call_index) FROM python.torch_trace", None).await.unwrap();
+        // The last task of a query ends a moment after its answer.
+        while engine.tasks() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(Arc::strong_count(sealed), holders);
+    }
+}

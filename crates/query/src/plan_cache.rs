@@ -1,0 +1,173 @@
+//! Logical plans of texts that were asked before: who asks the same again, as a dashboard does, has its text read and planned
+//! once while there are the same tables.
+//!
+//! A kept plan holds no rows: its tables are put back to where no scan has begun, and each question gets tables of its own.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::datatypes::SchemaRef;
+use datafusion::common::Result;
+use datafusion::common::tree_node::Transformed;
+use datafusion::datasource::{provider_as_source, source_as_provider};
+use datafusion::logical_expr::{LogicalPlan, TableSource};
+use probe_store::Store;
+
+use super::provider::RowsTable;
+use super::snapshots::Snapshots;
+
+/// The most plans that are kept; of more, the one that was not asked for longest is dropped.
+const MAX_PLANS: usize = 64;
+/// The most bytes that they take together, as far as they are counted.
+const MAX_BYTES: usize = 4 << 20;
+/// The longest text whose plan is kept (bytes).
+const MAX_TEXT: usize = 16 << 10;
+
+/// The plans of one planner.
+#[derive(Debug, Default)]
+pub(super) struct PlanCache {
+    /// The one that was asked last is at the end.
+    kept: Mutex<VecDeque<KeptPlan>>,
+}
+
+/// A plan of which no scan has begun, and what it is the plan of.
+#[derive(Clone)]
+pub(super) struct KeptPlan {
+    sql: Arc<str>,
+    pid: Option<i32>,
+    /// Number of tables there were: a new one may change what a text means.
+    tables: usize,
+    pub(super) plan: LogicalPlan,
+    /// The columns of the answer.
+    pub(super) schema: SchemaRef,
+    /// Bytes that the plan takes in memory at most; 0 where the program does not count what it allocates.
+    pub(super) bytes: usize,
+}
+
+impl KeptPlan {
+    /// The plan of a text without parameters over the tables of `store`. None where it reads anything else: rows of other runs,
+    /// series, lists of tables and functions.
+    ///
+    /// # Errors
+    /// DataFusion's.
+    pub(super) fn new(
+        sql: &str,
+        pid: Option<i32>,
+        tables: usize,
+        plan: &LogicalPlan,
+        schema: &SchemaRef,
+        store: &Arc<Store>,
+    ) -> Result<Option<Self>> {
+        if sql.len() > MAX_TEXT {
+            return Ok(None);
+        }
+        let plan = begun_anew(plan.clone(), store)?;
+        Ok(plan.map(|plan| Self { sql: sql.into(), pid, tables, plan, schema: Arc::clone(schema), bytes: 0 }))
+    }
+}
+
+impl fmt::Debug for KeptPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeptPlan").field("sql", &self.sql).field("pid", &self.pid).finish_non_exhaustive()
+    }
+}
+
+impl PlanCache {
+    /// The plan of this text for this process, where it is kept and there are as many tables as then.
+    pub(super) fn find(&self, sql: &str, pid: Option<i32>, tables: usize) -> Option<KeptPlan> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = kept.iter().position(|one| &*one.sql == sql && one.pid == pid && one.tables == tables)?;
+        let found = kept.remove(index)?;
+        kept.push_back(found.clone());
+        Some(found)
+    }
+
+    /// Keeps a plan.
+    pub(super) fn keep(&self, plan: KeptPlan) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|one| one.sql != plan.sql || one.pid != plan.pid);
+        kept.push_back(plan);
+        while kept.len() > MAX_PLANS || kept.iter().map(|one| one.bytes).sum::<usize>() > MAX_BYTES {
+            kept.pop_front();
+        }
+    }
+}
+
+/// A plan over the tables of `store` with tables of which no scan has begun; None where it reads anything else.
+///
+/// # Errors
+/// DataFusion's.
+pub(super) fn begun_anew(plan: LogicalPlan, store: &Arc<Store>) -> Result<Option<LogicalPlan>> {
+    let snapshots = Arc::new(Snapshots::new(store));
+    let mut tables: HashMap<usize, Arc<dyn TableSource>> = HashMap::new();
+    let mut only_ours = true;
+    let plan = plan.transform_up_with_subqueries(|node| {
+        let LogicalPlan::TableScan(mut scan) = node else { return Ok(Transformed::no(node)) };
+        let provider = source_as_provider(&scan.source)?;
+        match provider.downcast_ref::<RowsTable>().filter(|table| table.is_of(store)) {
+            Some(table) => {
+                // One table for all that name it: they must see the same rows.
+                let anew = || provider_as_source(Arc::new(table.begun_anew(&snapshots)));
+                scan.source = Arc::clone(tables.entry(table.index()).or_insert_with(anew));
+            }
+            None => only_ours = false,
+        }
+        Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
+    })?;
+    Ok(only_ours.then_some(plan.data))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn plan(sql: &str, pid: Option<i32>, bytes: usize) -> KeptPlan {
+        let plan = LogicalPlan::default();
+        let schema = Arc::clone(plan.schema().inner());
+        KeptPlan { bytes, ..KeptPlan::new(sql, pid, 40, &plan, &schema, &Store::new(1 << 20)).unwrap().unwrap() }
+    }
+
+    #[test]
+    fn a_plan_is_of_a_text_a_process_and_the_tables_that_there_were() {
+        let cache = PlanCache::default();
+        cache.keep(plan("SELECT 1", Some(7), 0));
+        assert!(cache.find("SELECT 1", Some(7), 40).is_some());
+        assert!(cache.find("SELECT 1", Some(7), 40).is_some(), "it stays");
+        for (sql, pid, tables) in [("SELECT 2", Some(7), 40), ("SELECT 1", None, 40), ("SELECT 1", Some(7), 41)] {
+            assert!(cache.find(sql, pid, tables).is_none(), "{sql} {pid:?} {tables}");
+        }
+    }
+
+    #[test]
+    fn few_plans_and_bytes_are_kept_and_what_is_asked_stays() {
+        let cache = PlanCache::default();
+        let kept = || cache.kept.lock().unwrap().iter().map(|one| one.sql.to_string()).collect::<Vec<_>>();
+        for number in 0..2 * MAX_PLANS {
+            cache.keep(plan(&format!("SELECT {number}"), None, 0));
+            cache.find("SELECT 0", None, 40).unwrap();
+        }
+        assert_eq!(kept().len(), MAX_PLANS);
+        cache.keep(plan("large", None, MAX_BYTES - 1));
+        cache.keep(plan("large", None, MAX_BYTES - 1));
+        assert_eq!(kept().len(), MAX_PLANS, "the same text is there once");
+        cache.keep(plan("small", None, 1));
+        cache.keep(plan("another", None, 1));
+        assert_eq!(kept(), ["small", "another"]);
+        cache.keep(plan("too large", None, MAX_BYTES + 1));
+        assert!(kept().is_empty());
+        assert!(
+            KeptPlan::new(
+                &" ".repeat(MAX_TEXT + 1),
+                None,
+                40,
+                &LogicalPlan::default(),
+                &plan("", None, 0).schema,
+                &Store::new(1 << 20)
+            )
+            .unwrap()
+            .is_none()
+        );
+    }
+}
