@@ -10,9 +10,13 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
+/// Warnings, but none of the libraries that read the memory of processes: they warn of any process that changes or ends meanwhile,
+/// and who asked for a stack is told what could not be read.
+const SHOWN: &str = "warn,py_spy=off,remoteprocess=off";
+
 /// Shows warnings, or what RUST_LOG asks for.
 pub(super) fn to_stderr() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(SHOWN));
     // A second call changes nothing.
     let words = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
@@ -39,5 +43,22 @@ where
         write!(writer, "probe: {level}")?;
         context.format_fields(writer.by_ref(), event)?;
         writeln!(writer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_that_read_processes_are_not_heard() {
+        let subscriber = tracing_subscriber::registry().with(EnvFilter::new(SHOWN));
+        tracing::subscriber::with_default(subscriber, || {
+            assert!(tracing::enabled!(target: "probe_collector::session", Level::WARN));
+            assert!(!tracing::enabled!(target: "probe_collector::session", Level::INFO));
+            for target in ["py_spy::stack_trace", "remoteprocess::linux::symbolication"] {
+                assert!(!tracing::enabled!(target: target, Level::ERROR), "{target}");
+            }
+        });
     }
 }
