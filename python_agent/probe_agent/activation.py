@@ -72,7 +72,9 @@ def _say_if_missed() -> None:
     if _begun and not waiting() and "torch" in sys.modules:
         from probe_agent import presence
 
-        presence.note("had taken the agent's import hook out of sys.meta_path, so the agent never started", time_known=False)
+        presence.note(
+            "had taken the agent's import hook out of sys.meta_path, so the agent never started", time_known=False
+        )
 
 
 def _child(install: Callable[[], None]) -> None:

@@ -29,7 +29,8 @@ def note(what: str, time_known: bool = True) -> None:
                 import json
 
                 command = " ".join(process._original_arguments())[:200]
-                seen = {"pid": os.getpid(), "unix_s": time.time() if time_known else None, "command": command, "what": what[:500]}
+                unix_s = time.time() if time_known else None
+                seen = {"pid": os.getpid(), "unix_s": unix_s, "command": command, "what": what[:500]}
                 os.write(descriptor, f"{json.dumps(seen)}\n".encode())
         finally:
             os.close(descriptor)

@@ -3,7 +3,7 @@
 use probe_proto::tables::{environment, operator_counts, steps, sync_points, torch_trace};
 use probe_store::Store;
 
-use super::diagnose::{STEPS, begins, of_rule, record_ranks, said, says};
+use super::diagnose::{STEPS, advises, begins, of_rule, record_ranks, said, says};
 use crate::cli::support::Home;
 use crate::sql::data::Agent;
 
@@ -140,10 +140,21 @@ fn batches_that_are_too_small_are_told_from_modules_that_have_something_to_do() 
 
 /// The answer of `rule` where watched steps call so many operators of so many seconds each in a part, and where rank 0 is the slow
 /// one (rank 1 has compiled something).
-fn counted(rule: &str, part: &'static str, (calls, each): (i64, f64), change: impl Fn(&mut steps::Row)) -> String {
+fn counted(rule: &str, part: &'static str, calls: (i64, f64), change: impl Fn(&mut steps::Row)) -> String {
+    counted_of("aten::select", rule, part, calls, change)
+}
+
+/// The same, where the operator that is called most often is `operator`.
+fn counted_of(
+    operator: &'static str,
+    rule: &str,
+    part: &'static str,
+    (calls, each): (i64, f64),
+    change: impl Fn(&mut steps::Row),
+) -> String {
     let counts = move |agent: &mut Agent, store: &Store| {
         let [row, _] = agent.operator_counts();
-        let (operator, part) = (Some(agent.strings.id("aten::select")), agent.strings.id(part));
+        let (operator, part) = (Some(agent.strings.id(operator)), agent.strings.id(part));
         let rows = [10, 74].map(|step| operator_counts::Row {
             step,
             operator,
@@ -193,6 +204,15 @@ fn many_small_operations_between_parts_are_told_from_few_and_from_large_ones() {
         "found: every rank calls 1000 operators in each step outside of data, forward, backward and optimizer, of 5 microseconds \
          each, most often aten::select",
     );
+    for (operator, remedy) in [
+        ("aten::item", "compute on whole tensors and read the result once"),
+        ("aten::select", "compute on whole tensors instead of looping over their rows"),
+        ("aten::mul_", "do it for all parameters at once"),
+    ] {
+        let rule = "small-operations-between-parts";
+        let said = counted_of(operator, rule, "other", (1000, 5e-6), |row| row.other_time = 0.012);
+        advises(&said, remedy);
+    }
     begins(&of((200, 5e-5), 0.012), "silent");
     begins(&of((40, 5e-6), 0.012), "silent");
 }

@@ -102,7 +102,13 @@ pub(super) fn begins(said: &str, begin: &str) {
     assert!(said.starts_with(begin), "{said}, and not {begin}");
 }
 
-/// The answer of each rule, from the JSON of a diagnosis.
+#[track_caller]
+pub(super) fn advises(said: &str, remedy: &str) {
+    let given = said.split_once("; do: ").map_or("nothing", |(_, given)| given);
+    assert!(given.starts_with(remedy), "{said}, and not {remedy}");
+}
+
+/// The answer of each rule, from the JSON of a diagnosis; a finding ends with its remedy.
 pub(super) fn said<const N: usize>(home: &Home, words: [&str; N]) -> BTreeMap<String, String> {
     let answer: Value = serde_json::from_str(&home.stdout(words)).unwrap();
     let mut said = BTreeMap::new();
@@ -112,7 +118,8 @@ pub(super) fn said<const N: usize>(home: &Home, words: [&str; N]) -> BTreeMap<St
         for of in answer[list].as_array().unwrap() {
             let text = |key: &str| of[key].as_str().unwrap().to_owned();
             // A finding takes precedence over another subject of the same rule without a finding.
-            said.entry(text("rule")).or_insert_with(|| format!("{what}: {}", text(key)));
+            let remedy = of["remedy"].as_str().map(|remedy| format!("; do: {remedy}")).unwrap_or_default();
+            said.entry(text("rule")).or_insert_with(|| format!("{what}: {}{remedy}", text(key)));
         }
     }
     said
@@ -462,7 +469,7 @@ fn compiling_again_and_again_is_told_from_compiling_at_the_beginning() {
     let often: &[i64] = &[10, 30, 50, 70, 90, 110];
     let found = said(often, 1);
     begins(&found, "found: every rank compiles again and again: ");
-    assert!(found.ends_with("of these steps, most of them of frame 3"), "{found}");
+    assert!(found.contains("of these steps, most of them of frame 3; do: "), "{found}");
     begins(&said(&[1, 3, 5, 7, 9, 11], 1), "silent: nothing of this kind");
     begins(&said(&[60, 110], 1), "silent: nothing of this kind");
     // The first compilation of each function is none again.

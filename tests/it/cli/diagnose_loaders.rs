@@ -4,7 +4,7 @@ use probe_proto::table::Time;
 use probe_proto::tables::{data_trace, process_metrics, steps};
 use probe_store::Store;
 
-use super::diagnose::{STEPS, begins, of_rule, of_rules, says};
+use super::diagnose::{STEPS, advises, begins, of_rule, of_rules, says};
 use crate::sql::data::{Agent, START};
 
 /// Batches of two workers that each load four ahead. `ready` of 8 are there when the loop asks, and it waits `wait` (s).
@@ -57,6 +57,8 @@ fn a_loader_that_does_not_keep_up_is_told_from_waits_that_are_not_its_own() {
         "{}",
         said(1, 95.0, 0.0)
     );
+    advises(&said(1, 95.0, 0.0), "a faster __getitem__ or collate_fn, which keeps the workers busy all the time");
+    advises(&said(1, 5.0, 0.0), "more workers (num_workers): they mostly wait");
     // The batches are there, and something else keeps the loop from them.
     begins(&said(7, 95.0, 0.0), "silent");
     // Its workers have nothing to do, and what takes long is to hand a batch over.
@@ -79,6 +81,7 @@ fn a_loader_that_would_not_keep_up_without_neighbours_is_found_beside_them() {
         of_rule("loader-starved", STEPS, crowded, batches)
     };
     begins(&said(30.0), "found: every rank: the loader does not keep up");
+    advises(&said(30.0), "a faster __getitem__ or collate_fn, or more processors; not more workers");
     // Its workers compute for less than training does, so they would be in time.
     begins(&said(15.0), "silent");
 }
