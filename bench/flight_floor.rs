@@ -1,7 +1,9 @@
 //! `bench-flight-floor SOCKET`: a Flight SQL server on a unix socket that plans nothing and answers every query with the same
-//! row. `make bench-reader` asks it what a question costs a client and the protocol, without probe.
+//! row. `make bench-reader` measures with it what a question costs the client and the protocol alone. It has the calls of a driver
+//! that prepares every statement, as ADBC does in Python.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use arrow::array::{Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
@@ -11,7 +13,7 @@ use arrow_flight::flight_service_server::FlightServiceServer;
 use arrow_flight::sql::server::FlightSqlService;
 use arrow_flight::sql::{
     ActionClosePreparedStatementRequest, ActionCreatePreparedStatementRequest, ActionCreatePreparedStatementResult,
-    CommandPreparedStatementQuery, CommandStatementQuery, ProstMessageExt, SqlInfo, TicketStatementQuery,
+    CommandPreparedStatementQuery, ProstMessageExt, SqlInfo,
 };
 use arrow_flight::{Action, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo, IpcMessage, SchemaAsIpc, Ticket};
 use futures::{Stream, TryStreamExt};
@@ -36,34 +38,9 @@ fn internal(error: impl std::fmt::Display) -> Status {
     Status::internal(error.to_string())
 }
 
-fn info(ticket: Vec<u8>, request: Request<FlightDescriptor>) -> Result<Response<FlightInfo>, Status> {
-    let endpoint = FlightEndpoint::new().with_ticket(Ticket::new(ticket));
-    let info = FlightInfo::new().try_with_schema(&schema()).map_err(internal)?;
-    Ok(Response::new(info.with_endpoint(endpoint).with_descriptor(request.into_inner())))
-}
-
-fn one() -> Result<Response<Answer>, Status> {
-    let batch = RecordBatch::try_new(schema().into(), vec![std::sync::Arc::new(Int64Array::from(vec![1]))]);
-    let batches = futures::stream::iter([Ok(batch.map_err(internal)?)]);
-    Ok(Response::new(Box::pin(FlightDataEncoderBuilder::new().build(batches).map_err(Status::from))))
-}
-
 #[tonic::async_trait]
 impl FlightSqlService for Constant {
     type FlightService = Self;
-
-    async fn get_flight_info_statement(
-        &self,
-        _: CommandStatementQuery,
-        request: Request<FlightDescriptor>,
-    ) -> Result<Response<FlightInfo>, Status> {
-        let ticket = TicketStatementQuery { statement_handle: Bytes::new() };
-        info(ticket.as_any().encode_to_vec(), request)
-    }
-
-    async fn do_get_statement(&self, _: TicketStatementQuery, _: Request<Ticket>) -> Result<Response<Answer>, Status> {
-        one()
-    }
 
     async fn do_action_create_prepared_statement(
         &self,
@@ -93,7 +70,9 @@ impl FlightSqlService for Constant {
         command: CommandPreparedStatementQuery,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        info(command.as_any().encode_to_vec(), request)
+        let endpoint = FlightEndpoint::new().with_ticket(Ticket::new(command.as_any().encode_to_vec()));
+        let info = FlightInfo::new().try_with_schema(&schema()).map_err(internal)?;
+        Ok(Response::new(info.with_endpoint(endpoint).with_descriptor(request.into_inner())))
     }
 
     async fn do_get_prepared_statement(
@@ -101,7 +80,9 @@ impl FlightSqlService for Constant {
         _: CommandPreparedStatementQuery,
         _: Request<Ticket>,
     ) -> Result<Response<Answer>, Status> {
-        one()
+        let batch = RecordBatch::try_new(schema().into(), vec![Arc::new(Int64Array::from(vec![1]))]);
+        let batches = futures::stream::iter([Ok(batch.map_err(internal)?)]);
+        Ok(Response::new(Box::pin(FlightDataEncoderBuilder::new().build(batches).map_err(Status::from))))
     }
 
     async fn register_sql_info(&self, _: i32, _: &SqlInfo) {}
@@ -111,7 +92,7 @@ impl FlightSqlService for Constant {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let socket = std::env::args_os().nth(1).ok_or("usage: bench-flight-floor SOCKET")?;
     let listener = UnixListener::bind(socket)?;
-    let service: FlightServiceServer<_> = FlightServiceServer::new(Constant);
+    let service = FlightServiceServer::new(Constant);
     Server::builder().add_service(service).serve_with_incoming(UnixListenerStream::new(listener)).await?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! Rows a second over one connection, until every one is acknowledged (journal and files are written), alone and while
 //! the query of the performance document runs every 100 ms; collector and client share the machine's cores. Then a flood of three
 //! times what fits into a `probe serve` with a small memory budget, that is asked the whole time: its resident memory at
-//! most. Last what a collector holds on disk whose PROBE_DISK is full (`bench-ingest full-disk` for that alone). PROBE_HOME
+//! most. Last, what a collector whose PROBE_DISK is full holds on disk (`bench-ingest full-disk` for that alone). PROBE_HOME
 //! and PROBE_RUNTIME_DIR must name throw-away directories, as the make target does.
 
 #![expect(clippy::print_stdout, reason = "a benchmark says what it measured")]

@@ -1,8 +1,8 @@
 """What an answer costs in a notebook: `make bench-reader`.
 
 `import trainprobe as probe` beside a live collector, median of --runs with the least and the most: `SELECT 1` to a row
-(bound 15 ms) and by ADBC (bound 1.5 ms, beside a server that plans nothing: --floor), and 10^6 rows of an integer, a float and a text to pandas (bound 0.3 s), Polars,
-an Arrow table and plain Python. DuckDB gives the same rows to pandas from its own process, in turn with ours.
+(bound 15 ms) and by ADBC (bound 1.5 ms, beside a server that plans nothing: --floor), and 10^6 rows of an integer, a float and
+a text to pandas (bound 0.3 s), Polars, an Arrow table and plain Python. DuckDB gives the same rows to pandas from its own process, in turn with ours.
 """
 
 import argparse

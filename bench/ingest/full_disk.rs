@@ -67,9 +67,9 @@ fn watch(directory: PathBuf, done: Arc<AtomicBool>) -> JoinHandle<Vec<Bytes>> {
 /// Prints the most bytes that there were, and the least share of files once the disk was full.
 pub(super) async fn full_disk() -> Result<()> {
     let served = Served::start("full", &[("PROBE_DISK", BUDGET.to_string())]).await?;
-    let home = std::env::var_os("PROBE_HOME").ok_or("PROBE_HOME is not set")?;
+    let directory = probe_common::paths::home()?.join("runs/full@1");
     let done = Arc::new(AtomicBool::new(false));
-    let watching = watch(PathBuf::from(home).join("runs/full@1"), Arc::clone(&done));
+    let watching = watch(directory, Arc::clone(&done));
     let rows = send(&served.socket, BATCHES).await;
     done.store(true, Ordering::Relaxed);
     let seen = watching.join().map_err(|_| "the watching thread panicked")?;

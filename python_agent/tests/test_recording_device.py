@@ -238,12 +238,11 @@ def test_what_waits_for_a_device_is_no_gap(with_driver: None, monkeypatch: pytes
     # In the first step the device was not held: its queue was empty all along.
     assert steps[0]["gpu_idle_max"] > steps[0]["waited"] + steps[0]["idle"]
     for row in steps[1:]:
+        # The clock is read before the event is recorded. Where the thread loses its processor between the two, the event seems to
+        # have waited for as long.
+        assert row["idle"] <= row["gpu_idle_max"] + (row["run_delay"] or 0.0), row
         assert row["gpu_idle_max"] <= row["duration"] - row["waited"] + 1e-4, row
         assert row["device_duration"] >= row["waited"] + row["idle"] - 1e-4
-    # The clock is read before the event is recorded: where the thread loses the processor between the two, for milliseconds beside
-    # other programs, the event seems to have waited. That is seldom, so it is one of the five steps at most.
-    below = [row for row in steps[1:] if row["gpu_idle_max"] < row["idle"]]
-    assert len(below) <= 1, below
 
 
 def test_rows_wait_for_a_device_that_is_behind(

@@ -174,7 +174,7 @@ impl Engine {
         let share = self.memory.share(&bounds);
         let memory: Arc<dyn MemoryPool> = Arc::clone(&share) as _;
         let (answer, output) = answer::channel(&bounds, &share);
-        let (planner, counted) = (Arc::clone(&self.planner), Arc::clone(&share));
+        let (planner, counted_in) = (Arc::clone(&self.planner), Arc::clone(&share));
         let plan = plan.filter(|plan| planner.can_begin(plan));
         if let Some(plan) = &plan {
             share.account.take_over(plan.bytes());
@@ -184,7 +184,7 @@ impl Engine {
                 Some(plan) => plan,
                 None => planner.logical(&sql, &parameters, pid, &output.bounds).await?,
             };
-            let to_keep = to_keep(&mut plan, &counted);
+            let to_keep = to_keep(&mut plan, &counted_in);
             let (schema, plan, context) = planner.physical(plan, &output.bounds, memory).await?;
             give_back_stack();
             // This fails where the caller has gone.
@@ -196,7 +196,7 @@ impl Engine {
         };
         let mut answer = answer.of(self.begin(&share, output.make(permit, work))?);
         let (schema, to_keep) = answer.first(async { schema.await.ok() }).await?;
-        // Here and not within the query, so that what is dropped for it is no memory of the query.
+        // Not within the query, because plans that are dropped for this one would count as memory that the query gave back.
         to_keep.into_iter().for_each(|plan| self.planner.cache.keep(plan));
         Ok(answer.stream(schema))
     }
@@ -308,8 +308,8 @@ impl Engine {
     }
 }
 
-/// What the cache may keep of `plan`, for which all the memory of `share` was allocated: nothing where the text needs much of a
-/// stack, which is taken when it is read.
+/// The copy of `plan` for the cache. All the memory of `share` was allocated for the plan. None where the text needs a deep stack,
+/// because that is taken when the text is read.
 fn to_keep(plan: &mut PlannedQuery, share: &Share) -> Option<KeptPlan> {
     let mut kept = plan.to_keep.take().filter(|_| !share.deep.load(Ordering::Relaxed))?;
     kept.bytes = share.account.bytes();

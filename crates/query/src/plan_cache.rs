@@ -1,13 +1,12 @@
-//! Logical plans of texts that were asked before: who asks the same again, as a dashboard does, has its text read and planned
-//! once while there are the same tables.
+//! Logical plans of questions that were asked before. A text that is asked again, as a dashboard does, is read and planned once,
+//! as long as there are the same tables.
 //!
-//! A kept plan holds no rows: its tables are put back to where no scan has begun, and each question gets tables of its own.
+//! A kept plan holds no rows: its tables have never been scanned, and each question gets tables of its own.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::common::tree_node::Transformed;
 use datafusion::datasource::{provider_as_source, source_as_provider};
@@ -17,7 +16,7 @@ use probe_store::Store;
 use super::provider::RowsTable;
 use super::snapshots::Snapshots;
 
-/// The most plans that are kept; of more, the one that was not asked for longest is dropped.
+/// The most plans that are kept. Of more, the one that was last asked longest ago is dropped.
 const MAX_PLANS: usize = 64;
 /// The most bytes that they take together, as far as they are counted.
 const MAX_BYTES: usize = 4 << 20;
@@ -31,7 +30,7 @@ pub(super) struct PlanCache {
     kept: Mutex<VecDeque<KeptPlan>>,
 }
 
-/// A plan of which no scan has begun, and what it is the plan of.
+/// A plan whose tables have never been scanned, and the question that it is the plan of.
 #[derive(Clone)]
 pub(super) struct KeptPlan {
     sql: Arc<str>,
@@ -39,8 +38,6 @@ pub(super) struct KeptPlan {
     /// Number of tables there were: a new one may change what a text means.
     tables: usize,
     pub(super) plan: LogicalPlan,
-    /// The columns of the answer.
-    pub(super) schema: SchemaRef,
     /// Bytes that the plan takes in memory at most; 0 where the program does not count what it allocates.
     pub(super) bytes: usize,
 }
@@ -56,14 +53,13 @@ impl KeptPlan {
         pid: Option<i32>,
         tables: usize,
         plan: &LogicalPlan,
-        schema: &SchemaRef,
         store: &Arc<Store>,
     ) -> Result<Option<Self>> {
         if sql.len() > MAX_TEXT {
             return Ok(None);
         }
-        let plan = begun_anew(plan.clone(), store)?;
-        Ok(plan.map(|plan| Self { sql: sql.into(), pid, tables, plan, schema: Arc::clone(schema), bytes: 0 }))
+        let plan = over_unscanned_tables(plan.clone(), store)?;
+        Ok(plan.map(|plan| Self { sql: sql.into(), pid, tables, plan, bytes: 0 }))
     }
 }
 
@@ -94,11 +90,11 @@ impl PlanCache {
     }
 }
 
-/// A plan over the tables of `store` with tables of which no scan has begun; None where it reads anything else.
+/// The same plan over tables of `store` that have not been scanned; None where it reads anything else.
 ///
 /// # Errors
 /// DataFusion's.
-pub(super) fn begun_anew(plan: LogicalPlan, store: &Arc<Store>) -> Result<Option<LogicalPlan>> {
+pub(super) fn over_unscanned_tables(plan: LogicalPlan, store: &Arc<Store>) -> Result<Option<LogicalPlan>> {
     let snapshots = Arc::new(Snapshots::new(store));
     let mut tables: HashMap<usize, Arc<dyn TableSource>> = HashMap::new();
     let mut only_ours = true;
@@ -108,8 +104,8 @@ pub(super) fn begun_anew(plan: LogicalPlan, store: &Arc<Store>) -> Result<Option
         match provider.downcast_ref::<RowsTable>().filter(|table| table.is_of(store)) {
             Some(table) => {
                 // One table for all that name it: they must see the same rows.
-                let anew = || provider_as_source(Arc::new(table.begun_anew(&snapshots)));
-                scan.source = Arc::clone(tables.entry(table.index()).or_insert_with(anew));
+                let unscanned = || provider_as_source(Arc::new(table.unscanned(&snapshots)));
+                scan.source = Arc::clone(tables.entry(table.index()).or_insert_with(unscanned));
             }
             None => only_ours = false,
         }
@@ -124,9 +120,11 @@ mod tests {
     use super::*;
 
     fn plan(sql: &str, pid: Option<i32>, bytes: usize) -> KeptPlan {
-        let plan = LogicalPlan::default();
-        let schema = Arc::clone(plan.schema().inner());
-        KeptPlan { bytes, ..KeptPlan::new(sql, pid, 40, &plan, &schema, &Store::new(1 << 20)).unwrap().unwrap() }
+        KeptPlan { bytes, ..of(sql, pid).unwrap() }
+    }
+
+    fn of(sql: &str, pid: Option<i32>) -> Option<KeptPlan> {
+        KeptPlan::new(sql, pid, 40, &LogicalPlan::default(), &Store::new(1 << 20)).unwrap()
     }
 
     #[test]
@@ -157,17 +155,7 @@ mod tests {
         assert_eq!(kept(), ["small", "another"]);
         cache.keep(plan("too large", None, MAX_BYTES + 1));
         assert!(kept().is_empty());
-        assert!(
-            KeptPlan::new(
-                &" ".repeat(MAX_TEXT + 1),
-                None,
-                40,
-                &LogicalPlan::default(),
-                &plan("", None, 0).schema,
-                &Store::new(1 << 20)
-            )
-            .unwrap()
-            .is_none()
-        );
+        assert!(of(&" ".repeat(MAX_TEXT), None).is_some());
+        assert!(of(&" ".repeat(MAX_TEXT + 1), None).is_none());
     }
 }

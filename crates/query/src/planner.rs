@@ -1,6 +1,5 @@
 //! [`Planner`]: makes a plan of a query's text, first the logical one ([`PlannedQuery`]) and then the one that runs.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -56,7 +55,7 @@ pub struct PlannedQuery {
     pub(super) bytes: usize,
     /// Whether its text needs much of a stack, which is taken when the text is read ([`question::take_stack`]).
     pub(super) is_deep: bool,
-    /// The same plan for the cache, where it was not found there and may be kept.
+    /// A copy for the cache, where the plan was not found there and may be kept.
     pub(super) to_keep: Option<KeptPlan>,
 }
 
@@ -133,23 +132,21 @@ impl Planner {
         let plan = if values.is_empty() { plan } else { or_say(plan.with_param_values(values))? };
         or_say(expanded::check(&plan))?;
         let planned = PlannedQuery::new(state, plan, tables);
-        if names.is_empty() { self.to_keep(planned, sql, pid) } else { Ok(planned) }
+        if names.is_empty() { self.with_copy(planned, sql, pid) } else { Ok(planned) }
     }
 
     /// The plan of a text that is in the cache, over the tables as they are when it begins.
     fn kept(&self, sql: &str, pid: Option<i32>) -> Result<Option<PlannedQuery>> {
-        let Some(kept) = self.cache.find(sql, pid, self.store.tables().len()) else { return Ok(None) };
-        let plan = or_say(plan_cache::begun_anew(kept.plan, &self.store))?;
+        let tables = self.store.tables().len();
+        let Some(kept) = self.cache.find(sql, pid, tables) else { return Ok(None) };
+        let plan = or_say(plan_cache::over_unscanned_tables(kept.plan, &self.store))?;
         // Names are resolved already: the state needs no tables.
-        let state = self.state.as_ref().clone();
-        let (schema, tables) = (kept.schema, self.store.tables().len());
-        Ok(plan.map(|plan| PlannedQuery { state, plan, schema, tables, bytes: 0, is_deep: false, to_keep: None }))
+        Ok(plan.map(|plan| PlannedQuery::new(self.state.as_ref().clone(), plan, tables)))
     }
 
-    /// A plan with what the cache may keep of it.
-    fn to_keep(&self, mut planned: PlannedQuery, sql: &str, pid: Option<i32>) -> Result<PlannedQuery> {
-        let PlannedQuery { plan, schema, tables, .. } = &planned;
-        planned.to_keep = or_say(KeptPlan::new(sql, pid, *tables, plan, schema, &self.store))?;
+    /// `planned`, which has no parameters, with its copy for the cache.
+    fn with_copy(&self, mut planned: PlannedQuery, sql: &str, pid: Option<i32>) -> Result<PlannedQuery> {
+        planned.to_keep = or_say(KeptPlan::new(sql, pid, planned.tables, &planned.plan, &self.store))?;
         Ok(planned)
     }
 
@@ -171,7 +168,7 @@ impl Planner {
         bounds: &Bounds,
     ) -> Result<(PlannedQuery, Schema)> {
         if let Some(kept) = self.kept(sql, pid)? {
-            return Ok((kept, parameters::schema(&[], &HashMap::new())));
+            return Ok((kept, Schema::empty()));
         }
         let (statement, names) = understood(sql)?;
         let unknown: Vec<_> = names.iter().map(|name| (name.clone(), ScalarValue::Null)).collect();
@@ -182,7 +179,7 @@ impl Planner {
         }
         let types = or_say(plan.get_parameter_types())?;
         let planned = PlannedQuery::new(state, plan, tables);
-        let planned = if names.is_empty() { self.to_keep(planned, sql, pid)? } else { planned };
+        let planned = if names.is_empty() { self.with_copy(planned, sql, pid)? } else { planned };
         Ok((planned, parameters::schema(&names, &types)))
     }
 

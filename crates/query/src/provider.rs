@@ -51,8 +51,8 @@ impl RowsTable {
         Self { table, schema: arrow_schema(table), snapshot, system, filled: OnceLock::new(), pid, running }
     }
 
-    /// The same table with no rows seen yet, at the instant of `snapshots`.
-    pub(super) fn begun_anew(&self, snapshots: &Arc<Snapshots>) -> Self {
+    /// The same table, not scanned yet, as it will be at the instant of `snapshots`.
+    pub(super) fn unscanned(&self, snapshots: &Arc<Snapshots>) -> Self {
         Self {
             table: self.table,
             schema: Arc::clone(&self.schema),
