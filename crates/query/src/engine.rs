@@ -30,6 +30,7 @@ use crate::checked_sum::CheckedSum;
 use crate::epoch::EpochOfDuration;
 use crate::errors::or_say;
 use crate::group_by_id;
+use crate::json;
 use crate::limits::{Limits, QuerySettings};
 use crate::made::weigh::WeighInputs;
 use crate::memory::{Budget, Share};
@@ -96,6 +97,7 @@ impl Engine {
         or_say(state.register_udaf(Arc::new(AggregateUDF::from(ApproxPercentile::default()))))?;
         or_say(state.register_udaf(Arc::new(AggregateUDF::from(CheckedSum::default()))))?;
         or_say(state.register_function_rewrite(Arc::new(EpochOfDuration)))?;
+        or_say(json::register(&mut state))?;
         let running = limits.running;
         Ok(Self {
             planner: Arc::new(Planner {

@@ -77,8 +77,8 @@ fn planning(message: &str) -> Error {
         return Error::failed(format!("two columns of the result would have the same name{which}"))
             .hint("rename one of them: … AS other_name");
     }
-    if let Some((_, asked)) = message.split_once("No function matches the given name and argument types '") {
-        return no_such_arguments(asked);
+    if let Some((before, asked)) = message.split_once("No function matches the given name and argument types '") {
+        return no_such_arguments(asked, reason(before));
     }
     if let Some((_, column)) = message.split_once("Column in SELECT must be in GROUP BY or an aggregate function")
         && let Some(column) = column.split('"').nth(1)
@@ -97,13 +97,24 @@ fn planning(message: &str) -> Error {
 /// What DataFusion adds to errors that its developers do not expect.
 const DEVELOPERS: &str = "\nThis issue was likely caused by a bug in DataFusion";
 
-/// The error for a function that does not take these arguments: `sum(Utf8View)'. …` and the ways in which it can be called.
-fn no_such_arguments(asked: &str) -> Error {
+/// What a function says itself about arguments that it does not take.
+fn reason(before: &str) -> Option<&str> {
+    let (_, said) = before.split_once("coercion failed with: ")?;
+    let said = said.strip_prefix("Error during planning: ").unwrap_or(said).trim_end().trim_end_matches('.');
+    (!said.is_empty()).then_some(said)
+}
+
+/// The error for a function that does not take these arguments: `sum(Utf8View)'. …` and the ways in which it can be called, or
+/// the `reason` that it gives.
+fn no_such_arguments(asked: &str, reason: Option<&str>) -> Error {
     let (call, rest) = asked.split_once("'. ").unwrap_or((asked, ""));
     let call = call.replace("Utf8View", "text").replace("Utf8", "text");
     let ways = rest.split_once("Candidate functions:").map_or("", |(_, ways)| ways);
     let ways: Vec<&str> = ways.lines().map(str::trim).filter(|way| !way.is_empty()).collect();
     let error = Error::failed(format!("no function can be called as {call}"));
+    if let Some(reason) = reason {
+        return error.hint(reason);
+    }
     if ways.is_empty() { error } else { error.hint(format!("there is {}", list(ways))) }
 }
 
@@ -127,7 +138,6 @@ fn not_supported(what: &str) -> Error {
     let error = Error::failed(format!("not supported: {what}"));
     match what.strip_prefix("Operator ").and_then(|rest| rest.split_whitespace().next()) {
         Some("DIV") => error.hint("a / b of whole numbers is a whole number"),
-        Some("->" | "->>") => error.hint(function_replacements::JSON_VALUE),
         _ => error,
     }
 }

@@ -1,9 +1,5 @@
 //! What to write in place of functions that other engines have.
 
-/// How a value is taken out of text that is JSON.
-pub(super) const JSON_VALUE: &str =
-    "JSON is text here: regexp_match(details, '\"NAME\":([^,}]*)')[1] takes a value out of it";
-
 /// What to write in place of a function that queries do not have; None where that is not known.
 pub(super) fn replacement(asked: &str) -> Option<&'static str> {
     let asked = asked.to_lowercase();
@@ -39,6 +35,6 @@ const REPLACEMENTS: &[(&[&str], &str)] = &[
     (&["getdate", "sysdate"], "now()"),
     (
         &["json_extract", "json_extract_string", "json_value", "get_json_object", "json_get", "json_extract_path_text"],
-        JSON_VALUE,
+        "details->>'NAME' is a value of JSON as text, details->'NAME' is it as JSON, (details->>'NAME')::INT is a number",
     ),
 ];

@@ -12,8 +12,9 @@ use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 use probe_common::error::{Error, Result};
 
 use super::errors::from_datafusion;
+use super::json::operators;
 use super::text_complexity::{self, MAX_NESTING};
-use super::{distinct_from, ignored_clauses};
+use super::{distinct_from, ignored_clauses, row_limits};
 
 /// How deep expressions and subqueries may be nested: a bracket is up to three levels to the parser.
 const DEPTH: usize = 3 * MAX_NESTING;
@@ -30,6 +31,8 @@ pub(super) fn parse(sql: &str) -> Result<Statement> {
             .hint("send them one after the other"));
     }
     distinct_from::give_meaning(&mut statement);
+    operators::give_meaning(&mut statement);
+    row_limits::as_limits(&mut statement);
     check(&statement)?;
     Ok(statement)
 }
@@ -37,7 +40,7 @@ pub(super) fn parse(sql: &str) -> Result<Statement> {
 fn statements(sql: &str) -> Result<VecDeque<Statement>, DataFusionError> {
     let dialect = GenericDialect {};
     let tokens = Tokenizer::new(&dialect, sql).tokenize_with_location().map_err(ParserError::from)?;
-    let tokens = distinct_from::join_words(tokens);
+    let tokens = operators::as_divisions(distinct_from::join_words(tokens));
     DFParserBuilder::new(tokens).with_dialect(&dialect).with_recursion_limit(DEPTH).build()?.parse_statements()
 }
 

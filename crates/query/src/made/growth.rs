@@ -68,10 +68,11 @@ pub(super) fn of(name: &str) -> Option<Growth> {
         | "array_any_value" => G::Fixed,
         "regexp_count" | "regexp_instr" | "regexp_like" => G::Matched,
         "arrow_cast" | "arrow_try_cast" | "coalesce" | "greatest" | "least" | "nvl" | "nvl2" => G::Taken,
+        "json_array_length" => G::Fixed,
         "btrim" | "left" | "ltrim" | "right" | "rtrim" | "split_part" | "substr" | "substr_index" | "reverse" => {
             G::Times(1)
         }
-        "concat" | "overlay" => G::Times(2),
+        "concat" | "overlay" | "json_extract_path" | "json_extract_path_text" => G::Times(2),
         "initcap" | "lower" | "upper" | "translate" | "encode" | "decode" => G::Times(4),
         "to_char" => G::Times(16),
         "array_append" | "array_concat" | "array_distinct" | "array_except" | "array_intersect" | "array_prepend"

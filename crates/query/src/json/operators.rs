@@ -1,0 +1,77 @@
+//! `json -> key`, the value of a key or index as JSON, and `json ->> key`, the value as text.
+//!
+//! sqlparser lets them bind less tightly than comparisons, and takes `->` within the arguments of a function for a lambda: it reads
+//! `a ->> 'k' = 'v'` as `a ->> ('k' = 'v')`. So each becomes two divisions before it reads them, `a // $->> // 'k'`, with a parameter that
+//! no query can write, and the divisions get their meaning afterwards. They bind as tightly as `||`, as in PostgreSQL.
+
+use std::convert::Infallible;
+use std::mem;
+use std::ops::ControlFlow;
+
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::Expr as PlannedExpr;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Value, visit_expressions_mut};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+
+use super::{Extracted, function};
+
+/// The tokens of a query with two divisions for each of the operators.
+pub(in super::super) fn as_divisions(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let divided = |token: TokenWithSpan| {
+        let operator = match token.token {
+            Token::Arrow => "->",
+            Token::LongArrow => "->>",
+            _ => return vec![token],
+        };
+        let parts = [Token::DuckIntDiv, Token::Placeholder(operator.to_owned()), Token::DuckIntDiv];
+        parts.map(|part| TokenWithSpan::new(part, token.span)).into()
+    };
+    tokens.into_iter().flat_map(divided).collect()
+}
+
+/// Gives the divisions of [`as_divisions`] their meaning.
+pub(in super::super) fn give_meaning(statement: &mut Statement) {
+    match statement {
+        Statement::Explain(explain) => give_meaning(&mut explain.statement),
+        Statement::Statement(sql) => {
+            let _ = visit_expressions_mut(sql.as_mut(), |expression| {
+                restore(expression);
+                ControlFlow::<Infallible>::Continue(())
+            });
+        }
+        _ => {}
+    }
+}
+
+fn restore(expression: &mut Expr) {
+    let Expr::BinaryOp { left: divided, op: op @ BinaryOperator::DuckIntegerDivide, .. } = expression else { return };
+    let Expr::BinaryOp { left: json, op: BinaryOperator::DuckIntegerDivide, right: mark } = divided.as_mut() else {
+        return;
+    };
+    let Expr::Value(mark) = mark.as_ref() else { return };
+    *op = match &mark.value {
+        Value::Placeholder(operator) if operator == "->" => BinaryOperator::Arrow,
+        Value::Placeholder(operator) if operator == "->>" => BinaryOperator::LongArrow,
+        _ => return,
+    };
+    **divided = mem::replace(json.as_mut(), Expr::value(Value::Null));
+}
+
+/// Plans the operators as functions.
+#[derive(Debug)]
+pub(super) struct JsonOperators;
+
+impl ExprPlanner for JsonOperators {
+    fn plan_binary_op(&self, expr: RawBinaryExpr, _: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        let extracted = match expr.op {
+            BinaryOperator::Arrow => Extracted::Json,
+            BinaryOperator::LongArrow => Extracted::Text,
+            _ => return Ok(PlannerResult::Original(expr)),
+        };
+        let call = ScalarFunction { func: function(extracted), args: vec![expr.left, expr.right] };
+        Ok(PlannerResult::Planned(PlannedExpr::ScalarFunction(call)))
+    }
+}
