@@ -142,6 +142,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log-every", type=int, default=100)
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds of rest after each step")
     args = parser.parse_args()
 
     distributed = "RANK" in os.environ
@@ -170,6 +171,8 @@ def main() -> None:
         loss = trainer.train_step()
         if rank == 0 and step % args.log_every == 0:
             print(f"step {step}: loss {loss.item():.4f}, {time.perf_counter() - began:.1f} s", flush=True)
+        if args.pause:
+            time.sleep(args.pause)
 
     digest = hashlib.sha256()
     for parameter in model.parameters():

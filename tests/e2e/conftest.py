@@ -239,9 +239,9 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A GPT on two ranks under torchrun that has begun and goes on: one for all tests that leave it as it was."""
     if not _shared:
         home = Home(tmp_path_factory.mktemp("home"))
-        # Else it would take both processors from the tests that run meanwhile.
-        torchrun = ["nice", "-n", "5", "torchrun", "--nproc-per-node", "2"]
-        _shared.append(home.train(*torchrun, "examples/train_gpt.py", "--steps", "1000000"))
+        # Without a pause it would take both processors from the tests that run meanwhile.
+        program = ["examples/train_gpt.py", "--steps", "1000000", "--pause", "0.05"]
+        _shared.append(home.train("torchrun", "--nproc-per-node", "2", *program))
         _shared[0].wait_for_step(3, ranks=2)
     return _shared[0]
 

@@ -252,7 +252,7 @@ def test_ctrl_c_between_two_lines_of_a_pipe_ends_it(two_ranks: Run) -> None:
 
 
 def test_a_run_that_ends_goes_on_being_asked(home: Home) -> None:
-    run = home.train("python", "examples/train_gpt.py", "--steps", "1000000")
+    run = home.train("python", "examples/train_gpt.py", "--steps", "1000000", "--pause", "0.05")
     run.wait_for_step(3)
     console = open_console(run)
     answer(console, COUNT, "true")

@@ -40,7 +40,7 @@ def account(home: Home, endpoint: str) -> dict:
 
 def test_a_killed_collector_loses_nothing(home: Home) -> None:
     serve, address = home.serve("mortal")
-    trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "300", PROBE="1",
+    trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "300", "--batch-size", "2", "--pause", "0.05", PROBE="1",
                          PROBE_COLLECTOR=address, PROBE_RUN="mortal")  # fmt: skip
     for steps in (20, 60, 100):
         wait_for("more steps", lambda steps=steps: last_step(home, address) >= steps)
@@ -140,7 +140,7 @@ def test_a_flood_onto_a_slow_disk_is_counted_to_the_row(home: Home, tmp_path: pa
 def test_a_collector_that_was_killed_is_started_again_by_its_agents(home: Home) -> None:
     # The two ranks were given no collector, so the first of them starts one; and no launcher restarts it when it is killed.
     trainer = home.spawn("torchrun", "--nproc-per-node", "2", "examples/train_gpt.py",
-                         "--steps", "500", "--batch-size", "2", PROBE="1", PROBE_RUN="alone")  # fmt: skip
+                         "--steps", "200", "--batch-size", "2", "--pause", "0.05", PROBE="1", PROBE_RUN="alone")  # fmt: skip
     wait_for("20 steps", lambda: last_step(home, "alone") >= 20)
     first = json.loads((home.directory / "state/runs/alone@1/run.json").read_text())["pid"]
     os.kill(first, signal.SIGKILL)
@@ -153,12 +153,12 @@ def test_a_collector_that_was_killed_is_started_again_by_its_agents(home: Home) 
     wait_for("the end", lambda: home.query("alone", "SELECT DISTINCT state FROM probe.agents") == [{"state": "ended"}])
     assert os.listdir(home.directory / "state/runs") == ["alone@1"]
     by_rank = STEPS.replace("SELECT", "SELECT rank,") + " GROUP BY rank ORDER BY rank"
-    there = [{"rank": rank, "n": 500, "steps": 500, "last": 499} for rank in range(2)]
+    there = [{"rank": rank, "n": 200, "steps": 200, "last": 199} for rank in range(2)]
     assert home.query("alone", by_rank) == there
     calls = """SELECT rank, COUNT(*) AS n, COUNT(DISTINCT n) AS kinds FROM (
                SELECT rank, step, COUNT(*) AS n FROM python.torch_trace WHERE step > 0 GROUP BY rank, step) s
                GROUP BY rank ORDER BY rank"""
-    assert home.query("alone", calls) == [{"rank": rank, "n": 499, "kinds": 1} for rank in range(2)]
+    assert home.query("alone", calls) == [{"rank": rank, "n": 199, "kinds": 1} for rank in range(2)]
     books = "SELECT SUM(rows_recorded) AS recorded, SUM(rows_stored) AS stored FROM probe.agents"
     assert len({*home.query("alone", books)[0].values()}) == 1
     assert home.query("alone", "SELECT COUNT(*) AS n FROM probe.drops") == [{"n": 0}]
@@ -170,7 +170,7 @@ def test_a_collector_that_was_killed_is_started_again_by_its_agents(home: Home) 
 
 
 def test_a_collector_that_was_killed_under_its_launcher_costs_training_nothing(home: Home) -> None:
-    run = home.train("python", "examples/train_gpt.py", "--steps", "1000", "--batch-size", "2")
+    run = home.train("python", "examples/train_gpt.py", "--steps", "200", "--batch-size", "2", "--pause", "0.05")
     run.wait_for_step(20)
     info = home.directory / "state/runs/gpt@1/run.json"
     first = json.loads(info.read_text())["pid"]
@@ -180,7 +180,7 @@ def test_a_collector_that_was_killed_under_its_launcher_costs_training_nothing(h
     assert json.loads(info.read_text())["pid"] != first
     assert json.loads(info.read_text())["exit_status"] == 0
     assert "the collector of run gpt@1 was ended by SIGKILL" in run.errors
-    assert run.query(STEPS) == [{"n": 1000, "steps": 1000, "last": 999}]
+    assert run.query(STEPS) == [{"n": 200, "steps": 200, "last": 199}]
     assert run.query("SELECT COUNT(*) AS n FROM probe.drops") == [{"n": 0}]
     assert run.query("SELECT state, exit_status FROM probe.agents") == [{"state": "ended", "exit_status": 0}]
 

@@ -46,7 +46,7 @@ def test_a_run_sends_over_tls_and_is_asked_from_afar(home: Home, trainer: Home) 
 
     def train(steps: int, **more: str) -> subprocess.Popen[str]:
         there = {"PROBE": "1", "PROBE_COLLECTOR": address, "PROBE_TOKEN_FILE": sends, **more}
-        return trainer.spawn("python", "examples/train_gpt.py", "--steps", str(steps), **there)
+        return trainer.spawn("python", "examples/train_gpt.py", "--steps", str(steps), "--pause", "0.05", **there)
 
     try:
         # The process decides too which clients may run code in it.

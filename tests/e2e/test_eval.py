@@ -16,9 +16,8 @@ def digests(output: str) -> dict[int, str]:
 
 def test_train_step_on_two_ranks_leaves_them_equal_and_the_run_ends_well(home: Home) -> None:
     # Steps for longer than three commands take, whatever else the machine does.
-    run = home.train(
-        "torchrun", "--nproc-per-node", "2", "examples/train_gpt.py", "--steps", "300", "--batch-size", "4"
-    )
+    program = ["examples/train_gpt.py", "--steps", "120", "--batch-size", "4", "--pause", "0.1"]
+    run = home.train("torchrun", "--nproc-per-node", "2", *program)
     run.wait_for_step(20, ranks=2)
     for _ in range(3):
         done = run.eval("for _ in range(3): trainer.train_step()\nprint('done')")
@@ -27,20 +26,20 @@ def test_train_step_on_two_ranks_leaves_them_equal_and_the_run_ends_well(home: H
     output = run.finish()
     ends = digests(output)
     assert set(ends) == {0, 1} and ends[0] == ends[1]
-    # The steps of snippets are the snippets' own: the run has made its 300.
+    # The steps of snippets are the snippets' own: the run has made its 120.
     assert run.query("SELECT rank, COUNT(*) AS n, MAX(step) AS last FROM python.steps GROUP BY rank ORDER BY rank") == [
-        {"rank": 0, "n": 300, "last": 299},
-        {"rank": 1, "n": 300, "last": 299},
+        {"rank": 0, "n": 120, "last": 119},
+        {"rank": 1, "n": 120, "last": 119},
     ]
     rows = run.query("SELECT DISTINCT step FROM python.torch_trace")
-    assert len(rows) == 300
+    assert len(rows) == 120
 
 
 def test_reading_runs_beside_training_and_changes_nothing(home: Home) -> None:
-    steps = ["python", "examples/train_gpt.py", "--steps", "400", "--batch-size", "2"]
+    steps = ["python", "examples/train_gpt.py", "--steps", "100", "--batch-size", "2"]
     plain = home.spawn(*steps, PROBE="0")
     assert plain.wait(PATIENCE) == 0
-    run = home.train(*steps)
+    run = home.train(*steps, "--pause", "0.1")
     run.wait_for_step(5)
     done = run.eval("print(train_loader.num_workers, batch_size, model.config.hidden_size)")
     assert (done.returncode, done.stdout) == (0, "0 2 128\n"), done.stderr
@@ -148,7 +147,7 @@ def test_output_streams_while_the_snippet_runs(two_ranks: Run) -> None:
 
 
 def test_config_switches_detail_while_it_runs(home: Home) -> None:
-    run = home.train("python", "examples/train_gpt.py", "--steps", "100000")
+    run = home.train("python", "examples/train_gpt.py", "--steps", "100000", "--pause", "0.03")
     run.wait_for_step(5)
     assert home.probe("gpt", "config", "detail=off").returncode == 0
     wait_for("a step without detail", lambda: run.query("SELECT step FROM python.steps WHERE NOT detail"))

@@ -92,7 +92,7 @@ def test_a_hang_is_noticed_and_explained(home: Home, how: str) -> None:
 def test_what_goes_on_is_no_hang_and_a_short_stop_is_taken_back(home: Home) -> None:
     run = home.train(
         "torchrun", "--nproc-per-node", "2", "examples/train_gpt.py", "--steps", "100000", "--batch-size", "2",
-        PROBE_HANG_AFTER="5s",
+        "--pause", "0.03", PROBE_HANG_AFTER="5s",
     )  # fmt: skip
     run.wait_for_step(20, ranks=2)
     wait_for("a page that says so", lambda: "steps go on" in home.probe("gpt", "hang").stdout)

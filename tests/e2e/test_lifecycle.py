@@ -54,7 +54,7 @@ def test_a_process_that_does_not_train_is_no_agent(home: Home) -> None:
 
 def test_killed_trainer_keeps_its_rows_and_is_said_to_be_lost(home: Home) -> None:
     serve, address = home.serve("kept")
-    trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "100000", PROBE="1",
+    trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "100000", "--pause", "0.03", PROBE="1",
                          PROBE_COLLECTOR=address, PROBE_RUN="kept")  # fmt: skip
     wait_for("20 steps", lambda: (home.query("kept", "SELECT MAX(step) AS s FROM python.steps")[0]["s"] or 0) >= 20)
     trainer.kill()
@@ -69,7 +69,7 @@ def test_killed_trainer_keeps_its_rows_and_is_said_to_be_lost(home: Home) -> Non
 
 def test_training_outlives_its_collector_and_finds_the_next_one(home: Home) -> None:
     first, address = home.serve("mortal")
-    trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "100000", PROBE="1",
+    trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "100000", "--pause", "0.03", PROBE="1",
                          PROBE_COLLECTOR=address, PROBE_RUN="mortal")  # fmt: skip
     asked = "SELECT MAX(step) AS s FROM python.steps"
     wait_for("20 steps", lambda: (home.query("mortal", asked)[0]["s"] or 0) >= 20)
@@ -95,7 +95,7 @@ def test_a_collector_that_was_started_with_blocked_signals_can_be_ended(home: Ho
 
 
 def test_probe_in_the_environment_is_enough(home: Home) -> None:
-    trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "100000", PROBE="1")
+    trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "100000", "--pause", "0.03", PROBE="1")
     wait_for("a collector of its own", lambda: "train_gpt" in home.probe("list", "--with-agent").stdout)
     wait_for("a step", lambda: home.query("train_gpt", "SELECT COUNT(*) AS n FROM python.steps")[0]["n"] > 0)
     assert home.query("train_gpt", "SELECT COUNT(*) AS n FROM python.torch_trace")[0]["n"] > 0
