@@ -10,7 +10,7 @@ import atexit
 import sys
 
 from probe_agent import process
-from probe_agent.imports import Finder
+from probe_agent.imports import CallbackFinder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _child(install: Callable[[], None]) -> None:
         patch("init_rpc", rpc)
 
 
-class _TorchFinder(Finder):
+class _TorchFinder(CallbackFinder):
     """Waits for torch."""
 
     def __init__(self, then: Any) -> None:

@@ -17,7 +17,7 @@ import sys
 import sysconfig
 import time
 
-from probe_agent.settings import Revival
+from probe_agent.settings import CollectorRestart
 
 # A collector that has been unused for this long ends by itself.
 IDLE = "30s"
@@ -193,7 +193,7 @@ def log_of(address: str) -> str:
     return os.path.splitext(address[len("unix:") :])[0] + ".log"
 
 
-def revival(address: str) -> Revival | None:
+def revival(address: str) -> CollectorRestart | None:
     """How the collector at `address` is started again if it dies.
 
     None for a collector of another machine or user, and for one at an address that a person chose.
@@ -204,7 +204,7 @@ def revival(address: str) -> Revival | None:
         program = os.path.abspath(binary())
     except (NoCollectorError, OSError):
         return None
-    return Revival(
+    return CollectorRestart(
         program=program,
         arguments=["--listen", address, "--exit-when-idle", IDLE],
         environment=list(_environment().items()),

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Finder:
+class CallbackFinder:
     """Finds a module as the other finders do, and calls `then` once it has been executed.
 
     It stays installed until then: libraries ask whether there is such a module (`importlib.util.find_spec`) long before it is

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 def watch(iterable: Iterable[_Item]) -> Iterable[_Item]:
     """Makes an iterable count as data loading, as :func:`probe_agent.watch` describes it."""
     loaders: Any = sys.modules.get("torch.utils.data")
-    if isinstance(iterable, Watched) or (loaders is not None and isinstance(iterable, loaders.DataLoader)):
+    if isinstance(iterable, WatchedIterable) or (loaders is not None and isinstance(iterable, loaders.DataLoader)):
         return iterable
-    return Watched(iterable)
+    return WatchedIterable(iterable)
 
 
-class Watched:
+class WatchedIterable:
     """An iterable whose items are batches. Its length and attributes are those of the iterable inside."""
 
     def __init__(self, iterable: Iterable[Any]) -> None:

@@ -13,7 +13,7 @@ class Identity(NamedTuple):
     world_size: int | None
 
 
-class Revival(NamedTuple):
+class CollectorRestart(NamedTuple):
     """The command that starts a collector again if it dies."""
 
     program: str
@@ -37,7 +37,7 @@ class Settings(NamedTuple):
     patience_s: float
     #: What that warning tells the person to do.
     hint: str
-    revival: Revival | None
+    revival: CollectorRestart | None
     #: Random, made once in the life of the agent.
     instance: str
     #: Empty: the collector's own run.

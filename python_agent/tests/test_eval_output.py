@@ -10,11 +10,11 @@ import threading
 import weakref
 
 import pytest
-from probe_agent.eval.output import Outlet, captured
+from probe_agent.eval.output import OutputSender, captured
 
 
-def outlet() -> Outlet:
-    return Outlet(lambda stderr, piece: None, 1 << 20, lambda: None)
+def outlet() -> OutputSender:
+    return OutputSender(lambda stderr, piece: None, 1 << 20, lambda: None)
 
 
 def test_a_snippet_that_ends_while_training_prints_leaves_the_stream_it_prints_to(

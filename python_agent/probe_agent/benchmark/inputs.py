@@ -28,7 +28,7 @@ class _Floats(NamedTuple):
     requires_grad: bool
 
 
-class Seen(NamedTuple):
+class ModuleCall(NamedTuple):
     """A call of a module."""
 
     arguments: tuple[Any, ...]
@@ -43,7 +43,7 @@ class Seen(NamedTuple):
 
 
 #: The first call of each module after :func:`watch`. The references are weak, so an entry goes with its module.
-_seen: weakref.WeakKeyDictionary[Any, Seen] = weakref.WeakKeyDictionary()
+_seen: weakref.WeakKeyDictionary[Any, ModuleCall] = weakref.WeakKeyDictionary()
 _watched: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
@@ -53,7 +53,7 @@ def watch(module: Any) -> None:
         _watched[module] = module.register_forward_pre_hook(_note, prepend=True, with_kwargs=True)
 
 
-def forget(module: Any) -> Seen | None:
+def forget(module: Any) -> ModuleCall | None:
     """Stops watching a module. Returns the call that it had since :func:`watch`, if there was one."""
     handle = _watched.pop(module, None)
     if handle is not None:
@@ -78,7 +78,7 @@ def _note(module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> 
         try:
             described = tuple(_described(each, words, room) for each in arguments)
             named = {name: _described(each, words, room) for name, each in keywords.items()}
-            _seen[module] = Seen(described, named, "", ", ".join(words), *_modes())
+            _seen[module] = ModuleCall(described, named, "", ", ".join(words), *_modes())
         except UnknownInput as error:
             _seen[module] = _unknown(str(error))
     except Exception as error:
@@ -88,8 +88,8 @@ def _note(module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> 
             pass
 
 
-def _unknown(why: str) -> Seen:
-    return Seen((), {}, why, "", True, {})
+def _unknown(why: str) -> ModuleCall:
+    return ModuleCall((), {}, why, "", True, {})
 
 
 def _modes() -> tuple[bool, dict[str, Any]]:
@@ -121,7 +121,7 @@ def _described(value: Any, words: list[str], room: list[int]) -> Any:
         return value.detach().clone()
 
 
-def made(seen: Seen) -> tuple[tuple[Any, ...], dict[str, Any], list[Any]]:
+def made(seen: ModuleCall) -> tuple[tuple[Any, ...], dict[str, Any], list[Any]]:
     """Arguments and keywords of a call like that one, and those of its tensors that gradients go to."""
     leaves: list[Any] = []
     arguments = tuple(_made(each, leaves) for each in seen.arguments)

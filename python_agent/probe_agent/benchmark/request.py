@@ -149,7 +149,7 @@ def _is_module(torch: Any, value: Any) -> bool:
     return issubclass(type(value), torch.nn.Module)
 
 
-def _calls_of_module(torch: Any, index: int, module: Any, how: inputs.Seen) -> Iterator[_Call]:
+def _calls_of_module(torch: Any, index: int, module: Any, how: inputs.ModuleCall) -> Iterator[_Call]:
     if how.problem:
         raise RefusedError(
             f"a call of this {type(module).__name__} can't be made again: {how.problem}",
@@ -175,7 +175,7 @@ def _repeated(code: CodeType, names: dict[str, Any]) -> Repeat:
     return lambda calls: repeat(itertools.repeat(None, calls))
 
 
-def _passes(torch: Any, module: Any, how: inputs.Seen) -> tuple[Repeat, Repeat | None]:
+def _passes(torch: Any, module: Any, how: inputs.ModuleCall) -> tuple[Repeat, Repeat | None]:
     """Forward passes of a module, and both passes where gradients were on and go anywhere."""
     arguments, keywords, leaves = inputs.made(how)
 

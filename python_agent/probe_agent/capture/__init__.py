@@ -13,13 +13,13 @@ import threading
 from typing import Any
 
 from probe_agent.capture import session
-from probe_agent.capture.window import Window
+from probe_agent.capture.window import CaptureWindow
 
 # Seconds between two checks of a wait; a snippet that is to end is ended between two checks.
 _CHECK_SECONDS = 0.05
 
 _lock = threading.Lock()
-_window: Window | None = None
+_window: CaptureWindow | None = None
 
 
 def _is_chosen(settings: dict[str, Any]) -> bool:
@@ -31,7 +31,7 @@ def _say(**facts: Any) -> None:
     sys.stdout.write(json.dumps({"host": platform.node(), "pid": os.getpid(), **facts}) + "\n")
 
 
-def _current() -> Window | None:
+def _current() -> CaptureWindow | None:
     return _window if _window is not None and not _window.over.is_set() else None
 
 
@@ -54,7 +54,7 @@ def arm(text: str) -> None:
         if _current() is not None:
             _say(problem="a capture is under way here already")
             return
-        _window = Window(settings, _native)
+        _window = CaptureWindow(settings, _native)
     _window.arm()
     _say(step=_native.step())
 

@@ -27,7 +27,7 @@ _LEASE_SECONDS = 15.0
 _ARMED, _WARM, _ON, _OVER = range(4)
 
 
-class Window:
+class CaptureWindow:
     """One capture in this process."""
 
     def __init__(self, settings: dict[str, Any], native: Any) -> None:

@@ -15,16 +15,16 @@ from probe_agent import signals
 from probe_agent._native import Outcome, ThreadMode
 from probe_agent.eval import frames, groups, safe_text
 from probe_agent.eval.ended import SnippetEnded
-from probe_agent.eval.job import Job, Word
-from probe_agent.eval.snippet import Ending
+from probe_agent.eval.job import BoundaryDecision, SnippetJob
+from probe_agent.eval.snippet import SnippetResult
 
 _lock = threading.Lock()
-_pending: Job | None = None
+_pending: SnippetJob | None = None
 # The function that is called at every boundary.
 _watcher: Callable[[], None] | None = None
 
 
-def arm(job: Job) -> None:
+def arm(job: SnippetJob) -> None:
     """Has `job` run at its boundary. One job at a time."""
     global _pending
     with _lock:
@@ -32,7 +32,7 @@ def arm(job: Job) -> None:
         _want(job.native)
 
 
-def disarm(job: Job) -> None:
+def disarm(job: SnippetJob) -> None:
     """Takes `job` back; another job that was armed since stays armed."""
     global _pending
     with _lock:
@@ -87,14 +87,14 @@ def run_pending() -> None:
         watcher()
 
 
-def _at_boundary(job: Job) -> None:
+def _at_boundary(job: SnippetJob) -> None:
     if job.step >= 0 and job.native.step() < job.step:
         return
     began = time.perf_counter()
     before = job.native.thread_mode(ThreadMode.SUSPENDED)
     stays_armed = False
     try:
-        if job.step >= 0 and _word_of_the_collector(job) is Word.NEXT:
+        if job.step >= 0 and _word_of_the_collector(job) is BoundaryDecision.NEXT:
             stays_armed = True
             job.waited += time.perf_counter() - began
             return
@@ -105,11 +105,11 @@ def _at_boundary(job: Job) -> None:
         # This also runs if Ctrl-C ended the wait.
         if not stays_armed:
             disarm(job)
-            job.withdraw(Ending(Outcome.CANCELLED, "training was interrupted"))
+            job.withdraw(SnippetResult(Outcome.CANCELLED, "training was interrupted"))
         job.native.thread_mode(before)
 
 
-def _word_of_the_collector(job: Job) -> Word | None:
+def _word_of_the_collector(job: SnippetJob) -> BoundaryDecision | None:
     """Says that training waits here, and waits until the collector knows whether all ranks wait at this same boundary.
 
     None if the snippet was withdrawn meanwhile. The GIL is free during the wait.
@@ -118,7 +118,7 @@ def _word_of_the_collector(job: Job) -> Word | None:
     while job.is_waiting():
         left = job.deadline - time.monotonic()
         if left <= 0:
-            job.withdraw(Ending(Outcome.CANCELLED, "not every rank reached the step in time"))
+            job.withdraw(SnippetResult(Outcome.CANCELLED, "not every rank reached the step in time"))
         else:
             word = job.take_word(min(left, 1.0))
             if word is not None:
@@ -126,7 +126,7 @@ def _word_of_the_collector(job: Job) -> Word | None:
     return None
 
 
-def run_here(job: Job, began: float) -> None:
+def run_here(job: SnippetJob, began: float) -> None:
     """Runs a job that has begun on the calling thread, which trains and waits for it since `began`."""
     try:
         names = frames.names(threading.get_ident(), job.frame)

@@ -6,11 +6,22 @@ import ast
 import sys
 
 from probe_agent.eval import rules, values
-from probe_agent.eval.policy import BetweenSteps, Walk, words
-from probe_agent.eval.values import BUILTIN, CONTAINERS, LIBRARY, LIVE, OWN, READING_METHODS, Value, holding, live, own
+from probe_agent.eval.policy import BetweenSteps, SnippetWalk, words
+from probe_agent.eval.values import (
+    BUILTIN,
+    CONTAINERS,
+    LIBRARY,
+    LIVE,
+    OWN,
+    READING_METHODS,
+    AbstractValue,
+    holding,
+    live,
+    own,
+)
 
 
-def call(walk: Walk, node: ast.Call, callee: ast.expr) -> Value:
+def call(walk: SnippetWalk, node: ast.Call, callee: ast.expr) -> AbstractValue:
     """The value of a call; raises BetweenSteps where it must not run beside training."""
     receiver = walk.expression(callee.value) if isinstance(callee, ast.Attribute) else None
     function = walk.expression(callee)
@@ -35,7 +46,7 @@ def call(walk: Walk, node: ast.Call, callee: ast.expr) -> Value:
     return own()
 
 
-def _found(what: str) -> Value:
+def _found(what: str) -> AbstractValue:
     raise BetweenSteps(what)
 
 
@@ -45,12 +56,14 @@ def _reached(callee: ast.expr) -> str:
     return f"calls {words(callee)}, which is reached from a live object"
 
 
-def _nothing_live(node: ast.Call, every: list[Value]) -> None:
+def _nothing_live(node: ast.Call, every: list[AbstractValue]) -> None:
     if any(value.whose == LIVE for value in every):
         _found(f"gives a live object to {words(node.func)}")
 
 
-def _builtin(walk: Walk, node: ast.Call, name: str, given: list[Value], named: dict[str | None, Value]) -> Value:
+def _builtin(
+    walk: SnippetWalk, node: ast.Call, name: str, given: list[AbstractValue], named: dict[str | None, AbstractValue]
+) -> AbstractValue:
     every = [*given, *named.values()]
     if name in rules.UNSEEN:
         _found(f"calls {name}, which runs what cannot be seen")
@@ -70,7 +83,7 @@ def _builtin(walk: Walk, node: ast.Call, name: str, given: list[Value], named: d
         return live() if given[0].whose == LIVE else own()
     if name in rules.READING:
         if name in ("globals", "locals") or (name == "vars" and not given):
-            return Value(LIVE, type=dict)
+            return AbstractValue(LIVE, type=dict)
         if not rules.READING[name]:
             return own({"str": str, "repr": str, "format": str, "dir": list}.get(name))
         return _reading(name, given)
@@ -79,22 +92,24 @@ def _builtin(walk: Walk, node: ast.Call, name: str, given: list[Value], named: d
     return own()
 
 
-def _reading(name: str, given: list[Value]) -> Value:
+def _reading(name: str, given: list[AbstractValue]) -> AbstractValue:
     if not any(value.whose == LIVE for value in given):
         if name == "getattr" and given and given[0].whose == LIBRARY:
             named = len(given) > 1 and isinstance(given[1].known, str)
-            return values.attribute(given[0], given[1].known) if named else Value(LIBRARY)
+            return values.attribute(given[0], given[1].known) if named else AbstractValue(LIBRARY)
         return own()
     if name == "vars":
         found = values.static(given[0].known, "__dict__")
-        return live(found) if type(found) is dict else Value(LIVE, type=dict)
+        return live(found) if type(found) is dict else AbstractValue(LIVE, type=dict)
     if name == "getattr" and len(given) > 1 and isinstance(given[1].known, str):
         found = values.attribute(given[0], given[1].known)
         return found.join(given[2]) if len(given) > 2 and found.known is values.UNKNOWN else found
-    return live() if name in ("getattr", "type") else Value(LIVE, fresh=True)
+    return live() if name in ("getattr", "type") else AbstractValue(LIVE, fresh=True)
 
 
-def _iterating(node: ast.Call, name: str, given: list[Value], named: dict[str | None, Value]) -> Value:
+def _iterating(
+    node: ast.Call, name: str, given: list[AbstractValue], named: dict[str | None, AbstractValue]
+) -> AbstractValue:
     functions = [named["key"]] if "key" in named else []
     through = list(zip(node.args, given))
     if name in ("map", "filter") and through:
@@ -127,13 +142,13 @@ def _iterating(node: ast.Call, name: str, given: list[Value], named: dict[str | 
     return holding(parts + [live()] * (name in ("map", "filter") and bool(functions) and functions[0].function), made)
 
 
-def _reads(function: Value) -> bool:
+def _reads(function: AbstractValue) -> bool:
     if function.whose == BUILTIN:
         return function.path in rules.READING or function.path in rules.ITERATING
     return function.whose == OWN or rules.only_reads(function.path)
 
 
-def _library(node: ast.Call, function: Value, every: list[Value]) -> Value:
+def _library(node: ast.Call, function: AbstractValue, every: list[AbstractValue]) -> AbstractValue:
     path = function.path
     if not path:
         _found(f"calls {words(node.func)}, which may be any function")
@@ -147,15 +162,19 @@ def _library(node: ast.Call, function: Value, every: list[Value]) -> Value:
         _nothing_live(node, every)
     if path in rules.REACHING:
         return (
-            Value(LIVE, type=list, fresh=True) if path.startswith(("gc.", "inspect.stack", "threading.en")) else live()
+            AbstractValue(LIVE, type=list, fresh=True)
+            if path.startswith(("gc.", "inspect.stack", "threading.en"))
+            else live()
         )
     made = function.known if isinstance(function.known, type) else None
     if any(value.whose == LIVE for value in every):
-        return Value(LIVE, fresh=path.startswith("copy."))
-    return Value(OWN, type=made)
+        return AbstractValue(LIVE, fresh=path.startswith("copy."))
+    return AbstractValue(OWN, type=made)
 
 
-def _method(walk: Walk, node: ast.Call, callee: ast.Attribute, receiver: Value, every: list[Value]) -> Value:
+def _method(
+    walk: SnippetWalk, node: ast.Call, callee: ast.Attribute, receiver: AbstractValue, every: list[AbstractValue]
+) -> AbstractValue:
     name = callee.attr
     holds_live = any(value.whose == LIVE for value in every)
     if receiver.whose == OWN:
@@ -178,11 +197,11 @@ def _method(walk: Walk, node: ast.Call, callee: ast.Attribute, receiver: Value, 
             if name == "get":
                 found = values.item(receiver, walk.expression(node.args[0])) if node.args else live()
                 return found.join(every[1]) if len(every) > 1 else found
-            return Value(LIVE, type=receiver.type if name == "copy" else list, fresh=True)
+            return AbstractValue(LIVE, type=receiver.type if name == "copy" else list, fresh=True)
     return _found(_reached(callee))
 
 
-def _trains(value: Value, callee: ast.expr, method: str | None = None) -> None:
+def _trains(value: AbstractValue, callee: ast.expr, method: str | None = None) -> None:
     """A module or an optimizer that the snippet made itself: it runs where training does."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value.type, type):

@@ -169,10 +169,10 @@ def _watched_calls(torch: Any) -> Any:
             frame = frame.f_back
         return False
 
-    class Watched(TorchFunctionMode):  # type: ignore[misc]
+    class ForbidTraining(TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if trains():
                 raise RuntimeError(MESSAGE)
             return func(*args, **(kwargs or {}))
 
-    return Watched()
+    return ForbidTraining()

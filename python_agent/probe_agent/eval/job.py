@@ -1,7 +1,7 @@
 """A snippet that the collector asked for: from the command to the Done that answers it.
 
 A snippet that was ended but goes on, in a call that Python cannot interrupt, has two answers: one that says so, and one when
-it is over. A snippet runs at most once: :meth:`Job.begin` comes before running it, and fails once it was withdrawn.
+it is over. A snippet runs at most once: :meth:`SnippetJob.begin` comes before running it, and fails once it was withdrawn.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from probe_agent.eval import frames, output
 from probe_agent.eval.ended import SnippetEnded
 from probe_agent.eval.putback import put_back
 from probe_agent.eval.sessions import SESSIONS
-from probe_agent.eval.snippet import Ending, Execution, Parsed, parse, words_of
+from probe_agent.eval.snippet import ParsedSnippet, SnippetExecution, SnippetResult, parse, words_of
 
 # Seconds from ending a snippet until it is reported as still running, and between two attempts to end it.
 GRACE_SECONDS = 1.0
@@ -27,17 +27,17 @@ ROOM_SECONDS = 0.05
 WAITING, RUNNING, OVER = range(3)
 
 
-class Word(enum.Enum):
+class BoundaryDecision(enum.Enum):
     """What training that waits at a boundary is told: to run the snippet there, or to go on to the next boundary."""
 
     GO = "go"
     NEXT = "next"
 
 
-class Job:
+class SnippetJob:
     """One command's snippet. Made by :func:`parsed`."""
 
-    def __init__(self, native: Any, command: Any, code: Parsed) -> None:
+    def __init__(self, native: Any, command: Any, code: ParsedSnippet) -> None:
         snippet = command.snippet
         self.native = native
         self.connection: int = command.connection
@@ -55,17 +55,17 @@ class Job:
         #: How many times the snippet was told to stop at the next boundary.
         self.nexts = 0
         self._stands = False
-        self._word: Word | None = None
+        self._word: BoundaryDecision | None = None
         self._word_came = threading.Event()
-        self.execution = Execution(snippet.code, filename(command), code)
+        self.execution = SnippetExecution(snippet.code, filename(command), code)
         self._limit = int(snippet.max_output) or 1 << 62
-        self._outlet = output.Outlet(self._send, self._limit, self._at_limit)
+        self._outlet = output.OutputSender(self._send, self._limit, self._at_limit)
         self._beside = False
         self._lock = threading.Lock()
         self._state = WAITING
         self._answered = False
         self._runs_on = False
-        self._verdict: Ending | None = None
+        self._verdict: SnippetResult | None = None
         self._ended_at = 0.0
         self._last_attempt = 0.0
 
@@ -92,21 +92,21 @@ class Job:
     def go(self) -> None:
         """Runs the snippet where training waits: all ranks wait at the same boundary."""
         with self._lock:
-            self._give_word(Word.GO)
+            self._give_word(BoundaryDecision.GO)
 
     def stop_at_next(self) -> None:
         """Stops at the next boundary, whatever the snippet's step; if training waits at one, at the boundary after that."""
         with self._lock:
             self.nexts += 1
             self.step = 0
-            self._give_word(Word.NEXT)
+            self._give_word(BoundaryDecision.NEXT)
 
-    def _give_word(self, word: Word) -> None:
+    def _give_word(self, word: BoundaryDecision) -> None:
         if self._stands:
             self._stands, self._word = False, word
             self._word_came.set()
 
-    def take_word(self, timeout_s: float) -> Word | None:
+    def take_word(self, timeout_s: float) -> BoundaryDecision | None:
         """Waits for a word, without the GIL; None where there was none by then, or the snippet was withdrawn."""
         self._word_came.wait(timeout_s)
         with self._lock:
@@ -137,21 +137,21 @@ class Job:
         if self._runs_on or self._outlet.left_out:
             # The snippet was reported as still running, and is over now; or a part of its output is missing.
             ending = self._verdict
-        self._answer(ending or self._verdict or Ending(Outcome.CANCELLED), self.execution.seconds, waited)
+        self._answer(ending or self._verdict or SnippetResult(Outcome.CANCELLED), self.execution.seconds, waited)
 
     def fail(self, error: frames.NoFrameError) -> None:
         """Answers that the snippet can't run, before or after :meth:`begin`; it never runs."""
         with self._lock:
             self._state = OVER
-        self._answer(Ending(Outcome.ERROR, str(error)), 0.0, 0.0, hint=error.hint)
+        self._answer(SnippetResult(Outcome.ERROR, str(error)), 0.0, 0.0, hint=error.hint)
 
-    def _run(self, names: dict[str, Any], beside: bool) -> Ending | None:
+    def _run(self, names: dict[str, Any], beside: bool) -> SnippetResult | None:
         if beside:
             return self._run_in_session(names, beside)
         with put_back(self.say):
             return self._run_in_session(names, beside)
 
-    def _run_in_session(self, names: dict[str, Any], beside: bool) -> Ending | None:
+    def _run_in_session(self, names: dict[str, Any], beside: bool) -> SnippetResult | None:
         if not self.session:
             return self.execution.run(names, beside)
         for line in SESSIONS.open(self.session):
@@ -168,7 +168,7 @@ class Job:
         if not self.mute and not self._answered:
             self.native.reply_output(self.connection, self.id, True, f"probe: {line}\n".encode())
 
-    def withdraw(self, ending: Ending) -> bool:
+    def withdraw(self, ending: SnippetResult) -> bool:
         """Answers with `ending`, and the snippet never runs; False if it has begun."""
         with self._lock:
             if self._state != WAITING:
@@ -178,7 +178,7 @@ class Job:
         self._answer(ending, 0.0, 0.0)
         return True
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: SnippetResult) -> None:
         """Withdraws the snippet, or ends it if it runs; then `ending` is the answer once it has ended."""
         if not self.withdraw(ending):
             with self._lock:
@@ -211,7 +211,9 @@ class Job:
     def _at_limit(self) -> None:
         """Ends a snippet that has printed more than its limit."""
         words = f"it printed more than its limit of {self._limit} bytes"
-        ending = Ending(Outcome.OUTPUT_LIMIT, f"{words}, and the last {self._outlet.left_out} bytes are left out")
+        ending = SnippetResult(
+            Outcome.OUTPUT_LIMIT, f"{words}, and the last {self._outlet.left_out} bytes are left out"
+        )
         with self._lock:
             if self._verdict is None:
                 self._ended_at = time.monotonic()
@@ -220,7 +222,7 @@ class Job:
         raise SnippetEnded
 
     def _answer(
-        self, ending: Ending, seconds: float, waited: float, still_running: bool = False, hint: str = ""
+        self, ending: SnippetResult, seconds: float, waited: float, still_running: bool = False, hint: str = ""
     ) -> None:
         with self._lock:
             if self._answered and (still_running or not self._runs_on):
@@ -235,10 +237,10 @@ def filename(command: Any) -> str:
     return f"<probe eval {command.id}>"
 
 
-def parsed(native: Any, command: Any) -> Job | None:
+def parsed(native: Any, command: Any) -> SnippetJob | None:
     """The job of a command. None if its snippet does not compile; that is answered here."""
     try:
-        return Job(native, command, parse(command.snippet.code, filename(command)))
+        return SnippetJob(native, command, parse(command.snippet.code, filename(command)))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         text = words_of(error.with_traceback(None))
         native.reply_done(command.connection, command.id, Outcome.ERROR, text, 0.0, 0.0, native.step())

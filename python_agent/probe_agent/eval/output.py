@@ -20,7 +20,7 @@ PIECE = 1 << 14
 PIECE_BYTES = 1 << 16
 
 
-class Outlet:
+class OutputSender:
     """Takes what a snippet prints, in writes of any size. Sends it in pieces (`stderr`, bytes) up to a limit, counts the bytes
     beyond it, and then calls `at_limit`, which ends the snippet."""
 
@@ -79,8 +79,8 @@ class _Captured(io.TextIOBase):
     encoding = "utf-8"
     errors = "backslashreplace"
 
-    def __init__(self, outlet: Outlet, stderr: bool, original: Any) -> None:
-        self._outlet: Outlet | None = outlet
+    def __init__(self, outlet: OutputSender, stderr: bool, original: Any) -> None:
+        self._outlet: OutputSender | None = outlet
         self._stderr, self._original = stderr, original
         self.buffer = _Bytes(outlet, stderr, original)
 
@@ -108,8 +108,8 @@ class _Captured(io.TextIOBase):
 class _Bytes(io.RawIOBase):
     """`sys.stdout.buffer` of a snippet."""
 
-    def __init__(self, outlet: Outlet, stderr: bool, original: Any) -> None:
-        self.outlet: Outlet | None = outlet
+    def __init__(self, outlet: OutputSender, stderr: bool, original: Any) -> None:
+        self.outlet: OutputSender | None = outlet
         self._stderr, self._original = stderr, original
 
     def write(self, data: Any) -> int:
@@ -212,7 +212,7 @@ def replaces_streams(tree: ast.AST) -> bool:
 
 
 @contextmanager
-def captured(outlet: Outlet, say: Callable[[str], object], replaced: bool = False) -> Iterator[None]:
+def captured(outlet: OutputSender, say: Callable[[str], object], replaced: bool = False) -> Iterator[None]:
     """Sends what the calling thread prints to `outlet`; threads that it starts are not captured.
 
     A stream that other code replaced meanwhile stays. If the snippet itself has `replaced` it, or there is none any more, the

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from probe_agent._native import At
 from probe_agent.eval import calls, values
 from probe_agent.eval.policy import BetweenSteps, words
-from probe_agent.eval.values import LIBRARY, LIVE, OWN, UNKNOWN, Value, holding, live, own
+from probe_agent.eval.values import LIBRARY, LIVE, OWN, UNKNOWN, AbstractValue, holding, live, own
 
 
 class Placement(NamedTuple):
@@ -41,8 +41,8 @@ class _Walk:
 
     def __init__(self, names: dict[str, Any]) -> None:
         self.names = names
-        self.env: dict[str, Value] = {}
-        self.ever: dict[str, Value] = {}
+        self.env: dict[str, AbstractValue] = {}
+        self.ever: dict[str, AbstractValue] = {}
         self.deferred: list[tuple[ast.arguments, list[ast.stmt]]] = []
 
     def module(self, tree: ast.Module) -> None:
@@ -57,16 +57,16 @@ class _Walk:
 
     # Names
 
-    def lookup(self, name: str) -> Value:
+    def lookup(self, name: str) -> AbstractValue:
         found = self.env.get(name) or values.of_name(name, self.names)
         # The name is unknown: a NameError when the snippet runs, and no effect before.
         return found or own()
 
-    def bind(self, name: str, value: Value) -> None:
+    def bind(self, name: str, value: AbstractValue) -> None:
         self.env[name] = value
         self.ever[name] = self.ever[name].join(value) if name in self.ever else value
 
-    def assign(self, target: ast.expr, value: Value) -> None:
+    def assign(self, target: ast.expr, value: AbstractValue) -> None:
         """Gives `target` a value, or finds that this changes something live."""
         if isinstance(target, ast.Name):
             self.bind(target.id, value)
@@ -85,7 +85,7 @@ class _Walk:
         else:
             raise BetweenSteps(f"{words(target)} is assigned to")
 
-    def part(self, value: Value, node: ast.AST) -> Value:
+    def part(self, value: AbstractValue, node: ast.AST) -> AbstractValue:
         if value.whose == LIVE and value.known is UNKNOWN:
             return live()
         part = values.element(value)
@@ -107,7 +107,7 @@ class _Walk:
             node = node.value
         if isinstance(node, ast.Name) and node.id in self.env:
             before = self.env[node.id]
-            self.bind(node.id, Value(LIVE, type=before.type, fresh=before.fresh, function=before.function))
+            self.bind(node.id, AbstractValue(LIVE, type=before.type, fresh=before.fresh, function=before.function))
 
     # Statements
 
@@ -126,8 +126,8 @@ class _Walk:
             after.append(self.env)
         self.env = self.merged(after)
 
-    def merged(self, environments: list[dict[str, Value]]) -> dict[str, Value]:
-        merged: dict[str, Value] = {}
+    def merged(self, environments: list[dict[str, AbstractValue]]) -> dict[str, AbstractValue]:
+        merged: dict[str, AbstractValue] = {}
         for name in {name for environment in environments for name in environment}:
             for environment in environments:
                 value = environment.get(name) or values.of_name(name, self.names)
@@ -236,7 +236,7 @@ class _Walk:
             calls.call(self, ast.Call(decorator, [], []), decorator)
         self.defaults(node.args)
         self.deferred.append((node.args, node.body))
-        self.bind(node.name, Value(OWN, function=True))
+        self.bind(node.name, AbstractValue(OWN, function=True))
 
     def do_ClassDef(self, node: ast.ClassDef) -> None:
         for base in [*node.bases, *(keyword.value for keyword in node.keywords)]:
@@ -248,7 +248,7 @@ class _Walk:
         self.env = dict(outer)
         self.block(node.body)
         self.env = outer
-        self.bind(node.name, Value(OWN, function=True))
+        self.bind(node.name, AbstractValue(OWN, function=True))
 
     def defaults(self, arguments: ast.arguments) -> None:
         for default in [*arguments.defaults, *arguments.kw_defaults]:
@@ -276,106 +276,108 @@ class _Walk:
 
     # Expressions
 
-    def expression(self, node: ast.expr) -> Value:
+    def expression(self, node: ast.expr) -> AbstractValue:
         """What a node's value is, having walked everything that makes it."""
         look = getattr(self, f"of_{type(node).__name__}", None)
         if look is None:
             raise BetweenSteps(f"'{words(node)}' is not understood")
-        value: Value = look(node)
+        value: AbstractValue = look(node)
         return value
 
-    def iterated(self, node: ast.expr) -> Value:
+    def iterated(self, node: ast.expr) -> AbstractValue:
         """What a loop over `node` gives, one at a time."""
         part = values.element(self.expression(node))
         if part is None:
             raise BetweenSteps(f"goes through {words(node)}, which may run its code")
         return part
 
-    def of_Constant(self, node: ast.Constant) -> Value:
-        return Value(OWN, known=node.value)
+    def of_Constant(self, node: ast.Constant) -> AbstractValue:
+        return AbstractValue(OWN, known=node.value)
 
-    def of_Name(self, node: ast.Name) -> Value:
+    def of_Name(self, node: ast.Name) -> AbstractValue:
         return self.lookup(node.id)
 
-    def of_NamedExpr(self, node: ast.NamedExpr) -> Value:
+    def of_NamedExpr(self, node: ast.NamedExpr) -> AbstractValue:
         value = self.expression(node.value)
         self.assign(node.target, value)
         return value
 
-    def of_Attribute(self, node: ast.Attribute) -> Value:
+    def of_Attribute(self, node: ast.Attribute) -> AbstractValue:
         return values.attribute(self.expression(node.value), node.attr)
 
-    def of_Subscript(self, node: ast.Subscript) -> Value:
+    def of_Subscript(self, node: ast.Subscript) -> AbstractValue:
         return values.item(self.expression(node.value), self.expression(node.slice))
 
-    def of_Slice(self, node: ast.Slice) -> Value:
+    def of_Slice(self, node: ast.Slice) -> AbstractValue:
         for part in (node.lower, node.upper, node.step):
             if part is not None:
                 self.expression(part)
         return own(slice)
 
-    def of_Starred(self, node: ast.Starred) -> Value:
+    def of_Starred(self, node: ast.Starred) -> AbstractValue:
         return self.iterated(node.value)
 
-    def of_Tuple(self, node: ast.Tuple) -> Value:
+    def of_Tuple(self, node: ast.Tuple) -> AbstractValue:
         return holding([self.expression(part) for part in node.elts], tuple)
 
-    def of_List(self, node: ast.List) -> Value:
+    def of_List(self, node: ast.List) -> AbstractValue:
         return holding([self.expression(part) for part in node.elts], list)
 
-    def of_Set(self, node: ast.Set) -> Value:
+    def of_Set(self, node: ast.Set) -> AbstractValue:
         return holding([self.expression(part) for part in node.elts], set)
 
-    def of_Dict(self, node: ast.Dict) -> Value:
+    def of_Dict(self, node: ast.Dict) -> AbstractValue:
         parts = [self.expression(part) for part in [*node.keys, *node.values] if part is not None]
         return holding(parts, dict)
 
-    def of_BinOp(self, node: ast.BinOp) -> Value:
+    def of_BinOp(self, node: ast.BinOp) -> AbstractValue:
         left, right = self.expression(node.left), self.expression(node.right)
         if isinstance(node.op, ast.Mod) and left.type is str:
             return own(str)
         return holding([left, right], left.type if left.type is right.type else None)
 
-    def of_UnaryOp(self, node: ast.UnaryOp) -> Value:
+    def of_UnaryOp(self, node: ast.UnaryOp) -> AbstractValue:
         return holding([self.expression(node.operand)], None)
 
-    def of_BoolOp(self, node: ast.BoolOp) -> Value:
+    def of_BoolOp(self, node: ast.BoolOp) -> AbstractValue:
         first, *rest = (self.expression(part) for part in node.values)
         for part in rest:
             first = first.join(part)
         return first
 
-    def of_Compare(self, node: ast.Compare) -> Value:
+    def of_Compare(self, node: ast.Compare) -> AbstractValue:
         for part in (node.left, *node.comparators):
             self.expression(part)
         return own()
 
-    def of_IfExp(self, node: ast.IfExp) -> Value:
+    def of_IfExp(self, node: ast.IfExp) -> AbstractValue:
         self.expression(node.test)
         return self.expression(node.body).join(self.expression(node.orelse))
 
-    def of_JoinedStr(self, node: ast.JoinedStr) -> Value:
+    def of_JoinedStr(self, node: ast.JoinedStr) -> AbstractValue:
         for part in node.values:
             self.expression(part)
         return own(str)
 
-    def of_FormattedValue(self, node: ast.FormattedValue) -> Value:
+    def of_FormattedValue(self, node: ast.FormattedValue) -> AbstractValue:
         self.expression(node.value)
         if node.format_spec is not None:
             self.expression(node.format_spec)
         return own(str)
 
-    def of_Lambda(self, node: ast.Lambda) -> Value:
+    def of_Lambda(self, node: ast.Lambda) -> AbstractValue:
         self.defaults(node.args)
         self.deferred.append((node.args, [ast.Expr(node.body)]))
-        return Value(OWN, function=True)
+        return AbstractValue(OWN, function=True)
 
-    def of_Yield(self, node: ast.Yield) -> Value:
+    def of_Yield(self, node: ast.Yield) -> AbstractValue:
         if node.value is not None:
             self.expression(node.value)
         return own()
 
-    def comprehension(self, generators: list[ast.comprehension], parts: list[ast.expr], kind: type | None) -> Value:
+    def comprehension(
+        self, generators: list[ast.comprehension], parts: list[ast.expr], kind: type | None
+    ) -> AbstractValue:
         outer = self.env
         self.env = dict(outer)
         for generator in generators:
@@ -388,17 +390,17 @@ class _Walk:
         self.env = outer
         return made
 
-    def of_ListComp(self, node: ast.ListComp) -> Value:
+    def of_ListComp(self, node: ast.ListComp) -> AbstractValue:
         return self.comprehension(node.generators, [node.elt], list)
 
-    def of_SetComp(self, node: ast.SetComp) -> Value:
+    def of_SetComp(self, node: ast.SetComp) -> AbstractValue:
         return self.comprehension(node.generators, [node.elt], set)
 
-    def of_DictComp(self, node: ast.DictComp) -> Value:
+    def of_DictComp(self, node: ast.DictComp) -> AbstractValue:
         return self.comprehension(node.generators, [node.key, node.value], dict)
 
-    def of_GeneratorExp(self, node: ast.GeneratorExp) -> Value:
+    def of_GeneratorExp(self, node: ast.GeneratorExp) -> AbstractValue:
         return self.comprehension(node.generators, [node.elt], None)
 
-    def of_Call(self, node: ast.Call) -> Value:
+    def of_Call(self, node: ast.Call) -> AbstractValue:
         return calls.call(self, node, node.func)

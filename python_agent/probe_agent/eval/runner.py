@@ -14,10 +14,10 @@ from typing import Any
 
 from probe_agent._native import At, CommandKind, Outcome, ThreadMode
 from probe_agent.eval import boundary, complete, frames, guard, namespace, safe_text
-from probe_agent.eval.job import Job, parsed
+from probe_agent.eval.job import SnippetJob, parsed
 from probe_agent.eval.placement import Placement, place
 from probe_agent.eval.sessions import SESSIONS
-from probe_agent.eval.snippet import Ending
+from probe_agent.eval.snippet import SnippetResult
 
 # Seconds between two checks of a snippet's deadline.
 TICK_SECONDS = 0.1
@@ -61,7 +61,7 @@ class Runner:
 
     def __init__(self, native: Any) -> None:
         self.native = native
-        self.job: Job | None = None
+        self.job: SnippetJob | None = None
         self.allowed = os.environ.get("PROBE_EVAL", "on") != "off"
 
     def serve(self) -> None:
@@ -72,7 +72,7 @@ class Runner:
                 command = self.native.next_command(TICK_SECONDS if busy else 3600.0)
             except EOFError:
                 if self.job is not None and not self.job.is_over():
-                    self.end(self.job, Ending(Outcome.CANCELLED, "the process is ending"))
+                    self.end(self.job, SnippetResult(Outcome.CANCELLED, "the process is ending"))
                 return
             try:
                 if command is not None:
@@ -89,7 +89,7 @@ class Runner:
         elif job is None or job.connection != command.connection:
             return
         elif command.kind == CommandKind.DISCONNECTED:
-            self.end(job, Ending(Outcome.CANCELLED, "the collector is gone"))
+            self.end(job, SnippetResult(Outcome.CANCELLED, "the collector is gone"))
         elif job.id != command.id:
             return
         elif command.kind == CommandKind.GO:
@@ -97,9 +97,9 @@ class Runner:
         elif command.kind == CommandKind.NEXT:
             job.stop_at_next()
         elif command.kind == CommandKind.CANCEL:
-            self.end(job, Ending(Outcome.CANCELLED, command.reason or "cancelled"))
+            self.end(job, SnippetResult(Outcome.CANCELLED, command.reason or "cancelled"))
 
-    def take_snippet(self, command: Any, job: Job | None) -> None:
+    def take_snippet(self, command: Any, job: SnippetJob | None) -> None:
         """Takes a snippet, unless `job` runs or waits here."""
         snippet = command.snippet
         if not self.allowed:
@@ -130,18 +130,18 @@ class Runner:
             job.press()
         elif time.monotonic() >= job.deadline:
             if job.is_waiting():
-                self.end(job, Ending(Outcome.NO_BOUNDARY, self.no_boundary(job)))
+                self.end(job, SnippetResult(Outcome.NO_BOUNDARY, self.no_boundary(job)))
             else:
                 why = f"it took longer than its deadline of {job.timeout_s:.10g} s"
-                self.end(job, Ending(Outcome.TIMEOUT, why))
+                self.end(job, SnippetResult(Outcome.TIMEOUT, why))
 
-    def end(self, job: Job, ending: Ending) -> None:
+    def end(self, job: SnippetJob, ending: SnippetResult) -> None:
         """Ends a snippet that waits or runs. It needs no boundary from here on: a running one has had its own. It is disarmed
         before it is answered."""
         boundary.disarm(job)
         job.end(ending)
 
-    def no_boundary(self, job: Job) -> str:
+    def no_boundary(self, job: SnippetJob) -> str:
         """The error of a snippet that waited for a boundary in vain."""
         location = namespace.where(namespace.training_thread())
         return f"no boundary between two steps came within {job.timeout_s:.10g} s; the training thread is at {location}"
@@ -171,7 +171,7 @@ class Runner:
             return
         if time.monotonic() >= job.deadline:
             # The command waited for the GIL until after its deadline.
-            job.withdraw(Ending(Outcome.TIMEOUT, "its deadline had passed when this process could take it"))
+            job.withdraw(SnippetResult(Outcome.TIMEOUT, "its deadline had passed when this process could take it"))
             return
         try:
             names = frames.names(namespace.training_thread(), job.frame)
@@ -186,7 +186,7 @@ class Runner:
             self.job = job
             threading.Thread(target=self.beside, args=(job, names), name="probe-snippet", daemon=True).start()
 
-    def beside(self, job: Job, names: dict[str, Any]) -> None:
+    def beside(self, job: SnippetJob, names: dict[str, Any]) -> None:
         """Runs a snippet on the calling thread, which is its own."""
         self.native.thread_mode(ThreadMode.BESIDE)
         with guard.guarded(self.native.layers(), self.native.set_problem):

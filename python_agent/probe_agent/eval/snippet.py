@@ -20,14 +20,14 @@ from probe_agent.eval import display, safe_text, tracebacks
 from probe_agent.eval.ended import SnippetEnded, interrupt
 
 
-class Ending(NamedTuple):
+class SnippetResult(NamedTuple):
     """How a snippet ended, and the error message."""
 
     outcome: Outcome
     error: str = ""
 
 
-class Parsed(NamedTuple):
+class ParsedSnippet(NamedTuple):
     """A snippet that compiles."""
 
     tree: ast.Module
@@ -35,7 +35,7 @@ class Parsed(NamedTuple):
     last: CodeType | None
 
 
-def parse(code: str, filename: str) -> Parsed:
+def parse(code: str, filename: str) -> ParsedSnippet:
     """Compiles a snippet; raises SyntaxError or ValueError. `last` is the expression at its end, to be shown."""
     tree = ast.parse(code, filename)
     statements, last = tree.body, None
@@ -43,7 +43,7 @@ def parse(code: str, filename: str) -> Parsed:
         last = compile(ast.Expression(statements[-1].value), filename, "eval", dont_inherit=True)
         statements = statements[:-1]
     body = compile(ast.Module(statements, tree.type_ignores), filename, "exec", dont_inherit=True)
-    return Parsed(tree, body, last)
+    return ParsedSnippet(tree, body, last)
 
 
 def words_of(error: BaseException, raised: tracebacks.Raised = lambda error: None) -> str:
@@ -58,10 +58,10 @@ def words_of(error: BaseException, raised: tracebacks.Raised = lambda error: Non
         return safe_text.described(error, raised)
 
 
-class Execution:
+class SnippetExecution:
     """Runs a parsed snippet once, on the thread that calls :meth:`run`, and lets others end it."""
 
-    def __init__(self, code: str, filename: str, parsed: Parsed) -> None:
+    def __init__(self, code: str, filename: str, parsed: ParsedSnippet) -> None:
         self.code, self.filename, self.parsed = code, filename, parsed
         self._began: float | None = None
         self._seconds: float | None = None
@@ -88,11 +88,11 @@ class Execution:
             interrupt(self._thread)
             return True
 
-    def run(self, names: dict[str, Any], beside: bool = True) -> Ending | None:
+    def run(self, names: dict[str, Any], beside: bool = True) -> SnippetResult | None:
         """Runs the snippet with these names; None if :meth:`end` ended it. Raises nothing.
         `beside`: training goes on meanwhile."""
         self._began = time.perf_counter()
-        ending: Ending | None = None
+        ending: SnippetResult | None = None
         try:
             try:
                 with self._lock:
@@ -132,7 +132,7 @@ class Execution:
         if on_main_thread and (signals.is_ctrl_c(error) or signals.is_of_a_handler(error)):
             self.of_program = error
 
-    def _run(self, names: dict[str, Any], beside: bool) -> Ending | None:
+    def _run(self, names: dict[str, Any], beside: bool) -> SnippetResult | None:
         lines = self.code.splitlines(keepends=True)
         linecache.cache[self.filename] = (len(self.code), None, lines, self.filename)
         try:
@@ -145,19 +145,19 @@ class Execution:
                 stream = getattr(sys, name, None)
                 if stream is not None and not getattr(stream, "closed", False):
                     stream.flush()
-            return Ending(Outcome.OK)
+            return SnippetResult(Outcome.OK)
         except SnippetEnded:
             return None
         except BaseException as error:
             self._note_handlers(error)
             if issubclass(type(error), SystemExit):
                 return self._exit(error)
-            return Ending(Outcome.ERROR, words_of(error, self._note_handlers))
+            return SnippetResult(Outcome.ERROR, words_of(error, self._note_handlers))
         finally:
             linecache.cache.pop(self.filename, None)
 
-    def _exit(self, error: BaseException) -> Ending:
+    def _exit(self, error: BaseException) -> SnippetResult:
         code = SystemExit.__dict__["code"].__get__(error)
         if code is None or (type(code) in (int, bool) and not code):
-            return Ending(Outcome.OK)
-        return Ending(Outcome.ERROR, f"SystemExit: {safe_text.shown(code, str, self._note_handlers)}")
+            return SnippetResult(Outcome.OK)
+        return SnippetResult(Outcome.ERROR, f"SystemExit: {safe_text.shown(code, str, self._note_handlers)}")

@@ -26,7 +26,7 @@ class _Unknown:
 UNKNOWN: Any = _Unknown()
 
 
-class Value:
+class AbstractValue:
     """A value as far as it is known.
 
     `known` is the object itself where it can be reached without running code, `type` its exact type where only that is
@@ -49,17 +49,17 @@ class Value:
         self.type = type if known is UNKNOWN else known.__class__ if type is None else type
         self.fresh = fresh or whose == OWN
 
-    def same(self, other: Value) -> bool:
+    def same(self, other: AbstractValue) -> bool:
         """Whether both say the same."""
         return self.known is other.known and all(
             getattr(self, slot) == getattr(other, slot) for slot in self.__slots__ if slot != "known"
         )
 
-    def join(self, other: Value) -> Value:
+    def join(self, other: AbstractValue) -> AbstractValue:
         """The value that is known if it is one or the other."""
         if self.same(other):
             return self
-        return Value(
+        return AbstractValue(
             max(self.whose, other.whose),
             self.path if self.path == other.path else "",
             self.known if self.known is other.known else UNKNOWN,
@@ -69,20 +69,20 @@ class Value:
         )
 
 
-def own(type: type | None = None) -> Value:
+def own(type: type | None = None) -> AbstractValue:
     """Something that the snippet made of nothing live."""
-    return Value(OWN, type=type)
+    return AbstractValue(OWN, type=type)
 
 
-def holding(parts: list[Value], type: type | None) -> Value:
+def holding(parts: list[AbstractValue], type: type | None) -> AbstractValue:
     """Something that the snippet made, with `parts` in it."""
     live = any(part.whose == LIVE for part in parts)
-    return Value(LIVE if live else OWN, type=type, fresh=True)
+    return AbstractValue(LIVE if live else OWN, type=type, fresh=True)
 
 
-def live(known: Any = UNKNOWN) -> Value:
+def live(known: Any = UNKNOWN) -> AbstractValue:
     """Something that training may use too."""
-    return Value(LIVE, known=known)
+    return AbstractValue(LIVE, known=known)
 
 
 SCALARS = (int, float, complex, bool, str, bytes, type(None), type(...), range, slice)
@@ -101,20 +101,20 @@ READING_METHODS: dict[type, frozenset[str]] = {
 }  # fmt: skip
 
 
-def of_name(name: str, names: dict[str, Any]) -> Value | None:
+def of_name(name: str, names: dict[str, Any]) -> AbstractValue | None:
     """What the training code, or Python itself, means by a name; None where neither knows it."""
     if name in names and name != "__builtins__":
         return classify(names[name])
     if hasattr(builtins, name):
-        return Value(BUILTIN, name, known=getattr(builtins, name))
+        return AbstractValue(BUILTIN, name, known=getattr(builtins, name))
     return None
 
 
-def classify(thing: Any) -> Value:
+def classify(thing: Any) -> AbstractValue:
     """An object that a name of the training code stands for."""
     kind = type(thing)
     if kind in SCALARS:
-        return Value(OWN, known=thing)
+        return AbstractValue(OWN, known=thing)
     if isinstance(thing, types.ModuleType):
         return of_module(thing)
     if isinstance(thing, type) or kind in (types.FunctionType, types.BuiltinFunctionType):
@@ -122,14 +122,14 @@ def classify(thing: Any) -> Value:
     return live(thing)
 
 
-def of_module(module: types.ModuleType) -> Value:
+def of_module(module: types.ModuleType) -> AbstractValue:
     """A module: a library's, or the user's own, which is as live as anything in it."""
     if user_code.is_user_module(module):
         return live(module)
-    return Value(LIBRARY, getattr(module, "__name__", ""), known=module)
+    return AbstractValue(LIBRARY, getattr(module, "__name__", ""), known=module)
 
 
-def _callable(thing: Any) -> Value:
+def _callable(thing: Any) -> AbstractValue:
     module = getattr(thing, "__module__", None)
     name = getattr(thing, "__qualname__", "")
     bound = getattr(thing, "__self__", None)
@@ -138,30 +138,30 @@ def _callable(thing: Any) -> Value:
     elif bound is not None and not isinstance(thing, type):
         return live(thing)  # a builtin method of some live object
     if module == "builtins":
-        return Value(BUILTIN, name, known=thing)
+        return AbstractValue(BUILTIN, name, known=thing)
     found = sys.modules.get(module) if isinstance(module, str) else None
     if found is None or "<locals>" in name or user_code.is_user_module(found):
         return live(thing)
-    return Value(LIBRARY, f"{module}.{name}", known=thing)
+    return AbstractValue(LIBRARY, f"{module}.{name}", known=thing)
 
 
-def imported(name: str) -> Value:
+def imported(name: str) -> AbstractValue:
     """The module that `import name` gives, without importing it."""
     module = sys.modules.get(name)
     if module is not None:
         return of_module(module)
     top = sys.modules.get(name.partition(".")[0])
     if top is not None:
-        return live() if user_code.is_user_module(top) else Value(LIBRARY, name)
+        return live() if user_code.is_user_module(top) else AbstractValue(LIBRARY, name)
     try:
         spec = PathFinder.find_spec(name.partition(".")[0])
     except Exception:
         spec = None
     mine = spec is not None and spec.origin is not None and user_code.is_user_file(spec.origin)
-    return live() if mine else Value(LIBRARY, name)
+    return live() if mine else AbstractValue(LIBRARY, name)
 
 
-def attribute(value: Value, name: str) -> Value:
+def attribute(value: AbstractValue, name: str) -> AbstractValue:
     """`value.name`, found without running a property or `__getattr__`."""
     if value.whose in (LIBRARY, BUILTIN):
         found = static(value.known, name)
@@ -169,13 +169,13 @@ def attribute(value: Value, name: str) -> Value:
             return of_module(found)
         path = f"{value.path}.{name}"
         if path in REACHING_THINGS:
-            return Value(LIVE, type=dict)
-        return Value(value.whose, path, known=found)
+            return AbstractValue(LIVE, type=dict)
+        return AbstractValue(value.whose, path, known=found)
     if value.whose == OWN:
         return own()
     found = static(value.known, name)
     if type(found) in SCALARS:
-        return Value(OWN, known=found)
+        return AbstractValue(OWN, known=found)
     if isinstance(found, types.ModuleType):
         return of_module(found)
     return live(found)
@@ -216,7 +216,7 @@ def instance_dictionary(thing: Any) -> dict[str, Any]:
     return inside if type(inside) is dict else {}
 
 
-def item(value: Value, key: Value) -> Value:
+def item(value: AbstractValue, key: AbstractValue) -> AbstractValue:
     """`value[key]`."""
     if value.whose in (OWN, BUILTIN):
         return own()
@@ -230,11 +230,11 @@ def item(value: Value, key: Value) -> Value:
     return live()
 
 
-def _part(thing: Any) -> Value:
-    return Value(OWN, known=thing) if type(thing) in SCALARS else live(thing)
+def _part(thing: Any) -> AbstractValue:
+    return AbstractValue(OWN, known=thing) if type(thing) in SCALARS else live(thing)
 
 
-def element(value: Value) -> Value | None:
+def element(value: AbstractValue) -> AbstractValue | None:
     """What iterating over `value` gives; None if that may run code of the training program."""
     if value.whose != LIVE:
         return own()

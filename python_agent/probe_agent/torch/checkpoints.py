@@ -12,7 +12,7 @@ import sys
 from typing import Any, Callable
 
 from probe_agent import _native
-from probe_agent.imports import Finder
+from probe_agent.imports import CallbackFinder
 from probe_agent.torch.layers import skipped_by_dynamo
 
 _PACKAGE = "torch.distributed.checkpoint"
@@ -22,7 +22,7 @@ _DISTRIBUTED = f"{_PACKAGE}.state_dict_saver"
 _FILES = (io.BytesIO, io.BufferedWriter, io.BufferedRandom, io.FileIO)
 
 _originals: list[tuple[Any, Any, Any]] = []
-_finder: Finder | None = None
+_finder: CallbackFinder | None = None
 
 
 def use_wrappers(explicit: bool) -> None:
@@ -37,7 +37,7 @@ def use_wrappers(explicit: bool) -> None:
     if _DISTRIBUTED in sys.modules:
         _wrap_distributed()
     else:
-        _finder = Finder(_DISTRIBUTED, _wrap_distributed)
+        _finder = CallbackFinder(_DISTRIBUTED, _wrap_distributed)
         sys.meta_path.insert(0, _finder)
 
 

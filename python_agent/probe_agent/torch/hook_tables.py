@@ -16,7 +16,7 @@ _PAUSE_SECONDS = 0.0005
 REGISTERING = ["add_module", "__setattr__"]
 
 
-class Iterating(NamedTuple):
+class TableReader(NamedTuple):
     """The code that iterates a table: functions of a file (None: all of them), and a description for messages."""
 
     file: str
@@ -24,11 +24,11 @@ class Iterating(NamedTuple):
     where: str
 
 
-class Hook:
+class TableHook:
     """A hook of ours in a table of torch's: like the handle that ``register_…_hook`` returns, but it changes the table only
     when no other thread iterates it."""
 
-    def __init__(self, table: Any, function: Callable[..., None], iterating: Iterating) -> None:
+    def __init__(self, table: Any, function: Callable[..., None], iterating: TableReader) -> None:
         from torch.utils.hooks import RemovableHandle
 
         self._table, self._iterating = table, iterating
@@ -52,30 +52,30 @@ class Hook:
         return True
 
 
-def before_steps(function: Callable[..., None]) -> Hook:
+def before_steps(function: Callable[..., None]) -> TableHook:
     """Have ``function(optimizer, args, kwargs)`` called before each step of any optimizer."""
     from torch.optim import optimizer
 
-    return Hook(optimizer._global_optimizer_pre_hooks, function, _of_optimizers())
+    return TableHook(optimizer._global_optimizer_pre_hooks, function, _of_optimizers())
 
 
-def after_steps(function: Callable[..., None]) -> Hook:
+def after_steps(function: Callable[..., None]) -> TableHook:
     """Have ``function(optimizer, args, kwargs)`` called after each step of any optimizer."""
     from torch.optim import optimizer
 
-    return Hook(optimizer._global_optimizer_post_hooks, function, _of_optimizers())
+    return TableHook(optimizer._global_optimizer_post_hooks, function, _of_optimizers())
 
 
-def at_registrations(function: Callable[..., None]) -> Hook:
+def at_registrations(function: Callable[..., None]) -> TableHook:
     """Have ``function(parent, name, child)`` called before a module becomes a part of another one."""
     from torch.nn.modules import module
 
     # A list of functions is needed: calls of modules, where training threads are most of the time, are in the same file.
-    iterating = Iterating(module.__file__, REGISTERING, "the constructor of a module")
-    return Hook(module._global_module_registration_hooks, function, iterating)
+    iterating = TableReader(module.__file__, REGISTERING, "the constructor of a module")
+    return TableHook(module._global_module_registration_hooks, function, iterating)
 
 
-def _of_optimizers() -> Iterating:
+def _of_optimizers() -> TableReader:
     from torch.optim import optimizer
 
-    return Iterating(optimizer.__file__, None, "an optimizer's step")
+    return TableReader(optimizer.__file__, None, "an optimizer's step")

@@ -31,7 +31,7 @@ def skipped_by_dynamo(function: _Function) -> _Function:
 
 
 @dataclass
-class Wanted:
+class WantedMechanisms:
     """What to try for each layer, best first; nothing to try means off."""
 
     mechanisms: dict[str, list[str]]
@@ -47,13 +47,13 @@ def _same(a: str, b: str) -> bool:
     return a.replace("_", "-") == b.replace("_", "-")
 
 
-def parse(text: str | None, layers: dict[str, list[str]]) -> Wanted:
+def parse(text: str | None, layers: dict[str, list[str]]) -> WantedMechanisms:
     """Read ``PROBE_LAYERS``.
 
     Comma-separated: ``NAME`` (only the layers named so), ``-NAME`` (not this one), ``NAME=MECHANISM`` (this mechanism, else
     those after it; ``off`` is one too), ``all``. Items that make no sense are left out, with a message in ``problems``.
     """
-    wanted = Wanted({layer: list(mechanisms) for layer, mechanisms in layers.items()})
+    wanted = WantedMechanisms({layer: list(mechanisms) for layer, mechanisms in layers.items()})
     only: set[str] = set()
     everything = False
     for item in filter(None, (part.strip() for part in (text or "").split(","))):

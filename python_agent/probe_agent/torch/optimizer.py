@@ -15,7 +15,7 @@ from probe_agent.torch.layers import skipped_by_dynamo
 #: The attribute in which a wrapped step keeps torch's own.
 _INNER = "__probe_inner__"
 
-_handles: list[hook_tables.Hook] = []
+_handles: list[hook_tables.TableHook] = []
 #: Optimizers that have stepped, by address, and those of which the environment was noted.
 _seen: dict[int, weakref.ref[Any]] = {}
 _noted: set[int] = set()

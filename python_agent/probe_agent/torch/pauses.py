@@ -10,11 +10,11 @@ import sys
 from typing import Any
 
 from probe_agent import _native
-from probe_agent.imports import Finder
+from probe_agent.imports import CallbackFinder
 
 _DYNAMO = "torch._dynamo.callback"
 
-_finder: Finder | None = None
+_finder: CallbackFinder | None = None
 _handler: Any = None
 
 
@@ -28,7 +28,7 @@ def use_callbacks(explicit: bool) -> None:
     if _DYNAMO in sys.modules:
         _watch_compilations()
     else:
-        _finder = Finder(_DYNAMO, _watch_compilations)
+        _finder = CallbackFinder(_DYNAMO, _watch_compilations)
         sys.meta_path.insert(0, _finder)
 
 

@@ -17,7 +17,7 @@ use crate::shared::{ATTACHED, lock};
 use crate::words::Words;
 
 use super::commands::Commands;
-use super::revive::Revival;
+use super::revive::CollectorRestart;
 
 /// The command line is truncated to this (characters, and bytes).
 const MAX_COMMAND_LENGTH: usize = 4096;
@@ -39,7 +39,7 @@ pub struct Settings {
     /// What to do if the collector is missing, for the warning.
     pub hint: String,
     /// How a collector that died is started again; None where the agent does not do that.
-    pub revival: Option<Revival>,
+    pub revival: Option<CollectorRestart>,
     /// Random, made once in the life of the agent.
     pub instance: String,
     /// The run's name; empty: the collector's own run.

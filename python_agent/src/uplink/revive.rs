@@ -18,7 +18,7 @@ const WAIT: Duration = Duration::from_secs(3);
 
 /// How a collector is started again, as in `probe_agent.settings`.
 #[derive(Debug, Clone, FromPyObject)]
-pub struct Revival {
+pub struct CollectorRestart {
     /// Absolute path of the program.
     pub program: PathBuf,
     /// Arguments after `serve --resume RUN`.
@@ -43,7 +43,7 @@ impl Reviver {
     }
 
     /// Starts another collector when it is time, because the old one is still gone: once for each loss.
-    pub(super) fn still_gone(&mut self, revival: Option<&Revival>) {
+    pub(super) fn still_gone(&mut self, revival: Option<&CollectorRestart>) {
         let Some(revival) = revival else { return };
         let Some((run, _)) = self.lost.take_if(|(_, since)| since.elapsed() >= WAIT) else { return };
         // If the start fails, nothing changes: the agent goes on trying to connect.
@@ -51,7 +51,7 @@ impl Reviver {
     }
 }
 
-fn start(revival: &Revival, run: &str) -> std::io::Result<()> {
+fn start(revival: &CollectorRestart, run: &str) -> std::io::Result<()> {
     let mut arguments: Vec<OsString> = ["serve", "--resume", run].map(Into::into).to_vec();
     arguments.extend_from_slice(&revival.arguments);
     detached_process::start(&DetachedCommand {
@@ -71,7 +71,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("probe-revive-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory");
         let log = directory.join("log");
-        let revival = Revival {
+        let revival = CollectorRestart {
             // It says on stderr that it has no script called serve.
             program: "/bin/sh".into(),
             arguments: vec!["--more".into()],
