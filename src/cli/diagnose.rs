@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::connect::{self, Connection};
 use super::report;
 use super::status::{INTERRUPTED, Status};
-use crate::diagnose::{self, Asked, Diagnosis, FEWEST, Reference, Severity, rule};
+use crate::diagnose::{self, Diagnosis, DiagnosisSettings, FEWEST, Reference, Severity, rule};
 use crate::output;
 use crate::step_window::Window;
 use probe_client::Client;
@@ -99,7 +99,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     connect::interruptible(INTERRUPTED, async {
         let (mut client, target) = connect::open(endpoint, &args.connection).await?;
         let name = name(&target);
-        let mut asked = Asked { window: args.steps, own, only: args.only.clone(), reference: None };
+        let mut asked = DiagnosisSettings { window: args.steps, own, only: args.only.clone(), reference: None };
         let mut before = None;
         if let Some(other) = args.against.as_ref().or(args.verify.as_ref()) {
             let mut other = Other::open(args, other, &target).await?;
@@ -108,7 +108,8 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
             let (client, name, window) = (other.client.as_mut().unwrap_or(&mut client), &other.name, other.window);
             asked.reference = Some(Reference::read(client, name, window).await?);
             if args.verify.is_some() {
-                let asked = Asked { window, own: asked.own.clone(), only: asked.only.clone(), reference: None };
+                let asked =
+                    DiagnosisSettings { window, own: asked.own.clone(), only: asked.only.clone(), reference: None };
                 before = Some(diagnose::diagnose(client, name, &asked).await?);
             }
         }

@@ -1,4 +1,4 @@
-//! Records more evidence in a live run where a diagnosis leaves much of a step without a name (`--ask`): the cheapest evidence
+//! Records more evidence in a live run where a diagnosis claimed_rows much of a step without a name (`--ask`): the cheapest evidence
 //! first, and no more than needed.
 
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use probe_common::error::{Error, Result};
 use probe_proto::v1::{StacksCall, WatchCall};
 
 use super::diagnosis::Diagnosis;
-use super::request::{Request, Unnamed, What};
+use super::request::{EvidenceKind, EvidenceRequest, UnexplainedTime};
 use super::rows::ask as query;
 use super::rule;
 
@@ -30,9 +30,9 @@ const LOOK: Duration = Duration::from_millis(250);
 const ON_THE_WAY: Duration = Duration::from_millis(1500);
 
 /// The kinds of evidence, the cheapest first.
-const PLAN: [What; 3] = [What::Stacks, What::Modules, What::Operators];
+const PLAN: [EvidenceKind; 3] = [EvidenceKind::Stacks, EvidenceKind::Modules, EvidenceKind::Operators];
 
-impl What {
+impl EvidenceKind {
     /// The activity in words, for progress messages.
     fn says(self) -> String {
         match self {
@@ -99,7 +99,7 @@ pub(crate) async fn ask(
     diagnose: impl AsyncFn(&mut Client) -> Result<Diagnosis>,
     report: impl Fn(&str),
 ) -> Result<Diagnosis> {
-    let mut requests: Vec<Request> = Vec::new();
+    let mut requests: Vec<EvidenceRequest> = Vec::new();
     for what in PLAN {
         let Some(row) = largest(&done, every, what)? else { continue };
         let percent = row.percent;
@@ -115,7 +115,7 @@ pub(crate) async fn ask(
             Err(why) => report(&format!("not possible: {why}")),
         }
         let is_recorded = cost.is_ok();
-        requests.push(Request { what, row, seconds, cost });
+        requests.push(EvidenceRequest { what, row, seconds, cost });
         if is_recorded {
             done = diagnose(client).await?;
         }
@@ -125,29 +125,29 @@ pub(crate) async fn ask(
 }
 
 /// The largest row of the waterfall without a name that recording `what` could explain.
-fn largest(done: &Diagnosis, every: bool, what: What) -> Result<Option<Unnamed>> {
+fn largest(done: &Diagnosis, every: bool, what: EvidenceKind) -> Result<Option<UnexplainedTime>> {
     let names_lines: Vec<String> =
         rule::built_in()?.into_iter().filter(|rule| rule.names_line).map(|rule| rule.name).collect();
     let total = done.total().max(1) as f64;
     // More could not be saved, where a GPU has work meanwhile.
     let most = done.steps.device_busy_share().map_or(100.0, |share| 100.0 * (1.0 - share));
-    let rows = done.waterfall.iter().filter_map(|leaf| {
-        let whole = leaf.typical + leaf.excess;
-        let ticks = match leaf.finding {
+    let rows = done.waterfall.iter().filter_map(|row| {
+        let whole = row.typical + row.excess;
+        let ticks = match row.finding {
             Some(index) => {
                 let finding = &done.findings[index];
                 let has_none = finding.sampled.is_none() && !finding.subject.contains_key("line");
-                (what == What::Stacks && has_none && names_lines.contains(&finding.rule)).then_some(whole)?
+                (what == EvidenceKind::Stacks && has_none && names_lines.contains(&finding.rule)).then_some(whole)?
             }
             // No time is expected in these parts.
-            None if matches!(leaf.part, "other" | "unaccounted" | "uneven") => whole,
-            None if matches!(leaf.part, "comm" | "validation" | "checkpoint") => return None,
+            None if matches!(row.part, "other" | "unaccounted" | "uneven") => whole,
+            None if matches!(row.part, "comm" | "validation" | "checkpoint") => return None,
             None if every => whole,
             // Time that a part takes in most steps is its work; excess in some steps is not.
-            None => leaf.excess,
+            None => row.excess,
         };
         let percent = (ticks as f64 / total * 100.0).min(most);
-        Some(Unnamed { part: leaf.part, percent, finding: leaf.finding })
+        Some(UnexplainedTime { part: row.part, percent, finding: row.finding })
     });
     let worth = rows.filter(|row| row.percent >= WORTH && what.is_about(row.part));
     Ok(worth.max_by(|one, other| one.percent.total_cmp(&other.percent)))

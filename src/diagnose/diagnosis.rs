@@ -1,15 +1,15 @@
 //! The result of a diagnosis.
 
 use super::finding::Finding;
-use super::recording::Recording;
-use super::reference::Against;
+use super::recording::RecordingCost;
+use super::reference::ReferenceComparison;
 use super::replay::FITS;
-use super::request::Request;
+use super::request::EvidenceRequest;
 use super::steps::{Steps, Ticks};
-use super::waterfall::Leaf;
+use super::waterfall::WaterfallRow;
 
 /// A rule that could not decide, the reason, and how to record the data that it needs.
-pub(crate) struct Undecided {
+pub(crate) struct UndecidedRule {
     pub(crate) rule: String,
     pub(crate) why: String,
     pub(crate) how: String,
@@ -18,16 +18,16 @@ pub(crate) struct Undecided {
 pub(crate) struct Diagnosis {
     pub(crate) steps: Steps,
     pub(crate) findings: Vec<Finding>,
-    pub(crate) waterfall: Vec<Leaf>,
+    pub(crate) waterfall: Vec<WaterfallRow>,
     /// Rules without a finding, and the reasons.
     pub(crate) ruled_out: Vec<(String, String)>,
-    pub(crate) not_decided: Vec<Undecided>,
+    pub(crate) not_decided: Vec<UndecidedRule>,
     /// The comparison with a reference, where one was named.
-    pub(crate) against: Option<Against>,
+    pub(crate) against: Option<ReferenceComparison>,
     /// Requests for more evidence from a live run; None without `--ask`.
-    pub(crate) asked: Option<Vec<Request>>,
+    pub(crate) asked: Option<Vec<EvidenceRequest>>,
     /// The cost of recording, where it is known.
-    pub(crate) recording: Option<Recording>,
+    pub(crate) recording: Option<RecordingCost>,
     /// The error of the replay, as a share of the observed time.
     pub(crate) error: f64,
 }
@@ -39,7 +39,7 @@ impl Diagnosis {
 
     /// The time of all steps, to which the waterfall sums.
     pub(super) fn total(&self) -> Ticks {
-        self.waterfall.iter().map(|leaf| leaf.typical + leaf.excess).sum()
+        self.waterfall.iter().map(|row| row.typical + row.excess).sum()
     }
 
     /// The finding for the verdict: the first of the most severe warnings.

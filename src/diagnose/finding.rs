@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::line::Line;
+use super::line::SampledLine;
 use super::replay::Reduction;
 
 /// Milliseconds with three significant digits.
@@ -69,7 +69,7 @@ pub(crate) struct Finding {
     pub(crate) subject: BTreeMap<String, String>,
     /// The line in which the time of the finding is spent, by samples of the stack. It is no part of the subject by which
     /// findings of two diagnoses are the same one: other samples may show another line.
-    pub(crate) sampled: Option<Line>,
+    pub(crate) sampled: Option<SampledLine>,
     pub(crate) cost_ms: Option<f64>,
     pub(crate) ref_ms: Option<f64>,
     pub(crate) saving: Option<Saving>,
@@ -146,7 +146,7 @@ impl Finding {
         );
         json!({
             "rule": self.rule, "family": self.family, "severity": self.severity.as_str(), "confidence": self.confidence,
-            "subject": subject, "sampled": self.sampled.as_ref().map(Line::json), "cost_ms": self.cost_ms, "ref_ms": self.ref_ms, "saving": saving, "steps": self.steps,
+            "subject": subject, "sampled": self.sampled.as_ref().map(SampledLine::json), "cost_ms": self.cost_ms, "ref_ms": self.ref_ms, "saving": saving, "steps": self.steps,
             "persistence": self.persistence, "facts": self.facts, "says": self.says, "remedy": self.remedy, "sql": self.sql,
         })
     }

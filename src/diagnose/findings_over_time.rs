@@ -14,7 +14,7 @@ const GONE_AFTER: u32 = 2;
 type Key = (String, BTreeMap<String, String>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Current {
+struct CurrentFinding {
     says: String,
     /// Diagnoses in a row without the finding.
     absent: u32,
@@ -22,7 +22,7 @@ struct Current {
 
 /// A change since the last diagnosis.
 #[derive(Debug, Clone)]
-pub(crate) enum Change {
+pub(crate) enum FindingChange {
     /// A finding of at least `warn` that was not there before.
     New(Box<Finding>),
     Gone {
@@ -31,7 +31,7 @@ pub(crate) enum Change {
     },
 }
 
-impl Change {
+impl FindingChange {
     /// The details of the event about this change, beside its message.
     pub(crate) fn details(&self) -> Value {
         match self {
@@ -49,7 +49,7 @@ impl Change {
 
 /// Warnings that were reported and are not gone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct FindingsOverTime(BTreeMap<Key, Current>);
+pub(crate) struct FindingsOverTime(BTreeMap<Key, CurrentFinding>);
 
 impl FindingsOverTime {
     /// Restores the state from the details of earlier changes, in their order.
@@ -68,24 +68,24 @@ impl FindingsOverTime {
                 current.remove(&key);
             } else {
                 let says = details["says"].as_str().unwrap_or_default().to_owned();
-                current.insert(key, Current { says, absent: 0 });
+                current.insert(key, CurrentFinding { says, absent: 0 });
             }
         }
         Self(current)
     }
 
     /// Updates the state by the newest diagnosis, and returns the changes.
-    pub(crate) fn take(&mut self, diagnosis: &Diagnosis) -> Vec<Change> {
+    pub(crate) fn take(&mut self, diagnosis: &Diagnosis) -> Vec<FindingChange> {
         let undecided = |rule: &str| diagnosis.not_decided.iter().any(|open| open.rule == rule);
         self.update(&diagnosis.findings, undecided)
     }
 
-    fn update(&mut self, findings: &[Finding], undecided: impl Fn(&str) -> bool) -> Vec<Change> {
+    fn update(&mut self, findings: &[Finding], undecided: impl Fn(&str) -> bool) -> Vec<FindingChange> {
         let mut changes = Vec::new();
         for finding in findings.iter().filter(|finding| finding.is_warning()) {
             let key = (finding.rule.clone(), finding.subject.clone());
-            if self.0.insert(key, Current { says: finding.says.clone(), absent: 0 }).is_none() {
-                changes.push(Change::New(Box::new(finding.clone())));
+            if self.0.insert(key, CurrentFinding { says: finding.says.clone(), absent: 0 }).is_none() {
+                changes.push(FindingChange::New(Box::new(finding.clone())));
             }
         }
         // As a note it is still there, and a rule that can't say anything says nothing of its end.
@@ -99,7 +99,7 @@ impl FindingsOverTime {
             }
             let (rule, subject) = key;
             let details = json!({ "rule": rule, "subject": subject, "state": "gone" });
-            changes.push(Change::Gone { says: current.says.clone(), details });
+            changes.push(FindingChange::Gone { says: current.says.clone(), details });
             false
         });
         changes
@@ -108,7 +108,7 @@ impl FindingsOverTime {
 
 #[cfg(test)]
 mod tests {
-    use super::super::line::{Line, Location};
+    use super::super::line::{CodeLocation, SampledLine};
     use super::*;
     use crate::diagnose::Severity;
 
@@ -137,8 +137,8 @@ mod tests {
         }
     }
 
-    fn new(changes: &[Change]) -> Vec<&str> {
-        changes.iter().map(|change| if let Change::New(of) = change { &of.rule } else { "gone" }).collect()
+    fn new(changes: &[FindingChange]) -> Vec<&str> {
+        changes.iter().map(|change| if let FindingChange::New(of) = change { &of.rule } else { "gone" }).collect()
     }
 
     #[test]
@@ -175,8 +175,8 @@ mod tests {
         for found in [vec!["a", "b"], vec!["b"], vec!["b"]] {
             let mut found: Vec<_> = found.into_iter().map(|rule| finding(rule, Severity::Warn, 0)).collect();
             // A line that samples say is of this diagnosis, and not of the finding.
-            let location = Location { function: "burn".into(), file: "train.py".into(), line: noted.len() as i64 };
-            let line = Line { location, is_line: true, library: None, samples: 20, share: 1.0 };
+            let location = CodeLocation { function: "burn".into(), file: "train.py".into(), line: noted.len() as i64 };
+            let line = SampledLine { location, is_line: true, library: None, samples: 20, share: 1.0 };
             found.iter_mut().for_each(|of| of.sampled = Some(line.clone()));
             noted.extend(before.update(&found, |_| false).into_iter().map(|change| change.details().to_string()));
         }

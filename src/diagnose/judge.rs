@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::finding::{Finding, Severity};
 use super::replay::Reduction;
-use super::rows::{Column, Rows};
+use super::rows::{AnswerRows, Column};
 use super::rule::{Kind, Rule};
 use super::statistics::{BLOCKS, deviation, floor, mean_interval, period, trend};
 use super::steps::{Steps, Ticks, part, seconds, ticks};
@@ -17,7 +17,7 @@ const MEANT: [&str; 8] = ["step", "rank", "cost", "ref", "x", "y", "severity", "
 const SUBJECT: [&str; 5] = ["subject", "part", "module", "line", "seen"];
 
 /// The findings of a rule, before their savings are known.
-pub(crate) struct Judged {
+pub(crate) struct RuleFindings {
     pub(crate) findings: Vec<Finding>,
     /// Why there are no findings, or no more.
     pub(crate) why: String,
@@ -29,7 +29,7 @@ type Subject = BTreeMap<String, String>;
 /// A rank and, where a rule takes several parts of a step together, the part.
 type RankAndPart = (Option<i64>, Option<String>);
 
-pub(crate) fn judge(rule: &Rule, rows: &Rows, steps: &Steps) -> Judged {
+pub(crate) fn judge(rule: &Rule, rows: &AnswerRows, steps: &Steps) -> RuleFindings {
     let mut groups: BTreeMap<Subject, BTreeMap<RankAndPart, Vec<usize>>> = BTreeMap::new();
     for row in 0..rows.count {
         let of_subject = SUBJECT.iter().filter(|name| **name != "part" || !rule.all_parts);
@@ -37,8 +37,11 @@ pub(crate) fn judge(rule: &Rule, rows: &Rows, steps: &Steps) -> Judged {
         let part = if rule.all_parts { rows.text("part", row) } else { None };
         groups.entry(subject).or_default().entry((rows.int("rank", row), part)).or_default().push(row);
     }
-    let mut judged =
-        Judged { findings: Vec::new(), why: "nothing of this kind happened in these steps".into(), too_few: false };
+    let mut judged = RuleFindings {
+        findings: Vec::new(),
+        why: "nothing of this kind happened in these steps".into(),
+        too_few: false,
+    };
     let mut most = 0;
     for (subject, by_rank) in groups {
         let mut finding = empty(rule, subject);
@@ -104,7 +107,7 @@ fn empty(rule: &Rule, subject: Subject) -> Finding {
 
 /// Adds the other columns of the rows at `indices`, of all ranks that the finding is about, as facts: the mean of numbers, the
 /// first of texts.
-fn facts(rows: &Rows, indices: &[usize], finding: &mut Finding) {
+fn facts(rows: &AnswerRows, indices: &[usize], finding: &mut Finding) {
     for (name, column) in rows.columns.iter().filter(|(name, _)| !MEANT.contains(&name.as_str())) {
         if SUBJECT.contains(&name.as_str()) {
             continue;
@@ -122,7 +125,7 @@ fn facts(rows: &Rows, indices: &[usize], finding: &mut Finding) {
 
 fn time(
     rule: &Rule,
-    rows: &Rows,
+    rows: &AnswerRows,
     indices: &[usize],
     steps: &Steps,
     rank: Option<i64>,
@@ -222,7 +225,7 @@ fn within_slack(rule: &Rule, by: &mut [Ticks], steps: &Steps, process: usize) ->
     ))
 }
 
-fn growth(rule: &Rule, rows: &Rows, indices: &[usize], finding: &mut Finding) -> Result<(), String> {
+fn growth(rule: &Rule, rows: &AnswerRows, indices: &[usize], finding: &mut Finding) -> Result<(), String> {
     let point = |row: &usize| rows.number("x", *row).zip(rows.number("y", *row));
     let mut points: Vec<(f64, f64)> = indices.iter().filter_map(point).collect();
     points.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
@@ -239,7 +242,7 @@ fn growth(rule: &Rule, rows: &Rows, indices: &[usize], finding: &mut Finding) ->
     Ok(())
 }
 
-fn fact(rows: &Rows, indices: &[usize], finding: &mut Finding) -> Result<(), String> {
+fn fact(rows: &AnswerRows, indices: &[usize], finding: &mut Finding) -> Result<(), String> {
     let severity = rows.text("severity", indices[0]);
     let known = severity.and_then(|word| Severity::ALL.into_iter().find(|known| known.as_str() == word));
     finding.severity = known.unwrap_or(Severity::Note);

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 /// The line that has most of the samples of a part of a step.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Line {
-    pub(super) location: Location,
+pub(crate) struct SampledLine {
+    pub(super) location: CodeLocation,
     /// Whether the line itself has most samples, and not only its function.
     pub(super) is_line: bool,
     /// The innermost function, where most samples of the line are in a library.
@@ -18,13 +18,13 @@ pub(crate) struct Line {
 
 /// A line of the user's code; of a library, where nothing of the user is on the stack.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Location {
+pub(super) struct CodeLocation {
     pub(super) function: String,
     pub(super) file: String,
     pub(super) line: i64,
 }
 
-impl Line {
+impl SampledLine {
     /// FILE:LINE.
     pub(super) fn line(&self) -> String {
         format!("{}:{}", self.location.file, self.location.line)

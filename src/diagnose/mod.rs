@@ -28,9 +28,9 @@ mod waterfall;
 use std::collections::BTreeMap;
 
 pub(crate) use ask::ask;
-pub(crate) use diagnosis::{Diagnosis, Undecided};
+pub(crate) use diagnosis::{Diagnosis, UndecidedRule};
 pub(crate) use finding::{Finding, Severity};
-pub(crate) use findings_over_time::{Change, FindingsOverTime};
+pub(crate) use findings_over_time::{FindingChange, FindingsOverTime};
 pub(crate) use page::{json, page};
 pub(crate) use reference::Reference;
 pub(crate) use steps::FEWEST;
@@ -45,7 +45,7 @@ use probe_common::error::{Error, Kind as Failure, Result};
 
 /// Settings of a diagnosis.
 #[derive(Default)]
-pub(crate) struct Asked {
+pub(crate) struct DiagnosisSettings {
     /// The steps to look at; the newest ones where there is no window.
     pub(crate) window: Option<Window>,
     /// Rules of the user's own, in addition to those built in.
@@ -60,7 +60,7 @@ pub(crate) struct Asked {
 ///
 /// # Errors
 /// The errors of the steps' queries; the SQL of a user's rule fails; a rule that is named does not exist.
-pub(crate) async fn diagnose(client: &mut Client, name: &str, asked: &Asked) -> Result<Diagnosis> {
+pub(crate) async fn diagnose(client: &mut Client, name: &str, asked: &DiagnosisSettings) -> Result<Diagnosis> {
     let steps = steps::read(client, name, asked.window).await?;
     let mut done = Diagnosis {
         error: replay::error(&steps),
@@ -70,7 +70,7 @@ pub(crate) async fn diagnose(client: &mut Client, name: &str, asked: &Asked) -> 
         not_decided: Vec::new(),
         against: None,
         asked: None,
-        recording: recording::Recording::read(client, &steps).await,
+        recording: recording::RecordingCost::read(client, &steps).await,
         steps,
     };
     if let Some(reference) = &asked.reference {
@@ -112,7 +112,7 @@ async fn one(
     reference: Option<&Reference>,
     done: &mut Diagnosis,
 ) -> Result<Vec<Finding>> {
-    let undecided = |why: String| Undecided { rule: rule.name.clone(), why, how: rule.record.clone() };
+    let undecided = |why: String| UndecidedRule { rule: rule.name.clone(), why, how: rule.record.clone() };
     let least = match rule.kind {
         Kind::Time => FEWEST,
         Kind::Trend => 1,
@@ -120,7 +120,7 @@ async fn one(
     };
     if done.steps.count() < least {
         let why = format!("{} steps after the warm-up are too few: the rule needs {least}", done.steps.count());
-        done.not_decided.push(Undecided { rule: rule.name.clone(), why, how: "let it train longer".into() });
+        done.not_decided.push(UndecidedRule { rule: rule.name.clone(), why, how: "let it train longer".into() });
         return Ok(Vec::new());
     }
     if rule.kind == Kind::Time && !done.fits() {

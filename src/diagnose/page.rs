@@ -4,13 +4,13 @@ use std::fmt::Write;
 
 use serde_json::{Value, json as value};
 
-use super::diagnosis::{Diagnosis, Undecided};
+use super::diagnosis::{Diagnosis, UndecidedRule};
 use super::finding::{Finding, show};
-use super::recording::Recording;
-use super::reference::Against;
-use super::request::Request;
+use super::recording::RecordingCost;
+use super::reference::ReferenceComparison;
+use super::request::EvidenceRequest;
 use super::steps::{FEWEST, Steps, Ticks, seconds};
-use super::waterfall::Leaf;
+use super::waterfall::WaterfallRow;
 
 fn ms(steps: &Steps, ticks: Ticks) -> f64 {
     seconds(ticks) * 1000.0 / steps.count().max(1) as f64
@@ -101,13 +101,13 @@ fn table_of_parts(done: &Diagnosis) -> String {
     let (steps, total) = (&done.steps, done.total());
     let mut out = String::new();
     let _ = writeln!(out, "\nwhere a step goes (ms)     typical   at times   share");
-    for leaf in &done.waterfall {
-        let whole = leaf.typical + leaf.excess;
+    for row in &done.waterfall {
+        let whole = row.typical + row.excess;
         // Zero has no sign on the page.
         let share = if total > 0 { (whole as f64 / total as f64 * 100.0).round() + 0.0 } else { 0.0 };
-        let claimed = leaf.finding.map(|index| format!("   <- {}", index + 1)).unwrap_or_default();
-        let name = if leaf.part == "uneven" { "uneven ranks" } else { leaf.part };
-        let (typical, excess) = (show(ms(steps, leaf.typical)), show(ms(steps, leaf.excess)));
+        let claimed = row.finding.map(|index| format!("   <- {}", index + 1)).unwrap_or_default();
+        let name = if row.part == "uneven" { "uneven ranks" } else { row.part };
+        let (typical, excess) = (show(ms(steps, row.typical)), show(ms(steps, row.excess)));
         let _ = writeln!(out, "  {name:<22} {typical:>9} {excess:>10} {share:>5.0} %{claimed}");
     }
     let whole = show(ms(steps, total));
@@ -132,7 +132,7 @@ fn table_of_parts(done: &Diagnosis) -> String {
 
 /// Groups the rules with the same reason, and those that lack columns of the same kind: the rules, the reason, and what would
 /// record it. Otherwise a program without collectives would have a line for each rule about them.
-fn undecided(all: &[Undecided]) -> Vec<(Vec<&str>, String, &str)> {
+fn undecided(all: &[UndecidedRule]) -> Vec<(Vec<&str>, String, &str)> {
     const LACKING: &str = " is not recorded ";
     let mut groups: Vec<(Vec<&str>, Vec<&str>, &str, &str)> = Vec::new();
     for open in all {
@@ -164,10 +164,10 @@ fn undecided(all: &[Undecided]) -> Vec<(Vec<&str>, String, &str)> {
 pub(crate) fn json(done: &Diagnosis, run: &str) -> Value {
     let steps = &done.steps;
     let total = done.total();
-    let leaf = |leaf: &Leaf| {
-        value!({ "part": leaf.part, "leaf": if leaf.finding.is_some() { "claimed" } else { "not named" },
-            "typical_ms": ms(steps, leaf.typical), "excess_ms": ms(steps, leaf.excess),
-            "finding": leaf.finding.map(|index| index + 1) })
+    let row = |row: &WaterfallRow| {
+        value!({ "part": row.part, "leaf": if row.finding.is_some() { "claimed" } else { "not named" },
+            "typical_ms": ms(steps, row.typical), "excess_ms": ms(steps, row.excess),
+            "finding": row.finding.map(|index| index + 1) })
     };
     value!({
         "run": run,
@@ -179,14 +179,14 @@ pub(crate) fn json(done: &Diagnosis, run: &str) -> Value {
         "fits": done.fits(),
         "verdict": done.verdict().map(|finding| finding.says.clone()),
         "findings": done.findings.iter().map(Finding::json).collect::<Vec<_>>(),
-        "waterfall": done.waterfall.iter().map(leaf).collect::<Vec<_>>(),
+        "waterfall": done.waterfall.iter().map(row).collect::<Vec<_>>(),
         "ruled_out": done.ruled_out.iter().map(|(rule, why)| value!({ "rule": rule, "why": why })).collect::<Vec<_>>(),
         "not_decided": done.not_decided.iter()
             .map(|of| value!({ "rule": of.rule, "why": of.why, "how": of.how })).collect::<Vec<_>>(),
         "model_error": done.error,
-        "asked": done.asked.as_ref().map(|asked| asked.iter().map(Request::json).collect::<Vec<_>>()),
-        "against": done.against.as_ref().map(Against::json),
-        "recording": done.recording.map(Recording::json),
+        "asked": done.asked.as_ref().map(|asked| asked.iter().map(EvidenceRequest::json).collect::<Vec<_>>()),
+        "against": done.against.as_ref().map(ReferenceComparison::json),
+        "recording": done.recording.map(RecordingCost::json),
     })
 }
 
@@ -196,7 +196,8 @@ mod tests {
 
     #[test]
     fn rules_with_the_same_reason_are_one_line() {
-        let of = |rule: &str, why: &str, how: &str| Undecided { rule: rule.into(), why: why.into(), how: how.into() };
+        let of =
+            |rule: &str, why: &str, how: &str| UndecidedRule { rule: rule.into(), why: why.into(), how: how.into() };
         let lacks = |rule, column: &str, how| of(rule, &format!("{column} is not recorded in these steps"), how);
         let all = [
             lacks("barriers", "t.duration", "use it"),

@@ -40,8 +40,8 @@ const PYTHON_SHARE: &str = "(
         SELECT pid, step, part, SUM(duration) AS took, SUM(count) AS runs, SUM(outermost) AS calls FROM python.operator_counts
         WHERE pid IN ($pids) AND step BETWEEN GREATEST($first - 128, 8) AND $last AND part IN ('forward', 'other') GROUP BY pid, step, part
     ), timed AS (
-        SELECT s.pid, s.step, c.part, c.took, c.runs, c.calls, CASE c.part WHEN 'forward' THEN s.forward_time ELSE s.other_time END AS part_time
-        FROM python.steps s JOIN counted c ON s.pid = c.pid AND s.step = c.step
+        SELECT t.pid, t.step, t.part, c.took, c.runs, c.calls, t.part_time
+        FROM $part_times AS t JOIN counted c ON t.pid = c.pid AND t.step = c.step AND t.part = c.part
     ), each AS (
         -- To watch an operator takes three microseconds. A call from Python takes ten with all that modules do around it.
         SELECT pid, part, 1 - (took + 3e-6 * runs + 1e-5 * calls) / part_time AS share FROM timed WHERE part_time > 0
@@ -78,6 +78,14 @@ const NEWEST_ENVIRONMENT: &str = "(
     WHERE newest = 1
 )";
 
+/// `$part_times`: the columns of `python.steps`, a row for each step and part of it (data, forward, backward, optimizer, comm, other),
+/// with the columns part and part_time (seconds).
+const PART_TIMES: &str = "(
+    SELECT s.*, p.part, CASE p.part WHEN 'data' THEN s.data_time WHEN 'forward' THEN s.forward_time WHEN 'backward' THEN s.backward_time
+        WHEN 'optimizer' THEN s.optimizer_time WHEN 'comm' THEN s.comm_time ELSE s.other_time END AS part_time
+    FROM python.steps s CROSS JOIN (VALUES ('data'), ('forward'), ('backward'), ('optimizer'), ('comm'), ('other')) AS p(part)
+)";
+
 /// `$busy_gpu`: pids of processes whose GPU has work in at least half of a step. Where it waits for the host instead, it may take as
 /// long as it does.
 const BUSY_GPU: &str = "(
@@ -93,7 +101,7 @@ const GPU_MEMORY: &str = "(
 
 impl Steps {
     /// SQL with its placeholders replaced: $larger_inputs, $input_size, $few_samples, $python_share, $operator_calls,
-    /// $newest_environment, $busy_gpu, $gpu_memory, $window, $first, $last, $pids. Steps are numbered by the shared count.
+    /// $newest_environment, $part_times, $busy_gpu, $gpu_memory, $window, $first, $last, $pids. Steps are numbered by the shared count.
     pub(crate) fn fill(&self, sql: &str) -> String {
         // What is wrong in a run that never settled is asked of all of its steps.
         let settled = self.numbers.first().copied().zip(self.numbers.last().copied());
@@ -109,6 +117,7 @@ impl Steps {
             .replace("$python_share", PYTHON_SHARE)
             .replace("$operator_calls", OPERATOR_CALLS)
             .replace("$newest_environment", NEWEST_ENVIRONMENT)
+            .replace("$part_times", PART_TIMES)
             .replace("$busy_gpu", BUSY_GPU)
             .replace("$gpu_memory", GPU_MEMORY)
             .replace("$window", &format!("step BETWEEN {first} AND {last} AND pid IN ({pids})"))
@@ -130,7 +139,7 @@ mod tests {
             "SELECT $first, $last FROM $input_size AS s JOIN $python_share AS p ON s.pid = p.pid \
              JOIN $operator_calls AS c ON s.pid = c.pid JOIN $newest_environment AS e ON s.pid = e.pid \
              JOIN $gpu_memory AS m ON e.host = m.host WHERE pid IN $larger_inputs AND pid IN $busy_gpu \
-             AND pid IN $few_samples AND pid IN ($pids) AND $window",
+             AND pid IN (SELECT pid FROM $part_times AS t) AND pid IN $few_samples AND pid IN ($pids) AND $window",
         );
         assert!(!sql.contains('$'), "{sql}");
         assert!(

@@ -20,7 +20,7 @@ pub(super) fn rank(
     candidates: Vec<Finding>,
     rules: &BTreeMap<String, Rule>,
 ) -> (Vec<Finding>, Vec<RuledOut>) {
-    let replays = Replays::new(steps, rules);
+    let replays = StepReplays::new(steps, rules);
     let (timed, others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|of| !of.reductions.is_empty());
     let (timed, mut ruled_out) = replays.without_symptoms(timed);
     let (mut others, explained) = without_explained(others);
@@ -38,7 +38,7 @@ pub(super) fn rank(
 /// The most time that steps would save without some of their parts: milliseconds a step, and percent of a step with its 95 %
 /// interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Range {
+pub(crate) struct SavingRange {
     pub(crate) ms: f64,
     pub(crate) percent: f64,
     pub(crate) low: f64,
@@ -46,7 +46,7 @@ pub(crate) struct Range {
 }
 
 /// The saving of all `reductions` together.
-pub(super) fn together(steps: &Steps, reductions: &[&Reduction]) -> Range {
+pub(super) fn together(steps: &Steps, reductions: &[&Reduction]) -> SavingRange {
     let base = replay(steps, &[]);
     let gain: Vec<Ticks> = base.iter().zip(replay(steps, reductions)).map(|(now, then)| now - then).collect();
     let (sum, whole) = (gain.iter().sum::<Ticks>(), base.iter().sum::<Ticks>());
@@ -54,11 +54,11 @@ pub(super) fn together(steps: &Steps, reductions: &[&Reduction]) -> Range {
     let interval = ratio_interval(&BootstrapDraws::new(steps.count(), 5), &floats(&gain), &floats(&base));
     let (low, high) = interval.unwrap_or((0.0, 0.0));
     let ms = seconds(sum) / steps.count().max(1) as f64 * 1000.0;
-    Range { ms, percent, low: low * 100.0, high: high * 100.0 }
+    SavingRange { ms, percent, low: low * 100.0, high: high * 100.0 }
 }
 
 /// Replays of the steps without the causes of findings.
-struct Replays<'a> {
+struct StepReplays<'a> {
     steps: &'a Steps,
     rules: &'a BTreeMap<String, Rule>,
     draws: BootstrapDraws,
@@ -69,7 +69,7 @@ struct Replays<'a> {
 }
 
 /// The saving of a finding after others.
-struct Gain {
+struct MarginalSaving {
     sum: Ticks,
     /// Lower bound of the saving, in percent of the steps, with 95 % confidence.
     low: f64,
@@ -78,7 +78,7 @@ struct Gain {
     severity: Option<Severity>,
 }
 
-impl<'a> Replays<'a> {
+impl<'a> StepReplays<'a> {
     fn new(steps: &'a Steps, rules: &'a BTreeMap<String, Rule>) -> Self {
         let base = replay(steps, &[]);
         Self {
@@ -127,7 +127,7 @@ impl<'a> Replays<'a> {
         let mut before: Vec<Reduction> = Vec::new();
         loop {
             let now = replay(self.steps, &before.iter().collect::<Vec<_>>());
-            let gains: Vec<Gain> = timed.iter().map(|(of, _)| self.gain(&now, &before, of)).collect();
+            let gains: Vec<MarginalSaving> = timed.iter().map(|(of, _)| self.gain(&now, &before, of)).collect();
             let mut best: Option<usize> = None;
             for (index, gain) in gains.iter().enumerate() {
                 if gain.severity.is_some() && best.is_none_or(|best| gain.low > gains[best].low) {
@@ -158,7 +158,7 @@ impl<'a> Replays<'a> {
     }
 
     /// The saving of a finding from steps that take `now` after the reductions `before` it.
-    fn gain(&self, now: &[Ticks], before: &[Reduction], finding: &Finding) -> Gain {
+    fn gain(&self, now: &[Ticks], before: &[Reduction], finding: &Finding) -> MarginalSaving {
         let with: Vec<&Reduction> = before.iter().chain(&finding.reductions).collect();
         let then = replay(self.steps, &with);
         let gain: Vec<Ticks> = now.iter().zip(&then).map(|(now, then)| now - then).collect();
@@ -171,7 +171,7 @@ impl<'a> Replays<'a> {
         };
         let (low, high) = interval.map_or((0.0, 0.0), |(low, high)| (low * 100.0, high * 100.0));
         let matters = self.seconds_a_step(sum) >= 0.001 || self.percent(sum) >= 5.0;
-        Gain { sum, low, high, severity: rule::severity(rule, low).filter(|_| matters) }
+        MarginalSaving { sum, low, high, severity: rule::severity(rule, low).filter(|_| matters) }
     }
 }
 

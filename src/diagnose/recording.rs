@@ -8,7 +8,7 @@ use probe_client::Client;
 
 /// Shares of step time that recording takes, in the process in which it takes most.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Recording {
+pub(crate) struct RecordingCost {
     /// The share by the agent's own estimate.
     share: f64,
     /// The share that recording may take.
@@ -17,7 +17,7 @@ pub(crate) struct Recording {
     measured: Option<(f64, f64)>,
 }
 
-impl Recording {
+impl RecordingCost {
     /// Reads the cost of recording; None where it is not known.
     pub(super) async fn read(client: &mut Client, steps: &Steps) -> Option<Self> {
         // A single row may show an unusual moment, so this is the median over the last minute.

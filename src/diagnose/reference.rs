@@ -9,7 +9,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::finding;
-use super::rows::{Rows, ask};
+use super::rows::{AnswerRows, ask};
 use super::statistics::change_interval;
 use super::steps::{self, FEWEST, PARTS, Steps, Ticks, seconds};
 use super::waterfall::durations;
@@ -39,18 +39,18 @@ pub(crate) struct Reference {
     name: String,
     pub(super) steps: Steps,
     /// The newest row of `python.environment` of each process.
-    conditions: Rows,
+    conditions: AnswerRows,
 }
 
 /// A condition of training that has changed.
-struct Changed {
+struct ChangedCondition {
     what: String,
     before: Option<String>,
     now: Option<String>,
 }
 
 /// How the steps differ from those of a reference.
-pub(crate) struct Against {
+pub(crate) struct ReferenceComparison {
     name: String,
     steps: usize,
     /// Milliseconds that a step of the reference takes.
@@ -59,7 +59,7 @@ pub(crate) struct Against {
     now_ms: f64,
     /// The 95 % interval of the change, in percent of the reference.
     interval: Option<(f64, f64)>,
-    changed: Vec<Changed>,
+    changed: Vec<ChangedCondition>,
     /// Shares of time in which threads had no processor, before and now, where they are known.
     delays: Option<(f64, f64)>,
 }
@@ -109,12 +109,12 @@ impl Reference {
     ///
     /// # Errors
     /// The query's errors.
-    pub(super) async fn against(&self, client: &mut Client, now: &Steps) -> Result<Against> {
+    pub(super) async fn against(&self, client: &mut Client, now: &Steps) -> Result<ReferenceComparison> {
         let ms = |steps: &Steps| durations(steps).iter().map(|step| seconds(*step) * 1000.0).collect::<Vec<f64>>();
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
         let (before, after) = (ms(&self.steps), ms(now));
         let interval = change_interval(&after, &before).map(|(low, high)| (low * 100.0, high * 100.0));
-        Ok(Against {
+        Ok(ReferenceComparison {
             name: self.name.clone(),
             steps: self.steps.count(),
             before_ms: mean(&before),
@@ -126,7 +126,7 @@ impl Reference {
     }
 }
 
-impl Against {
+impl ReferenceComparison {
     /// How many milliseconds longer a step takes now.
     pub(super) fn change_ms(&self) -> f64 {
         self.now_ms - self.before_ms
@@ -170,7 +170,7 @@ impl Against {
     }
 
     pub(super) fn json(&self) -> Value {
-        let changed = |of: &Changed| json!({ "what": of.what, "before": of.before, "now": of.now });
+        let changed = |of: &ChangedCondition| json!({ "what": of.what, "before": of.before, "now": of.now });
         json!({
             "name": self.name, "steps": self.steps, "step_ms": self.before_ms, "change_ms": self.change_ms(),
             "low": self.interval.map(|(low, _)| low), "high": self.interval.map(|(_, high)| high),
@@ -180,13 +180,13 @@ impl Against {
 }
 
 /// Rows of `python.environment` of each process, by rank, the newest first.
-async fn conditions(client: &mut Client, steps: &Steps) -> Result<Rows> {
+async fn conditions(client: &mut Client, steps: &Steps) -> Result<AnswerRows> {
     let sql = "SELECT * FROM python.environment WHERE pid IN ($pids) ORDER BY rank, ts DESC";
     ask(client, &steps.fill(sql)).await
 }
 
 /// Conditions that differ between the first ranks.
-fn changed(before: &Rows, now: &Rows) -> Vec<Changed> {
+fn changed(before: &AnswerRows, now: &AnswerRows) -> Vec<ChangedCondition> {
     if before.count == 0 || now.count == 0 {
         return Vec::new();
     }
@@ -195,7 +195,7 @@ fn changed(before: &Rows, now: &Rows) -> Vec<Changed> {
     let of = |name: &String| {
         let (before, now) = (known.get(name)?.clone(), now.text(name, 0));
         let differs = before != now && !NO_CONDITION.contains(&name.as_str());
-        differs.then(|| Changed { what: name.clone(), before, now })
+        differs.then(|| ChangedCondition { what: name.clone(), before, now })
     };
     now.columns.iter().filter_map(|(name, _)| of(name)).collect()
 }

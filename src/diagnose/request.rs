@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 /// The kind of evidence that is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum EvidenceKind {
     Stacks,
     Modules,
     Operators,
@@ -12,10 +12,10 @@ pub(super) enum What {
 
 /// A request for evidence, and its cost.
 #[derive(Debug, Clone)]
-pub(crate) struct Request {
-    pub(super) what: What,
+pub(crate) struct EvidenceRequest {
+    pub(super) what: EvidenceKind,
     /// The row of the waterfall that was to be explained.
-    pub(super) row: Unnamed,
+    pub(super) row: UnexplainedTime,
     pub(super) seconds: f64,
     /// The cost in words, or why the evidence could not be recorded.
     pub(super) cost: std::result::Result<String, String>,
@@ -23,7 +23,7 @@ pub(crate) struct Request {
 
 /// A row of the waterfall whose cause has no name.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Unnamed {
+pub(super) struct UnexplainedTime {
     pub(super) part: &'static str,
     /// Percent of a step.
     pub(super) percent: f64,
@@ -31,7 +31,7 @@ pub(super) struct Unnamed {
     pub(super) finding: Option<usize>,
 }
 
-impl What {
+impl EvidenceKind {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Stacks => "stacks",
@@ -41,7 +41,7 @@ impl What {
     }
 }
 
-impl Request {
+impl EvidenceRequest {
     pub(super) fn json(&self) -> Value {
         json!({
             "what": self.what.as_str(), "part": self.row.part, "percent": self.row.percent, "seconds": self.seconds,

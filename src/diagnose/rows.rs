@@ -19,7 +19,7 @@ pub(crate) enum Column {
 
 /// A whole answer in memory.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Rows {
+pub(crate) struct AnswerRows {
     pub(crate) columns: Vec<(String, Column)>,
     pub(crate) count: usize,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Rows {
 ///
 /// # Errors
 /// The query's errors.
-pub(crate) async fn ask(client: &mut Client, sql: &str) -> Result<Rows> {
+pub(crate) async fn ask(client: &mut Client, sql: &str) -> Result<AnswerRows> {
     let mut answer = client.query(sql).await?;
     let column = |kind: &DataType| match kind {
         DataType::Boolean => Column::Flags(Vec::new()),
@@ -36,8 +36,10 @@ pub(crate) async fn ask(client: &mut Client, sql: &str) -> Result<Rows> {
         _ => Column::Texts(Vec::new()),
     };
     let fields = answer.schema.fields().iter();
-    let mut rows =
-        Rows { columns: fields.map(|field| (field.name().clone(), column(field.data_type()))).collect(), count: 0 };
+    let mut rows = AnswerRows {
+        columns: fields.map(|field| (field.name().clone(), column(field.data_type()))).collect(),
+        count: 0,
+    };
     let failed = |error: arrow::error::ArrowError| Error::caused(error);
     while let Some(batch) = answer.batches.next().await {
         let batch = batch?;
@@ -59,7 +61,7 @@ pub(crate) async fn ask(client: &mut Client, sql: &str) -> Result<Rows> {
     Ok(rows)
 }
 
-impl Rows {
+impl AnswerRows {
     pub(crate) fn column(&self, name: &str) -> Option<&Column> {
         self.columns.iter().find(|(column, _)| column == name).map(|(_, column)| column)
     }

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::diagnosis::{Diagnosis, Undecided};
+use super::diagnosis::{Diagnosis, UndecidedRule};
 use super::finding::Finding;
-use super::line::{Line, Location};
-use super::rows::{Rows, ask};
+use super::line::{CodeLocation, SampledLine};
+use super::rows::{AnswerRows, ask};
 use super::rule::Rule;
 use super::statistics::share_at_least;
 use super::steps::{PARTS, Steps, seconds};
@@ -36,7 +36,7 @@ pub(super) async fn name_lines(
     if !done.findings.iter().any(wants) {
         return Ok(());
     }
-    let samples = Samples::read(client, &done.steps).await?;
+    let samples = StackSamples::read(client, &done.steps).await?;
     for finding in &mut done.findings {
         if !wants(finding) {
             continue;
@@ -48,32 +48,32 @@ pub(super) async fn name_lines(
             }
             Err(why) => {
                 let why = format!("the line: {why}");
-                done.not_decided.push(Undecided { rule: finding.rule.clone(), why, how: RECORD.into() });
+                done.not_decided.push(UndecidedRule { rule: finding.rule.clone(), why, how: RECORD.into() });
             }
         }
     }
     Ok(())
 }
 
-struct Sample {
+struct StackSample {
     process: usize,
     /// The index of the step in `Steps::numbers`.
     step: usize,
     part: String,
-    location: Location,
+    location: CodeLocation,
     library: Option<String>,
 }
 
-impl Sample {
+impl StackSample {
     /// The file and name of the sample's function; None for the top level of a script.
     fn function(&self) -> Option<(&str, &str)> {
         (self.location.function != "<module>").then_some((&self.location.file, &self.location.function))
     }
 }
 
-struct Samples(Vec<Sample>);
+struct StackSamples(Vec<StackSample>);
 
-impl Samples {
+impl StackSamples {
     async fn read(client: &mut Client, steps: &Steps) -> Result<Self> {
         let begins = "SELECT pid, step, CAST(ts AS BIGINT) AS ts, duration FROM python.steps WHERE $window ORDER BY ts";
         let begins = ask(client, &steps.fill(begins)).await?;
@@ -101,7 +101,7 @@ impl Samples {
     }
 
     /// The line of a finding, or why it has none.
-    fn of(&self, finding: &Finding, steps: &Steps) -> Result<Line, String> {
+    fn of(&self, finding: &Finding, steps: &Steps) -> Result<SampledLine, String> {
         // Parts of several ranks are one finding where they are the same part.
         let parts: BTreeSet<usize> = finding.reductions.iter().map(|of| of.part).collect();
         let part = parts.first().filter(|_| parts.len() == 1).ok_or("it is about several parts of a step")?;
@@ -109,8 +109,8 @@ impl Samples {
         let counts = |process: usize, step: usize| {
             finding.reductions.iter().any(|of| of.process == process && of.by.get(step).is_some_and(|by| *by > 0))
         };
-        let within: Vec<&Sample> = self.0.iter().filter(|of| counts(of.process, of.step)).collect();
-        let there: Vec<&Sample> = within.iter().copied().filter(|of| of.part == PARTS[*part]).collect();
+        let within: Vec<&StackSample> = self.0.iter().filter(|of| counts(of.process, of.step)).collect();
+        let there: Vec<&StackSample> = within.iter().copied().filter(|of| of.part == PARTS[*part]).collect();
         let from: BTreeSet<usize> = there.iter().map(|of| of.step).collect();
         if there.len() < LEAST || from.len() < LEAST_STEPS {
             return Err(format!(
@@ -139,23 +139,26 @@ impl Samples {
 }
 
 /// The line that has most of these samples with confidence, or the most sampled line of the function that has.
-fn most(samples: &[&Sample]) -> Option<Line> {
+fn most(samples: &[&StackSample]) -> Option<SampledLine> {
     let on_line = largest(samples, |of| Some(&of.location));
-    let sure = |of: &Vec<&Sample>| share_at_least(of.len(), samples.len()) >= SHARE;
+    let sure = |of: &Vec<&StackSample>| share_at_least(of.len(), samples.len()) >= SHARE;
     let (of, is_line) = match on_line.filter(sure) {
         Some(of) => (of, true),
-        None => (largest(samples, Sample::function).filter(sure)?, false),
+        None => (largest(samples, StackSample::function).filter(sure)?, false),
     };
     let location = largest(&of, |of| Some(&of.location))?.first()?.location.clone();
     let library = largest(&of, |of| of.library.as_deref()).filter(|within| 2 * within.len() >= of.len());
     let library = library.and_then(|within| within.first()?.library.clone());
     let share = of.len() as f64 / samples.len() as f64;
-    Some(Line { location, is_line, library, samples: samples.len(), share })
+    Some(SampledLine { location, is_line, library, samples: samples.len(), share })
 }
 
 /// The largest group of samples with the same key; samples without a key are left out.
-fn largest<'a, K: Ord>(samples: &[&'a Sample], key: impl Fn(&'a Sample) -> Option<K>) -> Option<Vec<&'a Sample>> {
-    let mut by_key: BTreeMap<K, Vec<&Sample>> = BTreeMap::new();
+fn largest<'a, K: Ord>(
+    samples: &[&'a StackSample],
+    key: impl Fn(&'a StackSample) -> Option<K>,
+) -> Option<Vec<&'a StackSample>> {
+    let mut by_key: BTreeMap<K, Vec<&StackSample>> = BTreeMap::new();
     for of in samples.iter().copied() {
         if let Some(key) = key(of) {
             by_key.entry(key).or_default().push(of);
@@ -164,13 +167,18 @@ fn largest<'a, K: Ord>(samples: &[&'a Sample], key: impl Fn(&'a Sample) -> Optio
     by_key.into_values().max_by_key(Vec::len)
 }
 
-fn sample(rows: &Rows, row: usize, steps: &Steps, spans: &BTreeMap<i64, Vec<(f64, f64, usize)>>) -> Option<Sample> {
+fn sample(
+    rows: &AnswerRows,
+    row: usize,
+    steps: &Steps,
+    spans: &BTreeMap<i64, Vec<(f64, f64, usize)>>,
+) -> Option<StackSample> {
     let (pid, ts) = (rows.int("pid", row)?, rows.number("ts", row)?);
     let process = steps.processes.iter().position(|process| process.pid == pid)?;
     let spans = spans.get(&pid)?;
     let (_, end, step) = spans[spans.partition_point(|(begin, ..)| *begin <= ts).checked_sub(1)?];
     let text = |name: &str| rows.text(name, row);
     (ts < end).then_some(())?;
-    let location = Location { function: text("function")?, file: text("file")?, line: rows.int("line", row)? };
-    Some(Sample { process, step, part: text("part")?, location, library: text("library") })
+    let location = CodeLocation { function: text("function")?, file: text("file")?, line: rows.int("line", row)? };
+    Some(StackSample { process, step, part: text("part")?, location, library: text("library") })
 }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::rows::{Rows, ask};
+use super::rows::{AnswerRows, ask};
 use crate::block_bootstrap::median;
 use crate::shared_steps::SharedSteps;
 use crate::step_window::Window;
@@ -187,7 +187,7 @@ pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>
 
 /// The rows of the processes to look at: of every rank the process that stepped last (a rank may have been restarted); without
 /// ranks, the process with the most steps. Also the number of processes without a rank that are left out.
-fn choose(found: &Rows) -> (Vec<usize>, usize) {
+fn choose(found: &AnswerRows) -> (Vec<usize>, usize) {
     let mut of_rank: BTreeMap<i64, usize> = BTreeMap::new();
     let mut without = Vec::new();
     for row in 0..found.count {
@@ -210,7 +210,7 @@ fn choose(found: &Rows) -> (Vec<usize>, usize) {
 }
 
 /// Adds the steps of `rows` that every process finished, except those that are warming up, were captured or had a snippet.
-fn keep(steps: &mut Steps, rows: &Rows, snippets: &BTreeSet<i64>) {
+fn keep(steps: &mut Steps, rows: &AnswerRows, snippets: &BTreeSet<i64>) {
     let mut by_step: BTreeMap<i64, Vec<Option<usize>>> = BTreeMap::new();
     for row in 0..rows.count {
         let (host, pid, rank) = (rows.text("host", row), rows.int("pid", row), rows.int("rank", row));

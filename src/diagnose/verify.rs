@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::diagnosis::Diagnosis;
 use super::finding::{self, Finding, show};
 use super::page::{head, title};
-use super::ranking::{Range, together};
-use super::reference::Against;
+use super::ranking::{SavingRange, together};
+use super::reference::ReferenceComparison;
 
 /// The state of an earlier finding in the diagnosis after.
-enum Fate {
+enum FindingFate {
     Gone,
     /// The index of the same finding in the diagnosis after.
     Still(usize),
@@ -21,7 +21,7 @@ enum Fate {
 
 /// Whether a promise was kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kept {
+enum PromiseKept {
     AsPromised,
     More,
     Less,
@@ -30,7 +30,7 @@ enum Kept {
     TooFewSteps,
 }
 
-impl Kept {
+impl PromiseKept {
     const fn as_str(self) -> &'static str {
         match self {
             Self::AsPromised => "as promised",
@@ -43,20 +43,20 @@ impl Kept {
 }
 
 /// A diagnosis before a fix compared with one after it.
-pub(crate) struct Verified<'a> {
+pub(crate) struct Verification<'a> {
     before: &'a Diagnosis,
     after: &'a Diagnosis,
-    against: &'a Against,
-    fates: Vec<Fate>,
+    against: &'a ReferenceComparison,
+    fates: Vec<FindingFate>,
     /// Indices of findings that are new in the diagnosis after.
     new: Vec<usize>,
     /// The saving that all findings that are gone promised together.
-    promised: Option<Range>,
-    kept: Kept,
+    promised: Option<SavingRange>,
+    kept: PromiseKept,
 }
 
 /// Compares the findings before and after. `after` was made against the steps of `before`.
-pub(crate) fn verify<'a>(before: &'a Diagnosis, after: &'a Diagnosis) -> Option<Verified<'a>> {
+pub(crate) fn verify<'a>(before: &'a Diagnosis, after: &'a Diagnosis) -> Option<Verification<'a>> {
     let against = after.against.as_ref()?;
     let mut new: Vec<usize> = (0..after.findings.len()).collect();
     let mut fates = Vec::new();
@@ -64,24 +64,24 @@ pub(crate) fn verify<'a>(before: &'a Diagnosis, after: &'a Diagnosis) -> Option<
         let still = new.iter().position(|index| is_the_same(old, &after.findings[*index]));
         let open = || after.not_decided.iter().find(|of| of.rule == old.rule);
         fates.push(match (still, open()) {
-            (Some(at), _) => Fate::Still(new.remove(at)),
-            (None, Some(of)) => Fate::NotDecided(of.why.clone()),
-            (None, None) => Fate::Gone,
+            (Some(at), _) => FindingFate::Still(new.remove(at)),
+            (None, Some(of)) => FindingFate::NotDecided(of.why.clone()),
+            (None, None) => FindingFate::Gone,
         });
     }
-    let gone = before.findings.iter().zip(&fates).filter(|(_, fate)| matches!(fate, Fate::Gone));
+    let gone = before.findings.iter().zip(&fates).filter(|(_, fate)| matches!(fate, FindingFate::Gone));
     let reductions: Vec<_> = gone.flat_map(|(old, _)| &old.reductions).collect();
     let promised = (!reductions.is_empty()).then(|| together(&before.steps, &reductions));
     // A saving is a negative change, so the bounds of the interval swap.
     let measured = against.interval().map(|(low, high)| (-high, -low));
     let kept = match (promised, measured) {
-        (None, _) => Kept::NothingPromised,
-        (_, None) => Kept::TooFewSteps,
-        (Some(promised), Some((_, high))) if high < promised.low => Kept::Less,
-        (Some(promised), Some((low, _))) if low > promised.high => Kept::More,
-        _ => Kept::AsPromised,
+        (None, _) => PromiseKept::NothingPromised,
+        (_, None) => PromiseKept::TooFewSteps,
+        (Some(promised), Some((_, high))) if high < promised.low => PromiseKept::Less,
+        (Some(promised), Some((low, _))) if low > promised.high => PromiseKept::More,
+        _ => PromiseKept::AsPromised,
     };
-    Some(Verified { before, after, against, fates, new, promised, kept })
+    Some(Verification { before, after, against, fates, new, promised, kept })
 }
 
 /// Whether two findings are of the same rule and subject. Lines do not count, since they move when a program is mended; ranks
@@ -98,10 +98,10 @@ fn is_the_same(old: &Finding, now: &Finding) -> bool {
     old.rule == now.rule && subject(old) == subject(now) && ranks(old) == ranks(now)
 }
 
-impl Verified<'_> {
+impl Verification<'_> {
     fn verdict(&self) -> String {
-        let gone = self.fates.iter().filter(|fate| matches!(fate, Fate::Gone)).count();
-        let open = self.fates.iter().filter(|fate| matches!(fate, Fate::NotDecided(_))).count();
+        let gone = self.fates.iter().filter(|fate| matches!(fate, FindingFate::Gone)).count();
+        let open = self.fates.iter().filter(|fate| matches!(fate, FindingFate::NotDecided(_))).count();
         let findings = match self.fates.len() {
             0 => "nothing stood out before".to_owned(),
             1 if gone == 1 => "what was found is gone".to_owned(),
@@ -112,7 +112,7 @@ impl Verified<'_> {
         let change = self.against.change_ms();
         let word = if change < 0.0 { "less" } else { "more" };
         let measured = format!("a step takes {} ms {word}", show(change.abs()));
-        let is_doubtful = self.kept != Kept::AsPromised && self.against.busier().is_some();
+        let is_doubtful = self.kept != PromiseKept::AsPromised && self.against.busier().is_some();
         let doubt = if is_doubtful { ", on a machine that was not as busy" } else { "" };
         let promise = self.promised.map(|of| {
             let interval = finding::interval((of.low, of.high));
@@ -133,11 +133,11 @@ impl Verified<'_> {
             let _ = writeln!(out, "\n  {:<11}  {}", fate.as_str(), title(old));
             let _ = writeln!(out, "      {}", old.says);
             match fate {
-                Fate::Gone => (),
-                Fate::Still(index) => {
+                FindingFate::Gone => (),
+                FindingFate::Still(index) => {
                     let _ = writeln!(out, "      now: {}", title(&self.after.findings[*index]));
                 }
-                Fate::NotDecided(why) => {
+                FindingFate::NotDecided(why) => {
                     let _ = writeln!(out, "      {why}");
                 }
             }
@@ -157,13 +157,13 @@ impl Verified<'_> {
     }
 
     pub(crate) fn json(&self, name: &str) -> Value {
-        let of = |(old, fate): (&Finding, &Fate)| {
+        let of = |(old, fate): (&Finding, &FindingFate)| {
             let now = match fate {
-                Fate::Still(index) => self.after.findings[*index].json(),
+                FindingFate::Still(index) => self.after.findings[*index].json(),
                 _ => Value::Null,
             };
             let why = match fate {
-                Fate::NotDecided(why) => Some(why),
+                FindingFate::NotDecided(why) => Some(why),
                 _ => None,
             };
             json!({ "fate": fate.as_str(), "before": old.json(), "now": now, "why": why })
@@ -180,7 +180,7 @@ impl Verified<'_> {
     }
 }
 
-impl Fate {
+impl FindingFate {
     const fn as_str(&self) -> &'static str {
         match self {
             Self::Gone => "gone",

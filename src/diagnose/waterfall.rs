@@ -10,7 +10,7 @@ use super::steps::{COMM, PARTS, Steps, Ticks};
 
 /// A row of the waterfall.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Leaf {
+pub(crate) struct WaterfallRow {
     /// The part of the step, or `uneven`.
     pub(crate) part: &'static str,
     /// The index of the finding that claims the time of this row.
@@ -22,9 +22,9 @@ pub(crate) struct Leaf {
 }
 
 /// The waterfall of `steps`, of which the findings claim `claims`.
-pub(crate) fn waterfall(steps: &Steps, claims: &[Vec<Reduction>]) -> Vec<Leaf> {
+pub(crate) fn waterfall(steps: &Steps, claims: &[Vec<Reduction>]) -> Vec<WaterfallRow> {
     let slowest: Vec<usize> = (0..steps.count()).map(|step| slowest(steps, step)).collect();
-    let mut leaves = Vec::new();
+    let mut claimed_rows = Vec::new();
     let mut before: Vec<&Reduction> = Vec::new();
     let mut gone = taken(steps, &[]);
     for (finding, reductions) in claims.iter().enumerate() {
@@ -33,7 +33,7 @@ pub(crate) fn waterfall(steps: &Steps, claims: &[Vec<Reduction>]) -> Vec<Leaf> {
         for (part, name) in PARTS.iter().enumerate() {
             let claimed = |(step, of): (usize, &usize)| now[*of][step][part] - gone[*of][step][part];
             let claimed: Vec<Ticks> = slowest.iter().enumerate().map(claimed).collect();
-            leaves.extend(leaf(name, Some(finding), claimed));
+            claimed_rows.extend(row(name, Some(finding), claimed));
         }
         gone = now;
     }
@@ -55,10 +55,10 @@ pub(crate) fn waterfall(steps: &Steps, claims: &[Vec<Reduction>]) -> Vec<Leaf> {
                 of_middle
             })
             .collect();
-        rest.extend(leaf(name, None, shared));
+        rest.extend(row(name, None, shared));
     }
-    rest.extend(leaf("uneven", None, uneven));
-    rest.extend(leaves);
+    rest.extend(row("uneven", None, uneven));
+    rest.extend(claimed_rows);
     rest
 }
 
@@ -69,13 +69,13 @@ fn slowest(steps: &Steps, step: usize) -> usize {
 }
 
 /// The row of a value in each step; None where the value is 0 in all steps.
-fn leaf(part: &'static str, finding: Option<usize>, values: Vec<Ticks>) -> Option<Leaf> {
+fn row(part: &'static str, finding: Option<usize>, values: Vec<Ticks>) -> Option<WaterfallRow> {
     if values.iter().all(|value| *value == 0) {
         return None;
     }
     let (sum, count) = (values.iter().sum::<Ticks>(), values.len() as Ticks);
     let typical = middle(values) * count;
-    Some(Leaf { part, finding, typical, excess: sum - typical })
+    Some(WaterfallRow { part, finding, typical, excess: sum - typical })
 }
 
 /// The duration of each step: that of the rank whose own work took longest. The rows sum to it.

@@ -14,7 +14,7 @@ use probe_proto::env::PROBE_DIAGNOSE_EVERY;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::super::connect;
-use crate::diagnose::{self, Asked, Change, Diagnosis, FindingsOverTime};
+use crate::diagnose::{self, Diagnosis, DiagnosisSettings, FindingChange, FindingsOverTime};
 use crate::small_rows::rows;
 
 /// The default interval between two diagnoses.
@@ -75,7 +75,9 @@ impl Watch {
             let last = texts(&mut self.client, "SELECT CAST(MAX(ts) AS VARCHAR) FROM python.steps").await.pop();
             if last.is_some() && last != newest {
                 // Too few steps, or a limit of queries: the next diagnosis may succeed.
-                if let Ok(diagnosis) = diagnose::diagnose(&mut self.client, &self.run, &Asked::default()).await {
+                if let Ok(diagnosis) =
+                    diagnose::diagnose(&mut self.client, &self.run, &DiagnosisSettings::default()).await
+                {
                     for change in over_time.take(&diagnosis) {
                         self.events.note(event(&change, &diagnosis));
                     }
@@ -93,16 +95,16 @@ async fn texts(client: &mut Client, sql: &str) -> Vec<String> {
     rows.iter().filter_map(|row| row.text(0)).collect()
 }
 
-fn event(change: &Change, diagnosis: &Diagnosis) -> Event {
+fn event(change: &FindingChange, diagnosis: &Diagnosis) -> Event {
     let event = match change {
-        Change::New(finding) => {
+        FindingChange::New(finding) => {
             let saving = finding.saving.map(|saving| format!(" ({:.1} ms a step, {:.0} %)", saving.ms, saving.percent));
             let message = format!("{}{}; {}", finding.says, saving.unwrap_or_default(), finding.remedy);
             let event = Event::new("finding", Severity::Warning, message);
             let rank = if let [rank] = finding.ranks[..] { i32::try_from(rank).ok() } else { None };
             if let Some(rank) = rank { event.at_rank(rank) } else { event }
         }
-        Change::Gone { says, .. } => Event::new("finding", Severity::Info, format!("gone: {says}")),
+        FindingChange::Gone { says, .. } => Event::new("finding", Severity::Info, format!("gone: {says}")),
     };
     let event = event.with(&change.details());
     match diagnosis.steps.numbers.last() {

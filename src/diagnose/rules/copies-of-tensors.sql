@@ -13,9 +13,8 @@
 -- do: copy them once before the loop, or keep the layout that is needed
 -- record: it is recorded in one step of 64 of those with detail
 WITH part_times AS (
-    SELECT pid, rank, step, p.part, CASE p.part WHEN 'data' THEN data_time WHEN 'forward' THEN forward_time ELSE other_time END AS part_time
-    FROM python.steps CROSS JOIN (VALUES ('data'), ('forward'), ('other')) AS p(part)
-    WHERE pid IN ($pids) AND step BETWEEN GREATEST($first - 128, 8) AND $last
+    SELECT pid, rank, step, part, part_time FROM $part_times AS t
+    WHERE pid IN ($pids) AND step BETWEEN GREATEST($first - 128, 8) AND $last AND part IN ('data', 'forward', 'other')
 ), each AS (
     -- Their share of the part, because the machine may be quicker or slower in the few watched steps than in the others.
     SELECT c.pid, c.part, c.file, c.line, c.operation, c.step, COUNT(*) AS copies, SUM(c.bytes) / 1e6 AS mb,

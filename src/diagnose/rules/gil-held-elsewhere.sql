@@ -38,11 +38,9 @@ WITH s AS (
 ), t AS (
     -- How long the thread neither had a processor nor was ready for one. Of a device that says nothing, as it is waited for.
     SELECT t.*, CASE WHEN e.on_host THEN GREATEST(duration - cpu_time - run_delay - data_time - comm_time, 0.0) END AS blocked
-    FROM python.steps t LEFT JOIN e ON t.pid = e.pid WHERE t.step BETWEEN $first AND $last AND t.pid IN ($pids)
+    FROM $part_times AS t LEFT JOIN e ON t.pid = e.pid WHERE t.step BETWEEN $first AND $last AND t.pid IN ($pids)
 ), c AS (
-    SELECT t.*, parts.part, parts.held, parts.share * CASE parts.part WHEN 'forward' THEN t.forward_time WHEN 'backward' THEN t.backward_time
-        WHEN 'optimizer' THEN t.optimizer_time ELSE t.other_time END AS sampled
-    FROM t JOIN parts ON t.pid = parts.pid
+    SELECT t.*, parts.held, parts.share * t.part_time AS sampled FROM t JOIN parts ON t.pid = parts.pid AND t.part = parts.part
 )
 SELECT c.step, c.rank, c.part, lines.line, lines.thread, lines.function, sure.samples, sure.share,
     CASE WHEN lines.function LIKE '%pin_memory_loop%'

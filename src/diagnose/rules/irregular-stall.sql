@@ -12,11 +12,10 @@ WITH delayed AS (
     GROUP BY pid HAVING SUM(data_workers_run_delay) / SUM(data_workers) >= 10
 ), part AS (
     -- A step may wait for a processor, or collect garbage, in any part. What that takes longer than usual is taken off each part.
-    SELECT pid, rank, step, duration, micro_steps, p.name AS part, COALESCE(run_delay, 0.0) + COALESCE(gc_time, 0.0) AS waited,
-        CASE p.name WHEN 'data' THEN data_time WHEN 'optimizer' THEN optimizer_time ELSE other_time END AS cost
-    FROM python.steps CROSS JOIN (VALUES ('data'), ('optimizer'), ('other')) AS p(name)
+    SELECT pid, rank, step, duration, micro_steps, part, part_time AS cost, COALESCE(run_delay, 0.0) + COALESCE(gc_time, 0.0) AS waited
+    FROM $part_times AS t
     -- A server that waits for requests does nothing else. Of forward and backward the input may be larger.
-    WHERE $window AND kind IS DISTINCT FROM 'call' AND (p.name <> 'data' OR pid NOT IN (SELECT pid FROM delayed))
+    WHERE $window AND part IN ('data', 'optimizer', 'other') AND kind IS DISTINCT FROM 'call' AND (part <> 'data' OR pid NOT IN (SELECT pid FROM delayed))
 ), usual AS (
     SELECT *, median(cost) OVER pp AS ref, median(duration) OVER pp AS usual_step, median(waited) OVER pp AS usually_waited,
         median(micro_steps) OVER pp AS usual_calls, COUNT(*) OVER pp AS steps

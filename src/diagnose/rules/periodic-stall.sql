@@ -9,10 +9,7 @@
 -- says: {who}: every {every} steps, {part} takes {stall:ms} longer ({times} times)
 -- do: find what the program does each {every} steps in {part}, and do it on another thread or less often
 WITH part AS (
-    SELECT pid, rank, step, micro_steps, p.name AS part, CASE p.name WHEN 'data' THEN data_time WHEN 'forward' THEN forward_time
-        WHEN 'backward' THEN backward_time WHEN 'optimizer' THEN optimizer_time ELSE other_time END AS cost
-    FROM python.steps CROSS JOIN (VALUES ('data'), ('forward'), ('backward'), ('optimizer'), ('other')) AS p(name)
-    WHERE $window
+    SELECT pid, rank, step, micro_steps, part, part_time AS cost FROM $part_times AS t WHERE $window AND part <> 'comm'
 ), usual AS (
     SELECT pid, part, median(cost) AS ref, median(micro_steps) AS calls FROM part GROUP BY pid, part
 )

@@ -25,10 +25,10 @@ WITH n AS (
         CASE WHEN s.samples >= 1.1 * w.samples THEN 'samples' ELSE 'elements of inputs' END AS of
     FROM sized s CROSS JOIN whole w WHERE s.samples >= 1.1 * w.samples OR s.size >= 1.1 * w.size
 ), part AS (
-    SELECT pid, rank, step, p.name AS part, CASE p.name WHEN 'data' THEN data_time WHEN 'forward' THEN forward_time ELSE backward_time END AS cost,
+    SELECT pid, rank, step, part, part_time AS cost,
         -- Share of its own time in which it had a processor.
         1 - LEAST(COALESCE(run_delay, 0) / GREATEST(duration - comm_time, 1e-9), 0.98) AS had
-    FROM python.steps CROSS JOIN (VALUES ('data'), ('forward'), ('backward')) AS p(name) WHERE $window AND rank IS NOT NULL
+    FROM $part_times AS t WHERE $window AND rank IS NOT NULL AND part IN ('data', 'forward', 'backward')
 ), others AS (
     SELECT a.pid, a.step, a.part, median(b.cost) AS cost FROM part a JOIN part b ON a.step = b.step AND a.part = b.part AND a.rank <> b.rank
     WHERE a.pid IN (SELECT pid FROM more) GROUP BY a.pid, a.step, a.part

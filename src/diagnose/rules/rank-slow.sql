@@ -10,12 +10,10 @@
 -- says: {who} takes longer than the others for {part}, in nearly every step, and they wait for it
 -- do: look at what that rank does in {part}: its data, its modules, its machine
 WITH part AS (
-    SELECT rank, step, samples, p.name AS part,
+    SELECT rank, step, samples, part, part_time AS cost,
         -- Share of its own time in which it had a processor: what it waited for one, others of its machine took.
-        1 - LEAST(COALESCE(run_delay, 0) / GREATEST(duration - comm_time, 1e-9), 0.98) AS had, CASE p.name WHEN 'data' THEN data_time WHEN 'forward' THEN forward_time
-        WHEN 'backward' THEN backward_time WHEN 'optimizer' THEN optimizer_time ELSE other_time END AS cost
-    FROM python.steps CROSS JOIN (VALUES ('data'), ('forward'), ('backward'), ('optimizer'), ('other')) AS p(name)
-    WHERE $window AND rank IS NOT NULL
+        1 - LEAST(COALESCE(run_delay, 0) / GREATEST(duration - comm_time, 1e-9), 0.98) AS had
+    FROM $part_times AS t WHERE $window AND rank IS NOT NULL AND part <> 'comm'
 )
 SELECT a.step, a.rank, a.part, a.cost,
     -- What the others would take if they waited as much for a processor, and had as many samples; at least what they took.

@@ -12,16 +12,13 @@
 -- do: look at what else runs on its processors (top, and taskset -p PID says which may be used), and for a limit of its control group; give each rank processors of its own
 -- record: the kernel must count it (/proc/PID/schedstat)
 WITH s AS (
-    SELECT *, GREATEST(duration - comm_time, 1e-9) AS own FROM python.steps WHERE $window AND rank IS NOT NULL AND run_delay IS NOT NULL AND cpu_time IS NOT NULL
-), h AS (
-    -- While a rank waits for others it may wait for a processor, too; what it computed it had one for.
-    SELECT *, LEAST(GREATEST(1 - run_delay / own, cpu_time / own, 0.02), 1.0) AS had FROM s
+    SELECT *, GREATEST(duration - comm_time, 1e-9) AS own FROM $part_times AS t
+    WHERE $window AND rank IS NOT NULL AND run_delay IS NOT NULL AND cpu_time IS NOT NULL AND part <> 'comm'
 ), part AS (
-    SELECT pid, rank, step, had, p.name AS part, CASE p.name WHEN 'data' THEN data_time WHEN 'forward' THEN forward_time
-        WHEN 'backward' THEN backward_time WHEN 'optimizer' THEN optimizer_time ELSE other_time END AS cost
-    FROM h CROSS JOIN (VALUES ('data'), ('forward'), ('backward'), ('optimizer'), ('other')) AS p(name)
+    -- While a rank waits for others it may wait for a processor, too; what it computed it had one for.
+    SELECT pid, rank, step, part, part_time AS cost, LEAST(GREATEST(1 - run_delay / own, cpu_time / own, 0.02), 1.0) AS had FROM s
 ), usual AS (
-    SELECT pid, median(had) AS had FROM h GROUP BY pid
+    SELECT pid, median(had) AS had FROM part GROUP BY pid
 ), less AS (
     SELECT a.pid, a.had, median(b.had) AS others_had FROM usual a JOIN usual b ON a.pid <> b.pid GROUP BY a.pid, a.had
     HAVING a.had < 0.8 * median(b.had)

@@ -11,10 +11,8 @@
 -- do: read them at once with .tolist() or .cpu(), and less often
 -- record: it is recorded in one step of 64 of those with detail
 WITH part_times AS (
-    SELECT pid, rank, step, duration, run_delay, p.part, CASE p.part WHEN 'data' THEN data_time WHEN 'forward' THEN forward_time
-        WHEN 'backward' THEN backward_time WHEN 'optimizer' THEN optimizer_time ELSE other_time END AS part_time
-    FROM python.steps CROSS JOIN (VALUES ('data'), ('forward'), ('backward'), ('optimizer'), ('other')) AS p(part)
-    WHERE pid IN ($pids) AND step BETWEEN GREATEST($first - 128, 8) AND $last
+    SELECT pid, rank, step, duration, run_delay, part, part_time FROM $part_times AS t
+    WHERE pid IN ($pids) AND step BETWEEN GREATEST($first - 128, 8) AND $last AND part <> 'comm'
 ), each AS (
     -- Their share of the part, because the machine may be quicker or slower in the few watched steps than in the others.
     SELECT r.pid, r.part, concat(r.file, ':', CAST(r.line AS VARCHAR)) AS line, r.step, SUM(r.count) AS count,

@@ -10,11 +10,8 @@
 -- do: look at what changed then: probe compare of both windows, probe.events and python.environment around that step
 -- record: at least 144 steps after the warm-up
 WITH s AS (
-    SELECT pid, rank, step, micro_steps, p.name AS part, run_delay, duration, NTILE(12) OVER (PARTITION BY pid, p.name ORDER BY step) AS block,
-        CASE p.name WHEN 'data' THEN data_time WHEN 'forward' THEN forward_time WHEN 'backward' THEN backward_time
-            WHEN 'optimizer' THEN optimizer_time ELSE other_time END AS cost
-    FROM python.steps CROSS JOIN (VALUES ('data'), ('forward'), ('backward'), ('optimizer'), ('other')) AS p(name)
-    WHERE $window AND kind IS DISTINCT FROM 'call' AND pid NOT IN $larger_inputs
+    SELECT pid, rank, step, micro_steps, part, run_delay, duration, NTILE(12) OVER (PARTITION BY pid, part ORDER BY step) AS block, part_time AS cost
+    FROM $part_times AS t WHERE $window AND part <> 'comm' AND kind IS DISTINCT FROM 'call' AND pid NOT IN $larger_inputs
 ), b AS (
     SELECT pid, part, block, MIN(step) AS step, median(cost) AS cost, median(duration) AS duration, AVG(COALESCE(run_delay, 0)) AS delay,
         median(micro_steps) AS calls, COUNT(*) AS count

@@ -12,11 +12,7 @@
 WITH r(pid, part, usual, delay) AS (
     VALUES $reference
 ), part AS (
-    SELECT pid, rank, step, p.name AS part, CASE p.name WHEN 'data' THEN data_time WHEN 'forward' THEN forward_time
-        WHEN 'backward' THEN backward_time WHEN 'optimizer' THEN optimizer_time WHEN 'comm' THEN comm_time
-        ELSE other_time END AS cost, COALESCE(run_delay, 0) AS delay, duration
-    FROM python.steps CROSS JOIN (VALUES ('data'), ('forward'), ('backward'), ('optimizer'), ('comm'), ('other')) AS p(name)
-    WHERE $window
+    SELECT pid, rank, step, part, part_time AS cost, COALESCE(run_delay, 0) AS delay, duration FROM $part_times AS t WHERE $window
 ), more AS (
     SELECT part.step, part.rank, part.part, part.cost, r.usual, part.cost AS took,
         CASE WHEN duration > 0 THEN LEAST(GREATEST(part.delay - r.delay, 0) / duration, 1) ELSE 0 END AS busier

@@ -15,9 +15,9 @@ WITH e AS (
     SELECT pid, bool_and(device = 'cpu') AS on_host, MAX(torch_threads) AS threads FROM python.environment WHERE pid IN ($pids) AND device IS NOT NULL GROUP BY pid
 ), b AS (
     -- What loads, communicates, validates or saves waits for others.
-    SELECT pid, rank, step, forward_time, backward_time, optimizer_time, other_time,
+    SELECT pid, rank, step, part, part_time,
         GREATEST(duration - cpu_time - run_delay - data_time - comm_time - COALESCE(validation_time, 0) - COALESCE(checkpoint_time, 0), 0.0) AS seconds
-    FROM python.steps WHERE $window AND cpu_time IS NOT NULL AND run_delay IS NOT NULL AND kind IS DISTINCT FROM 'call'
+    FROM $part_times AS t WHERE $window AND cpu_time IS NOT NULL AND run_delay IS NOT NULL AND kind IS DISTINCT FROM 'call'
 ), s AS (
     SELECT pid, part, function, COALESCE(library_file, '') LIKE '%/torch/%' AS in_torch, concat(file, ':', CAST(line AS VARCHAR)) AS line FROM python.stack_samples
     WHERE $window AND NOT running AND part IN ('forward', 'backward', 'optimizer', 'other')
@@ -42,6 +42,5 @@ WITH e AS (
         AND ((SELECT COUNT(DISTINCT pid) FROM b) = 1 OR COALESCE(parts.part, 'other') = 'other')
 )
 SELECT b.step, b.rank, w.part, w.location, b.seconds AS blocked,
-    LEAST(b.seconds, CASE w.part WHEN 'forward' THEN b.forward_time WHEN 'backward' THEN b.backward_time
-        WHEN 'optimizer' THEN b.optimizer_time ELSE b.other_time END) AS cost, 0.0005 AS ref
-FROM b JOIN w ON b.pid = w.pid
+    LEAST(b.seconds, b.part_time) AS cost, 0.0005 AS ref
+FROM b JOIN w ON b.pid = w.pid AND b.part = w.part

@@ -14,9 +14,8 @@ WITH b AS (
     SELECT pid, step, MIN(batch_index) = 0 AS is_first, MAX(num_workers) AS num_workers FROM python.data_trace
     WHERE $window AND num_workers > 0 AND NOT persistent_workers GROUP BY pid, step
 ), part AS (
-    SELECT s.pid, s.rank, s.step, b.is_first, b.num_workers, p.name AS part,
-        CASE p.name WHEN 'data' THEN s.data_time ELSE s.other_time END AS cost
-    FROM python.steps s JOIN b ON s.pid = b.pid AND s.step = b.step CROSS JOIN (VALUES ('data'), ('other')) AS p(name)
+    SELECT t.pid, t.rank, t.step, b.is_first, b.num_workers, t.part, t.part_time AS cost
+    FROM $part_times AS t JOIN b ON t.pid = b.pid AND t.step = b.step WHERE t.part IN ('data', 'other')
 ), usual AS (
     SELECT pid, part, median(cost) AS cost, SUM(CASE WHEN is_first THEN 1.0 ELSE 0.0 END) AS epochs FROM part
     GROUP BY pid, part

@@ -15,7 +15,7 @@ mod whole;
 
 use std::collections::BTreeSet;
 
-pub(crate) use self::page::Suspect;
+pub(crate) use self::page::SuspectAnswer;
 use super::diagnosis::Diagnosis;
 use super::rule::{self, Rule};
 use super::steps::PARTS;
@@ -32,7 +32,7 @@ pub(crate) async fn suspect<'a>(
     done: &'a Diagnosis,
     own: &[Rule],
     name: &str,
-) -> Result<Suspect<'a>> {
+) -> Result<SuspectAnswer<'a>> {
     let mut known = BTreeSet::new();
     let all = [rule::built_in()?, own.to_vec()].concat();
     let mut reasons = rules::look(done, &all, name, &mut known);
@@ -44,7 +44,7 @@ pub(crate) async fn suspect<'a>(
     if reasons.is_empty() {
         return Err(unknown(name, &known, done));
     }
-    Ok(Suspect { done, asked: name.to_owned(), reasons })
+    Ok(SuspectAnswer { done, asked: name.to_owned(), reasons })
 }
 
 fn unknown(name: &str, known: &BTreeSet<String>, done: &Diagnosis) -> Error {

@@ -18,7 +18,7 @@ const FEWEST: usize = 3;
 const NAMES: usize = 4;
 
 /// Seconds of a module in one stage of one step: with what it calls, and without.
-struct Taken {
+struct ModuleSeconds {
     module: String,
     kind: String,
     is_backward: bool,
@@ -40,7 +40,7 @@ pub(super) async fn look(
     let rows = ask(client, &done.steps.fill(sql)).await?;
     let in_window: BTreeSet<i64> = done.steps.numbers.iter().copied().collect();
     let row = |at: usize| {
-        Some(Taken {
+        Some(ModuleSeconds {
             module: rows.text("module", at)?,
             kind: rows.text("module_type", at).unwrap_or_default(),
             is_backward: rows.number("is_backward", at) == Some(1.0),
@@ -49,13 +49,13 @@ pub(super) async fn look(
             own: rows.number("own", at)?,
         })
     };
-    let all: Vec<Taken> = (0..rows.count).filter_map(row).collect();
+    let all: Vec<ModuleSeconds> = (0..rows.count).filter_map(row).collect();
     known.extend(all.iter().flat_map(|of| [of.module.clone(), of.kind.clone()]));
     if !all.is_empty() {
         known.insert("module ".into());
     }
     let asked = plain(name);
-    let is_asked = |of: &Taken| !asked.is_empty() && (is(&of.module, &asked) || is_kind(&of.kind, &asked));
+    let is_asked = |of: &ModuleSeconds| !asked.is_empty() && (is(&of.module, &asked) || is_kind(&of.kind, &asked));
     let meant: BTreeSet<&str> = all.iter().filter(|of| is_asked(of)).map(|of| of.module.as_str()).collect();
     if meant.is_empty() {
         return Ok(None);
@@ -92,7 +92,7 @@ fn is_kind(kind: &str, asked: &str) -> bool {
     plain(kind).contains(asked) || (capitals.len() >= 2 && capitals.to_ascii_lowercase() == asked)
 }
 
-fn of(done: &Diagnosis, all: &[Taken], meant: &BTreeSet<&str>, name: &str) -> Reason {
+fn of(done: &Diagnosis, all: &[ModuleSeconds], meant: &BTreeSet<&str>, name: &str) -> Reason {
     // The time of a module within another one that is meant is in the outer one's time.
     let outermost = |module: &str| {
         let mut above = module;
@@ -173,7 +173,7 @@ fn of(done: &Diagnosis, all: &[Taken], meant: &BTreeSet<&str>, name: &str) -> Re
 }
 
 /// The names and types of modules, as in "bn1, bn2 (BatchNorm2d)", with the first few names.
-fn write_out(chosen: &BTreeSet<&str>, all: &[Taken]) -> String {
+fn write_out(chosen: &BTreeSet<&str>, all: &[ModuleSeconds]) -> String {
     let mut names: Vec<String> = chosen.iter().take(NAMES).map(|name| (*name).to_owned()).collect();
     if chosen.len() > NAMES {
         names.push(format!("{} more", chosen.len() - NAMES));
@@ -184,7 +184,7 @@ fn write_out(chosen: &BTreeSet<&str>, all: &[Taken]) -> String {
 }
 
 /// A sentence about the module with the most time of its own, where it is none of those that are meant.
-fn largest(all: &[Taken], meant: &BTreeSet<&str>, durations: &[f64]) -> Option<String> {
+fn largest(all: &[ModuleSeconds], meant: &BTreeSet<&str>, durations: &[f64]) -> Option<String> {
     let mut own: BTreeMap<(&str, &str), f64> = BTreeMap::new();
     for of in all {
         *own.entry((&of.module, &of.kind)).or_default() += of.own;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::super::diagnosis::Diagnosis;
 use super::super::finding::show;
-use super::super::rows::{Rows, ask};
+use super::super::rows::{AnswerRows, ask};
 use super::super::steps::{COMM, part, ticks};
 use super::part as parts;
 use super::reason::{Answer, Reason, named, plain, sentence, unnamed, without};
@@ -56,7 +56,7 @@ fn sql(table: &str, seconds: &str, calls: &str) -> String {
 
 fn watched(
     done: &Diagnosis,
-    rows: &Rows,
+    rows: &AnswerRows,
     rule: &str,
     asked: &str,
     every: bool,

@@ -9,13 +9,13 @@ use super::super::page::{head, title};
 use super::reason::{Answer, Reason};
 
 /// The answer about a suspected name.
-pub(crate) struct Suspect<'a> {
+pub(crate) struct SuspectAnswer<'a> {
     pub(super) done: &'a Diagnosis,
     pub(super) asked: String,
     pub(super) reasons: Vec<Reason>,
 }
 
-impl Suspect<'_> {
+impl SuspectAnswer<'_> {
     /// The name is a cause if anything that it may mean is.
     fn answer(&self) -> Answer {
         self.reasons.iter().map(|of| of.answer).max().unwrap_or(Answer::NotDecided)

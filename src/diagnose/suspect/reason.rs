@@ -2,7 +2,7 @@
 
 use super::super::diagnosis::Diagnosis;
 use super::super::finding::{Finding, interval, show};
-use super::super::ranking::{Range, together};
+use super::super::ranking::{SavingRange, together};
 use super::super::replay::Reduction;
 
 /// Percent of a step from which on a suspicion stays open where no rule has a reference for it.
@@ -37,7 +37,7 @@ pub(super) struct Reason {
     /// The share of a step that the candidate takes, in percent with its 95 % interval, where that is known.
     pub(super) share: Option<(f64, f64, f64)>,
     /// The most time that a step would save without the candidate.
-    pub(super) at_most: Option<Range>,
+    pub(super) at_most: Option<SavingRange>,
     /// The number, from 1, of the finding that names the candidate.
     pub(super) finding: Option<usize>,
 }
@@ -54,7 +54,7 @@ pub(super) fn plain(name: &str) -> String {
 }
 
 /// The answer where no finding names the candidate, and a sentence with the reason.
-pub(super) fn unnamed(done: &Diagnosis, at_most: Range) -> (Answer, String) {
+pub(super) fn unnamed(done: &Diagnosis, at_most: SavingRange) -> (Answer, String) {
     let better = done.findings.iter().enumerate().find_map(|(index, finding)| {
         let saving = finding.saving.filter(|saving| saving.alone > at_most.percent)?;
         Some(format!("finding {} ({}) saves {:.0} %", index + 1, finding.rule, saving.alone))
@@ -90,7 +90,7 @@ pub(super) fn sentence(number: usize, finding: &Finding) -> String {
 }
 
 /// The time that a step saves without so much time (ticks) in each step of these parts, in every process.
-pub(super) fn without(done: &Diagnosis, parts: &[(usize, Vec<i64>)]) -> Range {
+pub(super) fn without(done: &Diagnosis, parts: &[(usize, Vec<i64>)]) -> SavingRange {
     let processes = 0..done.steps.processes.len();
     let of = |process: usize| parts.iter().map(move |(part, by)| Reduction { part: *part, process, by: by.clone() });
     let all: Vec<Reduction> = processes.flat_map(of).collect();
