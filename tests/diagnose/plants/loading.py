@@ -1,5 +1,5 @@
 """Batches: made in the loop, by too few workers, by more workers than there are processors, by workers that start anew each
-epoch, or with a sample now and then that takes long to load."""
+epoch, by workers of which one is slow, or with a sample now and then that takes long to load."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import time
 import common
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, get_worker_info
 
-args = common.arguments("inline", "starved", "restart", "heavy", "crowd")
+args = common.arguments("inline", "starved", "restart", "heavy", "crowd", "worker")
 torch.set_num_threads(1)
 batch = 16
 per_epoch = 24 if args.plant == "restart" else args.steps
@@ -24,6 +24,8 @@ class Samples(common.Samples):
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         if index in heavy:
             time.sleep(0.4 * args.strength)
+        if args.plant == "worker" and get_worker_info().id == 1:
+            time.sleep(0.004 * args.strength)
         if args.plant == "crowd":
             common.burn(0.004 * args.strength)
         return super().__getitem__(index)
