@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::mem;
 use std::ops::ControlFlow;
 
-use datafusion::common::{DFSchema, Result};
+use datafusion::common::{DFSchema, Result, plan_err};
 use datafusion::logical_expr::Expr as PlannedExpr;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
@@ -16,7 +16,10 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Value, visit_expressions_mut};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
-use super::{Extracted, function};
+use super::functions::{Extracted, extracted_by, function};
+
+/// Functions within one another: each takes the planner longer than the one before.
+const MAX_NESTING: usize = 50;
 
 /// The tokens of a query with two divisions for each of the operators.
 pub(in super::super) fn as_divisions(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
@@ -71,7 +74,27 @@ impl ExprPlanner for JsonOperators {
             BinaryOperator::LongArrow => Extracted::Text,
             _ => return Ok(PlannerResult::Original(expr)),
         };
-        let call = ScalarFunction { func: function(extracted), args: vec![expr.left, expr.right] };
-        Ok(PlannerResult::Planned(PlannedExpr::ScalarFunction(call)))
+        let mut args = match expr.left {
+            // A value in a value is at the end of a longer path.
+            PlannedExpr::ScalarFunction(call) if extracted_by(&call) == Some(Extracted::Json) => call.args,
+            json => vec![json],
+        };
+        if nesting(&args[0]) >= MAX_NESTING {
+            return plan_err!("there are more than {MAX_NESTING} ->> one behind the other");
+        }
+        args.push(expr.right);
+        Ok(PlannerResult::Planned(PlannedExpr::ScalarFunction(ScalarFunction { func: function(extracted), args })))
     }
+}
+
+/// How many texts that are JSON are within one another.
+fn nesting(mut json: &PlannedExpr) -> usize {
+    let mut depth = 0;
+    while let PlannedExpr::ScalarFunction(call) = json
+        && extracted_by(call).is_some()
+        && let Some(inner) = call.args.first()
+    {
+        (json, depth) = (inner, depth + 1);
+    }
+    depth
 }
