@@ -231,7 +231,9 @@ fn growth(rule: &Rule, rows: &AnswerRows, indices: &[usize], finding: &mut Findi
     points.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
     let found = trend(&points, floor).ok_or_else(|| format!("{} values are too few", points.len()))?;
     let percent = if found.first > 0.0 { (found.last / found.first - 1.0) * 100.0 } else { 0.0 };
-    if found.rises < BLOCKS - 2 || !found.steady || percent < rule.growth {
+    // Large growth is plain also where it falls back now and then.
+    let is_rise = found.rises >= BLOCKS - 2 || found.tau >= 0.85 && percent >= 50.0;
+    if !is_rise || !found.steady || percent < rule.growth {
         return Err(format!("{percent:+.1} %, higher in {} of {} parts", found.rises, BLOCKS - 1));
     }
     finding.severity = Severity::Warn;

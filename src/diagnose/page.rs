@@ -119,6 +119,12 @@ fn table_of_parts(done: &Diagnosis) -> String {
         whole,
         done.error * 100.0
     );
+    let is_claimed = done.waterfall.iter().any(|row| row.finding.is_some());
+    let claimed = if is_claimed { "; <- 1: what finding 1 explains" } else { "" };
+    let _ = writeln!(
+        out,
+        "typical: the median of the steps; at times: by how much their mean is above it, or below (-){claimed}"
+    );
     if let Some(share) = steps.device_busy_share() {
         let whose = if steps.processes.len() == 1 { "the GPU has" } else { "each GPU has" };
         let _ = writeln!(

@@ -39,12 +39,21 @@ const PYTHON_SHARE: &str = "(
     WITH counted AS (
         SELECT pid, step, part, SUM(duration) AS took, SUM(count) AS runs, SUM(outermost) AS calls FROM python.operator_counts
         WHERE pid IN ($pids) AND step BETWEEN GREATEST($first - 128, 8) AND $last AND part IN ('forward', 'other') GROUP BY pid, step, part
+    ), wrapped AS (
+        SELECT pid, bool_or(wrapper LIKE '%DistributedDataParallel%') AS is_ddp FROM python.environment WHERE pid IN ($pids) GROUP BY pid
+    ), waits AS (
+        -- A forward pass may wait for other ranks: for buffers in DistributedDataParallel, and for what FSDP gathers.
+        SELECT pid, step, SUM(duration_ms) / 1e3 AS seconds, SUM(CASE WHEN operation_type = 'broadcast' THEN duration_ms ELSE 0.0 END) / 1e3 AS broadcasts
+        FROM python.nccl_trace WHERE pid IN ($pids) AND step BETWEEN GREATEST($first - 128, 8) AND $last GROUP BY pid, step
     ), timed AS (
-        SELECT t.pid, t.step, t.part, c.took, c.runs, c.calls, t.part_time
+        SELECT t.pid, t.step, t.part, c.took, c.runs, c.calls, t.part_time,
+            CASE WHEN t.part <> 'forward' THEN 0.0 WHEN w.is_ddp THEN COALESCE(n.broadcasts, 0.0)
+                ELSE GREATEST(COALESCE(n.seconds, 0.0) - t.comm_time, 0.0) END AS waited
         FROM $part_times AS t JOIN counted c ON t.pid = c.pid AND t.step = c.step AND t.part = c.part
+            LEFT JOIN waits n ON t.pid = n.pid AND t.step = n.step LEFT JOIN wrapped w ON t.pid = w.pid
     ), each AS (
         -- To watch an operator takes three microseconds. A call from Python takes ten with all that modules do around it.
-        SELECT pid, part, 1 - (took + 3e-6 * runs + 1e-5 * calls) / part_time AS share FROM timed WHERE part_time > 0
+        SELECT pid, part, 1 - (took + waited + 3e-6 * runs + 1e-5 * calls) / part_time AS share FROM timed WHERE part_time > 0
     ), compiled AS (
         SELECT pid FROM python.pauses WHERE kind = 'compilation' AND pid IN ($pids)
         UNION SELECT pid FROM python.environment WHERE pid IN ($pids) AND wrapper LIKE '%OptimizedModule%'

@@ -152,6 +152,7 @@ pub(crate) fn built_in() -> Result<Vec<Rule>> {
         "odd-sibling",
         "one-slow-worker",
         "one-thread",
+        "optimizer-bound",
         "optimizer-one-by-one",
         "paging",
         "parameters-not-optimized",

@@ -67,8 +67,18 @@ struct StackSample {
 impl StackSample {
     /// The file and name of the sample's function; None for the top level of a script.
     fn function(&self) -> Option<(&str, &str)> {
-        (self.location.function != "<module>").then_some((&self.location.file, &self.location.function))
+        let name = without_comprehension(&self.location.function);
+        (name != "<module>").then_some((&self.location.file, name))
     }
+}
+
+/// The function of which a comprehension is a part.
+fn without_comprehension(mut name: &str) -> &str {
+    let ends = ["<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"];
+    while let Some(outer) = ends.iter().find_map(|end| name.strip_suffix(end)?.strip_suffix(".<locals>.")) {
+        name = outer;
+    }
+    name
 }
 
 struct StackSamples(Vec<StackSample>);
@@ -146,7 +156,10 @@ fn most(samples: &[&StackSample]) -> Option<SampledLine> {
         Some(of) => (of, true),
         None => (largest(samples, StackSample::function).filter(sure)?, false),
     };
-    let location = largest(&of, |of| Some(&of.location))?.first()?.location.clone();
+    let mut location = largest(&of, |of| Some(&of.location))?.first()?.location.clone();
+    if !is_line {
+        location.function = without_comprehension(&location.function).to_owned();
+    }
     let library = largest(&of, |of| of.library.as_deref()).filter(|within| 2 * within.len() >= of.len());
     let library = library.and_then(|within| within.first()?.library.clone());
     let share = of.len() as f64 / samples.len() as f64;
@@ -181,4 +194,27 @@ fn sample(
     (ts < end).then_some(())?;
     let location = CodeLocation { function: text("function")?, file: text("file")?, line: rows.int("line", row)? };
     Some(StackSample { process, step, part: text("part")?, location, library: text("library") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comprehension_is_a_part_of_its_function() {
+        let sample = |function: &str, line: i64| {
+            let location = CodeLocation { function: function.into(), file: "train.py".into(), line };
+            StackSample { process: 0, step: 0, part: "other".into(), location, library: None }
+        };
+        let inner = "EMA.update.<locals>.<dictcomp>.<locals>.<genexpr>";
+        let samples = [(inner, 37, 20), ("EMA.update", 35, 8), ("EMA.update", 36, 4), ("<module>", 52, 3)];
+        let samples: Vec<_> = samples
+            .into_iter()
+            .flat_map(|(function, line, count)| (0..count).map(move |_| sample(function, line)))
+            .collect();
+        let found = most(&samples.iter().collect::<Vec<_>>()).unwrap();
+        assert_eq!((found.location.function.as_str(), found.location.line, found.is_line), ("EMA.update", 37, false));
+        assert_eq!(without_comprehension("train.<locals>.step"), "train.<locals>.step");
+        assert_eq!(without_comprehension("<listcomp>"), "<listcomp>");
+    }
 }

@@ -69,6 +69,8 @@ pub(crate) struct Trend {
     pub(crate) last: f64,
     /// Number of blocks whose level is above that of the block before.
     pub(crate) rises: usize,
+    /// How often, of all pairs of blocks, the later one is higher, less how often it is lower (Kendall's tau, -1 to 1).
+    pub(crate) tau: f64,
     /// Whether the growth is steady: the second half rose at least half as much as the first, and no single rise is more than
     /// half of the growth.
     pub(crate) steady: bool,
@@ -88,11 +90,11 @@ pub(crate) fn trend(points: &[(f64, f64)], level: fn(Vec<f64>) -> Option<f64>) -
             Some((x, level(of.iter().map(|(_, y)| *y).collect())?))
         })
         .collect();
-    let mut slopes = Vec::new();
+    let (mut slopes, mut signs) = (Vec::new(), Vec::new());
     for (at, (x, y)) in blocks.iter().enumerate() {
-        slopes.extend(
-            blocks[at + 1..].iter().filter(|(later, _)| later > x).map(|(later, more)| (more - y) / (later - x)),
-        );
+        let later = &blocks[at + 1..];
+        slopes.extend(later.iter().filter(|(later, _)| later > x).map(|(later, more)| (more - y) / (later - x)));
+        signs.extend(later.iter().map(|(_, more)| if more == y { 0.0 } else { (more - y).signum() }));
     }
     let (first, last) = (blocks.first()?.1, blocks.last()?.1);
     let steps: Vec<f64> = blocks.windows(2).map(|pair| pair[1].1 - pair[0].1).collect();
@@ -103,6 +105,7 @@ pub(crate) fn trend(points: &[(f64, f64)], level: fn(Vec<f64>) -> Option<f64>) -
         slope: median(slopes)?,
         first,
         last,
+        tau: signs.iter().sum::<f64>() / signs.len() as f64,
         rises: steps.iter().filter(|step| **step > 0.0).count(),
         steady: growth > 0.0 && halves.1 >= halves.0 / 2.0 && largest <= growth / 2.0,
     })
@@ -204,7 +207,7 @@ mod tests {
             let points: Vec<(f64, f64)> = values.iter().enumerate().map(|(x, y)| (x as f64, *y)).collect();
             let scaled: Vec<(f64, f64)> = points.iter().map(|(x, y)| (*x, y * scale)).collect();
             let (one, other) = (trend(&points, floor).unwrap(), trend(&scaled, floor).unwrap());
-            prop_assert_eq!((one.rises, one.steady), (other.rises, other.steady));
+            prop_assert_eq!((one.rises, one.steady, one.tau), (other.rises, other.steady, other.tau));
             prop_assert!((one.slope * scale - other.slope).abs() <= 1e-9 * scale);
         }
 
@@ -212,7 +215,7 @@ mod tests {
         fn what_rises_has_a_slope(first in 1.0_f64..100.0, slope in 0.01_f64..10.0, count in 24_usize..100) {
             let points: Vec<(f64, f64)> = (0..count).map(|x| (x as f64, first + slope * x as f64)).collect();
             let found = trend(&points, floor).unwrap();
-            prop_assert!(found.rises == BLOCKS - 1 && found.steady && (found.slope - slope).abs() < 1e-6 * (first + slope));
+            prop_assert!(found.rises == BLOCKS - 1 && found.tau == 1.0 && found.steady && (found.slope - slope).abs() < 1e-6 * (first + slope));
         }
 
         #[test]

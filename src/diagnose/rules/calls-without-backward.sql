@@ -11,7 +11,7 @@
 -- explains: periodic-stall, irregular-stall
 -- also: generate, generation, sampling, rollout, rollouts, inference, no_grad
 -- says: {who} calls the model {more} times more in {times} of these steps, without a longer backward pass: training waits for what it generates, plays or measures
--- do: do it less often, with fewer calls or on another process; in evaluation mode (model.eval()) and under torch.no_grad(), if it is not
+-- do: call it once for many inputs in place of one by one, less often, or on another process; in evaluation mode (model.eval()) and under torch.no_grad(), if it is not
 WITH s AS (
     SELECT *, median(micro_steps) OVER pp AS calls, median(forward_time) OVER pp AS forward, median(backward_time) OVER pp AS backward
     FROM python.steps WHERE $window AND kind IS DISTINCT FROM 'call' WINDOW pp AS (PARTITION BY pid)

@@ -15,13 +15,13 @@ WITH e AS (
     SELECT * FROM e WHERE newest = 1
 )
 SELECT rank, 'anomaly detection' AS subject, CASE WHEN anomaly_detection THEN 'warn' ELSE 'note' END AS severity,
-    'or was at one look: each operation of the backward pass is traced and checked for NaN' AS costs,
+    'or was for a while: each operation of the backward pass is traced and checked for NaN' AS costs,
     'torch.autograd.set_detect_anomaly(False), once the error is found' AS off
 FROM e1 WHERE anomalies > 0
 -- Another row would say that it ended: switches are read every 256 steps.
 UNION ALL SELECT rank, 'a profiler of torch', CASE WHEN step + 256 < $last THEN 'warn' ELSE 'note' END,
     CASE WHEN step + 256 < $last THEN concat('since step ', CAST(step AS VARCHAR), ', and records every operation')
-        ELSE 'or was at one look, and records every operation' END,
+        ELSE 'or was for a while, and records every operation' END,
     'a schedule (torch.profiler.schedule) profiles a few steps only' FROM e1 WHERE torch_profiler
 UNION ALL SELECT rank, 'CUDA_LAUNCH_BLOCKING', 'warn', 'so that the host waits for every kernel', 'unset CUDA_LAUNCH_BLOCKING'
 FROM e1 WHERE cuda_launch_blocking = '1' AND device LIKE 'cuda%'

@@ -6,6 +6,7 @@
 -- needs: python.data_trace.num_workers
 -- persistence: 0.5
 -- levels: 5, 10, 20
+-- line: sampled
 -- explains: rank-slow, periodic-stall, irregular-stall, slower-than-reference
 -- also: loader, dataloader, data loading, num_workers
 -- says: {who}: batches are made on the training thread (num_workers=0), and a worker would hand them over sooner

@@ -32,6 +32,8 @@ WITH s AS (
     -- Not by neighbours that have the processors since then, nor by more calls of the model; and a jump, which a drift is not.
     HAVING held.delay - AVG(b.delay) <= 0.02 * held.duration AND held.calls = median(b.calls) AND held.least - held.most >= 0.5 * (held.after - median(b.cost))
         AND held.least - held.most >= 0.03 * held.duration AND MIN(b.count) >= 12
+        -- Nor by a machine that is slower since then: the other parts take hardly longer.
+        AND held.after / median(b.cost) - 1 >= 2 * ((held.duration - held.after) / NULLIF(median(b.duration) - median(b.cost), 0) - 1)
 )
 SELECT s.step, s.rank, s.part, CASE WHEN s.step >= before.since THEN s.cost ELSE before.before END AS cost, before.before AS ref, before.since, before.before, before.after
 FROM s JOIN before ON s.pid = before.pid AND s.part = before.part AND before.position = 1

@@ -7,7 +7,7 @@
 -- gate: epochs >= 3
 -- explains: periodic-stall, irregular-stall, slower-than-reference
 -- also: persistent_workers, workers
--- says: {who} starts {num_workers} workers anew in each epoch ({epochs} times in these steps)
+-- says: {who} starts {workers} anew in each epoch ({epochs} times in these steps)
 -- do: DataLoader(persistent_workers=True)
 -- record: it is asked where a DataLoader has workers
 WITH b AS (
@@ -21,5 +21,5 @@ WITH b AS (
     GROUP BY pid, part
 )
 SELECT part.step, part.rank, part.part, CASE WHEN is_first THEN part.cost ELSE usual.cost END AS cost, usual.cost AS ref, usual.epochs,
-    part.num_workers
+    CASE part.num_workers WHEN 1 THEN '1 worker' ELSE concat(part.num_workers, ' workers') END AS workers
 FROM part JOIN usual ON part.pid = usual.pid AND part.part = usual.part

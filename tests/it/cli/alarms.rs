@@ -213,7 +213,7 @@ fn conditions_are_worse_where_they_go_on_or_cost_time() {
     let profiled = of("debug-switches", 0.0, |row, _| row.torch_profiler = Some(true));
     begins(&profiled, "found: every rank: a profiler of torch is on, since step 2, and records every operation");
     let late = of("debug-switches", 0.0, |row, _| (row.step, row.torch_profiler) = (500, Some(true)));
-    begins(&late, "found: every rank: a profiler of torch is on, or was at one look");
+    begins(&late, "found: every rank: a profiler of torch is on, or was for a while");
     let crowded = of("threads-beyond-cores", 0.008, |row, _| row.torch_threads = Some(16));
     begins(&crowded, "found: every rank computes with 16 threads");
 }

@@ -1,6 +1,6 @@
 //! Causes that `probe diagnose` names by something else than the time that they take, and similar situations that are none.
 
-use probe_proto::tables::{environment, operator_counts, steps, sync_points, torch_trace};
+use probe_proto::tables::{environment, nccl_trace, operator_counts, steps, sync_points, torch_trace};
 use probe_store::Store;
 
 use super::diagnose::{STEPS, advises, begins, of_rule, record_ranks, said, says};
@@ -149,10 +149,15 @@ fn counted_of(
     operator: &'static str,
     rule: &str,
     part: &'static str,
-    (calls, each): (i64, f64),
+    calls: (i64, f64),
     change: impl Fn(&mut steps::Row),
 ) -> String {
-    let counts = move |agent: &mut Agent, store: &Store| {
+    counted_with(rule, change, counts(operator, part, calls))
+}
+
+/// Counts of two watched steps, in which a part calls so many operators of so many seconds each.
+fn counts(operator: &'static str, part: &'static str, (calls, each): (i64, f64)) -> impl Fn(&mut Agent, &Store) {
+    move |agent, store| {
         let [row, _] = agent.operator_counts();
         let (operator, part) = (Some(agent.strings.id(operator)), agent.strings.id(part));
         let rows = [10, 74].map(|step| operator_counts::Row {
@@ -165,7 +170,11 @@ fn counted_of(
             ..row
         });
         agent.send(store, rows);
-    };
+    }
+}
+
+/// The same, where agents send what `counts` sends.
+fn counted_with(rule: &str, change: impl Fn(&mut steps::Row), counts: impl Fn(&mut Agent, &Store)) -> String {
     let home = Home::empty();
     let first = move |rank: i32, row: &mut steps::Row| {
         let mut changed = *row;
@@ -224,6 +233,21 @@ fn python_is_what_operators_do_not_take() {
     begins(&forward((100, 1.9e-4)), "silent");
     // What calls of operators cost is no work of the program's.
     begins(&forward((1000, 5e-6)), "silent");
+    // A forward pass may wait for other ranks: for buffers, or for parameters.
+    let waits = |wrapper: Option<&'static str>, operation: &'static str| {
+        let send = move |agent: &mut Agent, store: &Store| {
+            counts("aten::select", "forward", (100, 2e-5))(agent, store);
+            let wrapper = wrapper.map(|name| agent.strings.id(name));
+            let row = environment::Row { wrapper, ..agent.environment() };
+            agent.send(store, [row]);
+            let row = nccl_trace::Row { duration_ms: Some(17.0), ..agent.collective(0, 0, operation) };
+            agent.send(store, [10, 74].map(|step| nccl_trace::Row { step, seq: step, ..row }));
+        };
+        counted_with("python-in-forward", |row| row.forward_time = 0.02, send)
+    };
+    begins(&waits(Some("DistributedDataParallel"), "broadcast"), "silent");
+    begins(&waits(Some("DistributedDataParallel"), "all_reduce"), "found: rank 0 spends 16.7 ms");
+    begins(&waits(None, "all_gather_into_tensor"), "silent");
     let other = |calls: (i64, f64)| counted("python-between-parts", "other", calls, |row| row.other_time = 0.01);
     begins(
         &other((10, 2e-5)),

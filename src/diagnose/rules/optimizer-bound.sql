@@ -1,0 +1,18 @@
+-- rule: optimizer-bound
+-- family: host
+-- kind: fact
+-- confidence: likely
+-- needs: python.environment.trainable_parameters
+-- also: optimizer, embedding, sparse gradients, small batches
+-- says: {who}: the optimizer takes {share:%} of the steps ({took:ms} of {whole:ms}): in each, it reads and writes all {parameters} million parameters
+-- do: an embedding of which a batch uses few rows: sparse=True, with SparseAdam or SGD, updates these rows alone; else larger batches or gradient accumulation, so that there are fewer updates, and fused=True
+-- record: agents note it when training begins
+WITH e AS (
+    SELECT * FROM $newest_environment
+), s AS (
+    SELECT pid, rank, SUM(optimizer_time) / SUM(duration) AS share, median(optimizer_time) AS took, median(duration) AS whole FROM python.steps
+    WHERE $window AND kind IS DISTINCT FROM 'call' GROUP BY pid, rank HAVING COUNT(*) >= 40
+)
+-- On a device the host hardly waits for the optimizer. A small model's takes no time that is worth anything.
+SELECT s.rank, 'optimizer' AS seen, 'note' AS severity, s.share, s.took, s.whole, round(e.trainable_parameters / 1e6, 1) AS parameters
+FROM s JOIN e ON s.pid = e.pid WHERE e.device = 'cpu' AND s.share >= 0.5 AND s.took >= 0.001 AND e.trainable_parameters >= 100000
