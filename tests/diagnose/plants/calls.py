@@ -42,8 +42,8 @@ class Net(nn.Module):
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         x = self.mixing(self.tokens(ids))
-        for scale in self.scales:
-            x = x * scale
+        if len(self.scales) > 0:
+            x = x * torch.stack(list(self.scales)).mean(0)
         x = x + self.down(F.gelu(self.up(x)))
         if args.plant == "python":
             common.burn(0.008 * args.strength)

@@ -41,7 +41,9 @@ if args.plant == "neighbour" and world > 1:
 torch.manual_seed(0)
 layers = 20 if args.plant == "unused" else 4
 net = Scaled(common.model(256, layers))
-replica = DistributedDataParallel(net, find_unused_parameters=args.plant == "unused")
+replica = DistributedDataParallel(
+    net, find_unused_parameters=args.plant == "unused", broadcast_buffers=args.plant == "buffers"
+)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
 samples = common.Samples(1 << 20)
 for step in range(args.steps):
