@@ -263,9 +263,9 @@ def test_no_interrupt_is_left_behind(code: str) -> None:
     script = f"""
 import faulthandler, sys, threading
 faulthandler.dump_traceback_later(30, exit=True)
-from probe_agent.eval.snippet import Execution, parse
+from probe_agent.eval.snippet import SnippetExecution, parse
 code = {code!r}
-execution = Execution(code, "<snippet>", parse(code, "<snippet>"))
+execution = SnippetExecution(code, "<snippet>", parse(code, "<snippet>"))
 done = threading.Event()
 def end():
     while not done.wait(0.05):
