@@ -1,4 +1,4 @@
-//! Records more evidence in a live run where a diagnosis claimed_rows much of a step without a name (`--ask`): the cheapest evidence
+//! Records more evidence in a live run where a diagnosis leaves much of a step without a name (`--ask`): the cheapest evidence
 //! first, and no more than needed.
 
 use std::time::{Duration, Instant};

@@ -6,8 +6,7 @@
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
-use datafusion::sql::parser::Statement;
-use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Value, visit_expressions_mut};
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Statement as Sql, Value, visit_expressions_mut};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan};
 
@@ -57,24 +56,18 @@ fn operator(tokens: &[TokenWithSpan]) -> Option<(&'static str, usize)> {
 }
 
 /// Gives the operators of [`join_words`] their meaning.
-pub(super) fn give_meaning(statement: &mut Statement) {
-    match statement {
-        Statement::Explain(explain) => give_meaning(&mut explain.statement),
-        Statement::Statement(sql) => {
-            let _ = visit_expressions_mut(sql.as_mut(), |expression| {
-                if let Expr::BinaryOp { left, op: BinaryOperator::Custom(name), right } = expression {
-                    let comparison = match name.as_str() {
-                        DISTINCT => Expr::IsDistinctFrom,
-                        NOT_DISTINCT => Expr::IsNotDistinctFrom,
-                        _ => return ControlFlow::Continue(()),
-                    };
-                    *expression = comparison(take(left), take(right));
-                }
-                ControlFlow::<Infallible>::Continue(())
-            });
+pub(super) fn give_meaning(sql: &mut Sql) {
+    let _ = visit_expressions_mut(sql, |expression| {
+        if let Expr::BinaryOp { left, op: BinaryOperator::Custom(name), right } = expression {
+            let comparison = match name.as_str() {
+                DISTINCT => Expr::IsDistinctFrom,
+                NOT_DISTINCT => Expr::IsNotDistinctFrom,
+                _ => return ControlFlow::Continue(()),
+            };
+            *expression = comparison(take(left), take(right));
         }
-        _ => {}
-    }
+        ControlFlow::<Infallible>::Continue(())
+    });
 }
 
 fn take(side: &mut Box<Expr>) -> Box<Expr> {

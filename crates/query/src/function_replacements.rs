@@ -34,7 +34,7 @@ const REPLACEMENTS: &[(&[&str], &str)] = &[
     (&["strptime", "str_to_date", "to_datetime"], "to_timestamp('2026-01-31', '%Y-%m-%d')"),
     (&["getdate", "sysdate"], "now()"),
     (
-        &["json_extract", "json_extract_string", "json_value", "get_json_object", "json_get", "json_extract_path_text"],
-        "details->>'NAME' is a value of JSON as text, details->'NAME' is it as JSON, (details->>'NAME')::INT is a number",
+        &["json_extract", "json_extract_string", "json_value", "get_json_object", "json_get"],
+        "details->>'NAME' takes a value out of JSON as text, details->'NAME' as JSON, (details->>'NAME')::INT as a number",
     ),
 ];

@@ -30,11 +30,22 @@ pub(super) fn parse(sql: &str) -> Result<Statement> {
         return Err(Error::failed(format!("there are {count} statements, and a query is one"))
             .hint("send them one after the other"));
     }
-    distinct_from::give_meaning(&mut statement);
-    operators::give_meaning(&mut statement);
-    row_limits::as_limits(&mut statement);
+    if let Some(sql) = explained(&mut statement) {
+        distinct_from::give_meaning(sql);
+        operators::give_meaning(sql);
+        row_limits::as_limits(sql);
+    }
     check(&statement)?;
     Ok(statement)
+}
+
+/// The SQL of a statement, also where it is to be explained.
+fn explained(statement: &mut Statement) -> Option<&mut Sql> {
+    match statement {
+        Statement::Explain(explain) => explained(&mut explain.statement),
+        Statement::Statement(sql) => Some(sql),
+        _ => None,
+    }
 }
 
 fn statements(sql: &str) -> Result<VecDeque<Statement>, DataFusionError> {

@@ -3,20 +3,13 @@
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
-use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Fetch, LimitClause, Query, SetExpr, Top, TopQuantity, Value, VisitMut, VisitorMut,
+    Expr, Fetch, LimitClause, Query, SetExpr, Statement as Sql, Top, TopQuantity, Value, VisitMut, VisitorMut,
 };
 
 /// Writes them as LIMIT. Those with ties or percent stay, and DataFusion refuses them.
-pub(super) fn as_limits(statement: &mut Statement) {
-    match statement {
-        Statement::Explain(explain) => as_limits(&mut explain.statement),
-        Statement::Statement(sql) => {
-            let _ = sql.visit(&mut RowLimits);
-        }
-        _ => {}
-    }
+pub(super) fn as_limits(sql: &mut Sql) {
+    let _ = sql.visit(&mut RowLimits);
 }
 
 struct RowLimits;

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from probe_agent.capture.takeover import ProfilerTakeover, ProgramsOwn
+from probe_agent.capture.takeover import ProgramsOwn, TakeoverWatch
 
 # Events that a history keeps. torch takes some KB of host memory for each, and overwrites the oldest.
 _MAX_EVENTS = 1 << 18
@@ -55,7 +55,7 @@ class MemorySession:
         self._snapshot: Any = None
         self._lock = threading.Lock()
         self._is_on = False
-        self._taken_over: ProfilerTakeover | None = None
+        self._taken_over: TakeoverWatch | None = None
 
     def prepare(self) -> None:
         """Does nothing: there is nothing to prepare."""
@@ -72,7 +72,7 @@ class MemorySession:
                 raise ProgramsOwn(_IS_ON)
             self._is_on = True
             memory._record_memory_history("all", context="all", stacks="python", max_entries=_MAX_EVENTS)
-        self._taken_over = ProfilerTakeover(memory, ("_record_memory_history",), when_program_records)
+        self._taken_over = TakeoverWatch(memory, ("_record_memory_history",), when_program_records)
 
     def begin_step(self, number: int) -> None:
         """Notes that the step with this number begins."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from probe_agent.capture import memory
-from probe_agent.capture.takeover import ProfilerTakeover, ProgramsOwn
+from probe_agent.capture.takeover import ProgramsOwn, TakeoverWatch
 
 #: The prefix of the ranges of modules in a trace, before the module's name. `crates/import` reads it.
 MODULE = "probe_agent.module: "
@@ -124,7 +124,7 @@ class Session:
         self._step: Any = None
         #: Ranges of the modules whose calls are open.
         self._open: list[_ModuleRange] = []
-        self._taken_over: ProfilerTakeover | None = None
+        self._taken_over: TakeoverWatch | None = None
 
     def prepare(self) -> None:
         """Prepares the profiler, which takes a while the first time."""
@@ -142,7 +142,7 @@ class Session:
         self._profile.start_trace()
         from torch.autograd import profiler
 
-        self._taken_over = ProfilerTakeover(profiler, _STARTS, when_program_profiles)
+        self._taken_over = TakeoverWatch(profiler, _STARTS, when_program_profiles)
         if self._modules:
             self._native.set_module_ranges(_module_ranges(self._open))
 

@@ -10,7 +10,7 @@ class ProgramsOwn(Exception):
     """The program's own profiler or history is running; the message says which."""
 
 
-class ProfilerTakeover:
+class TakeoverWatch:
     """Calls `called` when the program starts its own: torch allows one at a time, and the program's takes precedence."""
 
     def __init__(self, module: Any, names: tuple[str, ...], called: Callable[[], None]) -> None:

@@ -5,7 +5,7 @@
 -- needs: python.environment.trainable_parameters
 -- also: optimizer, embedding, sparse gradients, small batches
 -- says: {who}: the optimizer takes {share:%} of the steps ({took:ms} of {whole:ms}): in each, it reads and writes all {parameters} million parameters
--- do: an embedding of which a batch uses few rows: sparse=True, with SparseAdam or SGD, updates these rows alone; else larger batches or gradient accumulation, so that there are fewer updates, and fused=True
+-- do: for an embedding of which each batch uses few rows, sparse=True with SparseAdam or SGD updates only those rows; otherwise larger batches or gradient accumulation, so that there are fewer updates, and fused=True
 -- record: agents note it when training begins
 WITH e AS (
     SELECT * FROM $newest_environment

@@ -82,34 +82,26 @@ impl ScalarUDFImpl for JsonFunction {
     }
 }
 
-/// A step of the path, the same in all rows or one for each.
-enum StepColumn {
-    Keys(StringViewArray, bool),
-    Indices(Int64Array, bool),
+/// A step of the path in all rows.
+struct StepColumn {
+    /// Texts or integers.
+    steps: ArrayRef,
+    /// Whether there is one step, for all rows.
+    is_one: bool,
 }
 
 fn step_column(argument: &ColumnarValue) -> Result<StepColumn> {
-    let is_one = matches!(argument, ColumnarValue::Scalar(_));
-    let column = argument.to_array(1)?;
-    Ok(match column.data_type() {
-        DataType::Int64 => StepColumn::Indices(column.as_primitive::<Int64Type>().clone(), is_one),
-        _ => StepColumn::Keys(column.as_string_view().clone(), is_one),
-    })
+    Ok(StepColumn { steps: argument.to_array(1)?, is_one: matches!(argument, ColumnarValue::Scalar(_)) })
 }
 
 impl StepColumn {
     /// The step of a row; None for NULL.
     fn of(&self, row: usize) -> Option<PathStep<'_>> {
-        match self {
-            Self::Keys(keys, is_one) => {
-                let row = if *is_one { 0 } else { row };
-                keys.is_valid(row).then(|| PathStep::Key(keys.value(row)))
-            }
-            Self::Indices(indices, is_one) => {
-                let row = if *is_one { 0 } else { row };
-                indices.is_valid(row).then(|| PathStep::Index(indices.value(row)))
-            }
-        }
+        let row = if self.is_one { 0 } else { row };
+        self.steps.is_valid(row).then(|| match self.steps.as_primitive_opt::<Int64Type>() {
+            Some(indices) => PathStep::Index(indices.value(row)),
+            None => PathStep::Key(self.steps.as_string_view().value(row)),
+        })
     }
 }
 

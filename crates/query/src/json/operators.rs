@@ -1,8 +1,8 @@
 //! `json -> key`, the value of a key or index as JSON, and `json ->> key`, the value as text.
 //!
 //! sqlparser lets them bind less tightly than comparisons, and takes `->` within the arguments of a function for a lambda: it reads
-//! `a ->> 'k' = 'v'` as `a ->> ('k' = 'v')`. So each becomes two divisions before it reads them, `a // $->> // 'k'`, with a parameter that
-//! no query can write, and the divisions get their meaning afterwards. They bind as tightly as `||`, as in PostgreSQL.
+//! `a ->> 'k' = 'v'` as `a ->> ('k' = 'v')`. So before it reads a query, each operator becomes two divisions, `a // $->> // 'k'`, with a
+//! parameter that no query can write. Afterwards the divisions become the operator again. It binds as tightly as `||`, as in PostgreSQL.
 
 use std::convert::Infallible;
 use std::mem;
@@ -12,8 +12,7 @@ use datafusion::common::{DFSchema, Result, plan_err};
 use datafusion::logical_expr::Expr as PlannedExpr;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
-use datafusion::sql::parser::Statement;
-use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Value, visit_expressions_mut};
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Statement as Sql, Value, visit_expressions_mut};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::functions::{Extracted, extracted_by, function};
@@ -36,17 +35,11 @@ pub(in super::super) fn as_divisions(tokens: Vec<TokenWithSpan>) -> Vec<TokenWit
 }
 
 /// Gives the divisions of [`as_divisions`] their meaning.
-pub(in super::super) fn give_meaning(statement: &mut Statement) {
-    match statement {
-        Statement::Explain(explain) => give_meaning(&mut explain.statement),
-        Statement::Statement(sql) => {
-            let _ = visit_expressions_mut(sql.as_mut(), |expression| {
-                restore(expression);
-                ControlFlow::<Infallible>::Continue(())
-            });
-        }
-        _ => {}
-    }
+pub(in super::super) fn give_meaning(sql: &mut Sql) {
+    let _ = visit_expressions_mut(sql, |expression| {
+        restore(expression);
+        ControlFlow::<Infallible>::Continue(())
+    });
 }
 
 fn restore(expression: &mut Expr) {
