@@ -17,6 +17,14 @@ def outlet() -> OutputSender:
     return OutputSender(lambda stderr, piece: None, 1 << 20, lambda: None)
 
 
+def test_all_output_after_the_limit_is_counted() -> None:
+    sent: list[bytes] = []
+    over = OutputSender(lambda stderr, piece: sent.append(piece), 100, lambda: None)
+    for _ in range(3):
+        over.text(False, "x" * 60)
+    assert b"".join(sent) == b"x" * 100 and over.left_out == 80
+
+
 def test_a_snippet_that_ends_while_training_prints_leaves_the_stream_it_prints_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

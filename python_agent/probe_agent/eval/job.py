@@ -137,6 +137,9 @@ class SnippetJob:
         if self._runs_on or self._outlet.left_out:
             # The snippet was reported as still running, and is over now; or a part of its output is missing.
             ending = self._verdict
+        if ending is not None and ending.outcome == Outcome.OUTPUT_LIMIT:
+            # It may have printed more since the verdict.
+            ending = self._over_limit()
         self._answer(ending or self._verdict or SnippetResult(Outcome.CANCELLED), self.execution.seconds, waited)
 
     def fail(self, error: frames.NoFrameError) -> None:
@@ -210,16 +213,19 @@ class SnippetJob:
 
     def _at_limit(self) -> None:
         """Ends a snippet that has printed more than its limit."""
-        words = f"it printed more than its limit of {self._limit} bytes"
-        ending = SnippetResult(
-            Outcome.OUTPUT_LIMIT, f"{words}, and the last {self._outlet.left_out} bytes are left out"
-        )
+        ending = self._over_limit()
         with self._lock:
             if self._verdict is None:
                 self._ended_at = time.monotonic()
             if self._verdict is None or self._verdict.outcome == ending.outcome:
                 self._verdict = ending
         raise SnippetEnded
+
+    def _over_limit(self) -> SnippetResult:
+        words = f"it printed more than its limit of {self._limit} bytes"
+        return SnippetResult(
+            Outcome.OUTPUT_LIMIT, f"{words}, and the last {self._outlet.left_out} bytes are left out"
+        )
 
     def _answer(
         self, ending: SnippetResult, seconds: float, waited: float, still_running: bool = False, hint: str = ""
