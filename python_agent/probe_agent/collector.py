@@ -2,7 +2,9 @@
 
 All processes of one run on this machine must use one socket, and another run of the same script another. The first process
 locks `NAME.claim` beside the socket, writes the key of its run there and starts the collector. A later process reads the
-key, and joins or tries the next name. The kernel releases the lock when the process ends, however it ends.
+key, and joins or tries the next name. The kernel releases the lock when the process ends, however it ends. Processes decide
+about a name one after another, by a lock on `NAME.claim.lock`: between the first one's lock and its key, the key of an earlier
+run would be read.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import stat
 import sys
 import sysconfig
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from probe_agent.settings import CollectorRestart
 
@@ -25,6 +29,8 @@ _COMMANDS = frozenset({
     "attach", "compare", "completions", "config", "console", "crash", "detach", "doctor", "eval", "flamegraph", "hang",
     "help", "list", "query", "run", "runs", "serve", "stack", "tables", "token", "unix",
 })  # fmt: skip
+# Seconds to wait for another process that decides about a name: one that stands still must not stop this one.
+_DECISION_SECONDS = 5.0
 # Locks of this process, kept open as long as it lives: path -> descriptor.
 _LOCKS: dict[str, int] = {}
 _KEY = f"pid {os.getpid()} {time.time_ns()}"
@@ -104,6 +110,29 @@ def _claim(lock: str, path: str, key: str, name: str) -> bool:
         if not is_live(path):
             _spawn(path, name)
         return True
+    with _decisions_in_turn(f"{lock}.lock"):
+        return _decide(lock, path, key, name)
+
+
+@contextmanager
+def _decisions_in_turn(path: str) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        deadline = time.monotonic() + _DECISION_SECONDS
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.002)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _decide(lock: str, path: str, key: str, name: str) -> bool:
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -112,7 +141,7 @@ def _claim(lock: str, path: str, key: str, name: str) -> bool:
             return _written_key(descriptor) == key
         finally:
             os.close(descriptor)
-    written = os.pread(descriptor, 4096, 0).decode(errors="replace")
+    written = _written_key(descriptor)
     if is_live(path):
         # The lock is free: its run is over, or this is the same run after an elastic restart.
         os.close(descriptor)
@@ -150,13 +179,7 @@ def _is_taken(lock: str) -> bool:
 
 
 def _written_key(descriptor: int) -> str:
-    """The key that the holder of the lock wrote. Waits up to a second for a holder that is about to write it."""
-    deadline = time.monotonic() + 1.0
-    while True:
-        written = os.pread(descriptor, 4096, 0).decode(errors="replace")
-        if written or time.monotonic() > deadline:
-            return written
-        time.sleep(0.005)
+    return os.pread(descriptor, 4096, 0).decode(errors="replace")
 
 
 def is_live(path: str) -> bool:

@@ -242,7 +242,7 @@ class Collector:
         snippet with a short deadline may be over by then."""
         reply = self.reply()
         assert reply[0] == "armed", reply
-        until("it to be armed", lambda: boundary.is_wanted() or not self.native.replies.empty())
+        until("it to be armed", lambda: _is_wanted() or not self.native.replies.empty())
         return reply
 
     def done(self) -> tuple[str, str, str, str]:
@@ -259,6 +259,12 @@ class Collector:
         self.send("decide", code, at=at, **more)
         assert self.reply()[:3] == ("placed", self.ids, "now")
         return self.done()
+
+
+def _is_wanted() -> bool:
+    """Whether a boundary is wanted, and the native half knows that too."""
+    with boundary._lock:
+        return boundary.is_wanted()
 
 
 def until(what: str, condition: Callable[[], object]) -> None:

@@ -115,7 +115,7 @@ def test_told_to_stop_before_its_step_training_stops_at_the_next_boundary(collec
     assert collector.armed() == ("armed", 1, 0)
     boundary.run_pending()
     collector.send("next", id=1)
-    until("it to be heard", lambda: collector.runner.job is not None and collector.runner.job.nexts == 1)
+    until("it to be heard", lambda: (job := collector.runner.job) is not None and job.nexts == 1 and job.step == 0)
     training = threading.Thread(target=boundary.run_pending)
     training.start()
     assert collector.reply() == ("arrived", 1, 0, 1)

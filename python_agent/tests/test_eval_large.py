@@ -58,7 +58,7 @@ def test_what_is_beyond_the_limit_is_counted_and_never_sent(collector: Collector
 
 def test_beside_training_a_snippet_waits_for_the_connection_and_can_be_ended_there(collector: Collector) -> None:
     collector.native.room.clear()
-    collector.send("decide", "print('x' * 10_000_000)", at="now", timeout_s=0.3)
+    collector.send("decide", "print('x' * 10_000_000)", at="now", timeout_s=1.0)
     assert collector.reply()[0] == "placed"
     assert collector.done()[0::2] == ("", "timeout")
     # Between two steps training would wait with it.
@@ -179,7 +179,7 @@ def test_methods_that_misbehave_are_the_snippets_error(collector: Collector, whe
 @pytest.mark.parametrize("code", ["A()", "raise A()", "raise SystemExit(A())"])
 def test_methods_that_loop_or_print_are_ended(collector: Collector, code: str) -> None:
     loops = "class A(Exception):\n  def __str__(self):\n    while True: pass\n  __repr__ = __str__\n"
-    assert collector.run(loops + code, timeout_s=0.3)[2] == "timeout"
+    assert collector.run(loops + code, timeout_s=1.0)[2] == "timeout"
     prints = loops.replace("while True: pass", "print('p' * 1_000_000); return 'q'")
     out, _, outcome, _ = collector.run(prints + code, max_output=1000)
     assert (out, outcome) == ("p" * 1000, "output_limit")

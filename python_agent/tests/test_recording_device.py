@@ -241,7 +241,8 @@ def test_what_waits_for_a_device_is_no_gap(with_driver: None, monkeypatch: pytes
         # The clock is read before the event is recorded. Where the thread loses its processor between the two, the event seems to
         # have waited for as long.
         assert row["idle"] <= row["gpu_idle_max"] + (row["run_delay"] or 0.0), row
-        assert row["gpu_idle_max"] <= row["duration"] - row["waited"] + 1e-4, row
+        # The clocks of the host and of the device differ by at most 1/5000 of the time.
+        assert row["gpu_idle_max"] <= row["duration"] * (1 + 1 / 5000) - row["waited"] + 1e-4, row
         assert row["device_duration"] >= row["waited"] + row["idle"] - 1e-4
 
 

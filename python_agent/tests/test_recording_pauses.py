@@ -63,7 +63,7 @@ def test_cpu_time_is_what_the_thread_ran_and_not_what_it_slept(recorder: Recorde
     loop(Net(), between)
     steps = recorder.take()["python.steps"]
     slept, worked = steps[3], steps[4]
-    assert slept["duration"] >= 0.2 and slept["cpu_time"] < 0.1
+    assert slept["duration"] >= 0.2 and slept["cpu_time"] - slept["gc_time"] < 0.1
     assert worked["cpu_time"] >= 0.1
     assert all(step["run_delay"] is None or step["run_delay"] >= 0 for step in steps[1:])
     # The three are read one after another, and a busy machine may stop the thread between them in one of the steps.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
 import pickle
 import subprocess
 import sys
@@ -326,6 +327,8 @@ def switched_while_running() -> list[list[str]]:
     """Names of ranges and numbers in steps with and without their layers; and of the tables that have rows in the latter."""
     import probe_agent.torch as agent
 
+    # A collection is a row of python.pauses.
+    gc.disable()
     agent.install()
     recorder = Recorder()
     model = Net()

@@ -159,7 +159,8 @@ def attached_and_detached_beside(round_of: Callable[[], None]) -> int:
         over.set()
 
     threading.Thread(target=often, daemon=True).start()
-    deadline = time.monotonic() + PATIENCE
+    # Each of the four rounds waits for the other thread three times.
+    deadline = time.monotonic() + 3 * PATIENCE
     while working.is_alive() and time.monotonic() < deadline:
         working.join(0.01)
     return rounds if over.is_set() else -1

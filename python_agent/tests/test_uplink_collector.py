@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import pathlib
 import stat
@@ -38,7 +40,7 @@ FIND = """
 import sys, time
 from probe_agent import collector
 address = collector.find_or_start()
-deadline = time.monotonic() + 20
+deadline = time.monotonic() + 120
 while not collector.is_live(address[5:]):
     assert time.monotonic() < deadline
     time.sleep(0.005)
@@ -105,6 +107,15 @@ def address(process: subprocess.Popen[str]) -> str:
     return os.path.basename(line)
 
 
+def opened_by(process: subprocess.Popen[str]) -> list[str]:
+    """The files that a process has open."""
+    files = []
+    for descriptor in pathlib.Path(f"/proc/{process.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            files.append(os.readlink(descriptor))
+    return files
+
+
 def test_ranks_of_a_run_meet_and_other_runs_stay_apart(machine: Machine) -> None:
     first = {"TORCHELASTIC_RUN_ID": "a", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
     ranks = [machine.rank(RANK=str(rank), **first) for rank in range(4)]
@@ -123,6 +134,29 @@ def test_ranks_of_a_run_meet_and_other_runs_stay_apart(machine: Machine) -> None
         rank.wait()
     assert address(machine.rank(RANK="0", **first)) == "train.sock"
     assert len(machine.calls) == 4
+
+
+def test_a_rank_waits_for_one_that_decides_about_the_name(machine: Machine) -> None:
+    """The claim has the key of an earlier run until the rank that has locked it has written its own."""
+    run = {"TORCHELASTIC_RUN_ID": "a", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    first = machine.rank(RANK="0", **run)
+    assert address(first) == "train.sock"
+    first.kill()
+    first.wait()
+    claim, lock = machine.directory / "run/train.claim", machine.directory / "run/train.claim.lock"
+    key = claim.read_text()
+    with claim.open("r+") as claimed, lock.open("r+") as deciding:
+        fcntl.flock(deciding, fcntl.LOCK_EX)
+        fcntl.flock(claimed, fcntl.LOCK_EX)
+        claim.write_text("of an earlier run")
+        second = machine.rank(RANK="1", **run)
+        deadline = time.monotonic() + 120
+        while str(lock) not in opened_by(second):
+            assert time.monotonic() < deadline and second.poll() is None
+            time.sleep(0.005)
+        claim.write_text(key)
+        fcntl.flock(deciding, fcntl.LOCK_UN)
+        assert address(second) == "train.sock"
 
 
 def test_a_collector_is_no_child_of_the_program(machine: Machine) -> None:
@@ -154,7 +188,7 @@ def test_a_name_is_free_again_when_its_collector_is_gone(machine: Machine) -> No
     # The collector is still there, and keeps the run that is over.
     assert address(machine.rank()) == "train-2.sock"
     (machine.directory / "live").unlink()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while collector.is_live(str(machine.directory / "run/train.sock")):
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -163,8 +197,6 @@ def test_a_name_is_free_again_when_its_collector_is_gone(machine: Machine) -> No
 
 
 def test_a_name_that_probe_run_keeps_is_left_alone(machine: Machine) -> None:
-    import fcntl
-
     (machine.directory / "run").mkdir(mode=0o700)
     with open(machine.directory / "run/train.lock", "w") as kept:
         fcntl.flock(kept, fcntl.LOCK_EX)

@@ -239,8 +239,8 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A GPT on two ranks under torchrun that has begun and goes on: one for all tests that leave it as it was."""
     if not _shared:
         home = Home(tmp_path_factory.mktemp("home"))
-        # Without a pause it would take both processors from the tests that run meanwhile.
-        program = ["examples/train_gpt.py", "--steps", "1000000", "--pause", "0.1"]
+        # With larger batches or without a pause it would take both processors from the tests that run meanwhile.
+        program = ["examples/train_gpt.py", "--steps", "1000000", "--batch-size", "4", "--pause", "0.1"]
         _shared.append(home.train("torchrun", "--nproc-per-node", "2", *program))
         _shared[0].wait_for_step(3, ranks=2)
     return _shared[0]

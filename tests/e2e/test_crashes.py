@@ -126,9 +126,10 @@ def test_a_rank_that_is_killed_has_an_account(home: Home) -> None:
 
 def test_a_process_that_was_killed_is_gone_although_a_forked_one_has_its_connection(home: Home) -> None:
     _, address = home.serve("gpt")
-    (home.directory / "go").touch()
     arguments = ("worker", str(STEPS), str(home.directory))
     home.spawn("python", SCRIPT, *arguments, PROBE="1", PROBE_COLLECTOR=address, **ALONE)
+    wait_for("the agent", lambda: home.query(address, "SELECT pid FROM probe.agents WHERE state = 'live'"))
+    (home.directory / "go").touch()
     try:
         # Not for `lost`: that is said of one that was silent for too long, too.
         lost = wait_for("the end", lambda: [row for row in home.query(address, HOW) if row["ended"]])
@@ -141,9 +142,10 @@ def test_a_process_that_was_killed_is_gone_although_a_forked_one_has_its_connect
 
 def test_how_a_process_ended_outlives_the_collector(home: Home) -> None:
     collector, address = home.serve("gpt")
-    (home.directory / "go").touch()
     arguments = ("kill", str(STEPS), str(home.directory))
     home.spawn("python", SCRIPT, *arguments, PROBE="1", PROBE_COLLECTOR=address, **ALONE)
+    wait_for("the agent", lambda: home.query(address, "SELECT pid FROM probe.agents WHERE state = 'live'"))
+    (home.directory / "go").touch()
     wait_for("the end", lambda: [row for row in home.query(address, HOW) if row["ended"]])
     # Within a second it is in the journal.
     journal = home.directory / "state" / "runs" / "gpt@1" / "journal"

@@ -16,7 +16,7 @@ def digests(output: str) -> dict[int, str]:
 
 def test_train_step_on_two_ranks_leaves_them_equal_and_the_run_ends_well(home: Home) -> None:
     # Steps for longer than three commands take, whatever else the machine does.
-    program = ["examples/train_gpt.py", "--steps", "120", "--batch-size", "4", "--pause", "0.1"]
+    program = ["examples/train_gpt.py", "--steps", "150", "--batch-size", "2", "--pause", "0.1"]
     run = home.train("torchrun", "--nproc-per-node", "2", *program)
     run.wait_for_step(20, ranks=2)
     for _ in range(3):
@@ -26,13 +26,13 @@ def test_train_step_on_two_ranks_leaves_them_equal_and_the_run_ends_well(home: H
     output = run.finish()
     ends = digests(output)
     assert set(ends) == {0, 1} and ends[0] == ends[1]
-    # The steps of snippets are the snippets' own: the run has made its 120.
+    # The steps of snippets are the snippets' own: the run has made its 150.
     assert run.query("SELECT rank, COUNT(*) AS n, MAX(step) AS last FROM python.steps GROUP BY rank ORDER BY rank") == [
-        {"rank": 0, "n": 120, "last": 119},
-        {"rank": 1, "n": 120, "last": 119},
+        {"rank": 0, "n": 150, "last": 149},
+        {"rank": 1, "n": 150, "last": 149},
     ]
     rows = run.query("SELECT DISTINCT step FROM python.torch_trace")
-    assert len(rows) == 120
+    assert len(rows) == 150
 
 
 def test_reading_runs_beside_training_and_changes_nothing(home: Home) -> None:

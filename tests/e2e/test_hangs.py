@@ -63,7 +63,12 @@ def test_a_hang_is_noticed_and_explained(home: Home, how: str) -> None:
     (recorded, *_) = waits["flight_recorder"]["pending"]
     # It counts from 1.
     assert (recorded["operation"], recorded["seq"] - 1) == ("gloo:all_reduce", collective["seq"]), recorded
-    assert recorded["input_sizes"] == [[8, 8]] and recorded["frames"][0][1].endswith("hangs.py"), recorded
+    assert recorded["input_sizes"] == [[8, 8]], recorded
+    # PyTorch would import torch.compile to name lines, so it is asked for them where that is there.
+    if how == "missing":
+        assert recorded["frames"][0][1].endswith("hangs.py"), recorded
+    else:
+        assert recorded["frames"] == [], recorded
     if why == "not entered" and how != "gil":
         assert odd["flight_recorder"]["pending"] == []
     if how == "gil":
@@ -75,10 +80,11 @@ def test_a_hang_is_noticed_and_explained(home: Home, how: str) -> None:
     # Asked for, it is the same; and it was said once.
     page = home.probe("gpt", "hang")
     assert page.returncode == 0 and re.search(words, page.stdout), page.stdout + page.stderr
-    assert re.search(
-        r"Flight Recorder and its own numbers:\nrank 0  gloo:all_reduce \d+ of default_pg, \w+, Float \[8, 8\], from train ",
-        page.stdout,
-    )
+    own = r"Flight Recorder and its own numbers:\nrank 0  gloo:all_reduce \d+ of default_pg, \w+, Float \[8, 8\]"
+    assert re.search(own + (", from train " if how == "missing" else r"\s"), page.stdout), page.stdout
+    if how == "mismatched":
+        imported = run.eval("import sys; print('torch._dynamo' in sys.modules)", "--at", "now", "--rank", "0")
+        assert (imported.returncode, imported.stdout) == (0, "False\n"), imported.stderr
     rows = json.loads(home.probe("gpt", "hang", "--format", "json").stdout)
     assert [row["why"] for row in rows] == [why, why]
     if why == "not entered":

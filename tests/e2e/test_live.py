@@ -135,6 +135,8 @@ def nothing_is_asked(kernel: Kernel) -> bool:
 @pytest.mark.xdist_group("live")
 def test_a_view_follows_and_the_kernel_stays_free(watched: tuple[Home, Kernel], tmp_path: pathlib.Path) -> None:
     _, kernel = watched
+    # How far a view gets ahead of its browser is the next test's subject.
+    kernel.run("trainprobe.live.MAX_AHEAD = 10_000")
     kernel.run("run = probe.connect('served')")
     view = View(kernel, f"run.watch({MANY!r}, every=0.05).live()")
     assert view.state["name"] == "served@1" and "export default" in view.state["_esm"]

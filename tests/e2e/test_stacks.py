@@ -26,6 +26,11 @@ inner()
 """
 
 
+def is_asleep(task: pathlib.Path) -> bool:
+    """Whether a thread is in `time.sleep`: in clock_nanosleep or nanosleep."""
+    return (task / "syscall").read_text().startswith(("230 ", "35 "))
+
+
 def stuck(home: Home, how: str, ranks: int = 2) -> Run:
     """A run whose last rank is stuck in this way after some steps."""
     run = home.train("torchrun", "--nproc-per-node", str(ranks), str(SCRIPTS / "hangs.py"), how, str(STEPS))
@@ -161,14 +166,17 @@ def pythons() -> list[str]:
 def test_a_process_without_an_agent_is_read_too(home: Home, python: str, arguments: list[str]) -> None:
     child = home.spawn(python, "-c", SLEEPER, PROBE="0")
     wait_for("it to begin", lambda: "ready" in child.out_path.read_text())  # type: ignore[attr-defined]
+    tasks = pathlib.Path(f"/proc/{child.pid}/task")
+    wait_for("both threads to sleep", lambda: all(is_asleep(task) for task in tasks.iterdir()))
     done = home.probe(str(child.pid), "stack", *arguments)
     assert done.returncode == 0, done.stderr
     assert "main thread" in done.stdout and "thread second" in done.stdout
     assert done.stdout.count("<string>:4") == 2
     assert child.poll() is None
     # No trace of having been traced.
-    status = pathlib.Path(f"/proc/{child.pid}/status").read_text()
-    assert re.search(r"State:\s+S", status) and re.search(r"TracerPid:\s+0", status)
+    status = pathlib.Path(f"/proc/{child.pid}/status")
+    untraced = r"State:\s+S(.|\n)*TracerPid:\s+0\b"
+    wait_for("it to sleep on", lambda: re.search(untraced, status.read_text()))
 
 
 def test_who_is_no_python_or_not_there_is_said(home: Home) -> None:

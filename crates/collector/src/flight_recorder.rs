@@ -20,14 +20,17 @@ const BYTES: u64 = 1 << 20;
 /// Longest line about an operation (bytes).
 const LONGEST: usize = 512;
 
-/// The snippet: prints a JSON object, and imports nothing of torch that is not imported already.
+/// The snippet: prints a JSON object, and imports nothing of torch that is not imported already. To name the lines of stacks,
+/// torch asks itself for `torch._inductor`, which would import all of torch.compile: stacks are asked for where it is there, as
+/// it is once the program has made an optimizer.
 const CODE: &str = r#"
 def _recorded():
     import json, pickle, sys
     c10d = getattr(sys.modules.get("torch._C"), "_distributed_c10d", None)
     fr, nccl = getattr(c10d, "_dump_fr_trace", None), getattr(c10d, "_dump_nccl_trace", None)
-    ways = [lambda: fr(True, True, True)] if fr else []
-    ways += [lambda: nccl(True, True, True)] if nccl else []
+    stacks = "_inductor" in vars(sys.modules["torch"])
+    ways = [lambda: fr(True, stacks, True)] if fr else []
+    ways += [lambda: nccl(True, stacks, True)] if nccl else []
     pending, groups, seen = [], {}, set()
     for way in ways:
         try:

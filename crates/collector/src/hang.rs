@@ -227,7 +227,6 @@ fn is_worth_saying(answer: &HangAnswer) -> bool {
     let mut odd = answer.ranks.iter().filter(odd).peekable();
     match answer.why.as_str() {
         "different" => true,
-        "not finished" => true,
         _ => odd.peek().is_none() || !odd.any(at_work),
     }
 }

@@ -91,9 +91,11 @@ def _at_boundary(job: SnippetJob) -> None:
     if job.step >= 0 and job.native.step() < job.step:
         return
     began = time.perf_counter()
-    before = job.native.thread_mode(ThreadMode.SUSPENDED)
+    before = ThreadMode.RECORD
     stays_armed = False
     try:
+        # Here, so that a signal's exception that comes right after it does not leave the thread suspended.
+        before = job.native.thread_mode(ThreadMode.SUSPENDED)
         if job.step >= 0 and _word_of_the_collector(job) is BoundaryDecision.NEXT:
             stays_armed = True
             job.waited += time.perf_counter() - began

@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 import ctypes
+from types import CodeType
+
+from probe_agent import _native
+
+#: The file that frames of an import in progress have.
+_IMPORTS = "<frozen importlib._bootstrap>"
 
 
 class SnippetEnded(BaseException):
     """Ends a snippet from outside; no `except Exception` of a snippet catches it."""
+
+
+def is_importing(thread: int, within: CodeType) -> bool:
+    """Whether a thread imports a module, in its newest call of the function with the code `within`.
+
+    A module that is interrupted there stays half imported: its parts are in `sys.modules` and not attributes of it, and the
+    next import of it fails, which may be one of training.
+    """
+    for frame in _native.stacks().get(thread, []):
+        if frame.f_code is within:
+            break
+        if frame.f_code.co_filename == _IMPORTS:
+            return True
+    return False
 
 
 def interrupt(thread: int) -> None:

@@ -21,6 +21,8 @@ from probe_agent.eval.snippet import ParsedSnippet, SnippetExecution, SnippetRes
 # Seconds from ending a snippet until it is reported as still running, and between two attempts to end it.
 GRACE_SECONDS = 1.0
 RETRY_SECONDS = 0.5
+# Seconds from ending a snippet until an import of its own is no reason any more to let it go on.
+MAX_IMPORT_SECONDS = 60.0
 # Seconds between two checks whether a snippet was ended, while its output waits for the connection.
 ROOM_SECONDS = 0.05
 
@@ -83,11 +85,12 @@ class SnippetJob:
         return self._state == OVER
 
     def arrive(self, groups: list[tuple[str, int]]) -> None:
-        """Reports the boundary at which training waits for the snippet. `groups`: how far each process group is."""
+        """Reports the boundary at which training waits for the snippet, unless it was withdrawn. `groups`: how far each process
+        group is."""
         with self._lock:
-            self._stands = True
-            nexts = self.nexts
-        self.native.reply_arrived(self.connection, self.id, self.native.step(), groups, nexts)
+            if self._state == WAITING:
+                self._stands = True
+                self.native.reply_arrived(self.connection, self.id, self.native.step(), groups, self.nexts)
 
     def go(self) -> None:
         """Runs the snippet where training waits: all ranks wait at the same boundary."""
@@ -196,7 +199,7 @@ class SnippetJob:
             return
         if now - self._last_attempt >= RETRY_SECONDS:
             self._last_attempt = now
-            self.execution.end()
+            self.execution.end(within_imports=now - self._ended_at > MAX_IMPORT_SECONDS)
         if now - self._ended_at > GRACE_SECONDS and not self._answered:
             self._answer(verdict, self.execution.seconds, 0.0, still_running=True)
 
@@ -219,13 +222,12 @@ class SnippetJob:
                 self._ended_at = time.monotonic()
             if self._verdict is None or self._verdict.outcome == ending.outcome:
                 self._verdict = ending
-        raise SnippetEnded
+        if self.execution.may_raise():
+            raise SnippetEnded
 
     def _over_limit(self) -> SnippetResult:
         words = f"it printed more than its limit of {self._limit} bytes"
-        return SnippetResult(
-            Outcome.OUTPUT_LIMIT, f"{words}, and the last {self._outlet.left_out} bytes are left out"
-        )
+        return SnippetResult(Outcome.OUTPUT_LIMIT, f"{words}, and the last {self._outlet.left_out} bytes are left out")
 
     def _answer(
         self, ending: SnippetResult, seconds: float, waited: float, still_running: bool = False, hint: str = ""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from probe_agent import signals
 from probe_agent._native import Outcome
 from probe_agent.eval import display, safe_text, tracebacks
-from probe_agent.eval.ended import SnippetEnded, interrupt
+from probe_agent.eval.ended import SnippetEnded, interrupt, is_importing
 
 
 class SnippetResult(NamedTuple):
@@ -79,14 +79,21 @@ class SnippetExecution:
             return 0.0
         return time.perf_counter() - self._began if self._seconds is None else self._seconds
 
-    def end(self) -> bool:
-        """Ends the snippet; False where it is not running (yet, or any more)."""
+    def end(self, within_imports: bool = False) -> bool:
+        """Ends the snippet; False where it is not running (yet, or any more), or imports a module, unless `within_imports`."""
         with self._lock:
-            if self._thread is None or self._over:
+            if self._thread is None or self._over or (self._is_importing() and not within_imports):
                 return False
             self._sent = True
             interrupt(self._thread)
             return True
+
+    def may_raise(self) -> bool:
+        """Whether the calling thread, which runs the snippet, may be ended where it is: not while it imports a module."""
+        return not self._is_importing()
+
+    def _is_importing(self) -> bool:
+        return self._thread is not None and is_importing(self._thread, SnippetExecution._run.__code__)
 
     def run(self, names: dict[str, Any], beside: bool = True) -> SnippetResult | None:
         """Runs the snippet with these names; None if :meth:`end` ended it. Raises nothing.

@@ -8,8 +8,9 @@ from typing import Any, Callable, NamedTuple
 from probe_agent import _native
 from probe_agent.torch.layers import Unavailable
 
-#: Seconds to wait for other threads to leave the code that iterates a table, and between two checks.
-_PATIENCE_SECONDS = 5.0
+#: Seconds to wait for other threads to leave the code that iterates a table, and between two checks. The main thread may stand
+#: still meanwhile, for 5 s at most.
+_PATIENCE_SECONDS = 2.0
 _PAUSE_SECONDS = 0.0005
 
 #: Functions in torch's file of modules that iterate the registration hooks, which run when a module is added to another.

@@ -5,7 +5,7 @@
 //! collector that stalls stops only the sending, and rows that then have no room in the buffer are dropped and counted. Its
 //! descriptors are its own, so that a program may close all of the process's; another thread writes what it says.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -64,11 +64,19 @@ pub(super) fn body(link: &Link, mut outbox: Outbox, park: fn(Outbox)) {
 }
 
 async fn work(link: &Link, outbox: &RefCell<Outbox>) {
+    let has_warned = Cell::new(false);
     tokio::select! {
         () = collect(link, outbox) => {}
         () = end_with_first_thread(link) => {}
-        () = send(link, outbox) => {}
-        () = async { sleep_until(link.stopping().await.deadline.into()).await } => {}
+        () = send(link, outbox, &has_warned) => {}
+        () = async { sleep_until(link.stopping().await.deadline.into()).await } => {
+            // On a busy machine the deadline may come before the attempt that was to be the last.
+            if let Phase::Connecting(Some(why)) = link.phase()
+                && !has_warned.get()
+            {
+                unreachable(link, &why, false);
+            }
+        }
     }
 }
 
@@ -124,11 +132,10 @@ async fn collect(link: &Link, outbox: &RefCell<Outbox>) {
 }
 
 /// Connects and runs sessions, again and again. Returns when everything was sent at the end, or when that is not possible.
-async fn send(link: &Link, outbox: &RefCell<Outbox>) {
+async fn send(link: &Link, outbox: &RefCell<Outbox>, has_warned: &Cell<bool>) {
     let begun = Instant::now();
     let mut sessions = 0;
     let mut delay = BACKOFF.0;
-    let mut has_warned = false;
     let mut welcomed_before = false;
     let mut reviver = Reviver::default();
     let mut resolved = Resolved::default();
@@ -163,8 +170,8 @@ async fn send(link: &Link, outbox: &RefCell<Outbox>) {
         }
         // At the end it is said when no attempt is left: the collector of a short program may answer only then.
         let was_last = stop.is_some_and(|stop| Instant::now() + delay >= stop.deadline);
-        if !has_warned && (!patient || welcomed_before || was_last) {
-            has_warned = true;
+        if !has_warned.get() && (!patient || welcomed_before || was_last) {
+            has_warned.set(true);
             unreachable(link, &why, welcomed_before);
         }
         if ending && !patient {

@@ -83,4 +83,7 @@ def train(how: str, steps: int) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    if sys.argv[1] == "missing":
+        # As a program has it that has made an optimizer without tests/quick_start.
+        import torch._inductor
     train(sys.argv[1], int(sys.argv[2]))

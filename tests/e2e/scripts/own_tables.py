@@ -23,4 +23,5 @@ for step in range(steps):
     mine.append(loss=step / 2, tokens=100 * rank + step, split="odd" if step % 2 else "even")
     disputed.append(loss=step)
 probe_agent.table("my.empty", at=int)
-print("trained", steps, "steps")
+# One write: both ranks write to one file, without a buffer.
+print(f"trained {steps} steps\n", end="")
