@@ -168,11 +168,11 @@ def test_answers_go_to_files(console: Terminal, tmp_path: pathlib.Path) -> None:
 
 
 def test_python_has_lines_a_mode_and_ranks(console: Terminal) -> None:
-    answer(console, ">>> print('batch', batch_size * 10)", "batch 160\n")
+    answer(console, ">>> print('batch', batch_size * 10)", "batch 40\n")
     answer(console, "\\py", "gpt@1 >>> ")
     answer(console, "for i in range(2):\r    print('turn', i + 1)\r", "turn 1\nturn 2\n")
     # Variables stay for as long as the console is open.
-    answer(console, "mine = batch_size + 5", ">>> ")
+    answer(console, "mine = batch_size + 17", ">>> ")
     answer(console, "print('mine', mine * 2)", "mine 42\n")
     answer(console, "\\rank all", ">>> ")
     seen = answer(console, "import os; print('pid', os.getpid() > 1)", "[rank 1] pid True")
@@ -224,7 +224,7 @@ def test_lines_of_a_pipe_are_done_until_one_fails(two_ranks: Run) -> None:
 
     assert done("SELECT 1 AS a;\n\\x\nSELECT 2 AS a") == (0, "a\n─\n1\n─ row 1 " + "─" * 52 + "\na  2\n", "")
     assert done(">>> for i in range(2):\n...     print(i)\n>>> print('end')\n") == (0, "0\n1\nend\n", "")
-    assert done("\\py\nprint(batch_size)\n\\q\nprint('not')\n") == (0, "16\n", "")
+    assert done("\\py\nprint(batch_size)\n\\q\nprint('not')\n") == (0, "4\n", "")
     status, out, err = done("SELECT nothing FROM nowhere;\nSELECT 1;\n")
     assert (status, out) == (1, "") and "error:" in err
     status, out, err = done(">>> raise ValueError('planted')\nSELECT 1;\n")

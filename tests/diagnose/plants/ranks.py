@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 
 import common
@@ -9,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-args = common.arguments("data", "forward", "backward", "other", "more", "norms")
+args = common.arguments("data", "forward", "backward", "other", "more", "lengths", "norms")
 torch.set_num_threads(1)
 rank, world = common.ranks()
 extra = 0.012 * args.strength if rank == 1 else 0.0
@@ -46,8 +47,13 @@ net = common.parallel(nn.Sequential(*(Block(number) for number in range(4)), nn.
 optimizer = torch.optim.AdamW(net.parameters())
 size = round(64 * (1 + 15 * args.strength)) if rank == 1 and args.plant == "more" else 64
 samples = common.Samples(size * args.steps, seconds=extra / 64 if args.plant == "data" else 0.0)
+rng = random.Random(rank)
 loader = DataLoader(samples, batch_size=size)
 for x, y in loader:
+    if args.plant == "lengths":
+        # As sequences of different length are: a rank has the longest one now and then.
+        times = 1 + rng.randrange(1 + round(15 * args.strength))
+        x, y = x.repeat(times, 1), y.repeat(times)
     optimizer.zero_grad()
     nn.functional.cross_entropy(net(x), y).backward()
     if args.plant == "norms":

@@ -1,9 +1,9 @@
 //! `probe diagnose` about ranks: that they train the same model under the same conditions, and what they wait for together.
 
-use probe_proto::tables::{environment, nccl_trace, steps};
+use probe_proto::tables::{environment, nccl_trace, steps, torch_trace};
 use probe_store::Store;
 
-use super::diagnose::{STEPS, begins, logs, of_rule, record_ranks, said};
+use super::diagnose::{STEPS, begins, logs, of_rule, record_ranks, said, says};
 use super::diagnose_collectives::one_a_step;
 use crate::cli::support::Home;
 use crate::sql::data::Agent;
@@ -104,6 +104,43 @@ fn an_operation_that_stalled_is_told_with_the_rank_that_came_last() {
 
 fn waits_for_nothing(row: &mut steps::Row) {
     row.comm_time = 0.0;
+}
+
+#[test]
+fn ranks_with_the_longest_input_by_turns_are_told_from_ranks_that_are_slow_by_turns() {
+    let is_long = |step: i64, rank: i32| (step * 7 + i64::from(rank) * 3) % 5 < 2;
+    let of = |lengths: [i32; 2]| {
+        let home = Home::empty();
+        let varies = move |rank: i32, row: &mut steps::Row| {
+            for (of, factor) in [(rank, 1.0), (1 - rank, 0.0)] {
+                if is_long(row.step, of) {
+                    row.forward_time += factor * 0.01;
+                    row.comm_time += (1.0 - factor) * 0.01;
+                }
+            }
+            if is_long(row.step, 0) && is_long(row.step, 1) {
+                row.comm_time -= 0.01;
+            }
+        };
+        let shapes = move |agent: &mut Agent, store: &Store| {
+            let ids = lengths.map(|length| Some(agent.strings.id(&format!("[64, {length}]"))));
+            let rank = agent.identity.rank.unwrap_or_default();
+            let rows: Vec<_> = (0..STEPS)
+                .map(|step| torch_trace::Row {
+                    depth: 0,
+                    input_shape: ids[usize::from(is_long(step, rank))],
+                    ..agent.trace(step, Some("Net"), "forward", 0.01)
+                })
+                .collect();
+            agent.send(store, rows);
+        };
+        record_ranks(&home, "gpt@1", STEPS, varies, shapes);
+        said(&home, ["gpt", "diagnose", "--json", "--rule", "uneven-inputs,rank-*"])
+    };
+    let uneven = of([32, 96]);
+    says(&uneven, "uneven-inputs", "found: the ranks train with inputs of different sizes in a step, by turns");
+    says(&uneven, "rank-slow", "silent");
+    says(&of([32, 32]), "uneven-inputs", "silent");
 }
 
 #[test]

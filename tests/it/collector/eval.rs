@@ -30,11 +30,14 @@ struct Heard {
     placement: Option<v1::Placement>,
     output: HashMap<Option<i32>, String>,
     ranks_done: Vec<Option<i32>>,
+    /// About agents that said nothing for five seconds, as one on a busy machine may.
+    notices: usize,
     finished: Finished,
 }
 
 async fn hear(mut events: Streaming<EvalEvent>) -> Heard {
     let (mut placement, mut output, mut ranks_done) = (None, HashMap::<_, String>::new(), Vec::new());
+    let mut notices = 0;
     loop {
         match soon(events.message()).await.unwrap().expect("Finished is the last event").event.unwrap() {
             Event::Placement(said) => assert!(placement.replace(said).is_none(), "placed once"),
@@ -42,10 +45,10 @@ async fn hear(mut events: Streaming<EvalEvent>) -> Heard {
                 output.entry(said.rank).or_default().push_str(std::str::from_utf8(&said.output.unwrap().data).unwrap());
             }
             Event::RankDone(done) => ranks_done.push(done.rank),
-            Event::Notice(notice) => panic!("{notice:?}"),
+            Event::Notice(_) => notices += 1,
             Event::Finished(finished) => {
                 assert!(soon(events.message()).await.unwrap().is_none());
-                return Heard { placement, output, ranks_done, finished };
+                return Heard { placement, output, ranks_done, notices, finished };
             }
         }
     }
@@ -363,7 +366,8 @@ async fn who_says_nothing_is_named_while_one_waits() {
     agent.reply(id, placed(At::Now)).await;
     agent.reply(id, done(Outcome::Ok, "")).await;
     // It is said once.
-    assert_eq!(hear(events).await.finished.outcome(), Outcome::Ok);
+    let heard = hear(events).await;
+    assert_eq!((heard.finished.outcome(), heard.notices), (Outcome::Ok, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
