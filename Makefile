@@ -83,9 +83,9 @@ test: test-rust test-python ## what holds every promise of docs/testing.md, in t
 test-rust: setup
 	PROBE_TEST_PYTHON=$(BIN)/python $(if $(NEXTEST),cargo nextest run,cargo test --quiet)
 
-# Three workers keep two processors busy, because many tests wait for other processes. What compares clocks or measures costs has
+# Four workers keep two processors busy, because many tests wait for other processes. What compares clocks or measures costs has
 # the machine to itself.
-WORKERS ?= 3
+WORKERS ?= 4
 test-python: setup
 	$(PYTEST) -m "not extended and not timing" -n $(WORKERS) --dist loadgroup --junitxml=$(RESULTS)/python.xml
 	$(PYTEST) -m "not extended and timing" --junitxml=$(RESULTS)/python-timing.xml

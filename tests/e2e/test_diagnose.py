@@ -73,7 +73,7 @@ def test_samples_of_the_stack_name_the_line_of_planted_work(home: Home) -> None:
 
     def sampled() -> dict[str, Any] | None:
         nonlocal samples
-        done = home.probe("live", "diagnose", "--json", "--ask")
+        done = home.probe("live", "diagnose", "--json", "--ask", "--rule", "work-between-parts")
         answer = json.loads(done.stdout)
         work, stacks = answer["findings"][0], answer["asked"][0]
         assert work["rule"] == "work-between-parts", answer
@@ -91,7 +91,8 @@ def test_samples_of_the_stack_name_the_line_of_planted_work(home: Home) -> None:
 
 def test_a_run_that_is_asked_for_more_records_as_before_afterwards(home: Home) -> None:
     few = {"PROBE_DETAIL": "auto", "PROBE_OVERHEAD_BUDGET": "0.01%"}
-    run = home.train("python", BETWEEN, "--steps", "1000000", **few)
+    program = ["examples/train_gpt.py", "--steps", "1000000", "--batch-size", "2", "--pause", "0.01"]
+    run = home.train("python", *program, **few)
 
     def without_detail(since: int) -> int:
         rows = run.query(f"SELECT COUNT(*) AS n FROM python.steps WHERE NOT detail AND step > {since}")
@@ -121,8 +122,8 @@ def test_a_thread_that_holds_the_lock_is_told(home: Home) -> None:
     run.wait_for_step(60)
 
     def finding() -> dict[str, Any] | None:
-        answer = json.loads(home.probe("gpt", "diagnose", "--ask", "--json").stdout)
-        return next((of for of in answer["findings"] if of["rule"] == "gil-held-elsewhere"), None)
+        answer = json.loads(home.probe("gpt", "diagnose", "--ask", "--json", "--rule", "gil-held-elsewhere").stdout)
+        return next(iter(answer["findings"]), None)
 
     # On a busy machine the four seconds of one sampling may bring too few samples.
     held = cast(dict[str, Any], wait_for("the finding", finding))
