@@ -10,20 +10,22 @@ use super::waits::waits_for;
 use probe_common::user_code::is_user_code;
 
 /// The snippet: prints a JSON array of the threads but its own, innermost frame first, and uses no names of the training code.
+/// The agent's native code follows the frames: up to CPython 3.11, `f_back` of another thread's frame corrupts the interpreter if
+/// garbage is collected meanwhile.
 pub const CODE: &str = r#"
 def _stacks():
-    import json, sys, threading
+    import json, threading
+    from probe_agent import _native
     known = {thread.ident: thread for thread in threading.enumerate()}
     found = []
-    for ident, frame in sys._current_frames().items():
+    for ident, stack in _native.stacks().items():
         if ident == threading.get_ident():
             continue
         thread, frames = known.get(ident), []
-        while frame is not None and len(frames) < 1000:
+        for frame in stack[:1000]:
             code = frame.f_code
             name = getattr(code, "co_qualname", code.co_name)
             frames.append([name, code.co_filename, frame.f_lineno or 0])
-            frame = frame.f_back
         found.append({
             "name": thread.name if thread else "",
             "os_thread": thread.native_id if thread else None,
