@@ -10,8 +10,8 @@ SOURCES := $(shell find Cargo.toml Cargo.lock proto crates src python_agent -nam
 	-o -name '*.sql' -o -name '*.toml' -o -name 'Cargo.lock' -o -name '*.pth' -o -name '*.js' -o -name '*.css' | grep -v __pycache__)
 PYTHONS := .ci python_agent/probe_agent python_agent/trainprobe python_agent/tests tests/e2e tests/quick_start tests/strangers tests/diagnose examples bench conftest.py tests/testing_page.py tests/links.py tests/circles.py tests/traces.py tests/trace_figures tests/exports.py tests/wheel.py tests/recipe.py python_agent/notices.py \
 	docs/images
-# Files of tests are in memory, where there are 4 GB of it: on a disk that others write to, waiting until a file is there may
-# take longer than an agent waits at its end.
+# Tests keep their files in memory if 4 GB of it are free. Where other programs write to the disk, to have a file written may take
+# longer than an agent waits when it ends.
 IN_MEMORY := $(shell test "$$(df --output=avail /dev/shm | tail -1)" -gt 4000000 2>/dev/null && echo PYTEST_DEBUG_TEMPROOT=/dev/shm)
 PYTEST := $(IN_MEMORY) $(BIN)/python -m pytest -q --durations=10 python_agent/tests tests/e2e tests/strangers
 # What `make wheel` builds for: the oldest glibc, and this machine's processor.

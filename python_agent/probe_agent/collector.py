@@ -2,9 +2,9 @@
 
 All processes of one run on this machine must use one socket, and another run of the same script another. The first process
 locks `NAME.claim` beside the socket, writes the key of its run there and starts the collector. A later process reads the
-key, and joins or tries the next name. The kernel releases the lock when the process ends, however it ends. Processes decide
-about a name one after another, by a lock on `NAME.claim.lock`: between the first one's lock and its key, the key of an earlier
-run would be read.
+key, and joins or tries the next name. The kernel releases the lock when the process ends, however it ends. A lock on
+`NAME.claim.lock` lets one process at a time decide: another one that came between the first one's lock and its key would read
+the key of an earlier run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _COMMANDS = frozenset({
     "attach", "compare", "completions", "config", "console", "crash", "detach", "doctor", "eval", "flamegraph", "hang",
     "help", "list", "query", "run", "runs", "serve", "stack", "tables", "token", "unix",
 })  # fmt: skip
-# Seconds to wait for another process that decides about a name: one that stands still must not stop this one.
+# Seconds to wait for another process that is deciding about a name: one that is stopped must not stop this one.
 _DECISION_SECONDS = 5.0
 # Locks of this process, kept open as long as it lives: path -> descriptor.
 _LOCKS: dict[str, int] = {}

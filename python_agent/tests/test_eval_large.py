@@ -49,8 +49,8 @@ def test_what_is_beyond_the_limit_is_counted_and_never_sent(collector: Collector
         "output_limit",
         "it printed more than its limit of 100001 bytes, and the last 19900000 bytes are left out",
     )
-    # A snippet that swallows the interrupt has printed too much all the same. The agent interrupts it again soon after the
-    # first one, so this one is over then.
+    # A snippet that swallows the interrupt has printed too much all the same. It ends here, because the agent soon interrupts it
+    # again.
     swallows = "for _ in range(2):\n  try: print('x' * 60)\n  except BaseException: pass"
     out, _, outcome, error = collector.run(swallows, max_output=100)
     assert (out, outcome) == ("x" * 60 + "\n" + "x" * 39, "output_limit") and "the last 21 bytes" in error

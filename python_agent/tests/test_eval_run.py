@@ -210,7 +210,7 @@ def test_what_does_not_compile_is_an_error_at_once(collector: Collector) -> None
 
 
 def end_by_deadline(collector: Collector) -> None:
-    """Has the deadline of the snippet that runs pass now."""
+    """Makes the deadline of the running snippet pass now."""
     running = collector.runner.job
     assert running is not None
     running.deadline = time.monotonic()

@@ -210,7 +210,7 @@ def test_slots_come_back_after_fx_in_inference(recorder: Recorder) -> None:
 
 
 def test_an_assignment_to_one_class_is_seen_and_said(recorder: Recorder) -> None:
-    # The look at all classes, which comes once a minute, is not due after this.
+    # Does the look at all classes that comes once a minute, so that none is due below.
     recorder.native.mark_step()
 
     class Assigned(nn.Linear):

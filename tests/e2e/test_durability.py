@@ -133,7 +133,7 @@ def test_a_flood_onto_a_slow_disk_is_counted_to_the_row(home: Home, tmp_path: pa
     assert books["there"] == books["stored"], books
     reasons = {row["reason"] for row in home.query("slow", "SELECT DISTINCT reason FROM probe.drops")}
     assert reasons and reasons <= {"ring full", "send buffer full", "not sent in time", "evicted"}, reasons
-    # All that is in memory is in the journal after the second write, and each question is something to write.
+    # After two more writes all rows are in the journal. Each query makes something to write.
     for _ in range(2):
         before = journal_bytes(home, "slow@1")
         wait_for(

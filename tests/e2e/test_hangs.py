@@ -64,7 +64,7 @@ def test_a_hang_is_noticed_and_explained(home: Home, how: str) -> None:
     # It counts from 1.
     assert (recorded["operation"], recorded["seq"] - 1) == ("gloo:all_reduce", collective["seq"]), recorded
     assert recorded["input_sizes"] == [[8, 8]], recorded
-    # PyTorch would import torch.compile to name lines, so it is asked for them where that is there.
+    # To name lines, PyTorch would import torch.compile. So it is asked for them only if the program has done that.
     if how == "missing":
         assert recorded["frames"][0][1].endswith("hangs.py"), recorded
     else:

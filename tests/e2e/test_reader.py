@@ -275,7 +275,7 @@ def test_cells_run_python_in_the_training_process(tiny: probe.Run, tmp_path: pat
     done = shell.run_cell("%%probe_eval tiny --at now\nprint(len(model), optimizer.param_groups[0]['lr'])")
     assert done.success and done.result.text == "3 0.01\n"
     assert isinstance(shell.run_cell("%%probe_eval\n1 / 0").error_in_exec, probe.SnippetError)
-    # Names that take the process longer than two seconds are not waited for.
+    # Nothing is offered if the process takes longer than two seconds to answer.
     wait_for("a name", lambda: "optimizer" in offered(shell, "%%probe_eval\noptimiz"))
     wait_for("an attribute", lambda: "param_groups" in offered(shell, "%%probe_eval\noptimizer.param_g"))
     shell.run_cell("%%probe_eval --session cell\nkept = 1")

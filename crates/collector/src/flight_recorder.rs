@@ -21,8 +21,8 @@ const BYTES: u64 = 1 << 20;
 const LONGEST: usize = 512;
 
 /// The snippet: prints a JSON object, and imports nothing of torch that is not imported already. To name the lines of stacks,
-/// torch asks itself for `torch._inductor`, which would import all of torch.compile: stacks are asked for where it is there, as
-/// it is once the program has made an optimizer.
+/// torch looks up `torch._inductor`, and that imports all of torch.compile. So the snippet asks for stacks only if the program has
+/// imported it, as every program with an optimizer has.
 const CODE: &str = r#"
 def _recorded():
     import json, pickle, sys

@@ -225,10 +225,7 @@ fn is_worth_saying(answer: &HangAnswer) -> bool {
     let at_work =
         |rank: &RankState| rank.waits_for == "torch.compile" || rank.record_ago_s.is_some_and(|ago| ago < FRESH);
     let mut odd = answer.ranks.iter().filter(odd).peekable();
-    match answer.why.as_str() {
-        "different" => true,
-        _ => odd.peek().is_none() || !odd.any(at_work),
-    }
+    answer.why == "different" || odd.peek().is_none() || !odd.any(at_work)
 }
 
 fn details(answer: &HangAnswer, recorded: &Recordings) -> serde_json::Value {

@@ -94,7 +94,7 @@ def _at_boundary(job: SnippetJob) -> None:
     before = ThreadMode.RECORD
     stays_armed = False
     try:
-        # Here, so that a signal's exception that comes right after it does not leave the thread suspended.
+        # Inside the try: an exception that a signal raises right after this must not leave the thread suspended.
         before = job.native.thread_mode(ThreadMode.SUSPENDED)
         if job.step >= 0 and _word_of_the_collector(job) is BoundaryDecision.NEXT:
             stays_armed = True

@@ -16,10 +16,10 @@ class SnippetEnded(BaseException):
 
 
 def is_importing(thread: int, within: CodeType) -> bool:
-    """Whether a thread imports a module, in its newest call of the function with the code `within`.
+    """Whether a thread is importing a module, within its newest call of the function with the code `within`.
 
-    A module that is interrupted there stays half imported: its parts are in `sys.modules` and not attributes of it, and the
-    next import of it fails, which may be one of training.
+    An interrupt there would leave a package half imported: its parts stay in `sys.modules` without being attributes of it, and
+    the next import of the package fails, which may be one of training.
     """
     for frame in _native.stacks().get(thread, []):
         if frame.f_code is within:

@@ -21,7 +21,7 @@ from probe_agent.eval.snippet import ParsedSnippet, SnippetExecution, SnippetRes
 # Seconds from ending a snippet until it is reported as still running, and between two attempts to end it.
 GRACE_SECONDS = 1.0
 RETRY_SECONDS = 0.5
-# Seconds from ending a snippet until an import of its own is no reason any more to let it go on.
+# Seconds for which a snippet that is to end may go on because it is importing a module.
 MAX_IMPORT_SECONDS = 60.0
 # Seconds between two checks whether a snippet was ended, while its output waits for the connection.
 ROOM_SECONDS = 0.05
@@ -222,7 +222,7 @@ class SnippetJob:
                 self._ended_at = time.monotonic()
             if self._verdict is None or self._verdict.outcome == ending.outcome:
                 self._verdict = ending
-        if self.execution.may_raise():
+        if not self.execution.is_importing():
             raise SnippetEnded
 
     def _over_limit(self) -> SnippetResult:

@@ -80,19 +80,17 @@ class SnippetExecution:
         return time.perf_counter() - self._began if self._seconds is None else self._seconds
 
     def end(self, within_imports: bool = False) -> bool:
-        """Ends the snippet; False where it is not running (yet, or any more), or imports a module, unless `within_imports`."""
+        """Ends the snippet; False if it is not running (yet, or any more), or is importing a module and `within_imports` is
+        False."""
         with self._lock:
-            if self._thread is None or self._over or (self._is_importing() and not within_imports):
+            if self._thread is None or self._over or (not within_imports and self.is_importing()):
                 return False
             self._sent = True
             interrupt(self._thread)
             return True
 
-    def may_raise(self) -> bool:
-        """Whether the calling thread, which runs the snippet, may be ended where it is: not while it imports a module."""
-        return not self._is_importing()
-
-    def _is_importing(self) -> bool:
+    def is_importing(self) -> bool:
+        """Whether the snippet is importing a module, and must not be ended in the middle of that."""
         return self._thread is not None and is_importing(self._thread, SnippetExecution._run.__code__)
 
     def run(self, names: dict[str, Any], beside: bool = True) -> SnippetResult | None:

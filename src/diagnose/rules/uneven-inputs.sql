@@ -7,7 +7,7 @@
 -- least: 8
 -- explains: input-size, slower-than-reference
 -- also: length imbalance, sequence length, uneven lengths, variable length, bucketing, imbalance, stragglers, load imbalance
--- says: the ranks train with inputs of different sizes in a step, by turns: the largest of a step is {more:%} larger than the mean of the ranks, and all wait for the rank that has it
+-- says: the ranks take turns in having the largest input of a step: it is {more:%} larger than the mean of the ranks, and all wait for the rank that has it
 -- do: give all ranks inputs of similar size in the same step: sort or bucket samples by length before they are distributed (one bucket a step for all ranks), or fill batches by tokens instead of samples
 -- record: probe config detail=every-step
 WITH sized AS (
@@ -19,7 +19,7 @@ WITH sized AS (
 ), follows AS (
     SELECT corr(s.own / o.own, s.size / o.mean) AS follows, median(o.most / o.mean) - 1 AS more FROM sized s JOIN of_step o ON s.step = o.step
 ), usual AS (
-    -- Of a rank that has more in the mean, rank-has-more-data tells.
+    -- A rank that has more in the mean is a finding of rank-has-more-data.
     SELECT MAX(size) / AVG(size) AS uneven FROM (SELECT rank, AVG(size) AS size FROM sized GROUP BY rank)
 )
 SELECT p.step, p.rank, p.part, p.part_time AS cost, p.part_time * LEAST(1.0, o.own / s.own) AS ref, f.more

@@ -51,7 +51,7 @@ rng = random.Random(rank)
 loader = DataLoader(samples, batch_size=size)
 for x, y in loader:
     if args.plant == "lengths":
-        # As sequences of different length are: a rank has the longest one now and then.
+        # Like sequences of different length: each rank has the longest one now and then.
         times = 1 + rng.randrange(1 + round(15 * args.strength))
         x, y = x.repeat(times, 1), y.repeat(times)
     optimizer.zero_grad()

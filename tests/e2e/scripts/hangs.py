@@ -84,6 +84,6 @@ def train(how: str, steps: int) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     if sys.argv[1] == "missing":
-        # As a program has it that has made an optimizer without tests/quick_start.
+        # Without tests/quick_start the optimizer would import it.
         import torch._inductor
     train(sys.argv[1], int(sys.argv[2]))

@@ -138,7 +138,7 @@ fn ranks_with_the_longest_input_by_turns_are_told_from_ranks_that_are_slow_by_tu
         said(&home, ["gpt", "diagnose", "--json", "--rule", "uneven-inputs,rank-*"])
     };
     let uneven = of([32, 96]);
-    says(&uneven, "uneven-inputs", "found: the ranks train with inputs of different sizes in a step, by turns");
+    says(&uneven, "uneven-inputs", "found: the ranks take turns in having the largest input of a step: it is ");
     says(&uneven, "rank-slow", "silent");
     says(&of([32, 32]), "uneven-inputs", "silent");
 }

@@ -30,7 +30,7 @@ struct Heard {
     placement: Option<v1::Placement>,
     output: HashMap<Option<i32>, String>,
     ranks_done: Vec<Option<i32>>,
-    /// About agents that said nothing for five seconds, as one on a busy machine may.
+    /// How often an agent was named because it had said nothing for five seconds, as may happen on a busy machine.
     notices: usize,
     finished: Finished,
 }
@@ -45,7 +45,12 @@ async fn hear(mut events: Streaming<EvalEvent>) -> Heard {
                 output.entry(said.rank).or_default().push_str(std::str::from_utf8(&said.output.unwrap().data).unwrap());
             }
             Event::RankDone(done) => ranks_done.push(done.rank),
-            Event::Notice(_) => notices += 1,
+            Event::Notice(notice) => {
+                let is_silence =
+                    ["has said nothing for ", "has held the GIL for "].iter().any(|of| notice.text.contains(of));
+                assert!(is_silence, "{notice:?}");
+                notices += 1;
+            }
             Event::Finished(finished) => {
                 assert!(soon(events.message()).await.unwrap().is_none());
                 return Heard { placement, output, ranks_done, notices, finished };

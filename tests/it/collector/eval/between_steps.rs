@@ -111,7 +111,7 @@ async fn ranks_that_wait_at_different_boundaries_are_brought_to_the_same_one() {
 async fn one_that_waits_where_another_has_passed_goes_on() {
     let bench = Bench::start().await;
     let mut ranks = [bench.rank(0, 2).await, bench.attached_rank(1, 2).await];
-    // At two steps a second the collector waits for seconds before it tells a rank again to go on.
+    // At two steps a second the collector waits for two seconds and more before it tells a rank again to go on.
     at_step(&bench, &ranks[0], 0, 500, 2.0).await;
     at_step(&bench, &ranks[1], 1, 20, 2.0).await;
     let events = ask(&bench, call("x", At::Step)).await.unwrap();
