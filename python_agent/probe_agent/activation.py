@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import sys
 
-from probe_agent import process
+from probe_agent import messages, process
 from probe_agent.imports import CallbackFinder
 
 TYPE_CHECKING = False
@@ -183,7 +183,4 @@ def _safely(then: Any) -> None:
     try:
         then()
     except Exception as error:
-        print(
-            f"probe: not started: {type(error).__name__}: {error}; training continues without being recorded",
-            file=sys.stderr,
-        )
+        messages.say(f"not started: {type(error).__name__}: {error}; training continues without being recorded")

@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import Any
 
-from probe_agent import activation, collector, presence, process, signals
+from probe_agent import activation, collector, messages, presence, process, signals
 
 # At exit, training waits for this long at most.
 FLUSH_SECONDS = 2.0
@@ -53,7 +53,7 @@ def _say(message: str) -> None:
     """Prints a message on stderr, at most once in the life of a process."""
     if not _state.has_warned:
         _state.has_warned = True
-        print(f"probe: {message}", file=sys.stderr, flush=True)
+        messages.say(message)
 
 
 def _failed(what: str, error: BaseException) -> None:
@@ -175,6 +175,7 @@ def _connect() -> None:
         token_file=os.environ.get("PROBE_TOKEN_FILE") or None,
         tls_pin=os.environ.get("PROBE_TLS_PIN"),
         eval_over_tcp=os.environ.get("PROBE_EVAL") == "tcp",
+        no_snippets=runner.why_no_snippets(),
         patience_s=patience,
         hint=hint,
         revival=collector.revival(address),

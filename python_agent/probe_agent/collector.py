@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from probe_agent import messages
 from probe_agent.settings import CollectorRestart
 
 # A collector that has been unused for this long ends by itself.
@@ -251,6 +252,4 @@ def _spawn(path: str, name: str) -> None:
         _native.start_detached(program, arguments, list(_environment().items()), log_of(f"unix:{path}"))
     except OSError as error:
         raise NoCollectorError(f"cannot start {program}: {error}; hint: name the probe command in PROBE_BIN") from None
-    print(
-        f"probe: this run is {name}; ask with: probe {name} query 'SELECT …', probe {name} eval CODE", file=sys.stderr
-    )
+    messages.say(f"this run is {name}; ask with: probe {name} query 'SELECT …', probe {name} eval CODE")

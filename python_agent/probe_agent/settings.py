@@ -33,6 +33,8 @@ class Settings(NamedTuple):
     tls_pin: str | None
     #: Whether snippets that come over TCP are run.
     eval_over_tcp: bool
+    #: Why this process can run no snippet; None where it can.
+    no_snippets: str | None
     #: Seconds before a warning says that the collector does not answer.
     patience_s: float
     #: What that warning tells the person to do.

@@ -13,6 +13,7 @@ import torch
 from probe_agent.benchmark import kept_state, request
 from probe_agent.benchmark.kept_state import KeptState, training_objects
 from probe_agent.eval.ended import SnippetEnded
+from recording_support import in_interpreter
 from torch import nn
 
 Names = dict[str, Any]
@@ -224,3 +225,51 @@ def test_names_of_the_loop_hide_none_of_the_program(capsys: pytest.CaptureFixtur
     said = asked(capsys, names, "calls.append(probe)", "[probe for _ in calls]")
     assert [each["index"] for each in said["timings"]] == [0, 1] and len(names["calls"]) > 3  # type: ignore[arg-type]
     assert set(names) <= {"calls", "probe", "torch", "__builtins__"}
+
+
+def test_gradients_stay_where_they_are_when_a_copy_fails(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be views of one buffer, which a reducer or a CUDA graph writes to."""
+    buffer = torch.zeros(8)
+    model = nn.ParameterList([nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(4))])
+    for number, parameter in enumerate(model):
+        parameter.grad = buffer[4 * number : 4 * number + 4]
+    gradients = [parameter.grad for parameter in model]
+    clone = torch.Tensor.clone
+
+    def ended(self: torch.Tensor, *more: Any, **words: Any) -> torch.Tensor:
+        if self.data_ptr() == buffer[4:].data_ptr():
+            raise SnippetEnded
+        return clone(self, *more, **words)
+
+    monkeypatch.setattr(torch.Tensor, "clone", ended)
+    with pytest.raises(SnippetEnded):
+        asked(capsys, {}, "1 + 1")
+    monkeypatch.undo()
+    assert all(parameter.grad is gradient for parameter, gradient in zip(model, gradients))
+    said = asked(capsys, {"model": model, "gradients": gradients}, "[p.grad is g for p, g in zip(model, gradients)]")
+    assert "timings" in said and all(parameter.grad is gradient for parameter, gradient in zip(model, gradients))
+
+
+def timing_between_ranks() -> dict[str, Any]:
+    import sys
+
+    torch.cuda.is_available = lambda: asked_for.append("cuda")  # type: ignore[assignment, func-returns-value, return-value]
+    torch.accelerator.synchronize = lambda: asked_for.append("accelerator")  # type: ignore[assignment]
+    torch.accelerator.current_accelerator = lambda: torch.device("cuda")  # type: ignore[assignment]
+    asked_for: list[str] = []
+    before = set(sys.modules)
+    with request._refusing_mode(torch):
+        torch.ones(1) + 1
+    model = nn.Linear(2, 2)
+    request.answer(
+        json.dumps({"expressions": ["model.weight + 1"], "seconds": 0.02, "is_last": True}), {"model": model}
+    )
+    imported = {name for name in set(sys.modules) - before if name.split(".")[1:2] in (["_dynamo"], ["_inductor"])}
+    return {"imported": sorted(imported), "asked_for": asked_for}
+
+
+def test_timing_imports_no_compiler_and_leaves_cuda_alone() -> None:
+    """A program that trains on the CPU of a machine with a GPU may fork children that use it."""
+    assert in_interpreter(timing_between_ranks) == {"imported": [], "asked_for": []}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import types
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,14 @@ class Allocator:
         self.is_on = False
         self.fails = False
         self.events: list[dict[str, Any]] = []
+        self.context: object = None
+        monkeypatch.setattr(torch, "_inductor", types.ModuleType("torch._inductor"), raising=False)
         monkeypatch.setattr(torch._C, "_cuda_isHistoryEnabled", lambda: self.is_on, raising=False)
         monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", self.record)
         monkeypatch.setattr(torch.cuda.memory, "_snapshot", self.snapshot)
 
     def record(self, enabled: str | None = "all", **settings: Any) -> None:
-        self.is_on = enabled is not None
+        self.is_on, self.context = enabled is not None, settings.get("context")
 
     def snapshot(self) -> dict[str, Any]:
         if self.fails:
@@ -58,6 +61,21 @@ def test_a_history_is_off_whatever_fails(allocator: Allocator) -> None:
         else:
             session.stop(is_wanted)
         assert not allocator.is_on and torch.cuda.memory._record_memory_history == allocator.record
+
+
+def test_a_history_has_stacks_where_naming_their_lines_imports_nothing(
+    allocator: Allocator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for is_compiling in (True, False):
+        if not is_compiling:
+            monkeypatch.delattr(torch, "_inductor")
+        session = memory.MemorySession(settings())
+        session.start(nothing)
+        assert allocator.context == ("all" if is_compiling else None)
+        session.stop(True)
+        session.save(str(tmp_path / "snapshot.pickle"))
+        assert (session.note is None) == is_compiling
+    assert "has no stacks" in str(session.note)
 
 
 def test_the_program_s_own_history_is_left_alone(allocator: Allocator) -> None:

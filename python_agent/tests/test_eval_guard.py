@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from probe_agent.eval import guard
+from probe_agent.eval.ended import SnippetEnded
 from torch import nn
 from torch.distributed import all_reduce
 
@@ -183,3 +189,70 @@ def test_where_recording_guards_nothing_is_put_in(world: World) -> None:
 
     assert beside(looks, ALL_ON) is None
     assert seen == [False]
+
+
+class _Dies:
+    """Something whose end sends SnippetEnded to a thread, without a call of Python that could take it itself."""
+
+
+_send = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.py_object, ctypes.py_object)(
+    ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
+)
+
+
+def _end_at(instruction: int, refused: Any) -> bool:
+    """Uses a guard on the calling thread and ends it at this instruction of the guard. False where it has fewer."""
+    dies: _Dies | None = _Dies()
+    kept = weakref.ref(dies, functools.partial(_send, threading.get_ident(), SnippetEnded))
+    reached = 0
+
+    def trace(frame: Any, event: str, argument: object) -> Any:
+        nonlocal dies, reached
+        if not frame.f_code.co_filename.endswith(("eval/guard.py", "contextlib.py")):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            reached += 1
+            if reached == instruction:
+                sys.settrace(None)
+                # No call, after which Python would raise it in here: it is raised where the guard's next call or loop is.
+                dies = None
+                return None
+        return trace
+
+    try:
+        sys.settrace(trace)
+        with ExitStack() as stack:
+            stack.enter_context(guard.refused(refused, "talk"))
+    except SnippetEnded:
+        pass
+    finally:
+        sys.settrace(None)
+    guard.end_of_snippet()
+    return kept() is None
+
+
+def _note_end_at(instruction: int, refused: Any, results: list[bool]) -> None:
+    results.append(_end_at(instruction, refused))
+
+
+def test_a_guard_that_is_ended_at_any_instruction_refuses_nothing_afterwards() -> None:
+    class Group:
+        @staticmethod
+        def talk() -> str:
+            return "training"
+
+    talk = Group.talk
+    instruction, goes_on = 0, True
+    while goes_on:
+        instruction += 1
+        results: list[bool] = []
+        # A thread each: what is sent after the end must not reach the next one.
+        thread = threading.Thread(target=_note_end_at, args=(instruction, Group, results))
+        thread.start()
+        thread.join()
+        goes_on = bool(results and results[0])
+        assert guard._lock.acquire(blocking=False), instruction
+        guard._lock.release()
+        assert not guard._refusals and Group.talk is talk, instruction
+    assert instruction > 100

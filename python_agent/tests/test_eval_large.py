@@ -123,8 +123,15 @@ def test_an_exception_is_as_python_says_it(collector: Collector) -> None:
     collector.send("decide", "x = 1\nif x == 1\n  pass", at="now")
     wrong = collector.done()[3]
     assert "line 2" in wrong and "if x == 1\n" in wrong and "^" in wrong and wrong.endswith("SyntaxError: expected ':'")
-    if sys.version_info >= (3, 12):
-        assert "Did you mean: 'number'" in collector.run("number = 1\nprint(nunber)")[3]
+    if sys.version_info >= (3, 10):
+        assert collector.run("number = 1\nprint(nunber)")[3].endswith(
+            "name 'nunber' is not defined. Did you mean: 'number'?"
+        )
+        # Python's own suggestions would run the property.
+        own = "class Own:\n  @property\n  def value(self): print('run')\nself = Own()\nvalue"
+        assert collector.run(own)[0] == "" and "is not defined" in collector.run(own)[3]
+        assert "Did you mean: 'value'" in collector.run(own.replace("\nvalue", "\nself.valeu"))[3]
+        assert "Did you mean: 'sqrt'" in collector.run("import math\nmath.sqtr")[3]
     if sys.version_info >= (3, 11):
         assert collector.run("e = ValueError('a'); e.add_note('so'); raise e")[3].endswith("ValueError: a\nso")
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import _thread
+import gc
 import sys
 import threading
+import traceback
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -188,3 +191,33 @@ def switched_off() -> dict[str, Any]:
 
 def test_a_layer_that_is_off_leaves_everything_alone() -> None:
     assert in_process(switched_off, "-exceptions") == {"own": True, "rows": 0, "layer": "off"}
+
+
+def test_a_failed_step_s_tensors_can_be_freed(recorder: Recorder) -> None:
+    """As by a program that clears the frames of an error, which it keeps, and tries a smaller batch."""
+    activations: list[Any] = []
+
+    class Inner(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.inner = nn.Linear(4, 4), Inner()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.linear(x)
+            activations.append(weakref.ref(x))
+            result: torch.Tensor = self.inner(x)
+            return result
+
+    kept = []
+    try:
+        Outer()(torch.ones(1, 4))
+    except torch.OutOfMemoryError as error:
+        traceback.clear_frames(error.__traceback__)
+        kept.append(error)
+    gc.collect()
+    assert [row["module"] for row in recorder.take()["python.exceptions"]] == ["inner"]
+    assert [activation() for activation in activations] == [None]

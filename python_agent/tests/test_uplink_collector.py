@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from probe_agent import collector
+from probe_agent import collector, messages
 
 # A stand-in for `probe serve`: listens at the given address, notes its arguments, ends when `live` is removed.
 STAND_IN = """#!{python}
@@ -38,7 +38,7 @@ while (home / "live").exists():
 
 FIND = """
 import sys, time
-from probe_agent import collector
+from probe_agent import collector, messages
 address = collector.find_or_start()
 deadline = time.monotonic() + 120
 while not collector.is_live(address[5:]):
@@ -261,3 +261,14 @@ def test_a_binary_that_is_not_there_is_said(tmp_path: pathlib.Path, monkeypatch:
     for _ in range(2):
         with pytest.raises(collector.NoCollectorError, match="hint: name the probe command"):
             collector.find_or_start("gpt")
+
+
+def test_without_a_stderr_messages_are_not_in_the_program_s_output(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages.say("for a person")
+    assert capsys.readouterr() == ("", "probe: for a person\n")
+    monkeypatch.setattr(sys, "stderr", None)
+    messages.say("for nobody")
+    monkeypatch.undo()
+    assert capsys.readouterr() == ("", "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from conftest import PATIENCE, Home, Run, wait_for
+from conftest import PATIENCE, SCRIPTS, Home, Run, wait_for
 
 
 def digests(output: str) -> dict[int, str]:
@@ -159,3 +159,14 @@ def test_config_switches_detail_while_it_runs(home: Home) -> None:
     wait_for("detail again", lambda: run.query(f"SELECT step FROM python.torch_trace WHERE step > {first + 5} LIMIT 1"))
     wrong = home.probe("gpt", "config", "detail=sometimes")
     assert wrong.returncode == 2 and "every-step" in wrong.stderr
+
+
+def test_where_threads_are_greenlets_training_goes_on_and_snippets_are_refused(home: Home) -> None:
+    """As under gevent: a thread of ours that waits for commands would stand in for the one that trains."""
+    run = home.train("python", str(SCRIPTS / "greenlets.py"))
+    run.wait_for_step(20)
+    for command in (["eval", "print(1)"], ["bench", "1 + 1"], ["capture"]):
+        done = home.probe("gpt", *command)
+        assert done.returncode == 4 and "gevent" in done.stderr, (command, done)
+    step = run.query("SELECT MAX(step) AS step FROM python.steps")[0]["step"]
+    run.wait_for_step(step + 10)

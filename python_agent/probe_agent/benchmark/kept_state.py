@@ -1,7 +1,8 @@
 """Keeps training's state at a boundary, so that the effects of code that runs there can be undone to the last bit.
 
 It keeps parameters, their gradients, buffers, and attributes of modules, optimizers, learning-rate schedulers and gradient
-scalers, wherever in the process they are, and the generators of random numbers. It does not keep objects of other classes.
+scalers, wherever in the process they are, the generators of random numbers, and whether garbage is collected. It does not keep
+objects of other classes.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class KeptState:
         began = time.perf_counter()
         self.torch = torch
         self.tensors: list[_Tensor] = []
-        self.gradients: list[tuple[Any, Any]] = []
+        #: Tensors, their gradients, and what replaces those meanwhile.
+        self.gradients: list[tuple[Any, Any, Any]] = []
         self.containers: list[tuple[Any, Any]] = []
         #: Bytes of the copies.
         self.bytes = 0
@@ -55,7 +57,7 @@ class KeptState:
         for kept in objects:
             self._look(vars(kept), 0)
         self._copy()
-        self._undo = self._of_generators()
+        self._undo = self._of_process()
         #: Seconds that keeping it took.
         self.seconds = time.perf_counter() - began
 
@@ -88,26 +90,36 @@ class KeptState:
                 self.tensors.append(_Tensor(tensor, tensor.detach(), copy, _version(tensor)))
             for tensor in self._found:
                 if tensor.is_leaf:
-                    self.gradients.append((tensor, tensor.grad))
+                    copy = None
                     if tensor.grad is not None:
-                        # A copy replaces the gradient: the timed code sees its values and adds to the copy.
                         copy = tensor.grad.detach().clone()
                         self.bytes += copy.numel() * copy.element_size()
-                        tensor.grad = copy
+                    self.gradients.append((tensor, tensor.grad, copy))
 
-    def _of_generators(self) -> list[Callable[[], object]]:
+    def replace_gradients(self) -> None:
+        """Puts a copy in the place of each gradient: the timed code sees its values and adds to the copy. :meth:`put_back`
+        undoes it, also where this was interrupted."""
+        for tensor, gradient, copy in self.gradients:
+            if gradient is not None:
+                tensor.grad = copy
+
+    def _of_process(self) -> list[Callable[[], object]]:
         torch = self.torch
         state = random.getstate()
         undo: list[Callable[[], object]] = [lambda: random.setstate(state)]
         of_cpu = torch.get_rng_state()
         undo.append(lambda: torch.set_rng_state(of_cpu))
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
+        # Asking whether CUDA is available calls the driver, and then children that are forked later can't use it.
+        if torch.cuda.is_initialized():
             of_devices = torch.cuda.get_rng_state_all()
             undo.append(lambda: torch.cuda.set_rng_state_all(of_devices))
-        numpy = sys.modules.get("numpy")
-        if numpy is not None:
-            of_numpy = numpy.random.get_state()
-            undo.append(lambda: numpy.random.set_state(of_numpy))
+        # numpy imports this when it is first used.
+        numpy_random = sys.modules.get("numpy.random")
+        if numpy_random is not None:
+            of_numpy = numpy_random.get_state()
+            undo.append(lambda: numpy_random.set_state(of_numpy))
+        if gc.isenabled():
+            undo.append(gc.enable)
         return undo
 
     def put_back(self) -> int:
@@ -116,7 +128,7 @@ class KeptState:
         changed: list[_Tensor] = []
         todo: list[Callable[[], object]] = [*self._undo]
         todo += [functools.partial(self._fill, *kept) for kept in self.containers]
-        todo += [functools.partial(self._restore_gradient, *kept) for kept in self.gradients]
+        todo += [functools.partial(self._restore_gradient, *kept[:2]) for kept in self.gradients]
         todo += [functools.partial(self._restore_noting, kept, changed) for kept in self.tensors]
         interrupted: BaseException | None = None
         problems: list[str] = []

@@ -110,12 +110,13 @@ def _measure(torch: Any, requested: dict[str, Any], names: dict[str, Any]) -> di
 
 
 def _undone(kept: KeptState, run: Callable[[], None]) -> int:
-    """Calls `run` and puts back what it changed, however it ends. Returns how many tensors had changed."""
+    """Calls `run`, with copies of the gradients, and puts back what it changed, however it ends. Returns how many tensors had changed."""
     changed, is_run, ended = -1, False, None
     while changed < 0:
         try:
             if not is_run:
                 is_run = True
+                kept.replace_gradients()
                 run()
             changed = kept.put_back()
         except SnippetEnded as error:
@@ -221,10 +222,13 @@ def _tensors(torch: Any, value: Any) -> list[Any]:
 
 
 def _synchronize(torch: Any) -> Callable[[], object]:
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():
         return torch.cuda.synchronize  # type: ignore[no-any-return]
     accelerator = getattr(torch, "accelerator", None)
-    if accelerator is not None and accelerator.is_available():
+    # Where training does not use CUDA nothing of it is called: that would initialize it.
+    if accelerator is None or "cuda" in str(accelerator.current_accelerator()):
+        return lambda: None
+    if accelerator.is_available():
         return accelerator.synchronize  # type: ignore[no-any-return]
     return lambda: None
 
@@ -239,7 +243,7 @@ def _talk_refused(torch: Any, by_operator: bool = False) -> Iterator[None]:
         return
     with ExitStack() as stack:
         if by_operator:
-            stack.enter_context(_refusing_mode())
+            stack.enter_context(_refusing_mode(torch))
         else:
             guard.guard_groups(stack, ALONE)
             # Its forward pass prepares for gradients that never come.
@@ -247,10 +251,15 @@ def _talk_refused(torch: Any, by_operator: bool = False) -> Iterator[None]:
         yield
 
 
-def _refusing_mode() -> Any:
+def _refusing_mode(torch: Any) -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Refusing(TorchDispatchMode):  # type: ignore[misc]
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            # True has torch import all of torch.compile at the first operator, while training waits.
+            return "_dynamo" in vars(torch)
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if func.namespace in _TALKING_OPERATORS:
                 raise RuntimeError(ALONE)

@@ -14,6 +14,10 @@ from probe_agent.capture.takeover import ProgramsOwn, TakeoverWatch
 _MAX_EVENTS = 1 << 18
 #: The key of the steps in a snapshot: number, begin and end (nanoseconds from 1970). `crates/import` reads it.
 STEPS = "probe_agent.steps"
+_NO_STACKS = (
+    "the history has no stacks: torch needs torch.compile to name their lines, this process has not imported it, and that takes "
+    "seconds"
+)
 _IS_ON = "the program's own memory history is on"
 
 
@@ -71,7 +75,10 @@ class MemorySession:
             if torch._C._cuda_isHistoryEnabled():
                 raise ProgramsOwn(_IS_ON)
             self._is_on = True
-            memory._record_memory_history("all", context="all", stacks="python", max_entries=_MAX_EVENTS)
+            # Where a snapshot has frames, torch looks for lines of `torch._inductor` in them, and imports it.
+            context = "all" if "_inductor" in vars(torch) else None
+            self.note = _NO_STACKS if context is None else None
+            memory._record_memory_history("all", context=context, stacks="python", max_entries=_MAX_EVENTS)
         self._taken_over = TakeoverWatch(memory, ("_record_memory_history",), when_program_records)
 
     def begin_step(self, number: int) -> None:
@@ -116,7 +123,8 @@ class MemorySession:
         snapshot, self._snapshot = self._snapshot, None
         kept = max((len(trace) for trace in snapshot.get("device_traces", ())), default=0)
         if self.steps and kept >= _MAX_EVENTS:
-            self.note = f"the history of its steps has the last {_MAX_EVENTS} events of a device only"
+            few = f"the history of its steps has the last {_MAX_EVENTS} events of a device only"
+            self.note = few if self.note is None else f"{few}; {self.note}"
         with open(path, "wb") as file:
             pickle.dump({**snapshot, STEPS: self._boundaries}, _Bounded(file, self._max_bytes), protocol=4)
 

@@ -128,7 +128,25 @@ class Session:
 
     def prepare(self) -> None:
         """Prepares the profiler, which takes a while the first time."""
-        self._profile.prepare_trace()
+        import torch
+        from torch.autograd import profiler
+
+        profile = self._profile
+        if "_inductor" in vars(torch):
+            profile.prepare_trace()
+        else:
+            # `prepare_trace` asks for `torch._inductor`, and torch then imports all of torch.compile, which takes seconds. These
+            # are its other two lines.
+            profile.profiler = profiler.profile(
+                use_cpu=True,
+                use_device="cuda" if self.needs_warmup else None,
+                record_shapes=profile.record_shapes,
+                with_flops=profile.with_flops,
+                profile_memory=profile.profile_memory,
+                with_stack=profile.with_stack,
+                use_kineto=True,
+            )
+            profile.profiler._prepare_trace()
         self._is_prepared = True
 
     def start(self, when_program_profiles: Callable[[], None]) -> None:

@@ -52,6 +52,8 @@ class CaptureWindow:
         #: Whether it ended because of its deadline.
         self._late = False
         self._asked = False
+        #: Whether a boundary is being handled: then nothing else may end the capture on that thread.
+        self._handles_boundary = False
         self._lock = threading.Lock()
         self._deadline = time.monotonic() + settings["timeout_s"]
 
@@ -81,12 +83,15 @@ class CaptureWindow:
 
     def at_boundary(self) -> None:
         """Handles a boundary. The calling thread trains and is between two steps. Raises only what is the program's."""
+        self._handles_boundary = True
         try:
             self._at_boundary()
         except BaseException as error:
             self._end(f"it could not be recorded: {safe_text.described(error)}")
             if signals.is_of_the_program(error):
                 raise
+        finally:
+            self._handles_boundary = False
 
     def _at_boundary(self) -> None:
         step = self._native.step()
@@ -131,6 +136,8 @@ class CaptureWindow:
             self._native.set_captured(True)
             self._session.begin_step(step)
             self._step_began = time.perf_counter()
+            if self._cancelled is not None and self._may_stop():
+                self._end(self._cancelled)
 
     def _step_ended(self, step: int) -> None:
         self._seconds.append(time.perf_counter() - self._step_began)
@@ -245,7 +252,7 @@ class CaptureWindow:
     def _on_main_thread(self) -> None:
         """Ends the capture on the main thread, because training may never reach a boundary again."""
         self._asked = False
-        if self._native.is_idle() and self._may_stop():
+        if not self._handles_boundary and self._native.is_idle() and self._may_stop():
             try:
                 self._end(self._cancelled)
             except BaseException as error:

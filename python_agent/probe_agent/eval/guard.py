@@ -67,19 +67,26 @@ def guard_groups(stack: ExitStack, message: str = MESSAGE) -> None:
             stack.enter_context(refused(namespace, name, message))
 
 
+class _Guard:
+    """One use of :func:`refused`."""
+
+    def __init__(self, message: str) -> None:
+        self.thread, self.message = threading.get_ident(), message
+
+
 class _Refusal:
     """A function that replaces another one: it ends calls of some threads with an error and passes on those of others."""
 
     def __init__(self, original: Any) -> None:
-        #: Threads whose calls it refuses, each with the messages of its guards.
-        threads: dict[int, list[str]] = {}
+        #: Threads whose calls it refuses, each with its guards.
+        threads: dict[int, list[_Guard]] = {}
         identifier = threading.get_ident
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            messages = threads.get(identifier())
-            if messages:
-                raise RuntimeError(messages[-1])
+            guards = threads.get(identifier())
+            if guards:
+                raise RuntimeError(guards[-1].message)
             return original(*args, **kwargs)
 
         self.original, self.threads, self.call = original, threads, _seen_through(call)
@@ -102,7 +109,8 @@ class _Refusal:
 #: function, which is taken out with the last guard. A function that two namespaces share stays shared, because recording
 #: checks that.
 _refusals: list[_Refusal] = []
-_lock = threading.Lock()
+# Garbage is collected while it is held, and the garbage may be a guard that was ended as it began.
+_lock = threading.RLock()
 
 
 @contextmanager
@@ -111,7 +119,33 @@ def refused(namespace: Any, name: str, message: str = MESSAGE) -> Iterator[None]
     if getattr(namespace, name, None) is None:
         yield
         return
+    guard = _Guard(message)
+    try:
+        _refuse(namespace, name, guard)
+        yield
+    finally:
+        with _lock:
+            for refusal in [*_refusals]:
+                guards = refusal.threads.get(guard.thread, [])
+                if guard in guards:
+                    guards.remove(guard)
+                _remove_unused(refusal, guard.thread)
+
+
+def end_of_snippet() -> None:
+    """Ends what guards of the calling thread are left, once nothing can end the snippet any more.
+
+    An interrupt may come at any moment, also as a guard ends. A guard that stayed on the thread that trains would refuse
+    training's own calls for ever.
+    """
     thread = threading.get_ident()
+    with _lock:
+        for refusal in [*_refusals]:
+            refusal.threads.pop(thread, None)
+            _remove_unused(refusal, thread)
+
+
+def _refuse(namespace: Any, name: str, guard: _Guard) -> None:
     with _lock:
         found = getattr(namespace, name)
         known = [one for one in _refusals if found is one.call or found is one.original]
@@ -120,17 +154,15 @@ def refused(namespace: Any, name: str, message: str = MESSAGE) -> Iterator[None]
             _refusals.append(refusal)
         if found is not refusal.call:
             refusal.put(namespace, name)
-        refusal.threads.setdefault(thread, []).append(message)
-    try:
-        yield
-    finally:
-        with _lock:
-            refusal.threads[thread].pop()
-            if not refusal.threads[thread]:
-                del refusal.threads[thread]
-            if not refusal.threads:
-                refusal.take_out()
-                _refusals.remove(refusal)
+        refusal.threads.setdefault(guard.thread, []).append(guard)
+
+
+def _remove_unused(refusal: _Refusal, thread: int) -> None:
+    if not refusal.threads.get(thread):
+        refusal.threads.pop(thread, None)
+    if not refusal.threads and refusal in _refusals:
+        refusal.take_out()
+        _refusals.remove(refusal)
 
 
 def _seen_through(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,6 +10,7 @@ import _thread
 import os
 import threading
 import time
+import types
 from typing import Any
 
 from probe_agent._native import At, CommandKind, Outcome, ThreadMode
@@ -26,14 +27,27 @@ TICK_SECONDS = 0.1
 _started: tuple[int, threading.Event] | None = None
 
 
+def why_no_snippets() -> str | None:
+    """Why this process can run no snippet; None where it can.
+
+    gevent and eventlet replace what starts threads: a new thread is a greenlet of the thread that made it, here the one that
+    trains, and while it waited for commands nothing else would run.
+    """
+    if type(_thread.start_new_thread) is types.BuiltinFunctionType:
+        return None
+    return "threads are replaced in this process (by gevent or eventlet), so no snippet can run beside training"
+
+
 def start() -> None:
-    """Starts the thread; the uplink must have been started.
+    """Starts the thread, where this process can run snippets; the uplink must have been started.
 
     `threading` does not know it: programs wait for all threads that `threading.enumerate()` has, or until there is one left.
     """
     global _started
     from probe_agent import _native
 
+    if why_no_snippets() is not None:
+        return
     _native.set_beside_message(guard.MESSAGE)
     _native.set_boundary_callback(boundary.run_pending)
     ended = threading.Event()
@@ -102,8 +116,11 @@ class Runner:
     def take_snippet(self, command: Any, job: SnippetJob | None) -> None:
         """Takes a snippet, unless `job` runs or waits here."""
         snippet = command.snippet
+        replaced = why_no_snippets()  # They may have been replaced since the start.
         if not self.allowed:
             self.refuse(command, "this process runs no snippets (PROBE_EVAL=off)")
+        elif replaced is not None:
+            self.refuse(command, replaced)
         elif snippet.complete:
             self.complete(command)
         elif job is not None:

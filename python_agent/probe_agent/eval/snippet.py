@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from probe_agent import signals
 from probe_agent._native import Outcome
-from probe_agent.eval import display, safe_text, tracebacks
+from probe_agent.eval import display, guard, safe_text, tracebacks
 from probe_agent.eval.ended import SnippetEnded, interrupt, is_importing
 
 
@@ -108,6 +108,7 @@ class SnippetExecution:
         except SnippetEnded:
             # The interrupt came after the snippet's own end and before ours.
             self._finish()
+        guard.end_of_snippet()
         self._seconds = time.perf_counter() - self._began
         return ending
 

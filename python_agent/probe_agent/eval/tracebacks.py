@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from probe_agent.eval import safe_text, values
+from probe_agent.eval import safe_text, suggestions, values
 
 # Characters at which a whole traceback is cut, in the middle: the raised exception is at its end.
 LONGEST = 100_000
@@ -27,13 +27,9 @@ MAX_EXCEPTIONS = 100
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _GROUP: Any = getattr(builtins, "BaseExceptionGroup", None)
-# Classes that Python's module treats in a special way, and the attributes that it reads of them.
-_SPECIAL: dict[Any, tuple[str, ...]] = {
-    SyntaxError: ("lineno", "end_lineno", "offset", "end_offset"),
-    NameError: ("name",),
-    AttributeError: ("name", "obj"),
-    ImportError: ("name", "name_from"),
-}
+# What Python's module reads of a SyntaxError. Three other classes are special to it (NameError, AttributeError, ImportError): it
+# asks the program's objects and modules for names that are alike. Their stand-ins are of no such class.
+_OF_SYNTAX = ("lineno", "end_lineno", "offset", "end_offset")
 
 Raised = Callable[[BaseException], object]
 
@@ -117,19 +113,13 @@ class _Copies:
             return _in_words("(an exception more than are shown)")
         self.remaining -= 1
         kind = type(error)
-        special = next((base for base in _SPECIAL if issubclass(kind, base)), BaseException)
-        if special is SyntaxError:
-            copy = _made(kind, special, self._own(SyntaxError, "msg", error))
+        if issubclass(kind, SyntaxError):
+            copy = _made(kind, SyntaxError, self._own(SyntaxError, "msg", error))
+            self._copy_location(error, copy)
         elif _GROUP is not None and issubclass(kind, _GROUP):
             copy = _made(kind, _GROUP, self._text(error), self._parts(_GROUP.exceptions.__get__(error)))
         else:
-            copy = _made(kind, special, self._text(error))
-        for name in _SPECIAL.get(special, ()):
-            value = _member(special, name, error)
-            if name == "obj" or type(value) is (str if name.startswith("name") else int):
-                setattr(copy, name, value)
-        if special is SyntaxError:
-            self._copy_location(error, copy)
+            copy = _made(kind, BaseException, self._text(error) + _suggestion(error))
         notes = list(self._notes(error))
         if notes:
             copy.__notes__ = notes  # type: ignore[attr-defined]
@@ -144,6 +134,10 @@ class _Copies:
 
     def _copy_location(self, error: BaseException, copy: Any) -> None:
         """Copies the file and line of a SyntaxError; of a long line only the text around the error."""
+        for name in _OF_SYNTAX:
+            number = _member(SyntaxError, name, error)
+            if type(number) is int:
+                setattr(copy, name, number)
         copy.filename = safe_text.cut(self._own(SyntaxError, "filename", error), MAX_LINE_LENGTH) or None
         line = _member(SyntaxError, "text", error)
         if type(line) is str and len(line) <= MAX_LINE_LENGTH:
@@ -179,6 +173,14 @@ def _member(base: type, name: str, error: BaseException) -> Any:
         return base.__dict__[name].__get__(error)
     except (KeyError, AttributeError):  # The attribute is of a later Python, or is not set.
         return None
+
+
+def _suggestion(error: BaseException) -> str:
+    if issubclass(type(error), NameError):
+        return suggestions.for_name(_member(NameError, "name", error), _member(BaseException, "__traceback__", error))
+    if issubclass(type(error), AttributeError):
+        return suggestions.for_attribute(_member(AttributeError, "name", error), _member(AttributeError, "obj", error))
+    return ""
 
 
 def _before(error: BaseException) -> tuple[Any, str]:

@@ -210,7 +210,8 @@ def _module_and_stage(frames: list[FrameType]) -> tuple[str | None, str | None]:
         if _is_of(code, "backward", "torch/_tensor.py", "torch/autograd/__init__.py"):
             in_backward, stage = True, "backward"
         elif _is_of(code, "_call_impl", "torch/nn/modules/module.py"):
-            module = frame.f_locals.get("self")
+            # Read so that the frame keeps no dictionary of its tensors, which the program may mean to free.
+            module = _native.frame_locals(frame).get("self")
             root = module if root is None else root
             stage = "recompute" if in_backward else "forward"
         elif code.co_name in ("step", "wrapper", "profile_hook_step") and _is_of(code, code.co_name, "torch/optim/"):

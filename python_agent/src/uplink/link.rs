@@ -33,6 +33,8 @@ pub struct Settings {
     pub tls_pin: Option<String>,
     /// Whether snippets that come over TCP are run.
     pub eval_over_tcp: bool,
+    /// Why this process can run no snippet; None where it can.
+    pub no_snippets: Option<String>,
     /// How long the agent waits before it warns about a missing collector: one that was just started needs a moment.
     #[pyo3(attribute("patience_s"))]
     pub patience: Seconds,

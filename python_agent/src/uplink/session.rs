@@ -224,8 +224,8 @@ impl Session<'_> {
     fn take(&mut self, frame: CollectorFrame) -> Option<End> {
         use collector_frame::Frame;
         let frame = frame.frame?;
-        if let Some(id) = self.is_too_far(&frame) {
-            let error = "this process runs no snippets that come over TCP (PROBE_EVAL=tcp lets them)".into();
+        if let Some((id, why)) = self.refuses(&frame) {
+            let error = why.to_owned();
             let done = v1::Done { outcome: v1::Outcome::Refused as i32, error, ..Default::default() };
             self.link.commands.reply(self.number, id, Reply::Done(done));
             return None;
@@ -274,15 +274,20 @@ impl Session<'_> {
         None
     }
 
-    /// The identifier of a snippet that came over TCP, to the collector or from it, if this process does not run such snippets.
-    fn is_too_far(&self, frame: &collector_frame::Frame) -> Option<u64> {
+    /// The identifier of a snippet that this process does not run, and why.
+    fn refuses(&self, frame: &collector_frame::Frame) -> Option<(u64, &str)> {
         let (id, over_tcp) = match frame {
             collector_frame::Frame::EvalDecide(decide) => (decide.id, decide.over_tcp),
             collector_frame::Frame::EvalArm(arm) => (arm.id, arm.over_tcp),
             _ => return None,
         };
-        let far = over_tcp || matches!(self.link.address, Address::Tcp(_));
-        (far && !self.link.settings.eval_over_tcp).then_some(id)
+        if let Some(why) = &self.link.settings.no_snippets {
+            return Some((id, why));
+        }
+        // To the collector, or from it.
+        let came_far = over_tcp || matches!(self.link.address, Address::Tcp(_));
+        let why = "this process runs no snippets that come over TCP (PROBE_EVAL=tcp lets them)";
+        (came_far && !self.link.settings.eval_over_tcp).then_some((id, why))
     }
 
     fn configure(&self, values: &v1::Configure) {

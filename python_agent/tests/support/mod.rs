@@ -75,6 +75,7 @@ pub fn start_at(address: Address, rows: &Rows, capacity: usize, token_file: Opti
         token_file,
         tls_pin: None,
         eval_over_tcp: false,
+        no_snippets: None,
         patience: Seconds(Duration::ZERO),
         hint: "none".into(),
         revival: None,

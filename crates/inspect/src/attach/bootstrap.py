@@ -1,9 +1,11 @@
 # Runs in the process that is attached to, on a thread of no name, with SETTINGS (JSON). Nothing of it stays there but the
 # agent. What goes wrong is reported, and never raised.
+import _thread
 import json
 import os
 import sys
 import threading
+import types
 
 
 def find():
@@ -36,6 +38,10 @@ def main():
         facts = attaching.attach(settings)
     except BaseException as error:
         facts = {"error": f"{type(error).__name__}: {error}"}
+    write(facts)
+
+
+def write(facts):
     report = os.path.join(settings["directory"], "report")
     try:
         with open(report + ".part", "w") as file:
@@ -52,5 +58,10 @@ try:
 except OSError:
     pass
 else:
-    # A thread that Python knows, since what runs on it asks who it is.
-    threading.Thread(target=main, name="probe-attach", daemon=True).start()
+    # A thread that Python knows, since what runs on it asks who it is. A greenlet of gevent or eventlet is none.
+    if type(_thread.start_new_thread) is not types.BuiltinFunctionType:
+        write(
+            {"refused": "threads are replaced in it (by gevent or eventlet), so nothing can run beside its main thread"}
+        )
+    else:
+        threading.Thread(target=main, name="probe-attach", daemon=True).start()
