@@ -23,20 +23,21 @@ def cancelled_capture() -> dict[str, Any]:
     window = CaptureWindow({**settings, "history": 0, "directory": "/nowhere", "max_bytes": 1}, _native)
     window.is_waited_for = True
     asked: list[bool] = []
-    on_main_thread, prepare = window._on_main_thread, session.Session.prepare
+    on_main_thread, watch = window._on_main_thread, session.TakeoverWatch
 
     def ask() -> None:
         asked.append(True)
         on_main_thread()
 
-    def prepare_and_cancel(self: Any) -> None:
-        prepare(self)
+    def cancel_and_watch(*arguments: Any) -> Any:
+        # The profiler has just been started.
         window.cancel("Ctrl-C")
         while not asked:
             time.sleep(0.001)
+        return watch(*arguments)
 
     window._on_main_thread = ask  # type: ignore[method-assign]
-    session.Session.prepare = prepare_and_cancel  # type: ignore[method-assign]
+    session.TakeoverWatch = cancel_and_watch  # type: ignore[assignment, misc]
     window.arm()
     window.at_boundary()
     return {
