@@ -2,6 +2,7 @@
 //!
 //! A command that asks the directory uses it, and a collector that goes on where the dead one ended.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -104,13 +105,16 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<Rec
         });
         agent.stored.entry(table.clone()).or_default();
     }
+    let mut evicted: HashMap<(&str, &str), u64> = HashMap::new();
+    for gone in &checkpoint.evicted {
+        *evicted.entry((&gone.instance, &gone.table)).or_default() += gone.rows;
+    }
     for (instance, agent) in &mut checkpoint.agents {
         let there = |table: &str| {
             let key = (instance.clone(), table.to_owned());
             let in_journal = appended.get(instance.as_str()).and_then(|tables| tables.get(table)).copied().unwrap_or(0);
             let rows = written.get(&key).map_or(0, |written| written.rows) + in_journal;
-            let gone = checkpoint.evicted.iter().filter(|gone| gone.instance == *instance && gone.table == table);
-            rows + gone.map(|gone| gone.rows).sum::<u64>()
+            rows + evicted.get(&(instance.as_str(), table)).copied().unwrap_or(0)
         };
         for (table, stored) in &mut agent.stored {
             let there = there(table);

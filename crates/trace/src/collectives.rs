@@ -1,5 +1,7 @@
 //! Collectives: from the issue of each to its completion, and one row each.
 
+use std::cmp::Reverse;
+
 use probe_proto::v1;
 
 use super::analyser::Analyser;
@@ -7,7 +9,7 @@ use super::clock::SECOND;
 use super::device::Device;
 use super::kind::NCCL_TRACE;
 use super::names::{Names, Operation};
-use super::pending_collectives::{GroupProgress, Issued, OperationEnd, Operations};
+use super::pending_collectives::{GroupProgress, Issued, OperationEnd, Operations, whole_number};
 use crate::record::{Kind, Record};
 use crate::sink::Sink;
 
@@ -18,6 +20,8 @@ const GIVE_UP: u64 = 120 * SECOND;
 pub(super) const PENDING: u64 = SECOND;
 /// The largest number of pending operations of a group that are reported.
 const REPORTED: usize = 16;
+/// The largest number of groups that are kept.
+const GROUPS: usize = 1024;
 /// The largest number of operations under way. Beyond it new ones are not kept.
 const WAITING: usize = 1 << 16;
 
@@ -98,15 +102,19 @@ impl<N: Names> Analyser<N> {
         if let Some(pass) = inside.and_then(|thread| self.threads[thread].outermost_pass()) {
             pass.collective = Some(record.ts);
         }
-        let seq = (record.payload() >> 24) as i64;
+        let mut seq = (record.payload() >> 24) as i64;
         if let Some(kind) = self.operations.kinds.get(&id) {
             let group = self.operations.groups.entry(kind.group_id).or_insert_with(|| GroupProgress {
                 name: kind.group_name.clone(),
                 size: kind.group_size,
                 issued: seq,
                 completed: -1,
+                at: record.ts,
             });
+            seq = whole_number(record.payload() >> 24, group.issued);
             group.issued = group.issued.max(seq);
+            group.at = group.at.max(record.ts);
+            self.operations.keep_groups(GROUPS);
         }
         if self.operations.waiting.len() >= WAITING {
             sink.dropped(NCCL_TRACE, "too many under way", 1);
@@ -172,7 +180,8 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Sets, for the next report, how far this process is on each group, and the operations issued earlier than `before` that
-    /// are under way.
+    /// are under way. The groups with such operations come first, and then those that were used last: of too many the collector
+    /// takes the first.
     pub(super) fn report_groups(&self, before: u64, sink: &mut Sink) {
         sink.groups.clear();
         let Some(clock) = &self.clock else { return };
@@ -183,6 +192,9 @@ impl<N: Names> Analyser<N> {
             .filter_map(|i| Some((i, kinds.get(&i.kind)?)))
             .collect();
         late.sort_unstable_by_key(|(issued, _)| issued.seq);
+        let mut groups: Vec<_> = groups.iter().collect();
+        let is_late = |number: u32| late.iter().any(|(_, operation)| operation.group_id == number);
+        groups.sort_by_cached_key(|(number, group)| (!is_late(**number), Reverse(group.at), group.name.clone()));
         for (number, group) in groups {
             let mine = late.iter().filter(|(_, operation)| operation.group_id == *number).take(REPORTED);
             let pending = mine.map(|(issued, operation)| v1::PendingOperation {
@@ -202,7 +214,6 @@ impl<N: Names> Analyser<N> {
                 pending: pending.collect(),
             });
         }
-        sink.groups.sort_by(|a, b| a.name.cmp(&b.name));
     }
 
     /// Adds rows, as issued, for operations that have been under way since long before `now`, or for all at the `last` drain.

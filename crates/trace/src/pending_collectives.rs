@@ -1,6 +1,6 @@
 //! Collectives under way: those that were issued and not yet seen to be complete, and how far this process is on each group.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::device::Device;
 use super::modules::IntMap;
@@ -41,13 +41,41 @@ pub(super) struct GroupProgress {
     pub(super) issued: i64,
     /// Number of the newest operation that was seen to be complete.
     pub(super) completed: i64,
+    /// When the newest operation was issued.
+    pub(super) at: u64,
 }
 
 persist!(Issued { thread, at, step, seq, kind, bytes, waited_for, device });
 persist!(Operations { waiting, handles, kinds, groups });
-persist!(GroupProgress { name, size, issued, completed });
+persist!(GroupProgress { name, size, issued, completed, at });
+
+/// Operations are numbered in records modulo this.
+const NUMBERS: i64 = 1 << 30;
+
+/// The whole number of an operation, of which a record has the last 30 bits: the one that is nearest to the `newest` of its group.
+/// A group that is used a thousand times a second has more in two weeks.
+pub(super) fn whole_number(recorded: u64, newest: i64) -> i64 {
+    // What is read of a dead process may be any number.
+    let ahead = (recorded as i64).wrapping_sub(newest).rem_euclid(NUMBERS);
+    newest.wrapping_add(if ahead < NUMBERS / 2 { ahead } else { ahead - NUMBERS })
+}
 
 impl Operations {
+    /// Forgets the group that has been unused longest and has nothing under way, so that a program that makes groups without end
+    /// has no more than `most` of them here. One that is used again is learned again.
+    pub(super) fn keep_groups(&mut self, most: usize) {
+        if self.groups.len() <= most {
+            return;
+        }
+        let group_of = |issued: &Issued| self.kinds.get(&issued.kind).map(|kind| kind.group_id);
+        let busy: HashSet<u32> = self.waiting.values().filter_map(group_of).collect();
+        let idle = self.groups.iter().filter(|(number, _)| !busy.contains(number));
+        if let Some(number) = idle.min_by_key(|(_, group)| group.at).map(|(number, _)| *number) {
+            self.groups.remove(&number);
+            self.kinds.retain(|_, kind| kind.group_id != number);
+        }
+    }
+
     pub(super) fn under_way(&self, key: u64) -> Option<(&Issued, &Operation)> {
         let issued = self.waiting.get(&key)?;
         Some((issued, self.kinds.get(&issued.kind)?))
@@ -64,4 +92,38 @@ pub(super) enum OperationEnd {
     Unknown,
     /// The completion was not watched.
     NotSeen,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_that_a_program_makes_without_end_are_forgotten_and_none_that_is_waited_for() {
+        let mut operations = Operations::default();
+        for number in 0..4_u32 {
+            let at = u64::from(number);
+            let progress = GroupProgress { name: number.to_string(), size: 2, issued: 0, completed: -1, at };
+            operations.groups.insert(number, progress);
+            let operation = Operation {
+                name: "all_reduce".into(),
+                group_id: number,
+                group_name: number.to_string(),
+                group_size: 2,
+                dtype: None,
+                async_op: false,
+                backend: "gloo".into(),
+            };
+            operations.kinds.insert(u64::from(number), operation);
+            operations.keep_groups(3);
+            if number == 0 {
+                let (thread, step, seq, kind, bytes) = (0, 0, 0, 0, 0);
+                let issued = Issued { thread, at, step, seq, kind, bytes, waited_for: true, device: Device::None };
+                operations.waiting.insert(7, issued);
+            }
+        }
+        let mut left: Vec<u32> = operations.groups.keys().copied().collect();
+        left.sort_unstable();
+        assert_eq!((left, operations.kinds.len()), (vec![0, 2, 3], 3));
+    }
 }

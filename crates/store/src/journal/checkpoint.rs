@@ -2,6 +2,7 @@
 //!
 //! The writer updates a checkpoint in memory and writes it at the head of each file; a replay computes the same one.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -245,24 +246,25 @@ impl JournalCheckpoint {
     /// Adds up evictions before `oldest`, below which the journal has no appends any more: only their sums matter, because
     /// none of their batches can come back.
     pub(super) fn settle(&mut self, oldest: u64) {
-        let mut settled: Vec<v1::Evicted> = Vec::new();
+        let mut settled: Vec<v1::Evicted> = Vec::with_capacity(self.evicted.len());
+        // Sums by what they are of, because there may be one for each table of each process that a long run ever had.
+        let mut sums: HashMap<(String, String, Vec<u8>), usize> = HashMap::new();
         for evicted in std::mem::take(&mut self.evicted) {
             if evicted.appends > oldest {
                 settled.push(evicted);
                 continue;
             }
-            let same = |sum: &&mut v1::Evicted| {
-                sum.last_seq == 0
-                    && sum.table == evicted.table
-                    && sum.instance == evicted.instance
-                    && sum.identity == evicted.identity
-            };
-            match settled.iter_mut().find(same) {
-                Some(sum) => {
+            let identity = evicted.identity.as_ref().map(Message::encode_to_vec).unwrap_or_default();
+            match sums.entry((evicted.instance.clone(), evicted.table.clone(), identity)) {
+                Entry::Occupied(sum) => {
+                    let sum = &mut settled[*sum.get()];
                     sum.rows += evicted.rows;
                     sum.unix_ns = evicted.unix_ns;
                 }
-                None => settled.push(v1::Evicted { first_seq: 0, last_seq: 0, ..evicted }),
+                Entry::Vacant(new) => {
+                    new.insert(settled.len());
+                    settled.push(v1::Evicted { first_seq: 0, last_seq: 0, ..evicted });
+                }
             }
         }
         self.evicted = settled;
@@ -335,6 +337,33 @@ mod tests {
             (MAX_ENTRIES, MAX_ENTRIES, MAX_ENTRIES)
         );
         assert_eq!(agent.done_seq, 1999, "rows are numbered all the same");
+    }
+
+    #[test]
+    fn evictions_of_very_many_processes_are_added_up_in_no_time() {
+        let mut checkpoint = JournalCheckpoint::default();
+        let evicted = |process: u64, appends| v1::Evicted {
+            instance: format!("process {process}"),
+            identity: Some(v1::Hello { pid: process as u32, ..v1::Hello::default() }),
+            table: "python.steps".into(),
+            first_seq: 1,
+            last_seq: 2,
+            rows: 1,
+            appends,
+            ..v1::Evicted::default()
+        };
+        let processes = 50_000;
+        for time in 1..=2 {
+            for process in 0..processes {
+                checkpoint.apply(&v1::Record { record: Some(record::Record::Evicted(evicted(process, time))) });
+            }
+        }
+        // What may come back stays as it is. With a search of all for each this took minutes.
+        checkpoint.settle(1);
+        assert_eq!(checkpoint.evicted.len(), 2 * processes as usize);
+        checkpoint.settle(2);
+        assert_eq!(checkpoint.evicted.len(), processes as usize);
+        assert!(checkpoint.evicted.iter().all(|sum| (sum.rows, sum.last_seq) == (2, 0)));
     }
 
     #[test]

@@ -94,3 +94,25 @@ fn a_completion_that_only_a_late_wait_shows_has_no_duration() {
     let (known, unknown, issued) = (("completed", false), ("completed", true), ("issued", true));
     assert_eq!(found, [known, unknown, known, issued, issued]);
 }
+
+#[test]
+fn numbers_go_on_where_a_record_has_no_more_bits_for_them() {
+    let (mut analyser, mut sink) = (analyser(), Sink::default());
+    let last = (1_u64 << 30) - 1;
+    // 1 is synchronous and of gloo. The third one was issued before the second and recorded after it.
+    for (number, seq) in [last - 1, 0, last, 1].into_iter().enumerate() {
+        let (at, key) = (1_000 * (number as u64 + 1), number as u64);
+        let mut put = |kind, ts, payload, a| {
+            analyser.feed(0, Record::new(kind, payload, ts, a, 4_000), Device::None, &mut sink);
+        };
+        put(Kind::Issue, at, seq << 24 | 1, key);
+        put(Kind::WaitBegin, at + 1, 0, 0);
+        put(Kind::WaitEnd, at + 2, 0, 0);
+    }
+    analyser.settle(5_000, false, &mut sink);
+    assert_eq!(sink.groups.iter().map(|group| group.issued).collect::<Vec<_>>(), [(1 << 30) + 1]);
+    analyser.settle(6_000, true, &mut sink);
+    let mut seqs: Vec<i64> = rows(&mut sink)[NCCL_TRACE].iter().map(|row| row["seq"].int()).collect();
+    seqs.sort_unstable();
+    assert_eq!(seqs, [(1 << 30) - 2, (1 << 30) - 1, 1 << 30, (1 << 30) + 1]);
+}
