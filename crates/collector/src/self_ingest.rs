@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use probe_common::error::{Error, Result};
 use probe_proto::encode::{BatchBuilder, StringTable};
@@ -22,8 +23,10 @@ use super::ingest::{AgentDestination, IngestSession};
 use super::instance::PREFIX;
 use super::registry::Registry;
 
-/// Most feeds that are remembered. A run has no more identities, unless its agents come and go for ever.
+/// Most feeds that are open at once: of as many processes rows come in within [`IDLE`] of each other.
 const MAX_FEEDS: usize = 4096;
+/// A feed without rows for this long is closed when another one opens: its process has mostly ended. It is opened again if not.
+const IDLE: Duration = Duration::from_secs(600);
 
 /// Keeps rows of one table.
 #[derive(Debug)]
@@ -45,6 +48,8 @@ struct ProcessFeed {
     session_texts: usize,
     seq: u64,
     recorded: u64,
+    /// When it last had rows.
+    used: Instant,
 }
 
 impl SelfIngest {
@@ -67,15 +72,13 @@ impl SelfIngest {
         fill: impl FnOnce(&mut BatchBuilder, &mut StringTable),
     ) -> Result<()> {
         let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
-        if feeds.len() >= MAX_FEEDS && !feeds.contains_key(identity) {
-            for (_, feed) in feeds.drain() {
-                feed.ingest.close(true, &self.journal);
-            }
-        }
         if !feeds.contains_key(identity) {
+            let idle = if feeds.len() < MAX_FEEDS { IDLE } else { Duration::ZERO };
+            self.close_idle(&mut feeds, idle);
             feeds.insert(Arc::clone(identity), self.open(identity)?);
         }
         let Some(feed) = feeds.get_mut(identity) else { return Ok(()) };
+        feed.used = Instant::now();
         let mut builder = BatchBuilder::new(self.table);
         fill(&mut builder, &mut feed.texts);
         let rows = builder.rows();
@@ -86,6 +89,12 @@ impl SelfIngest {
             return Err(Error::limit(format!("{rows} rows of {} at once", self.table.full_name())));
         }
         feed.take(builder.take(), self.to())
+    }
+
+    fn close_idle(&self, feeds: &mut HashMap<Arc<Identity>, ProcessFeed>, longest: Duration) {
+        for (_, feed) in feeds.extract_if(|_, feed| feed.used.elapsed() >= longest) {
+            feed.ingest.close(true, &self.journal);
+        }
     }
 
     fn open(&self, identity: &Arc<Identity>) -> Result<ProcessFeed> {
@@ -109,7 +118,15 @@ impl SelfIngest {
         let declaration = Declaration { identity: Arc::clone(identity), ..greeting.declaration };
         let to = AgentDestination { agent: &agent, keep: self.to() };
         let ingest = IngestSession::open(connection, hello, declaration, 0, &to);
-        Ok(ProcessFeed { agent, ingest, texts: StringTable::default(), session_texts: 0, seq: 0, recorded: 0 })
+        Ok(ProcessFeed {
+            agent,
+            ingest,
+            texts: StringTable::default(),
+            session_texts: 0,
+            seq: 0,
+            recorded: 0,
+            used: Instant::now(),
+        })
     }
 
     fn to(&self) -> RowDestination<'_> {
@@ -131,5 +148,48 @@ impl ProcessFeed {
         // Forgets batches that are on disk by now; no acknowledgement is sent.
         self.agent.settled(keep.journal.durable().borrow().position);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use probe_proto::tables::steps;
+
+    use super::*;
+    use crate::collector::begin;
+
+    #[test]
+    fn a_feed_that_is_idle_is_closed_and_opened_again_and_no_row_is_lost() {
+        let directory = tempfile::tempdir().unwrap();
+        let run: Arc<str> = "gpt@1".into();
+        let begun = begin(directory.path(), &run, 64 << 20, 64 << 20).unwrap();
+        let (store, journal) = (Arc::clone(&begun.store), Arc::clone(&begun.journal));
+        let feeds = SelfIngest::new(&steps::TABLE, store, journal, Arc::clone(&begun.registry));
+        let process = |pid| {
+            let hello = v1::Hello { pid, ..v1::Hello::default() };
+            Arc::new(Identity::of_hello(&run, &hello))
+        };
+        let (first, second) = (process(1), process(2));
+        let keep = |identity| {
+            let fill = |rows: &mut BatchBuilder, texts: &mut StringTable| {
+                texts.id("the one text that a row has");
+                rows.push(steps::Row::of_a_second(1));
+            };
+            feeds.keep(identity, fill).unwrap();
+        };
+        keep(&first);
+        keep(&second);
+        let open = |longest| {
+            let mut open = feeds.feeds.lock().unwrap();
+            feeds.close_idle(&mut open, longest);
+            open.len()
+        };
+        assert_eq!((open(IDLE), open(Duration::ZERO)), (2, 0));
+        keep(&first);
+        assert_eq!(open(IDLE), 1);
+        let snapshot = begun.store.snapshot();
+        let rows: usize = snapshot.iter().flat_map(|table| table.segments()).map(|segment| segment.rows).sum();
+        assert_eq!(rows, 3);
     }
 }

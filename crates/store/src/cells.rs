@@ -118,7 +118,7 @@ impl Cells {
         length: usize,
         strings: &Dictionary,
     ) -> Result<PackedColumn, ArrowError> {
-        let text = |ids| PackedColumn::Text { ids, values: Arc::clone(strings.shared()) };
+        let text = |ids| PackedColumn::Text { ids, values: strings.values() };
         Ok(match self {
             Self::Nulls => PackedColumn::Constant(null(kind)?),
             Self::Array(array) => PackedColumn::Array(array.slice(offset, length)),

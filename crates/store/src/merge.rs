@@ -6,6 +6,7 @@
 //! (`00000003-00000011.parquet`) and appears whole; only then are they removed. A crash in between leaves both, and the
 //! names say which files have been replaced ([`super::file_names::superseded`]).
 
+use std::collections::HashMap;
 use std::fs;
 use std::ops::Range;
 use std::sync::Arc;
@@ -99,20 +100,22 @@ type GroupInFile = (Arc<ParquetFile>, usize);
 /// The row groups of `files` in lists: each list is of one agent, has no more rows than a segment, and becomes one group.
 fn by_agent(files: &[Arc<ParquetFile>]) -> Vec<Vec<GroupInFile>> {
     let mut merged: Vec<(Vec<GroupInFile>, usize)> = Vec::new();
-    let whose = |group: &RowGroup| (group.identity.clone(), group.origins.first().map(|o| Arc::clone(&o.instance)));
+    // The newest list of each agent, so that row groups stay in order.
+    let mut newest = HashMap::new();
     for file in files {
         for (number, group) in file.groups.iter().enumerate() {
-            // The newest list of that agent, so that row groups stay in order.
-            let open = merged.iter_mut().rev().find(|(groups, _)| {
-                groups.first().is_some_and(|(file, first)| whose(&file.groups[*first]) == whose(group))
-            });
+            let agent = (group.identity.clone(), group.origins.first().map(|origin| Arc::clone(&origin.instance)));
+            let index = newest.entry(agent).or_insert(usize::MAX);
             let entry = (Arc::clone(file), number);
-            match open {
+            match merged.get_mut(*index) {
                 Some((groups, rows)) if *rows + group.rows <= SEGMENT_ROWS => {
                     groups.push(entry);
                     *rows += group.rows;
                 }
-                _ => merged.push((vec![entry], group.rows)),
+                _ => {
+                    *index = merged.len();
+                    merged.push((vec![entry], group.rows));
+                }
             }
         }
     }

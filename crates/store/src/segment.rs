@@ -75,7 +75,6 @@ impl Segment {
         batches.extend(self.batches.iter().cloned());
         batches.push(Arc::new(rows.batch));
         merge_small(self.table, &mut batches);
-        let strings = self.strings.newer(&rows.strings);
         Self {
             table: self.table,
             identity: self.identity.clone(),
@@ -88,13 +87,13 @@ impl Segment {
             newest: number,
             ranges: self.ranges.iter().zip(rows.ranges).map(|(range, more)| range.with(more)).collect(),
             sums,
-            strings,
+            strings: self.strings.clone(),
         }
     }
 
     /// Whether rows of this process and connection belong here.
     pub fn takes(&self, identity: &Identity, rows: &Rows) -> bool {
-        self.identity.as_deref() == Some(identity) && self.strings.related(&rows.strings)
+        self.identity.as_deref() == Some(identity) && self.strings.is_same(&rows.strings)
     }
 
     /// Ranges of the table's own columns.

@@ -1,11 +1,13 @@
 //! The strings of a connection, ready for text columns to be gathered from.
 //!
 //! Text is stored as ids (four bytes a row). A scan turns them into Arrow string views by gathering from the
-//! [`Dictionary`], which shares its string data with every array made from it.
+//! [`Dictionary`], which shares its string data with every array made from it. A connection has one dictionary, which all its
+//! segments share: one of a moment each would keep the text of that moment as long as its rows are kept.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwap;
 use arrow::array::{Array, StringViewArray, StringViewBuilder};
 use probe_proto::decode::{Malformed, ReceivedStrings};
 use probe_proto::v1;
@@ -18,19 +20,20 @@ const BLOCK: u32 = 32 << 10;
 pub struct Strings {
     received: ReceivedStrings,
     builder: StringViewBuilder,
-    current: Dictionary,
+    dictionary: Dictionary,
 }
 
-/// State that all dictionaries of a connection share. Their memory is counted once, however many segments have one, until
-/// the last dictionary is dropped.
-#[derive(Debug, Default)]
-struct Lineage {
+/// The strings of a connection, and their memory, which is counted until the last segment that needs them is dropped.
+#[derive(Debug)]
+struct ConnectionStrings {
+    /// Strings by id; replaced by a longer array when new ones have come.
+    values: ArcSwap<StringViewArray>,
     bytes: AtomicUsize,
     /// The counter that includes `bytes`.
     total: OnceLock<Arc<AtomicUsize>>,
 }
 
-impl Drop for Lineage {
+impl Drop for ConnectionStrings {
     fn drop(&mut self) {
         if let Some(total) = self.total.get() {
             total.fetch_sub(*self.bytes.get_mut(), Ordering::Relaxed);
@@ -40,11 +43,12 @@ impl Drop for Lineage {
 
 impl Default for Strings {
     fn default() -> Self {
-        let values = Arc::new(StringViewArray::from_iter_values([""; 0]));
+        let values = ArcSwap::from_pointee(StringViewArray::from_iter_values([""; 0]));
+        let strings = ConnectionStrings { values, bytes: AtomicUsize::new(0), total: OnceLock::new() };
         Self {
             received: ReceivedStrings::default(),
             builder: StringViewBuilder::new().with_fixed_block_size(BLOCK),
-            current: Dictionary { lineage: Arc::default(), values },
+            dictionary: Dictionary(Arc::new(strings)),
         }
     }
 }
@@ -71,47 +75,57 @@ impl Strings {
         self.len() == 0
     }
 
-    /// All strings so far.
+    /// The connection's dictionary, which has all strings so far.
     pub fn dictionary(&mut self) -> Dictionary {
-        if self.current.values.len() < self.len() {
-            self.current.values = Arc::new(self.builder.finish_cloned());
+        let values = &self.dictionary.0.values;
+        if values.load().len() < self.len() {
+            values.store(Arc::new(self.builder.finish_cloned()));
         }
-        self.current.clone()
+        self.dictionary.clone()
     }
 }
 
-/// Strings by id. A dictionary continues every older one of its lineage.
+/// The strings of a connection by id: those that it has sent, also after this was handed out. An id is of the same string for good.
 #[derive(Debug, Clone)]
-pub struct Dictionary {
-    lineage: Arc<Lineage>,
-    values: Arc<StringViewArray>,
-}
+pub struct Dictionary(Arc<ConnectionStrings>);
 
 impl Dictionary {
-    /// Whether ids mean the same in both.
-    pub fn related(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.lineage, &other.lineage)
+    /// Whether both are of one connection, so that ids mean the same.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The longer of two related dictionaries.
-    pub fn newer(&self, other: &Self) -> Self {
-        if other.values.len() > self.values.len() { other.clone() } else { self.clone() }
+    /// The strings that the connection has sent so far.
+    pub fn values(&self) -> Arc<StringViewArray> {
+        self.0.values.load_full()
     }
 
-    pub fn values(&self) -> &StringViewArray {
-        &self.values
-    }
-
-    /// The strings, to be shared.
-    pub fn shared(&self) -> &Arc<StringViewArray> {
-        &self.values
-    }
-
-    /// Adds the memory (bytes) to `total`, beyond what is counted already for older dictionaries of the connection.
+    /// Adds the memory (bytes) to `total`, beyond what is counted there already for the connection.
     pub fn count(&self, total: &Arc<AtomicUsize>) {
-        let total = self.lineage.total.get_or_init(|| Arc::clone(total));
-        let bytes = self.values.get_buffer_memory_size();
-        let before = self.lineage.bytes.fetch_max(bytes, Ordering::Relaxed);
+        let total = self.0.total.get_or_init(|| Arc::clone(total));
+        let bytes = self.0.values.load().get_buffer_memory_size();
+        let before = self.0.bytes.fetch_max(bytes, Ordering::Relaxed);
         total.fetch_add(bytes.saturating_sub(before), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_s_dictionary_keeps_no_strings_of_its_own() {
+        let mut strings = Strings::default();
+        let mut more = |first, text: &str| {
+            strings.extend(v1::Strings { first, values: vec![text.to_owned()] }).unwrap();
+            strings.dictionary()
+        };
+        let of_first_segment = more(0, "a");
+        let first = Arc::downgrade(&of_first_segment.values());
+        let of_second_segment = more(1, "b");
+        assert!(of_first_segment.is_same(&of_second_segment));
+        assert_eq!(of_first_segment.values().iter().flatten().collect::<Vec<_>>(), ["a", "b"]);
+        assert!(first.upgrade().is_none(), "what the first segment had is kept by nothing");
     }
 }

@@ -68,19 +68,28 @@ impl Watch {
         let mut over_time = FindingsOverTime::restore(noted.iter().map(String::as_str));
         let mut newest = None;
         let mut pause = self.interval;
+        // Whether the last diagnosis failed; None before the first one that did not.
+        let mut failed = None;
         loop {
             tokio::time::sleep(pause).await;
             let began = Instant::now();
             // Without a new step there is nothing new to say.
             let last = texts(&mut self.client, "SELECT CAST(MAX(ts) AS VARCHAR) FROM python.steps").await.pop();
             if last.is_some() && last != newest {
-                // Too few steps, or a limit of queries: the next diagnosis may succeed.
-                if let Ok(diagnosis) =
-                    diagnose::diagnose(&mut self.client, &self.run, &DiagnosisSettings::default()).await
-                {
-                    for change in over_time.take(&diagnosis) {
-                        self.events.note(event(&change, &diagnosis));
+                match diagnose::diagnose(&mut self.client, &self.run, &DiagnosisSettings::default()).await {
+                    Ok(diagnosis) => {
+                        failed = Some(false);
+                        for change in over_time.take(&diagnosis) {
+                            self.events.note(event(&change, &diagnosis));
+                        }
                     }
+                    // At first there are too few steps. Later it may be a limit of queries, and the next one may succeed.
+                    Err(error) if failed == Some(false) => {
+                        failed = Some(true);
+                        let message = format!("the run could not be diagnosed, so findings may be missing: {error}");
+                        self.events.note(Event::new("diagnosis", Severity::Info, message));
+                    }
+                    Err(_) => {}
                 }
                 newest = last;
             }
