@@ -29,6 +29,38 @@ pub const PROTOCOL: u32 = 1;
 /// The version of this build: agent, collector and command line are released together.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// Words that mean something else in `probe WORD`, now or soon, and are no names of runs: neither the command nor the agent, which
+/// names the run of a script after its file, takes one.
+pub const RESERVED_NAMES: &[&str] = &[
+    "attach",
+    "bench",
+    "capture",
+    "compare",
+    "completions",
+    "config",
+    "console",
+    "crash",
+    "detach",
+    "diagnose",
+    "doctor",
+    "eval",
+    "export",
+    "flamegraph",
+    "hang",
+    "help",
+    "import",
+    "list",
+    "profile",
+    "query",
+    "run",
+    "runs",
+    "serve",
+    "stack",
+    "tables",
+    "token",
+    "unix",
+];
+
 /// Times of agents are whole multiples of one 2^27th of a second (7.5 ns, less than taking a record costs): their sums are
 /// exact in any order up to two years, and they take less on disk than times to the last bit, which is noise.
 pub const TIMES_PER_SECOND: u64 = 1 << 27;

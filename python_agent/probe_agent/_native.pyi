@@ -7,6 +7,7 @@ from typing import Any, ClassVar, final
 from probe_agent.settings import Identity, Settings
 
 VERSION: str
+RESERVED_NAMES: frozenset[str]
 
 @final
 class At:

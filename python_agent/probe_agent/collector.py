@@ -26,10 +26,6 @@ from probe_agent.settings import CollectorRestart
 
 # A collector that has been unused for this long ends by itself.
 IDLE = "30s"
-_COMMANDS = frozenset({
-    "attach", "compare", "completions", "config", "console", "crash", "detach", "doctor", "eval", "flamegraph", "hang",
-    "help", "list", "query", "run", "runs", "serve", "stack", "tables", "token", "unix",
-})  # fmt: skip
 # Seconds to wait for another process that is deciding about a name: one that is stopped must not stop this one.
 _DECISION_SECONDS = 5.0
 # Locks of this process, kept open as long as it lives: path -> descriptor.
@@ -79,8 +75,10 @@ def run_name(asked: str | None = None) -> str:
             file = getattr(main, "__file__", None) or (sys.argv[0] if sys.argv else "")
             name = os.path.splitext(os.path.basename(file))[0]
     name = re.sub(r"[^A-Za-z0-9._-]", "-", name.split("@")[0]).lstrip(".-")[:56] or "python"
-    # Where a name can stand, a command or a process can stand too (crates/common/src/run_name.rs).
-    return f"{name}-run" if name in _COMMANDS else f"run-{name}" if name.isdigit() else name
+    from probe_agent import _native
+
+    # Where a name can stand, a command or a process can stand too.
+    return f"{name}-run" if name in _native.RESERVED_NAMES else f"run-{name}" if name.isdigit() else name
 
 
 def run_key() -> str:

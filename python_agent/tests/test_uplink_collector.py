@@ -224,7 +224,9 @@ def test_a_run_is_called_like_its_script(
 
 
 def test_names_that_are_commands_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert collector.run_name("eval") == "eval-run"
+    # As a script export.py is called.
+    for command in ("eval", "export", "bench", "capture", "diagnose", "profile"):
+        assert collector.run_name(command) == f"{command}-run"
     assert collector.run_name("1234") == "run-1234"
 
 

@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn every_command_is_a_name_that_no_run_can_have() {
         for command in Probe::command().get_subcommands().filter(|command| !command.is_hide_set()) {
-            assert!(probe_common::run_name::RESERVED.contains(&command.get_name()), "{}", command.get_name());
+            assert!(probe_proto::RESERVED_NAMES.contains(&command.get_name()), "{}", command.get_name());
         }
     }
 }

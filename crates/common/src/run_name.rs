@@ -2,38 +2,9 @@
 
 use std::fmt;
 
-use crate::error::{Error, Result};
+use probe_proto::RESERVED_NAMES;
 
-/// Words that mean something else in `probe WORD`, now or soon.
-pub const RESERVED: &[&str] = &[
-    "attach",
-    "bench",
-    "capture",
-    "compare",
-    "completions",
-    "config",
-    "console",
-    "crash",
-    "detach",
-    "diagnose",
-    "doctor",
-    "eval",
-    "export",
-    "flamegraph",
-    "hang",
-    "help",
-    "import",
-    "list",
-    "profile",
-    "query",
-    "run",
-    "runs",
-    "serve",
-    "stack",
-    "tables",
-    "token",
-    "unix",
-];
+use crate::error::{Error, Result};
 
 /// Longest name (bytes), so that a socket's path fits the kernel's 107.
 const MAX_NAME_LENGTH: usize = 64;
@@ -96,7 +67,7 @@ pub fn check_name(name: &str) -> Result<()> {
         wrong("a name begins with a letter, a digit or _")
     } else if name.bytes().all(|b| b.is_ascii_digit()) {
         wrong("that is a process id")
-    } else if RESERVED.contains(&name) {
+    } else if RESERVED_NAMES.contains(&name) {
         wrong(&format!("probe {name} is a command"))
     } else {
         Ok(())
@@ -125,7 +96,7 @@ mod tests {
             "", ".", "..", ".x", "-x", "a/b", "a b", "é", "a@b@1", "123", "a:1", "gpt@", "gpt@0", "gpt@02", "gpt@-1",
             &long,
         ];
-        for name in wrong.into_iter().chain(RESERVED.iter().copied()) {
+        for name in wrong.into_iter().chain(RESERVED_NAMES.iter().copied()) {
             let error = RunName::parse(name).unwrap_err();
             assert_eq!(error.kind(), Kind::Usage, "{name}");
             assert!(error.hint_text().is_some(), "{name}");

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use probe_proto::v1::{self, eval_reply::Reply};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyFrozenSet};
 
 use crate::address::Address;
 use crate::recording;
@@ -34,6 +34,7 @@ static FORKED: AtomicBool = AtomicBool::new(false);
 /// Adds this part's functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("VERSION", probe_proto::VERSION)?;
+    module.add("RESERVED_NAMES", PyFrozenSet::new(module.py(), probe_proto::RESERVED_NAMES)?)?;
     module.add_class::<At>()?;
     module.add_class::<Outcome>()?;
     module.add_class::<CommandKind>()?;
