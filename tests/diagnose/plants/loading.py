@@ -1,5 +1,6 @@
 """Batches: made in the loop, by too few workers, by more workers than there are processors, by workers that start anew each
-epoch, by workers of which one is slow, or with a sample now and then that takes long to load."""
+epoch, by workers of which one is slow, with a sample now and then that takes long to load, in batches that take unequally long,
+or by workers that keep what they have loaded."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, get_worker_info
 
-args = common.arguments("inline", "starved", "restart", "heavy", "crowd", "worker")
+args = common.arguments("inline", "starved", "restart", "heavy", "crowd", "worker", "unequal", "hoard")
 torch.set_num_threads(1)
 batch = 16
 per_epoch = 24 if args.plant == "restart" else args.steps
@@ -20,12 +21,20 @@ workers = {"inline": 0, "starved": 1, "crowd": 12}.get(args.plant, 2)
 heavy = set(random.Random(7).sample(range(batch * per_epoch), per_epoch // 20)) if args.plant == "heavy" else set()
 
 
+#: What the process that loads has kept, with `hoard`.
+kept: list[bytes] = []
+
+
 class Samples(common.Samples):
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         if index in heavy:
             time.sleep(0.4 * args.strength)
         if args.plant == "worker" and get_worker_info().id == 1:
             time.sleep(0.004 * args.strength)
+        if args.plant == "unequal" and index % (11 * batch) == 0:
+            time.sleep(0.15 * args.strength)
+        if args.plant == "hoard":
+            kept.append(bytes(range(256)) * round(100 * args.strength))
         if args.plant == "crowd":
             common.burn(0.004 * args.strength)
         return super().__getitem__(index)

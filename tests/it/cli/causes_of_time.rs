@@ -5,8 +5,8 @@ use probe_proto::table::Time;
 use probe_proto::tables::{environment, process_metrics, steps};
 use probe_store::Store;
 
-use super::diagnose::{STEPS, begins, each_second, logs, nothing, of_rule, of_rules, says};
-use super::diagnose_loaders::batches;
+use super::diagnose::{STEPS, advises, begins, each_second, logs, nothing, of_rule, of_rules, says};
+use super::diagnose_loaders::batches_that_take;
 use crate::sql::data::Agent;
 
 fn diverges(step: f64) -> f64 {
@@ -113,15 +113,25 @@ fn calls_of_the_model_without_a_backward_pass_are_told_from_gradient_accumulatio
 
 #[test]
 fn a_loader_that_runs_dry_now_and_then_is_told_from_one_that_is_too_slow() {
-    let of = |every: i64| {
+    // How many batches are ready where the loop waits, and how long the one that it waits for takes to load.
+    let of_batches = |every: i64, ready: i32, fetch: f64| {
         let dry = move |step: i64| step % every == 0;
         let batches = move |agent: &mut Agent, store: &Store| {
-            batches(agent, store, |step| if dry(step) { 0 } else { 7 }, |step| if dry(step) { 0.03 } else { 0.0002 });
+            let ready = |step| if dry(step) { ready } else { 7 };
+            let wait = |step| if dry(step) { 0.03 } else { 0.0002 };
+            batches_that_take(agent, store, ready, wait, |step| if dry(step) { fetch } else { 0.001 });
         };
         let waits = move |row: &mut steps::Row| row.data_time = if dry(row.step) { 0.03 } else { 0.0003 };
         of_rule("bursts-of-batches", STEPS, waits, batches)
     };
+    let of = |every: i64| of_batches(every, 0, 0.05);
     begins(&of(7), "found: every rank: the loader keeps up in 8");
+    advises(&of(7), "prefetch_factor=8");
+    // Batches come in order: the other worker's are ready.
+    begins(&of_batches(7, 4, 0.05), "found: every rank: the loader keeps up in 8");
+    // No batch takes long, so the workers were late for another reason; one takes so long that no number of batches hides it.
+    begins(&of_batches(7, 0, 0.001), "silent");
+    begins(&of_batches(7, 0, 5.0), "silent");
     begins(&of(2), "silent");
     begins(&of(STEPS), "silent");
 }

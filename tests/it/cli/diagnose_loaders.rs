@@ -9,6 +9,17 @@ use crate::sql::data::{Agent, START};
 
 /// Batches of two workers that each load four ahead. `ready` of 8 are there when the loop asks, and it waits `wait` (s).
 pub(super) fn batches(agent: &mut Agent, store: &Store, ready: impl Fn(i64) -> i32, wait: impl Fn(i64) -> f64) {
+    batches_that_take(agent, store, ready, wait, |step| if step % 2 == 0 { 0.021 } else { 0.02 });
+}
+
+/// The same, where a worker takes `fetch` seconds to load one.
+pub(super) fn batches_that_take(
+    agent: &mut Agent,
+    store: &Store,
+    ready: impl Fn(i64) -> i32,
+    wait: impl Fn(i64) -> f64,
+    fetch: impl Fn(i64) -> f64,
+) {
     let rows: Vec<data_trace::Row> = (0..STEPS).map(|step| agent.batch_handed(step)).collect();
     let row = |(step, row): (i64, data_trace::Row)| data_trace::Row {
         step,
@@ -18,7 +29,7 @@ pub(super) fn batches(agent: &mut Agent, store: &Store, ready: impl Fn(i64) -> i
         queue_depth: Some(ready(step)),
         tasks_outstanding: Some(8),
         wait: wait(step),
-        fetch_time: (step > 0).then_some(if step % 2 == 0 { 0.021 } else { 0.02 }),
+        fetch_time: (step > 0).then(|| fetch(step)),
         ..row
     };
     agent.send(store, (0..STEPS).zip(rows).map(row));
