@@ -110,7 +110,8 @@ def _measure(torch: Any, requested: dict[str, Any], names: dict[str, Any]) -> di
 
 
 def _undone(kept: KeptState, run: Callable[[], None]) -> int:
-    """Calls `run`, with copies of the gradients, and puts back what it changed, however it ends. Returns how many tensors had changed."""
+    """Calls `run`, with copies of the gradients, and puts back what it changed, however it ends. Returns how many tensors had
+    changed."""
     changed, is_run, ended = -1, False, None
     while changed < 0:
         try:

@@ -10,7 +10,6 @@ import _thread
 import os
 import threading
 import time
-import types
 from typing import Any
 
 from probe_agent._native import At, CommandKind, Outcome, ThreadMode
@@ -19,6 +18,9 @@ from probe_agent.eval.job import SnippetJob, parsed
 from probe_agent.eval.placement import Placement, place
 from probe_agent.eval.sessions import SESSIONS
 from probe_agent.eval.snippet import SnippetResult
+
+#: Packages whose threads are none. crates/inspect/src/attach/bootstrap.py has them too.
+_GREENLETS = ("gevent", "eventlet")
 
 # Seconds between two checks of a snippet's deadline.
 TICK_SECONDS = 0.1
@@ -31,11 +33,12 @@ def why_no_snippets() -> str | None:
     """Why this process can run no snippet; None where it can.
 
     gevent and eventlet replace what starts threads: a new thread is a greenlet of the thread that made it, here the one that
-    trains, and while it waited for commands nothing else would run.
+    trains, and while it waited for commands nothing else would run. Debuggers replace it too, and start a thread.
     """
-    if type(_thread.start_new_thread) is types.BuiltinFunctionType:
+    by = str(getattr(_thread.start_new_thread, "__module__", "")).partition(".")[0]
+    if by not in _GREENLETS:
         return None
-    return "threads are replaced in this process (by gevent or eventlet), so no snippet can run beside training"
+    return f"threads are replaced by {by} in this process, so no snippet can run beside training"
 
 
 def start() -> None:

@@ -14,6 +14,7 @@ def start_greenlet(function, arguments=(), keywords=None):
     return len(greenlets)
 
 
+start_greenlet.__module__ = "gevent.thread"
 _thread.start_new_thread = threading._start_new_thread = start_greenlet
 
 import torch  # noqa: E402

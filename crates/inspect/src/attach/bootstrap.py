@@ -5,7 +5,6 @@ import json
 import os
 import sys
 import threading
-import types
 
 
 def find():
@@ -59,9 +58,8 @@ except OSError:
     pass
 else:
     # A thread that Python knows, since what runs on it asks who it is. A greenlet of gevent or eventlet is none.
-    if type(_thread.start_new_thread) is not types.BuiltinFunctionType:
-        write(
-            {"refused": "threads are replaced in it (by gevent or eventlet), so nothing can run beside its main thread"}
-        )
+    by = str(getattr(_thread.start_new_thread, "__module__", "")).partition(".")[0]
+    if by in ("gevent", "eventlet"):
+        write({"refused": f"threads are replaced by {by} in it, so nothing can run beside its main thread"})
     else:
         threading.Thread(target=main, name="probe-attach", daemon=True).start()
