@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import sys
 
-from probe_agent import messages, process
+from probe_agent import process
 from probe_agent.imports import CallbackFinder
 
 TYPE_CHECKING = False
@@ -183,4 +183,6 @@ def _safely(then: Any) -> None:
     try:
         then()
     except Exception as error:
+        from probe_agent import messages
+
         messages.say(f"not started: {type(error).__name__}: {error}; training continues without being recorded")
