@@ -70,6 +70,11 @@ impl SharedSteps {
         Ok(shared)
     }
 
+    /// Where it is not known how the steps of any process are counted.
+    pub(crate) fn not_known() -> Self {
+        Self { processes: Some(Vec::new()), ..Self::default() }
+    }
+
     /// `sql` with the shared count of steps instead of each process's own.
     pub(crate) fn rewrite(&self, sql: &str) -> String {
         let Some(processes) = &self.processes else { return sql.to_owned() };

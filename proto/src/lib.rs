@@ -29,8 +29,8 @@ pub const PROTOCOL: u32 = 1;
 /// The version of this build: agent, collector and command line are released together.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Words that mean something else in `probe WORD`, now or soon, and are no names of runs: neither the command nor the agent, which
-/// names the run of a script after its file, takes one.
+/// Words that mean something else in `probe WORD`, now or soon, so that no run may have them as its name. The command refuses them. The
+/// agent names a run after its script, and adds something to such a name.
 pub const RESERVED_NAMES: &[&str] = &[
     "attach",
     "bench",

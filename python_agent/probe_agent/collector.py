@@ -63,6 +63,8 @@ def runtime_directory() -> str:
 
 def run_name(asked: str | None = None) -> str:
     """The name of the run: `asked`, else `PROBE_RUN`, else the script's name."""
+    from probe_agent import _native
+
     name = asked or os.environ.get("PROBE_RUN")
     if not name:
         main = sys.modules.get("__main__")
@@ -75,8 +77,6 @@ def run_name(asked: str | None = None) -> str:
             file = getattr(main, "__file__", None) or (sys.argv[0] if sys.argv else "")
             name = os.path.splitext(os.path.basename(file))[0]
     name = re.sub(r"[^A-Za-z0-9._-]", "-", name.split("@")[0]).lstrip(".-")[:56] or "python"
-    from probe_agent import _native
-
     # Where a name can stand, a command or a process can stand too.
     return f"{name}-run" if name in _native.RESERVED_NAMES else f"run-{name}" if name.isdigit() else name
 

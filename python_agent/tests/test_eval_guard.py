@@ -191,8 +191,8 @@ def test_where_recording_guards_nothing_is_put_in(world: World) -> None:
     assert seen == [False]
 
 
-class _Dies:
-    """Something whose end sends SnippetEnded to a thread, without a call of Python that could take it itself."""
+class _Trigger:
+    """When it is freed, SnippetEnded is sent to a thread, by no function in Python that could receive it itself."""
 
 
 _send = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.py_object, ctypes.py_object)(
@@ -202,12 +202,12 @@ _send = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.py_object, ctypes
 
 def _end_at(instruction: int, refused: Any) -> bool:
     """Uses a guard on the calling thread and ends it at this instruction of the guard. False where it has fewer."""
-    dies: _Dies | None = _Dies()
-    kept = weakref.ref(dies, functools.partial(_send, threading.get_ident(), SnippetEnded))
+    trigger: _Trigger | None = _Trigger()
+    kept = weakref.ref(trigger, functools.partial(_send, threading.get_ident(), SnippetEnded))
     reached = 0
 
     def trace(frame: Any, event: str, argument: object) -> Any:
-        nonlocal dies, reached
+        nonlocal trigger, reached
         if not frame.f_code.co_filename.endswith(("eval/guard.py", "contextlib.py")):
             return None
         frame.f_trace_opcodes = True
@@ -215,8 +215,8 @@ def _end_at(instruction: int, refused: Any) -> bool:
             reached += 1
             if reached == instruction:
                 sys.settrace(None)
-                # No call, after which Python would raise it in here: it is raised where the guard's next call or loop is.
-                dies = None
+                # This is no call, after which Python would raise it in here. It is raised at the guard's next call or loop.
+                trigger = None
                 return None
         return trace
 

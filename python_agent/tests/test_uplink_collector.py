@@ -38,7 +38,7 @@ while (home / "live").exists():
 
 FIND = """
 import sys, time
-from probe_agent import collector, messages
+from probe_agent import collector
 address = collector.find_or_start()
 deadline = time.monotonic() + 120
 while not collector.is_live(address[5:]):

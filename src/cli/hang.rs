@@ -57,10 +57,10 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
         // A single process has its own count of steps.
         let shared = match answer.ranks.len() {
             0 | 1 => SharedSteps::default(),
-            // The verdict stands without it: each rank has its own count then.
+            // The verdict stands without it.
             _ => SharedSteps::read(&mut client).await.unwrap_or_else(|error| {
                 report::note(format_args!("whether ranks count the same steps is not known: {error}"));
-                SharedSteps::default()
+                SharedSteps::not_known()
             }),
         };
         match args.format {

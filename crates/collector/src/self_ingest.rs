@@ -23,9 +23,10 @@ use super::ingest::{AgentDestination, IngestSession};
 use super::instance::PREFIX;
 use super::registry::Registry;
 
-/// Most feeds that are open at once: of as many processes rows come in within [`IDLE`] of each other.
+/// The largest number of open feeds: where more processes have rows within [`IDLE`], all feeds are closed and opened again.
 const MAX_FEEDS: usize = 4096;
-/// A feed without rows for this long is closed when another one opens: its process has mostly ended. It is opened again if not.
+/// When a feed is opened, those without rows for this long are closed, because their processes have most likely ended. If one has not,
+/// its feed is opened again.
 const IDLE: Duration = Duration::from_secs(600);
 
 /// Keeps rows of one table.

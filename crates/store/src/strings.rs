@@ -2,7 +2,7 @@
 //!
 //! Text is stored as ids (four bytes a row). A scan turns them into Arrow string views by gathering from the
 //! [`Dictionary`], which shares its string data with every array made from it. A connection has one dictionary, which all its
-//! segments share: one of a moment each would keep the text of that moment as long as its rows are kept.
+//! segments share. If each segment had its own, of when it was sealed, all these versions would be kept as long as their rows.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -85,7 +85,7 @@ impl Strings {
     }
 }
 
-/// The strings of a connection by id: those that it has sent, also after this was handed out. An id is of the same string for good.
+/// The strings of a connection by id, also those that come later. An id always means the same string.
 #[derive(Debug, Clone)]
 pub struct Dictionary(Arc<ConnectionStrings>);
 

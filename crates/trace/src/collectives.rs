@@ -111,7 +111,7 @@ impl<N: Names> Analyser<N> {
                 completed: -1,
                 at: record.ts,
             });
-            seq = whole_number(record.payload() >> 24, group.issued);
+            seq = whole_number(seq, group.issued);
             group.issued = group.issued.max(seq);
             group.at = group.at.max(record.ts);
             self.operations.keep_groups(GROUPS);

@@ -49,20 +49,20 @@ persist!(Issued { thread, at, step, seq, kind, bytes, waited_for, device });
 persist!(Operations { waiting, handles, kinds, groups });
 persist!(GroupProgress { name, size, issued, completed, at });
 
-/// Operations are numbered in records modulo this.
+/// A record has the number of an operation modulo this.
 const NUMBERS: i64 = 1 << 30;
 
-/// The whole number of an operation, of which a record has the last 30 bits: the one that is nearest to the `newest` of its group.
-/// A group that is used a thousand times a second has more in two weeks.
-pub(super) fn whole_number(recorded: u64, newest: i64) -> i64 {
+/// The whole number of an operation, of which a record has the last 30 bits: of all that end with these, the one that is nearest to
+/// the `newest` of its group. At a thousand operations a second a group needs more bits after 12 days.
+pub(super) fn whole_number(recorded: i64, newest: i64) -> i64 {
     // What is read of a dead process may be any number.
-    let ahead = (recorded as i64).wrapping_sub(newest).rem_euclid(NUMBERS);
+    let ahead = recorded.wrapping_sub(newest).rem_euclid(NUMBERS);
     newest.wrapping_add(if ahead < NUMBERS / 2 { ahead } else { ahead - NUMBERS })
 }
 
 impl Operations {
-    /// Forgets the group that has been unused longest and has nothing under way, so that a program that makes groups without end
-    /// has no more than `most` of them here. One that is used again is learned again.
+    /// If there are more than `most` groups, forgets the one that has been unused longest and has nothing under way: a program may
+    /// make groups without end. A group that is used again is learned again.
     pub(super) fn keep_groups(&mut self, most: usize) {
         if self.groups.len() <= most {
             return;

@@ -47,7 +47,7 @@ class KeptState:
         began = time.perf_counter()
         self.torch = torch
         self.tensors: list[_Tensor] = []
-        #: Tensors, their gradients, and what replaces those meanwhile.
+        #: Tensors, their gradients, and the copies that replace those until :meth:`put_back`.
         self.gradients: list[tuple[Any, Any, Any]] = []
         self.containers: list[tuple[Any, Any]] = []
         #: Bytes of the copies.
@@ -109,11 +109,11 @@ class KeptState:
         undo: list[Callable[[], object]] = [lambda: random.setstate(state)]
         of_cpu = torch.get_rng_state()
         undo.append(lambda: torch.set_rng_state(of_cpu))
-        # Asking whether CUDA is available calls the driver, and then children that are forked later can't use it.
+        # Not `is_available`: that calls the driver, and children that are forked later could not use CUDA.
         if torch.cuda.is_initialized():
             of_devices = torch.cuda.get_rng_state_all()
             undo.append(lambda: torch.cuda.set_rng_state_all(of_devices))
-        # numpy imports this when it is first used.
+        # numpy imports this module when it is first used.
         numpy_random = sys.modules.get("numpy.random")
         if numpy_random is not None:
             of_numpy = numpy_random.get_state()
@@ -128,7 +128,7 @@ class KeptState:
         changed: list[_Tensor] = []
         todo: list[Callable[[], object]] = [*self._undo]
         todo += [functools.partial(self._fill, *kept) for kept in self.containers]
-        todo += [functools.partial(self._restore_gradient, *kept[:2]) for kept in self.gradients]
+        todo += [functools.partial(self._restore_gradient, tensor, before) for tensor, before, _ in self.gradients]
         todo += [functools.partial(self._restore_noting, kept, changed) for kept in self.tensors]
         interrupted: BaseException | None = None
         problems: list[str] = []

@@ -226,10 +226,8 @@ def _synchronize(torch: Any) -> Callable[[], object]:
     if torch.cuda.is_initialized():
         return torch.cuda.synchronize  # type: ignore[no-any-return]
     accelerator = getattr(torch, "accelerator", None)
-    # Where training does not use CUDA nothing of it is called: that would initialize it.
-    if accelerator is None or "cuda" in str(accelerator.current_accelerator()):
-        return lambda: None
-    if accelerator.is_available():
+    # If training does not use CUDA, nothing of it may be called: that would initialize it.
+    if accelerator is not None and "cuda" not in str(accelerator.current_accelerator()) and accelerator.is_available():
         return accelerator.synchronize  # type: ignore[no-any-return]
     return lambda: None
 
@@ -258,7 +256,7 @@ def _refusing_mode(torch: Any) -> Any:
     class Refusing(TorchDispatchMode):  # type: ignore[misc]
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
-            # True has torch import all of torch.compile at the first operator, while training waits.
+            # If this is True, torch imports all of torch.compile at the first operator, while training waits.
             return "_dynamo" in vars(torch)
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

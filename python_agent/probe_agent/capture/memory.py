@@ -14,10 +14,7 @@ from probe_agent.capture.takeover import ProgramsOwn, TakeoverWatch
 _MAX_EVENTS = 1 << 18
 #: The key of the steps in a snapshot: number, begin and end (nanoseconds from 1970). `crates/import` reads it.
 STEPS = "probe_agent.steps"
-_NO_STACKS = (
-    "the history has no stacks: torch needs torch.compile to name their lines, this process has not imported it, and that takes "
-    "seconds"
-)
+_NO_STACKS = "the history has no stacks: to name their lines, torch would import torch.compile in this process, which takes seconds"
 _IS_ON = "the program's own memory history is on"
 
 
@@ -75,7 +72,7 @@ class MemorySession:
             if torch._C._cuda_isHistoryEnabled():
                 raise ProgramsOwn(_IS_ON)
             self._is_on = True
-            # Where a snapshot has frames, torch looks for lines of `torch._inductor` in them, and imports it.
+            # If a snapshot has frames, torch looks up `torch._inductor` to name their lines, which imports it.
             context = "all" if "_inductor" in vars(torch) else None
             self.note = _NO_STACKS if context is None else None
             memory._record_memory_history("all", context=context, stacks="python", max_entries=_MAX_EVENTS)

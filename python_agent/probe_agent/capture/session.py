@@ -135,8 +135,8 @@ class Session:
         if "_inductor" in vars(torch):
             profile.prepare_trace()
         else:
-            # `prepare_trace` asks for `torch._inductor`, and torch then imports all of torch.compile, which takes seconds. These
-            # are its other two lines.
+            # `prepare_trace` looks up `torch._inductor`, and torch then imports all of torch.compile, which takes seconds. This does
+            # what else it does.
             profile.profiler = profiler.profile(
                 use_cpu=True,
                 use_device="cuda" if self.needs_warmup else None,

@@ -52,7 +52,7 @@ class CaptureWindow:
         #: Whether it ended because of its deadline.
         self._late = False
         self._asked = False
-        #: Whether a boundary is being handled: then nothing else may end the capture on that thread.
+        #: Whether the training thread is handling a boundary. Then only that may end the capture.
         self._handles_boundary = False
         self._lock = threading.Lock()
         self._deadline = time.monotonic() + settings["timeout_s"]

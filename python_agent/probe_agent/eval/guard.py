@@ -109,7 +109,7 @@ class _Refusal:
 #: function, which is taken out with the last guard. A function that two namespaces share stays shared, because recording
 #: checks that.
 _refusals: list[_Refusal] = []
-# Garbage is collected while it is held, and the garbage may be a guard that was ended as it began.
+# Reentrant, because garbage may be collected while it is held, and a guard that was interrupted as it began takes it when it is freed.
 _lock = threading.RLock()
 
 
@@ -124,25 +124,16 @@ def refused(namespace: Any, name: str, message: str = MESSAGE) -> Iterator[None]
         _refuse(namespace, name, guard)
         yield
     finally:
-        with _lock:
-            for refusal in [*_refusals]:
-                guards = refusal.threads.get(guard.thread, [])
-                if guard in guards:
-                    guards.remove(guard)
-                _remove_unused(refusal, guard.thread)
+        _end(guard.thread, guard)
 
 
 def end_of_snippet() -> None:
-    """Ends what guards of the calling thread are left, once nothing can end the snippet any more.
+    """Ends the guards that are left on the calling thread, once the snippet can't be interrupted any more.
 
-    An interrupt may come at any moment, also as a guard ends. A guard that stayed on the thread that trains would refuse
+    An interrupt may come at any moment, also while a guard ends. On the thread that trains, a guard that is left would refuse
     training's own calls for ever.
     """
-    thread = threading.get_ident()
-    with _lock:
-        for refusal in [*_refusals]:
-            refusal.threads.pop(thread, None)
-            _remove_unused(refusal, thread)
+    _end(threading.get_ident())
 
 
 def _refuse(namespace: Any, name: str, guard: _Guard) -> None:
@@ -157,12 +148,17 @@ def _refuse(namespace: Any, name: str, guard: _Guard) -> None:
         refusal.threads.setdefault(guard.thread, []).append(guard)
 
 
-def _remove_unused(refusal: _Refusal, thread: int) -> None:
-    if not refusal.threads.get(thread):
-        refusal.threads.pop(thread, None)
-    if not refusal.threads and refusal in _refusals:
-        refusal.take_out()
-        _refusals.remove(refusal)
+def _end(thread: int, guard: _Guard | None = None) -> None:
+    """Ends one guard of a thread, or all of them, and takes out the refusals that no guard needs any more."""
+    with _lock:
+        for refusal in [*_refusals]:
+            guards = refusal.threads.get(thread, [])
+            guards[:] = [each for each in guards if guard is not None and each is not guard]
+            if not guards:
+                refusal.threads.pop(thread, None)
+            if not refusal.threads and refusal in _refusals:
+                refusal.take_out()
+                _refusals.remove(refusal)
 
 
 def _seen_through(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ from probe_agent.eval.placement import Placement, place
 from probe_agent.eval.sessions import SESSIONS
 from probe_agent.eval.snippet import SnippetResult
 
-#: Packages whose threads are none. crates/inspect/src/attach/bootstrap.py has them too.
+#: Packages that replace threads by greenlets. crates/inspect/src/attach/bootstrap.py, which runs before this package, has them too.
 _GREENLETS = ("gevent", "eventlet")
 
 # Seconds between two checks of a snippet's deadline.
@@ -32,8 +32,8 @@ _started: tuple[int, threading.Event] | None = None
 def why_no_snippets() -> str | None:
     """Why this process can run no snippet; None where it can.
 
-    gevent and eventlet replace what starts threads: a new thread is a greenlet of the thread that made it, here the one that
-    trains, and while it waited for commands nothing else would run. Debuggers replace it too, and start a thread.
+    gevent and eventlet replace the function that starts threads: a new "thread" is a greenlet of the calling thread, which trains,
+    and training would stand still while it waits for commands. Debuggers replace that function too, but start a thread.
     """
     by = str(getattr(_thread.start_new_thread, "__module__", "")).partition(".")[0]
     if by not in _GREENLETS:

@@ -13,15 +13,15 @@ from typing import Any
 from probe_agent import _native
 from probe_agent.eval import complete
 
-# Names that are longer, and names beyond so many, are not compared.
+# Longer names are not compared, and where there are more names nothing is suggested.
 _MAX_NAME_LENGTH = 40
 _MAX_NAMES = 750
-# How alike a suggestion is at least, as `difflib` counts it.
+# How similar a suggestion is at least, as `difflib` counts it.
 _ALIKE = 0.7
 
 
 def for_name(name: object, traceback: TracebackType | None) -> str:
-    """The words for a name that the innermost frame of `traceback` does not know; empty where nothing is like it."""
+    """The words for a name that the innermost frame of `traceback` does not know; empty where nothing is similar."""
     if traceback is None:
         return ""
     while traceback.tb_next is not None:
@@ -31,7 +31,7 @@ def for_name(name: object, traceback: TracebackType | None) -> str:
 
 
 def for_attribute(name: object, thing: object) -> str:
-    """The words for an attribute that `thing` does not have; empty where nothing is like it."""
+    """The words for an attribute that `thing` does not have; empty where nothing is similar."""
     return _words(name, complete.attributes(thing))
 
 

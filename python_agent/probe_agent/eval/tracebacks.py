@@ -27,8 +27,8 @@ MAX_EXCEPTIONS = 100
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _GROUP: Any = getattr(builtins, "BaseExceptionGroup", None)
-# What Python's module reads of a SyntaxError. Three other classes are special to it (NameError, AttributeError, ImportError): it
-# asks the program's objects and modules for names that are alike. Their stand-ins are of no such class.
+# The attributes of a SyntaxError that Python's module reads. For three other classes (NameError, AttributeError, ImportError) it asks
+# the program's objects and modules for similar names, so the stand-ins of these are of no such class.
 _OF_SYNTAX = ("lineno", "end_lineno", "offset", "end_offset")
 
 Raised = Callable[[BaseException], object]

@@ -68,8 +68,8 @@ impl Watch {
         let mut over_time = FindingsOverTime::restore(noted.iter().map(String::as_str));
         let mut newest = None;
         let mut pause = self.interval;
-        // Whether the last diagnosis failed; None before the first one that did not.
-        let mut failed = None;
+        // Whether the last diagnosis succeeded.
+        let mut succeeded = false;
         loop {
             tokio::time::sleep(pause).await;
             let began = Instant::now();
@@ -78,14 +78,14 @@ impl Watch {
             if last.is_some() && last != newest {
                 match diagnose::diagnose(&mut self.client, &self.run, &DiagnosisSettings::default()).await {
                     Ok(diagnosis) => {
-                        failed = Some(false);
+                        succeeded = true;
                         for change in over_time.take(&diagnosis) {
                             self.events.note(event(&change, &diagnosis));
                         }
                     }
                     // At first there are too few steps. Later it may be a limit of queries, and the next one may succeed.
-                    Err(error) if failed == Some(false) => {
-                        failed = Some(true);
+                    Err(error) if succeeded => {
+                        succeeded = false;
                         let message = format!("the run could not be diagnosed, so findings may be missing: {error}");
                         self.events.note(Event::new("diagnosis", Severity::Info, message));
                     }

@@ -8,7 +8,7 @@
 -- gate: waits >= 5
 -- saving: ceiling
 -- also: prefetch, prefetch_factor, queue, bursts
--- says: {who}: the loader keeps up in {ready:%} of the batches, and runs dry now and then: {waits} waits, {longest:ms} the longest, with {prefetch} batches ahead for each worker{took}
+-- says: {who}: the loader keeps up in {ready:%} of the batches, and makes the loop wait now and then: {waits} times, {longest:ms} the longest, with {prefetch} batches ahead for each worker{took}
 -- do: prefetch_factor={more}: batches that take unequally long then even out
 -- record: recorded where a DataLoader has workers
 WITH d AS (
@@ -18,7 +18,8 @@ WITH d AS (
 ), s AS (
     SELECT pid, median(duration) AS duration FROM python.steps WHERE $window GROUP BY pid
 ), took AS (
-    -- A worker that takes longer for a batch than the loop for as many as there are workers is slow all the time.
+    -- In the time that a worker takes for a batch, the loop uses one of each worker. A worker that takes longer on average is slow all
+    -- the time.
     SELECT pid, MAX(mean) AS mean, MAX(longest) AS longest
     FROM (SELECT pid, worker, AVG(fetch_time) AS mean, MAX(fetch_time) AS longest FROM d GROUP BY pid, worker) GROUP BY pid
 ), w AS (
@@ -26,10 +27,10 @@ WITH d AS (
         -- How many batches ahead the longest one would need.
         GREATEST(CAST(ceil(MAX(took.longest) / MAX(num_workers * s.duration)) AS BIGINT) + 1, 2 * MAX(prefetch_factor)) AS more, MAX(took.longest) AS took
     FROM d JOIN s ON d.pid = s.pid JOIN took ON d.pid = took.pid GROUP BY d.pid
-    -- If no batch takes as long, workers were late for another reason, such as that they had no processor.
+    -- If no batch takes that long, workers were late for another reason, such as that they had no processor.
     HAVING MAX(took.longest) IS NULL OR MAX(took.mean) < 0.9 * MAX(num_workers * s.duration) AND MAX(took.longest) >= MAX(num_workers * s.duration)
 ), l AS (
-    -- Batches come in order: the loop also waits where others are ready, and the one whose turn it is is not.
+    -- Batches come in order: the loop waits for the one whose turn it is, even if others are ready.
     SELECT d.*, w.usual, w.ready, w.prefetch, w.more, w.took, CASE WHEN d.wait >= 5 * w.usual AND d.wait >= 0.001 AND d.wait >= 0.1 * s.duration THEN d.wait END AS long
     FROM d JOIN w ON d.pid = w.pid JOIN s ON d.pid = s.pid
     WHERE w.ready >= 0.7 AND w.more <= 16

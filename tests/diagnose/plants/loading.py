@@ -21,7 +21,7 @@ workers = {"inline": 0, "starved": 1, "crowd": 12}.get(args.plant, 2)
 heavy = set(random.Random(7).sample(range(batch * per_epoch), per_epoch // 20)) if args.plant == "heavy" else set()
 
 
-#: What the process that loads has kept, with `hoard`.
+#: With `hoard`: what a worker has kept.
 kept: list[bytes] = []
 
 

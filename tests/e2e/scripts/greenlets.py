@@ -1,15 +1,14 @@
-"""Trains until it is killed, where a new thread is a greenlet of the thread that made it: run when that one waits."""
+"""Trains until it is killed. A new "thread" is a greenlet of the thread that made it, and runs when that one waits."""
 
 import _thread
 import threading
 import time
 
 greenlets = []
-start_new_thread = _thread.start_new_thread
 
 
 def start_greenlet(function, arguments=(), keywords=None):
-    """As gevent's `monkey.patch_all()` replaces it."""
+    """What `monkey.patch_all()` of gevent puts in the place of `start_new_thread`."""
     greenlets.append((function, arguments, keywords or {}))
     return len(greenlets)
 
