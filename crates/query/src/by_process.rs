@@ -129,8 +129,15 @@ impl ByProcess {
         let count = groups.len();
         for (group, accumulators) in groups {
             let mut row = group;
-            for mut accumulator in accumulators {
-                row.extend(accumulator.state()?);
+            for (mut accumulator, aggregate) in accumulators.into_iter().zip(&self.aggregates) {
+                let mut state = accumulator.state()?;
+                if aggregate.fun().name() == "avg"
+                    && let [count @ ScalarValue::UInt64(Some(0)), _] = &mut state[..]
+                {
+                    // What merges states by group takes a count of no values for a value.
+                    *count = ScalarValue::UInt64(None);
+                }
+                row.extend(state);
             }
             columns.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
         }

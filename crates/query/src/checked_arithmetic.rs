@@ -14,6 +14,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::expr::{BinaryExpr, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
@@ -133,16 +134,20 @@ impl ScalarUDFImpl for CheckedArithmetic {
         "checked_arithmetic"
     }
     fn display_name(&self, arguments: &[Expr]) -> Result<String> {
-        self.written(arguments)
+        self.written(arguments.iter().map(Expr::to_string))
     }
     fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
-        self.written(arguments)
+        // An argument that is computed once for several expressions has a name of its own, and this one with it.
+        self.written(arguments.iter().map(|argument| argument.schema_name().to_string()))
     }
     fn signature(&self) -> &Signature {
         &self.signature
     }
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
         Ok(self.kind.clone())
+    }
+    fn evaluate_bounds(&self, _: &[&Interval]) -> Result<Interval> {
+        Interval::make_unbounded(&self.kind)
     }
     fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         let nullable = arguments.arg_fields.iter().any(|field| field.is_nullable());
@@ -169,9 +174,9 @@ impl ScalarUDFImpl for CheckedArithmetic {
 
 impl CheckedArithmetic {
     /// The expression as it was written.
-    fn written(&self, arguments: &[Expr]) -> Result<String> {
+    fn written(&self, arguments: impl Iterator<Item = String>) -> Result<String> {
         let whole = |text: String| (text, u8::MAX);
-        let arguments = arguments.iter().map(|argument| whole(argument.to_string())).collect();
+        let arguments = arguments.map(whole).collect();
         let written = self.fold(arguments, whole("0".to_owned()), |left, operator, right| {
             let side = |(text, binds): (String, u8), least| if binds < least { format!("({text})") } else { text };
             let binds = operator.precedence();

@@ -29,7 +29,9 @@ use crate::catalog::{CATALOG, Catalog, NO_SCHEMA};
 use crate::checked_sum::CheckedSum;
 use crate::epoch::EpochOfDuration;
 use crate::errors::or_say;
+use crate::extremes::{Largest, Smallest};
 use crate::group_by_id;
+use crate::guarded_rules;
 use crate::json;
 use crate::limits::{Limits, QuerySettings};
 use crate::made::weigh::WeighInputs;
@@ -82,13 +84,16 @@ impl Engine {
             .with_create_default_catalog_and_schema(false)
             .with_information_schema(true)
             // The top-K aggregation takes memory for as many groups as LIMIT says, before there is a group.
-            .set_bool("datafusion.optimizer.enable_topk_aggregation", false);
+            .set_bool("datafusion.optimizer.enable_topk_aggregation", false)
+            // It refuses plans that are right: x IS TRUE may be NULL to the planner and never is to what computes it.
+            .set_bool("datafusion.execution.skip_physical_aggregate_schema_check", true);
         let mut state = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(Arc::new(or_say(runtime.build())?))
             .with_default_features()
             .with_analyzer_rules(planning_stop::analyzer_rules())
             .with_optimizer_rules(planning_stop::optimizer_rules(nested_projections::rules()))
+            .with_physical_optimizer_rules(guarded_rules::rules())
             .with_physical_optimizer_rule(Arc::new(by_process::RULE))
             .with_physical_optimizer_rule(Arc::new(group_by_id::RULE))
             .with_physical_optimizer_rule(Arc::new(WeighInputs))
@@ -96,6 +101,8 @@ impl Engine {
             .build();
         or_say(state.register_udaf(Arc::new(AggregateUDF::from(ApproxPercentile::default()))))?;
         or_say(state.register_udaf(Arc::new(AggregateUDF::from(CheckedSum::default()))))?;
+        or_say(state.register_udaf(Arc::new(AggregateUDF::from(Smallest::default()))))?;
+        or_say(state.register_udaf(Arc::new(AggregateUDF::from(Largest::default()))))?;
         or_say(state.register_function_rewrite(Arc::new(EpochOfDuration)))?;
         or_say(json::register(&mut state))?;
         let running = limits.running;

@@ -4,8 +4,8 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, GroupByExpr, GroupByWithModifier, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, Statement,
-    TableFactor, Visit, Visitor, WildcardAdditionalOptions,
+    Expr, GroupByExpr, GroupByWithModifier, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
+    SetOperator, SetQuantifier, Statement, TableFactor, Visit, Visitor, WildcardAdditionalOptions,
 };
 use probe_common::error::{Error, Result};
 
@@ -29,7 +29,8 @@ impl Visitor for Ignored {
         refuse(query.settings.is_some(), "SETTINGS", "probe query --timeout, --max-rows and --max-bytes set limits")?;
         let format = "probe query --format says how answers are printed";
         refuse(query.format_clause.is_some(), "FORMAT", format)?;
-        refuse(query.for_clause.is_some(), "FOR XML or FOR JSON", format)
+        refuse(query.for_clause.is_some(), "FOR XML or FOR JSON", format)?;
+        of_all_rows(&query.body)
     }
 
     fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<Refused> {
@@ -87,6 +88,19 @@ impl Visitor for Ignored {
             _ => ControlFlow::Continue(()),
         }
     }
+}
+
+/// Refuses set operations that count how often a row is there: each row of the left side would be kept or left out.
+fn of_all_rows(body: &SetExpr) -> ControlFlow<Refused> {
+    let SetExpr::SetOperation { op, set_quantifier, left, right } = body else { return ControlFlow::Continue(()) };
+    if matches!(set_quantifier, SetQuantifier::All) {
+        let number =
+            "it is supported without ALL; to tell equal rows apart, number them: row_number() OVER (PARTITION BY …)";
+        refuse(matches!(op, SetOperator::Intersect), "INTERSECT ALL", number)?;
+        refuse(matches!(op, SetOperator::Except | SetOperator::Minus), "EXCEPT ALL", number)?;
+    }
+    of_all_rows(left)?;
+    of_all_rows(right)
 }
 
 fn sampled(is_there: bool) -> ControlFlow<Refused> {

@@ -26,6 +26,12 @@ pub fn plain_schema(schema: &Schema) -> SchemaRef {
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
+/// A schema with other names of its columns.
+pub(super) fn named(schema: &Schema, names: &[String]) -> SchemaRef {
+    let fields = schema.fields().iter().zip(names).map(|(field, name)| field.as_ref().clone().with_name(name));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
 /// The batches of `stream`, converted to `schema`.
 pub(super) fn plain_stream(stream: SendableRecordBatchStream, schema: SchemaRef) -> SendableRecordBatchStream {
     let target = Arc::clone(&schema);

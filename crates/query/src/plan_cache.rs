@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::common::tree_node::Transformed;
 use datafusion::datasource::{provider_as_source, source_as_provider};
@@ -38,6 +39,8 @@ pub(super) struct KeptPlan {
     /// Number of tables there were: a new one may change what a text means.
     tables: usize,
     pub(super) plan: LogicalPlan,
+    /// The columns of the answer.
+    pub(super) schema: SchemaRef,
     /// Bytes that the plan takes in memory at most; 0 where the program does not count what it allocates.
     pub(super) bytes: usize,
 }
@@ -53,13 +56,14 @@ impl KeptPlan {
         pid: Option<i32>,
         tables: usize,
         plan: &LogicalPlan,
+        schema: &SchemaRef,
         store: &Arc<Store>,
     ) -> Result<Option<Self>> {
         if sql.len() > MAX_TEXT {
             return Ok(None);
         }
         let plan = over_unscanned_tables(plan.clone(), store)?;
-        Ok(plan.map(|plan| Self { sql: sql.into(), pid, tables, plan, bytes: 0 }))
+        Ok(plan.map(|plan| Self { sql: sql.into(), pid, tables, plan, schema: Arc::clone(schema), bytes: 0 }))
     }
 }
 
@@ -117,6 +121,8 @@ pub(super) fn over_unscanned_tables(plan: LogicalPlan, store: &Arc<Store>) -> Re
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use arrow::datatypes::Schema;
+
     use super::*;
 
     fn plan(sql: &str, pid: Option<i32>, bytes: usize) -> KeptPlan {
@@ -124,7 +130,8 @@ mod tests {
     }
 
     fn of(sql: &str, pid: Option<i32>) -> Option<KeptPlan> {
-        KeptPlan::new(sql, pid, 40, &LogicalPlan::default(), &Store::new(1 << 20)).unwrap()
+        let schema = Arc::new(Schema::empty());
+        KeptPlan::new(sql, pid, 40, &LogicalPlan::default(), &schema, &Store::new(1 << 20)).unwrap()
     }
 
     #[test]

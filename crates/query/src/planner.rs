@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::CatalogProviderList;
 use datafusion::catalog::information_schema::INFORMATION_SCHEMA;
-use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result as DataFusionResult, ScalarValue};
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SessionState, TaskContext};
@@ -19,6 +19,7 @@ use probe_store::{Store, SystemTable};
 
 use super::bounds::Bounds;
 use super::catalog::{CATALOG, Catalog, Catalogs, NO_SCHEMA, Named};
+use super::column_names;
 use super::errors::{no_run, no_table, or_say, within};
 use super::expanded;
 use super::guard;
@@ -60,8 +61,7 @@ pub struct PlannedQuery {
 }
 
 impl PlannedQuery {
-    fn new(state: SessionState, plan: LogicalPlan, tables: usize) -> Self {
-        let schema = output::plain_schema(plan.schema().as_arrow());
+    fn new(state: SessionState, plan: LogicalPlan, schema: SchemaRef, tables: usize) -> Self {
         Self { state, plan, schema, tables, bytes: 0, is_deep: false, to_keep: None }
     }
 
@@ -80,6 +80,13 @@ impl fmt::Debug for PlannedQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Plan").field("plan", &self.plan).field("bytes", &self.bytes).finish_non_exhaustive()
     }
+}
+
+/// The schema of the answer, whose columns are called `names`. Types are those after conversion: the plan of a UNION of integers
+/// and floats says before that its columns are the first one's.
+fn schema(state: &SessionState, plan: &LogicalPlan, names: &[String]) -> DataFusionResult<SchemaRef> {
+    let analyzed = state.analyzer().execute_and_check(plan.clone(), state.config_options(), |_, _| {})?;
+    Ok(output::named(&output::plain_schema(analyzed.schema().as_arrow()), names))
 }
 
 impl Planner {
@@ -129,24 +136,28 @@ impl Planner {
         let values = parameters.fit(&names)?;
         let tables = self.store.tables().len();
         let (state, plan) = self.without_values(statement, &values, pid, bounds).await?;
+        // As they were announced to a client that has not given values yet.
+        let names_of_columns = column_names::of(&plan);
         let plan = if values.is_empty() { plan } else { or_say(plan.with_param_values(values))? };
         or_say(expanded::check(&plan))?;
-        let planned = PlannedQuery::new(state, plan, tables);
+        let schema = schema(&state, &plan, &names_of_columns).map_err(|error| within(&error, bounds))?;
+        let planned = PlannedQuery::new(state, plan, schema, tables);
         if names.is_empty() { self.with_copy(planned, sql, pid) } else { Ok(planned) }
     }
 
     /// The plan of a text that is in the cache, over the tables as they are when it begins.
     fn kept(&self, sql: &str, pid: Option<i32>) -> Result<Option<PlannedQuery>> {
         let tables = self.store.tables().len();
-        let Some(kept) = self.cache.find(sql, pid, tables) else { return Ok(None) };
-        let plan = or_say(plan_cache::over_unscanned_tables(kept.plan, &self.store))?;
+        let Some(KeptPlan { plan, schema, .. }) = self.cache.find(sql, pid, tables) else { return Ok(None) };
+        let plan = or_say(plan_cache::over_unscanned_tables(plan, &self.store))?;
         // Names are resolved already: the state needs no tables.
-        Ok(plan.map(|plan| PlannedQuery::new(self.state.as_ref().clone(), plan, tables)))
+        Ok(plan.map(|plan| PlannedQuery::new(self.state.as_ref().clone(), plan, schema, tables)))
     }
 
     /// `planned`, which has no parameters, with its copy for the cache.
     fn with_copy(&self, mut planned: PlannedQuery, sql: &str, pid: Option<i32>) -> Result<PlannedQuery> {
-        planned.to_keep = or_say(KeptPlan::new(sql, pid, planned.tables, &planned.plan, &self.store))?;
+        let PlannedQuery { plan, schema, tables, .. } = &planned;
+        planned.to_keep = or_say(KeptPlan::new(sql, pid, *tables, plan, schema, &self.store))?;
         Ok(planned)
     }
 
@@ -178,7 +189,16 @@ impl Planner {
             or_say(expanded::check(&plan))?;
         }
         let types = or_say(plan.get_parameter_types())?;
-        let planned = PlannedQuery::new(state, plan, tables);
+        let names_of_columns = column_names::of(&plan);
+        let schema = match schema(&state, &plan, &names_of_columns) {
+            Ok(schema) => schema,
+            // The types of parameters are not always known.
+            Err(_) if !names.is_empty() => {
+                output::named(&output::plain_schema(plan.schema().as_arrow()), &names_of_columns)
+            }
+            Err(error) => return Err(within(&error, bounds)),
+        };
+        let planned = PlannedQuery::new(state, plan, schema, tables);
         let planned = if names.is_empty() { self.with_copy(planned, sql, pid)? } else { planned };
         Ok((planned, parameters::schema(&names, &types)))
     }

@@ -12,6 +12,7 @@ use arrow::compute::kernels::concat_elements::concat_elements_dyn;
 use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::{DataFusionError, Result, ScalarValue, plan_err};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
@@ -175,6 +176,11 @@ impl ScalarUDFImpl for CountedFunction {
 
     fn signature(&self) -> &Signature {
         &self.signature
+    }
+
+    fn evaluate_bounds(&self, inputs: &[&Interval]) -> Result<Interval> {
+        let types: Vec<_> = inputs.iter().map(|input| input.data_type()).collect();
+        Interval::make_unbounded(&self.return_type(&types)?)
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {

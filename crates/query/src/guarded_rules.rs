@@ -1,0 +1,96 @@
+//! DataFusion's rules for plans that run, each kept from plans that it would change into plans of another query.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::physical_optimizer::{PhysicalOptimizerContext, PhysicalOptimizerRule};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+
+/// All rules of DataFusion, in their order.
+pub(super) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    let guard = |rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>| -> Arc<dyn PhysicalOptimizerRule + Send + Sync> {
+        match rule.name() {
+            // It finds a condition's columns below a projection by their names. With two of one name, as a join has whose sides
+            // were exchanged, the condition ends up on the wrong side.
+            "FilterPushdown" | "FilterPushdown(Post)" => Arc::new(Guarded { rule, harms: has_one_name_twice }),
+            // It takes COUNT(DISTINCT x) of a constant for 1, also where the constant is NULL or there are no rows.
+            "aggregate_statistics" => Arc::new(Guarded { rule, harms: has_distinct }),
+            _ => rule,
+        }
+    };
+    PhysicalOptimizer::new().rules.into_iter().map(guard).collect()
+}
+
+/// A rule that leaves a plan as it is where some node of it is one that the rule harms.
+#[derive(Debug)]
+struct Guarded {
+    rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>,
+    harms: fn(&Arc<dyn ExecutionPlan>) -> bool,
+}
+
+impl PhysicalOptimizerRule for Guarded {
+    fn name(&self) -> &str {
+        self.rule.name()
+    }
+
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        if self.would_harm(&plan)? { Ok(plan) } else { self.rule.optimize(plan, config) }
+    }
+
+    fn optimize_with_context(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        context: &dyn PhysicalOptimizerContext,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if self.would_harm(&plan)? { Ok(plan) } else { self.rule.optimize_with_context(plan, context) }
+    }
+
+    fn schema_check(&self) -> bool {
+        self.rule.schema_check()
+    }
+}
+
+impl Guarded {
+    fn would_harm(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+        let mut is_harmed = false;
+        plan.apply(|node| {
+            is_harmed = (self.harms)(node);
+            Ok(if is_harmed { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })?;
+        Ok(is_harmed)
+    }
+}
+
+fn has_one_name_twice(node: &Arc<dyn ExecutionPlan>) -> bool {
+    node.downcast_ref::<ProjectionExec>().is_some_and(|projection| {
+        let schemas = [projection.schema(), projection.input().schema()];
+        schemas.iter().any(|schema| {
+            let mut names: Vec<&String> = schema.fields().iter().map(|field| field.name()).collect();
+            names.sort_unstable();
+            names.windows(2).any(|two| two[0] == two[1])
+        })
+    })
+}
+
+fn has_distinct(node: &Arc<dyn ExecutionPlan>) -> bool {
+    let aggregate = node.downcast_ref::<AggregateExec>();
+    aggregate.is_some_and(|aggregate| aggregate.aggr_expr().iter().any(|one| one.is_distinct()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rules_that_need_a_guard_are_there() {
+        let rules = rules();
+        for name in ["FilterPushdown", "FilterPushdown(Post)", "aggregate_statistics"] {
+            assert!(rules.iter().any(|rule| rule.name() == name), "{rules:?}");
+        }
+    }
+}
