@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use probe_common::clock;
 use probe_proto::VERSION;
-use probe_proto::v1::{self, CollectorFrame, agent_frame, agent_message, collector_frame, record};
+use probe_proto::v1::{self, CollectorFrame, agent_frame, collector_frame, record};
 use probe_store::Identity;
 use tonic::Status;
 
@@ -166,7 +166,7 @@ impl AgentSession {
                 for late in self.agent.report(status.clone()) {
                     shared.events.note(came_late(late, self.ingest.identity()));
                 }
-                self.ingest.write_down(agent_message::Content::Status(status), &shared.journal);
+                self.ingest.status(status, &shared.journal);
                 shared.registry.notify();
                 Ok(())
             }

@@ -12,11 +12,13 @@ mod newest;
 pub mod replay;
 mod share;
 mod state;
+mod status;
 mod thread;
 mod writer;
 
 pub use checkpoint::{JournalCheckpoint, MAX_ENTRIES};
 pub use files::{directory, remove};
 pub use newest::{NewestRows, Numbered};
+pub use status::StatusLog;
 pub use thread::panicked;
 pub use writer::{Begin, Journal};

@@ -95,7 +95,7 @@ impl Take for Replay<'_> {
             Record::AgentMessage(v1::AgentMessage { connection, content: Some(content), .. }) => match content {
                 agent_message::Content::Strings(strings) => self.strings(connection, strings),
                 agent_message::Content::Batch(batch) => self.batch(connection, batch),
-                agent_message::Content::Status(_) => {}
+                agent_message::Content::Status(_) | agent_message::Content::StatusChange(_) => {}
             },
             Record::Closed(closed) => {
                 self.sessions.remove(&closed.connection);

@@ -7,7 +7,7 @@ use probe_common::error::Error;
 use probe_proto::MAX_ROWS;
 use probe_proto::decode::Malformed;
 use probe_proto::v1::{self, agent_message, record};
-use probe_store::journal::Journal;
+use probe_store::journal::{Journal, StatusLog};
 use probe_store::{Identity, Rows, Strings};
 
 use super::destination::Destination;
@@ -61,6 +61,7 @@ pub(crate) struct IngestSession {
     lacks_text: bool,
     /// Newest sequence number that is done.
     done: u64,
+    status: StatusLog,
 }
 
 impl IngestSession {
@@ -74,7 +75,8 @@ impl IngestSession {
     ) -> Self {
         let Declaration { instance, identity, tables } = declaration;
         let (instance, strings) = (instance.into(), Strings::default());
-        let session = Self { connection, instance, identity, tables, strings, lacks_text: false, done };
+        let (lacks_text, status) = (false, StatusLog::default());
+        let session = Self { connection, instance, identity, tables, strings, lacks_text, done, status };
         session.write_hello(hello, to);
         session
     }
@@ -186,10 +188,16 @@ impl IngestSession {
     }
 
     /// Writes a frame to the journal, for a collector that goes on after this one.
-    pub(crate) fn write_down(&self, content: agent_message::Content, journal: &Journal) {
+    fn write_down(&self, content: agent_message::Content, journal: &Journal) {
         let message =
             v1::AgentMessage { connection: self.connection, content: Some(content), unix_ns: clock::unix_ns() };
         journal.record(record::Record::AgentMessage(message));
+    }
+
+    /// Writes a report down.
+    pub(crate) fn status(&mut self, status: v1::Status, journal: &Journal) {
+        let content = self.status.content(status);
+        self.write_down(content, journal);
     }
 
     /// Ends the session. `bye`: nothing more will come from the process.

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use probe_common::fault::Fault;
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::metrics;
-use probe_proto::v1::agent_message;
 
 use super::*;
 use crate::server::peer::Asker;
@@ -211,16 +210,16 @@ fn a_disk_that_has_become_smaller_is_kept_to_from_the_start() {
 #[test]
 fn the_end_of_a_run_that_did_not_end_is_not_there_twice() {
     let (runtime, directory) = (runtime(), tempfile::tempdir().unwrap());
-    let fast = Fast::start(directory.path(), 64 << 20);
+    let mut fast = Fast::start(directory.path(), 64 << 20);
     let pending = vec![v1::PendingOperation { seq: 3, operation_type: "all_reduce".into(), ..Default::default() }];
     let status = v1::Status {
         groups: vec![v1::GroupState { name: "0".into(), size: 2, issued: 3, pending }],
         ..Default::default()
     };
-    let Connected { agent, ingest } = &fast.world.agents[0];
+    let Connected { agent, ingest } = &mut fast.world.agents[0];
     agent.report(status.clone());
     let Begun { store, registry, log, events, queries, journal, .. } = &fast.world.begun;
-    ingest.write_down(agent_message::Content::Status(status), journal);
+    ingest.status(status, journal);
     assert_eq!(journal.sync(), None);
     let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events, queries);
     probe_store::write_system(directory.path(), &store.tables(), &system).unwrap();
@@ -359,13 +358,13 @@ fn no_question_costs_a_row() {
     let asker = Asker { who: "token:a".into(), peer: None };
     let text = "x".repeat(60 << 10);
     let call = v1::EvalCall { code: text.clone(), ..v1::EvalCall::default() };
-    for _ in 0..40 {
+    for number in 0..40 {
         queries.failed(&asker, &text, None, &probe_common::error::Error::usage("no"));
         log.refuse(&asker, &call, "no");
         let details = serde_json::json!({ "text": &text });
         events.note(super::super::events::Event::new("a", super::super::events::Severity::Info, "b").with(&details));
-        let status = v1::Status { problem: text.clone(), ..v1::Status::default() };
-        fast.world.agents[0].ingest.write_down(agent_message::Content::Status(status), journal);
+        let status = v1::Status { problem: format!("{number} {text}"), ..v1::Status::default() };
+        fast.world.agents[0].ingest.status(status, journal);
         journal.sync();
         let all = on_disk(directory.path(), "");
         assert!(all <= DISK, "{all} bytes");

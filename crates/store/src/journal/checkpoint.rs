@@ -10,6 +10,7 @@ use probe_proto::v1::{self, agent_message, record};
 use prost::Message;
 
 use super::newest::NewestRows;
+use super::status;
 
 /// The largest number of agents, those that are gone included: as many as the collector itself remembers.
 const MAX_AGENTS: usize = 8192;
@@ -215,11 +216,14 @@ impl JournalCheckpoint {
                 change(&mut agent.recorded, &table.name, |recorded| recorded.max(batch.recorded));
             }
             Some(agent_message::Content::Status(status)) => {
-                for (table, rows) in &status.recorded {
-                    change(&mut agent.recorded, table, |recorded| recorded.max(*rows));
-                }
-                agent.clock_offset_ns = Some(status.unix_ns.saturating_sub(message.unix_ns));
+                report(agent, status, message.unix_ns);
                 agent.status = Some(status.clone());
+            }
+            Some(agent_message::Content::StatusChange(changes)) => {
+                report(agent, changes, message.unix_ns);
+                if let Some(known) = &mut agent.status {
+                    status::apply(known, changes);
+                }
             }
             None => {}
         }
@@ -269,6 +273,14 @@ impl JournalCheckpoint {
         }
         self.evicted = settled;
     }
+}
+
+/// Counts the rows of a report that came at `unix_ns`.
+fn report(agent: &mut v1::AgentRecord, status: &v1::Status, unix_ns: i64) {
+    for (table, rows) in &status.recorded {
+        change(&mut agent.recorded, table, |recorded| recorded.max(*rows));
+    }
+    agent.clock_offset_ns = Some(status.unix_ns.saturating_sub(unix_ns));
 }
 
 /// Changes the count of a table. A known name costs no allocation, and a new one past [`MAX_ENTRIES`] is not added.
