@@ -68,10 +68,10 @@ fn list(format: Format) -> Result<Status> {
     // Live runs are asked first: nothing that takes long is done while they may answer.
     let is_live = |run: &&Run| run.info.state == RunState::Live;
     let asking = futures::stream::iter(all.iter().filter(is_live).map(live)).buffered(MAX_ASKED).collect();
-    let live: Vec<RunProgress> = connect::one_thread()?.block_on(asking);
+    let live: Vec<Option<RunProgress>> = connect::one_thread()?.block_on(asking);
     let mut live = live.into_iter();
     let known: Vec<RunProgress> =
-        all.iter().map(|run| recorded(run).or_else(|| live.next()).unwrap_or_default()).collect();
+        all.iter().map(|run| is_live(&run).then(|| live.next()?).flatten().unwrap_or_else(|| recorded(run))).collect();
     let nanoseconds = |time: Timestamp| i64::try_from(time.as_nanosecond()).ok();
     let started = || all.iter().map(|run| run.info.started);
     // People get short times; programs get exact ones.
@@ -107,30 +107,29 @@ fn seconds(run: &Run) -> Option<f64> {
 }
 
 /// Columns of a run that its file has only once the run has ended.
-#[derive(Default)]
 struct RunProgress {
     last_step: Option<i64>,
     ranks: Option<i64>,
 }
 
-/// The columns of a run that is not live. Not in parallel, since the journal of a lost run is read.
-fn recorded(run: &Run) -> Option<RunProgress> {
+/// The columns of a run that no collector answered for, by its directory: of a live one as far as they are on disk. Not in
+/// parallel, since the journal is read of all that have not ended.
+fn recorded(run: &Run) -> RunProgress {
     match run.info.state {
-        RunState::Ended => Some(RunProgress {
+        RunState::Ended => RunProgress {
             last_step: run.info.last_step.or_else(|| runs::last_step(&run.directory)),
             ranks: Some(ranks(run.info.ranks.len(), run.info.agents)),
-        }),
-        RunState::Lost => {
+        },
+        RunState::Live | RunState::Lost => {
             let Reached { last_step, ranks: numbered } = runs::reached(&run.directory);
-            Some(RunProgress { last_step, ranks: Some(ranks(numbered.len(), usize::from(last_step.is_some()))) })
+            RunProgress { last_step, ranks: Some(ranks(numbered.len(), usize::from(last_step.is_some()))) }
         }
-        RunState::Live => None,
     }
 }
 
-/// The columns of a live run, by its collector; empty if it does not answer in time.
-async fn live(run: &Run) -> RunProgress {
-    tokio::time::timeout(PATIENCE, ask_live(run)).await.ok().and_then(Result::ok).unwrap_or_default()
+/// The columns of a live run, by its collector; None if it does not answer in time, or has another runtime directory.
+async fn live(run: &Run) -> Option<RunProgress> {
+    tokio::time::timeout(PATIENCE, ask_live(run)).await.ok().and_then(Result::ok)
 }
 
 /// Bytes of a run on disk. An ended run does not change: its file has the sum over all its files.

@@ -8,7 +8,7 @@ use probe_common::paths::{Directories, named};
 use probe_common::run_name::RunName;
 
 use super::info::{RunInfo, RunState};
-use super::name_lock;
+use super::{name_lock, writer_lock};
 
 /// A run that has a directory.
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ pub struct Run {
     pub name: RunName,
     /// The run's directory.
     pub directory: PathBuf,
-    /// The contents of its run.json; the state is [`RunState::Lost`] where that says live and no collector is recording it.
+    /// The contents of its run.json; the state is [`RunState::Lost`] where that says live and no collector is known to record it.
     pub info: RunInfo,
 }
 
@@ -34,7 +34,7 @@ pub fn list_runs_in(directories: &Directories) -> Result<Vec<Run>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(named(&directory, error)),
     };
-    // Without a runtime directory that can be trusted no collector can be asked, so no run counts as live.
+    // Without a runtime directory that can be trusted no collector can be asked.
     let live = directories.sockets().unwrap_or_default();
     let mut runs: Vec<Run> = entries
         .filter_map(|entry| {
@@ -42,8 +42,12 @@ pub fn list_runs_in(directories: &Directories) -> Result<Vec<Run>> {
             let name = RunName::numbered(entry.file_name().to_str()?)?;
             // A directory without run.json is being created right now, or is not ours.
             let mut info = RunInfo::read(&entry.path()).ok()?;
-            if info.state == RunState::Live && !live.iter().any(|(run, _)| *run == name.to_string()) {
-                info.state = RunState::Lost;
+            if info.state == RunState::Live {
+                let is_here = live.iter().any(|(run, _)| *run == name.to_string());
+                // A collector with another runtime directory has its socket elsewhere, and writes all the same.
+                if !is_here && !writer_lock::is_written(&entry.path()) {
+                    info.state = RunState::Lost;
+                }
             }
             Some(Run { name, directory: entry.path(), info })
         })

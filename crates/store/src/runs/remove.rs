@@ -11,7 +11,7 @@ use probe_common::run_name::RunName;
 
 use super::info::RunState;
 use super::list::{Run, list_runs_in, resolve_in};
-use super::{name_lock, writer_lock};
+use super::name_lock;
 use crate::journal;
 
 /// Directories with this prefix hold runs that are being removed. One that is left over holds files that could not be removed.
@@ -59,8 +59,6 @@ pub fn why_it_stays(directories: &Directories, run: &Run) -> Option<String> {
         RunState::Lost if run.info.host != here => {
             Some(format!("{name} was begun on {}, and may be live there", run.info.host))
         }
-        // A collector with another runtime directory is writing it.
-        RunState::Lost if writer_lock::is_written(&run.directory) => Some(format!("a collector is writing {name}")),
         // A collector holds the name, and has no socket yet or any more: it may be recording this run.
         RunState::Lost if name_lock::is_held(directories, &name.base) && !is_answered(directories, &name.base) => {
             Some(format!("{name} is just beginning or ending"))

@@ -180,10 +180,12 @@ mod tests {
         let error = Reservation::resume(&there, "gpt@1").unwrap_err();
         assert_eq!(error.to_string(), "a collector is writing run gpt@1 already");
         let run = super::super::named_runs(&there, &["gpt@1".into()]).unwrap().remove(0);
-        assert_eq!(super::super::why_it_stays(&there, &run).unwrap(), "a collector is writing gpt@1");
+        assert_eq!(run.info.state, RunState::Live, "its collector has its socket elsewhere");
+        assert_eq!(super::super::why_it_stays(&there, &run).unwrap(), "gpt@1 is live");
         assert_eq!(Reservation::take(&there, "gpt").unwrap().name().to_string(), "gpt@2");
         drop(first);
-        assert_eq!(super::super::why_it_stays(&there, &run), None);
+        let run = super::super::named_runs(&there, &["gpt@1".into()]).unwrap().remove(0);
+        assert_eq!((run.info.state, super::super::why_it_stays(&there, &run)), (RunState::Lost, None));
         let second = Reservation::resume(&there, "gpt@1").unwrap();
         assert!(Reservation::resume(&here, "gpt@1").is_err(), "{second:?} writes it");
     }
