@@ -7,7 +7,7 @@ use arrow::array::{
     Array, ArrayRef, ArrowNumericType, AsArray, BooleanArray, Float64Array, Int32Array, Int64Array,
     TimestampNanosecondArray, UInt32Array, new_null_array,
 };
-use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow::compute::{cast, concat, max, min};
 use arrow::datatypes::{DataType, Int64Type, UInt8Type, UInt16Type, UInt32Type};
 use arrow::error::ArrowError;
@@ -16,10 +16,11 @@ use datafusion::common::ScalarValue;
 use probe_proto::decode::{Decoded, Values};
 use probe_proto::table::ColumnType;
 
-use super::integers::{narrow, wide, widened};
+use super::integers::{narrow, offsets_array, wide, widened};
 use super::packed::PackedColumn;
 use super::schema::{arrow_type, utc};
 use super::strings::Dictionary;
+use super::times;
 
 /// The values of a column, as many as the batch has rows.
 #[derive(Debug, Clone)]
@@ -32,7 +33,8 @@ pub enum Cells {
         /// The rows that have the value; None for all.
         validity: Option<NullBuffer>,
     },
-    /// Integers and timestamps as differences to the smallest one, in as few bytes as the largest needs ([`narrow`]).
+    /// Integers and timestamps as differences to the smallest one, in as few bytes as the largest needs ([`narrow`]); floats
+    /// likewise where all of them are times, as multiples ([`times`]).
     Offsets {
         /// The smallest value.
         base: i64,
@@ -41,7 +43,7 @@ pub enum Cells {
     },
     /// Ids of strings, unsigned, in as few bytes as the largest needs.
     Text(ArrayRef),
-    /// The array that SQL sees: floats, booleans, integers that are too far apart, and every column of the collector's own
+    /// The array that SQL sees: other floats, booleans, integers that are too far apart, and every column of the collector's own
     /// tables.
     Array(ArrayRef),
 }
@@ -58,8 +60,11 @@ impl Cells {
             Values::Nulls => Self::Nulls,
             Values::Constant(value) => Self::Constant { value, validity },
             Values::Floats(bytes) => {
-                let values = ScalarBuffer::new(Buffer::from_slice_ref(&bytes), 0, rows);
-                Self::Array(Arc::new(Float64Array::new(values, validity)))
+                let mut values: Vec<f64> = bytes.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect();
+                match times::narrow(&mut values, validity.as_ref()) {
+                    Some((base, offsets)) => Self::Offsets { base, offsets },
+                    None => Self::Array(Arc::new(Float64Array::new(values.into(), validity))),
+                }
             }
             Values::Ints(values) => Self::ints(values, validity, kind),
         }
@@ -70,7 +75,7 @@ impl Cells {
         if array.null_count() == array.len() { Self::Nulls } else { Self::Array(Arc::clone(array)) }
     }
 
-    /// The cells of integers of any kind. A row that is NULL has some value between those of the others.
+    /// The cells of integers of any kind, or of the multiples of times. A row that is NULL has some value between those of the others.
     fn ints(values: Vec<i64>, validity: Option<NullBuffer>, kind: ColumnType) -> Self {
         let (low, high) =
             values.iter().fold((i64::MAX, i64::MIN), |(low, high), value| (low.min(*value), high.max(*value)));
@@ -78,7 +83,7 @@ impl Cells {
             let values = BooleanBuffer::collect_bool(values.len(), |row| values[row] != 0);
             return Self::Array(Arc::new(BooleanArray::new(values, validity)));
         }
-        if low == high {
+        if low == high && kind != ColumnType::Float64 {
             return Self::Constant { value: low, validity };
         }
         // Ids are looked up without a base.
@@ -139,9 +144,11 @@ impl Cells {
         if parts.iter().all(|(cells, _)| matches!(cells, Self::Nulls)) {
             return Ok(Self::Nulls);
         }
-        if matches!(kind, ColumnType::Float64 | ColumnType::Bool) {
+        let is_array = |(cells, _): &(&Self, usize)| matches!(cells, Self::Array(_));
+        if kind == ColumnType::Bool || kind == ColumnType::Float64 && parts.iter().any(is_array) {
             let array = |(cells, rows): &(&Self, usize)| match cells {
                 Self::Constant { value, validity } => constant(*value, kind, *rows, validity.clone()),
+                Self::Offsets { base, offsets } => offsets_array(offsets, *base, kind),
                 Self::Array(array) => Arc::clone(array),
                 _ => new_null_array(&arrow_type(kind), *rows),
             };

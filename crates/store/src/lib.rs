@@ -43,6 +43,7 @@ mod system;
 mod table;
 #[cfg(test)]
 mod tests;
+mod times;
 mod write;
 
 pub use self::file_reader::GroupReader;

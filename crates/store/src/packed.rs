@@ -1,4 +1,4 @@
-//! Rows on their way from the store to a query: text as ids, integers as offsets, a value that is the same in every row
+//! Rows on their way from the store to a query: text as ids, integers and times as offsets, a value that is the same in every row
 //! once. Many queries are answered without making arrays of values.
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct PackedRows {
 pub enum PackedColumn {
     /// The same value, or NULL, in every row.
     Constant(ScalarValue),
-    /// Integers and timestamps.
+    /// Integers and timestamps, and floats that are times: those as multiples of 1/[`probe_proto::TIMES_PER_SECOND`].
     Offsets {
         /// The number to add to each offset.
         base: i64,

@@ -8,6 +8,7 @@ use probe_proto::table::ColumnType;
 
 use super::cells::{Cells, offset_bounds};
 use super::schema::utc;
+use super::times;
 
 /// The range of one column of one batch or segment.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -57,8 +58,13 @@ impl Range {
             (Cells::Constant { value, .. }, ColumnType::Int32 | ColumnType::Int64 | ColumnType::Timestamp) => {
                 Some(Values::Ints(*value, *value))
             }
-            (Cells::Offsets { base, offsets }, _) => offset_bounds(offsets)
-                .map(|(low, high)| Values::Ints(base.wrapping_add(i64::from(low)), base.wrapping_add(i64::from(high)))),
+            (Cells::Offsets { base, offsets }, _) => offset_bounds(offsets).map(|(low, high)| {
+                let [low, high] = [low, high].map(|offset| base.wrapping_add(i64::from(offset)));
+                match kind {
+                    ColumnType::Float64 => Values::Floats(times::float(low), times::float(high)),
+                    _ => Values::Ints(low, high),
+                }
+            }),
             (Cells::Array(array), ColumnType::Int32) => {
                 let array = array.as_primitive::<Int32Type>();
                 ints(min(array).map(i64::from), max(array).map(i64::from))

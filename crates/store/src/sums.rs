@@ -1,21 +1,17 @@
 //! Exact sums of float columns, so that a query need not read rows for a sum. A file has them in its notes.
 //!
-//! Times are whole multiples of 1/[`TIMES_PER_SECOND`] second. As long as the values add up to less than 2^53 of those,
+//! Times are whole multiples of a fraction of a second ([`times`]). As long as the values add up to less than 2^53 of those,
 //! floats hold every partial sum without rounding: the sum is the same in any order of adding.
 
-use arrow::array::{Array, AsArray, Float64Array};
-use arrow::datatypes::Float64Type;
-use probe_proto::TIMES_PER_SECOND;
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, Float64Array};
+use arrow::datatypes::{Float64Type, UInt8Type, UInt16Type, UInt32Type};
 use probe_proto::table::{ColumnType, Table};
 
 use super::cells::Cells;
+use super::times;
 
 /// Whole multiples up to this number have exact floats.
 const EXACT: f64 = (1_u64 << 53) as f64;
-/// Added to a float of at most 2^51 and subtracted again, it leaves the nearest whole number.
-const TO_WHOLE: f64 = (3_u64 << 51) as f64;
-/// Values that are added up side by side.
-const LANES: usize = 8;
 
 /// Index among the table's own columns, and sum in multiples. A column without an exact sum is missing.
 pub(super) type Sums = Box<[(usize, i64)]>;
@@ -41,69 +37,51 @@ pub(super) fn with(one: &Sums, other: &Sums) -> Sums {
 /// The sum of the column with this index among the table's own, in its unit, such as seconds; None where it is not known.
 pub(super) fn value(sums: &Sums, own: usize) -> Option<f64> {
     let (_, sum) = sums.iter().find(|(column, _)| *column == own)?;
-    Some(*sum as f64 / TIMES_PER_SECOND as f64)
+    Some(times::float(*sum))
 }
 
 fn sum(cells: &Cells) -> Option<i64> {
     match cells {
         Cells::Nulls => Some(0),
+        Cells::Offsets { base, offsets } => sum_of_offsets(offsets, *base),
         Cells::Array(array) => sum_of(array.as_primitive_opt::<Float64Type>()?),
         _ => None,
     }
 }
 
+/// The sum of times, in multiples.
+fn sum_of_offsets(offsets: &ArrayRef, base: i64) -> Option<i64> {
+    fn sum<T: ArrowPrimitiveType<Native: Into<u64>>>(offsets: &ArrayRef) -> Option<u64> {
+        let offsets = offsets.as_primitive_opt::<T>()?;
+        let values = offsets.values().iter().map(|offset| Into::<u64>::into(*offset));
+        Some(match offsets.nulls() {
+            None => values.sum(),
+            Some(valid) => values.zip(valid).map(|(value, valid)| if valid { value } else { 0 }).sum(),
+        })
+    }
+    let offset_sum =
+        sum::<UInt8Type>(offsets).or_else(|| sum::<UInt16Type>(offsets)).or_else(|| sum::<UInt32Type>(offsets))?;
+    let bases = base.checked_mul((offsets.len() - offsets.null_count()) as i64)?;
+    // Partial sums are not larger than this, in any order of adding.
+    let size = bases.unsigned_abs().checked_add(offset_sum)?;
+    ((size as f64) < EXACT / 4.0).then(|| bases + offset_sum as i64)
+}
+
 fn sum_of(array: &Float64Array) -> Option<i64> {
-    let mut lanes = PartialSums::default();
-    if array.null_count() == 0 {
-        let (chunks, rest) = array.values().as_chunks::<LANES>();
-        chunks.iter().for_each(|chunk| lanes.add(chunk));
-        lanes.add_few(rest.iter().copied());
-    } else {
-        lanes.add_few(array.iter().flatten());
-    }
-    lanes.sum()
-}
-
-/// Partial sums. Where all values are whole, each of them is exact, and so is their sum.
-#[derive(Default)]
-struct PartialSums {
-    sums: [f64; LANES],
-    sizes: [f64; LANES],
-    /// Not 0 where a value is no whole multiple, or a negative zero, whose sign would be lost in the sum.
-    others: [u64; LANES],
-}
-
-impl PartialSums {
-    fn add(&mut self, values: &[f64; LANES]) {
-        for (lane, value) in values.iter().enumerate() {
-            let multiple = value * TIMES_PER_SECOND as f64;
-            // The difference of a whole number is 0, that of a NaN or an infinite number is NaN.
-            let difference = ((multiple + TO_WHOLE) - TO_WHOLE) - multiple;
-            self.others[lane] |= difference.abs().to_bits() | u64::from(value.to_bits() == (-0.0_f64).to_bits());
-            self.sums[lane] += multiple;
-            self.sizes[lane] += multiple.abs();
-        }
-    }
-
-    fn add_few(&mut self, values: impl Iterator<Item = f64>) {
-        for value in values {
-            let mut lanes = [0.0; LANES];
-            lanes[0] = value;
-            self.add(&lanes);
-        }
-    }
-
-    fn sum(self) -> Option<i64> {
-        let is_whole = self.others.iter().all(|other| *other == 0);
-        // Larger values have other neighbours than whole numbers, so that TO_WHOLE says nothing of them.
-        let size: f64 = self.sizes.iter().sum();
-        (is_whole && size < EXACT / 4.0).then(|| self.sums.iter().sum::<f64>() as i64)
-    }
+    let add = |(sum, size): (i64, u64), value: f64| {
+        let multiple = times::multiple(value)?;
+        Some((sum + multiple, size.checked_add(multiple.unsigned_abs()).filter(|size| (*size as f64) < EXACT / 4.0)?))
+    };
+    array.iter().flatten().try_fold((0, 0), add).map(|(sum, _)| sum)
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{UInt8Array, UInt16Array, UInt32Array};
+    use probe_proto::TIMES_PER_SECOND;
     use proptest::prelude::*;
 
     use super::*;
@@ -144,6 +122,25 @@ mod tests {
             let some: Vec<f64> = values.iter().flatten().copied().collect();
             for array in [Float64Array::from(some), Float64Array::from(values)] {
                 prop_assert_eq!(sum_of(&array), plain(&array));
+            }
+        }
+
+        #[test]
+        fn sums_of_offsets_are_those_of_their_times(
+            offsets in prop::collection::vec(prop::option::weighted(0.9, 0..200_u8), 0..40),
+            base in prop_oneof![-1_000_000..100_000_000_i64, Just(-100), Just(1 << 45), Just(i64::MAX)],
+        ) {
+            let times = offsets.iter().map(|offset| Some(times::float(base.checked_add((*offset)?.into())?)));
+            let plain = plain(&Float64Array::from_iter(times));
+            let arrays: [ArrayRef; 3] = [
+                Arc::new(UInt8Array::from_iter(offsets.iter().copied())),
+                Arc::new(UInt16Array::from_iter(offsets.iter().map(|offset| offset.map(u16::from)))),
+                Arc::new(UInt32Array::from_iter(offsets.iter().map(|offset| offset.map(u32::from)))),
+            ];
+            for array in &arrays {
+                let sum = sum_of_offsets(array, base);
+                prop_assert!(sum.is_none() || sum == plain, "{:?} is not {:?}", sum, plain);
+                prop_assert!(sum.is_some() || base > 1 << 44, "a sum of short times is known");
             }
         }
     }

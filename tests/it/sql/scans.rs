@@ -115,7 +115,7 @@ async fn not_a_number_is_the_same_everywhere() {
 
 #[tokio::test]
 async fn rows_past_the_memory_limit_are_counted() {
-    let limit = 4 << 20;
+    let limit = 1 << 20;
     let store = Store::new(limit);
     let mut agents = [Agent::new(0), Agent::new(1)];
     for step in 0..2000 {
@@ -142,7 +142,7 @@ async fn rows_past_the_memory_limit_are_counted() {
 
 #[tokio::test]
 async fn a_table_that_stands_still_goes_first() {
-    let store = Store::new(2 << 20);
+    let store = Store::new(512 << 10);
     let (mut old, mut new) = (Agent::new(0), Agent::new(1));
     let row = old.trace(0, None, "forward", 0.5);
     old.send(&store, [row]);
@@ -199,7 +199,7 @@ async fn a_query_sees_one_instant_while_rows_arrive() {
 /// A stream goes on over the rows that it began with, although all of them have been evicted meanwhile.
 #[tokio::test]
 async fn eviction_takes_nothing_from_a_query_that_runs() {
-    let store = Store::new(8 << 20);
+    let store = Store::new(1 << 20);
     let mut agent = Agent::new(0);
     let row = agent.trace(0, Some("layers.0"), "forward", 0.5);
     for _ in 0..16 {
