@@ -9,14 +9,13 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_optimizer::{PhysicalOptimizerContext, PhysicalOptimizerRule};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::projection::ProjectionExec;
 
 /// All rules of DataFusion, in their order.
 pub(super) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let guard = |rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>| -> Arc<dyn PhysicalOptimizerRule + Send + Sync> {
         match rule.name() {
-            // It finds a condition's columns below a projection by their names. With two of one name, as a join has whose sides
-            // were exchanged, the condition ends up on the wrong side.
+            // It finds a condition's columns in the nodes below by their names. With two of one name, as joins have, the condition
+            // may end up on the wrong side. Conditions of the query itself have been handed to the scans before.
             "FilterPushdown" | "FilterPushdown(Post)" => Arc::new(Guarded { rule, harms: has_one_name_twice }),
             // It takes COUNT(DISTINCT x) of a constant for 1, also where the constant is NULL or there are no rows.
             "aggregate_statistics" => Arc::new(Guarded { rule, harms: has_distinct }),
@@ -67,14 +66,10 @@ impl Guarded {
 }
 
 fn has_one_name_twice(node: &Arc<dyn ExecutionPlan>) -> bool {
-    node.downcast_ref::<ProjectionExec>().is_some_and(|projection| {
-        let schemas = [projection.schema(), projection.input().schema()];
-        schemas.iter().any(|schema| {
-            let mut names: Vec<&String> = schema.fields().iter().map(|field| field.name()).collect();
-            names.sort_unstable();
-            names.windows(2).any(|two| two[0] == two[1])
-        })
-    })
+    let schema = node.schema();
+    let mut names: Vec<&String> = schema.fields().iter().map(|field| field.name()).collect();
+    names.sort_unstable();
+    names.windows(2).any(|two| two[0] == two[1])
 }
 
 fn has_distinct(node: &Arc<dyn ExecutionPlan>) -> bool {
