@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -142,6 +144,29 @@ def test_what_fails_in_our_own_code_is_not_the_programs(recorder: Recorder) -> N
     signal.signal(signal.SIGUSR1, before)
     assert "the first connection" in recorder.native.problem()
     recorder.native.set_problem("")
+
+
+def going_last() -> list[str]:
+    """What is said of a model and an optimizer that go when names of modules are None, as at an interpreter's end."""
+    import probe_agent.torch
+    from probe_agent import _native
+
+    probe_agent.torch.install()
+    model = nn.Sequential(Net(16, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    train(model, optimizer, torch.ones(2, 16), 3)
+    taken = len(_native.take_rows()["python.steps"])
+    said: list[str] = []
+    sys.unraisablehook = lambda raised: said.append(repr(raised.exc_value))
+    for name in [name for name in vars(_native) if not name.startswith("__")]:
+        setattr(_native, name, None)
+    del model, optimizer
+    gc.collect()
+    return [*said, str(taken)]
+
+
+def test_models_and_optimizers_that_go_last_go_in_silence() -> None:
+    assert in_process(going_last) == ["3"]
 
 
 def test_uninstall_puts_torch_back(recorder: Recorder) -> None:

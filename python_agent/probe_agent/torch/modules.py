@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from functools import partial
-from typing import Any
+from typing import Any, Callable
 
 from probe_agent import _native, signals
 from probe_agent.torch import environment, forward, hook_tables, parents
@@ -293,12 +293,13 @@ def _remember(module: Any, root: weakref.ref[Any]) -> None:
             pass
 
 
-def _forget(address: int, _reference: Any) -> None:
+# Not by its name in the module: at the end of the interpreter that may be None before the last module of torch goes.
+def _forget(address: int, _reference: Any, forget: Callable[[int], None] = _native.forget_module) -> None:
     _known.pop(address, None)
     _root_of.pop(address, None)
     _with_parameters.discard(address)
     _paths.pop(address, None)
-    _native.forget_module(address)
+    forget(address)
 
 
 def _hook_gradients(module: Any) -> None:

@@ -163,7 +163,8 @@ def _post(optimizer: Any, args: Any, kwargs: Any) -> None:
         _native.optimizer_post(optimizer)
 
 
-def _gone(address: int, _reference: Any) -> None:
+# Not by its name in the module: at the end of the interpreter that may be None before the last optimizer goes.
+def _gone(address: int, _reference: Any, forget: Callable[[int], None] = _native.optimizer_gone) -> None:
     _seen.pop(address, None)
     _noted.discard(address)
-    _native.optimizer_gone(address)
+    forget(address)
