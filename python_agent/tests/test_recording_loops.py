@@ -37,18 +37,20 @@ def test_a_step_that_the_scaler_skips_is_no_step(recorder: Recorder) -> None:
     assert rows["probe.drops"] == {} and recorder.native.problem() == ""
 
 
-def two_loops() -> dict[str, Any]:
-    """One loop, and another one behind it with the first one's optimizer still alive."""
+def two_loops(made_early: bool) -> dict[str, Any]:
+    """One loop, and another one behind it with the first one's optimizer still alive. The second one's optimizer is made before
+    the first loop or after it."""
     import probe_agent.torch as agent
 
     agent.install()
     recorder = Recorder()
     x, first, second = torch.randn(4, 32), Net(), Net()
     before = torch.optim.SGD(first.parameters(), lr=0.1)
+    after = torch.optim.AdamW(second.parameters()) if made_early else None
     train(first, before, x, 6)
     recorder.take()
     steps = recorder.native.step()
-    after = torch.optim.AdamW(second.parameters())
+    after = after or torch.optim.AdamW(second.parameters())
     boundaries = []
     for _ in range(6):
         train(second, after, x, 1)
@@ -60,7 +62,33 @@ def two_loops() -> dict[str, Any]:
 def test_a_second_loop_has_steps_and_boundaries_while_the_first_ones_optimizer_lives() -> None:
     # Two of its steps are no proof yet: they are the third one's.
     boundaries = [False, False, True, True, True, True]
-    assert in_process(two_loops, "") == {"boundaries": boundaries, "steps": 4, "micro_steps": [3, 1, 1, 1]}
+    expected = {"boundaries": boundaries, "steps": 4, "micro_steps": [3, 1, 1, 1]}
+    assert in_process(two_loops, arguments=(True,)) == expected
+    # Those that take turns are made before their loop.
+    assert in_process(two_loops, arguments=(False,)) == {"boundaries": [True] * 6, "steps": 6, "micro_steps": [1] * 6}
+
+
+def trials() -> list[int]:
+    """Short trainings of two optimizers each, all of which stay alive, as in a sweep that keeps its models."""
+    import probe_agent.torch as agent
+
+    agent.install()
+    recorder = Recorder()
+    kept: list[Any] = []
+    x = torch.randn(4, 32)
+    for _ in range(6):
+        critic, actor = Net(), Net()
+        optimizers = torch.optim.Adam(critic.parameters()), torch.optim.Adam(actor.parameters())
+        kept.append((critic, actor, *optimizers))
+        for _ in range(3):
+            train(critic, optimizers[0], x, 1)
+            train(actor, optimizers[1], x, 1)
+    return [step["micro_steps"] for step in recorder.take()["python.steps"]]
+
+
+def test_every_trial_of_a_sweep_has_its_steps() -> None:
+    # The actor's last pass of a trial belongs to the first step of the next one.
+    assert in_process(trials) == [1] + [2] * 17
 
 
 def test_two_optimizers_in_turn_make_one_step(recorder: Recorder) -> None:

@@ -23,6 +23,7 @@ WRAPPERS = {
     "torch/modules.py:_registered",
     "torch/numerics.py:clip_grad_norm_",
     "torch/optimizer.py:_pre",
+    "torch/optimizer.py:patch_step_function",
     "torch/optimizer.py:profile_hook_step",
     "torch/optimizer.py:step",
     "torch/parents.py:note",

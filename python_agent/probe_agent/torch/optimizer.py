@@ -20,6 +20,7 @@ _handles: list[hook_tables.TableHook] = []
 _seen: dict[int, weakref.ref[Any]] = {}
 _noted: set[int] = set()
 _profile_hook_step: Any = None
+_patch_step_function: Any = None
 
 #: Steps of optimizers after which the switches of training are read again, and the number of steps that have begun.
 _LOOK_AGAIN = 256
@@ -50,10 +51,15 @@ def use_step_hooks(explicit: bool) -> None:
 
 def remove() -> None:
     """Remove the hooks and wrappers."""
-    global _profile_hook_step
+    global _profile_hook_step, _patch_step_function
     for handle in _handles:
         handle.remove()
     _handles.clear()
+    if _patch_step_function is not None:
+        from torch.optim import Optimizer
+
+        Optimizer._patch_step_function = _patch_step_function
+        _patch_step_function = None
     if _profile_hook_step is not None:
         from torch.optim import Optimizer
 
@@ -93,10 +99,29 @@ def _living() -> Iterator[Any]:
     return (known for known in gc.get_objects() if issubclass(type(known), optimizer))
 
 
+def _notice_new() -> None:
+    """Note which optimizers are made from now on."""
+    global _patch_step_function
+    from torch.optim import Optimizer
+
+    original = _patch_step_function = Optimizer.__dict__.get("_patch_step_function")
+    if original is None:
+        return
+    made = _native.optimizer_made
+
+    @functools.wraps(original)
+    def patch_step_function(self: Any) -> None:
+        original(self)
+        made(id(self))
+
+    Optimizer._patch_step_function = skipped_by_dynamo(patch_step_function)
+
+
 def _wrap_steps() -> None:
     global _profile_hook_step
     import torch
 
+    _notice_new()
     _profile_hook_step = torch.optim.Optimizer.__dict__.get("profile_hook_step")
     if _profile_hook_step is None:
         return

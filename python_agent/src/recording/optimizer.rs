@@ -197,6 +197,12 @@ fn optimizer_post(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     })
 }
 
+/// Notes that an optimizer was made.
+#[pyfunction]
+fn optimizer_made(address: u64) {
+    PRIMARY_OPTIMIZER.made(address);
+}
+
 /// Notes that an optimizer is gone. Its address may become another one's.
 #[pyfunction]
 fn optimizer_gone(address: u64) {
@@ -208,6 +214,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(optimizer_pre, module)?)?;
     module.add_function(wrap_pyfunction!(run_optimizer_step, module)?)?;
     module.add_function(wrap_pyfunction!(optimizer_post, module)?)?;
+    module.add_function(wrap_pyfunction!(optimizer_made, module)?)?;
     module.add_function(wrap_pyfunction!(optimizer_gone, module)?)
 }
 

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 const RETIRED: u32 = 64;
 /// After so many steps of its own, the rhythm of an optimizer is known.
 const KNOWN: u32 = 4;
+/// Optimizers made since the primary one became it that are remembered.
+const MAX_NEW: usize = 16;
 
 /// The rhythm in which the primary optimizer and others take turns. A race between threads can lose a count, and nothing else.
 pub(super) struct PrimaryOptimizer {
@@ -22,6 +24,8 @@ pub(super) struct PrimaryOptimizer {
     /// Whether the retired one stepped again: from then on only [`RETIRED`] counts, so that the two don't replace each other
     /// again and again (an optimizer within another one's step, phases).
     came_back: AtomicBool,
+    /// Optimizers that were made since the primary one became it, and have not stepped; 0: none.
+    new: [AtomicU64; MAX_NEW],
 }
 
 impl PrimaryOptimizer {
@@ -33,6 +37,17 @@ impl PrimaryOptimizer {
             own: AtomicU32::new(0),
             retired: AtomicU64::new(0),
             came_back: AtomicBool::new(false),
+            new: [const { AtomicU64::new(0) }; MAX_NEW],
+        }
+    }
+
+    /// Notes that an optimizer was made. Optimizers that take turns are made before their loop; one that is made later belongs to
+    /// another loop (the next trial of a sweep, the next fold), also where the one before is still alive.
+    pub(super) fn made(&self, optimizer: u64) {
+        if self.primary.load(Ordering::Relaxed) != 0 {
+            let free =
+                |slot: &AtomicU64| slot.compare_exchange(0, optimizer, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+            self.new.iter().any(free);
         }
     }
 
@@ -45,11 +60,13 @@ impl PrimaryOptimizer {
         if before == optimizer {
             self.most.fetch_max(others, Ordering::Relaxed);
             self.own.fetch_add(1, Ordering::Relaxed);
+        } else if self.is_new(optimizer) {
+            self.becomes_primary(optimizer);
+            self.retired.store(0, Ordering::Relaxed);
+            self.came_back.store(false, Ordering::Relaxed);
         } else if before == 0 || others >= self.patience() {
-            self.primary.store(optimizer, Ordering::Relaxed);
+            self.becomes_primary(optimizer);
             self.retired.store(before, Ordering::Relaxed);
-            self.most.store(0, Ordering::Relaxed);
-            self.own.store(1, Ordering::Relaxed);
         } else {
             if optimizer == self.retired.load(Ordering::Relaxed) {
                 self.came_back.store(true, Ordering::Relaxed);
@@ -61,9 +78,20 @@ impl PrimaryOptimizer {
         true
     }
 
+    fn is_new(&self, optimizer: u64) -> bool {
+        self.new.iter().any(|new| new.load(Ordering::Relaxed) == optimizer)
+    }
+
+    fn becomes_primary(&self, optimizer: u64) {
+        self.primary.store(optimizer, Ordering::Relaxed);
+        self.most.store(0, Ordering::Relaxed);
+        self.own.store(1, Ordering::Relaxed);
+        self.new.iter().for_each(|new| new.store(0, Ordering::Relaxed));
+    }
+
     /// Notes that an optimizer is gone. Its address may become another one's.
     pub(super) fn gone(&self, optimizer: u64) {
-        for address in [&self.primary, &self.retired] {
+        for address in [&self.primary, &self.retired].into_iter().chain(&self.new) {
             let _ = address.compare_exchange(optimizer, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
@@ -83,7 +111,10 @@ mod tests {
 
     /// The positions in `steps` that end a training step.
     fn ends(steps: &[u64]) -> Vec<usize> {
-        let turns = PrimaryOptimizer::new();
+        ends_after(&PrimaryOptimizer::new(), steps)
+    }
+
+    fn ends_after(turns: &PrimaryOptimizer, steps: &[u64]) -> Vec<usize> {
         let numbered = steps.iter().enumerate();
         numbered.filter(|(_, optimizer)| turns.is_primary(**optimizer)).map(|(position, _)| position).collect()
     }
@@ -102,6 +133,33 @@ mod tests {
         let loops = [&first[..], &[2; 10], &[3; 10]].concat();
         let wanted: Vec<_> = (0..10).chain(12..20).chain(22..30).collect();
         assert_eq!(ends(&loops), wanted);
+    }
+
+    #[test]
+    fn one_that_is_made_later_has_its_own_steps_at_once() {
+        let turns = PrimaryOptimizer::new();
+        for trial in 1..100 {
+            turns.made(2 * trial);
+            turns.made(2 * trial + 1);
+            // Two that take turns, three times: one step each.
+            let steps = [2 * trial, 2 * trial + 1].repeat(3);
+            assert_eq!(ends_after(&turns, &steps), [0, 2, 4], "{trial}");
+        }
+        // More than are remembered.
+        (1000..1100).for_each(|optimizer| turns.made(optimizer));
+        turns.gone(1000);
+        assert_eq!(ends_after(&turns, &[1000, 1001, 1001]), [1, 2]);
+    }
+
+    #[test]
+    fn a_loop_within_a_loop_gives_way_to_it_again() {
+        let turns = PrimaryOptimizer::new();
+        assert_eq!(ends_after(&turns, &[1; 5]).len(), 5);
+        for inner in 2..10 {
+            turns.made(inner);
+            assert_eq!(ends_after(&turns, &[inner; 6]).len(), 6);
+            assert_eq!(ends_after(&turns, &[1; 10]).len(), 8);
+        }
     }
 
     #[test]
