@@ -134,7 +134,7 @@ impl ByProcess {
                 if aggregate.fun().name() == "avg"
                     && let [count @ ScalarValue::UInt64(Some(0)), _] = &mut state[..]
                 {
-                    // What merges states by group takes a count of no values for a value.
+                    // The accumulator that merges states takes a count of 0 for a value, and AVG would be 0/0.
                     *count = ScalarValue::UInt64(None);
                 }
                 row.extend(state);

@@ -137,7 +137,7 @@ impl ScalarUDFImpl for CheckedArithmetic {
         self.written(arguments.iter().map(Expr::to_string))
     }
     fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
-        // An argument that is computed once for several expressions has a name of its own, and this one with it.
+        // The optimizer computes an argument that several expressions share once, under an alias with the original name.
         self.written(arguments.iter().map(|argument| argument.schema_name().to_string()))
     }
     fn signature(&self) -> &Signature {

@@ -1,5 +1,5 @@
-//! MIN and MAX of floats by group, in the order that all other comparisons have: a NaN is larger than any number. DataFusion's own
-//! take the value after a NaN, whatever it is, and no infinite number that is all there is.
+//! MIN and MAX of floats by group, in the order in which a NaN is larger than any number, as without GROUP BY. DataFusion's own
+//! replace a NaN by whatever value comes next, and miss an infinite number that is the only value.
 
 use arrow::array::ArrowNativeTypeOp;
 use arrow::datatypes::{ArrowNumericType, DataType, FieldRef, Float32Type, Float64Type};

@@ -1,4 +1,4 @@
-//! DataFusion's rules for plans that run, each kept from plans that it would change into plans of another query.
+//! DataFusion's rules for physical plans. Some of them are skipped for plans that they would make wrong.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(super) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     PhysicalOptimizer::new().rules.into_iter().map(guard).collect()
 }
 
-/// A rule that leaves a plan as it is where some node of it is one that the rule harms.
+/// A rule that is skipped for plans with a node that it harms.
 #[derive(Debug)]
 struct Guarded {
     rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>,

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use arrow::array::builder::NullBufferBuilder;
 use arrow::array::{
-    Array, ArrayRef, ArrowNumericType, AsArray, BooleanArray, Float64Array, Int32Array, Int64Array,
-    TimestampNanosecondArray, UInt32Array, new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int32Array, Int64Array, TimestampNanosecondArray,
+    UInt32Array, new_null_array,
 };
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
-use arrow::compute::{cast, concat, max, min};
-use arrow::datatypes::{DataType, Int64Type, UInt8Type, UInt16Type, UInt32Type};
+use arrow::compute::{cast, concat};
+use arrow::datatypes::{DataType, Int64Type};
 use arrow::error::ArrowError;
 use bytes::Bytes;
 use datafusion::common::ScalarValue;
@@ -228,15 +228,6 @@ fn scalar(value: i64, kind: ColumnType, strings: &Dictionary) -> Result<ScalarVa
         }
         ColumnType::Int64 | ColumnType::Float64 | ColumnType::Unspecified => ScalarValue::Int64(Some(value)),
     })
-}
-
-/// The smallest and largest offset that is not NULL.
-pub(crate) fn offset_bounds(offsets: &ArrayRef) -> Option<(u32, u32)> {
-    fn bounds<T: ArrowNumericType<Native: Into<u32>>>(offsets: &ArrayRef) -> Option<(u32, u32)> {
-        let offsets = offsets.as_primitive_opt::<T>()?;
-        Some((min(offsets)?.into(), max(offsets)?.into()))
-    }
-    bounds::<UInt8Type>(offsets).or_else(|| bounds::<UInt16Type>(offsets)).or_else(|| bounds::<UInt32Type>(offsets))
 }
 
 /// An array with one value in every row; text as ids.

@@ -4,26 +4,19 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, Float64Array, Int32Array, Int64Array, TimestampNanosecondArray,
-    UInt8Array, UInt16Array, UInt32Array,
 };
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{UInt8Type, UInt16Type, UInt32Type};
 use probe_proto::table::ColumnType;
 
+use super::offsets::in_few_bytes;
 use super::schema::utc;
 use super::times;
 
 /// `values` minus `base`, in as few bytes as `high` needs; None where that would be more than four.
 pub(super) fn narrow(values: &[i64], base: i64, high: i64, validity: Option<NullBuffer>) -> Option<ArrayRef> {
-    // Values are within base..=high, so that these casts lose nothing.
-    let offset = |value: &i64| value.wrapping_sub(base);
-    Some(match u32::try_from(high.checked_sub(base)?).ok()? {
-        0..=0xff => Arc::new(UInt8Array::new(values.iter().map(|value| offset(value) as u8).collect(), validity)),
-        0x100..=0xffff => {
-            Arc::new(UInt16Array::new(values.iter().map(|value| offset(value) as u16).collect(), validity))
-        }
-        _ => Arc::new(UInt32Array::new(values.iter().map(|value| offset(value) as u32).collect(), validity)),
-    })
+    let largest = u64::try_from(high.checked_sub(base)?).ok()?;
+    in_few_bytes(values.iter().map(|value| value.wrapping_sub(base) as u64), largest, validity)
 }
 
 /// The values that [`narrow`] made into `offsets`; empty for an array of any other kind.

@@ -25,6 +25,7 @@ pub mod journal;
 mod live_files;
 mod mapping;
 mod merge;
+mod offsets;
 mod packed;
 mod range;
 mod record_batch_builder;

@@ -6,7 +6,8 @@ use arrow::datatypes::{Float64Type, Int32Type, Int64Type, TimestampNanosecondTyp
 use datafusion::common::ScalarValue;
 use probe_proto::table::ColumnType;
 
-use super::cells::{Cells, offset_bounds};
+use super::cells::Cells;
+use super::offsets;
 use super::schema::utc;
 use super::times;
 
@@ -58,7 +59,7 @@ impl Range {
             (Cells::Constant { value, .. }, ColumnType::Int32 | ColumnType::Int64 | ColumnType::Timestamp) => {
                 Some(Values::Ints(*value, *value))
             }
-            (Cells::Offsets { base, offsets }, _) => offset_bounds(offsets).map(|(low, high)| {
+            (Cells::Offsets { base, offsets }, _) => offsets::bounds(offsets).map(|(low, high)| {
                 let [low, high] = [low, high].map(|offset| base.wrapping_add(i64::from(offset)));
                 match kind {
                     ColumnType::Float64 => Values::Floats(times::float(low), times::float(high)),

@@ -1,11 +1,11 @@
 //! Floats that are whole multiples of 1/[`TIMES_PER_SECOND`], as all times of agents are: a float of that kind is an integer.
 
-use std::sync::Arc;
-
-use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, Float64Array, UInt8Array, UInt16Array, UInt32Array};
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, Float64Array};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{UInt8Type, UInt16Type, UInt32Type};
 use probe_proto::TIMES_PER_SECOND;
+
+use super::offsets::in_few_bytes;
 
 /// Added to a float of at most [`MAX_MULTIPLE`] and subtracted again, it leaves the nearest whole number.
 const TO_WHOLE: f64 = (3_u64 << 51) as f64;
@@ -35,19 +35,10 @@ pub(super) fn narrow(values: &mut [f64], validity: Option<&NullBuffer>) -> Optio
         values.iter_mut().zip(validity).filter(|(_, valid)| !valid).for_each(|(value, _)| *value = some);
     }
     let (low, high) = bounds(values)?;
-    let offset = |value: &f64| ((value * TIMES_PER_SECOND as f64 - low) + TO_BITS).to_bits();
-    let validity = validity.cloned();
-    let offsets: ArrayRef = match (high - low) as u64 {
-        0..=0xff => Arc::new(UInt8Array::new(values.iter().map(|value| offset(value) as u8).collect(), validity)),
-        0x100..=0xffff => {
-            Arc::new(UInt16Array::new(values.iter().map(|value| offset(value) as u16).collect(), validity))
-        }
-        0x1_0000..=0xffff_ffff => {
-            Arc::new(UInt32Array::new(values.iter().map(|value| offset(value) as u32).collect(), validity))
-        }
-        _ => return None,
-    };
-    Some((low as i64, offsets))
+    let bits = |value: &f64| ((value * TIMES_PER_SECOND as f64 - low) + TO_BITS).to_bits();
+    // Above the number's own bits is the exponent.
+    let offsets = values.iter().map(|value| bits(value) & u64::from(u32::MAX));
+    Some((low as i64, in_few_bytes(offsets, (high - low) as u64, validity.cloned())?))
 }
 
 /// The floats that [`narrow`] made into `offsets`; None for an array of any other kind.

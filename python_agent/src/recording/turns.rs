@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 const RETIRED: u32 = 64;
 /// After so many steps of its own, the rhythm of an optimizer is known.
 const KNOWN: u32 = 4;
-/// Optimizers made since the primary one became it that are remembered.
+/// The largest number of new optimizers that are remembered.
 const MAX_NEW: usize = 16;
 
 /// The rhythm in which the primary optimizer and others take turns. A race between threads can lose a count, and nothing else.
@@ -24,7 +24,7 @@ pub(super) struct PrimaryOptimizer {
     /// Whether the retired one stepped again: from then on only [`RETIRED`] counts, so that the two don't replace each other
     /// again and again (an optimizer within another one's step, phases).
     came_back: AtomicBool,
-    /// Optimizers that were made since the primary one became it, and have not stepped; 0: none.
+    /// Optimizers that were made after the primary one first stepped as such, and have not stepped yet; 0: none.
     new: [AtomicU64; MAX_NEW],
 }
 
