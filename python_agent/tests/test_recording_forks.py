@@ -103,7 +103,8 @@ def test_children_of_a_busy_process_train_and_end(forks: int) -> None:
     # Training's own rows: each step's eleven calls and the two of the modules made along the way, and none of a child.
     assert found["steps"] == [[step, 2] for step in range(forks)]
     assert found["roots"] == forks and found["forward"] == forks * (9 + 2)
-    assert found["drops"] == 0 and found["problem"] == ""
+    assert found["drops"] == 0
+    assert found["problem"].startswith(f"{forks} forked processes of this one trained without being recorded")
     # Less than a microsecond; the bound is what training would notice. A busy machine may take the processor away once.
     assert statistics.median(found["waited"]) < 0.005
 

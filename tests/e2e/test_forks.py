@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from conftest import PATIENCE, SCRIPTS, Home
@@ -49,12 +51,36 @@ def test_who_imported_torch_and_trained_nothing_is_named(home: Home) -> None:
     assert not [*home.sockets.glob("*.seen")]
 
 
-@pytest.mark.parametrize("how, agents", [("worker", 0), ("spawned_worker", 0), ("after", 1)])
-def test_workers_and_children_of_an_agent_are_none(home: Home, how: str, agents: int) -> None:
+@pytest.mark.parametrize("how", ["worker", "spawned_worker"])
+def test_workers_are_no_agents(home: Home, how: str) -> None:
     run = home.train("python", SCRIPT, how, name="forked")
     run.finish()
-    assert run.query("SELECT COUNT(*) AS n FROM probe.agents") == [{"n": agents}]
-    assert run.query("SELECT COUNT(*) AS n FROM python.steps") == [{"n": 20 * agents}]
+    assert run.query("SELECT COUNT(*) AS n FROM probe.agents") == [{"n": 0}]
+    assert run.query("SELECT COUNT(*) AS n FROM python.steps") == [{"n": 0}]
+    assert "without being recorded" not in run.errors
+
+
+def test_children_of_an_agent_are_none_and_say_so(home: Home) -> None:
+    run = home.train("python", SCRIPT, "after", name="forked")
+    run.finish()
+    assert run.query("SELECT COUNT(*) AS n FROM python.steps") == [{"n": 20}]
+    (agent,) = run.query("SELECT pid, problem FROM probe.agents")
+    assert agent["problem"].startswith("2 forked processes of this one trained without being recorded")
+    said = [line for line in run.errors.splitlines() if "trains without being recorded" in line]
+    assert len(said) == 2 and all(f": process {agent['pid']} forked it when it was recorded itself; " in line for line in said)
+
+
+@pytest.mark.parametrize("how, seen", [("terminated", "SIGTERM"), ("exited", "exit status 1")])
+def test_processes_that_a_program_ends_itself_are_no_warning(home: Home, how: str, seen: str) -> None:
+    run = home.train("python", SCRIPT, how, name="forked")
+    run.finish()
+    answer = json.loads(home.probe("forked@1", "diagnose", "--format", "json").stdout)
+    (finding,) = (finding for finding in answer["findings"] if finding["rule"] == "ended-badly")
+    assert answer["verdict"] is None and finding["severity"] == "note"
+    assert f"{seen}; the command went on and ended with status 0" in finding["says"]
+    assert "; the command went on and ended with status 0\n" in home.probe("forked@1", "crash").stdout
+    ends = run.query("SELECT severity, message FROM probe.events WHERE kind = 'command end'")
+    assert ends == [{"severity": "info", "message": "the command ended with status 0"}]
 
 
 def test_a_child_that_ends_with_a_thread_s_function_ends(home: Home) -> None:

@@ -9,7 +9,7 @@ use super::clock::{self, ticks};
 use super::device::{self, Harvest, Resolved};
 use super::ring::{LOST, Reader};
 use super::symbolizer::Symbolizer;
-use super::{exceptions, overhead, process_flag, shared_memory, slot, spans, tables};
+use super::{exceptions, overhead, process_flag, shared_memory, slot, spans, tables, unrecorded_children};
 use crate::sampling::Sampler;
 use crate::shared;
 use probe_trace::sink::Sink;
@@ -106,6 +106,7 @@ pub(super) fn drain_now(sink: &mut Sink, last: bool) {
     let shape = analyser.batch_shape();
     drop(analyser);
     slot::watch();
+    unrecorded_children::report();
     tables::drain(sink);
     exceptions::drain(sink);
     shared::lock(&SAMPLER).sample(shape, last, sink);

@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 use super::process_flag::{BEGUN, IN_CHILD, MAY_BEGIN, is_child, may_begin};
 use super::{
     boundary, checkpoints, collectives, drain, first_use, forward, names, processor, profiled_ranges, ring,
-    shared_memory, thread, torch_callbacks,
+    shared_memory, thread, torch_callbacks, unrecorded_children,
 };
 use crate::shared::{self, BOUNDARY_WANTED, ENABLED};
 
@@ -80,7 +80,7 @@ extern "C" fn in_child() {
     let may_begin = !BEGUN.load(Ordering::Relaxed) && (!is_child() || may_begin());
     MAY_BEGIN.store(may_begin, Ordering::Relaxed);
     IN_CHILD.store(true, Ordering::Relaxed);
-    ENABLED.store(false, Ordering::Relaxed);
+    unrecorded_children::forked(ENABLED.swap(false, Ordering::Relaxed) && BEGUN.load(Ordering::Relaxed));
     BOUNDARY_WANTED.store(false, Ordering::Relaxed);
     let _ = HELD.try_with(|held| drop(held.take()));
     thread::retire();
@@ -103,6 +103,7 @@ pub(crate) fn begin_in_child() -> bool {
     shared::STEP.store(0, Ordering::Relaxed);
     shared::TRAINING_THREAD.store(0, Ordering::Relaxed);
     shared_memory::begin_anew();
+    unrecorded_children::begin_anew();
     IN_CHILD.store(false, Ordering::Relaxed);
     true
 }
@@ -112,6 +113,7 @@ pub(super) fn watch() {
     ONCE.call_once(|| {
         // The data of a lock is made when it is first used: here, and not by a thread that a fork leaves behind.
         drop(Held::take());
+        unrecorded_children::begin();
         // SAFETY: the handlers take and release locks that no code under them asks for again, and store to atomics.
         unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     });

@@ -80,6 +80,7 @@ mod thread_mode;
 mod torch_callbacks;
 mod turns;
 mod type_slot;
+mod unrecorded_children;
 mod untraced;
 pub(crate) mod usage;
 

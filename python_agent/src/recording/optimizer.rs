@@ -9,7 +9,7 @@ use super::boundary::{self, DETAIL};
 use super::forward::beside_error;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
 use super::turns::PrimaryOptimizer;
-use super::{device, first_use, forward_hooks, module_memory, process_flag, slot};
+use super::{device, first_use, forward_hooks, module_memory, process_flag, slot, unrecorded_children};
 use crate::shared::{ENABLED, STEP};
 use probe_trace::known::LearnedName;
 use probe_trace::record::Kind;
@@ -114,6 +114,7 @@ fn is_primary(optimizer: u64) -> bool {
 #[pyfunction]
 fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     if !ENABLED.load(Ordering::Relaxed) {
+        unrecorded_children::steps(py);
         if process_flag::may_begin() {
             // A forked child that trains.
             first_use::happened(py);

@@ -3,13 +3,16 @@ Lightning's ddp_fork and accelerate's notebook_launcher make them; `shared`: wit
 `spawned`: spawned ones, each of which starts the agent; `pool`: spawned ones that say nothing, and import a script that makes an
 optimizer; `forkserver`: such ones that a fork server forks, which has imported the script; `worker`, `spawned_worker`: a
 DataLoader's worker, whose dataset trains a model of its own. `after`: the main process has trained before. `returns`: a child that a
-thread forks, and that ends with the thread's function."""
+thread forks, and that ends with the thread's function. `terminated`: the main process ends them when they have trained, as a pool
+that is left by `with`; `exited`: ranks that end with status 1 when they have trained, as the actors of Ray Train. Both programs end
+well."""
 
 import multiprocessing
 import os
 import sys
 import tempfile
 import threading
+import time
 
 import torch
 import torch.distributed as dist
@@ -57,6 +60,17 @@ def starts(number: int, store: str) -> None:
     shares(number, store)
 
 
+def trains_until_ended(number: int, store: str) -> None:
+    shares(number, store)
+    open(f"{store}.{number}", "x").close()
+    time.sleep(600)
+
+
+def exits(number: int, store: str) -> None:
+    rank(number, store)
+    os._exit(1)
+
+
 class Trains(torch.utils.data.Dataset):
     def __len__(self) -> int:
         return 2
@@ -88,12 +102,19 @@ def main(how: str) -> int:
         store = os.path.join(directory, "store")
         method = {"spawned": "spawn", "pool": "spawn", "forkserver": "forkserver"}.get(how, "fork")
         context = multiprocessing.get_context(method)
-        work = {"ranks": rank, "spawned": starts}.get(how, shares)
+        work = {"ranks": rank, "spawned": starts, "terminated": trains_until_ended, "exited": exits}.get(how, shares)
         processes = [context.Process(target=work, args=(number, store)) for number in range(2)]
         for process in processes:
             process.start()
+        if how == "terminated":
+            while not all(os.path.exists(f"{store}.{number}") for number in range(2)):
+                time.sleep(0.01)
+            for process in processes:
+                process.terminate()
         for process in processes:
             process.join()
+    if how in ("terminated", "exited"):
+        return 0
     return max(process.exitcode for process in processes)
 
 
