@@ -14,6 +14,8 @@ pub(crate) struct Crash {
     pub(crate) well: usize,
     /// Number of live processes among `well`.
     pub(crate) live: usize,
+    /// Exit status of the command; None while it runs, and where `probe run` did not start it.
+    pub(crate) command_status: Option<i64>,
 }
 
 /// A process that ended badly.

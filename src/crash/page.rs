@@ -76,6 +76,9 @@ fn headline(crash: &Crash, groups: &[Vec<&Account>]) -> String {
     if rest > 0 {
         let _ = write!(text, "; {rest} more ended badly after that");
     }
+    if crash.command_status == Some(0) {
+        text += "; the command went on and ended with status 0";
+    }
     text
 }
 

@@ -44,6 +44,11 @@ pub(crate) async fn ask(client: &mut Client) -> Result<Crash> {
             crash.accounts.push(account);
         }
     }
+    if !crash.accounts.is_empty() {
+        let sql = "SELECT CAST(details ->> 'exit_status' AS BIGINT) FROM probe.events WHERE kind = 'command end' \
+                   ORDER BY ts DESC LIMIT 1";
+        crash.command_status = rows(client, sql).await?.first().and_then(|row| row.int(0));
+    }
     for account in crash.accounts.iter_mut().take(MAX_ACCOUNTS) {
         fill(client, account).await?;
     }

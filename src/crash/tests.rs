@@ -72,7 +72,7 @@ fn failed(rank: i64) -> Account {
 #[test]
 fn ranks_that_ended_alike_are_one_and_the_first_is_the_headline() {
     let accounts = vec![failed(5), account(0), account(1), account(2), account(7)];
-    let crash = Crash { accounts, well: 0, live: 0 };
+    let crash = Crash { accounts, ..Crash::default() };
     let page = page(&crash, "gpt", None);
     assert!(
         page.starts_with(
@@ -98,15 +98,16 @@ fn other_steps_or_another_end_are_another_account() {
     let mut later = account(1);
     later.steps = 31;
     let unknown = Account { signal: None, ..account(2) };
-    let crash = Crash { accounts: vec![account(0), later, unknown], well: 0, live: 0 };
+    let crash = Crash { accounts: vec![account(0), later, unknown], ..Crash::default() };
     let page = page(&crash, "gpt", None);
+    assert!(!page.contains("the command"), "{page}");
     assert!(page.contains("\nrank 0: ") && page.contains("\nrank 1: ") && page.contains("\nrank 2: "), "{page}");
     assert!(page.contains("not known how, without a goodbye"), "{page}");
 }
 
 #[test]
 fn lines_fit_and_lose_no_word() {
-    let crash = Crash { accounts: vec![failed(5)], well: 0, live: 0 };
+    let crash = Crash { accounts: vec![failed(5)], ..Crash::default() };
     let whole = page(&crash, "gpt", None);
     for width in [40, 80, 120] {
         let wrapped = page(&crash, "gpt", Some(width));
@@ -116,8 +117,17 @@ fn lines_fit_and_lose_no_word() {
 }
 
 #[test]
+fn a_command_that_ended_well_all_the_same_is_named() {
+    let crash = |status| Crash { accounts: vec![failed(5)], command_status: Some(status), ..Crash::default() };
+    let page = |status| page(&crash(status), "gpt", None);
+    let headline = "gpt: rank 5 ended with exit status 1 by ValueError after 30 steps";
+    assert!(page(0).starts_with(&format!("{headline}; the command went on and ended with status 0\n")), "{}", page(0));
+    assert!(page(1).starts_with(&format!("{headline}\n")), "{}", page(1));
+}
+
+#[test]
 fn where_nothing_crashed_that_is_said() {
-    let text = |well, live| page(&Crash { accounts: Vec::new(), well, live }, "gpt", None);
+    let text = |well, live| page(&Crash { well, live, ..Crash::default() }, "gpt", None);
     assert_eq!(text(0, 0), "gpt: no process has connected, so none crashed\n");
     assert_eq!(text(2, 2), "gpt: nothing crashed; 2 processes are live\n");
     assert_eq!(text(1, 0), "gpt: nothing crashed; 1 process ended well\n");

@@ -34,7 +34,8 @@ pub(super) fn head(done: &Diagnosis, run: &str) -> String {
     let _ = write!(out, "{}", samples.map(|rate| format!(", {rate:.1} samples/s")).unwrap_or_default());
     let _ = writeln!(out, "{}", done.recording.map(|recording| format!("; {}", recording.text())).unwrap_or_default());
     if steps.others > 0 {
-        let _ = writeln!(out, "{} more processes without a rank are left out: ask one by its pid", steps.others);
+        let processes = if steps.others == 1 { "process" } else { "processes" };
+        let _ = writeln!(out, "left out: {} {processes} without a rank; ask one by its pid", steps.others);
     }
     if let Some(why) = steps.shared.left_out() {
         let _ = writeln!(out, "{why}");

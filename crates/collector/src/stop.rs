@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use super::collector::Collector;
 use super::ends;
+use super::events::{Event, Severity};
 use super::shared::Shared;
 
 /// How long live agents are given to send what they have and say Bye.
@@ -33,6 +34,9 @@ impl Collector {
         shared.stopping.cancel();
         let _ = timeout(STREAMS_TIMEOUT, shared.until(|shared| shared.registry.open_streams() == 0)).await;
         describe(&mut info, &shared, exit_status);
+        if let Some(status) = exit_status {
+            shared.events.note(command_ended(status));
+        }
         let directory = reservation.directory().to_owned();
         let (journal, store) = (Arc::clone(&shared.journal), Arc::clone(&shared.store));
         let written = tokio::task::spawn_blocking(move || {
@@ -58,6 +62,13 @@ impl Collector {
         drop(reservation);
         written
     }
+}
+
+/// The event of the end of the command that the run is of.
+fn command_ended(status: i32) -> Event {
+    let severity = if status == 0 { Severity::Info } else { Severity::Warning };
+    let message = format!("the command ended with status {status}");
+    Event::new("command end", severity, message).with(&serde_json::json!({ "exit_status": status }))
 }
 
 /// Fills in what is known of the run when it ends.
