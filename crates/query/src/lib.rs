@@ -23,6 +23,7 @@ mod errors;
 mod expanded;
 mod extremes;
 mod float_sort;
+mod function_bounds;
 mod function_replacements;
 mod group_by_id;
 mod group_keys;

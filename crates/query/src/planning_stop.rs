@@ -13,6 +13,7 @@ use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use super::checked_arithmetic::CheckArithmetic;
+use super::function_bounds::BoundFunctions;
 use super::question;
 
 /// A rule of the planner that fails if the query is over, and otherwise does what the inner rule does.
@@ -29,8 +30,9 @@ pub(super) fn analyzer_rules() -> Vec<Arc<Analysis>> {
     rules.into_iter().map(|rule| Arc::new(StoppableRule(rule)) as _).collect()
 }
 
-/// These optimizer rules, each of which ends with its query.
-pub(super) fn optimizer_rules(rules: Vec<Arc<Optimization>>) -> Vec<Arc<Optimization>> {
+/// These optimizer rules and then the one that gives functions in keys a range, each of which ends with its query.
+pub(super) fn optimizer_rules(mut rules: Vec<Arc<Optimization>>) -> Vec<Arc<Optimization>> {
+    rules.push(Arc::new(BoundFunctions));
     rules.into_iter().map(|rule| Arc::new(StoppableRule(rule)) as _).collect()
 }
 
