@@ -34,6 +34,7 @@ mod ignored_clauses;
 mod json;
 mod known_aggregates;
 mod known_subqueries;
+mod lazy_conditions;
 mod limits;
 mod made;
 mod memory;

@@ -14,6 +14,7 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use super::checked_arithmetic::CheckArithmetic;
 use super::function_bounds::BoundFunctions;
+use super::lazy_conditions::LazyConditions;
 use super::question;
 
 /// A rule of the planner that fails if the query is over, and otherwise does what the inner rule does.
@@ -23,9 +24,10 @@ struct StoppableRule<Rule: ?Sized>(Arc<Rule>);
 type Analysis = dyn AnalyzerRule + Send + Sync;
 type Optimization = dyn OptimizerRule + Send + Sync;
 
-/// DataFusion's analyzer rules and then the one that checks integers, each of which ends with its query.
+/// DataFusion's analyzer rules and then those that make conditions wait and that check integers, each of which ends with its query.
 pub(super) fn analyzer_rules() -> Vec<Arc<Analysis>> {
     let mut rules = Analyzer::new().rules;
+    rules.push(Arc::new(LazyConditions));
     rules.push(Arc::new(CheckArithmetic));
     rules.into_iter().map(|rule| Arc::new(StoppableRule(rule)) as _).collect()
 }
