@@ -36,6 +36,7 @@ use crate::json;
 use crate::limits::{Limits, QuerySettings};
 use crate::made::weigh::WeighInputs;
 use crate::memory::{Budget, Share};
+use crate::names_of_aggregates;
 use crate::nested_projections;
 use crate::output;
 use crate::percentile::ApproxPercentile;
@@ -92,7 +93,9 @@ impl Engine {
             .with_runtime_env(Arc::new(or_say(runtime.build())?))
             .with_default_features()
             .with_analyzer_rules(planning_stop::analyzer_rules())
-            .with_optimizer_rules(planning_stop::optimizer_rules(nested_projections::rules()))
+            .with_optimizer_rules(planning_stop::optimizer_rules(names_of_aggregates::guard(
+                nested_projections::rules(),
+            )))
             .with_physical_optimizer_rules(guarded_rules::rules())
             .with_physical_optimizer_rule(Arc::new(by_process::RULE))
             .with_physical_optimizer_rule(Arc::new(group_by_id::RULE))

@@ -169,8 +169,10 @@ fn schema(error: &SchemaError) -> Error {
                 .hint(format!("say which: TABLE.{}", field.name))
         }
         SchemaError::DuplicateQualifiedField { name, .. } | SchemaError::DuplicateUnqualifiedField { name } => {
-            Error::failed(format!("there are two columns '{name}' in one result"))
-                .hint("rename one of them: … AS other_name")
+            Error::failed(format!("there are two columns '{name}' in one result")).hint(
+                "rename one of them: … AS other_name. A CAST is called as what it casts, so within a function it \
+                 needs a name too: SELECT SUM(x) AS a, SUM(step) AS b FROM (SELECT *, CAST(step AS DOUBLE) AS x FROM …)",
+            )
         }
     }
 }

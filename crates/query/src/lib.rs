@@ -39,6 +39,7 @@ mod limits;
 mod made;
 mod memory;
 mod names;
+mod names_of_aggregates;
 mod narrowed;
 mod nested_projections;
 mod output;

@@ -245,6 +245,10 @@ impl DataSource for PartsSource {
         };
         let Some(columns) = projection.iter().map(column).collect::<Option<Vec<_>>>() else { return Ok(None) };
         let (output, fields): (Vec<usize>, Vec<Field>) = columns.into_iter().unzip();
+        // The node of a projection says that two columns are the same. A plan may rely on that: sorted by one, rows are sorted by both.
+        if output.iter().enumerate().any(|(index, column)| output[..index].contains(column)) {
+            return Ok(None);
+        }
         let projected = Arc::new(Schema::new(fields));
         Ok(Some(Arc::new(Self { output, projected, known: Arc::default(), ..self.clone() })))
     }
