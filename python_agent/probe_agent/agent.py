@@ -94,16 +94,18 @@ def _begin_in_child() -> bool:
     return True
 
 
-def _trains_unrecorded() -> bool:
-    """Says in a forked child whose parent was recorded that it trains and is not recorded. False if that is no news: a DataLoader's
-    worker belongs to its dataset."""
+def _trains_unrecorded(is_first: bool) -> bool:
+    """Notes in a forked child whose parent was recorded that it trains and is not recorded, and says so in the first of them. False if
+    that is no news: a DataLoader's worker belongs to its dataset."""
     if process.is_data_worker():
         return False
-    # The parent may have printed a message of its own before it forked.
-    messages.say(
-        f"process {os.getpid()} trains without being recorded: process {_state.pid} forked it when it was recorded itself; "
-        "hint: use multiprocessing's start method spawn or forkserver, or fork before the first step"
-    )
+    if is_first:
+        # The parent may have printed a message of its own before it forked.
+        messages.say(
+            f"process {os.getpid()} trains without being recorded: process {_state.pid} forked it when it was recorded itself "
+            "(probe.agents.problem counts all such processes); "
+            "hint: use multiprocessing's start method spawn or forkserver, or fork before the first step"
+        )
     return True
 
 

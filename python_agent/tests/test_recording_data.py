@@ -180,6 +180,37 @@ def test_a_warning_of_a_loader_comes_from_the_line_that_asked(recorder: Recorder
     assert len(recorder.take()["python.data_trace"]) == 3
 
 
+def test_a_warning_of_a_loader_that_begins_comes_from_torch(recorder: Recorder) -> None:
+    from torch.utils.data import dataloader
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        list(DataLoader([torch.zeros(1)], pin_memory=True))  # type: ignore[arg-type]
+    pinned = [warning for warning in caught if "pin_memory" in str(warning.message)]
+    assert {warning.filename for warning in pinned} == {dataloader.__file__}, caught
+
+
+def test_what_is_only_like_a_loader_is_noted_as_far_as_it_is_one(recorder: Recorder) -> None:
+    import probe_agent.torch as agent
+    from torch.utils.data import dataloader
+
+    # As fastai's.
+    class Like:
+        num_workers, timeout, prefetch_factor, persistent_workers, pin_memory = 0, 0, None, False, False
+        pin_memory_device, collate_fn, generator, multiprocessing_context, in_order = "", None, None, None, True
+        _index_sampler, _auto_collation, _dataset_kind = range(1), False, dataloader._DatasetKind.Map
+        _IterableDataset_len_called, worker_init_fn, drop_last = None, None, False
+        dataset = (torch.zeros(1),)
+
+    agent.uninstall()
+    agent.install()
+    recorder.take()
+    dataloader._SingleProcessDataLoaderIter(Like())
+    (row,) = [row for row in recorder.take()["python.environment"] if row["num_workers"] is not None]
+    assert (row["num_workers"], row["dataset"], row["sampler"], row["batch_size"]) == (0, "tuple", None, None)
+    assert recorder.native.problem() == ""
+
+
 def test_an_iterator_that_says_nothing_of_itself(recorder: Recorder) -> None:
     from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 

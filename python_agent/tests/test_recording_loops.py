@@ -11,6 +11,7 @@ import pytest
 import torch
 from recording_support import Net, Recorder, in_process, train
 from torch import nn
+from torch.utils.data import DataLoader
 
 torch.set_num_threads(1)
 
@@ -100,6 +101,38 @@ def test_two_optimizers_in_turn_make_one_step(recorder: Recorder) -> None:
         train(one, primary, x, 1)
         train(other, faster, x, 5)
     assert recorder.native.step() == steps + 8
+
+
+def test_a_step_of_the_optimizer_for_each_group_of_parameters_is_one_step(recorder: Recorder) -> None:
+    # As ZeRO of DeepSpeed steps the optimizer that it wraps.
+    x, model = torch.randn(4, 32), Net()
+    halves = [{"params": [p for p in model.parameters() if (p.dim() == 1) == flat]} for flat in (True, False)]
+    optimizer = torch.optim.SGD(halves, lr=0.1)
+    groups = optimizer.param_groups
+
+    def step_each() -> None:
+        for group in groups:
+            optimizer.param_groups = [group]
+            optimizer.step()
+
+    before = recorder.native.step()
+    for _ in range(10):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        step_each()
+    assert recorder.native.step() == before + 10
+    rows = recorder.take()["python.steps"]
+    assert [row["step"] for row in rows] == list(range(before, before + 10))
+    assert all(row["forward_time"] > 0 and row["backward_time"] > 0 and row["micro_steps"] == 1 for row in rows)
+    # A batch, a call or a backward pass makes the next one a step.
+    next(iter(DataLoader([x])))  # type: ignore[arg-type]
+    optimizer.step()
+    assert recorder.native.step() == before + 11
+    # And where nothing of that comes any more (the loop has become a graph of the device), each is one after a while.
+    train(model, optimizer, x, 1)
+    for _ in range(100):
+        optimizer.step()
+    assert recorder.native.step() == before + 12 + 100 - 64
 
 
 @pytest.mark.parametrize("how", ["uninstall", "enable"])

@@ -15,7 +15,6 @@ torch.set_num_threads(1)
 
 #: The functions of the agent that Python or torch calls in place of others, or beside them. What they call is native.
 WRAPPERS = {
-    "torch/environment.py:__init__",
     "torch/environment.py:optimizer_stepped",
     "torch/layers.py:skipped_by_dynamo",
     "torch/memory.py:_after_step",

@@ -67,9 +67,8 @@ def test_children_of_an_agent_are_none_and_say_so(home: Home) -> None:
     (agent,) = run.query("SELECT pid, problem FROM probe.agents")
     assert agent["problem"].startswith("2 forked processes of this one trained without being recorded")
     said = [line for line in run.errors.splitlines() if "trains without being recorded" in line]
-    assert len(said) == 2 and all(
-        f": process {agent['pid']} forked it when it was recorded itself; " in line for line in said
-    )
+    assert 1 <= len(said) <= 2, "one for all, or two that trained at the same time"
+    assert all(f": process {agent['pid']} forked it when it was recorded itself (" in line for line in said)
 
 
 @pytest.mark.parametrize("how, seen", [("terminated", "SIGTERM"), ("exited", "exit status 1")])

@@ -30,7 +30,7 @@ def use_next_patch(explicit: bool) -> None:
     _native.set_user_dict(collections.UserDict)
     _native.set_loader_iterator(dataloader._MultiProcessingDataLoaderIter)
     _original = dataloader._BaseDataLoaderIter.__next__
-    _ours = dataloader._BaseDataLoaderIter.__next__ = _native.NextBatch(_original, types.MethodType)
+    _ours = dataloader._BaseDataLoaderIter.__next__ = _native.LoaderMethod(_original, types.MethodType, "__next__")
     _watch_forks()
 
 

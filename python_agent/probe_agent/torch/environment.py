@@ -3,16 +3,15 @@ steps for the first time, or a DataLoader is iterated. This never initialises CU
 
 from __future__ import annotations
 
-import functools
 import os
 import platform
 import sys
+import types
 from collections.abc import Iterable
 from typing import Any, Callable
 
 from probe_agent import _native, signals
 from probe_agent.torch import unoptimized
-from probe_agent.torch.layers import skipped_by_dynamo
 from probe_agent.torch.unseen import unseen
 
 _on = False
@@ -40,19 +39,18 @@ def use_torch(explicit: bool) -> None:
     _note(_process)
     _note(_flags)
     if _original is None:
-        original = dataloader._BaseDataLoaderIter.__init__
+        _original = dataloader._BaseDataLoaderIter.__init__
+        _ours = _native.LoaderMethod(_original, types.MethodType, "__init__", _iterated)
+        dataloader._BaseDataLoaderIter.__init__ = _ours
 
-        # It takes any arguments, which another torch, or a library that replaced it, may pass.
-        @functools.wraps(original)
-        def __init__(self: Any, *arguments: Any, **named: Any) -> None:
-            original(self, *arguments, **named)
-            loader = arguments[0] if arguments else named.get("loader")
-            if loader is not None and _on and _native.is_enabled():
-                _note(_loader, loader)
-                _note(_flags)
 
-        _original, _ours = original, skipped_by_dynamo(__init__)
-        dataloader._BaseDataLoaderIter.__init__ = __init__
+# It takes any arguments, which another torch, or a library that replaced it, may pass.
+def _iterated(iterator: Any, *arguments: Any, **named: Any) -> None:
+    """Note the DataLoader of an iterator that was made."""
+    loader = arguments[0] if arguments else named.get("loader")
+    if loader is not None and _on and _native.is_enabled():
+        _note(_loader, loader)
+        _note(_flags)
 
 
 def remove() -> None:
@@ -238,19 +236,30 @@ def _loader(loader: Any) -> dict[str, Any]:
     if _trains:
         return {}
     _trains = torch.is_grad_enabled()
-    workers = loader.num_workers
-    context = loader.multiprocessing_context if workers else None
+
+    # A library may hand torch's iterators something that is only like a DataLoader (fastai).
+    def known(name: str) -> Any:
+        return getattr(loader, name, None)
+
+    def is_on(name: str) -> bool | None:
+        return None if known(name) is None else bool(known(name))
+
+    def class_of(value: Any) -> str | None:
+        return None if value is None else type(value).__name__
+
+    workers = known("num_workers")
+    context = known("multiprocessing_context") if workers else None
     method = _maybe(lambda: torch.multiprocessing.get_start_method(allow_none=False)) if workers else None
-    sampler = loader.sampler if loader.batch_sampler is None or loader.batch_size is not None else loader.batch_sampler
+    by_sample = known("batch_sampler") is None or known("batch_size") is not None
     return {
-        "dataset": type(loader.dataset).__name__,
-        "sampler": type(sampler).__name__,
-        "batch_size": loader.batch_size,
+        "dataset": class_of(known("dataset")),
+        "sampler": class_of(known("sampler" if by_sample else "batch_sampler")),
+        "batch_size": known("batch_size"),
         "num_workers": workers,
-        "prefetch_factor": loader.prefetch_factor if workers else None,
-        "pin_memory": bool(loader.pin_memory),
-        "persistent_workers": bool(loader.persistent_workers),
-        "drop_last": bool(loader.drop_last),
+        "prefetch_factor": known("prefetch_factor") if workers else None,
+        "pin_memory": is_on("pin_memory"),
+        "persistent_workers": is_on("persistent_workers"),
+        "drop_last": is_on("drop_last"),
         "start_method": method if context is None else context.get_start_method(),
     }
 

@@ -46,6 +46,7 @@ fn run_backward<'py>(
     // torch.compile compiles a backward pass when it first comes to it, and resets slots meanwhile.
     thread::with(|state| {
         slot::put_back(engine.py(), state, boundary::may_lack_forward(state));
+        state.pass_seen.set(true);
         boundary::pass_ended(engine.py(), state);
     });
     result

@@ -46,6 +46,9 @@ static CALLS_WITHOUT_STEP: DoublingCount = DoublingCount::new(FIRST_ASK_OF_CALLS
 /// before they train.
 const FIRST_ASK_OF_CALLS: u32 = 12;
 
+/// The most steps of an optimizer that are one training step.
+const MAX_REPEATED: u32 = 64;
+
 /// Resets the unit in a forked child that becomes an agent.
 pub(super) fn forget_unit() {
     UNIT.store(0, Ordering::Relaxed);
@@ -154,12 +157,28 @@ pub(crate) fn end_step(state: &ThreadState) -> i64 {
     no_steps::step_ended();
     TRAINING_THREAD.store(thread::identifier(), Ordering::Relaxed);
     state.forward_before.set(!state.between_steps.replace(true));
+    state.pass_before.set(state.pass_seen.replace(false));
+    state.repeated.set(0);
     state.data_seen.set(false);
     operators::end_step(state);
     if let Some((running, waiting)) = processor::used() {
         state.remark(Record::new(Kind::ProcessorTimes, 0, ticks(), running, waiting));
     }
     STEP.fetch_add(1, Ordering::SeqCst) + 1
+}
+
+/// Whether a step of the primary optimizer belongs to the training step that its step before has ended: nothing was loaded, called
+/// or differentiated since, and before that all of it was seen. ZeRO of DeepSpeed has the optimizer step once for each group of
+/// parameters. Where that goes on, as in a loop that has become a graph of the device, each step ends one again.
+pub(super) fn repeats(state: &ThreadState) -> bool {
+    let is_over = state.between_steps.get() && !state.data_seen.get() && !state.pass_seen.get();
+    if UNIT.load(Ordering::Relaxed) != OPTIMIZER || !is_over || !state.forward_before.get() || !state.pass_before.get()
+    {
+        return false;
+    }
+    let repeated = state.repeated.get() + 1;
+    state.repeated.set(repeated);
+    repeated <= MAX_REPEATED
 }
 
 /// Leaves the current step without a row.

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyType};
+use pyo3::types::PyType;
 use pyo3::{ffi, intern};
 
 use super::attributes::{known, number};
@@ -63,7 +63,7 @@ fn batches_ready(iterator: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
 /// begun would never end.
 #[pyfunction]
 #[pyo3(signature = (ask, iterator, watched = None, index = None))]
-fn next_batch<'py>(
+pub(super) fn next_batch<'py>(
     ask: &Bound<'py, PyAny>,
     iterator: &Bound<'py, PyAny>,
     watched: Option<&Bound<'py, PyAny>>,
@@ -74,58 +74,6 @@ fn next_batch<'py>(
     let batch = ask.call1((iterator,));
     data_end(iterator, batch.as_ref().ok(), index, &tasks)?;
     batch
-}
-
-/// A function and its arguments, as `pickle` takes them.
-type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyAny>, &'static str));
-
-/// The `__next__` of DataLoader iterators, in place of torch's. Python has no frame of it: it would be one more between the
-/// program's line and what warns in torch's function, and the warning would be said to come from another line (`stacklevel`).
-#[pyclass(frozen, module = "probe_agent._native")]
-struct NextBatch {
-    original: Py<PyAny>,
-    /// `types.MethodType`.
-    method: Py<PyAny>,
-}
-
-#[pymethods]
-impl NextBatch {
-    #[new]
-    const fn new(original: Py<PyAny>, method: Py<PyAny>) -> Self {
-        Self { original, method }
-    }
-
-    fn __call__<'py>(&self, iterator: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        next_batch(self.original.bind(iterator.py()), iterator, None, None)
-    }
-
-    /// The method of an iterator.
-    fn __get__<'py>(
-        this: Bound<'py, Self>,
-        iterator: Option<&Bound<'py, PyAny>>,
-        _class: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let Some(iterator) = iterator else { return Ok(this.into_any()) };
-        this.get().method.bind(this.py()).call1((&this, iterator))
-    }
-
-    /// Torch's own, as `functools.wraps` has it.
-    #[getter]
-    fn __wrapped__(&self, py: Python<'_>) -> Py<PyAny> {
-        self.original.clone_ref(py)
-    }
-
-    /// Whatever else a program asks of a function: its name, its code.
-    fn __getattr__<'py>(&self, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
-        self.original.bind(name.py()).getattr(name)
-    }
-
-    /// Pickled and copied as what torch's class has there, also in a process without the agent.
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
-        let module: String = self.original.bind(py).getattr("__module__")?.extract()?;
-        let class = py.import(module)?.getattr("_BaseDataLoaderIter")?;
-        Ok((py.import("builtins")?.getattr("getattr")?, (class, "__next__")))
-    }
 }
 
 /// Records that a DataLoader's iterator is asked for a batch or, with `watched`, an iterator over that. Notes the `tasks` of its
@@ -311,6 +259,5 @@ fn set_user_dict(class: &Bound<'_, PyType>) {
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(next_batch, module)?)?;
-    module.add_class::<NextBatch>()?;
     module.add_function(wrap_pyfunction!(set_user_dict, module)?)
 }

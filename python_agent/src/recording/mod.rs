@@ -43,6 +43,7 @@ mod hook_table;
 mod interned;
 pub mod keep;
 mod libtorch;
+mod loader_method;
 mod loss;
 mod marked_step;
 pub(crate) mod memory;
@@ -115,6 +116,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fork::register(module)?;
     forward::register(module)?;
     forward_hooks::register(module)?;
+    loader_method::register(module)?;
     marked_step::register(module)?;
     memory::register(module)?;
     module_memory::register(module)?;

@@ -86,7 +86,8 @@ pub(super) fn end(state: &ThreadState, class: &[u8]) {
     let ends_step = state.optimizers.depth() == 1
         && ENABLED.load(Ordering::Relaxed)
         && state.mode.get() == RECORD
-        && is_primary(state.optimizer.get());
+        && is_primary(state.optimizer.get())
+        && !boundary::repeats(state);
     // The end of a training step has an event in every step, so that each has a beginning on the device.
     let mark = device::mark_if(ends_step || state.optimizers.depth() == 1 && DETAIL.load(Ordering::Relaxed));
     // The record has the number of finished steps, and the step is over before anything else learns of it.

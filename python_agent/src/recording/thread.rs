@@ -101,6 +101,12 @@ pub(crate) struct ThreadState {
     pub(crate) between_steps: Cell<bool>,
     /// Whether an outermost module was called in the step that ended last.
     pub(crate) forward_before: Cell<bool>,
+    /// Whether a backward pass has ended on this thread since the last training step ended.
+    pub(crate) pass_seen: Cell<bool>,
+    /// Whether one ended in the step that ended last.
+    pub(crate) pass_before: Cell<bool>,
+    /// Steps of the primary optimizer since then that belong to that step.
+    pub(crate) repeated: Cell<u32>,
     /// Whether a DataLoader was asked for a batch on this thread since the last training step ended.
     pub(crate) data_seen: Cell<bool>,
     /// Key of the collective being issued.
@@ -147,6 +153,9 @@ thread_local! {
             optimizer: Cell::new(0),
             between_steps: Cell::new(false),
             forward_before: Cell::new(false),
+            pass_seen: Cell::new(false),
+            pass_before: Cell::new(false),
+            repeated: Cell::new(0),
             data_seen: Cell::new(false),
             collective: Cell::new(0),
             collective_timed: Cell::new(false),
@@ -200,6 +209,9 @@ pub(super) fn begin_anew() {
         }
         state.between_steps.set(false);
         state.forward_before.set(false);
+        state.pass_seen.set(false);
+        state.pass_before.set(false);
+        state.repeated.set(0);
         state.data_seen.set(false);
         state.spans.forget();
     });

@@ -58,9 +58,10 @@ pub(super) fn steps(py: Python<'_>) {
 #[cold]
 fn say(py: Python<'_>) {
     let _untraced = Untraced::new(py);
+    let is_first = count().is_none_or(|count| count.load(Ordering::Relaxed) == 0);
     let said = py
         .import("probe_agent.agent")
-        .and_then(|agent| agent.call_method0("_trains_unrecorded"))
+        .and_then(|agent| agent.call_method1("_trains_unrecorded", (is_first,)))
         .and_then(|counts| counts.extract::<bool>());
     if let (Ok(true), Some(count)) = (&said, count()) {
         count.fetch_add(1, Ordering::Relaxed);
