@@ -34,6 +34,7 @@ def recorded(loop: Callable[[nn.Module, torch.Tensor], None]) -> dict[str, Any]:
     return {
         "steps": [[at["step"] - first, at["micro_steps"], at["samples"]] for at in steps],
         "kinds": sorted({at["kind"] for at in steps}),
+        "warmup": [[at["kind"], at["warmup"]] for at in steps],
         "counted": recorder.native.step() - first,
         "backward": backward,
         "whole": all(at["forward_time"] > 0 and at["backward_time"] > 0 for at in steps),
@@ -231,6 +232,30 @@ def test_an_optimizer_that_comes_later_ends_the_steps_from_then_on() -> None:
     passes = [[number, 1, 4] for number in range(1, 5)]
     assert found["steps"] == [*passes, [5, 0, None], [6, 2, 8], [7, 2, 8]], found["steps"]
     assert found["kinds"] == ["backward", "optimizer"]
+
+
+def evaluated_first() -> dict[str, Any]:
+    def loop(model: nn.Module, x: torch.Tensor) -> None:
+        model.eval()
+        with torch.no_grad():
+            for _ in range(CALLS + 100):
+                model(x)
+        model.train()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(200):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+
+    return recorded(loop)
+
+
+def test_a_program_that_evaluates_before_it_trains_warms_up_anew() -> None:
+    found = in_process(evaluated_first)
+    calls, steps = found["warmup"][:100], found["warmup"][100:]
+    assert {kind for kind, _ in calls} == {"call"} and not calls[-1][1], calls
+    assert len(steps) == 200 and {kind for kind, _ in steps} == {"optimizer"}
+    assert all(warmup for _, warmup in steps[:16]) and not steps[-1][1], steps
 
 
 def lbfgs() -> dict[str, Any]:

@@ -132,7 +132,8 @@ impl Steps {
     }
 }
 
-/// Reads the steps of a window, or the newest ones.
+/// Reads the steps of a window, or the newest ones. Of a program that evaluated before it trained, in calls that counted as steps
+/// until an optimizer stepped, only the steps that train.
 ///
 /// # Errors
 /// The errors of the queries; there is no step in the window, or there are too many.
@@ -142,7 +143,8 @@ pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>
     let found = ask(
         client,
         &shared.rewrite(&format!(
-            "SELECT host, pid, rank, COUNT(*) AS steps, MIN(step) AS first, MAX(step) AS last, \
+            "SELECT host, pid, rank, COUNT(*) AS steps, MAX(step) AS last, \
+             COALESCE(MIN(step) FILTER (WHERE kind IS DISTINCT FROM 'call'), MIN(step)) AS first, \
              CAST(MAX(ts) AS BIGINT) AS newest FROM python.steps WHERE {asked} GROUP BY host, pid, rank \
              ORDER BY rank, steps DESC, pid"
         )),

@@ -50,6 +50,34 @@ def test_a_planted_stall_is_named_and_its_twin_is_silent(home: Home) -> None:
     )
 
 
+EVALUATES_FIRST = """
+import torch
+model, x = torch.nn.Linear(64, 64), torch.randn(32, 64)
+with torch.no_grad():
+    for _ in range(112):
+        model.eval()(x)
+optimizer = torch.optim.SGD(model.train().parameters(), lr=0.01)
+for _ in range(200):
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_calls_before_training_are_no_steps_to_judge_it_by(home: Home) -> None:
+    run = home.train("python", "-c", EVALUATES_FIRST)
+    run.finish()
+    by_kind = "SELECT kind, COUNT(*) AS n, MIN(step) AS first FROM python.steps GROUP BY kind ORDER BY first"
+    assert run.query(by_kind) == [
+        {"kind": "call", "n": 100, "first": 1}, {"kind": "optimizer", "n": 200, "first": 101},
+    ]  # fmt: skip
+    page = home.probe("gpt", "diagnose").stdout
+    head = re.match(r"gpt@1: (\d+) steps of 1 process \(step (\d+)\.\.300\), ", page)
+    assert head and int(head[1]) <= 200 - 16 and int(head[2]) >= 101 + 16, page
+    # With these steps alone, nothing has become slower.
+    assert run.query("SELECT message FROM probe.events WHERE kind = 'slow'") == []
+
+
 def test_samples_of_the_stack_name_the_line_of_planted_work(home: Home) -> None:
     program = ["python", BETWEEN, "--plant", "work", "--strength", "1", "--steps"]
     home.train(*program, "480").finish()

@@ -144,6 +144,33 @@ def test_a_collector_that_answers_at_the_last_moment_has_all_and_nothing_is_said
     assert serve.wait(PATIENCE) == 0
 
 
+GOES_ON = """
+import time, torch
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+while True:
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    time.sleep(0.01)
+"""
+
+
+def test_what_goes_on_when_the_command_has_ended_is_counted(home: Home) -> None:
+    (home.directory / "goes_on.py").write_text(GOES_ON)
+    wait = f"until [ -e {home.directory}/go ]; do sleep 0.05; done"
+    run = home.train("sh", "-c", f"python {home.directory}/goes_on.py & {wait}")
+    run.wait_for_step(1)
+    (agent,) = run.query("SELECT pid FROM probe.agents")
+    try:
+        (home.directory / "go").touch()
+        run.finish()
+        (end,) = run.query("SELECT severity, message FROM probe.events WHERE kind = 'command end'")
+    finally:
+        os.kill(agent["pid"], signal.SIGKILL)
+    rest = "1 process goes on, and what it does from now on is not recorded"
+    assert end == {"severity": "warning", "message": f"the command ended with status 0; {rest}"}
+
+
 def test_off_means_off(home: Home) -> None:
     code = "import sys, torch; assert not [m for m in sys.modules if m.startswith('probe_agent')], 'loaded'"
     for value in ("0", ""):

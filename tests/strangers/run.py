@@ -41,7 +41,13 @@ LIMITS = """
   because it could belong to the same loop: two, and up to 64 if one of them had made fewer than four steps or if the first steps again.
 - A model that is first called right after `torch.export` or `torch.fx.symbolic_trace` is not seen in that step, which gets no row.
 - Modules that a compiled function calls have no rows of their own.
-- A warning that torch gives within `clip_grad_norm_` names a line of the agent, which calls it.
+- A warning that torch gives within `clip_grad_norm_` names a line of the agent, which calls it, and a filter of warnings by module does
+  not match it.
+- The first step of a forked child has no row, where nothing but an optimizer's step shows that it trains. Children of a process that
+  was recorded when it forked are not recorded; the first of them says so, and `probe.agents.problem` of the parent counts them.
+- Training that goes on in the background when the command of `probe run` has ended is recorded until then. The event `command end` says
+  how many processes that were.
+- fastai's optimizers are none of torch's: its steps are backward passes, and the optimizer's time is in `other_time`.
 """
 
 

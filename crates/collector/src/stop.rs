@@ -31,11 +31,12 @@ impl Collector {
         let Self { shared, keeper, system, reservation, mut info, sampling, servers, .. } = self;
         let _ = timeout(BYE_TIMEOUT, shared.until(|shared| shared.registry.live().is_empty())).await;
         ends::settle(&shared).await;
+        let going_on = shared.registry.live().len();
         shared.stopping.cancel();
         let _ = timeout(STREAMS_TIMEOUT, shared.until(|shared| shared.registry.open_streams() == 0)).await;
         describe(&mut info, &shared, exit_status);
         if let Some(status) = exit_status {
-            shared.events.note(command_ended(status));
+            shared.events.note(command_ended(status, going_on));
         }
         let directory = reservation.directory().to_owned();
         let (journal, store) = (Arc::clone(&shared.journal), Arc::clone(&shared.store));
@@ -64,11 +65,18 @@ impl Collector {
     }
 }
 
-/// The event of the end of the command that the run is of.
-fn command_ended(status: i32) -> Event {
-    let severity = if status == 0 { Severity::Info } else { Severity::Warning };
-    let message = format!("the command ended with status {status}");
-    Event::new("command end", severity, message).with(&serde_json::json!({ "exit_status": status }))
+/// The event of the end of the command that the run is of. `going_on`: processes that it started in the background, and that have not
+/// ended with it.
+fn command_ended(status: i32, going_on: usize) -> Event {
+    let is_whole = status == 0 && going_on == 0;
+    let severity = if is_whole { Severity::Info } else { Severity::Warning };
+    let rest = match going_on {
+        0 => String::new(),
+        1 => "; 1 process goes on, and what it does from now on is not recorded".to_owned(),
+        more => format!("; {more} processes go on, and what they do from now on is not recorded"),
+    };
+    let details = serde_json::json!({ "exit_status": status, "processes_going_on": going_on });
+    Event::new("command end", severity, format!("the command ended with status {status}{rest}")).with(&details)
 }
 
 /// Fills in what is known of the run when it ends.

@@ -39,6 +39,8 @@ pub struct Analyser<N> {
     pub(super) is_partial: bool,
     /// Whether a backward pass or an optimizer's step was seen: this process trains.
     pub(super) trained: bool,
+    /// Whether a call ended the newest step: nothing trains.
+    pub(super) infers: bool,
     /// Whether optimizers get rows.
     pub(super) optimizers: bool,
     pub(super) operations: Operations,
@@ -120,6 +122,7 @@ impl<N: Names> Analyser<N> {
             broken: false,
             is_partial: false,
             trained: false,
+            infers: false,
             optimizers: true,
             operations: Operations::default(),
             reads: Vec::new(),

@@ -17,6 +17,7 @@ impl<N: Names> Analyser<N> {
         (self.detail, self.broken).put(to);
         self.captured.put(to);
         (self.is_partial, self.trained).put(to);
+        self.infers.put(to);
         self.optimizers.put(to);
         self.operations.put(to);
         self.reads.put(to);
@@ -35,6 +36,7 @@ impl<N: Names> Analyser<N> {
         let ((step, step_begin), (detail, broken)) = (Persist::get(from)?, Persist::get(from)?);
         let captured = Persist::get(from)?;
         let (is_partial, trained) = Persist::get(from)?;
+        let infers = Persist::get(from)?;
         let (optimizers, operations, reads) = (Persist::get(from)?, Persist::get(from)?, Persist::get(from)?);
         let (peak, queue) = (Persist::get(from)?, Persist::get(from)?);
         let (processor, (collecting, pauses)) = (Persist::get(from)?, Persist::get(from)?);
@@ -54,6 +56,7 @@ impl<N: Names> Analyser<N> {
             broken,
             is_partial,
             trained,
+            infers,
             optimizers,
             operations,
             reads,

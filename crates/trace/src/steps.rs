@@ -12,8 +12,10 @@ use super::device_step::StepOnDevice;
 use super::drops::{CLOCK_STOPPED, INCOMPLETE, RING_FULL};
 use super::frame::Frame;
 use super::kind::{STEPS, TORCH_TRACE};
+use super::meter::Meter;
 use super::names::Names;
 use super::parts::Parts;
+use super::settling::Settling;
 use super::thread::Thread;
 use crate::payload::{BY_BACKWARD, BY_CALL, UNIT_UNKNOWN};
 use crate::record::Record;
@@ -202,6 +204,14 @@ impl<N: Names> Analyser<N> {
         parts.backward += std::mem::take(&mut parts.pending);
         let duration = whole.saturating_sub(parts.suspended);
         let training = duration.saturating_sub(parts.validation.sum() + parts.checkpoint);
+        let inferred = std::mem::replace(&mut self.infers, by == Ended::ByCall);
+        if inferred && !self.infers {
+            // The program has begun to train: what was learned from calls says nothing of its steps.
+            self.settling = Settling::default();
+            let counts = self.meter.so_far();
+            self.meter = Meter::default();
+            self.meter.set(counts);
+        }
         // The profiler's cost is not part of recording's.
         self.meter.end_step(step, (!self.captured).then(|| seconds(training)), self.detail);
         let computes_there = !self.modules.computes_on_host();

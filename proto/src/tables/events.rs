@@ -10,7 +10,7 @@ crate::table! {
     ];
     id: i64, "", "Number of the event within the run, from 1. The newest 10000 are kept: the smallest number minus one is how many were removed.";
     ts: Time, "", "When the collector noticed it.";
-    kind: Text, "", "slow (steps take longer than the run's own baseline), capture (detail for a while because of that), detail (the choice of steps recorded in detail changed), detail late (ranks may differ in that choice), config (a setting was requested), refused (a caller had no permission), finding (probe diagnose has a new warning, or one is gone), diagnosis (it failed, so findings may be missing), panic (a part of the collector failed and starts again), hang, gpu (an error that its driver reported), process end (an agent's process ended in another way than with status 0), command end (the command of probe run ended; details has its exit_status).";
+    kind: Text, "", "slow (steps take longer than the run's own baseline), capture (detail for a while because of that), detail (the choice of steps recorded in detail changed), detail late (ranks may differ in that choice), config (a setting was requested), refused (a caller had no permission), finding (probe diagnose has a new warning, or one is gone), diagnosis (it failed, so findings may be missing), panic (a part of the collector failed and starts again), hang, gpu (an error that its driver reported), process end (an agent's process ended in another way than with status 0), command end (the command of probe run ended; details has its exit_status, and how many of its processes go on unrecorded).";
     severity: Text, "", "info, warning or error.";
     run: Text, "", "The run.";
     host: Option<Text>, "", "Host name of the process; NULL for an event of the whole run.";
