@@ -4,10 +4,12 @@
 //! DataFusion computes both sides of AND and OR for all rows as a rule, and turns a CASE of conditions into AND and OR. A CASE with
 //! an operand stays one, and computes each of its results for the rows that come to it alone.
 
+use std::collections::HashSet;
+
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::common::{DFSchema, Result, ScalarValue, TableReference};
 use datafusion::logical_expr::expr::{BinaryExpr, Case};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction_owned};
@@ -33,6 +35,10 @@ impl AnalyzerRule for LazyConditions {
         let lazy = plan.transform_up_with_subqueries(|node| {
             let (names, schema) = (NamePreserver::new(&node), merge_schema(&node.inputs()));
             let is_filter = matches!(node, LogicalPlan::Filter(_));
+            // A join finds the columns that it joins by among the parts of its condition, and computes what is of one side before it.
+            if matches!(node, LogicalPlan::Join(_)) {
+                return Ok(Transformed::no(node));
+            }
             node.map_expressions(|expression| {
                 if !may_fail(&expression, &schema)? {
                     return Ok(Transformed::no(expression));
@@ -46,15 +52,20 @@ impl AnalyzerRule for LazyConditions {
     }
 }
 
-/// The condition of a filter. What it consists of stays apart, because tables filter by it; a part that may fail waits for all parts
-/// before it.
+/// The condition of a filter. What it consists of stays apart, because tables filter by it. A part that may fail waits for those before it
+/// that are about the same tables: with others it could only be asked where the tables are joined.
 fn filter(condition: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let mut parts = Vec::new();
     for part in split_conjunction_owned(condition) {
         let may_fail = may_fail(&part, schema)?;
         parts.push((lazy(part, schema)?.data, may_fail));
     }
-    let before = |end: usize| conjunction(parts[..end].iter().map(|(part, _)| part.clone()));
+    let before = |end: usize| {
+        let tables = tables(&parts[end].0);
+        conjunction(
+            parts[..end].iter().map(|(part, _)| part).filter(|part| tables.is_superset(&self::tables(part))).cloned(),
+        )
+    };
     let is_long = parts.len() > MAX_CONDITIONS;
     let waiting = parts.iter().enumerate().map(|(index, (part, may_fail))| match before(index) {
         Some(before) if *may_fail && !is_long => case(before, vec![(true, part.clone())], lit(false)),
@@ -85,6 +96,11 @@ fn lazy(expression: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         }
         part => Ok(Transformed::no(part)),
     })
+}
+
+/// The tables that an expression is about.
+fn tables(expression: &Expr) -> HashSet<Option<TableReference>> {
+    expression.column_refs().into_iter().map(|column| column.relation.clone()).collect()
 }
 
 fn case(operand: Expr, results: Vec<(bool, Expr)>, otherwise: Expr) -> Expr {
