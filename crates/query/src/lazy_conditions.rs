@@ -16,9 +16,9 @@ use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjuncti
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, Operator, lit};
 use datafusion::optimizer::analyzer::AnalyzerRule;
 
-/// Of a side with more parts than this, what is left of it decides nothing: it would be there twice.
+/// A right side with more parts than this is computed for all rows: the CASE would contain it twice.
 const MAX_PARTS: usize = 64;
-/// Of more conditions than this, none waits for those before it.
+/// In a filter of more conditions than this, none waits: one that waits repeats those before it.
 const MAX_CONDITIONS: usize = 16;
 
 /// Makes conditions wait for those on their left, where they may fail. It needs the rule before it that gives both sides of an

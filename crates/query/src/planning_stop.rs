@@ -13,7 +13,7 @@ use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use super::checked_arithmetic::CheckArithmetic;
-use super::function_bounds::BoundFunctions;
+use super::key_bounds::BoundOperands;
 use super::lazy_conditions::LazyConditions;
 use super::question;
 
@@ -32,9 +32,9 @@ pub(super) fn analyzer_rules() -> Vec<Arc<Analysis>> {
     rules.into_iter().map(|rule| Arc::new(StoppableRule(rule)) as _).collect()
 }
 
-/// These optimizer rules and then the one that gives functions in keys a range, each of which ends with its query.
+/// These optimizer rules and then the one that gives the operands in keys a range, each of which ends with its query.
 pub(super) fn optimizer_rules(mut rules: Vec<Arc<Optimization>>) -> Vec<Arc<Optimization>> {
-    rules.push(Arc::new(BoundFunctions));
+    rules.push(Arc::new(BoundOperands));
     rules.into_iter().map(|rule| Arc::new(StoppableRule(rule)) as _).collect()
 }
 
