@@ -90,6 +90,16 @@ def test_a_checkpoint_within_validation_is_no_part_of_it(recorder: Recorder, tmp
     assert sum(at[f"{part}_time"] for part in parts) == pytest.approx(at["duration"], rel=1e-9)
 
 
+def test_a_model_that_is_pickled_is_no_checkpoint_for_each_of_its_tensors(recorder: Recorder) -> None:
+    model = Net()
+    pickled = pickle.loads(pickle.dumps(model))
+    assert all(map(torch.equal, pickled.parameters(), model.parameters()))
+    buffer = io.BytesIO()
+    torch.save(model, buffer, _use_new_zipfile_serialization=False)
+    step(model)
+    assert [row["bytes"] for row in recorder.take()["python.checkpoints"]] == [len(buffer.getvalue())]
+
+
 def test_a_save_that_fails_raises_what_it_would_and_says_so(recorder: Recorder, tmp_path: Path) -> None:
     model = Net()
     nowhere = tmp_path / "no such directory" / "model.pt"

@@ -95,10 +95,13 @@ fn say(which: &str, name: &str, side: &ComparedRun) {
     let steps = side.steps.len();
     let detailed = side.modules.values().map(|values| values.iter().flatten().count()).max().unwrap_or_default();
     let processes = if side.processes == 1 { "1 process".to_owned() } else { format!("{} processes", side.processes) };
-    let left_out = match side.left_out {
+    let mut left_out = match side.left_out {
         0 => String::new(),
         count => format!("; {count} more that not every process finished are left out"),
     };
+    if side.untrained > 0 {
+        left_out += &format!("; {} more in which nothing is trained are left out", side.untrained);
+    }
     let limited = if steps as i64 == LAST_STEPS { ", the last ones" } else { "" };
     report::note(format_args!(
         "{which} is {name}: steps {first}..{last} ({steps} of {processes}{limited}, {detailed} with modules){left_out}"

@@ -37,6 +37,9 @@ const NONE_REACHED: &str = "pass on PROBE, PROBE_COLLECTOR and PROBE_RUN (sudo -
 const NONE_TRAINED: &str = "a process is recorded from its first call of a module, step of an optimizer or process group on, \
 and one that multiprocessing spawned when it makes an optimizer or joins a group; probe_agent.start() begins at once";
 
+/// The hint where the command has ended and a process that it left behind may still train.
+const NONE_TRAINED_YET: &str = "the run has ended, and what such a process trains later is not recorded: let the command wait for it (a shell has wait), or put probe run before it";
+
 /// Signals that come this soon after the end of the command were meant for the command.
 const TOGETHER: Duration = Duration::from_secs(1);
 
@@ -185,8 +188,11 @@ fn why_none(seen: &Seen, pythons: &Pythons) -> (Vec<String>, &'static str) {
     if !seen.is_empty() {
         return (seen.sentences(), NONE_TRAINED);
     }
-    let unreached = pythons.unreached();
-    if unreached.is_empty() { (pythons.reached(), NONE_IMPORTED_TORCH) } else { (unreached, NONE_REACHED) }
+    let (unreached, running) = (pythons.unreached(), pythons.running());
+    if !unreached.is_empty() {
+        return (unreached, NONE_REACHED);
+    }
+    if running.is_empty() { (pythons.reached(), NONE_IMPORTED_TORCH) } else { (running, NONE_TRAINED_YET) }
 }
 
 fn by_signal(signal: Signal) -> Status {

@@ -28,6 +28,8 @@ pub struct ComparedRun {
     pub steps: Vec<i64>,
     /// Steps that only some processes finished; they are not compared.
     pub left_out: usize,
+    /// Steps that only call a model, in a run that trains; they are not compared.
+    pub untrained: usize,
     /// Why processes are not compared, for people; None where all are.
     pub processes_left_out: Option<String>,
     /// Processes that finished each of `steps`.

@@ -50,36 +50,43 @@ async fn steps(client: &mut Client, shared: &SharedSteps, window: Option<Window>
     };
     let parts: Vec<String> = PARTS.iter().map(|(_, column)| format!("AVG({column})")).collect();
     let sql = format!(
-        "SELECT step, COUNT(*) FILTER (WHERE captured IS NOT TRUE) AS processes, MIN(clock) AS clock, MAX(clock) AS other_clock, {} \
+        "SELECT step, COUNT(*) FILTER (WHERE captured IS NOT TRUE) AS processes, COUNT(*) FILTER (WHERE kind = 'call') AS calls, \
+         MIN(clock) AS clock, MAX(clock) AS other_clock, {} \
          FROM python.steps WHERE {condition} GROUP BY step ORDER BY step",
         parts.iter().enumerate().map(|(index, part)| format!("{part} AS part_{index}")).collect::<Vec<_>>().join(", ")
     );
     let mut rows = Vec::new();
     let mut clocks = Vec::new();
     each(client.query(&shared.rewrite(&sql)).await?, |batch| {
-        let (step, processes) =
-            (batch.column(0).as_primitive::<Int64Type>(), batch.column(1).as_primitive::<Int64Type>());
+        let [step, processes, calls] = [0, 1, 2].map(|index| batch.column(index).as_primitive::<Int64Type>());
         let means: Vec<_> =
-            (0..PARTS.len()).map(|index| batch.column(4 + index).as_primitive::<Float64Type>()).collect();
+            (0..PARTS.len()).map(|index| batch.column(5 + index).as_primitive::<Float64Type>()).collect();
         for row in 0..batch.num_rows() {
+            let trains = calls.value(row) == 0;
             rows.push((
                 step.value(row),
-                processes.value(row),
+                (trains, processes.value(row)),
                 means.iter().map(|mean| mean.value(row)).collect::<Vec<_>>(),
             ));
         }
         clocks.extend(
-            [2, 3].iter().flat_map(|index| batch.column(*index).as_string::<i32>().iter().flatten().map(str::to_owned)),
+            [3, 4].iter().flat_map(|index| batch.column(*index).as_string::<i32>().iter().flatten().map(str::to_owned)),
         );
     })
     .await?;
     clocks.sort_unstable();
     clocks.dedup();
-    let processes = rows.iter().map(|(_, processes, _)| *processes).max().unwrap_or_default();
     let total = rows.len();
-    rows.retain(|(_, count, _)| *count == processes);
+    // What a program infers before it trains takes another time than its training.
+    if rows.iter().any(|(_, (trains, _), _)| *trains) {
+        rows.retain(|(_, (trains, _), _)| *trains);
+    }
+    let trained = rows.len();
+    let processes = rows.iter().map(|(_, (_, processes), _)| *processes).max().unwrap_or_default();
+    rows.retain(|(_, (_, count), _)| *count == processes);
     Ok(ComparedRun {
-        left_out: total - rows.len(),
+        left_out: trained - rows.len(),
+        untrained: total - trained,
         processes: usize::try_from(processes).unwrap_or_default(),
         parts: (0..PARTS.len()).map(|index| rows.iter().map(|(_, _, means)| means[index]).collect()).collect(),
         steps: rows.into_iter().map(|(step, _, _)| step).collect(),

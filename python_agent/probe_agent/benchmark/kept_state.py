@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from probe_agent.benchmark.refused import RefusedError
 from probe_agent.eval.ended import SnippetEnded
+from probe_agent.live_objects import live_objects
 
 #: Entries of the largest container that is looked into; a larger one is data, and is not kept.
 MAX_ENTRIES = 100_000
@@ -191,7 +192,7 @@ def training_objects(torch: Any) -> list[Any]:
             classes.append(found)
     # By type: `isinstance` asks the object, which may run its own code for the answer.
     wanted, by_type = tuple(classes), {}
-    objects = gc.get_objects()
+    objects = live_objects()
     for kind in set(map(type, objects)):
         by_type[kind] = issubclass(kind, wanted)
     return [each for each in objects if by_type[type(each)] and hasattr(each, "__dict__")]

@@ -33,7 +33,7 @@ def use_wrappers(explicit: bool) -> None:
 
     if _originals:
         return
-    _wrap((serialization, torch), "torch.save", _position_in_file, _in_file)
+    _wrap((serialization, torch), "torch.save", _position_in_file, _in_file, (torch.UntypedStorage, torch.TypedStorage))
     if _DISTRIBUTED in sys.modules:
         _wrap_distributed()
     else:
@@ -63,13 +63,18 @@ def _wrap_distributed() -> None:
         _native.set_problem(f"checkpoints: {error!r}")
 
 
-def _wrap(namespaces: Any, kind: str, before: Callable[..., Any], after: Callable[..., Any]) -> None:
+def _wrap(
+    namespaces: Any, kind: str, before: Callable[..., Any], after: Callable[..., Any], parts: tuple[type, ...] = ()
+) -> None:
+    """:param parts: classes whose objects `pickle` has this function write, one by one: no checkpoint."""
     original = namespaces[0].save
     run = _native.run_checkpoint
 
     # It has the name of torch's function, so that it pickles as that one, also for a process without the agent.
     @functools.wraps(original)
     def save(*args: Any, **kwargs: Any) -> Any:
+        if args and type(args[0]) in parts:
+            return original(*args, **kwargs)
         return run(original, args, kwargs, kind, before, after)
 
     skipped_by_dynamo(save)

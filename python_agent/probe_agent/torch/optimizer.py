@@ -91,12 +91,12 @@ def is_any() -> bool:
 
 def _living() -> Iterator[Any]:
     """All optimizers that there are. Looking at every object takes a while."""
-    import gc
-
     import torch
 
+    from probe_agent.live_objects import live_objects
+
     optimizer = torch.optim.Optimizer
-    return (known for known in gc.get_objects() if issubclass(type(known), optimizer))
+    return (known for known in live_objects() if issubclass(type(known), optimizer))
 
 
 def _notice_new() -> None:

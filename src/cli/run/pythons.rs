@@ -113,12 +113,23 @@ impl Pythons {
 
     /// Processes that the agent's variables reached, a sentence each.
     pub(super) fn reached(&self) -> Vec<String> {
-        let with = |python: &&Python| python.has_variable == HasVariable::Yes;
-        let reached = self.found.iter().filter(with).take(MAX_NAMED);
         let sentence = |Python { pid, command, .. }: &Python| {
             format!("process {pid} ({command}) did not say that it imported torch")
         };
-        reached.map(sentence).collect()
+        self.with_variable().take(MAX_NAMED).map(sentence).collect()
+    }
+
+    /// Those of them that still run, a sentence each.
+    pub(super) fn running(&self) -> Vec<String> {
+        let runs = |python: &&Python| python_command(python.pid).as_ref() == Some(&python.command);
+        let sentence = |Python { pid, command, .. }: &Python| {
+            format!("process {pid} ({command}) goes on, and did not say that it imported torch")
+        };
+        self.with_variable().filter(runs).take(MAX_NAMED).map(sentence).collect()
+    }
+
+    fn with_variable(&self) -> impl Iterator<Item = &Python> {
+        self.found.iter().filter(|python| python.has_variable == HasVariable::Yes)
     }
 }
 
@@ -186,6 +197,12 @@ mod tests {
         assert!(pythons.unreached().is_empty());
         let reached = pythons.reached();
         assert!(reached.len() == 1 && reached[0].ends_with(") did not say that it imported torch"), "{reached:?}");
+        let running = pythons.running();
+        assert!(
+            running.len() == 1 && running[0].ends_with(") goes on, and did not say that it imported torch"),
+            "{running:?}"
+        );
         end(shell);
+        assert!(pythons.running().is_empty() && pythons.reached().len() == 1);
     }
 }

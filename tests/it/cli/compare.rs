@@ -15,6 +15,8 @@ use crate::sql::data::{Agent, START};
 struct Recipe<'a> {
     name: &'a str,
     steps: [i64; 2],
+    /// The first steps in which the model is only called.
+    calls: i64,
     modules: &'a [(&'a str, &'a str)],
     seconds: fn(&str, i64) -> f64,
 }
@@ -47,6 +49,7 @@ fn record(home: &Home, recipe: &Recipe<'_>) -> PathBuf {
                 forward_time: total,
                 other_time: 0.0,
                 clock: agent.strings.id("host"),
+                kind: Some(agent.strings.id(if step < recipe.calls { "call" } else { "optimizer" })),
                 samples: Some(32),
                 ..steps::Row::of_a_second(step)
             };
@@ -61,6 +64,7 @@ fn record(home: &Home, recipe: &Recipe<'_>) -> PathBuf {
 const BEFORE: Recipe<'_> = Recipe {
     name: "gpt@1",
     steps: [40, 41],
+    calls: 0,
     modules: &[("attn", "forward"), ("mlp", "forward"), ("norm", "forward"), ("AdamW", "step")],
     seconds: |module, _| match module {
         "attn" => 0.010,
@@ -74,6 +78,7 @@ const BEFORE: Recipe<'_> = Recipe {
 const AFTER: Recipe<'_> = Recipe {
     name: "gpt@2",
     steps: [30, 30],
+    calls: 0,
     modules: &[("attn", "forward"), ("mlp", "forward"), ("rms_norm", "forward"), ("AdamW", "step")],
     seconds: |module, _| match module {
         "attn" => 0.008,
@@ -87,6 +92,7 @@ const AFTER: Recipe<'_> = Recipe {
 const SLOWING: Recipe<'_> = Recipe {
     name: "slowing@1",
     steps: [60, 60],
+    calls: 0,
     modules: &[("attn", "forward")],
     seconds: |_, step| if step < 20 { 0.010 } else { 0.020 },
 };
@@ -125,6 +131,24 @@ fn a_run_is_compared_with_itself_in_another_window() {
     assert!(same.lines().find(|line| line.starts_with("attn,")).unwrap().ends_with("within noise"), "{same}");
     let both = home.stdout(["compare", "slowing@1", "gpt@1", "--steps", "0..3", "--format", "csv"]);
     assert!(both.lines().find(|line| line.starts_with("attn,")).unwrap().ends_with(",4,4,too few steps"), "{both}");
+}
+
+#[test]
+fn calls_before_training_are_not_compared_with_it() {
+    let home = home();
+    let seconds = |_: &str, step| if step < 20 { 0.001 } else { 0.010 };
+    record(
+        &home,
+        &Recipe { name: "evaluated@1", steps: [30, 30], calls: 20, modules: &[("attn", "forward")], seconds },
+    );
+    let output = home.probe(["compare", "slowing@1", "evaluated@1", "--steps", "..29", "--format", "csv"]);
+    let said = home.shown(&output);
+    assert!(
+        said.contains("steps 20..29 (10 of 2 processes, 10 with modules); 20 more in which nothing is trained"),
+        "{said}"
+    );
+    let inferred = home.stdout(["compare", "evaluated", "--steps", "..9", "--against", "10..19", "--format", "csv"]);
+    assert!(inferred.contains(",10,10,"), "where nothing is trained, calls are compared: {inferred}");
 }
 
 #[test]

@@ -102,6 +102,19 @@ impl Served {
         .await
     }
 
+    /// Sends rows until the store keeps some of them in files only. Returns the number of the last batch.
+    async fn fill(&self, agent: &mut FakeAgent, client: &mut FlightClient, mut seq: u64) -> u64 {
+        const ONLY_IN_FILES: &str = "SELECT 1 FROM probe.store WHERE rows > rows_in_memory";
+        while ask(client, ONLY_IN_FILES).await == Ok(0) {
+            for _ in 0..20 {
+                seq += 1;
+                agent.send_steps(seq, 5000 * seq as i64, 5000).await;
+            }
+            agent.acknowledged(seq).await;
+        }
+        seq
+    }
+
     fn forget_highest(&self) {
         std::fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").unwrap();
     }
@@ -437,6 +450,12 @@ async fn no_question_ends_or_swells_the_collector() {
     agent.acknowledged(1).await;
     let mut plain = client(&served.socket(), LONG_TIMEOUT).await;
     ask(&mut plain, "SELECT COUNT(*) FROM python.steps").await.unwrap();
+    let mut seq = 1;
+    if seconds().is_some() {
+        // In a long run the store takes all of its own memory and writes files, whatever is asked.
+        seq = served.fill(&mut agent, &mut plain, seq).await;
+    }
+    served.forget_highest();
     let rest = served.memory("VmRSS:");
     let end = seconds().map(|seconds| Instant::now() + seconds);
     let seed = u8::try_from(seconds().map_or(1, |_| std::process::id() % 251)).unwrap_or(1);
@@ -466,7 +485,7 @@ async fn no_question_ends_or_swells_the_collector() {
         .collect();
     let over = Arc::new(AtomicBool::new(false));
     let ingest = sends(served.child.id(), served.socket(), MAX_INGEST_WAIT, Arc::clone(&over));
-    let (mut longest, mut seq) = (Duration::ZERO, 1);
+    let mut longest = Duration::ZERO;
     while !hostile.iter().all(tokio::task::JoinHandle::is_finished) {
         let began = Instant::now();
         let answered = ask(&mut plain, "SELECT rank, COUNT(*), AVG(duration) FROM python.steps GROUP BY rank").await;
