@@ -21,6 +21,12 @@ const LARGER_INPUTS: &str = "(
     HAVING COUNT(*) >= 20 AND corr(step, size) >= 0.7 AND MAX(size) >= 1.2 * MIN(size)
 )";
 
+/// `$pipelined`: pids of processes that have a stage of a pipeline: they send or receive point to point in most steps.
+const PIPELINED: &str = "(
+    SELECT pid FROM python.nccl_trace WHERE $window AND operation_type IN ('send', 'recv')
+    GROUP BY pid HAVING COUNT(DISTINCT step) >= 0.5 * ($last - $first + 1)
+)";
+
 /// `$few_samples`: pids of processes whose model is called in evaluation mode with fewer samples than it learns from. That is a
 /// policy that plays, or a model that generates, and no validation.
 const FEW_SAMPLES: &str = "(
@@ -109,7 +115,7 @@ const GPU_MEMORY: &str = "(
 )";
 
 impl Steps {
-    /// SQL with its placeholders replaced: $larger_inputs, $input_size, $few_samples, $python_share, $operator_calls,
+    /// SQL with its placeholders replaced: $larger_inputs, $pipelined, $input_size, $few_samples, $python_share, $operator_calls,
     /// $newest_environment, $part_times, $busy_gpu, $gpu_memory, $window, $first, $last, $pids. Steps are numbered by the shared count.
     pub(crate) fn fill(&self, sql: &str) -> String {
         // What is wrong in a run that never settled is asked of all of its steps.
@@ -122,6 +128,7 @@ impl Steps {
         let sql = sql
             .replace("$larger_inputs", LARGER_INPUTS)
             .replace("$input_size", INPUT_SIZE)
+            .replace("$pipelined", PIPELINED)
             .replace("$few_samples", FEW_SAMPLES)
             .replace("$python_share", PYTHON_SHARE)
             .replace("$operator_calls", OPERATOR_CALLS)
@@ -148,7 +155,7 @@ mod tests {
             "SELECT $first, $last FROM $input_size AS s JOIN $python_share AS p ON s.pid = p.pid \
              JOIN $operator_calls AS c ON s.pid = c.pid JOIN $newest_environment AS e ON s.pid = e.pid \
              JOIN $gpu_memory AS m ON e.host = m.host WHERE pid IN $larger_inputs AND pid IN $busy_gpu \
-             AND pid IN (SELECT pid FROM $part_times AS t) AND pid IN $few_samples AND pid IN ($pids) AND $window",
+             AND pid IN (SELECT pid FROM $part_times AS t) AND pid IN $few_samples AND pid IN $pipelined AND pid IN ($pids) AND $window",
         );
         assert!(!sql.contains('$'), "{sql}");
         assert!(

@@ -84,6 +84,8 @@ PLANTED = [
     Planted("barrier", "collectives.py", "barrier", ("barrier-in-steps",), 2, twin="collectives"),
     Planted("uneven", "collectives.py", "uneven", ("uneven-all-to-all",), 2, (("rank", 1),), twin="collectives"),
     Planted("stalled", "collectives.py", "stalled", ("stalled-collective",), 2, (("rank", 1),), twin="collectives"),
+    Planted("stages", "pipeline.py", "stages", ("uneven-stages",), 2, (("rank", 1),), twin="pipeline"),
+    Planted("bubble", "pipeline.py", "bubble", ("pipeline-bubble",), 2, twin="pipeline"),
     Planted("unequal", "loading.py", "unequal", ("bursts-of-batches",), twin="loading"),
     Planted("hoard", "loading.py", "hoard", ("workers-leak",), steps=4000, twin="loading"),
     Planted("one-worker", "loading.py", "worker", ("one-slow-worker",), twin="loading"),

@@ -12,7 +12,7 @@
 -- record: probe config detail=every-step
 WITH sized AS (
     SELECT s.pid, s.rank, s.step, input.size, s.duration - s.comm_time AS own FROM python.steps s
-    JOIN $input_size AS input ON s.pid = input.pid AND s.step = input.step WHERE s.rank IS NOT NULL AND s.duration > s.comm_time
+    JOIN $input_size AS input ON s.pid = input.pid AND s.step = input.step WHERE s.rank IS NOT NULL AND s.duration > s.comm_time AND s.pid NOT IN $pipelined
 ), of_step AS (
     SELECT step, AVG(size) AS mean, MAX(size) AS most, AVG(own) AS own FROM sized GROUP BY step
     HAVING COUNT(*) > 1 AND COUNT(*) = (SELECT COUNT(DISTINCT rank) FROM sized)
