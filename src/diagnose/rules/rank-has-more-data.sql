@@ -12,7 +12,7 @@
 -- do: spread samples evenly: the same batch size on every rank, DistributedSampler(drop_last=True), or a sampler that gives each rank as much to do, of long sequences too
 -- record: it is known of inputs whose first dimension is the batch
 WITH n AS (
-    SELECT pid, rank, median(samples) AS samples FROM python.steps WHERE $window AND rank IS NOT NULL AND pid NOT IN $pipelined GROUP BY pid, rank
+    SELECT pid, rank, median(samples) AS samples FROM python.steps WHERE $window AND rank IS NOT NULL GROUP BY pid, rank
 ), sized AS (
     -- Longer sequences are more data too.
     SELECT n.pid, n.rank, n.samples, input.size FROM n
@@ -37,3 +37,4 @@ WITH n AS (
 SELECT part.step, part.rank, part.part, part.cost, GREATEST(LEAST(part.cost, others.cost), part.cost - part.cost * part.had * (1 - more.mean / more.amount)) AS ref,
     more.amount, more.of, more.mean
 FROM part JOIN more ON part.pid = more.pid JOIN others ON part.pid = others.pid AND part.step = others.step AND part.part = others.part
+WHERE part.pid NOT IN $pipelined

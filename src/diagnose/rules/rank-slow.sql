@@ -14,6 +14,8 @@ WITH part AS (
         -- Share of its own time in which it had a processor: what it waited for one, others of its machine took.
         1 - LEAST(COALESCE(run_delay, 0) / GREATEST(duration - comm_time, 1e-9), 0.98) AS had
     FROM $part_times AS t WHERE $window AND rank IS NOT NULL AND part <> 'comm'
+    -- Stages of a pipeline have different layers: uneven-stages compares them.
+    AND (part IN ('data', 'other') OR pid NOT IN $pipelined)
 )
 SELECT a.step, a.rank, a.part, a.cost,
     -- What the others would take if they waited as much for a processor, and had as many samples; at least what they took.

@@ -12,7 +12,7 @@
 -- record: probe config detail=every-step
 WITH sized AS (
     SELECT s.pid, s.rank, s.step, input.size, s.duration - s.comm_time AS own FROM python.steps s
-    JOIN $input_size AS input ON s.pid = input.pid AND s.step = input.step WHERE s.rank IS NOT NULL AND s.duration > s.comm_time AND s.pid NOT IN $pipelined
+    JOIN $input_size AS input ON s.pid = input.pid AND s.step = input.step WHERE s.rank IS NOT NULL AND s.duration > s.comm_time
 ), of_step AS (
     SELECT step, AVG(size) AS mean, MAX(size) AS most, AVG(own) AS own FROM sized GROUP BY step
     HAVING COUNT(*) > 1 AND COUNT(*) = (SELECT COUNT(DISTINCT rank) FROM sized)
@@ -25,3 +25,4 @@ WITH sized AS (
 SELECT p.step, p.rank, p.part, p.part_time AS cost, p.part_time * LEAST(1.0, o.own / s.own) AS ref, f.more
 FROM $part_times AS p JOIN sized s ON p.pid = s.pid AND p.step = s.step JOIN of_step o ON p.step = o.step CROSS JOIN follows f CROSS JOIN usual u
 WHERE p.part IN ('data', 'forward', 'backward') AND s.size = o.most AND f.follows >= 0.7 AND f.more >= 0.1 AND u.uneven < 1.1
+    AND p.pid NOT IN $pipelined

@@ -144,6 +144,40 @@ fn ranks_with_the_longest_input_by_turns_are_told_from_ranks_that_are_slow_by_tu
 }
 
 #[test]
+fn the_slowest_stage_of_a_pipeline_and_its_bubble_are_told() {
+    let of = |slower: f64, micro_steps: i32, operation: &'static str| {
+        let home = Home::empty();
+        let stages = move |rank: i32, row: &mut steps::Row| {
+            row.micro_steps = micro_steps;
+            row.comm_time = 0.003;
+            *(if rank == 1 { &mut row.backward_time } else { &mut row.comm_time }) += slower;
+        };
+        let sends = move |agent: &mut Agent, store: &Store| {
+            let row = agent.collective(0, 0, operation);
+            one_a_step(agent, store, row);
+        };
+        record_ranks(&home, "gpt@1", STEPS, stages, sends);
+        said(&home, ["gpt", "diagnose", "--json", "--rule", "uneven-stages,pipeline-bubble,rank-slow"])
+    };
+    let pipeline = of(0.01, 2, "send");
+    says(
+        &pipeline,
+        "uneven-stages",
+        "found: rank 1 has the slowest stage of the pipeline: its forward and backward passes compute for 23.0 ms in a step, \
+         those of a stage in the mean for 18.0 ms",
+    );
+    says(&pipeline, "pipeline-bubble", "found: a step has 2 micro batches for 2 stages of a pipeline");
+    says(&pipeline, "rank-slow", "silent");
+    let even = of(0.0, 8, "send");
+    says(&even, "uneven-stages", "silent");
+    says(&even, "pipeline-bubble", "silent");
+    let replicas = of(0.01, 2, "all_reduce");
+    says(&replicas, "uneven-stages", "silent");
+    says(&replicas, "pipeline-bubble", "silent");
+    says(&replicas, "rank-slow", "found");
+}
+
+#[test]
 fn one_thread_on_a_large_machine_is_told() {
     let of = |cores: i32, threads: i32| {
         let more = move |agent: &mut Agent, store: &Store| {
