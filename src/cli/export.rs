@@ -93,6 +93,14 @@ fn name(target: &Target) -> String {
 }
 
 async fn per_rank(client: &mut Client, choice: &Choice, name: &str, directory: Directory) -> Result<()> {
+    let without_rank = choice.processes.iter().filter(|process| process.rank.is_none()).count();
+    if without_rank > 0 && choice.processes.len() > 1 {
+        return Err(Error::failed(format!(
+            "cannot write a file for each rank: the rank of {without_rank} of {} processes and captures of {name} is not known",
+            choice.processes.len()
+        ))
+        .hint("name the ranks that are known (--rank), or write all into one file (-o FILE.json.gz)"));
+    }
     let mut total = WrittenCounts::default();
     for index in 0..choice.processes.len() {
         let one = choice.of_process(index);

@@ -25,7 +25,7 @@ const MAX_NAME: usize = 80;
 ///
 /// A page of the traces that were imported (probe import), all ranks together: what a step went to, and what takes most, by
 /// time on devices where something ran there, else by time on the host. Own time is without operators within; totals have
-/// them. The figures are those of torch.profiler's key_averages().
+/// them. The figures are those of torch.profiler's key_averages(), which takes operators of one name within each other for one.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] profile [OPTIONS]",
@@ -132,7 +132,8 @@ fn heading(profile: &Profile, name: &str) -> String {
             .iter()
             .map(|(category, seconds)| format!("{category} {} ({:.0} %)", ms(*seconds), percent(*seconds)))
             .collect();
-        let _ = writeln!(out, "a step takes {} ms: {}", ms(*total), parts.join(", "));
+        let what = if profile.steps.is_some() { "a step" } else { "a capture" };
+        let _ = writeln!(out, "{what} takes {} ms: {}", ms(*total), parts.join(", "));
     }
     out.push('\n');
     out

@@ -196,7 +196,8 @@ impl<'a> Drawing<'a> {
             }
         };
         let device = if let TrackKey::Stream { device, .. } = key { device } else { None };
-        let id = self.timeline.track(Track { process: shown.id, group, device, name, order })?;
+        let profiled = matches!(key, TrackKey::Captured(_));
+        let id = self.timeline.track(Track { process: shown.id, group, device, name, profiled, order })?;
         self.tracks.insert((process, key), id);
         Ok(id)
     }

@@ -23,6 +23,8 @@ pub(crate) struct ProcessGroup {
     pub description: Option<String>,
     /// The ranks that a dump lists, and all whose dump has the group.
     pub ranks: BTreeSet<i32>,
+    /// Whether a dump lists them.
+    pub listed: bool,
     /// The number of the newest collective that each rank issued, where its dump says.
     pub last: BTreeMap<i32, i64>,
     /// Unfinished collectives in order of time.
@@ -37,6 +39,8 @@ pub(crate) struct DumpFacts {
     /// Dumps whose rank is not known.
     pub without_rank: usize,
     pub groups: BTreeMap<String, ProcessGroup>,
+    /// Operations in all dumps, finished or not.
+    pub operations: i64,
     /// Sends and receives that were not finished.
     pub point_to_point: i64,
 }

@@ -32,6 +32,7 @@ pub(crate) async fn ask(client: &mut Client) -> Result<DumpFacts> {
         let group = facts.groups.entry(name).or_default();
         group.description = group.description.take().or_else(|| row.text(2));
         let listed: Vec<i32> = row.text(3).and_then(|ranks| serde_json::from_str(&ranks).ok()).unwrap_or_default();
+        group.listed |= !listed.is_empty();
         group.ranks.extend(listed);
         group.ranks.insert(rank);
         if let Some(last) = row.int(4) {
@@ -57,8 +58,11 @@ pub(crate) async fn ask(client: &mut Client) -> Result<DumpFacts> {
         };
         facts.groups.entry(name).or_default().pending.push(pending);
     }
-    let sql = "SELECT COUNT(*) FROM python.flight_recorder WHERE pending AND p2p";
-    facts.point_to_point = rows(client, sql).await?.first().and_then(|row| row.int(0)).unwrap_or_default();
+    let sql = "SELECT COUNT(*), COUNT(*) FILTER (WHERE pending AND p2p) FROM python.flight_recorder";
+    if let Some(row) = rows(client, sql).await?.first() {
+        facts.operations = row.int(0).unwrap_or_default();
+        facts.point_to_point = row.int(1).unwrap_or_default();
+    }
     Ok(facts)
 }
 

@@ -33,6 +33,8 @@ pub(crate) struct BlockingOperation<'a> {
     pub missing: Vec<i32>,
     /// Ranks of the group without a dump.
     pub unknown: Vec<i32>,
+    /// Whether a dump says which ranks the group has.
+    pub listed: bool,
     /// The operations and their ranks, where ranks are in different ones.
     pub kinds: Vec<(String, Vec<i32>)>,
 }
@@ -55,6 +57,7 @@ pub(crate) fn judge(facts: &DumpFacts) -> Verdict<'_> {
     stops.sort_by_key(|stop| (stop.why == Why::NotFinished, stop.operation.issued));
     let sentence = match stops.first() {
         Some(stop) => stop.sentence(),
+        None if facts.operations == 0 => "the dumps have no operation, so they do not say whether a rank waited".into(),
         None => "no rank waited in a collective when its dump was made".into(),
     };
     Verdict { sentence, remarks: remarks(facts), stops }
@@ -96,7 +99,7 @@ impl<'a> BlockingOperation<'a> {
             (true, true) => Why::NotFinished,
         };
         let description = group.description.as_deref();
-        Some(Self { why, group: name, description, operation, entered, missing, unknown, kinds })
+        Some(Self { why, group: name, description, operation, entered, missing, unknown, listed: group.listed, kinds })
     }
 
     /// Name and description of the group: "72 (EXPERT_MODEL_PARALLEL_GROUP)".
@@ -137,6 +140,10 @@ impl<'a> BlockingOperation<'a> {
                     "{called} was entered by {entered} and had not finished{unknown}, and any of them may be missing"
                 )
             }
+            Why::NotFinished if !self.listed => format!(
+                "{called} was entered by {entered} and had not finished; no dump says which ranks the group has, so another \
+                 may be missing"
+            ),
             Why::NotFinished => format!(
                 "{called} was entered by {entered}, all ranks of the group, and had not finished: a link, a device or a peer \
                  did not answer"
@@ -192,12 +199,13 @@ mod tests {
 
     fn facts(ranks: i32, groups: Vec<(&str, ProcessGroup)>) -> DumpFacts {
         let groups = groups.into_iter().map(|(name, group)| (name.to_owned(), group)).collect();
-        DumpFacts { dumps: (0..ranks).map(|rank| (rank, 1)).collect(), groups, ..DumpFacts::default() }
+        DumpFacts { dumps: (0..ranks).map(|rank| (rank, 1)).collect(), groups, operations: 1, ..DumpFacts::default() }
     }
 
     fn group(members: i32, last: &[(i32, i64)], pending: Vec<Pending>) -> ProcessGroup {
         ProcessGroup {
             ranks: (0..members).collect(),
+            listed: true,
             last: last.iter().copied().collect(),
             pending,
             ..ProcessGroup::default()
@@ -263,5 +271,15 @@ mod tests {
         let facts = facts(2, vec![("0", group(2, &[(0, 3), (1, 2)], Vec::new()))]);
         let verdict = judge(&facts);
         assert!(verdict.stops.is_empty() && verdict.sentence.starts_with("no rank waited"), "{}", verdict.sentence);
+        let empty = DumpFacts { operations: 0, ..facts };
+        assert!(judge(&empty).sentence.starts_with("the dumps have no operation"));
+    }
+
+    #[test]
+    fn where_no_dump_lists_the_ranks_of_a_group_another_rank_may_be_missing() {
+        let entered = group(1, &[(0, 7)], vec![pending(0, 7, "all_reduce", 8)]);
+        let facts = facts(1, vec![("0", ProcessGroup { listed: false, ..entered })]);
+        let sentence = judge(&facts).sentence;
+        assert!(sentence.ends_with("was entered by rank 0 and had not finished; no dump says which ranks the group has, so another may be missing"), "{sentence}");
     }
 }

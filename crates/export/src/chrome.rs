@@ -25,6 +25,8 @@ pub struct Chrome<W> {
     /// Process and thread number of each track: viewers take 32 bits, and 0 for something else.
     threads: Vec<(u32, u32)>,
     in_process: BTreeMap<u32, u32>,
+    /// The thread of each track with what a profiler recorded, by process and name.
+    profiled: BTreeMap<(u32, String), (u32, u32)>,
 }
 
 /// Numbers of devices are below this, as torch.profiler writes them.
@@ -71,6 +73,7 @@ impl<W: Write> Chrome<W> {
             devices: Vec::new(),
             threads: Vec::new(),
             in_process: BTreeMap::new(),
+            profiled: BTreeMap::new(),
         }
     }
 
@@ -200,10 +203,19 @@ impl<W: Write> TraceFormat for Chrome<W> {
             Some(device) => device,
             None => self.pid(track.process),
         };
+        debug_assert_eq!(self.threads.len(), id.0 as usize);
+        if self.as_profiler && track.profiled {
+            // Readers of torch.profiler's traces take what it recorded of a thread as one thread.
+            let key = (pid, track.name.clone());
+            if let Some(thread) = self.profiled.get(&key).filter(|_| lane > 0) {
+                self.threads.push(*thread);
+                return Ok(());
+            }
+            self.profiled.insert(key, (pid, self.in_process.get(&pid).copied().unwrap_or_default() + 1));
+        }
         let count = self.in_process.entry(pid).or_default();
         *count += 1;
         let thread = (pid, *count);
-        debug_assert_eq!(self.threads.len(), id.0 as usize);
         self.threads.push(thread);
         let group = track.group.as_ref().map(|group| format!("{group} ")).unwrap_or_default();
         let more = if lane > 0 { format!(" ({})", lane + 1) } else { String::new() };

@@ -32,6 +32,9 @@ pub struct Track {
     pub device: Option<i64>,
     /// The name that is shown.
     pub name: String,
+    /// Whether its slices are what a profiler recorded of a thread. A range begins within the Python function that begins it and ends
+    /// after that, so two such slices may overlap in part.
+    pub profiled: bool,
     /// Sort key among the tracks of its process: small ones are above.
     pub order: i32,
 }

@@ -48,27 +48,37 @@ pub struct FilesToImport {
 pub fn find(paths: &[PathBuf], forced: Option<Format>) -> Result<FilesToImport> {
     let mut found = FilesToImport::default();
     for path in paths {
+        if path == Path::new("-") {
+            return Err(Error::usage("probe import reads files, and - is none")
+                .hint("write what it should read into a file, and import that"));
+        }
         let kind = fs::metadata(path)
             .map_err(|error| Error::usage(format!("cannot read {}", path.display())).because(error))?;
         if !kind.is_dir() {
             if kind.is_file() && kind.len() == 0 {
                 return Err(Error::failed(format!("cannot import {}: it is empty", path.display())));
             }
-            let format = format(path, forced)?.ok_or_else(|| {
-                Error::failed(format!("cannot import {}: it is of no format that is known here", path.display()))
-                    .hint(Format::known())
-            })?;
+            let format = match format(path, forced)? {
+                Ok(format) => format,
+                Err(head) => {
+                    let (what, hint) = match head.other() {
+                        Some((what, instead)) => (what, instead.to_owned()),
+                        None => ("it is of no format that is known here", Format::known()),
+                    };
+                    return Err(Error::failed(format!("cannot import {}: {what}", path.display())).hint(hint));
+                }
+            };
             found.files.push(TraceFile { path: path.clone(), capture: String::new(), named: true, format });
             continue;
         }
         let mut all = Vec::new();
-        walk(path, 0, &mut all)?;
+        walk(path, 0, &mut all, &mut found.unreadable)?;
         all.sort();
         let (before, seen) = (found.files.len(), all.len());
         for path in all {
             match format(&path, forced) {
-                Ok(Some(format)) => found.files.push(TraceFile { path, capture: String::new(), named: false, format }),
-                Ok(None) => found.unknown.push(path),
+                Ok(Ok(format)) => found.files.push(TraceFile { path, capture: String::new(), named: false, format }),
+                Ok(Err(_)) => found.unknown.push(path),
                 Err(error) => found.unreadable.push(error),
             }
         }
@@ -100,12 +110,13 @@ impl FilesToImport {
     }
 }
 
-/// The format of a file; None where it is not known.
-fn format(path: &Path, forced: Option<Format>) -> Result<Option<Format>> {
-    match forced {
-        Some(format) => Ok(Some(format)),
-        None => Ok(Format::of(&Head::read(path)?)),
+/// The format of a file; where it is not known, its beginning.
+fn format(path: &Path, forced: Option<Format>) -> Result<std::result::Result<Format, Head>> {
+    if let Some(format) = forced {
+        return Ok(Ok(format));
     }
+    let head = Head::read(path)?;
+    Ok(Format::of(&head).ok_or(head))
 }
 
 /// Names each file by its own name, or by its path where another has the same name.
@@ -125,15 +136,17 @@ fn name(path: &Path) -> String {
     path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
 }
 
-/// All files below a directory.
-fn walk(directory: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
+/// All files below a directory. Directories in it that can't be read are in `unreadable`.
+fn walk(directory: &Path, depth: usize, found: &mut Vec<PathBuf>, unreadable: &mut Vec<Error>) -> Result<()> {
     let failed = |error: std::io::Error| Error::failed(format!("cannot read {}", directory.display())).because(error);
     for entry in fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let kind = entry.file_type().map_err(failed)?;
         let path = entry.path();
         if kind.is_dir() && depth < MAX_DEPTH {
-            walk(&path, depth + 1, found)?;
+            if let Err(error) = walk(&path, depth + 1, found, unreadable) {
+                unreadable.push(error);
+            }
         } else if !kind.is_dir() && found.len() < MAX_FILES {
             found.push(path);
         }

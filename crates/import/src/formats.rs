@@ -17,7 +17,7 @@ pub enum Format {
     ExecutionTrace,
     /// Dumps of PyTorch's Flight Recorder, pickle or JSON.
     FlightRecorder,
-    /// Traces of torch.profiler (Kineto) and Chrome JSON.
+    /// Traces of torch.profiler (Kineto), and Chrome JSON of TensorFlow and JAX.
     Kineto,
     /// Memory snapshots of torch's CUDA allocator.
     MemorySnapshot,
@@ -63,7 +63,7 @@ impl Format {
         match self {
             Self::ExecutionTrace => "execution traces of PyTorch",
             Self::FlightRecorder => "dumps of PyTorch's Flight Recorder",
-            Self::Kineto => "traces of torch.profiler (Kineto) and Chrome JSON",
+            Self::Kineto => "traces of torch.profiler (Kineto), and Chrome JSON of TensorFlow and JAX",
             Self::MemorySnapshot => "memory snapshots of torch's CUDA allocator",
             Self::NcclInspector => "dumps of NCCL's inspector",
             Self::NsightCompute => "CSV pages of Nsight Compute",
@@ -101,7 +101,7 @@ impl Format {
             Self::ExecutionTrace => execution_trace::import(reading, rows, progress).map(|capture| vec![capture]),
             Self::NcclInspector => nccl_inspector::import(reading, rows, progress),
             Self::FlightRecorder => flight_recorder::import_file(reading, rows, progress).map(|capture| vec![capture]),
-            Self::Kineto => kineto::import_file(reading, rows, progress).map(|capture| vec![capture]),
+            Self::Kineto => kineto::import_file(reading, rows, progress),
             Self::MemorySnapshot => memory_snapshot::import_file(reading, rows, progress).map(|capture| vec![capture]),
             Self::NsightCompute => nsight_compute::import(reading, rows, progress),
             Self::NsightSystems => nsight_systems::import(reading, rows, progress),

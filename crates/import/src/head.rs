@@ -38,6 +38,27 @@ impl Head {
         self.bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.bytes).trim_ascii_start()
     }
 
+    /// What a file is that can't be imported, where its beginning shows that, and what to do instead.
+    pub(crate) fn other(&self) -> Option<(&'static str, &'static str)> {
+        const PACKED: &str = "unpack it, and import what is in it; only gzip is unpacked here";
+        let begins: &[(&[u8], &str, &str)] = &[
+            (b"PK\x03\x04", "it is a zip archive", PACKED),
+            (b"\xfd7zXZ", "it is packed by xz", PACKED),
+            (b"\x28\xb5\x2f\xfd", "it is packed by zstd", PACKED),
+            (b"BZh", "it is packed by bzip2", PACKED),
+            (b"\x1f\x8b", "it is packed by gzip twice", PACKED),
+            (b"\xff\xfe", "its text is UTF-16", "write it as UTF-8: iconv -f UTF-16 -t UTF-8"),
+            (b"\xfe\xff", "its text is UTF-16", "write it as UTF-8: iconv -f UTF-16 -t UTF-8"),
+        ];
+        let found = begins.iter().find(|(begin, ..)| self.bytes.starts_with(begin));
+        let found = found.map(|(_, what, instead)| (*what, *instead));
+        // A packet, and the text that it has is not JSON.
+        found.or((self.bytes.first() == Some(&b'\n') && self.bytes.contains(&0)).then_some((
+            "it seems to be a trace of Perfetto",
+            "viewers read it; probe export writes what can be imported with -o FILE.json.gz",
+        )))
+    }
+
     /// Whether the text begins as a JSON object or array.
     pub(crate) fn is_json(&self) -> bool {
         matches!(self.text().first(), Some(b'{' | b'['))

@@ -17,6 +17,9 @@ const SMALL_TEXT: u64 = 64 << 20;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
+/// What some editors write before a text in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// The text of a file, and how much of the file has been read for it.
 pub(crate) struct Input {
     /// The text.
@@ -84,6 +87,9 @@ impl Input {
         let mut file =
             BufReader::with_capacity(64 << 10, CountingReader { inner: file, consumed: Arc::clone(&consumed) });
         let packed = file.fill_buf()?.starts_with(&GZIP);
+        if file.fill_buf()?.starts_with(BYTE_ORDER_MARK) {
+            file.consume(BYTE_ORDER_MARK.len());
+        }
         let text: Box<dyn Read + Send> = if packed {
             let left = SMALL_TEXT.max(file_bytes.saturating_mul(MAX_EXPANSION));
             Box::new(Bounded { inner: MultiGzDecoder::new(file), left })

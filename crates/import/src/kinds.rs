@@ -37,7 +37,8 @@ pub(crate) fn kind(ph: &str, cat: &str, name: &str) -> Kind {
         "C" => return Kind::LeftOut("counter"),
         "i" | "I" | "R" if name == "[memory]" => return Kind::Memory,
         "i" | "I" | "R" => return Kind::LeftOut("instant"),
-        "b" | "e" | "n" | "B" | "E" => return Kind::LeftOut("begin or end of an asynchronous event"),
+        "b" | "e" | "n" => return Kind::LeftOut("begin or end of an asynchronous event"),
+        "B" | "E" => return Kind::LeftOut("begin or end by itself, without a duration"),
         _ => return Kind::LeftOut("unknown phase"),
     }
     let lower = cat.to_ascii_lowercase();

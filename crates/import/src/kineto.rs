@@ -7,10 +7,10 @@ use probe_store::Identity;
 use probe_store::row_files::RowSink;
 
 use super::capture::{Capture, CaptureFacts, Reading};
-use super::collect::Collected;
+use super::collect::{Collected, OneProcess, Part};
 use super::imported_process;
 use super::input::Input;
-use super::metadata::{self, Metadata};
+use super::metadata;
 use super::row_writer::Ranges;
 use super::rows::ProcessRows;
 use super::second_pass;
@@ -48,7 +48,7 @@ impl Origin<'_> {
             Self::Process { identity, .. } => ((*identity).clone(), "run"),
             Self::File { run, .. } => {
                 let metadata = &collected.metadata;
-                let (rank, rank_source) = rank(metadata, path);
+                let (rank, rank_source) = rank(collected, path);
                 let identity = imported_process::identity(
                     run,
                     metadata.host.as_deref(),
@@ -73,9 +73,12 @@ fn clock(collected: &Collected) -> (bool, i64) {
 }
 
 /// The rank, and the source of that.
-fn rank(metadata: &Metadata, path: &Path) -> (Option<i32>, &'static str) {
-    let in_name = || metadata::rank_in_name(path.file_name()?.to_str()?);
-    match (metadata.rank, in_name()) {
+fn rank(collected: &Collected, path: &Path) -> (Option<i32>, &'static str) {
+    // A file of several processes has the ranks of all of them.
+    let is_alone = collected.processes().len() < 2 && !collected.is_part();
+    let in_name = || metadata::rank_in_name(path.file_name()?.to_str()?).filter(|_| is_alone);
+    let in_metadata = collected.metadata.rank.filter(|_| is_alone);
+    match (in_metadata.or_else(|| collected.rank()), in_name()) {
         (Some(rank), _) => (Some(rank), "file"),
         (None, Some(rank)) => (Some(rank), "name"),
         (None, None) => (None, "none"),
@@ -90,9 +93,37 @@ pub(crate) fn import_file(
     reading: &Reading<'_>,
     files: &mut dyn RowSink,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Capture> {
+) -> Result<Vec<Capture>> {
+    let (path, scratch) = (reading.path, reading.scratch);
     let origin = Origin::File { run: reading.run, capture: reading.capture };
-    import(reading.path, &origin, files, reading.scratch, progress)
+    let step_range = reading.ranges.steps.as_ref();
+    let part = |only| Part { max_text: u64::MAX, only, step_range };
+    let found = read(path, part(None), scratch, progress)?;
+    let processes = found.collected.processes().clone();
+    if processes.len() < 2 {
+        return write(found, path, &origin, files, scratch).map(|capture| vec![capture]);
+    }
+    if found.collected.has_devices {
+        let listed: Vec<String> = processes.iter().take(8).map(i32::to_string).collect();
+        return Err(Error::failed(format!(
+            "cannot import {}: it has operators of {} processes ({}), and does not say whose the activities of devices are",
+            path.display(),
+            processes.len(),
+            listed.join(", ")
+        ))
+        .hint("import the traces that it was put together from, one for each process (probe export --per-rank DIR writes such)"));
+    }
+    drop(found);
+    // Threads and steps of different processes have the same numbers, so each process is read by itself.
+    let mut captures = Vec::new();
+    for pid in &processes {
+        let others = processes.iter().copied().filter(|other| other != pid).collect();
+        let only = OneProcess { pid: *pid, others, is_first: captures.is_empty() };
+        let found = read(path, part(Some(only)), scratch, progress)?;
+        let origin = Origin::File { run: reading.run, capture: &format!("{}/{pid}", reading.capture) };
+        captures.push(write(found, path, &origin, files, scratch)?);
+    }
+    Ok(captures)
 }
 
 /// Reads a file and writes its rows.
@@ -106,19 +137,51 @@ pub(crate) fn import(
     scratch: &Path,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Capture> {
+    let max_text = match *origin {
+        Origin::File { .. } => u64::MAX,
+        Origin::Process { max_text, .. } => max_text,
+    };
+    let part = Part { max_text, only: None, step_range: None };
+    let found = read(path, part, scratch, progress)?;
+    write(found, path, origin, files, scratch)
+}
+
+/// A file after the first pass.
+struct FoundEvents {
+    collected: Collected,
+    file_bytes: u64,
+}
+
+/// Reads a file, or one process of it.
+///
+/// # Errors
+/// The file can't be read, or has no events that are known.
+fn read(path: &Path, part: Part<'_>, scratch: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<FoundEvents> {
     let input = Input::open(path)?;
     let (file_bytes, consumed) = (input.file_bytes, input.consumed);
     let mut report = || progress(consumed.load(std::sync::atomic::Ordering::Relaxed), file_bytes);
-    let (max_text, waited) = match *origin {
-        Origin::File { .. } => (u64::MAX, None),
-        Origin::Process { max_text, waited, .. } => (max_text, Some(waited)),
-    };
-    let mut collected = Collected::read(input.text, scratch, max_text, &mut report)?;
+    let collected = Collected::read_part(input.text, scratch, part, &mut report)?;
     if collected.is_empty() {
         let why = collected.problem.unwrap_or_else(|| "no event of it is of a kind that is known here".into());
-        return Err(Error::failed(format!("{} has no events to import: {why}", path.display()))
-            .hint("traces of torch.profiler (Kineto) and Chrome JSON are read, plain or gzip"));
+        return Err(Error::failed(format!("{} has no events to import: {why}", path.display())).hint(
+            "events are known by their category (cat): those of torch.profiler (cpu_op, user_annotation, kernel …), and those of \
+             TensorFlow and JAX; other tools' Chrome JSON is not read",
+        ));
     }
+    Ok(FoundEvents { collected, file_bytes })
+}
+
+fn write(
+    FoundEvents { mut collected, file_bytes }: FoundEvents,
+    path: &Path,
+    origin: &Origin<'_>,
+    files: &mut dyn RowSink,
+    scratch: &Path,
+) -> Result<Capture> {
+    let waited = match *origin {
+        Origin::File { .. } => None,
+        Origin::Process { waited, .. } => Some(waited),
+    };
     let (identity, rank_source) = origin.identity(&collected, path);
     let rank = identity.rank;
     let file = matches!(origin, Origin::File { .. }).then(|| path.display().to_string());

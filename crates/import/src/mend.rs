@@ -30,7 +30,12 @@ pub(crate) fn mended(text: &str) -> String {
                 let rest = &text[offset..];
                 let end = rest.find([',', '}', ']', '\n', '"']).unwrap_or(rest.len());
                 let word = rest[..end].trim_end();
-                out.push_str(if is_value(word) { word } else { "null" });
+                out.push_str(match word {
+                    _ if is_value(word) => word,
+                    // As text, so that it is not taken for a value that is missing.
+                    "NaN" | "Infinity" | "-Infinity" => "\"not finite\"",
+                    _ => "null",
+                });
                 offset += end;
             }
         }

@@ -73,14 +73,45 @@ fn whole(value: &Value) -> Option<i64> {
     }
 }
 
-/// The rank in a file's name: rank-3, rank_3, rank3, worker3.
+/// The rank in a file's name: rank-3, rank_3, rank=3, rank3, worker3. The rank on a machine (local_rank3) is another.
 pub(crate) fn rank_in_name(name: &str) -> Option<i32> {
     let lower = name.to_ascii_lowercase();
     ["rank", "worker"].iter().find_map(|word| {
         lower.match_indices(word).find_map(|(offset, _)| {
-            let rest = lower[offset + word.len()..].trim_start_matches(['-', '_']);
+            let before = &lower[..offset];
+            if before.ends_with(|c: char| c.is_ascii_alphanumeric())
+                || before.trim_end_matches(['-', '_', '.', ' ']).ends_with("local")
+            {
+                return None;
+            }
+            let rest = lower[offset + word.len()..].trim_start_matches(['-', '_', '=', '.', ' ']);
             let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
             rest[..digits].parse().ok()
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rank_in_name;
+
+    #[test]
+    fn a_rank_in_a_name_is_a_word_of_its_own() {
+        for (name, rank) in [
+            ("rank3.json", Some(3)),
+            ("trace_rank-12.json.gz", Some(12)),
+            ("rank=6.json", Some(6)),
+            ("rank.7.json", Some(7)),
+            ("Rank 9.json", Some(9)),
+            ("host_worker2.pt.trace.json", Some(2)),
+            ("local_rank2_rank10.json", Some(10)),
+            ("local_rank2.json", None),
+            ("localrank2.json", None),
+            ("frank5.json", None),
+            ("coworker2.json", None),
+            ("ranks.json", None),
+        ] {
+            assert_eq!(rank_in_name(name), rank, "{name}");
+        }
+    }
 }

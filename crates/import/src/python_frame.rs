@@ -12,8 +12,24 @@ pub(crate) struct PythonFrame {
     pub is_bare: bool,
 }
 
-/// Parts of the file names of torch, other packages and Python itself.
-const OTHERS: &[&str] = &["torch/", "site-packages/", "dist-packages/", "/lib/python", "<"];
+/// Parts of the file names of other packages and Python itself.
+const OTHERS: &[&str] = &["site-packages/", "dist-packages/", "/lib/python"];
+
+/// What lies in torch's own directory, where that is not among the packages. A directory of a program may be called torch too.
+const IN_TORCH: &[&str] = &[
+    "_dynamo/",
+    "_inductor/",
+    "_ops.py",
+    "_tensor.py",
+    "autograd/",
+    "distributed/",
+    "nn/functional.py",
+    "nn/modules/",
+    "nn/parallel/",
+    "optim/",
+    "utils/_",
+    "utils/data/",
+];
 
 impl PythonFrame {
     pub(crate) fn of(name: &str) -> Self {
@@ -36,19 +52,23 @@ impl PythonFrame {
 
     /// Whether the frame is the program's own: neither torch's, nor another package's, nor built in.
     pub(crate) fn is_users(&self) -> bool {
-        !self.is_bare
-            && self.file.as_ref().is_some_and(|file| {
-                !OTHERS.iter().any(|other| {
-                    file.starts_with(other)
-                        || (other.len() > 1 && file.contains(&format!("/{}", other.trim_start_matches('/'))))
-                })
-            })
+        !self.is_bare && self.file.as_ref().is_some_and(|file| !is_other(&file.replace('\\', "/")))
     }
 
     /// The innermost frame of the program itself in a stack of 2021: frames from the innermost on, with semicolons between.
     pub(crate) fn in_call_stack(stack: &str) -> Option<Self> {
         stack.split(';').map(Self::of).find(Self::is_users)
     }
+}
+
+/// Whether a file is torch's, another package's, Python's own or none. The profiler leaves out the directory that torch was imported
+/// from, so that its files begin with `torch/`.
+fn is_other(file: &str) -> bool {
+    let in_torch = |(at, _): (usize, &str)| IN_TORCH.iter().any(|part| file[at + "/torch/".len()..].starts_with(part));
+    file.starts_with("torch/")
+        || file.starts_with('<')
+        || OTHERS.iter().any(|other| file.contains(other))
+        || file.match_indices("/torch/").any(in_torch)
 }
 
 /// Parses a name from the tracer of TensorFlow and JAX: `$profiler.py:226 trace`, `$builtins isinstance`.
@@ -76,10 +96,20 @@ mod tests {
         assert_eq!((bare.file.as_deref(), bare.line, &*bare.function), (Some("profiler.py"), Some(226), "trace"));
         assert!(!bare.is_users(), "it may be anybody's");
         assert_eq!(PythonFrame::of("$builtins isinstance").function, "builtins isinstance");
-        for other in
-            ["<built-in method f>", "torch/nn/modules/module.py(1): _call_impl", "/x/lib/python3.7/a.py(1): f", "f"]
-        {
+        for other in [
+            "<built-in method f>",
+            "torch/nn/modules/module.py(1): _call_impl",
+            "torch\\nn\\modules\\module.py(1): _call_impl",
+            "/opt/pytorch/torch/optim/sgd.py(1): step",
+            "/x/lib/python3.7/a.py(1): f",
+            "/x/site-packages/numpy/a.py(1): f",
+            "<frozen runpy>(198): _run_module_as_main",
+            "f",
+        ] {
             assert!(!PythonFrame::of(other).is_users(), "{other}");
+        }
+        for own in ["mylib/torch/model.py(5): forward", "/home/u/torch/train.py(1): main", "pytorch/a.py(1): f"] {
+            assert!(PythonFrame::of(own).is_users(), "{own}");
         }
         let stack = "/x/lib/python3.7/site-packages/torch/autograd/profiler.py(611): __init__;resnet.py(54): <module>";
         assert_eq!(PythonFrame::in_call_stack(stack).and_then(|frame| frame.line), Some(54));

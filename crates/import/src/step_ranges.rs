@@ -13,22 +13,22 @@ const MAX_TEXTS: usize = 1 << 16;
 
 /// Collects steps.
 #[derive(Debug)]
-pub(crate) struct StepRanges<'a> {
-    pattern: Option<&'a StepRange>,
+pub(crate) struct StepRanges {
+    pattern: Option<StepRange>,
     /// By the number of a text: whether it is a step's, and the step's number.
     known: HashMap<u32, Option<Option<i64>>>,
     steps: Vec<(i64, i64, Option<i64>)>,
 }
 
-impl<'a> StepRanges<'a> {
+impl StepRanges {
     /// Takes ranges that `pattern` matches as steps; without a pattern, those with the names of torch.profiler's steps.
-    pub(crate) fn new(pattern: Option<&'a StepRange>) -> Self {
-        Self { pattern, known: HashMap::new(), steps: Vec::new() }
+    pub(crate) fn new(pattern: Option<&StepRange>) -> Self {
+        Self { pattern: pattern.cloned(), known: HashMap::new(), steps: Vec::new() }
     }
 
     /// Takes a range, whose text has the number `number`.
     pub(crate) fn take(&mut self, number: u32, text: &str, ts: i64, end: i64) {
-        let matched = self.known.get(&number).copied().unwrap_or_else(|| match self.pattern {
+        let matched = self.known.get(&number).copied().unwrap_or_else(|| match &self.pattern {
             Some(pattern) => pattern.matches(text),
             None => kinds::step_number(text).map(Some),
         });

@@ -66,8 +66,11 @@ fn an_arrow_goes_forward_in_time_and_comes_after_its_slices() {
     let mut bytes = Vec::new();
     let mut timeline = Timeline::new(Box::new(Chrome::new(&mut bytes, 0, false, &[]).unwrap()));
     let process = timeline.process(&TraceProcess { name: "rank 0".into(), pid: None }).unwrap();
-    let mut tracks = ["one", "other"]
-        .map(|name| timeline.track(Track { process, group: None, device: None, name: name.into(), order: 0 }).unwrap());
+    let mut tracks = ["one", "other"].map(|name| {
+        timeline
+            .track(Track { process, group: None, device: None, name: name.into(), profiled: false, order: 0 })
+            .unwrap()
+    });
     tracks.reverse();
     let slice = |track, ts| Slice { track, ts, duration: 10, name: "x", category: "c", arguments: &[], flows: &[] };
     let from = timeline.slice(&slice(tracks[0], 5000)).unwrap().unwrap();

@@ -33,6 +33,7 @@ pub(super) fn write(format: Box<dyn TraceFormat + '_>, slices: &[Drawn]) -> Resu
             group: group.map(str::to_owned),
             device: group.map(|_| 0),
             name: name.into(),
+            profiled: false,
             order: 1,
         })
     };

@@ -39,9 +39,11 @@ impl Groups {
             group.operations += 1;
             group.pending += i64::from(operation.pending);
         }
+        let only = groups.by_name.keys().next().filter(|_| groups.by_name.len() == 1).cloned();
         for (name, config) in dump.pg_config.iter().flat_map(|config| &config.items) {
-            // gloo writes one entry without a name for all its groups: the last of them.
-            let Some(group) = groups.group(&name.0).filter(|group| !group.name.is_empty()) else { continue };
+            // gloo writes one entry without a name for all its groups: that of the last of them.
+            let name = only.as_ref().filter(|_| name.0.is_empty()).unwrap_or(&name.0);
+            let Some(group) = groups.group(name) else { continue };
             let description = config.desc.as_ref().map(|desc| &desc.0);
             let description = description.filter(|text| !text.is_empty() && text.len() <= MAX_TEXT);
             group.description = group.description.take().or_else(|| description.cloned());

@@ -36,7 +36,7 @@ mod nvtx {
 pub(crate) struct Events<'a> {
     database: &'a Database,
     names: StringsByNumber<'a>,
-    steps: StepRanges<'a>,
+    steps: StepRanges,
     modules: Option<&'a ModuleRange>,
     /// The key of the process; None where all rows belong to it.
     process: Option<Option<i64>>,

@@ -183,7 +183,7 @@ impl Collected {
 }
 
 /// Whether a name is that of a TensorFlow operator with its type: `dense/MatMul:MatMul`.
-fn is_operator(name: &str) -> bool {
+pub(super) fn is_operator(name: &str) -> bool {
     let Some((operator, kind)) = name.rsplit_once(':') else { return false };
     let is_type = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let begins = |c: char| c.is_ascii_uppercase() || c == '_';

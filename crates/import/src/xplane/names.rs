@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::event_stats::{EventStats, Stat, Value};
+use super::events::is_operator;
 use super::message::{Fields, Value as Raw};
 
 /// Most descriptions of a plane, and most bytes of their text.
@@ -84,8 +85,10 @@ impl PlaneNames {
                 _ => {}
             }
         }
-        // Names of operations of XLA are whole instructions, and what is shown is what they are called.
-        let name = String::from_utf8_lossy(if shown.is_empty() { name } else { shown });
+        // Names of operations of XLA are whole instructions, and what is shown is what they are called. Of an operator of
+        // TensorFlow only the type is shown.
+        let (name, shown) = (String::from_utf8_lossy(name), String::from_utf8_lossy(shown));
+        let name = if shown.is_empty() || is_operator(&name) { name } else { shown };
         let texts = kept.iter().map(|(_, value)| if let NameEntry::Text(text) = value { text.len() } else { 0 });
         if self.has_room(name.len() + texts.sum::<usize>()) {
             self.events.insert(number, Description { name: name.into(), stats: kept.into() });

@@ -42,7 +42,7 @@ pub(crate) struct PlaneReader<'a, R> {
     collected: Collected,
     space: Space,
     /// The steps, where a pattern says which ranges are steps.
-    steps: Option<StepRanges<'a>>,
+    steps: Option<StepRanges>,
     /// Threads by the number of a line of the host.
     threads: HashMap<i64, Option<u32>>,
     buffer: Vec<u8>,
@@ -53,7 +53,7 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
     pub(crate) fn new(
         file: R,
         collected: Collected,
-        steps: Option<StepRanges<'a>>,
+        steps: Option<StepRanges>,
         progress: &'a mut dyn FnMut(u64),
     ) -> Self {
         let (space, threads, buffer) = (Space::default(), HashMap::new(), Vec::new());

@@ -1,14 +1,23 @@
 -- python.step_categories: One row per step of each capture: what its time went to, by the definition of the TensorBoard plugin. Each instant counts for the first of the categories that is active then. A step begins when the one before has ended on the device too; without steps the capture is one, numbered 0; steps at the end that lack device activities are left out.
 -- example: SELECT step, rank, kernel, memcpy, communication, runtime, dataloader, cpu, other, total FROM python.step_categories ORDER BY rank, step
 -- example: SELECT rank, 100 * SUM(dataloader) / SUM(total) AS dataloader_percent FROM python.step_categories GROUP BY rank
-WITH event AS (
+WITH numbered AS (
+    SELECT run, capture, rank, step, MIN(CAST(ts AS BIGINT)) AS begins, MAX(CAST(ts AS BIGINT) + CAST(ROUND(duration * 1e9) AS BIGINT)) AS ends
+    FROM (SELECT *, COUNT(*) FILTER (WHERE name LIKE 'ProfilerStep#%') OVER (PARTITION BY run, capture) AS profiled FROM python.operators WHERE kind = 'annotation')
+    WHERE step IS NOT NULL AND profiled = 0 GROUP BY run, capture, rank, step
+), event AS (
     -- Steps and what devices did: all that says when a step begins and ends.
     SELECT run, capture, rank, CAST(substr(name, 14) AS BIGINT) AS step, 8 AS class, CAST(ts AS BIGINT) AS begins,
         CAST(ts AS BIGINT) + CAST(ROUND(duration * 1e9) AS BIGINT) AS ends, false AS on_device, CAST(NULL AS BIGINT) AS launched
     FROM python.operators WHERE kind = 'annotation' AND regexp_like(name, '^ProfilerStep#[0-9]{1,18}$')
     UNION ALL
+    -- Steps of other profilers: the longest range of each, and no more than until the next begins.
+    SELECT run, capture, rank, step, 8, begins, LEAST(ends, COALESCE(LEAD(begins) OVER (PARTITION BY run, capture ORDER BY begins), ends)), false, NULL
+    FROM numbered
+    UNION ALL
     SELECT run, capture, rank, -1, 8, MIN(CAST(ts AS BIGINT)), MAX(CAST(ts AS BIGINT) + CAST(ROUND(duration * 1e9) AS BIGINT)), false, NULL
-    FROM python.operators GROUP BY run, capture, rank HAVING COUNT(*) FILTER (WHERE name LIKE 'ProfilerStep#%') = 0
+    FROM python.operators GROUP BY run, capture, rank
+    HAVING COUNT(*) FILTER (WHERE name LIKE 'ProfilerStep#%' OR kind = 'annotation' AND step IS NOT NULL) = 0
     UNION ALL
     SELECT run, capture, rank, COALESCE(step, -1), CASE
             WHEN kind = 'memcpy' THEN 2 WHEN kind = 'memset' THEN 3 WHEN category = 'communication' THEN 4 ELSE 1
