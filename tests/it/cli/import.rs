@@ -366,3 +366,92 @@ fn the_critical_path_goes_to_the_rank_that_comes_last() {
     );
     assert_eq!(whole, [["0", "100.0"], ["1", "100.0"]]);
 }
+
+/// An operator within a step of a process.
+fn of_process(pid: u32, step: &str, ts: f64) -> [Value; 2] {
+    let of = |cat, name, ts, dur| {
+        let mut event = event(cat, name, 1, ts, dur, json!({}));
+        event["pid"] = json!(pid);
+        event
+    };
+    [of("user_annotation", step, ts, 10.0), of("cpu_op", "aten::mul", ts + 1.0, 4.0)]
+}
+
+#[test]
+fn a_file_of_several_processes_is_a_capture_for_each_if_it_has_no_activities_of_devices() {
+    let home = Home::empty();
+    let name =
+        json!({"ph": "M", "name": "process_name", "pid": 60, "tid": 0, "args": {"name": "rank 3 (host, pid 60)"}});
+    let steps = [of_process(50, "ProfilerStep#2", 0.0), of_process(60, "ProfilerStep#2", 3.0)];
+    let more = of_process(60, "ProfilerStep#3", 20.0);
+    let mut events: Vec<Value> = steps.into_iter().chain([more]).flatten().chain([name]).collect();
+    let file = home.path().join("both_rank1.json");
+    let path = file.to_str().unwrap();
+    std::fs::write(&file, json!({ "traceEvents": events }).to_string()).unwrap();
+    let output = home.probe(["import", "--name", "both", path]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let captures = asked(&home, "both", "SELECT capture, rank, steps, events FROM python.captures ORDER BY capture");
+    assert_eq!(captures, [["both_rank1.json/50", "", "1", "2"], ["both_rank1.json/60", "3", "2", "5"]]);
+    let steps = "SELECT pid, s.step, ROUND(total * 1e6) FROM python.step_categories s \
+                 JOIN python.captures c ON s.capture = c.capture ORDER BY 1, 2";
+    assert_eq!(asked(&home, "both", steps), [["50", "2", "10.0"], ["60", "2", "10.0"], ["60", "3", "10.0"]]);
+
+    events.push(event("kernel", "gemm", 7, 40.0, 10.0, json!({"correlation": 1, "device": 0, "stream": 7})));
+    std::fs::write(&file, json!({ "traceEvents": events }).to_string()).unwrap();
+    let output = home.probe(["import", "--name", "none", path]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("operators of 2 processes (50, 60), and does not say whose the activities of devices are"),
+        "{said}"
+    );
+}
+
+#[test]
+fn ranges_that_match_are_steps_of_any_trace_and_each_is_a_row_of_categories() {
+    let home = Home::empty();
+    let events = [of_process(50, "train", 0.0), of_process(50, "train", 12.0)].concat();
+    let file = home.path().join("train.json");
+    std::fs::write(&file, json!({ "traceEvents": events }).to_string()).unwrap();
+    let path = file.to_str().unwrap();
+    let sql = "SELECT step, ROUND(cpu * 1e6), ROUND(total * 1e6) FROM python.step_categories ORDER BY 1";
+    assert!(home.probe(["import", "--name", "matched", path, "--step-range", "^train$"]).status.success());
+    assert_eq!(asked(&home, "matched", sql), [["0", "10.0", "10.0"], ["1", "10.0", "10.0"]]);
+    assert!(home.probe(["import", "--name", "whole", path]).status.success());
+    assert_eq!(asked(&home, "whole", sql), [["0", "20.0", "22.0"]]);
+}
+
+#[test]
+fn what_a_profiler_recorded_of_a_thread_nests_as_before_in_files_for_its_readers() {
+    let home = Home::empty();
+    // A range begins within the function that begins it, and ends within the one that ends it.
+    let events = [
+        event("python_function", "train.py(3): main", 50, 0.0, 100.0, json!({"Python id": 1})),
+        event("python_function", "torch/autograd/profiler.py(1): __enter__", 50, 1.0, 3.0, json!({"Python id": 2})),
+        event("user_annotation", "Optimizer.step#SGD.step", 50, 2.0, 50.0, json!({})),
+        event("cpu_op", "aten::mul", 50, 10.0, 20.0, json!({})),
+        event("python_function", "torch/autograd/profiler.py(9): __exit__", 50, 51.0, 3.0, json!({"Python id": 3})),
+    ];
+    let file = home.path().join("rank0.json");
+    std::fs::write(&file, json!({ "traceEvents": events }).to_string()).unwrap();
+    assert!(home.probe(["import", "--name", "first", file.to_str().unwrap()]).status.success());
+    let directory = home.path().join("ranks");
+    let output = home.probe(["first", "export", "--per-rank", directory.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(home.probe(["import", "--name", "again", directory.to_str().unwrap()]).status.success());
+    let sql = "SELECT name, stage, depth, ROUND(self_duration * 1e6) FROM python.operators ORDER BY name";
+    let expected = [["Optimizer.step#SGD.step", "step", "0", "30.0"], ["aten::mul", "step", "1", "20.0"]];
+    assert_eq!(asked(&home, "first", sql), expected);
+    assert_eq!(asked(&home, "again", sql), expected);
+
+    // Windows of one process without a rank are no ranks.
+    for name in ["a.json", "b.json"] {
+        std::fs::copy(&file, home.path().join(name)).unwrap();
+    }
+    let both = ["a.json", "b.json"].map(|name| home.path().join(name).to_str().unwrap().to_owned());
+    assert!(home.probe(["import", "--name", "windows", &both[0], &both[1]]).status.success());
+    let output = home.probe(["windows", "export", "--per-rank", home.path().join("more").to_str().unwrap()]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("the rank of 2 of 2 processes and captures of windows@1 is not known"), "{said}");
+}
