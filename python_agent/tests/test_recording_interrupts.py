@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import signal
 import sys
 from typing import Any, Callable
 
 import torch
-from recording_support import Net, Recorder
+import torch.distributed as dist
+from recording_support import Net, Recorder, in_process
 from torch.utils.data import DataLoader
 
 
@@ -64,3 +67,54 @@ def test_an_exception_after_any_call_of_ours_leaves_nothing_open(recorder: Recor
     assert {row["stage"] for row in rows["python.torch_trace"]} == {"forward", "backward", "step"}
     (last,) = rows["python.steps"]
     assert all(last[part] > 0 for part in ("data_time", "forward_time", "backward_time", "optimizer_time"))
+
+
+def deadlines(fired_at_least: int) -> list[int]:
+    """Sets deadlines within steps that clip gradients and reduce them, as programs do whose steps must not take too long. Returns
+    how many passed, and how many of them the program noticed."""
+    import probe_agent.torch as agent
+
+    fired = caught = 0
+
+    def passed(*_: Any) -> None:
+        nonlocal fired
+        fired += 1
+        raise Stop
+
+    agent.install()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    x, gradient = torch.ones(4, 32), torch.ones(4)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for _ in range(4):
+            dist.all_reduce(gradient)
+        optimizer.step()
+
+    # Modules are imported in the first steps, and Python itself loses what is raised while it lets go of a module's lock.
+    for _ in range(20):
+        step()
+    signal.signal(signal.SIGALRM, passed)
+    while fired < fired_at_least:
+        torch.set_grad_enabled(True)
+        try:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 1e-3))
+                step()
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        except Stop:
+            caught += 1
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    dist.destroy_process_group()
+    agent.uninstall()
+    return [fired, caught]
+
+
+def test_a_deadline_that_passes_in_a_step_is_noticed_by_the_program() -> None:
+    fired, caught = in_process(deadlines, arguments=(1000,))
+    assert fired == caught >= 1000

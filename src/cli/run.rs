@@ -158,7 +158,8 @@ async fn finish(
     match outcome {
         Some(FinishOutcome { agents, problem, hint }) => {
             if !problem.is_empty() {
-                report::error(&Error::failed(problem).hint(hint));
+                let error = Error::failed(problem);
+                report::error(&if hint.is_empty() { error } else { error.hint(hint) });
             }
             if agents == 0 {
                 report::note("no training process connected, so nothing was recorded");

@@ -1,16 +1,26 @@
 //! Makes plans that can be stopped. DataFusion yields only where rows are read; a join makes more rows than it reads, and could
 //! go on for hours with a few rows that it has already.
 
+use std::fmt::{self, Display, Formatter};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, Schema};
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::logical_expr::ColumnarValue;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::joins::utils::JoinFilter;
+use datafusion::physical_plan::joins::{NestedLoopJoinExec, NestedLoopJoinExecBuilder};
 
-/// Makes every node that multiplies rows yield, too.
+use crate::question;
+
+/// Makes every node that multiplies rows yield, too, and ends a join that compares each row with each other where its query is over.
 #[derive(Debug)]
 pub(super) struct StopAnywhere;
 
@@ -22,16 +32,80 @@ impl PhysicalOptimizerRule for StopAnywhere {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let wrapped = plan.transform_up(|node| {
             let multiplies = node.name().contains("Join") || node.name().contains("Unnest");
-            Ok(if multiplies {
-                Transformed::yes(Arc::new(CooperativeExec::new(node)) as Arc<dyn ExecutionPlan>)
-            } else {
-                Transformed::no(node)
-            })
+            if !multiplies {
+                return Ok(Transformed::no(node));
+            }
+            let node = match node.downcast_ref::<NestedLoopJoinExec>() {
+                Some(join) if join.filter().is_some() => Arc::new(stoppable(join)?),
+                _ => node,
+            };
+            Ok(Transformed::yes(Arc::new(CooperativeExec::new(node)) as Arc<dyn ExecutionPlan>))
         });
         Ok(wrapped?.data)
     }
 
     fn schema_check(&self) -> bool {
         true
+    }
+}
+
+/// The join, whose condition fails where the query is over. One batch of the one side meets all rows of the other before the join
+/// yields, a few thousand pairs at a time.
+fn stoppable(join: &NestedLoopJoinExec) -> Result<NestedLoopJoinExec> {
+    let filter = join.filter().map(|filter| {
+        let condition = Arc::new(WhileAsked(Arc::clone(filter.expression())));
+        JoinFilter::new(condition, filter.column_indices().to_vec(), Arc::clone(filter.schema()))
+    });
+    NestedLoopJoinExecBuilder::from(join).with_filter(filter).build()
+}
+
+/// A condition that is an error where the query of the thread is over.
+#[derive(Debug)]
+struct WhileAsked(Arc<dyn PhysicalExpr>);
+
+impl PartialEq for WhileAsked {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.eq(&other.0)
+    }
+}
+
+impl Eq for WhileAsked {}
+
+impl Hash for WhileAsked {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl Display for WhileAsked {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl PhysicalExpr for WhileAsked {
+    fn data_type(&self, schema: &Schema) -> Result<DataType> {
+        self.0.data_type(schema)
+    }
+
+    fn nullable(&self, schema: &Schema) -> Result<bool> {
+        self.0.nullable(schema)
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
+        question::check()?;
+        self.0.evaluate(batch)
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        vec![&self.0]
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn PhysicalExpr>>) -> Result<Arc<dyn PhysicalExpr>> {
+        Ok(Arc::new(Self(children.into_iter().next().unwrap_or_else(|| Arc::clone(&self.0)))))
+    }
+
+    fn fmt_sql(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.0.fmt_sql(f)
     }
 }

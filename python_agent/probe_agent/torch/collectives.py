@@ -156,23 +156,17 @@ def _backends(text: str) -> list[tuple[str, str]]:
 
 def _await(key: int, work: Any, has_nccl: bool) -> None:
     """Have the operation's future report its end. NCCL's future can't: it is done when the operation is enqueued."""
-    try:
-        if work is None or has_nccl:
-            raise RuntimeError
-        future = work.get_future()
-    except Exception:
-        _native.collective_posted(key)
-        return
-
-    def done(finished: Any) -> None:
+    future = None
+    if work is not None and not has_nccl:
         try:
-            finished.value()
-        except Exception:
-            _native.collective_done(key, True)
-        else:
-            _native.collective_done(key, False)
-
-    future.add_done_callback(done)
+            future = work.get_future()
+        except Exception as error:
+            if signals.is_of_the_program(error):
+                raise
+    if future is None:
+        _native.collective_posted(key)
+    else:
+        future.add_done_callback(_native.CollectiveEnd(key))
 
 
 def _returned(group: Any) -> None:

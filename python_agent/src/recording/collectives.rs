@@ -15,6 +15,7 @@ use super::forward::beside_error;
 use super::libtorch::HiddenFromModes;
 use super::policy::{self, Layer};
 use super::program_errors;
+use super::scalar;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
 use crate::shared::{self, ENABLED};
 use probe_trace::known::LearnedName;
@@ -265,7 +266,7 @@ impl CollectiveGroup {
             return Ok(*id);
         }
         let dtype = match dtype {
-            Some(dtype) => Some(dtype.str()?.to_string().trim_start_matches("torch.").to_owned()),
+            Some(dtype) => Some(scalar::dtype_name(&dtype)?),
             None => None,
         };
         let device = match tensor {

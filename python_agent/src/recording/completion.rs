@@ -11,6 +11,7 @@
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -59,6 +60,26 @@ fn is_handling_exception() -> bool {
     unsafe {
         let globals = std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const ExceptionGlobals>(function)();
         globals.as_ref().is_some_and(|globals| !globals.caught.is_null())
+    }
+}
+
+/// What a future calls when its operation has ended. Python has no frame of it, in which it would call the handlers of signals: torch
+/// takes what one raises for an error of this, and goes on.
+#[pyclass(frozen, module = "probe_agent._native")]
+struct CollectiveEnd {
+    key: u64,
+}
+
+#[pymethods]
+impl CollectiveEnd {
+    #[new]
+    const fn new(key: u64) -> Self {
+        Self { key }
+    }
+
+    fn __call__(&self, future: &Bound<'_, PyAny>) {
+        let failed = future.call_method0(intern!(future.py(), "value")).is_err();
+        collective_done(self.key, failed);
     }
 }
 
@@ -131,6 +152,7 @@ fn wait_end() {
 
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<CollectiveEnd>()?;
     module.add_function(wrap_pyfunction!(collective_done, module)?)?;
     module.add_function(wrap_pyfunction!(collective_returned, module)?)?;
     module.add_function(wrap_pyfunction!(run_wait, module)?)?;

@@ -28,7 +28,7 @@ pub(super) fn read(tensor: &Bound<'_, PyAny>) -> Option<Scalar> {
     if count != 1 || is_negated {
         return None;
     }
-    let kind = tensor.getattr(intern!(py, "dtype")).ok()?.to_string();
+    let kind = dtype_name(&tensor.getattr(intern!(py, "dtype")).ok()?).ok()?;
     let address: usize = tensor.call_method0(intern!(py, "data_ptr")).ok()?.extract().ok()?;
     if address == 0 {
         return None;
@@ -36,16 +36,16 @@ pub(super) fn read(tensor: &Bound<'_, PyAny>) -> Option<Scalar> {
     // SAFETY: `data_ptr` is where a tensor in host memory, which is alive, has its one element of that type.
     unsafe {
         Some(match kind.as_str() {
-            "torch.float32" => Scalar::Float(f64::from((address as *const f32).read_unaligned())),
-            "torch.float64" => Scalar::Float((address as *const f64).read_unaligned()),
+            "float32" => Scalar::Float(f64::from((address as *const f32).read_unaligned())),
+            "float64" => Scalar::Float((address as *const f64).read_unaligned()),
             // The upper half of a float32.
-            "torch.bfloat16" => {
+            "bfloat16" => {
                 let bits = u32::from((address as *const u16).read_unaligned()) << 16;
                 Scalar::Float(f64::from(f32::from_bits(bits)))
             }
-            "torch.int64" => Scalar::Int((address as *const i64).read_unaligned()),
-            "torch.int32" => Scalar::Int(i64::from((address as *const i32).read_unaligned())),
-            "torch.bool" => Scalar::Bool((address as *const u8).read() != 0),
+            "int64" => Scalar::Int((address as *const i64).read_unaligned()),
+            "int32" => Scalar::Int(i64::from((address as *const i32).read_unaligned())),
+            "bool" => Scalar::Bool((address as *const u8).read() != 0),
             _ => return None,
         })
     }
@@ -63,6 +63,12 @@ pub(super) fn item<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny
             return tensor.call_method0(intern!(py, "item"));
         }
     })
+}
+
+/// The name of a dtype: float32. As text it would be the same, but before Python makes that, it calls the handlers of signals, and
+/// what one raises would be lost here.
+pub(super) fn dtype_name(dtype: &Bound<'_, PyAny>) -> PyResult<String> {
+    dtype.call_method0(intern!(dtype.py(), "__reduce__"))?.extract()
 }
 
 /// Whether a plain tensor is in host memory.

@@ -460,6 +460,20 @@ async fn what_was_seen_to_do_harm_does_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_join_that_compares_all_rows_with_all_ends_with_its_answer() {
+    const JOIN: &str = "SELECT COUNT(*) FROM generate_series(1, 100000) AS a \
+                        JOIN generate_series(1, 1000000000000) AS b ON a.value > b.value + 1000000";
+    let served = Served::start().await;
+    let ask_join = async || {
+        let said = ask(&mut served.client().await, JOIN).await;
+        assert!(said.as_ref().is_err_and(|said| said.contains("no whole answer")), "{said:?}");
+    };
+    ask_join().await;
+    let after = served.work_after(ask_join).await;
+    assert!(after <= MAX_WORK_AFTER, "{after:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_question_ends_or_swells_the_collector() {
     let served = Served::start().await;
     let mut agent = served.agent().await;
