@@ -18,7 +18,7 @@ from probe_agent.torch.collectives import WITHOUT_HOOKS
 from torch import nn
 
 PACKAGE = Path(__file__).resolve().parent.parent
-#: On PYTHONPATH, it has a training process take less than half of the time to start and to end.
+#: On PYTHONPATH, it makes a training process start and end in less than half the time.
 QUICK_START = str(PACKAGE.parent / "tests" / "quick_start")
 
 Row = dict[str, Any]

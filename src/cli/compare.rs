@@ -100,7 +100,7 @@ fn say(which: &str, name: &str, side: &ComparedRun) {
         count => format!("; {count} more that not every process finished are left out"),
     };
     if side.untrained > 0 {
-        left_out += &format!("; {} more in which nothing is trained are left out", side.untrained);
+        left_out += &format!("; {} more that do not train are left out", side.untrained);
     }
     let limited = if steps as i64 == LAST_STEPS { ", the last ones" } else { "" };
     report::note(format_args!(

@@ -25,7 +25,7 @@ const MAX_NAME: usize = 80;
 ///
 /// A page of the traces that were imported (probe import), all ranks together: what a step went to, and what takes most, by
 /// time on devices where something ran there, else by time on the host. Own time is without operators within; totals have
-/// them. The figures are those of torch.profiler's key_averages(), which takes operators of one name within each other for one.
+/// them. The figures are those of torch.profiler's key_averages(), which counts nested operators of the same name once.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] profile [OPTIONS]",

@@ -38,7 +38,7 @@ const NONE_TRAINED: &str = "a process is recorded from its first call of a modul
 and one that multiprocessing spawned when it makes an optimizer or joins a group; probe_agent.start() begins at once";
 
 /// The hint where the command has ended and a process that it left behind may still train.
-const NONE_TRAINED_YET: &str = "the run has ended, and what such a process trains later is not recorded: let the command wait for it (a shell has wait), or put probe run before it";
+const NONE_TRAINED_YET: &str = "the run has ended, so what such a process trains from now on is not recorded: let the command wait for it (wait, in a shell), or start it with probe run";
 
 /// Signals that come this soon after the end of the command were meant for the command.
 const TOGETHER: Duration = Duration::from_secs(1);

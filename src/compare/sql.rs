@@ -42,6 +42,17 @@ pub async fn read(client: &mut Client, name: &str, window: Option<Window>) -> Re
     Ok(side)
 }
 
+/// A step of a side.
+struct StepRow {
+    step: i64,
+    /// Processes that finished it.
+    processes: i64,
+    /// Whether it does more than call a model.
+    trains: bool,
+    /// Means over the processes, in the order of [`PARTS`].
+    means: Vec<f64>,
+}
+
 /// `python.steps`, a row a step.
 async fn steps(client: &mut Client, shared: &SharedSteps, window: Option<Window>) -> Result<ComparedRun> {
     let condition = match window {
@@ -62,12 +73,12 @@ async fn steps(client: &mut Client, shared: &SharedSteps, window: Option<Window>
         let means: Vec<_> =
             (0..PARTS.len()).map(|index| batch.column(5 + index).as_primitive::<Float64Type>()).collect();
         for row in 0..batch.num_rows() {
-            let trains = calls.value(row) == 0;
-            rows.push((
-                step.value(row),
-                (trains, processes.value(row)),
-                means.iter().map(|mean| mean.value(row)).collect::<Vec<_>>(),
-            ));
+            rows.push(StepRow {
+                step: step.value(row),
+                processes: processes.value(row),
+                trains: calls.value(row) == 0,
+                means: means.iter().map(|mean| mean.value(row)).collect(),
+            });
         }
         clocks.extend(
             [3, 4].iter().flat_map(|index| batch.column(*index).as_string::<i32>().iter().flatten().map(str::to_owned)),
@@ -78,18 +89,18 @@ async fn steps(client: &mut Client, shared: &SharedSteps, window: Option<Window>
     clocks.dedup();
     let total = rows.len();
     // What a program infers before it trains takes another time than its training.
-    if rows.iter().any(|(_, (trains, _), _)| *trains) {
-        rows.retain(|(_, (trains, _), _)| *trains);
+    if rows.iter().any(|row| row.trains) {
+        rows.retain(|row| row.trains);
     }
     let trained = rows.len();
-    let processes = rows.iter().map(|(_, (_, processes), _)| *processes).max().unwrap_or_default();
-    rows.retain(|(_, (_, count), _)| *count == processes);
+    let processes = rows.iter().map(|row| row.processes).max().unwrap_or_default();
+    rows.retain(|row| row.processes == processes);
     Ok(ComparedRun {
         left_out: trained - rows.len(),
         untrained: total - trained,
         processes: usize::try_from(processes).unwrap_or_default(),
-        parts: (0..PARTS.len()).map(|index| rows.iter().map(|(_, _, means)| means[index]).collect()).collect(),
-        steps: rows.into_iter().map(|(step, _, _)| step).collect(),
+        parts: (0..PARTS.len()).map(|index| rows.iter().map(|row| row.means[index]).collect()).collect(),
+        steps: rows.into_iter().map(|row| row.step).collect(),
         modules: BTreeMap::new(),
         clocks,
         processes_left_out: None,

@@ -57,7 +57,9 @@ pub(crate) fn judge(facts: &DumpFacts) -> Verdict<'_> {
     stops.sort_by_key(|stop| (stop.why == Why::NotFinished, stop.operation.issued));
     let sentence = match stops.first() {
         Some(stop) => stop.sentence(),
-        None if facts.operations == 0 => "the dumps have no operation, so they do not say whether a rank waited".into(),
+        None if facts.operations == 0 => {
+            "the dumps contain no operations, so they do not show whether a rank was waiting".into()
+        }
         None => "no rank waited in a collective when its dump was made".into(),
     };
     Verdict { sentence, remarks: remarks(facts), stops }
@@ -272,7 +274,7 @@ mod tests {
         let verdict = judge(&facts);
         assert!(verdict.stops.is_empty() && verdict.sentence.starts_with("no rank waited"), "{}", verdict.sentence);
         let empty = DumpFacts { operations: 0, ..facts };
-        assert!(judge(&empty).sentence.starts_with("the dumps have no operation"));
+        assert!(judge(&empty).sentence.starts_with("the dumps contain no operations"));
     }
 
     #[test]

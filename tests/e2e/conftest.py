@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = pathlib.Path(__file__).resolve().parent / "scripts"
 BIN = pathlib.Path(sys.executable).parent
 PROBE = str(BIN / "probe")
-#: On PYTHONPATH, it has a training process take less than half of the time to start and to end.
+#: On PYTHONPATH, it makes a training process start and end in less than half the time.
 QUICK_START = str(ROOT / "tests" / "quick_start")
 PATIENCE = 240.0  # seconds that anything may take on a loaded machine before a test gives up
 

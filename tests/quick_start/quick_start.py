@@ -1,5 +1,5 @@
-"""Has the tests' training processes take less than half of the time to start and to end. Where this folder is on PYTHONPATH,
-every interpreter imports this when it starts.
+"""Makes the tests' training processes start and end in less than half the time. Where this folder is on PYTHONPATH, every
+interpreter imports this when it starts.
 
 - A program that makes an optimizer imports all of torch.compile, which takes as long as torch itself, only to exempt the
   optimizer from being compiled. Here nothing is exempted until something else has imported torch.compile: before that, nothing

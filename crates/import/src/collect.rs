@@ -14,11 +14,11 @@ use super::device_lines::DeviceLines;
 use super::elements::{Element, Elements};
 use super::event::Event;
 use super::flops::flops;
+use super::host_processes::{HostProcesses, OneProcess, Part};
 use super::kinds::{self, Kind};
 use super::mend::mended;
 use super::metadata::Metadata;
 use super::number::integer;
-use super::range_patterns::StepRange;
 use super::records::{DeviceEvent, HostEvent, Launch, MemoryEvent, UNKNOWN, device, host};
 use super::sorter::Sorter;
 use super::step_ranges::StepRanges;
@@ -31,8 +31,6 @@ const MAX_THREADS: usize = 1 << 16;
 pub(crate) const TEXT_REFUSED: &str = "text past the limit, left out of its row";
 /// Most steps of a capture.
 pub(crate) const MAX_STEPS: usize = 1 << 20;
-/// Most processes of a file.
-const MAX_PROCESSES: usize = 1024;
 
 /// A thread of the capture.
 #[derive(Debug)]
@@ -72,46 +70,11 @@ pub(crate) struct Collected {
     pub device_lines: DeviceLines,
     chrome_planes: ChromePlanes,
     thread_numbers: HashMap<(String, String), u32>,
-    /// Host events by process.
-    pids: HashMap<String, u64>,
-    /// Processes that have operators of the host.
-    with_operators: BTreeSet<i32>,
-    /// Ranks by process, where the name of the process says it.
-    ranks: HashMap<i32, i32>,
+    pub processes: HostProcesses,
     /// The process whose events are collected; None: those of all.
     only: Option<OneProcess>,
     /// Ranges that the user said are steps.
     step_ranges: Option<StepRanges>,
-}
-
-/// What of a file is collected.
-#[derive(Debug)]
-pub(crate) struct Part<'a> {
-    /// Bytes of text whose events are collected.
-    pub max_text: u64,
-    /// The process whose events are collected; None: those of all.
-    pub only: Option<OneProcess>,
-    /// Which ranges are steps; None: those with the names of torch.profiler's steps.
-    pub step_range: Option<&'a StepRange>,
-}
-
-/// A process of a file that has several.
-#[derive(Debug, Clone)]
-pub(crate) struct OneProcess {
-    pub pid: i32,
-    /// The other ones. Events that are of none of them are collected with the first process.
-    pub others: BTreeSet<i32>,
-    pub is_first: bool,
-}
-
-impl OneProcess {
-    fn has(&self, event: &Event<'_>) -> bool {
-        match integer(&event.pid).and_then(|pid| i32::try_from(pid).ok()) {
-            Some(pid) if pid == self.pid => true,
-            Some(pid) if self.others.contains(&pid) => false,
-            _ => self.is_first,
-        }
-    }
 }
 
 impl Collected {
@@ -145,8 +108,7 @@ impl Collected {
             collected.steps = ranges.finish();
         }
         collected.steps.sort_unstable();
-        let most = collected.pids.iter().max_by_key(|(_, events)| **events);
-        collected.pid = most.and_then(|(pid, _)| i32::try_from(integer(pid)?).ok()).unwrap_or(-1);
+        collected.pid = collected.processes.main().unwrap_or(-1);
         if collected.texts.refused > 0 {
             collected.leave_out(TEXT_REFUSED, collected.texts.refused);
         }
@@ -176,27 +138,15 @@ impl Collected {
             device_lines: DeviceLines::default(),
             chrome_planes: ChromePlanes::default(),
             thread_numbers: HashMap::new(),
-            pids: HashMap::new(),
-            with_operators: BTreeSet::new(),
-            ranks: HashMap::new(),
+            processes: HostProcesses::default(),
             only: None,
             step_ranges: None,
         }
     }
 
-    /// Processes that have operators of the host: several in a file that was put together from the traces of several.
-    pub(crate) fn processes(&self) -> &BTreeSet<i32> {
-        &self.with_operators
-    }
-
     /// Whether this is one process of a file that has several.
     pub(crate) fn is_part(&self) -> bool {
         self.only.is_some()
-    }
-
-    /// The rank by the name of the process, as `probe export` writes it.
-    pub(crate) fn rank(&self) -> Option<i32> {
-        self.ranks.get(&self.pid).copied()
     }
 
     fn read_elements(
@@ -281,7 +231,7 @@ impl Collected {
         self.mended += u64::from(was_mended);
         if event.ph == "M" {
             self.chrome_planes.take(&event);
-            self.take_rank(&event);
+            self.processes.take_name(&event);
         }
         if let Some(line) = self.chrome_planes.of(&event) {
             return self.take_chrome_plane(&event, line, json);
@@ -312,17 +262,7 @@ impl Collected {
         };
         let Some((ts, end)) = self.interval(event) else { return Ok(()) };
         self.widen(ts, end);
-        if let Some(pid) = self.pids.get_mut(&*event.pid) {
-            *pid += 1;
-        } else if self.pids.len() < 1024 {
-            self.pids.insert(event.pid.to_string(), 1);
-        }
-        if kind == host::OPERATOR
-            && self.with_operators.len() < MAX_PROCESSES
-            && let Some(pid) = integer(&event.pid).and_then(|pid| i32::try_from(pid).ok())
-        {
-            self.with_operators.insert(pid);
-        }
+        self.processes.count(event, kind);
         if kind == host::ANNOTATION {
             if let Some(ranges) = &mut self.step_ranges {
                 ranges.take(self.texts.number(&event.name), &event.name, ts, end);
@@ -366,17 +306,6 @@ impl Collected {
             self.launches.push(Launch { correlation, thread, ts, end, number, graph })?;
         }
         Ok(())
-    }
-
-    /// Takes the rank from the name of a process: `rank 3 (host, pid 4711)`.
-    fn take_rank(&mut self, event: &Event<'_>) {
-        let name = event.args.name.as_deref().filter(|_| event.name == "process_name");
-        let digits = name.and_then(|name| name.strip_prefix("rank ")?.split([' ', ':']).next()?.parse().ok());
-        if let Some((rank, pid)) = digits.zip(integer(&event.pid).and_then(|pid| i32::try_from(pid).ok()))
-            && self.ranks.len() < MAX_PROCESSES
-        {
-            self.ranks.insert(pid, rank);
-        }
     }
 
     fn take_memory(&mut self, event: &Event<'_>) -> Result<()> {

@@ -49,8 +49,8 @@ pub fn find(paths: &[PathBuf], forced: Option<Format>) -> Result<FilesToImport> 
     let mut found = FilesToImport::default();
     for path in paths {
         if path == Path::new("-") {
-            return Err(Error::usage("probe import reads files, and - is none")
-                .hint("write what it should read into a file, and import that"));
+            return Err(Error::usage("probe import does not read its standard input")
+                .hint("write it to a file, and import that"));
         }
         let kind = fs::metadata(path)
             .map_err(|error| Error::usage(format!("cannot read {}", path.display())).because(error))?;
@@ -61,7 +61,7 @@ pub fn find(paths: &[PathBuf], forced: Option<Format>) -> Result<FilesToImport> 
             let format = match format(path, forced)? {
                 Ok(format) => format,
                 Err(head) => {
-                    let (what, hint) = match head.other() {
+                    let (what, hint) = match head.other_format() {
                         Some((what, instead)) => (what, instead.to_owned()),
                         None => ("it is of no format that is known here", Format::known()),
                     };

@@ -33,13 +33,13 @@ impl Head {
         }
     }
 
-    /// The text without a byte order mark and white space at its beginning.
+    /// The text without white space at its beginning.
     fn text(&self) -> &[u8] {
-        self.bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.bytes).trim_ascii_start()
+        self.bytes.trim_ascii_start()
     }
 
     /// What a file is that can't be imported, where its beginning shows that, and what to do instead.
-    pub(crate) fn other(&self) -> Option<(&'static str, &'static str)> {
+    pub(crate) fn other_format(&self) -> Option<(&'static str, &'static str)> {
         const PACKED: &str = "unpack it, and import what is in it; only gzip is unpacked here";
         let begins: &[(&[u8], &str, &str)] = &[
             (b"PK\x03\x04", "it is a zip archive", PACKED),

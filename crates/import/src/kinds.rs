@@ -38,7 +38,7 @@ pub(crate) fn kind(ph: &str, cat: &str, name: &str) -> Kind {
         "i" | "I" | "R" if name == "[memory]" => return Kind::Memory,
         "i" | "I" | "R" => return Kind::LeftOut("instant"),
         "b" | "e" | "n" => return Kind::LeftOut("begin or end of an asynchronous event"),
-        "B" | "E" => return Kind::LeftOut("begin or end by itself, without a duration"),
+        "B" | "E" => return Kind::LeftOut("begin or end without a duration"),
         _ => return Kind::LeftOut("unknown phase"),
     }
     let lower = cat.to_ascii_lowercase();

@@ -7,7 +7,8 @@ use probe_store::Identity;
 use probe_store::row_files::RowSink;
 
 use super::capture::{Capture, CaptureFacts, Reading};
-use super::collect::{Collected, OneProcess, Part};
+use super::collect::Collected;
+use super::host_processes::{OneProcess, Part};
 use super::imported_process;
 use super::input::Input;
 use super::metadata;
@@ -75,10 +76,10 @@ fn clock(collected: &Collected) -> (bool, i64) {
 /// The rank, and the source of that.
 fn rank(collected: &Collected, path: &Path) -> (Option<i32>, &'static str) {
     // A file of several processes has the ranks of all of them.
-    let is_alone = collected.processes().len() < 2 && !collected.is_part();
+    let is_alone = !collected.is_part();
     let in_name = || metadata::rank_in_name(path.file_name()?.to_str()?).filter(|_| is_alone);
     let in_metadata = collected.metadata.rank.filter(|_| is_alone);
-    match (in_metadata.or_else(|| collected.rank()), in_name()) {
+    match (in_metadata.or_else(|| collected.processes.rank(collected.pid)), in_name()) {
         (Some(rank), _) => (Some(rank), "file"),
         (None, Some(rank)) => (Some(rank), "name"),
         (None, None) => (None, "none"),
@@ -99,19 +100,19 @@ pub(crate) fn import_file(
     let step_range = reading.ranges.steps.as_ref();
     let part = |only| Part { max_text: u64::MAX, only, step_range };
     let found = read(path, part(None), scratch, progress)?;
-    let processes = found.collected.processes().clone();
+    let processes = found.collected.processes.with_operators();
     if processes.len() < 2 {
         return write(found, path, &origin, files, scratch).map(|capture| vec![capture]);
     }
     if found.collected.has_devices {
         let listed: Vec<String> = processes.iter().take(8).map(i32::to_string).collect();
         return Err(Error::failed(format!(
-            "cannot import {}: it has operators of {} processes ({}), and does not say whose the activities of devices are",
+            "cannot import {}: it has operators of {} processes ({}), and nothing says which of them its device activities belong to",
             path.display(),
             processes.len(),
             listed.join(", ")
         ))
-        .hint("import the traces that it was put together from, one for each process (probe export --per-rank DIR writes such)"));
+        .hint("import the separate traces, one for each process; of a run of probe, probe export --per-rank DIR writes them"));
     }
     drop(found);
     // Threads and steps of different processes have the same numbers, so each process is read by itself.

@@ -19,6 +19,7 @@ mod flight_recorder;
 mod flops;
 mod formats;
 mod head;
+mod host_processes;
 mod imported_process;
 mod input;
 mod join;

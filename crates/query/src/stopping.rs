@@ -20,7 +20,7 @@ use datafusion::physical_plan::joins::{NestedLoopJoinExec, NestedLoopJoinExecBui
 
 use crate::question;
 
-/// Makes every node that multiplies rows yield, too, and ends a join that compares each row with each other where its query is over.
+/// Makes every node that multiplies rows yield, too, and ends a join that compares every pair of rows when its query is over.
 #[derive(Debug)]
 pub(super) struct StopAnywhere;
 
@@ -49,41 +49,41 @@ impl PhysicalOptimizerRule for StopAnywhere {
     }
 }
 
-/// The join, whose condition fails where the query is over. One batch of the one side meets all rows of the other before the join
-/// yields, a few thousand pairs at a time.
+/// The join with a condition that fails once the query is over. Before it yields, it compares a batch of one side with all rows of the
+/// other, a few thousand pairs at a time.
 fn stoppable(join: &NestedLoopJoinExec) -> Result<NestedLoopJoinExec> {
     let filter = join.filter().map(|filter| {
-        let condition = Arc::new(WhileAsked(Arc::clone(filter.expression())));
+        let condition = Arc::new(StoppableCondition(Arc::clone(filter.expression())));
         JoinFilter::new(condition, filter.column_indices().to_vec(), Arc::clone(filter.schema()))
     });
     NestedLoopJoinExecBuilder::from(join).with_filter(filter).build()
 }
 
-/// A condition that is an error where the query of the thread is over.
+/// A condition that fails once the query that the thread works for is over.
 #[derive(Debug)]
-struct WhileAsked(Arc<dyn PhysicalExpr>);
+struct StoppableCondition(Arc<dyn PhysicalExpr>);
 
-impl PartialEq for WhileAsked {
+impl PartialEq for StoppableCondition {
     fn eq(&self, other: &Self) -> bool {
         self.0.eq(&other.0)
     }
 }
 
-impl Eq for WhileAsked {}
+impl Eq for StoppableCondition {}
 
-impl Hash for WhileAsked {
+impl Hash for StoppableCondition {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.hash(state);
     }
 }
 
-impl Display for WhileAsked {
+impl Display for StoppableCondition {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl PhysicalExpr for WhileAsked {
+impl PhysicalExpr for StoppableCondition {
     fn data_type(&self, schema: &Schema) -> Result<DataType> {
         self.0.data_type(schema)
     }

@@ -66,7 +66,7 @@ def _wrap_distributed() -> None:
 def _wrap(
     namespaces: Any, kind: str, before: Callable[..., Any], after: Callable[..., Any], parts: tuple[type, ...] = ()
 ) -> None:
-    """:param parts: classes whose objects `pickle` has this function write, one by one: no checkpoint."""
+    """:param parts: classes whose objects `pickle` writes by this function, one by one. That is no checkpoint."""
     original = namespaces[0].save
     run = _native.run_checkpoint
 

@@ -63,8 +63,8 @@ fn is_handling_exception() -> bool {
     }
 }
 
-/// What a future calls when its operation has ended. Python has no frame of it, in which it would call the handlers of signals: torch
-/// takes what one raises for an error of this, and goes on.
+/// What a future calls when its operation has ended. It has no Python frame, so no signal handler runs in it: torch would take what
+/// a handler raises for an error of the callback, and go on.
 #[pyclass(frozen, module = "probe_agent._native")]
 struct CollectiveEnd {
     key: u64,

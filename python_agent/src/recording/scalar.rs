@@ -65,8 +65,8 @@ pub(super) fn item<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny
     })
 }
 
-/// The name of a dtype: float32. As text it would be the same, but before Python makes that, it calls the handlers of signals, and
-/// what one raises would be lost here.
+/// The name of a dtype: float32. `str` gives it too, but runs the handlers of pending signals first, and what one raises would be
+/// lost here.
 pub(super) fn dtype_name(dtype: &Bound<'_, PyAny>) -> PyResult<String> {
     dtype.call_method0(intern!(dtype.py(), "__reduce__"))?.extract()
 }

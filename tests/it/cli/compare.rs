@@ -144,7 +144,7 @@ fn calls_before_training_are_not_compared_with_it() {
     let output = home.probe(["compare", "slowing@1", "evaluated@1", "--steps", "..29", "--format", "csv"]);
     let said = home.shown(&output);
     assert!(
-        said.contains("steps 20..29 (10 of 2 processes, 10 with modules); 20 more in which nothing is trained"),
+        said.contains("steps 20..29 (10 of 2 processes, 10 with modules); 20 more that do not train are left out"),
         "{said}"
     );
     let inferred = home.stdout(["compare", "evaluated", "--steps", "..9", "--against", "10..19", "--format", "csv"]);

@@ -402,7 +402,9 @@ fn a_file_of_several_processes_is_a_capture_for_each_if_it_has_no_activities_of_
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
-        said.contains("operators of 2 processes (50, 60), and does not say whose the activities of devices are"),
+        said.contains(
+            "operators of 2 processes (50, 60), and nothing says which of them its device activities belong to"
+        ),
         "{said}"
     );
 }

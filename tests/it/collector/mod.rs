@@ -7,6 +7,7 @@ mod ending;
 mod eval;
 mod heavy;
 mod hostile;
+mod hostile_statements;
 mod ingest;
 mod ingest_waits;
 pub(crate) mod support;

@@ -1,4 +1,4 @@
--- python.operator_profile: One row per operator or named range of each capture: calls, host and device time with and without what is within. The figures of torch.profiler's key_averages, which takes operators of one name within each other for one.
+-- python.operator_profile: One row per operator or named range of each capture: calls, host and device time with and without what is within. The figures of torch.profiler's key_averages, which counts nested operators of the same name once.
 -- example: SELECT name, calls, own, total, device_own FROM python.operator_profile ORDER BY own DESC LIMIT 10
 -- example: SELECT name, SUM(device_own) AS device, SUM(calls) AS calls FROM python.operator_profile GROUP BY name ORDER BY device DESC NULLS LAST LIMIT 10
 SELECT

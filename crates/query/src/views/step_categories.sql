@@ -97,7 +97,7 @@ SELECT
     run,                                          -- text: The run.
     capture,                                      -- text: Name of the capture.
     rank,                                         -- int: Global rank; NULL where the capture does not say.
-    step,                                         -- bigint: Number of the ProfilerStep.
+    step,                                         -- bigint: Number of the ProfilerStep, or of another profiler's step.
     arrow_cast(MIN(at), 'Timestamp(Nanosecond, Some("UTC"))') AS ts, -- timestamp: When it began.
     SUM(CASE WHEN class = 1 THEN length ELSE 0 END) / 1e9 AS kernel, -- double, s: A kernel ran that is no collective.
     SUM(CASE WHEN class = 2 THEN length ELSE 0 END) / 1e9 AS memcpy, -- double, s: Something was copied.
