@@ -96,12 +96,12 @@ fn list(format: Format) -> Result<Status> {
     Ok(0)
 }
 
-/// How long a run took (s), so far if it is live; None for a lost one, whose end is not known.
+/// How long a run took (s), so far if it is live; None where its end is not known.
 fn seconds(run: &Run) -> Option<f64> {
     let ended = match run.info.state {
         RunState::Live => Timestamp::now(),
-        RunState::Ended => run.info.ended?,
-        RunState::Lost => return None,
+        // A lost run whose disk was full at its end has its end all the same.
+        RunState::Ended | RunState::Lost => run.info.ended?,
     };
     Some(ended.duration_since(run.info.started).as_secs_f64())
 }

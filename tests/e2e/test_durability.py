@@ -103,6 +103,12 @@ def test_a_full_disk_is_said_and_costs_no_rows_while_there_is_memory(home: Home)
     assert serve.wait(PATIENCE) == 1  # The run could not be written, and that is an error.
     errors = serve.err_path.read_text()  # type: ignore[attr-defined]
     assert "File too large" in errors and "External" not in errors, errors
+    # What was in memory only is lost, and counted by the last checkpoint.
+    books = account(home, "full@1")
+    assert books["there"] == books["stored"] < books["recorded"] == books["stored"] + books["dropped"], books
+    told = home.probe("full@1", "query", "SELECT DISTINCT reason FROM probe.drops").stderr
+    assert " were not on disk when the collector ended (probe.drops)" in told, told
+    assert "can't be read" not in told, told
 
 
 SLOW_DISK = """

@@ -2,11 +2,12 @@
 //!
 //! A command that asks the directory uses it, and a collector that goes on where the dead one ended.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
 use probe_common::error::Result;
+use probe_proto::tables::steps;
 use probe_proto::v1;
 use probe_query::{Engine, Limits};
 use probe_store::SystemTable;
@@ -26,7 +27,7 @@ use crate::eval::Log;
 use crate::server::Audit;
 
 /// Why rows are lost that the collector acknowledged, and that are neither in files nor in the journal.
-const NOT_KEPT: &str = "not on disk when the collector died";
+const NOT_KEPT: &str = "not on disk when the collector ended";
 
 /// What a collector has left.
 #[derive(Debug)]
@@ -105,6 +106,7 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<Rec
         });
         agent.stored.entry(table.clone()).or_default();
     }
+    let mut not_kept: BTreeMap<String, u64> = BTreeMap::new();
     let mut evicted: HashMap<(&str, &str), u64> = HashMap::new();
     for gone in &checkpoint.evicted {
         *evicted.entry((&gone.instance, &gone.table)).or_default() += gone.rows;
@@ -120,7 +122,7 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<Rec
             let there = there(table);
             if there < *stored {
                 let rows = *stored - there;
-                remarks.push(format!("{rows} rows of {table} were not on disk when the collector died"));
+                *not_kept.entry(table.clone()).or_default() += rows;
                 let (table, reason) = (table.clone(), NOT_KEPT.to_owned());
                 agent.lost.push(v1::Lost { table, reason, rows, unix_ns: agent.last_seen, ..v1::Lost::default() });
             }
@@ -132,6 +134,7 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<Rec
             *recorded = (*recorded).max(there + lost);
         }
     }
+    remarks.extend(lost_rows(&not_kept));
     store.restore_evicted(run, &checkpoint.evicted);
     let registry = Arc::new(Registry::restore(run, &checkpoint, &written));
     let log = Arc::new(Log::restore(&checkpoint.evals));
@@ -139,4 +142,16 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<Rec
     let queries = Arc::new(Audit::restore(&checkpoint.queries));
     let begin = Begin { checkpoint, older: left.files, number: left.next, appends: store.appends(), disk };
     Ok(Recovered { store, registry, log, events, queries, begin, remarks, left_over })
+}
+
+/// A remark about the rows of each table that are nowhere: of steps, or of the table that lost most, and of all others together.
+fn lost_rows(lost: &BTreeMap<String, u64>) -> Option<String> {
+    let (table, rows) = lost.iter().max_by_key(|(table, rows)| (**table == steps::TABLE.full_name(), **rows))?;
+    let counted = |rows: u64| if rows == 1 { "1 row".to_owned() } else { format!("{rows} rows") };
+    let others = match (lost.len() - 1, lost.values().sum::<u64>() - rows) {
+        (0, _) => String::new(),
+        (1, more) => format!(" and {} of another table", counted(more)),
+        (tables, more) => format!(" and {} of {tables} other tables", counted(more)),
+    };
+    Some(format!("{} of {table}{others} were not on disk when the collector ended (probe.drops)", counted(*rows)))
 }

@@ -44,6 +44,11 @@ impl Collector {
             sampling.finish();
             let written = keeper.finish().and_then(|()| write_system(&directory, &store.tables(), &system));
             journal.finish();
+            if written.is_err() {
+                // A file that small may find room. The reader of the journal counts what is lost.
+                info.state = RunState::Lost;
+                let _ = info.write(&directory);
+            }
             written?;
             // run.json says that the run has ended only when all of it is in files, and only then the journal is removed.
             info.last_step = last_step(&directory);

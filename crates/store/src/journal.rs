@@ -10,6 +10,7 @@ mod files;
 mod frame;
 mod newest;
 pub mod replay;
+mod reserve;
 mod share;
 mod state;
 mod status;

@@ -242,7 +242,7 @@ fn where_no_files_can_be_written_the_journal_keeps_to_its_share() {
         runtime.block_on(fast.steps(100));
         fast.world.begun.journal.sync();
         let all = on_disk(directory.path(), "");
-        assert!(all <= DISK / 10, "{all} bytes after batch {batch}");
+        assert!(all <= DISK / 10 + DISK / 64, "{all} bytes after batch {batch}, and the reserve is a 64th");
     }
     let problem = fast.world.begun.store.problem().unwrap();
     fault::breaks(&steps, false);

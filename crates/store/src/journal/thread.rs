@@ -12,7 +12,7 @@ use probe_common::durable;
 use probe_proto::v1::{self, record};
 
 use super::state::{Durable, Inner, SYNC_BYTES};
-use super::{files, frame};
+use super::{files, frame, reserve};
 
 /// The longest time before a record is on disk.
 const SYNC_AFTER: Duration = Duration::from_secs(1);
@@ -118,6 +118,9 @@ impl Writer {
                 changed
             });
             if taken.last {
+                if failed.is_some() {
+                    self.write_last_checkpoint();
+                }
                 return;
             }
             // Rows that the journal lacks are written to files.
@@ -135,7 +138,7 @@ impl Writer {
             probe_common::fault::check(&self.inner.directory)?;
             let more = bytes(frames);
             self.inner.take_share(more)?;
-            write_all(file, frames)?;
+            append(file, frames)?;
             file.sync_data()?;
             self.inner.lock().written(more);
         }
@@ -150,6 +153,15 @@ impl Writer {
             self.next_file(true)?;
         }
         Ok(())
+    }
+
+    /// Writes how far the run came, in the room that was kept for this. The records that wait find none.
+    fn write_last_checkpoint(&mut self) {
+        reserve::give_back(&self.inner.directory);
+        self.file = None;
+        if let Err(error) = self.next_file(false) {
+            tracing::warn!("what was recorded last is not counted: {error}");
+        }
     }
 
     /// Completes a file that takes nothing any more. It is removed when its rows are in Parquet files.
@@ -176,7 +188,7 @@ impl Writer {
         if let Some(file) = &mut self.file {
             let more = bytes(&frames);
             self.inner.take_share(more)?;
-            write_all(file, &frames)?;
+            append(file, &frames)?;
             file.sync_data()?;
             self.inner.lock().written(more);
         }
@@ -250,6 +262,21 @@ fn bytes(frames: &[Vec<u8>]) -> u64 {
 /// The message of a panic of a thread.
 pub fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
     format!("its thread panicked: {}", probe_common::panics::message_of(panic))
+}
+
+/// Adds frames to a file. Where the disk takes only a part of them, nothing is left of a frame that is not whole.
+fn append(file: &mut File, frames: &[Vec<u8>]) -> io::Result<()> {
+    let begin = file.metadata()?.len();
+    let written = write_all(file, frames);
+    if written.is_err() {
+        let length = file.metadata()?.len();
+        let ends = frames.iter().scan(begin, |end, frame| {
+            *end += frame.len() as u64;
+            Some(*end)
+        });
+        file.set_len(ends.take_while(|end| *end <= length).last().unwrap_or(begin))?;
+    }
+    written
 }
 
 fn write_all(file: &mut File, frames: &[Vec<u8>]) -> io::Result<()> {

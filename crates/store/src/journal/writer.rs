@@ -21,6 +21,7 @@ use tokio::sync::watch;
 
 use super::checkpoint::JournalCheckpoint;
 use super::frame;
+use super::reserve;
 use super::share::Share;
 use super::state::{Due, Durable, Inner, SYNC_BYTES, State};
 use super::thread::Writer;
@@ -78,6 +79,10 @@ impl Journal {
         });
         let mut writer = Writer::new(Arc::clone(&inner), begin.number);
         writer.next_file(false).map_err(|error| named(directory, error))?;
+        if let Err(error) = reserve::take(directory, begin.disk) {
+            // Only needed where the disk is full at the end, too.
+            tracing::debug!("no reserve in {}: {error}", directory.display());
+        }
         let thread = std::thread::Builder::new().name("probe-journal".into()).spawn(move || writer.run());
         let thread = thread.map_err(Error::no_thread)?;
         Ok(Arc::new(Self { inner, thread: Mutex::new(Some(thread)) }))
@@ -168,9 +173,9 @@ impl Journal {
         (state.on_disk(), 1 + state.closed.len() as u64)
     }
 
-    /// Bytes that the journal may take on disk.
+    /// Bytes that the journal may take on disk, with its reserve.
     pub fn most(&self) -> u64 {
-        self.inner.share.most(self.inner.lock().head)
+        self.inner.share.most(self.inner.lock().head) + reserve::bytes(self.inner.share.disk)
     }
 
     /// Whether the journal has nearly all bytes that it may take, so that senders should wait for files to be written.
