@@ -127,6 +127,7 @@ fn show_dumps(verdict: &Verdict<'_>, format: Format) -> Result<()> {
             with_state(&stop.entered, "entered"),
             with_state(&stop.missing, "missing"),
             with_state(&stop.unknown, "no dump"),
+            with_state(&stop.perhaps, "part of a dump"),
         ]
         .concat();
         all.sort_unstable();

@@ -25,6 +25,8 @@ use super::report;
 use super::signals::Signals;
 use super::status::Status;
 
+/// The status where files that were named are left out.
+const LEFT_OUT: Status = 1;
 /// How long an import that a signal has ended may go on until its next report of progress.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -35,6 +37,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// CUDA allocator; and dumps of PyTorch's Flight Recorder and of NCCL's inspector, plain or gzip. All files of one call become one
 /// recorded run, a rank each, that is queried like any other. python.captures says what was read and what was left out. Of dumps
 /// of the Flight Recorder, probe hang says which ranks have not entered which collective.
+///
+/// A file that is damaged is imported as far as it can be read, which python.captures says. One of several files that can't be
+/// read is left out with the reason; exit status 1 says that a file that was named is.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe import [OPTIONS] <FILE|DIR>...",
@@ -79,7 +84,7 @@ pub(super) fn run(args: &Args) -> Result<Status> {
         steps: args.step_range.as_deref().map(StepRange::parse).transpose()?,
         modules: args.module_range.as_deref().map(ModuleRange::parse).transpose()?,
     };
-    let FilesToImport { files, unknown, unreadable, repeated } = probe_import::find(&args.paths, args.format)?;
+    let FilesToImport { files, unknown, unreadable, refused, repeated } = probe_import::find(&args.paths, args.format)?;
     let directories = Directories::from_environment()?;
     let runtime = connect::one_thread()?;
     // A signal may come as soon as there is a directory.
@@ -96,13 +101,14 @@ pub(super) fn run(args: &Args) -> Result<Status> {
     }
     match outcome? {
         ImportOutcome::Done(imported) => {
-            unreadable.iter().for_each(|error| report::note(format_args!("left out: {error}")));
+            refused.iter().chain(&unreadable).for_each(|error| report::note(format_args!("left out: {error}")));
             tell_of_unknown(&unknown);
             for path in &repeated {
                 report::note(format_args!("read once: {} is one of the other files", path.display()));
             }
             tell(&name, &imported);
-            Ok(0)
+            let is_whole = refused.is_empty() && !imported.refused.iter().any(|(file, _)| file.named);
+            Ok(if is_whole { 0 } else { LEFT_OUT })
         }
         ImportOutcome::Ended(signal) => {
             report::note(format_args!("ended by {signal}: nothing is left of run {name}"));

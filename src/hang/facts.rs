@@ -36,6 +36,8 @@ pub(crate) struct ProcessGroup {
 pub(crate) struct DumpFacts {
     /// Dumps of each rank.
     pub dumps: BTreeMap<i32, usize>,
+    /// Ranks with a dump that was read in part: their newest operations may be in the rest.
+    pub partial: BTreeSet<i32>,
     /// Dumps whose rank is not known.
     pub without_rank: usize,
     pub groups: BTreeMap<String, ProcessGroup>,

@@ -15,9 +15,15 @@ use crate::small_rows::{Row, rows};
 pub(crate) async fn ask(client: &mut Client) -> Result<DumpFacts> {
     let mut facts = DumpFacts::default();
     let rank = |row: &Row, column: usize| row.int(column).and_then(|rank| i32::try_from(rank).ok());
-    for row in rows(client, "SELECT rank FROM python.captures WHERE tool = 'flight-recorder'").await? {
+    let sql = "SELECT rank, problem IS NOT NULL FROM python.captures WHERE tool = 'flight-recorder'";
+    for row in rows(client, sql).await? {
         match rank(&row, 0) {
-            Some(rank) => *facts.dumps.entry(rank).or_default() += 1,
+            Some(rank) => {
+                *facts.dumps.entry(rank).or_default() += 1;
+                if row.flag(1) {
+                    facts.partial.insert(rank);
+                }
+            }
             None => facts.without_rank += 1,
         }
     }

@@ -1,6 +1,7 @@
 //! The verdict on dumps: which ranks have not entered which collective of which process group.
 
 use std::collections::BTreeSet;
+use std::fmt::Write;
 
 use probe_inspect::stacks::fold::{Owner, names};
 
@@ -33,6 +34,8 @@ pub(crate) struct BlockingOperation<'a> {
     pub missing: Vec<i32>,
     /// Ranks of the group without a dump.
     pub unknown: Vec<i32>,
+    /// Ranks that may have entered the operation: their dumps were read in part.
+    pub perhaps: Vec<i32>,
     /// Whether a dump says which ranks the group has.
     pub listed: bool,
     /// The operations and their ranks, where ranks are in different ones.
@@ -72,6 +75,13 @@ fn remarks(facts: &DumpFacts) -> Vec<String> {
     if !twice.is_empty() {
         remarks.push(format!("{} left more than one dump, and they are taken together", names(&twice)));
     }
+    if !facts.partial.is_empty() {
+        let partial: Vec<i32> = facts.partial.iter().copied().collect();
+        remarks.push(format!(
+            "of the dump of {} only a part was read (python.captures says why), and what came after it is not known",
+            rank_names(&partial)
+        ));
+    }
     if facts.without_rank > 0 {
         remarks.push(format!("{} dumps are left out of this: the end of their names has no rank", facts.without_rank));
     }
@@ -89,11 +99,13 @@ impl<'a> BlockingOperation<'a> {
         let numbers: BTreeSet<i64> = group.pending.iter().map(|pending| pending.seq).collect();
         // A dump without any operation of the group is of a rank that entered none that the recorder still has.
         let behind = |seq: i64| move |rank: &&i32| group.last.get(rank).is_none_or(|last| *last < seq);
-        let stopped = numbers.iter().find(|seq| known.iter().any(|rank| behind(**seq)(&rank)));
+        let is_whole = |rank: &&i32| !facts.partial.contains(rank);
+        let stopped = numbers.iter().find(|seq| known.iter().filter(is_whole).any(|rank| behind(**seq)(&rank)));
         let seq = *stopped.or(numbers.first())?;
         let at_it = || group.pending.iter().filter(move |pending| pending.seq == seq);
         let operation = at_it().min_by_key(|pending| pending.issued)?;
-        let (missing, entered): (Vec<i32>, Vec<i32>) = known.iter().partition(|rank| behind(seq)(rank));
+        let (later, entered): (Vec<i32>, Vec<i32>) = known.iter().partition(|rank| behind(seq)(rank));
+        let (missing, perhaps): (Vec<i32>, Vec<i32>) = later.iter().partition(is_whole);
         let kinds = different(at_it());
         let why = match (kinds.is_empty(), missing.is_empty()) {
             (false, _) => Why::Different,
@@ -101,7 +113,18 @@ impl<'a> BlockingOperation<'a> {
             (true, true) => Why::NotFinished,
         };
         let description = group.description.as_deref();
-        Some(Self { why, group: name, description, operation, entered, missing, unknown, listed: group.listed, kinds })
+        Some(Self {
+            why,
+            group: name,
+            description,
+            operation,
+            entered,
+            missing,
+            unknown,
+            perhaps,
+            listed: group.listed,
+            kinds,
+        })
     }
 
     /// Name and description of the group: "72 (EXPERT_MODEL_PARALLEL_GROUP)".
@@ -118,10 +141,13 @@ impl<'a> BlockingOperation<'a> {
         let Pending { operation_type, seq, tensors, .. } = self.operation;
         let shape = if tensors.is_empty() { String::new() } else { format!(", {tensors}") };
         let called = format!("{operation_type} (number {seq} of group {}{shape})", self.group());
-        let unknown = match &self.unknown[..] {
+        let mut unknown = match &self.unknown[..] {
             [] => String::new(),
             some => format!("; of {} there is no dump", rank_names(some)),
         };
+        if !self.perhaps.is_empty() {
+            let _ = write!(unknown, "; of {} there is only a part of the dump", rank_names(&self.perhaps));
+        }
         match self.why {
             Why::Different => {
                 let each: Vec<String> =
@@ -137,7 +163,7 @@ impl<'a> BlockingOperation<'a> {
                 has(&self.missing),
                 has(&self.entered)
             ),
-            Why::NotFinished if !self.unknown.is_empty() => {
+            Why::NotFinished if !unknown.is_empty() => {
                 format!(
                     "{called} was entered by {entered} and had not finished{unknown}, and any of them may be missing"
                 )
@@ -248,6 +274,25 @@ mod tests {
         let verdict = judge(&facts);
         assert_eq!((&verdict.stops[0].missing[..], &verdict.stops[0].unknown[..]), (&[1][..], &[2][..]));
         assert!(verdict.sentence.ends_with("rank 0 has; of rank 2 there is no dump"), "{}", verdict.sentence);
+    }
+
+    #[test]
+    fn a_rank_of_whose_dump_only_a_part_was_read_is_not_accused() {
+        let waiting = || vec![pending(0, 7, "barrier", 1)];
+        let mut facts = facts(3, vec![("0", group(3, &[(0, 7), (1, 6), (2, 6)], waiting()))]);
+        facts.partial.insert(2);
+        let verdict = judge(&facts);
+        assert_eq!((&verdict.stops[0].missing[..], &verdict.stops[0].perhaps[..]), (&[1][..], &[2][..]));
+        assert!(
+            verdict.sentence.ends_with("rank 0 has; of rank 2 there is only a part of the dump"),
+            "{}",
+            verdict.sentence
+        );
+        assert!(verdict.remarks[0].starts_with("of the dump of rank 2 only a part was read"), "{:?}", verdict.remarks);
+        facts.partial.insert(1);
+        let verdict = judge(&facts);
+        assert_eq!(verdict.stops[0].why, Why::NotFinished);
+        assert!(verdict.sentence.ends_with("and any of them may be missing"), "{}", verdict.sentence);
     }
 
     #[test]

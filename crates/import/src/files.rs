@@ -1,7 +1,7 @@
 //! Finds the files to import: those that are named, and all files of a known format in a named directory.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
+use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -37,14 +37,16 @@ pub struct FilesToImport {
     pub unknown: Vec<PathBuf>,
     /// Errors of files in directories that can't be read.
     pub unreadable: Vec<Error>,
+    /// Errors of paths that were named and have no trace.
+    pub refused: Vec<Error>,
     /// Paths to a file that has another path among the files.
     pub repeated: Vec<PathBuf>,
 }
 
-/// The files at `paths`, each with the format of its content, or with `forced`.
+/// The files at `paths`, each with the format of its content, or with `forced`. Of several paths, one that has no trace is left out.
 ///
 /// # Errors
-/// There is no such path, a directory can't be read or has no such file, or a file that was named is of no known format.
+/// There is no such path, or none of them is a trace or a directory with traces.
 pub fn find(paths: &[PathBuf], forced: Option<Format>) -> Result<FilesToImport> {
     let mut found = FilesToImport::default();
     for path in paths {
@@ -54,44 +56,14 @@ pub fn find(paths: &[PathBuf], forced: Option<Format>) -> Result<FilesToImport> 
         }
         let kind = fs::metadata(path)
             .map_err(|error| Error::usage(format!("cannot read {}", path.display())).because(error))?;
-        if !kind.is_dir() {
-            if kind.is_file() && kind.len() == 0 {
-                return Err(Error::failed(format!("cannot import {}: it is empty", path.display())));
-            }
-            let format = match format(path, forced)? {
-                Ok(format) => format,
-                Err(head) => {
-                    let (what, hint) = match head.other_format() {
-                        Some((what, instead)) => (what, instead.to_owned()),
-                        None => ("it is of no format that is known here", Format::known()),
-                    };
-                    return Err(Error::failed(format!("cannot import {}: {what}", path.display())).hint(hint));
-                }
-            };
-            found.files.push(TraceFile { path: path.clone(), capture: String::new(), named: true, format });
-            continue;
+        let added = if kind.is_dir() { found.add_directory(path, forced) } else { found.add_file(path, &kind, forced) };
+        match added {
+            Err(error) if paths.len() > 1 => found.refused.push(error),
+            added => added?,
         }
-        let mut all = Vec::new();
-        walk(path, 0, &mut all, &mut found.unreadable)?;
-        all.sort();
-        let (before, seen) = (found.files.len(), all.len());
-        for path in all {
-            match format(&path, forced) {
-                Ok(Ok(format)) => found.files.push(TraceFile { path, capture: String::new(), named: false, format }),
-                Ok(Err(_)) => found.unknown.push(path),
-                Err(error) => found.unreadable.push(error),
-            }
-        }
-        if seen == 0 {
-            return Err(Error::failed(format!("{} has no files", path.display())));
-        }
-        if found.files.len() == before {
-            return Err(Error::failed(format!(
-                "{} has no traces: none of its {seen} files is of a format that is known here",
-                path.display()
-            ))
-            .hint(Format::known()));
-        }
+    }
+    if found.files.is_empty() && !found.refused.is_empty() {
+        return Err(found.refused.swap_remove(0));
     }
     found.leave_out_repeated();
     name_captures(&mut found.files);
@@ -99,6 +71,46 @@ pub fn find(paths: &[PathBuf], forced: Option<Format>) -> Result<FilesToImport> 
 }
 
 impl FilesToImport {
+    fn add_file(&mut self, path: &Path, kind: &Metadata, forced: Option<Format>) -> Result<()> {
+        if kind.is_file() && kind.len() == 0 {
+            return Err(Error::failed(format!("cannot import {}: it is empty", path.display())));
+        }
+        let format = format(path, forced)?.map_err(|head| {
+            let (what, hint) = match head.other_format() {
+                Some((what, instead)) => (what, instead.to_owned()),
+                None => ("it is of no format that is known here", Format::known()),
+            };
+            Error::failed(format!("cannot import {}: {what}", path.display())).hint(hint)
+        })?;
+        self.files.push(TraceFile { path: path.to_owned(), capture: String::new(), named: true, format });
+        Ok(())
+    }
+
+    fn add_directory(&mut self, directory: &Path, forced: Option<Format>) -> Result<()> {
+        let mut all = Vec::new();
+        walk(directory, 0, &mut all, &mut self.unreadable)?;
+        all.sort();
+        let (before, seen) = (self.files.len(), all.len());
+        for path in all {
+            match format(&path, forced) {
+                Ok(Ok(format)) => self.files.push(TraceFile { path, capture: String::new(), named: false, format }),
+                Ok(Err(_)) => self.unknown.push(path),
+                Err(error) => self.unreadable.push(error),
+            }
+        }
+        if seen == 0 {
+            return Err(Error::failed(format!("{} has no files", directory.display())));
+        }
+        if self.files.len() == before {
+            return Err(Error::failed(format!(
+                "{} has no traces: none of its {seen} files is of a format that is known here",
+                directory.display()
+            ))
+            .hint(Format::known()));
+        }
+        Ok(())
+    }
+
     /// Keeps one path to each file: a file that is read twice would have all of its rows twice.
     fn leave_out_repeated(&mut self) {
         let mut seen = HashSet::new();

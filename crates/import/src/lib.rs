@@ -84,15 +84,15 @@ pub struct ImportProgress<'a> {
 pub struct Imported {
     /// The files that were read.
     pub captures: Vec<Capture>,
-    /// Files of directories that are no traces, and why.
+    /// Files that are no traces, and why.
     pub refused: Vec<(TraceFile, Error)>,
 }
 
-/// Writes the rows of all `files` to `directory`, as rows of the run called `run`. A file of a directory that is no trace is left
-/// out, and returned with the reason. `ranges` says what ranges of the program are.
+/// Writes the rows of all `files` to `directory`, as rows of the run called `run`. A file that is no trace is left out, and returned
+/// with the reason. `ranges` says what ranges of the program are.
 ///
 /// # Errors
-/// A file that was named is no trace, no file is a trace, or rows can't be written.
+/// No file is a trace, or rows can't be written.
 pub fn import(
     files: &[TraceFile],
     run: &str,
@@ -108,7 +108,6 @@ pub fn import(
             |read: u64, size: u64| progress(ImportProgress { capture: &file.capture, file: number, read, size });
         match file.format.import(&reading, &mut row_files, &mut report) {
             Ok(imported) => captures.extend(imported),
-            Err(error) if file.named => return Err(error),
             Err(error) => refused.push((file.clone(), error)),
         }
     }

@@ -140,6 +140,35 @@ fn a_rank_without_operations_is_judged_by_its_status_and_one_without_a_dump_is_n
 }
 
 #[test]
+fn a_dump_that_is_cut_is_read_in_part_and_its_rank_is_not_accused() {
+    let home = Home::empty();
+    let mut paths = Vec::new();
+    for (rank, dump) in GLOO.iter().enumerate() {
+        // The process of rank 2 was killed while it wrote its dump.
+        let written = if rank == 2 { dump.len() * 3 / 4 } else { dump.len() };
+        paths.push(home.path().join(format!("nccl_trace_rank_{rank}")));
+        std::fs::write(&paths[rank], &dump[..written]).unwrap();
+    }
+    paths.push(home.path().join("nccl_trace_rank_3"));
+    std::fs::write(&paths[3], "").unwrap();
+    let [first, second, third, fourth] = [0, 1, 2, 3].map(|rank: usize| paths[rank].to_str().unwrap());
+    let output = home.probe(["import", "--name", "stuck", first, second, third, fourth]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("nccl_trace_rank_3: it is empty") && told.contains("3 traces with"), "{told}");
+    assert!(told.contains("nccl_trace_rank_2 was read in part: at byte "), "{told}");
+    let page = said(home.probe(["stuck", "hang"]));
+    assert_eq!(
+        page.lines().next().unwrap(),
+        "stuck@1: all_reduce (number 4 of group 0 (default_pg), Float [7]) was entered by ranks 0, 1 and had not finished; of \
+         rank 2 there is only a part of the dump, and any of them may be missing"
+    );
+    assert!(page.contains("in an operation that all ranks with a whole dump had entered: 0"), "{page}");
+    let rows = said(home.probe(["stuck", "hang", "--format", "csv"]));
+    assert!(rows.lines().last().unwrap().ends_with(",2,part of a dump"), "{rows}");
+}
+
+#[test]
 fn a_pickle_with_code_is_refused_and_leaves_nothing() {
     let home = Home::empty();
     let file = home.path().join("pg_config_0");

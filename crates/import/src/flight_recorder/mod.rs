@@ -17,7 +17,7 @@ use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
 use super::head::Head;
 use super::imported_process;
 use super::input::Input;
-use super::pickle;
+use super::pickle::{self, Limits, Partial};
 use super::rows::ProcessRows;
 use dump::Dump;
 use groups::Groups;
@@ -56,28 +56,36 @@ pub(crate) fn import_file(
         return Err(failed(format!("it has more than {MAX_BYTES} bytes")));
     }
     let text_bytes = bytes.len() as u64;
-    let dump = parse(bytes).map_err(failed)?;
-    write(reading, dump, (file_bytes, text_bytes), files)
+    let (dump, problem) = parse(bytes).map_err(failed)?;
+    write(reading, dump, problem, (file_bytes, text_bytes), files)
 }
 
-/// The dump in a file's bytes.
-pub(crate) fn parse(bytes: Vec<u8>) -> Result<Dump, String> {
-    let dump: Dump = if pickle::is_pickle(&bytes) {
-        let pickle = pickle::read(&bytes[..])
-            .map_err(|refused| format!("at byte {} of its pickle: {}", refused.offset, refused.what))?;
-        pickle.parse().map_err(|error| error.to_string())?
+/// The dump in a file's bytes, and why it is not whole: a process that is killed while it writes its dump leaves a part of it.
+pub(crate) fn parse(bytes: Vec<u8>) -> Result<(Dump, Option<String>), String> {
+    let (dump, problem) = if pickle::is_pickle(&bytes) {
+        let Partial { pickle, stopped, .. } = pickle::read_as_far(&bytes[..], Limits::WHOLE, &mut ());
+        let is_code = stopped.as_ref().is_some_and(|stopped| stopped.is_code);
+        let too_much = || (pickle.heap.texts.refused > 0).then(|| "it has more text than is read".to_owned());
+        let problem = stopped.map(|stopped| stopped.to_string()).or_else(too_much);
+        let dump: Result<Dump, String> = pickle.parse().map_err(|error| error.to_string());
+        match (dump, problem) {
+            (_, Some(problem)) if is_code => return Err(problem),
+            (Ok(dump), problem) => (dump, problem),
+            (Err(mismatch), problem) => return Err(problem.unwrap_or(mismatch)),
+        }
     } else {
-        serde_json::from_slice(&bytes).map_err(|error| error.to_string())?
+        (serde_json::from_slice::<Dump>(&bytes).map_err(|error| error.to_string())?, None)
     };
     if dump.version.is_none() || dump.entries.is_none() && dump.pg_config.is_none() && dump.pg_status.is_none() {
-        return Err("it has no version, or neither entries nor process groups".into());
+        return Err(problem.unwrap_or_else(|| "it has no version, or neither entries nor process groups".into()));
     }
-    Ok(dump)
+    Ok((dump, problem))
 }
 
 fn write(
     reading: &Reading<'_>,
     mut dump: Dump,
+    problem: Option<String>,
     (file_bytes, text_bytes): (u64, u64),
     files: &mut dyn RowSink,
 ) -> Result<Capture> {
@@ -106,6 +114,7 @@ fn write(
         events: operations.len() as u64 + left_out.values().sum::<u64>(),
         rows: RowCounts { collectives: operations.len() as i64, ..RowCounts::default() },
         left_out,
+        problem,
         ..CaptureFacts::default()
     };
     let capture = facts.write(reading.capture, &mut rows)?;
@@ -148,7 +157,7 @@ mod tests {
         let begin = b"\x80\x02}X\x07\x00\x00\x00versionX\x01\x00\x00\x002sX\x07\x00\x00\x00entries](}q\x01";
         let pickle = [begin.to_vec(), b"h\x01".repeat(200_000), b"es.".to_vec()].concat();
         let entries =
-            parse(pickle).ok().and_then(|dump| dump.entries).map(|entries| (entries.items.len(), entries.more));
+            parse(pickle).ok().and_then(|(dump, _)| dump.entries).map(|entries| (entries.items.len(), entries.more));
         assert_eq!(entries, Some((1 << 17, 200_001 - (1 << 17))));
     }
 }

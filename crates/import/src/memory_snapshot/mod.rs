@@ -120,7 +120,7 @@ pub(crate) fn import(
         events: counts.events as u64 + history.more + history.unreadable,
         rows: RowCounts { memory_events: counts.events, memory_blocks: counts.blocks, ..RowCounts::default() },
         left_out,
-        problem: stopped.as_ref().map(|stopped| format!("at byte {} of its pickle: {}", stopped.offset, stopped.what)),
+        problem: stopped.as_ref().map(ToString::to_string),
         waited,
         ..CaptureFacts::default()
     };
@@ -133,7 +133,7 @@ pub(crate) fn import(
 pub(crate) fn read(bytes: impl std::io::Read, history: &mut History<'_>) -> std::result::Result<Partial, String> {
     let read = pickle::read_as_far(bytes, LIMITS, history);
     match &read.stopped {
-        Some(stopped) if stopped.is_code => Err(format!("at byte {} of its pickle: {}", stopped.offset, stopped.what)),
+        Some(stopped) if stopped.is_code => Err(stopped.to_string()),
         _ => Ok(read),
     }
 }
@@ -154,7 +154,7 @@ pub(crate) fn parse(read: &Partial) -> std::result::Result<Snapshot<'_>, String>
         Err(error) => error.to_string(),
     };
     Err(match stopped {
-        Some(stopped) => format!("at byte {} of its pickle: {}", stopped.offset, stopped.what),
+        Some(stopped) => stopped.to_string(),
         None => found,
     })
 }

@@ -1,5 +1,7 @@
 //! Limits, observer and result of reading a pickle.
 
+use std::fmt;
+
 use super::heap::{Heap, Pickle};
 use crate::text_table::TextTable;
 
@@ -16,7 +18,7 @@ pub(crate) struct Limits {
 
 impl Limits {
     /// Limits for a pickle that is read as a whole.
-    pub(super) const WHOLE: Self = Self { values: 1 << 24, containers: 1 << 21, memo: 1 << 22 };
+    pub(crate) const WHOLE: Self = Self { values: 1 << 24, containers: 1 << 21, memo: 1 << 22 };
 }
 
 /// Why a pickle was not read, and where (bytes).
@@ -26,6 +28,12 @@ pub(crate) struct Refused {
     pub what: String,
     /// Whether the pickle would run code.
     pub is_code: bool,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at byte {} of its pickle: {}", self.offset, self.what)
+    }
 }
 
 /// The part of a pickle that was read before it ended or was refused.
