@@ -52,12 +52,16 @@ pub(super) fn take_stack(bytes: usize) -> Result<()> {
     CURRENT.with_borrow(|of| of.as_ref().map_or(Ok(()), |of| of.take_stack(bytes)))
 }
 
-/// Whether the query that the calling thread works for may go on.
+/// Whether the query that the calling thread works for may go on, with what it has allocated.
 ///
 /// # Errors
 /// Why it is over.
 pub(super) fn check() -> datafusion::common::Result<()> {
-    let over = CURRENT.with_borrow(|of| of.as_ref().and_then(|of| of.over()));
+    let over = CURRENT.with_borrow(|of| {
+        let of = of.as_ref()?;
+        of.settle();
+        of.over()
+    });
     over.map_or(Ok(()), |error| Err(DataFusionError::External(Box::new(error))))
 }
 

@@ -11,6 +11,7 @@ use datafusion::error::DataFusionError;
 use datafusion::physical_plan::metrics::BaselineMetrics;
 use probe_store::{GroupReader, PackedRows, Segment};
 
+use super::question;
 use super::queue::{NextPart, Queue};
 use super::row_filter::RowFilter;
 use super::running::Guard;
@@ -59,7 +60,8 @@ impl Scan {
     pub(super) fn next_rows(&mut self) -> Option<Result<PackedRows>> {
         let time = self.metrics.elapsed_compute().clone();
         let _timer = time.timer();
-        let rows = self.read_rows()?.and_then(|rows| self.wanted(&rows));
+        let rows = question::check().and_then(|()| self.read_rows().transpose()).transpose()?;
+        let rows = rows.and_then(|rows| self.wanted(&rows));
         match &rows {
             Ok(rows) => {
                 self.left -= rows.rows;
