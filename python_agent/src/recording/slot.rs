@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,11 @@ static LOOK: AtomicBool = AtomicBool::new(false);
 /// The classes that have had our function, by address. Weak references, because a new class may have the address of one that is
 /// gone.
 static PATCHED: LazyLock<Mutex<HashMap<usize, Py<PyWeakrefReference>>>> = LazyLock::new(Mutex::default);
+
+/// Steps in which `nn.Module.__call__` was assigned. torch.compile does so in a few.
+static RESET_STEPS: AtomicU32 = AtomicU32::new(0);
+/// So many of them are reported: the program does it again and again.
+const MANY_RESETS: u32 = 16;
 
 /// An assignment to the `__call__` of one class is noticed after this long at most; one to that of `nn.Module` at once.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
@@ -178,7 +183,11 @@ fn put_back_now(py: Python<'_>, state: &ThreadState, is_missed: bool) {
     if found.is_some() && is_missed {
         state.instant(Record::new(Kind::Resume, 0, ticks(), 1, 0));
     }
-    // An assignment to `nn.Module` is noticed at the end of the step in which it happens, and needs no report.
+    // An assignment to `nn.Module` is noticed at the end of the step in which it happens, and needs no report where it is rare.
+    let is_reset_again = was_reset && is_missed && found.is_some();
+    if is_reset_again && RESET_STEPS.fetch_add(1, Ordering::Relaxed) + 1 == MANY_RESETS {
+        *shared::lock(&shared::PROBLEM) = RESETS.to_owned();
+    }
     if let Some(class) = found.filter(|_| !was_reset) {
         *shared::lock(&shared::PROBLEM) = format!(
             "forward: the program assigned {class}.__call__: its calls were not recorded, for {} s at most",
@@ -255,6 +264,10 @@ pub(super) fn watch() {
         *shared::lock(&shared::PROBLEM) = NOT_SEEN.to_owned();
     }
 }
+
+/// The problem that is reported when slots are reset in many steps.
+const RESETS: &str = "forward: the program assigns nn.Module.__call__ again and again while it trains: steps in which it does have no \
+    row, because their calls of modules are not seen; wrap forward, or register a hook";
 
 /// The problem that is reported when slots are reset and no point is reached at which they could be put back.
 const NOT_SEEN: &str = "forward: somebody has assigned nn.Module.__call__ (torch.fx does), so calls of modules are not seen \
