@@ -93,6 +93,8 @@ def test_training_goes_on_as_if_nothing_had_run(
         if step in (0, 4):
             said = asked(capsys, training.names(), expression)
             assert len(said["timings"]) == 1 and min(said["timings"][0]["samples"]) > 0
+            # The step of an optimizer without gradients does nothing.
+            assert len(said["remarks"]) == (expression == "optimizer.step()" and step == 0), said["remarks"]
         training.step()
     assert training.losses == plain
 

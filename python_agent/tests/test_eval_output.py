@@ -52,6 +52,23 @@ def test_a_snippet_that_ends_while_training_prints_leaves_the_stream_it_prints_t
     assert stream.getvalue() == "first second\n"
 
 
+def test_a_snippet_has_no_input_and_closes_none_of_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, read = io.StringIO("for training\n"), []
+    monkeypatch.setattr(sys, "stdin", stream)
+    with captured(outlet(), lambda said: None):
+        snippets = sys.stdin
+        with pytest.raises(EOFError):
+            input()
+        with pytest.raises(SystemExit):
+            exit()
+        assert (sys.stdin.read(), list(sys.stdin), sys.stdin.isatty()) == ("", [], False)
+        training = threading.Thread(target=lambda: read.append(sys.stdin.readline()))
+        training.start()
+        training.join()
+    assert read == ["for training\n"] and sys.stdin is stream and not stream.closed
+    assert snippets.readline() == "" and snippets.seek(0) == 0 and snippets.readline() == "for training\n"
+
+
 def test_stand_ins_are_used_again_unless_somebody_keeps_one(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stdout", stream)

@@ -244,7 +244,7 @@ def test_an_assignment_to_one_class_is_seen_and_said(recorder: Recorder) -> None
 
 def test_a_program_that_assigns_the_call_of_all_modules_in_each_step_is_told(recorder: Recorder) -> None:
     model, x, call = nn.Linear(4, 4), torch.ones(2, 4), nn.Module.__call__
-    for _ in range(20):
+    for _ in range(70):
         assert not forward_rows(recorder)
         nn.Module.__call__ = call  # type: ignore[method-assign]  # As a profiler of FLOPs that wraps it during each step.
         model(x)

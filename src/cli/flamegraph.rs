@@ -94,6 +94,10 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
         .format
         .or_else(|| args.output.as_deref().and_then(FlamegraphFormat::of_file))
         .unwrap_or(FlamegraphFormat::Svg);
+    if let Some(path) = &args.output {
+        // Before anything is sampled in vain.
+        unfinished(path)?;
+    }
     if args.operators {
         return operators(&args, endpoint, shape);
     }
@@ -179,11 +183,19 @@ fn draw(answer: &StacksAnswer, shape: FlamegraphFormat, choice: Choice, name: &s
 /// Writes under another name beside the file first, so that the file is whole or as it was.
 fn write(path: &Path, drawn: &[u8]) -> Result<()> {
     let named = |error: io::Error| Error::failed(path.display().to_string()).because(error);
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(directory).map_err(named)?;
+    let mut file = unfinished(path)?;
     file.write_all(drawn).map_err(named)?;
     use std::os::unix::fs::PermissionsExt;
     file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644)).map_err(named)?;
     file.persist(path).map_err(|error| named(error.error))?;
     Ok(())
+}
+
+/// A file beside `path`, which goes when it is dropped.
+fn unfinished(path: &Path) -> Result<tempfile::NamedTempFile> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    tempfile::NamedTempFile::new_in(directory).map_err(|error| {
+        let why = error.get_ref().map_or_else(|| error.to_string(), |_| io::Error::from(error.kind()).to_string());
+        Error::failed(format!("cannot write to {}: {why}", directory.display()))
+    })
 }

@@ -46,7 +46,7 @@ impl Listening {
             _ => Protection::Loopback,
         };
         let (listen, allow_eval) = (self.listen, self.allow_eval);
-        Ok(Options { run, command, resume: false, listen, memory, disk, protection, allow_eval })
+        Ok(Options { run, command, resume: false, may_rename: false, listen, memory, disk, protection, allow_eval })
     }
 }
 

@@ -73,10 +73,14 @@ pub(super) fn run(args: Args) -> Result<Status> {
     }
     // A run within a run has its own name, not its parent's, which has a number.
     let from_environment = || std::env::var(env::PROBE_RUN).ok().filter(|name| !name.is_empty() && !name.contains('@'));
-    let name = args.name.or_else(from_environment).unwrap_or_else(|| launch::name_of(&args.command));
+    let given = args.name.or_else(from_environment);
+    // A name that nobody chose must not keep a second training of one script from starting.
+    let may_rename = given.is_none();
+    let name = given.unwrap_or_else(|| launch::name_of(&args.command));
     connect::one_thread()?.block_on(async {
         let mut signals = Signals::listen()?;
-        let mut collector = Collector::start(&name, launch::shown(&args.command), args.listening.words()).await?;
+        let mut collector =
+            Collector::start((&name, may_rename), launch::shown(&args.command), args.listening.words()).await?;
         let ready = tokio::select! {
             ready = collector.ready() => ready?,
             signal = signals.next() => {
@@ -90,6 +94,9 @@ pub(super) fn run(args: Args) -> Result<Status> {
         let run = collector.run().to_owned();
         let short = run.split('@').next().unwrap_or(&run);
         let endpoint = collector.endpoint();
+        if short != name {
+            report::note(format_args!("a run called {name} is live, so this one is called {short}"));
+        }
         report::note(format_args!("run {run} at {endpoint}; from another terminal: probe {short} query \"SELECT …\""));
         let seen = Seen::begin(endpoint);
         let child = Command::new(program)
@@ -204,6 +211,13 @@ fn by_signal(signal: Signal) -> Status {
 fn not_started(program: &std::ffi::OsStr, missing: &Missing) -> Status {
     let program = program.to_string_lossy();
     match missing {
+        Missing::NotFound if program.starts_with('-') => {
+            report::error(
+                &Error::usage(format!("probe run has no option '{program}'"))
+                    .hint("options come before the command: probe run --name gpt -- python train.py"),
+            );
+            2
+        }
         Missing::NotFound => {
             report::error(
                 &Error::failed(format!("there is no command '{program}'")).hint("give its path, or add it to PATH"),

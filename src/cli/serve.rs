@@ -44,7 +44,7 @@ pub(super) struct Args {
     resume: Option<String>,
     #[command(flatten)]
     listening: Listening,
-    /// Exit when no process has been connected for this long
+    /// Exit when no process has been connected for this long, and no first one came within a minute
     #[arg(long, value_name = "DURATION", value_parser = super::amounts::duration)]
     exit_when_idle: Option<Duration>,
     /// Started by probe run, which says the rest on standard input and hears on standard output where the collector is
@@ -61,8 +61,9 @@ pub(super) fn run(args: Args) -> Result<Status> {
     let diagnose_every = findings::interval()?;
     let resume = args.resume.is_some();
     let name = args.resume.unwrap_or(args.name);
+    let may_rename = launch.as_ref().is_some_and(|launch| launch.may_rename);
     let command = launch.map(|launch| launch.command).unwrap_or_default();
-    let options = Options { resume, ..args.listening.options(name, command)? };
+    let options = Options { resume, may_rename, ..args.listening.options(name, command)? };
     connect::many_threads()?.block_on(async {
         let signals = Signals::listen()?;
         let collector = Collector::start(options).await?;

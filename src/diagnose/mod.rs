@@ -95,9 +95,11 @@ pub(crate) async fn diagnose(client: &mut Client, name: &str, asked: &DiagnosisS
         }
         rules.insert(rule.name.clone(), rule);
     }
-    let (findings, ruled_out) = ranking::rank(&done.steps, candidates, &rules);
+    let (findings, ruled_out, uncertain) = ranking::rank(&done.steps, candidates, &rules);
     done.findings = findings;
     done.ruled_out.extend(ruled_out);
+    let open = |(rule, why)| UndecidedRule { rule, why, how: "let it train longer".into() };
+    done.not_decided.extend(uncertain.into_iter().map(open));
     sampled::name_lines(client, &mut done, &rules).await?;
     let claims: Vec<Vec<Reduction>> = done.findings.iter().map(|finding| finding.reductions.clone()).collect();
     done.waterfall = waterfall::waterfall(&done.steps, &claims);

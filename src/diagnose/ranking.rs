@@ -12,27 +12,39 @@ use crate::block_bootstrap::BootstrapDraws;
 
 /// A rule without a finding, and the reason.
 type RuledOut = (String, String);
+/// A rule whose finding would save much on average, and in too few steps to be sure of it; and that in words.
+type Uncertain = (String, String);
 
 /// Orders findings: first the one that saves most with confidence, then the one that saves most of the remaining time, and so on;
-/// then those that save no time, the worst first. Also returns the rules of candidates that are no findings after all.
+/// then those that save no time, the worst first. Also returns the rules of candidates that are no findings after all, and of those
+/// that may be one.
 pub(super) fn rank(
     steps: &Steps,
     candidates: Vec<Finding>,
     rules: &BTreeMap<String, Rule>,
-) -> (Vec<Finding>, Vec<RuledOut>) {
+) -> (Vec<Finding>, Vec<RuledOut>, Vec<Uncertain>) {
     let replays = StepReplays::new(steps, rules);
     let (timed, others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|of| !of.reductions.is_empty());
     let (timed, mut ruled_out) = replays.without_symptoms(timed);
     let (mut others, explained) = without_explained(others);
     ruled_out.extend(explained);
-    let (mut found, too_small) = replays.in_order(timed);
-    ruled_out.extend(too_small);
+    let (mut found, rest) = replays.in_order(timed);
+    let (uncertain, too_small): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(_, gain)| gain.may_matter);
+    let after = if found.is_empty() { "" } else { " after those above" };
+    ruled_out.extend(
+        too_small.into_iter().map(|(of, gain)| (of.rule, format!("it would save {:.1} %{after}", gain.percent))),
+    );
+    let range = |gain: &MarginalSaving| format!("{:.1} % [{:.1}, {:.1}]", gain.percent, gain.low, gain.high);
+    let uncertain = uncertain
+        .into_iter()
+        .map(|(of, gain)| (of.rule, format!("it would save {}{after}, which is too uncertain", range(&gain))))
+        .collect();
     others.sort_by_key(|of| Reverse(of.severity));
     found.extend(others);
     for finding in &mut found {
         (finding.says, finding.remedy) = (finding.text(&finding.says), finding.text(&finding.remedy));
     }
-    (found, ruled_out)
+    (found, ruled_out, uncertain)
 }
 
 /// The most time that steps would save without some of their parts: milliseconds a step, and percent of a step with its 95 %
@@ -71,11 +83,15 @@ struct StepReplays<'a> {
 /// The saving of a finding after others.
 struct MarginalSaving {
     sum: Ticks,
+    /// The saving in percent of the steps.
+    percent: f64,
     /// Lower bound of the saving, in percent of the steps, with 95 % confidence.
     low: f64,
     /// Upper bound of the saving, in percent of the steps, with 95 % confidence.
     high: f64,
     severity: Option<Severity>,
+    /// Whether there is no severity only because the saving is uncertain: on average it would be worth a warning.
+    may_matter: bool,
 }
 
 impl<'a> StepReplays<'a> {
@@ -121,8 +137,8 @@ impl<'a> StepReplays<'a> {
         without_caused(timed, causes, |(of, _)| of)
     }
 
-    /// Takes the best of the remaining findings until the rest save too little.
-    fn in_order(&self, mut timed: Vec<(Finding, f64)>) -> (Vec<Finding>, Vec<RuledOut>) {
+    /// Takes the best of the remaining findings until the rest save too little. Also returns the rest, with what each would save.
+    fn in_order(&self, mut timed: Vec<(Finding, f64)>) -> (Vec<Finding>, Vec<(Finding, MarginalSaving)>) {
         let mut found: Vec<Finding> = Vec::new();
         let mut before: Vec<Reduction> = Vec::new();
         loop {
@@ -135,12 +151,7 @@ impl<'a> StepReplays<'a> {
                 }
             }
             let Some(index) = best else {
-                let after = if found.is_empty() { "" } else { " after those above" };
-                let small = timed
-                    .into_iter()
-                    .zip(gains)
-                    .map(|((of, _), gain)| (of.rule, format!("it would save {:.1} %{after}", self.percent(gain.sum))));
-                return (found, small.collect());
+                return (found, timed.into_iter().map(|(of, _)| of).zip(gains).collect());
             };
             let (gain, (mut finding, alone)) = (&gains[index], timed.remove(index));
             finding.severity = gain.severity.unwrap_or(Severity::Note);
@@ -171,7 +182,9 @@ impl<'a> StepReplays<'a> {
         };
         let (low, high) = interval.map_or((0.0, 0.0), |(low, high)| (low * 100.0, high * 100.0));
         let matters = self.seconds_a_step(sum) >= 0.001 || self.percent(sum) >= 5.0;
-        MarginalSaving { sum, low, high, severity: rule::severity(rule, low).filter(|_| matters) }
+        let (percent, severity) = (self.percent(sum), rule::severity(rule, low).filter(|_| matters));
+        let may_matter = severity.is_none() && matters && percent >= rule.levels[1];
+        MarginalSaving { sum, percent, low, high, severity, may_matter }
     }
 }
 

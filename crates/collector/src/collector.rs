@@ -43,6 +43,8 @@ pub struct Options {
     pub listen: Vec<Listen>,
     /// Go on with this run ("gpt@2"), whose collector died, instead of beginning one.
     pub resume: bool,
+    /// Where a run of this name is live, take another name: "gpt-2".
+    pub may_rename: bool,
     /// Bytes that rows may take in memory.
     pub memory: usize,
     /// Bytes that the run may take on disk.
@@ -96,9 +98,10 @@ impl Collector {
             insecure: options.protection == Protection::InsecureNoTls,
             identity: if over_tcp { options.protection.identity(directories)? } else { None },
         };
-        let reservation = match options.resume {
-            true => Reservation::resume(directories, &options.run)?,
-            false => Reservation::take(directories, &options.run)?,
+        let reservation = match (options.resume, options.may_rename) {
+            (true, _) => Reservation::resume(directories, &options.run)?,
+            (false, true) => Reservation::take_free(directories, &options.run)?,
+            (false, false) => Reservation::take(directories, &options.run)?,
         };
         let run = reservation.name().to_string();
         let run: Arc<str> = run.into();

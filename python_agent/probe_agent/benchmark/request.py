@@ -42,7 +42,7 @@ def answer(request: str, names: dict[str, Any]) -> None:
     """Times the expressions of a request with `names`, which the training code sees, and prints the result as JSON.
 
     `request`: JSON with `expressions` (one or two), `seconds`, and `is_last`: whether this is the last attempt. An expression
-    whose value is a module is timed as calls of the module. The result is an object with `timings`; with `watching`, if
+    whose value is a module is timed as calls of the module. The result is an object with `timings` and `remarks` about them; with `watching`, if
     training has to call a module first so that its inputs are known; or with `error` and `hint`.
     """
     torch = sys.modules.get("torch")
@@ -82,6 +82,7 @@ def _measure(torch: Any, requested: dict[str, Any], names: dict[str, Any]) -> di
             with _talk_refused(torch, by_operator=True):
                 call.repeat(1)
         timings = time_calls([call.repeat for call in calls], float(requested["seconds"]), _synchronize(torch))
+        result["remarks"] = [remark for code in codes if (remark := _without_gradients(torch, code, names))]
         result["timings"] = [
             {"index": call.expression, "part": call.part, "inputs": call.inputs, **timing._asdict()}
             for call, timing in zip(calls, timings)
@@ -145,6 +146,24 @@ def _compiled(number: int, text: str) -> CodeType:
 def _first_value(torch: Any, code: CodeType, names: dict[str, Any]) -> Any:
     with _talk_refused(torch, by_operator=True):
         return eval(code, names)
+
+
+def _without_gradients(torch: Any, code: CodeType, names: dict[str, Any]) -> str | None:
+    """A remark if the expression is the step of an optimizer without a gradient: that does nothing, and takes no time."""
+    call = ast.parse("".join(linecache.getlines(code.co_filename)), mode="eval").body
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "step"):
+        return None
+    if any(isinstance(node, ast.Call) for node in ast.walk(call.func.value)):
+        return None
+    optimizer = eval(compile(ast.Expression(call.func.value), code.co_filename, "eval", dont_inherit=True), names)
+    if not issubclass(type(optimizer), torch.optim.Optimizer):
+        return None
+    if any(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"]):
+        return None
+    return (
+        f"no parameter of this {type(optimizer).__name__} has a gradient between two steps, so what was timed does nothing; "
+        "optimizer_time in python.steps is what it takes in training"
+    )
 
 
 def _is_module(torch: Any, value: Any) -> bool:

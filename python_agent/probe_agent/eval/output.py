@@ -1,6 +1,6 @@
-"""Captures what a snippet prints; the output of other threads goes where it always went.
+"""Captures what a snippet prints, and gives it no input; the streams of other threads are what they always were.
 
-`sys.stdout` and `sys.stderr` are stand-ins only while a snippet runs, and afterwards the same objects as before. A reference
+`sys.stdout`, `sys.stderr` and `sys.stdin` are stand-ins only while a snippet runs, and afterwards the same objects as before. A reference
 to a stand-in that code keeps longer writes to the stream that it stood for.
 """
 
@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_NAMES = ("stdout", "stderr")
+_OUTPUTS = ("stdout", "stderr")
+_NAMES = (*_OUTPUTS, "stdin")
 # Characters of a text, and bytes of binary output, that are sent at a time.
 PIECE = 1 << 14
 PIECE_BYTES = 1 << 16
@@ -122,13 +123,41 @@ class _Bytes(io.RawIOBase):
         return True
 
 
+class _NoInput(io.TextIOBase):
+    """The input that a snippet sees: at its end. To close it, as `exit()` does, closes nothing of the program's."""
+
+    def __init__(self, original: Any) -> None:
+        self._original = original
+        self._is_over = False
+        self.buffer = io.BytesIO()
+
+    def release(self) -> None:
+        """Ends with the snippet: further reads go to the original stream."""
+        self._is_over = True
+
+    def read(self, size: int | None = -1) -> str:
+        return str(self._original.read(size)) if self._is_over else ""
+
+    def readline(self, size: int = -1) -> str:  # type: ignore[override]  # typeshed's has a positional-only name
+        return str(self._original.readline(size)) if self._is_over else ""
+
+    def close(self) -> None:
+        """Does nothing: `exit()` in a snippet closes its input."""
+
+    def readable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return False
+
+
 class _ByThread:
     """A stand-in for a stream: captured on one thread, the original on every other."""
 
-    def __init__(self, original: Any, captured: _Captured, thread: int) -> None:
+    def __init__(self, original: Any, captured: _Captured | _NoInput, thread: int) -> None:
         self.stand_for(original, captured, thread)
 
-    def stand_for(self, original: Any, captured: _Captured, thread: int) -> None:
+    def stand_for(self, original: Any, captured: _Captured | _NoInput, thread: int) -> None:
         """Begins, or begins anew."""
         self.__dict__.update(_original=original, _captured=captured, _thread=thread)
 
@@ -176,7 +205,7 @@ def _references_of_a_local() -> int:
 _ALONE = _references_of_a_local()
 
 
-def _stand_in(name: str, original: Any, captured: _Captured, thread: int) -> _ByThread:
+def _stand_in(name: str, original: Any, captured: _Captured | _NoInput, thread: int) -> _ByThread:
     """A stand-in without other references, or a new one. Code that keeps a stand-in may put it behind `original`."""
     known = _stand_ins[name]
     for _ in range(min(len(known), _TRIED)):
@@ -204,7 +233,7 @@ def _stream_now(name: str) -> Any:
 
 
 def replaces_streams(tree: ast.AST) -> bool:
-    """Whether a snippet assigns to `sys.stdout` or `sys.stderr`, or deletes one."""
+    """Whether a snippet assigns to `sys.stdout`, `sys.stderr` or `sys.stdin`, or deletes one."""
     return any(
         isinstance(node, ast.Attribute) and node.attr in _NAMES and not isinstance(node.ctx, ast.Load)
         for node in ast.walk(tree)
@@ -223,7 +252,8 @@ def captured(outlet: OutputSender, say: Callable[[str], object], replaced: bool 
     stand_ins = {}
     for name in _NAMES:
         original = before[name] if before[name] is not None else _Nowhere()
-        stand_in = _stand_in(name, original, _Captured(outlet, name == "stderr", original), thread)
+        of_snippet = _Captured(outlet, name == "stderr", original) if name in _OUTPUTS else _NoInput(original)
+        stand_in = _stand_in(name, original, of_snippet, thread)
         stand_ins[name] = stand_in
         setattr(sys, name, stand_in)
     try:

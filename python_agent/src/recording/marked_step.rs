@@ -13,7 +13,7 @@ use crate::shared;
 fn mark_step(py: Python<'_>) {
     thread::with(|state| {
         if state.mode.get() == RECORD && shared::ENABLED.load(Ordering::Relaxed) {
-            slot::put_back(py, state, boundary::may_lack_forward(state));
+            slot::put_back_at_end(py, state, boundary::may_lack_forward(state));
             boundary::program_ends(state);
         }
     });

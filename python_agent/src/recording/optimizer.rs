@@ -137,7 +137,7 @@ fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
                 state.optimizer.set(optimizer.as_ptr() as u64);
             }
             module_memory::optimizer_begins(state);
-            slot::put_back(py, state, boundary::may_lack_forward(state));
+            slot::put_back_at_end(py, state, boundary::may_lack_forward(state));
             Ok(())
         }
         BESIDE => Err(beside_error()),

@@ -32,10 +32,10 @@ static LOOK: AtomicBool = AtomicBool::new(false);
 /// gone.
 static PATCHED: LazyLock<Mutex<HashMap<usize, Py<PyWeakrefReference>>>> = LazyLock::new(Mutex::default);
 
-/// Steps in which `nn.Module.__call__` was assigned. torch.compile does so in a few.
+/// Steps at whose ends the slot of `nn.Module` was found reset. torch.compile resets it in a few.
 static RESET_STEPS: AtomicU32 = AtomicU32::new(0);
 /// So many of them are reported: the program does it again and again.
-const MANY_RESETS: u32 = 16;
+const MANY_RESETS: u32 = 64;
 
 /// An assignment to the `__call__` of one class is noticed after this long at most; one to that of `nn.Module` at once.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
@@ -173,6 +173,15 @@ pub(super) fn put_back(py: Python<'_>, state: &ThreadState, is_missed: bool) {
     }
 }
 
+/// [`put_back`] at the end of a step.
+#[inline]
+pub(super) fn put_back_at_end(py: Python<'_>, state: &ThreadState, is_missed: bool) {
+    if KEPT.load(Ordering::Relaxed) && was_reset() && RESET_STEPS.fetch_add(1, Ordering::Relaxed) + 1 == MANY_RESETS {
+        *shared::lock(&shared::PROBLEM) = RESETS.to_owned();
+    }
+    put_back(py, state, is_missed);
+}
+
 #[cold]
 fn put_back_now(py: Python<'_>, state: &ThreadState, is_missed: bool) {
     let began = ticks();
@@ -184,10 +193,6 @@ fn put_back_now(py: Python<'_>, state: &ThreadState, is_missed: bool) {
         state.instant(Record::new(Kind::Resume, 0, ticks(), 1, 0));
     }
     // An assignment to `nn.Module` is noticed at the end of the step in which it happens, and needs no report where it is rare.
-    let is_reset_again = was_reset && is_missed && found.is_some();
-    if is_reset_again && RESET_STEPS.fetch_add(1, Ordering::Relaxed) + 1 == MANY_RESETS {
-        *shared::lock(&shared::PROBLEM) = RESETS.to_owned();
-    }
     if let Some(class) = found.filter(|_| !was_reset) {
         *shared::lock(&shared::PROBLEM) = format!(
             "forward: the program assigned {class}.__call__: its calls were not recorded, for {} s at most",
@@ -266,8 +271,8 @@ pub(super) fn watch() {
 }
 
 /// The problem that is reported when slots are reset in many steps.
-const RESETS: &str = "forward: the program assigns nn.Module.__call__ again and again while it trains: steps in which it does have no \
-    row, because their calls of modules are not seen; wrap forward, or register a hook";
+const RESETS: &str = "forward: nn.Module.__call__ is assigned again and again while it trains, by the program or by torch.fx: calls of \
+    modules in such steps are not seen; hooks see them, too";
 
 /// The problem that is reported when slots are reset and no point is reached at which they could be put back.
 const NOT_SEEN: &str = "forward: somebody has assigned nn.Module.__call__ (torch.fx does), so calls of modules are not seen \

@@ -95,6 +95,7 @@ impl Sampler {
         let children = self.children.as_ref().and_then(|(_, children)| children.as_ref());
         let (count, pages) = (children.map(|found| found.count), children.map(|found| found.resident_pages));
         let device = sink.strings.id("cpu");
+        let rss = self.resident();
         sink.push(memory::Row {
             step,
             device,
@@ -109,8 +110,9 @@ impl Sampler {
             ooms: None,
             device_allocs: None,
             device_frees: None,
-            rss: self.resident().map(|bytes| bytes / MB),
-            max_rss: Usage::now().map(|usage| usage.max_rss / MB),
+            rss: rss.map(|bytes| bytes / MB),
+            // The kernel brings its maximum up to date from time to time only.
+            max_rss: Usage::now().map(|usage| usage.max_rss.max(rss.unwrap_or(0.0)) / MB),
             children: count,
             children_rss: pages.map(|pages| pages as f64 * page_size() as f64 / MB),
         });

@@ -43,6 +43,8 @@ pub(super) struct Timed {
     pub(super) kept: SavedState,
     /// torch.get_num_threads().
     pub(super) threads: u64,
+    /// What makes a time mean less than it seems to.
+    pub(super) remarks: Vec<String>,
 }
 
 /// The answer of the process.

@@ -136,7 +136,10 @@ mod tests {
 
     fn all(a: Vec<f64>, b: Vec<f64>) -> AllFigures {
         let kept = super::super::answer::SavedState { tensors: 0, bytes: 0, seconds: 0.0, put_back: 0 };
-        compute(&Timed { timings: vec![timing(0, a), timing(1, b)], kept, threads: 1 }, &["one", "two"])
+        compute(
+            &Timed { timings: vec![timing(0, a), timing(1, b)], kept, threads: 1, remarks: Vec::new() },
+            &["one", "two"],
+        )
     }
 
     /// A machine that gets slower meanwhile, and a noise of a percent.

@@ -50,6 +50,9 @@ pub(super) fn text(all: &AllFigures, timed: &Timed, rank: Option<i32>, step: i64
         };
         let _ = writeln!(out, "\n{part}b takes {:.3}{interval} times as long as a: {verdict}", compared.ratio);
     }
+    for remark in &timed.remarks {
+        let _ = writeln!(out, "\n{remark}");
+    }
     let kept = &timed.kept;
     let _ = writeln!(
         out,
@@ -91,6 +94,7 @@ pub(super) fn json(all: &AllFigures, timed: &Timed, rank: Option<i32>, step: i64
         "step": step,
         "training_waited": waited,
         "threads": timed.threads,
+        "remarks": timed.remarks,
         "timings": all.each.iter().map(Figures::json).collect::<Vec<_>>(),
         "compared": all.compared.iter().map(super::figures::Compared::json).collect::<Vec<_>>(),
         "text": text(all, timed, rank, step, waited),

@@ -55,9 +55,13 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// Starts a collector for a new run called `name`. [`Collector::ready`] waits until it listens; it prints its own errors.
-    pub(super) async fn start(name: &str, command: String, listening: Vec<OsString>) -> Result<Self> {
-        let launch = Launch { command };
+    /// Starts a collector for a new run called `name`, or "name-2" where one of that name is live and `may_rename`. [`Collector::ready`] waits until it listens; it prints its own errors.
+    pub(super) async fn start(
+        (name, may_rename): (&str, bool),
+        command: String,
+        listening: Vec<OsString>,
+    ) -> Result<Self> {
+        let launch = Launch { command, may_rename };
         let words = [OsString::from("--name"), name.into()];
         let (child, input) = spawn(words.into_iter().chain(listening.iter().cloned()), &launch, Stdio::piped()).await?;
         Ok(Self {

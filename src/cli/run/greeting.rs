@@ -14,6 +14,8 @@ use tokio::net::unix::pipe::Receiver;
 pub(in crate::cli) struct Launch {
     /// The command that the launcher starts, as a person would type it. It may be longer than an argument can be.
     pub(in crate::cli) command: String,
+    /// Whether the run gets another name where one of its name is live.
+    pub(in crate::cli) may_rename: bool,
 }
 
 /// The collector's message: it listens.

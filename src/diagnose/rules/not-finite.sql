@@ -4,7 +4,7 @@
 -- confidence: measured
 -- needs: python.metrics.name
 -- also: nan, inf, NaN, loss, diverging
--- says: {who}: {subject} is not finite in {times} of {count} values, first in step {first}
+-- says: {who}: {subject} is not finite in {times} of {count} values, first seen in step {first}{before}
 -- do: torch.autograd.set_detect_anomaly(True) for some steps names the operation; a lower learning rate, clip_grad_norm_, or a look at the batches of that step
 -- record: probe_agent.log(loss=loss)
 WITH m AS (
@@ -15,5 +15,8 @@ WITH m AS (
         MAX(CASE WHEN bad = 0 THEN step END) AS fine, MAX(step) AS last
     FROM m GROUP BY pid, rank, name
 )
-SELECT rank, name AS subject, CASE WHEN fine IS NULL OR fine < last THEN 'warn' ELSE 'note' END AS severity, times, count, first
+-- A loss that never becomes finite again is the end of the training, whatever else is slow.
+SELECT rank, name AS subject, times, count, first,
+    CASE WHEN fine >= last THEN 'note' WHEN times >= 3 AND COALESCE(fine, -1) < first AND regexp_like(lower(name), 'loss') THEN 'critical' ELSE 'warn' END AS severity,
+    CASE WHEN fine < first THEN concat(' (finite in step ', fine, ')') ELSE '' END AS before
 FROM n WHERE times > 0

@@ -8,7 +8,9 @@
 -- do: more and smaller micro batches (four times as many as stages), or a schedule that interleaves stages or fills the gaps (ScheduleInterleaved1F1B, ScheduleZBVZeroBubble)
 -- record: recorded where torch.distributed is used
 WITH p AS (
+    -- A stage sends activations and receives gradients, or the other way round. One that only sends is no stage.
     SELECT MAX(group_size) AS stages FROM python.nccl_trace WHERE $window AND operation_type IN ('send', 'recv') AND pid IN $pipelined
+    HAVING COUNT(DISTINCT concat(pid, operation_type)) = 2 * COUNT(DISTINCT pid)
 ), m AS (
     SELECT median(micro_steps) AS micro, SUM(comm_time) / SUM(duration) AS waits FROM python.steps WHERE $window AND pid IN $pipelined HAVING COUNT(*) > 0
 ), b AS (

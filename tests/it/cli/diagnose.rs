@@ -421,7 +421,11 @@ pub(super) fn logs(name: &'static str, value: impl Fn(i64) -> f64) -> impl Fn(&m
 fn numbers_that_are_not_finite_and_steps_that_are_skipped_are_told() {
     let nan = |from: i64, to: i64| move |step: i64| if (from..to).contains(&step) { f64::NAN } else { 2.0 };
     let said = of_rules("not-finite", STEPS, |_| (), logs("train_loss", nan(90, STEPS)));
-    says(&said, "not-finite", "found: every rank: train_loss is not finite in 30 of 120 values, first in step 90");
+    says(
+        &said,
+        "not-finite",
+        "found: every rank: train_loss is not finite in 30 of 120 values, first seen in step 90 (finite in step 89)",
+    );
     let said = of_rules(
         "not-finite",
         STEPS,

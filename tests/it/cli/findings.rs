@@ -28,7 +28,10 @@ fn a_collector_notes_a_new_warning() {
     serve.kill().unwrap();
     serve.wait().unwrap();
     assert!(noted.lines().nth(1).unwrap().starts_with("warning,119,"), "{noted}");
-    assert!(noted.contains("train_loss is not finite in 30 of 120 values, first in step 90"), "{noted}");
+    assert!(
+        noted.contains("train_loss is not finite in 30 of 120 values, first seen in step 90 (finite in step 89)"),
+        "{noted}"
+    );
     // Nothing of the machine's own is a warning here, and its own queries are written down nowhere.
     assert_eq!(noted.lines().count(), 2, "{noted}");
     let asked =

@@ -41,6 +41,8 @@ const MAX_INGEST_WAIT: Duration = Duration::from_millis(200);
 const TIMEOUT: Duration = Duration::from_millis(1000);
 /// The timeout of a query that is to end by itself. It takes seconds in the development build, and tests run on any machine.
 const LONG_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long a long run goes on without hostile questions, before those are asked.
+const WITHOUT_QUESTIONS: Duration = Duration::from_secs(60);
 /// Statements of each concurrent client, where no time is given.
 const STATEMENTS: u32 = 8;
 
@@ -170,9 +172,14 @@ fn memory(pid: u32, line: &str) -> u64 {
 /// mapped files are not in it, of which the kernel counts ever more in a long run.
 fn most_of_its_own(pid: u32, over: Arc<AtomicBool>) -> std::thread::JoinHandle<u64> {
     std::thread::spawn(move || {
-        let mut most = 0;
+        let (mut most, mut said) = (0, memory(pid, "RssAnon:"));
         while !over.load(Ordering::Relaxed) {
             most = most.max(memory(pid, "RssAnon:"));
+            if most > said + (8 << 20) {
+                // Beside the statements that end then.
+                println!("{} MiB of its own", most >> 20);
+                said = most;
+            }
             std::thread::sleep(Duration::from_millis(5));
         }
         most
@@ -207,6 +214,16 @@ async fn ask_within(patience: Duration, client: &mut FlightClient, sql: &str) ->
         Ok(count)
     };
     tokio::time::timeout(patience, asked).await.expect("this takes too long").map_err(said)
+}
+
+/// Asks a plain question and sends the rows of batch `seq`; returns how long both took.
+async fn plain_round(agent: &mut FakeAgent, client: &mut FlightClient, seq: u64) -> Duration {
+    let began = Instant::now();
+    let answered = ask(client, "SELECT rank, COUNT(*), AVG(duration) FROM python.steps GROUP BY rank").await;
+    assert_eq!(answered, Ok(1));
+    agent.send_steps(seq, 5000 + 10 * seq as i64, 10).await;
+    agent.acknowledged(seq).await;
+    began.elapsed()
 }
 
 /// Whether a result is an answer or one of our errors, and not a broken connection.
@@ -306,12 +323,30 @@ async fn no_question_ends_or_swells_the_collector() {
     let mut plain = client(&served.socket(), LONG_TIMEOUT).await;
     ask(&mut plain, "SELECT COUNT(*) FROM python.steps").await.unwrap();
     let mut seq = 1;
+    let mut longest = Duration::ZERO;
+    let mut rest_of_its_own = served.memory("RssAnon:");
     if seconds().is_some() {
-        // In a long run the store takes all of its own memory and writes files, whatever is asked.
+        // In a long run the store takes all of its own memory and writes and merges files, whatever is asked. So what is asked is
+        // measured by what it adds to that.
         seq = served.fill(&mut agent, &mut plain, seq).await;
     }
+    let over = Arc::new(AtomicBool::new(false));
+    let ingest = sends(served.child.id(), served.socket(), MAX_INGEST_WAIT, Arc::clone(&over));
+    if seconds().is_some() {
+        let over = Arc::new(AtomicBool::new(false));
+        let of_its_own = most_of_its_own(served.child.id(), Arc::clone(&over));
+        let end = Instant::now() + WITHOUT_QUESTIONS;
+        while Instant::now() < end {
+            seq += 1;
+            longest = longest.max(plain_round(&mut agent, &mut plain, seq).await);
+        }
+        over.store(true, Ordering::Relaxed);
+        let before = rest_of_its_own;
+        rest_of_its_own = of_its_own.join().unwrap();
+        println!("{} MiB more at most without hostile questions", rest_of_its_own.saturating_sub(before) >> 20);
+    }
     served.forget_highest();
-    let (rest, rest_of_its_own) = (served.memory("VmRSS:"), served.memory("RssAnon:"));
+    let rest = served.memory("VmRSS:");
     let end = seconds().map(|seconds| Instant::now() + seconds);
     let seed = u8::try_from(seconds().map_or(1, |_| std::process::id() % 251)).unwrap_or(1);
     let hostile: Vec<_> = (0..3_u8)
@@ -338,18 +373,10 @@ async fn no_question_ends_or_swells_the_collector() {
             })
         })
         .collect();
-    let over = Arc::new(AtomicBool::new(false));
-    let ingest = sends(served.child.id(), served.socket(), MAX_INGEST_WAIT, Arc::clone(&over));
     let of_its_own = most_of_its_own(served.child.id(), Arc::clone(&over));
-    let mut longest = Duration::ZERO;
     while !hostile.iter().all(tokio::task::JoinHandle::is_finished) {
-        let began = Instant::now();
-        let answered = ask(&mut plain, "SELECT rank, COUNT(*), AVG(duration) FROM python.steps GROUP BY rank").await;
-        assert_eq!(answered, Ok(1));
         seq += 1;
-        agent.send_steps(seq, 5000 + 10 * seq as i64, 10).await;
-        agent.acknowledged(seq).await;
-        longest = longest.max(began.elapsed());
+        longest = longest.max(plain_round(&mut agent, &mut plain, seq).await);
     }
     over.store(true, Ordering::Relaxed);
     let IngestWaits { batches, late, longest: longest_wait, longest_with_processor } = ingest.join().unwrap();

@@ -40,6 +40,7 @@ pub fn options(run: &str) -> Options {
         command: "python train.py".into(),
         listen: Vec::new(),
         resume: false,
+        may_rename: false,
         memory: 64 << 20,
         disk: 1 << 30,
         protection: Protection::Loopback,

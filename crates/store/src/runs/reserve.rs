@@ -51,6 +51,18 @@ impl Reservation {
         }
     }
 
+    /// Reserves the next run called `name`, or one called "name-2", "name-3" … where runs with the names before are live.
+    pub fn take_free(directories: &Directories, name: &str) -> Result<Self> {
+        let mut free = name.to_owned();
+        for number in 2.. {
+            match Self::take(directories, &free) {
+                Err(_) if name_lock::is_held(directories, &free) => free = format!("{name}-{number}"),
+                taken => return taken,
+            }
+        }
+        Self::take(directories, name)
+    }
+
     /// Reserves a run, "gpt@2", whose collector died, to resume it; refused where one of that name is live, where it has ended,
     /// and where it was begun on another host.
     pub fn resume(directories: &Directories, name: &str) -> Result<Self> {
@@ -148,8 +160,13 @@ mod tests {
         assert_eq!(error.to_string(), "a run called 'gpt' is live");
         assert!(error.hint_text().unwrap().contains("another name"));
         assert_eq!(Reservation::take(&directories, "other").unwrap().name().to_string(), "other@1");
+        let second = Reservation::take_free(&directories, "gpt").unwrap();
+        assert_eq!(second.name().to_string(), "gpt-2@1");
+        assert_eq!(Reservation::take_free(&directories, "gpt").unwrap().name().to_string(), "gpt-3@1");
         drop(first);
-        assert_eq!(Reservation::take(&directories, "gpt").unwrap().name().to_string(), "gpt@2");
+        assert_eq!(Reservation::take_free(&directories, "gpt").unwrap().name().to_string(), "gpt@2");
+        drop(second);
+        assert_eq!(Reservation::take(&directories, "gpt").unwrap().name().to_string(), "gpt@3");
         assert_eq!(Reservation::take(&directories, "query").unwrap_err().kind(), Kind::Usage);
     }
 
