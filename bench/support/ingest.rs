@@ -27,6 +27,7 @@ pub(crate) async fn measure(batches: u64, asked: Option<(Duration, &'static str)
         command: String::new(),
         listen: vec![probe_common::paths::Listen::Unix(socket.clone())],
         resume: false,
+        may_rename: false,
         memory: 2 << 30,
         disk: 10 << 30,
         protection: Protection::default(),

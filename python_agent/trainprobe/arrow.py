@@ -46,7 +46,8 @@ def reader(command: Command, what: str) -> pyarrow.RecordBatchReader:
     except BaseException:
         command.end()
         raise
-    stream = broken = None
+    stream: Any = None
+    broken: Exception | None = None
     try:
         stream = ipc.open_stream(command.stdout)
     except (library.ArrowInvalid, OSError) as error:

@@ -145,7 +145,7 @@ fn ranks_with_the_longest_input_by_turns_are_told_from_ranks_that_are_slow_by_tu
 
 #[test]
 fn the_slowest_stage_of_a_pipeline_and_its_bubble_are_told() {
-    let of = |slower: f64, micro_steps: i32, operation: &'static str| {
+    let of = |slower: f64, micro_steps: i32, operations: &'static [&'static str]| {
         let home = Home::empty();
         let stages = move |rank: i32, row: &mut steps::Row| {
             row.micro_steps = micro_steps;
@@ -153,13 +153,15 @@ fn the_slowest_stage_of_a_pipeline_and_its_bubble_are_told() {
             *(if rank == 1 { &mut row.backward_time } else { &mut row.comm_time }) += slower;
         };
         let sends = move |agent: &mut Agent, store: &Store| {
-            let row = agent.collective(0, 0, operation);
-            one_a_step(agent, store, row);
+            for operation in operations {
+                let row = agent.collective(0, 0, operation);
+                one_a_step(agent, store, row);
+            }
         };
         record_ranks(&home, "gpt@1", STEPS, stages, sends);
         said(&home, ["gpt", "diagnose", "--json", "--rule", "uneven-stages,pipeline-bubble,rank-slow"])
     };
-    let pipeline = of(0.01, 2, "send");
+    let pipeline = of(0.01, 2, &["send", "recv"]);
     says(
         &pipeline,
         "uneven-stages",
@@ -168,10 +170,12 @@ fn the_slowest_stage_of_a_pipeline_and_its_bubble_are_told() {
     );
     says(&pipeline, "pipeline-bubble", "found: a step has 2 micro batches for 2 stages of a pipeline");
     says(&pipeline, "rank-slow", "silent");
-    let even = of(0.0, 8, "send");
+    let even = of(0.0, 8, &["send", "recv"]);
     says(&even, "uneven-stages", "silent");
     says(&even, "pipeline-bubble", "silent");
-    let replicas = of(0.01, 2, "all_reduce");
+    // Ranks that only send are no stages: those get gradients back.
+    says(&of(0.01, 1, &["send"]), "pipeline-bubble", "silent");
+    let replicas = of(0.01, 2, &["all_reduce"]);
     says(&replicas, "uneven-stages", "silent");
     says(&replicas, "pipeline-bubble", "silent");
     says(&replicas, "rank-slow", "found");
