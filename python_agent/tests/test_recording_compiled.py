@@ -250,6 +250,7 @@ def test_a_program_that_assigns_the_call_of_all_modules_in_each_step_is_told(rec
         model(x)
         recorder.native.mark_step()
     assert "again and again" in recorder.native.problem()
+    recorder.native.set_problem("")
 
 
 def test_a_new_class_where_one_lay_that_has_gone_is_nobodys_assignment(recorder: Recorder) -> None:
