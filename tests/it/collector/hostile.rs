@@ -395,8 +395,9 @@ async fn no_question_ends_or_swells_the_collector() {
     let after = served.work_after(again).await;
     assert!(after <= MAX_WORK_AFTER, "{after:?}");
     let more = served.memory("VmHWM:").saturating_sub(rest) >> 20;
+    let left = served.memory("RssAnon:") >> 20;
     println!(
-        "{more} MiB more at most, {of_its_own} of them not from files; a plain question and rows between: {longest:?} at most, \
+        "{more} MiB more at most, {of_its_own} of them not from files ({left} MiB of its own are left); a plain question and rows between: {longest:?} at most, \
          {seq} times"
     );
     let bounded = if seconds().is_some() { of_its_own } else { more };
