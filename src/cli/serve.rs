@@ -55,6 +55,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<Status> {
     // The parent may have blocked all signals, as an agent does for its threads, and a mask is inherited.
     let _ = SigSet::empty().thread_set_mask();
+    probe_query::keep_little();
     let launch = if args.launched { Some(launched()?) } else { None };
     end_before_training();
     probe_collector::server::raise_file_limit();

@@ -20,15 +20,19 @@ const LOOK_NS: u64 = 2_000_000;
 /// Free pages are looked for again after this many times the duration of the last search.
 const PAUSE: u64 = 20;
 
-/// Sets, once, how much free memory malloc keeps.
-pub(super) fn keep_little() {
+/// Sets, once, how much free memory malloc keeps. Call it before threads are started: each takes an arena of malloc's then, and
+/// what is free in one is of no use to threads of another. By itself malloc makes eight for each processor.
+pub fn keep_little() {
     #[cfg(target_env = "gnu")]
     {
         static ONCE: std::sync::Once = std::sync::Once::new();
-        // SAFETY: mallopt sets two numbers of malloc's own, under malloc's lock.
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let arenas = i32::try_from(processors).unwrap_or(i32::MAX);
+        // SAFETY: mallopt sets numbers of malloc's own, under malloc's lock.
         ONCE.call_once(|| unsafe {
             libc::mallopt(libc::M_MMAP_THRESHOLD, SEPARATE_BLOCK);
             libc::mallopt(libc::M_TRIM_THRESHOLD, MAX_SPARE);
+            libc::mallopt(libc::M_ARENA_MAX, arenas);
         });
     }
 }

@@ -67,6 +67,7 @@ mod text_complexity;
 mod threads;
 mod views;
 
+pub use self::allocator::keep_little;
 pub use self::catalog::{CATALOG, is_taken, schemas_of};
 pub use self::counting::CountingAllocator;
 pub use self::engine::Engine;
