@@ -46,19 +46,15 @@ def reader(command: Command, what: str) -> pyarrow.RecordBatchReader:
     except BaseException:
         command.end()
         raise
-    stream: Any = None
-    broken: Exception | None = None
     try:
         stream = ipc.open_stream(command.stdout)
-    except (library.ArrowInvalid, OSError) as error:
-        broken = error
+    except (library.ArrowInvalid, OSError):
+        # Nothing came: the command says why.
+        command.finish()
+        raise
     except BaseException:
         command.end()
         raise
-    if broken is not None:
-        # Nothing came. The command says why, and its exception has no context that says nothing.
-        command.finish()
-        raise broken
 
     def batches() -> Iterator[pyarrow.RecordBatch]:
         try:

@@ -168,7 +168,8 @@ class Command:
             return status
         error = of_command(status, self.stderr_text(), self._failed)
         self.end()
-        raise error
+        # Where reading its output has failed, the command says why, and the reader's own error says nothing.
+        raise error from None
 
     def stderr_text(self) -> str:
         """Its standard error so far."""

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use probe_common::error::{Error, Result};
+use probe_common::error::Result;
 use probe_inspect::stacks::flame::{self, Choice};
 use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
 
@@ -13,7 +13,7 @@ use super::report;
 use super::stack::target::StackTarget;
 use super::stack::{RATE, status};
 use super::status::{INTERRUPTED, Status};
-use crate::output;
+use crate::output::{self, Unfinished};
 use crate::profile::{self, Selection, Weight};
 use crate::step_window::Window;
 
@@ -94,12 +94,10 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
         .format
         .or_else(|| args.output.as_deref().and_then(FlamegraphFormat::of_file))
         .unwrap_or(FlamegraphFormat::Svg);
-    if let Some(path) = &args.output {
-        // Before anything is sampled in vain.
-        unfinished(path)?;
-    }
+    // Before anything is sampled in vain.
+    let file = args.output.as_deref().map(Unfinished::create).transpose()?;
     if args.operators {
-        return operators(&args, endpoint, shape);
+        return operators(&args, endpoint, shape, file);
     }
     let call = StacksCall {
         rank: args.rank,
@@ -128,25 +126,26 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
         }
         let drawn = draw(&answer, shape, Choice { by_rank: args.by_rank, idle: args.idle }, target.name())?;
         let samples: u64 = answer.processes.iter().map(|process| process.samples).sum();
-        deliver(&args, &drawn, &format!("{samples} samples"))?;
+        deliver(&args, file, &drawn, &format!("{samples} samples"))?;
         Ok(0)
     })
 }
 
 /// Writes what was drawn to the requested file or to standard output.
-fn deliver(args: &Args, drawn: &[u8], what: &str) -> Result<()> {
-    match &args.output {
-        Some(path) => {
-            write(path, drawn)?;
+fn deliver(args: &Args, file: Option<Unfinished>, drawn: &[u8], what: &str) -> Result<()> {
+    match (&args.output, file) {
+        (Some(path), Some(file)) => {
+            file.file()?.write_all(drawn).map_err(|error| file.failed(error))?;
+            file.finish()?;
             report::note(format_args!("{what}, written to {}", path.display()));
         }
-        None => drop(output::unless_closed(io::stdout().write_all(drawn))?),
+        _ => drop(output::unless_closed(io::stdout().write_all(drawn))?),
     }
     Ok(())
 }
 
 /// Draws the operators of captures.
-fn operators(args: &Args, endpoint: Option<&str>, shape: FlamegraphFormat) -> Result<Status> {
+fn operators(args: &Args, endpoint: Option<&str>, shape: FlamegraphFormat, file: Option<Unfinished>) -> Result<Status> {
     let selection = Selection { steps: args.steps, ranks: args.rank.map(|rank| vec![i64::from(rank)]) };
     connect::with_client(endpoint, &args.connection, async |mut client, target| {
         let name = target.pid.map_or_else(|| target.location.name(), |pid| format!("process {pid}"));
@@ -161,7 +160,12 @@ fn operators(args: &Args, endpoint: Option<&str>, shape: FlamegraphFormat) -> Re
             }
         }
         let on = if args.weight == Weight::Host { "the host" } else { "devices" };
-        deliver(args, &drawn, &format!("{:.3} s on {on} in {} stacks of operators", sum as f64 / 1e9, folded.len()))?;
+        deliver(
+            args,
+            file,
+            &drawn,
+            &format!("{:.3} s on {on} in {} stacks of operators", sum as f64 / 1e9, folded.len()),
+        )?;
         Ok(0)
     })
 }
@@ -178,24 +182,4 @@ fn draw(answer: &StacksAnswer, shape: FlamegraphFormat, choice: Choice, name: &s
         FlamegraphFormat::Speedscope => writeln!(drawn, "{}", flame::speedscope(answer, choice, name))?,
     }
     Ok(drawn)
-}
-
-/// Writes under another name beside the file first, so that the file is whole or as it was.
-fn write(path: &Path, drawn: &[u8]) -> Result<()> {
-    let named = |error: io::Error| Error::failed(path.display().to_string()).because(error);
-    let mut file = unfinished(path)?;
-    file.write_all(drawn).map_err(named)?;
-    use std::os::unix::fs::PermissionsExt;
-    file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644)).map_err(named)?;
-    file.persist(path).map_err(|error| named(error.error))?;
-    Ok(())
-}
-
-/// A file beside `path`, which goes when it is dropped.
-fn unfinished(path: &Path) -> Result<tempfile::NamedTempFile> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    tempfile::NamedTempFile::new_in(directory).map_err(|error| {
-        let why = error.get_ref().map_or_else(|| error.to_string(), |_| io::Error::from(error.kind()).to_string());
-        Error::failed(format!("cannot write to {}: {why}", directory.display()))
-    })
 }

@@ -77,8 +77,9 @@ fn remarks(facts: &DumpFacts) -> Vec<String> {
     }
     if !facts.partial.is_empty() {
         let partial: Vec<i32> = facts.partial.iter().copied().collect();
+        let (dump, was) = if partial.len() == 1 { ("dump", "was") } else { ("dumps", "were") };
         remarks.push(format!(
-            "of the dump of {} only a part was read (python.captures says why), and what came after it is not known",
+            "the {dump} of {} {was} read only in part (python.captures says why), and what comes after that is not known",
             rank_names(&partial)
         ));
     }
@@ -288,7 +289,7 @@ mod tests {
             "{}",
             verdict.sentence
         );
-        assert!(verdict.remarks[0].starts_with("of the dump of rank 2 only a part was read"), "{:?}", verdict.remarks);
+        assert!(verdict.remarks[0].starts_with("the dump of rank 2 was read only in part"), "{:?}", verdict.remarks);
         facts.partial.insert(1);
         let verdict = judge(&facts);
         assert_eq!(verdict.stops[0].why, Why::NotFinished);

@@ -148,10 +148,12 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<Rec
 fn lost_rows(lost: &BTreeMap<String, u64>) -> Option<String> {
     let (table, rows) = lost.iter().max_by_key(|(table, rows)| (**table == steps::TABLE.full_name(), **rows))?;
     let counted = |rows: u64| if rows == 1 { "1 row".to_owned() } else { format!("{rows} rows") };
-    let others = match (lost.len() - 1, lost.values().sum::<u64>() - rows) {
+    let all: u64 = lost.values().sum();
+    let others = match (lost.len() - 1, all - rows) {
         (0, _) => String::new(),
         (1, more) => format!(" and {} of another table", counted(more)),
         (tables, more) => format!(" and {} of {tables} other tables", counted(more)),
     };
-    Some(format!("{} of {table}{others} were not on disk when the collector ended (probe.drops)", counted(*rows)))
+    let were = if all == 1 { "was" } else { "were" };
+    Some(format!("{} of {table}{others} {were} not on disk when the collector ended (probe.drops)", counted(*rows)))
 }

@@ -26,13 +26,15 @@ pub fn keep_little() {
     #[cfg(target_env = "gnu")]
     {
         static ONCE: std::sync::Once = std::sync::Once::new();
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let arenas = i32::try_from(processors).unwrap_or(i32::MAX);
-        // SAFETY: mallopt sets numbers of malloc's own, under malloc's lock.
-        ONCE.call_once(|| unsafe {
-            libc::mallopt(libc::M_MMAP_THRESHOLD, SEPARATE_BLOCK);
-            libc::mallopt(libc::M_TRIM_THRESHOLD, MAX_SPARE);
-            libc::mallopt(libc::M_ARENA_MAX, arenas);
+        ONCE.call_once(|| {
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            let arenas = i32::try_from(processors).unwrap_or(i32::MAX);
+            // SAFETY: mallopt sets numbers of malloc's own, under malloc's lock.
+            unsafe {
+                libc::mallopt(libc::M_MMAP_THRESHOLD, SEPARATE_BLOCK);
+                libc::mallopt(libc::M_TRIM_THRESHOLD, MAX_SPARE);
+                libc::mallopt(libc::M_ARENA_MAX, arenas);
+            }
         });
     }
 }

@@ -12,6 +12,7 @@ mod bounds;
 mod by_process;
 mod catalog;
 mod checked_arithmetic;
+mod checked_input;
 mod checked_sum;
 mod codes;
 mod column_names;

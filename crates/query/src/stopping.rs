@@ -1,41 +1,32 @@
 //! Makes plans that can be stopped. DataFusion yields after 128 batches that were read; a join makes more rows than it reads, and
-//! could go on for hours with a few rows that it has already. What makes much of each batch takes long for 128 of them. So a query
-//! looks at every batch that is read or joined whether it is over.
+//! could go on for hours with a few rows that it has already, and an expression that is slow takes long for 128 batches. So a query
+//! checks at every batch that is read or joined whether it is over.
 
 use std::fmt::{self, Display, Formatter};
 use std::hash::{Hash, Hasher};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Schema};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{JoinType, Result};
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::lit;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder};
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
-use futures::{Stream, StreamExt, ready};
 
+use crate::checked_input::CheckedInput;
 use crate::question;
 
 /// Makes every node that multiplies rows yield, too, and ends nodes that read or join rows when their query is over.
 #[derive(Debug)]
 pub(super) struct StopAnywhere;
-
-/// Gives the batches of its input until the query is over.
-#[derive(Debug)]
-struct StoppableExec(Arc<dyn ExecutionPlan>);
-
-struct StoppableStream(SendableRecordBatchStream);
 
 impl PhysicalOptimizerRule for StopAnywhere {
     fn name(&self) -> &'static str {
@@ -46,13 +37,13 @@ impl PhysicalOptimizerRule for StopAnywhere {
         let wrapped = plan.transform_up(|node| {
             // A scan of stored rows looks at that itself, and rows that a statement lists are few.
             if node.children().is_empty() && node.downcast_ref::<DataSourceExec>().is_none() {
-                return Ok(Transformed::yes(Arc::new(StoppableExec(node)) as _));
+                return Ok(Transformed::yes(stoppable(node)));
             }
             let multiplies = node.name().contains("Join") || node.name().contains("Unnest");
             if !multiplies {
                 return Ok(Transformed::no(node));
             }
-            let node = Arc::new(StoppableExec(with_stoppable_condition(node)?));
+            let node = stoppable(with_stoppable_condition(node)?);
             Ok(Transformed::yes(Arc::new(CooperativeExec::new(node)) as _))
         });
         Ok(wrapped?.data)
@@ -68,17 +59,18 @@ impl PhysicalOptimizerRule for StopAnywhere {
 /// them where it has a condition, and none where it only looks which rows have a match.
 fn with_stoppable_condition(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() {
-        let filter = stoppable(join.filter(), *join.join_type());
+        let filter = stoppable_filter(join.filter(), *join.join_type());
         return Ok(Arc::new(NestedLoopJoinExecBuilder::from(join).with_filter(filter).build()?));
     }
     if let Some(join) = node.downcast_ref::<HashJoinExec>() {
-        let filter = stoppable(join.filter(), *join.join_type());
+        let filter = stoppable_filter(join.filter(), *join.join_type());
         return Ok(Arc::new(join.builder().with_filter(filter).build()?));
     }
     Ok(node)
 }
 
-fn stoppable(filter: Option<&JoinFilter>, join: JoinType) -> Option<JoinFilter> {
+/// The join's condition, made stoppable. A join that gives no pairs of rows has one in any case: one that all pairs fulfil.
+fn stoppable_filter(filter: Option<&JoinFilter>, join: JoinType) -> Option<JoinFilter> {
     let gives_pairs = matches!(join, JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full);
     match filter {
         Some(filter) => {
@@ -90,58 +82,9 @@ fn stoppable(filter: Option<&JoinFilter>, join: JoinType) -> Option<JoinFilter> 
     }
 }
 
-impl DisplayAs for StoppableExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str("StoppableExec")
-    }
-}
-
-impl ExecutionPlan for StoppableExec {
-    fn name(&self) -> &'static str {
-        "StoppableExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.0.properties()
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.0]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Self(children.into_iter().next().unwrap_or_else(|| Arc::clone(&self.0)))))
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        Ok(Box::pin(StoppableStream(self.0.execute(partition, context)?)))
-    }
-}
-
-impl Stream for StoppableStream {
-    type Item = Result<RecordBatch>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let batch = ready!(self.0.poll_next_unpin(context));
-        Poll::Ready(batch.map(|batch| question::check().and(batch)))
-    }
-}
-
-impl RecordBatchStream for StoppableStream {
-    fn schema(&self) -> SchemaRef {
-        self.0.schema()
-    }
+/// The node, whose batches come until the query is over.
+fn stoppable(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    Arc::new(CheckedInput { name: "StoppableExec", check: |_| Box::new(|_| question::check()), input })
 }
 
 /// A condition that fails once the query that the thread works for is over.

@@ -17,7 +17,7 @@ use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
 use super::head::Head;
 use super::imported_process;
 use super::input::Input;
-use super::pickle::{self, Limits, Partial};
+use super::pickle::{self, Limits};
 use super::rows::ProcessRows;
 use dump::Dump;
 use groups::Groups;
@@ -63,11 +63,10 @@ pub(crate) fn import_file(
 /// The dump in a file's bytes, and why it is not whole: a process that is killed while it writes its dump leaves a part of it.
 pub(crate) fn parse(bytes: Vec<u8>) -> Result<(Dump, Option<String>), String> {
     let (dump, problem) = if pickle::is_pickle(&bytes) {
-        let Partial { pickle, stopped, .. } = pickle::read_as_far(&bytes[..], Limits::WHOLE, &mut ());
-        let is_code = stopped.as_ref().is_some_and(|stopped| stopped.is_code);
-        let too_much = || (pickle.heap.texts.refused > 0).then(|| "it has more text than is read".to_owned());
-        let problem = stopped.map(|stopped| stopped.to_string()).or_else(too_much);
-        let dump: Result<Dump, String> = pickle.parse().map_err(|error| error.to_string());
+        let read = pickle::read_as_far(&bytes[..], Limits::WHOLE, &mut ());
+        let is_code = read.stopped.as_ref().is_some_and(|stopped| stopped.is_code);
+        let problem = read.problem();
+        let dump: Result<Dump, String> = read.pickle.parse().map_err(|error| error.to_string());
         match (dump, problem) {
             (_, Some(problem)) if is_code => return Err(problem),
             (Ok(dump), problem) => (dump, problem),

@@ -18,31 +18,11 @@ mod opcode;
 mod source;
 mod watch;
 
-#[cfg(test)]
-use heap::Pickle;
 pub(crate) use heap::{Heap, Value};
 pub(crate) use machine::read_as_far;
-#[cfg(test)]
-use watch::Refused;
 pub(crate) use watch::{DictWatcher, Limits, Partial};
 
 /// Whether a file with this beginning is a pickle, of protocol 1 or later.
 pub(crate) fn is_pickle(bytes: &[u8]) -> bool {
     matches!(bytes, [0x80, 1..=5, ..])
-}
-
-/// Reads a whole pickle; nothing of it is run. For tests.
-///
-/// # Errors
-/// The pickle is damaged, past a bound, or does something else than to hold plain data.
-#[cfg(test)]
-pub(crate) fn read(bytes: impl std::io::Read) -> Result<Pickle, Refused> {
-    let Partial { pickle, stopped, .. } = read_as_far(bytes, Limits::WHOLE, &mut ());
-    match stopped {
-        Some(refused) => Err(refused),
-        None if pickle.heap.texts.refused > 0 => {
-            Err(Refused { offset: 0, what: "it has more text than is read".into(), is_code: false })
-        }
-        None => Ok(pickle),
-    }
 }

@@ -46,6 +46,14 @@ pub(crate) struct Partial {
     pub stopped: Option<Refused>,
 }
 
+impl Partial {
+    /// Why the pickle was not read as a whole.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let too_much = || (self.pickle.heap.texts.refused > 0).then(|| "it has more text than is read".to_owned());
+        self.stopped.as_ref().map(ToString::to_string).or_else(too_much)
+    }
+}
+
 /// Sees dicts as soon as they are filled.
 pub(crate) trait DictWatcher {
     /// Called once, before anything is read.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::flight_recorder::parse;
-use crate::pickle::read;
+use crate::pickle::{Limits, Partial, read_as_far};
 
 /// Pickles of Python's own module, which also are the corpus of `fuzz/`.
 fn corpus(name: &str) -> Vec<u8> {
@@ -15,8 +15,17 @@ fn corpus(name: &str) -> Vec<u8> {
 }
 
 fn value(bytes: &[u8]) -> Result<Value, String> {
-    let pickle = read(bytes).map_err(|refused| format!("{}: {}", refused.offset, refused.what))?;
-    pickle.parse().map_err(|error| error.to_string())
+    read(bytes)?.pickle.parse().map_err(|error| error.to_string())
+}
+
+/// A whole pickle, or why it is not whole.
+fn read(bytes: &[u8]) -> Result<Partial, String> {
+    let read = read_as_far(bytes, Limits::WHOLE, &mut ());
+    match (&read.stopped, read.problem()) {
+        (Some(refused), _) => Err(format!("{}: {}", refused.offset, refused.what)),
+        (None, Some(problem)) => Err(problem),
+        (None, None) => Ok(read),
+    }
 }
 
 /// Instructions, and STOP.
@@ -55,7 +64,7 @@ fn plain_values_are_read() {
         long: String,
     }
     for protocol in 2..=5 {
-        let pickle = read(&corpus(&format!("protocol{protocol}"))[..]).unwrap();
+        let pickle = read(&corpus(&format!("protocol{protocol}"))).unwrap().pickle;
         let Dump { new } = pickle.parse().unwrap();
         assert_eq!((new.wide, new.negative, new.empty), (None, i64::MIN, vec![]));
         assert_eq!((new.one, new.three, new.five), ((1,), (1, 2, 3), vec![1, 2, 3, 4, 5]));

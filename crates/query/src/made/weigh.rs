@@ -3,30 +3,28 @@
 //! A window function holds all rows of its input. A join repeats the values of a row for each row that it meets: views
 //! of stored text are repeated without the text, but a text that was made would be copied each time.
 
-use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryConsumer;
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
-use futures::StreamExt;
 use probe_common::error::Error;
+
+use crate::checked_input::{BatchCheck, CheckedInput};
 
 /// The longest value that a join repeats: a batch of it takes 32 MiB then.
 const LONGEST: usize = 4 << 10;
 /// Copies of rows that a window function holds: it copies them once more when it has all of them.
 const COPIES: usize = 2;
 
-/// Puts a [`BoundedInput`] before each input of those operators.
+/// Puts a [`CheckedInput`] before each input of those operators.
 #[derive(Debug)]
 pub(crate) struct WeighInputs;
 
@@ -37,12 +35,6 @@ enum InputUse {
     Held,
     /// The operator repeats values: the length of each is bounded.
     Repeated,
-}
-
-#[derive(Debug)]
-struct BoundedInput {
-    what: InputUse,
-    input: Arc<dyn ExecutionPlan>,
 }
 
 impl PhysicalOptimizerRule for WeighInputs {
@@ -76,7 +68,13 @@ impl InputUse {
         match self {
             Self::Held if is_counted(input) => Arc::clone(input),
             Self::Repeated if !made => Arc::clone(input),
-            what => Arc::new(BoundedInput { what, input: Arc::clone(input) }),
+            what => {
+                let (name, check): (_, fn(&TaskContext) -> BatchCheck) = match what {
+                    Self::Held => ("WeighExec: Held", hold),
+                    Self::Repeated => ("WeighExec: Repeated", |_| Box::new(check)),
+                };
+                Arc::new(CheckedInput { name, check, input: Arc::clone(input) })
+            }
         }
     }
 }
@@ -96,56 +94,11 @@ fn is_copied(kind: &DataType) -> bool {
     matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary) || kind.is_nested()
 }
 
-impl DisplayAs for BoundedInput {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "WeighExec: {:?}", self.what)
-    }
-}
-
-impl ExecutionPlan for BoundedInput {
-    fn name(&self) -> &'static str {
-        "WeighExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = children.into_iter().next().unwrap_or_else(|| Arc::clone(&self.input));
-        Ok(Arc::new(Self { what: self.what, input }))
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let batches = self.input.execute(partition, Arc::clone(&context))?;
-        let (what, schema) = (self.what, batches.schema());
-        let reservation = MemoryConsumer::new("window").register(context.memory_pool());
-        let weighed = batches.map(move |batch| {
-            let batch = batch?;
-            match what {
-                InputUse::Held => reservation.try_grow(COPIES * batch.get_array_memory_size())?,
-                InputUse::Repeated => check(&batch)?,
-            }
-            Ok(batch)
-        });
-        // The reservation lasts until the operator drops this stream. It may hold the rows longer, but then no more rows come.
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, weighed)))
-    }
+/// Takes memory of the query for each batch. The reservation lasts until the operator drops the stream. It may hold the rows longer,
+/// but then no more rows come.
+fn hold(context: &TaskContext) -> BatchCheck {
+    let reservation = MemoryConsumer::new("window").register(context.memory_pool());
+    Box::new(move |batch| reservation.try_grow(COPIES * batch.get_array_memory_size()))
 }
 
 fn check(batch: &RecordBatch) -> Result<()> {

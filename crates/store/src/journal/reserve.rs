@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::posix_fallocate;
 
-/// Bytes of the reserve. A checkpoint has a few KiB for each process of the run.
-const BYTES: u64 = 1 << 20;
-/// The part of what a run may take on disk that the reserve may be.
-const PART: u64 = 64;
+/// The most bytes of the reserve. A checkpoint has a few KiB for each process of the run.
+const MAX_BYTES: u64 = 1 << 20;
+/// The reserve is at most this part of what the run may take on disk: one 64th.
+const DISK_PART: u64 = 64;
 
 /// Takes the reserve of a journal in `directory`, whose run may take `disk` bytes.
 ///
@@ -28,7 +28,7 @@ pub(super) fn take(directory: &Path, disk: u64) -> io::Result<()> {
 
 /// Bytes of the reserve of a run that may take `disk` bytes.
 pub(super) fn bytes(disk: u64) -> u64 {
-    BYTES.min(disk / PART)
+    MAX_BYTES.min(disk / DISK_PART)
 }
 
 /// Gives the reserve back, where there is one.
