@@ -143,6 +143,24 @@ def test_samples_of_a_model_that_is_given_no_tensor(recorder: Recorder) -> None:
     assert [step["samples"] for step in recorder.take()["python.steps"]] == [4, 4]
 
 
+def test_samples_of_several_models_are_those_of_the_loop(recorder: Recorder) -> None:
+    generator, critic = torch.nn.Linear(8, 16), torch.nn.Linear(16, 1)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (generator, critic)]
+
+    def step(real: torch.Tensor) -> None:
+        made = generator(torch.zeros(6, 8))
+        (critic(real).sum() - critic(made).sum()).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+
+    for (real,) in DataLoader(TensorDataset(torch.zeros(12, 16)), batch_size=4):
+        step(real)
+    assert [row["samples"] for row in recorder.take()["python.steps"] if row["micro_steps"]] == [4, 4, 4]
+    # Without batches, they are those of the model that got most.
+    step(torch.zeros(4, 16))
+    assert [row["samples"] for row in recorder.take()["python.steps"] if row["micro_steps"]] == [10]
+
+
 def test_an_error_in_loading_is_the_loops(recorder: Recorder) -> None:
     class Broken(IterableDataset):  # type: ignore[type-arg]
         def __iter__(self) -> Iterator[int]:

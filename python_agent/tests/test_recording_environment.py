@@ -108,6 +108,25 @@ def test_switches_are_read_again_while_training() -> None:
     assert (later["anomaly_detection"], later["torch_profiler"]) == (False, True)
 
 
+def two_models() -> dict[str, Any]:
+    """A model, and a smaller one that is called after it."""
+    import probe_agent.torch as agent
+
+    agent.install()
+    recorder = Recorder()
+    model, critic = Net(), torch.nn.Linear(32, 1)
+    optimizer = torch.optim.SGD([*model.parameters(), *critic.parameters()], lr=0.1)
+    for _ in range(4):
+        (model(torch.randn(4, 32)).sum() + critic(torch.randn(3, 5, 32)).sum()).backward()
+        optimizer.step()
+    return recorder.take()["python.environment"][-1]
+
+
+def test_the_shape_of_the_batch_is_that_of_the_model() -> None:
+    row = in_process(two_models)
+    assert (row["model"], row["batch_shape"]) == ("Net", "[4, 32]")
+
+
 def parallel(directory: str) -> dict[str, Any]:
     """A model in DistributedDataParallel, in a group of one."""
     import probe_agent.torch as agent

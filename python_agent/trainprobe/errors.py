@@ -86,4 +86,13 @@ def parse(text: str) -> tuple[str, str | None]:
     text = text.split("\nFor more information, try")[0]
     start = [match.end() for match in re.finditer(r"^error: ", text, re.MULTILINE)]
     message, _, hint = text[start[-1] if start else 0 :].strip().partition("\nhint: ")
-    return message.strip(), hint.strip() or None
+    return message.strip(), _in_python(hint.strip()) or None
+
+
+def _in_python(hint: str) -> str:
+    """A hint of the command with arguments of functions where it names the command's options."""
+    hint = re.sub(r"(?:probe query )?--param (?=\w+=)", "", hint)
+    limits = r"(?:probe query )?(?<![\w-])--(timeout|max-rows|max-bytes)\b"
+    hint = re.sub(limits, lambda found: f"{found[1].replace('-', '_')}=", hint)
+    hint = re.sub(r"(?<![\w-])--rank (\w+)", r"rank=\1", hint)
+    return hint.replace("--at now", 'at="now"').replace("--force", "force=True")

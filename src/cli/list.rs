@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// List live runs and their processes
 ///
-/// Processes of this user that have loaded torch but have no agent are listed too, without a run.
+/// Processes of this user that have loaded torch but have no agent, or an agent elsewhere, are listed too, without a run.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   probe list
@@ -46,6 +46,8 @@ struct Row {
     pid: Option<u32>,
     agent: Option<v1::AgentInfo>,
     command: String,
+    /// Whether the process has an agent of which no collector here knows.
+    is_elsewhere: bool,
     /// GPUs that the process computes on; None where the driver names none.
     gpu: Option<String>,
 }
@@ -67,12 +69,13 @@ pub(super) fn run(args: Args) -> Result<Status> {
     }
     let known: BTreeSet<u32> = found.iter().filter_map(|row| row.pid).collect();
     let others = if args.with_agent { Vec::new() } else { without_agent::find(&known) };
-    let example = others.first().map(|other| other.pid);
+    let example = others.iter().find(|other| !other.has_agent).map(|other| other.pid);
     found.extend(others.into_iter().map(|other| Row {
         run: None,
         pid: Some(other.pid),
         agent: None,
         command: other.command,
+        is_elsewhere: other.has_agent,
         gpu: None,
     }));
     if found.is_empty() && args.format == Format::Table {
@@ -90,6 +93,13 @@ pub(super) fn run(args: Args) -> Result<Status> {
         row.gpu = on.map(|on| on.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
     }
     show(&found, args.format)?;
+    if args.format == Format::Table && found.iter().any(|row| row.is_elsewhere) {
+        report::hint(format_args!(
+            "the agent of a process that is elsewhere has its collector's socket in another directory than {}, or has no \
+             collector: XDG_RUNTIME_DIR or PROBE_RUNTIME_DIR names it",
+            paths::runtime_dir()?.display()
+        ));
+    }
     if let Some(pid) = example
         && args.format == Format::Table
     {
@@ -105,13 +115,14 @@ fn rows_of(description: v1::Description, all: bool) -> Vec<Row> {
     let mut agents: Vec<_> = agents.into_iter().filter(|agent| all || agent.state != "ended").collect();
     agents.sort_by_key(|agent| (agent.rank, agent.pid));
     if agents.is_empty() {
-        return vec![Row { run: Some(run), pid: None, agent: None, command, gpu: None }];
+        return vec![Row { run: Some(run), pid: None, agent: None, command, is_elsewhere: false, gpu: None }];
     }
     let row = |agent: v1::AgentInfo| Row {
         run: Some(run.clone()),
         pid: Some(agent.pid),
         command: agent.command.clone(),
         agent: Some(agent),
+        is_elsewhere: false,
         gpu: None,
     };
     agents.into_iter().map(row).collect()
@@ -121,6 +132,7 @@ fn state(row: &Row) -> &str {
     match (&row.agent, &row.run) {
         (Some(agent), _) => &agent.state,
         (None, Some(_)) => "no process",
+        (None, None) if row.is_elsewhere => "elsewhere",
         (None, None) => "no agent",
     }
 }

@@ -82,8 +82,11 @@ pub(super) fn run(mut args: Args, endpoint: Option<&str>) -> Result<Status> {
     let interval = interval.transpose()?;
     let example = "probe gpt query \"SELECT * FROM python.steps ORDER BY step DESC LIMIT 5\"";
     let sql = input::text(args.sql.as_deref(), args.file.as_deref(), "SQL", example)?;
-    let by_name = || args.output.as_deref().and_then(Format::of_file);
-    let format = args.format.or_else(by_name).unwrap_or_default();
+    let format = match (args.format, &args.output) {
+        (Some(format), _) => format,
+        (None, Some(path)) => Format::of_file(path)?,
+        (None, None) => Format::default(),
+    };
     if args.output.is_none() {
         format.check_stdout()?;
     }

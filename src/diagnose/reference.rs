@@ -138,7 +138,7 @@ impl ReferenceComparison {
 
     /// Why the comparison is doubtful: the machine was busier at one of the two times.
     pub(super) fn busier(&self) -> Option<String> {
-        let (before, now) = self.delays.filter(|(before, now)| (before - now).abs() >= 0.05)?;
+        let (before, now) = self.unlike_delays()?;
         Some(format!(
             "threads had no processor for {:.0} % of the time there and for {:.0} % here: part of the difference is the \
              machine's",
@@ -147,13 +147,22 @@ impl ReferenceComparison {
         ))
     }
 
+    /// Whether the machine was busier now than before. None where there is no great difference.
+    pub(super) fn is_busier_now(&self) -> Option<bool> {
+        self.unlike_delays().map(|(before, now)| now > before)
+    }
+
+    fn unlike_delays(&self) -> Option<(f64, f64)> {
+        self.delays.filter(|(before, now)| (before - now).abs() >= 0.05)
+    }
+
     pub(super) fn text(&self) -> String {
         let change = self.change_ms();
         let word = if change < 0.0 { "less" } else { "more" };
         let percent = if self.before_ms > 0.0 { change / self.before_ms * 100.0 } else { 0.0 };
         let interval = self.interval.map_or_else(|| ", too few steps for an interval".to_owned(), finding::interval);
         let mut out = format!(
-            "against {} ({} steps, {} ms a step): {} ms {word} ({percent:+.0} %{interval})\n",
+            "against {} ({} steps, {} ms a step on average): {} ms {word} ({percent:+.0} %{interval})\n",
             self.name,
             self.steps,
             finding::show(self.before_ms),

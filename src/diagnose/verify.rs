@@ -111,9 +111,13 @@ impl Verification<'_> {
         };
         let change = self.against.change_ms();
         let word = if change < 0.0 { "less" } else { "more" };
-        let measured = format!("a step takes {} ms {word}", show(change.abs()));
-        let is_doubtful = self.kept != PromiseKept::AsPromised && self.against.busier().is_some();
-        let doubt = if is_doubtful { ", on a machine that was not as busy" } else { "" };
+        let measured = format!("a step takes {} ms {word} on average", show(change.abs()));
+        let doubt = match self.against.is_busier_now() {
+            _ if self.kept == PromiseKept::AsPromised => "",
+            Some(true) => ", on a machine that was busier",
+            Some(false) => ", on a machine that was less busy",
+            None => "",
+        };
         let promise = self.promised.map(|of| {
             let interval = finding::interval((of.low, of.high));
             format!(

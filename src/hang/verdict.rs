@@ -1,8 +1,9 @@
 //! The verdict on dumps: which ranks have not entered which collective of which process group.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use probe_common::wait_cycle;
 use probe_inspect::stacks::fold::{Owner, names};
 
 use super::facts::{DumpFacts, Pending, ProcessGroup};
@@ -10,6 +11,9 @@ use super::facts::{DumpFacts, Pending, ProcessGroup};
 /// Types whose tensors have the same size on all ranks.
 const EQUAL: &[&str] =
     &["all_reduce", "broadcast", "reduce", "all_gather_into_tensor", "_all_gather_base", "_reduce_scatter_base"];
+
+/// Ranks of a deadlock of which the sentence says where they wait.
+const MAX_PHRASES: usize = 4;
 
 /// Why a group does not go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,14 +62,57 @@ pub(crate) fn judge(facts: &DumpFacts) -> Verdict<'_> {
         facts.groups.iter().filter_map(|(name, group)| BlockingOperation::of(name, group, facts)).collect();
     // A rank that is missing in one group is missing in all that it would have come to later: the oldest is the cause.
     stops.sort_by_key(|stop| (stop.why == Why::NotFinished, stop.operation.issued));
-    let sentence = match stops.first() {
-        Some(stop) => stop.sentence(),
-        None if facts.operations == 0 => {
+    let cycle = deadlock(facts, &stops);
+    if let Some(cycle) = &cycle {
+        stops.sort_by_key(|stop| !cycle.groups.contains(stop.group));
+    }
+    let sentence = match (cycle, stops.first()) {
+        (Some(cycle), _) => cycle.sentence,
+        (None, Some(stop)) => stop.sentence(),
+        (None, None) if facts.operations == 0 => {
             "the dumps contain no operations, so they do not show whether a rank was waiting".into()
         }
-        None => "no rank waited in a collective when its dump was made".into(),
+        (None, None) => "no rank waited in a collective when its dump was made".into(),
     };
     Verdict { sentence, remarks: remarks(facts), stops }
+}
+
+/// Ranks that wait for each other.
+struct Deadlock<'a> {
+    groups: BTreeSet<&'a str>,
+    sentence: String,
+}
+
+/// The ranks that wait for each other, each in the oldest operation that it had not finished.
+fn deadlock<'a>(facts: &'a DumpFacts, stops: &[BlockingOperation<'a>]) -> Option<Deadlock<'a>> {
+    let mut oldest = BTreeMap::<i32, (&str, &Pending)>::new();
+    for (name, pending) in
+        facts.groups.iter().flat_map(|(name, group)| group.pending.iter().map(move |one| (name, one)))
+    {
+        let known = oldest.entry(pending.rank).or_insert((name, pending));
+        if pending.issued < known.1.issued {
+            *known = (name, pending);
+        }
+    }
+    let stop_of = |rank: &i32| {
+        let (group, pending) = oldest.get(rank)?;
+        stops.iter().find(|stop| stop.group == *group && stop.operation.seq == pending.seq)
+    };
+    let waits = oldest.keys().filter_map(|rank| Some((*rank, stop_of(rank)?.missing.iter().copied().collect())));
+    let cycle = wait_cycle::shortest(&waits.collect())?;
+    let others = cycle.iter().cycle().skip(1);
+    let waiting = |(rank, other): (&i32, &i32)| {
+        Some(format!("rank {rank} in {}, which rank {other} has not entered", stop_of(rank)?.called()))
+    };
+    let phrases: Vec<String> = cycle.iter().zip(others).take(MAX_PHRASES).filter_map(waiting).collect();
+    Some(Deadlock {
+        groups: cycle.iter().filter_map(|rank| Some(stop_of(rank)?.group)).collect(),
+        sentence: format!(
+            "{} waited for each other, as ranks do that use groups in different orders: {}",
+            rank_names(&cycle),
+            phrases.join("; ")
+        ),
+    })
 }
 
 fn remarks(facts: &DumpFacts) -> Vec<String> {
@@ -136,12 +183,17 @@ impl<'a> BlockingOperation<'a> {
         }
     }
 
+    /// The operation: "all_reduce (number 5 of group 2, Byte [8])".
+    fn called(&self) -> String {
+        let Pending { operation_type, seq, tensors, .. } = self.operation;
+        let shape = if tensors.is_empty() { String::new() } else { format!(", {tensors}") };
+        format!("{operation_type} (number {seq} of group {}{shape})", self.group())
+    }
+
     fn sentence(&self) -> String {
         let (missing, entered) = (rank_names(&self.missing), rank_names(&self.entered));
         let has = |ranks: &[i32]| if ranks.len() == 1 { "has" } else { "have" };
-        let Pending { operation_type, seq, tensors, .. } = self.operation;
-        let shape = if tensors.is_empty() { String::new() } else { format!(", {tensors}") };
-        let called = format!("{operation_type} (number {seq} of group {}{shape})", self.group());
+        let called = self.called();
         let mut unknown = match &self.unknown[..] {
             [] => String::new(),
             some => format!("; of {} there is no dump", rank_names(some)),
@@ -154,7 +206,8 @@ impl<'a> BlockingOperation<'a> {
                 let each: Vec<String> =
                     self.kinds.iter().map(|(what, ranks)| format!("{} in {what}", rank_names(ranks))).collect();
                 format!(
-                    "ranks are in different operations as number {seq} of group {}: {}{unknown}",
+                    "ranks are in different operations as number {} of group {}: {}{unknown}",
+                    self.operation.seq,
                     self.group(),
                     each.join(", ")
                 )
@@ -267,6 +320,21 @@ mod tests {
             verdict.sentence,
             "rank 2 has not entered all_to_all (number 5 of group 2, Byte [8]); ranks 0, 1 have"
         );
+    }
+
+    #[test]
+    fn ranks_that_wait_for_each_other_on_two_groups_are_a_deadlock() {
+        let row = group(2, &[(0, 5), (1, 4)], vec![pending(0, 5, "all_reduce", 4)]);
+        let column = group(2, &[(0, 7), (1, 8)], vec![pending(1, 8, "broadcast", 8)]);
+        let all = group(3, &[(0, 1), (1, 1), (2, 2)], vec![pending(2, 2, "barrier", 1)]);
+        let facts = facts(3, vec![("all", all), ("column", column), ("row", row)]);
+        let verdict = judge(&facts);
+        assert_eq!(
+            verdict.sentence,
+            "ranks 0, 1 waited for each other, as ranks do that use groups in different orders: rank 0 in all_reduce (number 5 of group row, Byte [4]), which rank 1 has not entered; rank 1 in broadcast (number 8 of group column, Byte [8]), which rank 0 has not entered"
+        );
+        let groups: Vec<&str> = verdict.stops.iter().map(|stop| stop.group).collect();
+        assert_eq!(groups, ["row", "column", "all"]);
     }
 
     #[test]

@@ -44,15 +44,21 @@ impl Format {
         matches!(self, Self::Arrow | Self::Parquet)
     }
 
-    /// The format of the ending of a file's name, if there is one.
-    pub fn of_file(path: &Path) -> Option<Self> {
-        match path.extension()?.to_str()? {
-            "csv" => Some(Self::Csv),
-            "json" => Some(Self::Json),
-            "ndjson" | "jsonl" => Some(Self::Ndjson),
-            "arrow" | "arrows" => Some(Self::Arrow),
-            "parquet" => Some(Self::Parquet),
-            _ => None,
+    /// The format of the ending of a file's name. Without one it is a table.
+    ///
+    /// # Errors
+    /// The ending is of none of the formats.
+    pub fn of_file(path: &Path) -> Result<Self> {
+        let Some(ending) = path.extension() else { return Ok(Self::Table) };
+        match ending.to_str().unwrap_or_default() {
+            "csv" => Ok(Self::Csv),
+            "json" => Ok(Self::Json),
+            "ndjson" | "jsonl" => Ok(Self::Ndjson),
+            "arrow" | "arrows" => Ok(Self::Arrow),
+            "parquet" => Ok(Self::Parquet),
+            "txt" | "log" | "out" => Ok(Self::Table),
+            _ => Err(Error::usage(format!("{} says no format by its name", path.display()))
+                .hint("name it .csv, .json, .ndjson, .arrow or .parquet, or .txt for a table")),
         }
     }
 

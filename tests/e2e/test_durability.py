@@ -76,6 +76,9 @@ def test_a_killed_collector_loses_nothing(home: Home) -> None:
         books = account(home, endpoint)
         assert books["there"] == books["stored"] == books["recorded"], books
         assert books["dropped"] == books["evicted"] == 0, books
+        killed = "SELECT message FROM probe.events WHERE kind = 'collector'"
+        told = {"message": "the collector was killed, and another one goes on with the run"}
+        assert home.query(endpoint, killed) == [told] * 3
         if endpoint == address:
             serve.send_signal(signal.SIGTERM)
             assert serve.wait(PATIENCE) == 0

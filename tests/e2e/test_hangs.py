@@ -95,6 +95,22 @@ def test_a_hang_is_noticed_and_explained(home: Home, how: str) -> None:
     assert answer["findings"][0]["says"].endswith(found["message"]), answer
 
 
+@pytest.mark.extended
+def test_ranks_that_wait_for_each_other_on_two_groups_are_a_deadlock(home: Home) -> None:
+    run = stuck(home, "deadlock")
+    (found,) = wait_for("the finding", lambda: findings(run))
+    words = (
+        r"ranks 0, 1 wait for each other, as ranks do that use groups in different orders: "
+        r"rank 0 waits in all_reduce \(number \d+ of group .*, 32 B\), which rank 1 has not entered; "
+        r"rank 1 waits in all_reduce \(number \d+ of group .*, 256 B\), which rank 0 has not entered; "
+        r"rank 0 is in train \(.*hangs.py:\d+\).*; rank 1 is in train"
+    )
+    assert re.match(words, found["message"]), found["message"]
+    assert json.loads(found["details"])["why"] == "deadlock"
+    page = home.probe("gpt", "hang")
+    assert page.returncode == 0 and re.search(words, page.stdout), page.stdout + page.stderr
+
+
 def test_what_goes_on_is_no_hang_and_a_short_stop_is_taken_back(home: Home) -> None:
     run = home.train(
         "torchrun", "--nproc-per-node", "2", "examples/train_gpt.py", "--steps", "100000", "--batch-size", "2",

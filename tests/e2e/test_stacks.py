@@ -27,8 +27,8 @@ inner()
 
 
 def is_asleep(task: pathlib.Path) -> bool:
-    """Whether a thread is in `time.sleep`: in clock_nanosleep or nanosleep."""
-    return (task / "syscall").read_text().startswith(("230 ", "35 "))
+    """Whether a thread is in `time.sleep`: in clock_nanosleep or nanosleep, or in pselect6 or select before Python 3.11."""
+    return (task / "syscall").read_text().startswith(("230 ", "35 ", "270 ", "23 "))
 
 
 def stuck(home: Home, how: str, ranks: int = 2) -> Run:

@@ -113,9 +113,13 @@ impl Collector {
             }
         };
         let directory = reservation.directory().to_owned();
-        let info = match options.resume {
-            true => RunInfo::read(&directory)?.resumed(),
-            false => RunInfo::begin(reservation.name(), &options.command),
+        let (info, resumed) = match options.resume {
+            true => {
+                let before = RunInfo::read(&directory)?;
+                let event = recovery::resumed_event(before.state);
+                (before.resumed(), Some(event))
+            }
+            false => (RunInfo::begin(reservation.name(), &options.command), None),
         };
         info.write(&directory)?;
         // Queries and rows share one budget.
@@ -139,6 +143,7 @@ impl Collector {
             finish: Finish::default(),
             stopping: CancellationToken::new(),
         });
+        resumed.into_iter().for_each(|event| shared.events.note(event));
         let registry = Arc::clone(&shared.registry);
         let system = recovery::system_tables(&shared.run, &registry, &store, &log, &shared.events, &queries);
         let engine = Arc::new(Engine::with_limits(store, system.clone(), limits)?);

@@ -1,10 +1,14 @@
 //! The verdict on a hang, from how far each rank is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use probe_common::wait_cycle;
 use probe_inspect::stacks::fold::{Owner, names};
 use probe_inspect::stacks::page::location;
 use probe_proto::v1::{Collective, GroupState, HangAnswer, PendingOperation, RankState};
+
+/// Ranks of which a verdict says where they are.
+const MAX_PHRASES: usize = 4;
 
 /// A rank, and how far it is on its process groups.
 #[derive(Debug, Clone, Default)]
@@ -60,6 +64,9 @@ pub fn judge(members: Vec<GroupMember>, stopped: bool, now_ns: i64) -> HangAnswe
             ),
             _ => "no rank has finished enough steps yet to say what is long".into(),
         };
+    } else if let Some(cycle) = deadlock(&members, &stops) {
+        (answer.why, answer.verdict) = ("deadlock".into(), deadlock_sentence(&cycle));
+        answer.collective = cycle.first().map(|wait| wait.stop.to_message(now_ns));
     } else if let Some(stop) = worst(&stops) {
         (answer.why, answer.verdict) = words(stop, now_ns);
         answer.collective = Some(stop.to_message(now_ns));
@@ -114,6 +121,51 @@ fn worst<'a, 'b>(stops: &'b [BlockingOperation<'a>]) -> Option<&'b BlockingOpera
         let since = stop.operation.map_or(i64::MAX, |operation| operation.unix_ns);
         (stop.missing.is_empty() && stop.differing().is_none(), since)
     })
+}
+
+/// A rank that waits in an operation for another rank, which waits for a rank itself.
+struct CycleWait<'a, 'b> {
+    member: &'a GroupMember,
+    stop: &'b BlockingOperation<'a>,
+    missing: &'a GroupMember,
+}
+
+/// The ranks that wait for each other, each in the oldest operation that it has not finished.
+fn deadlock<'a, 'b>(members: &'a [GroupMember], stops: &'b [BlockingOperation<'a>]) -> Option<Vec<CycleWait<'a, 'b>>> {
+    let same = |one: &GroupMember, other: &GroupMember| std::ptr::eq(one, other);
+    let index_of = |member: &GroupMember| members.iter().position(|one| same(one, member));
+    let mut waits = BTreeMap::<usize, (&BlockingOperation<'a>, BTreeSet<usize>)>::new();
+    for (index, member) in members.iter().enumerate() {
+        let oldest = member.groups.iter().filter_map(|group| Some((group, group.pending.first()?)));
+        let Some((group, operation)) = oldest.min_by_key(|(_, operation)| operation.unix_ns) else { continue };
+        let is_in = |stop: &&BlockingOperation<'_>| stop.group == group.name && stop.seq == operation.seq;
+        if let Some(stop) = stops.iter().find(is_in) {
+            waits.insert(index, (stop, stop.missing.iter().filter_map(|missing| index_of(missing)).collect()));
+        }
+    }
+    let whom = waits.iter().map(|(index, (_, missing))| (*index, missing.clone())).collect();
+    let cycle = wait_cycle::shortest(&whom)?;
+    let next = cycle.iter().cycle().skip(1);
+    let wait = |(index, next): (&usize, &usize)| {
+        Some(CycleWait { member: members.get(*index)?, stop: waits.get(index)?.0, missing: members.get(*next)? })
+    };
+    cycle.iter().zip(next).map(wait).collect()
+}
+
+fn deadlock_sentence(cycle: &[CycleWait<'_, '_>]) -> String {
+    let all: Vec<Owner> = cycle.iter().map(|wait| wait.member.owner()).collect();
+    let waiting = |wait: &CycleWait<'_, '_>| {
+        let (one, other) = (names(&[wait.member.owner()]), names(&[wait.missing.owner()]));
+        format!("{one} waits in {}, which {other} has not entered", wait.stop.called())
+    };
+    let phrases: Vec<String> = cycle.iter().take(MAX_PHRASES).map(waiting).collect();
+    let places: Vec<String> = cycle.iter().take(MAX_PHRASES).map(|wait| whereabouts(wait.member)).collect();
+    format!(
+        "{} wait for each other, as ranks do that use groups in different orders: {}; {}",
+        names(&all),
+        phrases.join("; "),
+        places.join("; ")
+    )
 }
 
 impl BlockingOperation<'_> {
@@ -185,7 +237,7 @@ fn words(stop: &BlockingOperation<'_>, now_ns: i64) -> (String, String) {
         return ("different".into(), verdict);
     }
     if !missing.is_empty() {
-        let phrases: Vec<String> = missing.iter().take(4).map(|member| whereabouts(member)).collect();
+        let phrases: Vec<String> = missing.iter().take(MAX_PHRASES).map(|member| whereabouts(member)).collect();
         let waiting = match stop.operation {
             Some(_) => {
                 format!("{} {} waited in it for {}", owners(entered), has(entered), seconds(stop.waited(now_ns)))
@@ -223,7 +275,7 @@ fn words(stop: &BlockingOperation<'_>, now_ns: i64) -> (String, String) {
 fn outside(members: &[GroupMember]) -> String {
     let mut oldest: Vec<&GroupMember> = members.iter().collect();
     oldest.sort_by(|a, b| b.state.step_ago_s.total_cmp(&a.state.step_ago_s));
-    let phrases: Vec<String> = oldest.iter().take(4).map(|member| whereabouts(member)).collect();
+    let phrases: Vec<String> = oldest.iter().take(MAX_PHRASES).map(|member| whereabouts(member)).collect();
     let ago = oldest.first().map_or(0.0, |member| member.state.step_ago_s);
     format!("no step for {}, and no collective is waited for: {}", seconds(ago), phrases.join("; "))
 }
@@ -352,6 +404,30 @@ mod tests {
         let gathered =
             vec![member(0, 9, Some(("all_gather", 256))), member(1, 9, Some(("all_gather", 128))), member(2, 9, None)];
         assert_eq!(judge(gathered, true, NOW).why, "not finished");
+    }
+
+    /// A rank of two groups, which has issued so many operations on each and waits in the last one of the group `waits`.
+    fn member_of_two(rank: i32, issued: [i64; 2], waits: usize) -> GroupMember {
+        let one = member(rank, issued[waits], Some(("all_reduce", 4)));
+        let mut groups =
+            ["row", "column"].map(|name| GroupState { name: name.into(), size: 2, ..GroupState::default() });
+        groups.iter_mut().zip(issued).for_each(|(group, issued)| group.issued = issued);
+        groups[waits].pending.clone_from(&one.groups[0].pending);
+        GroupMember { groups: groups.into(), ..one }
+    }
+
+    #[test]
+    fn ranks_that_wait_for_each_other_on_two_groups_are_a_deadlock() {
+        let answer = judge(vec![member_of_two(0, [5, 7], 0), member_of_two(1, [4, 8], 1)], true, NOW);
+        assert_eq!(answer.why, "deadlock");
+        assert_eq!(
+            answer.verdict,
+            "ranks 0, 1 wait for each other, as ranks do that use groups in different orders: rank 0 waits in all_reduce (number 5 of group row, 4 B), which rank 1 has not entered; rank 1 waits in all_reduce (number 8 of group column, 4 B), which rank 0 has not entered; rank 0 is in load (/data.py:31), waiting: read; rank 1 is in load (/data.py:31), waiting: read"
+        );
+        assert_eq!(answer.collective.unwrap().group, "row");
+        // Rank 1 waits in what both have entered.
+        let answer = judge(vec![member_of_two(0, [5, 8], 0), member_of_two(1, [4, 8], 1)], true, NOW);
+        assert_eq!(answer.why, "not entered");
     }
 
     #[test]

@@ -13,11 +13,11 @@ use probe_query::{Engine, Limits};
 use probe_store::SystemTable;
 use probe_store::journal::Begin;
 use probe_store::journal::replay;
-use probe_store::runs::RunInfo;
+use probe_store::runs::{RunInfo, RunState};
 use probe_store::{LeftOver, StorageStats, Store};
 
 use super::budget::memory_limit;
-use super::events::Events;
+use super::events::{Event, Events, Severity};
 use super::ingest::Replay;
 use super::pending_collectives::PendingCollectivesTable;
 use super::registry::Registry;
@@ -79,6 +79,17 @@ pub(super) fn system_tables(
         Arc::clone(events) as _,
         Arc::clone(queries) as _,
     ]
+}
+
+/// The event that a collector goes on with a run, whose state was `before`.
+pub(super) fn resumed_event(before: RunState) -> Event {
+    let message = match before {
+        RunState::Live => "the collector was killed, and another one goes on with the run",
+        RunState::Lost | RunState::Ended => {
+            "the collector had ended without writing all rows, and another one goes on with the run"
+        }
+    };
+    Event::new("collector", Severity::Warning, message)
 }
 
 /// Puts together what a run's directory has, for a collector that may keep `disk` bytes on disk; writes nothing.

@@ -12,3 +12,4 @@ pub mod paths;
 pub mod run_name;
 pub mod sizes;
 pub mod user_code;
+pub mod wait_cycle;

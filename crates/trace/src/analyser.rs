@@ -4,6 +4,7 @@
 use probe_proto::encode::StringTable;
 use probe_proto::table::Text;
 
+use super::batch_shapes::BatchShapes;
 use super::calls::{CallId, Calls, EndedThreads, NO_CALL};
 use super::clock::{Clock, Sample, seconds};
 use super::device_step::Queue;
@@ -57,8 +58,7 @@ pub struct Analyser<N> {
     pub(super) pauses: bool,
     pub(super) meter: Meter,
     pub(super) settling: Settling,
-    /// The newest shape given to an outermost module with parameters.
-    pub(super) batch_shape: Option<Text>,
+    pub(super) batch_shapes: BatchShapes,
     pub(super) words: CommonTexts,
     /// When the newest record was made.
     pub(super) newest: u64,
@@ -133,7 +133,7 @@ impl<N: Names> Analyser<N> {
             pauses: false,
             meter: Meter::default(),
             settling: Settling::default(),
-            batch_shape: None,
+            batch_shapes: BatchShapes::default(),
             words: CommonTexts::default(),
             newest: 0,
         }
@@ -191,9 +191,9 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    /// The newest shape of the first tensor given to an outermost module.
-    pub fn batch_shape(&self) -> Option<Text> {
-        self.batch_shape
+    /// The newest shape of the first tensor given to each outermost module with parameters.
+    pub fn batch_shapes(&self) -> BatchShapes {
+        self.batch_shapes
     }
 
     /// The oldest call that is still open on any thread.

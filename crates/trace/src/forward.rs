@@ -184,8 +184,7 @@ impl<N: Names> Analyser<N> {
             && !call.recompute
             && let Some(more) = samples(bits >> payload::VMAPPED, words[0]).filter(|_| dimensions > 0)
         {
-            let samples = thread.parts.samples.get_or_insert(0);
-            *samples = samples.saturating_add(more as i64);
+            thread.parts.samples.add(call.address, more as i64);
         }
         let listed: Vec<String> = in_record.map(u64::to_string).collect();
         let more = if first + listed.len() == known && dimensions > known { ", …" } else { "" };
@@ -195,7 +194,7 @@ impl<N: Names> Analyser<N> {
         };
         call.shape = text.and_then(|text| sink.shape(&text));
         if depth == 1 && is_root {
-            self.batch_shape = call.shape;
+            self.batch_shapes.set(call.address, call.shape);
         }
     }
 }

@@ -10,6 +10,7 @@
 
 mod analyser;
 mod backward;
+mod batch_shapes;
 mod call_memory;
 mod calls;
 mod checkpoints;
@@ -46,6 +47,7 @@ pub mod persist;
 mod processor;
 pub mod record;
 pub mod recover;
+mod root_samples;
 mod section;
 mod settling;
 pub mod sink;
@@ -59,6 +61,7 @@ mod thread;
 mod validation;
 
 pub use analyser::Analyser;
+pub use batch_shapes::BatchShapes;
 pub use device::Device;
 pub use drops::RING_FULL;
 pub use kind::{

@@ -3,6 +3,7 @@
 use super::device::DeviceTime;
 use super::meter::StepEvents;
 use super::persist::persist;
+use super::root_samples::RootSamples;
 
 /// The part of a step that a time belongs to. Records have it as a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +72,7 @@ pub(crate) struct Validation {
     /// Time between the calls and the batches.
     pub(crate) other: u64,
     pub(crate) calls: i32,
-    pub(crate) samples: i64,
+    pub(super) samples: RootSamples,
     pub(crate) batch_samples: i64,
     pub(super) device_forward: DeviceTime,
     pub(super) counts: StepEvents,
@@ -88,7 +89,7 @@ impl Validation {
         self.comm += more.comm;
         self.other += more.other;
         self.calls += more.calls;
-        self.samples = self.samples.saturating_add(more.samples);
+        self.samples = self.samples.plus(&more.samples);
         self.batch_samples = self.batch_samples.saturating_add(more.batch_samples);
         self.device_forward.add(more.device_forward.sum());
         self.counts = self.counts.plus(more.counts);
@@ -111,7 +112,7 @@ pub(crate) struct Parts {
     /// The time up to which communication has been counted.
     pub(crate) comm_until: u64,
     pub(crate) micro_steps: i32,
-    pub(crate) samples: Option<i64>,
+    pub(super) samples: RootSamples,
     /// Samples of the batches that were handed over.
     pub(crate) batch_samples: Option<i64>,
     /// Times on the device's clock.
@@ -175,7 +176,7 @@ impl Parts {
             forward: after.forward.saturating_sub(before.forward),
             comm: after.comm.saturating_sub(before.comm),
             calls: after.micro_steps.saturating_sub(before.micro_steps),
-            samples: after.samples.unwrap_or(0).saturating_sub(before.samples.unwrap_or(0)),
+            samples: after.samples.since(&before.samples),
             batch_samples: after.batch_samples.unwrap_or(0).saturating_sub(before.batch_samples.unwrap_or(0)),
             counts,
             ..Validation::default()
@@ -193,7 +194,7 @@ impl Parts {
             let less = |all: Option<i64>, part: i64, before: Option<i64>| {
                 all.map(|all| all.saturating_sub(part)).filter(|left| *left != 0 || before.is_some())
             };
-            parts.samples = less(parts.samples, moved.samples, before.samples);
+            parts.samples = before.samples;
             parts.batch_samples = less(parts.batch_samples, moved.batch_samples, before.batch_samples);
             parts.device.forward = before.device.forward;
             parts.validation.add(&moved);
@@ -208,7 +209,7 @@ impl Parts {
         self.comm += moved.comm;
         self.micro_steps += moved.calls;
         let more = |all: Option<i64>, part: i64| if part == 0 { all } else { Some(all.unwrap_or(0) + part) };
-        self.samples = more(self.samples, moved.samples);
+        self.samples = self.samples.plus(&moved.samples);
         self.batch_samples = more(self.batch_samples, moved.batch_samples);
         self.device.forward.add(moved.device_forward.sum());
     }

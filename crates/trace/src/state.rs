@@ -26,7 +26,7 @@ impl<N: Names> Analyser<N> {
         self.processor.put(to);
         (self.collecting, self.pauses).put(to);
         self.settling.put(to);
-        (self.batch_shape, self.newest).put(to);
+        (self.batch_shapes, self.newest).put(to);
     }
 
     /// Reads the state that [`Analyser::put`] wrote.
@@ -41,7 +41,7 @@ impl<N: Names> Analyser<N> {
         let (peak, queue) = (Persist::get(from)?, Persist::get(from)?);
         let (processor, (collecting, pauses)) = (Persist::get(from)?, Persist::get(from)?);
         let settling = Persist::get(from)?;
-        let (batch_shape, newest) = Persist::get(from)?;
+        let (batch_shapes, newest) = Persist::get(from)?;
         Some(Self {
             names,
             clock,
@@ -67,7 +67,7 @@ impl<N: Names> Analyser<N> {
             pauses,
             meter: Meter::default(),
             settling,
-            batch_shape,
+            batch_shapes,
             words: CommonTexts::default(),
             newest,
         })

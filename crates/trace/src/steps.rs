@@ -238,7 +238,7 @@ impl<N: Names> Analyser<N> {
             kind: Some(word(&mut self.words.ended[by as usize], &mut sink.strings, by.as_str())),
             clock: word(&mut self.words.host, &mut sink.strings, "host"),
             micro_steps: parts.micro_steps,
-            samples: parts.samples.or(parts.batch_samples),
+            samples: parts.samples.of_step(parts.batch_samples),
             max_allocated: self.peak,
             detail: self.detail,
             warmup: Some(if self.captured { self.settling.is_unsettled() } else { self.settling.is_warmup(training) }),

@@ -52,7 +52,7 @@ crate::table! {
     parameter_bytes: Option<i64>, "B", "Their size.";
     parameter_dtype: Option<Text>, "", "Their type; several with + between.";
     device: Option<Text>, "", "Device of its first parameter.";
-    batch_shape: Option<Text>, "", "Shape of the first tensor given to an outermost module, as last seen.";
+    batch_shape: Option<Text>, "", "Shape of the first tensor that the model was given, as last seen.";
     optimizer: Option<Text>, "", "Class of the first optimizer that stepped.";
     optimizer_fused: Option<bool>, "", "Its fused, as given; NULL leaves the choice to torch.";
     optimizer_foreach: Option<bool>, "", "Its foreach, as given; NULL leaves the choice to torch.";

@@ -84,6 +84,13 @@ class SnippetJob:
         """Whether nothing of the snippet runs any more, nor will."""
         return self._state == OVER
 
+    def progress(self) -> str:
+        """How far the snippet is, for a message."""
+        if self.was_ended():
+            return "still running"
+        left = max(0.0, self.deadline - time.monotonic())
+        return f"{'waiting' if self.is_waiting() else 'running'} (for {left:.0f} s more at most)"
+
     def arrive(self, groups: list[tuple[str, int]]) -> None:
         """Reports the boundary at which training waits for the snippet, unless it was withdrawn. `groups`: how far each process
         group is."""

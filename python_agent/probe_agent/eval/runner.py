@@ -127,9 +127,8 @@ class Runner:
         elif snippet.complete:
             self.complete(command)
         elif job is not None:
-            what = "still running" if job.was_ended() else "running or waiting"
-            hint = "SELECT * FROM probe.evals WHERE status = 'running' shows it"
-            self.refuse(command, f"an earlier snippet is {what} in this process", hint)
+            hint = "SELECT * FROM probe.evals WHERE status = 'running' shows it; Ctrl-C in its terminal ends it"
+            self.refuse(command, f"an earlier snippet is {job.progress()} in this process", hint)
         elif command.kind == CommandKind.DECIDE:
             self.decide(command)
         elif snippet.step >= 0 and not snippet.hears_arrived:

@@ -197,6 +197,7 @@ def _model(root: Any) -> dict[str, Any]:
     return {
         **parallel,
         "model": model,
+        "model_address": id(root),
         "wrapper": "+".join(wrappers) or None,
         "parameters": size,
         "trainable_parameters": sum(n for n, parameter in zip(sizes, parameters) if parameter.requires_grad),

@@ -103,13 +103,13 @@ pub(super) fn drain_now(sink: &mut Sink, last: bool) {
         sink.release();
     }
     count_losses(sink);
-    let shape = analyser.batch_shape();
+    let batches = analyser.batch_shapes();
     drop(analyser);
     slot::watch();
     unrecorded_children::report();
     tables::drain(sink);
     exceptions::drain(sink);
-    shared::lock(&SAMPLER).sample(shape, last, sink);
+    shared::lock(&SAMPLER).sample(&batches, last, sink);
 }
 
 /// A ring being read.

@@ -6,13 +6,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use probe_proto::encode::StringTable;
-use probe_proto::table::{Text, Time};
+use probe_proto::table::Time;
 use probe_proto::tables::environment;
 use pyo3::prelude::*;
 
 use super::cgroup;
 use crate::recording::clock;
 use crate::shared::{self, STEP};
+use probe_trace::BatchShapes;
 use probe_trace::payload::MB;
 use probe_trace::sink::Sink;
 
@@ -24,6 +25,9 @@ const SETTLED: Duration = Duration::from_secs(5);
 const BETWEEN_ROWS: Duration = Duration::from_secs(1);
 /// Rows of a process at most: facts that change more often are not part of its environment.
 const MAX_ROWS: u32 = 64;
+
+/// The fact that is the address of the model, which has no column.
+const MODEL_ADDRESS: &str = "model_address";
 
 /// The value of a fact.
 #[derive(Debug, Clone, PartialEq, FromPyObject, IntoPyObject)]
@@ -61,7 +65,7 @@ pub(super) struct Noted {
 
 impl Noted {
     /// Adds a row if a fact has changed.
-    pub(super) fn note(&mut self, now: Instant, batch: Option<Text>, last: bool, sink: &mut Sink) {
+    pub(super) fn note(&mut self, now: Instant, batches: &BatchShapes, last: bool, sink: &mut Sink) {
         let changed = shared::lock(&FACTS).as_ref().filter(|facts| **facts != self.facts).cloned();
         let Some(facts) = changed else { return };
         let seen = *self.first_seen.get_or_insert(now);
@@ -75,11 +79,11 @@ impl Noted {
         self.facts = facts;
         self.last_row = Some(now);
         self.rows += 1;
-        let row = self.row(batch, &mut sink.strings);
+        let row = self.row(batches, &mut sink.strings);
         sink.push(row);
     }
 
-    fn row(&self, batch_shape: Option<Text>, strings: &mut StringTable) -> environment::Row {
+    fn row(&self, batches: &BatchShapes, strings: &mut StringTable) -> environment::Row {
         let fact = |name: &str| self.facts.get(name).and_then(Option::as_ref);
         let long = |name: &str| match fact(name) {
             Some(Fact::Number(number)) => Some(*number),
@@ -136,7 +140,7 @@ impl Noted {
             parameter_bytes: long("parameter_bytes"),
             parameter_dtype: text("parameter_dtype"),
             device: text("device"),
-            batch_shape,
+            batch_shape: long(MODEL_ADDRESS).and_then(|address| batches.of(address as u64)),
             optimizer: text("optimizer"),
             optimizer_fused: flag("optimizer_fused"),
             optimizer_foreach: flag("optimizer_foreach"),

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use probe_proto::table::{Text, Time};
+use probe_proto::table::Time;
 use probe_proto::tables::{memory, process_metrics};
 
 use super::{cgroup, children, environment, proc};
 use crate::recording::policy::{Layer, is_on};
 use crate::recording::usage::{Usage, page_size};
 use crate::shared;
+use probe_trace::BatchShapes;
 use probe_trace::payload::MB;
 use probe_trace::sink::Sink;
 
@@ -59,11 +60,11 @@ impl Counters {
 }
 
 impl Sampler {
-    /// Adds the rows that are due. `batch` is the newest batch's shape; `last`: nothing more will be recorded.
-    pub fn sample(&mut self, batch: Option<Text>, last: bool, sink: &mut Sink) {
+    /// Adds the rows that are due. `batches` are the newest shapes that modules were given; `last`: nothing more will be recorded.
+    pub fn sample(&mut self, batches: &BatchShapes, last: bool, sink: &mut Sink) {
         let now = Instant::now();
         if is_on(Layer::Environment) {
-            self.environment.note(now, batch, last, sink);
+            self.environment.note(now, batches, last, sink);
         }
         let due = |last: Option<Instant>| last.is_none_or(|last| now.duration_since(last) >= SECOND);
         if PROCESS.load(Ordering::Relaxed) && is_on(Layer::Process) && due(self.process.as_ref().map(|(last, _)| *last))

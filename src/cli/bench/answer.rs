@@ -115,6 +115,9 @@ impl Output {
                 }
                 return Ok(None);
             }
+            Outcome::NoBoundary => {
+                return Err(failure(finished).hint("--timeout waits longer for the step to end"));
+            }
             _ => return Err(failure(finished)),
         }
         match answer {

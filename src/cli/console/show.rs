@@ -54,7 +54,7 @@ impl Sink {
     /// Opens the named file, which is emptied, or the screen.
     pub(super) fn open(path: Option<PathBuf>) -> Result<Self> {
         let Some(path) = path else { return Ok(Self::Screen) };
-        let format = Format::of_file(&path).unwrap_or_default();
+        let format = Format::of_file(&path)?;
         if matches!(format, Format::Json | Format::Arrow | Format::Parquet) {
             return Ok(Self::Once { path, format });
         }

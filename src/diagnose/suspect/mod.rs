@@ -39,7 +39,9 @@ pub(crate) async fn suspect<'a>(
     reasons.extend(part::look(done, name, &mut known));
     reasons.extend(rank::look(done, name));
     reasons.extend(operation::look(client, done, name, &mut known).await?);
-    reasons.extend(module::look(client, done, name, &mut known).await?);
+    // "leak" is a cause, and not a part of LeakyReLU.
+    let in_parts = reasons.is_empty();
+    reasons.extend(module::look(client, done, name, in_parts, &mut known).await?);
     reasons.extend(whole::look(client, done, name, &mut known).await?);
     if reasons.is_empty() {
         return Err(unknown(name, &known, done));

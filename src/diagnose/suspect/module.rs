@@ -27,10 +27,12 @@ struct ModuleSeconds {
     own: f64,
 }
 
+/// `in_parts`: whether the name may be a part of a module's or type's name.
 pub(super) async fn look(
     client: &mut Client,
     done: &Diagnosis,
     name: &str,
+    in_parts: bool,
     known: &mut BTreeSet<String>,
 ) -> Result<Option<Reason>> {
     let sql = "SELECT module, module_type, stage IN ('backward', 'recompute') AS is_backward, step, \
@@ -55,7 +57,9 @@ pub(super) async fn look(
         known.insert("module ".into());
     }
     let asked = plain(name);
-    let is_asked = |of: &ModuleSeconds| !asked.is_empty() && (is(&of.module, &asked) || is_kind(&of.kind, &asked));
+    let is_whole = |of: &ModuleSeconds| plain(&of.module) == asked || plain(&of.kind) == asked;
+    let is_part = |of: &ModuleSeconds| in_parts && (is(&of.module, &asked) || is_kind(&of.kind, &asked));
+    let is_asked = |of: &ModuleSeconds| !asked.is_empty() && (is_whole(of) || is_part(of));
     let meant: BTreeSet<&str> = all.iter().filter(|of| is_asked(of)).map(|of| of.module.as_str()).collect();
     if meant.is_empty() {
         return Ok(None);
@@ -83,7 +87,7 @@ async fn conditions(client: &mut Client, done: &Diagnosis) -> Option<String> {
 
 /// Whether the asked name is the module's, or is in a part of it.
 fn is(module: &str, asked: &str) -> bool {
-    plain(module) == asked || module.split('.').any(|part| plain(part).contains(asked))
+    module.split('.').any(|part| plain(part).contains(asked))
 }
 
 /// Whether the asked name is in the type's name, or is its capitals (BN for BatchNorm2d).

@@ -4,6 +4,7 @@ missing     the last rank waits for a line that never comes, and does not enter 
 mismatched  the others all_reduce, the last one all_gathers
 loader      its DataLoader gives no batch any more
 lock        it waits for a lock that nobody gives back
+deadlock    it all_reduces on one group, and the others on another one
 gil         it is in C code that keeps the GIL
 validates   it is no hang: it validates until there is a file of a name that is given
 """
@@ -63,6 +64,7 @@ def validate(model: nn.Module) -> None:
 
 def train(how: str, steps: int) -> None:
     dist.init_process_group("gloo")
+    other = dist.new_group()
     odd = dist.get_rank() == dist.get_world_size() - 1
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -73,6 +75,8 @@ def train(how: str, steps: int) -> None:
             validate(model)
         if step == steps + 10 and how == "validates":
             break
+        if step == steps and how == "deadlock" and not odd:
+            dist.all_reduce(torch.ones(8), group=other)
         loss = model(batch).sum()
         loss.backward()
         for parameter in model.parameters():

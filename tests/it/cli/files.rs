@@ -191,3 +191,15 @@ fn a_terminal_is_spared_what_it_can_t_show() {
     let mut piped = home.command(["runs", "--format", "arrow"]);
     assert_eq!(count(&stream(piped.stdout(Stdio::piped()).output().unwrap().stdout)), 1);
 }
+
+#[test]
+fn an_ending_that_is_no_format_is_an_error_and_writes_nothing() {
+    let home = Home::recorded();
+    for (name, status) in [("rows.gz", 2), ("rows.xlsx", 2), ("rows.txt", 0), ("rows", 0)] {
+        let path = home.path().join(name);
+        let output = home.probe(["gpt", "query", "SELECT 1 AS one", "-o", path.to_str().unwrap()]);
+        assert_eq!((output.status.code(), path.exists()), (Some(status), status == 0), "{}", home.shown(&output));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said.contains("says no format by its name\nhint: name it .csv"), status == 2, "{said}");
+    }
+}

@@ -1,4 +1,4 @@
-//! Python processes of this user that train and that no collector knows.
+//! Python processes of this user that train and that no collector here knows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -18,6 +18,8 @@ pub struct TorchProcess {
     /// The process that started this one.
     pub parent: u32,
     pub command: String,
+    /// Whether it has an agent, which is connected to a collector elsewhere, or to none.
+    pub has_agent: bool,
 }
 
 /// Processes that have torch mapped, without those in `known` and without workers, which are no training processes of their own.
@@ -44,8 +46,18 @@ fn look(pid: u32, mine: u32) -> Option<TorchProcess> {
     let command = line_of(&words);
     let parent = processes::parent(i32::try_from(pid).ok()?)?;
     let other = command.is_empty() || is_launcher(&words) || is_worker(pid, &command);
-    (!other).then_some(TorchProcess { pid, parent, command })
+    (!other).then(|| TorchProcess { pid, parent, command, has_agent: has_agent(pid) })
 }
+
+/// Whether the process has the agent's thread that is connected to a collector.
+fn has_agent(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    let name_of = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("comm"));
+    threads.flatten().any(|thread| name_of(thread).is_ok_and(|name| name.trim_end() == AGENT_THREAD))
+}
+
+/// The name of that thread.
+const AGENT_THREAD: &str = "probe-uplink";
 
 /// Whether libtorch is mapped, which it is from `import torch` on.
 fn has_torch(pid: u32) -> bool {
@@ -84,7 +96,8 @@ mod tests {
 
     #[test]
     fn forked_children_are_left_out_and_others_are_not() {
-        let process = |pid, parent, command: &str| TorchProcess { pid, parent, command: command.into() };
+        let process =
+            |pid, parent, command: &str| TorchProcess { pid, parent, command: command.into(), has_agent: false };
         let all = vec![
             process(12, 10, "python a.py"),
             process(10, 1, "python a.py"),
