@@ -184,7 +184,7 @@ impl<N: Names> Analyser<N> {
             && !call.recompute
             && let Some(more) = samples(bits >> payload::VMAPPED, words[0]).filter(|_| dimensions > 0)
         {
-            thread.parts.samples.add(call.address, more as i64);
+            thread.parts.samples.add((call.module, call.address), more as i64);
         }
         let listed: Vec<String> = in_record.map(u64::to_string).collect();
         let more = if first + listed.len() == known && dimensions > known { ", …" } else { "" };

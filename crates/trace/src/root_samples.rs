@@ -5,11 +5,15 @@ use super::persist::persist;
 /// The largest number of different outermost modules of a step that are told apart.
 const MAX_ROOTS: usize = 6;
 
+/// An outermost module: its number, which unnamed modules of one class may share, and its address, which another module may have
+/// after it.
+pub(super) type Root = (u32, u64);
+
 /// Samples by outermost module.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct RootSamples {
-    /// The address of each module and its samples, without gaps.
-    roots: [Option<(u64, i64)>; MAX_ROOTS],
+    /// Each module and its samples, without gaps.
+    roots: [Option<(Root, i64)>; MAX_ROOTS],
     /// Whether there were further modules.
     has_more: bool,
 }
@@ -17,13 +21,13 @@ pub(crate) struct RootSamples {
 persist!(RootSamples { roots, has_more });
 
 impl RootSamples {
-    /// Adds samples that the module at `address` was given.
-    pub(super) fn add(&mut self, address: u64, samples: i64) {
-        let is_place = |root: &&mut Option<(u64, i64)>| root.is_none_or(|(known, _)| known == address);
+    /// Adds samples that the module was given.
+    pub(super) fn add(&mut self, module: Root, samples: i64) {
+        let is_place = |root: &&mut Option<(Root, i64)>| root.is_none_or(|(known, _)| known == module);
         match self.roots.iter_mut().find(is_place) {
             Some(root) => {
                 let before = root.map_or(0, |(_, before)| before);
-                *root = Some((address, before.saturating_add(samples)));
+                *root = Some((module, before.saturating_add(samples)));
             }
             None => self.has_more = true,
         }
@@ -31,7 +35,7 @@ impl RootSamples {
 
     /// Adds the samples of `more`.
     pub(super) fn plus(mut self, more: &Self) -> Self {
-        more.roots.iter().flatten().for_each(|(address, samples)| self.add(*address, *samples));
+        more.roots.iter().flatten().for_each(|(module, samples)| self.add(*module, *samples));
         self.has_more |= more.has_more;
         self
     }
@@ -39,10 +43,10 @@ impl RootSamples {
     /// What was added since `before`.
     pub(super) fn since(&self, before: &Self) -> Self {
         let mut added = Self { has_more: self.has_more && !before.has_more, ..Self::default() };
-        for (address, samples) in self.roots.iter().flatten() {
-            let known = before.of(*address);
+        for (module, samples) in self.roots.iter().flatten() {
+            let known = before.of(*module);
             if known != Some(*samples) {
-                added.add(*address, samples.saturating_sub(known.unwrap_or(0)));
+                added.add(*module, samples.saturating_sub(known.unwrap_or(0)));
             }
         }
         added
@@ -61,8 +65,8 @@ impl RootSamples {
         }
     }
 
-    fn of(&self, address: u64) -> Option<i64> {
-        self.roots.iter().flatten().find(|(known, _)| *known == address).map(|(_, samples)| *samples)
+    fn of(&self, module: Root) -> Option<i64> {
+        self.roots.iter().flatten().find(|(known, _)| *known == module).map(|(_, samples)| *samples)
     }
 }
 
@@ -72,7 +76,7 @@ mod tests {
 
     fn given(calls: &[(u64, i64)]) -> RootSamples {
         let mut samples = RootSamples::default();
-        calls.iter().for_each(|(address, count)| samples.add(*address, *count));
+        calls.iter().for_each(|(address, count)| samples.add((0, *address), *count));
         samples
     }
 
@@ -84,7 +88,7 @@ mod tests {
         assert_eq!(given(&[(1, 16), (1, 16)]).of_step(Some(64)), Some(32));
         assert_eq!(given(&[(1, 64), (2, 64), (1, 64)]).of_step(Some(64)), Some(64));
         assert_eq!(given(&[(1, 64), (2, 64), (1, 64)]).of_step(None), Some(128));
-        let many: Vec<(u64, i64)> = (1..=MAX_ROOTS as u64 + 1).map(|address| (address, 8)).collect();
+        let many: Vec<(u64, i64)> = (1..=MAX_ROOTS as u64 + 1).map(|module| (module, 8)).collect();
         assert_eq!(given(&many).of_step(None), None);
         assert_eq!(given(&many).of_step(Some(8)), Some(8));
     }
@@ -93,9 +97,9 @@ mod tests {
     fn what_was_added_since_can_be_added_again() {
         let (before, after) = (given(&[(1, 16)]), given(&[(1, 16), (2, 8), (1, 4)]));
         let added = after.since(&before);
-        assert_eq!((added.of(1), added.of(2)), (Some(4), Some(8)));
+        assert_eq!((added.of((0, 1)), added.of((0, 2))), (Some(4), Some(8)));
         let again = before.plus(&added);
-        assert_eq!((again.of(1), again.of(2)), (Some(20), Some(8)));
+        assert_eq!((again.of((0, 1)), again.of((0, 2))), (Some(20), Some(8)));
         assert_eq!(after.since(&after).of_step(None), None);
     }
 }
