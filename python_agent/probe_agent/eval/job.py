@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from probe_agent._native import Outcome
-from probe_agent.eval import frames, output
+from probe_agent.eval import frames, output, own_variables
 from probe_agent.eval.ended import SnippetEnded
 from probe_agent.eval.putback import put_back
 from probe_agent.eval.sessions import SESSIONS
@@ -166,7 +166,11 @@ class SnippetJob:
 
     def _run_in_session(self, names: dict[str, Any], beside: bool) -> SnippetResult | None:
         if not self.session:
-            return self.execution.run(names, beside)
+            in_vain = own_variables.in_vain(self.execution.parsed.assigned, names)
+            result = self.execution.run(names, beside)
+            if in_vain is not None and result is not None and result.outcome == Outcome.OK:
+                self.say(in_vain)
+            return result
         for line in SESSIONS.open(self.session):
             self.say(line)
         try:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from probe_agent import signals
 from probe_agent._native import Outcome
-from probe_agent.eval import display, guard, safe_text, tracebacks
+from probe_agent.eval import display, guard, own_variables, safe_text, tracebacks
 from probe_agent.eval.ended import SnippetEnded, interrupt, is_importing
 
 
@@ -33,6 +33,8 @@ class ParsedSnippet(NamedTuple):
     tree: ast.Module
     body: CodeType
     last: CodeType | None
+    #: Names that it assigns, as :func:`own_variables.assignments` has them.
+    assigned: dict[str, bool]
 
 
 def parse(code: str, filename: str) -> ParsedSnippet:
@@ -43,7 +45,7 @@ def parse(code: str, filename: str) -> ParsedSnippet:
         last = compile(ast.Expression(statements[-1].value), filename, "eval", dont_inherit=True)
         statements = statements[:-1]
     body = compile(ast.Module(statements, tree.type_ignores), filename, "exec", dont_inherit=True)
-    return ParsedSnippet(tree, body, last)
+    return ParsedSnippet(tree, body, last, own_variables.assignments(tree))
 
 
 def words_of(error: BaseException, raised: tracebacks.Raised = lambda error: None) -> str:
