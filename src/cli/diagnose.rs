@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use super::connect::{self, Connection};
 use super::report;
 use super::status::{INTERRUPTED, Status};
-use crate::diagnose::{self, Diagnosis, DiagnosisSettings, FEWEST, Reference, Severity, rule};
+use crate::diagnose::rule::{self, Rule};
+use crate::diagnose::{self, Diagnosis, DiagnosisSettings, FEWEST, Finding, Reference, Severity};
 use crate::output;
 use crate::step_window::Window;
 use probe_client::Client;
 use probe_client::endpoint::Target;
-use probe_common::error::{Error, Result};
+use probe_common::error::{Error, Kind, Result};
 
 /// A finding is at least as severe as --fail-on says.
 const FOUND: Status = 6;
@@ -97,46 +98,59 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     let own = args.rules.as_deref().map(rule::of_directory).transpose()?.unwrap_or_default();
     connect::interruptible(INTERRUPTED, async {
-        let (mut client, target) = connect::open(endpoint, &args.connection).await?;
-        let name = name(&target);
-        let mut asked = DiagnosisSettings { window: args.steps, own, only: args.only.clone(), reference: None };
-        let mut before = None;
-        if let Some(other) = args.against.as_ref().or(args.verify.as_ref()) {
-            let mut other = Other::open(args, other, &target).await?;
-            // Steps after the window, unless others are asked for.
-            asked.window = asked.window.or_else(|| other.after());
-            let (client, name, window) = (other.client.as_mut().unwrap_or(&mut client), &other.name, other.window);
-            asked.reference = Some(Reference::read(client, name, window).await?);
-            if args.verify.is_some() {
-                let asked =
-                    DiagnosisSettings { window, own: asked.own.clone(), only: asked.only.clone(), reference: None };
-                before = Some(diagnose::diagnose(client, name, &asked).await?);
+        let mut was_live = false;
+        match answer(args, endpoint, &own, &mut was_live).await {
+            Err(error) if was_live && error.kind() == Kind::Unreachable => {
+                report::note("the run has ended meanwhile, so its recording is read");
+                answer(args, endpoint, &own, &mut was_live).await
             }
+            answered => answered,
         }
-        let mut done = diagnose::diagnose(&mut client, &name, &asked).await?;
-        if args.ask && !client.is_live() {
-            return Err(Error::usage(format!("{name} has ended, and can't be asked for more"))
-                .hint("leave out --ask: what was recorded is read"));
-        }
-        if client.is_live() && (args.ask || args.asks_by_itself()) {
-            let again = async |client: &mut Client| diagnose::diagnose(client, &name, &asked).await;
-            done = diagnose::ask(&mut client, done, args.ask, again, |text| report::note(text)).await?;
-        }
-        let text = match (&args.suspect, &before) {
-            (Some(suspected), _) => {
-                let found = diagnose::suspect(&mut client, &done, &asked.own, suspected).await?;
-                args.shown(|| found.page(&name), || found.json(&name))
-            }
-            (None, Some(before)) => {
-                let found = diagnose::verify(before, &done)
-                    .ok_or_else(|| Error::failed("the steps before were not compared with those after"))?;
-                args.shown(|| found.page(&name), || found.json(&name))
-            }
-            (None, None) => page(args, &done, &name)?,
-        };
-        output::unless_closed(write!(io::stdout(), "{text}"))?;
-        Ok(status(&done, args.fail_on))
     })
+}
+
+/// Diagnoses the run and prints the answer. `was_live` becomes true where its collector was reached.
+async fn answer(args: &Args, endpoint: Option<&str>, own: &[Rule], was_live: &mut bool) -> Result<Status> {
+    let (mut client, target) = connect::open(endpoint, &args.connection).await?;
+    *was_live = client.is_live();
+    let name = name(&target);
+    let mut asked =
+        DiagnosisSettings { window: args.steps, own: own.to_vec(), only: args.only.clone(), reference: None };
+    let mut before = None;
+    if let Some(other) = args.against.as_ref().or(args.verify.as_ref()) {
+        let mut other = Other::open(args, other, &target).await?;
+        // Steps after the window, unless others are asked for.
+        asked.window = asked.window.or_else(|| other.after());
+        let (client, name, window) = (other.client.as_mut().unwrap_or(&mut client), &other.name, other.window);
+        asked.reference = Some(Reference::read(client, name, window).await?);
+        if args.verify.is_some() {
+            let asked = DiagnosisSettings { window, own: asked.own.clone(), only: asked.only.clone(), reference: None };
+            before = Some(diagnose::diagnose(client, name, &asked).await?);
+        }
+    }
+    let mut done = diagnose::diagnose(&mut client, &name, &asked).await?;
+    if args.ask && !client.is_live() {
+        return Err(Error::usage(format!("{name} has ended, and can't be asked for more"))
+            .hint("leave out --ask: what was recorded is read"));
+    }
+    if client.is_live() && (args.ask || args.asks_by_itself()) {
+        let again = async |client: &mut Client| diagnose::diagnose(client, &name, &asked).await;
+        done = diagnose::ask(&mut client, done, args.ask, again, |text| report::note(text)).await?;
+    }
+    let text = match (&args.suspect, &before) {
+        (Some(suspected), _) => {
+            let found = diagnose::suspect(&mut client, &done, &asked.own, suspected).await?;
+            args.shown(|| found.page(&name), || found.json(&name))
+        }
+        (None, Some(before)) => {
+            let found = diagnose::verify(before, &done)
+                .ok_or_else(|| Error::failed("the steps before were not compared with those after"))?;
+            args.shown(|| found.page(&name), || found.json(&name))
+        }
+        (None, None) => page(args, &done, &name)?,
+    };
+    output::unless_closed(write!(io::stdout(), "{text}"))?;
+    Ok(status(&done, args.fail_on))
 }
 
 impl Args {
@@ -199,13 +213,19 @@ fn name(target: &Target) -> String {
 
 fn sql(done: &Diagnosis, number: usize) -> Result<String> {
     let finding = number.checked_sub(1).and_then(|index| done.findings.get(index));
-    finding.map(|finding| format!("{}\n", finding.sql)).ok_or_else(|| {
+    finding.map(statement).ok_or_else(|| {
         let count = done.findings.len();
         Error::usage(format!("there is no finding {number}")).hint(match count {
             0 => "nothing stands out".to_owned(),
             count => format!("they are 1..{count}"),
         })
     })
+}
+
+/// The query of a finding. It does not begin with the comments of its rule, which a shell would hand on as options.
+fn statement(finding: &Finding) -> String {
+    let rest = finding.sql.lines().skip_while(|line| line.starts_with("--")).collect::<Vec<_>>().join("\n");
+    format!("/* rule: {} */\n{rest}\n", finding.rule)
 }
 
 /// The exit status. A finding that is only possible never fails a build.

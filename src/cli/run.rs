@@ -40,6 +40,8 @@ and one that multiprocessing spawned when it makes an optimizer or joins a group
 /// The hint where the command has ended and a process that it left behind may still train.
 const NONE_TRAINED_YET: &str = "the run has ended, so what such a process trains from now on is not recorded: let the command wait for it (wait, in a shell), or start it with probe run";
 
+/// A command that fails this soon, before anything in it has imported torch, has said itself what is wrong: a script that is not there.
+const EARLY: Duration = Duration::from_secs(1);
 /// Signals that come this soon after the end of the command were meant for the command.
 const TOGETHER: Duration = Duration::from_secs(1);
 
@@ -112,7 +114,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
                 return Err(Error::failed(format!("{} could not be started", program.to_string_lossy())).because(error));
             }
         };
-        let pid = child.id().unwrap_or_default();
+        let (pid, began) = (child.id().unwrap_or_default(), Instant::now());
         let mut pythons = Pythons::below(pid, endpoint);
         let ended = tokio::select! {
             ended = wait(child, &mut signals) => ended?,
@@ -120,7 +122,9 @@ pub(super) fn run(args: Args) -> Result<Status> {
             never = pythons.watch(&seen) => match never {},
         };
         let call = FinishCall { pid, wait_status: ended.into_raw() };
-        finish(&mut collector, call, &mut signals, (&seen, &pythons)).await;
+        let failed_early = !ended.success() && began.elapsed() < EARLY && seen.is_empty();
+        let reason = || if failed_early { (Vec::new(), None) } else { why_none(&seen, &pythons) };
+        finish(&mut collector, call, &mut signals, reason).await;
         Ok(shell_status(ended))
     })
 }
@@ -139,12 +143,13 @@ async fn wait(mut child: Child, signals: &mut Signals) -> io::Result<ExitStatus>
     }
 }
 
-/// Has the collector write the run, and prints what a person should know of it. The command's exit status stays its own.
+/// Has the collector write the run, and prints what a person should know of it. `why_none`: sentences about processes that were
+/// not recorded, and a hint. The command's exit status stays its own.
 async fn finish(
     collector: &mut Collector,
     call: FinishCall,
     signals: &mut Signals,
-    (seen, pythons): (&Seen, &Pythons),
+    why_none: impl FnOnce() -> (Vec<String>, Option<&'static str>),
 ) {
     let run = collector.run().to_owned();
     let impatient = async {
@@ -170,9 +175,9 @@ async fn finish(
             }
             if agents == 0 {
                 report::note("no training process connected, so nothing was recorded");
-                let (sentences, hint) = why_none(seen, pythons);
+                let (sentences, hint) = why_none();
                 sentences.iter().for_each(report::note);
-                report::hint(hint);
+                hint.iter().for_each(report::hint);
             }
         }
         None if collector.was_ended() => {}
@@ -192,15 +197,15 @@ async fn finish(
 }
 
 /// What is known of the processes that were started, in sentences, and a hint.
-fn why_none(seen: &Seen, pythons: &Pythons) -> (Vec<String>, &'static str) {
-    if !seen.is_empty() {
-        return (seen.sentences(), NONE_TRAINED);
-    }
+fn why_none(seen: &Seen, pythons: &Pythons) -> (Vec<String>, Option<&'static str>) {
     let (unreached, running) = (pythons.unreached(), pythons.running());
-    if !unreached.is_empty() {
-        return (unreached, NONE_REACHED);
-    }
-    if running.is_empty() { (pythons.reached(), NONE_IMPORTED_TORCH) } else { (running, NONE_TRAINED_YET) }
+    let (sentences, hint) = match () {
+        () if !seen.is_empty() => (seen.sentences(), NONE_TRAINED),
+        () if !unreached.is_empty() => (unreached, NONE_REACHED),
+        () if running.is_empty() => (pythons.reached(), NONE_IMPORTED_TORCH),
+        () => (running, NONE_TRAINED_YET),
+    };
+    (sentences, Some(hint))
 }
 
 fn by_signal(signal: Signal) -> Status {

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use probe_client::Client;
-use probe_common::error::{Error, Result};
+use probe_common::error::{Error, Kind as Failure, Result};
 use probe_proto::v1::{StacksCall, WatchCall};
 
 use super::diagnosis::Diagnosis;
@@ -105,10 +105,14 @@ pub(crate) async fn ask(
         let percent = row.percent;
         report(&format!("{percent:.0} % of a step has no name ({}): {}", row.part, what.says()));
         let began = Instant::now();
-        let cost = what.ask(client).await.map_err(|error| match error.hint_text() {
-            Some(hint) => format!("{error} ({hint})"),
-            None => error.to_string(),
-        });
+        let cost = match what.ask(client).await {
+            Err(error) if error.kind() == Failure::Unreachable => return Err(error),
+            Err(error) => Err(match error.hint_text() {
+                Some(hint) => format!("{error} ({hint})"),
+                None => error.to_string(),
+            }),
+            Ok(cost) => Ok(cost),
+        };
         let seconds = began.elapsed().as_secs_f64();
         match &cost {
             Ok(cost) => report(&format!("{seconds:.1} s; {cost}")),

@@ -42,9 +42,9 @@ impl Diagnosis {
         self.waterfall.iter().map(|row| row.typical + row.excess).sum()
     }
 
-    /// The finding for the verdict: the first of the most severe warnings.
+    /// The finding for the verdict: the first of the most severe warnings. A run that has stopped comes before one that is slow.
     pub(crate) fn verdict(&self) -> Option<&Finding> {
         let worth = self.findings.iter().filter(|finding| finding.is_warning());
-        worth.rev().max_by_key(|finding| finding.severity)
+        worth.rev().max_by_key(|finding| (finding.severity, finding.family == "crash"))
     }
 }

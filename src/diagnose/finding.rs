@@ -43,6 +43,36 @@ impl Severity {
     }
 }
 
+/// What the saving of a rule's findings means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SavingKind {
+    /// Without the cause, the steps would take so much less.
+    Replay,
+    /// They would take so much less at most.
+    Ceiling,
+    /// They would take about so much less: the reference is rough, or what follows from the cause in other parts is not counted.
+    Estimate,
+}
+
+impl SavingKind {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Replay => "replay",
+            Self::Ceiling => "ceiling",
+            Self::Estimate => "estimate",
+        }
+    }
+
+    /// What the page says before the saving.
+    pub(super) const fn words(self) -> &'static str {
+        match self {
+            Self::Replay => "",
+            Self::Ceiling => "at most ",
+            Self::Estimate => "about ",
+        }
+    }
+}
+
 /// The saving of a finding: milliseconds a step, and percent of a step with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Saving {
@@ -73,7 +103,7 @@ pub(crate) struct Finding {
     pub(crate) cost_ms: Option<f64>,
     pub(crate) ref_ms: Option<f64>,
     pub(crate) saving: Option<Saving>,
-    pub(crate) ceiling: bool,
+    pub(crate) saving_kind: SavingKind,
     pub(crate) steps: usize,
     pub(crate) persistence: Option<f64>,
     pub(crate) facts: BTreeMap<String, Value>,
@@ -139,7 +169,7 @@ impl Finding {
         let saving = self.saving.map_or_else(
             || json!({ "kind": "none" }),
             |of| {
-                let kind = if self.ceiling { "ceiling" } else { "replay" };
+                let kind = self.saving_kind.as_str();
                 json!({ "ms": of.ms, "percent": of.percent, "low": of.low, "high": of.high, "alone": of.alone,
                         "after": of.after, "kind": kind })
             },

@@ -108,6 +108,7 @@ impl FindingsOverTime {
 
 #[cfg(test)]
 mod tests {
+    use super::super::finding::SavingKind;
     use super::super::line::{CodeLocation, SampledLine};
     use super::*;
     use crate::diagnose::Severity;
@@ -125,7 +126,7 @@ mod tests {
             cost_ms: None,
             ref_ms: None,
             saving: None,
-            ceiling: false,
+            saving_kind: SavingKind::Replay,
             steps: 100,
             persistence: None,
             facts: BTreeMap::new(),

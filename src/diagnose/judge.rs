@@ -93,7 +93,7 @@ fn empty(rule: &Rule, subject: Subject) -> Finding {
         cost_ms: None,
         ref_ms: None,
         saving: None,
-        ceiling: rule.ceiling,
+        saving_kind: rule.saving,
         steps: 0,
         persistence: None,
         facts: BTreeMap::new(),
@@ -168,11 +168,15 @@ fn time(
         longest.sort_unstable_by(|one, other| other.total_cmp(one));
         let fourth = longest.get(3).copied().unwrap_or(0.0);
         let level = (0.5 * median(whole).unwrap_or(0.0)).max(6.0 * deviation(&excess)).max(0.5 * fourth);
-        let spikes: Vec<usize> = (0..all.len()).filter(|index| excess[*index] > level).collect();
         let numbers: Vec<i64> = all.iter().map(|(step, ..)| steps.numbers[*step]).collect();
-        let found = period(&spikes.iter().map(|index| numbers[*index]).collect::<Vec<_>>(), &numbers);
-        let every = found.ok_or_else(|| format!("{} long steps, not at equal distances", spikes.len()))?;
-        for index in &spikes {
+        let above = |level: f64| (0..all.len()).filter(|index| excess[*index] > level).collect::<Vec<usize>>();
+        let period_of =
+            |spikes: &[usize]| period(&spikes.iter().map(|index| numbers[*index]).collect::<Vec<_>>(), &numbers);
+        // Stalls are not equally long: where some are below the level, all of them are above half of it.
+        let tried = [level, level / 2.0].map(above);
+        let found = tried.iter().find_map(|spikes| Some((period_of(spikes)?, spikes)));
+        let (every, spikes) = found.ok_or_else(|| format!("{} long steps, not at equal distances", tried[0].len()))?;
+        for index in spikes {
             by[all[*index].0] = ticks(excess[*index]);
         }
         let mean = spikes.iter().map(|index| excess[*index]).sum::<f64>() / spikes.len() as f64;

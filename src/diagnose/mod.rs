@@ -59,7 +59,7 @@ pub(crate) struct DiagnosisSettings {
 /// Runs every rule.
 ///
 /// # Errors
-/// The errors of the steps' queries; the SQL of a user's rule fails; a rule that is named does not exist.
+/// The errors of the steps' queries; the SQL of a user's rule fails; a rule that is named does not exist; the run goes away meanwhile.
 pub(crate) async fn diagnose(client: &mut Client, name: &str, asked: &DiagnosisSettings) -> Result<Diagnosis> {
     let steps = steps::read(client, name, asked.window).await?;
     let mut done = Diagnosis {
@@ -147,7 +147,12 @@ async fn one(
         let sql = done.steps.fill(&format!(
             "SELECT MAX(count) AS count FROM (SELECT COUNT({column}) AS count FROM {table} WHERE {these} GROUP BY pid)"
         ));
-        let count = rows::ask(client, &sql).await.ok().and_then(|found| found.int("count", 0)).unwrap_or(0);
+        let count = match rows::ask(client, &sql).await {
+            Ok(found) => found.int("count", 0).unwrap_or(0),
+            // Nothing is known of a run that has gone.
+            Err(error) if error.kind() == Failure::Unreachable => return Err(error),
+            Err(_) => 0,
+        };
         let of = if these == "$window" { "in these steps" } else { "of these processes" };
         if count == 0 {
             done.not_decided.push(undecided(format!("{need} is not recorded {of}")));
@@ -163,7 +168,8 @@ async fn one(
     let sql = done.steps.fill(&rule.sql).replace(rule::REFERENCE, &values);
     let rows = match rows::ask(client, &sql).await {
         Ok(rows) => rows,
-        Err(error) if is_own && !matches!(error.kind(), Failure::Limit | Failure::Unreachable) => {
+        Err(error) if error.kind() == Failure::Unreachable => return Err(error),
+        Err(error) if is_own && error.kind() != Failure::Limit => {
             return Err(Error::usage(format!("the SQL of rule '{}'", rule.name))
                 .because(error.clone())
                 .hint(error.hint_text().unwrap_or("probe query -f runs it alone, with numbers in place of $window")));

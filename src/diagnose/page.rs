@@ -49,7 +49,7 @@ pub(super) fn head(done: &Diagnosis, run: &str) -> String {
 /// One line of a finding: how bad, how sure, the rule, and what it would save.
 pub(super) fn title(finding: &Finding) -> String {
     let saves = finding.saving.map(|saving| {
-        let kind = if finding.ceiling { "at most " } else { "" };
+        let kind = finding.saving_kind.words();
         format!("  {kind}-{} ms  {:.0} % [{:.0}, {:.0}]", show(saving.ms), saving.percent, saving.low, saving.high)
     });
     let (severity, saves) = (finding.severity.as_str(), saves.unwrap_or_default());

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::finding;
 use super::rows::{AnswerRows, ask};
 use super::statistics::change_interval;
-use super::steps::{self, FEWEST, PARTS, Steps, Ticks, seconds};
+use super::steps::{self, FEWEST, PARTS, Steps, seconds};
 use super::waterfall::durations;
 use crate::block_bootstrap::median;
 use crate::step_window::Window;
@@ -82,8 +82,8 @@ impl Reference {
         (count < FEWEST).then(|| format!("{count} steps of {} are too few: the rule needs {FEWEST}", self.name))
     }
 
-    /// The rows for $reference in SQL: pid, part, and the medians of that part and of `run_delay`, in seconds. A rank that the
-    /// reference does not have gets the medians of all of its ranks.
+    /// The rows for $reference in SQL: pid, part, the median of that part (s), and the share of the time in which threads waited for a
+    /// processor. A rank that the reference does not have gets the medians of all of its ranks.
     pub(super) fn values(&self, of: &Steps) -> String {
         let mut values = Vec::new();
         for process in &of.processes {
@@ -96,10 +96,9 @@ impl Reference {
                 let all = || median((0..self.steps.processes.len()).map(of_process).collect()).unwrap_or(0.0);
                 alike.map_or_else(all, of_process)
             };
-            let mean = self.steps.observed() / self.steps.count().max(1) as f64;
-            let delay = self.steps.run_delay.unwrap_or(0.0) * seconds(mean as Ticks);
+            let waits = self.steps.run_delay.unwrap_or(0.0);
             for (part, name) in PARTS.iter().enumerate() {
-                values.push(format!("({}, '{name}', {:e}, {delay:e})", process.pid, medians(part)));
+                values.push(format!("({}, '{name}', {:e}, {waits:e})", process.pid, medians(part)));
             }
         }
         values.join(", ")

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::finding::Severity;
+use super::finding::{SavingKind, Severity};
 use probe_common::error::{Error, Result};
 use probe_query::nearest;
 
@@ -41,8 +41,8 @@ pub(crate) struct Rule {
     pub(crate) all_parts: bool,
     /// Whether only costs count that stand out and come at equal distances.
     pub(crate) periodic: bool,
-    /// Whether the saving is only an upper bound.
-    pub(crate) ceiling: bool,
+    /// What the saving means.
+    pub(crate) saving: SavingKind,
     /// Percent that a finding must save, with confidence, to be a note, a warning, critical.
     pub(crate) levels: [f64; 3],
     /// Whether findings name the line in which most of their time is spent, where stacks were sampled.
@@ -170,6 +170,7 @@ pub(crate) fn built_in() -> Result<Vec<Rule>> {
         "recompute-not-needed",
         "reduced-each-micro-step",
         "skipped-steps",
+        "slow-for-a-while",
         "slow-start",
         "slower-and-slower",
         "slower-since",
@@ -300,6 +301,14 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Rule> {
     if !["apart", "together"].contains(&parts.as_str()) {
         return Err(wrong(format!("there is no parts '{parts}'")).hint("apart: a finding for each part; or together"));
     }
+    let saving = match get("saving").as_deref() {
+        None => SavingKind::Replay,
+        Some("ceiling") => SavingKind::Ceiling,
+        Some("estimate") => SavingKind::Estimate,
+        Some(other) => {
+            return Err(wrong(format!("there is no saving '{other}'")).hint("ceiling, estimate, or no such key"));
+        }
+    };
     let line = get("line");
     if let Some(line) = line.as_deref().filter(|line| *line != "sampled") {
         return Err(wrong(format!("there is no line '{line}'")).hint("sampled, or no such key"));
@@ -317,7 +326,7 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Rule> {
         typical: reduce == "typical",
         all_parts: parts == "together",
         periodic: reduce == "periodic",
-        ceiling: get("saving").as_deref() == Some("ceiling"),
+        saving,
         levels,
         names_line: line.is_some(),
         growth: number("growth", 5.0)?,

@@ -82,6 +82,9 @@ def test_a_killed_collector_loses_nothing(home: Home) -> None:
         if endpoint == address:
             serve.send_signal(signal.SIGTERM)
             assert serve.wait(PATIENCE) == 0
+    # Nobody told the collector a command.
+    (listed,) = json.loads(home.probe("runs", "--format", "json").stdout)
+    assert "train_gpt.py --steps 300" in listed["command"], listed
     done = home.probe("serve", "--resume", "mortal")
     assert done.returncode == 1 and "has ended" in done.stderr and "hint:" in done.stderr
 

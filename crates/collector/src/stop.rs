@@ -89,7 +89,13 @@ fn describe(info: &mut RunInfo, shared: &Shared, exit_status: Option<i32>) {
     info.state = RunState::Ended;
     info.ended = Some(Timestamp::now());
     info.exit_status = exit_status;
-    for agent in shared.registry.all() {
+    let agents = shared.registry.all();
+    if info.command.is_empty()
+        && let Some(first) = agents.first()
+    {
+        info.command = first.state().about.command.clone();
+    }
+    for agent in agents {
         let state = agent.state();
         info.agents += 1;
         info.ranks.extend(state.identity.rank);

@@ -17,6 +17,7 @@ mod checked_sum;
 mod codes;
 mod column_names;
 mod counting;
+mod described_types;
 mod distinct_from;
 mod engine;
 mod epoch;

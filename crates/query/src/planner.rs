@@ -20,6 +20,7 @@ use probe_store::{Store, SystemTable};
 use super::bounds::Bounds;
 use super::catalog::{CATALOG, Catalog, Catalogs, NO_SCHEMA, Named};
 use super::column_names;
+use super::described_types;
 use super::errors::{no_run, no_table, or_say, within};
 use super::expanded;
 use super::guard;
@@ -226,8 +227,10 @@ impl Planner {
                 return Err(no_table(&reference, &self.store.tables()));
             }
         }
+        let describes = described_types::describes(&statement);
         let plan = state.statement_to_plan(statement).await.map_err(|error| within(&error, bounds))?;
         guard::verify(&plan)?;
+        let plan = if describes { or_say(described_types::in_sql(plan))? } else { plan };
         Ok((state, plan))
     }
 }

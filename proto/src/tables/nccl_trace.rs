@@ -16,10 +16,10 @@ crate::table! {
     group_size: i32, "ranks", "Ranks in the group.";
     bytes: i64, "B", "Size of the tensors given to it on this rank: the larger of what goes in and what comes out.";
     dtype: Option<Text>, "", "Type of its elements; NULL where it carries none (barrier).";
-    async_op: bool, "", "Whether it was issued asynchronously.";
+    async_op: bool, "", "Whether it was issued asynchronously. Torch issues every send and recv so.";
     backend: Text, "", "gloo, nccl, mpi.";
     ts: Time, "", "When it was issued.";
-    duration_ms: Option<f64>, "ms", "From issue to completion, including waiting for other ranks. For a synchronous NCCL operation it begins when the device reaches the operation, by CUDA events. NULL when completion was not seen: asynchronous NCCL operations, such as DDP's.";
+    duration_ms: Option<f64>, "ms", "From issue to completion, including waiting for other ranks. For a synchronous NCCL operation it begins when the device reaches the operation, by CUDA events. NULL when completion was not seen: asynchronous NCCL operations, such as DDP's, and recv of gloo.";
     status: Text, "", "completed, failed, issued (completion not seen), or pending (running for more than a second by the agent's latest report; a new row replaces this one when it is done).";
     algbw_gbps: Option<f64>, "GB/s", "bytes over duration.";
     busbw_gbps: Option<f64>, "GB/s", "algbw times the collective's bus factor (2(n-1)/n for all_reduce), comparable with the links' speed.";

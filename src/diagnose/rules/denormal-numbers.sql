@@ -26,6 +26,8 @@ WITH e AS (
     FROM python.torch_trace WHERE $window AND stage IN ('forward', 'backward')
         AND module_type IN ('Linear', 'Conv1d', 'Conv2d', 'Conv3d', 'ConvTranspose1d', 'ConvTranspose2d', 'ConvTranspose3d')
     GROUP BY pid, step, module, module_type
+    -- Of a policy that plays without gradients, few of the calls have a backward pass.
+    HAVING SUM(CASE WHEN stage = 'forward' THEN 1 ELSE 0 END) <= SUM(CASE WHEN stage = 'backward' THEN 1 ELSE 0 END)
 ), usual AS (
     SELECT pid, module, median(backward) AS backward FROM m GROUP BY pid, module HAVING median(backward) > 0
 ), waits AS (

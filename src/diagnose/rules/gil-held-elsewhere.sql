@@ -4,7 +4,7 @@
 -- parts: together
 -- confidence: likely
 -- needs: python.stack_samples.gil_elsewhere >= 10
--- saving: ceiling
+-- saving: estimate
 -- levels: 5, 15, 101
 -- explains: thread-blocked, work-between-parts, slower-than-reference
 -- also: gil, global interpreter lock, threads

@@ -10,13 +10,19 @@
 -- explains: rank-slow, periodic-stall, irregular-stall, slower-than-reference
 -- also: loader, dataloader, data loading, num_workers
 -- says: {who}: batches are made on the training thread (num_workers=0), and a worker would hand them over sooner
--- do: DataLoader(num_workers=2, persistent_workers=True): {cores} cores are there
+-- do: DataLoader(num_workers={workers}, persistent_workers=True){threads}: {cores} cores are there{iterable}
 -- record: it is asked where there is a DataLoader
 WITH b AS (
     SELECT rank, pid, step, SUM(wait) AS wait, COUNT(*) AS batches FROM python.data_trace
     WHERE $window AND num_workers = 0 GROUP BY rank, pid, step
 ), cores AS (
-    SELECT pid, MAX(cpu_cores) AS cores FROM python.environment WHERE pid IN ($pids) GROUP BY pid HAVING MAX(cpu_cores) >= 2
+    SELECT pid, cores, torch_threads, is_iterable,
+        -- With two cores, of which torch computes on both, two workers and its threads would be in each other's way.
+        CASE WHEN cores = 2 AND torch_threads > 1 THEN 1 ELSE 2 END AS workers
+    FROM (
+        SELECT pid, MAX(cpu_cores) AS cores, MAX(torch_threads) AS torch_threads, bool_or(sampler = '_InfiniteConstantSampler') AS is_iterable
+        FROM python.environment WHERE pid IN ($pids) GROUP BY pid HAVING MAX(cpu_cores) >= 2
+    )
 ), s AS (
     SELECT pid, step, duration - data_time AS rest, duration / GREATEST(duration - COALESCE(run_delay, 0), 0.02 * duration) AS longer FROM python.steps WHERE $window
 ), long AS (
@@ -25,6 +31,10 @@ WITH b AS (
 )
 SELECT b.step, b.rank, b.wait AS cost,
     -- Handing over a batch takes longer, too, while the thread waits for a processor.
-    GREATEST(b.batches * 0.0015 * longer, b.wait / cores - rest) AS ref, cores.cores AS cores
+    GREATEST(b.batches * 0.0015 * longer, b.wait / workers - rest) AS ref, cores.cores AS cores, workers,
+    CASE WHEN torch_threads > cores - workers THEN concat(', with torch.set_num_threads(', GREATEST(cores - workers, 1), ')') ELSE '' END
+        AS threads,
+    CASE WHEN is_iterable THEN '; of an IterableDataset each worker has all samples, unless it takes its part (torch.utils.data.get_worker_info)'
+        ELSE '' END AS iterable
 FROM b JOIN cores ON b.pid = cores.pid JOIN s ON b.pid = s.pid AND b.step = s.step
 WHERE b.pid IN (SELECT pid FROM long)

@@ -6,7 +6,7 @@
 -- needs: python.operator_counts.part
 -- persistence: 0.9
 -- reduce: typical
--- saving: ceiling
+-- saving: estimate
 -- levels: 10, 101, 101
 -- line: sampled
 -- also: loops, python loops, small operations, small operators, dispatch, vectorize

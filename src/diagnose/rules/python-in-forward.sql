@@ -6,7 +6,7 @@
 -- needs: python.operator_counts.part
 -- persistence: 0.9
 -- reduce: typical
--- saving: ceiling
+-- saving: estimate
 -- levels: 10, 25, 50
 -- line: sampled
 -- also: python, numpy, python in forward

@@ -5,7 +5,7 @@
 -- confidence: likely
 -- persistence: 0.75
 -- reduce: typical
--- saving: ceiling
+-- saving: estimate
 -- levels: 10, 20, 40
 -- line: sampled
 -- explains: slower-than-reference, python-between-parts

@@ -65,11 +65,21 @@ fn a_part_that_is_slower_from_some_step_on_is_told_from_one_that_drifts_and_from
     };
     begins(&of(&slowed), "silent");
     // It was slow for a while, and is not any more.
+    let for_a_while = |row: &mut steps::Row| {
+        if (80..160).contains(&row.step) {
+            row.other_time += 0.006;
+        }
+    };
+    begins(&of(&for_a_while), "silent");
+    let phase_of = |change: &dyn Fn(&mut steps::Row)| of_rule("slow-for-a-while", 240, change, nothing);
+    begins(&phase_of(&for_a_while), "found: every rank: from step ");
+    begins(&phase_of(&|_| ()), "silent");
+    begins(&phase_of(&busy), "silent");
+    begins(&phase_of(&|row| row.other_time += if row.step >= 150 { 0.006 } else { 0.0 }), "silent");
     begins(
-        &of(&|row| {
-            if (80..160).contains(&row.step) {
-                row.other_time += 0.006
-            }
+        &phase_of(&|row| {
+            for_a_while(row);
+            row.run_delay = (80..160).contains(&row.step).then_some(0.006);
         }),
         "silent",
     );

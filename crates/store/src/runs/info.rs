@@ -46,7 +46,7 @@ impl RunState {
 pub struct RunInfo {
     /// Name of the run with its number: "gpt@2".
     pub run: String,
-    /// The command that `probe run` started; empty for `probe serve`.
+    /// The command that `probe run` started. Without one it is empty, and when the run has ended that of its first process.
     pub command: String,
     /// Host name of the collector.
     pub host: String,
