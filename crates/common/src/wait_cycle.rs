@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// From how many waiting ones a cycle is searched at most. Where many wait for each other, nearly each is in a cycle.
+/// From how many a cycle is searched at most. Where many wait for each other, nearly each is in a cycle.
 const MAX_STARTS: usize = 64;
 
 /// The shortest cycle in `waits`, which says for each who waits for whom: each waits for the next one, and the last for the first.
 pub fn shortest<K: Ord + Copy>(waits: &BTreeMap<K, BTreeSet<K>>) -> Option<Vec<K>> {
-    let cycles = waits.keys().take(MAX_STARTS).filter_map(|start| through(*start, waits));
+    // Many may wait for those in a cycle, and be in none.
+    let waited_for: BTreeSet<K> = waits.values().flatten().copied().collect();
+    let starts = waits.keys().filter(|start| waited_for.contains(start)).take(MAX_STARTS);
+    let cycles = starts.filter_map(|start| through(*start, waits));
     cycles.min_by_key(Vec::len)
 }
 
@@ -50,5 +53,8 @@ mod tests {
         assert_eq!(cycle(&[(0, &[1]), (1, &[2, 4]), (2, &[3]), (3, &[1]), (4, &[0])]), Some(vec![0, 1, 4]));
         assert_eq!(cycle(&[(0, &[1]), (1, &[2]), (2, &[3]), (3, &[2])]), Some(vec![2, 3]));
         assert_eq!(cycle(&[(7, &[7])]), Some(vec![7]));
+        let before = (0..198).map(|one| (one, &[198][..]));
+        let many: Vec<(i32, &[i32])> = before.chain([(198, &[199][..]), (199, &[198][..])]).collect();
+        assert_eq!(cycle(&many), Some(vec![198, 199]));
     }
 }

@@ -36,11 +36,11 @@ pub(crate) async fn suspect<'a>(
     let mut known = BTreeSet::new();
     let all = [rule::built_in()?, own.to_vec()].concat();
     let mut reasons = rules::look(done, &all, name, &mut known);
+    // "leak" is a cause, and not a part of LeakyReLU.
+    let in_parts = reasons.is_empty();
     reasons.extend(part::look(done, name, &mut known));
     reasons.extend(rank::look(done, name));
     reasons.extend(operation::look(client, done, name, &mut known).await?);
-    // "leak" is a cause, and not a part of LeakyReLU.
-    let in_parts = reasons.is_empty();
     reasons.extend(module::look(client, done, name, in_parts, &mut known).await?);
     reasons.extend(whole::look(client, done, name, &mut known).await?);
     if reasons.is_empty() {
