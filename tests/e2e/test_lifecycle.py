@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -104,6 +105,9 @@ def test_probe_in_the_environment_is_enough(home: Home) -> None:
     assert rows == [{"pid": trainer.pid}]
     done = home.probe("eval", "print(batch_size)")  # the only live run needs no name
     assert (done.returncode, done.stdout) == (0, "16\n"), done.stderr
+    # With sockets in another directory, the process is not taken for one without an agent.
+    listed = home.probe("list", "--format", "json", PROBE_RUNTIME_DIR=str(home.directory / "other"))
+    assert {row["pid"]: row["state"] for row in json.loads(listed.stdout)}[trainer.pid] == "elsewhere"
 
 
 def test_a_program_can_start_it(home: Home) -> None:

@@ -26,6 +26,12 @@ impl GroupMember {
         self.groups.iter().find(|state| state.name == group).map(|state| state.issued)
     }
 
+    /// The oldest operation that it has not finished, and its group.
+    fn oldest_pending(&self) -> Option<(&GroupState, &PendingOperation)> {
+        let pending = self.groups.iter().filter_map(|group| Some((group, group.pending.first()?)));
+        pending.min_by_key(|(_, operation)| operation.unix_ns)
+    }
+
     fn pending(&self, group: &str, seq: i64) -> Option<&PendingOperation> {
         let state = self.groups.iter().find(|state| state.name == group)?;
         state.pending.iter().find(|operation| operation.seq == seq)
@@ -76,8 +82,7 @@ pub fn judge(members: Vec<GroupMember>, stopped: bool, now_ns: i64) -> HangAnswe
     }
     for member in &members {
         let mut state = member.state.clone();
-        let pending = member.groups.iter().filter_map(|group| Some((group, group.pending.first()?)));
-        if let Some((group, operation)) = pending.min_by_key(|(_, operation)| operation.unix_ns) {
+        if let Some((group, operation)) = member.oldest_pending() {
             state.operation = format!("{} {} of {}", operation.operation_type, operation.seq, group.name);
         }
         answer.ranks.push(state);
@@ -132,12 +137,10 @@ struct CycleWait<'a, 'b> {
 
 /// The ranks that wait for each other, each in the oldest operation that it has not finished.
 fn deadlock<'a, 'b>(members: &'a [GroupMember], stops: &'b [BlockingOperation<'a>]) -> Option<Vec<CycleWait<'a, 'b>>> {
-    let same = |one: &GroupMember, other: &GroupMember| std::ptr::eq(one, other);
-    let index_of = |member: &GroupMember| members.iter().position(|one| same(one, member));
+    let index_of = |member: &GroupMember| members.iter().position(|one| std::ptr::eq(one, member));
     let mut waits = BTreeMap::<usize, (&BlockingOperation<'a>, BTreeSet<usize>)>::new();
     for (index, member) in members.iter().enumerate() {
-        let oldest = member.groups.iter().filter_map(|group| Some((group, group.pending.first()?)));
-        let Some((group, operation)) = oldest.min_by_key(|(_, operation)| operation.unix_ns) else { continue };
+        let Some((group, operation)) = member.oldest_pending() else { continue };
         let is_in = |stop: &&BlockingOperation<'_>| stop.group == group.name && stop.seq == operation.seq;
         if let Some(stop) = stops.iter().find(is_in) {
             waits.insert(index, (stop, stop.missing.iter().filter_map(|missing| index_of(missing)).collect()));

@@ -98,7 +98,7 @@ impl AttachTarget {
     /// Whether an agent's uplink runs in the process, to any collector. An agent that was just told to go may take a while to
     /// end. Processes that are checked together share that while, which begins at `asked_at`.
     pub(super) fn has_uplink(&self, asked_at: Instant) -> bool {
-        while processes::tasks(self.pid as i32).values().any(|task| task.name == "probe-uplink") {
+        while processes::has_uplink(self.pid) {
             if asked_at.elapsed() > TO_GO {
                 return true;
             }

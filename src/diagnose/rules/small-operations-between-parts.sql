@@ -14,14 +14,14 @@
 -- do: {remedy}
 -- record: it is recorded in one step of 64 of those with detail
 SELECT s.step, s.rank, s.other_time AS cost, u.calls, round(u.us, 1) AS us, u.operator, u.watched,
-    CASE u.operator
-        WHEN 'aten::item' THEN 'compute on whole tensors and read the result once (.item() or .tolist()), or every n steps'
-        WHEN 'aten::select' THEN 'compute on whole tensors instead of looping over their rows, or every n steps'
-        ELSE CASE WHEN u.operator IN ('aten::lerp_', 'aten::lerp', 'aten::mul_', 'aten::mul', 'aten::add_', 'aten::add', 'aten::copy_',
+    CASE
+        WHEN u.operator = 'aten::item' THEN 'compute on whole tensors and read the result once (.item() or .tolist()), or every n steps'
+        WHEN u.operator = 'aten::select' THEN 'compute on whole tensors instead of looping over their rows, or every n steps'
+        WHEN u.operator IN ('aten::lerp_', 'aten::lerp', 'aten::mul_', 'aten::mul', 'aten::add_', 'aten::add', 'aten::copy_',
                 'aten::sub_', 'aten::sub', 'aten::clone', 'aten::detach')
             THEN 'do it for all parameters at once (torch._foreach_lerp_; AveragedModel''s multi_avg_fn for a moving average of '
                 || 'weights), or every n steps'
-            ELSE 'do it for all items at once instead of one by one, or every n steps' END END AS remedy,
+        ELSE 'do it for all items at once instead of one by one, or every n steps' END AS remedy,
     -- A loop of Python takes about 3 microseconds around each of them (a moving average of 80 parameters: 3.9).
     GREATEST(s.other_time - u.calls * (u.us + 3.0) * 1e-6, 0.0) AS ref
 FROM python.steps s JOIN $operator_calls AS u ON s.pid = u.pid AND u.part = 'other'

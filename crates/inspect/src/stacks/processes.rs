@@ -16,6 +16,14 @@ pub struct Task {
     pub state: char,
 }
 
+/// The name of the agent's thread that is connected to a collector, or tries to be.
+const UPLINK: &str = "probe-uplink";
+
+/// Whether an agent's uplink runs in a process, to any collector.
+pub fn has_uplink(pid: u32) -> bool {
+    i32::try_from(pid).is_ok_and(|pid| tasks(pid).values().any(|task| task.name == UPLINK))
+}
+
 /// All threads of a process, by id. Threads that end meanwhile are left out.
 pub fn tasks(pid: i32) -> BTreeMap<u32, Task> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeMap::new() };

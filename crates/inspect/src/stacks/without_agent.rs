@@ -46,18 +46,8 @@ fn look(pid: u32, mine: u32) -> Option<TorchProcess> {
     let command = line_of(&words);
     let parent = processes::parent(i32::try_from(pid).ok()?)?;
     let other = command.is_empty() || is_launcher(&words) || is_worker(pid, &command);
-    (!other).then(|| TorchProcess { pid, parent, command, has_agent: has_agent(pid) })
+    (!other).then(|| TorchProcess { pid, parent, command, has_agent: processes::has_uplink(pid) })
 }
-
-/// Whether the process has the agent's thread that is connected to a collector.
-fn has_agent(pid: u32) -> bool {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
-    let name_of = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("comm"));
-    threads.flatten().any(|thread| name_of(thread).is_ok_and(|name| name.trim_end() == AGENT_THREAD))
-}
-
-/// The name of that thread.
-const AGENT_THREAD: &str = "probe-uplink";
 
 /// Whether libtorch is mapped, which it is from `import torch` on.
 fn has_torch(pid: u32) -> bool {
