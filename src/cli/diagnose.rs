@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use super::connect::{self, Connection};
 use super::report;
@@ -18,6 +19,11 @@ use probe_common::error::{Error, Kind, Result};
 const FOUND: Status = 6;
 /// Too little was recorded to tell.
 const TOO_LITTLE: Status = 7;
+
+/// How long a collector that was lost is asked again. One that was killed takes connections until the kernel has freed its
+/// memory, and a new one may take its place.
+const DYING: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// How the answer looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -98,13 +104,23 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     let own = args.rules.as_deref().map(rule::of_directory).transpose()?.unwrap_or_default();
     connect::interruptible(INTERRUPTED, async {
-        let mut was_live = false;
-        match answer(args, endpoint, &own, &mut was_live).await {
-            Err(error) if was_live && error.kind() == Kind::Unreachable => {
-                report::note("the run has ended meanwhile, so its recording is read");
-                answer(args, endpoint, &own, &mut was_live).await
+        let mut lost: Option<Instant> = None;
+        loop {
+            let mut was_live = false;
+            match answer(args, endpoint, &own, &mut was_live).await {
+                Err(error)
+                    if (was_live || lost.is_some())
+                        && error.kind() == Kind::Unreachable
+                        && lost.is_none_or(|lost| lost.elapsed() < DYING) =>
+                {
+                    if lost.is_none() {
+                        report::note("the collector has ended meanwhile, so the run is read again");
+                    }
+                    lost.get_or_insert_with(Instant::now);
+                    tokio::time::sleep(PAUSE).await;
+                }
+                answered => return answered,
             }
-            answered => answered,
         }
     })
 }

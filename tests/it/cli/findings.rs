@@ -81,7 +81,7 @@ fn a_run_that_ends_while_it_is_diagnosed_is_diagnosed_by_its_recording() {
     let output = diagnose.wait_with_output().unwrap();
     let shown = home.shown(&output);
     assert!(
-        output.status.success() && shown.contains("the run has ended meanwhile, so its recording is read"),
+        output.status.success() && shown.contains("the collector has ended meanwhile, so the run is read again"),
         "{shown}"
     );
     assert!(shown.contains("train_loss is not finite") && shown.contains("it took a while"), "{shown}");
