@@ -234,3 +234,27 @@ def test_parameters_that_nothing_learns_by_are_named() -> None:
         row = found["row"]
         assert (row["unoptimized_parameters"], row["unoptimized_parameter"]) == expected, how
         assert found["problem"] == "", how
+
+
+def optimizers_made(how: str) -> dict[str, Any]:
+    """Trains for 70 steps; the newest row."""
+    import probe_agent.torch as agent
+
+    agent.install()
+    recorder = Recorder()
+    model = torch.nn.Linear(4, 4)
+    kept = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(70):
+        made = torch.optim.AdamW(model.parameters()) if how in ("anew", "inner") else kept
+        made.zero_grad()
+        model(torch.randn(2, 4)).sum().backward()
+        made.step()
+        if how == "inner":
+            kept.step()
+    return recorder.take()["python.environment"][-1]
+
+
+def test_optimizers_that_are_gone_are_counted() -> None:
+    for how, expected in [("anew", (63, 63)), ("inner", (63, 127)), ("kept", (0, None))]:
+        row = in_process(optimizers_made, arguments=(how,))
+        assert (row["optimizers_gone"], row["optimizer_steps"]) == expected, how

@@ -19,7 +19,7 @@ use probe_client::Client;
 use probe_common::error::Result;
 
 /// Columns of `python.environment` that identify a row and are no conditions of training.
-const NO_CONDITION: [&str; 11] = [
+const NO_CONDITION: [&str; 13] = [
     "run",
     "host",
     "pid",
@@ -30,6 +30,8 @@ const NO_CONDITION: [&str; 11] = [
     "step",
     "batch_shape",
     // A short run has not been looked at.
+    "optimizers_gone",
+    "optimizer_steps",
     "unoptimized_parameters",
     "unoptimized_parameter",
 ];

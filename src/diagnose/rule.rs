@@ -149,6 +149,7 @@ pub(crate) fn built_in() -> Result<Vec<Rule>> {
         "many-small-collectives",
         "many-small-operations",
         "memory-bound-modules",
+        "new-optimizer-each-step",
         "not-finite",
         "odd-sibling",
         "one-slow-worker",

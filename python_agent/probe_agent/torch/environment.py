@@ -90,6 +90,12 @@ def optimizer_stepped(optimizer: Any) -> None:
         _note(_optimizer, optimizer)
 
 
+def optimizers_gone(gone: int, steps: int) -> None:
+    """Note how many of the optimizers that have made ``steps`` steps together are gone."""
+    if _on:
+        _note(_optimizers_gone, gone, steps)
+
+
 @unseen
 def _note(gather: Callable[..., dict[str, Any]], *arguments: Any) -> None:
     """Note the facts that ``gather`` returns. Its errors do not reach training."""
@@ -227,6 +233,11 @@ def _optimizer(optimizer: Any) -> dict[str, Any]:
         "optimizer_fused": _flag(group.get("fused")),
         "optimizer_foreach": _flag(group.get("foreach")),
     }
+
+
+def _optimizers_gone(gone: int, steps: int) -> dict[str, Any]:
+    # The number of steps would be a new row each time.
+    return {"optimizers_gone": gone, "optimizer_steps": steps if gone else None}
 
 
 def _loader(loader: Any) -> dict[str, Any]:

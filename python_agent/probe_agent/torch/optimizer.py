@@ -27,6 +27,8 @@ _LOOK_AGAIN = 256
 #: The step before which gradients are looked at for the first time: by then several optimizers have mostly stepped in turn.
 _FIRST_LOOK = 32
 _begun = 0
+#: How many optimizers have stepped, also those that are gone.
+_stepped = 0
 
 
 def use_record_function(explicit: bool) -> None:
@@ -161,7 +163,7 @@ def _unwrap_steps(optimizer: Any) -> None:
 
 
 def _pre(optimizer: Any, args: Any, kwargs: Any) -> None:
-    global _begun
+    global _begun, _stepped
     import torch
 
     if torch.compiler.is_compiling():
@@ -169,6 +171,7 @@ def _pre(optimizer: Any, args: Any, kwargs: Any) -> None:
     address = id(optimizer)
     if address not in _noted:
         _noted.add(address)
+        _stepped += 1
         _seen.setdefault(address, weakref.ref(optimizer, partial(_gone, address)))
         environment.optimizer_stepped(optimizer)
     _begun += 1
@@ -178,6 +181,9 @@ def _pre(optimizer: Any, args: Any, kwargs: Any) -> None:
     if is_later or _begun == _FIRST_LOOK:
         known = [reference() for reference in list(_seen.values())]
         environment.gradients_are_there(modules.roots(), [of for of in known if of is not None], _living)
+    # Ever more seldom, because each time may be a row.
+    if _begun >= _FIRST_LOOK and _begun & (_begun - 1) == 0:
+        environment.optimizers_gone(_stepped - len(_noted), _begun - 1)
     _native.optimizer_pre(optimizer)
 
 

@@ -144,6 +144,8 @@ impl Noted {
             optimizer: text("optimizer"),
             optimizer_fused: flag("optimizer_fused"),
             optimizer_foreach: flag("optimizer_foreach"),
+            optimizers_gone: long("optimizers_gone"),
+            optimizer_steps: long("optimizer_steps"),
             unoptimized_parameters: long("unoptimized_parameters"),
             unoptimized_parameter: text("unoptimized_parameter"),
             dataset: text("dataset"),

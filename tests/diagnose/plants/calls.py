@@ -1,5 +1,6 @@
 """Calls: many of small operations, a model in Python, batches of one sample, sequences whose lengths differ, a layer that the
-optimizer does not have, a scaler that skips steps, and a model that generates while it trains."""
+optimizer does not have, an optimizer that is made anew in each step, a scaler that skips steps, and a model that generates while
+it trains."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ import common
 import torch
 from torch import nn
 
-args = common.arguments("operations", "python", "average", "one", "quadratic", "forgotten", "skipped", "generate")
+args = common.arguments(
+    "operations", "python", "average", "one", "quadratic", "forgotten", "anew", "skipped", "generate"
+)
 torch.set_num_threads(1)
 torch.manual_seed(0)
 F = nn.functional
@@ -57,13 +60,10 @@ class Net(nn.Module):
 
 
 net = Net()
-optimizer = torch.optim.AdamW(
-    [
-        parameter
-        for name, parameter in net.named_parameters()
-        if args.plant != "forgotten" or not name.startswith("head")
-    ]
-)
+parameters = [
+    parameter for name, parameter in net.named_parameters() if args.plant != "forgotten" or not name.startswith("head")
+]
+optimizer = torch.optim.AdamW(parameters)
 average = {name: parameter.detach().clone() for name, parameter in net.named_parameters()}
 scaler = torch.amp.GradScaler("cpu", init_scale=2.0, enabled=args.plant == "skipped")
 lengths = torch.Generator().manual_seed(1)
@@ -73,6 +73,8 @@ for step in range(args.steps):
     if args.plant == "quadratic":
         length = int(torch.randint(32, 32 + int(480 * args.strength), (1,), generator=lengths))
     ids = torch.randint(0, 64, (batch if args.plant != "quadratic" else 4, length))
+    if args.plant == "anew":
+        optimizer = torch.optim.AdamW(parameters)
     optimizer.zero_grad()
     loss = F.cross_entropy(net(ids).flatten(0, 1), ids.flatten())
     if args.plant == "skipped" and step % round(2 / args.strength) == 0:

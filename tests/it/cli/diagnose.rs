@@ -361,7 +361,7 @@ fn under(change: impl Fn(&mut environment::Row, &mut Agent)) -> BTreeMap<String,
         change(&mut row, agent);
         agent.send(store, [row]);
     };
-    let rules = "debug-switches,threads-beyond-cores,unused-parameters,optimizer-one-by-one,parameters-not-optimized";
+    let rules = "debug-switches,threads-beyond-cores,unused-parameters,optimizer-one-by-one,parameters-not-optimized,new-optimizer-each-step";
     of_rules(rules, STEPS, |row| row.optimizer_time = 0.004, notes)
 }
 
@@ -381,11 +381,17 @@ fn conditions_that_cost_time_are_told_from_those_that_do_not() {
         (row.torch_threads, row.cpu_quota) = (Some(64), Some(4.0));
         (row.trainable_parameters, row.unoptimized_parameters) = (Some(1_000_000), Some(5130));
         row.unoptimized_parameter = Some(agent.strings.id("fc.weight"));
+        (row.optimizers_gone, row.optimizer_steps) = (Some(30), Some(31));
     });
     says(
         &said,
         "parameters-not-optimized",
         "found: every rank: 5130 parameters, fc.weight first, get gradients and are in no optimizer",
+    );
+    says(
+        &said,
+        "new-optimizer-each-step",
+        "found: every rank: 30 of 31 steps were made by an optimizer that is gone: a new AdamW for each begins without",
     );
     says(&said, "debug-switches", "found: every rank: anomaly detection is on");
     says(&said, "unused-parameters", "found: every rank: DistributedDataParallel walks the graph");
@@ -401,8 +407,15 @@ fn conditions_that_cost_time_are_told_from_those_that_do_not() {
         // Two ranks of 32 threads have the 64 processors to themselves.
         row.torch_threads = Some(32);
         (row.trainable_parameters, row.unoptimized_parameters) = (Some(1_000_000), Some(0));
+        (row.optimizers_gone, row.optimizer_steps) = (Some(16), Some(31));
     });
-    for rule in ["unused-parameters", "optimizer-one-by-one", "threads-beyond-cores", "parameters-not-optimized"] {
+    for rule in [
+        "unused-parameters",
+        "optimizer-one-by-one",
+        "threads-beyond-cores",
+        "parameters-not-optimized",
+        "new-optimizer-each-step",
+    ] {
         says(&said, rule, "silent");
     }
 }

@@ -216,6 +216,8 @@ impl Agent {
             optimizer: None,
             optimizer_fused: None,
             optimizer_foreach: None,
+            optimizers_gone: None,
+            optimizer_steps: None,
             unoptimized_parameters: None,
             unoptimized_parameter: None,
             dataset: None,
