@@ -19,13 +19,16 @@ use super::{connect, report};
 /// Hooks and slots are restored, the agent's threads end, and training continues. The recorded rows stay. This works
 /// however the agent was started, and probe attach starts it again.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    override_usage = "probe detach [OPTIONS] <PID|RUN>",
+    after_help = "Examples:
   probe detach 4711
-  probe detach gpt")]
+  probe detach gpt"
+)]
 pub(super) struct Args {
     /// The process, or the run
     #[arg(value_name = "PID|RUN")]
-    whom: String,
+    whom: Option<String>,
     /// How long to wait for the process's main thread to reach a place where hooks can be removed
     #[arg(long, value_name = "DURATION", value_parser = super::amounts::duration, default_value = "30s")]
     timeout: Duration,
@@ -39,15 +42,33 @@ const MAX_OUTPUT: u64 = 1 << 16;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const TO_GO: Duration = Duration::from_secs(15);
 
-pub(super) fn run(args: &Args) -> Result<Status> {
+/// Takes PID|RUN after the command, or before it as other commands have it.
+pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
+    let whom = match (args.whom.as_deref(), endpoint) {
+        (Some(one), Some(other)) => {
+            return Err(Error::usage(format!(
+                "probe detach takes one process or run, and '{other}' and '{one}' are named"
+            ))
+            .hint(format!("probe detach {one}")));
+        }
+        (None, None) => {
+            return Err(Error::usage("probe detach does not know whom to detach from")
+                .hint("probe detach PID, or probe detach RUN; probe list shows those that have an agent"));
+        }
+        (whom, endpoint) => whom.or(endpoint).unwrap_or_default(),
+    };
     let runtime = connect::one_thread()?;
     runtime.block_on(async {
-        let target = discover::find(Some(&args.whom)).await?;
+        let target = discover::find(Some(whom)).await?;
         let mut client = Client::open(&target, args.connection.token_file()).await?;
+        if !client.is_live() {
+            return Err(Error::unreachable(format!("{whom} has ended: no process of it has an agent"))
+                .hint("probe list shows those that have one"));
+        }
         let run = target.location.name();
         let live = live(&mut client, target.pid).await?;
         if live.is_empty() {
-            return Err(Error::unreachable(format!("no process of {} has an agent", args.whom)).hint("probe list shows those that have one"));
+            return Err(Error::unreachable(format!("no process of {whom} has an agent")).hint("probe list shows those that have one"));
         }
         let mut failed = None;
         for agent in live {

@@ -154,7 +154,7 @@ fn dispatch(command: Command, endpoint: Option<&str>) -> Result<Status> {
         Command::Run(args) => without("run").and_then(|()| run::run(args)),
         Command::Serve(args) => without("serve").and_then(|()| serve::run(args)),
         Command::Attach(args) => without("attach").and_then(|()| attach::run(args)),
-        Command::Detach(args) => without("detach").and_then(|()| detach::run(&args)),
+        Command::Detach(args) => detach::run(&args, endpoint),
         Command::List(args) => without("list").and_then(|()| list::run(args)),
         Command::Import(args) => without("import").and_then(|()| import::run(&args)),
         Command::Runs(args) => without("runs").and_then(|()| runs::run(args)),

@@ -96,6 +96,7 @@ PLANTED = [
     Planted("quadratic", "calls.py", "quadratic", ("grows-beyond-input", "input-size"), twin="calls"),
     Planted("forgotten", "calls.py", "forgotten", ("parameters-not-optimized",), twin="calls"),
     Planted("new-optimizer", "calls.py", "anew", ("new-optimizer-each-step",), twin="calls"),
+    Planted("losses", "calls.py", "losses", ("several-backward-passes",), twin="calls"),
     Planted("skipped", "calls.py", "skipped", ("skipped-steps", "not-finite"), twin="calls"),
     Planted("generate", "calls.py", "generate", ("inference-in-steps",), twin="calls"),
     Planted("unused", "settings.py", "unused", ("unused-parameters",), 2, twin="settings"),

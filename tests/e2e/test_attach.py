@@ -126,7 +126,7 @@ def test_often_and_training_is_not_changed_by_a_bit(
         assert times, words
         stood.append(float(times[1]))
         waited.append(float(times[2]))
-        assert "goes on without an agent" in said(home.probe("detach", training.pid))
+        assert "goes on without an agent" in said(home.probe(str(training.pid), "detach"))
         training.is_running()
     output = training.finish()
     lines = output.splitlines()

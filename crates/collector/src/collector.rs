@@ -121,7 +121,10 @@ impl Collector {
             }
             false => (RunInfo::begin(reservation.name(), &options.command), None),
         };
-        info.write(&directory)?;
+        if let Err(error) = info.write(&directory) {
+            reservation.abandon();
+            return Err(error);
+        }
         // Queries and rows share one budget.
         let memory = options.memory.saturating_sub(limits.memory).max(options.memory / 2);
         let name = Arc::clone(&run);

@@ -1,6 +1,6 @@
 """Calls: many of small operations, a model in Python, batches of one sample, sequences whose lengths differ, a layer that the
-optimizer does not have, an optimizer that is made anew in each step, a scaler that skips steps, and a model that generates while
-it trains."""
+optimizer does not have, an optimizer that is made anew in each step, a backward pass for each loss, a scaler that skips steps,
+and a model that generates while it trains."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 args = common.arguments(
-    "operations", "python", "average", "one", "quadratic", "forgotten", "anew", "skipped", "generate"
+    "operations", "python", "average", "one", "quadratic", "forgotten", "anew", "losses", "skipped", "generate"
 )
 torch.set_num_threads(1)
 torch.manual_seed(0)
@@ -76,7 +76,11 @@ for step in range(args.steps):
     if args.plant == "anew":
         optimizer = torch.optim.AdamW(parameters)
     optimizer.zero_grad()
-    loss = F.cross_entropy(net(ids).flatten(0, 1), ids.flatten())
+    logits = net(ids).flatten(0, 1)
+    if args.plant == "losses":
+        for _ in range(max(1, round(2 * args.strength))):
+            logits.pow(2).mean().backward(retain_graph=True)
+    loss = F.cross_entropy(logits, ids.flatten())
     if args.plant == "skipped" and step % round(2 / args.strength) == 0:
         loss = loss * float("inf")
     scaler.scale(loss).backward()

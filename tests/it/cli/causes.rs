@@ -138,6 +138,26 @@ fn batches_that_are_too_small_are_told_from_modules_that_have_something_to_do() 
     begins(&of(32, 0.00003), "silent");
 }
 
+#[test]
+fn one_backward_pass_for_each_loss_is_told_from_one_for_each_call() {
+    let of = |forward: usize, backward: usize| {
+        let modules = move |agent: &mut Agent, store: &Store| {
+            let mut rows = Vec::new();
+            for step in 0..STEPS {
+                for module in ["layers.0", "layers.1"] {
+                    rows.extend((0..forward).map(|_| agent.trace(step, Some(module), "forward", 0.001)));
+                    rows.extend((0..backward).map(|_| agent.trace(step, Some(module), "backward", 0.002)));
+                }
+            }
+            agent.send(store, rows);
+        };
+        of_rule("several-backward-passes", STEPS, |row| row.backward_time = 0.012, modules)
+    };
+    begins(&of(1, 3), "found: every rank goes backward through 2 modules 3 times for each time that they are called");
+    begins(&of(3, 3), "silent");
+    begins(&of(2, 1), "silent");
+}
+
 /// The answer of `rule` where watched steps call so many operators of so many seconds each in a part, and where rank 0 is the slow
 /// one (rank 1 has compiled something).
 fn counted(rule: &str, part: &'static str, calls: (i64, f64), change: impl Fn(&mut steps::Row)) -> String {

@@ -9,6 +9,8 @@ fn wrong_words() {
     check!(home, "mistyped_command", home.probe(["qurey", "SELECT 1"]));
     check!(home, "mistyped_after_endpoint", home.probe(["gpt", "qurey", "SELECT 1"]));
     check!(home, "no_endpoint_wanted", home.probe(["gpt", "runs"]));
+    check!(home, "detach_from_whom", home.probe(["detach"]));
+    check!(home, "detach_from_two", home.probe(["gpt", "detach", "bert"]));
     check!(home, "mistyped_option", home.probe(["gpt", "query", "--fromat", "csv", "SELECT 1"]));
     check!(home, "nothing_to_run", home.probe(["gpt", "query"]));
     check!(home, "mistyped_table", home.probe(["tables", "python.torch_trcae"]));

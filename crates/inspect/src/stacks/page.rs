@@ -10,6 +10,8 @@ use super::is_of_agent;
 
 /// Widest column of functions (characters).
 const WIDEST: usize = 44;
+/// How the file of a snippet's frames begins: the agent names it by the snippet's number.
+const SNIPPET: &str = "<probe eval ";
 /// Lines of a summary.
 const TOP: usize = 20;
 
@@ -114,9 +116,12 @@ fn method(process: &ProcessStacks) -> &'static str {
 
 /// Threads of probe itself in the process; rows have them, and a page would only be longer.
 fn is_ours(thread: &ThreadStack) -> bool {
+    // A snippet that runs beside training is somebody's own, and may be what holds everything up.
+    let runs_snippet = thread.frames.iter().any(|frame| frame.file.starts_with(SNIPPET));
     // Python has no name for the thread that takes snippets, whose outermost frame is the agent's.
-    thread.frames.last().is_some_and(is_of_agent)
-        || thread.name.starts_with("probe-") && thread.frames.iter().any(is_of_agent)
+    !runs_snippet
+        && (thread.frames.last().is_some_and(is_of_agent)
+            || thread.name.starts_with("probe-") && thread.frames.iter().any(is_of_agent))
 }
 
 fn head(page: &mut String, group: &ThreadGroup<'_>) {
@@ -221,6 +226,20 @@ fn natives(page: &mut String, processes: &[ProcessStacks]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_of_the_agent_are_left_out_unless_a_snippet_runs_there() {
+        let frame = |file: &str| StackFrame { file: file.into(), ..StackFrame::default() };
+        let thread = |files: &[&str]| ThreadStack {
+            name: "probe-snippet".into(),
+            frames: files.iter().map(|file| frame(file)).collect(),
+            ..ThreadStack::default()
+        };
+        let agent = "/v/lib/python3.11/site-packages/probe_agent/eval/runner.py";
+        let threading = "/usr/lib/python3.11/threading.py";
+        assert!(is_ours(&thread(&[threading, agent, threading])));
+        assert!(!is_ours(&thread(&["<probe eval 7>", agent, threading])));
+    }
 
     #[test]
     fn a_file_is_shown_from_its_package_on() {

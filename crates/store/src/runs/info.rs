@@ -149,7 +149,12 @@ impl RunInfo {
             file.sync_all()
         });
         let renamed = written.and_then(|()| fs::rename(&unfinished, &path));
-        renamed.and_then(|()| durable::sync_names(directory)).map_err(|error| named(&path, error))
+        renamed.and_then(|()| durable::sync_names(directory)).map_err(|error| {
+            // Half a description says nothing, and would keep the directory of a run that did not begin.
+            let _ = fs::remove_file(&unfinished);
+            let hint = format!("make room there, or name another directory in {}", probe_proto::env::PROBE_HOME);
+            named(&path, error).hint(hint)
+        })
     }
 }
 
