@@ -195,8 +195,10 @@ def what_is_loaded() -> list[bool]:
 
 
 def left_out(how: str) -> dict[str, Any]:
-    """Trains a model whose last layer was replaced after the optimizer was made; the newest row."""
+    """Trains a model whose last layer was replaced after the optimizer was made; the newest row, and how often all objects of the
+    process were looked through, which stops training for a while."""
     import probe_agent.torch as agent
+    from probe_agent.torch import optimizer as optimizer_layer
 
     agent.install()
     recorder = Recorder()
@@ -213,13 +215,24 @@ def left_out(how: str) -> dict[str, Any]:
     if how == "seldom":
         seldom = torch.optim.SGD(model[1].parameters(), lr=0.1)
     x = torch.randn(2, 4)
-    for step in range(40):
+    teacher = torch.nn.Linear(4, 4)
+    if how == "taught":
+        teacher(x).sum().backward()
+        torch.optim.SGD(teacher.parameters(), lr=0.1).step()
+    looks: list[None] = []
+    live_objects = optimizer_layer._living
+    optimizer_layer._living = lambda: looks.append(None) or live_objects()  # type: ignore[assignment]
+    for step in range(300):
+        if how == "taught":
+            with torch.no_grad():
+                teacher(x)
         optimizer.zero_grad()
         model(x).sum().backward()
         optimizer.step()
-        if seldom is not None and step == 39:
+        if seldom is not None and step == 299:
             seldom.step()
-    return {"row": recorder.take()["python.environment"][-1], "problem": recorder.native.problem()}
+    row = recorder.take()["python.environment"][-1]
+    return {"row": row, "problem": recorder.native.problem(), "looks": len(looks)}
 
 
 def test_parameters_that_nothing_learns_by_are_named() -> None:
@@ -229,11 +242,13 @@ def test_parameters_that_nothing_learns_by_are_named() -> None:
         ("frozen", (0, None)),
         ("seldom", (0, None)),
         ("copies", (None, None)),
+        ("taught", (0, None)),
     ]:
         found = in_process(left_out, arguments=(how,))
         row = found["row"]
         assert (row["unoptimized_parameters"], row["unoptimized_parameter"]) == expected, how
         assert found["problem"] == "", how
+        assert found["looks"] == 0, how
 
 
 def optimizers_made(how: str) -> dict[str, Any]:

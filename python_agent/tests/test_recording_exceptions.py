@@ -221,3 +221,18 @@ def test_a_failed_step_s_tensors_can_be_freed(recorder: Recorder) -> None:
     gc.collect()
     assert [row["module"] for row in recorder.take()["python.exceptions"]] == ["inner"]
     assert [activation() for activation in activations] == [None]
+
+
+def names_of_hooks() -> list[str]:
+    import probe_agent.torch as agent
+
+    def own(kind: Any, value: Any, trace: Any) -> None:
+        """The program's."""
+
+    sys.excepthook = own
+    agent.install()
+    return [sys.excepthook.__name__, str(sys.excepthook.__doc__), threading.excepthook.__name__]
+
+
+def test_hooks_have_the_names_of_those_from_before() -> None:
+    assert in_process(names_of_hooks) == ["own", "The program's.", THREADS_HOOK.__name__]

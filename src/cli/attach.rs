@@ -35,7 +35,7 @@ use super::{connect, report};
   probe attach 4711 --dry-run
   probe detach 4711")]
 pub(super) struct Args {
-    /// The process, or the launcher (torchrun) of several processes processes
+    /// The process, or the launcher (torchrun) of several processes
     pid: u32,
     /// The run to join. If no run of that name is live, a new one starts [default: a new run named after the script]
     #[arg(long, value_name = "RUN")]

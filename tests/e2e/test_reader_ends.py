@@ -81,6 +81,7 @@ def test_a_run_that_is_killed_says_so_and_answers_from_its_directory(
     process.wait()
     assert run.sql("SELECT run FROM probe.store LIMIT 1").fetchall() == [("served@1",)]
     assert [each["state"] for each in probe.runs()] == ["lost"]
+    assert probe.runs().df()["state"].to_list() == ["lost"]
     assert commands() == []
 
 

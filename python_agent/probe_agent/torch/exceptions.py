@@ -7,6 +7,7 @@ called; then the last exception that Python keeps (`sys.last_value`) is recorded
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
@@ -38,6 +39,8 @@ class _Hook:
     """A hook before `sys.excepthook`."""
 
     def __init__(self, previous: Any) -> None:
+        # A program may ask for the hook's name.
+        functools.update_wrapper(self, previous, updated=())
         self.previous = previous
 
     def __call__(self, kind: Any, value: Any, traceback: Any) -> Any:
@@ -57,6 +60,7 @@ class _ThreadHook:
     """A hook before `threading.excepthook`."""
 
     def __init__(self, previous: Any) -> None:
+        functools.update_wrapper(self, previous, updated=())
         self.previous = previous
 
     def __call__(self, arguments: Any) -> Any:

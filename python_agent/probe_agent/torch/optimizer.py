@@ -19,6 +19,9 @@ _handles: list[hook_tables.TableHook] = []
 #: Optimizers that have stepped, by address, and those of which the environment was noted.
 _seen: dict[int, weakref.ref[Any]] = {}
 _noted: set[int] = set()
+#: Optimizers that were made since the agent is there, by address, and, once they were looked for, those from before.
+_made: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_looked_for_older = False
 _profile_hook_step: Any = None
 _patch_step_function: Any = None
 
@@ -26,6 +29,8 @@ _patch_step_function: Any = None
 _LOOK_AGAIN = 256
 #: The step before which gradients are looked at for the first time: by then several optimizers have mostly stepped in turn.
 _FIRST_LOOK = 32
+#: So many steps before a look, gradients are noted, so that those which are still the same are no news.
+_FIRST_NOTE, _NOTE_AGAIN = _FIRST_LOOK // 2, _LOOK_AGAIN // 2
 _begun = 0
 #: How many optimizers have stepped, also those that are gone.
 _stepped = 0
@@ -79,6 +84,11 @@ def steps_begun() -> int | None:
 
 def is_any() -> bool:
     """Whether there is an optimizer, which may step at some time."""
+    return _has_been_any() and any(True for _ in _living())
+
+
+def _has_been_any() -> bool:
+    """Whether an optimizer was made in this process. This takes no time."""
     import torch
 
     waiting: list[type] = [torch.optim.Optimizer]
@@ -87,7 +97,7 @@ def is_any() -> bool:
         waiting.extend(type.__subclasses__(cls))
         # torch marks classes that have had an object. Only the type of each object is read, which runs no code.
         if getattr(cls.__dict__.get("step"), "hooked", False):
-            return any(True for _ in _living())
+            return True
     return False
 
 
@@ -101,11 +111,22 @@ def _living() -> Iterator[Any]:
     return (known for known in live_objects() if issubclass(type(known), optimizer))
 
 
+def _all() -> list[Any]:
+    """All optimizers. Those that were made before the agent came are looked for once, because that stops training."""
+    global _looked_for_older
+    if not _looked_for_older:
+        _looked_for_older = True
+        for known in _living():
+            _made[id(known)] = known
+    return list(_made.values())
+
+
 def _notice_new() -> None:
     """Note which optimizers are made from now on."""
-    global _patch_step_function
+    global _patch_step_function, _looked_for_older
     from torch.optim import Optimizer
 
+    _looked_for_older = not _has_been_any()
     original = _patch_step_function = Optimizer.__dict__.get("_patch_step_function")
     if original is None:
         return
@@ -114,6 +135,7 @@ def _notice_new() -> None:
     @functools.wraps(original)
     def patch_step_function(self: Any) -> None:
         original(self)
+        _made[id(self)] = self
         made(id(self))
 
     Optimizer._patch_step_function = skipped_by_dynamo(patch_step_function)
@@ -178,9 +200,11 @@ def _pre(optimizer: Any, args: Any, kwargs: Any) -> None:
     is_later = _begun % _LOOK_AGAIN == 0
     if is_later:
         environment.steps_later()
-    if is_later or _begun == _FIRST_LOOK:
+    is_look = is_later or _begun == _FIRST_LOOK
+    if is_look or _begun == _FIRST_NOTE or _begun % _LOOK_AGAIN == _NOTE_AGAIN:
         known = [reference() for reference in list(_seen.values())]
-        environment.gradients_are_there(modules.roots(), [of for of in known if of is not None], _living)
+        look = environment.gradients_are_there if is_look else environment.gradients_before
+        look(modules.roots(), [of for of in known if of is not None], _all)
     # Ever more seldom, because each time may be a row.
     if _begun >= _FIRST_LOOK and _begun & (_begun - 1) == 0:
         environment.optimizers_gone(_stepped - len(_noted), _begun - 1)

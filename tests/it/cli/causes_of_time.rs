@@ -21,6 +21,12 @@ fn a_loss_that_rises_is_told_from_one_that_falls_and_from_one_that_varies() {
     begins(&of("loss", &|step| 4.0 / (1.0 + step / 20.0)), "silent");
     begins(&of("loss", &|step| 2.0 + (step * 1.7).sin()), "silent");
     begins(&of("value_loss", &diverges), "silent");
+    let at_once = |step: f64| if step < 3.0 { 2.0 + step } else { 300.0 };
+    begins(
+        &of("loss", &at_once),
+        "found: every rank: loss rises: it was 2 at its lowest (around step 0), 2 in the beginning, and is 300 now",
+    );
+    begins(&of("loss", &|step| if step < 1.0 { 2.0 } else { 6.0 }), "silent");
 }
 
 #[test]
