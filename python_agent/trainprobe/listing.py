@@ -30,7 +30,7 @@ class Runs(list[dict[str, Any]]):
         :raises Missing: pandas is not installed.
         """
         frame = arrow.needed("pandas", "df()").DataFrame
-        return frame(list(self), columns=[column.name for column in self._columns])  # type: ignore[no-any-return]
+        return frame(list(self), columns=[column.name for column in self._columns])
 
     def __repr__(self) -> str:
         return display.text(self._columns, self._rows)

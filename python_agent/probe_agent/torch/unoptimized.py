@@ -41,8 +41,11 @@ def find(roots: Iterable[Any], optimizers: Iterable[Any], every: _optimizers) ->
 
 
 def _has_changed(address: int, gradient: Any) -> bool:
-    reference, version = _before.get(address, (lambda: None, 0))
-    return reference() is not gradient or version != gradient._version
+    before = _before.get(address)
+    if before is None:
+        return True
+    reference, version = before
+    return bool(gradient._version != version) or reference() is not gradient
 
 
 def _without_optimizer(
