@@ -52,10 +52,10 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
             .hint(format!("probe detach {one}")));
         }
         (None, None) => {
-            return Err(Error::usage("probe detach does not know whom to detach from")
+            return Err(Error::usage("probe detach needs a process or a run")
                 .hint("probe detach PID, or probe detach RUN; probe list shows those that have an agent"));
         }
-        (whom, endpoint) => whom.or(endpoint).unwrap_or_default(),
+        (Some(whom), None) | (None, Some(whom)) => whom,
     };
     let runtime = connect::one_thread()?;
     runtime.block_on(async {

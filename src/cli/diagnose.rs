@@ -20,10 +20,10 @@ const FOUND: Status = 6;
 /// Too little was recorded to tell.
 const TOO_LITTLE: Status = 7;
 
-/// How long a collector that was lost is asked again. One that was killed takes connections until the kernel has freed its
-/// memory, and a new one may take its place.
-const DYING: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(100);
+/// How long a run whose collector was lost is asked again, and how often. A collector that was killed takes connections until the
+/// kernel has freed its memory, and a new one may take its place.
+const RETRY_FOR: Duration = Duration::from_secs(10);
+const RETRY_EVERY: Duration = Duration::from_millis(100);
 
 /// How the answer looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -107,20 +107,19 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
         let mut lost: Option<Instant> = None;
         loop {
             let mut was_live = false;
-            match answer(args, endpoint, &own, &mut was_live).await {
-                Err(error)
-                    if (was_live || lost.is_some())
-                        && error.kind() == Kind::Unreachable
-                        && lost.is_none_or(|lost| lost.elapsed() < DYING) =>
-                {
-                    if lost.is_none() {
-                        report::note("the collector has ended meanwhile, so the run is read again");
-                    }
-                    lost.get_or_insert_with(Instant::now);
-                    tokio::time::sleep(PAUSE).await;
-                }
-                answered => return answered,
+            let answered = answer(args, endpoint, &own, &mut was_live).await;
+            let is_unreachable = matches!(&answered, Err(error) if error.kind() == Kind::Unreachable);
+            if !is_unreachable || !was_live && lost.is_none() {
+                return answered;
             }
+            let since = *lost.get_or_insert_with(|| {
+                report::note("the collector has ended meanwhile, so the run is read again");
+                Instant::now()
+            });
+            if since.elapsed() >= RETRY_FOR {
+                return answered;
+            }
+            tokio::time::sleep(RETRY_EVERY).await;
         }
     })
 }

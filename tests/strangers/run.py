@@ -39,9 +39,9 @@ LIMITS = """
   optimizer end the steps of all: four trainings of 6 steps in three threads were 11 steps, and all 24 steps of optimizers had rows.
 - Where training goes on with another optimizer while the first one is alive, the first steps of the other have no row of their own,
   because it could belong to the same loop: two, and up to 64 if one of them had made fewer than four steps or if the first steps again.
-- A model that is first called right after `torch.export` or `torch.fx.symbolic_trace` is not seen in that step, which gets no row, and
-  neither does a step in which `torch.compile` compiles a function with the backend aot_eager. A step of an optimizer that was compiled
-  with that backend has its graph as a forward pass of a module `<lambda>`.
+- A model that is first called right after `torch.export` or `torch.fx.symbolic_trace` is not seen in that step, which gets no row.
+  A step in which `torch.compile` compiles a function with the backend aot_eager has no row either, and the step of an optimizer that was
+  compiled with that backend is shown as a forward pass of a module `<lambda>`.
 - Modules that a compiled function calls have no rows of their own.
 - Validation that asks for gradients of its inputs (forces of a molecule, residuals of a PINN, attributions) outside of the module's own
   forward is counted as training: a backward pass trains, because an attack on the inputs is part of adversarial training.
@@ -49,10 +49,10 @@ LIMITS = """
   and time belong to the next one.
 - A warning that torch gives within `clip_grad_norm_` names a line of the agent, which calls it, and a filter of warnings by module does
   not match it. Tracebacks of errors within `clip_grad_norm_` and `torch.save` have a line of the agent among them.
-- `sys.excepthook` and `threading.excepthook` are the agent's, with the name of those from before, which they call.
+- `sys.excepthook` and `threading.excepthook` are the agent's. They have the names of the hooks that they replaced, and call these.
 - The first step of a forked child has no row, because nothing but an optimizer's step shows that it trains. Children of a process that
   was recorded when it forked are not recorded; the first of them says so, and `probe.agents.problem` of the parent counts them.
-- What a function trains that `atexit` calls is not recorded, if it was registered before the first call of a module.
+- Training in a function that was registered with `atexit` before the first call of a module is not recorded.
 - A process that becomes another program by `os.execv` keeps its process id, so the steps of both have the same `pid`. The first program
   is "lost" in `probe.agents`.
 - Training that goes on in the background when the command of `probe run` has ended is recorded until then. The event `command end` says

@@ -56,9 +56,9 @@ crate::table! {
     optimizer: Option<Text>, "", "Class of the first optimizer that stepped.";
     optimizer_fused: Option<bool>, "", "Its fused, as given; NULL leaves the choice to torch.";
     optimizer_foreach: Option<bool>, "", "Its foreach, as given; NULL leaves the choice to torch.";
-    optimizers_gone: Option<i64>, "", "How many of torch's optimizers had stepped and were gone: about one for each step where the program makes a new one each time. Noted before the 32nd step of an optimizer, then before the 64th, 128th and so on. NULL before that.";
+    optimizers_gone: Option<i64>, "", "How many of torch's optimizers had stepped and were gone: about one for each step if the program makes a new one each time. Noted before the 32nd step of an optimizer, then before the 64th, 128th and so on. NULL before that.";
     optimizer_steps: Option<i64>, "", "How many steps of optimizers had been made then; NULL where none is gone.";
-    unoptimized_parameters: Option<i64>, "", "Size of the parameters of called modules that have a gradient and are in no optimizer of torch's, so that they never change. Noted before the 32nd step of an optimizer, and then before every 256th. NULL before that, and if no parameter is in an optimizer, which may work on copies of them.";
+    unoptimized_parameters: Option<i64>, "", "Size of the parameters of called modules that got a gradient in the steps just before and are in no optimizer of torch's, so that they never change. Noted before the 32nd step of an optimizer, and then before every 256th. NULL before that, and if no parameter is in an optimizer, which may work on copies of them.";
     unoptimized_parameter: Option<Text>, "", "Name of the first of them, below its outermost module; NULL where there is none.";
     dataset: Option<Text>, "", "Class of the training DataLoader's dataset: of the first one that was iterated with gradients on, else of the first one.";
     sampler: Option<Text>, "", "Class of its sampler: RandomSampler is shuffle=True.";

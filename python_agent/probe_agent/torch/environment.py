@@ -78,16 +78,16 @@ def steps_later() -> None:
         _note(_flags)
 
 
-def gradients_before(roots: list[Any], optimizers: list[Any], every: Callable[[], Iterable[Any]]) -> None:
+def gradients_before(roots: list[Any], optimizers: list[Any], living: Callable[[], Iterable[Any]]) -> None:
     """Remember the gradients that :func:`gradients_are_there` compares with, some steps later."""
     if _on:
-        _note(unoptimized.remember, roots, optimizers, every)
+        _note(unoptimized.remember, roots, optimizers, living)
 
 
-def gradients_are_there(roots: list[Any], optimizers: list[Any], every: Callable[[], Iterable[Any]]) -> None:
+def gradients_are_there(roots: list[Any], optimizers: list[Any], living: Callable[[], Iterable[Any]]) -> None:
     """Note which parameters get gradients and are in no optimizer, when an optimizer is about to step."""
     if _on:
-        _note(unoptimized.find, roots, optimizers, every)
+        _note(unoptimized.find, roots, optimizers, living)
 
 
 def optimizer_stepped(optimizer: Any) -> None:

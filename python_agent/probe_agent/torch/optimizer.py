@@ -19,7 +19,7 @@ _handles: list[hook_tables.TableHook] = []
 #: Optimizers that have stepped, by address, and those of which the environment was noted.
 _seen: dict[int, weakref.ref[Any]] = {}
 _noted: set[int] = set()
-#: Optimizers that were made since the agent is there, by address, and, once they were looked for, those from before.
+#: Optimizers that were made since the agent started, by address, and, once they were looked for, those from before.
 _made: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _looked_for_older = False
 _profile_hook_step: Any = None
@@ -29,8 +29,8 @@ _patch_step_function: Any = None
 _LOOK_AGAIN = 256
 #: The step before which gradients are looked at for the first time: by then several optimizers have mostly stepped in turn.
 _FIRST_LOOK = 32
-#: So many steps before a look, gradients are noted, so that those which are still the same are no news.
-_FIRST_NOTE, _NOTE_AGAIN = _FIRST_LOOK // 2, _LOOK_AGAIN // 2
+#: Gradients are remembered between two looks, to tell those that have changed from those that earlier training left.
+_FIRST_REMEMBERED, _REMEMBERED_AGAIN = _FIRST_LOOK // 2, _LOOK_AGAIN // 2
 _begun = 0
 #: How many optimizers have stepped, also those that are gone.
 _stepped = 0
@@ -58,7 +58,7 @@ def use_step_hooks(explicit: bool) -> None:
 
 def remove() -> None:
     """Remove the hooks and wrappers."""
-    global _profile_hook_step, _patch_step_function
+    global _profile_hook_step, _patch_step_function, _begun, _stepped
     for handle in _handles:
         handle.remove()
     _handles.clear()
@@ -75,6 +75,8 @@ def remove() -> None:
         _unwrap_steps(Optimizer)
     for address in list(_seen):
         _gone(address, None)
+    # Optimizers that stay are counted anew if the agent comes again.
+    _begun = _stepped = 0
 
 
 def steps_begun() -> int | None:
@@ -111,7 +113,7 @@ def _living() -> Iterator[Any]:
     return (known for known in live_objects() if issubclass(type(known), optimizer))
 
 
-def _all() -> list[Any]:
+def _all_living() -> list[Any]:
     """All optimizers. Those that were made before the agent came are looked for once, because that stops training."""
     global _looked_for_older
     if not _looked_for_older:
@@ -201,10 +203,10 @@ def _pre(optimizer: Any, args: Any, kwargs: Any) -> None:
     if is_later:
         environment.steps_later()
     is_look = is_later or _begun == _FIRST_LOOK
-    if is_look or _begun == _FIRST_NOTE or _begun % _LOOK_AGAIN == _NOTE_AGAIN:
+    if is_look or _begun == _FIRST_REMEMBERED or _begun % _LOOK_AGAIN == _REMEMBERED_AGAIN:
         known = [reference() for reference in list(_seen.values())]
         look = environment.gradients_are_there if is_look else environment.gradients_before
-        look(modules.roots(), [of for of in known if of is not None], _all)
+        look(modules.roots(), [of for of in known if of is not None], _all_living)
     # Ever more seldom, because each time may be a row.
     if _begun >= _FIRST_LOOK and _begun & (_begun - 1) == 0:
         environment.optimizers_gone(_stepped - len(_noted), _begun - 1)

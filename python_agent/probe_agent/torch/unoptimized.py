@@ -9,28 +9,28 @@ from typing import Any, Callable
 #: Gradients of parameters in no optimizer at the last :func:`remember`, by the parameter's address, with their versions: torch
 #: counts how often a tensor was changed.
 _before: dict[int, tuple[weakref.ref[Any], int]] = {}
-_optimizers = Callable[[], Iterable[Any]]
+_Optimizers = Callable[[], Iterable[Any]]
 
 
-def remember(roots: Iterable[Any], optimizers: Iterable[Any], every: _optimizers) -> dict[str, Any]:
+def remember(roots: Iterable[Any], optimizers: Iterable[Any], living: _Optimizers) -> dict[str, Any]:
     """Remember the gradients that there are, for :func:`find`, which takes the same arguments. There are no facts."""
-    _, found = _without_optimizer(roots, optimizers, every)
+    _, found = _without_optimizer(roots, optimizers, living)
     gradients = {address: parameter.grad for address, (_, parameter) in found.items()}
     _before.clear()
     _before.update((address, (weakref.ref(gradient), gradient._version)) for address, gradient in gradients.items())
     return {}
 
 
-def find(roots: Iterable[Any], optimizers: Iterable[Any], every: _optimizers) -> dict[str, Any]:
+def find(roots: Iterable[Any], optimizers: Iterable[Any], living: _Optimizers) -> dict[str, Any]:
     """The facts for ``python.environment``: the size of all parameters together that are below the outermost modules ``roots``,
     got a gradient since :func:`remember` and are in no optimizer, and the name of the first of them.
 
-    ``optimizers`` are those that have stepped. ``every()`` returns all that there are, and is only called if parameters are in
+    ``optimizers`` are those that have stepped. ``living()`` returns all that there are, and is only called if parameters are in
     none of ``optimizers``. There are no facts if no parameter is in an optimizer: it may work on copies of them. Call this when an
-    optimizer is about to step, because the gradients of the step are there then. A gradient that has stayed as it was is one that
-    nobody has cleared: of a teacher that was trained before.
+    optimizer is about to step, because the gradients of the step are there then. A gradient that has not changed was
+    left by earlier training, as that of a teacher.
     """
-    is_any_optimized, found = _without_optimizer(roots, optimizers, every)
+    is_any_optimized, found = _without_optimizer(roots, optimizers, living)
     if not is_any_optimized:
         return {}
     found = {address: entry for address, entry in found.items() if _has_changed(address, entry[1].grad)}
@@ -49,7 +49,7 @@ def _has_changed(address: int, gradient: Any) -> bool:
 
 
 def _without_optimizer(
-    roots: Iterable[Any], optimizers: Iterable[Any], every: _optimizers
+    roots: Iterable[Any], optimizers: Iterable[Any], living: _Optimizers
 ) -> tuple[bool, dict[int, tuple[str, Any]]]:
     """Whether any parameter is in an optimizer, and those with a gradient that are in none: name and parameter by address."""
     optimized = _parameters_of(optimizers)
@@ -63,7 +63,7 @@ def _without_optimizer(
             elif parameter.requires_grad and parameter.is_leaf and parameter.grad is not None:
                 found.setdefault(id(parameter), (name, parameter))
     if found and is_any_optimized:
-        others = _parameters_of(every())
+        others = _parameters_of(living())
         found = {address: entry for address, entry in found.items() if address not in others}
     return is_any_optimized, found
 

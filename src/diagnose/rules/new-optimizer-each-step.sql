@@ -4,8 +4,8 @@
 -- confidence: measured
 -- needs: python.environment.optimizers_gone
 -- also: momentum, Adam, optimizer state, does not learn, not learning
--- says: {who}: {gone} of {steps} steps were made by an optimizer that is gone: a new {name} for each begins without momentum and averages of gradients
--- do: make the optimizer once, before the loop; for another learning rate, a scheduler, or set param_groups[0]['lr'] of the same one
+-- says: {who} made a new optimizer for {gone} of {steps} steps: each new {name} starts without momentum and averages of gradients
+-- do: make the optimizer once, before the loop; to change the learning rate, use a scheduler, or set param_groups[0]['lr'] of the same optimizer
 -- record: it is looked for before the 32nd step of an optimizer of torch's
 WITH e AS (
     SELECT * FROM $newest_environment

@@ -10,8 +10,8 @@
 -- reduce: typical
 -- line: sampled
 -- also: retain_graph, losses, backward passes, double backward
--- says: {who} goes backward through {modules} modules {times} times for each time that they are called
--- do: where that is one backward() for each of several losses (retain_graph=True), add the losses and call backward() once: the gradients are the same; where gradients of gradients are wanted (create_graph=True), or each loss has an optimizer of its own, it has to be so
+-- says: {who} runs the backward pass of {modules} modules {times} times for each call of them
+-- do: if each of several losses has its own backward() (retain_graph=True), add the losses and call backward() once: the gradients are the same; gradients of gradients (create_graph=True) and losses with their own optimizers need several passes
 -- record: probe config detail=every-step
 WITH calls AS (
     SELECT pid, rank, step, module, SUM(CASE stage WHEN 'forward' THEN 1 ELSE 0 END) AS forward,

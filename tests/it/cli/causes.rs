@@ -153,7 +153,7 @@ fn one_backward_pass_for_each_loss_is_told_from_one_for_each_call() {
         };
         of_rule("several-backward-passes", STEPS, |row| row.backward_time = 0.012, modules)
     };
-    begins(&of(1, 3), "found: every rank goes backward through 2 modules 3 times for each time that they are called");
+    begins(&of(1, 3), "found: every rank runs the backward pass of 2 modules 3 times for each call of them");
     begins(&of(3, 3), "silent");
     begins(&of(2, 1), "silent");
 }

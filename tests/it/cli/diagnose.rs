@@ -391,7 +391,7 @@ fn conditions_that_cost_time_are_told_from_those_that_do_not() {
     says(
         &said,
         "new-optimizer-each-step",
-        "found: every rank: 30 of 31 steps were made by an optimizer that is gone: a new AdamW for each begins without",
+        "found: every rank made a new optimizer for 30 of 31 steps: each new AdamW starts without",
     );
     says(&said, "debug-switches", "found: every rank: anomaly detection is on");
     says(&said, "unused-parameters", "found: every rank: DistributedDataParallel walks the graph");
