@@ -3,6 +3,7 @@
 //! and groups (`by_process`, `group_by_id`), what its client gets (`output`, `answer`) and the errors of queries that fail
 //! (`errors`).
 
+mod adapted_input;
 mod admission;
 mod aggregate_rule;
 mod allocator;
@@ -12,7 +13,6 @@ mod bounds;
 mod by_process;
 mod catalog;
 mod checked_arithmetic;
-mod checked_input;
 mod checked_sum;
 mod codes;
 mod column_names;

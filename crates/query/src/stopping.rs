@@ -21,7 +21,7 @@ use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder};
 
-use crate::checked_input::CheckedInput;
+use crate::adapted_input::{AdaptedInput, checked};
 use crate::question;
 
 /// Makes every node that multiplies rows yield, too, and ends nodes that read or join rows when their query is over.
@@ -84,7 +84,7 @@ fn stoppable_filter(filter: Option<&JoinFilter>, join: JoinType) -> Option<JoinF
 
 /// The node, whose batches come until the query is over.
 fn stoppable(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-    Arc::new(CheckedInput { name: "StoppableExec", check: |_| Box::new(|_| question::check()), input })
+    Arc::new(AdaptedInput { name: "StoppableExec", adapt: |batches, _| checked(batches, |_| question::check()), input })
 }
 
 /// A condition that fails once the query that the thread works for is over.

@@ -42,6 +42,18 @@ pub(super) const SEEN: &[(&str, &str)] = &[
          SELECT COUNT(DISTINCT x || value::text) FROM t, generate_series(1, 1000000)",
         "was made before a join",
     ),
+    // Where all rows of a batch are even or all are odd, the text is the same for all of them.
+    (
+        "SELECT COUNT(DISTINCT rpad(CASE WHEN value % 2 = 0 THEN value::text ELSE 'x' END, 50000)) \
+         FROM generate_series(1, 10000000, 2)",
+        "more memory",
+    ),
+    // The long constant makes the batches of the whole query small.
+    (
+        "SELECT COUNT(*) FROM (SELECT SUM(value) OVER (ORDER BY value % 11) AS value FROM generate_series(1, 10000000)) \
+         WHERE strpos(value::text, repeat('x', 50000)) > 0",
+        "",
+    ),
 ];
 
 /// Harmful statements that are too long to write out.

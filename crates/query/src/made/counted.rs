@@ -21,7 +21,7 @@ use probe_common::error::Error;
 
 use super::growth::{self, Growth};
 
-/// The most bytes of a value that all rows share: it is repeated where it meets a column, which is not counted.
+/// The most bytes of a value that all rows of a query share: it is repeated where it meets a column, which is not counted.
 const MAX_CONSTANT: usize = 64 << 10;
 /// Copies of a constant that the optimizer may have.
 const COPIES: usize = 8;
@@ -127,6 +127,19 @@ impl CountedFunction {
         Ok(ColumnarValue::Array(concat(&parts)?))
     }
 
+    /// `value`, of which each of the `rows` of a batch would get a copy that nothing counts.
+    ///
+    /// The arguments of a function are constants of one batch where a CASE takes the same branch for all of its rows.
+    fn spread(&self, value: ColumnarValue, rows: usize, reservation: &MemoryReservation) -> Result<ColumnarValue> {
+        let ColumnarValue::Scalar(scalar) = &value else { return Ok(value) };
+        let bytes = growth::scalar_bytes(scalar).saturating_mul(rows);
+        if rows == 1 || bytes <= MAX_CALL {
+            return Ok(value);
+        }
+        reservation.try_grow(bytes)?;
+        Ok(ColumnarValue::Array(value.into_array(rows)?))
+    }
+
     fn keep(&self, value: ColumnarValue, reservation: MemoryReservation) -> Result<ColumnarValue> {
         match value {
             ColumnarValue::Scalar(scalar) => {
@@ -212,6 +225,7 @@ impl ScalarUDFImpl for CountedFunction {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
+        let rows_of_batch = args.number_rows;
         let rows = if constant { 1 } else { args.number_rows };
         let most = match &self.does {
             CountedOperation::Nothing => match args.args.first() {
@@ -230,7 +244,7 @@ impl ScalarUDFImpl for CountedFunction {
             return self.keep(made, reservation);
         }
         reservation.try_grow(most)?;
-        let value = self.call(args, constant)?;
+        let value = self.spread(self.call(args, constant)?, rows_of_batch, &reservation)?;
         self.keep(value, reservation)
     }
 }

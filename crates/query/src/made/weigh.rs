@@ -1,30 +1,38 @@
 //! Counts or bounds the rows that come to operators that hold them, or repeat them, without counting.
 //!
 //! A window function holds all rows of its input. A join repeats the values of a row for each row that it meets: views
-//! of stored text are repeated without the text, but a text that was made would be copied each time.
+//! of stored text are repeated without the text, but a text that was made would be copied each time. A sort begins a
+//! task for each batch that it holds, which takes more memory than a small batch does: it gets larger ones.
 
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::compute::concat_batches;
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DataFusionError, Result};
-use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::sorts::sort::SortExec;
+use futures::{StreamExt, stream};
 use probe_common::error::Error;
 
-use crate::checked_input::{BatchCheck, CheckedInput};
+use super::width::ROWS;
+use crate::adapted_input::{AdaptedInput, Batches, checked};
 
 /// The longest value that a join repeats: a batch of it takes 32 MiB then.
 const LONGEST: usize = 4 << 10;
 /// Copies of rows that a window function holds: it copies them once more when it has all of them.
 const COPIES: usize = 2;
 
-/// Puts a [`CheckedInput`] before each input of those operators.
+/// Bytes of gathered batches, where they have fewer rows than a batch may have.
+const GATHERED: usize = 1 << 20;
+
+/// Puts an [`AdaptedInput`] before each input of those operators.
 #[derive(Debug)]
 pub(crate) struct WeighInputs;
 
@@ -35,6 +43,8 @@ enum InputUse {
     Held,
     /// The operator repeats values: the length of each is bounded.
     Repeated,
+    /// The operator does much for each batch: small ones are gathered.
+    Sorted,
 }
 
 impl PhysicalOptimizerRule for WeighInputs {
@@ -47,6 +57,7 @@ impl PhysicalOptimizerRule for WeighInputs {
             let what = match node.name() {
                 name if name.contains("Window") => InputUse::Held,
                 name if name.contains("Join") => InputUse::Repeated,
+                _ if sorts_all(&node) => InputUse::Sorted,
                 _ => return Ok(Transformed::no(node)),
             };
             let children: Vec<_> = node.children().into_iter().map(|child| what.put(child)).collect();
@@ -69,11 +80,12 @@ impl InputUse {
             Self::Held if is_counted(input) => Arc::clone(input),
             Self::Repeated if !made => Arc::clone(input),
             what => {
-                let (name, check): (_, fn(&TaskContext) -> BatchCheck) = match what {
+                let (name, adapt): (_, fn(SendableRecordBatchStream, &TaskContext) -> Batches) = match what {
                     Self::Held => ("WeighExec: Held", hold),
-                    Self::Repeated => ("WeighExec: Repeated", |_| Box::new(check)),
+                    Self::Repeated => ("WeighExec: Repeated", |batches, _| checked(batches, check)),
+                    Self::Sorted => ("WeighExec: Sorted", gather),
                 };
-                Arc::new(CheckedInput { name, check, input: Arc::clone(input) })
+                Arc::new(AdaptedInput { name, adapt, input: Arc::clone(input) })
             }
         }
     }
@@ -96,9 +108,46 @@ fn is_copied(kind: &DataType) -> bool {
 
 /// Takes memory of the query for each batch. The reservation lasts until the operator drops the stream. It may hold the rows longer,
 /// but then no more rows come.
-fn hold(context: &TaskContext) -> BatchCheck {
+fn hold(batches: SendableRecordBatchStream, context: &TaskContext) -> Batches {
     let reservation = MemoryConsumer::new("window").register(context.memory_pool());
-    Box::new(move |batch| reservation.try_grow(COPIES * batch.get_array_memory_size()))
+    checked(batches, move |batch| reservation.try_grow(COPIES * batch.get_array_memory_size()))
+}
+
+/// Whether this sorts all of its rows, and does not only look for the first ones.
+fn sorts_all(node: &Arc<dyn ExecutionPlan>) -> bool {
+    node.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_none())
+}
+
+/// The same rows, in batches of up to [`ROWS`] rows or about [`GATHERED`] bytes. Larger batches stay as they are.
+fn gather(batches: SendableRecordBatchStream, _: &TaskContext) -> Batches {
+    let schema = batches.schema();
+    let gathered = stream::unfold(Some(batches), move |mut batches| {
+        let schema = Arc::clone(&schema);
+        async move {
+            let (mut parts, mut rows, mut bytes) = (Vec::new(), 0, 0);
+            while rows < ROWS
+                && bytes < GATHERED
+                && let Some(input) = &mut batches
+            {
+                match input.next().await {
+                    Some(Ok(batch)) => {
+                        rows += batch.num_rows();
+                        bytes += batch.get_array_memory_size();
+                        parts.push(batch);
+                    }
+                    Some(Err(error)) => return Some((Err(error), None)),
+                    None => batches = None,
+                }
+            }
+            let batch = match &parts[..] {
+                [] => return None,
+                [one] => Ok(one.clone()),
+                parts => concat_batches(&schema, parts).map_err(Into::into),
+            };
+            Some((batch, batches))
+        }
+    });
+    gathered.boxed()
 }
 
 fn check(batch: &RecordBatch) -> Result<()> {

@@ -13,7 +13,7 @@ const VALUES: usize = 64 * ROWS;
 /// Bytes of a constant that count as one value: it is copied more often than others are.
 const CONSTANT: usize = 4;
 /// Rows of a batch, where there is no reason for fewer.
-const ROWS: usize = 8192;
+pub(super) const ROWS: usize = 8192;
 
 /// Rows that the batches of a plan may have.
 pub(crate) fn rows(plan: &LogicalPlan) -> Result<usize> {

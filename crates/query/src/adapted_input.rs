@@ -1,4 +1,4 @@
-//! A node that gives the batches of its input as they are, and fails where one does not pass a check.
+//! A node that gives the rows of its input as they are: it checks their batches, or gathers them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,27 +11,41 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
+use futures::stream::BoxStream;
 
-/// The check of one stream's batches.
-pub(super) type BatchCheck = Box<dyn FnMut(&RecordBatch) -> Result<()> + Send>;
+/// The batches of one partition.
+pub(super) type Batches = BoxStream<'static, Result<RecordBatch>>;
 
-/// Checks each batch of `input`.
+/// Gives the rows of `input`.
 #[derive(Debug)]
-pub(super) struct CheckedInput {
+pub(super) struct AdaptedInput {
     /// The node's name in plans.
     pub(super) name: &'static str,
-    /// Makes the check of a stream.
-    pub(super) check: fn(&TaskContext) -> BatchCheck,
+    /// The batches that the node makes of its input's.
+    pub(super) adapt: fn(SendableRecordBatchStream, &TaskContext) -> Batches,
     pub(super) input: Arc<dyn ExecutionPlan>,
 }
 
-impl DisplayAs for CheckedInput {
+/// The same batches, until one does not pass `check`.
+pub(super) fn checked(
+    batches: SendableRecordBatchStream,
+    mut check: impl FnMut(&RecordBatch) -> Result<()> + Send + 'static,
+) -> Batches {
+    let checked = batches.map(move |batch| {
+        let batch = batch?;
+        check(&batch)?;
+        Ok(batch)
+    });
+    checked.boxed()
+}
+
+impl DisplayAs for AdaptedInput {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
 }
 
-impl ExecutionPlan for CheckedInput {
+impl ExecutionPlan for AdaptedInput {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -62,12 +76,7 @@ impl ExecutionPlan for CheckedInput {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let batches = self.input.execute(partition, Arc::clone(&context))?;
-        let (schema, mut check) = (batches.schema(), (self.check)(&context));
-        let checked = batches.map(move |batch| {
-            let batch = batch?;
-            check(&batch)?;
-            Ok(batch)
-        });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, checked)))
+        let schema = batches.schema();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, (self.adapt)(batches, &context))))
     }
 }
