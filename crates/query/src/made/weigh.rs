@@ -83,7 +83,7 @@ impl InputUse {
                 let (name, adapt): (_, fn(SendableRecordBatchStream, &TaskContext) -> Batches) = match what {
                     Self::Held => ("WeighExec: Held", hold),
                     Self::Repeated => ("WeighExec: Repeated", |batches, _| checked(batches, check)),
-                    Self::Sorted => ("WeighExec: Sorted", gather),
+                    Self::Sorted => ("GatherExec", gather),
                 };
                 Arc::new(AdaptedInput { name, adapt, input: Arc::clone(input) })
             }
