@@ -69,6 +69,19 @@ fn change(corpus: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     input
 }
 
+/// How long inputs are made; None for a fixed number of them.
+pub(crate) fn seconds() -> Option<Duration> {
+    let seconds = std::env::var("PROBE_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
+    seconds.map(Duration::from_secs)
+}
+
+/// The seed of random inputs: always the same one for a fixed number of them, another in each long run, and the one in
+/// PROBE_FUZZ_SEED to repeat a run.
+pub(crate) fn seed() -> u64 {
+    let given = std::env::var("PROBE_FUZZ_SEED").ok().map(|text| text.parse().expect("PROBE_FUZZ_SEED is a number"));
+    given.unwrap_or_else(|| seconds().map_or(1, |_| std::process::id().into()))
+}
+
 fn fuzz(name: &str, target: fn(&[u8]), more: Vec<Vec<u8>>) {
     fuzz_as_often(INPUTS, name, target, more);
 }
@@ -81,9 +94,8 @@ fn fuzz_as_often(most: u64, name: &str, target: fn(&[u8]), more: Vec<Vec<u8>>) {
     assert!(corpus.len() >= 3, "{directory} is nearly empty");
     // Directories list files in any order, and a seed reproduces a run only with the same order.
     corpus.sort();
-    let seconds = std::env::var("PROBE_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
-    let end = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    let seed = seconds.map_or(1, |_| std::process::id().into()) | 1;
+    let end = seconds().map(|seconds| Instant::now() + seconds);
+    let seed = seed() | 1;
     let (mut random, mut inputs) = (Random(seed), 0);
     let deep = move |input: &[u8]| target(input);
     for input in &corpus {

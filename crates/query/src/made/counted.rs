@@ -127,19 +127,6 @@ impl CountedFunction {
         Ok(ColumnarValue::Array(concat(&parts)?))
     }
 
-    /// `value`, of which each of the `rows` of a batch would get a copy that nothing counts.
-    ///
-    /// The arguments of a function are constants of one batch where a CASE takes the same branch for all of its rows.
-    fn spread(&self, value: ColumnarValue, rows: usize, reservation: &MemoryReservation) -> Result<ColumnarValue> {
-        let ColumnarValue::Scalar(scalar) = &value else { return Ok(value) };
-        let bytes = growth::scalar_bytes(scalar).saturating_mul(rows);
-        if rows == 1 || bytes <= MAX_CALL {
-            return Ok(value);
-        }
-        reservation.try_grow(bytes)?;
-        Ok(ColumnarValue::Array(value.into_array(rows)?))
-    }
-
     fn keep(&self, value: ColumnarValue, reservation: MemoryReservation) -> Result<ColumnarValue> {
         match value {
             ColumnarValue::Scalar(scalar) => {
@@ -226,7 +213,7 @@ impl ScalarUDFImpl for CountedFunction {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let rows_of_batch = args.number_rows;
-        let rows = if constant { 1 } else { args.number_rows };
+        let rows = if constant { 1 } else { rows_of_batch };
         let most = match &self.does {
             CountedOperation::Nothing => match args.args.first() {
                 Some(ColumnarValue::Array(array)) => already_there(array),
@@ -244,7 +231,7 @@ impl ScalarUDFImpl for CountedFunction {
             return self.keep(made, reservation);
         }
         reservation.try_grow(most)?;
-        let value = self.spread(self.call(args, constant)?, rows_of_batch, &reservation)?;
+        let value = spread(self.call(args, constant)?, rows_of_batch, &reservation)?;
         self.keep(value, reservation)
     }
 }
@@ -269,6 +256,18 @@ fn already_there(array: &ArrayRef) -> usize {
         DataType::Utf8View | DataType::BinaryView => 0,
         _ => growth::array_bytes(array.as_ref()),
     }
+}
+
+/// Makes a column of a long value that is the same for all `rows` of a batch, and takes memory for it. Without that, the value would be
+/// copied for each row later, where nothing counts it. A CASE that takes the same branch for all rows of a batch leads to such values.
+fn spread(value: ColumnarValue, rows: usize, reservation: &MemoryReservation) -> Result<ColumnarValue> {
+    let ColumnarValue::Scalar(scalar) = &value else { return Ok(value) };
+    let bytes = growth::scalar_bytes(scalar).saturating_mul(rows);
+    if rows == 1 || bytes <= MAX_CALL {
+        return Ok(value);
+    }
+    reservation.try_grow(bytes)?;
+    Ok(ColumnarValue::Array(value.into_array(rows)?))
 }
 
 fn too_large(bytes: usize) -> DataFusionError {

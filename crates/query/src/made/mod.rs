@@ -8,6 +8,7 @@
 //! a batch has (`width`); what operators hold or repeat without counting is weighed on its way to them (`weigh`).
 
 mod counted;
+mod gather;
 mod growth;
 pub(super) mod weigh;
 pub(super) mod width;

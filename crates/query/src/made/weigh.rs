@@ -1,13 +1,12 @@
 //! Counts or bounds the rows that come to operators that hold them, or repeat them, without counting.
 //!
 //! A window function holds all rows of its input. A join repeats the values of a row for each row that it meets: views
-//! of stored text are repeated without the text, but a text that was made would be copied each time. A sort begins a
-//! task for each batch that it holds, which takes more memory than a small batch does: it gets larger ones.
+//! of stored text are repeated without the text, but a text that was made would be copied each time. A sort
+//! gets small batches gathered (`gather`).
 
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::compute::concat_batches;
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -17,20 +16,15 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
-use datafusion::physical_plan::sorts::sort::SortExec;
-use futures::{StreamExt, stream};
 use probe_common::error::Error;
 
-use super::width::ROWS;
+use super::gather::{gather, sorts_all};
 use crate::adapted_input::{AdaptedInput, Batches, checked};
 
 /// The longest value that a join repeats: a batch of it takes 32 MiB then.
 const LONGEST: usize = 4 << 10;
 /// Copies of rows that a window function holds: it copies them once more when it has all of them.
 const COPIES: usize = 2;
-
-/// Bytes of gathered batches, where they have fewer rows than a batch may have.
-const GATHERED: usize = 1 << 20;
 
 /// Puts an [`AdaptedInput`] before each input of those operators.
 #[derive(Debug)]
@@ -43,7 +37,7 @@ enum InputUse {
     Held,
     /// The operator repeats values: the length of each is bounded.
     Repeated,
-    /// The operator does much for each batch: small ones are gathered.
+    /// The operator takes memory for each batch: small ones are gathered.
     Sorted,
 }
 
@@ -111,43 +105,6 @@ fn is_copied(kind: &DataType) -> bool {
 fn hold(batches: SendableRecordBatchStream, context: &TaskContext) -> Batches {
     let reservation = MemoryConsumer::new("window").register(context.memory_pool());
     checked(batches, move |batch| reservation.try_grow(COPIES * batch.get_array_memory_size()))
-}
-
-/// Whether this sorts all of its rows, and does not only look for the first ones.
-fn sorts_all(node: &Arc<dyn ExecutionPlan>) -> bool {
-    node.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_none())
-}
-
-/// The same rows, in batches of up to [`ROWS`] rows or about [`GATHERED`] bytes. Larger batches stay as they are.
-fn gather(batches: SendableRecordBatchStream, _: &TaskContext) -> Batches {
-    let schema = batches.schema();
-    let gathered = stream::unfold(Some(batches), move |mut batches| {
-        let schema = Arc::clone(&schema);
-        async move {
-            let (mut parts, mut rows, mut bytes) = (Vec::new(), 0, 0);
-            while rows < ROWS
-                && bytes < GATHERED
-                && let Some(input) = &mut batches
-            {
-                match input.next().await {
-                    Some(Ok(batch)) => {
-                        rows += batch.num_rows();
-                        bytes += batch.get_array_memory_size();
-                        parts.push(batch);
-                    }
-                    Some(Err(error)) => return Some((Err(error), None)),
-                    None => batches = None,
-                }
-            }
-            let batch = match &parts[..] {
-                [] => return None,
-                [one] => Ok(one.clone()),
-                parts => concat_batches(&schema, parts).map_err(Into::into),
-            };
-            Some((batch, batches))
-        }
-    });
-    gathered.boxed()
 }
 
 fn check(batch: &RecordBatch) -> Result<()> {
