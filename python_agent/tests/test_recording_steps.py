@@ -37,6 +37,7 @@ def recorded(loop: Callable[[nn.Module, torch.Tensor], None]) -> dict[str, Any]:
         "warmup": [[at["kind"], at["warmup"]] for at in steps],
         "counted": recorder.native.step() - first,
         "backward": backward,
+        "optimizers": [row["step"] - first for row in trace if row["stage"] == "step"],
         "whole": all(at["forward_time"] > 0 and at["backward_time"] > 0 for at in steps),
         "boundary": boundary,
         "problem": recorder.native.problem(),
@@ -300,7 +301,10 @@ def fused() -> dict[str, Any]:
 def test_optimizers_that_step_in_backward_make_one_step_a_pass() -> None:
     found = in_process(fused)
     assert found["counted"] == 6 and found["kinds"] == ["optimizer"]
-    assert [at[1:] for at in found["steps"]] == [[1, 4]] * 6
+    assert found["steps"] == [[number, 1, 4] for number in range(6)] and found["whole"]
+    # The pass and the steps of all optimizers belong to the step that the first of them would end.
+    assert found["backward"] == list(range(6)) and found["boundary"]
+    assert found["optimizers"] == [number for number in range(6) for _ in Net().parameters()]
     assert found["problem"] == NO_PROBLEM and found["drops"] == []
 
 

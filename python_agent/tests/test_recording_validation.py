@@ -248,3 +248,81 @@ def test_a_check_before_the_first_step_is_validation() -> None:
     found = in_process(checks_first)
     assert found["stages"] == [{"forward": CALLS, "validation": 2 * CALLS}, {"forward": CALLS}]
     assert found["counts"] == [[1, BATCH]] * 2
+
+
+def forces(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    """What gradients of the inputs say, of a model whose output depends on no parameter's gradient."""
+    batch = batch.clone().requires_grad_()
+    return torch.autograd.grad(model(batch).sum(), batch)[0]
+
+
+def test_validation_that_asks_for_gradients_of_its_inputs_is_validation(recorder: Recorder) -> None:
+    model, optimizer = model_and_optimizer()
+    for number, (x,) in enumerate(loader(4)):
+        if number == 2:
+            model.eval()
+            for (held_out,) in loader(3, 5):
+                forces(model, held_out)
+                forces(model, held_out)
+            model.train()
+        model(x).sum().backward()
+        optimizer.step()
+    rows = recorder.take()
+    steps = rows["python.steps"]
+    assert counts(steps) == [(1, BATCH)] * 4
+    assert stages(rows) == [{"forward": CALLS}] * 2 + [{"forward": CALLS, "validation": 6 * CALLS}, {"forward": CALLS}]
+    assert_whole(steps)
+    assert [step["validation_time"] > 0 for step in steps] == [False, False, True, False]
+    own = [row for row in of_step(rows["python.torch_trace"], steps[2]) if row["stage"] == "backward"]
+    of_model = [row for row in own if row["module"] == "Net"]
+    # The passes over the batches held out keep their stage, and the number of the call that they differentiate.
+    assert [row["micro_step"] for row in of_model] == [0, 1, 2, 3, 4, 5, 0]
+    assert steps[2]["backward_time"] == pytest.approx(steps[1]["backward_time"], rel=20)
+    assert steps[2]["backward_time"] < sum(row["duration"] for row in own)
+    assert rows["probe.drops"] == {} and recorder.native.problem() == NO_PROBLEM
+
+
+def test_an_attack_on_the_batch_that_is_trained_with_is_training(recorder: Recorder) -> None:
+    model, optimizer = model_and_optimizer()
+    for (x,) in loader(3):
+        model.eval()
+        attacked = x + forces(model, x).sign()
+        attacked = attacked + forces(model, attacked).sign()
+        model.train()
+        model(attacked).sum().backward()
+        optimizer.step()
+    rows = recorder.take()
+    assert stages(rows) == [{"forward": 3 * CALLS}] * 3
+    assert counts(rows["python.steps"]) == [(3, 3 * BATCH)] * 3
+    assert {step["validation_time"] for step in rows["python.steps"]} == {0}
+    assert_whole(rows["python.steps"])
+
+
+class Forces(nn.Module):
+    """A model whose own forward pass has a derivative in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.energy = Net(32, BLOCKS)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            return forces(self.energy, x)
+
+
+def infers_forces() -> dict[str, Any]:
+    import probe_agent.torch as agent
+
+    agent.install()
+    recorder = Recorder()
+    model = Forces().eval()
+    for (x,) in loader(40):
+        with torch.no_grad():
+            model(x)
+    rows = recorder.take()
+    return {"stages": sorted({row["stage"] for row in rows["python.torch_trace"]})}
+
+
+def test_who_only_infers_with_derivatives_in_the_model_has_forward_passes() -> None:
+    found = in_process(infers_forces)
+    assert found["stages"] == ["backward", "forward"]

@@ -44,9 +44,8 @@ LIMITS = """
   compiled with that backend is shown as a forward pass of a module `<lambda>`.
 - Modules that a compiled function calls have no rows of their own.
 - Validation that asks for gradients of its inputs (forces of a molecule, residuals of a PINN, attributions) outside of the module's own
-  forward is counted as training: a backward pass trains, because an attack on the inputs is part of adversarial training.
-- Where each parameter has an optimizer that steps within the backward pass, the first one of them ends the step, so that the others' rows
-  and time belong to the next one.
+  forward is told from training where `torch.autograd.grad` is called in eval mode, with batches of a DataLoader, and an optimizer has
+  stepped. Elsewhere it counts as training, because an attack on the inputs is part of adversarial training.
 - A warning that torch gives within `clip_grad_norm_` names a line of the agent, which calls it, and a filter of warnings by module does
   not match it. Tracebacks of errors within `clip_grad_norm_` and `torch.save` have a line of the agent among them.
 - `sys.excepthook` and `threading.excepthook` are the agent's. They have the names of the hooks that they replaced, and call these.

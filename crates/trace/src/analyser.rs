@@ -40,6 +40,8 @@ pub struct Analyser<N> {
     pub(super) is_partial: bool,
     /// Whether a backward pass or an optimizer's step was seen: this process trains.
     pub(super) trained: bool,
+    /// Whether an optimizer has stepped.
+    pub(super) stepped: bool,
     /// Whether a call ended the newest step: nothing trains.
     pub(super) infers: bool,
     /// Whether optimizers get rows.
@@ -122,6 +124,7 @@ impl<N: Names> Analyser<N> {
             broken: false,
             is_partial: false,
             trained: false,
+            stepped: false,
             infers: false,
             optimizers: true,
             operations: Operations::default(),

@@ -19,12 +19,18 @@ use super::kind::TORCH_TRACE;
 use super::modules::IntMap;
 use super::names::Names;
 use super::thread::Thread;
+use crate::payload::RETURNS_GRADIENTS;
 use crate::record::Record;
 use crate::sink::Sink;
 
 impl<N: Names> Analyser<N> {
-    pub(super) fn backward_begin(&mut self, number: usize, now: u64, sink: &mut Sink) {
-        self.learns(number, now, sink);
+    pub(super) fn backward_begin(&mut self, number: usize, record: Record, sink: &mut Sink) {
+        let now = record.ts;
+        if record.payload() & RETURNS_GRADIENTS == 0 {
+            self.learns(number, now, sink);
+        } else {
+            self.differentiates(number, now, sink);
+        }
         let thread = &mut self.threads[number];
         if thread.passes == 0 {
             thread.recomputed.clear();
@@ -136,13 +142,15 @@ impl<N: Names> Analyser<N> {
         // The time before its first node and after its last one belongs to the frame that called it.
         thread.give(pass.head + pass.linger, &mut self.calls);
         self.push_pass(number, *pass, sink);
-        if self.threads[number].is_idle() {
-            self.end_section(number);
-        }
         for other in 0..self.threads.len() {
             if self.threads[other].pass().is_some_and(|pass| !pass.explicit && pass.caller == number) {
                 self.end_implicit_pass(other, sink);
             }
+        }
+        match (self.threads[number].is_idle(), self.threads[number].is_validating()) {
+            (true, true) => self.section_goes_on(number, record.ts),
+            (true, false) => self.end_section(number),
+            (false, _) => {}
         }
     }
 
@@ -185,7 +193,9 @@ impl<N: Names> Analyser<N> {
             sink.dropped(TORCH_TRACE, RING_FULL, pass.work.len() as u64);
             return;
         }
-        let (id, micro_step) = (thread.id, (thread.parts.micro_steps - 1).max(0));
+        // A device's own thread counts no calls.
+        let caller = self.threads.get(pass.caller).unwrap_or(thread);
+        let (id, micro_step) = (thread.id, caller.micro_step());
         let stage = word(&mut self.words.backward, &mut sink.strings, "backward");
         // Without any event the sums would be 0 although no time is known.
         let on_device = |work: BackwardWork| work.device.sum().filter(|_| pass.on_device);

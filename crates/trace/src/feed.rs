@@ -64,9 +64,10 @@ impl<N: Names> Analyser<N> {
             Kind::NodeStart => self.node_start(thread, record),
             Kind::NodeEnd => self.node_end(thread),
             Kind::GradReady => self.gradient_ready(thread, record),
-            Kind::BackwardBegin => self.backward_begin(thread, record.ts, sink),
+            Kind::BackwardBegin => self.backward_begin(thread, record, sink),
             Kind::BackwardEnd => self.backward_end(thread, record, sink),
             Kind::OptimizerBegin => {
+                self.stepped = true;
                 self.learns(thread, record.ts, sink);
                 self.threads[thread].push(Frame::Optimizer {
                     begin: record.ts,

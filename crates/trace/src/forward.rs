@@ -53,12 +53,11 @@ impl<N: Names> Analyser<N> {
             thread.called.clear();
         }
         let thread = &mut self.threads[number];
-        // Validation counts its own calls.
-        let before = if thread.is_validating() { thread.parts.validation.calls } else { 0 };
         let called = if recompute { &mut thread.recomputed } else { &mut thread.called };
         let calls_before = called.entry(module).or_insert(0);
         let call_index = *calls_before;
         *calls_before += 1;
+        let micro_step = thread.micro_step();
         let call = self.calls.push(ModuleCall {
             module,
             address: record.a,
@@ -66,7 +65,7 @@ impl<N: Names> Analyser<N> {
             depth: thread.modules,
             call_index,
             step: self.step,
-            micro_step: (thread.parts.micro_steps - 1).max(0) + before,
+            micro_step,
             begin: record.ts,
             own: 0,
             device: DeviceTime::default(),
@@ -93,7 +92,7 @@ impl<N: Names> Analyser<N> {
             return;
         }
         if thread.modules == 0 {
-            self.section_called(number, record.ts);
+            self.section_goes_on(number, record.ts);
         }
         let thread = &mut self.threads[number];
         let Some(call) = self.calls.get(id) else { return };

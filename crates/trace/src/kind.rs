@@ -135,8 +135,9 @@ records! {
     SuspendEnd => Steps;
     /// What is recorded from here on: payload bit 0 modules, above it a bit for each layer.
     Detail => Steps;
-    /// A training step was ended without an optimizer. `b` steps finished now, payload: see [`super::payload::BY_BACKWARD`].
-    MarkStep => Steps;
+    /// A training step was ended, by something else than the end of an optimizer's step. `b` steps finished now, payload: see
+    /// [`super::payload::BY_BACKWARD`].
+    MarkStep => Steps, marked;
     /// A collective was issued. `a` its key, `b` bytes (48 bits), payload = its number in the group << 24 | index of its
     /// description in the registry. Its event comes before the operation begins.
     Issue => NcclTrace, marked, collective, within_pass;

@@ -68,6 +68,7 @@ impl DeviceParts {
 pub(crate) struct Validation {
     pub(crate) data: u64,
     pub(crate) forward: u64,
+    pub(crate) backward: u64,
     pub(crate) comm: u64,
     /// Time between the calls and the batches.
     pub(crate) other: u64,
@@ -75,23 +76,26 @@ pub(crate) struct Validation {
     pub(super) samples: RootSamples,
     pub(crate) batch_samples: i64,
     pub(super) device_forward: DeviceTime,
+    pub(super) device_backward: DeviceTime,
     pub(super) counts: StepEvents,
 }
 
 impl Validation {
     pub(crate) fn sum(&self) -> u64 {
-        self.data + self.forward + self.comm + self.other
+        self.data + self.forward + self.backward + self.comm + self.other
     }
 
     fn add(&mut self, more: &Self) {
         self.data += more.data;
         self.forward += more.forward;
+        self.backward += more.backward;
         self.comm += more.comm;
         self.other += more.other;
         self.calls += more.calls;
         self.samples = self.samples.plus(&more.samples);
         self.batch_samples = self.batch_samples.saturating_add(more.batch_samples);
         self.device_forward.add(more.device_forward.sum());
+        self.device_backward.add(more.device_backward.sum());
         self.counts = self.counts.plus(more.counts);
     }
 }
@@ -121,7 +125,19 @@ pub(crate) struct Parts {
     pub(super) lost: bool,
 }
 
-persist!(Validation { data, forward, comm, other, calls, samples, batch_samples, device_forward, counts });
+persist!(Validation {
+    data,
+    forward,
+    backward,
+    comm,
+    other,
+    calls,
+    samples,
+    batch_samples,
+    device_forward,
+    device_backward,
+    counts,
+});
 persist!(Parts {
     data,
     forward,
@@ -174,6 +190,7 @@ impl Parts {
         let mut moved = Validation {
             data: after.data.saturating_sub(before.data),
             forward: after.forward.saturating_sub(before.forward),
+            backward: after.backward.saturating_sub(before.backward),
             comm: after.comm.saturating_sub(before.comm),
             calls: after.micro_steps.saturating_sub(before.micro_steps),
             samples: after.samples.since(&before.samples),
@@ -184,11 +201,15 @@ impl Parts {
         let snippets = after.suspended.saturating_sub(before.suspended);
         let saved = after.checkpoint.saturating_sub(before.checkpoint);
         moved.other = time.saturating_sub(moved.sum() + snippets + saved);
-        let (on_device, was) = (after.device.forward.sum(), before.device.forward.sum());
-        moved.device_forward.add(on_device.zip(was).map(|(after, before)| after.saturating_sub(before)));
+        let between = |after: DeviceTime, before: DeviceTime| {
+            after.sum().zip(before.sum()).map(|(after, before)| after.saturating_sub(before))
+        };
+        moved.device_forward.add(between(after.device.forward, before.device.forward));
+        moved.device_backward.add(between(after.device.backward, before.device.backward));
         for parts in [self, after] {
             parts.data -= moved.data;
             parts.forward -= moved.forward;
+            parts.backward -= moved.backward;
             parts.comm -= moved.comm;
             parts.micro_steps -= moved.calls;
             let less = |all: Option<i64>, part: i64, before: Option<i64>| {
@@ -197,6 +218,7 @@ impl Parts {
             parts.samples = before.samples;
             parts.batch_samples = less(parts.batch_samples, moved.batch_samples, before.batch_samples);
             parts.device.forward = before.device.forward;
+            parts.device.backward = before.device.backward;
             parts.validation.add(&moved);
         }
     }
@@ -206,11 +228,13 @@ impl Parts {
         let moved = std::mem::take(&mut self.validation);
         self.data += moved.data;
         self.forward += moved.forward;
+        self.backward += moved.backward;
         self.comm += moved.comm;
         self.micro_steps += moved.calls;
         let more = |all: Option<i64>, part: i64| if part == 0 { all } else { Some(all.unwrap_or(0) + part) };
         self.samples = self.samples.plus(&moved.samples);
         self.batch_samples = more(self.batch_samples, moved.batch_samples);
         self.device.forward.add(moved.device_forward.sum());
+        self.device.backward.add(moved.device_backward.sum());
     }
 }

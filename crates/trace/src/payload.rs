@@ -8,10 +8,16 @@ pub const EVAL_MODE: u64 = 1 << 53;
 /// [`Kind::Enter`](crate::record::Kind::Enter): the bits of the autograd sequence number.
 pub const SEQUENCE: u64 = NO_GRADIENTS - 1;
 
+/// [`Kind::BackwardBegin`](crate::record::Kind::BackwardBegin): the pass returns gradients and adds them to no parameter
+/// (`torch.autograd.grad`).
+pub const RETURNS_GRADIENTS: u64 = 1;
+
 /// [`Kind::MarkStep`](crate::record::Kind::MarkStep): a backward pass ended the step. Without a flag the program marked it.
 pub const BY_BACKWARD: u64 = 1;
 /// [`Kind::MarkStep`](crate::record::Kind::MarkStep): an outermost call ended the step, in a program that only infers.
 pub const BY_CALL: u64 = 1 << 2;
+/// [`Kind::MarkStep`](crate::record::Kind::MarkStep): an optimizer's step ended the step, with the backward pass that it was in.
+pub const BY_OPTIMIZER: u64 = 1 << 3;
 /// [`Kind::MarkStep`](crate::record::Kind::MarkStep): several passes or calls together, before it was known that each is a
 /// step.
 pub const UNIT_UNKNOWN: u64 = 1 << 1;

@@ -27,10 +27,12 @@ pub(crate) struct Section {
     /// Outermost modules with parameters that were called and did not train. `mode` has the flags that all those calls had.
     pub(super) modules: Vec<u64>,
     pub(super) mode: u64,
+    /// Whether gradients were asked for that are added to no parameter.
+    pub(super) differentiated: bool,
 }
 
 persist!(Mark { at, parts, counts });
-persist!(Section { from, until, rows, iterator, trains, modules, mode });
+persist!(Section { from, until, rows, iterator, trains, modules, mode, differentiated });
 
 impl Section {
     pub(super) fn has_calls(&self) -> bool {
@@ -42,9 +44,16 @@ impl Section {
         !self.trains && self.has_calls()
     }
 
-    /// Whether a call of `module` in this `mode` trains a module that was validated until now.
+    /// Whether gradients that are only returned leave the section validation: where a batch divides it from what trains.
+    pub(super) fn may_differentiate(&self) -> bool {
+        self.validates() && self.mode & EVAL_MODE != 0 && self.iterator != 0
+    }
+
+    /// Whether a call of `module` in this `mode` trains a module that was validated until now. Where gradients were asked for,
+    /// an attack may have made the batch that is now trained with.
     pub(super) fn was_validation_of(&self, module: u64, mode: u64) -> bool {
         let changed = mode & EVAL_MODE == 0 || mode & NO_GRADIENTS == 0 && self.mode & NO_GRADIENTS != 0;
-        self.validates() && self.mode & EVAL_MODE != 0 && changed && self.modules.contains(&module)
+        let validated = self.validates() && self.mode & EVAL_MODE != 0 && !self.differentiated;
+        validated && changed && self.modules.contains(&module)
     }
 }

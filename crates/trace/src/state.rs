@@ -16,7 +16,7 @@ impl<N: Names> Analyser<N> {
         (self.step, self.step_begin).put(to);
         (self.detail, self.broken).put(to);
         self.captured.put(to);
-        (self.is_partial, self.trained).put(to);
+        (self.is_partial, (self.trained, self.stepped)).put(to);
         self.infers.put(to);
         self.optimizers.put(to);
         self.operations.put(to);
@@ -35,7 +35,7 @@ impl<N: Names> Analyser<N> {
         let (modules, calls) = (Persist::get(from)?, Persist::get(from)?);
         let ((step, step_begin), (detail, broken)) = (Persist::get(from)?, Persist::get(from)?);
         let captured = Persist::get(from)?;
-        let (is_partial, trained) = Persist::get(from)?;
+        let (is_partial, (trained, stepped)) = Persist::get(from)?;
         let infers = Persist::get(from)?;
         let (optimizers, operations, reads) = (Persist::get(from)?, Persist::get(from)?, Persist::get(from)?);
         let (peak, queue) = (Persist::get(from)?, Persist::get(from)?);
@@ -56,6 +56,7 @@ impl<N: Names> Analyser<N> {
             broken,
             is_partial,
             trained,
+            stepped,
             infers,
             optimizers,
             operations,

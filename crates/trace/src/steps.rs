@@ -17,7 +17,7 @@ use super::names::Names;
 use super::parts::Parts;
 use super::settling::Settling;
 use super::thread::Thread;
-use crate::payload::{BY_BACKWARD, BY_CALL, UNIT_UNKNOWN};
+use crate::payload::{BY_BACKWARD, BY_CALL, BY_OPTIMIZER, UNIT_UNKNOWN};
 use crate::record::Record;
 use crate::sink::Sink;
 
@@ -33,12 +33,13 @@ pub(super) enum Ended {
 }
 
 impl Ended {
-    /// What ended a step, by the payload of a record of a step that no optimizer ended.
+    /// What ended a step, by the payload of a record that only says so.
     pub(super) fn of(payload: u64) -> Self {
         match payload {
             _ if payload & UNIT_UNKNOWN != 0 => Self::UnitUnknown,
             _ if payload & BY_BACKWARD != 0 => Self::ByBackward,
             _ if payload & BY_CALL != 0 => Self::ByCall,
+            _ if payload & BY_OPTIMIZER != 0 => Self::ByOptimizer,
             _ => Self::ByMark,
         }
     }

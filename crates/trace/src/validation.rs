@@ -6,6 +6,9 @@
 //! A section in which outermost modules are only called in eval mode or without gradients is validation, with the waits for
 //! its batches and the time in between.
 //!
+//! A backward pass that only returns gradients (`torch.autograd.grad`: forces, attributions, an attack) does not train by
+//! itself where a model in eval mode was given a batch of a DataLoader. What comes before the next batch says which it was.
+//!
 //! A loop without a DataLoader has no batches that separate the two. There a module that was only called in eval mode, and is
 //! now called to train, was validated before.
 //!
@@ -27,6 +30,12 @@ impl Thread {
     /// Whether the section under way is validation so far.
     pub(super) fn is_validating(&self) -> bool {
         self.section.as_ref().is_some_and(Section::validates)
+    }
+
+    /// The number of the outermost call in the step. Validation counts its own calls.
+    pub(super) fn micro_step(&self) -> i32 {
+        let before = if self.is_validating() { self.parts.validation.calls } else { 0 };
+        (self.parts.micro_steps - 1).max(0) + before
     }
 
     /// Whether only optimizers' steps are open, so that what begins now is part of the loop itself.
@@ -98,8 +107,8 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    /// Takes in the end of the outermost call.
-    pub(super) fn section_called(&mut self, number: usize, now: u64) {
+    /// Takes in the end of an outermost call or backward pass.
+    pub(super) fn section_goes_on(&mut self, number: usize, now: u64) {
         if self.threads[number].is_validating() {
             let until = self.mark(number, now);
             if let Some(section) = &mut self.threads[number].section {
@@ -130,6 +139,18 @@ impl<N: Names> Analyser<N> {
         self.trained = true;
         sink.quiet = None;
         self.section_trains(number, now, sink);
+    }
+
+    /// Takes in the beginning of a pass that returns gradients: of inputs (forces, attributions, an attack), or for updates by
+    /// hand. Within a call it is part of what the module computes.
+    pub(super) fn differentiates(&mut self, number: usize, now: u64, sink: &mut Sink) {
+        if !self.threads[number].is_in_loop() {
+            return;
+        }
+        match &mut self.threads[number].section {
+            Some(section) if self.stepped && section.may_differentiate() => section.differentiated = true,
+            _ => self.learns(number, now, sink),
+        }
     }
 
     /// Ends the section.

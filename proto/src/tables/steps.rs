@@ -17,7 +17,7 @@ crate::table! {
     backward_time: f64, "s", "From the first autograd node's start to the last one's end.";
     optimizer_time: f64, "s", "Time in the step of every optimizer.";
     comm_time: f64, "s", "Waiting of the training thread for collectives outside the other parts: DDP's last buckets after backward, and synchronous collectives in the loop.";
-    validation_time: Option<f64>, "s", "In validation: outermost calls in eval mode or without gradients (stage validation of python.torch_trace), the batches waited for in between, and the rest of that loop. It is not in the other parts, micro_steps or samples. NULL from older agents, which counted it in them.";
+    validation_time: Option<f64>, "s", "In validation: outermost calls in eval mode or without gradients (stage validation of python.torch_trace), gradients of inputs that these ask for, the batches waited for in between, and the rest of that loop. It is not in the other parts, micro_steps or samples. NULL from older agents, which counted it in them.";
     checkpoint_time: Option<f64>, "s", "In torch.save and torch.distributed.checkpoint.save (python.checkpoints). NULL from older agents, which counted it as other_time.";
     other_time: f64, "s", "The rest.";
     cpu_time: Option<f64>, "s", "What the thread that ended the step spent on a processor. Work of other threads (operators on several cores, a device's backward pass) is not in it. NULL for the first step, when another thread ended the step before, with a snippet of probe eval in the step, and from older agents.";

@@ -15,7 +15,7 @@ crate::table! {
     module: Option<Text>, "", "Qualified name below the root (layers.0.attn.qkv), wrappers' prefixes stripped; a root's or wrapper's own row has its class name; in stage step the optimizer's class; NULL for backward work of operations outside every module.";
     module_type: Option<Text>, "", "Class name of the module or optimizer.";
     depth: i32, "", "Modules this one was called within; 0 is the outermost.";
-    stage: Text, "", "forward, backward, step (optimizer), recompute (activation checkpointing: forward work inside backward) or validation: forward passes in eval mode or without gradients of a process that trains, where nothing between the batch before and the next one trains (a GAN's generator and a teacher are part of forward). A process that only infers has forward.";
+    stage: Text, "", "forward, backward (also of gradients that validation asks for, whose time is in validation_time of python.steps), step (optimizer), recompute (activation checkpointing: forward work inside backward) or validation: forward passes in eval mode or without gradients of a process that trains, where nothing between the batch before and the next one trains (a GAN's generator and a teacher are part of forward). A process that only infers has forward.";
     ts: Time, "", "When the interval began.";
     duration: Option<f64>, "s", "The interval's own time, without the modules called within it, so that it adds up: SUM(duration) over a step and stage is that stage's time. On a GPU it is device time, and NULL when it was not timed there.";
     total_duration: Option<f64>, "s", "Time of the interval, including the modules called within it.";

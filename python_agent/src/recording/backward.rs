@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -10,10 +11,12 @@ use super::boundary::{self, DETAIL};
 use super::clock::ticks;
 use super::forward::beside_error;
 use super::loss;
+use super::optimizer;
 use super::policy::{self, Layer};
 use super::slot;
 use super::thread::{self, BESIDE, RECORD, SUSPENSIONS};
 use crate::shared::ENABLED;
+use probe_trace::payload::RETURNS_GRADIENTS;
 use probe_trace::record::{Kind, Record};
 
 /// Passes in which the callback reported no node, before it ever reported one.
@@ -34,11 +37,15 @@ fn run_backward<'py>(
     args: &Bound<'py, PyTuple>,
     kwargs: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    backward_begin()?;
+    let accumulates = accumulates(kwargs);
+    backward_begin(accumulates)?;
     let result = engine.call(args, kwargs);
     let was_silent = backward_end();
     if result.is_ok() {
-        loss::record(args, kwargs);
+        // grad() collects gradients of anything; backward() accumulates those of a loss.
+        if accumulates == Some(true) {
+            loss::record(args);
+        }
     }
     if was_silent {
         when_silent.call0()?;
@@ -47,13 +54,21 @@ fn run_backward<'py>(
     thread::with(|state| {
         slot::put_back(engine.py(), state, boundary::may_lack_forward(state));
         state.pass_seen.set(true);
+        optimizer::pass_ended(state);
         boundary::pass_ended(engine.py(), state);
     });
     result
 }
 
+/// Whether the engine adds gradients to parameters, as `backward()` asks, or only returns them, as `grad()` does. None: a caller
+/// that does not say.
+fn accumulates(kwargs: Option<&Bound<'_, PyDict>>) -> Option<bool> {
+    let kwargs = kwargs?;
+    kwargs.get_item(intern!(kwargs.py(), "accumulate_grad")).ok()??.extract().ok()
+}
+
 /// Records that the engine is about to run.
-fn backward_begin() -> PyResult<()> {
+fn backward_begin(accumulates: Option<bool>) -> PyResult<()> {
     thread::with(|state| {
         if state.mode.get() == BESIDE {
             return Err(beside_error());
@@ -65,7 +80,8 @@ fn backward_begin() -> PyResult<()> {
             FIRST_ELSEWHERE.store(0, Ordering::Relaxed);
             LAST_ELSEWHERE.store(0, Ordering::Relaxed);
         }
-        state.open_if(policy::is_on(Layer::Backward), &state.backward, Kind::BackwardBegin, 0);
+        let payload = if accumulates == Some(false) { RETURNS_GRADIENTS } else { 0 };
+        state.open_if(policy::is_on(Layer::Backward), &state.backward, Kind::BackwardBegin, payload);
         Ok(())
     })
 }

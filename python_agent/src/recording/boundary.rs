@@ -9,9 +9,9 @@ use super::clock::ticks;
 use super::doubling_count::DoublingCount;
 use super::thread::{self, RECORD, SUSPENDED, SUSPENSIONS, ThreadState};
 use super::thread_mode::ThreadMode;
-use super::{module_memory, no_steps, operators, pauses, policy, processor, program_errors, torch_callbacks};
+use super::{device, module_memory, no_steps, operators, pauses, policy, processor, program_errors, torch_callbacks};
 use crate::shared::{self, BOUNDARY_WANTED, STEP, TRAINING_THREAD};
-use probe_trace::payload::{BY_BACKWARD, BY_CALL, CAPTURED, UNIT_UNKNOWN};
+use probe_trace::payload::{BY_BACKWARD, BY_CALL, BY_OPTIMIZER, CAPTURED, UNIT_UNKNOWN};
 use probe_trace::record::{Kind, Record};
 
 /// Whether modules are recorded in the current step.
@@ -85,12 +85,12 @@ fn pass_may_end(py: Python<'_>, state: &ThreadState) {
         return;
     }
     if UNIT.load(Ordering::Relaxed) == BACKWARD {
-        return end_without_optimizer(state, BY_BACKWARD);
+        return end_with_record(state, BY_BACKWARD);
     }
     // The process trains after all.
     let _ = UNIT.compare_exchange(CALL, 0, Ordering::Relaxed, Ordering::Relaxed);
     if becomes_unit(py, &PASSES_WITHOUT_STEP, BACKWARD) {
-        end_without_optimizer(state, BY_BACKWARD | UNIT_UNKNOWN);
+        end_with_record(state, BY_BACKWARD | UNIT_UNKNOWN);
     }
 }
 
@@ -133,21 +133,26 @@ fn call_may_end(py: Python<'_>, state: &ThreadState) {
             no_steps::called(|| may_step(py));
         }
     } else if unit == CALL {
-        end_without_optimizer(state, BY_CALL);
+        end_with_record(state, BY_CALL);
     } else if becomes_unit(py, &CALLS_WITHOUT_STEP, CALL) {
-        end_without_optimizer(state, BY_CALL | UNIT_UNKNOWN);
+        end_with_record(state, BY_CALL | UNIT_UNKNOWN);
     }
 }
 
 /// Ends a step because the program says so; from here on the program ends the steps.
 pub(super) fn program_ends(state: &ThreadState) {
     UNIT.store(MARKED, Ordering::Relaxed);
-    end_without_optimizer(state, 0);
+    end_with_record(state, 0);
 }
 
-fn end_without_optimizer(state: &ThreadState, payload: u64) {
+/// Ends a step with a record of its own; `payload` says what ended it.
+pub(super) fn end_with_record(state: &ThreadState, payload: u64) {
+    // Where optimizers end the steps, each has a beginning on the device.
+    let mark = device::mark_if(payload == BY_OPTIMIZER);
     let steps = end_step(state);
-    state.instant(Record::new(Kind::MarkStep, payload, ticks(), 0, steps as u64));
+    if !state.instant(Record::new(Kind::MarkStep, payload, ticks(), 0, steps as u64).marked(mark)) {
+        device::take_back(mark);
+    }
     apply_detail(state);
 }
 

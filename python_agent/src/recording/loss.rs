@@ -3,9 +3,8 @@
 
 use std::sync::atomic::Ordering;
 
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyTuple;
 
 use super::scalar::{self, Scalar};
 use super::shape;
@@ -19,15 +18,10 @@ const EVERY: i64 = 16;
 /// The number of such a step modulo [`EVERY`]: not one of the first steps, of which many programs have only a few.
 const AT: i64 = 8;
 
-/// Records the loss of a call of the engine with these arguments.
-pub(super) fn record(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) {
+/// Records the loss of a call of the engine with these arguments, which accumulates gradients.
+pub(super) fn record(args: &Bound<'_, PyTuple>) {
     let step = STEP.load(Ordering::Relaxed);
     if step % EVERY != AT || !spans::records_metrics() {
-        return;
-    }
-    // grad() collects gradients of anything; backward() accumulates those of a loss.
-    let accumulates = kwargs.and_then(|kwargs| kwargs.get_item(intern!(args.py(), "accumulate_grad")).ok().flatten());
-    if !accumulates.is_some_and(|flag| flag.extract().unwrap_or(false)) {
         return;
     }
     let Ok(tensors) = args.get_item(0).and_then(|argument| Ok(argument.cast_into::<PyTuple>()?)) else { return };

@@ -5,13 +5,15 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use super::autograd_passes::PASSES;
 use super::boundary::{self, DETAIL};
 use super::forward::beside_error;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
 use super::turns::PrimaryOptimizer;
 use super::{device, first_use, forward_hooks, module_memory, process_flag, slot, unrecorded_children};
-use crate::shared::{ENABLED, STEP};
+use crate::shared::{ENABLED, STEP, TRAINING_THREAD};
 use probe_trace::known::LearnedName;
+use probe_trace::payload::BY_OPTIMIZER;
 use probe_trace::record::Kind;
 
 const NAMES: usize = 64;
@@ -65,6 +67,9 @@ pub(crate) fn class_name(id: u64) -> Option<String> {
 /// Whether torch's RecordFunction callbacks record optimizers' steps.
 pub(super) static OPTIMIZERS: AtomicBool = AtomicBool::new(false);
 
+/// Whether an optimizer stepped on one of autograd's own threads, in a pass with whose end the training step ends.
+static ENDS_WITH_PASS: AtomicBool = AtomicBool::new(false);
+
 /// Which optimizer's steps are the training steps: those of the first one that finished a step.
 static PRIMARY_OPTIMIZER: PrimaryOptimizer = PrimaryOptimizer::new();
 
@@ -88,6 +93,12 @@ pub(super) fn end(state: &ThreadState, class: &[u8]) {
         && state.mode.get() == RECORD
         && is_primary(state.optimizer.get())
         && !boundary::repeats(state);
+    // A pass in which parameters are updated, often each by an optimizer of its own, belongs to the step as a whole.
+    let ends_later = ends_step && state.is_in_backward() && PASSES.load(Ordering::Relaxed) > 0;
+    if ends_later {
+        ends_with_pass(state);
+    }
+    let ends_step = ends_step && !ends_later;
     // The end of a training step has an event in every step, so that each has a beginning on the device.
     let mark = device::mark_if(ends_step || state.optimizers.depth() == 1 && DETAIL.load(Ordering::Relaxed));
     // The record has the number of finished steps, and the step is over before anything else learns of it.
@@ -102,6 +113,34 @@ pub(super) fn end(state: &ThreadState, class: &[u8]) {
             forward_hooks::close_all(state);
         }
         boundary::apply_detail(state);
+    }
+}
+
+/// Notes that the training step ends with the backward pass that is open.
+fn ends_with_pass(state: &ThreadState) {
+    if state.backward.depth() > 0 {
+        state.ends_with_pass.set(true);
+    } else {
+        ENDS_WITH_PASS.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Ends the training step if an optimizer has stepped in the backward pass that has ended on this thread.
+#[inline]
+pub(super) fn pass_ended(state: &ThreadState) {
+    if (state.ends_with_pass.get() || ENDS_WITH_PASS.load(Ordering::Relaxed)) && !state.is_in_backward() {
+        end_with_pass(state);
+    }
+}
+
+#[cold]
+fn end_with_pass(state: &ThreadState) {
+    let here = state.ends_with_pass.replace(false);
+    let trains = [0, thread::identifier()].contains(&TRAINING_THREAD.load(Ordering::Relaxed));
+    let elsewhere = trains && ENDS_WITH_PASS.swap(false, Ordering::Relaxed);
+    if (here || elsewhere) && ENABLED.load(Ordering::Relaxed) && state.mode.get() == RECORD {
+        boundary::optimizer_ends();
+        boundary::end_with_record(state, BY_OPTIMIZER);
     }
 }
 

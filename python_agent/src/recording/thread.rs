@@ -97,6 +97,8 @@ pub(crate) struct ThreadState {
     pub(crate) last_node: Cell<u64>,
     /// The optimizer whose step is open.
     pub(crate) optimizer: Cell<u64>,
+    /// Whether an optimizer has stepped in the backward pass that is open, with whose end the training step ends.
+    pub(crate) ends_with_pass: Cell<bool>,
     /// Whether a training step ended on this thread and no outermost module has been called since.
     pub(crate) between_steps: Cell<bool>,
     /// Whether an outermost module was called in the step that ended last.
@@ -151,6 +153,7 @@ thread_local! {
             first_node: Cell::new(0),
             last_node: Cell::new(0),
             optimizer: Cell::new(0),
+            ends_with_pass: Cell::new(false),
             between_steps: Cell::new(false),
             forward_before: Cell::new(false),
             pass_seen: Cell::new(false),
