@@ -25,16 +25,14 @@ WITH n AS (
         CASE WHEN s.samples >= 1.1 * w.samples THEN 'samples' ELSE 'elements of inputs' END AS of
     FROM sized s CROSS JOIN whole w WHERE s.samples >= 1.1 * w.samples OR s.size >= 1.1 * w.size
 ), part AS (
-    SELECT pid, rank, step, part, part_time AS cost,
-        -- Share of its own time in which it had a processor.
-        1 - LEAST(COALESCE(run_delay, 0) / GREATEST(duration - comm_time, 1e-9), 0.98) AS had
-    FROM $part_times AS t WHERE $window AND rank IS NOT NULL AND part IN ('data', 'forward', 'backward')
+    SELECT pid, rank, step, part, part_time AS cost FROM $part_times AS t WHERE $window AND rank IS NOT NULL AND part IN ('data', 'forward', 'backward')
 ), others AS (
     SELECT a.pid, a.step, a.part, median(b.cost) AS cost FROM part a JOIN part b ON a.step = b.step AND a.part = b.part AND a.rank <> b.rank
     WHERE a.pid IN (SELECT pid FROM more) GROUP BY a.pid, a.step, a.part
 )
--- With as many samples as the ranks have in the mean it would take so much less, though not less than the others do.
-SELECT part.step, part.rank, part.part, part.cost, GREATEST(LEAST(part.cost, others.cost), part.cost - part.cost * part.had * (1 - more.mean / more.amount)) AS ref,
+-- With as many samples as the ranks have in the mean it would take so much less, though not less than the others do. A thread that waits
+-- for a processor waits longer the more it has to compute.
+SELECT part.step, part.rank, part.part, part.cost, GREATEST(LEAST(part.cost, others.cost), part.cost * more.mean / more.amount) AS ref,
     more.amount, more.of, more.mean
 FROM part JOIN more ON part.pid = more.pid JOIN others ON part.pid = others.pid AND part.step = others.step AND part.part = others.part
 WHERE part.pid NOT IN $pipelined

@@ -9,6 +9,7 @@
 -- saving: estimate
 -- levels: 7, 101, 101
 -- line: sampled
+-- explains: work-between-parts, python-between-parts
 -- also: ema, moving average, averaged weights, loops over parameters
 -- says: {who} calls {calls} operators in each step outside of data, forward, backward and optimizer, of {us} microseconds each, most often {operator}: most of that is what a call costs, whatever it computes ({watched} steps were watched)
 -- do: {remedy}

@@ -2,8 +2,9 @@
 
 use probe_proto::tables::{environment, nccl_trace, operator_counts, steps, sync_points, torch_trace};
 use probe_store::Store;
+use serde_json::Value;
 
-use super::diagnose::{STEPS, advises, begins, of_rule, record_ranks, said, says};
+use super::diagnose::{STEPS, advises, begins, nothing, of_rule, record_ranks, said, says};
 use crate::cli::support::Home;
 use crate::sql::data::Agent;
 
@@ -85,6 +86,30 @@ fn a_rank_with_more_samples_is_told_from_one_that_is_slow() {
     let slow = of(64, [32, 32]);
     says(&slow, "rank-has-more-data", "silent");
     says(&slow, "rank-slow", "found: rank 1 takes longer than the others for ");
+}
+
+#[test]
+fn what_a_rank_with_more_samples_would_save_is_the_same_where_it_waits_for_a_processor() {
+    let saves = |delay: f64| {
+        let second = move |rank: i32, row: &mut steps::Row| {
+            row.samples = Some(if rank == 1 { 192 } else { 64 });
+            row.run_delay = Some(delay);
+            if rank == 1 {
+                row.forward_time *= 3.0;
+                row.backward_time *= 3.0;
+            } else {
+                row.comm_time += 0.026;
+            }
+        };
+        let home = Home::empty();
+        record_ranks(&home, "gpt@1", STEPS, second, nothing);
+        let answer: Value =
+            serde_json::from_str(&home.stdout(["gpt", "diagnose", "--json", "--rule", "rank-has-more-data"])).unwrap();
+        answer["findings"][0]["saving"]["percent"].as_f64().unwrap()
+    };
+    let saved = saves(0.0);
+    assert!(saved > 10.0, "{saved}");
+    assert_eq!(saves(0.02), saved);
 }
 
 #[test]
