@@ -1,20 +1,24 @@
-//! `approx_percentile_cont` by group, faster: DataFusion sorts and merges the few values of each group in each batch;
-//! here values wait until a group has enough of them to make that worthwhile, and are sorted by their bits. The digests are
-//! the same.
+//! `approx_percentile_cont`, nearer to the values ([`quantile`]) and faster by group: DataFusion sorts and merges the few values of
+//! each group in each batch; here values wait until a group has enough of them to make that worthwhile, and are sorted by their
+//! bits. The digests are the same.
 
 use std::hash::Hash;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, RecordBatch};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, FieldRef, Float64Type, Schema};
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::{Result, ScalarValue, plan_err};
 use datafusion::functions_aggregate::approx_percentile_cont::ApproxPercentileCont;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
-use datafusion::logical_expr::{Accumulator, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, Signature};
+use datafusion::logical_expr::{
+    Accumulator, AggregateUDFImpl, ColumnarValue, Documentation, EmitTo, GroupsAccumulator, Signature,
+};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
+use datafusion_functions_aggregate_common::tdigest::TDigest;
 
 use super::float_sort::FloatSorter;
+use super::quantile;
 
 /// Values of a group that wait before its digest takes them.
 const ENOUGH: usize = 2048;
@@ -40,7 +44,7 @@ impl AggregateUDFImpl for ApproxPercentile {
         self.0.state_fields(arguments)
     }
     fn accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        self.0.accumulator(arguments)
+        Ok(Box::new(PercentileCall::of(&arguments)?.digest()?))
     }
     fn supports_within_group_clause(&self) -> bool {
         self.0.supports_within_group_clause()
@@ -53,7 +57,7 @@ impl AggregateUDFImpl for ApproxPercentile {
         kind == Some(&DataType::Float64) && !arguments.is_distinct
     }
     fn create_groups_accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn GroupsAccumulator>> {
-        Ok(Box::new(Groups::new(PercentileCall::of(&arguments))))
+        Ok(Box::new(Groups::new(PercentileCall::of(&arguments)?)))
     }
 }
 
@@ -68,11 +72,16 @@ struct PercentileCall {
     name: String,
     exprs: Vec<Arc<dyn PhysicalExpr>>,
     expr_fields: Vec<FieldRef>,
+    /// The share of the values below the answer, from 0 to 1.
+    share: f64,
 }
 
 impl PercentileCall {
-    fn of(arguments: &AccumulatorArgs<'_>) -> Self {
-        Self {
+    fn of(arguments: &AccumulatorArgs<'_>) -> Result<Self> {
+        let share = share(arguments.exprs)?;
+        let is_descending = arguments.order_bys.first().is_some_and(|order| order.options.descending);
+        Ok(Self {
+            share: if is_descending { 1.0 - share } else { share },
             return_field: Arc::clone(&arguments.return_field),
             schema: arguments.schema.clone(),
             ignore_nulls: arguments.ignore_nulls,
@@ -81,11 +90,11 @@ impl PercentileCall {
             name: arguments.name.to_owned(),
             exprs: arguments.exprs.to_vec(),
             expr_fields: arguments.expr_fields.to_vec(),
-        }
+        })
     }
 
-    fn digest(&self) -> Result<Box<dyn Accumulator>> {
-        ApproxPercentileCont::new().accumulator(AccumulatorArgs {
+    fn digest(&self) -> Result<Digest> {
+        let inner = ApproxPercentileCont::new().accumulator(AccumulatorArgs {
             return_field: Arc::clone(&self.return_field),
             schema: &self.schema,
             ignore_nulls: self.ignore_nulls,
@@ -95,13 +104,53 @@ impl PercentileCall {
             is_distinct: false,
             exprs: &self.exprs,
             expr_fields: &self.expr_fields,
-        })
+        })?;
+        Ok(Digest { inner, share: self.share, returned: self.return_field.data_type().clone() })
+    }
+}
+
+/// The second argument, which DataFusion's digest has checked or will check.
+fn share(exprs: &[Arc<dyn PhysicalExpr>]) -> Result<f64> {
+    let nothing = RecordBatch::new_empty(Arc::new(Schema::empty()));
+    match exprs.get(1).map(|expr| expr.evaluate(&nothing)).transpose()? {
+        Some(ColumnarValue::Scalar(share)) => match share.cast_to(&DataType::Float64)? {
+            ScalarValue::Float64(Some(share)) => Ok(share),
+            _ => plan_err!("approx_percentile_cont needs a percentile between 0 and 1"),
+        },
+        _ => plan_err!("the percentile of approx_percentile_cont must be a constant"),
+    }
+}
+
+/// DataFusion's digest of values.
+#[derive(Debug)]
+struct Digest {
+    inner: Box<dyn Accumulator>,
+    share: f64,
+    returned: DataType,
+}
+
+impl Accumulator for Digest {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.inner.update_batch(values)
+    }
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.inner.merge_batch(states)
+    }
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        self.inner.state()
+    }
+    fn size(&self) -> usize {
+        size_of_val(self) + self.inner.size()
+    }
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let digest = TDigest::from_scalar_state(&self.inner.state()?);
+        ScalarValue::Float64(quantile::of(&digest, self.share)).cast_to(&self.returned)
     }
 }
 
 struct PercentileGroup {
     waiting: Vec<f64>,
-    digest: Box<dyn Accumulator>,
+    digest: Digest,
 }
 
 impl PercentileGroup {

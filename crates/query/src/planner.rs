@@ -26,6 +26,7 @@ use super::expanded;
 use super::guard;
 use super::known_subqueries;
 use super::made;
+use super::names_of_casts;
 use super::output;
 use super::parameters::{self, Parameters};
 use super::plan_cache::{self, KeptPlan, PlanCache};
@@ -136,7 +137,7 @@ impl Planner {
         let (statement, names) = understood(sql)?;
         let values = parameters.fit(&names)?;
         let tables = self.store.tables().len();
-        let (state, plan) = self.without_values(statement, &values, pid, bounds).await?;
+        let (state, plan) = self.without_values(sql, statement, &values, pid, bounds).await?;
         // As they were announced to a client that has not given values yet.
         let names_of_columns = column_names::of(&plan);
         let plan = if values.is_empty() { plan } else { or_say(plan.with_param_values(values))? };
@@ -185,7 +186,7 @@ impl Planner {
         let (statement, names) = understood(sql)?;
         let unknown: Vec<_> = names.iter().map(|name| (name.clone(), ScalarValue::Null)).collect();
         let tables = self.store.tables().len();
-        let (state, plan) = self.without_values(statement, &unknown, pid, bounds).await?;
+        let (state, plan) = self.without_values(sql, statement, &unknown, pid, bounds).await?;
         if names.is_empty() {
             or_say(expanded::check(&plan))?;
         }
@@ -204,9 +205,11 @@ impl Planner {
         Ok((planned, parameters::schema(&names, &types)))
     }
 
-    /// The plan of a query with its parameters still in it, except those in arguments of table functions.
+    /// The plan of a query with its parameters still in it, except those in arguments of table functions. `statement` is what `sql`
+    /// says.
     async fn without_values(
         &self,
+        sql: &str,
         statement: Statement,
         values: &[(String, ScalarValue)],
         pid: Option<i32>,
@@ -228,7 +231,15 @@ impl Planner {
             }
         }
         let describes = described_types::describes(&statement);
-        let plan = state.statement_to_plan(statement).await.map_err(|error| within(&error, bounds))?;
+        let plan = match state.statement_to_plan(statement).await {
+            Err(error) if names_of_casts::are_missing(&error) => {
+                let (mut named, _) = understood(sql)?;
+                names_of_casts::give(&mut named);
+                state.statement_to_plan(named).await.map_err(|_| error)
+            }
+            planned => planned,
+        };
+        let plan = plan.map_err(|error| within(&error, bounds))?;
         guard::verify(&plan)?;
         let plan = if describes { or_say(described_types::in_sql(plan))? } else { plan };
         Ok((state, plan))

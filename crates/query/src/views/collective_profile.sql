@@ -31,7 +31,7 @@ SELECT
     total_ms,                                   -- double, ms: Sum of the times from issue to completion.
     mean_ms,                                    -- double, ms: One of them.
     p50_ms,                                     -- double, ms: Half of them took no longer.
-    p95_ms,                                     -- double, ms: 95 % of them took no longer.
+    p95_ms,                                     -- double, ms: 95 % of them took no longer; of many an approximation.
     max_ms,                                     -- double, ms: The longest.
     algbw_gbps,                                 -- double, GB/s: Bytes over time, of all of them.
     busbw_gbps,                                 -- double, GB/s: The same times the bus factor, comparable with the links' speed.

@@ -20,8 +20,8 @@ SELECT
     own,                                                           -- double, s: Time in it without the modules called within; adds up over modules.
     mean,                                                          -- double, s: One call, with the modules called within.
     p50,                                                           -- double, s: Half of the calls took no longer, with the modules called within.
-    p95,                                                           -- double, s: 95 % of the calls took no longer.
-    p99,                                                           -- double, s: 99 % of the calls took no longer.
+    p95,                                                           -- double, s: 95 % of the calls took no longer; of many calls an approximation (percentile_cont is exact).
+    p99,                                                           -- double, s: 99 % of the calls took no longer; of many calls an approximation.
     longest,                                                       -- double, s: The longest call.
     100 * own / NULLIF(SUM(own) OVER (PARTITION BY profile.run), 0) AS share, -- double, %: own, of the own time of all modules and stages.
     recorded                                                       -- double, %: Share of the run's steps whose modules were recorded. calls, total and own cover only these: with detail=auto it may be less than 100. NULL before a step has ended.

@@ -18,7 +18,7 @@ SELECT
     SUM(trace.duration) AS own,                             -- double, s: Time in it, without the modules called within.
     AVG(trace.total_duration) AS mean,                      -- double, s: One call, with the modules called within.
     approx_percentile_cont(trace.total_duration, 0.5) AS p50,  -- double, s: Half of the calls took no longer.
-    approx_percentile_cont(trace.total_duration, 0.95) AS p95, -- double, s: 95 % of the calls took no longer.
+    approx_percentile_cont(trace.total_duration, 0.95) AS p95, -- double, s: 95 % of the calls took no longer; of many calls an approximation.
     100 * SUM(trace.duration) / NULLIF(SUM(SUM(trace.duration)) OVER (PARTITION BY trace.run, given.input_shape), 0) AS share -- double, %: own, of the own time of all modules and stages with this shape.
 FROM python.torch_trace trace JOIN given
     ON trace.run = given.run AND trace.host = given.host AND trace.pid = given.pid

@@ -42,7 +42,7 @@ SELECT
     rank,                                                      -- int: Global rank.
     generation,                                                -- bigint: Which start of the rank it is: 0 is its newest process. Processes of one generation are compared.
     CASE WHEN known_by = 'collectives' THEN least WHEN known_by IS NOT NULL THEN 0 END AS step_offset, -- bigint: What is added to its step to get the step of the lowest rank of its generation; NULL where that is not known.
-    known_by,                                                  -- text: lowest rank (it is that one), collectives (all operations of a process group that both issued were issued in steps which differ by this number), or start (they have no recorded operation in common, and both were recorded from their start on). NULL where it is not known: the difference changed, nothing shows it, or they did not train at the same time.
+    known_by,                                                  -- text: lowest rank (it is that one), collectives (all operations of a process group that both issued were issued in steps which differ by this number), or start (no operation that both issued can be compared, and both were recorded from their start on; groups with sends and receives are not compared, because only two of their ranks count these). NULL where it is not known: the difference changed, nothing shows it, or they did not train at the same time.
     operations,                                                -- bigint: Operations that were compared: those that both issued on the group with most of them, of many a sample. NULL for none.
     COUNT(known_by) OVER (PARTITION BY run, generation) AS ranks -- bigint: Ranks of the generation whose offset is known.
 FROM known
