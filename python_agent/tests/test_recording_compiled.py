@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from typing import Any
 
 import pytest
@@ -278,3 +279,42 @@ def test_classes_that_torch_fx_makes_are_nobodys_assignment(recorder: Recorder) 
     recorder.native.mark_step()
     assert recorder.native.problem() == "" and recorder.native.is_patched(type(traced))
     assert len(recorder.take()["python.steps"]) == 1, "the step has its row"
+
+
+def compiled_part(backend: str) -> dict[str, Any]:
+    """A model of which a part is compiled whose input needs a gradient."""
+    import probe_agent.torch as agent
+
+    agent.install()
+    recorder = Recorder()
+    model = Net()
+    model.layers[1].compile(backend=backend)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    took = []
+    for _ in range(2):
+        begin = time.perf_counter()
+        loss = model(torch.randn(4, 32, requires_grad=True)).sum()
+        forward = time.perf_counter() - begin
+        loss.backward()
+        took.append([forward, time.perf_counter() - begin - forward])
+        optimizer.step()
+    rows = recorder.take()
+    return {
+        "took": took,
+        "steps": [[step["forward_time"], step["backward_time"]] for step in rows["python.steps"]],
+        "roots": [row["stage"] for row in rows["python.torch_trace"] if row["module"] == "Net"],
+        "parts": sorted({row["part"] for row in rows["python.pauses"] if row["kind"] == "compilation"}),
+    }
+
+
+#: A graph of a backward pass is compiled within the first one.
+PARTS = {"eager": ["forward"], "aot_eager": ["backward", "forward"]}
+
+
+@pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.extended)])
+def test_compiling_a_part_of_a_model_is_no_backward_pass(backend: str) -> None:
+    found = in_process(compiled_part, arguments=(backend,))
+    for (forward, backward), (recorded, recorded_backward) in zip(found["took"], found["steps"]):
+        assert recorded == pytest.approx(forward, rel=0.2, abs=0.002)
+        assert recorded_backward <= backward
+    assert found["roots"] == ["forward", "backward"] * 2 and found["parts"] == PARTS[backend]

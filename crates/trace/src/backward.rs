@@ -40,8 +40,14 @@ impl<N: Names> Analyser<N> {
 
     pub(super) fn node_start(&mut self, number: usize, record: Record) {
         if self.threads[number].passes == 0 {
+            let explicit = self.explicit_pass();
+            // A node that a module's forward runs by itself computes what the module computes. torch.compile does this with the
+            // inputs of a graph that it makes.
+            if explicit.is_none() && self.threads[number].modules > 0 {
+                return;
+            }
             // Nodes on a thread of the engine (a device's), or run by something that calls the engine itself.
-            let caller = self.explicit_pass().unwrap_or(number);
+            let caller = explicit.unwrap_or(number);
             self.threads[number].push(Frame::Pass(Box::new(Pass { begin: record.ts, caller, ..Pass::default() })));
         }
         let Some(pass) = self.threads[number].pass() else { return };

@@ -113,7 +113,7 @@ def _use(**users: bool) -> None:
 def _wrap_engine() -> None:
     """Wrap the one function through which Python runs the engine, where torch.autograd looks it up."""
     global _original, _ours
-    from torch import autograd
+    from torch import _guards, autograd
     from torch.autograd import graph
 
     if _original is not None:
@@ -124,7 +124,8 @@ def _wrap_engine() -> None:
     original: Any = found
     # No function of Python: its frame would be one more between the program's line and a hook that torch warns in, and the warning
     # would be said to come from another line (`stacklevel`).
-    ours: Any = functools.update_wrapper(functools.partial(_native.run_backward, original, _nodes_are_silent), original)
+    run = functools.partial(_native.run_backward, original, _nodes_are_silent, _guards.TracingContext.try_get)
+    ours: Any = functools.update_wrapper(run, original)
     _original, _ours = original, ours
     autograd._engine_run_backward = ours
     graph._engine_run_backward = ours

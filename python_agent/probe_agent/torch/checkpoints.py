@@ -125,6 +125,8 @@ def _in_directory(args: tuple[Any, ...], kwargs: dict[str, Any], before: None) -
         return os.path.basename(path), None
     together = distributed.is_available() and distributed.is_initialized() and not kwargs.get("no_dist")
     rank = distributed.get_rank(kwargs.get("process_group")) if together else 0
+    # The lowest rank writes what says where each tensor is.
+    own = (f"__{rank}_", ".metadata") if rank == 0 else (f"__{rank}_",)
     with os.scandir(path) as entries:
-        sizes = [entry.stat().st_size for entry in entries if entry.name.startswith(f"__{rank}_")]
+        sizes = [entry.stat().st_size for entry in entries if entry.name.startswith(own)]
     return os.path.basename(path), sum(sizes)

@@ -11,6 +11,15 @@ const LENGTH: usize = 127;
 /// Entries that are searched for a name.
 const REACH: usize = 64;
 
+/// At most `length` bytes of UTF-8, without a part of a character at the end.
+pub(super) fn cut(text: &[u8], length: usize) -> &[u8] {
+    let mut end = text.len().min(length);
+    while end > 0 && text.get(end).is_some_and(|next| next & 0xc0 == 0x80) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
 /// A name, written once.
 struct Name {
     /// 0 free, 1 being written, 2 there.
@@ -41,7 +50,7 @@ impl Interned {
 
     /// The number of a name, which is added if it is new; None if there is no room for it.
     pub(super) fn intern(&self, name: &[u8]) -> Option<u16> {
-        let name = &name[..name.len().min(LENGTH)];
+        let name = cut(name, LENGTH);
         // FNV-1a.
         let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -96,6 +105,8 @@ mod tests {
         assert_eq!(names.get(u64::from(eval.expect("a number"))).as_deref(), Some("eval"));
         let long = names.intern(&[b'x'; 500]).expect("a number");
         assert_eq!(names.get(u64::from(long)).map(|name| name.len()), Some(LENGTH));
+        let of_two_bytes = names.intern("ü".repeat(100).as_bytes()).expect("a number");
+        assert_eq!(names.get(u64::from(of_two_bytes)), Some("ü".repeat(LENGTH / 2)));
         let made = (0..2 * NAMES).filter(|n| names.intern(format!("name {n}").as_bytes()).is_some()).count();
         assert!((NAMES / 2..NAMES).contains(&made), "{made}");
         assert_eq!(names.intern(b"eval"), eval);

@@ -8,6 +8,7 @@ use pyo3::types::{PyDict, PyTuple};
 use super::autograd_passes::PASSES;
 use super::boundary::{self, DETAIL};
 use super::forward::beside_error;
+use super::interned::cut;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
 use super::turns::PrimaryOptimizer;
 use super::{device, first_use, forward_hooks, module_memory, process_flag, slot, unrecorded_children};
@@ -33,7 +34,7 @@ static CLASSES: [Name; NAMES] =
 
 /// The id of a class name (its first 63 bytes); [`NAMES`] when the table is full.
 fn intern(name: &[u8]) -> u64 {
-    let name = &name[..name.len().min(LENGTH)];
+    let name = cut(name, LENGTH);
     for (id, entry) in CLASSES.iter().enumerate() {
         match entry.state.load(Ordering::Acquire) {
             2 => {
