@@ -14,8 +14,8 @@ use crate::output::{self, Format, Terminal, rows};
 ///
 /// Shows for each rank how and when it ended, its last step, module and collective, its memory, its last log, its
 /// uncaught exception, and its stack if one was captured. Ranks that ended in the same way share one entry, and the
-/// first rank that ended comes first. The page is made from the run's tables, so it works during the run and
-/// afterwards.
+/// first rank that ended comes first. Where ranks waited for another one in a collective, the page says for which. It
+/// is made from the run's tables, so it works during the run and afterwards.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] crash [OPTIONS]",

@@ -19,7 +19,8 @@ use page::page;
 ///
 /// Shows which collective the ranks wait for, which ranks have entered it, which have not, and where these are. When
 /// steps stop, the collector checks this by itself (PROBE_HANG_AFTER) and records the result in probe.events. Of a run
-/// into which Flight Recorder dumps were imported, shows the same by these.
+/// that has ended, shows the same by the collectives that were recorded, or by Flight Recorder dumps that were imported
+/// into it.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] hang [OPTIONS]",
@@ -30,7 +31,7 @@ use page::page;
   probe gpt query \"SELECT ts, message FROM probe.events WHERE kind = 'hang'\""
 )]
 pub(super) struct Args {
-    /// Output format: a page to read, or one row per rank (by dumps: per rank of each group that waits)
+    /// Output format: a page to read, or one row per rank (of a run that has ended: per rank of each group that waits)
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     #[command(flatten)]

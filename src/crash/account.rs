@@ -14,6 +14,9 @@ pub(crate) struct Crash {
     pub(crate) well: usize,
     /// Number of live processes among `well`.
     pub(crate) live: usize,
+    /// In one sentence, which ranks had not entered a collective that others waited in, or did something else; None where nothing
+    /// shows that.
+    pub(crate) collectives: Option<String>,
     /// Exit status of the command; None while it runs, and where `probe run` did not start it.
     pub(crate) command_status: Option<i64>,
 }

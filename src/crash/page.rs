@@ -17,6 +17,10 @@ pub(crate) fn page(crash: &Crash, name: &str, width: Option<usize>) -> String {
     let mut page = Page { text: String::new(), width };
     let groups = groups(&crash.accounts);
     page.paragraph("", &format!("{name}: {}", headline(crash, &groups)));
+    if let Some(sentence) = &crash.collectives {
+        page.text.push('\n');
+        page.paragraph("", &format!("In collectives: {sentence}."));
+    }
     for group in &groups {
         page.account(group);
     }

@@ -5,6 +5,7 @@ use probe_common::error::Result;
 
 use super::account::{Account, Collective, Crash, Interval, MAX_ACCOUNTS, Memory, RaisedException};
 use super::kept;
+use crate::hang;
 use crate::small_rows::rows;
 
 /// The minute before the last measurement (ns).
@@ -48,6 +49,9 @@ pub(crate) async fn ask(client: &mut Client) -> Result<Crash> {
         let sql = "SELECT CAST(details ->> 'exit_status' AS BIGINT) FROM probe.events WHERE kind = 'command end' \
                    ORDER BY ts DESC LIMIT 1";
         crash.command_status = rows(client, sql).await?.first().and_then(|row| row.int(0));
+    }
+    if let Some(first) = crash.accounts.first() {
+        crash.collectives = hang::sentence(client, first.ended.unwrap_or(first.last_seen)).await?;
     }
     for account in crash.accounts.iter_mut().take(MAX_ACCOUNTS) {
         fill(client, account).await?;

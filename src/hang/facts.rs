@@ -1,8 +1,8 @@
-//! The facts of dumps, before a verdict.
+//! The facts of a hang, before a verdict: of dumps, or of the rows of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A collective that a rank had not finished.
+/// A collective that a rank had not finished, or that another rank had not.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pending {
     pub rank: i32,
@@ -11,44 +11,59 @@ pub(crate) struct Pending {
     /// Types and shapes: "BFloat16 [2048, 5120]"; empty where a dump has no shapes.
     pub tensors: String,
     pub bytes: Option<i64>,
+    /// Type of its elements; None where it has none, and of dumps, whose tensors may have several.
+    pub element_type: Option<String>,
     /// When the collective was issued (ns since 1970).
     pub issued: i64,
     /// Function and line: "train /home/me/train.py:62".
     pub line: Option<String>,
+    /// Whether it had finished. It is there to be compared with what other ranks did under the same number.
+    pub finished: bool,
 }
 
-/// A process group, as the dumps of all ranks together know it.
+/// Where facts come from.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Dumps of the Flight Recorder.
+    #[default]
+    Dumps,
+    /// Rows that agents recorded.
+    Rows,
+}
+
+/// A process group, as the dumps or rows of all ranks together know it.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessGroup {
     pub description: Option<String>,
-    /// The ranks that a dump lists, and all whose dump has the group.
+    /// The ranks that a dump lists, and all whose dump or rows have the group.
     pub ranks: BTreeSet<i32>,
-    /// Whether a dump lists them.
+    /// Whether these are all: a dump lists them, or as many have rows.
     pub listed: bool,
-    /// The number of the newest collective that each rank issued, where its dump says.
+    /// The number of the newest collective that each rank issued, where that is known.
     pub last: BTreeMap<i32, i64>,
-    /// Unfinished collectives in order of time.
+    /// Collectives in order of time.
     pub pending: Vec<Pending>,
 }
 
-/// The facts of all dumps of a run.
+/// The facts of a run.
 #[derive(Debug, Default)]
-pub(crate) struct DumpFacts {
-    /// Dumps of each rank.
+pub(crate) struct HangFacts {
+    pub source: Source,
+    /// Dumps of each rank, or recorded processes.
     pub dumps: BTreeMap<i32, usize>,
     /// Ranks with a dump that was read in part: their newest operations may be in the rest.
     pub partial: BTreeSet<i32>,
     /// Dumps whose rank is not known.
     pub without_rank: usize,
     pub groups: BTreeMap<String, ProcessGroup>,
-    /// Operations in all dumps, finished or not.
+    /// Operations in all dumps or rows, finished or not.
     pub operations: i64,
     /// Sends and receives that were not finished.
     pub point_to_point: i64,
 }
 
-impl DumpFacts {
-    /// Whether there is no dump.
+impl HangFacts {
+    /// Whether there is no dump, or no rank with rows.
     pub(crate) fn is_empty(&self) -> bool {
         self.dumps.is_empty() && self.without_rank == 0
     }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use probe_inspect::stacks::fold::ranges;
 use unicode_width::UnicodeWidthStr;
 
+use super::facts::Source;
 use super::verdict::{BlockingOperation, Verdict, Why};
 
 /// Groups that are listed.
@@ -33,11 +34,15 @@ pub(crate) fn page(verdict: &Verdict<'_>, name: &str) -> String {
         let also = if listed.is_empty() { "" } else { " more" };
         let groups: Vec<&str> = waiting.iter().map(|stop| stop.group).take(MAX_GROUPS).collect();
         let rest = waiting.len() - groups.len();
-        let whole = if waiting.iter().any(|stop| !stop.perhaps.is_empty()) { "whole " } else { "" };
+        let recorded = match waiting.first().map(|stop| stop.source) {
+            Some(Source::Rows) => "all recorded ranks",
+            _ if waiting.iter().any(|stop| !stop.perhaps.is_empty()) => "all ranks with a whole dump",
+            _ => "all ranks with a dump",
+        };
         let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
         let _ = writeln!(
             page,
-            "\n{}{also} {} in an operation that all ranks with a {whole}dump had entered: {}{rest}",
+            "\n{}{also} {} in an operation that {recorded} had entered: {}{rest}",
             waiting.len(),
             if waiting.len() == 1 { "group was" } else { "groups were" },
             printable(&groups.join(", ")),

@@ -1,16 +1,13 @@
-//! The verdict on dumps: which ranks have not entered which collective of which process group.
+//! The verdict on facts: which ranks have not entered which collective of which process group.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use probe_common::collectives::has_equal_tensors;
 use probe_common::wait_cycle;
 use probe_inspect::stacks::fold::{Owner, names};
 
-use super::facts::{DumpFacts, Pending, ProcessGroup};
-
-/// Types whose tensors have the same size on all ranks.
-const EQUAL: &[&str] =
-    &["all_reduce", "broadcast", "reduce", "all_gather_into_tensor", "_all_gather_base", "_reduce_scatter_base"];
+use super::facts::{HangFacts, Pending, ProcessGroup, Source};
 
 /// Ranks of a deadlock of which the sentence says where they wait.
 const MAX_PHRASES: usize = 4;
@@ -22,7 +19,7 @@ pub(crate) enum Why {
     Different,
     /// Some ranks have not entered the operation.
     NotEntered,
-    /// All ranks with a dump have entered the operation.
+    /// All ranks that are known have entered the operation.
     NotFinished,
 }
 
@@ -36,12 +33,13 @@ pub(crate) struct BlockingOperation<'a> {
     pub operation: &'a Pending,
     pub entered: Vec<i32>,
     pub missing: Vec<i32>,
-    /// Ranks of the group without a dump.
+    /// Ranks of the group without a dump or rows.
     pub unknown: Vec<i32>,
     /// Ranks that may have entered the operation: their dumps were read in part.
     pub perhaps: Vec<i32>,
-    /// Whether a dump says which ranks the group has.
+    /// Whether it is known which ranks the group has.
     pub listed: bool,
+    pub source: Source,
     /// The operations and their ranks, where ranks are in different ones.
     pub kinds: Vec<(String, Vec<i32>)>,
 }
@@ -56,8 +54,8 @@ pub(crate) struct Verdict<'a> {
     pub remarks: Vec<String>,
 }
 
-/// Judges the facts of dumps.
-pub(crate) fn judge(facts: &DumpFacts) -> Verdict<'_> {
+/// Judges facts.
+pub(crate) fn judge(facts: &HangFacts) -> Verdict<'_> {
     let mut stops: Vec<BlockingOperation<'_>> =
         facts.groups.iter().filter_map(|(name, group)| BlockingOperation::of(name, group, facts)).collect();
     // A rank that is missing in one group is missing in all that it would have come to later: the oldest is the cause.
@@ -69,10 +67,14 @@ pub(crate) fn judge(facts: &DumpFacts) -> Verdict<'_> {
     let sentence = match (cycle, stops.first()) {
         (Some(cycle), _) => cycle.sentence,
         (None, Some(stop)) => stop.sentence(),
-        (None, None) if facts.operations == 0 => {
-            "the dumps contain no operations, so they do not show whether a rank was waiting".into()
-        }
-        (None, None) => "no rank waited in a collective when its dump was made".into(),
+        (None, None) => match (facts.source, facts.operations) {
+            (Source::Dumps, 0) => {
+                "the dumps contain no operations, so they do not show whether a rank was waiting".into()
+            }
+            (Source::Dumps, _) => "no rank waited in a collective when its dump was made".into(),
+            (Source::Rows, 0) => "no collective was recorded, so it is not known whether a rank was waiting".into(),
+            (Source::Rows, _) => "no rank waited in a collective when its recording ended".into(),
+        },
     };
     Verdict { sentence, remarks: remarks(facts), stops }
 }
@@ -84,11 +86,14 @@ struct Deadlock<'a> {
 }
 
 /// The ranks that wait for each other, each in the oldest operation that it had not finished.
-fn deadlock<'a>(facts: &'a DumpFacts, stops: &[BlockingOperation<'a>]) -> Option<Deadlock<'a>> {
+fn deadlock<'a>(facts: &'a HangFacts, stops: &[BlockingOperation<'a>]) -> Option<Deadlock<'a>> {
     let mut oldest = BTreeMap::<i32, (&str, &Pending)>::new();
     for (name, pending) in
         facts.groups.iter().flat_map(|(name, group)| group.pending.iter().map(move |one| (name, one)))
     {
+        if pending.finished {
+            continue;
+        }
         let known = oldest.entry(pending.rank).or_insert((name, pending));
         if pending.issued < known.1.issued {
             *known = (name, pending);
@@ -115,7 +120,7 @@ fn deadlock<'a>(facts: &'a DumpFacts, stops: &[BlockingOperation<'a>]) -> Option
     })
 }
 
-fn remarks(facts: &DumpFacts) -> Vec<String> {
+fn remarks(facts: &HangFacts) -> Vec<String> {
     let mut remarks = Vec::new();
     let twice: Vec<Owner> =
         facts.dumps.iter().filter(|(_, dumps)| **dumps > 1).map(|(rank, _)| Owner::Rank(*rank)).collect();
@@ -141,17 +146,18 @@ fn remarks(facts: &DumpFacts) -> Vec<String> {
 
 impl<'a> BlockingOperation<'a> {
     /// The oldest operation that some rank waits in and another has not entered; else the oldest that is not finished.
-    fn of(name: &'a str, group: &'a ProcessGroup, facts: &DumpFacts) -> Option<Self> {
+    fn of(name: &'a str, group: &'a ProcessGroup, facts: &HangFacts) -> Option<Self> {
         let (known, unknown): (Vec<i32>, Vec<i32>) =
             group.ranks.iter().partition(|rank| facts.dumps.contains_key(rank));
-        let numbers: BTreeSet<i64> = group.pending.iter().map(|pending| pending.seq).collect();
+        let unfinished = || group.pending.iter().filter(|pending| !pending.finished);
+        let numbers: BTreeSet<i64> = unfinished().map(|pending| pending.seq).collect();
         // A dump without any operation of the group is of a rank that entered none that the recorder still has.
         let behind = |seq: i64| move |rank: &&i32| group.last.get(rank).is_none_or(|last| *last < seq);
         let is_whole = |rank: &&i32| !facts.partial.contains(rank);
         let stopped = numbers.iter().find(|seq| known.iter().filter(is_whole).any(|rank| behind(**seq)(&rank)));
         let seq = *stopped.or(numbers.first())?;
         let at_it = || group.pending.iter().filter(move |pending| pending.seq == seq);
-        let operation = at_it().min_by_key(|pending| pending.issued)?;
+        let operation = unfinished().filter(|pending| pending.seq == seq).min_by_key(|pending| pending.issued)?;
         let (later, entered): (Vec<i32>, Vec<i32>) = known.iter().partition(|rank| behind(seq)(rank));
         let (missing, perhaps): (Vec<i32>, Vec<i32>) = later.iter().partition(is_whole);
         let kinds = different(at_it());
@@ -171,6 +177,7 @@ impl<'a> BlockingOperation<'a> {
             unknown,
             perhaps,
             listed: group.listed,
+            source: facts.source,
             kinds,
         })
     }
@@ -196,7 +203,8 @@ impl<'a> BlockingOperation<'a> {
         let called = self.called();
         let mut unknown = match &self.unknown[..] {
             [] => String::new(),
-            some => format!("; of {} there is no dump", rank_names(some)),
+            some if self.source == Source::Dumps => format!("; of {} there is no dump", rank_names(some)),
+            some => format!("; of {} nothing is recorded", rank_names(some)),
         };
         if !self.perhaps.is_empty() {
             let _ = write!(unknown, "; of {} there is only a part of the dump", rank_names(&self.perhaps));
@@ -222,10 +230,13 @@ impl<'a> BlockingOperation<'a> {
                     "{called} was entered by {entered} and had not finished{unknown}, and any of them may be missing"
                 )
             }
-            Why::NotFinished if !self.listed => format!(
-                "{called} was entered by {entered} and had not finished; no dump says which ranks the group has, so another \
-                 may be missing"
-            ),
+            Why::NotFinished if !self.listed => {
+                let unlisted = match self.source {
+                    Source::Dumps => "no dump says which ranks the group has",
+                    Source::Rows => "not all ranks of the group were recorded",
+                };
+                format!("{called} was entered by {entered} and had not finished; {unlisted}, so another may be missing")
+            }
             Why::NotFinished => format!(
                 "{called} was entered by {entered}, all ranks of the group, and had not finished: a link, a device or a peer \
                  did not answer"
@@ -244,7 +255,8 @@ fn different<'a>(pending: impl Iterator<Item = &'a Pending>) -> Vec<(String, Vec
     for one in pending {
         let same = |other: &Pending| {
             other.operation_type == one.operation_type
-                && (other.bytes == one.bytes || !EQUAL.contains(&one.operation_type.as_str()))
+                && ((other.bytes, &other.element_type) == (one.bytes, &one.element_type)
+                    || !has_equal_tensors(&one.operation_type))
         };
         match kinds.iter_mut().find(|(kind, _)| same(kind)) {
             Some((_, ranks)) => ranks.push(one.rank),
@@ -259,12 +271,14 @@ fn different<'a>(pending: impl Iterator<Item = &'a Pending>) -> Vec<(String, Vec
         ranks.dedup();
         (format!("{} ({})", kind.operation_type, kind.tensors), ranks)
     };
-    kinds.into_iter().map(named).collect()
+    let mut kinds: Vec<_> = kinds.into_iter().map(named).collect();
+    kinds.sort_by(|(_, one), (_, other)| one.cmp(other));
+    kinds
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::{DumpFacts, Pending, ProcessGroup};
+    use super::super::facts::{HangFacts, Pending, ProcessGroup};
     use super::{Why, judge};
 
     fn pending(rank: i32, seq: i64, kind: &str, bytes: i64) -> Pending {
@@ -275,13 +289,13 @@ mod tests {
             bytes: Some(bytes),
             tensors: format!("Byte [{bytes}]"),
             issued: 1000 * seq + i64::from(rank),
-            line: None,
+            ..Pending::default()
         }
     }
 
-    fn facts(ranks: i32, groups: Vec<(&str, ProcessGroup)>) -> DumpFacts {
+    fn facts(ranks: i32, groups: Vec<(&str, ProcessGroup)>) -> HangFacts {
         let groups = groups.into_iter().map(|(name, group)| (name.to_owned(), group)).collect();
-        DumpFacts { dumps: (0..ranks).map(|rank| (rank, 1)).collect(), groups, operations: 1, ..DumpFacts::default() }
+        HangFacts { dumps: (0..ranks).map(|rank| (rank, 1)).collect(), groups, operations: 1, ..HangFacts::default() }
     }
 
     fn group(members: i32, last: &[(i32, i64)], pending: Vec<Pending>) -> ProcessGroup {
@@ -387,7 +401,7 @@ mod tests {
         let facts = facts(2, vec![("0", group(2, &[(0, 3), (1, 2)], Vec::new()))]);
         let verdict = judge(&facts);
         assert!(verdict.stops.is_empty() && verdict.sentence.starts_with("no rank waited"), "{}", verdict.sentence);
-        let empty = DumpFacts { operations: 0, ..facts };
+        let empty = HangFacts { operations: 0, ..facts };
         assert!(judge(&empty).sentence.starts_with("the dumps contain no operations"));
     }
 

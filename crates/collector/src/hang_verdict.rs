@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use probe_common::collectives::has_equal_tensors;
 use probe_common::wait_cycle;
 use probe_inspect::stacks::fold::{Owner, names};
 use probe_inspect::stacks::page::location;
@@ -186,11 +187,8 @@ impl BlockingOperation<'_> {
             }
         }
         let types: BTreeSet<&str> = sizes.iter().map(|(kind, _)| *kind).collect();
-        // Other operations may have another size on each rank.
-        let equal = |kind: &&str| {
-            ["all_reduce", "broadcast", "reduce", "all_gather_into_tensor", "reduce_scatter_tensor"].contains(kind)
-        };
-        (types.len() > 1 || (sizes.len() > 1 && types.iter().all(equal))).then_some(kinds)
+        let equal = || types.iter().all(|kind| has_equal_tensors(kind));
+        (types.len() > 1 || (sizes.len() > 1 && equal())).then_some(kinds)
     }
 
     fn called(&self) -> String {

@@ -1,8 +1,9 @@
-//! Code that every layer may use: errors, names of runs, directories and sockets, durable files, the clock.
+//! Code that every layer may use: errors, names of runs, directories and sockets, durable files, the clock, names of collectives.
 //!
 //! This crate uses the operating system and the names in `probe-proto`, and nothing of rows, runs' contents, queries or clients.
 
 pub mod clock;
+pub mod collectives;
 pub mod durable;
 pub mod error;
 pub mod fault;

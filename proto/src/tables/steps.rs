@@ -15,7 +15,7 @@ crate::table! {
     data_time: f64, "s", "Waiting for the DataLoader.";
     forward_time: f64, "s", "Time in outermost module calls.";
     backward_time: f64, "s", "From the first autograd node's start to the last one's end.";
-    optimizer_time: f64, "s", "Time in the step of every optimizer.";
+    optimizer_time: f64, "s", "Time in the steps of optimizers. Where several step in turn, that of the first one ends the step, and those of the others are in the next step.";
     comm_time: f64, "s", "Waiting of the training thread for collectives outside the other parts: DDP's last buckets after backward, and synchronous collectives in the loop.";
     validation_time: Option<f64>, "s", "In validation: outermost calls in eval mode or without gradients (stage validation of python.torch_trace), gradients of inputs that these ask for, the batches waited for in between, and the rest of that loop. It is not in the other parts, micro_steps or samples. NULL from older agents, which counted it in them.";
     checkpoint_time: Option<f64>, "s", "In torch.save and torch.distributed.checkpoint.save (python.checkpoints). NULL from older agents, which counted it as other_time.";

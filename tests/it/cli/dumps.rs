@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use probe_store::Store;
 use serde_json::{Value, json};
 
 use crate::cli::support::Home;
@@ -192,9 +193,12 @@ fn a_pickle_with_code_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn a_run_without_dumps_is_not_judged() {
+fn a_run_without_dumps_is_judged_by_its_rows_and_one_without_ranks_is_not() {
     let home = Home::recorded();
-    let output = home.probe(["gpt", "hang"]);
+    assert_eq!(home.stdout(["gpt", "hang"]), "gpt@1: no rank waited in a collective when its recording ended\n");
+    Store::new(1 << 20).write(&home.record("alone@1", |_| ()), &[]).unwrap();
+    let output = home.probe(["alone", "hang"]);
     assert_eq!(output.status.code(), Some(3));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("this run has ended"));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("this run has ended"), "{said}");
 }

@@ -40,4 +40,5 @@ mod terminal;
 mod uids;
 mod versions;
 mod waiting;
+mod waiting_ranks;
 mod watch;

@@ -1,19 +1,19 @@
-//! The queries of a verdict.
+//! The facts of Flight Recorder dumps that were imported into a run.
 
 use std::fmt::Write;
 
 use probe_client::Client;
 use probe_common::error::Result;
 
-use super::facts::{DumpFacts, Pending};
+use super::facts::{HangFacts, Pending};
 use crate::small_rows::{Row, rows};
 
 /// Asks for the facts of all dumps.
 ///
 /// # Errors
 /// The queries'.
-pub(crate) async fn ask(client: &mut Client) -> Result<DumpFacts> {
-    let mut facts = DumpFacts::default();
+pub(crate) async fn ask(client: &mut Client) -> Result<HangFacts> {
+    let mut facts = HangFacts::default();
     let rank = |row: &Row, column: usize| row.int(column).and_then(|rank| i32::try_from(rank).ok());
     let sql = "SELECT rank, problem IS NOT NULL FROM python.captures WHERE tool = 'flight-recorder'";
     for row in rows(client, sql).await? {
@@ -61,6 +61,8 @@ pub(crate) async fn ask(client: &mut Client) -> Result<DumpFacts> {
                 let (function, line) = (row.text(8).unwrap_or_default(), row.int(10).unwrap_or_default());
                 format!("{function} {file}:{line}")
             }),
+            element_type: None,
+            finished: false,
         };
         facts.groups.entry(name).or_default().pending.push(pending);
     }
