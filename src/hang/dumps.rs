@@ -5,7 +5,7 @@ use std::fmt::Write;
 use probe_client::Client;
 use probe_common::error::Result;
 
-use super::facts::{HangFacts, Pending};
+use super::facts::{Completion, HangFacts, Pending};
 use crate::small_rows::{Row, rows};
 
 /// Asks for the facts of all dumps.
@@ -62,7 +62,7 @@ pub(crate) async fn ask(client: &mut Client) -> Result<HangFacts> {
                 format!("{function} {file}:{line}")
             }),
             element_type: None,
-            finished: false,
+            completion: Completion::Unfinished,
         };
         facts.groups.entry(name).or_default().pending.push(pending);
     }

@@ -17,8 +17,18 @@ pub(crate) struct Pending {
     pub issued: i64,
     /// Function and line: "train /home/me/train.py:62".
     pub line: Option<String>,
-    /// Whether it had finished. It is there to be compared with what other ranks did under the same number.
-    pub finished: bool,
+    pub completion: Completion,
+}
+
+/// Whether a collective had finished on a rank.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Completion {
+    #[default]
+    Unfinished,
+    /// Its end is not seen, and it was issued so long ago that it would have finished if all ranks had entered it.
+    NotSeen,
+    /// It had. It is there to be compared with what other ranks did under the same number.
+    Finished,
 }
 
 /// Where facts come from.
@@ -51,7 +61,7 @@ pub(crate) struct HangFacts {
     pub source: Source,
     /// Dumps of each rank, or recorded processes.
     pub dumps: BTreeMap<i32, usize>,
-    /// Ranks with a dump that was read in part: their newest operations may be in the rest.
+    /// Ranks with a dump that was read in part, or of which rows were lost: their newest operations may be in the rest.
     pub partial: BTreeSet<i32>,
     /// Dumps whose rank is not known.
     pub without_rank: usize,

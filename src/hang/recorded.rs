@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use probe_client::Client;
 use probe_common::error::Result;
 
-use super::facts::{HangFacts, Pending, ProcessGroup, Source};
+use super::facts::{Completion, HangFacts, Pending, ProcessGroup, Source};
 use crate::small_rows::{Row, rows};
 
-/// An operation whose completion is not seen (NCCL's) counts as unfinished if it was issued so long (ns) before the process ended.
-const UNFINISHED: i64 = 10_000_000_000;
+/// An operation whose completion is not seen (NCCL's) may have finished if it was not issued so long (ns) before the process ended.
+const NOT_SEEN: i64 = 10_000_000_000;
 /// How many operations of a group are compared from the newest one on that all its ranks have issued.
 const COMPARED: i64 = 4;
 /// Groups that are asked for together.
@@ -37,6 +37,9 @@ pub(super) async fn ask(client: &mut Client, before: Option<i64>) -> Result<Hang
         return Ok(facts);
     }
     facts.dumps = processes.of.keys().map(|rank| (*rank, 1)).collect();
+    // What was evicted is older than what is there.
+    let sql = "SELECT rank, host, pid FROM probe.drops WHERE table_name = 'python.nccl_trace' AND reason <> 'evicted'";
+    facts.partial = rows(client, sql).await?.iter().filter_map(|row| processes.rank(row)).collect();
     let sql = format!(
         "SELECT rank, host, pid, group_name, MAX(seq), MAX(group_size), COUNT(*), \
          COUNT(*) FILTER (WHERE operation_type IN ('send', 'recv')) FROM python.nccl_trace WHERE {} \
@@ -133,10 +136,11 @@ async fn fill(
     for row in rows(client, &sql).await? {
         let (Some(rank), Some(name)) = (processes.rank(&row), row.text(3)) else { continue };
         let issued = row.int(8).unwrap_or_default();
-        let finished = match row.text(9).as_deref() {
-            Some("completed") => true,
-            Some("issued") => processes.of[&rank].over.saturating_sub(issued) < UNFINISHED,
-            _ => false,
+        let age = processes.of[&rank].over.saturating_sub(issued);
+        let completion = match row.text(9).as_deref() {
+            Some("pending" | "failed") => Completion::Unfinished,
+            Some("issued") if age >= NOT_SEEN => Completion::NotSeen,
+            _ => Completion::Finished,
         };
         let (element_type, bytes) = (row.text(6), row.int(7));
         let size = bytes.map(|bytes| format!("{bytes} B")).unwrap_or_default();
@@ -149,7 +153,7 @@ async fn fill(
             element_type,
             issued,
             line: None,
-            finished,
+            completion,
         });
     }
     Ok(())

@@ -7,7 +7,7 @@ use probe_common::collectives::has_equal_tensors;
 use probe_common::wait_cycle;
 use probe_inspect::stacks::fold::{Owner, names};
 
-use super::facts::{HangFacts, Pending, ProcessGroup, Source};
+use super::facts::{Completion, HangFacts, Pending, ProcessGroup, Source};
 
 /// Ranks of a deadlock of which the sentence says where they wait.
 const MAX_PHRASES: usize = 4;
@@ -91,7 +91,7 @@ fn deadlock<'a>(facts: &'a HangFacts, stops: &[BlockingOperation<'a>]) -> Option
     for (name, pending) in
         facts.groups.iter().flat_map(|(name, group)| group.pending.iter().map(move |one| (name, one)))
     {
-        if pending.finished {
+        if pending.completion == Completion::Finished {
             continue;
         }
         let known = oldest.entry(pending.rank).or_insert((name, pending));
@@ -130,10 +130,13 @@ fn remarks(facts: &HangFacts) -> Vec<String> {
     if !facts.partial.is_empty() {
         let partial: Vec<i32> = facts.partial.iter().copied().collect();
         let (dump, was) = if partial.len() == 1 { ("dump", "was") } else { ("dumps", "were") };
-        remarks.push(format!(
-            "the {dump} of {} {was} read only in part (python.captures says why), and what comes after that is not known",
-            rank_names(&partial)
-        ));
+        let ranks = rank_names(&partial);
+        remarks.push(match facts.source {
+            Source::Dumps => format!(
+                "the {dump} of {ranks} {was} read only in part (python.captures says why), and what comes after that is not known"
+            ),
+            Source::Rows => format!("rows of {ranks} were lost (probe.drops says why), and what was in them is not known"),
+        });
     }
     if facts.without_rank > 0 {
         remarks.push(format!("{} dumps are left out of this: the end of their names has no rank", facts.without_rank));
@@ -149,7 +152,7 @@ impl<'a> BlockingOperation<'a> {
     fn of(name: &'a str, group: &'a ProcessGroup, facts: &HangFacts) -> Option<Self> {
         let (known, unknown): (Vec<i32>, Vec<i32>) =
             group.ranks.iter().partition(|rank| facts.dumps.contains_key(rank));
-        let unfinished = || group.pending.iter().filter(|pending| !pending.finished);
+        let unfinished = || group.pending.iter().filter(|pending| pending.completion != Completion::Finished);
         let numbers: BTreeSet<i64> = unfinished().map(|pending| pending.seq).collect();
         // A dump without any operation of the group is of a rank that entered none that the recorder still has.
         let behind = |seq: i64| move |rank: &&i32| group.last.get(rank).is_none_or(|last| *last < seq);
@@ -166,6 +169,10 @@ impl<'a> BlockingOperation<'a> {
             (true, false) => Why::NotEntered,
             (true, true) => Why::NotFinished,
         };
+        // What all have entered and whose end is not seen may well have finished.
+        if why == Why::NotFinished && at_it().all(|pending| pending.completion != Completion::Unfinished) {
+            return None;
+        }
         let description = group.description.as_deref();
         Some(Self {
             why,
@@ -207,7 +214,10 @@ impl<'a> BlockingOperation<'a> {
             some => format!("; of {} nothing is recorded", rank_names(some)),
         };
         if !self.perhaps.is_empty() {
-            let _ = write!(unknown, "; of {} there is only a part of the dump", rank_names(&self.perhaps));
+            let _ = match self.source {
+                Source::Dumps => write!(unknown, "; of {} there is only a part of the dump", rank_names(&self.perhaps)),
+                Source::Rows => write!(unknown, "; of {} rows were lost", rank_names(&self.perhaps)),
+            };
         }
         match self.why {
             Why::Different => {

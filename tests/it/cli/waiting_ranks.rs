@@ -1,10 +1,11 @@
 //! Which rank the others waited for in a collective, of runs that have ended: by the rows that their agents recorded.
 
+use probe_proto::table::Time;
 use probe_proto::tables::nccl_trace;
 use probe_store::Store;
 
 use crate::cli::support::Home;
-use crate::sql::data::{self, Agent};
+use crate::sql::data::{self, Agent, START};
 
 /// A run of two ranks that has ended. `issued` has the operations of a rank: number, name, element type, bytes and status.
 fn recorded(issued: impl Fn(i32) -> Vec<(i64, &'static str, &'static str, i64, &'static str)>) -> Home {
@@ -16,7 +17,9 @@ fn recorded(issued: impl Fn(i32) -> Vec<(i64, &'static str, &'static str, i64, &
             .map(|(seq, name, element_type, bytes, status)| {
                 let dtype = Some(agent.strings.id(element_type));
                 let status = agent.strings.id(status);
-                nccl_trace::Row { bytes, dtype, status, ..agent.collective(seq, seq, name) }
+                // Long before the processes were heard of for the last time.
+                let ts = Time(START + (seq - 20) * 1_000_000_000);
+                nccl_trace::Row { bytes, dtype, status, ts, ..agent.collective(seq, seq, name) }
             })
             .collect();
         agent.send(&store, rows);
@@ -78,6 +81,23 @@ fn ranks_that_end_between_two_operations_accuse_nobody() {
     let hang = home.stdout(["gpt", "hang"]);
     assert!(hang.starts_with("gpt@1: no rank waited in a collective when its recording ended\n"), "{hang}");
     assert!(!home.stdout(["gpt", "crash"]).contains("In collectives"));
+}
+
+#[test]
+fn operations_whose_end_is_not_seen_count_where_a_rank_has_not_entered_them_or_they_differ() {
+    // Both ranks were heard of long after their operations.
+    let of = |second: Option<i64>| {
+        let home = recorded(move |rank| {
+            let bytes = if rank == 0 { Some(64) } else { second };
+            let last = bytes.map(|bytes| (1, "all_reduce", "float32", bytes, "issued"));
+            std::iter::once((0, "all_reduce", "float32", 64, "issued")).chain(last).collect()
+        });
+        home.stdout(["gpt", "hang"])
+    };
+    let (alike, other, missing) = (of(Some(64)), of(Some(32)), of(None));
+    assert!(alike.starts_with("gpt@1: no rank waited in a collective when its recording ended\n"), "{alike}");
+    assert!(other.starts_with("gpt@1: ranks are in different operations as number 1 of group default_pg"), "{other}");
+    assert!(missing.starts_with("gpt@1: rank 1 has not entered all_reduce (number 1 of group default_pg"), "{missing}");
 }
 
 #[test]
