@@ -172,7 +172,7 @@ def measure_costs(operate: Callable[[], Any] | None) -> None: ...
 def run_backward(
     engine: Callable[..., Any],
     when_silent: Callable[[], None],
-    tracing: Callable[[], Any],
+    guards: object,
     /,
     *args: Any,
     **kwargs: Any,

@@ -68,7 +68,7 @@ mod tests {
             values.sort_by(f64::total_cmp);
             let found = of(&TDigest::new(100).merge_sorted_f64(&values), q).unwrap();
             let below = values.iter().filter(|value| **value <= found).count() as f64 / values.len() as f64;
-            prop_assert!((below - q).abs() < 0.02, "{below} of the values are below what {q} of them should be below");
+            prop_assert!((below - q).abs() < 0.03, "{below} of the values are below what {q} of them should be below");
         }
     }
 

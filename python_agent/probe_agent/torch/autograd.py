@@ -124,7 +124,7 @@ def _wrap_engine() -> None:
     original: Any = found
     # No function of Python: its frame would be one more between the program's line and a hook that torch warns in, and the warning
     # would be said to come from another line (`stacklevel`).
-    run = functools.partial(_native.run_backward, original, _nodes_are_silent, _guards.TracingContext.try_get)
+    run = functools.partial(_native.run_backward, original, _nodes_are_silent, getattr(_guards, "_TLS", None))
     ours: Any = functools.update_wrapper(run, original)
     _original, _ours = original, ours
     autograd._engine_run_backward = ours

@@ -25,21 +25,23 @@ static SILENT: AtomicU32 = AtomicU32::new(0);
 const TOO_SILENT: u32 = 3;
 
 /// A backward pass: what `engine(*args, **kwargs)` returns or raises. `when_silent()` is called when the callback that should
-/// report its nodes never reports any. Where `tracing()` returns something, torch.compile makes a graph by a pass over tensors without
-/// data, which is none. Not for a snippet beside training.
+/// report its nodes never reports any. `guards` has torch's tracing context of each thread; where there is one, torch.compile makes a
+/// graph by a pass over tensors without data, which is none. Not for a snippet beside training.
 ///
 /// In one function, because between two that Python calls one after the other the handler of a signal may raise, and what has
 /// begun would never end.
 #[pyfunction]
-#[pyo3(signature = (engine, when_silent, tracing, /, *args, **kwargs))]
+#[pyo3(signature = (engine, when_silent, guards, /, *args, **kwargs))]
 fn run_backward<'py>(
     engine: &Bound<'py, PyAny>,
     when_silent: &Bound<'py, PyAny>,
-    tracing: &Bound<'py, PyAny>,
+    guards: &Bound<'py, PyAny>,
     args: &Bound<'py, PyTuple>,
     kwargs: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    if tracing.call0().is_ok_and(|context| !context.is_none()) {
+    // What a handler of a signal raises meanwhile is the program's.
+    let context = guards.getattr_opt(intern!(engine.py(), "tracing_context"))?;
+    if context.is_some_and(|context| !context.is_none()) {
         return engine.call(args, kwargs);
     }
     let accumulates = accumulates(kwargs);
