@@ -5,7 +5,7 @@ use std::fmt::Write;
 use probe_client::Client;
 use probe_common::error::Result;
 
-use super::facts::{Completion, HangFacts, Pending};
+use super::facts::{Completion, HangFacts, IssuedCollective};
 use crate::small_rows::{Row, rows};
 
 /// Asks for the facts of all dumps.
@@ -19,7 +19,7 @@ pub(crate) async fn ask(client: &mut Client) -> Result<HangFacts> {
     for row in rows(client, sql).await? {
         match rank(&row, 0) {
             Some(rank) => {
-                *facts.dumps.entry(rank).or_default() += 1;
+                *facts.ranks.entry(rank).or_default() += 1;
                 if row.flag(1) {
                     facts.partial.insert(rank);
                 }
@@ -50,7 +50,7 @@ pub(crate) async fn ask(client: &mut Client) -> Result<HangFacts> {
                FROM python.flight_recorder WHERE pending AND NOT p2p AND rank IS NOT NULL ORDER BY ts";
     for row in rows(client, sql).await? {
         let (Some(rank), Some(name)) = (rank(&row, 0), row.text(1)) else { continue };
-        let pending = Pending {
+        let pending = IssuedCollective {
             rank,
             seq: row.int(2).unwrap_or_default(),
             operation_type: row.text(3).unwrap_or_default(),
@@ -64,7 +64,7 @@ pub(crate) async fn ask(client: &mut Client) -> Result<HangFacts> {
             element_type: None,
             completion: Completion::Unfinished,
         };
-        facts.groups.entry(name).or_default().pending.push(pending);
+        facts.groups.entry(name).or_default().collectives.push(pending);
     }
     let sql = "SELECT COUNT(*), COUNT(*) FILTER (WHERE pending AND p2p) FROM python.flight_recorder";
     if let Some(row) = rows(client, sql).await?.first() {

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A collective that a rank had not finished, or that another rank had not.
+/// A collective that a rank had issued and not finished, or that another rank had not.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Pending {
+pub(crate) struct IssuedCollective {
     pub rank: i32,
     pub seq: i64,
     pub operation_type: String,
@@ -31,9 +31,9 @@ pub(crate) enum Completion {
     Finished,
 }
 
-/// Where facts come from.
+/// What the facts were read from.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum FactSource {
     /// Dumps of the Flight Recorder.
     #[default]
     Dumps,
@@ -52,15 +52,15 @@ pub(crate) struct ProcessGroup {
     /// The number of the newest collective that each rank issued, where that is known.
     pub last: BTreeMap<i32, i64>,
     /// Collectives in order of time.
-    pub pending: Vec<Pending>,
+    pub collectives: Vec<IssuedCollective>,
 }
 
-/// The facts of a run.
+/// The facts of a hang.
 #[derive(Debug, Default)]
 pub(crate) struct HangFacts {
-    pub source: Source,
-    /// Dumps of each rank, or recorded processes.
-    pub dumps: BTreeMap<i32, usize>,
+    pub source: FactSource,
+    /// The ranks with dumps or rows; of each, how many dumps it left (1 of rows).
+    pub ranks: BTreeMap<i32, usize>,
     /// Ranks with a dump that was read in part, or of which rows were lost: their newest operations may be in the rest.
     pub partial: BTreeSet<i32>,
     /// Dumps whose rank is not known.
@@ -75,6 +75,6 @@ pub(crate) struct HangFacts {
 impl HangFacts {
     /// Whether there is no dump, or no rank with rows.
     pub(crate) fn is_empty(&self) -> bool {
-        self.dumps.is_empty() && self.without_rank == 0
+        self.ranks.is_empty() && self.without_rank == 0
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use probe_inspect::stacks::fold::ranges;
 use unicode_width::UnicodeWidthStr;
 
-use super::facts::Source;
+use super::facts::FactSource;
 use super::verdict::{BlockingOperation, Verdict, Why};
 
 /// Groups that are listed.
@@ -35,7 +35,7 @@ pub(crate) fn page(verdict: &Verdict<'_>, name: &str) -> String {
         let groups: Vec<&str> = waiting.iter().map(|stop| stop.group).take(MAX_GROUPS).collect();
         let rest = waiting.len() - groups.len();
         let recorded = match waiting.first().map(|stop| stop.source) {
-            Some(Source::Rows) => "all recorded ranks",
+            Some(FactSource::Rows) => "all recorded ranks",
             _ if waiting.iter().any(|stop| !stop.perhaps.is_empty()) => "all ranks with a whole dump",
             _ => "all ranks with a dump",
         };

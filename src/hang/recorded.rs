@@ -1,11 +1,11 @@
 //! The facts of collectives that agents recorded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use probe_client::Client;
 use probe_common::error::Result;
 
-use super::facts::{Completion, HangFacts, Pending, ProcessGroup, Source};
+use super::facts::{Completion, FactSource, HangFacts, IssuedCollective, ProcessGroup};
 use crate::small_rows::{Row, rows};
 
 /// An operation whose completion is not seen (NCCL's) may have finished if it was not issued so long (ns) before the process ended.
@@ -18,7 +18,7 @@ const GROUPS: usize = 100;
 const MAX_OPERATIONS: usize = 200_000;
 
 /// A process of a rank.
-struct Process {
+struct RankProcess {
     host: String,
     pid: i64,
     /// When it ended, or was last heard of (ns since 1970).
@@ -30,13 +30,13 @@ struct Process {
 /// # Errors
 /// The queries'.
 pub(super) async fn ask(client: &mut Client, before: Option<i64>) -> Result<HangFacts> {
-    let mut facts = HangFacts { source: Source::Rows, ..HangFacts::default() };
-    let processes = Processes::ask(client, before).await?;
+    let mut facts = HangFacts { source: FactSource::Rows, ..HangFacts::default() };
+    let processes = RankProcesses::ask(client, before).await?;
     // A rank alone waits for nobody that is known.
     if processes.of.len() < 2 {
         return Ok(facts);
     }
-    facts.dumps = processes.of.keys().map(|rank| (*rank, 1)).collect();
+    facts.ranks = processes.of.keys().map(|rank| (*rank, 1)).collect();
     // What was evicted is older than what is there.
     let sql = "SELECT rank, host, pid FROM probe.drops WHERE table_name = 'python.nccl_trace' AND reason <> 'evicted'";
     facts.partial = rows(client, sql).await?.iter().filter_map(|row| processes.rank(row)).collect();
@@ -46,20 +46,22 @@ pub(super) async fn ask(client: &mut Client, before: Option<i64>) -> Result<Hang
          GROUP BY rank, host, pid, group_name",
         processes.condition()
     );
-    let mut sizes = BTreeMap::<String, usize>::new();
+    let (mut sizes, mut with_messages) = (BTreeMap::<String, usize>::new(), BTreeSet::new());
     for row in rows(client, &sql).await? {
         let (Some(rank), Some(name)) = (processes.rank(&row), row.text(3)) else { continue };
         facts.operations += row.int(6).unwrap_or_default();
         let size = row.int(5).and_then(|size| usize::try_from(size).ok()).unwrap_or_default();
         // Two ranks of a group count its messages, and the others do not.
-        let has_messages = row.int(7) != Some(0);
+        if row.int(7) != Some(0) {
+            with_messages.insert(name.clone());
+        }
         let known = sizes.entry(name.clone()).or_default();
-        *known = if has_messages { usize::MAX } else { size.max(*known) };
+        *known = size.max(*known);
         let group = facts.groups.entry(name).or_default();
         group.ranks.insert(rank);
         group.last.insert(rank, row.int(4).unwrap_or_default());
     }
-    facts.groups.retain(|name, _| sizes[name] != usize::MAX);
+    facts.groups.retain(|name, _| !with_messages.contains(name));
     for (name, group) in &mut facts.groups {
         // A rank that has issued nothing on a group may not be in it, unless the group has all ranks.
         if sizes[name] == processes.of.len() {
@@ -75,18 +77,18 @@ pub(super) async fn ask(client: &mut Client, before: Option<i64>) -> Result<Hang
 }
 
 /// The newest process of each rank.
-struct Processes {
-    of: BTreeMap<i32, Process>,
+struct RankProcesses {
+    of: BTreeMap<i32, RankProcess>,
 }
 
-impl Processes {
+impl RankProcesses {
     async fn ask(client: &mut Client, before: Option<i64>) -> Result<Self> {
         let sql = "SELECT rank, host, pid, CAST(COALESCE(ended, last_seen) AS BIGINT), first_seen FROM probe.agents \
                    WHERE rank IS NOT NULL ORDER BY first_seen";
         let mut newest = BTreeMap::new();
         for row in rows(client, sql).await? {
             let Some(rank) = row.int(0).and_then(|rank| i32::try_from(rank).ok()) else { continue };
-            let process = Process {
+            let process = RankProcess {
                 host: row.text(1).unwrap_or_default(),
                 pid: row.int(2).unwrap_or_default(),
                 over: row.int(3).unwrap_or_default(),
@@ -117,7 +119,7 @@ async fn fill(
     client: &mut Client,
     names: &[String],
     groups: &mut BTreeMap<String, ProcessGroup>,
-    processes: &Processes,
+    processes: &RankProcesses,
 ) -> Result<()> {
     let newest_of_all = |name: &String| {
         let group = &groups[name];
@@ -144,7 +146,7 @@ async fn fill(
         };
         let (element_type, bytes) = (row.text(6), row.int(7));
         let size = bytes.map(|bytes| format!("{bytes} B")).unwrap_or_default();
-        groups.entry(name).or_default().pending.push(Pending {
+        groups.entry(name).or_default().collectives.push(IssuedCollective {
             rank,
             seq: row.int(4).unwrap_or_default(),
             operation_type: row.text(5).unwrap_or_default(),

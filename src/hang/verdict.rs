@@ -7,7 +7,7 @@ use probe_common::collectives::has_equal_tensors;
 use probe_common::wait_cycle;
 use probe_inspect::stacks::fold::{Owner, names};
 
-use super::facts::{Completion, HangFacts, Pending, ProcessGroup, Source};
+use super::facts::{Completion, FactSource, HangFacts, IssuedCollective, ProcessGroup};
 
 /// Ranks of a deadlock of which the sentence says where they wait.
 const MAX_PHRASES: usize = 4;
@@ -30,7 +30,7 @@ pub(crate) struct BlockingOperation<'a> {
     pub group: &'a str,
     pub description: Option<&'a str>,
     /// The operation of the rank that issued it first.
-    pub operation: &'a Pending,
+    pub operation: &'a IssuedCollective,
     pub entered: Vec<i32>,
     pub missing: Vec<i32>,
     /// Ranks of the group without a dump or rows.
@@ -39,7 +39,7 @@ pub(crate) struct BlockingOperation<'a> {
     pub perhaps: Vec<i32>,
     /// Whether it is known which ranks the group has.
     pub listed: bool,
-    pub source: Source,
+    pub source: FactSource,
     /// The operations and their ranks, where ranks are in different ones.
     pub kinds: Vec<(String, Vec<i32>)>,
 }
@@ -68,12 +68,12 @@ pub(crate) fn judge(facts: &HangFacts) -> Verdict<'_> {
         (Some(cycle), _) => cycle.sentence,
         (None, Some(stop)) => stop.sentence(),
         (None, None) => match (facts.source, facts.operations) {
-            (Source::Dumps, 0) => {
+            (FactSource::Dumps, 0) => {
                 "the dumps contain no operations, so they do not show whether a rank was waiting".into()
             }
-            (Source::Dumps, _) => "no rank waited in a collective when its dump was made".into(),
-            (Source::Rows, 0) => "no collective was recorded, so it is not known whether a rank was waiting".into(),
-            (Source::Rows, _) => "no rank waited in a collective when its recording ended".into(),
+            (FactSource::Dumps, _) => "no rank waited in a collective when its dump was made".into(),
+            (FactSource::Rows, 0) => "no collective was recorded, so it is not known whether a rank was waiting".into(),
+            (FactSource::Rows, _) => "no rank waited in a collective when its recording ended".into(),
         },
     };
     Verdict { sentence, remarks: remarks(facts), stops }
@@ -87,9 +87,9 @@ struct Deadlock<'a> {
 
 /// The ranks that wait for each other, each in the oldest operation that it had not finished.
 fn deadlock<'a>(facts: &'a HangFacts, stops: &[BlockingOperation<'a>]) -> Option<Deadlock<'a>> {
-    let mut oldest = BTreeMap::<i32, (&str, &Pending)>::new();
+    let mut oldest = BTreeMap::<i32, (&str, &IssuedCollective)>::new();
     for (name, pending) in
-        facts.groups.iter().flat_map(|(name, group)| group.pending.iter().map(move |one| (name, one)))
+        facts.groups.iter().flat_map(|(name, group)| group.collectives.iter().map(move |one| (name, one)))
     {
         if pending.completion == Completion::Finished {
             continue;
@@ -123,7 +123,7 @@ fn deadlock<'a>(facts: &'a HangFacts, stops: &[BlockingOperation<'a>]) -> Option
 fn remarks(facts: &HangFacts) -> Vec<String> {
     let mut remarks = Vec::new();
     let twice: Vec<Owner> =
-        facts.dumps.iter().filter(|(_, dumps)| **dumps > 1).map(|(rank, _)| Owner::Rank(*rank)).collect();
+        facts.ranks.iter().filter(|(_, dumps)| **dumps > 1).map(|(rank, _)| Owner::Rank(*rank)).collect();
     if !twice.is_empty() {
         remarks.push(format!("{} left more than one dump, and they are taken together", names(&twice)));
     }
@@ -132,10 +132,10 @@ fn remarks(facts: &HangFacts) -> Vec<String> {
         let (dump, was) = if partial.len() == 1 { ("dump", "was") } else { ("dumps", "were") };
         let ranks = rank_names(&partial);
         remarks.push(match facts.source {
-            Source::Dumps => format!(
+            FactSource::Dumps => format!(
                 "the {dump} of {ranks} {was} read only in part (python.captures says why), and what comes after that is not known"
             ),
-            Source::Rows => format!("rows of {ranks} were lost (probe.drops says why), and what was in them is not known"),
+            FactSource::Rows => format!("rows of {ranks} were lost (probe.drops says why), and what was in them is not known"),
         });
     }
     if facts.without_rank > 0 {
@@ -151,15 +151,15 @@ impl<'a> BlockingOperation<'a> {
     /// The oldest operation that some rank waits in and another has not entered; else the oldest that is not finished.
     fn of(name: &'a str, group: &'a ProcessGroup, facts: &HangFacts) -> Option<Self> {
         let (known, unknown): (Vec<i32>, Vec<i32>) =
-            group.ranks.iter().partition(|rank| facts.dumps.contains_key(rank));
-        let unfinished = || group.pending.iter().filter(|pending| pending.completion != Completion::Finished);
+            group.ranks.iter().partition(|rank| facts.ranks.contains_key(rank));
+        let unfinished = || group.collectives.iter().filter(|pending| pending.completion != Completion::Finished);
         let numbers: BTreeSet<i64> = unfinished().map(|pending| pending.seq).collect();
         // A dump without any operation of the group is of a rank that entered none that the recorder still has.
         let behind = |seq: i64| move |rank: &&i32| group.last.get(rank).is_none_or(|last| *last < seq);
         let is_whole = |rank: &&i32| !facts.partial.contains(rank);
         let stopped = numbers.iter().find(|seq| known.iter().filter(is_whole).any(|rank| behind(**seq)(&rank)));
         let seq = *stopped.or(numbers.first())?;
-        let at_it = || group.pending.iter().filter(move |pending| pending.seq == seq);
+        let at_it = || group.collectives.iter().filter(move |pending| pending.seq == seq);
         let operation = unfinished().filter(|pending| pending.seq == seq).min_by_key(|pending| pending.issued)?;
         let (later, entered): (Vec<i32>, Vec<i32>) = known.iter().partition(|rank| behind(seq)(rank));
         let (missing, perhaps): (Vec<i32>, Vec<i32>) = later.iter().partition(is_whole);
@@ -199,7 +199,7 @@ impl<'a> BlockingOperation<'a> {
 
     /// The operation: "all_reduce (number 5 of group 2, Byte [8])".
     fn called(&self) -> String {
-        let Pending { operation_type, seq, tensors, .. } = self.operation;
+        let IssuedCollective { operation_type, seq, tensors, .. } = self.operation;
         let shape = if tensors.is_empty() { String::new() } else { format!(", {tensors}") };
         format!("{operation_type} (number {seq} of group {}{shape})", self.group())
     }
@@ -210,13 +210,15 @@ impl<'a> BlockingOperation<'a> {
         let called = self.called();
         let mut unknown = match &self.unknown[..] {
             [] => String::new(),
-            some if self.source == Source::Dumps => format!("; of {} there is no dump", rank_names(some)),
+            some if self.source == FactSource::Dumps => format!("; of {} there is no dump", rank_names(some)),
             some => format!("; of {} nothing is recorded", rank_names(some)),
         };
         if !self.perhaps.is_empty() {
             let _ = match self.source {
-                Source::Dumps => write!(unknown, "; of {} there is only a part of the dump", rank_names(&self.perhaps)),
-                Source::Rows => write!(unknown, "; of {} rows were lost", rank_names(&self.perhaps)),
+                FactSource::Dumps => {
+                    write!(unknown, "; of {} there is only a part of the dump", rank_names(&self.perhaps))
+                }
+                FactSource::Rows => write!(unknown, "; of {} rows were lost", rank_names(&self.perhaps)),
             };
         }
         match self.why {
@@ -242,8 +244,8 @@ impl<'a> BlockingOperation<'a> {
             }
             Why::NotFinished if !self.listed => {
                 let unlisted = match self.source {
-                    Source::Dumps => "no dump says which ranks the group has",
-                    Source::Rows => "not all ranks of the group were recorded",
+                    FactSource::Dumps => "no dump says which ranks the group has",
+                    FactSource::Rows => "not all ranks of the group were recorded",
                 };
                 format!("{called} was entered by {entered} and had not finished; {unlisted}, so another may be missing")
             }
@@ -260,10 +262,10 @@ fn rank_names(ranks: &[i32]) -> String {
 }
 
 /// The operations of ranks under the same number, with their ranks; empty where all are the same.
-fn different<'a>(pending: impl Iterator<Item = &'a Pending>) -> Vec<(String, Vec<i32>)> {
-    let mut kinds: Vec<(&Pending, Vec<i32>)> = Vec::new();
+fn different<'a>(pending: impl Iterator<Item = &'a IssuedCollective>) -> Vec<(String, Vec<i32>)> {
+    let mut kinds: Vec<(&IssuedCollective, Vec<i32>)> = Vec::new();
     for one in pending {
-        let same = |other: &Pending| {
+        let same = |other: &IssuedCollective| {
             other.operation_type == one.operation_type
                 && ((other.bytes, &other.element_type) == (one.bytes, &one.element_type)
                     || !has_equal_tensors(&one.operation_type))
@@ -276,7 +278,7 @@ fn different<'a>(pending: impl Iterator<Item = &'a Pending>) -> Vec<(String, Vec
     if kinds.len() < 2 {
         return Vec::new();
     }
-    let named = |(kind, mut ranks): (&Pending, Vec<i32>)| {
+    let named = |(kind, mut ranks): (&IssuedCollective, Vec<i32>)| {
         ranks.sort_unstable();
         ranks.dedup();
         (format!("{} ({})", kind.operation_type, kind.tensors), ranks)
@@ -288,32 +290,32 @@ fn different<'a>(pending: impl Iterator<Item = &'a Pending>) -> Vec<(String, Vec
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::{HangFacts, Pending, ProcessGroup};
+    use super::super::facts::{HangFacts, IssuedCollective, ProcessGroup};
     use super::{Why, judge};
 
-    fn pending(rank: i32, seq: i64, kind: &str, bytes: i64) -> Pending {
-        Pending {
+    fn pending(rank: i32, seq: i64, kind: &str, bytes: i64) -> IssuedCollective {
+        IssuedCollective {
             rank,
             seq,
             operation_type: kind.into(),
             bytes: Some(bytes),
             tensors: format!("Byte [{bytes}]"),
             issued: 1000 * seq + i64::from(rank),
-            ..Pending::default()
+            ..IssuedCollective::default()
         }
     }
 
     fn facts(ranks: i32, groups: Vec<(&str, ProcessGroup)>) -> HangFacts {
         let groups = groups.into_iter().map(|(name, group)| (name.to_owned(), group)).collect();
-        HangFacts { dumps: (0..ranks).map(|rank| (rank, 1)).collect(), groups, operations: 1, ..HangFacts::default() }
+        HangFacts { ranks: (0..ranks).map(|rank| (rank, 1)).collect(), groups, operations: 1, ..HangFacts::default() }
     }
 
-    fn group(members: i32, last: &[(i32, i64)], pending: Vec<Pending>) -> ProcessGroup {
+    fn group(members: i32, last: &[(i32, i64)], pending: Vec<IssuedCollective>) -> ProcessGroup {
         ProcessGroup {
             ranks: (0..members).collect(),
             listed: true,
             last: last.iter().copied().collect(),
-            pending,
+            collectives: pending,
             ..ProcessGroup::default()
         }
     }

@@ -15,13 +15,13 @@ pub(super) fn are_missing(error: &DataFusionError) -> bool {
 /// Names the columns with a CAST that are called as another one, or as what their query is sorted by.
 pub(super) fn give(statement: &mut Statement) {
     if let Statement::Statement(statement) = statement {
-        let _ = statement.visit(&mut Names);
+        let _ = statement.visit(&mut CastNames);
     }
 }
 
-struct Names;
+struct CastNames;
 
-impl VisitorMut for Names {
+impl VisitorMut for CastNames {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
@@ -44,13 +44,13 @@ impl VisitorMut for Names {
 fn without_casts(item: &SelectItem) -> Option<Expr> {
     let SelectItem::UnnamedExpr(expr) = item else { return None };
     let mut expr = expr.clone();
-    let _ = expr.visit(&mut Uncast);
+    let _ = expr.visit(&mut CastRemover);
     Some(expr)
 }
 
-struct Uncast;
+struct CastRemover;
 
-impl VisitorMut for Uncast {
+impl VisitorMut for CastRemover {
     type Break = ();
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {

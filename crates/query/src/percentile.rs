@@ -93,7 +93,7 @@ impl PercentileCall {
         })
     }
 
-    fn digest(&self) -> Result<Digest> {
+    fn digest(&self) -> Result<PercentileDigest> {
         let inner = ApproxPercentileCont::new().accumulator(AccumulatorArgs {
             return_field: Arc::clone(&self.return_field),
             schema: &self.schema,
@@ -105,7 +105,7 @@ impl PercentileCall {
             exprs: &self.exprs,
             expr_fields: &self.expr_fields,
         })?;
-        Ok(Digest { inner, share: self.share, returned: self.return_field.data_type().clone() })
+        Ok(PercentileDigest { inner, share: self.share, returned: self.return_field.data_type().clone() })
     }
 }
 
@@ -123,13 +123,13 @@ fn share(exprs: &[Arc<dyn PhysicalExpr>]) -> Result<f64> {
 
 /// DataFusion's digest of values.
 #[derive(Debug)]
-struct Digest {
+struct PercentileDigest {
     inner: Box<dyn Accumulator>,
     share: f64,
     returned: DataType,
 }
 
-impl Accumulator for Digest {
+impl Accumulator for PercentileDigest {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.inner.update_batch(values)
     }
@@ -150,7 +150,7 @@ impl Accumulator for Digest {
 
 struct PercentileGroup {
     waiting: Vec<f64>,
-    digest: Digest,
+    digest: PercentileDigest,
 }
 
 impl PercentileGroup {

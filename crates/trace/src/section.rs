@@ -46,14 +46,17 @@ impl Section {
 
     /// Whether gradients that are only returned leave the section validation: where a batch divides it from what trains.
     pub(super) fn may_differentiate(&self) -> bool {
-        self.validates() && self.mode & EVAL_MODE != 0 && self.iterator != 0
+        self.validates_in_eval_mode() && self.iterator != 0
+    }
+
+    fn validates_in_eval_mode(&self) -> bool {
+        self.validates() && self.mode & EVAL_MODE != 0
     }
 
     /// Whether a call of `module` in this `mode` trains a module that was validated until now. Where gradients were asked for,
     /// an attack may have made the batch that is now trained with.
     pub(super) fn was_validation_of(&self, module: u64, mode: u64) -> bool {
         let changed = mode & EVAL_MODE == 0 || mode & NO_GRADIENTS == 0 && self.mode & NO_GRADIENTS != 0;
-        let validated = self.validates() && self.mode & EVAL_MODE != 0 && !self.differentiated;
-        validated && changed && self.modules.contains(&module)
+        self.validates_in_eval_mode() && !self.differentiated && changed && self.modules.contains(&module)
     }
 }

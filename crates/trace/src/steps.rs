@@ -94,7 +94,7 @@ impl<N: Names> Analyser<N> {
         let (duration, total_duration) = times.where_it_computes(self.modules.computes_on_host());
         let row = torch_trace::Row {
             step: self.step,
-            micro_step: (thread.parts.micro_steps - 1).max(0),
+            micro_step: thread.micro_step(),
             call_index: 0,
             module: class,
             module_type: class,

@@ -48,11 +48,9 @@ fn run_backward<'py>(
     backward_begin(accumulates)?;
     let result = engine.call(args, kwargs);
     let was_silent = backward_end();
-    if result.is_ok() {
-        // grad() collects gradients of anything; backward() accumulates those of a loss.
-        if accumulates == Some(true) {
-            loss::record(args);
-        }
+    // grad() collects gradients of anything; backward() accumulates those of a loss.
+    if result.is_ok() && accumulates == Some(true) {
+        loss::record(args);
     }
     if was_silent {
         when_silent.call0()?;

@@ -229,9 +229,8 @@ pub(super) fn may_lack_forward(state: &ThreadState) -> bool {
 
 /// Whether this thread is between two steps; see [`boundary_reached`].
 pub(crate) fn is_boundary(state: &ThreadState) -> bool {
-    let here = TRAINING_THREAD.load(Ordering::Relaxed);
     state.mode.get() == RECORD
-        && (here == 0 || here == thread::identifier())
+        && thread::may_train()
         && state.is_idle()
         && (state.between_steps.get() || !STEPPED.load(Ordering::Relaxed))
 }

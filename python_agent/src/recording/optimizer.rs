@@ -12,7 +12,7 @@ use super::interned::cut;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
 use super::turns::PrimaryOptimizer;
 use super::{device, first_use, forward_hooks, module_memory, process_flag, slot, unrecorded_children};
-use crate::shared::{ENABLED, STEP, TRAINING_THREAD};
+use crate::shared::{ENABLED, STEP};
 use probe_trace::known::LearnedName;
 use probe_trace::payload::BY_OPTIMIZER;
 use probe_trace::record::Kind;
@@ -137,8 +137,7 @@ pub(super) fn pass_ended(state: &ThreadState) {
 #[cold]
 fn end_with_pass(state: &ThreadState) {
     let here = state.ends_with_pass.replace(false);
-    let trains = [0, thread::identifier()].contains(&TRAINING_THREAD.load(Ordering::Relaxed));
-    let elsewhere = trains && ENDS_WITH_PASS.swap(false, Ordering::Relaxed);
+    let elsewhere = thread::may_train() && ENDS_WITH_PASS.swap(false, Ordering::Relaxed);
     if (here || elsewhere) && ENABLED.load(Ordering::Relaxed) && state.mode.get() == RECORD {
         boundary::optimizer_ends();
         boundary::end_with_record(state, BY_OPTIMIZER);

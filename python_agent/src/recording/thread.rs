@@ -359,6 +359,12 @@ fn without_ring(table: RecordTable) -> bool {
     false
 }
 
+/// Whether the calling thread is the training thread, or there is none yet.
+pub(crate) fn may_train() -> bool {
+    let training = TRAINING_THREAD.load(Ordering::Relaxed);
+    training == 0 || training == identifier()
+}
+
 /// Python's identifier of the calling thread (`threading.get_ident`).
 pub(crate) fn identifier() -> u64 {
     // SAFETY: pthread_self has no arguments and always succeeds.
