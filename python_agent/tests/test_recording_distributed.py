@@ -203,6 +203,37 @@ def test_ddp_on_two_ranks() -> None:
         assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
 
 
+def waits_of_dtensors() -> list[dict[str, float]]:
+    """Two steps in which rank 1 is late: for a DTensor that is made whole, and for a monitored barrier."""
+    dist, native = _start()
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Partial
+
+    mesh = init_device_mesh("cpu", (2,))
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    for step in range(3):
+        model(torch.randn(4, 8)).sum().backward()
+        if dist.get_rank() == 1 and step > 0:
+            time.sleep(0.3)
+        if step == 1:
+            DTensor.from_local(torch.ones(1), mesh, [Partial()]).full_tensor().item()
+        elif step == 2:
+            dist.monitored_barrier()
+        optimizer.step()
+    rows = native.take_rows()["python.steps"]
+    _end(dist)
+    return [{name: row[name] for name in ("comm_time", "other_time")} for row in rows[1:3]]
+
+
+@pytest.mark.skipif(not HOOKS_OF_GROUPS, reason="earlier releases of torch have no public DTensor")
+def test_waits_for_dtensors_and_monitored_barriers_are_communication() -> None:
+    waiting, late = on_ranks("waits_of_dtensors")
+    assert len(waiting) == len(late) == 2
+    assert all(step["comm_time"] >= 0.2 > step["other_time"] for step in waiting), (waiting, late)
+    assert all(step["other_time"] >= 0.3 > step["comm_time"] for step in late), (waiting, late)
+
+
 def every_operation() -> list[dict[str, Any]]:
     dist, native = _start()
     native.take_rows()

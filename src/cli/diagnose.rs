@@ -85,6 +85,9 @@ pub(super) struct Args {
     /// Ask only these rules, separated by commas; loader-* means all that begin so
     #[arg(long = "rule", value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
+    /// Name also the causes that were ruled out, and those that were not decided with what would record the data they need
+    #[arg(long, conflicts_with_all = ["sql", "suspect", "verify"])]
+    all: bool,
     /// Exit with status 6 if a finding is at least this severe, and with 7 if too little is recorded to tell
     #[arg(long, value_enum, value_name = "SEVERITY")]
     fail_on: Option<Severity>,
@@ -189,7 +192,8 @@ impl Args {
 fn page(args: &Args, done: &Diagnosis, name: &str) -> Result<String> {
     Ok(match (args.sql, if args.json { Format::Json } else { args.format }) {
         (Some(number), _) => sql(done, number)?,
-        (None, Format::Table) => diagnose::page(done, name),
+        // Where rules are named, the user wants to know of each.
+        (None, Format::Table) => diagnose::page(done, name, args.all || !args.only.is_empty()),
         (None, Format::Json) => format!("{:#}\n", diagnose::json(done, name)),
         (None, Format::Ndjson) => done.findings.iter().map(|finding| format!("{}\n", finding.json())).collect(),
     })

@@ -1,5 +1,6 @@
 //! The diagnosis as people read it, and as programs do.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use serde_json::{Value, json as value};
@@ -56,7 +57,8 @@ pub(super) fn title(finding: &Finding) -> String {
     format!("{severity:<8}  {:<8}  {}{saves}", finding.confidence, finding.rule)
 }
 
-pub(crate) fn page(done: &Diagnosis, run: &str) -> String {
+/// The page. Causes that were ruled out or not decided are named where `lists_all`, and else counted.
+pub(crate) fn page(done: &Diagnosis, run: &str, lists_all: bool) -> String {
     let mut out = head(done, run);
     let steps = &done.steps;
     let verdict = match (done.verdict(), done.findings.as_slice()) {
@@ -85,16 +87,55 @@ pub(crate) fn page(done: &Diagnosis, run: &str) -> String {
     if steps.count() > 0 {
         out += &table_of_parts(done);
     }
-    let mut silent: Vec<&str> = done.ruled_out.iter().map(|(rule, _)| rule.as_str()).collect();
-    silent.dedup();
+    out += &if lists_all { other_causes(done) } else { counts_of_other_causes(done) };
+    out
+}
+
+/// Whether the rule has a finding. It may have others that were ruled out (another rank), and a line that is not decided.
+fn is_found(done: &Diagnosis, rule: &str) -> bool {
+    done.findings.iter().any(|finding| finding.rule == rule)
+}
+
+/// The rules without a finding that were ruled out.
+fn ruled_out(done: &Diagnosis) -> BTreeSet<&str> {
+    done.ruled_out.iter().map(|(rule, _)| rule.as_str()).filter(|rule| !is_found(done, rule)).collect()
+}
+
+/// A line for each reason why these were not decided.
+fn reasons<'a>(open: impl Iterator<Item = &'a UndecidedRule>) -> String {
+    let line = |(rules, why, how): (Vec<&str>, String, &str)| {
+        let how = if how.is_empty() { String::new() } else { format!(" ({how})") };
+        format!("not decided: {}: {why}{how}\n", rules.join(", "))
+    };
+    undecided(open).into_iter().map(line).collect()
+}
+
+/// The names of the causes without a finding, and why some could not be decided.
+fn other_causes(done: &Diagnosis) -> String {
+    let mut out = String::new();
+    let silent: Vec<&str> = ruled_out(done).into_iter().collect();
     if !silent.is_empty() {
         let _ = writeln!(out, "\nalso looked at and ruled out: {}", silent.join(", "));
     }
-    for (rules, why, how) in undecided(&done.not_decided) {
-        let how = if how.is_empty() { String::new() } else { format!(" ({how})") };
-        let _ = writeln!(out, "not decided: {}: {why}{how}", rules.join(", "));
-    }
-    out
+    out + &reasons(done.not_decided.iter())
+}
+
+/// How many causes have no finding, whose names are longer than the rest of the page, and what is not decided of a finding.
+fn counts_of_other_causes(done: &Diagnosis) -> String {
+    let (of_findings, others): (Vec<_>, Vec<_>) = done.not_decided.iter().partition(|open| is_found(done, &open.rule));
+    let (silent, open) = (ruled_out(done).len(), others.len());
+    let causes = |count: usize| if count == 1 { "1 cause".to_owned() } else { format!("{count} causes") };
+    let counts = match (silent, open) {
+        (0, 0) => String::new(),
+        (silent, 0) => format!("\nruled out: {} (--all names them)\n", causes(silent)),
+        (0, open) => format!("\nnot decided: {} (--all says which, and what they need)\n", causes(open)),
+        (silent, open) => {
+            let silent = causes(silent);
+            format!("\nruled out: {silent}; not decided: {open} (--all says which, and what they need)\n")
+        }
+    };
+    let lead = if counts.is_empty() && !of_findings.is_empty() { "\n" } else { "" };
+    format!("{counts}{lead}{}", reasons(of_findings.into_iter()))
 }
 
 /// The table of where a step's time goes.
@@ -139,7 +180,7 @@ fn table_of_parts(done: &Diagnosis) -> String {
 
 /// Groups the rules with the same reason, and those that lack columns of the same kind: the rules, the reason, and what would
 /// record it. Otherwise a program without collectives would have a line for each rule about them.
-fn undecided(all: &[UndecidedRule]) -> Vec<(Vec<&str>, String, &str)> {
+fn undecided<'a>(all: impl Iterator<Item = &'a UndecidedRule>) -> Vec<(Vec<&'a str>, String, &'a str)> {
     const LACKING: &str = " is not recorded ";
     let mut groups: Vec<(Vec<&str>, Vec<&str>, &str, &str)> = Vec::new();
     for open in all {
@@ -215,7 +256,7 @@ mod tests {
             of("grows", "5 rows are too few", "train longer"),
         ];
         let line = |(rules, why, how): (Vec<&str>, String, &str)| format!("{}: {why} ({how})", rules.join(" "));
-        let lines: Vec<String> = undecided(&all).into_iter().map(line).collect();
+        let lines: Vec<String> = undecided(all.iter()).into_iter().map(line).collect();
         assert_eq!(
             lines,
             [

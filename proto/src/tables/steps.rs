@@ -13,7 +13,7 @@ crate::table! {
     ts: Time, "", "When it began: the end of the step before. For the first step, its first recorded event.";
     duration: f64, "s", "From the end of the step before to the end of this one's optimizer, host time, without time spent in snippets of probe eval.";
     data_time: f64, "s", "Waiting for the DataLoader.";
-    forward_time: f64, "s", "Time in outermost module calls.";
+    forward_time: f64, "s", "Time in outermost module calls. What calls no module (a function that torch.compile compiles whole) is in other_time.";
     backward_time: f64, "s", "From the first autograd node's start to the last one's end.";
     optimizer_time: f64, "s", "Time in the steps of optimizers. Where several step in turn, that of the first one ends the step, and those of the others are in the next step.";
     comm_time: f64, "s", "Waiting of the training thread for collectives outside the other parts: DDP's last buckets after backward, and synchronous collectives in the loop.";

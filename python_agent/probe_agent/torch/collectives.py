@@ -61,6 +61,8 @@ def watch_groups() -> None:
     c10d = sys.modules.get("torch.distributed.distributed_c10d")
     if c10d is None:
         return
+    if _originals:  # A program that uses DTensor may import it after its first group.
+        _wrap_functional_wait()
     for group in list(c10d._world.pg_map):
         try:
             if group not in _watched:
@@ -219,24 +221,40 @@ def _wrap_others(c10d: Any, *more: str) -> None:
     for name in ("monitored_barrier", "destroy_process_group", *more):
         original = getattr(c10d, name, None)
         if original is not None:
-            _patch(c10d, name, guarded(original))
+            # A monitored barrier is made of messages that no hook sees, so there is only the wait.
+            _patch(c10d, name, guarded(_waiting(original) if name == "monitored_barrier" else original))
             _replace(dist, name, original, getattr(c10d, name))
 
 
 def _wrap_wait(c10d: Any) -> None:
     """Record how long threads wait for operations."""
+    _patch(c10d.Work, "wait", _waiting(c10d.Work.wait))
+    _wrap_functional_wait()
+
+
+def _wrap_functional_wait() -> None:
+    """Record how long threads wait for the results of functional collectives, on which DTensor is built."""
+    tensor = getattr(sys.modules.get("torch.distributed._functional_collectives"), "AsyncCollectiveTensor", None)
+    if any(namespace is tensor for namespace, *_ in _originals):
+        return
+    for name in ("trigger_wait", "wait"):
+        if hasattr(tensor, name):
+            _patch(tensor, name, _waiting(getattr(tensor, name)))
+
+
+def _waiting(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``original``, whose calls are waits."""
     import torch
 
-    original = c10d.Work.wait
     is_compiling, run = torch.compiler.is_compiling, _native.run_wait
 
     @functools.wraps(original)
-    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def wait(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
-            return original(self, *args, **kwargs)
-        return run(original, (self, *args), kwargs)
+            return original(*args, **kwargs)
+        return run(original, args, kwargs)
 
-    _patch(c10d.Work, "wait", skipped_by_dynamo(wait))
+    return skipped_by_dynamo(wait)
 
 
 def _initialized() -> None:

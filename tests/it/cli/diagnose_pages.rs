@@ -42,7 +42,12 @@ fn the_page_where_too_little_was_recorded() {
     let home = Home::empty();
     let change = |row: &mut steps::Row| (row.cpu_time, row.run_delay, row.gc_time) = (None, None, None);
     record(&home, "gpt@1", 30, change, nothing);
-    insta::assert_snapshot!("diagnose_not_decided", home.stdout(["gpt", "diagnose"]));
+    insta::assert_snapshot!("diagnose_not_decided", home.stdout(["gpt", "diagnose", "--all"]));
+    let page = home.stdout(["gpt", "diagnose", "--rule", "not-finite,host-leak,gpu-errors"]);
+    assert!(
+        page.contains("\nalso looked at and ruled out: gpu-errors, not-finite\nnot decided: host-leak: "),
+        "{page}"
+    );
 }
 
 /// Findings without their SQL, a field a line.
