@@ -47,6 +47,7 @@ use crate::question;
 use crate::running::Running;
 use crate::stopping::StopAnywhere;
 use crate::threads::{Threads, give_back_stack};
+use crate::totals;
 
 /// Answers SQL over a store and the collector's own tables. Queries are read-only, within [`Limits`], and run on the engine's
 /// own threads: the caller only waits. Dropping an answer ends its query.
@@ -99,6 +100,7 @@ impl Engine {
             .with_physical_optimizer_rules(guarded_rules::rules())
             .with_physical_optimizer_rule(Arc::new(by_process::RULE))
             .with_physical_optimizer_rule(Arc::new(group_by_id::RULE))
+            .with_physical_optimizer_rule(Arc::new(totals::RULE))
             .with_physical_optimizer_rule(Arc::new(WeighInputs))
             .with_physical_optimizer_rule(Arc::new(StopAnywhere))
             .build();

@@ -1,6 +1,6 @@
 //! SQL over the store: what a query can name (`catalog`), what it may do (`guard`) and take (`limits`, `admission`),
 //! how it is planned (`planner`), where it runs (`threads`), how it reads (`provider`, `source`, `prune`, `scan`, `row_filter`)
-//! and groups (`by_process`, `group_by_id`), what its client gets (`output`, `answer`) and the errors of queries that fail
+//! and groups (`by_process`, `group_by_id`, `totals`), what its client gets (`output`, `answer`) and the errors of queries that fail
 //! (`errors`).
 
 mod adapted_input;
@@ -33,6 +33,7 @@ mod guarded_rules;
 mod id_bits;
 mod ignored_clauses;
 mod json;
+mod kept_sum;
 mod key_bounds;
 mod known_aggregates;
 mod known_subqueries;
@@ -69,6 +70,7 @@ mod stopping;
 mod table_functions;
 mod text_complexity;
 mod threads;
+mod totals;
 mod views;
 
 pub use self::allocator::keep_little;

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{BooleanArray, RecordBatch};
+use arrow::buffer::BooleanBuffer;
 use arrow::compute::BatchCoalescer;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
@@ -55,13 +56,35 @@ pub(super) struct Position {
     row: usize,
 }
 
+/// Rows that a scan has read, with the columns that come out.
+pub(super) struct KeptRows {
+    pub(super) rows: PackedRows,
+    /// The rows that the filters keep; None for all.
+    pub(super) keep: Option<BooleanArray>,
+}
+
+impl KeptRows {
+    /// A bit for each row, which says whether it is kept; None for all.
+    pub(super) fn bits(&self) -> Option<&BooleanBuffer> {
+        self.keep.as_ref().map(BooleanArray::values)
+    }
+
+    /// Number of rows that are kept.
+    pub(super) fn count(&self) -> usize {
+        self.bits().map_or(self.rows.rows, BooleanBuffer::count_set_bits)
+    }
+}
+
 impl Scan {
     /// The next rows that the filters keep, with the columns that come out; perhaps no rows of a batch that was read.
     pub(super) fn next_rows(&mut self) -> Option<Result<PackedRows>> {
+        let rows = self.next_kept()?;
         let time = self.metrics.elapsed_compute().clone();
         let _timer = time.timer();
-        let rows = question::check().and_then(|()| self.read_rows().transpose()).transpose()?;
-        let rows = rows.and_then(|rows| self.wanted(&rows));
+        let rows = rows.and_then(|KeptRows { rows, keep }| {
+            let rows = keep.map_or_else(|| Ok(rows.clone()), |keep| rows.filter(&keep))?;
+            Ok(rows.first(self.left))
+        });
         match &rows {
             Ok(rows) => {
                 self.left -= rows.rows;
@@ -72,14 +95,19 @@ impl Scan {
         Some(rows)
     }
 
-    fn wanted(&mut self, rows: &PackedRows) -> Result<PackedRows> {
-        let wanted = self.filter.wanted(rows)?;
-        let rows = rows.project(&self.output);
-        let rows = match wanted {
-            Some(wanted) => rows.filter(&wanted)?,
-            None => rows,
-        };
-        Ok(rows.first(self.left))
+    /// The next rows with those that the filters keep, for a scan without a limit.
+    pub(super) fn next_kept(&mut self) -> Option<Result<KeptRows>> {
+        let time = self.metrics.elapsed_compute().clone();
+        let _timer = time.timer();
+        let rows = question::check().and_then(|()| self.read_rows().transpose()).transpose()?;
+        let kept = rows.and_then(|rows| {
+            let keep = self.filter.wanted(&rows)?;
+            Ok(KeptRows { rows: rows.project(&self.output), keep })
+        });
+        if kept.is_err() {
+            self.left = 0;
+        }
+        Some(kept)
     }
 
     fn read_rows(&mut self) -> Option<Result<PackedRows>> {

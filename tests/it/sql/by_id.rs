@@ -69,6 +69,8 @@ const AGGREGATES: &[&str] = &[
     "SUM(allocated)",
     "bool_or(compiled)",
 ];
+/// Without GROUP BY.
+const TOTALS: &[&str] = &["SUM(duration)", "AVG(duration)", "COUNT(module)", "COUNT(*)", "AVG(allocated)"];
 
 /// A row: which module, stage and step, its duration, what is allocated, and whether it is compiled.
 type Drawn = (Option<usize>, usize, i64, Option<u8>, Option<i64>, bool);
@@ -147,19 +149,22 @@ fn answers_are_those_that_are_found_without_ids() {
     let columns = select(vec!["*", "step, module, duration", "rank, input_shape, stage"]);
     let questions = prop::collection::vec((conditions, groups, aggregates, columns), 12);
     let mut runner = TestRunner::new(Config { cases: 6, failure_persistence: None, ..Config::default() });
-    let grouped = Cell::new(0);
+    let (grouped, totals) = (Cell::new(0), Cell::new(0));
     let run = |(batches, questions): (Vec<Vec<Drawn>>, Vec<_>)| {
         let directory = tempfile::tempdir().unwrap();
         let engines = engines(&batches, directory.path());
         runtime.block_on(async {
             let all = rows(&engines[0], "SELECT * FROM python.torch_trace", None).await.unwrap();
-            for (conditions, groups, aggregates, columns) in &questions {
+            for (number, (conditions, groups, aggregates, columns)) in questions.iter().enumerate() {
                 let (conditions, groups): (&Vec<&str>, &Vec<&str>) = (conditions, groups);
                 let aggregates: &Vec<&str> = aggregates;
                 let filter =
                     if conditions.is_empty() { String::new() } else { format!("WHERE {}", conditions.join(" AND ")) };
                 let wanted: Vec<&str> = groups.iter().chain(aggregates).copied().collect();
-                let by_group = format!("SELECT {} FROM t {filter} GROUP BY {}", wanted.join(", "), groups.join(", "));
+                let by_group = match number % 4 {
+                    0 => format!("SELECT {} FROM t {filter}", TOTALS[..=aggregates.len()].join(", ")),
+                    _ => format!("SELECT {} FROM t {filter} GROUP BY {}", wanted.join(", "), groups.join(", ")),
+                };
                 let first = format!(
                     "SELECT step, module, stage, rank, duration, ts, allocated FROM t {filter}
                      ORDER BY duration DESC, module, stage, step, rank, ts, allocated LIMIT 9"
@@ -171,6 +176,7 @@ fn answers_are_those_that_are_found_without_ids() {
                         let plan =
                             cells(&rows(engine, &format!("EXPLAIN {sql}"), None).await.unwrap()).concat().concat();
                         grouped.set(grouped.get() + usize::from(plan.contains("GroupByIdExec")));
+                        totals.set(totals.get() + usize::from(plan.contains("TotalsExec")));
                         assert_eq!(sorted(&rows(engine, &sql, None).await.unwrap()), expected, "{sql}");
                     }
                 }
@@ -179,5 +185,5 @@ fn answers_are_those_that_are_found_without_ids() {
         Ok(())
     };
     runner.run(&(batches, questions), run).unwrap();
-    assert!(grouped.get() > 100, "{}", grouped.get());
+    assert!(grouped.get() > 75 && totals.get() > 40, "{} {}", grouped.get(), totals.get());
 }
