@@ -73,6 +73,12 @@ fn show(answer: &Crash, format: Format) -> Result<()> {
         let (most, grew) = (listed(&kept.most), listed(&kept.grew));
         Some(json!({ "step": kept.step, "most": most, "since": kept.since, "grew": grew }).to_string())
     };
+    let threads = |account: &Account| {
+        let listed = account.ended_threads().map(|raised| {
+            json!({ "thread_name": raised.thread, "ts": raised.ts, "exception": raised.exception, "message": raised.message, "location": raised.location })
+        });
+        several(listed.collect())
+    };
     let metrics = |account: &Account| {
         several(
             account
@@ -118,6 +124,7 @@ fn show(answer: &Crash, format: Format) -> Result<()> {
             ("exception", rows::text(each().map(|one| exception(one).map(|raised| raised.exception)))),
             ("message", rows::text(each().map(|one| exception(one).map(|raised| raised.message)))),
             ("uncaught", rows::text(each().map(|one| exception(one).map(|raised| raised.uncaught.to_string())))),
+            ("ended_threads", rows::text(each().map(threads))),
             ("traceback", rows::text(each().map(|one| exception(one).map(|raised| raised.traceback)))),
             ("stack", rows::text(each().map(|one| several(json!(one.stack))))),
         ],

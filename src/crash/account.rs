@@ -96,6 +96,8 @@ pub(crate) struct RaisedException {
     pub(crate) traceback: String,
     pub(crate) uncaught: bool,
     pub(crate) main: bool,
+    /// Name of the thread.
+    pub(crate) thread: Option<String>,
     pub(crate) module: Option<String>,
     pub(crate) stage: Option<String>,
     /// Function, file and line.
@@ -116,6 +118,12 @@ impl Account {
     /// The exception that is shown: the one that ended the process, else the newest.
     pub(crate) fn exception(&self) -> Option<&RaisedException> {
         self.exceptions.iter().find(|raised| raised.uncaught && raised.main).or(self.exceptions.first())
+    }
+
+    /// Further exceptions that ended a thread, oldest first: what one of them was to give, others may have waited for.
+    pub(crate) fn ended_threads(&self) -> impl Iterator<Item = &RaisedException> {
+        let shown = self.exception();
+        self.exceptions.iter().rev().filter(move |raised| raised.uncaught && !raised.main && Some(*raised) != shown)
     }
 
     /// What accounts have in common that are shown as one.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use probe_inspect::stacks::fold::{Owner, names};
 use unicode_width::UnicodeWidthStr;
 
-use super::account::{Account, Crash, MAX_ACCOUNTS, Memory};
+use super::account::{Account, Crash, MAX_ACCOUNTS, Memory, RaisedException};
 
 /// Width of the label before a fact.
 const LABEL: usize = 13;
@@ -149,6 +149,7 @@ impl Page {
         for (at, message) in &account.events {
             self.fact("noticed", &format!("{}: {message}", time(*at)));
         }
+        self.ended_threads(account);
         self.raised(account);
         self.stack(account);
     }
@@ -176,9 +177,7 @@ impl Page {
 
     fn raised(&mut self, account: &Account) {
         let Some(raised) = account.exception() else { return };
-        let message = raised.message.lines().next().unwrap_or_default();
-        let summary =
-            if message.is_empty() { raised.exception.clone() } else { format!("{}: {message}", raised.exception) };
+        let summary = summary(raised);
         let what = match (raised.uncaught, raised.main) {
             (true, true) => "uncaught",
             (true, false) => "uncaught in a thread",
@@ -205,6 +204,17 @@ impl Page {
         }
         for line in &lines[left_out..] {
             self.line(line);
+        }
+    }
+
+    /// Threads that an exception ended. The rows of python.exceptions have their tracebacks.
+    fn ended_threads(&mut self, account: &Account) {
+        for raised in account.ended_threads() {
+            let name = raised.thread.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
+            let location = raised.location.as_ref().map(|location| format!(", at {location}")).unwrap_or_default();
+            let end = account.ended.unwrap_or(account.last_seen);
+            let ago = duration(end.saturating_sub(raised.ts).max(0) as f64 / 1e9);
+            self.fact("thread", &format!("{} ended thread{name} {ago} before{location}", summary(raised)));
         }
     }
 
@@ -299,4 +309,12 @@ fn significant(value: f64) -> String {
 fn time(unix_ns: i64) -> String {
     let time = jiff::Timestamp::from_nanosecond(i128::from(unix_ns)).unwrap_or_default();
     time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
+
+/// "ValueError: corrupt shard", with the first line of the message.
+fn summary(raised: &RaisedException) -> String {
+    match raised.message.lines().next().unwrap_or_default() {
+        "" => raised.exception.clone(),
+        message => format!("{}: {message}", raised.exception),
+    }
 }

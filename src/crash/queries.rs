@@ -172,10 +172,12 @@ async fn memory(client: &mut Client, process: &str) -> Result<Vec<Memory>> {
 }
 
 async fn exceptions(client: &mut Client, process: &str) -> Result<Vec<RaisedException>> {
-    let sql = format!(
-        "SELECT ts, exception, message, traceback, uncaught, main, module, stage, function, file, line, memory \
-         FROM python.exceptions WHERE {process} ORDER BY ts DESC LIMIT 4"
-    );
+    let columns =
+        "ts, exception, message, traceback, uncaught, main, module, stage, function, file, line, memory, thread_name";
+    let newest = |condition| {
+        format!("(SELECT {columns} FROM python.exceptions WHERE {process}{condition} ORDER BY ts DESC LIMIT 4)")
+    };
+    let sql = format!("{} UNION {} ORDER BY ts DESC", newest(""), newest(" AND uncaught"));
     let newest = rows(client, &sql).await?;
     let raised = newest.iter().map(|row| {
         let file = row.text(9).zip(row.int(10)).map(|(file, line)| format!("{file}:{line}"));
@@ -190,6 +192,7 @@ async fn exceptions(client: &mut Client, process: &str) -> Result<Vec<RaisedExce
             stage: row.text(7),
             location: row.text(8).zip(file).map(|(function, file)| format!("{function} ({file})")),
             memory: row.text(11),
+            thread: row.text(12),
         }
     });
     Ok(raised.collect())

@@ -39,6 +39,7 @@ fn failed(rank: i64) -> Account {
             "Traceback (most recent call last):\n  File \"train.py\", line 3, in load\nValueError: a batch of 7\n"
                 .into(),
         uncaught: true,
+        thread: None,
         main: true,
         module: None,
         stage: None,
@@ -91,6 +92,25 @@ fn ranks_that_ended_alike_are_one_and_the_first_is_the_headline() {
     assert!(page.contains("\n  grew         head +31 MB (step 64, since step 0)\n"), "{page}");
     assert!(page.contains("\n    File \"train.py\", line 3, in load\n"), "{page}");
     assert!(page.contains("\n  steps        30; the last was over 12.5 s before\n"), "{page}");
+}
+
+#[test]
+fn a_thread_that_an_exception_ended_before_is_named() {
+    let mut account = failed(5);
+    let shown = account.exceptions[0].clone();
+    let feed = RaisedException {
+        ts: START - 61_000_000_000,
+        message: "corrupt shard 3".into(),
+        main: false,
+        thread: Some("Thread-1 (feed)".into()),
+        location: Some("feed (train.py:9)".into()),
+        ..shown
+    };
+    account.exceptions.push(feed);
+    let page = page(&Crash { accounts: vec![account], ..Crash::default() }, "gpt", None);
+    let line = "\n  thread       ValueError: corrupt shard 3 ended thread Thread-1 (feed) 61.0 s before, at feed (train.py:9)\n";
+    assert!(page.contains(line), "{page}");
+    assert!(page.contains("\n  exception    ValueError: "), "{page}");
 }
 
 #[test]
