@@ -107,9 +107,8 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     let own = args.rules.as_deref().map(rule::of_directory).transpose()?.unwrap_or_default();
     connect::interruptible(INTERRUPTED, async {
-        let mut lost: Option<Instant> = None;
+        let (mut lost, mut was_live): (Option<Instant>, bool) = (None, false);
         loop {
-            let mut was_live = false;
             let answered = answer(args, endpoint, &own, &mut was_live).await;
             let is_unreachable = matches!(&answered, Err(error) if error.kind() == Kind::Unreachable);
             if !is_unreachable || !was_live && lost.is_none() {
@@ -127,10 +126,10 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     })
 }
 
-/// Diagnoses the run and prints the answer. `was_live` becomes true where its collector was reached.
+/// Diagnoses the run and prints the answer. `was_live` becomes true where its collector was reached, and stays so.
 async fn answer(args: &Args, endpoint: Option<&str>, own: &[Rule], was_live: &mut bool) -> Result<Status> {
     let (mut client, target) = connect::open(endpoint, &args.connection).await?;
-    *was_live = client.is_live();
+    *was_live |= client.is_live();
     let name = name(&target);
     let mut asked =
         DiagnosisSettings { window: args.steps, own: own.to_vec(), only: args.only.clone(), reference: None };
@@ -147,7 +146,7 @@ async fn answer(args: &Args, endpoint: Option<&str>, own: &[Rule], was_live: &mu
         }
     }
     let mut done = diagnose::diagnose(&mut client, &name, &asked).await?;
-    if args.ask && !client.is_live() {
+    if args.ask && !client.is_live() && !*was_live {
         return Err(Error::usage(format!("{name} has ended, and can't be asked for more"))
             .hint("leave out --ask: what was recorded is read"));
     }

@@ -59,6 +59,9 @@ impl EvidenceKind {
                 let call = WatchCall { detail_steps: DETAIL_STEPS, operator_steps: 0 };
                 let since = newest(client).await?;
                 let watched = client.watch(call).await?;
+                if watched.processes == 0 {
+                    return Err(Error::failed("no process trains any more"));
+                }
                 if watched.automatic == 0 {
                     return Err(Error::failed("detail is not auto in any process, and somebody has set it so")
                         .hint("probe ENDPOINT config detail=auto"));

@@ -13,7 +13,7 @@ use super::steps::{Steps, Ticks, part, seconds, ticks};
 use crate::block_bootstrap::median;
 
 /// Columns that mean something to every rule; the others are facts.
-const MEANT: [&str; 8] = ["step", "rank", "cost", "ref", "x", "y", "severity", "part"];
+const MEANT: [&str; 9] = ["step", "rank", "cost", "ref", "x", "y", "severity", "part", "undecided"];
 const SUBJECT: [&str; 5] = ["subject", "part", "module", "line", "seen"];
 
 /// The findings of a rule, before their savings are known.
@@ -42,7 +42,7 @@ pub(crate) fn judge(rule: &Rule, rows: &AnswerRows, steps: &Steps) -> RuleFindin
         why: "nothing of this kind happened in these steps".into(),
         too_few: false,
     };
-    let mut most = 0;
+    let (mut most, mut is_undecided) = (0, false);
     for (subject, by_rank) in groups {
         let mut finding = empty(rule, subject);
         let mut cost = Vec::new();
@@ -57,6 +57,7 @@ pub(crate) fn judge(rule: &Rule, rows: &AnswerRows, steps: &Steps) -> RuleFindin
                 Kind::Trend => growth(rule, rows, &indices, &mut finding),
                 Kind::Fact => fact(rows, &indices, &mut finding),
             };
+            is_undecided |= rule.kind == Kind::Fact && judgement.is_err();
             match judgement {
                 Ok(of) => {
                     finding.ranks.extend(rank.filter(|rank| !finding.ranks.contains(rank)));
@@ -77,6 +78,7 @@ pub(crate) fn judge(rule: &Rule, rows: &AnswerRows, steps: &Steps) -> RuleFindin
     if judged.too_few {
         judged.why = format!("{most} rows are too few: the rule needs {}", rule.least);
     }
+    judged.too_few |= judged.findings.is_empty() && is_undecided;
     judged
 }
 
@@ -248,7 +250,11 @@ fn growth(rule: &Rule, rows: &AnswerRows, indices: &[usize], finding: &mut Findi
     Ok(())
 }
 
+/// A row of a fact is one, or says why it can't be told.
 fn fact(rows: &AnswerRows, indices: &[usize], finding: &mut Finding) -> Result<(), String> {
+    if let Some(why) = rows.text("undecided", indices[0]) {
+        return Err(why);
+    }
     let severity = rows.text("severity", indices[0]);
     let known = severity.and_then(|word| Severity::ALL.into_iter().find(|known| known.as_str() == word));
     finding.severity = known.unwrap_or(Severity::Note);

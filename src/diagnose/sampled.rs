@@ -144,7 +144,7 @@ impl StackSamples {
                 PARTS[*part]
             ));
         }
-        most(&there).ok_or_else(|| format!("no line has half of {} samples", there.len()))
+        most(&there).ok_or_else(|| format!("no line has half of {} samples with 97.5 % confidence", there.len()))
     }
 }
 

@@ -84,8 +84,8 @@ pub(crate) fn verify<'a>(before: &'a Diagnosis, after: &'a Diagnosis) -> Option<
     Some(Verification { before, after, against, fates, new, promised, kept })
 }
 
-/// Whether two findings are of the same rule and subject. Lines do not count, since they move when a program is mended; ranks
-/// count unless all are meant.
+/// Whether two findings are of the same rule and subject. Lines do not count, since they move when a program is mended. They have
+/// a rank in common.
 fn is_the_same(old: &Finding, now: &Finding) -> bool {
     let subject = |of: &Finding| {
         of.subject
@@ -94,8 +94,11 @@ fn is_the_same(old: &Finding, now: &Finding) -> bool {
             .map(|(name, of)| (name.clone(), of.clone()))
             .collect::<Vec<_>>()
     };
-    let ranks = |of: &Finding| if of.everywhere { Vec::new() } else { of.ranks.clone() };
-    old.rule == now.rule && subject(old) == subject(now) && ranks(old) == ranks(now)
+    let of_same_ranks = old.ranks == now.ranks
+        || old.everywhere
+        || now.everywhere
+        || old.ranks.iter().any(|rank| now.ranks.contains(rank));
+    old.rule == now.rule && subject(old) == subject(now) && of_same_ranks
 }
 
 impl Verification<'_> {

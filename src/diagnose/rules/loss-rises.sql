@@ -24,9 +24,13 @@ WITH m AS (
 )
 -- A loss may rise for a while, and those of adversaries and policies do; a warning is worth one that is worse than in the beginning.
 SELECT w.rank, w.name AS subject, CASE WHEN w.name <> 'torch.loss' AND NOT w.at_once AND w.last >= 1.5 * w.began AND w.last >= 3 * w.least THEN 'warn' ELSE 'note' END AS severity,
-    CASE WHEN w.at_once THEN w.first ELSE w.least END AS least, w.last, CASE WHEN w.at_once THEN w.first ELSE w.began END AS began, MIN(b.step) AS at
+    CASE WHEN w.at_once THEN w.first ELSE w.least END AS least, w.last, CASE WHEN w.at_once THEN w.first ELSE w.began END AS began, MIN(b.step) AS at,
+    CAST(NULL AS VARCHAR) AS undecided
 -- With a learning rate that is far too high the loss rises in the first few steps, which the median of a block does not show.
 FROM w JOIN b ON w.pid = b.pid AND w.name = b.name AND CASE WHEN w.at_once THEN b.block = 1 ELSE b.value = w.least END
 -- One loss in a step: which of several models a value belongs to is not known.
 WHERE w.count >= 96 AND w.count <= 1.02 * w.steps AND (w.at_once OR w.lately >= 1.5 * w.least AND w.last >= w.before)
 GROUP BY w.pid, w.rank, w.name, w.least, w.last, w.began, w.first, w.at_once
+UNION ALL
+SELECT rank, name, CAST(NULL AS VARCHAR), NULL, NULL, NULL, NULL, count || ' values of ' || name || ' are too few: the rule needs 96'
+FROM w WHERE count < 96

@@ -25,9 +25,13 @@ WITH m AS (
     -- Losses of single samples, of adversaries and of policies are many times their usual value all the time.
     WHERE v.varies <= 2
 )
-SELECT rank, name AS subject, CASE WHEN name LIKE 'torch.%' OR times < 3 THEN 'note' ELSE 'warn' END AS severity, times, count, most, first
+SELECT rank, name AS subject, CASE WHEN name LIKE 'torch.%' OR times < 3 THEN 'note' ELSE 'warn' END AS severity, times, count, most, first,
+    CAST(NULL AS VARCHAR) AS undecided
 FROM (SELECT pid, rank, name, SUM(CASE WHEN jumps THEN 1 ELSE 0 END) AS times, COUNT(*) AS count, COUNT(DISTINCT step) AS steps,
         MAX(ratio) AS most, MIN(CASE WHEN jumps THEN step END) AS first
     FROM jumps GROUP BY pid, rank, name)
 -- One value in a step: which of several models it belongs to is not known.
 WHERE times >= 1 AND times <= 0.05 * count AND count >= 64 AND count <= 1.02 * steps
+UNION ALL
+SELECT rank, name, CAST(NULL AS VARCHAR), NULL, NULL, NULL, NULL, COUNT(*) || ' values of ' || name || ' are too few: the rule needs 96'
+FROM m GROUP BY pid, rank, name HAVING COUNT(*) < 96

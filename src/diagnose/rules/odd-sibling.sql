@@ -14,19 +14,20 @@
 -- record: probe config detail=every-step
 WITH t AS (
     SELECT rank, pid, step, module, stage, regexp_replace(module, '[0-9]+$', '*') AS family, module_type,
-        SUM(total_duration) AS cost
+        SUM(total_duration) AS cost, COUNT(*) AS calls
     FROM python.torch_trace
     WHERE $window AND stage IN ('forward', 'backward') AND regexp_like(module, '[0-9]$') AND module_type NOT IN
         ('Linear', 'Conv1d', 'Conv2d', 'Conv3d', 'Sequential', 'Embedding', 'LayerNorm', 'BatchNorm2d', 'ReLU', 'GELU', 'Dropout')
     GROUP BY rank, pid, step, module, stage, module_type
 ), usual AS (
-    SELECT pid, family, module_type, stage, module, median(cost) AS cost FROM t GROUP BY pid, family, module_type, stage, module
+    SELECT pid, family, module_type, stage, module, median(cost) AS cost, SUM(calls) AS calls FROM t GROUP BY pid, family, module_type, stage, module
 ), others AS (
     SELECT a.pid, a.module, a.stage, median(b.cost) AS ref, MAX(b.cost) AS most, MIN(b.cost) AS least, COUNT(*) AS siblings
+    -- Experts that get few of the tokens are not called as often.
     FROM usual a JOIN usual b ON a.pid = b.pid AND a.family = b.family AND a.module_type = b.module_type
         AND a.stage = b.stage AND a.module <> b.module
     GROUP BY a.pid, a.module, a.stage
-    HAVING COUNT(*) >= 3 AND MAX(b.cost) <= 1.5 * MIN(b.cost)
+    HAVING COUNT(*) >= 3 AND MAX(b.cost) <= 1.5 * MIN(b.cost) AND MAX(a.calls) <= 1.1 * MIN(b.calls)
 ), more AS (
     SELECT o.pid, o.module, o.stage, u.cost / o.ref AS times FROM others o
     JOIN usual u ON o.pid = u.pid AND o.module = u.module AND o.stage = u.stage

@@ -82,7 +82,7 @@ async fn conditions(client: &mut Client, done: &Diagnosis) -> Option<String> {
         Some(kind) if on == "true" => format!("autocast is {kind}"),
         _ => "autocast is off".to_owned(),
     }));
-    (!known.is_empty()).then(|| format!("in training mode; {}", known.join(", ")))
+    (!known.is_empty()).then(|| known.join("; "))
 }
 
 /// Whether the asked name is the module's, or is in a part of it.

@@ -66,7 +66,7 @@ fn a_policy_that_plays_is_told_from_validation_by_its_few_samples() {
 #[test]
 fn a_layer_that_is_larger_is_told_from_one_that_does_something_else() {
     // Six blocks, of which the fourth takes so many times as long.
-    let blocks = |forward: f64, backward: Option<f64>| {
+    let every = |forward: f64, backward: Option<f64>, others_each: i64| {
         move |agent: &mut Agent, store: &Store| {
             let kind = agent.strings.id("Block");
             let row = |agent: &mut Agent, step: i64, of: i64, (stage, times): (&str, f64)| {
@@ -78,17 +78,22 @@ fn a_layer_that_is_larger_is_told_from_one_that_does_something_else() {
             };
             let stages = [Some(("forward", forward)), backward.map(|times| ("backward", times))];
             let calls = (0..STEPS).flat_map(|step| {
-                (0..6).flat_map(move |of| stages.into_iter().flatten().map(move |stage| (step, of, stage)))
+                let called = move |of: &i64| *of == 3 || step % others_each == 0;
+                (0..6)
+                    .filter(called)
+                    .flat_map(move |of| stages.into_iter().flatten().map(move |stage| (step, of, stage)))
             });
             let rows: Vec<_> = calls.map(|(step, of, stage)| row(agent, step, of, stage)).collect();
             agent.send(store, rows);
         }
     };
-    let of = |forward, backward| of_rule("odd-sibling", STEPS, |_| (), blocks(forward, backward));
+    let of = |forward, backward| of_rule("odd-sibling", STEPS, |_| (), every(forward, backward, 1));
     begins(&of(2.5, Some(1.0)), "found: module layers.3 takes 2.50 times as long in forward");
     begins(&of(2.0, Some(2.2)), "silent");
     begins(&of(1.8, Some(1.3)), "silent");
     begins(&of(8.0, Some(8.0)), "found: module layers.3 takes 8 times as long in ");
+    // An expert that gets most of the tokens is called more often than its siblings.
+    begins(&of_rule("odd-sibling", STEPS, |_| (), every(8.0, Some(8.0), 5)), "silent");
     // Where nothing learns, that it takes longer for both is not to be seen.
     begins(&of(2.5, None), "silent");
     begins(&of(8.0, None), "found: module layers.3 takes 8 times as long in forward");

@@ -27,6 +27,10 @@ fn a_loss_that_rises_is_told_from_one_that_falls_and_from_one_that_varies() {
         "found: every rank: loss rises: it was 2 at its lowest (around step 0), 2 in the beginning, and is 300 now",
     );
     begins(&of("loss", &|step| if step < 1.0 { 2.0 } else { 6.0 }), "silent");
+    for rule in ["loss-rises", "loss-spikes"] {
+        let few = of_rule(rule, 60, |_| (), logs("loss", |step| diverges(step as f64)));
+        begins(&few, "open: 60 values of loss are too few: the rule needs 96");
+    }
 }
 
 #[test]
