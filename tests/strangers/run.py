@@ -46,6 +46,8 @@ LIMITS = """
 - Validation that asks for gradients of its inputs (forces of a molecule, residuals of a PINN, attributions) outside of the module's own
   forward is told from training where `torch.autograd.grad` is called in eval mode, with batches of a DataLoader, and an optimizer has
   stepped. Elsewhere it counts as training, because an attack on the inputs is part of adversarial training.
+- Without a DataLoader, the last validation of a model counts as training where another model is trained next (folds, trials of a sweep).
+  The first batches of an epoch that are called without gradients to be called again with them (GradCache) count as validation.
 - A warning that torch gives within `clip_grad_norm_` names a line of the agent, which calls it, and a filter of warnings by module does
   not match it. Tracebacks of errors within `clip_grad_norm_` and `torch.save` have a line of the agent among them.
 - `sys.excepthook` and `threading.excepthook` are the agent's. They have the names of the hooks that they replaced, and call these.

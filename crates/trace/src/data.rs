@@ -54,6 +54,9 @@ impl<N: Names> Analyser<N> {
         let half = |word: u64| u32::try_from(word & 0xffff_ffff).ok().filter(|half| *half != u32::MAX).map(i64::from);
         let count = |word: u64| i32::try_from(word).ok();
         let is_known = outstanding != u64::MAX >> OUTSTANDING;
+        if half(record.b).is_none_or(|index| index == 0) {
+            thread.begins_or_ends_iterator();
+        }
         let samples = half(record.b >> 32);
         // A loader that another one reads from hands over the same samples.
         if let Some(samples) = samples

@@ -46,11 +46,16 @@ impl<N: Names> Analyser<N> {
                 return;
             }
         }
-        if thread.modules == 0 && !recompute && self.modules.get(module).is_some_and(|module| module.has_parameters) {
-            self.section_calls(number, record.a, record.payload() & !payload::SEQUENCE, record.ts, sink);
-            let thread = &mut self.threads[number];
-            thread.parts.micro_steps += 1;
-            thread.called.clear();
+        if thread.modules == 0 && !recompute {
+            let mode = record.payload() & !payload::SEQUENCE;
+            if self.modules.get(module).is_some_and(|module| module.has_parameters) {
+                self.section_calls(number, record.a, mode, record.ts, sink);
+                let thread = &mut self.threads[number];
+                thread.parts.micro_steps += 1;
+                thread.called.clear();
+            } else {
+                self.section_prepares(number, mode, record.ts, sink);
+            }
         }
         let thread = &mut self.threads[number];
         let called = if recompute { &mut thread.recomputed } else { &mut thread.called };

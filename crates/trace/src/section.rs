@@ -39,6 +39,11 @@ impl Section {
         !self.modules.is_empty()
     }
 
+    /// Whether it began with a module without parameters, and nothing else has come.
+    pub(super) fn is_prepared(&self) -> bool {
+        self.iterator == 0 && !self.trains && !self.has_calls()
+    }
+
     /// Whether the section so far is validation.
     pub(super) fn validates(&self) -> bool {
         !self.trains && self.has_calls()

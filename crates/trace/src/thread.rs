@@ -42,6 +42,8 @@ pub(crate) struct Thread {
     pub(crate) section: Option<Section>,
     /// Where validation ended, while nothing has trained since.
     pub(crate) validated: Option<Mark>,
+    /// The iterator whose batch was trained with last, while it has batches; 0 is none.
+    pub(crate) trains_from: u64,
     last: u64,
     /// When the device reached the newest record that has an event.
     pub(super) device: Device,
@@ -65,6 +67,7 @@ persist!(Thread {
     held,
     section,
     validated,
+    trains_from,
     last,
     device,
 });

@@ -9,6 +9,11 @@
 //! A backward pass that only returns gradients (`torch.autograd.grad`: forces, attributions, an attack) does not train by
 //! itself where a model in eval mode was given a batch of a DataLoader. What comes before the next batch says which it was.
 //!
+//! Calls in training mode without gradients are training where the batch comes from an iterator that training took batches from: what
+//! is cached for a later call with gradients (large batches of a contrastive loss). So the first of an epoch count as validation.
+//!
+//! Modules without parameters (a preprocessor, a metric) neither train nor validate: they belong to what is called next.
+//!
 //! A loop without a DataLoader has no batches that separate the two. There a module that was only called in eval mode, and is
 //! now called to train, was validated before.
 //!
@@ -21,6 +26,7 @@ use super::meter::StepEvents;
 use super::names::Names;
 use super::section::{Mark, Section};
 use super::thread::Thread;
+use crate::payload::EVAL_MODE;
 use crate::sink::Sink;
 
 /// The largest number of different modules of a section that are remembered.
@@ -36,6 +42,13 @@ impl Thread {
     pub(super) fn micro_step(&self) -> i32 {
         let before = if self.is_validating() { self.parts.validation.calls } else { 0 };
         (self.parts.micro_steps - 1).max(0) + before
+    }
+
+    /// Takes in that the section's iterator has given its first batch or has no more: there may be another one at its address.
+    pub(super) fn begins_or_ends_iterator(&mut self) {
+        if self.section.as_ref().is_some_and(|section| section.iterator == self.trains_from) {
+            self.trains_from = 0;
+        }
     }
 
     /// Whether only optimizers' steps are open, so that what begins now is part of the loop itself.
@@ -63,6 +76,8 @@ impl<N: Names> Analyser<N> {
         if !self.threads[number].is_in_loop() {
             return;
         }
+        // What was called without parameters after the loop before does not begin this one.
+        self.threads[number].section.take_if(|section| section.is_prepared());
         // The section's unused batch is of another iterator and waits to be trained with, so the section is over.
         let is_over = |section: &Section| {
             section.trains || section.has_calls() || section.iterator != 0 && section.iterator != iterator
@@ -78,12 +93,20 @@ impl<N: Names> Analyser<N> {
 
     /// Takes in that there was no further batch, which ends the loop over the batches.
     pub(super) fn section_ran_out(&mut self, number: usize, now: u64) {
+        self.threads[number].begins_or_ends_iterator();
         let thread = &self.threads[number];
         let is_new = thread.section.as_ref().is_some_and(|section| !section.trains && !section.has_calls());
         if thread.is_in_loop() && is_new && thread.validated.is_some() {
             let until = self.mark(number, now);
             self.leave_out(number, until.clone(), until);
             self.threads[number].section = None;
+        }
+    }
+
+    /// Takes in a call of an outermost module without parameters.
+    pub(super) fn section_prepares(&mut self, number: usize, mode: u64, now: u64, sink: &Sink) {
+        if mode != 0 && self.threads[number].is_in_loop() {
+            self.begin_section(number, now, sink);
         }
     }
 
@@ -96,14 +119,21 @@ impl<N: Names> Analyser<N> {
             self.end_section(number);
         }
         self.begin_section(number, now, sink);
-        if mode == 0 {
+        let thread = &mut self.threads[number];
+        let of_training = |section: &Section| section.iterator != 0 && section.iterator == thread.trains_from;
+        if mode == 0 || mode & EVAL_MODE == 0 && thread.section.as_ref().is_some_and(of_training) {
             return self.section_trains(number, now, sink);
         }
-        if let Some(section) = &mut self.threads[number].section {
-            section.mode = if section.has_calls() { section.mode & mode } else { mode };
-            if section.modules.len() < MODULES && !section.modules.contains(&module) {
-                section.modules.push(module);
-            }
+        let Some(section) = &mut thread.section else { return };
+        let was_validation = section.validates();
+        section.mode = if section.has_calls() { section.mode & mode } else { mode };
+        if section.modules.len() < MODULES && !section.modules.contains(&module) {
+            section.modules.push(module);
+        }
+        if !was_validation && section.validates() {
+            let forward = word(&mut self.words.forward, &mut sink.strings, "forward");
+            let validation = word(&mut self.words.validation, &mut sink.strings, "validation");
+            sink.restage(section.rows, thread.id, forward, validation);
         }
     }
 
@@ -132,6 +162,9 @@ impl<N: Names> Analyser<N> {
             sink.restage(section.rows, thread.id, validation, forward);
         }
         section.trains = true;
+        if section.iterator != 0 {
+            thread.trains_from = section.iterator;
+        }
     }
 
     /// Takes in the beginning of a backward pass or an optimizer's step: from now on, calls in eval mode are validation.
