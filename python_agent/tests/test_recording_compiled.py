@@ -307,6 +307,31 @@ def compiled_part(backend: str) -> dict[str, Any]:
     }
 
 
+def compiled_with_backward() -> list[str]:
+    """Warnings of a compiled function that calls backward(): torch copies its graph, for which it makes a class of modules."""
+    import warnings
+
+    import probe_agent.torch
+
+    probe_agent.torch.install()
+    model = nn.Linear(4, 4)
+
+    @torch.compile(backend="aot_eager")
+    def loss_of(x: torch.Tensor) -> torch.Tensor:
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        loss_of(torch.ones(2, 4))
+    return [str(warning.message) for warning in warned if "probe" in str(warning.message)]
+
+
+def test_dynamo_does_not_trace_the_agent_where_it_makes_classes_of_modules() -> None:
+    assert in_process(compiled_with_backward) == []
+
+
 #: A graph of a backward pass is compiled within the first one.
 PARTS = {"eager": ["forward"], "aot_eager": ["backward", "forward"]}
 

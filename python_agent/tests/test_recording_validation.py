@@ -147,6 +147,75 @@ def test_what_is_called_without_gradients_to_train_is_training(recorder: Recorde
     assert counts(rows["python.steps"]) == [(5, BATCH), (7, BATCH), (7, BATCH)]
 
 
+class Scaled(nn.Module):
+    """What prepares a batch: it has no parameters."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 0.5
+
+
+@pytest.mark.parametrize("has_loader", [False, True])
+def test_what_prepares_a_batch_is_validation_where_the_model_is(recorder: Recorder, has_loader: bool) -> None:
+    model, optimizer = model_and_optimizer()
+    prepare = Scaled()
+
+    def batches() -> Any:
+        return loader(2) if has_loader else [(torch.randn(BATCH, 32),)] * 2
+
+    for _ in range(2):
+        for (x,) in batches():
+            model(prepare(x)).sum().backward()
+            optimizer.step()
+            with torch.no_grad():
+                prepare(x)  # As a metric that is kept over the epoch.
+        model.eval()
+        with torch.no_grad():
+            for (x,) in batches():
+                model(prepare(x))
+        model.train()
+    model(prepare(x)).sum().backward()
+    optimizer.step()
+    rows = recorder.take()
+    of = [
+        [row["stage"] for row in of_step(rows["python.torch_trace"], step) if row["module"] == "Scaled"]
+        for step in rows["python.steps"]
+    ]
+    training, later, validated = ["forward"], ["forward"] * 2, ["validation"] * 2
+    assert [sorted(stages) for stages in of[:2]] == [training, later]
+    # Without a loader nothing divides validation from what comes before and after it without parameters.
+    around = later if has_loader else validated
+    assert sorted(of[2]) == sorted(around + validated) and of[3] == later, of
+    assert counts(rows["python.steps"]) == [(1, BATCH)] * 5
+    assert_whole(rows["python.steps"])
+
+
+def test_what_is_cached_without_gradients_to_be_called_with_them_is_training(recorder: Recorder) -> None:
+    model, optimizer = model_and_optimizer()
+    waiting: list[torch.Tensor] = []
+    for (x,) in loader(8):
+        with torch.no_grad():
+            model(x)
+        waiting.append(x)
+        if len(waiting) == 2:
+            for x in waiting:
+                model(x).sum().backward()
+            optimizer.step()
+            waiting.clear()
+    model.train()
+    with torch.no_grad():
+        for (x,) in loader(3):  # Validation by somebody who forgot eval().
+            model(x)
+    model(x).sum().backward()
+    optimizer.step()
+    rows = recorder.take()
+    cached = {"forward": 4 * CALLS}
+    # That the first batches are trained with is known afterwards.
+    first = {"forward": 3 * CALLS, "validation": CALLS}
+    assert stages(rows) == [first, cached, cached, cached, {"forward": CALLS, "validation": 3 * CALLS}]
+    # Calls count, also where a batch has two.
+    assert [step["samples"] for step in rows["python.steps"]] == [3 * BATCH] + [4 * BATCH] * 3 + [BATCH]
+
+
 def test_metrics_within_a_forward_pass_and_models_that_train_in_eval_mode_are_training(recorder: Recorder) -> None:
     class Measured(nn.Module):
         def __init__(self) -> None:
@@ -248,6 +317,26 @@ def test_a_check_before_the_first_step_is_validation() -> None:
     found = in_process(checks_first)
     assert found["stages"] == [{"forward": CALLS, "validation": 2 * CALLS}, {"forward": CALLS}]
     assert found["counts"] == [[1, BATCH]] * 2
+
+
+def tries_layers_first() -> dict[str, Any]:
+    """Calls each layer when the model is made, as YOLO's does to learn its strides, and then trains."""
+    import probe_agent.torch as agent
+
+    agent.install()
+    recorder = Recorder()
+    layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(20)).eval()
+    x = torch.zeros(BATCH, 32)
+    with torch.no_grad():
+        for layer in layers:
+            x = layer(x)
+    model, optimizer = model_and_optimizer()
+    train(model, optimizer, torch.ones(BATCH, 32), 3)
+    return {"kinds": [step["kind"] for step in recorder.take()["python.steps"]]}
+
+
+def test_a_model_that_tries_its_layers_when_it_is_made_has_no_steps() -> None:
+    assert in_process(tries_layers_first)["kinds"] == ["optimizer"] * 3
 
 
 def forces(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:

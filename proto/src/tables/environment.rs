@@ -42,7 +42,7 @@ crate::table! {
     torch_threads: Option<i32>, "", "torch.get_num_threads().";
     interop_threads: Option<i32>, "", "torch.get_num_interop_threads().";
     model: Option<Text>, "", "Class of the outermost module with the most parameters that was called, without wrappers; NULL before a model was called.";
-    wrapper: Option<Text>, "", "Wrappers around the model, or the class it was turned into: DistributedDataParallel, FullyShardedDataParallel, FSDPModule, OptimizedModule; several with + between.";
+    wrapper: Option<Text>, "", "Wrappers around the model, or the class it was turned into: DistributedDataParallel, FullyShardedDataParallel, FSDPModule, OptimizedModule, Fabric's _FabricModule; several with + between.";
     find_unused_parameters: Option<bool>, "", "DistributedDataParallel's find_unused_parameters; this column and the three below are NULL without that wrapper.";
     static_graph: Option<bool>, "", "Its static_graph.";
     gradient_as_bucket_view: Option<bool>, "", "Its gradient_as_bucket_view.";

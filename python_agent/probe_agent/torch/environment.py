@@ -13,6 +13,7 @@ from typing import Any, Callable
 from probe_agent import _native, signals
 from probe_agent.torch import unoptimized
 from probe_agent.torch.unseen import unseen
+from probe_agent.torch.wrappers import WRAPPERS, wrapper_of
 
 _on = False
 _original: Any = None
@@ -20,14 +21,6 @@ _ours: Any = None
 _model_size = -1
 _trains = False
 _optimizer_seen = False
-
-#: Classes of torch that wrap a model, and the attribute that has it.
-_WRAPPERS = {
-    "DistributedDataParallel": "module",
-    "DataParallel": "module",
-    "FullyShardedDataParallel": "_fsdp_wrapped_module",
-    "OptimizedModule": "_orig_mod",
-}
 
 
 def use_torch(explicit: bool) -> None:
@@ -191,8 +184,8 @@ def _model(root: Any) -> dict[str, Any]:
     while True:
         classes = type(inner).__mro__
         names = [cls.__name__ for cls in classes if cls.__module__.startswith("torch.")]
-        wrapper = next((name for name in _WRAPPERS if name in names), None)
-        below = inner._modules.get(_WRAPPERS[wrapper]) if wrapper else None
+        wrapper = wrapper_of(inner)
+        below = inner._modules.get(WRAPPERS[wrapper]) if wrapper else None
         if wrapper is None or below is None:
             break
         wrappers.append(wrapper)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from probe_agent import _native
-from probe_agent.torch.layers import Unavailable
+from probe_agent.torch.layers import Unavailable, skipped_by_dynamo
 
 _handles: list[Any] = []
 _patched = False
@@ -24,7 +24,9 @@ def use_tp_call(explicit: bool) -> None:
     _native.find_slot(torch.nn.Module, _Plain)
     _patched = True
     _subclass_hook = torch.nn.Module.__dict__.get("__init_subclass__")
-    torch.nn.Module.__init_subclass__ = classmethod(_init_subclass)  # type: ignore[arg-type]  # bound by its descriptor
+    # Dynamo copies graphs, for which it makes classes of modules, while it traces.
+    hook = skipped_by_dynamo(_init_subclass)
+    torch.nn.Module.__init_subclass__ = classmethod(hook)  # type: ignore[arg-type]  # bound by its descriptor
     patch_all()
     _native.keep_slots(True)
     if not _self_test():

@@ -10,19 +10,11 @@ from typing import Any, Callable
 from probe_agent import _native, signals
 from probe_agent.torch import environment, forward, hook_tables, parents
 from probe_agent.torch.unseen import unseen
+from probe_agent.torch.wrappers import WRAPPERS, wrapper_of
 
 #: The description of a module for native code: address, name, class, device, whether it is compiled, whether it has
 #: parameters.
 _Described = tuple[Any, ...]
-
-#: Classes of torch that wrap a module, and the attribute that has it, which is not part of the module's name.
-_WRAPPERS = {
-    "DistributedDataParallel": "module",
-    "DataParallel": "module",
-    "FullyShardedDataParallel": "_fsdp_wrapped_module",
-    "OptimizedModule": "_orig_mod",
-    "ActivationWrapper": "_checkpoint_wrapped_module",
-}
 
 #: Outermost modules without a child or a parameter (`nn.ReLU()(x)`, a loss made anew for each batch) that may be walked.
 #: Beyond this number they are not walked: their name is their class, which is known without a walk.
@@ -111,8 +103,8 @@ def _registered(parent: Any, name: str, child: Any) -> None:
 @unseen
 def _name_child(root: Any, parent: Any, name: str, child: Any) -> None:
     """Name ``child`` and the modules below it as parts of ``parent``, which is known."""
-    path, wrapper = _paths.get(id(parent), ""), _wrapper(parent)
-    if wrapper is None or name != _WRAPPERS[wrapper]:
+    path, wrapper = _paths.get(id(parent), ""), wrapper_of(parent)
+    if wrapper is None or name != WRAPPERS[wrapper]:
         path = f"{path}.{name}" if path else name
     found: list[_Found] = []
     _walk(child, path, parent, found, set())
@@ -179,7 +171,7 @@ def _name_as_before(root: Any, walked: _Walked) -> None:
     if id(root) not in _known:
         _remember(root, weakref.ref(root))
         path = _paths[id(root)] = _path_above(root)
-        _native.name_modules([(id(root), _shown(path, _wrapper(root)), *walked.root[1:])])
+        _native.name_modules([(id(root), _shown(path, wrapper_of(root)), *walked.root[1:])])
         if walked.root[-1]:
             _with_parameters.add(id(root))
 
@@ -223,7 +215,7 @@ def name_below(root: Any, module: Any) -> str:
 
 def shown_name(module: Any) -> str:
     """The name that rows have of ``module``: its qualified name, or the name of its class."""
-    return _shown(_paths.get(id(module), ""), _wrapper(module)) or type(module).__name__
+    return _shown(_paths.get(id(module), ""), wrapper_of(module)) or type(module).__name__
 
 
 class _Found:
@@ -243,7 +235,7 @@ class _Found:
 
 def _path_above(root: Any) -> str:
     """The name of ``root`` below the outermost module that it is in; empty where it is in none."""
-    names = [name for parent, name in parents.above(root) if name != _WRAPPERS.get(_wrapper(parent) or "")]
+    names = [name for parent, name in parents.above(root) if name != WRAPPERS.get(wrapper_of(parent) or "")]
     return ".".join(reversed(names))
 
 
@@ -253,17 +245,10 @@ def _shown(path: str, wrapper: str | None) -> str | None:
     return path if path and wrapper in (None, "OptimizedModule") else None
 
 
-def _wrapper(module: Any) -> str | None:
-    for cls in type(module).__mro__:
-        if cls.__name__ in _WRAPPERS and cls.__module__.startswith("torch."):
-            return cls.__name__
-    return None
-
-
 def _walk(module: Any, path: str, parent: Any, found: list[_Found], seen: set[int]) -> _Found:
     """Add ``module`` and those below it, parents first. A module with two parents has the name under the first one."""
     seen.add(id(module))
-    wrapper = _wrapper(module)
+    wrapper = wrapper_of(module)
     entry = _Found(module, path, _shown(path, wrapper), parent, wrapper)
     found.append(entry)
     for parameter in module._parameters.values():
@@ -274,7 +259,7 @@ def _walk(module: Any, path: str, parent: Any, found: list[_Found], seen: set[in
     for name, child in module._modules.items():
         if child is None or id(child) in seen:
             continue
-        if wrapper is not None and name == _WRAPPERS[wrapper]:
+        if wrapper is not None and name == WRAPPERS[wrapper]:
             below = _walk(child, path, module, found, seen)
         else:
             below = _walk(child, f"{path}.{name}" if path else name, module, found, seen)

@@ -9,7 +9,10 @@ use super::clock::ticks;
 use super::doubling_count::DoublingCount;
 use super::thread::{self, RECORD, SUSPENDED, SUSPENSIONS, ThreadState};
 use super::thread_mode::ThreadMode;
-use super::{device, module_memory, no_steps, operators, pauses, policy, processor, program_errors, torch_callbacks};
+use super::{
+    called_modules, device, module_memory, no_steps, operators, pauses, policy, processor, program_errors,
+    torch_callbacks,
+};
 use crate::shared::{self, BOUNDARY_WANTED, STEP, TRAINING_THREAD};
 use probe_trace::payload::{BY_BACKWARD, BY_CALL, BY_OPTIMIZER, CAPTURED, UNIT_UNKNOWN};
 use probe_trace::record::{Kind, Record};
@@ -40,11 +43,11 @@ static PASSES_WITHOUT_STEP: DoublingCount = DoublingCount::new(FIRST_ASK);
 /// accumulated over many passes).
 const FIRST_ASK: u32 = 8;
 
-/// Outermost calls that did not train, in a process in which nothing has trained.
+/// Outermost calls that did not train, of modules that were called before, in a process in which nothing has trained.
 static CALLS_WITHOUT_STEP: DoublingCount = DoublingCount::new(FIRST_ASK_OF_CALLS);
 /// The number of [`CALLS_WITHOUT_STEP`] from which on the agent looks for an optimizer that may still step: some programs validate
-/// before they train.
-const FIRST_ASK_OF_CALLS: u32 = 12;
+/// before they train. With the first call of a module there are twelve.
+const FIRST_ASK_OF_CALLS: u32 = 11;
 
 /// The most steps of an optimizer that are one training step.
 const MAX_REPEATED: u32 = 64;
@@ -54,6 +57,7 @@ pub(super) fn forget_unit() {
     UNIT.store(0, Ordering::Relaxed);
     PASSES_WITHOUT_STEP.reset();
     CALLS_WITHOUT_STEP.reset();
+    called_modules::forget();
     no_steps::forget();
 }
 
@@ -112,16 +116,16 @@ fn may_step(py: Python<'_>) -> bool {
     !knows
 }
 
-/// Notes that an outermost call has returned. Where nothing trains, this ends a step.
+/// Notes that an outermost call of the module at this address has returned. Where nothing trains, this ends a step.
 #[inline]
-pub(super) fn call_ended(py: Python<'_>, state: &ThreadState) {
+pub(super) fn call_ended(py: Python<'_>, state: &ThreadState, module: usize) {
     if matches!(UNIT.load(Ordering::Relaxed), 0 | CALL) && state.root_has_parameters.get() {
-        call_may_end(py, state);
+        call_may_end(py, state, module);
     }
 }
 
 #[cold]
-fn call_may_end(py: Python<'_>, state: &ThreadState) {
+fn call_may_end(py: Python<'_>, state: &ThreadState, module: usize) {
     let here = TRAINING_THREAD.load(Ordering::Relaxed);
     let has_passes = PASSES_WITHOUT_STEP.count() > 0;
     if has_passes || here != thread::identifier() || !shared::ENABLED.load(Ordering::Relaxed) || !state.is_idle() {
@@ -134,7 +138,7 @@ fn call_may_end(py: Python<'_>, state: &ThreadState) {
         }
     } else if unit == CALL {
         end_with_record(state, BY_CALL);
-    } else if becomes_unit(py, &CALLS_WITHOUT_STEP, CALL) {
+    } else if called_modules::was_called(module) && becomes_unit(py, &CALLS_WITHOUT_STEP, CALL) {
         end_with_record(state, BY_CALL | UNIT_UNKNOWN);
     }
 }

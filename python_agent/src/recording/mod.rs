@@ -19,6 +19,7 @@ mod backward;
 mod boundary;
 mod calibration;
 mod call_mode;
+mod called_modules;
 mod capture;
 mod checkpoints;
 pub(crate) mod clock;
