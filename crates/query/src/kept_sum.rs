@@ -83,8 +83,8 @@ mod tests {
             // All, most, some and none of the rows.
             let is_kept = |row: usize, drawn: bool| match density {
                 0 => true,
-                1 => drawn || row % 3 > 0,
-                2 => drawn && row % 7 == 0,
+                1 => drawn || !row.is_multiple_of(3),
+                2 => drawn && row.is_multiple_of(7),
                 _ => false,
             };
             let bits: Vec<bool> = rows.iter().enumerate().map(|(row, (_, drawn))| is_kept(row, *drawn)).collect();
