@@ -185,5 +185,5 @@ fn answers_are_those_that_are_found_without_ids() {
         Ok(())
     };
     runner.run(&(batches, questions), run).unwrap();
-    assert!(grouped.get() > 75 && totals.get() > 40, "{} {}", grouped.get(), totals.get());
+    assert!(grouped.get() > 50 && totals.get() > 10, "{} {}", grouped.get(), totals.get());
 }
