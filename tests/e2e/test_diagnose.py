@@ -172,7 +172,7 @@ def test_rules_of_one_s_own(home: Home) -> None:
     (rules / "mine.sql").write_text(head + "SELECT nothing FROM python.steps")
     wrong = home.probe("gpt", "diagnose", "--rules", str(rules))
     assert wrong.returncode == 2 and "rule 'mine'" in wrong.stderr and "hint:" in wrong.stderr, wrong.stderr
-    few = home.probe("gpt", "diagnose", "--steps", "30..50", "--fail-on", "warn")
+    few = home.probe("gpt", "diagnose", "--steps", "30..50", "--fail-on", "warn", "--all")
     assert few.returncode == 7 and "too few" in few.stdout, few.stdout
 
 
