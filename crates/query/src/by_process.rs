@@ -2,12 +2,9 @@
 //! hash table, and a batch is added to its group as a whole.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::SchemaRef;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::DataFusionError;
@@ -16,87 +13,93 @@ use datafusion::logical_expr::Accumulator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coop::CooperativeExec;
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::metrics::BaselineMetrics;
 use futures::StreamExt;
+use futures::stream::BoxStream;
 
 use super::aggregate_rule::AggregateRule;
 use super::arguments::Arguments;
 use super::known_aggregates::{self, KnownGroup};
+use super::partial_aggregate::{AggregateWay, PartialAggregate};
 use super::source::PartsSource;
 
 /// Functions whose state between the two halves of an aggregate is the same however it is computed.
 const FUNCTIONS: &[&str] = &["count", "sum", "avg", "min", "max"];
 
 /// Replaces aggregates by [`ByProcess`] where that is possible.
-pub(super) const RULE: AggregateRule = AggregateRule {
-    name: "GroupByProcess",
-    replacement: |aggregate| Some(Arc::new(ByProcess::of(aggregate)?) as Arc<dyn ExecutionPlan>),
-};
+pub(super) const RULE: AggregateRule = AggregateRule { name: "GroupByProcess", replacement };
 
 /// The first half of an aggregate whose groups are constants of the batches that come in.
 #[derive(Debug, Clone)]
 struct ByProcess {
-    input: Arc<dyn ExecutionPlan>,
     /// Groups from the statistics of parts. The input does not have their rows.
     known: Arc<Vec<KnownGroup>>,
-    /// The indices in the input of the columns that rows are grouped by.
     groups: Vec<usize>,
-    aggregates: Vec<Arc<AggregateFunctionExpr>>,
-    /// The columns of the groups, and then the state of each aggregate.
-    schema: SchemaRef,
-    properties: Arc<PlanProperties>,
-    metrics: ExecutionPlanMetricsSet,
 }
 
-impl ByProcess {
-    /// The replacement of `aggregate`; None where this is not possible.
-    fn of(aggregate: &AggregateExec) -> Option<Self> {
-        let plain = |expression: &Arc<AggregateFunctionExpr>| {
-            FUNCTIONS.contains(&expression.fun().name())
-                && !expression.is_distinct()
-                && !expression.ignore_nulls()
-                && expression.order_bys().is_empty()
-        };
-        let possible = *aggregate.mode() == AggregateMode::Partial
-            && aggregate.group_expr().is_single()
-            && aggregate.limit_options().is_none()
-            && aggregate.aggr_expr().iter().all(plain)
-            && aggregate.filter_expr().iter().all(Option::is_none);
-        let input = aggregate.input();
-        let source = PartsSource::of(input)?;
-        let column = |(expression, _): &(Arc<dyn PhysicalExpr>, String)| {
-            let column = expression.downcast_ref::<Column>()?.index();
-            source.is_constant_in_parts(column).then_some(column)
-        };
-        let groups: Vec<usize> = aggregate.group_expr().expr().iter().map(column).collect::<Option<_>>()?;
-        if !possible || groups.is_empty() {
-            return None;
+/// The node that replaces `aggregate`; None where this is not possible.
+fn replacement(aggregate: &AggregateExec) -> Option<Arc<dyn ExecutionPlan>> {
+    let plain = |expression: &Arc<AggregateFunctionExpr>| {
+        FUNCTIONS.contains(&expression.fun().name())
+            && !expression.is_distinct()
+            && !expression.ignore_nulls()
+            && expression.order_bys().is_empty()
+    };
+    let aggregates = aggregate.aggr_expr();
+    let possible = *aggregate.mode() == AggregateMode::Partial
+        && aggregate.group_expr().is_single()
+        && aggregate.limit_options().is_none()
+        && aggregates.iter().all(plain)
+        && aggregate.filter_expr().iter().all(Option::is_none);
+    let input = aggregate.input();
+    let source = PartsSource::of(input)?;
+    let column = |(expression, _): &(Arc<dyn PhysicalExpr>, String)| {
+        let column = expression.downcast_ref::<Column>()?.index();
+        source.is_constant_in_parts(column).then_some(column)
+    };
+    let groups: Vec<usize> = aggregate.group_expr().expr().iter().map(column).collect::<Option<_>>()?;
+    if !possible || groups.is_empty() {
+        return None;
+    }
+    let split =
+        source.without(|part, table, columns| known_aggregates::known(part, table, columns, &groups, aggregates));
+    let (input, known) = match split {
+        Some((rest, known)) => {
+            let scan = DataSourceExec::from_data_source(rest);
+            (Arc::new(CooperativeExec::new(scan)) as Arc<dyn ExecutionPlan>, known)
         }
-        let aggregates = aggregate.aggr_expr().to_vec();
-        let split =
-            source.without(|part, table, columns| known_aggregates::known(part, table, columns, &groups, &aggregates));
-        let (input, known) = match split {
-            Some((rest, known)) => {
-                let scan = DataSourceExec::from_data_source(rest);
-                (Arc::new(CooperativeExec::new(scan)) as Arc<dyn ExecutionPlan>, known)
-            }
-            None => (Arc::clone(input), Vec::new()),
-        };
-        Some(Self {
-            input,
-            known: Arc::new(known),
-            groups,
-            aggregates,
-            schema: aggregate.schema(),
-            properties: Arc::clone(aggregate.properties()),
-            metrics: ExecutionPlanMetricsSet::new(),
-        })
+        None => (Arc::clone(input), Vec::new()),
+    };
+    let way = ByProcess { known: Arc::new(known), groups };
+    Some(Arc::new(PartialAggregate::new(aggregate, input, way)))
+}
+
+impl AggregateWay for ByProcess {
+    const NAME: &'static str = "ByProcessExec";
+
+    fn groups(&self) -> &[usize] {
+        &self.groups
     }
 
+    fn more(&self) -> String {
+        if self.known.is_empty() { String::new() } else { format!(", parts_known={}", self.known.len()) }
+    }
+
+    fn states(
+        node: &PartialAggregate<Self>,
+        partition: usize,
+        context: &Arc<TaskContext>,
+    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let batches = node.input.execute(partition, Arc::clone(context))?;
+        let states = node.clone().aggregate(batches, node.baseline(partition), partition == 0);
+        Ok(futures::stream::once(states).boxed())
+    }
+}
+
+impl PartialAggregate<ByProcess> {
     /// Aggregates one partition. The `first` one also adds the groups that are known from statistics.
     async fn aggregate(
         self,
@@ -105,7 +108,7 @@ impl ByProcess {
         first: bool,
     ) -> Result<RecordBatch> {
         let mut groups = Groups::new();
-        for known in self.known.iter().filter(|_| first) {
+        for known in self.way.known.iter().filter(|_| first) {
             let accumulators = self.accumulators(&mut groups, &known.group)?;
             for (accumulator, state) in accumulators.iter_mut().zip(&known.states) {
                 accumulator.merge_batch(state)?;
@@ -118,7 +121,7 @@ impl ByProcess {
             if batch.num_rows() == 0 {
                 continue;
             }
-            let group = self.groups.iter().map(|column| ScalarValue::try_from_array(batch.column(*column), 0));
+            let group = self.way.groups.iter().map(|column| ScalarValue::try_from_array(batch.column(*column), 0));
             let group = group.collect::<Result<Vec<_>>>()?;
             let accumulators = self.accumulators(&mut groups, &group)?;
             for (accumulator, arguments) in accumulators.iter_mut().zip(&mut arguments) {
@@ -165,59 +168,3 @@ impl ByProcess {
 
 /// The accumulators of each group so far.
 type Groups = HashMap<Vec<ScalarValue>, Vec<Box<dyn Accumulator>>>;
-
-impl DisplayAs for ByProcess {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let input = self.input.schema();
-        let groups: Vec<&str> = self.groups.iter().map(|column| input.field(*column).name().as_str()).collect();
-        let aggregates: Vec<&str> = self.aggregates.iter().map(|aggregate| aggregate.name()).collect();
-        write!(f, "ByProcessExec: gby=[{}], aggr=[{}]", groups.join(", "), aggregates.join(", "))?;
-        if self.known.is_empty() { Ok(()) } else { write!(f, ", parts_known={}", self.known.len()) }
-    }
-}
-
-impl ExecutionPlan for ByProcess {
-    fn name(&self) -> &'static str {
-        "ByProcessExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        for expression in self.aggregates.iter().flat_map(|aggregate| aggregate.expressions()) {
-            if visit(&expression)? == TreeNodeRecursion::Stop {
-                return Ok(TreeNodeRecursion::Stop);
-            }
-        }
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        let mut changed = Self::clone(&self);
-        changed.metrics = ExecutionPlanMetricsSet::new();
-        if let Some(input) = children.into_iter().next() {
-            changed.input = input;
-        }
-        Ok(Arc::new(changed))
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let batches = self.input.execute(partition, context)?;
-        let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let answer = futures::stream::once(self.clone().aggregate(batches, metrics, partition == 0));
-        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), answer)))
-    }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
-    }
-}

@@ -48,6 +48,7 @@ mod narrowed;
 mod nested_projections;
 mod output;
 mod parameters;
+mod partial_aggregate;
 mod percentile;
 mod plan_cache;
 mod planner;

@@ -3,47 +3,42 @@
 //!
 //! The sum of times is exact, so it is that of any other order of adding. Other floats are added in the order of the rows.
 
-use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Float64Type, SchemaRef};
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result, ScalarValue};
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::execution::TaskContext;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{Column, Literal};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::metrics::BaselineMetrics;
+use futures::StreamExt;
+use futures::stream::BoxStream;
 use probe_proto::TIMES_PER_SECOND;
 use probe_proto::table::ColumnType;
 use probe_store::PackedColumn;
 
 use super::aggregate_rule::AggregateRule;
 use super::kept_sum;
-use super::queue::Queue;
+use super::partial_aggregate::{AggregateWay, PartialAggregate};
 use super::scan::{KeptRows, Scan};
 use super::source::PartsSource;
 
-/// Replaces aggregates by [`TotalsExec`] where that is possible.
-pub(super) const RULE: AggregateRule = AggregateRule {
-    name: "Totals",
-    replacement: |aggregate| Some(Arc::new(TotalsExec::of(aggregate)?) as Arc<dyn ExecutionPlan>),
-};
+/// Replaces aggregates by [`Totals`] where that is possible.
+pub(super) const RULE: AggregateRule = AggregateRule { name: "Totals", replacement };
 
 /// What is added up for one aggregate. A column is an index in the input.
 #[derive(Debug, Clone, Copy)]
-enum Wanted {
+enum WantedTotal {
     Rows,
     Values(usize),
     Sum(usize),
     Mean(usize),
 }
 
-impl Wanted {
+impl WantedTotal {
     /// What `aggregate` needs of the columns of `input`; None where it is not one of these.
     fn of(aggregate: &AggregateFunctionExpr, input: &SchemaRef) -> Option<Self> {
         let is_plain = !aggregate.is_distinct() && !aggregate.ignore_nulls() && aggregate.order_bys().is_empty();
@@ -90,11 +85,11 @@ struct Total {
 }
 
 impl Total {
-    fn add(&mut self, wanted: Wanted, rows: &KeptRows) -> Result<()> {
+    fn add(&mut self, wanted: WantedTotal, rows: &KeptRows) -> Result<()> {
         match wanted {
-            Wanted::Rows => self.values += rows.count() as u64,
-            Wanted::Values(column) => self.values += count(&rows.rows.columns[column], rows) as u64,
-            Wanted::Sum(column) | Wanted::Mean(column) => self.add_values(column, rows)?,
+            WantedTotal::Rows => self.values += rows.count() as u64,
+            WantedTotal::Values(column) => self.values += count(&rows.rows.columns[column], rows) as u64,
+            WantedTotal::Sum(column) | WantedTotal::Mean(column) => self.add_values(column, rows)?,
         }
         Ok(())
     }
@@ -134,56 +129,46 @@ fn count(column: &PackedColumn, rows: &KeptRows) -> usize {
     }
 }
 
-/// The first half of an aggregate over a scan.
+/// The first half of an aggregate over a scan: what each aggregate needs.
 #[derive(Debug, Clone)]
-struct TotalsExec {
-    /// The scan.
-    input: Arc<dyn ExecutionPlan>,
-    wanted: Vec<Wanted>,
-    aggregates: Vec<Arc<AggregateFunctionExpr>>,
-    /// The state of each aggregate.
-    schema: SchemaRef,
-    properties: Arc<PlanProperties>,
-    metrics: ExecutionPlanMetricsSet,
-    /// The queue of parts that the partitions of one execution share.
-    queue: Arc<OnceLock<Arc<Queue>>>,
+struct Totals {
+    wanted: Vec<WantedTotal>,
 }
 
-impl TotalsExec {
-    /// The replacement of `aggregate`; None where this is not possible.
-    fn of(aggregate: &AggregateExec) -> Option<Self> {
-        let input = aggregate.input();
-        let source = PartsSource::of(input)?;
-        let schema = input.schema();
-        let aggregates = aggregate.aggr_expr();
-        let wanted = aggregates.iter().map(|one| Wanted::of(one, &schema)).collect::<Option<Vec<_>>>()?;
-        let fields = aggregate.schema();
-        let types = wanted.iter().flat_map(|wanted| wanted.types());
-        let possible = *aggregate.mode() == AggregateMode::Partial
-            && aggregate.group_expr().is_empty()
-            && aggregate.limit_options().is_none()
-            && aggregate.filter_expr().iter().all(Option::is_none)
-            && source.is_complete()
-            && fields.fields().iter().map(|field| field.data_type()).eq(types);
-        possible.then(|| Self {
-            input: Arc::clone(input),
-            wanted,
-            aggregates: aggregates.to_vec(),
-            schema: fields,
-            properties: Arc::clone(aggregate.properties()),
-            metrics: ExecutionPlanMetricsSet::new(),
-            queue: Arc::default(),
-        })
-    }
+/// The node that replaces `aggregate`; None where this is not possible.
+fn replacement(aggregate: &AggregateExec) -> Option<Arc<dyn ExecutionPlan>> {
+    let input = aggregate.input();
+    let (source, schema) = (PartsSource::of(input)?, input.schema());
+    let wanted = aggregate.aggr_expr().iter().map(|one| WantedTotal::of(one, &schema)).collect::<Option<Vec<_>>>()?;
+    let states = aggregate.schema();
+    let types = wanted.iter().flat_map(|wanted| wanted.types());
+    let possible = *aggregate.mode() == AggregateMode::Partial
+        && aggregate.group_expr().is_empty()
+        && aggregate.limit_options().is_none()
+        && aggregate.filter_expr().iter().all(Option::is_none)
+        && source.is_complete()
+        && states.fields().iter().map(|field| field.data_type()).eq(types);
+    let way = Totals { wanted };
+    possible.then(|| Arc::new(PartialAggregate::new(aggregate, Arc::clone(input), way)) as Arc<dyn ExecutionPlan>)
+}
 
-    fn scan(&self, partition: usize, context: &TaskContext) -> Result<Scan> {
-        let source = PartsSource::of(&self.input);
-        let source = source.ok_or_else(|| DataFusionError::Internal("TotalsExec is not over a scan".into()))?;
-        source.scan(partition, Arc::clone(self.queue.get_or_init(|| source.queue())), context)
-    }
+impl AggregateWay for Totals {
+    const NAME: &'static str = "TotalsExec";
 
-    /// The states of one partition's rows.
-    async fn total(self, mut scan: Scan, metrics: BaselineMetrics) -> Result<RecordBatch> {
+    fn states(
+        node: &PartialAggregate<Self>,
+        partition: usize,
+        context: &Arc<TaskContext>,
+    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let scan = node.scan(partition, context)?;
+        let totals = node.way.clone().of_rows(scan, Arc::clone(&node.schema), node.baseline(partition));
+        Ok(futures::stream::once(totals).boxed())
+    }
+}
+
+impl Totals {
+    /// The states of the rows of one partition.
+    async fn of_rows(self, mut scan: Scan, schema: SchemaRef, metrics: BaselineMetrics) -> Result<RecordBatch> {
         let mut totals = vec![Total::default(); self.wanted.len()];
         while let Some(rows) = scan.next_kept() {
             let rows = rows?;
@@ -199,64 +184,6 @@ impl TotalsExec {
         let states = self.wanted.iter().zip(&totals).flat_map(|(wanted, total)| wanted.state(total));
         let columns = states.map(|state| state.to_array()).collect::<Result<Vec<ArrayRef>>>()?;
         metrics.output_rows().add(1);
-        Ok(RecordBatch::try_new(self.schema, columns)?)
-    }
-}
-
-impl DisplayAs for TotalsExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let aggregates: Vec<&str> = self.aggregates.iter().map(|aggregate| aggregate.name()).collect();
-        write!(f, "TotalsExec: aggr=[{}]", aggregates.join(", "))
-    }
-}
-
-impl ExecutionPlan for TotalsExec {
-    fn name(&self) -> &'static str {
-        "TotalsExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        for expression in self.aggregates.iter().flat_map(|aggregate| aggregate.expressions()) {
-            if visit(&expression)? == TreeNodeRecursion::Stop {
-                return Ok(TreeNodeRecursion::Stop);
-            }
-        }
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        let mut changed = Self::clone(&self);
-        changed.metrics = ExecutionPlanMetricsSet::new();
-        changed.queue = Arc::default();
-        if let Some(input) = children.into_iter().next() {
-            changed.input = input;
-        }
-        Ok(Arc::new(changed))
-    }
-
-    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Self { queue: Arc::default(), ..Self::clone(&self) }))
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let scan = self.scan(partition, &context)?;
-        let totals = self.clone().total(scan, BaselineMetrics::new(&self.metrics, partition));
-        let batches = futures::stream::once(totals);
-        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches)))
-    }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
+        Ok(RecordBatch::try_new(schema, columns)?)
     }
 }
