@@ -1,10 +1,10 @@
 """How fast `probe import` reads a profiler's trace, and in how much memory: `make bench-import`.
 
-torch.profiler records a small transformer on the CPU (shapes, stacks, modules), which is a real file of Kineto. A launch and a
-kernel with their flow are put beside each of its operators, as on a GPU, and the whole is repeated with later times and
-other numbers until it has --megabytes. That file, and the same one by gzip, are imported on one core (bounds: 60 MB of JSON text a
-second, 40 with gzip, 300 MB of memory). Beside them Python's own `json.load`, from which tools in Python begin, reads a file of a
-tenth of the size on the same core: it keeps everything in memory.
+torch.profiler records a small transformer on the CPU (shapes, stacks), which gives a real file of Kineto. Each of its operators
+gets a launch and a kernel with their flow, as on a GPU, and the whole is repeated with later times and other numbers until it
+has --megabytes. That file, and the same one compressed by gzip, are imported on one core (bounds: 60 MB of JSON text a second, 40 with
+gzip, 300 MB of memory). For comparison Python's own `json.load`, with which tools in Python begin, reads a file of a tenth of the
+size on the same core, because it keeps everything in memory.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Numbers that differ in each repetition, by how much they grow in one.
+#: Fields whose numbers grow by APART from one repetition to the next.
 NUMBERS = (
     "External id",
     "Record function id",
@@ -89,7 +89,7 @@ def with_kernels(events: str) -> Iterator[str]:
 
 
 def write(path: Path, trace: str, size: int) -> int:
-    """Write the trace again and again until it has ``size`` bytes; how many events that are."""
+    """Write the trace again and again until it has ``size`` bytes, and return how many events that is."""
     head, _, rest = trace.partition('"traceEvents": [\n')
     events, closing = rest[: rest.rindex("]")], rest[rest.rindex("]") :]
     times = [float(ts) for ts in re.findall(r'"ts": ([\d.]+)', events)]
@@ -116,7 +116,7 @@ def write(path: Path, trace: str, size: int) -> int:
 
 
 def run(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
-    """Seconds that a command takes on one core, and megabytes that it needs."""
+    """Run a command on one core, and return its seconds and its most memory in megabytes."""
     began = time.perf_counter()
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.DEVNULL, preexec_fn=lambda: os.sched_setaffinity(0, {0})

@@ -85,7 +85,7 @@ pub(super) struct Args {
     /// Ask only these rules, separated by commas; loader-* means all that begin so
     #[arg(long = "rule", value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
-    /// Name also the causes that were ruled out, and those that were not decided with what would record the data they need
+    /// Also name the causes that were ruled out, and those that were not decided, with what would record the data they need
     #[arg(long, conflicts_with_all = ["sql", "suspect", "verify"])]
     all: bool,
     /// Exit with status 6 if a finding is at least this severe, and with 7 if too little is recorded to tell
@@ -146,7 +146,7 @@ async fn answer(args: &Args, endpoint: Option<&str>, own: &[Rule], was_live: &mu
         }
     }
     let mut done = diagnose::diagnose(&mut client, &name, &asked).await?;
-    if args.ask && !client.is_live() && !*was_live {
+    if args.ask && !*was_live {
         return Err(Error::usage(format!("{name} has ended, and can't be asked for more"))
             .hint("leave out --ask: what was recorded is read"));
     }

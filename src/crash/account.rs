@@ -120,7 +120,7 @@ impl Account {
         self.exceptions.iter().find(|raised| raised.uncaught && raised.main).or(self.exceptions.first())
     }
 
-    /// Further exceptions that ended a thread, oldest first: what one of them was to give, others may have waited for.
+    /// Further exceptions that ended a thread, oldest first: other threads may have waited for what it was to give.
     pub(crate) fn ended_threads(&self) -> impl Iterator<Item = &RaisedException> {
         let shown = self.exception();
         self.exceptions.iter().rev().filter(move |raised| raised.uncaught && !raised.main && Some(*raised) != shown)

@@ -21,8 +21,8 @@ pub(crate) struct RuleFindings {
     pub(crate) findings: Vec<Finding>,
     /// Why there are no findings, or no more.
     pub(crate) why: String,
-    /// Whether there were too few rows for a judgement.
-    pub(crate) too_few: bool,
+    /// Whether there are no findings because the rule could not decide: too few rows, or a row that says so.
+    pub(crate) is_undecided: bool,
 }
 
 type Subject = BTreeMap<String, String>;
@@ -40,9 +40,9 @@ pub(crate) fn judge(rule: &Rule, rows: &AnswerRows, steps: &Steps) -> RuleFindin
     let mut judged = RuleFindings {
         findings: Vec::new(),
         why: "nothing of this kind happened in these steps".into(),
-        too_few: false,
+        is_undecided: false,
     };
-    let (mut most, mut is_undecided) = (0, false);
+    let (mut most, mut is_open) = (0, false);
     for (subject, by_rank) in groups {
         let mut finding = empty(rule, subject);
         let mut cost = Vec::new();
@@ -57,7 +57,7 @@ pub(crate) fn judge(rule: &Rule, rows: &AnswerRows, steps: &Steps) -> RuleFindin
                 Kind::Trend => growth(rule, rows, &indices, &mut finding),
                 Kind::Fact => fact(rows, &indices, &mut finding),
             };
-            is_undecided |= rule.kind == Kind::Fact && judgement.is_err();
+            is_open |= rule.kind == Kind::Fact && judgement.is_err();
             match judgement {
                 Ok(of) => {
                     finding.ranks.extend(rank.filter(|rank| !finding.ranks.contains(rank)));
@@ -74,11 +74,13 @@ pub(crate) fn judge(rule: &Rule, rows: &AnswerRows, steps: &Steps) -> RuleFindin
         finding.everywhere = finding.ranks.len() > 1 && finding.ranks.len() == steps.processes.len();
         judged.findings.push(finding);
     }
-    judged.too_few = judged.findings.is_empty() && rows.count > 0 && most < rule.least && rule.kind != Kind::Fact;
-    if judged.too_few {
-        judged.why = format!("{most} rows are too few: the rule needs {}", rule.least);
+    if judged.findings.is_empty() {
+        let has_too_few = rows.count > 0 && most < rule.least && rule.kind != Kind::Fact;
+        if has_too_few {
+            judged.why = format!("{most} rows are too few: the rule needs {}", rule.least);
+        }
+        judged.is_undecided = has_too_few || is_open;
     }
-    judged.too_few |= judged.findings.is_empty() && is_undecided;
     judged
 }
 
@@ -250,7 +252,7 @@ fn growth(rule: &Rule, rows: &AnswerRows, indices: &[usize], finding: &mut Findi
     Ok(())
 }
 
-/// A row of a fact is one, or says why it can't be told.
+/// A fact, unless its row says why the rule can't decide.
 fn fact(rows: &AnswerRows, indices: &[usize], finding: &mut Finding) -> Result<(), String> {
     if let Some(why) = rows.text("undecided", indices[0]) {
         return Err(why);

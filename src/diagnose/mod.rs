@@ -186,7 +186,7 @@ async fn one(
     let not_shared = done.steps.shared.not_shared().filter(|_| rule.compares_ranks() && judged.findings.is_empty());
     if let Some(why) = not_shared {
         done.not_decided.push(undecided(why));
-    } else if judged.too_few {
+    } else if judged.is_undecided {
         done.not_decided.push(undecided(judged.why));
     } else if judged.findings.is_empty() {
         done.ruled_out.push((rule.name.clone(), judged.why));

@@ -39,7 +39,7 @@ impl Section {
         !self.modules.is_empty()
     }
 
-    /// Whether it began with a module without parameters, and nothing else has come.
+    /// Whether it began with a module without parameters, and nothing has followed.
     pub(super) fn is_prepared(&self) -> bool {
         self.iterator == 0 && !self.trains && !self.has_calls()
     }

@@ -9,8 +9,9 @@
 //! A backward pass that only returns gradients (`torch.autograd.grad`: forces, attributions, an attack) does not train by
 //! itself where a model in eval mode was given a batch of a DataLoader. What comes before the next batch says which it was.
 //!
-//! Calls in training mode without gradients are training where the batch comes from an iterator that training took batches from: what
-//! is cached for a later call with gradients (large batches of a contrastive loss). So the first of an epoch count as validation.
+//! Calls in training mode without gradients are training if training has taken batches from the same iterator: their results
+//! are cached for a later call with gradients (large batches of a contrastive loss). The first ones of an epoch come
+//! before that is known, and count as validation.
 //!
 //! Modules without parameters (a preprocessor, a metric) neither train nor validate: they belong to what is called next.
 //!
@@ -131,9 +132,7 @@ impl<N: Names> Analyser<N> {
             section.modules.push(module);
         }
         if !was_validation && section.validates() {
-            let forward = word(&mut self.words.forward, &mut sink.strings, "forward");
-            let validation = word(&mut self.words.validation, &mut sink.strings, "validation");
-            sink.restage(section.rows, thread.id, forward, validation);
+            self.restage_section(number, sink);
         }
     }
 
@@ -156,15 +155,24 @@ impl<N: Names> Analyser<N> {
         let thread = &mut self.threads[number];
         thread.validated = None;
         let Some(section) = &mut thread.section else { return };
-        if section.validates() {
-            let forward = word(&mut self.words.forward, &mut sink.strings, "forward");
-            let validation = word(&mut self.words.validation, &mut sink.strings, "validation");
-            sink.restage(section.rows, thread.id, validation, forward);
-        }
+        let was_validation = section.validates();
         section.trains = true;
         if section.iterator != 0 {
             thread.trains_from = section.iterator;
         }
+        if was_validation {
+            self.restage_section(number, sink);
+        }
+    }
+
+    /// Gives rows of the section the stage that it has now: validation or forward.
+    fn restage_section(&mut self, number: usize, sink: &mut Sink) {
+        let thread = &self.threads[number];
+        let Some(section) = &thread.section else { return };
+        let forward = word(&mut self.words.forward, &mut sink.strings, "forward");
+        let validation = word(&mut self.words.validation, &mut sink.strings, "validation");
+        let (from, to) = if section.validates() { (forward, validation) } else { (validation, forward) };
+        sink.restage(section.rows, thread.id, from, to);
     }
 
     /// Takes in the beginning of a backward pass or an optimizer's step: from now on, calls in eval mode are validation.

@@ -24,7 +24,7 @@ def use_tp_call(explicit: bool) -> None:
     _native.find_slot(torch.nn.Module, _Plain)
     _patched = True
     _subclass_hook = torch.nn.Module.__dict__.get("__init_subclass__")
-    # Dynamo copies graphs, for which it makes classes of modules, while it traces.
+    # Dynamo makes classes of modules while it traces, to copy graphs.
     hook = skipped_by_dynamo(_init_subclass)
     torch.nn.Module.__init_subclass__ = classmethod(hook)  # type: ignore[arg-type]  # bound by its descriptor
     patch_all()

@@ -46,7 +46,7 @@ const FIRST_ASK: u32 = 8;
 /// Outermost calls that did not train, of modules that were called before, in a process in which nothing has trained.
 static CALLS_WITHOUT_STEP: DoublingCount = DoublingCount::new(FIRST_ASK_OF_CALLS);
 /// The number of [`CALLS_WITHOUT_STEP`] from which on the agent looks for an optimizer that may still step: some programs validate
-/// before they train. With the first call of a module there are twelve.
+/// before they train. The first call of each module is not counted, so this is the twelfth call of a single one.
 const FIRST_ASK_OF_CALLS: u32 = 11;
 
 /// The most steps of an optimizer that are one training step.

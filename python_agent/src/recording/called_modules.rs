@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// As many modules are remembered. Every further one counts as called before.
+/// How many modules are remembered. Any further one counts as called before.
 const MODULES: usize = 64;
 
 static CALLED: [AtomicUsize; MODULES] = [const { AtomicUsize::new(0) }; MODULES];
