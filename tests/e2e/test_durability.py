@@ -43,7 +43,8 @@ def test_a_killed_collector_loses_nothing(home: Home) -> None:
     serve, address = home.serve("mortal")
     trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "300", "--batch-size", "2", "--pause", "0.05", PROBE="1",
                          PROBE_COLLECTOR=address, PROBE_RUN="mortal")  # fmt: skip
-    for steps in (20, 40, 60):
+    # The last is killed as soon as it answers.
+    for steps in (20, 40, 60, 0):
         wait_for("more steps", lambda steps=steps: last_step(home, address) >= steps)
         if steps == 20:
             # They are on disk within a second: whatever waits is written together, so twice is enough.
@@ -78,7 +79,7 @@ def test_a_killed_collector_loses_nothing(home: Home) -> None:
         assert books["dropped"] == books["evicted"] == 0, books
         killed = "SELECT message FROM probe.events WHERE kind = 'collector'"
         told = {"message": "the collector was killed, and another one goes on with the run"}
-        assert home.query(endpoint, killed) == [told] * 3
+        assert home.query(endpoint, killed) == [told] * 4
         if endpoint == address:
             serve.send_signal(signal.SIGTERM)
             assert serve.wait(PATIENCE) == 0

@@ -146,7 +146,14 @@ impl Collector {
             finish: Finish::default(),
             stopping: CancellationToken::new(),
         });
-        resumed.into_iter().for_each(|event| shared.events.note(event));
+        if let Some(event) = resumed {
+            shared.events.note(event);
+            // On disk before anyone is answered, so that a collector that is killed at once has told of the one before it.
+            let journal = Arc::clone(&shared.journal);
+            let synced = tokio::task::spawn_blocking(move || journal.sync());
+            // The journal itself reports a disk that takes nothing.
+            drop(synced.await.map_err(Error::caused)?);
+        }
         let registry = Arc::clone(&shared.registry);
         let system = recovery::system_tables(&shared.run, &registry, &store, &log, &shared.events, &queries);
         let engine = Arc::new(Engine::with_limits(store, system.clone(), limits)?);
