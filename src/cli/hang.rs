@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use probe_common::error::Result;
+use probe_common::error::{Error, Result};
 use probe_proto::v1::{HangAnswer, RankState};
 
 mod page;
@@ -19,8 +19,8 @@ use page::page;
 ///
 /// Shows which collective the ranks wait for, which ranks have entered it, which have not, and where these are. When
 /// steps stop, the collector checks this by itself (PROBE_HANG_AFTER) and records the result in probe.events. Of a run
-/// that has ended, shows the same by the collectives that were recorded, or by Flight Recorder dumps that were imported
-/// into it.
+/// that has ended, shows the same by the collectives that were recorded, by Flight Recorder dumps that were imported
+/// into it, or by what the collector noticed before it ended.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] hang [OPTIONS]",
@@ -41,20 +41,32 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     args.format.check_stdout()?;
     with_client(endpoint, &args.connection, async |mut client, target| {
-        if !client.is_live() {
+        let name = target.location.name();
+        let answer = if client.is_live() {
+            client.hang().await?
+        } else {
+            let noticed = hang::noticed(&mut client).await?;
             let facts = hang::ask(&mut client).await?;
-            if !facts.is_empty() {
-                let verdict = hang::judge(&facts);
-                return match args.format {
-                    Format::Table => {
-                        let page = hang::page(&verdict, &target.location.name());
-                        output::unless_closed(write!(io::stdout(), "{page}")).map(|_| 0)
+            let verdict = (!facts.is_empty()).then(|| hang::judge(&facts));
+            // Where no collective waits, the ranks stood elsewhere, which the collector noticed.
+            let knows_ranks = noticed.as_ref().is_some_and(|noticed| !noticed.ranks.is_empty());
+            match (verdict.filter(|verdict| !knows_ranks || !verdict.stops.is_empty()), noticed) {
+                (Some(verdict), _) => {
+                    match args.format {
+                        Format::Table => {
+                            output::unless_closed(write!(io::stdout(), "{}", hang::page(&verdict, &name)))?;
+                        }
+                        format => show_dumps(&verdict, format)?,
                     }
-                    format => show_dumps(&verdict, format).map(|()| 0),
-                };
+                    return Ok(0);
+                }
+                (None, Some(noticed)) => noticed,
+                (None, None) => {
+                    let hint = format!("probe {name} crash says how it ended");
+                    return Err(Error::unreachable("this run has ended, and no hang was noticed before").hint(hint));
+                }
             }
-        }
-        let answer = client.hang().await?;
+        };
         // A single process has its own count of steps.
         let shared = match answer.ranks.len() {
             0 | 1 => SharedSteps::default(),
@@ -66,8 +78,8 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
         };
         match args.format {
             Format::Table => {
-                let name = target.location.name();
-                output::unless_closed(write!(io::stdout(), "{}", page(&answer, &shared, &name)))?;
+                let page = page(&answer, &shared, &name, client.is_live());
+                output::unless_closed(write!(io::stdout(), "{page}"))?;
             }
             format => show(&answer, &shared, format)?,
         }

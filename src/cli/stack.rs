@@ -1,5 +1,6 @@
 //! `probe [ENDPOINT] stack`.
 
+mod recorded;
 mod rows;
 pub(super) mod target;
 
@@ -24,6 +25,7 @@ pub(super) const RATE: f64 = 100.0;
 /// Shows the Python stacks of all processes of the run on the collector's node, innermost frame first, with the
 /// current line. Stacks are read from memory while the processes run, so this also works when a process hangs in a
 /// collective or with the GIL held. Ranks at the same place are one entry. A process id also works without an agent.
+/// Of a run that has ended, shows the stacks that were read last, such as where steps stopped.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] stack [OPTIONS]",
@@ -91,6 +93,10 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
     let interrupted = if args.watch.is_some() { 0 } else { INTERRUPTED };
     connect::interruptible_alone(interrupted, async {
         let mut target = StackTarget::find(endpoint, &args.connection).await?;
+        if args.watch.is_some() && !target.is_live() {
+            return Err(Error::usage("this run has ended: its stacks do not change any more")
+                .hint("without --watch, those that were read last are shown"));
+        }
         let Some(interval) = args.watch else {
             let answer = target.stacks(call).await?;
             let Args { format, .. } = args;
@@ -123,7 +129,8 @@ fn show(answer: &StacksAnswer, target: &StackTarget, format: Format) -> Result<(
     }
     let sampled = answer.processes.iter().any(|process| process.samples > 1);
     let page = if sampled { page::sampled(answer, target.name()) } else { page::page(answer, target.name()) };
-    output::unless_closed(write!(io::stdout(), "{page}")).map(|_| ())
+    let before = if target.is_live() { "" } else { "This run has ended. These stacks were read last:\n" };
+    output::unless_closed(write!(io::stdout(), "{before}{page}")).map(|_| ())
 }
 
 /// The exit status. An answer without a thread of any process has failed: denied if a process may not be read.

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use probe_inspect::stacks::fold::{Owner, names};
+use probe_inspect::stacks::page::local_time;
 use unicode_width::UnicodeWidthStr;
 
 use super::account::{Account, Crash, MAX_ACCOUNTS, Memory, RaisedException};
@@ -147,7 +148,7 @@ impl Page {
             self.fact("spans", &spans.collect::<Vec<_>>().join(", "));
         }
         for (at, message) in &account.events {
-            self.fact("noticed", &format!("{}: {message}", time(*at)));
+            self.fact("noticed", &format!("{}: {message}", local_time(*at)));
         }
         self.ended_threads(account);
         self.raised(account);
@@ -166,7 +167,7 @@ impl Page {
             how.push("without a goodbye".into());
         }
         let when = if account.ended.is_some() { "" } else { " (when anything last came from it)" };
-        self.fact("ended", &format!("{}{when}: {}", time(end), how.join(", ")));
+        self.fact("ended", &format!("{}{when}: {}", local_time(end), how.join(", ")));
         if let Some(cause) = &account.cause {
             self.fact("cause", cause);
         }
@@ -190,7 +191,7 @@ impl Page {
         let location = raised.location.as_ref().map(|location| format!(", at {location}")).unwrap_or_default();
         self.fact(
             "exception",
-            &format!("{summary} ({what}, {}{}{location})", time(raised.ts), within.unwrap_or_default()),
+            &format!("{summary} ({what}, {}{}{location})", local_time(raised.ts), within.unwrap_or_default()),
         );
         if let Some(memory) = &raised.memory {
             let first: Vec<&str> = memory.lines().take(8).collect();
@@ -221,7 +222,7 @@ impl Page {
     fn stack(&mut self, account: &Account) {
         let Some(taken) = account.captured else { return };
         let _ = writeln!(self.text);
-        self.line(&format!("Main thread at {}, innermost first:", time(taken)));
+        self.line(&format!("Main thread at {}, innermost first:", local_time(taken)));
         for frame in &account.stack {
             self.line(&format!("  {frame}"));
         }
@@ -304,11 +305,6 @@ fn significant(value: f64) -> String {
         ..0 => format!("{value:.0}"),
         _ => format!("{value:.3e}"),
     }
-}
-
-fn time(unix_ns: i64) -> String {
-    let time = jiff::Timestamp::from_nanosecond(i128::from(unix_ns)).unwrap_or_default();
-    time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
 /// "ValueError: corrupt shard", with the first line of the message.

@@ -1,8 +1,9 @@
-//! Why a run that has ended hung: by the Flight Recorder dumps that were imported into it, or by the collectives that were recorded
-//! of it. Made by queries alone.
+//! Why a run that has ended hung: by the Flight Recorder dumps that were imported into it, by the collectives that were recorded
+//! of it, or by what the collector noticed while it was live. Made by queries alone.
 
 mod dumps;
 mod facts;
+mod noticed;
 mod page;
 mod recorded;
 mod verdict;
@@ -11,6 +12,7 @@ use probe_client::Client;
 use probe_common::error::Result;
 
 pub(crate) use facts::HangFacts;
+pub(crate) use noticed::noticed;
 pub(crate) use page::page;
 pub(crate) use verdict::{BlockingOperation, Verdict, Why, judge};
 

@@ -149,6 +149,63 @@ def test_a_rank_that_validates_while_the_others_wait_is_no_hang(home: Home) -> N
     ]
 
 
+def test_a_hang_outside_of_collectives_is_told_after_the_end(home: Home) -> None:
+    program = home.directory / "waits.py"
+    program.write_text(
+        f"""import queue
+import time
+import torch
+
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range({STEPS}):
+    optimizer.zero_grad()
+    model(torch.randn(2, 4)).sum().backward()
+    optimizer.step()
+    time.sleep(0.05)
+
+
+def wait_for_the_results():
+    queue.Queue().get()
+
+
+wait_for_the_results()
+"""
+    )
+    run = home.train("python", str(program), PROBE_HANG_AFTER="2s")
+    run.wait_for_step(STEPS - 1)
+    (found,) = wait_for("the finding", lambda: findings(run))
+    live = home.probe("gpt", "stack").stdout
+    run.process.terminate()
+    run.process.wait()
+    page = home.probe("gpt", "hang")
+    assert page.returncode == 0, page.stderr
+    first, noticed, _, *table = page.stdout.splitlines()
+    assert first == f"gpt@1: {found['message']}" and "wait_for_the_results" in first, page.stdout
+    assert noticed.startswith("So the collector noticed at 20"), page.stdout
+    assert any(line.startswith("process ") and f" {STEPS} " in line and "waits.py:15" in line for line in table), (
+        page.stdout
+    )
+    (row,) = json.loads(home.probe("gpt", "hang", "--format", "json").stdout)
+    assert (row["why"], row["step"], row["line"]) == ("outside", STEPS, 15), row
+    # The stacks are those that were read last, of all threads.
+    stacks = home.probe("gpt", "stack")
+    assert stacks.stdout.startswith("This run has ended. These stacks were read last:\ngpt@1: "), (
+        stacks.stdout + stacks.stderr
+    )
+    # The text of a line is not recorded.
+    frames = [
+        line.split()[:-1] if "get()" in line else line.split() for line in live.splitlines() if "waits.py" in line
+    ]
+    assert frames and [line.split() for line in stacks.stdout.splitlines() if "waits.py" in line] == frames, (
+        stacks.stdout + live
+    )
+    refused = home.probe("gpt", "stack", "--rank", "7")
+    assert refused.returncode == 3 and "no stacks of rank 7 were read" in refused.stderr, refused.stderr
+    refused = home.probe("gpt", "stack", "--watch")
+    assert refused.returncode == 2 and "do not change any more" in refused.stderr, refused.stderr
+
+
 @pytest.mark.extended
 def test_what_a_killed_rank_was_in_stays_pending(home: Home) -> None:
     run = stuck(home, "missing")

@@ -232,11 +232,13 @@ fn details(answer: &HangAnswer, recorded: &Recordings) -> serde_json::Value {
     let rank = |rank: &RankState| {
         json!({
             "rank": rank.rank, "pid": rank.pid, "host": rank.host, "step": rank.step, "step_ago_s": rank.step_ago_s,
-            "operation": rank.operation, "waits_for": rank.waits_for, "gil": rank.gil, "running": rank.running,
+            "step_s": rank.step_s, "record_ago_s": rank.record_ago_s, "operation": rank.operation,
+            "waits_for": rank.waits_for, "gil": rank.gil, "running": rank.running, "moving": rank.moving,
+            "problem": rank.problem, "validates": rank.validates,
             "function": rank.frame.as_ref().map(|frame| &frame.function),
             "file": rank.frame.as_ref().map(|frame| &frame.file),
             "line": rank.frame.as_ref().and_then(|frame| frame.line),
-            "flight_recorder": recorded_by(recorded, rank),
+            "flight_recorder": recorded_by(recorded, rank), "flight_recorder_line": rank.flight_recorder,
         })
     };
     let collective = answer.collective.as_ref().map(|collective| {

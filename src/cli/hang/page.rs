@@ -4,15 +4,22 @@ use std::fmt::Write;
 
 use probe_collector::hang_verdict::seconds;
 use probe_inspect::stacks::fold::{Owner, names};
-use probe_inspect::stacks::page::location;
+use probe_inspect::stacks::page::{local_time, location};
 use probe_proto::v1::{HangAnswer, RankState};
 use unicode_width::UnicodeWidthStr;
 
 use crate::shared_steps::SharedSteps;
 
-/// The whole page, for the run or process called `name`.
-pub(crate) fn page(answer: &HangAnswer, shared: &SharedSteps, name: &str) -> String {
-    let mut page = format!("{name}: {}\n\n", answer.verdict);
+/// The whole page, for the run or process called `name`. If it is not live, that is what the collector noticed before it ended.
+pub(crate) fn page(answer: &HangAnswer, shared: &SharedSteps, name: &str, is_live: bool) -> String {
+    let mut page = format!("{name}: {}\n", answer.verdict);
+    if !is_live {
+        let _ = writeln!(page, "So the collector noticed at {}, before the run ended.", local_time(answer.unix_ns));
+    }
+    page.push('\n');
+    if answer.ranks.is_empty() {
+        return page;
+    }
     let head = ["", "steps", "last step", "waits in", "is in"].map(str::to_owned);
     let mut rows = vec![head];
     rows.extend(answer.ranks.iter().map(|rank| row(rank, shared)));

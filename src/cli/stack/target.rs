@@ -14,6 +14,7 @@ use probe_inspect::stacks::{Readers, Subject};
 use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
 
 use super::super::connect::Connection;
+use super::recorded;
 
 /// The target of `probe stack`: a run through its collector, or one process.
 pub(in crate::cli) enum StackTarget {
@@ -47,6 +48,14 @@ impl StackTarget {
         Some(Self::Process { subject, name: format!("process {pid}, which has no agent"), readers: Arc::default() })
     }
 
+    /// Whether its processes can be read, as those of a run that has ended can't.
+    pub(in crate::cli) fn is_live(&self) -> bool {
+        match self {
+            Self::Run { client, .. } => client.is_live(),
+            Self::Process { .. } => true,
+        }
+    }
+
     /// The name of the target, for people.
     pub(in crate::cli) fn name(&self) -> &str {
         match self {
@@ -54,9 +63,13 @@ impl StackTarget {
         }
     }
 
-    /// Reads the stacks of a process, or asks the run's collector for them.
+    /// Reads the stacks of a process, or asks the run's collector for them. Of a run that has ended, those that were read last.
     pub(in crate::cli) async fn stacks(&mut self, call: StacksCall) -> Result<StacksAnswer> {
         let (subject, readers) = match self {
+            // Sampling is of what runs now.
+            Self::Run { client, .. } if !client.is_live() && call.duration_s == 0.0 => {
+                return recorded::newest(client, call.rank).await;
+            }
             Self::Run { client, .. } => return client.stacks(call).await,
             Self::Process { subject, readers, .. } => (subject.clone(), Arc::clone(readers)),
         };

@@ -86,8 +86,7 @@ fn header(page: &mut String, answer: &StacksAnswer, of: &str) {
     let read: Vec<&ProcessStacks> = answer.processes.iter().filter(|process| !process.threads.is_empty()).collect();
     let mut owners: Vec<Owner> = read.iter().map(|process| Owner::of(process)).collect();
     owners.sort_unstable();
-    let time = jiff::Timestamp::from_nanosecond(i128::from(answer.unix_ns)).unwrap_or_default();
-    let time = time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string();
+    let time = local_time(answer.unix_ns);
     let whose = if owners.is_empty() { "nothing could be read".to_owned() } else { names(&owners) };
     let _ = write!(page, "{of}: {whose}, {time}");
     if answer.capture > 0 {
@@ -104,6 +103,12 @@ fn header(page: &mut String, answer: &StacksAnswer, of: &str) {
         let _ = write!(page, " for {:.1} ms", stopped * 1e3);
     }
     page.push('\n');
+}
+
+/// A time (ns since 1970) as people here read it.
+pub fn local_time(unix_ns: i64) -> String {
+    let time = jiff::Timestamp::from_nanosecond(i128::from(unix_ns)).unwrap_or_default();
+    time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
 fn method(process: &ProcessStacks) -> &'static str {
