@@ -26,7 +26,10 @@ impl<N: Names> Analyser<N> {
         let mut record = record;
         let has_parted = clock.has_parted(ticks);
         record.ts = self.threads[thread].not_before(clock.take(ticks));
-        self.newest = self.newest.max(record.ts);
+        self.threads[thread].works |= kind != Kind::Pause;
+        if self.threads[thread].works {
+            self.newest = self.newest.max(record.ts);
+        }
         if kind == Kind::BackwardEnd {
             let at = |ticks| if ticks == 0 { 0 } else { clock.at(ticks) };
             (record.a, record.b) = (at(record.a), at(record.b));

@@ -15,6 +15,8 @@ use super::section::{Mark, Section};
 pub(crate) struct Thread {
     /// Operating-system id.
     pub(crate) id: i64,
+    /// Whether it has done anything but collect garbage. The agent's own threads only do that, also while training stands still.
+    pub(crate) works: bool,
     pub(crate) frames: Vec<Frame>,
     /// Number of frames that are passes, and of those that are modules.
     pub(crate) passes: u32,
@@ -51,6 +53,7 @@ pub(crate) struct Thread {
 
 persist!(Thread {
     id,
+    works,
     frames,
     passes,
     modules,
