@@ -237,14 +237,16 @@ fn plan(shared: &Shared, governed: u32, capture: bool, compares: bool, loads: &[
     }
     let share = |stride| loads.iter().map(|load| load.over(stride) * load.budget).fold(0.0, f64::max);
     let which = if stride == 1 { "every step".to_owned() } else { format!("one step of {stride}") };
+    // A plan that holds at once says step 0.
+    let reached = || shared.registry.live().iter().map(|agent| agent.state().step).max().unwrap_or_default();
+    let (from_step, about) = if plan.from_step == 0 { (reached(), "about ") } else { (plan.from_step, "") };
     let message = format!(
-        "modules are recorded in {which} from step {} on: in every step that would take {:.1} % of the time",
-        plan.from_step,
+        "modules are recorded in {which} from {about}step {from_step} on: in every step that would take {:.1} % of the time",
         100.0 * share(1)
     );
     let details =
         json!({ "stride": stride, "stride_before": before, "share": share(stride), "share_every_step": share(1) });
-    shared.events.note(Event::new("detail", Severity::Info, message).at_step(plan.from_step).with(&details));
+    shared.events.note(Event::new("detail", Severity::Info, message).at_step(from_step).with(&details));
 }
 
 fn event(change: Change, step: i64, automatic: bool) -> Event {

@@ -88,7 +88,7 @@ fn set_detail(on: bool) {
     policy::set(Policy { stride: u16::from(on), ..policy::newest() });
 }
 
-/// The stride of detail: steps whose number is a multiple of it carry detail; 0: none.
+/// The stride of detail: one of so many steps carries detail; 0: none.
 #[pyfunction]
 fn stride() -> u16 {
     policy::in_force().stride

@@ -18,11 +18,12 @@ const SPARED: u64 = 32;
 /// holds at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// Steps whose number is a multiple carry detail; 0: none.
+    /// One of so many steps carries detail: the one whose number is a multiple, unless `compare` is set; 0: none.
     pub stride: u16,
     /// Layers that record.
     pub layers: Layers,
-    /// With a stride of 1: leave a step without detail now and then, to compare with.
+    /// Choose the steps at varying positions, so that those with detail and those without can be compared. With a stride of 1, a
+    /// step is left without detail now and then.
     pub compare: bool,
 }
 
@@ -50,7 +51,18 @@ impl Policy {
         match self.stride {
             0 => false,
             1 => !self.compare || !is_spared(step as u64),
-            stride => step % i64::from(stride) == 0,
+            stride => step % i64::from(stride) == self.position(step / i64::from(stride)),
+        }
+    }
+
+    /// The position of the step with detail among those of `block`, of which each has as many steps as the stride says. It moves
+    /// by one from block to block, so that it never keeps coinciding with what a program does every so many steps, and no more
+    /// than the stride lies between two. Of two steps it is either: steps without detail must lie on both sides of some.
+    fn position(self, block: i64) -> i64 {
+        match self.stride {
+            _ if !self.compare => 0,
+            2 => (hash(block as u64) >> 63) as i64,
+            stride => block % i64::from(stride),
         }
     }
 }
@@ -58,9 +70,11 @@ impl Policy {
 /// Whether `step` is left without detail: one of each 32 steps, at varying positions, so that it never keeps coinciding with what
 /// a program does every 32 steps.
 fn is_spared(step: u64) -> bool {
-    let mut hash = step / SPARED + 1;
-    hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    step % SPARED == hash >> 59
+    step % SPARED == hash(step / SPARED) >> 59
+}
+
+fn hash(number: u64) -> u64 {
+    (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// What holds at the start of a process.
@@ -182,7 +196,23 @@ mod tests {
         let detailed = |policy: Policy, steps: i64| (0..steps).filter(|step| policy.is_detailed(*step)).count();
         assert_eq!(detailed(policy(0, true), 100), 0);
         assert_eq!(detailed(policy(1, false), 100), 100);
-        assert_eq!(detailed(policy(6, true), 60), 10);
+        assert_eq!((detailed(policy(6, false), 60), detailed(policy(6, true), 60)), (10, 10));
+        // Each remainder comes equally often, and one of ten steps has detail up to a stride of 8.
+        for stride in [3, 4, 8] {
+            let steps: Vec<i64> = (0..960).filter(|step| policy(stride, true).is_detailed(*step)).collect();
+            assert!(steps.windows(2).all(|pair| pair[1] - pair[0] <= i64::from(stride) + 1), "{steps:?}");
+            for period in [2, 3, 4, 5] {
+                let of = |rest| steps.iter().filter(|step| **step % period == rest).count() as i64;
+                let even = steps.len() as i64 / period;
+                assert!((0..period).all(|rest| (of(rest) - even).abs() <= even / 4 + 1), "{stride} {period}");
+            }
+        }
+        let steps: Vec<i64> = (0..960).filter(|step| policy(2, true).is_detailed(*step)).collect();
+        assert_eq!(steps.len(), 480);
+        let odd = steps.iter().filter(|step| **step % 2 == 1).count();
+        assert!((180..300).contains(&odd), "{odd}");
+        let alone = steps.windows(3).filter(|of| of[1] - of[0] > 1 && of[2] - of[1] > 1).count();
+        assert!(alone > 60, "only {alone} have neighbours without detail");
         // One of each 32, at changing positions.
         let spared: Vec<i64> = (0..3200).filter(|step| !policy(1, true).is_detailed(*step)).collect();
         assert_eq!(spared.iter().map(|step| step / 32).collect::<Vec<_>>(), (0..100).collect::<Vec<_>>());
