@@ -4,6 +4,7 @@ modules, compiled models."""
 from __future__ import annotations
 
 import copy
+import sys
 import time
 from typing import Any
 
@@ -227,7 +228,21 @@ def test_modules_called_outside_the_one_they_are_in_have_their_names(recorder: R
     before, policy.actor = policy.actor, nn.Sequential(nn.Linear(4, 8))
     assert names_of(policy.actor) == ["actor.0", "actor"]
     copied = copy.deepcopy(before)
-    assert names_of(copied) == ["0", "1", "Sequential"] and recorder.native.problem() == ""
+    assert names_of(copied) == ["0", "1", "Sequential"]
+
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.student, self.teacher = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise NotImplementedError("call student or teacher")
+
+    pair = Pair()
+    assert names_of(pair.student, pair.teacher) == (
+        ["student", "teacher"] if sys.version_info >= (3, 10) else ["Linear"] * 2
+    )
+    assert recorder.native.problem() == ""
 
 
 def test_what_modules_were_in_is_forgotten_with_them(recorder: Recorder) -> None:

@@ -49,7 +49,8 @@ LIMITS = """
 - Without a DataLoader, the last validation of a model counts as training where another model is trained next (folds, trials of a sweep).
   The first batches of an epoch that are called without gradients to be called again with them (GradCache) count as validation.
 - A warning that torch gives within `clip_grad_norm_` names a line of the agent, which calls it, and a filter of warnings by module does
-  not match it. Tracebacks of errors within `clip_grad_norm_` and `torch.save` have a line of the agent among them.
+  not match it. Tracebacks of errors within `clip_grad_norm_`, `torch.save` and the `step` of an optimizer have a line of the agent among
+  them.
 - `sys.excepthook` and `threading.excepthook` are the agent's. They have the names of the hooks that they replaced, and call these.
 - The first step of a forked child has no row, because nothing but an optimizer's step shows that it trains. Children of a process that
   was recorded when it forked are not recorded; the first of them says so, and `probe.agents.problem` of the parent counts them.

@@ -7,6 +7,7 @@ the model. Parents of modules that were made before recording began, or are copi
 
 from __future__ import annotations
 
+import dis
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -16,8 +17,8 @@ _MIN_LIMIT = 4096
 #: Deeper than any model, so that a circular chain ends.
 _MAX_DEPTH = 64
 
-#: Modules whose ``forward`` only raises that there is none.
-_WITHOUT_FORWARD = ("torch.nn.modules.module", "lightning.pytorch.core.module", "pytorch_lightning.core.module")
+#: Modules whose ``forward`` and ``__call__`` are not a class's own.
+_INHERITED = ("torch.nn.modules.module", "lightning.pytorch.core.module", "pytorch_lightning.core.module")
 
 #: Parent and name by the child's address. An address may have been used again, so `_holds` checks an entry.
 _links: dict[int, tuple[weakref.ref[Any], str]] = {}
@@ -65,9 +66,18 @@ def forget() -> None:
 
 
 def _is_called(parent: Any) -> bool:
-    """Whether ``parent`` has a ``forward`` or a ``__call__`` of its own."""
+    """Whether ``parent`` has a ``forward`` or a ``__call__`` of its own that can return."""
     functions = (getattr(type(parent), name, None) for name in ("forward", "__call__"))
-    return any(getattr(function, "__module__", "") not in _WITHOUT_FORWARD for function in functions)
+    own = [function for function in functions if getattr(function, "__module__", "") not in _INHERITED]
+    return any(not _only_raises(function) for function in own)
+
+
+def _only_raises(function: Any) -> bool:
+    """Whether a function always ends by an exception, as a ``forward`` does that says which method to call in its place. Before
+    Python 3.10 that is not seen."""
+    code = getattr(function, "__code__", None)
+    ends = ("RETURN", "YIELD")
+    return code is not None and not any(of.opname.startswith(ends) for of in dis.get_instructions(code))
 
 
 def _holds(link: tuple[weakref.ref[Any], str], address: int) -> bool:
