@@ -111,10 +111,18 @@ pub(crate) struct Finding {
     pub(crate) remedy: String,
     pub(crate) explains: Vec<String>,
     pub(crate) sql: String,
+    /// The time that it takes beyond what is expected, by part and process.
     pub(crate) reductions: Vec<Reduction>,
+    /// The time by which it stands out, if that is less: the severity follows from it. Otherwise empty.
+    pub(crate) certain: Vec<Reduction>,
 }
 
 impl Finding {
+    /// The time from which the severity follows.
+    pub(crate) fn certain(&self) -> &[Reduction] {
+        if self.certain.is_empty() { &self.reductions } else { &self.certain }
+    }
+
     /// Whether the finding is worth a verdict, or an event: more than a note, and more than possible.
     pub(crate) fn is_warning(&self) -> bool {
         self.severity >= Severity::Warn && self.confidence != "possible"

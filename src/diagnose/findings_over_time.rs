@@ -135,6 +135,7 @@ mod tests {
             explains: Vec::new(),
             sql: String::new(),
             reductions: Vec::new(),
+            certain: Vec::new(),
         }
     }
 

@@ -13,7 +13,7 @@ use super::steps::{Steps, Ticks, part, seconds, ticks};
 use crate::block_bootstrap::median;
 
 /// Columns that mean something to every rule; the others are facts.
-const MEANT: [&str; 9] = ["step", "rank", "cost", "ref", "x", "y", "severity", "part", "undecided"];
+const MEANT: [&str; 10] = ["step", "rank", "cost", "ref", "expected", "x", "y", "severity", "part", "undecided"];
 const SUBJECT: [&str; 5] = ["subject", "part", "module", "line", "seen"];
 
 /// The findings of a rule, before their savings are known.
@@ -106,6 +106,7 @@ fn empty(rule: &Rule, subject: Subject) -> Finding {
         explains: rule.explains.clone(),
         sql: String::new(),
         reductions: Vec::new(),
+        certain: Vec::new(),
     }
 }
 
@@ -140,22 +141,23 @@ fn time(
     let part = name.as_deref().and_then(part).ok_or("its rows name no part of a step")?;
     let at: BTreeMap<i64, usize> = steps.numbers.iter().enumerate().map(|(at, step)| (*step, at)).collect();
     let known = |row: &usize| {
-        let (cost, usual) = (rows.number("cost", *row)?, rows.number("ref", *row)?);
-        Some((*at.get(&rows.int("step", *row)?)?, cost, usual, *row))
+        let (cost, reference) = (rows.number("cost", *row)?, rows.number("ref", *row)?);
+        let expected = rows.number("expected", *row).unwrap_or(reference);
+        Some(PartTime { step: *at.get(&rows.int("step", *row)?)?, cost, reference, expected, row: *row })
     };
-    let mut all: Vec<(usize, f64, f64, usize)> = indices.iter().filter_map(known).collect();
-    all.sort_unstable_by_key(|(step, ..)| *step);
+    let mut all: Vec<PartTime> = indices.iter().filter_map(known).collect();
+    all.sort_unstable_by_key(|of| of.step);
     if all.len() < rule.least {
         return Err(format!("{} steps are too few: the rule needs {}", all.len(), rule.least));
     }
     if let Some((column, least)) = &rule.gate {
-        let values: Vec<f64> = all.iter().filter_map(|(.., row)| rows.number(column, *row)).collect();
+        let values: Vec<f64> = all.iter().filter_map(|of| rows.number(column, of.row)).collect();
         let low = mean_interval(&values, 3).map_or(f64::NEG_INFINITY, |(low, _)| low);
         if low < *least {
             return Err(format!("{column} is at least {low:.2} with 95 % confidence, and the rule starts at {least}"));
         }
     }
-    let above: Vec<f64> = all.iter().map(|(_, cost, usual, _)| f64::from(u8::from(cost > usual))).collect();
+    let above: Vec<f64> = all.iter().map(|of| f64::from(u8::from(of.cost > of.reference))).collect();
     let low = mean_interval(&above, 4).map_or(0.0, |(low, _)| low);
     if low < rule.persistence {
         return Err(format!(
@@ -163,53 +165,93 @@ fn time(
             low * 100.0
         ));
     }
-    let excess: Vec<f64> = all.iter().map(|(_, cost, usual, _)| cost - usual).collect();
-    let mut by = vec![0; steps.count()];
-    if rule.periodic {
-        let whole: Vec<f64> = (0..steps.count()).map(|step| seconds(steps.duration(process, step))).collect();
-        // Delays by other programs are smaller than the ones that come again and again: less than half of the fourth longest.
-        let mut longest = excess.clone();
-        longest.sort_unstable_by(|one, other| other.total_cmp(one));
-        let fourth = longest.get(3).copied().unwrap_or(0.0);
-        let level = (0.5 * median(whole).unwrap_or(0.0)).max(6.0 * deviation(&excess)).max(0.5 * fourth);
-        let numbers: Vec<i64> = all.iter().map(|(step, ..)| steps.numbers[*step]).collect();
-        let above = |level: f64| (0..all.len()).filter(|index| excess[*index] > level).collect::<Vec<usize>>();
-        let period_of =
-            |spikes: &[usize]| period(&spikes.iter().map(|index| numbers[*index]).collect::<Vec<_>>(), &numbers);
-        // Stalls are not equally long: where some are below the level, all of them are above half of it.
-        let tried = [level, level / 2.0].map(above);
-        let found = tried.iter().find_map(|spikes| Some((period_of(spikes)?, spikes)));
-        let (every, spikes) = found.ok_or_else(|| format!("{} long steps, not at equal distances", tried[0].len()))?;
-        for index in spikes {
-            by[all[*index].0] = ticks(excess[*index]);
+    let beyond = |finding: &mut Finding, expected: fn(&PartTime) -> f64| {
+        let mut by = excess(rule, &all, expected, steps, process, finding)?;
+        if rule.is_of_host() {
+            within_slack(rule, &mut by, steps, process)?;
         }
-        let mean = spikes.iter().map(|index| excess[*index]).sum::<f64>() / spikes.len() as f64;
-        finding.facts.insert("every".into(), json!(every));
-        finding.facts.insert("stall".into(), json!(mean));
-        finding.facts.insert("times".into(), json!(spikes.len()));
-    } else if rule.typical {
-        by.fill(ticks(median(excess.clone()).unwrap_or(0.0)).max(0));
+        Ok::<_, String>(Reduction { part, process, by })
+    };
+    let certain = beyond(finding, |of| of.reference)?;
+    if rows.column("expected").is_some() {
+        let promised = beyond(finding, |of| of.expected)?;
+        finding.reductions.push(promised);
+        finding.certain.push(certain);
     } else {
-        for ((step, ..), excess) in all.iter().zip(&excess) {
-            by[*step] = ticks(*excess).max(0);
-        }
+        finding.reductions.push(certain);
     }
-    if rule.is_of_host() {
-        within_slack(rule, &mut by, steps, process)?;
-    }
-    finding.reductions.push(Reduction { part, process, by });
     if !rule.all_parts {
         finding.subject.entry("part".into()).or_insert_with(|| super::steps::PARTS[part].to_owned());
     }
-    let mean = |of: fn(&(usize, f64, f64, usize)) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64 * 1000.0;
+    let mean = |of: fn(&PartTime) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64 * 1000.0;
     // Costs in several parts of one rank add up; of several ranks only the last one is shown.
-    let (cost, usual) = (mean(|row| row.1), mean(|row| row.2));
+    let (cost, expected) = (mean(|of| of.cost), mean(|of| of.expected));
     let before =
         |of: Option<f64>| of.filter(|_| rule.all_parts && finding.ranks.last() == rank.as_ref()).unwrap_or(0.0);
-    (finding.cost_ms, finding.ref_ms) = (Some(cost + before(finding.cost_ms)), Some(usual + before(finding.ref_ms)));
+    (finding.cost_ms, finding.ref_ms) = (Some(cost + before(finding.cost_ms)), Some(expected + before(finding.ref_ms)));
     finding.steps = all.len();
     finding.persistence = Some(above.iter().sum::<f64>() / above.len() as f64);
     Ok(())
+}
+
+/// The time (s) of a part in one step, which is the step at index `step`.
+struct PartTime {
+    step: usize,
+    cost: f64,
+    /// What the cost must exceed for a finding.
+    reference: f64,
+    /// What it would be where nothing is wrong.
+    expected: f64,
+    /// The index of the row that says it.
+    row: usize,
+}
+
+/// The time that a part takes in each step beyond what `expected` returns. Stalls are noted as facts.
+///
+/// # Errors
+/// The rule is about stalls, and there are none at equal distances.
+fn excess(
+    rule: &Rule,
+    all: &[PartTime],
+    expected: fn(&PartTime) -> f64,
+    steps: &Steps,
+    process: usize,
+    finding: &mut Finding,
+) -> Result<Vec<Ticks>, String> {
+    let excess: Vec<f64> = all.iter().map(|of| of.cost - expected(of)).collect();
+    let mut by = vec![0; steps.count()];
+    if rule.typical {
+        by.fill(ticks(median(excess).unwrap_or(0.0)).max(0));
+        return Ok(by);
+    }
+    if !rule.periodic {
+        for (of, excess) in all.iter().zip(&excess) {
+            by[of.step] = ticks(*excess).max(0);
+        }
+        return Ok(by);
+    }
+    let whole: Vec<f64> = (0..steps.count()).map(|step| seconds(steps.duration(process, step))).collect();
+    // Delays by other programs are smaller than the ones that come again and again: less than half of the fourth longest.
+    let mut longest = excess.clone();
+    longest.sort_unstable_by(|one, other| other.total_cmp(one));
+    let fourth = longest.get(3).copied().unwrap_or(0.0);
+    let level = (0.5 * median(whole).unwrap_or(0.0)).max(6.0 * deviation(&excess)).max(0.5 * fourth);
+    let numbers: Vec<i64> = all.iter().map(|of| steps.numbers[of.step]).collect();
+    let above = |level: f64| (0..all.len()).filter(|index| excess[*index] > level).collect::<Vec<usize>>();
+    let period_of =
+        |spikes: &[usize]| period(&spikes.iter().map(|index| numbers[*index]).collect::<Vec<_>>(), &numbers);
+    // Stalls are not equally long: where some are below the level, all of them are above half of it.
+    let tried = [level, level / 2.0].map(above);
+    let found = tried.iter().find_map(|spikes| Some((period_of(spikes)?, spikes)));
+    let (every, spikes) = found.ok_or_else(|| format!("{} long steps, not at equal distances", tried[0].len()))?;
+    for index in spikes {
+        by[all[*index].step] = ticks(excess[*index]);
+    }
+    let mean = spikes.iter().map(|index| excess[*index]).sum::<f64>() / spikes.len() as f64;
+    finding.facts.insert("every".into(), json!(every));
+    finding.facts.insert("stall".into(), json!(mean));
+    finding.facts.insert("times".into(), json!(spikes.len()));
+    Ok(by)
 }
 
 /// Takes from `by` the time in which the GPU has work meanwhile: steps do not get shorter by it.

@@ -69,20 +69,23 @@ const PYTHON_SHARE: &str = "(
     WHERE pid NOT IN (SELECT pid FROM compiled) GROUP BY pid, part HAVING COUNT(*) >= 2
 )";
 
-/// `$operator_calls`, with columns pid, part, calls, us, operator, watched: how many operators the part calls in a step, how long one
-/// takes at least (microseconds), which one is called most often, and the number of watched steps that this is known from.
+/// `$operator_calls`, with columns pid, part, calls, us, small, operator, watched: how many operators the part calls in a step, how
+/// long one takes at least (microseconds), the time (s) that is in those of less than 12 microseconds, which one is called most
+/// often, and the number of watched steps that this is known from.
 const OPERATOR_CALLS: &str = "(
     WITH counted AS (
-        SELECT pid, part, step, operator, SUM(outermost) AS calls, SUM(duration) AS took FROM python.operator_counts
+        SELECT pid, part, step, operator, SUM(outermost) AS calls, SUM(count) AS count, SUM(duration) AS took FROM python.operator_counts
         WHERE pid IN ($pids) AND step BETWEEN GREATEST($first - 128, 8) AND $last GROUP BY pid, part, step, operator
     ), of_step AS (
-        SELECT pid, part, step, SUM(calls) AS calls, SUM(took) AS took FROM counted GROUP BY pid, part, step
+        SELECT pid, part, step, SUM(calls) AS calls, SUM(took) AS took, SUM(took) FILTER (WHERE took < 12e-6 * count) AS small
+        FROM counted GROUP BY pid, part, step
     ), most AS (
         SELECT pid, part, operator, row_number() OVER (PARTITION BY pid, part ORDER BY SUM(calls) DESC, operator) AS number
         FROM counted GROUP BY pid, part, operator
     )
     -- In a watched step a neighbour may have the processor for longer than the operators take.
-    SELECT s.pid, s.part, most.operator, COUNT(*) AS watched, median(s.calls) AS calls, MIN(1e6 * s.took / s.calls) AS us
+    SELECT s.pid, s.part, most.operator, COUNT(*) AS watched, median(s.calls) AS calls, MIN(1e6 * s.took / s.calls) AS us,
+        COALESCE(MIN(s.small), 0.0) AS small
     FROM of_step s JOIN most ON most.pid = s.pid AND most.part = s.part AND most.number = 1
     WHERE s.calls > 0 GROUP BY s.pid, s.part, most.operator HAVING COUNT(*) >= 2
 )";

@@ -114,16 +114,16 @@ impl<'a> StepReplays<'a> {
         seconds(of) / self.steps.count().max(1) as f64
     }
 
-    /// Percent that a finding saves if no other is mended.
-    fn alone(&self, finding: &Finding) -> f64 {
-        let without: Ticks = replay(self.steps, &finding.reductions.iter().collect::<Vec<_>>()).iter().sum();
+    /// Percent that `reductions` save without any other.
+    fn alone(&self, reductions: &[Reduction]) -> f64 {
+        let without: Ticks = replay(self.steps, &reductions.iter().collect::<Vec<_>>()).iter().sum();
         self.percent(self.whole - without)
     }
 
-    /// The findings that no other finding explains nearly fully, each with the percentage that it saves alone.
-    fn without_symptoms(&self, timed: Vec<Finding>) -> (Vec<(Finding, f64)>, Vec<RuledOut>) {
+    /// The findings that no other finding explains nearly fully.
+    fn without_symptoms(&self, timed: Vec<Finding>) -> (Vec<Finding>, Vec<RuledOut>) {
         let with_saving = |of: Finding| {
-            let alone = self.alone(&of);
+            let alone = self.alone(of.certain());
             (of, alone)
         };
         let timed: Vec<(Finding, f64)> = timed.into_iter().map(with_saving).collect();
@@ -134,16 +134,17 @@ impl<'a> StepReplays<'a> {
             timed.iter().find(explains).filter(|_| alone > 0.0).map(|(other, _)| other.rule.clone())
         };
         let causes: Vec<Option<String>> = timed.iter().map(|(of, alone)| cause(of, *alone)).collect();
-        without_caused(timed, causes, |(of, _)| of)
+        let timed = timed.into_iter().map(|(of, _)| of).collect();
+        without_caused(timed, causes)
     }
 
     /// Takes the best of the remaining findings until the rest save too little. Also returns the rest, with what each would save.
-    fn in_order(&self, mut timed: Vec<(Finding, f64)>) -> (Vec<Finding>, Vec<(Finding, MarginalSaving)>) {
+    fn in_order(&self, mut timed: Vec<Finding>) -> (Vec<Finding>, Vec<(Finding, MarginalSaving)>) {
         let mut found: Vec<Finding> = Vec::new();
         let mut before: Vec<Reduction> = Vec::new();
         loop {
             let now = replay(self.steps, &before.iter().collect::<Vec<_>>());
-            let gains: Vec<MarginalSaving> = timed.iter().map(|(of, _)| self.gain(&now, &before, of)).collect();
+            let gains: Vec<MarginalSaving> = timed.iter().map(|of| self.gain(&now, &before, of)).collect();
             let mut best: Option<usize> = None;
             for (index, gain) in gains.iter().enumerate() {
                 if gain.severity.is_some() && best.is_none_or(|best| gain.low > gains[best].low) {
@@ -151,16 +152,16 @@ impl<'a> StepReplays<'a> {
                 }
             }
             let Some(index) = best else {
-                return (found, timed.into_iter().map(|(of, _)| of).zip(gains).collect());
+                return (found, timed.into_iter().zip(gains).collect());
             };
-            let (gain, (mut finding, alone)) = (&gains[index], timed.remove(index));
+            let (gain, mut finding) = (&gains[index], timed.remove(index));
             finding.severity = gain.severity.unwrap_or(Severity::Note);
             finding.saving = Some(Saving {
                 ms: self.seconds_a_step(gain.sum) * 1000.0,
                 percent: self.percent(gain.sum),
                 low: gain.low,
                 high: gain.high,
-                alone,
+                alone: self.alone(&finding.reductions),
                 after: self.seconds_a_step(now.iter().sum::<Ticks>() - gain.sum) * 1000.0,
             });
             before.extend(finding.reductions.iter().cloned());
@@ -170,11 +171,19 @@ impl<'a> StepReplays<'a> {
 
     /// The saving of a finding from steps that take `now` after the reductions `before` it.
     fn gain(&self, now: &[Ticks], before: &[Reduction], finding: &Finding) -> MarginalSaving {
-        let with: Vec<&Reduction> = before.iter().chain(&finding.reductions).collect();
+        let rule = &self.rules[&finding.rule];
+        let certain = self.saving(now, before, finding.certain(), rule);
+        if finding.certain.is_empty() || certain.severity.is_none() {
+            return certain;
+        }
+        MarginalSaving { severity: certain.severity, ..self.saving(now, before, &finding.reductions, rule) }
+    }
+
+    fn saving(&self, now: &[Ticks], before: &[Reduction], reductions: &[Reduction], rule: &Rule) -> MarginalSaving {
+        let with: Vec<&Reduction> = before.iter().chain(reductions).collect();
         let then = replay(self.steps, &with);
         let gain: Vec<Ticks> = now.iter().zip(&then).map(|(now, then)| now - then).collect();
         let sum: Ticks = gain.iter().sum();
-        let rule = &self.rules[&finding.rule];
         let interval = if self.percent(sum) >= rule.levels[0] {
             ratio_interval(&self.draws, &floats(&gain), &self.base)
         } else {
@@ -200,19 +209,15 @@ fn without_explained(findings: Vec<Finding>) -> (Vec<Finding>, Vec<RuledOut>) {
         .iter()
         .map(|of| findings.iter().find(|other| explains(other, of)).map(|other| other.rule.clone()))
         .collect();
-    without_caused(findings, causes, |of| of)
+    without_caused(findings, causes)
 }
 
 /// Takes out the findings that have a cause, which is the name of another's rule.
-fn without_caused<T>(
-    findings: Vec<T>,
-    causes: Vec<Option<String>>,
-    finding: impl Fn(&T) -> &Finding,
-) -> (Vec<T>, Vec<RuledOut>) {
+fn without_caused(findings: Vec<Finding>, causes: Vec<Option<String>>) -> (Vec<Finding>, Vec<RuledOut>) {
     let (mut kept, mut ruled_out) = (Vec::new(), Vec::new());
     for (of, cause) in findings.into_iter().zip(causes) {
         match cause {
-            Some(cause) => ruled_out.push((finding(&of).rule.clone(), format!("{cause} explains it"))),
+            Some(cause) => ruled_out.push((of.rule, format!("{cause} explains it"))),
             None => kept.push(of),
         }
     }

@@ -10,7 +10,7 @@ use probe_query::nearest;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Rows with step, rank, cost, ref (s): the time that a part of a step took, and the time that it takes where nothing is
-    /// wrong.
+    /// wrong. Where ref is the most that it may take then, expected (s) is what it mostly takes.
     Time,
     /// Rows with x, y, rank: a series that may only grow for a while.
     Trend,

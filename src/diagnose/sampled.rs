@@ -8,7 +8,7 @@ use super::line::{CodeLocation, SampledLine};
 use super::rows::{AnswerRows, ask};
 use super::rule::Rule;
 use super::statistics::share_at_least;
-use super::steps::{PARTS, Steps, seconds};
+use super::steps::{PARTS, Steps, part, seconds};
 use probe_client::Client;
 use probe_common::error::Result;
 
@@ -32,16 +32,14 @@ pub(super) async fn name_lines(
     done: &mut Diagnosis,
     rules: &BTreeMap<String, Rule>,
 ) -> Result<()> {
-    let wants = |of: &Finding| rules.get(&of.rule).is_some_and(|rule| rule.names_line);
-    if !done.findings.iter().any(wants) {
+    let wanted = |of: &Finding| rules.get(&of.rule).filter(|rule| rule.names_line);
+    if !done.findings.iter().any(|of| wanted(of).is_some()) {
         return Ok(());
     }
     let samples = StackSamples::read(client, &done.steps).await?;
     for finding in &mut done.findings {
-        if !wants(finding) {
-            continue;
-        }
-        match samples.of(finding, &done.steps) {
+        let Some(rule) = wanted(finding) else { continue };
+        match samples.of(finding, rule, &done.steps) {
             Ok(line) => {
                 finding.says += &line.text();
                 finding.sampled = Some(line);
@@ -111,10 +109,14 @@ impl StackSamples {
     }
 
     /// The line of a finding, or why it has none.
-    fn of(&self, finding: &Finding, steps: &Steps) -> Result<SampledLine, String> {
-        // Parts of several ranks are one finding where they are the same part.
+    fn of(&self, finding: &Finding, rule: &Rule, steps: &Steps) -> Result<SampledLine, String> {
+        // Parts of several ranks are one finding where they are the same part. A rule about several parts may say which one has
+        // the line: backward passes are in the line that begins them.
         let parts: BTreeSet<usize> = finding.reductions.iter().map(|of| of.part).collect();
-        let part = parts.first().filter(|_| parts.len() == 1).ok_or("it is about several parts of a step")?;
+        let of_rule = rule.part.as_deref().and_then(part);
+        let part =
+            of_rule.filter(|part| parts.contains(part)).or_else(|| parts.first().copied().filter(|_| parts.len() == 1));
+        let part = &part.ok_or("it is about several parts of a step")?;
         // Where only some steps are long, only the samples of those steps count.
         let counts = |process: usize, step: usize| {
             finding.reductions.iter().any(|of| of.process == process && of.by.get(step).is_some_and(|by| *by > 0))
@@ -130,7 +132,7 @@ impl StackSamples {
             ));
         }
         let (mut time, mut whole) = (0, 0);
-        for of in &finding.reductions {
+        for of in finding.reductions.iter().filter(|of| of.part == *part) {
             for step in (0..steps.count()).filter(|step| counts(of.process, *step)) {
                 time += steps.parts[of.process][step][*part];
                 whole += steps.duration(of.process, step);

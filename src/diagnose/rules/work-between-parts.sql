@@ -10,7 +10,7 @@
 -- line: sampled
 -- explains: slower-than-reference, python-between-parts
 -- also: logging, print
--- says: {who} spends {took:ms} of a step outside of data, forward, backward and optimizer, where a millisecond and 15 % of a step are usual
+-- says: {who} spends {took:ms} of a step outside of data, forward, backward and optimizer, where up to a millisecond and 15 % of a step are usual
 -- do: move that work to another thread, or do it every n steps; probe flamegraph shows all its lines (of a live run)
 SELECT step, rank, other_time AS took,
        -- A server that waits for requests does nothing else.
@@ -18,5 +18,7 @@ SELECT step, rank, other_time AS took,
        -- A millisecond of work takes longer while the thread waits for a processor, by as much as the step does.
        -- Each further call of the model, as of a policy that plays, has a loop around it.
        (0.001 + 0.00025 * GREATEST(micro_steps - 1, 0)) * duration / GREATEST(duration - COALESCE(run_delay, 0), 0.02 * duration)
-           + 0.15 * (duration - other_time - COALESCE(checkpoint_time, 0)) AS ref
+           + 0.15 * (duration - other_time - COALESCE(checkpoint_time, 0)) AS ref,
+       -- The median of healthy programs.
+       0.0002 + 0.03 * (duration - other_time - COALESCE(checkpoint_time, 0)) AS expected
 FROM python.steps WHERE $window
