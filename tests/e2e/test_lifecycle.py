@@ -53,6 +53,31 @@ def test_a_process_that_does_not_train_is_no_agent(home: Home) -> None:
     assert run.query("SELECT COUNT(*) AS n FROM probe.agents") == [{"n": 0}]
 
 
+def test_a_training_step_that_is_compiled_whole_is_recorded(home: Home) -> None:
+    program = home.directory / "whole.py"
+    program.write_text(
+        """import torch
+
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.Adam(model.parameters())
+
+
+@torch.compile(backend="eager")
+def train(batch):
+    model(batch).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+for _ in range(20):
+    train(torch.ones(2, 4))
+"""
+    )
+    run = home.train("python", str(program))
+    run.finish()
+    assert run.query("SELECT COUNT(*) AS n, MAX(step) AS last FROM python.steps") == [{"n": 20, "last": 19}]
+
+
 def test_killed_trainer_keeps_its_rows_and_is_said_to_be_lost(home: Home) -> None:
     serve, address = home.serve("kept")
     trainer = home.spawn("python", "examples/train_gpt.py", "--steps", "100000", "--pause", "0.03", PROBE="1",

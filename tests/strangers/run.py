@@ -40,8 +40,8 @@ LIMITS = """
 - Where training goes on with another optimizer while the first one is alive, the first steps of the other have no row of their own,
   because it could belong to the same loop: two, and up to 64 if one of them had made fewer than four steps or if the first steps again.
 - A model that is first called right after `torch.export` or `torch.fx.symbolic_trace` is not seen in that step, which gets no row.
-  A step in which `torch.compile` compiles a function with the backend aot_eager has no row either, and the step of an optimizer that was
-  compiled with that backend is shown as a forward pass of a module `<lambda>`.
+  A step in which `torch.compile` compiles a function with the backend aot_eager, or a whole training step with inductor, has no row either.
+  The step of an optimizer that was compiled with aot_eager is shown as a forward pass of a module `<lambda>`.
 - Modules that a compiled function calls have no rows of their own.
 - Validation that asks for gradients of its inputs (forces of a molecule, residuals of a PINN, attributions) outside of the module's own
   forward is told from training where `torch.autograd.grad` is called in eval mode, with batches of a DataLoader, and an optimizer has

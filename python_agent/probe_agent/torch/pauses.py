@@ -61,6 +61,8 @@ def _watch_compilations() -> None:
 
 
 def _compilation_begins(*_: object) -> None:
+    # A whole training step may be compiled, of which nothing else is seen before it ends.
+    _native.first_use()
     _native.compilation_begin()
 
 

@@ -4,7 +4,7 @@
 -- confidence: likely
 -- line: sampled
 -- also: stall, stalls, hiccups, long steps, outliers
--- says: {who}: in {times} of {steps} steps, at no regular distance, {part} takes {stall:ms} longer
+-- says: {who}: in {times} of {steps} steps, between steps {since} and {until}, {part} takes {stall:ms} longer
 -- do: find what the program does in those steps and not in the others (--sql N is the query that lists them): in data, a sample that takes long to load (fetch_time in python.data_trace); in other, a file, a lock or the network
 WITH delayed AS (
     -- Processes whose workers wait for a processor for more than a tenth of the time. That their batches are late is not the loader's doing.
@@ -26,8 +26,10 @@ WITH delayed AS (
     -- Such a step takes twice as long as others at least. One with more calls of the model, as of a policy that plays, does more.
     SELECT *, CASE WHEN excess > GREATEST(usual_step, 9.0 * deviation) AND micro_steps <= usual_calls THEN excess END AS longer FROM spread
 ), counted AS (
-    SELECT *, COUNT(longer) OVER pp AS times, AVG(longer) OVER pp AS stall FROM long WINDOW pp AS (PARTITION BY pid, part)
+    SELECT *, COUNT(longer) OVER pp AS times, AVG(longer) OVER pp AS stall,
+        CAST(MIN(CASE WHEN longer > 0.0 THEN step END) OVER pp AS VARCHAR) AS since,
+        CAST(MAX(CASE WHEN longer > 0.0 THEN step END) OVER pp AS VARCHAR) AS until FROM long WINDOW pp AS (PARTITION BY pid, part)
 )
-SELECT step, rank, part, ref + COALESCE(longer, 0.0) AS cost, ref, times, steps, stall FROM counted
+SELECT step, rank, part, ref + COALESCE(longer, 0.0) AS cost, ref, times, steps, stall, since, until FROM counted
 -- What comes in more than a third of the steps is not occasional.
 WHERE times >= 4 AND times * 3 <= steps

@@ -114,9 +114,9 @@ fn steps_in_which_a_policy_plays_are_told_from_stalls() {
     begins(&of(64), "silent");
 }
 
-/// Steps that take 80 ms longer, where all others take 16 ms, at no regular distance.
+/// Steps that take 80 ms longer, where all others take 16 ms, now and then.
 #[test]
-fn long_steps_at_no_regular_distance_are_told_from_waits_for_a_processor() {
+fn long_steps_now_and_then_are_told_from_waits_for_a_processor() {
     const LONG: [i64; 9] = [27, 39, 42, 61, 70, 73, 88, 97, 110];
     let of = |rule: &str, longer: fn(&mut steps::Row)| {
         let change = |row: &mut steps::Row| {
@@ -130,7 +130,7 @@ fn long_steps_at_no_regular_distance_are_told_from_waits_for_a_processor() {
     let found = "found: every rank: in 9 of ";
     let said = of("irregular-stall", data);
     begins(&said, found);
-    assert!(said.contains(" steps, at no regular distance, data takes 80.0 ms longer"), "{said}");
+    assert!(said.contains(" steps, between steps 27 and 110, data takes 80.0 ms longer"), "{said}");
     begins(&of("irregular-stall", |row| row.other_time += 0.08), found);
     begins(&of("periodic-stall", data), "silent");
     let waits = |row: &mut steps::Row| {
