@@ -20,16 +20,18 @@ pub(crate) struct RecordingCost {
 impl RecordingCost {
     /// Reads the cost of recording; None where it is not known.
     pub(super) async fn read(client: &mut Client, steps: &Steps) -> Option<Self> {
-        // A single row may show an unusual moment, so this is the median over the last minute.
-        let sql = "SELECT median(estimated_share) AS estimated_share, MAX(budget) AS budget, \
-                   MAX(CASE WHEN newest = 1 THEN measured_low END) AS measured_low, \
-                   MAX(CASE WHEN newest = 1 THEN measured_high END) AS measured_high \
+        // A single row may show an unusual moment, so this is the median over the last minute. The cost is a mean, so it is a
+        // share of the mean step: where steps are unequal, their median may be far from that.
+        let sql = "SELECT median(o.estimated_cost) / MAX(s.mean) AS share, MAX(o.budget) AS budget, \
+                   MAX(CASE WHEN o.newest = 1 THEN o.measured_low END) AS measured_low, \
+                   MAX(CASE WHEN o.newest = 1 THEN o.measured_high END) AS measured_high \
                    FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY ts DESC) AS newest FROM probe.overhead \
-                   WHERE pid IN ($pids) AND estimated_share IS NOT NULL) WHERE newest <= 30 \
-                   GROUP BY pid ORDER BY estimated_share DESC LIMIT 1";
+                   WHERE pid IN ($pids) AND estimated_cost IS NOT NULL) AS o \
+                   JOIN (SELECT pid, AVG(duration) AS mean FROM python.steps WHERE $window GROUP BY pid) AS s ON s.pid = o.pid \
+                   WHERE o.newest <= 30 GROUP BY o.pid ORDER BY share DESC LIMIT 1";
         let rows = ask(client, &steps.fill(sql)).await.ok()?;
         Some(Self {
-            share: rows.number("estimated_share", 0)?,
+            share: rows.number("share", 0)?,
             budget: rows.number("budget", 0)?,
             measured: rows.number("measured_low", 0).zip(rows.number("measured_high", 0)),
         })

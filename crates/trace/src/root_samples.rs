@@ -55,13 +55,18 @@ impl RootSamples {
     /// Samples of the step, in which the loop was given `batch_samples`.
     ///
     /// Several modules may be given the same samples: a critic and an actor, a teacher and a student, a discriminator twice.
-    /// So their sum says nothing. What the loop was given does, or else what the module got that was given most.
+    /// So their sum says nothing. What the loop was given does, or else what the module got that was given most. Where all
+    /// modules got equally many and the loop more, it was given a batch ahead (accelerate does that in the first step of an epoch).
     pub(super) fn of_step(&self, batch_samples: Option<i64>) -> Option<i64> {
         let known = || self.roots.iter().flatten().map(|(_, samples)| *samples);
         match known().count() {
             0 => batch_samples,
             1 => known().next(),
-            _ => batch_samples.or_else(|| known().max().filter(|_| !self.has_more)),
+            _ => {
+                let most = known().max().filter(|_| !self.has_more);
+                let is_equal = known().min() == most;
+                batch_samples.map(|given| most.filter(|_| is_equal).map_or(given, |most| given.min(most))).or(most)
+            }
         }
     }
 
@@ -88,6 +93,8 @@ mod tests {
         assert_eq!(given(&[(1, 16), (1, 16)]).of_step(Some(64)), Some(32));
         assert_eq!(given(&[(1, 64), (2, 64), (1, 64)]).of_step(Some(64)), Some(64));
         assert_eq!(given(&[(1, 64), (2, 64), (1, 64)]).of_step(None), Some(128));
+        assert_eq!(given(&[(1, 8), (2, 8)]).of_step(Some(16)), Some(8), "one batch is of the next step");
+        assert_eq!(given(&[(1, 64), (2, 64)]).of_step(Some(32)), Some(32), "each was called twice with it");
         let many: Vec<(u64, i64)> = (1..=MAX_ROOTS as u64 + 1).map(|module| (module, 8)).collect();
         assert_eq!(given(&many).of_step(None), None);
         assert_eq!(given(&many).of_step(Some(8)), Some(8));
