@@ -202,6 +202,8 @@ wait_for_the_results()
     )
     refused = home.probe("gpt", "stack", "--rank", "7")
     assert refused.returncode == 3 and "no stacks of rank 7 were read" in refused.stderr, refused.stderr
+    refused = home.probe("gpt", "stack", "--pause")
+    assert refused.returncode == 3 and "this run has ended" in refused.stderr, refused.stderr
     refused = home.probe("gpt", "stack", "--watch")
     assert refused.returncode == 2 and "do not change any more" in refused.stderr, refused.stderr
 

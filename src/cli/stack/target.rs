@@ -66,8 +66,10 @@ impl StackTarget {
     /// Reads the stacks of a process, or asks the run's collector for them. Of a run that has ended, those that were read last.
     pub(in crate::cli) async fn stacks(&mut self, call: StacksCall) -> Result<StacksAnswer> {
         let (subject, readers) = match self {
-            // Sampling is of what runs now.
-            Self::Run { client, .. } if !client.is_live() && call.duration_s == 0.0 => {
+            // Sampling, and a way to read them, are of what runs now.
+            Self::Run { client, .. }
+                if !client.is_live() && call.duration_s == 0.0 && call.method() == StackMethod::Auto =>
+            {
                 return recorded::newest(client, call.rank).await;
             }
             Self::Run { client, .. } => return client.stacks(call).await,
