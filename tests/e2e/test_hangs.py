@@ -182,7 +182,7 @@ wait_for_the_results()
     assert page.returncode == 0, page.stderr
     first, noticed, _, *table = page.stdout.splitlines()
     assert first == f"gpt@1: {found['message']}" and "wait_for_the_results" in first, page.stdout
-    assert noticed.startswith("So the collector noticed at 20"), page.stdout
+    assert noticed.startswith("The collector noticed this at 20"), page.stdout
     assert any(line.startswith("process ") and f" {STEPS} " in line and "waits.py:15" in line for line in table), (
         page.stdout
     )

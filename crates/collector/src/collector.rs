@@ -148,7 +148,7 @@ impl Collector {
         });
         if let Some(event) = resumed {
             shared.events.note(event);
-            // On disk before anyone is answered, so that a collector that is killed at once has told of the one before it.
+            // It is on disk before anyone is answered, so that it is kept if this collector is killed at once.
             let journal = Arc::clone(&shared.journal);
             let synced = tokio::task::spawn_blocking(move || journal.sync());
             // The journal itself reports a disk that takes nothing.

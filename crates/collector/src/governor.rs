@@ -218,7 +218,7 @@ fn look(shared: &Shared, governor: &mut Governor, watch: &mut SlowStepWatch) -> 
     if automatic {
         // While steps are slow, the cost of recording is of no interest, and the durations say nothing about it.
         let stride = if every_step { governor.stride } else { governor.look(&loads) };
-        plan(shared, stride, every_step, governor.compares, &loads);
+        plan(shared, stride, every_step, governor.compares, &loads, step);
     }
     if let Some(change) = change {
         shared.events.note(event(change, step, automatic));
@@ -227,8 +227,8 @@ fn look(shared: &Shared, governor: &mut Governor, watch: &mut SlowStepWatch) -> 
     matches!(change, Some(Change::Slower { .. }))
 }
 
-/// Tells the agents, if anything is to change.
-fn plan(shared: &Shared, governed: u32, capture: bool, compares: bool, loads: &[Load]) {
+/// Tells the agents, if anything is to change. `reached` is the step that the furthest of them has reached.
+fn plan(shared: &Shared, governed: u32, capture: bool, compares: bool, loads: &[Load], reached: i64) {
     let stride = if capture { 1 } else { governed };
     let Some((before, plan)) = shared.settings.plan(&shared.registry, stride, capture || !compares) else { return };
     // A capture is its own event, which says why.
@@ -238,8 +238,7 @@ fn plan(shared: &Shared, governed: u32, capture: bool, compares: bool, loads: &[
     let share = |stride| loads.iter().map(|load| load.over(stride) * load.budget).fold(0.0, f64::max);
     let which = if stride == 1 { "every step".to_owned() } else { format!("one step of {stride}") };
     // A plan that holds at once says step 0.
-    let reached = || shared.registry.live().iter().map(|agent| agent.state().step).max().unwrap_or_default();
-    let (from_step, about) = if plan.from_step == 0 { (reached(), "about ") } else { (plan.from_step, "") };
+    let (from_step, about) = if plan.from_step == 0 { (reached, "about ") } else { (plan.from_step, "") };
     let message = format!(
         "modules are recorded in {which} from {about}step {from_step} on: in every step that would take {:.1} % of the time",
         100.0 * share(1)

@@ -9,12 +9,12 @@ use probe_common::interval_env;
 use probe_proto::env::PROBE_HANG_AFTER;
 use probe_proto::v1::{HangAnswer, ProcessStacks, RankState, StacksAnswer, StacksCall};
 use probe_store::Identity;
-use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::agent::Agent;
 use super::events::{Event, Events, Severity};
 use super::flight_recorder::{self, Recorded};
+use super::hang_details::{Recordings, details, recorded_by};
 use super::registry::Registry;
 use super::stacks::Stacks;
 use crate::eval::Broker;
@@ -47,13 +47,6 @@ pub(crate) struct Hangs {
 /// The variable's value is no duration.
 pub(crate) fn after() -> Result<Option<Duration>> {
     interval_env::read(PROBE_HANG_AFTER, AFTER, Duration::ZERO, "30s, 5m")
-}
-
-/// The answers of Flight Recorders, by host and pid.
-type Recordings = Vec<((String, u32), Recorded)>;
-
-fn recorded_by<'a>(recorded: &'a Recordings, rank: &RankState) -> Option<&'a Recorded> {
-    recorded.iter().find(|((host, pid), _)| (host, pid) == (&rank.host, &rank.pid)).map(|(_, recorded)| recorded)
 }
 
 /// An agent as it is now.
@@ -226,30 +219,6 @@ fn is_worth_saying(answer: &HangAnswer) -> bool {
         |rank: &RankState| rank.waits_for == "torch.compile" || rank.record_ago_s.is_some_and(|ago| ago < FRESH);
     let mut odd = answer.ranks.iter().filter(odd).peekable();
     answer.why == "different" || odd.peek().is_none() || !odd.any(at_work)
-}
-
-fn details(answer: &HangAnswer, recorded: &Recordings) -> serde_json::Value {
-    let rank = |rank: &RankState| {
-        json!({
-            "rank": rank.rank, "pid": rank.pid, "host": rank.host, "step": rank.step, "step_ago_s": rank.step_ago_s,
-            "step_s": rank.step_s, "record_ago_s": rank.record_ago_s, "operation": rank.operation,
-            "waits_for": rank.waits_for, "gil": rank.gil, "running": rank.running, "moving": rank.moving,
-            "problem": rank.problem, "validates": rank.validates,
-            "function": rank.frame.as_ref().map(|frame| &frame.function),
-            "file": rank.frame.as_ref().map(|frame| &frame.file),
-            "line": rank.frame.as_ref().and_then(|frame| frame.line),
-            "flight_recorder": recorded_by(recorded, rank), "flight_recorder_line": rank.flight_recorder,
-        })
-    };
-    let collective = answer.collective.as_ref().map(|collective| {
-        json!({
-            "group": collective.group, "size": collective.size, "seq": collective.seq,
-            "operation_type": collective.operation_type, "bytes": collective.bytes,
-            "waited_s": collective.waited_s, "entered": collective.entered, "missing": collective.missing,
-        })
-    });
-    let ranks: Vec<_> = answer.ranks.iter().map(rank).collect();
-    json!({ "why": answer.why, "collective": collective, "ranks": ranks, "capture": answer.capture })
 }
 
 /// A hang that was reported.

@@ -20,6 +20,7 @@ mod flight_recorder;
 mod governor;
 mod gpus;
 mod hang;
+pub mod hang_details;
 pub mod hang_verdict;
 mod hello;
 mod idle;

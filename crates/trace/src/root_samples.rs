@@ -64,8 +64,11 @@ impl RootSamples {
             1 => known().next(),
             _ => {
                 let most = known().max().filter(|_| !self.has_more);
-                let is_equal = known().min() == most;
-                batch_samples.map(|given| most.filter(|_| is_equal).map_or(given, |most| given.min(most))).or(most)
+                let each = most.filter(|_| known().min() == most);
+                match (batch_samples, each) {
+                    (Some(given), Some(each)) => Some(given.min(each)),
+                    (given, _) => given.or(most),
+                }
             }
         }
     }

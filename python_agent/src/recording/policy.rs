@@ -55,9 +55,10 @@ impl Policy {
         }
     }
 
-    /// The position of the step with detail among those of `block`, of which each has as many steps as the stride says. It moves
-    /// by one from block to block, so that it never keeps coinciding with what a program does every so many steps, and no more
-    /// than the stride lies between two. Of two steps it is either: steps without detail must lie on both sides of some.
+    /// The position of the step with detail within `block`, which has as many steps as the stride. It moves by one from block to
+    /// block, so that it does not keep coinciding with what a program does every so many steps; at most as many steps as the
+    /// stride lie between two with detail. With a stride of 2 it is chosen by a hash, because steps with detail are compared with
+    /// neighbours that have none.
     fn position(self, block: i64) -> i64 {
         match self.stride {
             _ if !self.compare => 0,

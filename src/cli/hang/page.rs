@@ -14,7 +14,7 @@ use crate::shared_steps::SharedSteps;
 pub(crate) fn page(answer: &HangAnswer, shared: &SharedSteps, name: &str, is_live: bool) -> String {
     let mut page = format!("{name}: {}\n", answer.verdict);
     if !is_live {
-        let _ = writeln!(page, "So the collector noticed at {}, before the run ended.", local_time(answer.unix_ns));
+        let _ = writeln!(page, "The collector noticed this at {}, before the run ended.", local_time(answer.unix_ns));
     }
     page.push('\n');
     if answer.ranks.is_empty() {

@@ -13,18 +13,19 @@ use crate::small_rows::{Row, rows};
 /// # Errors
 /// No stacks were read, or none of that rank; and the query's.
 pub(super) async fn newest(client: &mut Client, rank: Option<i32>) -> Result<StacksAnswer> {
-    let of_rank = rank.map(|rank| format!(" WHERE rank = {rank}")).unwrap_or_default();
+    let condition = rank.map_or_else(|| "TRUE".to_owned(), |rank| format!("rank = {rank}"));
     let sql = format!(
         "SELECT capture, ts, host, pid, rank, method, thread, thread_name, os_thread, main, gil, running, waits_for, \
          samples, moving, function, file, line, user_code FROM python.stacks \
-         WHERE capture = (SELECT MAX(capture) FROM python.stacks{of_rank}){} ORDER BY rank, host, pid, thread, depth",
-        of_rank.replace("WHERE", "AND")
+         WHERE capture = (SELECT MAX(capture) FROM python.stacks WHERE {condition}) AND {condition} \
+         ORDER BY rank, host, pid, thread, depth"
     );
     let found = rows(client, &sql).await?;
     let Some(first) = found.first() else {
         let whose = rank.map(|rank| format!(" of rank {rank}")).unwrap_or_default();
-        return Err(Error::unreachable(format!("this run has ended, and no stacks{whose} were read before"))
-            .hint("probe crash says how it ended; stacks are read at `probe stack`, and where steps stop"));
+        return Err(Error::unreachable(format!("this run has ended, and no stacks{whose} were read before")).hint(
+            "probe crash says how it ended; stacks are kept of `probe stack` on a live run, and when steps stop",
+        ));
     };
     let mut answer = StacksAnswer {
         capture: first.int(0).unwrap_or_default(),

@@ -4,9 +4,11 @@
 use probe_proto::table::Time;
 use probe_proto::tables::{environment, process_metrics, steps};
 use probe_store::Store;
+use serde_json::Value;
 
-use super::diagnose::{STEPS, advises, begins, each_second, logs, nothing, of_rule, of_rules, says};
+use super::diagnose::{STEPS, advises, begins, each_second, logs, nothing, of_rule, of_rules, record, says};
 use super::diagnose_loaders::batches_that_take;
+use crate::cli::support::Home;
 use crate::sql::data::Agent;
 
 fn diverges(step: f64) -> f64 {
@@ -198,4 +200,21 @@ fn a_run_that_takes_long_to_start_is_told() {
     };
     begins(&of(900), "found: every rank: the tenth step ended 15");
     begins(&of(0), "silent");
+}
+
+#[test]
+fn what_stands_out_by_little_promises_all_that_is_not_expected() {
+    let home = Home::empty();
+    let between = |row: &mut steps::Row| {
+        (row.data_time, row.optimizer_time, row.comm_time, row.run_delay) = (0.0, 0.0, 0.0, None);
+        (row.forward_time, row.backward_time, row.other_time) = (0.004, 0.006, 0.0055);
+    };
+    record(&home, "gpt@1", STEPS, between, nothing);
+    let answer = home.stdout(["gpt", "diagnose", "--json", "--rule", "work-between-parts"]);
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    let finding = &answer["findings"][0];
+    // It is 2.25 ms above the most that is usual with four micro-steps (15 % of a step), and 5 ms above what healthy programs take (32 %).
+    assert_eq!(finding["severity"], "note", "{answer}");
+    assert!((finding["saving"]["ms"].as_f64().unwrap() - 5.0).abs() < 0.01, "{answer}");
+    assert!((finding["ref_ms"].as_f64().unwrap() - 0.5).abs() < 0.01, "{answer}");
 }

@@ -219,23 +219,6 @@ fn a_loop_that_waits_for_a_processor_does_nothing_between_the_parts() {
     begins(&of_rule("work-between-parts", STEPS, unknown, nothing), "found");
 }
 
-#[test]
-fn what_stands_out_by_little_promises_all_that_is_not_expected() {
-    let home = Home::empty();
-    let between = |row: &mut steps::Row| {
-        (row.data_time, row.optimizer_time, row.comm_time, row.run_delay) = (0.0, 0.0, 0.0, None);
-        (row.forward_time, row.backward_time, row.other_time) = (0.004, 0.006, 0.0055);
-    };
-    record(&home, "gpt@1", STEPS, between, nothing);
-    let answer = home.stdout(["gpt", "diagnose", "--json", "--rule", "work-between-parts"]);
-    let answer: Value = serde_json::from_str(&answer).unwrap();
-    let finding = &answer["findings"][0];
-    // It is 2.25 ms above the most that is usual with four micro-steps (15 % of a step), and 5 ms above what healthy programs take (32 %).
-    assert_eq!(finding["severity"], "note", "{answer}");
-    assert!((finding["saving"]["ms"].as_f64().unwrap() - 5.0).abs() < 0.01, "{answer}");
-    assert!((finding["ref_ms"].as_f64().unwrap() - 0.5).abs() < 0.01, "{answer}");
-}
-
 /// A row of `process.metrics` a step, of a second each, in which `change` makes something of its number.
 pub(super) fn each_second(change: impl Fn(i64, &mut process_metrics::Row)) -> impl Fn(&mut Agent, &Store) {
     move |agent, store| {
