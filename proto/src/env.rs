@@ -41,7 +41,7 @@ variables! {
     PROBE_QUERY_ROWS = "PROBE_QUERY_ROWS", "100000000", "Maximum rows of an answer. A client can ask for fewer (--max-rows).";
     PROBE_QUERY_BYTES = "PROBE_QUERY_BYTES", "8G", "Maximum size of an answer: bytes, or 512M, 2G. A client can ask for less (--max-bytes).";
     PROBE_QUERIES = "PROBE_QUERIES", "as many as there are cores, at least 4", "Queries that a collector plans and runs at a time; 32 more may wait. A query whose client does not read its answer is not counted.";
-    PROBE_HANG_AFTER = "PROBE_HANG_AFTER", "30s", "How long steps may stop before the collector looks for a hang and records it in probe.events: 30s, 5m; off is never. It also waits for ten times the usual duration of a step.";
+    PROBE_HANG_AFTER = "PROBE_HANG_AFTER", "30s", "How long steps may stop before the collector looks for a hang and records it in probe.events: 30s, 5m; off is never. It also waits for ten times the usual duration of a step. Before the first steps, a collective may wait ten times as long.";
     PROBE_DIAGNOSE_EVERY = "PROBE_DIAGNOSE_EVERY", "1m", "How often a collector diagnoses its run by itself, to record new warnings in probe.events (kind finding): 1m, 10m; off is never. It waits for 200 times as long as a diagnosis takes, so that they take half a percent of one processor at most.";
     PROBE_STACK_SAMPLING = "PROBE_STACK_SAMPLING", "on", "off: the collector does not sample the stacks of the run's processes by itself (python.stack_samples). probe diagnose --ask, probe stack and probe flamegraph still read them.";
     PROBE_GPU_METRICS = "PROBE_GPU_METRICS", "1s", "How often a collector reads gpu.metrics from the driver: 1s, 10s; off is never.";

@@ -110,7 +110,7 @@ fn show(answer: &HangAnswer, shared: &SharedSteps, format: Format) -> Result<()>
             ("rank", rows::integers(each().map(|rank| rank.rank.map(i64::from)))),
             ("step", rows::integers(each().map(|rank| Some(rank.step)))),
             ("shared_step", rows::integers(each().map(|rank| shared.count(rank)))),
-            ("step_ago", rows::floats(each().map(|rank| Some(rank.step_ago_s)))),
+            ("step_ago", rows::floats(each().map(|rank| rank.step_ago_s))),
             ("step_usual", rows::floats(each().map(|rank| rank.step_s))),
             ("record_ago", rows::floats(each().map(|rank| rank.record_ago_s))),
             ("group_name", rows::text(each().map(|_| collective.map(|collective| &collective.group)))),

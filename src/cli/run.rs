@@ -31,6 +31,8 @@ use super::{connect, report};
 
 /// The hint where no process has reported to this launcher.
 const NONE_IMPORTED_TORCH: &str = "no process that has the wheel imported torch: python -m pip show trainprobe, with the Python that trains, says whether it has; in a container or on another machine it needs PROBE, PROBE_COLLECTOR and PROBE_RUN too";
+/// The hint where the command failed besides: mostly before it imported torch, and it has said why.
+const FAILED_WITHOUT_TORCH: &str = "the command failed, and its own message may say why; if it had imported torch before that: python -m pip show trainprobe, with the Python that trains, says whether it has the wheel; in a container or on another machine it needs PROBE, PROBE_COLLECTOR and PROBE_RUN too";
 /// The hint where the agent's variables did not arrive.
 const NONE_REACHED: &str = "pass on PROBE, PROBE_COLLECTOR and PROBE_RUN (sudo --preserve-env=PROBE,PROBE_COLLECTOR,PROBE_RUN …), or put probe run behind what drops them: env -i … probe run -- python train.py";
 /// The hint where processes imported torch, and none became an agent.
@@ -123,7 +125,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
         };
         let call = FinishCall { pid, wait_status: ended.into_raw() };
         let failed_early = !ended.success() && began.elapsed() < EARLY && seen.is_empty();
-        let reason = || if failed_early { (Vec::new(), None) } else { why_none(&seen, &pythons) };
+        let reason = || if failed_early { (Vec::new(), None) } else { why_none(&seen, &pythons, ended) };
         finish(&mut collector, call, &mut signals, reason).await;
         Ok(shell_status(ended))
     })
@@ -196,12 +198,13 @@ async fn finish(
     }
 }
 
-/// What is known of the processes that were started, in sentences, and a hint.
-fn why_none(seen: &Seen, pythons: &Pythons) -> (Vec<String>, Option<&'static str>) {
+/// What is known of the processes that the command started, and of how it ended, in sentences, and a hint.
+fn why_none(seen: &Seen, pythons: &Pythons, ended: ExitStatus) -> (Vec<String>, Option<&'static str>) {
     let (unreached, running) = (pythons.unreached(), pythons.running());
     let (sentences, hint) = match () {
         () if !seen.is_empty() => (seen.sentences(), NONE_TRAINED),
         () if !unreached.is_empty() => (unreached, NONE_REACHED),
+        () if running.is_empty() && !ended.success() => (pythons.reached(), FAILED_WITHOUT_TORCH),
         () if running.is_empty() => (pythons.reached(), NONE_IMPORTED_TORCH),
         () => (running, NONE_TRAINED_YET),
     };

@@ -12,6 +12,7 @@ mod line;
 mod page;
 mod placeholders;
 mod ranking;
+mod recorded;
 mod recording;
 mod reference;
 mod replay;
@@ -37,6 +38,7 @@ pub(crate) use steps::FEWEST;
 pub(crate) use suspect::suspect;
 pub(crate) use verify::verify;
 
+use self::recorded::RecordedCounts;
 use self::replay::Reduction;
 use self::rule::{Kind, Rule};
 use crate::step_window::Window;
@@ -87,11 +89,13 @@ pub(crate) async fn diagnose(client: &mut Client, name: &str, asked: &DiagnosisS
         }
         all.push(rule.clone());
     }
-    for rule in rule::only(all, &asked.only)? {
+    let all = rule::only(all, &asked.only)?;
+    let recorded = RecordedCounts::read(client, &done.steps, &all).await?;
+    for rule in all {
         let is_own = !names.contains(&rule.name);
         // Without a reference, rules that compare with one do not run.
         if !rule.needs_reference() || asked.reference.is_some() {
-            candidates.extend(one(client, &rule, is_own, asked.reference.as_ref(), &mut done).await?);
+            candidates.extend(one(client, &rule, is_own, asked.reference.as_ref(), &recorded, &mut done).await?);
         }
         rules.insert(rule.name.clone(), rule);
     }
@@ -112,6 +116,7 @@ async fn one(
     rule: &Rule,
     is_own: bool,
     reference: Option<&Reference>,
+    recorded: &RecordedCounts,
     done: &mut Diagnosis,
 ) -> Result<Vec<Finding>> {
     let undecided = |why: String| UndecidedRule { rule: rule.name.clone(), why, how: rule.record.clone() };
@@ -134,35 +139,9 @@ async fn one(
         done.not_decided.push(undecided(why));
         return Ok(Vec::new());
     }
-    for need in &rule.needs {
-        let (need, least) = need.split_once(" >= ").unwrap_or((need, "1"));
-        let (table, column) = need.rsplit_once('.').unwrap_or((need, "*"));
-        let these = match table {
-            // Conditions are recorded when training begins, and then when one changes.
-            "python.environment" => "pid IN ($pids)",
-            // The rows of a node's collector, which has no steps.
-            "gpu.metrics" => "true",
-            _ => "$window",
-        };
-        let sql = done.steps.fill(&format!(
-            "SELECT MAX(count) AS count FROM (SELECT COUNT({column}) AS count FROM {table} WHERE {these} GROUP BY pid)"
-        ));
-        let count = match rows::ask(client, &sql).await {
-            Ok(found) => found.int("count", 0).unwrap_or(0),
-            // Nothing is known of a run that has gone.
-            Err(error) if error.kind() == Failure::Unreachable => return Err(error),
-            Err(_) => 0,
-        };
-        let of = if these == "$window" { "in these steps" } else { "of these processes" };
-        if count == 0 {
-            done.not_decided.push(undecided(format!("{need} is not recorded {of}")));
-            return Ok(Vec::new());
-        }
-        if count < least.parse().unwrap_or(1) {
-            done.not_decided
-                .push(undecided(format!("{count} rows of {table} {of} are too few: the rule needs {least}")));
-            return Ok(Vec::new());
-        }
+    if let Some(lack) = recorded.lack(rule) {
+        done.not_decided.push(undecided(lack));
+        return Ok(Vec::new());
     }
     let values = reference.map(|reference| reference.values(&done.steps)).unwrap_or_default();
     let sql = done.steps.fill(&rule.sql).replace(rule::REFERENCE, &values);

@@ -111,6 +111,23 @@ def test_ranks_that_wait_for_each_other_on_two_groups_are_a_deadlock(home: Home)
     assert page.returncode == 0 and re.search(words, page.stdout), page.stdout + page.stderr
 
 
+def test_a_rank_that_never_enters_the_first_step_is_named(home: Home) -> None:
+    command = ("torchrun", "--nproc-per-node", "2", str(SCRIPTS / "hangs.py"), "lock", "0")
+    run = home.train(*command, PROBE_HANG_AFTER="300ms")
+    wait_for("both agents", lambda: home.ask("gpt", "SELECT rank FROM probe.agents WHERE rank >= 0 LIMIT 2 OFFSET 1"))
+    # A collective waits ten times as long, because ranks load and compile before they have made a step.
+    (found,) = wait_for("the finding", lambda: findings(run))
+    words = r"rank 1 has not entered all_reduce \(number 0 of group .*, 256 B\): rank 1 is in stand_still .*; rank 0 has waited"
+    assert re.match(words, found["message"]), found["message"]
+    assert (found["severity"], found["rank"], found["step"]) == ("error", 1, 0)
+    page = home.probe("gpt", "hang")
+    assert page.returncode == 0 and re.search(words, page.stdout), page.stdout + page.stderr
+    assert re.search(r"^rank 0  0      -  +all_reduce 0 of ", page.stdout, re.MULTILINE), page.stdout
+    rows = json.loads(home.probe("gpt", "hang", "--format", "json").stdout)
+    assert [(row["step"], row["step_ago"], row["entered"]) for row in rows] == [(0, None, "entered"), (0, None, "missing")]
+    assert len(findings(run)) == 1
+
+
 def test_what_goes_on_is_no_hang_and_a_short_stop_is_taken_back(home: Home) -> None:
     run = home.train(
         "torchrun", "--nproc-per-node", "2", "examples/train_gpt.py", "--steps", "100000", "--batch-size", "2",

@@ -27,6 +27,8 @@ const AFTER: Duration = Duration::from_secs(30);
 const TIMES: f64 = 10.0;
 /// How long steps may stop where a client asks.
 const ASKED: Duration = Duration::from_secs(3);
+/// Before a step has a usual duration, ranks load and compile. So a collective may wait this many times as long as steps may stop.
+const FIRST_STEPS: u32 = 10;
 /// Pause between two looks.
 const TICK: Duration = Duration::from_secs(1);
 /// A rank that has recorded something within this time (s) is at work, if at no step: it validates, or saves.
@@ -55,6 +57,19 @@ struct AgentSnapshot {
     identity: Arc<Identity>,
     member: GroupMember,
     idle: Option<Duration>,
+    /// How long its oldest operation has not finished.
+    pending: Option<Duration>,
+}
+
+/// Whether training makes steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// It does, as far as is known.
+    GoesOn,
+    /// A collective has waited for long, and no step has a usual duration yet.
+    WaitsBeforeSteps,
+    /// A step takes much longer than usual.
+    Stopped,
 }
 
 impl Hangs {
@@ -64,8 +79,8 @@ impl Hangs {
     /// No agent is connected, or too many clients ask.
     pub(crate) async fn ask(&self, asked_by: &Asker) -> Result<HangAnswer> {
         let _turn = self.stacks.turn().await?;
-        let stopped = stopped(&self.snapshots(), ASKED);
-        self.look(stopped, asked_by).await.map(|(answer, _)| answer)
+        let progress = progress(&self.snapshots(), ASKED, ASKED);
+        self.look(progress, asked_by).await.map(|(answer, _)| answer)
     }
 
     /// Looks for hangs until the collector stops.
@@ -91,15 +106,17 @@ impl Hangs {
                     reported_hang = None;
                 }
                 Some(_) => {}
-                None if stopped(&snapshots, after) && !waited => {
-                    if let Ok((answer, recorded)) = self.look(true, &Asker::collector("hang")).await
+                None if waited => {}
+                None => {
+                    let progress = progress(&snapshots, after, after.saturating_mul(FIRST_STEPS));
+                    if progress != Progress::GoesOn
+                        && let Ok((answer, recorded)) = self.look(progress, &Asker::collector("hang")).await
                         && is_worth_saying(&answer)
                     {
                         reported_hang = Some(ReportedHang::now(&snapshots, after));
                         self.say(&answer, &recorded, &snapshots);
                     }
                 }
-                None => {}
             }
         }
     }
@@ -112,13 +129,18 @@ impl Hangs {
         all
     }
 
-    async fn look(&self, stopped: bool, asked_by: &Asker) -> Result<(HangAnswer, Recordings)> {
+    async fn look(&self, progress: Progress, asked_by: &Asker) -> Result<(HangAnswer, Recordings)> {
+        let stopped = progress != Progress::GoesOn;
         let (stacks, recorded) =
             tokio::join!(self.stacks.take(StacksCall::default(), asked_by), self.recorded(stopped, asked_by));
         let stacks = stacks?;
         let now = clock::unix_ns();
-        let members = self.snapshots().into_iter().map(|snapshot| snapshot.placed(&stacks)).collect();
-        let mut answer = judge(members, stopped, now);
+        let members: Vec<_> = self.snapshots().into_iter().map(|snapshot| snapshot.placed(&stacks)).collect();
+        let mut answer = judge(members.clone(), stopped, now);
+        // Before the first steps a rank may do without collectives for long. That they differ between ranks is a hang even then.
+        if progress == Progress::WaitsBeforeSteps && !["not entered", "different", "deadlock"].contains(&&*answer.why) {
+            answer = judge(members, false, now);
+        }
         for state in &mut answer.ranks {
             state.flight_recorder = recorded_by(&recorded, state).map(Recorded::line).unwrap_or_default();
         }
@@ -167,16 +189,21 @@ impl AgentSnapshot {
             pid: u32::try_from(state.identity.pid).unwrap_or_default(),
             rank: state.identity.rank,
             step: state.step,
-            step_ago_s: idle.map_or(0.0, |idle| idle.as_secs_f64()),
-            step_s: state.pace.usual(),
+            step_ago_s: idle.map(|idle| idle.as_secs_f64()),
+            step_s: state.usual_step(),
             record_ago_s: record_ago,
             validates: state.validates && record_ago.is_some_and(|ago| ago < FRESH),
             ..RankState::default()
         };
         let member = GroupMember { state: rank_state, groups: state.groups.clone() };
         let identity = Arc::clone(&state.identity);
+        let oldest = state.groups.iter().filter_map(|group| group.pending.first()).map(|operation| operation.unix_ns).min();
+        let pending = oldest.map(|issued_ns| {
+            let until_report = u64::try_from(state.said_ns.saturating_sub(issued_ns)).unwrap_or(0);
+            Duration::from_nanos(until_report) + now.saturating_duration_since(state.reported)
+        });
         drop(state);
-        Self { agent, identity, member, idle }
+        Self { agent, identity, member, idle, pending }
     }
 
     /// The member with the location of its main thread.
@@ -194,16 +221,22 @@ impl AgentSnapshot {
     }
 }
 
-/// Whether a process that has made steps has made none for too long. A process that validates is at work, and the others may
-/// wait for it.
-fn stopped(snapshots: &[AgentSnapshot], after: Duration) -> bool {
+/// Whether a process that has made steps has made none for longer than `after`, or a collective has not finished for longer than
+/// `first` while no step has a usual duration. A process that validates is at work, and the others may wait for it.
+fn progress(snapshots: &[AgentSnapshot], after: Duration, first: Duration) -> Progress {
     if snapshots.iter().any(|snapshot| snapshot.member.state.validates) {
-        return false;
+        return Progress::GoesOn;
     }
-    snapshots.iter().any(|snapshot| {
+    let has_stopped = |snapshot: &AgentSnapshot| {
         let usual = snapshot.member.state.step_s.unwrap_or(f64::INFINITY);
         snapshot.idle.is_some_and(|idle| idle > after && idle.as_secs_f64() > TIMES * usual)
-    })
+    };
+    if snapshots.iter().any(has_stopped) {
+        return Progress::Stopped;
+    }
+    let has_no_steps = snapshots.iter().all(|snapshot| snapshot.member.state.step_s.is_none());
+    let waits = snapshots.iter().any(|snapshot| snapshot.pending.is_some_and(|pending| pending > first));
+    if has_no_steps && waits { Progress::WaitsBeforeSteps } else { Progress::GoesOn }
 }
 
 /// Whether an answer is a hang to report. It is none while a rank is at work: it validates while the others wait for it, or it
@@ -218,7 +251,7 @@ fn is_worth_saying(answer: &HangAnswer) -> bool {
     let at_work =
         |rank: &RankState| rank.waits_for == "torch.compile" || rank.record_ago_s.is_some_and(|ago| ago < FRESH);
     let mut odd = answer.ranks.iter().filter(odd).peekable();
-    answer.why == "different" || odd.peek().is_none() || !odd.any(at_work)
+    answer.why != "steps go on" && (answer.why == "different" || odd.peek().is_none() || !odd.any(at_work))
 }
 
 /// A hang that was reported.
@@ -231,7 +264,8 @@ struct ReportedHang {
 
 impl ReportedHang {
     fn now(snapshots: &[AgentSnapshot], after: Duration) -> Self {
-        let long = |snapshot: &&AgentSnapshot| snapshot.idle.is_some_and(|idle| idle > after);
+        let is_long = |time: Option<Duration>| time.is_some_and(|time| time > after);
+        let long = |snapshot: &&AgentSnapshot| is_long(snapshot.idle) || is_long(snapshot.pending);
         let stopped: Vec<_> = snapshots
             .iter()
             .filter(long)

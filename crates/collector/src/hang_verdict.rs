@@ -55,7 +55,8 @@ pub fn judge(members: Vec<GroupMember>, stopped: bool, now_ns: i64) -> HangAnswe
     let mut answer = HangAnswer { unix_ns: now_ns, ..HangAnswer::default() };
     let stops = stops(&members);
     if !stopped {
-        let freshest = members.iter().min_by(|a, b| a.state.step_ago_s.total_cmp(&b.state.step_ago_s));
+        let with_steps = members.iter().filter_map(|member| Some((member.state.step_ago_s?, member)));
+        let freshest = with_steps.min_by(|(one, _), (other, _)| one.total_cmp(other));
         answer.why = "steps go on".into();
         let validating: Vec<Owner> =
             members.iter().filter(|member| member.state.validates).map(GroupMember::owner).collect();
@@ -63,11 +64,11 @@ pub fn judge(members: Vec<GroupMember>, stopped: bool, now_ns: i64) -> HangAnswe
             _ if !validating.is_empty() => {
                 format!("{} {}", names(&validating), if validating.len() == 1 { "validates" } else { "validate" })
             }
-            Some(member) if member.state.step > 0 && member.state.step_s.is_some() => format!(
+            Some((ago, member)) if member.state.step > 0 && member.state.step_s.is_some() => format!(
                 "steps go on: {} finished step {} {} ago",
                 names(&[member.owner()]),
                 member.state.step - 1,
-                seconds(member.state.step_ago_s)
+                seconds(ago)
             ),
             _ => "no rank has finished enough steps yet to say what is long".into(),
         };
@@ -275,9 +276,10 @@ fn words(stop: &BlockingOperation<'_>, now_ns: i64) -> (String, String) {
 /// The verdict where no rank waits in a collective: where the ranks with the oldest step are.
 fn outside(members: &[GroupMember]) -> String {
     let mut oldest: Vec<&GroupMember> = members.iter().collect();
-    oldest.sort_by(|a, b| b.state.step_ago_s.total_cmp(&a.state.step_ago_s));
+    let ago = |member: &GroupMember| member.state.step_ago_s.unwrap_or(0.0);
+    oldest.sort_by(|one, other| ago(other).total_cmp(&ago(one)));
     let phrases: Vec<String> = oldest.iter().take(MAX_PHRASES).map(|member| whereabouts(member)).collect();
-    let ago = oldest.first().map_or(0.0, |member| member.state.step_ago_s);
+    let ago = oldest.first().map_or(0.0, |member| ago(member));
     format!("no step for {}, and no collective is waited for: {}", seconds(ago), phrases.join("; "))
 }
 
@@ -338,7 +340,7 @@ mod tests {
             state: RankState {
                 rank: Some(rank),
                 step: 30,
-                step_ago_s: 15.0,
+                step_ago_s: Some(15.0),
                 step_s: Some(0.1),
                 frame: Some(frame),
                 waits_for: "read".into(),

@@ -84,7 +84,7 @@ fn row(state: &RankState, shared: &SharedSteps) -> [String; 5] {
     [
         names(&[owner(state)]),
         shared.count(state).map_or_else(|| format!("{} of its own", state.step), |step| step.to_string()),
-        format!("{} ago{usual}", seconds(state.step_ago_s)),
+        state.step_ago_s.map_or_else(|| "-".to_owned(), |ago| format!("{} ago{usual}", seconds(ago))),
         if state.operation.is_empty() { "-".into() } else { state.operation.clone() },
         at,
     ]

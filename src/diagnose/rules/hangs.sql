@@ -8,4 +8,4 @@
 SELECT rank, 'hang' AS seen, 'critical' AS severity, CAST(step AS VARCHAR) AS stopped, message
 FROM (SELECT *, ROW_NUMBER() OVER (ORDER BY ts DESC) AS newest FROM probe.events WHERE kind = 'hang' AND step IS NOT NULL)
 -- It is taken back where training goes on.
-WHERE newest = 1 AND severity <> 'info' AND step > (SELECT MAX(step) FROM python.steps WHERE pid IN ($pids))
+WHERE newest = 1 AND severity <> 'info' AND step > (SELECT COALESCE(MAX(step), -1) FROM python.steps WHERE pid IN ($pids))

@@ -88,7 +88,7 @@ pub(crate) fn hang() -> HangAnswer {
         pid: 100 + rank as u32,
         rank: Some(rank),
         step: 30,
-        step_ago_s: 14.25,
+        step_ago_s: Some(14.25),
         step_s: Some(0.05),
         record_ago_s: Some(14.0),
         operation: operation.into(),

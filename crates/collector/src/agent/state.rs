@@ -66,6 +66,12 @@ impl AgentState {
         self.step as f64 + self.steps_per_second * age.as_secs_f64()
     }
 
+    /// The usual duration of a step (s); None where it is not known. Where all steps came with the first report, the agent knows it.
+    pub fn usual_step(&self) -> Option<f64> {
+        let reported = || self.cost.map(|cost| cost.step_seconds).filter(|seconds| *seconds > 0.0);
+        self.pace.usual().or_else(reported)
+    }
+
     /// What went wrong in the agent and in the collector; None where nothing did.
     pub fn problems(&self) -> Option<String> {
         let both = [&self.problem, &self.problem_here];

@@ -1,0 +1,102 @@
+//! How many values of a column were recorded, which says whether a rule can decide.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use probe_client::Client;
+use probe_common::error::{Kind as Failure, Result};
+
+use super::rows::ask;
+use super::rule::Rule;
+use super::steps::Steps;
+
+/// A column that a rule needs (TABLE.COLUMN), and the fewest values that one process must have.
+struct Need<'a> {
+    table: &'a str,
+    column: &'a str,
+    least: i64,
+}
+
+impl<'a> Need<'a> {
+    fn parse(need: &'a str) -> Self {
+        let (need, least) = need.split_once(" >= ").unwrap_or((need, "1"));
+        let (table, column) = need.rsplit_once('.').unwrap_or((need, "*"));
+        Self { table, column, least: least.parse().unwrap_or(1) }
+    }
+}
+
+/// The rows of a table that count.
+fn condition(table: &str) -> &'static str {
+    match table {
+        // Conditions are recorded when training begins, and then when one changes.
+        "python.environment" => "pid IN ($pids)",
+        // The rows of a node's collector, which has no steps.
+        "gpu.metrics" => "true",
+        _ => "$window",
+    }
+}
+
+/// By table and column, the number of values of the process that has most.
+pub(super) struct RecordedCounts(BTreeMap<(String, String), i64>);
+
+impl RecordedCounts {
+    /// Counts what the rules need, with one query for each table.
+    ///
+    /// # Errors
+    /// The run has gone.
+    pub(super) async fn read(client: &mut Client, steps: &Steps, rules: &[Rule]) -> Result<Self> {
+        let mut columns = BTreeMap::<&str, BTreeSet<&str>>::new();
+        for need in rules.iter().flat_map(|rule| &rule.needs).map(|need| Need::parse(need)) {
+            columns.entry(need.table).or_default().insert(need.column);
+        }
+        let mut counts = BTreeMap::new();
+        for (table, columns) in columns {
+            let columns: Vec<&str> = columns.into_iter().collect();
+            let mut found = count(client, steps, table, &columns).await?;
+            if found.is_none() && columns.len() > 1 {
+                // An older run lacks some of the columns, and a user's rule may name some that never were.
+                let mut each = Vec::new();
+                for column in &columns {
+                    each.extend(count(client, steps, table, &[*column]).await?.unwrap_or_else(|| vec![0]));
+                }
+                found = Some(each);
+            }
+            let found = found.unwrap_or_else(|| vec![0; columns.len()]);
+            counts.extend(columns.iter().zip(found).map(|(column, count)| ((table.into(), (*column).into()), count)));
+        }
+        Ok(Self(counts))
+    }
+
+    /// Why the rule can't decide: the first of its needs that is not met. None where all are.
+    pub(super) fn lack(&self, rule: &Rule) -> Option<String> {
+        rule.needs.iter().find_map(|text| {
+            let Need { table, column, least } = Need::parse(text);
+            let count = self.0.get(&(table.to_owned(), column.to_owned())).copied().unwrap_or(0);
+            let of = if condition(table) == "$window" { "in these steps" } else { "of these processes" };
+            match count {
+                0 => Some(format!("{table}.{column} is not recorded {of}")),
+                count if count < least => {
+                    Some(format!("{count} rows of {table} {of} are too few: the rule needs {least}"))
+                }
+                _ => None,
+            }
+        })
+    }
+}
+
+/// The counts of columns of one table; None where the query failed.
+async fn count(client: &mut Client, steps: &Steps, table: &str, columns: &[&str]) -> Result<Option<Vec<i64>>> {
+    let list = |each: &dyn Fn(usize, &str) -> String| {
+        columns.iter().enumerate().map(|(index, column)| each(index, column)).collect::<Vec<_>>().join(", ")
+    };
+    let sql = steps.fill(&format!(
+        "SELECT {} FROM (SELECT {} FROM {table} WHERE {} GROUP BY pid)",
+        list(&|index, _| format!("MAX(c{index}) AS c{index}")),
+        list(&|index, column| format!("COUNT({column}) AS c{index}")),
+        condition(table)
+    ));
+    match ask(client, &sql).await {
+        Ok(rows) => Ok(Some((0..columns.len()).map(|index| rows.int(&format!("c{index}"), 0).unwrap_or(0)).collect())),
+        Err(error) if error.kind() == Failure::Unreachable => Err(error),
+        Err(_) => Ok(None),
+    }
+}
