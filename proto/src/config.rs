@@ -107,7 +107,7 @@ pub enum Detail {
 
 impl Detail {
     /// The largest N of 1/N.
-    pub const LARGEST: u32 = 65_535;
+    pub const MAX_STRIDE: u32 = 65_535;
 
     /// Parses a value of the setting: 1/1 is every step. N need not be a power of two when a user chooses it.
     pub fn parse(text: &str) -> Option<Self> {
@@ -121,7 +121,7 @@ impl Detail {
                 match n {
                     0 => None,
                     1 => Some(Self::EveryStep),
-                    n => (n <= Self::LARGEST).then_some(Self::Every(n)),
+                    n => (n <= Self::MAX_STRIDE).then_some(Self::Every(n)),
                 }
             }
         }

@@ -16,9 +16,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// Shortest token (bytes); a shorter one could be guessed.
-const SHORTEST: usize = 32;
+const MIN_TOKEN_LENGTH: usize = 32;
 /// Most bytes that are read of a file.
-const LONGEST: u64 = 4096;
+const MAX_FILE_BYTES: u64 = 4096;
 /// The value of [`crate::env::PROBE_TLS_PIN`] that allows sending the token unencrypted.
 pub const INSECURE: &str = "insecure-no-tls";
 
@@ -78,7 +78,7 @@ impl Credentials {
             return Err(problem(true, named(&what), &format!("chmod 0600 {}", path.display())));
         }
         let mut text = String::new();
-        let read = file.take(LONGEST).read_to_string(&mut text);
+        let read = file.take(MAX_FILE_BYTES).read_to_string(&mut text);
         read.map_err(|_| problem(false, named(&"is no text"), make))?;
         Self::parse(&text).map_err(|what| problem(false, named(&what), make))
     }
@@ -87,8 +87,8 @@ impl Credentials {
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let token = lines.next().unwrap_or_default();
-        if token.len() < SHORTEST || !token.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(format!("has no token of at least {SHORTEST} letters on its first line"));
+        if token.len() < MIN_TOKEN_LENGTH || !token.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(format!("has no token of at least {MIN_TOKEN_LENGTH} letters on its first line"));
         }
         let mut pin = None;
         for line in lines {

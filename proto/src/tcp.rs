@@ -63,7 +63,7 @@ pub async fn connect(address: impl ToSocketAddrs, way: &TcpSecurity) -> io::Resu
 
 fn config(pin: &Pin) -> io::Result<ClientConfig> {
     let provider = Arc::new(ring::default_provider());
-    let only = Arc::new(Only { pin: pin.clone(), provider: Arc::clone(&provider) });
+    let only = Arc::new(PinnedVerifier { pin: pin.clone(), provider: Arc::clone(&provider) });
     let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13]);
     let builder = builder.map_err(io::Error::other)?;
     let mut config = builder.dangerous().with_custom_certificate_verifier(only).with_no_client_auth();
@@ -82,12 +82,12 @@ fn explained(error: io::Error) -> io::Error {
 
 /// Accepts one certificate and no other.
 #[derive(Debug)]
-struct Only {
+struct PinnedVerifier {
     pin: Pin,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Only {
+impl ServerCertVerifier for PinnedVerifier {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,

@@ -7,7 +7,7 @@ use probe_common::error::{Error, Result};
 use super::connect::{self, Connection};
 use super::report;
 use super::status::{INTERRUPTED, Status};
-use crate::compare::{self, ComparedRun, FEWEST, LAST_STEPS, Row, Verdict};
+use crate::compare::{self, ComparedRun, LAST_STEPS, MIN_STEPS, Row, Verdict};
 use crate::output::{Format, rows};
 use crate::step_window::Window;
 
@@ -167,7 +167,7 @@ fn show(mut compared: Vec<Row>, args: &Args) -> Result<Status> {
             judged.div_ceil(20)
         ));
     } else {
-        report::note(format_args!("nothing can be said about noise with fewer than {FEWEST} steps"));
+        report::note(format_args!("nothing can be said about noise with fewer than {MIN_STEPS} steps"));
     }
     Ok(0)
 }

@@ -114,12 +114,12 @@ pub(super) async fn unless<T>(interrupt: &mut Signal, work: impl Future<Output =
 
 /// How much longer than its timeout a request is waited for. The engine that is asked ends a request at its timeout and says
 /// so; this is for one from which nothing comes.
-const GRACE: Duration = Duration::from_millis(500);
+const EXTRA_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Waits for `asked`, but ends with an error soon after `timeout`.
 pub(super) async fn within<T>(timeout: Option<Duration>, asked: impl Future<Output = Result<T>>) -> Result<T> {
     let Some(timeout) = timeout else { return asked.await };
-    tokio::time::timeout(timeout.saturating_add(GRACE), asked).await.unwrap_or_else(|_| {
+    tokio::time::timeout(timeout.saturating_add(EXTRA_TIMEOUT), asked).await.unwrap_or_else(|_| {
         Err(Error::limit(format!("no whole answer within {}", humantime::format_duration(timeout)))
             .hint("ask for fewer rows or steps; allow more with --timeout"))
     })

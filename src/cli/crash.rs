@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::connect::{Connection, with_client};
 use super::status::Status;
-use crate::crash::{self, Account, Crash};
+use crate::crash::{self, Crash, CrashedProcess};
 use crate::output::{self, Format, Terminal, rows};
 
 /// Show how processes crashed
@@ -50,22 +50,22 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
 
 fn show(answer: &Crash, format: Format) -> Result<()> {
     let each = || answer.accounts.iter();
-    let module = |account: &Account| account.module.clone();
-    let collective = |account: &Account| account.collective.clone();
-    let exception = |account: &Account| account.exception().cloned();
+    let module = |account: &CrashedProcess| account.module.clone();
+    let collective = |account: &CrashedProcess| account.collective.clone();
+    let exception = |account: &CrashedProcess| account.exception().cloned();
     // A list is JSON; an empty one is NULL.
     let several = |value: serde_json::Value| {
         let is_empty = value.as_array().is_none_or(Vec::is_empty);
         (!is_empty).then(|| value.to_string())
     };
-    let memory = |account: &Account| {
+    let memory = |account: &CrashedProcess| {
         several(account.memory.iter().map(|used| {
             json!({
                 "device": used.device, "first": used.first, "minute_before": used.before, "last": used.last, "peak": used.peak,
             })
         }).collect())
     };
-    let kept = |account: &Account| {
+    let kept = |account: &CrashedProcess| {
         let listed = |modules: &[(String, f64)]| {
             modules.iter().map(|(name, size)| json!({ "module": name, "size": size })).collect::<Vec<_>>()
         };
@@ -73,13 +73,13 @@ fn show(answer: &Crash, format: Format) -> Result<()> {
         let (most, grew) = (listed(&kept.most), listed(&kept.grew));
         Some(json!({ "step": kept.step, "most": most, "since": kept.since, "grew": grew }).to_string())
     };
-    let threads = |account: &Account| {
+    let threads = |account: &CrashedProcess| {
         let listed = account.ended_threads().map(|raised| {
             json!({ "thread_name": raised.thread, "ts": raised.ts, "exception": raised.exception, "message": raised.message, "location": raised.location })
         });
         several(listed.collect())
     };
-    let metrics = |account: &Account| {
+    let metrics = |account: &CrashedProcess| {
         several(
             account
                 .metrics
@@ -88,7 +88,7 @@ fn show(answer: &Crash, format: Format) -> Result<()> {
                 .collect(),
         )
     };
-    let spans = |account: &Account| {
+    let spans = |account: &CrashedProcess| {
         several(
             account
                 .spans

@@ -8,7 +8,7 @@ use super::connect::{self, Connection};
 use super::report;
 use super::status::{INTERRUPTED, Status};
 use crate::diagnose::rule::{self, Rule};
-use crate::diagnose::{self, Diagnosis, DiagnosisSettings, FEWEST, Finding, Reference, Severity};
+use crate::diagnose::{self, Diagnosis, DiagnosisSettings, Finding, MIN_STEPS, Reference, Severity};
 use crate::output;
 use crate::step_window::Window;
 use probe_client::Client;
@@ -135,7 +135,7 @@ async fn answer(args: &Args, endpoint: Option<&str>, own: &[Rule], was_live: &mu
         DiagnosisSettings { window: args.steps, own: own.to_vec(), only: args.only.clone(), reference: None };
     let mut before = None;
     if let Some(other) = args.against.as_ref().or(args.verify.as_ref()) {
-        let mut other = Other::open(args, other, &target).await?;
+        let mut other = ReferenceRun::open(args, other, &target).await?;
         // Steps after the window, unless others are asked for.
         asked.window = asked.window.or_else(|| other.after());
         let (client, name, window) = (other.client.as_mut().unwrap_or(&mut client), &other.name, other.window);
@@ -199,14 +199,14 @@ fn page(args: &Args, done: &Diagnosis, name: &str) -> Result<String> {
 }
 
 /// What steps are compared with: another run, or a window of the same one.
-struct Other {
+struct ReferenceRun {
     /// None for the same run.
     client: Option<Client>,
     name: String,
     window: Option<Window>,
 }
 
-impl Other {
+impl ReferenceRun {
     async fn open(args: &Args, other: &str, target: &Target) -> Result<Self> {
         if let Some(window) = other.contains("..").then(|| other.parse::<Window>().ok()).flatten() {
             return Ok(Self { client: None, name: name(target), window: Some(window) });
@@ -251,7 +251,7 @@ fn status(done: &Diagnosis, fail_on: Option<Severity>) -> Status {
     let Some(least) = fail_on else { return 0 };
     if done.findings.iter().any(|finding| finding.severity >= least && finding.confidence != "possible") {
         FOUND
-    } else if done.steps.count() < FEWEST || !done.fits() {
+    } else if done.steps.count() < MIN_STEPS || !done.fits() {
         TOO_LITTLE
     } else {
         0

@@ -94,7 +94,7 @@ fn at_parser() -> impl TypedValueParser<Value = At> {
 pub(super) const FRAMES: &str = "__import__('probe_agent.eval.frames', fromlist=['show']).show()";
 
 /// How long after a snippet's deadline its end is waited for.
-const GRACE: Duration = Duration::from_secs(15);
+const EXTRA_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(super) fn rank(text: &str) -> Result<Rank, String> {
     match text {
@@ -152,7 +152,7 @@ async fn show_by(client: &mut Client, call: v1::EvalCall, printer: Printer) -> R
 
 /// Waits for the end of a snippet that may take `timeout_s` seconds.
 pub(super) async fn before_deadline<T>(timeout_s: f64, evaluated: impl Future<Output = Result<T>>) -> Result<T> {
-    let deadline = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX).saturating_add(GRACE);
+    let deadline = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX).saturating_add(EXTRA_TIMEOUT);
     tokio::time::timeout(deadline, evaluated).await.unwrap_or_else(|_| {
         Err(Error::limit("the collector has not said how the snippet ended, long after its deadline"))
     })

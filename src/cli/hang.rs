@@ -10,7 +10,7 @@ mod page;
 use super::connect::{Connection, with_client};
 use super::report;
 use super::status::Status;
-use crate::hang::{self, BlockingOperation, Verdict, Why};
+use crate::hang::{self, BlockingOperation, StallReason, Verdict};
 use crate::output::{self, Format, rows};
 use crate::shared_steps::SharedSteps;
 use page::page;
@@ -153,9 +153,9 @@ fn show_dumps(verdict: &Verdict<'_>, format: Format) -> Result<()> {
         .collect();
     let each = || rows.iter();
     let why = |stop: &BlockingOperation<'_>| match stop.why {
-        Why::Different => "different",
-        Why::NotEntered => "not entered",
-        Why::NotFinished => "not finished",
+        StallReason::Different => "different",
+        StallReason::NotEntered => "not entered",
+        StallReason::NotFinished => "not finished",
     };
     rows::show(
         vec![

@@ -28,7 +28,7 @@ use super::status::Status;
 /// The status where files that were named are left out.
 const LEFT_OUT: Status = 1;
 /// How long an import that a signal has ended may go on until its next report of progress.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Import traces as a recorded run
 ///
@@ -147,7 +147,7 @@ fn unless_ended(runtime: Runtime, mut signals: Signals, import: &Arc<Import>) ->
             signal = signals.next() => {
                 import.is_ended.store(true, Ordering::Relaxed);
                 // The thread stops at its next report of progress, or ends.
-                let _ = tokio::time::timeout(PATIENCE, has_stopped.recv()).await;
+                let _ = tokio::time::timeout(TIMEOUT, has_stopped.recv()).await;
                 Ok(ImportOutcome::Ended(signal))
             }
         }

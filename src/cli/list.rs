@@ -18,7 +18,7 @@ use super::{connect, report};
 use crate::output::{Format, rows};
 
 /// How long a collector may take to list its processes.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// List live runs and their processes
 ///
@@ -57,8 +57,8 @@ pub(super) fn run(args: Args) -> Result<Status> {
     let descriptions = connect::one_thread()?.block_on(join_all(sockets.iter().map(|(_, socket)| async move {
         let target = Target { location: RunLocation::Socket(socket.clone()), pid: None };
         let asked = async { Client::open(&target, None).await?.describe().await };
-        let late = |_| Err(Error::limit(format!("no answer within {} s", PATIENCE.as_secs())));
-        tokio::time::timeout(PATIENCE, asked).await.unwrap_or_else(late)
+        let late = |_| Err(Error::limit(format!("no answer within {} s", TIMEOUT.as_secs())));
+        tokio::time::timeout(TIMEOUT, asked).await.unwrap_or_else(late)
     })));
     let mut found = Vec::new();
     for ((run, socket), description) in sockets.iter().zip(descriptions) {

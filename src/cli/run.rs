@@ -20,7 +20,7 @@ use probe_proto::v1::{FinishCall, FinishOutcome};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, timeout_at};
 
-use self::collector::{Collector, PATIENCE};
+use self::collector::{Collector, TIMEOUT};
 use self::pythons::Pythons;
 use self::seen::Seen;
 use super::launch::{self, Missing};
@@ -184,7 +184,7 @@ async fn finish(
         }
         None if collector.was_ended() => {}
         None => {
-            let patience = PATIENCE.as_secs();
+            let patience = TIMEOUT.as_secs();
             let stopped =
                 collector.pid().map(|pid| format!("if it is stopped, kill -CONT {pid} lets it write the run; "));
             report::note(format_args!(

@@ -18,7 +18,7 @@ use super::{connect, remove, report};
 use crate::output::{Format, rows};
 
 /// How long the answer of a live run is waited for, which is newer than its file.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// Live runs that are asked at a time.
 const MAX_ASKED: usize = 4;
 
@@ -129,7 +129,7 @@ fn recorded(run: &Run) -> RunProgress {
 
 /// The columns of a live run, by its collector; None if it does not answer in time, or has another runtime directory.
 async fn live(run: &Run) -> Option<RunProgress> {
-    tokio::time::timeout(PATIENCE, ask_live(run)).await.ok().and_then(Result::ok)
+    tokio::time::timeout(TIMEOUT, ask_live(run)).await.ok().and_then(Result::ok)
 }
 
 /// Bytes of a run on disk. An ended run does not change: its file has the sum over all its files.

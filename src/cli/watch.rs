@@ -74,7 +74,7 @@ impl RepeatedQuery {
         let mut ticks = tokio::time::interval(self.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut screen = Screen::default();
-        let mut shown = Appended::default();
+        let mut shown = WatchOutput::default();
         loop {
             ticks.tick().await;
             let terminal = Terminal { shape: self.shape, ..Terminal::of_stdout() };
@@ -120,7 +120,7 @@ impl RepeatedQuery {
     }
 
     /// Writes an answer after the previous one.
-    async fn append(&self, answer: Answer, shown: &mut Appended) -> Result<bool> {
+    async fn append(&self, answer: Answer, shown: &mut WatchOutput) -> Result<bool> {
         let out = Box::new(io::BufWriter::new(io::stdout()));
         let again = shown.columns.as_ref() == Some(&answer.schema);
         if shown.columns.is_some() && self.format == Format::Table && !output::unless_closed(writeln!(io::stdout()))? {
@@ -147,7 +147,7 @@ impl RepeatedQuery {
 
 /// What was appended so far.
 #[derive(Default)]
-struct Appended {
+struct WatchOutput {
     /// Columns of the last answer.
     columns: Option<SchemaRef>,
     has_noted_cut: bool,

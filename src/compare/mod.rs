@@ -12,7 +12,7 @@ pub use self::sql::read;
 use crate::block_bootstrap::{BootstrapDraws, median, middle95};
 
 /// Steps that a side needs for a judgement about noise.
-pub const FEWEST: usize = 5;
+pub const MIN_STEPS: usize = 5;
 
 /// The judgement of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum Verdict {
     Faster,
     /// The 95 % interval of the change includes zero.
     WithinNoise,
-    /// One side has fewer than [`FEWEST`] steps.
+    /// One side has fewer than [`MIN_STEPS`] steps.
     TooFewSteps,
     /// B has no such module.
     OnlyInA,
@@ -129,7 +129,7 @@ fn line(
     let (a_ms, b_ms) = (ms(a), ms(b));
     let both = a_ms.zip(b_ms);
     let (mut interval_percent, mut verdict) = (None, Verdict::TooFewSteps);
-    if steps_a >= FEWEST && steps_b >= FEWEST {
+    if steps_a >= MIN_STEPS && steps_b >= MIN_STEPS {
         let (in_a, in_b) = (draws.0.medians(a), draws.1.medians(b));
         let pairs = || in_a.iter().zip(&in_b).filter_map(|(a, b)| Some(((*a)?, (*b)?)));
         // Without time in A there is no ratio; the difference says as well whether B takes more or less.

@@ -9,7 +9,7 @@ pub(crate) const MAX_ACCOUNTS: usize = 32;
 #[derive(Debug, Default)]
 pub(crate) struct Crash {
     /// Processes that ended badly, in the order in which they ended.
-    pub(crate) accounts: Vec<Account>,
+    pub(crate) accounts: Vec<CrashedProcess>,
     /// Number of processes that did not end badly.
     pub(crate) well: usize,
     /// Number of live processes among `well`.
@@ -23,7 +23,7 @@ pub(crate) struct Crash {
 
 /// A process that ended badly.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Account {
+pub(crate) struct CrashedProcess {
     pub(crate) host: String,
     pub(crate) pid: i64,
     pub(crate) rank: Option<i64>,
@@ -105,7 +105,7 @@ pub(crate) struct RaisedException {
     pub(crate) memory: Option<String>,
 }
 
-impl Account {
+impl CrashedProcess {
     /// "was ended by SIGKILL".
     pub(crate) fn how(&self) -> String {
         match (&self.signal, self.exit_status) {

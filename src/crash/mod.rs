@@ -8,6 +8,6 @@ mod queries;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use account::{Account, Crash};
+pub(crate) use account::{Crash, CrashedProcess};
 pub(crate) use page::page;
 pub(crate) use queries::ask;

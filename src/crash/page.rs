@@ -6,7 +6,7 @@ use probe_inspect::stacks::fold::{Owner, names};
 use probe_inspect::stacks::page::local_time;
 use unicode_width::UnicodeWidthStr;
 
-use super::account::{Account, Crash, MAX_ACCOUNTS, Memory, RaisedException};
+use super::account::{Crash, CrashedProcess, MAX_ACCOUNTS, Memory, RaisedException};
 
 /// Width of the label before a fact.
 const LABEL: usize = 13;
@@ -34,8 +34,8 @@ pub(crate) fn page(crash: &Crash, name: &str, width: Option<usize>) -> String {
 }
 
 /// Groups of like accounts, in the order in which the first of each group ended.
-fn groups(accounts: &[Account]) -> Vec<Vec<&Account>> {
-    let mut groups: Vec<Vec<&Account>> = Vec::new();
+fn groups(accounts: &[CrashedProcess]) -> Vec<Vec<&CrashedProcess>> {
+    let mut groups: Vec<Vec<&CrashedProcess>> = Vec::new();
     for account in accounts {
         match groups.iter_mut().find(|group| group[0].is_like(account)) {
             Some(group) => group.push(account),
@@ -45,7 +45,7 @@ fn groups(accounts: &[Account]) -> Vec<Vec<&Account>> {
     groups
 }
 
-fn owners(accounts: &[&Account]) -> String {
+fn owners(accounts: &[&CrashedProcess]) -> String {
     let mut owners: Vec<Owner> = accounts
         .iter()
         .map(|account| match account.rank.and_then(|rank| i32::try_from(rank).ok()) {
@@ -57,7 +57,7 @@ fn owners(accounts: &[&Account]) -> String {
     names(&owners)
 }
 
-fn headline(crash: &Crash, groups: &[Vec<&Account>]) -> String {
+fn headline(crash: &Crash, groups: &[Vec<&CrashedProcess>]) -> String {
     let Some(first) = groups.first() else {
         let others = crash.well - crash.live;
         return match (crash.live, others) {
@@ -97,7 +97,7 @@ struct Page {
 }
 
 impl Page {
-    fn account(&mut self, group: &[&Account]) {
+    fn account(&mut self, group: &[&CrashedProcess]) {
         let account = group[0];
         let whose = match (group.len(), account.rank) {
             (1, None) => format!("process {} on {}", account.pid, account.host),
@@ -156,7 +156,7 @@ impl Page {
     }
 
     /// How the process ended, and when its last step was.
-    fn ending(&mut self, account: &Account) {
+    fn ending(&mut self, account: &CrashedProcess) {
         let end = account.ended.unwrap_or(account.last_seen);
         let mut how = vec![match (&account.signal, account.exit_status) {
             (Some(signal), _) => signal.clone(),
@@ -176,7 +176,7 @@ impl Page {
         self.fact("steps", &format!("{}{ago}", account.steps));
     }
 
-    fn raised(&mut self, account: &Account) {
+    fn raised(&mut self, account: &CrashedProcess) {
         let Some(raised) = account.exception() else { return };
         let summary = summary(raised);
         let what = match (raised.uncaught, raised.main) {
@@ -209,7 +209,7 @@ impl Page {
     }
 
     /// Threads that an exception ended. The rows of python.exceptions have their tracebacks.
-    fn ended_threads(&mut self, account: &Account) {
+    fn ended_threads(&mut self, account: &CrashedProcess) {
         for raised in account.ended_threads() {
             let name = raised.thread.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
             let location = raised.location.as_ref().map(|location| format!(", at {location}")).unwrap_or_default();
@@ -219,7 +219,7 @@ impl Page {
         }
     }
 
-    fn stack(&mut self, account: &Account) {
+    fn stack(&mut self, account: &CrashedProcess) {
         let Some(taken) = account.captured else { return };
         let _ = writeln!(self.text);
         self.line(&format!("Main thread at {}, innermost first:", local_time(taken)));

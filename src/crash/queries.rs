@@ -3,7 +3,7 @@
 use probe_client::Client;
 use probe_common::error::Result;
 
-use super::account::{Account, Collective, Crash, Interval, MAX_ACCOUNTS, Memory, RaisedException};
+use super::account::{Collective, Crash, CrashedProcess, Interval, MAX_ACCOUNTS, Memory, RaisedException};
 use super::kept;
 use crate::hang;
 use crate::small_rows::rows;
@@ -22,7 +22,7 @@ pub(crate) async fn ask(client: &mut Client) -> Result<Crash> {
     let sql = "SELECT host, pid, rank, state, ended, exit_status, signal, cause, last_seen, step FROM probe.agents \
                ORDER BY COALESCE(ended, last_seen), rank, pid";
     for row in rows(client, sql).await? {
-        let account = Account {
+        let account = CrashedProcess {
             host: row.text(0).unwrap_or_default(),
             pid: row.int(1).unwrap_or_default(),
             rank: row.int(2),
@@ -33,7 +33,7 @@ pub(crate) async fn ask(client: &mut Client) -> Result<Crash> {
             cause: row.text(7),
             last_seen: row.int(8).unwrap_or_default(),
             steps: row.int(9).unwrap_or_default(),
-            ..Account::default()
+            ..CrashedProcess::default()
         };
         let unknown = account.exit_status.is_none() && account.signal.is_none();
         // A process that said goodbye and of which no more is known counts as ended well.
@@ -60,7 +60,7 @@ pub(crate) async fn ask(client: &mut Client) -> Result<Crash> {
 }
 
 /// Fills an account from the rows of its process.
-async fn fill(client: &mut Client, account: &mut Account) -> Result<()> {
+async fn fill(client: &mut Client, account: &mut CrashedProcess) -> Result<()> {
     // The condition for rows of this process.
     let process = format!("pid = {} AND host = '{}'", account.pid, account.host.replace('\'', "''"));
     let newest = |table: &str| format!("{process} AND step >= (SELECT MAX(step) FROM {table} WHERE {process})");
@@ -199,7 +199,7 @@ async fn exceptions(client: &mut Client, process: &str) -> Result<Vec<RaisedExce
 }
 
 /// Fills in the stack of the main thread by the newest capture, if that was near the end.
-async fn stack(client: &mut Client, process: &str, account: &mut Account) -> Result<()> {
+async fn stack(client: &mut Client, process: &str, account: &mut CrashedProcess) -> Result<()> {
     let sql = format!(
         "SELECT ts, function, file, line, waits_for, depth FROM python.stacks WHERE {process} AND main AND user_code \
          AND capture = (SELECT MAX(capture) FROM python.stacks WHERE {process}) ORDER BY depth LIMIT 6"

@@ -1,13 +1,13 @@
 //! How accounts are folded and worded. That they are told of real processes is tested in tests/e2e.
 
-use super::account::{Account, Collective, Crash, Interval, Memory, RaisedException};
+use super::account::{Collective, Crash, CrashedProcess, Interval, Memory, RaisedException};
 use super::kept::KeptByModules;
 use super::page;
 
 const START: i64 = 1_767_225_600_000_000_000;
 
-fn account(rank: i64) -> Account {
-    Account {
+fn account(rank: i64) -> CrashedProcess {
+    CrashedProcess {
         host: "node-1".into(),
         pid: 100 + rank,
         rank: Some(rank),
@@ -26,11 +26,11 @@ fn account(rank: i64) -> Account {
             status: "pending".into(),
             step: 30,
         }),
-        ..Account::default()
+        ..CrashedProcess::default()
     }
 }
 
-fn failed(rank: i64) -> Account {
+fn failed(rank: i64) -> CrashedProcess {
     let raised = RaisedException {
         ts: START - 1_000_000_000,
         exception: "ValueError".into(),
@@ -46,7 +46,7 @@ fn failed(rank: i64) -> Account {
         location: Some("load (train.py:3)".into()),
         memory: None,
     };
-    Account {
+    CrashedProcess {
         state: "ended".into(),
         ended: Some(START - 1),
         signal: None,
@@ -117,7 +117,7 @@ fn a_thread_that_an_exception_ended_before_is_named() {
 fn other_steps_or_another_end_are_another_account() {
     let mut later = account(1);
     later.steps = 31;
-    let unknown = Account { signal: None, ..account(2) };
+    let unknown = CrashedProcess { signal: None, ..account(2) };
     let crash = Crash { accounts: vec![account(0), later, unknown], ..Crash::default() };
     let page = page(&crash, "gpt", None);
     assert!(!page.contains("the command"), "{page}");

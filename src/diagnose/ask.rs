@@ -23,7 +23,7 @@ const DETAIL_STEPS: u32 = 20;
 /// Steps in which operators are recorded.
 const OPERATOR_STEPS: u32 = 3;
 /// The longest wait for the steps that are to be recorded.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Time between two checks whether the steps have been recorded.
 const LOOK: Duration = Duration::from_millis(250);
 /// The time within which a request reaches agents, and rows reach the collector.
@@ -188,7 +188,7 @@ async fn newest(client: &mut Client) -> Result<i64> {
 /// Waits until the `steps` of the query's answer reach `enough`, and returns them.
 ///
 /// # Errors
-/// The query's; they did not within [`PATIENCE`].
+/// The query's; they did not within [`TIMEOUT`].
 async fn reached(client: &mut Client, sql: &str, enough: i64) -> Result<i64> {
     let began = Instant::now();
     loop {
@@ -196,8 +196,8 @@ async fn reached(client: &mut Client, sql: &str, enough: i64) -> Result<i64> {
         if steps >= enough {
             return Ok(steps);
         }
-        if began.elapsed() >= PATIENCE {
-            return Err(Error::failed(format!("the steps were not made within {} s", PATIENCE.as_secs())));
+        if began.elapsed() >= TIMEOUT {
+            return Err(Error::failed(format!("the steps were not made within {} s", TIMEOUT.as_secs())));
         }
         tokio::time::sleep(LOOK).await;
     }

@@ -34,7 +34,7 @@ pub(crate) use finding::{Finding, Severity};
 pub(crate) use findings_over_time::{FindingChange, FindingsOverTime};
 pub(crate) use page::{json, page};
 pub(crate) use reference::Reference;
-pub(crate) use steps::FEWEST;
+pub(crate) use steps::MIN_STEPS;
 pub(crate) use suspect::suspect;
 pub(crate) use verify::verify;
 
@@ -121,7 +121,7 @@ async fn one(
 ) -> Result<Vec<Finding>> {
     let undecided = |why: String| UndecidedRule { rule: rule.name.clone(), why, how: rule.record.clone() };
     let least = match rule.kind {
-        Kind::Time => FEWEST,
+        Kind::Time => MIN_STEPS,
         Kind::Trend => 1,
         Kind::Fact => 0,
     };

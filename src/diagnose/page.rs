@@ -10,7 +10,7 @@ use super::finding::{Finding, show};
 use super::recording::RecordingCost;
 use super::reference::ReferenceComparison;
 use super::request::EvidenceRequest;
-use super::steps::{FEWEST, Steps, Ticks, seconds};
+use super::steps::{MIN_STEPS, Steps, Ticks, seconds};
 use super::waterfall::WaterfallRow;
 
 fn ms(steps: &Steps, ticks: Ticks) -> f64 {
@@ -63,8 +63,8 @@ pub(crate) fn page(done: &Diagnosis, run: &str, lists_all: bool) -> String {
     let steps = &done.steps;
     let verdict = match (done.verdict(), done.findings.as_slice()) {
         (Some(finding), _) => finding.says.clone(),
-        (None, []) if steps.count() < FEWEST => format!(
-            "not decided: {} after the warm-up, and what takes time is judged over {FEWEST} or more",
+        (None, []) if steps.count() < MIN_STEPS => format!(
+            "not decided: {} after the warm-up, and what takes time is judged over {MIN_STEPS} or more",
             match steps.count() {
                 0 => "no step".to_owned(),
                 1 => "1 step".to_owned(),

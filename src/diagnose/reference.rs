@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::finding;
 use super::rows::{AnswerRows, ask};
 use super::statistics::change_interval;
-use super::steps::{self, FEWEST, PARTS, Steps, seconds};
+use super::steps::{self, MIN_STEPS, PARTS, Steps, seconds};
 use super::waterfall::durations;
 use crate::block_bootstrap::median;
 use crate::step_window::Window;
@@ -81,7 +81,7 @@ impl Reference {
     /// Why rules cannot use this reference; None where they can.
     pub(super) fn too_few(&self) -> Option<String> {
         let count = self.steps.count();
-        (count < FEWEST).then(|| format!("{count} steps of {} are too few: the rule needs {FEWEST}", self.name))
+        (count < MIN_STEPS).then(|| format!("{count} steps of {} are too few: the rule needs {MIN_STEPS}", self.name))
     }
 
     /// The rows for $reference in SQL: pid, part, the median of that part (s), and the share of the time in which threads waited for a
@@ -120,7 +120,7 @@ impl Reference {
             steps: self.steps.count(),
             before_ms: mean(&before),
             now_ms: mean(&after),
-            interval: interval.filter(|_| before.len() >= FEWEST && after.len() >= FEWEST),
+            interval: interval.filter(|_| before.len() >= MIN_STEPS && after.len() >= MIN_STEPS),
             changed: changed(&self.conditions, &conditions(client, now).await?),
             delays: self.steps.run_delay.zip(now.run_delay),
         })

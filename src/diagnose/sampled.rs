@@ -13,9 +13,9 @@ use probe_client::Client;
 use probe_common::error::Result;
 
 /// The fewest samples needed, in the part of the step that a finding is about.
-const LEAST: usize = 10;
+const MIN_SAMPLES: usize = 10;
 /// The fewest steps that the samples must come from: one long step has many samples.
-const LEAST_STEPS: usize = 3;
+const MIN_STEPS: usize = 3;
 /// The share of the samples that a line must have with confidence.
 const SHARE: f64 = 0.5;
 /// The fewest samples in a part, as a share of the number that its time lets expect: with fewer, stacks and steps disagree.
@@ -124,9 +124,9 @@ impl StackSamples {
         let within: Vec<&StackSample> = self.0.iter().filter(|of| counts(of.process, of.step)).collect();
         let there: Vec<&StackSample> = within.iter().copied().filter(|of| of.part == PARTS[*part]).collect();
         let from: BTreeSet<usize> = there.iter().map(|of| of.step).collect();
-        if there.len() < LEAST || from.len() < LEAST_STEPS {
+        if there.len() < MIN_SAMPLES || from.len() < MIN_STEPS {
             return Err(format!(
-                "{} samples of the stack in {} steps are too few: it takes {LEAST} in {LEAST_STEPS}",
+                "{} samples of the stack in {} steps are too few: it takes {MIN_SAMPLES} in {MIN_STEPS}",
                 there.len(),
                 from.len()
             ));

@@ -20,16 +20,16 @@ pub(crate) type Ticks = i64;
 pub(crate) const TICKS_IN_SECOND: f64 = (1_u64 << 30) as f64;
 
 /// The fewest steps for which times are judged.
-pub(crate) const FEWEST: usize = 40;
+pub(crate) const MIN_STEPS: usize = 40;
 
 /// The fewest steps whose device times are known for which they are believed: one of several has them.
-const FEWEST_TIMED: usize = 8;
+const MIN_TIMED_STEPS: usize = 8;
 
 /// The most steps that are looked at without a window: the newest ones.
-pub(crate) const MOST: i64 = 1000;
+pub(crate) const DEFAULT_STEPS: i64 = 1000;
 
 /// The most steps that a window may have.
-const LIMIT: i64 = 20_000;
+const MAX_STEPS: i64 = 20_000;
 
 /// The parts of a step. The last one is the time that the others do not account for (zero with our own agents).
 pub(crate) const PARTS: [&str; 9] =
@@ -156,13 +156,13 @@ pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>
     let (chosen, others) = choose(&found);
     let last = chosen.iter().filter_map(|row| found.int("last", *row)).min().unwrap_or(-1);
     let begins = chosen.iter().filter_map(|row| found.int("first", *row)).max().unwrap_or(0);
-    let first = if window.is_some() { begins } else { begins.max(last - MOST + 1) };
-    if last - first >= LIMIT {
+    let first = if window.is_some() { begins } else { begins.max(last - DEFAULT_STEPS + 1) };
+    if last - first >= MAX_STEPS {
         return Err(Error::limit(format!(
-            "{name} has {} steps in that window, and at most {LIMIT} are looked at",
+            "{name} has {} steps in that window, and at most {MAX_STEPS} are looked at",
             last - first + 1
         ))
-        .hint(format!("choose fewer: --steps {}..{last}", last - LIMIT + 1)));
+        .hint(format!("choose fewer: --steps {}..{last}", last - MAX_STEPS + 1)));
     }
     let processes: Vec<Process> = chosen
         .iter()
@@ -254,7 +254,7 @@ fn keep(steps: &mut Steps, rows: &AnswerRows, snippets: &BTreeSet<i64>) {
             busy[process].extend(known.map(|(duration, idle)| (duration - idle).max(0.0)));
         }
     }
-    let usual = |busy: Vec<f64>| (busy.len() >= FEWEST_TIMED).then(|| median(busy).map(ticks)).flatten();
+    let usual = |busy: Vec<f64>| (busy.len() >= MIN_TIMED_STEPS).then(|| median(busy).map(ticks)).flatten();
     steps.device_busy = busy.into_iter().map(usual).collect();
     let seconds = steps.observed() / TICKS_IN_SECOND;
     steps.samples_per_second = samples.filter(|_| seconds > 0.0).map(|samples| samples / seconds);

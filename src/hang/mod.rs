@@ -14,7 +14,7 @@ use probe_common::error::Result;
 pub(crate) use facts::HangFacts;
 pub(crate) use noticed::noticed;
 pub(crate) use page::page;
-pub(crate) use verdict::{BlockingOperation, Verdict, Why, judge};
+pub(crate) use verdict::{BlockingOperation, StallReason, Verdict, judge};
 
 /// Asks for the facts of a run that has ended: of dumps where there are some, else of its rows.
 ///
@@ -33,6 +33,6 @@ pub(crate) async fn ask(client: &mut Client) -> Result<HangFacts> {
 pub(crate) async fn sentence(client: &mut Client, before: i64) -> Result<Option<String>> {
     let facts = recorded::ask(client, Some(before)).await?;
     let verdict = judge(&facts);
-    let shows = verdict.stops.first().is_some_and(|stop| stop.why != Why::NotFinished);
+    let shows = verdict.stops.first().is_some_and(|stop| stop.why != StallReason::NotFinished);
     Ok(shows.then_some(verdict.sentence))
 }

@@ -6,7 +6,7 @@ use probe_inspect::stacks::fold::ranges;
 use unicode_width::UnicodeWidthStr;
 
 use super::facts::FactSource;
-use super::verdict::{BlockingOperation, Verdict, Why};
+use super::verdict::{BlockingOperation, StallReason, Verdict};
 
 /// Groups that are listed.
 const MAX_GROUPS: usize = 20;
@@ -15,7 +15,7 @@ const MAX_GROUPS: usize = 20;
 pub(crate) fn page(verdict: &Verdict<'_>, name: &str) -> String {
     let mut page = format!("{name}: {}\n", printable(&verdict.sentence));
     let (listed, waiting): (Vec<&BlockingOperation<'_>>, Vec<&BlockingOperation<'_>>) =
-        verdict.stops.iter().partition(|stop| stop.why != Why::NotFinished);
+        verdict.stops.iter().partition(|stop| stop.why != StallReason::NotFinished);
     if let Some(line) = verdict.stops.first().and_then(|stop| stop.operation.line.as_ref()) {
         let _ = writeln!(page, "It was issued from {}", printable(line));
     }

@@ -13,7 +13,7 @@ const NOT_SEEN: i64 = 10_000_000_000;
 /// How many operations of a group are compared from the newest one on that all its ranks have issued.
 const COMPARED: i64 = 4;
 /// Groups that are asked for together.
-const GROUPS: usize = 100;
+const MAX_GROUPS: usize = 100;
 /// The most operations of those groups that are read.
 const MAX_OPERATIONS: usize = 200_000;
 
@@ -70,7 +70,7 @@ pub(super) async fn ask(client: &mut Client, before: Option<i64>) -> Result<Hang
         group.listed = sizes[name] == group.ranks.len();
     }
     let names: Vec<String> = facts.groups.keys().cloned().collect();
-    for some in names.chunks(GROUPS) {
+    for some in names.chunks(MAX_GROUPS) {
         fill(client, some, &mut facts.groups, &processes).await?;
     }
     Ok(facts)

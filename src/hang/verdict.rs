@@ -14,7 +14,7 @@ const MAX_PHRASES: usize = 4;
 
 /// Why a group does not go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Why {
+pub(crate) enum StallReason {
     /// Ranks do different things as the same operation.
     Different,
     /// Some ranks have not entered the operation.
@@ -26,7 +26,7 @@ pub(crate) enum Why {
 /// The oldest operation of a group that stops it.
 #[derive(Debug)]
 pub(crate) struct BlockingOperation<'a> {
-    pub why: Why,
+    pub why: StallReason,
     pub group: &'a str,
     pub description: Option<&'a str>,
     /// The operation of the rank that issued it first.
@@ -59,7 +59,7 @@ pub(crate) fn judge(facts: &HangFacts) -> Verdict<'_> {
     let mut stops: Vec<BlockingOperation<'_>> =
         facts.groups.iter().filter_map(|(name, group)| BlockingOperation::of(name, group, facts)).collect();
     // A rank that is missing in one group is missing in all that it would have come to later: the oldest is the cause.
-    stops.sort_by_key(|stop| (stop.why == Why::NotFinished, stop.operation.issued));
+    stops.sort_by_key(|stop| (stop.why == StallReason::NotFinished, stop.operation.issued));
     let cycle = deadlock(facts, &stops);
     if let Some(cycle) = &cycle {
         stops.sort_by_key(|stop| !cycle.groups.contains(stop.group));
@@ -165,12 +165,12 @@ impl<'a> BlockingOperation<'a> {
         let (missing, perhaps): (Vec<i32>, Vec<i32>) = later.iter().partition(is_whole);
         let kinds = different(at_it());
         let why = match (kinds.is_empty(), missing.is_empty()) {
-            (false, _) => Why::Different,
-            (true, false) => Why::NotEntered,
-            (true, true) => Why::NotFinished,
+            (false, _) => StallReason::Different,
+            (true, false) => StallReason::NotEntered,
+            (true, true) => StallReason::NotFinished,
         };
         // What all have entered and whose end is not seen may well have finished.
-        if why == Why::NotFinished && at_it().all(|pending| pending.completion != Completion::Unfinished) {
+        if why == StallReason::NotFinished && at_it().all(|pending| pending.completion != Completion::Unfinished) {
             return None;
         }
         let description = group.description.as_deref();
@@ -222,7 +222,7 @@ impl<'a> BlockingOperation<'a> {
             };
         }
         match self.why {
-            Why::Different => {
+            StallReason::Different => {
                 let each: Vec<String> =
                     self.kinds.iter().map(|(what, ranks)| format!("{} in {what}", rank_names(ranks))).collect();
                 format!(
@@ -232,24 +232,24 @@ impl<'a> BlockingOperation<'a> {
                     each.join(", ")
                 )
             }
-            Why::NotEntered => format!(
+            StallReason::NotEntered => format!(
                 "{missing} {} not entered {called}; {entered} {}{unknown}",
                 has(&self.missing),
                 has(&self.entered)
             ),
-            Why::NotFinished if !unknown.is_empty() => {
+            StallReason::NotFinished if !unknown.is_empty() => {
                 format!(
                     "{called} was entered by {entered} and had not finished{unknown}, and any of them may be missing"
                 )
             }
-            Why::NotFinished if !self.listed => {
+            StallReason::NotFinished if !self.listed => {
                 let unlisted = match self.source {
                     FactSource::Dumps => "no dump says which ranks the group has",
                     FactSource::Rows => "not all ranks of the group were recorded",
                 };
                 format!("{called} was entered by {entered} and had not finished; {unlisted}, so another may be missing")
             }
-            Why::NotFinished => format!(
+            StallReason::NotFinished => format!(
                 "{called} was entered by {entered}, all ranks of the group, and had not finished: a link, a device or a peer \
                  did not answer"
             ),
@@ -291,7 +291,7 @@ fn different<'a>(pending: impl Iterator<Item = &'a IssuedCollective>) -> Vec<(St
 #[cfg(test)]
 mod tests {
     use super::super::facts::{HangFacts, IssuedCollective, ProcessGroup};
-    use super::{Why, judge};
+    use super::{StallReason, judge};
 
     fn pending(rank: i32, seq: i64, kind: &str, bytes: i64) -> IssuedCollective {
         IssuedCollective {
@@ -386,7 +386,7 @@ mod tests {
         assert!(verdict.remarks[0].starts_with("the dump of rank 2 was read only in part"), "{:?}", verdict.remarks);
         facts.partial.insert(1);
         let verdict = judge(&facts);
-        assert_eq!(verdict.stops[0].why, Why::NotFinished);
+        assert_eq!(verdict.stops[0].why, StallReason::NotFinished);
         assert!(verdict.sentence.ends_with("and any of them may be missing"), "{}", verdict.sentence);
     }
 
@@ -398,14 +398,14 @@ mod tests {
         };
         let differ = facts_of([("all_reduce", 8), ("broadcast", 8)]);
         let verdict = judge(&differ);
-        assert_eq!(verdict.stops[0].why, Why::Different);
+        assert_eq!(verdict.stops[0].why, StallReason::Different);
         assert!(
             verdict.sentence.ends_with("rank 0 in all_reduce (Byte [8]), rank 1 in broadcast (Byte [8])"),
             "{}",
             verdict.sentence
         );
-        assert_eq!(judge(&facts_of([("all_reduce", 8), ("all_reduce", 4)])).stops[0].why, Why::Different);
-        assert_eq!(judge(&facts_of([("all_to_all", 8), ("all_to_all", 4)])).stops[0].why, Why::NotFinished);
+        assert_eq!(judge(&facts_of([("all_reduce", 8), ("all_reduce", 4)])).stops[0].why, StallReason::Different);
+        assert_eq!(judge(&facts_of([("all_to_all", 8), ("all_to_all", 4)])).stops[0].why, StallReason::NotFinished);
     }
 
     #[test]

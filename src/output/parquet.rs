@@ -15,10 +15,10 @@ use super::names::{distinct, renamed};
 use super::writer::{Out, Writer};
 
 /// Rows of a row group, which a reader's filter can skip as a whole.
-const ROWS: usize = 1 << 17;
+const MAX_GROUP_ROWS: usize = 1 << 17;
 
 /// Bytes of a row group before compression, where its rows are large: they are held in memory.
-const BYTES: usize = 32 << 20;
+const MAX_GROUP_BYTES: usize = 32 << 20;
 
 /// Writes Parquet.
 pub(super) struct ParquetWriter<'a> {
@@ -39,8 +39,8 @@ impl<'a> ParquetWriter<'a> {
         }
         let properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
-            .set_max_row_group_row_count(Some(ROWS))
-            .set_max_row_group_bytes(Some(BYTES))
+            .set_max_row_group_row_count(Some(MAX_GROUP_ROWS))
+            .set_max_row_group_bytes(Some(MAX_GROUP_BYTES))
             .build();
         let writer = ArrowWriter::try_new(out, Arc::clone(&schema), Some(properties)).map_err(parquet_error)?;
         Ok(Self { writer: Some(writer), schema })

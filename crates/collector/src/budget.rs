@@ -5,18 +5,18 @@ use probe_common::sizes::size;
 use probe_proto::env::{PROBE_DISK, PROBE_MEMORY};
 
 /// Largest default of the memory limit (bytes).
-const MOST: usize = 2 << 30;
+const MAX_DEFAULT_BYTES: usize = 2 << 30;
 /// Memory limit where the machine's memory is not known (bytes).
-const UNKNOWN: usize = 512 << 20;
+const DEFAULT_BYTES: usize = 512 << 20;
 /// Smallest limit (bytes): below it a query's newest segments would not stay.
-const LEAST: u64 = 1 << 20;
+const MIN_BYTES: u64 = 1 << 20;
 /// Default of the disk limit (bytes).
 const DISK: u64 = 10 << 30;
 
 /// Bytes that rows may take in memory: PROBE_MEMORY, else a quarter of the machine's memory, at most 2 GiB.
 pub fn memory_limit() -> Result<usize> {
     let limit = limit_from(PROBE_MEMORY)?.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-    Ok(limit.unwrap_or_else(|| machine().map_or(UNKNOWN, |bytes| (bytes / 4).min(MOST))))
+    Ok(limit.unwrap_or_else(|| machine().map_or(DEFAULT_BYTES, |bytes| (bytes / 4).min(MAX_DEFAULT_BYTES))))
 }
 
 /// Bytes that a run may take on disk: PROBE_DISK, else 10 GiB.
@@ -39,7 +39,7 @@ fn parse(variable: &str, text: &str) -> Result<u64> {
         Error::usage(format!("{variable} is '{text}': {what}")).hint("bytes, or like 512M or 2G; at least 1M")
     };
     let bytes = size(text).ok_or_else(|| wrong("that is not a size"))?;
-    if bytes < LEAST { Err(wrong("that is too little")) } else { Ok(bytes) }
+    if bytes < MIN_BYTES { Err(wrong("that is too little")) } else { Ok(bytes) }
 }
 
 /// Memory of the machine in bytes, or of the control group that this process is in where that has less.
@@ -71,6 +71,6 @@ mod tests {
 
     #[test]
     fn this_machine_says_how_much_it_has() {
-        assert!(machine().unwrap() > LEAST as usize);
+        assert!(machine().unwrap() > MIN_BYTES as usize);
     }
 }

@@ -30,7 +30,7 @@ use super::stack_sampling::StackSampling;
 use super::{control, governor, gpus, hang, idle, self_ingest, service, stack_sampling, stacks};
 use crate::auth::{Protection, TokenFile, Tokens};
 use crate::eval::{Broker, Log};
-use crate::server::{AccessChecks, Audit, Bound, Locks, Servers, flight};
+use crate::server::{AccessChecks, Audit, BoundListener, Locks, Servers, flight};
 
 /// What a collector is started with.
 #[derive(Debug, Clone)]
@@ -129,7 +129,7 @@ impl Collector {
         let memory = options.memory.saturating_sub(limits.memory).max(options.memory / 2);
         let name = Arc::clone(&run);
         let recovering = tokio::task::spawn_blocking(move || begin(&directory, &name, memory, options.disk));
-        let Begun { store, registry, log, events, queries, journal, keeper } =
+        let OpenedStore { store, registry, log, events, queries, journal, keeper } =
             recovering.await.unwrap_or_else(|error| Err(Error::caused(error)))?;
         let shared = Arc::new(Shared {
             run,
@@ -222,7 +222,7 @@ impl Collector {
             .add_service(ControlServer::new(control))
             .add_service(flight::service(Arc::clone(&engine), queries));
         // The last socket that was asked for, or otherwise the run's own.
-        let unix = listeners.iter().rev().map(Bound::listen).find(|listen| matches!(listen, Listen::Unix(_)));
+        let unix = listeners.iter().rev().map(BoundListener::listen).find(|listen| matches!(listen, Listen::Unix(_)));
         let endpoint = unix.ok_or_else(|| Error::failed("no socket was bound"))?;
         let servers = Servers::start(listeners, &services, &gate);
         let _stopping = shared.stopping.clone().drop_guard();
@@ -285,7 +285,7 @@ impl Collector {
 }
 
 /// The parts of a collector that keep rows.
-pub(super) struct Begun {
+pub(super) struct OpenedStore {
     pub(super) store: Arc<Store>,
     pub(super) registry: Arc<Registry>,
     pub(super) log: Arc<Log>,
@@ -296,7 +296,7 @@ pub(super) struct Begun {
 }
 
 /// Opens the parts that keep rows, with what the run's directory has, which for a new run is nothing.
-pub(super) fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) -> Result<Begun> {
+pub(super) fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) -> Result<OpenedStore> {
     let recovered = recovery::recover(directory, run, disk)?;
     let Recovered { store, registry, log, events, queries, begin, remarks, left_over } = recovered;
     for remark in remarks {
@@ -313,16 +313,16 @@ pub(super) fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) 
         // Where they can't, the keeper's thread says so.
         let _ = store.keep_up(true);
     }
-    Ok(Begun { store, registry, log, events, queries, journal, keeper })
+    Ok(OpenedStore { store, registry, log, events, queries, journal, keeper })
 }
 
 /// Binds the run's own socket first, then the addresses in `listen`.
-async fn bind(directories: &Directories, run: &str, listen: &[Listen], locks: &Locks) -> Result<Vec<Bound>> {
+async fn bind(directories: &Directories, run: &str, listen: &[Listen], locks: &Locks) -> Result<Vec<BoundListener>> {
     directories.checked_runtime()?;
     let own = Listen::Unix(directories.socket_for(run));
     let mut listeners = Vec::with_capacity(1 + listen.len());
     for listen in std::iter::once(&own).chain(listen.iter().filter(|listen| **listen != own)) {
-        listeners.push(Bound::bind(listen, locks).await?);
+        listeners.push(BoundListener::bind(listen, locks).await?);
     }
     Ok(listeners)
 }

@@ -16,9 +16,9 @@ use crate::truncate::truncate;
 /// How long an answer may take (s): a process that keeps its GIL gives none.
 const SECONDS: f64 = 2.0;
 /// Longest answer (bytes).
-const BYTES: u64 = 1 << 20;
+const MAX_ANSWER_BYTES: u64 = 1 << 20;
 /// Longest line about an operation (bytes).
-const LONGEST: usize = 512;
+const MAX_LINE_BYTES: usize = 512;
 
 /// The snippet: prints a JSON object, and imports nothing of torch that is not imported already. To name the lines of stacks,
 /// torch looks up `torch._inductor`, and that imports all of torch.compile. So the snippet asks for stacks only if the program has
@@ -89,7 +89,7 @@ pub(super) async fn ask(broker: &Arc<Broker>, pid: u32, asked_by: &Asker) -> Opt
         code: CODE.into(),
         at: At::Now.into(),
         timeout_s: SECONDS,
-        max_output: BYTES,
+        max_output: MAX_ANSWER_BYTES,
         pid: Some(pid),
         ..EvalCall::default()
     };
@@ -128,7 +128,7 @@ impl Recorded {
         }
         // The text comes from the process, and goes into a line of a terminal.
         let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        truncate(line, LONGEST)
+        truncate(line, MAX_LINE_BYTES)
     }
 }
 

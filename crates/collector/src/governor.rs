@@ -29,7 +29,7 @@ const MAX_GAP: f64 = 10.0;
 /// steps that people ask about. With a smaller budget fewer steps have it.
 const MAX_STRIDE: u32 = 8;
 const USUAL_BUDGET: f64 = 0.01;
-const RAREST_STRIDE: u32 = 1024;
+const MAX_STRIDE_OF_SMALL_BUDGETS: u32 = 1024;
 /// While recording every step is estimated to take less than this share of the budget, no step is left out for comparison. The
 /// largest cost that was measured is 2.4 times the estimate.
 const CHEAP: f64 = 0.4;
@@ -91,7 +91,7 @@ impl Governor {
         }
         self.compares |= over(1) > CHEAP;
         let budget = known().map(|load| load.budget).fold(USUAL_BUDGET, f64::min);
-        let rarest = (f64::from(MAX_STRIDE) * USUAL_BUDGET / budget).min(f64::from(RAREST_STRIDE));
+        let rarest = (f64::from(MAX_STRIDE) * USUAL_BUDGET / budget).min(f64::from(MAX_STRIDE_OF_SMALL_BUDGETS));
         let mut largest = 1;
         while f64::from(largest) < rarest && f64::from(largest * 2) * slowest <= MAX_GAP {
             largest *= 2;

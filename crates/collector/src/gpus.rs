@@ -24,14 +24,14 @@ use super::self_ingest::SelfIngest;
 /// Default pause between two readings.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Shortest pause between two readings: each costs the driver milliseconds.
-const SHORTEST: Duration = Duration::from_millis(100);
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The pause between two readings; None: GPUs are not read.
 ///
 /// # Errors
 /// The variable's value is no duration.
 pub(crate) fn interval() -> Result<Option<Duration>> {
-    interval_env::read(PROBE_GPU_METRICS, INTERVAL, SHORTEST, "1s, 10s")
+    interval_env::read(PROBE_GPU_METRICS, INTERVAL, MIN_INTERVAL, "1s, 10s")
 }
 
 /// Reads GPUs and keeps the readings.

@@ -197,7 +197,8 @@ impl AgentSnapshot {
         };
         let member = GroupMember { state: rank_state, groups: state.groups.clone() };
         let identity = Arc::clone(&state.identity);
-        let oldest = state.groups.iter().filter_map(|group| group.pending.first()).map(|operation| operation.unix_ns).min();
+        let oldest =
+            state.groups.iter().filter_map(|group| group.pending.first()).map(|operation| operation.unix_ns).min();
         let pending = oldest.map(|issued_ns| {
             let until_report = u64::try_from(state.said_ns.saturating_sub(issued_ns)).unwrap_or(0);
             Duration::from_nanos(until_report) + now.saturating_duration_since(state.reported)

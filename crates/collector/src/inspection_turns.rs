@@ -11,9 +11,9 @@ use probe_common::error::{Error, Result};
 use tokio::sync::{Mutex as Turn, MutexGuard as TurnGuard, Semaphore, SemaphorePermit, oneshot};
 
 /// Most turns that are under way or wait.
-const MOST: usize = 16;
+const MAX_TURNS: usize = 16;
 /// Shortest pause after an inspection.
-const PAUSE: Duration = Duration::from_millis(100);
+const MIN_PAUSE: Duration = Duration::from_millis(100);
 /// The pause after an inspection is so many times as long as the inspection, so that turns never take more than a quarter of the time.
 const TIMES: u32 = 3;
 /// Longest pause after an inspection.
@@ -51,7 +51,7 @@ pub(crate) struct Sampling {
 
 impl Default for InspectionTurns {
     fn default() -> Self {
-        Self { there: Semaphore::new(MOST), next: Turn::new(Instant::now()), samplings: Samplings::default() }
+        Self { there: Semaphore::new(MAX_TURNS), next: Turn::new(Instant::now()), samplings: Samplings::default() }
     }
 }
 
@@ -62,7 +62,7 @@ impl InspectionTurns {
     /// Too many wait already.
     pub(crate) async fn turn(&self) -> Result<InspectionTurn<'_>> {
         let there = self.there.try_acquire().map_err(|_| {
-            Error::limit(format!("{MOST} others are inspecting the processes, or wait for it"))
+            Error::limit(format!("{MAX_TURNS} others are inspecting the processes, or wait for it"))
                 .hint("ask again in some seconds: inspections are done one after the other")
         })?;
         let next = self.next.lock().await;
@@ -90,7 +90,7 @@ impl InspectionTurns {
 
 impl Drop for InspectionTurn<'_> {
     fn drop(&mut self) {
-        let pause = (self.began.elapsed() * TIMES).clamp(PAUSE, MAX_PAUSE);
+        let pause = (self.began.elapsed() * TIMES).clamp(MIN_PAUSE, MAX_PAUSE);
         *self.next = Instant::now() + pause;
     }
 }
@@ -135,7 +135,7 @@ mod tests {
     async fn inspections_are_done_in_turns_with_pauses_and_of_too_many_some_are_refused() {
         let turns = InspectionTurns::default();
         let first = turns.turn().await.unwrap();
-        let mut waiting: Vec<_> = (1..MOST).map(|_| Box::pin(turns.turn())).collect();
+        let mut waiting: Vec<_> = (1..MAX_TURNS).map(|_| Box::pin(turns.turn())).collect();
         for next in &mut waiting {
             assert!(futures::poll!(next).is_pending());
         }
@@ -145,7 +145,7 @@ mod tests {
         let began = Instant::now();
         drop(first);
         let second = waiting.remove(0).await.unwrap();
-        assert!(began.elapsed() >= PAUSE / 2);
+        assert!(began.elapsed() >= MIN_PAUSE / 2);
         assert!(futures::poll!(&mut waiting[0]).is_pending());
         // A client that gives up waiting leaves its turn to another.
         drop(waiting.split_off(1));

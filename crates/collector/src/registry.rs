@@ -51,7 +51,7 @@ pub enum AgentConnections {
 
 /// There are too many agents already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Full;
+pub struct TooManyAgents;
 
 impl Registry {
     pub fn new() -> Self {
@@ -98,7 +98,7 @@ impl Registry {
         identity: Arc<Identity>,
         about: AgentDescription,
         connection: u64,
-    ) -> Result<(Arc<Agent>, u64), Full> {
+    ) -> Result<(Arc<Agent>, u64), TooManyAgents> {
         let mut agents = self.lock();
         let agent = match agents.by_instance.get(instance) {
             Some(agent) => Arc::clone(agent),
@@ -189,9 +189,9 @@ impl Agents {
         instance: &str,
         identity: &Arc<Identity>,
         about: &AgentDescription,
-    ) -> Result<Arc<Agent>, Full> {
+    ) -> Result<Arc<Agent>, TooManyAgents> {
         if self.live() >= MAX_LIVE {
-            return Err(Full);
+            return Err(TooManyAgents);
         }
         if self.in_order.len() >= MAX_KNOWN {
             self.forget_oldest();

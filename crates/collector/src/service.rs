@@ -13,7 +13,7 @@ use super::{ends, stream};
 use crate::server::peer::Caller;
 
 /// Most frames that may wait for an agent to take them.
-const FRAMES_DOWN: usize = 256;
+const MAX_QUEUED_FRAMES: usize = 256;
 /// Most streams that may be open, those that have not said Hello included.
 const MAX_STREAMS: usize = 2048;
 
@@ -27,7 +27,7 @@ impl Agent for AgentService {
 
     async fn session(&self, request: Request<Streaming<AgentFrame>>) -> Result<Response<Self::SessionStream>, Status> {
         let gone = Caller::of(request.extensions()).gone;
-        let (downlink, frames) = mpsc::channel(FRAMES_DOWN);
+        let (downlink, frames) = mpsc::channel(MAX_QUEUED_FRAMES);
         if self.0.registry.open_streams() >= MAX_STREAMS {
             let refused = Refused { message: "too many streams are open".into(), retry: true, retry_after_ms: 2000 };
             // An empty channel has room.

@@ -24,9 +24,9 @@ const FIRST_LEAD: f64 = 0.25;
 const MAX_LEAD: f64 = 8.0;
 const FIRST_MARGIN: i64 = 2;
 /// How long detail in every step lasts at most where a client asks for it, however few steps were made.
-const LONGEST_WATCH: Duration = Duration::from_secs(60);
+const MAX_WATCH: Duration = Duration::from_secs(60);
 /// Most steps for which a client may ask for detail in every step.
-const MOST_WATCHED: u32 = 1000;
+const MAX_WATCHED_STEPS: u32 = 1000;
 
 /// Settings of the run.
 #[derive(Debug, Default)]
@@ -131,12 +131,12 @@ impl SharedSettings {
     /// # Errors
     /// The call asks for too many steps.
     pub(crate) fn watch(&self, call: WatchCall, live: &[Arc<Agent>]) -> Result<WatchAnswer> {
-        if call.detail_steps.max(call.operator_steps) > MOST_WATCHED {
-            return Err(Error::usage(format!("at most {MOST_WATCHED} steps are watched"))
+        if call.detail_steps.max(call.operator_steps) > MAX_WATCHED_STEPS {
+            return Err(Error::usage(format!("at most {MAX_WATCHED_STEPS} steps are watched"))
                 .hint("probe ENDPOINT config detail=every-step lasts until it is changed"));
         }
         if call.detail_steps > 0 {
-            let (steps, deadline) = (i64::from(call.detail_steps), Instant::now() + LONGEST_WATCH);
+            let (steps, deadline) = (i64::from(call.detail_steps), Instant::now() + MAX_WATCH);
             self.lock().watch = Some(DetailWatch { steps, until: None, is_planned: false, deadline });
         }
         let watch = Configure { watch_operators: call.operator_steps, ..Configure::default() };

@@ -22,7 +22,7 @@ use proptest::test_runner::TestCaseError;
 use tokio::sync::mpsc;
 
 use super::agent::{Agent, RowDestination};
-use super::collector::{Begun, begin};
+use super::collector::{OpenedStore, begin};
 use super::hello::{AcceptedHello, understand};
 use super::ingest::{AgentDestination, IngestSession};
 use super::recovery;
@@ -101,7 +101,7 @@ impl Drop for Disk {
 
 /// The parts of a collector that keep rows.
 struct World {
-    begun: Begun,
+    begun: OpenedStore,
     agents: Vec<Connected>,
 }
 
@@ -112,13 +112,13 @@ struct Connected {
 }
 
 impl Connected {
-    fn send(&mut self, begun: &Begun, batch: v1::Batch) {
+    fn send(&mut self, begun: &OpenedStore, batch: v1::Batch) {
         let mut to = AgentDestination { agent: &self.agent, keep: begun.keep() };
         self.ingest.batch(batch, &mut to).unwrap();
     }
 }
 
-impl Begun {
+impl OpenedStore {
     fn keep(&self) -> RowDestination<'_> {
         RowDestination { store: &self.store, journal: &self.journal }
     }
@@ -199,7 +199,7 @@ impl World {
 
     /// Ends the collector like a kill.
     fn kill(self) {
-        let Begun { journal, keeper, .. } = self.begun;
+        let OpenedStore { journal, keeper, .. } = self.begun;
         // A kill stops all threads at one instant; here the one that writes files goes first.
         drop(keeper);
         journal.abandon();
@@ -207,7 +207,7 @@ impl World {
 
     /// Checks that recorded = stored + dropped + evicted, once no agent is connected and so nothing is in flight.
     fn check_books(&self, count: usize, runtime: &tokio::runtime::Runtime) {
-        let Begun { store, registry, log, events, queries, .. } = &self.begun;
+        let OpenedStore { store, registry, log, events, queries, .. } = &self.begun;
         for Connected { agent, ingest } in &self.agents {
             registry.disconnect(agent, ingest.connection(), false);
         }
@@ -225,7 +225,7 @@ impl World {
 
     /// Checks that every agent's rows are there once, in whole batches, or counted as lost.
     fn check(&self, senders: &[Sender], runtime: &tokio::runtime::Runtime) {
-        let Begun { store, registry, log, events, queries, .. } = &self.begun;
+        let OpenedStore { store, registry, log, events, queries, .. } = &self.begun;
         let _still = store.hold_still();
         let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events, queries);
         let engine = Engine::new(Arc::clone(store), system).unwrap();

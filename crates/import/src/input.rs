@@ -13,7 +13,7 @@ use probe_common::error::{Error, Result};
 const MAX_EXPANSION: u64 = 200;
 
 /// Size of text that is allowed for a gzip file of any size (bytes).
-const SMALL_TEXT: u64 = 64 << 20;
+const MIN_TEXT_LIMIT: u64 = 64 << 20;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
@@ -91,7 +91,7 @@ impl Input {
             file.consume(BYTE_ORDER_MARK.len());
         }
         let text: Box<dyn Read + Send> = if packed {
-            let left = SMALL_TEXT.max(file_bytes.saturating_mul(MAX_EXPANSION));
+            let left = MIN_TEXT_LIMIT.max(file_bytes.saturating_mul(MAX_EXPANSION));
             Box::new(Bounded { inner: MultiGzDecoder::new(file), left })
         } else {
             Box::new(file)

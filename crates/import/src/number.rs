@@ -1,7 +1,7 @@
 //! Numbers as traces write them: times as decimal text, others in several forms.
 
 /// Most nanoseconds either way, so that sums and differences of two stay within 64 bits.
-const MOST: i128 = i64::MAX as i128 / 4;
+const MAX_TIME: i128 = i64::MAX as i128 / 4;
 
 /// Microseconds in decimal text as whole nanoseconds, rounded; None where it is no such number, or an absurd one.
 pub(crate) fn nanoseconds(text: &str) -> Option<i64> {
@@ -22,13 +22,13 @@ pub(crate) fn nanoseconds(text: &str) -> Option<i64> {
         nanoseconds += 1;
     }
     let nanoseconds = if negative { -nanoseconds } else { nanoseconds };
-    (nanoseconds.abs() <= MOST).then_some(nanoseconds as i64)
+    (nanoseconds.abs() <= MAX_TIME).then_some(nanoseconds as i64)
 }
 
 /// Parses a number with an exponent, which few writers use.
 fn by_float(text: &str) -> Option<i64> {
     let nanoseconds = (text.parse::<f64>().ok()? * 1000.0).round();
-    (nanoseconds.abs() <= MOST as f64).then_some(nanoseconds as i64)
+    (nanoseconds.abs() <= MAX_TIME as f64).then_some(nanoseconds as i64)
 }
 
 /// A number that names something, such as an external id: those of 64 bits come without a sign, and have one in tables.

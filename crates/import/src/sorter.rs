@@ -24,14 +24,14 @@ pub(crate) struct Sorter<R> {
     directory: Box<Path>,
     memory: usize,
     pending: Vec<R>,
-    runs: Vec<Run>,
+    runs: Vec<SortedRun>,
     file: Option<BufWriter<File>>,
     written: u64,
 }
 
 /// A sorted run in the file: where each group begins, and how many records it has.
 #[derive(Debug, Default)]
-struct Run {
+struct SortedRun {
     groups: BTreeMap<u32, (u64, u64)>,
 }
 
@@ -64,7 +64,7 @@ impl<R: Record> Sorter<R> {
                 self.file.insert(BufWriter::with_capacity(256 << 10, file))
             }
         };
-        let mut run = Run::default();
+        let mut run = SortedRun::default();
         let mut bytes = Vec::with_capacity(R::BYTES);
         for record in self.pending.drain(..) {
             bytes.clear();
@@ -101,7 +101,7 @@ impl<R: Record> Sorter<R> {
 pub(crate) struct Sorted<R> {
     pending: Vec<R>,
     in_memory: BTreeMap<u32, (usize, usize)>,
-    runs: Vec<Run>,
+    runs: Vec<SortedRun>,
     file: Option<File>,
     /// Whether a record could not be read again.
     failed: Cell<bool>,

@@ -27,7 +27,7 @@ use super::memory::Share;
 use super::question;
 
 /// Batches that may be ready before the client takes them.
-const AHEAD: usize = 4;
+const MAX_READY_BATCHES: usize = 4;
 /// KiB that the ready batches may have together; a single batch may have more.
 const AHEAD_KIB: u32 = 512;
 /// The time after which a client that takes nothing counts as stalled.
@@ -92,7 +92,7 @@ impl Drop for EndOnDrop {
 /// Both ends of the channel of an answer. Batches that are ready and not taken count in `share`.
 pub(super) fn channel(bounds: &Bounds, share: &Arc<Share>) -> (WaitingAnswer, Output) {
     let memory: Arc<dyn MemoryPool> = Arc::clone(share) as _;
-    let (sender, receiver) = mpsc::channel(AHEAD);
+    let (sender, receiver) = mpsc::channel(MAX_READY_BATCHES);
     let queue = Arc::new(Mutex::new(receiver));
     let output = Output {
         sender,

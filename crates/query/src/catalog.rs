@@ -81,14 +81,14 @@ impl Catalog {
 }
 
 /// A run's tables under a name of their own.
-pub(super) type Named = (String, Arc<dyn CatalogProvider>);
+pub(super) type NamedCatalog = (String, Arc<dyn CatalogProvider>);
 
 /// Everything that one query can name: the run's own tables, and those of other runs where the query has any.
 #[derive(Debug)]
 pub(super) struct Catalogs {
     pub(super) own: Catalog,
     /// Tables of other runs. A catalog that is called [`CATALOG`] hides `own`.
-    pub(super) others: Arc<[Named]>,
+    pub(super) others: Arc<[NamedCatalog]>,
 }
 
 impl CatalogProviderList for Catalogs {

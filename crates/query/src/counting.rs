@@ -23,11 +23,11 @@ pub struct CountingAllocator;
 
 /// Bytes that were allocated and not freed for one query.
 #[derive(Debug, Default)]
-pub(super) struct Account(AtomicIsize);
+pub(super) struct MemoryAccount(AtomicIsize);
 
 thread_local! {
     /// The account of the query that this thread works for now.
-    static CURRENT: Cell<*const Account> = const { Cell::new(ptr::null()) };
+    static CURRENT: Cell<*const MemoryAccount> = const { Cell::new(ptr::null()) };
     /// Bytes that this thread has counted and [`CURRENT`] does not have yet.
     static UNCOUNTED: Cell<isize> = const { Cell::new(0) };
     /// Bytes that this thread has counted and [`PROCESS`] does not have yet.
@@ -39,7 +39,7 @@ pub(super) fn process_bytes() -> Option<usize> {
     usize::try_from(PROCESS.load(Ordering::Relaxed)).ok().filter(|bytes| *bytes > 0)
 }
 
-impl Account {
+impl MemoryAccount {
     /// Bytes that are allocated now, except the last few of threads that work for the query.
     pub(super) fn bytes(&self) -> usize {
         usize::try_from(self.0.load(Ordering::Relaxed)).unwrap_or(0)
@@ -52,18 +52,18 @@ impl Account {
 
     /// Runs `work`, whose memory counts in this account.
     pub(super) fn with<T>(&self, work: impl FnOnce() -> T) -> T {
-        let _back = Back { account: CURRENT.replace(self), uncounted: UNCOUNTED.replace(0) };
+        let _back = AccountGuard { account: CURRENT.replace(self), uncounted: UNCOUNTED.replace(0) };
         work()
     }
 }
 
 /// Restores the account that counted before.
-struct Back {
-    account: *const Account,
+struct AccountGuard {
+    account: *const MemoryAccount,
     uncounted: isize,
 }
 
-impl Drop for Back {
+impl Drop for AccountGuard {
     fn drop(&mut self) {
         let account = CURRENT.replace(self.account);
         let uncounted = UNCOUNTED.replace(self.uncounted);

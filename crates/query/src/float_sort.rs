@@ -2,7 +2,7 @@
 //! say how large they are, and times of agents end in zeros, so that there are few bytes to sort by.
 
 /// Fewer values than this are sorted faster by comparing them.
-const FEW: usize = 128;
+const MAX_INSERTION_SORT: usize = 128;
 /// Bits by which one pass sorts.
 const DIGIT: u32 = 8;
 /// The number of values of a digit.
@@ -19,7 +19,7 @@ pub(super) struct FloatSorter {
 impl FloatSorter {
     /// Sorts `values` as `f64::total_cmp` orders them.
     pub(super) fn sort(&mut self, values: &mut [f64]) {
-        if values.len() < FEW {
+        if values.len() < MAX_INSERTION_SORT {
             values.sort_unstable_by(f64::total_cmp);
             return;
         }
@@ -103,7 +103,7 @@ mod tests {
         }
 
         #[test]
-        fn times_and_equal_values_are_sorted(mut times in prop::collection::vec(1_000..1_100_u32, FEW..3 * FEW)) {
+        fn times_and_equal_values_are_sorted(mut times in prop::collection::vec(1_000..1_100_u32, MAX_INSERTION_SORT..3 * MAX_INSERTION_SORT)) {
             let float = |time: &u32| f64::from(*time) / f64::from(1 << 27);
             let mut values: Vec<f64> = times.iter().map(float).collect();
             times.sort_unstable();

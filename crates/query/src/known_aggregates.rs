@@ -11,7 +11,7 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{Column, Literal};
 use probe_proto::table::Table;
 
-use super::scan_unit::{Known, ScanUnit};
+use super::scan_unit::{ScanUnit, UnitStatistics};
 
 /// One group: its values, and the state that each aggregate's accumulator would have after its rows.
 #[derive(Debug, Clone)]

@@ -13,7 +13,7 @@ use probe_common::error::Error;
 
 use super::allocator::{self, Overhead};
 use super::bounds::Bounds;
-use super::counting::Account;
+use super::counting::MemoryAccount;
 use super::limits::Limits;
 
 /// The parts of running queries that are their own come together to the whole budget divided by this.
@@ -54,7 +54,7 @@ pub(super) struct Share {
     bounds: Bounds,
     used: Mutex<Used>,
     /// Bytes that are allocated for the query.
-    pub(super) account: Account,
+    pub(super) account: MemoryAccount,
     /// Nanoseconds that threads have worked for the query.
     worked: AtomicU64,
     /// Whether the query's statement takes much of a stack.
@@ -105,7 +105,7 @@ impl Budget {
             budget,
             bounds,
             used: Mutex::default(),
-            account: Account::default(),
+            account: MemoryAccount::default(),
             worked: AtomicU64::new(0),
             deep: AtomicBool::new(false),
         })

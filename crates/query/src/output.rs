@@ -17,7 +17,7 @@ use futures::{StreamExt, TryStreamExt};
 use super::made::array_bytes;
 
 /// The most bytes of one batch that leaves, except where a single row has more.
-const LARGEST: usize = 512 << 10;
+const MAX_BATCH_BYTES: usize = 512 << 10;
 
 /// The schema that a client sees. Every column may be NULL: the planner's and the executor's opinions on that differ,
 /// and clients compare the schema that was announced with that of the batches.
@@ -40,12 +40,12 @@ pub(super) fn plain_stream(stream: SendableRecordBatchStream, schema: SchemaRef)
     Box::pin(RecordBatchStreamAdapter::new(schema, batches.map(|batch: Result<_, DataFusionError>| batch)))
 }
 
-/// Splits a batch into pieces that are no larger than [`LARGEST`] once converted, except where a single row is larger: many views
+/// Splits a batch into pieces that are no larger than [`MAX_BATCH_BYTES`] once converted, except where a single row is larger: many views
 /// may show one text.
 fn pieces(batch: &RecordBatch) -> impl Iterator<Item = RecordBatch> + use<> {
     let bytes: usize = batch.columns().iter().map(|column| array_bytes(column.as_ref())).sum();
     let (batch, all) = (batch.clone(), batch.num_rows());
-    let rows = (all / (bytes / LARGEST + 1)).max(1);
+    let rows = (all / (bytes / MAX_BATCH_BYTES + 1)).max(1);
     // An empty batch gives one piece, too.
     (0..all.max(1)).step_by(rows).map(move |begin| batch.slice(begin, rows.min(all - begin)))
 }

@@ -21,10 +21,10 @@ use super::float_sort::FloatSorter;
 use super::quantile;
 
 /// Values of a group that wait before its digest takes them.
-const ENOUGH: usize = 2048;
+const MIN_VALUES: usize = 2048;
 
 /// The most values of all groups that wait: 32 MB.
-const AT_MOST: usize = 4 << 20;
+const MAX_BUFFER_BYTES: usize = 4 << 20;
 
 /// The function `approx_percentile_cont`.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
@@ -225,12 +225,12 @@ impl GroupsAccumulator for Groups {
             let group = &mut self.groups[*group];
             group.waiting.push(*value);
             self.waiting += 1;
-            if group.waiting.len() >= ENOUGH {
+            if group.waiting.len() >= MIN_VALUES {
                 self.waiting -= group.waiting.len();
                 group.digest(&mut self.sorter)?;
             }
         }
-        if self.waiting > AT_MOST {
+        if self.waiting > MAX_BUFFER_BYTES {
             self.groups.iter_mut().try_for_each(|group| group.digest(&mut self.sorter))?;
             self.waiting = 0;
         }

@@ -18,7 +18,7 @@ use probe_common::error::Result;
 use probe_store::{Store, SystemTable};
 
 use super::bounds::Bounds;
-use super::catalog::{CATALOG, Catalog, Catalogs, NO_SCHEMA, Named};
+use super::catalog::{CATALOG, Catalog, Catalogs, NO_SCHEMA, NamedCatalog};
 use super::column_names;
 use super::described_types;
 use super::errors::{no_run, no_table, or_say, within};
@@ -40,7 +40,7 @@ pub(super) struct Planner {
     pub(super) store: Arc<Store>,
     pub(super) system: Vec<Arc<dyn SystemTable>>,
     /// Tables of other runs, by the names that queries have for the runs.
-    pub(super) others: Arc<[Named]>,
+    pub(super) others: Arc<[NamedCatalog]>,
     /// The session state that every query begins with; queries differ only in their tables.
     pub(super) state: Arc<SessionState>,
     pub(super) scans: Running,

@@ -19,7 +19,7 @@ use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicate
 use probe_proto::table::Table;
 use probe_store::{ParquetFile, Segment, arrow_schema};
 
-use super::scan_unit::{Known, OfSegment, ScanUnit};
+use super::scan_unit::{OfSegment, ScanUnit, UnitStatistics};
 
 /// Decides which parts a scan skips, again whenever its filters have become narrower.
 #[derive(Debug, Clone)]
@@ -91,7 +91,7 @@ impl Pruner {
     }
 
     /// Which of `containers` may have rows; None where that cannot be decided.
-    fn decide<K: Known>(&self, predicate: &PruningPredicate, containers: &[&K]) -> Option<Vec<bool>> {
+    fn decide<K: UnitStatistics>(&self, predicate: &PruningPredicate, containers: &[&K]) -> Option<Vec<bool>> {
         if containers.is_empty() {
             return None;
         }
@@ -123,7 +123,7 @@ struct Containers<'a, K> {
     containers: &'a [&'a K],
 }
 
-impl<K: Known> Containers<'_, K> {
+impl<K: UnitStatistics> Containers<'_, K> {
     fn bounds(&self, column: &Column, pick: impl Fn((ScalarValue, ScalarValue)) -> ScalarValue) -> Option<ArrayRef> {
         let (index, field) = self.schema.column_with_name(&column.name)?;
         let unknown = ScalarValue::try_from(field.data_type()).ok()?;
@@ -132,7 +132,7 @@ impl<K: Known> Containers<'_, K> {
     }
 }
 
-impl<K: Known> PruningStatistics for Containers<'_, K> {
+impl<K: UnitStatistics> PruningStatistics for Containers<'_, K> {
     fn min_values(&self, column: &Column) -> Option<ArrayRef> {
         self.bounds(column, |(low, _)| low)
     }

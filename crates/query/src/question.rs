@@ -40,7 +40,7 @@ pub(super) fn tell<F: Future>(of: &Arc<Share>, inner: F) -> QueryTask<F> {
 
 /// Runs `work` for the query `of` on the calling thread.
 pub(super) fn within<T>(of: &Arc<Share>, work: impl FnOnce() -> T) -> T {
-    let _back = Back(CURRENT.replace(Some(Arc::clone(of))));
+    let _back = AccountGuard(CURRENT.replace(Some(Arc::clone(of))));
     of.account.with(work)
 }
 
@@ -71,9 +71,9 @@ pub(super) fn follow_tasks() {
     let _ = set_join_set_tracer(&Tasks);
 }
 
-struct Back(Option<Arc<Share>>);
+struct AccountGuard(Option<Arc<Share>>);
 
-impl Drop for Back {
+impl Drop for AccountGuard {
     fn drop(&mut self) {
         CURRENT.set(self.0.take());
     }

@@ -8,7 +8,7 @@ use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, Gauge, 
 use probe_store::{ParquetFile, RowLocation, Segment};
 
 use super::prune::Pruner;
-use super::scan_unit::{Known, ScanUnit};
+use super::scan_unit::{ScanUnit, UnitStatistics};
 
 /// The part to read next.
 pub(super) enum NextPart {
@@ -21,12 +21,12 @@ pub(super) enum NextPart {
 /// The queue of one scan.
 #[derive(Debug)]
 pub(super) struct Queue {
-    left: Mutex<Left>,
+    left: Mutex<RemainingParts>,
     counts: PartCounts,
 }
 
 #[derive(Debug)]
-struct Left {
+struct RemainingParts {
     /// Parts in reverse order: the next one is last.
     parts: Vec<ScanUnit>,
     pruner: Pruner,
@@ -55,7 +55,7 @@ impl Queue {
         let counter = |name: &'static str| MetricBuilder::new(metrics).global_counter(name);
         let files: HashSet<usize> = parts.iter().filter_map(ScanUnit::file).map(address).collect();
         let groups = parts.iter().filter(|part| part.file().is_some());
-        let (groups, bytes) = (groups.clone().count(), groups.map(Known::bytes).sum());
+        let (groups, bytes) = (groups.clone().count(), groups.map(UnitStatistics::bytes).sum());
         counter("segments_total").add(parts.len() - groups);
         counter("files_total").add(files.len());
         counter("row_groups_total").add(groups);
@@ -71,13 +71,13 @@ impl Queue {
         counts.bytes_skipped.add(bytes);
         counts.prune(&mut pruner, &mut parts);
         parts.reverse();
-        Self { left: Mutex::new(Left { parts, pruner, opened: HashSet::new(), files: Vec::new() }), counts }
+        Self { left: Mutex::new(RemainingParts { parts, pruner, opened: HashSet::new(), files: Vec::new() }), counts }
     }
 
     /// Takes the next part.
     pub(super) fn next(&self) -> Option<NextPart> {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        let Left { parts, pruner, opened, files } = &mut *left;
+        let RemainingParts { parts, pruner, opened, files } = &mut *left;
         if pruner.has_news() {
             self.counts.prune(pruner, parts);
         }

@@ -64,7 +64,7 @@ struct OfTexts {
 }
 
 /// The rows that a condition keeps.
-enum Left {
+enum KeptRows {
     All,
     Some(BooleanBuffer),
 }
@@ -93,8 +93,8 @@ impl RowFilter {
             }
             let left = condition.left(rows, wanted.as_ref())?;
             let next = match (left, wanted.take()) {
-                (Left::All, wanted) => wanted,
-                (Left::Some(kept), wanted) => Some(wanted.map_or_else(|| kept.clone(), |wanted| &wanted & &kept)),
+                (KeptRows::All, wanted) => wanted,
+                (KeptRows::Some(kept), wanted) => Some(wanted.map_or_else(|| kept.clone(), |wanted| &wanted & &kept)),
             };
             condition.count(count, next.as_ref().map_or(rows.rows, BooleanBuffer::count_set_bits));
             wanted = next;
@@ -146,25 +146,25 @@ impl Condition {
     }
 
     /// The rows that the condition keeps of those still `wanted`; the bits of other rows may have any value.
-    fn left(&mut self, rows: &PackedRows, wanted: Option<&BooleanBuffer>) -> Result<Left> {
+    fn left(&mut self, rows: &PackedRows, wanted: Option<&BooleanBuffer>) -> Result<KeptRows> {
         if self.is_of_one_text()
             && let PackedColumn::Text { ids, values } = &rows.columns[self.narrowed.columns[0]]
             && let Some((kept, null)) = self.of_texts(values, rows.rows)?
         {
-            return Ok(Left::Some(id_bits::kept(ids, kept, *null, wanted)));
+            return Ok(KeptRows::Some(id_bits::kept(ids, kept, *null, wanted)));
         }
         let columns = rows.project(&self.narrowed.columns);
         if columns.columns.iter().all(|column| matches!(column, PackedColumn::Constant(_))) {
             let one = PackedRows { rows: 1, ..columns }.record_batch(&self.narrowed.schema)?;
             let kept = self.evaluate(&one)?.value(0);
-            return Ok(if kept { Left::All } else { Left::Some(BooleanBuffer::new_unset(rows.rows)) });
+            return Ok(if kept { KeptRows::All } else { KeptRows::Some(BooleanBuffer::new_unset(rows.rows)) });
         }
         let Some(wanted) = wanted else {
-            return Ok(Left::Some(self.evaluate(&columns.record_batch(&self.narrowed.schema)?)?));
+            return Ok(KeptRows::Some(self.evaluate(&columns.record_batch(&self.narrowed.schema)?)?));
         };
         let columns = columns.filter(&BooleanArray::new(wanted.clone(), None))?;
         let kept = self.evaluate(&columns.record_batch(&self.narrowed.schema)?)?;
-        Ok(Left::Some(spread(wanted, &kept)))
+        Ok(KeptRows::Some(spread(wanted, &kept)))
     }
 
     /// Whether the condition keeps each of `values`, and NULL: evaluated once for as long as the texts are the same.

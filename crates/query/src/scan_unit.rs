@@ -59,7 +59,7 @@ impl ScanUnit {
 }
 
 /// Statistics of rows that are known without reading the rows.
-pub(super) trait Known {
+pub(super) trait UnitStatistics {
     /// Number of rows.
     fn rows(&self) -> usize;
     /// Bytes that the rows take in memory or in their file.
@@ -68,7 +68,7 @@ pub(super) trait Known {
     fn range(&self, table: &Table, index: usize) -> Range;
 }
 
-impl Known for RowGroup {
+impl UnitStatistics for RowGroup {
     fn rows(&self) -> usize {
         self.rows
     }
@@ -80,7 +80,7 @@ impl Known for RowGroup {
     }
 }
 
-impl Known for ScanUnit {
+impl UnitStatistics for ScanUnit {
     fn rows(&self) -> usize {
         match self {
             Self::Segment(segment) => segment.rows,
@@ -93,9 +93,9 @@ impl Known for ScanUnit {
             Self::Segment(segment) => segment.bytes,
             Self::Sealed(sealed) => match &*sealed.location() {
                 RowLocation::Memory(segments) => segments.iter().map(|segment| segment.bytes).sum(),
-                RowLocation::File(file, number) => Known::bytes(&file.groups[*number]),
+                RowLocation::File(file, number) => UnitStatistics::bytes(&file.groups[*number]),
             },
-            Self::Group(file, number) => Known::bytes(&file.groups[*number]),
+            Self::Group(file, number) => UnitStatistics::bytes(&file.groups[*number]),
         }
     }
     fn range(&self, table: &Table, index: usize) -> Range {
@@ -105,9 +105,9 @@ impl Known for ScanUnit {
                 RowLocation::Memory(segments) => {
                     together(segments.iter().map(|segment| (segment.range(index), segment.rows)))
                 }
-                RowLocation::File(file, number) => Known::range(&file.groups[*number], table, index),
+                RowLocation::File(file, number) => UnitStatistics::range(&file.groups[*number], table, index),
             },
-            Self::Group(file, number) => Known::range(&file.groups[*number], table, index),
+            Self::Group(file, number) => UnitStatistics::range(&file.groups[*number], table, index),
         }
     }
 }
@@ -115,7 +115,7 @@ impl Known for ScanUnit {
 /// A batch of a segment. Batches are too many to be parts, but a scan skips them when it reads their segment.
 pub(super) struct OfSegment<'a>(pub(super) &'a Segment, pub(super) &'a Batch);
 
-impl Known for OfSegment<'_> {
+impl UnitStatistics for OfSegment<'_> {
     fn rows(&self) -> usize {
         self.1.rows
     }
@@ -129,10 +129,10 @@ impl Known for OfSegment<'_> {
 
 /// Statistics of all `parts` together, for the columns at `table_columns`: exact wherever each part's are.
 pub(super) fn statistics(parts: &[ScanUnit], table: &Table, table_columns: &[usize]) -> Statistics {
-    let rows = parts.iter().map(Known::rows).sum();
+    let rows = parts.iter().map(UnitStatistics::rows).sum();
     Statistics {
         num_rows: Precision::Exact(rows),
-        total_byte_size: Precision::Inexact(parts.iter().map(Known::bytes).sum()),
+        total_byte_size: Precision::Inexact(parts.iter().map(UnitStatistics::bytes).sum()),
         column_statistics: table_columns.iter().map(|index| column(parts, table, *index, rows)).collect(),
     }
 }

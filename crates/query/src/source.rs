@@ -29,7 +29,7 @@ use super::queue::Queue;
 use super::row_filter::{self, RowFilter};
 use super::running::Running;
 use super::scan::{Batches, Scan};
-use super::scan_unit::{Known, ScanUnit, statistics};
+use super::scan_unit::{ScanUnit, UnitStatistics, statistics};
 
 /// The share of rows that filters are assumed to keep, where nothing better is known: DataFusion's default.
 const WANTED: f64 = 0.2;
@@ -282,11 +282,11 @@ impl DataSource for PartsSource {
         // A part whose values are not known may have the first ones: it is read first.
         if descending {
             parts.sort_by_cached_key(|part| {
-                let high = range(part).map(|(_, high)| Bound(high));
+                let high = range(part).map(|(_, high)| OrderedBound(high));
                 (high.is_some(), Reverse(high))
             });
         } else {
-            parts.sort_by_cached_key(|part| range(part).map(|(low, _)| Bound(low)));
+            parts.sort_by_cached_key(|part| range(part).map(|(low, _)| OrderedBound(low)));
         }
         let inner = Arc::new(Self { parts: Arc::new(parts), ..self.clone() });
         Ok(SortOrderPushdownResult::Inexact { inner })
@@ -313,15 +313,15 @@ impl fmt::Debug for PartsSource {
 
 /// A bound of a column, ordered: bounds of one column are of one type, which always compare.
 #[derive(PartialEq, Eq)]
-struct Bound(ScalarValue);
+struct OrderedBound(ScalarValue);
 
-impl PartialOrd for Bound {
+impl PartialOrd for OrderedBound {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Bound {
+impl Ord for OrderedBound {
     fn cmp(&self, other: &Self) -> Ordering {
         self.0.partial_cmp(&other.0).unwrap_or(Ordering::Equal)
     }

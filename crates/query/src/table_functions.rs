@@ -21,24 +21,24 @@ pub(super) fn bind(state: &mut SessionState, values: &[(String, ScalarValue)]) {
     let functions: Vec<_> = state.table_functions().values().cloned().collect();
     for function in functions {
         let name = function.name().to_owned();
-        state.register_udtf(&name, Arc::new(Bound { function, values: Arc::clone(&values) }));
+        state.register_udtf(&name, Arc::new(BoundFunction { function, values: Arc::clone(&values) }));
     }
 }
 
 #[derive(Debug)]
-struct Bound {
+struct BoundFunction {
     function: Arc<TableFunction>,
     values: Arc<[(String, ScalarValue)]>,
 }
 
-impl TableFunctionImpl for Bound {
+impl TableFunctionImpl for BoundFunction {
     fn call_with_args(&self, args: TableFunctionArgs<'_, '_>) -> Result<Arc<dyn TableProvider>> {
         let constants = args.exprs().iter().map(|expr| self.constant(expr)).collect::<Result<Vec<_>>>()?;
         self.function.create_table_provider_with_args(TableFunctionArgs::new(&constants, args.session()))
     }
 }
 
-impl Bound {
+impl BoundFunction {
     /// An argument with its parameters replaced by values, evaluated to a constant.
     fn constant(&self, argument: &Expr) -> Result<Expr> {
         let bound = argument.clone().transform(|expr| match self.value(&expr) {

@@ -19,17 +19,17 @@ use tokio::task::JoinHandle;
 /// of their time, which is enough for an answer while a training on the same processors takes all it can.
 const NICENESS: i32 = 5;
 
-/// Niceness of a thread whose query has been worked on for [`LONG`]: a query that has only begun gets three times as much time.
+/// Niceness of a thread whose query has been worked on for [`LONG_RUNNING`]: a query that has only begun gets three times as much time.
 const LONG_NICENESS: i32 = 10;
 /// The time within which a plain query is answered, also in the development build.
-const LONG: Duration = Duration::from_millis(300);
+const LONG_RUNNING: Duration = Duration::from_millis(300);
 
 /// The stack of such a thread. The deepest statement that is let in (`text_complexity`) takes less than half of it in the
 /// development build, whose frames are the largest: a test runs such statements. Only pages that are used take memory.
 pub(super) const STACK: usize = 64 << 20;
 
 /// Bytes of a stack, below its end in use, that are not given back.
-const KEPT_STACK: usize = 64 << 10;
+const MAX_KEPT_STACK: usize = 64 << 10;
 
 /// The fewest threads of a group, where there are as many cores: a query that begins while the one before still ends is in
 /// another group.
@@ -139,9 +139,9 @@ thread_local! {
     static GIVES_WAY: Cell<Option<Arc<AtomicBool>>> = const { Cell::new(None) };
 }
 
-/// Lowers the priority of the calling thread, if it is a query thread and its query has been worked on for [`LONG`].
+/// Lowers the priority of the calling thread, if it is a query thread and its query has been worked on for [`LONG_RUNNING`].
 pub(super) fn give_way(worked: Duration) {
-    if worked < LONG {
+    if worked < LONG_RUNNING {
         return;
     }
     if let Some(gave_way) = GIVES_WAY.take() {
@@ -172,7 +172,7 @@ pub(super) fn give_back_stack() {
     let here = &raw const here as usize;
     let (begin, top) = STACK_RANGE.get();
     // Whole pages, whatever their size, and none that this function or a callee may use.
-    let end = (here & !(KEPT_STACK - 1)).saturating_sub(KEPT_STACK);
+    let end = (here & !(MAX_KEPT_STACK - 1)).saturating_sub(MAX_KEPT_STACK);
     // DataFusion continues planning on another stack where this one would not suffice.
     if here >= top || end <= begin {
         return;
@@ -268,7 +268,7 @@ mod tests {
             wait(threads.spawn(task).unwrap()).unwrap()
         };
         let usual = niceness_after(Duration::ZERO);
-        assert!(niceness_after(LONG) > usual);
+        assert!(niceness_after(LONG_RUNNING) > usual);
         // A task ends a moment after its answer.
         while threads.tasks() > 0 {
             std::thread::yield_now();

@@ -18,7 +18,7 @@ use super::store::{Evicted, Store};
 use super::table::TableSnapshot;
 
 /// The longest time that [`Store::room`] waits.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Store {
     /// Rows evicted so far, by process and table.
@@ -56,7 +56,7 @@ impl Store {
             }
         };
         // A timeout means that the disk is too slow for the rows that come, or that the limit is too small for one file.
-        let _ = tokio::time::timeout(PATIENCE, relieved).await;
+        let _ = tokio::time::timeout(TIMEOUT, relieved).await;
     }
 
     /// Takes rows that are in files out of memory until it is below the soft limit, in the order in which they were appended.
@@ -107,7 +107,7 @@ impl Store {
 
     /// Whether files may take `more` bytes. Files that the store has given up and a query still holds count as well.
     pub(super) fn has_room(&self, disk: &DiskState, more: u64) -> bool {
-        let held = disk.graveyard.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = disk.removed_files.lock().unwrap_or_else(PoisonError::into_inner);
         let held: u64 = held.iter().map(|file| file.bytes).sum();
         self.file_bytes(disk) + held + more <= disk.most_files()
     }
@@ -128,8 +128,8 @@ impl Store {
         self.remove_files(disk, files);
         Self::bury(disk);
         while !self.has_room(disk, more) {
-            let mut graveyard = disk.graveyard.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(file) = (!graveyard.is_empty()).then(|| graveyard.remove(0)) else { return };
+            let mut removed_files = disk.removed_files.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(file) = (!removed_files.is_empty()).then(|| removed_files.remove(0)) else { return };
             file.had_to_go.store(true, Ordering::Relaxed);
             // Where the removal fails, there is nothing else to do: the file is not counted any more.
             let _ = fs::remove_file(&file.path);
@@ -138,9 +138,9 @@ impl Store {
 
     /// Removes given-up files that no query reads any more.
     pub(super) fn bury(disk: &DiskState) {
-        let mut graveyard = disk.graveyard.lock().unwrap_or_else(PoisonError::into_inner);
-        // One reference is the graveyard's own; no new one can be made from elsewhere.
-        graveyard.retain(|file| Arc::strong_count(file) > 1 || fs::remove_file(&file.path).is_err());
+        let mut removed_files = disk.removed_files.lock().unwrap_or_else(PoisonError::into_inner);
+        // One reference is the removed_files's own; no new one can be made from elsewhere.
+        removed_files.retain(|file| Arc::strong_count(file) > 1 || fs::remove_file(&file.path).is_err());
     }
 
     /// All files with the indices of their tables, ordered by when their newest rows were written.
@@ -177,7 +177,7 @@ impl Store {
         disk.journal.sync();
         for (index, file) in files {
             self.tables[index].remove_file(&file, &self.counters);
-            disk.graveyard.lock().unwrap_or_else(PoisonError::into_inner).push(file);
+            disk.removed_files.lock().unwrap_or_else(PoisonError::into_inner).push(file);
         }
     }
 

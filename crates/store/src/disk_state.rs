@@ -16,7 +16,7 @@ const FILES_ON_DISK: u64 = 40;
 const MIN_FILE_BYTES: u64 = 32 << 10;
 
 /// Files that the store has given up and a query may still be reading.
-pub(super) type Graveyard = Vec<Arc<ParquetFile>>;
+pub(super) type RemovedFiles = Vec<Arc<ParquetFile>>;
 
 /// The state of a store that keeps its rows on disk.
 #[derive(Debug)]
@@ -29,19 +29,19 @@ pub(super) struct DiskState {
     pub(super) number: AtomicU64,
     /// Bytes of the file that is being written, and of what is about to be added to it.
     pub(super) unfinished: AtomicU64,
-    pub(super) signal: Arc<Signal>,
+    pub(super) signal: Arc<WakeSignal>,
     /// Held while files are written and removed.
     pub(super) round: Mutex<()>,
     /// Segments that are being written, which must not be evicted meanwhile.
     pub(super) writing: Mutex<Vec<u64>>,
-    pub(super) graveyard: Mutex<Graveyard>,
+    pub(super) removed_files: Mutex<RemovedFiles>,
     /// Merging has failed.
     pub(super) unmergeable: AtomicBool,
 }
 
 /// Wakes the thread that writes files.
 #[derive(Debug, Default)]
-pub(super) struct Signal {
+pub(super) struct WakeSignal {
     pub(super) work: Mutex<DiskWork>,
     pub(super) wake: Condvar,
 }
@@ -55,7 +55,7 @@ pub(super) struct DiskWork {
     pub(super) problem: Option<Arc<str>>,
 }
 
-impl Signal {
+impl WakeSignal {
     pub(super) fn lock(&self) -> MutexGuard<'_, DiskWork> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }

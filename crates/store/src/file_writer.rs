@@ -38,7 +38,7 @@ const FLOAT_DICTIONARY: usize = 16 << 10;
 const STEP: u64 = 16 << 10;
 
 /// Called with the number of bytes that a file is about to have, before it has them.
-pub(super) type Room<'a> = &'a (dyn Fn(u64) + Sync);
+pub(super) type ReserveBytes<'a> = &'a (dyn Fn(u64) + Sync);
 
 /// Writes `segments`, a row group each, to `DIRECTORY/NAME`. The name appears when the file is whole and on disk; until
 /// then it is `.NAME.writing`.
@@ -50,7 +50,7 @@ pub(super) fn write_file(
     name: &str,
     table: &'static Table,
     segments: &[Arc<Segment>],
-    room: Room<'_>,
+    room: ReserveBytes<'_>,
 ) -> Result<ParquetFile> {
     let notes: Vec<Note> = segments.iter().map(|segment| Note::of(segment, table)).collect();
     let schema = arrow_schema(table);
@@ -72,7 +72,7 @@ pub(super) fn write_groups(
     name: &str,
     table: &'static Table,
     notes: Vec<Note>,
-    room: Room<'_>,
+    room: ReserveBytes<'_>,
     rows: impl FnMut(usize, &mut dyn FnMut(&RecordBatch) -> Result<()>) -> Result<()>,
 ) -> Result<(ParquetMetaData, u64)> {
     let path = directory.join(name);
@@ -94,13 +94,13 @@ fn write(
     path: &Path,
     table: &'static Table,
     notes: Vec<Note>,
-    room: Room<'_>,
+    room: ReserveBytes<'_>,
     mut rows: impl FnMut(usize, &mut dyn FnMut(&RecordBatch) -> Result<()>) -> Result<()>,
 ) -> Result<(ParquetMetaData, u64)> {
     let groups = notes.len();
     // Without Arrow's schema: readers would take text for string views, which few of them can compute with.
     let options = ArrowWriterOptions::new().with_properties(properties(table, notes)?).with_skip_arrow_metadata(true);
-    let file = Growing { file: File::create(path).map_err(Error::caused)?, bytes: 0, asked: 0, room };
+    let file = ReservingWriter { file: File::create(path).map_err(Error::caused)?, bytes: 0, asked: 0, room };
     let mut writer = ArrowWriter::try_new_with_options(file, arrow_schema(table), options).map_err(unwrapped)?;
     for number in 0..groups {
         rows(number, &mut |batch| writer.write(batch).map_err(unwrapped))?;
@@ -121,14 +121,14 @@ fn unwrapped(error: ParquetError) -> Error {
 }
 
 /// A file that asks for room before it takes it.
-struct Growing<'a> {
+struct ReservingWriter<'a> {
     file: File,
     bytes: u64,
     asked: u64,
-    room: Room<'a>,
+    room: ReserveBytes<'a>,
 }
 
-impl Write for Growing<'_> {
+impl Write for ReservingWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let needed = self.bytes + bytes.len() as u64;
         if needed > self.asked {

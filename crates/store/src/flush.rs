@@ -16,7 +16,7 @@ use probe_common::durable;
 use probe_common::error::{Error, Result};
 use probe_common::paths::named;
 
-use super::disk_state::{DiskState, DiskWork, FILE_ROWS, Signal, most_file_in_memory};
+use super::disk_state::{DiskState, DiskWork, FILE_ROWS, WakeSignal, most_file_in_memory};
 use super::file_names::{numbers_in, table_directory};
 use super::file_writer::write_file;
 use super::merge::NEIGHBOURS;
@@ -61,7 +61,7 @@ impl Store {
             .filter_map(|file| numbers_in(&file.path))
             .map(|(_, last)| last)
             .max();
-        let signal = Arc::new(Signal::default());
+        let signal = Arc::new(WakeSignal::default());
         let due = Arc::clone(&signal);
         journal.when_due(move || due.wake());
         let state = DiskState {
@@ -73,7 +73,7 @@ impl Store {
             signal,
             round: Mutex::default(),
             writing: Mutex::default(),
-            graveyard: Mutex::default(),
+            removed_files: Mutex::default(),
             unmergeable: AtomicBool::new(false),
         };
         self.disk.set(state).map_err(|_| Error::failed("the store keeps its rows already"))?;
@@ -248,7 +248,7 @@ fn run(store: &Weak<Store>) {
     loop {
         let Some(store) = store.upgrade() else { return };
         let Some(disk) = store.disk.get() else { return };
-        let Signal { work, wake } = &*disk.signal;
+        let WakeSignal { work, wake } = &*disk.signal;
         {
             let work = work.lock().unwrap_or_else(PoisonError::into_inner);
             let idle = |work: &mut DiskWork| !work.wanted && !work.stopping;

@@ -19,7 +19,7 @@ mod writer;
 
 pub use checkpoint::{JournalCheckpoint, MAX_ENTRIES};
 pub use files::{directory, remove};
-pub use newest::{NewestRows, Numbered};
+pub use newest::{NewestRows, NumberedRow};
 pub use status::StatusLog;
 pub use thread::panicked;
 pub use writer::{Begin, Journal};

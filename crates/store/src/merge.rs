@@ -36,7 +36,7 @@ impl Store {
     /// Merges all files that can be merged, `least` or more at a time.
     pub(super) fn merge_files(&self, disk: &DiskState, least: usize) -> Result<()> {
         for index in 0..self.tables.len() {
-            let most = Most { memory: (self.limit() / 8) as u64, disk: disk.most_file() };
+            let most = MergeLimits { memory: (self.limit() / 8) as u64, disk: disk.most_file() };
             while let Some(files) = mergeable(&self.tables[index].snapshot(), least, most) {
                 // For a while there are both copies. No rows may be removed for that.
                 if !self.has_room(disk, files.iter().map(|file| file.bytes).sum()) {
@@ -89,7 +89,7 @@ impl Store {
             }
         };
         self.tables[index].replace(files, Arc::new(merged), &groups, &self.counters);
-        disk.graveyard.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(files.iter().cloned());
+        disk.removed_files.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(files.iter().cloned());
         Ok(())
     }
 }
@@ -123,7 +123,7 @@ fn by_agent(files: &[Arc<ParquetFile>]) -> Vec<Vec<GroupInFile>> {
 }
 
 /// The oldest files that should become one: neighbours, of which either all are in memory too or none.
-fn mergeable(table: &TableSnapshot, least: usize, most: Most) -> Option<Vec<Arc<ParquetFile>>> {
+fn mergeable(table: &TableSnapshot, least: usize, most: MergeLimits) -> Option<Vec<Arc<ParquetFile>>> {
     let flushed: Vec<Arc<ParquetFile>> = table.flushed.iter().map(|flushed| Arc::clone(&flushed.file)).collect();
     let memory: Vec<u64> = table.flushed.iter().map(|flushed| flushed.bytes as u64).collect();
     let on_disk = vec![0; table.files.len()];
@@ -146,7 +146,7 @@ fn mergeable(table: &TableSnapshot, least: usize, most: Most) -> Option<Vec<Arc<
 
 /// The limits of a merged file, in bytes.
 #[derive(Debug, Clone, Copy)]
-struct Most {
+struct MergeLimits {
     memory: u64,
     disk: u64,
 }

@@ -20,7 +20,7 @@ use super::sums::{self, Sums};
 
 /// A batch with fewer rows than this is merged with its neighbours: a scan has a cost for each batch, and agents that send
 /// ten times a second send small ones. Each merge about doubles a batch, so that a row is copied a handful of times at most.
-const SMALL: usize = 2048;
+const MAX_SMALL_ROWS: usize = 2048;
 
 /// Rows of one table from one process and one connection, immutable.
 #[derive(Debug, Clone)]
@@ -165,7 +165,7 @@ impl Segment {
 
 fn merge_small(table: &Table, batches: &mut Vec<Arc<Batch>>) {
     while let [.., a, b] = &batches[..] {
-        if b.rows >= SMALL || a.rows >= 2 * b.rows {
+        if b.rows >= MAX_SMALL_ROWS || a.rows >= 2 * b.rows {
             return;
         }
         let Ok(merged) = merge(table, a, b) else { return };

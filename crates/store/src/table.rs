@@ -94,7 +94,7 @@ pub(crate) struct Counters {
 
 /// The result of an append.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Appended {
+pub(crate) struct AppendResult {
     /// The append's number in the order over all tables.
     pub number: u64,
     /// Whether it sealed a segment.
@@ -134,7 +134,7 @@ impl TableStore {
         rows: Rows,
         segment_bytes: usize,
         counters: &Counters,
-    ) -> Appended {
+    ) -> AppendResult {
         rows.strings.count(&counters.texts);
         self.change(|next| {
             // Numbered under the lock: any later holder of the lock sees the rows of every smaller number.
@@ -169,7 +169,7 @@ impl TableStore {
             }
             let has_sealed = !sealed.is_empty();
             seal(&mut next.sealed, sealed);
-            Appended { number, sealed: has_sealed }
+            AppendResult { number, sealed: has_sealed }
         })
     }
 

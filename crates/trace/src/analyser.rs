@@ -98,7 +98,7 @@ pub(super) struct CommonTexts {
     pub(super) recompute: Option<Text>,
     pub(super) step: Option<Text>,
     pub(super) host: Option<Text>,
-    /// Names of what ends steps, by number of [`Ended`](super::steps::Ended).
+    /// Names of what ends steps, by number of [`StepEnd`](super::steps::StepEnd).
     pub(super) ended: [Option<Text>; 5],
 }
 

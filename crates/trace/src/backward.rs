@@ -13,7 +13,7 @@ use super::analyser::{Analyser, Times, word};
 use super::calls::{CallId, NO_CALL};
 use super::clock::seconds;
 use super::drops::{INCOMPLETE, RING_FULL};
-use super::forward::More;
+use super::forward::CallColumns;
 use super::frame::{BackwardWork, Frame, Pass};
 use super::kind::TORCH_TRACE;
 use super::modules::IntMap;
@@ -228,7 +228,7 @@ impl<N: Names> Analyser<N> {
         rows.sort_unstable_by_key(|(_, work)| work.begin);
         for (call, total) in rows {
             let own = pass.work.get(&call).copied().unwrap_or_default();
-            self.push_call(call, stage, times(own, total), More { shape: None, memory: None, thread: id }, sink);
+            self.push_call(call, stage, times(own, total), CallColumns { shape: None, memory: None, thread: id }, sink);
         }
         // Work of the loss, of other computation outside every module, and of forgotten calls.
         let outside = pass.work.iter().filter(|(call, _)| self.calls.get(**call).is_none()).map(|(_, work)| *work);

@@ -8,7 +8,7 @@ use crate::payload::MB;
 
 /// A call whose beginning was measured and that has not ended.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Begun {
+pub(super) struct MeasuredCall {
     /// Number of frames that were open, its own included.
     pub(super) depth: usize,
     pub(super) device: u8,
@@ -24,7 +24,7 @@ pub(super) struct Begun {
 /// A thread's open calls, the outermost first.
 #[derive(Debug, Default)]
 pub(super) struct CallMemory {
-    pub(super) begun: Vec<Begun>,
+    pub(super) begun: Vec<MeasuredCall>,
 }
 
 /// The memory of a call that has ended (MB).
@@ -37,7 +37,7 @@ pub(super) struct Measured {
     pub(super) reserved: f64,
 }
 
-persist!(Begun { depth, device, allocated, end, within, unsure });
+persist!(MeasuredCall { depth, device, allocated, end, within, unsure });
 persist!(CallMemory { begun });
 
 impl Measured {

@@ -21,7 +21,7 @@ pub(super) const PENDING: u64 = SECOND;
 /// The largest number of pending operations of a group that are reported.
 const REPORTED: usize = 16;
 /// The largest number of groups that are kept.
-const GROUPS: usize = 1024;
+const MAX_GROUPS: usize = 1024;
 /// The largest number of operations under way. Beyond it new ones are not kept.
 const WAITING: usize = 1 << 16;
 
@@ -114,7 +114,7 @@ impl<N: Names> Analyser<N> {
             seq = whole_number(seq, group.issued);
             group.issued = group.issued.max(seq);
             group.at = group.at.max(record.ts);
-            self.operations.keep_groups(GROUPS);
+            self.operations.keep_groups(MAX_GROUPS);
         }
         if self.operations.waiting.len() >= WAITING {
             sink.dropped(NCCL_TRACE, "too many under way", 1);

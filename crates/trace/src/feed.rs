@@ -10,7 +10,7 @@ use super::frame::Frame;
 use super::kind::TORCH_TRACE;
 use super::names::Names;
 use super::payload;
-use super::steps::Ended;
+use super::steps::StepEnd;
 use super::thread::Thread;
 use crate::record::{Kind, Record};
 use crate::sink::Sink;
@@ -82,7 +82,7 @@ impl<N: Names> Analyser<N> {
             }
             Kind::OptimizerEnd => self.optimizer_end(thread, record, device, sink),
             Kind::MarkStep => {
-                self.end_step(thread, record.ts, record.b as i64, Ended::of(record.payload()), device, sink)
+                self.end_step(thread, record.ts, record.b as i64, StepEnd::of(record.payload()), device, sink)
             }
             Kind::DataBegin => self.data_begin(thread, record, sink),
             Kind::Loaded => self.data_loaded(thread, record),

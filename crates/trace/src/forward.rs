@@ -19,7 +19,7 @@ use crate::sink::Sink;
 
 /// Further columns of a row of `python.torch_trace`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct More {
+pub(super) struct CallColumns {
     pub(super) shape: Option<Text>,
     pub(super) memory: Option<Measured>,
     pub(super) thread: i64,
@@ -130,7 +130,7 @@ impl<N: Names> Analyser<N> {
             device: device_total.and(call.device.sum()),
             device_total,
         };
-        let (more, idle) = (More { shape: call.shape, memory, thread: thread.id }, thread.is_idle());
+        let (more, idle) = (CallColumns { shape: call.shape, memory, thread: thread.id }, thread.is_idle());
         self.push_call(id, stage, times, more, sink);
         if idle {
             let oldest = self.oldest_open();
@@ -139,7 +139,7 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Adds a row about a module call in `stage`.
-    pub(super) fn push_call(&self, id: CallId, stage: Text, times: Times, more: More, sink: &mut Sink) {
+    pub(super) fn push_call(&self, id: CallId, stage: Text, times: Times, more: CallColumns, sink: &mut Sink) {
         let (Some(clock), Some(call)) = (&self.clock, self.calls.get(id)) else { return };
         let Some(module) = self.modules.get(call.module) else { return };
         let (duration, total_duration) = times.where_it_computes(module.on_host);

@@ -35,7 +35,7 @@ pub fn find(entries: &[KnownModule], at: u64) -> ModuleAtAddress {
 }
 
 /// Names by number.
-pub type Numbered = HashMap<u64, String>;
+pub type NameTable = HashMap<u64, String>;
 
 /// All names of [`Names`]. A missing name is not known, and never guessed.
 #[derive(Debug, Default)]
@@ -47,19 +47,19 @@ pub struct KnownNames {
     /// Class names of module types, by address.
     pub classes: HashMap<u64, Arc<str>>,
     /// Classes of optimizers.
-    pub optimizers: Numbered,
+    pub optimizers: NameTable,
     /// Kinds of collectives, by number.
     pub operations: Vec<Operation>,
     /// Names of ranges.
-    pub spans: Numbered,
+    pub spans: NameTable,
     /// Names of logged numbers.
-    pub metrics: Numbered,
+    pub metrics: NameTable,
     /// Lines of the program.
-    pub lines: Numbered,
+    pub lines: NameTable,
     /// Files that were saved to, and classes of exceptions that ended a save.
-    pub saved: Numbered,
+    pub saved: NameTable,
     /// Operators.
-    pub operators: Numbered,
+    pub operators: NameTable,
 }
 
 persist!(KnownNames { generation, modules, classes, optimizers, operations, spans, metrics, lines, saved, operators });

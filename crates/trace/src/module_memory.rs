@@ -1,6 +1,6 @@
 //! Device memory at calls of modules and steps of optimizers: the allocated bytes when one began and when it ended.
 
-use super::call_memory::{Begun, Measured};
+use super::call_memory::{Measured, MeasuredCall};
 use super::frame::Frame;
 use super::thread::Thread;
 use crate::payload::{AT_END, PEAK};
@@ -23,7 +23,14 @@ impl Thread {
                 call.end = Some([record.a, record.b, record.payload() >> PEAK]);
             }
             None if !at_end => {
-                held.begun.push(Begun { depth, device, allocated: record.a, end: None, within: 0, unsure: false });
+                held.begun.push(MeasuredCall {
+                    depth,
+                    device,
+                    allocated: record.a,
+                    end: None,
+                    within: 0,
+                    unsure: false,
+                });
             }
             // An end without a beginning: its change is somewhere in the call around it.
             None => held.doubt(),

@@ -47,7 +47,7 @@ pub(crate) struct Module {
 }
 
 /// The largest number of modules that are remembered as not found, so that they are not looked up a third time.
-const HOPELESS: usize = 1 << 14;
+const MAX_UNNAMED: usize = 1 << 14;
 
 /// A module at an address, its class, and the times in which it is there.
 #[derive(Debug, Clone, Copy)]
@@ -139,7 +139,7 @@ impl Modules {
                 known: true,
             },
             None => {
-                if self.hopeless.len() < HOPELESS && self.hopeless.insert((address, class, root)) {
+                if self.hopeless.len() < MAX_UNNAMED && self.hopeless.insert((address, class, root)) {
                     names.walk_again(root);
                 }
                 // The module is in no list of modules that torch knows of, so only its class is known. It is not known where it

@@ -23,7 +23,7 @@ use crate::sink::Sink;
 
 /// What ended a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum StepEnd {
     ByOptimizer,
     ByMark,
     ByBackward,
@@ -32,7 +32,7 @@ pub(super) enum Ended {
     UnitUnknown,
 }
 
-impl Ended {
+impl StepEnd {
     /// What ended a step, by the payload of a record that only says so.
     pub(super) fn of(payload: u64) -> Self {
         match payload {
@@ -84,7 +84,7 @@ impl<N: Names> Analyser<N> {
             }
         }
         if record.a == 1 {
-            self.end_step(number, record.ts, record.b as i64, Ended::ByOptimizer, now, sink);
+            self.end_step(number, record.ts, record.b as i64, StepEnd::ByOptimizer, now, sink);
         }
     }
 
@@ -122,7 +122,7 @@ impl<N: Names> Analyser<N> {
         number: usize,
         now: u64,
         finished: i64,
-        by: Ended,
+        by: StepEnd,
         device: Device,
         sink: &mut Sink,
     ) {
@@ -146,7 +146,7 @@ impl<N: Names> Analyser<N> {
         if std::mem::take(&mut self.is_partial) {
             sink.forget_held();
             self.meter.end_step(ended, None, self.detail);
-        } else if by == Ended::UnitUnknown {
+        } else if by == StepEnd::UnitUnknown {
             sink.release();
             self.meter.end_step(ended, None, self.detail);
         } else if missed > 0 || self.broken {
@@ -195,7 +195,7 @@ impl<N: Names> Analyser<N> {
 
     fn push_step(
         &mut self,
-        (step, by): (i64, Ended),
+        (step, by): (i64, StepEnd),
         ts: Time,
         whole: u64,
         mut parts: Parts,
@@ -205,7 +205,7 @@ impl<N: Names> Analyser<N> {
         parts.backward += std::mem::take(&mut parts.pending);
         let duration = whole.saturating_sub(parts.suspended);
         let training = duration.saturating_sub(parts.validation.sum() + parts.checkpoint);
-        let inferred = std::mem::replace(&mut self.infers, by == Ended::ByCall);
+        let inferred = std::mem::replace(&mut self.infers, by == StepEnd::ByCall);
         if inferred && !self.infers {
             // The program has begun to train: what was learned from calls says nothing of its steps.
             self.settling = Settling::default();

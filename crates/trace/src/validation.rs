@@ -31,7 +31,7 @@ use crate::payload::EVAL_MODE;
 use crate::sink::Sink;
 
 /// The largest number of different modules of a section that are remembered.
-const MODULES: usize = 16;
+const MAX_MODULES: usize = 16;
 
 impl Thread {
     /// Whether the section under way is validation so far.
@@ -128,7 +128,7 @@ impl<N: Names> Analyser<N> {
         let Some(section) = &mut thread.section else { return };
         let was_validation = section.validates();
         section.mode = if section.has_calls() { section.mode & mode } else { mode };
-        if section.modules.len() < MODULES && !section.modules.contains(&module) {
+        if section.modules.len() < MAX_MODULES && !section.modules.contains(&module) {
             section.modules.push(module);
         }
         if !was_validation && section.validates() {

@@ -4,9 +4,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How many modules are remembered. Any further one counts as called before.
-const MODULES: usize = 64;
+const MAX_MODULES: usize = 64;
 
-static CALLED: [AtomicUsize; MODULES] = [const { AtomicUsize::new(0) }; MODULES];
+static CALLED: [AtomicUsize; MAX_MODULES] = [const { AtomicUsize::new(0) }; MAX_MODULES];
 
 /// Notes a call of the module at this address. Returns whether there was one before.
 pub(super) fn was_called(address: usize) -> bool {
@@ -27,15 +27,15 @@ pub(super) fn forget() {
 
 #[cfg(test)]
 mod tests {
-    use super::{MODULES, forget, was_called};
+    use super::{MAX_MODULES, forget, was_called};
 
     #[test]
     fn a_module_was_called_from_its_second_call_on() {
-        let addresses = 1..=MODULES;
+        let addresses = 1..=MAX_MODULES;
         assert!(!addresses.clone().any(was_called));
-        assert!(addresses.chain([MODULES + 1]).all(was_called));
+        assert!(addresses.chain([MAX_MODULES + 1]).all(was_called));
         forget();
-        assert!(!was_called(MODULES + 1));
+        assert!(!was_called(MAX_MODULES + 1));
         forget();
     }
 }

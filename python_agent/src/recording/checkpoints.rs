@@ -12,7 +12,7 @@ use super::policy::{self, Layer};
 use super::thread::{self, RECORD};
 use super::{names, program_errors};
 use crate::shared::{self, ENABLED, STEP};
-use probe_trace::known::{LearnedName, Numbered};
+use probe_trace::known::{LearnedName, NameTable};
 use probe_trace::payload::{FAILED, SAVED_ERROR, SAVED_FILE, SAVED_STEP, SAVERS, UNKNOWN_BYTES};
 use probe_trace::record::{Kind, Record};
 
@@ -48,7 +48,7 @@ pub(super) fn text(id: u64) -> Option<String> {
 }
 
 /// All texts that have a number.
-pub(super) fn texts() -> Numbered {
+pub(super) fn texts() -> NameTable {
     shared::lock(&TEXTS).iter().cloned().enumerate().map(|(id, text)| (id as u64, text)).collect()
 }
 

@@ -23,7 +23,7 @@ const TABLE: &str = "python.exceptions";
 
 /// Rows of a process at most, because their texts stay in the connection's string table. Exceptions that end it are not among
 /// them.
-const MOST: u64 = 256;
+const MAX_EXCEPTIONS: u64 = 256;
 /// Rows of exceptions that end the process, at most.
 const MAX_FATAL: u64 = 16;
 
@@ -48,7 +48,7 @@ struct Raised {
 }
 
 #[derive(Debug)]
-struct All {
+struct PendingExceptions {
     waiting: Vec<(i64, i64, Raised)>,
     /// How many have ever been kept.
     kept: u64,
@@ -60,7 +60,8 @@ struct All {
     fatal: u64,
 }
 
-static ALL: Mutex<All> = Mutex::new(All { waiting: Vec::new(), kept: 0, taken: 0, stored: 0, dropped: 0, fatal: 0 });
+static ALL: Mutex<PendingExceptions> =
+    Mutex::new(PendingExceptions { waiting: Vec::new(), kept: 0, taken: 0, stored: 0, dropped: 0, fatal: 0 });
 static STORED: Condvar = Condvar::new();
 
 /// Moves the waiting exceptions into `sink`. For the background thread.
@@ -127,7 +128,7 @@ fn record_exception(py: Python<'_>, raised: Raised, wait_s: f64) -> bool {
     let number = {
         let mut all = shared::lock(&ALL);
         let fatal = raised.uncaught && raised.main;
-        let (count, most) = if fatal { (all.fatal, MAX_FATAL) } else { (all.kept - all.fatal, MOST) };
+        let (count, most) = if fatal { (all.fatal, MAX_FATAL) } else { (all.kept - all.fatal, MAX_EXCEPTIONS) };
         if count >= most {
             all.dropped += 1;
             return false;
@@ -144,7 +145,7 @@ fn record_exception(py: Python<'_>, raised: Raised, wait_s: f64) -> bool {
 }
 
 fn wait_for(number: u64, wait: Duration) -> bool {
-    let all: MutexGuard<'_, All> = shared::lock(&ALL);
+    let all: MutexGuard<'_, PendingExceptions> = shared::lock(&ALL);
     let waited = STORED.wait_timeout_while(all, wait, |all| all.stored < number);
     !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
 }

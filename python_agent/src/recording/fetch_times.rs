@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
 
 /// Rows, one a worker. The remainder of its process id says which: workers of one DataLoader are started one after the other.
-const ROWS: usize = 2048;
+const MAX_ROWS: usize = 2048;
 /// Newest batches of a worker that are kept. A prime, because the numbers of a worker's batches differ by the number of workers.
 const BATCHES: usize = 127;
 /// Bits for the number of a task.
@@ -46,7 +46,7 @@ fn share_fetch_times() {
     let page = unsafe {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        libc::mmap(std::ptr::null_mut(), ROWS * BATCHES * size_of::<FetchTime>(), access, flags, -1, 0)
+        libc::mmap(std::ptr::null_mut(), MAX_ROWS * BATCHES * size_of::<FetchTime>(), access, flags, -1, 0)
     };
     if page != libc::MAP_FAILED {
         TABLE.store(page.cast(), Ordering::Release);
@@ -55,9 +55,9 @@ fn share_fetch_times() {
 
 fn row(process: u32) -> Option<&'static [FetchTime]> {
     let table = TABLE.load(Ordering::Acquire);
-    // SAFETY: the table has ROWS rows of BATCHES entries, is never unmapped, and all of its bytes are valid in atomics.
+    // SAFETY: the table has MAX_ROWS rows of BATCHES entries, is never unmapped, and all of its bytes are valid in atomics.
     (!table.is_null())
-        .then(|| unsafe { std::slice::from_raw_parts(table.add(process as usize % ROWS * BATCHES), BATCHES) })
+        .then(|| unsafe { std::slice::from_raw_parts(table.add(process as usize % MAX_ROWS * BATCHES), BATCHES) })
 }
 
 fn entry(process: u32, task: u64) -> Option<(&'static FetchTime, u64)> {
@@ -179,14 +179,15 @@ mod tests {
         share_fetch_times();
         write(7, 3, 500);
         assert_eq!(fetch_time(7, 3), Some(500));
-        for (process, task) in [(7 + ROWS as u32, 3), (7, 3 + BATCHES as u64), (8, 3), (7, 4), (7, 1 << TASK_BITS)] {
+        for (process, task) in [(7 + MAX_ROWS as u32, 3), (7, 3 + BATCHES as u64), (8, 3), (7, 4), (7, 1 << TASK_BITS)]
+        {
             assert_eq!(fetch_time(process, task), None);
         }
         // The row is another worker's now.
-        write(7 + ROWS as u32, 3, 600);
-        assert_eq!((fetch_time(7, 3), fetch_time(7 + ROWS as u32, 3)), (None, Some(600)));
+        write(7 + MAX_ROWS as u32, 3, 600);
+        assert_eq!((fetch_time(7, 3), fetch_time(7 + MAX_ROWS as u32, 3)), (None, Some(600)));
         // It was killed between the two words.
         entry(7, 3).expect("an entry").0.time.store(700, Ordering::Relaxed);
-        assert_eq!((fetch_time(7, 3), fetch_time(7 + ROWS as u32, 3)), (None, None));
+        assert_eq!((fetch_time(7, 3), fetch_time(7 + MAX_ROWS as u32, 3)), (None, None));
     }
 }

@@ -27,7 +27,7 @@ static WAITED_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Every lock that a child may take. No thread that holds one of them takes another, so any order is right if it is always the
 /// same: that of the fields.
-struct Held {
+struct ForkLocks {
     _registry: MutexGuard<'static, names::Registry>,
     _operations: MutexGuard<'static, collectives::Operations>,
     _layers: MutexGuard<'static, BTreeMap<&'static str, String>>,
@@ -41,7 +41,7 @@ struct Held {
     _saved: MutexGuard<'static, Vec<String>>,
 }
 
-impl Held {
+impl ForkLocks {
     fn take() -> Self {
         Self {
             _registry: shared::lock(&names::REGISTRY),
@@ -61,13 +61,13 @@ impl Held {
 
 thread_local! {
     /// The locks, while this thread forks.
-    static HELD: Cell<Option<Held>> = const { Cell::new(None) };
+    static HELD: Cell<Option<ForkLocks>> = const { Cell::new(None) };
 }
 
 extern "C" fn before() {
     let begun = Instant::now();
     // A thread so near its end that its thread-local storage is gone forks without the locks.
-    let _ = HELD.try_with(|held| held.set(Some(Held::take())));
+    let _ = HELD.try_with(|held| held.set(Some(ForkLocks::take())));
     WAITED_NS.store(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn begin_in_child() -> bool {
 pub(super) fn watch() {
     ONCE.call_once(|| {
         // The data of a lock is made when it is first used: here, and not by a thread that a fork leaves behind.
-        drop(Held::take());
+        drop(ForkLocks::take());
         unrecorded_children::begin();
         // SAFETY: the handlers take and release locks that no code under them asks for again, and store to atomics.
         unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
@@ -144,7 +144,7 @@ mod tests {
             let child = libc::fork();
             if child == 0 {
                 libc::alarm(20);
-                drop(Held::take());
+                drop(ForkLocks::take());
                 libc::_exit(if is_child() && !ENABLED.load(Ordering::Relaxed) { 0 } else { 1 });
             }
             let mut status = 0;

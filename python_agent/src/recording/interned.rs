@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use probe_trace::known::LearnedName;
 
 /// Names that a table holds at most.
-pub(super) const NAMES: usize = 1024;
+pub(super) const MAX_NAMES: usize = 1024;
 /// Bytes of a name that are kept.
 const LENGTH: usize = 127;
 /// Entries that are searched for a name.
@@ -30,7 +30,7 @@ struct Name {
 }
 
 /// A table of names.
-pub(super) struct Interned([Name; NAMES], fn(u64, &str) -> LearnedName<'_>);
+pub(super) struct Interned([Name; MAX_NAMES], fn(u64, &str) -> LearnedName<'_>);
 
 impl Interned {
     /// An empty table. `learned` makes the entry of the log that tells a new name.
@@ -43,7 +43,7 @@ impl Interned {
                     hash: AtomicU64::new(0),
                     bytes: [const { AtomicU8::new(0) }; LENGTH],
                 }
-            }; NAMES],
+            }; MAX_NAMES],
             learned,
         )
     }
@@ -56,7 +56,7 @@ impl Interned {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
         for offset in 0..REACH {
-            let id = (hash as usize).wrapping_add(offset) % NAMES;
+            let id = (hash as usize).wrapping_add(offset) % MAX_NAMES;
             let entry = &self.0[id];
             match entry.state.load(Ordering::Acquire) {
                 2 => {
@@ -107,8 +107,8 @@ mod tests {
         assert_eq!(names.get(u64::from(long)).map(|name| name.len()), Some(LENGTH));
         let of_two_bytes = names.intern("ü".repeat(100).as_bytes()).expect("a number");
         assert_eq!(names.get(u64::from(of_two_bytes)), Some("ü".repeat(LENGTH / 2)));
-        let made = (0..2 * NAMES).filter(|n| names.intern(format!("name {n}").as_bytes()).is_some()).count();
-        assert!((NAMES / 2..NAMES).contains(&made), "{made}");
+        let made = (0..2 * MAX_NAMES).filter(|n| names.intern(format!("name {n}").as_bytes()).is_some()).count();
+        assert!((MAX_NAMES / 2..MAX_NAMES).contains(&made), "{made}");
         assert_eq!(names.intern(b"eval"), eval);
     }
 }

@@ -12,10 +12,10 @@ use probe_trace::known::LearnedName;
 use probe_trace::record::{Kind, Record};
 
 /// Operators that are counted: those with a number, and all others together.
-const OPERATORS: usize = interned::NAMES + 1;
-const OTHERS: u16 = interned::NAMES as u16;
+const OPERATORS: usize = interned::MAX_NAMES + 1;
+const OTHERS: u16 = interned::MAX_NAMES as u16;
 /// Operators that may be open on a thread. What is deeper counts as time of those above it.
-const OPEN: usize = 32;
+const MAX_OPEN: usize = 32;
 
 /// How torch names the run of a node of a backward pass.
 const NODE: &[u8] = b"autograd::engine::evaluate_function";
@@ -62,7 +62,7 @@ struct Open {
 }
 
 struct Stack {
-    open: [Cell<Open>; OPEN],
+    open: [Cell<Open>; MAX_OPEN],
     count: Cell<usize>,
     /// The value of [`ENDED`] for which this holds.
     step: Cell<u64>,
@@ -71,7 +71,7 @@ struct Stack {
 thread_local! {
     static STACK: Stack = const {
         const NOTHING: Open = Open { range: 0, operator: 0, part: Part::Other, called: 0, began: 0, within: 0 };
-        Stack { open: [const { Cell::new(NOTHING) }; OPEN], count: Cell::new(0), step: Cell::new(0) }
+        Stack { open: [const { Cell::new(NOTHING) }; MAX_OPEN], count: Cell::new(0), step: Cell::new(0) }
     };
 }
 

@@ -34,7 +34,7 @@ use probe_trace::record::{Kind, Record};
 /// steps, and soon enough for a short run.
 const REMAINDER: u32 = 10;
 /// Operators in `OPERATORS` that may be open on a thread.
-const OPEN: usize = 8;
+const MAX_OPEN: usize = 8;
 /// Frames that are searched for one of the program's own code.
 const FRAMES: usize = 64;
 /// Bytes at the end of a file's path that are kept.
@@ -74,14 +74,14 @@ struct Open {
 }
 
 struct Stack {
-    open: [Cell<Open>; OPEN],
+    open: [Cell<Open>; MAX_OPEN],
     count: Cell<usize>,
 }
 
 thread_local! {
     static STACK: Stack = const {
         Stack {
-            open: [const { Cell::new(Open { range: 0, operator: 0, begin: 0, contents: None }) }; OPEN],
+            open: [const { Cell::new(Open { range: 0, operator: 0, begin: 0, contents: None }) }; MAX_OPEN],
             count: Cell::new(0),
         }
     };
@@ -160,7 +160,7 @@ unsafe fn open(range: *const u8, operator: u8) {
     };
     STACK.with(|stack| {
         let count = stack.count.get();
-        if count < OPEN {
+        if count < MAX_OPEN {
             stack.open[count].set(Open { range: range as u64, operator, begin: ticks(), contents });
             stack.count.set(count + 1);
         }

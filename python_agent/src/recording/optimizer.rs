@@ -17,7 +17,7 @@ use probe_trace::known::LearnedName;
 use probe_trace::payload::BY_OPTIMIZER;
 use probe_trace::record::Kind;
 
-const NAMES: usize = 64;
+const MAX_NAMES: usize = 64;
 const LENGTH: usize = 63;
 
 /// A class name, written once. Optimizers have few classes, so a fixed table needs neither lock nor memory.
@@ -28,11 +28,11 @@ struct Name {
     bytes: [AtomicU8; LENGTH],
 }
 
-static CLASSES: [Name; NAMES] =
+static CLASSES: [Name; MAX_NAMES] =
     [const { Name { state: AtomicU8::new(0), length: AtomicU8::new(0), bytes: [const { AtomicU8::new(0) }; LENGTH] } };
-        NAMES];
+        MAX_NAMES];
 
-/// The id of a class name (its first 63 bytes); [`NAMES`] when the table is full.
+/// The id of a class name (its first 63 bytes); [`MAX_NAMES`] when the table is full.
 fn intern(name: &[u8]) -> u64 {
     let name = cut(name, LENGTH);
     for (id, entry) in CLASSES.iter().enumerate() {
@@ -54,7 +54,7 @@ fn intern(name: &[u8]) -> u64 {
             _ => {}
         }
     }
-    NAMES as u64
+    MAX_NAMES as u64
 }
 
 /// The class name behind an id.
@@ -271,6 +271,6 @@ mod tests {
         assert_eq!(class_name(sgd).as_deref(), Some("SGD"));
         let long = intern(&[b'x'; 100]);
         assert_eq!(class_name(long).map(|name| name.len()), Some(LENGTH));
-        assert_eq!(class_name(NAMES as u64), None);
+        assert_eq!(class_name(MAX_NAMES as u64), None);
     }
 }

@@ -40,7 +40,7 @@ const MANY_RESETS: u32 = 64;
 /// An assignment to the `__call__` of one class is noticed after this long at most; one to that of `nn.Module` at once.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// Slots that have been reset for longer than this are reported as a problem.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the background thread keeps about the slots.
 struct Watch {
@@ -265,7 +265,7 @@ pub(super) fn watch() {
     }
     if !was_reset() {
         watch.reset_since = None;
-    } else if now.duration_since(*watch.reset_since.get_or_insert(now)) > PATIENCE {
+    } else if now.duration_since(*watch.reset_since.get_or_insert(now)) > TIMEOUT {
         *shared::lock(&shared::PROBLEM) = NOT_SEEN.to_owned();
     }
 }

@@ -8,7 +8,7 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 
 use super::clock::ticks;
 use super::interned::Interned;
-use super::open_spans::{OPEN, Open};
+use super::open_spans::{MAX_OPEN, Open};
 use super::policy::{Layer, is_on};
 use super::scalar;
 use super::shape;
@@ -103,7 +103,7 @@ fn begin(state: &ThreadState, key: u64, name: &[u8], kind: u64) -> bool {
         return false;
     };
     let spans = &state.spans;
-    if spans.count.get() == OPEN {
+    if spans.count.get() == MAX_OPEN {
         GIVEN_UP.fetch_add(1, Ordering::Relaxed);
         spans.remove(0);
     }

@@ -16,7 +16,7 @@ use crate::shared::lock;
 /// Time between two attempts, where the main thread was at no good point.
 const PAUSE: Duration = Duration::from_millis(1);
 /// The main thread waits no longer than this for the work to begin, and again no longer for its end.
-const LONGEST: Duration = Duration::from_secs(5);
+const MAX_STANDSTILL: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -100,7 +100,7 @@ fn meet(py: Python<'_>, meeting: &Meeting, is_good: &Py<PyAny>) -> PyResult<()> 
         }
     }
     if meeting.advance(Phase::Asked, Phase::Waits) {
-        py.detach(|| meeting.stand(LONGEST));
+        py.detach(|| meeting.stand(MAX_STANDSTILL));
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::names::{GENERATION, LEARNED, REGISTRY, WALK_AGAIN};
 use super::{checkpoints, collectives, interned, operator_counts, operators, optimizer, spans};
 use crate::shared;
-use probe_trace::known::{self, KnownNames, Numbered};
+use probe_trace::known::{self, KnownNames, NameTable};
 use probe_trace::names::{ModuleAtAddress, Names, Operation};
 
 /// Version of all names: changes with every new one.
@@ -21,8 +21,8 @@ pub(super) fn version() -> Version {
 pub(super) fn dump() -> KnownNames {
     // Read before the names: a name that is learned meanwhile makes another generation.
     let generation = GENERATION.load(Ordering::Acquire);
-    let numbered = |name: &dyn Fn(u64) -> Option<String>| -> Numbered {
-        (0..=interned::NAMES as u64).filter_map(|id| Some((id, name(id)?))).collect()
+    let numbered = |name: &dyn Fn(u64) -> Option<String>| -> NameTable {
+        (0..=interned::MAX_NAMES as u64).filter_map(|id| Some((id, name(id)?))).collect()
     };
     let registry = shared::lock(&REGISTRY);
     let (modules, classes) = (registry.modules.clone(), registry.types.clone());

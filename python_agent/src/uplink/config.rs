@@ -15,7 +15,7 @@ const MAX_LATE: usize = 8;
 
 /// The settings and plans that were received.
 #[derive(Debug)]
-struct Set {
+struct ReceivedSettings {
     /// Key to value; a missing key has its default.
     values: BTreeMap<String, String>,
     /// The newest plan of a collector.
@@ -28,7 +28,7 @@ struct Set {
     newest_late: VecDeque<LatePlan>,
 }
 
-static SET: Mutex<Set> = Mutex::new(Set {
+static SET: Mutex<ReceivedSettings> = Mutex::new(ReceivedSettings {
     values: BTreeMap::new(),
     plan: Plan { number: 0, from_step: 0, stride: 1, whole: true },
     late: false,

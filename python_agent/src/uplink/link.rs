@@ -71,7 +71,7 @@ pub struct Identity {
 
 /// A request to end the uplink.
 #[derive(Debug, Clone)]
-pub struct Stop {
+pub struct StopRequest {
     /// Time after which nothing more is sent.
     pub deadline: Instant,
     /// `exit` or `detached`.
@@ -81,9 +81,9 @@ pub struct Stop {
 /// What other threads ask of the background thread. They do not wake it themselves: tokio would write to a descriptor, whose number
 /// is that of another file in their table, or of none.
 #[derive(Debug, Default)]
-struct Asked {
+struct UplinkRequests {
     wake: bool,
-    stop: Option<Stop>,
+    stop: Option<StopRequest>,
     is_over: bool,
 }
 
@@ -132,8 +132,8 @@ pub struct Link {
     pub commands: Commands,
     /// Notified by threads that have the descriptors of the uplink when something waits to be sent.
     pub(super) woken: Notify,
-    stop: watch::Sender<Option<Stop>>,
-    asked: Mutex<Asked>,
+    stop: watch::Sender<Option<StopRequest>>,
+    asked: Mutex<UplinkRequests>,
     was_asked: Condvar,
     identity: Mutex<Identity>,
     identity_version: AtomicU64,
@@ -206,7 +206,7 @@ impl Link {
 
     /// Asks the thread to flush and end.
     pub fn request_stop(&self, timeout: Duration, reason: &'static str) {
-        lock(&self.asked).stop = Some(Stop { deadline: Instant::now() + timeout, reason });
+        lock(&self.asked).stop = Some(StopRequest { deadline: Instant::now() + timeout, reason });
         self.was_asked.notify_one();
     }
 
@@ -220,7 +220,7 @@ impl Link {
     pub(super) fn pass_on(&self) {
         let mut asked = lock(&self.asked);
         while !asked.is_over {
-            let Asked { wake, stop, .. } = std::mem::take(&mut *asked);
+            let UplinkRequests { wake, stop, .. } = std::mem::take(&mut *asked);
             drop(asked);
             let is_asked = wake || stop.is_some();
             if stop.is_some() {
@@ -229,7 +229,7 @@ impl Link {
             if is_asked {
                 self.woken.notify_one();
             }
-            let is_quiet = |asked: &mut Asked| !asked.wake && asked.stop.is_none() && !asked.is_over;
+            let is_quiet = |asked: &mut UplinkRequests| !asked.wake && asked.stop.is_none() && !asked.is_over;
             let waited = self.was_asked.wait_while(lock(&self.asked), is_quiet);
             asked = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
         }
@@ -242,12 +242,12 @@ impl Link {
     }
 
     /// The request to end, if there was one.
-    pub fn stop_requested(&self) -> Option<Stop> {
+    pub fn stop_requested(&self) -> Option<StopRequest> {
         self.stop.borrow().clone()
     }
 
     /// Waits for [`Link::request_stop`].
-    pub async fn stopping(&self) -> Stop {
+    pub async fn stopping(&self) -> StopRequest {
         let mut stop = self.stop.subscribe();
         loop {
             if let Some(stop) = stop.borrow_and_update().clone() {

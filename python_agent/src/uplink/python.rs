@@ -23,7 +23,7 @@ use super::snippet_words::{At, Outcome};
 use super::{config, starter};
 
 /// Texts about a snippet are truncated to so many characters; those of the agent's Python half are shorter.
-const LONGEST: usize = 256 << 10;
+const MAX_TEXT_BYTES: usize = 256 << 10;
 
 /// The uplink of this process, from its start on.
 static LINK: Mutex<Option<Arc<Link>>> = Mutex::new(None);
@@ -176,7 +176,7 @@ fn next_command(py: Python<'_>, timeout_s: Seconds) -> PyResult<Option<Command>>
 
 /// Replies where a snippet belongs, and why.
 #[pyfunction]
-fn reply_placed(connection: u64, id: u64, at: At, why: Words<LONGEST>) -> bool {
+fn reply_placed(connection: u64, id: u64, at: At, why: Words<MAX_TEXT_BYTES>) -> bool {
     reply(connection, id, Reply::Placed(v1::Placed { at: at.0 as i32, why: why.0 }))
 }
 
@@ -218,12 +218,12 @@ fn reply_done(
     connection: u64,
     id: u64,
     outcome: Outcome,
-    error: Words<LONGEST>,
+    error: Words<MAX_TEXT_BYTES>,
     seconds: f64,
     training_waited_s: f64,
     step: i64,
     still_running: bool,
-    hint: Words<LONGEST>,
+    hint: Words<MAX_TEXT_BYTES>,
 ) -> bool {
     let (outcome, error, hint) = (outcome.0 as i32, error.0, hint.0);
     let done = v1::Done { outcome, error, seconds, training_waited_s, step, still_running, hint };

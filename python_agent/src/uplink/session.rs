@@ -34,7 +34,7 @@ const STRINGS_FRAME: usize = 1 << 20;
 
 /// How a connection ended.
 #[derive(Debug)]
-pub enum End {
+pub enum ConnectionEnd {
     /// Everything was acknowledged and Bye was sent.
     Finished,
     /// The connection broke, for this reason.
@@ -60,7 +60,7 @@ struct Session<'a> {
 
 /// Runs a session with the collector until the connection ends. `number` is that of the connection, from 1. The second value is
 /// whether the collector welcomed the agent.
-pub async fn run(link: &Link, outbox: &RefCell<Outbox>, connected: Connected, number: u64) -> (End, bool) {
+pub async fn run(link: &Link, outbox: &RefCell<Outbox>, connected: Connected, number: u64) -> (ConnectionEnd, bool) {
     let Connected { mut client, authorization } = connected;
     let (frames, receiver) = mpsc::channel(FRAMES_AHEAD);
     let mut session = Session {
@@ -89,13 +89,13 @@ pub async fn run(link: &Link, outbox: &RefCell<Outbox>, connected: Connected, nu
     });
     let (mut inbound, first) = match opened.await {
         Ok(Ok(opened)) => opened,
-        Ok(Err(status)) => return (End::Lost(words(&status)), false),
-        Err(_) => return (End::Lost("it does not answer".into()), false),
+        Ok(Err(status)) => return (ConnectionEnd::Lost(words(&status)), false),
+        Err(_) => return (ConnectionEnd::Lost("it does not answer".into()), false),
     };
     match first.and_then(|frame| frame.frame) {
         Some(collector_frame::Frame::Welcome(welcome)) => session.welcome(welcome),
         Some(collector_frame::Frame::Refused(refused)) => return (refusal(refused), false),
-        other => return (End::Lost(format!("its first frame was {other:?}, not Welcome")), false),
+        other => return (ConnectionEnd::Lost(format!("its first frame was {other:?}, not Welcome")), false),
     }
     let end = session.speak(&mut inbound, frames).await;
     link.commands.end(number);
@@ -120,21 +120,25 @@ impl Session<'_> {
         self.link.set_phase(Phase::Connected(welcome.run));
     }
 
-    async fn speak(&mut self, inbound: &mut Streaming<CollectorFrame>, frames: mpsc::Sender<AgentFrame>) -> End {
+    async fn speak(
+        &mut self,
+        inbound: &mut Streaming<CollectorFrame>,
+        frames: mpsc::Sender<AgentFrame>,
+    ) -> ConnectionEnd {
         loop {
             let work = self.has_frame();
             tokio::select! {
                 message = inbound.message() => match message {
                     Ok(Some(frame)) => if let Some(end) = self.take(frame) { return end },
-                    Ok(None) if self.bye_sent => return End::Finished,
-                    Ok(None) => return End::Lost("it closed the connection".into()),
-                    Err(status) => return End::Lost(words(&status)),
+                    Ok(None) if self.bye_sent => return ConnectionEnd::Finished,
+                    Ok(None) => return ConnectionEnd::Lost("it closed the connection".into()),
+                    Err(status) => return ConnectionEnd::Lost(words(&status)),
                 },
                 permit = frames.reserve(), if work => match permit {
                     Ok(permit) => if let Some(frame) = self.next_frame() {
                         permit.send(AgentFrame { frame: Some(fitting(frame)) });
                     },
-                    Err(_) => return End::Lost("the connection is gone".into()),
+                    Err(_) => return ConnectionEnd::Lost("the connection is gone".into()),
                 },
                 () = self.link.woken.notified(), if !work => {}
             }
@@ -146,11 +150,11 @@ impl Session<'_> {
     }
 
     /// Waits after Bye for the collector to close its side, so that Bye has arrived before the process ends.
-    async fn part(&mut self, inbound: &mut Streaming<CollectorFrame>) -> End {
+    async fn part(&mut self, inbound: &mut Streaming<CollectorFrame>) -> ConnectionEnd {
         let closing = timeout(BYE_TIMEOUT, async { while let Ok(Some(_)) = inbound.message().await {} });
         // Everything was acknowledged before: a collector that does not close loses nothing.
         let _ = closing.await;
-        End::Finished
+        ConnectionEnd::Finished
     }
 
     fn has_frame(&self) -> bool {
@@ -221,7 +225,7 @@ impl Session<'_> {
     }
 
     /// Handles a frame. Returns Some if it ends the connection.
-    fn take(&mut self, frame: CollectorFrame) -> Option<End> {
+    fn take(&mut self, frame: CollectorFrame) -> Option<ConnectionEnd> {
         use collector_frame::Frame;
         let frame = frame.frame?;
         if let Some((id, why)) = self.refuses(&frame) {
@@ -300,9 +304,9 @@ impl Session<'_> {
     }
 }
 
-fn refusal(refused: v1::Refused) -> End {
+fn refusal(refused: v1::Refused) -> ConnectionEnd {
     let delay = Duration::from_millis(u64::from(refused.retry_after_ms));
-    End::Refused(refused.message, refused.retry.then_some(delay))
+    ConnectionEnd::Refused(refused.message, refused.retry.then_some(delay))
 }
 
 fn words(status: &Status) -> String {

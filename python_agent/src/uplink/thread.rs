@@ -22,7 +22,7 @@ use super::link::{Link, Phase};
 use super::outbox::Outbox;
 use super::resolve::Resolved;
 use super::revive::Reviver;
-use super::session::{self, End};
+use super::session::{self, ConnectionEnd};
 
 /// Time between two drains of the rings.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
@@ -150,10 +150,10 @@ async fn send(link: &Link, outbox: &RefCell<Outbox>, has_warned: &Cell<bool>) {
                     welcomed_before = true;
                 }
                 match end {
-                    End::Finished => return,
-                    End::Lost(why) => (why, None),
-                    End::Refused(why, Some(pause)) => (why, Some(pause)),
-                    End::Refused(why, None) => return refused(link, &why),
+                    ConnectionEnd::Finished => return,
+                    ConnectionEnd::Lost(why) => (why, None),
+                    ConnectionEnd::Refused(why, Some(pause)) => (why, Some(pause)),
+                    ConnectionEnd::Refused(why, None) => return refused(link, &why),
                 }
             }
         };

@@ -18,7 +18,7 @@ use super::targets::AttachTarget;
 use crate::cli::launch;
 
 /// How long a collector may take to listen.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// The started collector ends when no process has been connected for this long.
 const IDLE: &str = "30s";
@@ -59,13 +59,9 @@ impl RunCollector {
                 tokio::time::sleep(LOOK_EVERY).await;
             }
         };
-        tokio::time::timeout(PATIENCE, connected).await.unwrap_or_else(|_| {
-            Err(Error::limit(format!(
-                "the agent has not connected to run {} within {} s",
-                self.run,
-                PATIENCE.as_secs()
-            ))
-            .hint("the standard error of the training process says why"))
+        tokio::time::timeout(TIMEOUT, connected).await.unwrap_or_else(|_| {
+            Err(Error::limit(format!("the agent has not connected to run {} within {} s", self.run, TIMEOUT.as_secs()))
+                .hint("the standard error of the training process says why"))
         })
     }
 }
@@ -147,7 +143,7 @@ async fn start(name: &str, pid: u32) -> Result<RunCollector> {
         .spawn()
         .map_err(|error| Error::failed(format!("{} could not be started", program.display())).because(error))?;
     let target = Target { location: RunLocation::Socket(socket.clone()), pid: None };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if paths::socket_state(&socket) == paths::SocketState::Live
             && let Ok(mut client) = Client::open(&target, None).await
@@ -162,7 +158,7 @@ async fn start(name: &str, pid: u32) -> Result<RunCollector> {
         }
         if Instant::now() > deadline {
             let _ = child.kill();
-            return Err(Error::limit(format!("the collector did not answer within {} s", PATIENCE.as_secs()))
+            return Err(Error::limit(format!("the collector did not answer within {} s", TIMEOUT.as_secs()))
                 .hint(format!("its output is in {}", log.display())));
         }
         tokio::time::sleep(LOOK_EVERY).await;

@@ -15,7 +15,7 @@ use crate::output::{self, Format};
 /// Number of steps before a capture that are compared with its own.
 const BEFORE: i64 = 64;
 /// How long rows of the captured steps are waited for: they come with the next batches of their agents.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// Lines of a table.
 const TOP: usize = 10;
 
@@ -186,7 +186,7 @@ async fn slower(
          COUNT(*) FILTER (WHERE captured) AS steps FROM python.steps WHERE {}",
         of_steps(steps, firsts)
     );
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let (_, batches) = collect(client.query(&sql).await?).await?;
         let Some(batch) = batches.first() else { return Ok(String::new()) };

@@ -10,7 +10,7 @@ use probe_proto::v1::EvalCall;
 use super::session::{PendingCompletion, Session};
 
 /// A completion that takes longer than this is cancelled: a key press must have a prompt effect.
-const PATIENCE: Duration = Duration::from_millis(50);
+const TIMEOUT: Duration = Duration::from_millis(50);
 /// How long the snippet may take in the process, and how long its answer counts as current.
 const DEADLINE: Duration = Duration::from_secs(2);
 
@@ -36,7 +36,7 @@ fn ask(session: &mut Session, chain: &str) -> Option<Vec<String>> {
             PendingCompletion { chain: chain.to_owned(), at: Instant::now(), names }
         }
     };
-    match session.link.look_at(&mut pending.names, PATIENCE) {
+    match session.link.look_at(&mut pending.names, TIMEOUT) {
         Some(names) => names.ok()?,
         None => {
             session.pending_completion = Some(pending);

@@ -21,7 +21,7 @@ print(json.dumps({"path": sys.executable, "python": platform.python_version(), "
 "#;
 
 /// How long an interpreter may take to start.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Deserialize)]
 struct InterpreterFacts {
@@ -66,10 +66,10 @@ fn ask(program: &PathBuf) -> Result<InterpreterFacts, String> {
     let mut child = child.map_err(words)?;
     let began = Instant::now();
     while child.try_wait().map_err(words)?.is_none() {
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > TIMEOUT {
             let _ = child.kill();
             let _ = child.wait();
-            return Err(format!("it did not start within {} s", PATIENCE.as_secs()));
+            return Err(format!("it did not start within {} s", TIMEOUT.as_secs()));
         }
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -25,7 +25,7 @@ use crate::cli::report;
 use crate::cli::status::Status;
 
 /// How long a collector is waited for that sends nothing: it is stopped, or too busy to answer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a collector that has written the run may take to end.
 const GONE: Duration = Duration::from_secs(5);
 /// The interval of checks of what another process does.
@@ -110,7 +110,7 @@ impl Collector {
         if let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
-        let _ = timeout(PATIENCE, child.wait()).await;
+        let _ = timeout(TIMEOUT, child.wait()).await;
     }
 
     /// Keeps a collector running, for as long as this is polled.
@@ -239,7 +239,7 @@ fn program() -> Result<PathBuf> {
 /// Tells the collector that the command has ended until it answers; also one that replaces a collector that died meanwhile.
 async fn tell(target: &Target, call: FinishCall) -> Option<FinishOutcome> {
     let mut heard = Instant::now();
-    while heard.elapsed() < PATIENCE {
+    while heard.elapsed() < TIMEOUT {
         if let Some(outcome) = tell_once(target, call, &mut heard).await {
             return Some(outcome);
         }
@@ -248,13 +248,13 @@ async fn tell(target: &Target, call: FinishCall) -> Option<FinishOutcome> {
     None
 }
 
-/// Tells it once. None where the connection breaks, or where nothing was heard for [`PATIENCE`].
+/// Tells it once. None where the connection breaks, or where nothing was heard for [`TIMEOUT`].
 async fn tell_once(target: &Target, call: FinishCall, heard: &mut Instant) -> Option<FinishOutcome> {
-    let remaining = PATIENCE.saturating_sub(heard.elapsed());
+    let remaining = TIMEOUT.saturating_sub(heard.elapsed());
     let finish = async { Client::open(target, None).await?.finish(call).await };
     let mut progress = timeout(remaining, finish).await.ok()?.ok()?;
     loop {
-        let remaining = PATIENCE.saturating_sub(heard.elapsed());
+        let remaining = TIMEOUT.saturating_sub(heard.elapsed());
         let message = timeout(remaining, progress.message()).await.ok()?.ok()??;
         *heard = Instant::now();
         if let Some(outcome) = message.outcome {

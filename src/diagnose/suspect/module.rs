@@ -13,7 +13,7 @@ use probe_client::Client;
 use probe_common::error::Result;
 
 /// The fewest steps with detail for which a share is computed.
-const FEWEST: usize = 3;
+const MIN_NAMES: usize = 3;
 /// The most modules whose names are listed.
 const NAMES: usize = 4;
 
@@ -122,7 +122,7 @@ fn of(done: &Diagnosis, all: &[ModuleSeconds], meant: &BTreeSet<&str>, name: &st
     };
     let watched = by_step.len();
     let names = write_out(&chosen, all);
-    if watched < FEWEST {
+    if watched < MIN_NAMES {
         let why = format!("{names}: {watched} steps with detail are too few (probe config detail=every-step)");
         return Reason::of("module", name, Answer::NotDecided, vec![why]);
     }

@@ -6,7 +6,7 @@ use super::super::ranking::{SavingRange, together};
 use super::super::replay::Reduction;
 
 /// Percent of a step from which on a suspicion stays open where no rule has a reference for it.
-const LARGE: f64 = 50.0;
+const LARGE_PERCENT: f64 = 50.0;
 
 /// Whether a suspected candidate is a cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,7 +72,7 @@ pub(super) fn unnamed(done: &Diagnosis, at_most: SavingRange) -> (Answer, String
     );
     match better {
         Some(better) => (Answer::No, format!("{most}; {better}")),
-        None if at_most.percent + done.error.abs() * 100.0 < LARGE => (Answer::No, most),
+        None if at_most.percent + done.error.abs() * 100.0 < LARGE_PERCENT => (Answer::No, most),
         None => {
             (Answer::NotDecided, format!("{most}, and no rule has a reference for it: a share is no cause by itself"))
         }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Durations of steps that are remembered.
-const REMEMBERED: usize = 32;
+const MAX_DURATIONS: usize = 32;
 
 /// The step times of one process, and how long it has finished none.
 #[derive(Debug, Clone, Default)]
@@ -29,7 +29,7 @@ impl StepPace {
         }
         if let Some(before) = self.grew.replace(now).or(self.began) {
             let each = now.saturating_duration_since(before).as_secs_f64() / more as f64;
-            if self.durations.len() == REMEMBERED {
+            if self.durations.len() == MAX_DURATIONS {
                 self.durations.pop_front();
             }
             self.durations.push_back(each);

@@ -17,7 +17,7 @@ const MAX_PENDING: usize = 64;
 pub(super) const MAX_LATE: usize = 8;
 
 /// Longest report that is kept (bytes). Of a longer one groups are left out, and then all but numbers.
-const LONGEST: usize = 64 << 10;
+const MAX_REPORT_BYTES: usize = 64 << 10;
 
 /// The report as it is kept.
 pub(crate) fn truncate_status(status: v1::Status) -> v1::Status {
@@ -33,16 +33,16 @@ pub(crate) fn truncate_status(status: v1::Status) -> v1::Status {
         groups: status.groups.into_iter().take(MAX_GROUPS).map(truncate_group).collect(),
         ..status
     };
-    while status.encoded_len() > LONGEST && !status.groups.is_empty() {
+    while status.encoded_len() > MAX_REPORT_BYTES && !status.groups.is_empty() {
         status.groups.truncate(status.groups.len() / 2);
     }
-    if status.encoded_len() > LONGEST {
+    if status.encoded_len() > MAX_REPORT_BYTES {
         status = v1::Status { layers: HashMap::new(), config: HashMap::new(), ..status };
     }
-    while status.encoded_len() > LONGEST && !status.drops.is_empty() {
+    while status.encoded_len() > MAX_REPORT_BYTES && !status.drops.is_empty() {
         status.drops.truncate(status.drops.len() / 2);
     }
-    if status.encoded_len() > LONGEST {
+    if status.encoded_len() > MAX_REPORT_BYTES {
         status.recorded.clear();
     }
     status
@@ -91,7 +91,7 @@ mod tests {
             ..v1::Status::default()
         };
         let kept = truncate_status(status);
-        assert!(kept.encoded_len() <= LONGEST && kept.step == 7 && kept.problem.len() == MAX_TEXT);
+        assert!(kept.encoded_len() <= MAX_REPORT_BYTES && kept.step == 7 && kept.problem.len() == MAX_TEXT);
         let usual = v1::Status {
             groups: vec![v1::GroupState { name: "0".into(), size: 2, issued: 5, pending: Vec::new() }],
             layers: [("forward".to_owned(), "tp_call".to_owned())].into(),

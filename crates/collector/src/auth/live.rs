@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::scope::Scopes;
 use super::shown;
-use super::tokens::{Named, TokenFile, hash};
+use super::tokens::{TokenEntry, TokenFile, hash};
 
 /// Identifies the version of the file that was read: each change makes a new file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Stamp {
 
 #[derive(Debug)]
 struct LiveToken {
-    named: Named,
+    named: TokenEntry,
     gone: CancellationToken,
 }
 

@@ -16,4 +16,4 @@ pub use scope::{Scope, Scopes};
 pub use shown::token;
 pub use tls::Identity;
 pub use tls::{Protection, self_signed_pin};
-pub use tokens::{Named, TokenFile};
+pub use tokens::{TokenEntry, TokenFile};

@@ -19,7 +19,7 @@ use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{Error as TlsError, ServerConfig};
 
 /// Longest file that is read (bytes).
-const LONGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// How TCP is protected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -130,7 +130,7 @@ fn secret(path: &Path) -> Result<Vec<u8>> {
         return Err(Error::denied(what).hint(format!("chmod 0600 {}", path.display())));
     }
     let mut bytes = Vec::new();
-    file.take(LONGEST).read_to_end(&mut bytes).map_err(|error| named(path, error))?;
+    file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(|error| named(path, error))?;
     Ok(bytes)
 }
 

@@ -21,13 +21,13 @@ use sha2::{Digest, Sha256};
 use super::scope::Scopes;
 
 /// Longest file that is read (bytes): some ten thousand tokens.
-const LONGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Longest name (letters).
 const MAX_NAME_LENGTH: usize = 64;
 
 /// All that is known of a token but the token itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
+pub struct TokenEntry {
     /// The name that its maker gave it.
     pub name: String,
     /// What the token allows.
@@ -38,7 +38,7 @@ pub struct Named {
     pub(super) hash: [u8; 32],
 }
 
-impl Named {
+impl TokenEntry {
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace();
         let (name, scopes, made) = (words.next()?.to_owned(), words.next()?.parse().ok()?, words.next()?.parse().ok()?);
@@ -83,7 +83,7 @@ impl TokenFile {
     ///
     /// # Errors
     /// Other users can read or change the file, or it has a line that makes no sense: then no token is valid.
-    pub fn read(&self) -> Result<Vec<Named>> {
+    pub fn read(&self) -> Result<Vec<TokenEntry>> {
         let flags = (nix::fcntl::OFlag::O_NOFOLLOW | nix::fcntl::OFlag::O_NONBLOCK).bits();
         let file = match OpenOptions::new().read(true).custom_flags(flags).open(&self.path) {
             Ok(file) => file,
@@ -95,10 +95,10 @@ impl TokenFile {
         };
         self.check(&file)?;
         let mut text = String::new();
-        file.take(LONGEST).read_to_string(&mut text).map_err(|error| named(&self.path, error))?;
+        file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(|error| named(&self.path, error))?;
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let tokens = lines.map(|(index, line)| {
-            Named::parse(line).ok_or_else(|| {
+            TokenEntry::parse(line).ok_or_else(|| {
                 Error::failed(format!("{}: line {} is not a token of probe", self.path.display(), index + 1))
                     .hint("remove the line; probe token make makes a new token")
             })
@@ -144,7 +144,7 @@ impl TokenFile {
                     .hint(format!("choose another name, or first: probe token revoke {name}")));
             }
             let made = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
-            tokens.push(Named { name: name.to_owned(), scopes, made, hash: hash(token.as_bytes()) });
+            tokens.push(TokenEntry { name: name.to_owned(), scopes, made, hash: hash(token.as_bytes()) });
             Ok(())
         })?;
         Ok(token)
@@ -170,7 +170,7 @@ impl TokenFile {
 
     /// Replaces the file with a changed one. Changes come one after the other, and a reader sees the file before or after a
     /// change.
-    fn change(&self, change: impl FnOnce(&mut Vec<Named>) -> Result<()>) -> Result<()> {
+    fn change(&self, change: impl FnOnce(&mut Vec<TokenEntry>) -> Result<()>) -> Result<()> {
         let home = self.path.parent().unwrap_or(Path::new("/"));
         std::fs::create_dir_all(home).map_err(|error| named(home, error))?;
         // The lock is on the directory, since the file is replaced.

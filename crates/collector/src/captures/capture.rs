@@ -26,7 +26,7 @@ use crate::shared::Shared;
 /// The directory, in that of the run, that has traces until they are read.
 const DIRECTORY: &str = "captures";
 /// Events between a capture and the client's connection.
-const EVENTS_AHEAD: usize = 4;
+const MAX_QUEUED_EVENTS: usize = 4;
 
 /// The events that a client gets.
 pub(crate) type Events = mpsc::Receiver<Result<CaptureEvent, Status>>;
@@ -68,7 +68,7 @@ impl Captures {
         let plan = CapturePlan::new(name, call, &self.shared.registry.live(), &self.directory)?;
         let words = format!("{} of {} steps for {}", plan.name, plan.call.steps, caller.asker.name());
         *self.under_way.lock().unwrap_or_else(PoisonError::into_inner) = words;
-        let (client, events) = mpsc::channel(EVENTS_AHEAD);
+        let (client, events) = mpsc::channel(MAX_QUEUED_EVENTS);
         let captures = Arc::clone(self);
         tokio::spawn(async move {
             let directory = plan.directory.clone();

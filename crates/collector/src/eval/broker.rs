@@ -28,7 +28,7 @@ const MAX_OUTPUT_BYTES: u64 = 64 << 20;
 /// Most snippets that may be under way at a time.
 const MAX_RUNNING: usize = 32;
 /// Events between a snippet and the client's connection; more of them wait in the feed, which is bounded.
-const EVENTS_AHEAD: usize = 16;
+const MAX_QUEUED_EVENTS: usize = 16;
 
 /// The events that a client gets.
 pub type Events = mpsc::Receiver<Result<EvalEvent, Status>>;
@@ -80,7 +80,7 @@ impl Broker {
                 return Err(error);
             }
         };
-        let (client, events) = mpsc::channel(EVENTS_AHEAD);
+        let (client, events) = mpsc::channel(MAX_QUEUED_EVENTS);
         let snippet = Snippet::new(Arc::clone(&self.context), call, over_tcp, group, entry, client);
         tokio::spawn(snippet.run(permit));
         Ok(events)

@@ -5,7 +5,7 @@ use probe_common::error::{Error, Result};
 use probe_proto::v1::EvalCall;
 
 /// Longest chain of names (bytes).
-const LONGEST: usize = 512;
+const MAX_CHAIN_BYTES: usize = 512;
 
 /// Checks that a call asks for a completion and nothing else.
 pub(super) fn check(call: &EvalCall) -> Result<()> {
@@ -14,8 +14,10 @@ pub(super) fn check(call: &EvalCall) -> Result<()> {
         return Err(Error::usage("a snippet that runs and a name to complete are two calls"));
     }
     let is_name = chain.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '.' | '[' | ']'));
-    if !is_name || chain.len() > LONGEST {
-        return Err(Error::usage(format!("names, points and subscripts are completed, {LONGEST} bytes at most")));
+    if !is_name || chain.len() > MAX_CHAIN_BYTES {
+        return Err(Error::usage(format!(
+            "names, points and subscripts are completed, {MAX_CHAIN_BYTES} bytes at most"
+        )));
     }
     Ok(())
 }
@@ -29,7 +31,7 @@ mod tests {
     fn names_alone_are_completed() {
         let call = |complete: &str| EvalCall { complete: complete.into(), ..EvalCall::default() };
         check(&call("model.layers[0].at")).unwrap();
-        for wrong in ["a')", "a\\", "a b", "f(x)", "a\n", "d['a']", "\u{2028}", &"a".repeat(LONGEST + 1)] {
+        for wrong in ["a')", "a\\", "a b", "f(x)", "a\n", "d['a']", "\u{2028}", &"a".repeat(MAX_CHAIN_BYTES + 1)] {
             assert!(check(&call(wrong)).is_err(), "{wrong}");
         }
         assert!(check(&EvalCall { code: "x".into(), ..call("a") }).is_err());

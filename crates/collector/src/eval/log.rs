@@ -10,7 +10,7 @@ use probe_proto::encode::StringTable;
 use probe_proto::table::{Table, Time};
 use probe_proto::tables::evals;
 use probe_proto::v1::{self, At, EvalCall, Outcome, record};
-use probe_store::journal::{Journal, NewestRows, Numbered};
+use probe_store::journal::{Journal, NewestRows, NumberedRow};
 use probe_store::{RecordBatchBuilder, SystemTable};
 
 use crate::server::audit::hash;
@@ -95,7 +95,7 @@ pub struct Log {
     pace: JournalRate,
 }
 
-impl Numbered for Record {
+impl NumberedRow for Record {
     fn number(&self) -> i64 {
         self.id
     }

@@ -12,12 +12,12 @@ use tokio::sync::mpsc;
 pub struct FromAgent {
     /// The agent's `key`.
     pub agent: u64,
-    pub signal: Signal,
+    pub signal: AgentReply,
 }
 
 /// An answer, or the end of the agent that should have given it.
 #[derive(Debug)]
-pub enum Signal {
+pub enum AgentReply {
     Answer {
         /// Identifier of the commands that this answers.
         id: u64,
@@ -43,10 +43,10 @@ impl Routes {
     ///
     /// The channel has no bound because senders may not wait: a session that did would keep rows from being stored. Its reader
     /// takes everything at once and bounds what it keeps.
-    pub fn open(self: &Arc<Self>, to: &mpsc::UnboundedSender<FromAgent>) -> Route {
+    pub fn open(self: &Arc<Self>, to: &mpsc::UnboundedSender<FromAgent>) -> ReplyRoute {
         let id = self.newest.fetch_add(1, Ordering::Relaxed) + 1;
         self.lock().insert(id, to.clone());
-        Route { id, routes: Arc::clone(self) }
+        ReplyRoute { id, routes: Arc::clone(self) }
     }
 
     /// Delivers an answer of an agent, or drops it where its route is closed.
@@ -54,26 +54,26 @@ impl Routes {
         let Some(reply) = answer.reply else { return };
         if let Some(route) = self.lock().get(&answer.id) {
             // The reader may have just gone.
-            let _ = route.send(FromAgent { agent, signal: Signal::Answer { id: answer.id, reply } });
+            let _ = route.send(FromAgent { agent, signal: AgentReply::Answer { id: answer.id, reply } });
         }
     }
 
     /// Tells all routes that an agent is gone.
     pub fn gone(&self, agent: u64) {
         for route in self.lock().values() {
-            let _ = route.send(FromAgent { agent, signal: Signal::Gone });
+            let _ = route.send(FromAgent { agent, signal: AgentReply::Gone });
         }
     }
 }
 
 /// An identifier in use.
 #[derive(Debug)]
-pub struct Route {
+pub struct ReplyRoute {
     pub id: u64,
     routes: Arc<Routes>,
 }
 
-impl Drop for Route {
+impl Drop for ReplyRoute {
     fn drop(&mut self) {
         self.routes.lock().remove(&self.id);
     }

@@ -21,12 +21,12 @@ use super::context::Context;
 use super::feed::{ClientFeed, ClientGone};
 use super::group::{self, SnippetGroup};
 use super::log::EvalEntry;
-use super::routes::{FromAgent, Route, Signal};
+use super::routes::{AgentReply, FromAgent, ReplyRoute};
 use crate::truncate::truncate;
 
 /// How much longer than the deadline agents are waited for: they end a snippet at its deadline, and know more about it than
 /// the collector.
-const GRACE: Duration = Duration::from_secs(2);
+const EXTRA_TIMEOUT: Duration = Duration::from_secs(2);
 /// Within this time a client has to take the rest of the output.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest traceback (bytes).
@@ -44,7 +44,7 @@ pub(super) struct Snippet {
     inbox: mpsc::UnboundedReceiver<FromAgent>,
     to_inbox: mpsc::UnboundedSender<FromAgent>,
     /// The attempt under way, and by target whether it has been notified.
-    attempt: Option<(Route, Vec<bool>)>,
+    attempt: Option<(ReplyRoute, Vec<bool>)>,
     /// By target, whether it has said anything about the attempt: then it has taken the snippet.
     heard: Vec<bool>,
     /// When the client is told which targets have said nothing.
@@ -204,7 +204,7 @@ impl Snippet {
                     self.name_the_silent();
                     continue;
                 }
-                () = sleep_until((self.deadline + GRACE).into()) => return Err(StopReason::Deadline),
+                () = sleep_until((self.deadline + EXTRA_TIMEOUT).into()) => return Err(StopReason::Deadline),
             };
             let Some(index) = self.group.targets.iter().position(|target| target.agent.key == from.agent) else {
                 continue;
@@ -215,8 +215,8 @@ impl Snippet {
                 continue;
             }
             let (id, reply) = match from.signal {
-                Signal::Gone => return Ok((index, AgentAnswer::Gone)),
-                Signal::Answer { id, reply } => (id, reply),
+                AgentReply::Gone => return Ok((index, AgentAnswer::Gone)),
+                AgentReply::Answer { id, reply } => (id, reply),
             };
             if self.attempt.as_ref().is_none_or(|(route, _)| route.id != id) {
                 continue;
@@ -244,7 +244,7 @@ impl Snippet {
     fn begin_attempt(&mut self) {
         self.attempt = Some((self.context.routes.open(&self.to_inbox), vec![false; self.group.targets.len()]));
         self.heard = vec![false; self.group.targets.len()];
-        self.named_at = Some(Instant::now() + patience::PATIENCE);
+        self.named_at = Some(Instant::now() + patience::SILENCE_TIMEOUT);
     }
 
     fn seconds_left(&self) -> f64 {
@@ -289,7 +289,7 @@ impl Snippet {
         let agent = &self.group.targets[index].agent;
         if agent.send(frame(route.id)).is_err() {
             // By the inbox, so that it comes in order with all else about the attempt.
-            let _ = self.to_inbox.send(FromAgent { agent: agent.key, signal: Signal::Gone });
+            let _ = self.to_inbox.send(FromAgent { agent: agent.key, signal: AgentReply::Gone });
         }
     }
 

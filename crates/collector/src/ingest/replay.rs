@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use probe_proto::v1::{self, agent_message, record};
 use probe_store::journal::Journal;
-use probe_store::journal::replay::{Ranges, Take};
+use probe_store::journal::replay::{Ranges, RecordReceiver};
 use probe_store::{Identity, Origin, Rows, Store};
 
 use super::destination::Destination;
@@ -21,8 +21,8 @@ pub(crate) struct Replay<'a> {
     rows: ReplayedRows<'a>,
 }
 
-/// Rows that a replay brings, by instance and table.
-pub(crate) type Appended = HashMap<Arc<str>, HashMap<String, u64>>;
+/// The number of rows that a replay brings, by instance and table.
+pub(crate) type ReplayedCounts = HashMap<Arc<str>, HashMap<String, u64>>;
 
 /// Batches that only the journal has.
 struct ReplayedRows<'a> {
@@ -31,7 +31,7 @@ struct ReplayedRows<'a> {
     written: &'a AllWritten,
     /// Batches that were evicted, which must not come again either.
     evicted: HashMap<(String, String), Ranges>,
-    appended: Appended,
+    appended: ReplayedCounts,
 }
 
 impl<'a> Replay<'a> {
@@ -47,7 +47,7 @@ impl<'a> Replay<'a> {
     }
 
     /// How many rows the replay has brought.
-    pub(crate) fn appended(self) -> Appended {
+    pub(crate) fn appended(self) -> ReplayedCounts {
         self.rows.appended
     }
 
@@ -78,7 +78,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-impl Take for Replay<'_> {
+impl RecordReceiver for Replay<'_> {
     fn restart(&mut self, connections: &[v1::Connection]) {
         self.sessions.clear();
         for connection in connections {

@@ -35,7 +35,7 @@ const AUTHORITY: usize = 1;
 #[derive(Debug)]
 pub(super) struct ValidAuthority<T> {
     io: T,
-    next: Next,
+    next: ExpectedBytes,
     /// Bytes that were received and not passed on yet.
     buffer: Vec<u8>,
     /// How many of `buffer` may be passed on.
@@ -44,7 +44,7 @@ pub(super) struct ValidAuthority<T> {
 
 /// What comes next on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum ExpectedBytes {
     Preface,
     Frame,
     /// So many more bytes of a frame that is not looked at.
@@ -55,7 +55,7 @@ enum Next {
 
 impl<T> ValidAuthority<T> {
     pub(super) fn new(io: T) -> Self {
-        Self { io, next: Next::Preface, buffer: Vec::new(), ready: 0 }
+        Self { io, next: ExpectedBytes::Preface, buffer: Vec::new(), ready: 0 }
     }
 
     /// Goes over the bytes that were received, up to the last complete frame.
@@ -63,35 +63,35 @@ impl<T> ValidAuthority<T> {
         loop {
             let rest = &mut self.buffer[self.ready..];
             let (passed, next) = match self.next {
-                Next::Preface if rest.starts_with(PREFACE) => (PREFACE.len(), Next::Frame),
-                Next::Preface if PREFACE.starts_with(rest) => return,
-                Next::Preface | Next::Anything => {
-                    self.next = Next::Anything;
+                ExpectedBytes::Preface if rest.starts_with(PREFACE) => (PREFACE.len(), ExpectedBytes::Frame),
+                ExpectedBytes::Preface if PREFACE.starts_with(rest) => return,
+                ExpectedBytes::Preface | ExpectedBytes::Anything => {
+                    self.next = ExpectedBytes::Anything;
                     self.ready = self.buffer.len();
                     return;
                 }
-                Next::Content(left) => {
+                ExpectedBytes::Content(left) => {
                     let passed = left.min(rest.len());
-                    (passed, if passed == left { Next::Frame } else { Next::Content(left - passed) })
+                    (passed, if passed == left { ExpectedBytes::Frame } else { ExpectedBytes::Content(left - passed) })
                 }
-                Next::Frame if rest.len() < FRAME_HEADER => return,
-                Next::Frame => {
+                ExpectedBytes::Frame if rest.len() < FRAME_HEADER => return,
+                ExpectedBytes::Frame => {
                     let length = usize::from(rest[0]) << 16 | usize::from(rest[1]) << 8 | usize::from(rest[2]);
                     let (kind, flags, whole) = (rest[3], rest[4], FRAME_HEADER + length);
                     match rest.get_mut(FRAME_HEADER..whole) {
-                        _ if kind != HEADERS => (FRAME_HEADER, Next::Content(length)),
-                        _ if length > MAX_HEADERS => (0, Next::Anything),
+                        _ if kind != HEADERS => (FRAME_HEADER, ExpectedBytes::Content(length)),
+                        _ if length > MAX_HEADERS => (0, ExpectedBytes::Anything),
                         None => return,
                         Some(content) => match replace_in_headers(content, flags) {
-                            true => (whole, Next::Frame),
-                            false => (whole, Next::Anything),
+                            true => (whole, ExpectedBytes::Frame),
+                            false => (whole, ExpectedBytes::Anything),
                         },
                     }
                 }
             };
             self.ready += passed;
             self.next = next;
-            if passed == 0 && next != Next::Anything && next != Next::Frame {
+            if passed == 0 && next != ExpectedBytes::Anything && next != ExpectedBytes::Frame {
                 return;
             }
         }
@@ -176,7 +176,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for ValidAuthority<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         while this.ready == 0 {
-            if this.next == Next::Anything && this.buffer.is_empty() {
+            if this.next == ExpectedBytes::Anything && this.buffer.is_empty() {
                 return Pin::new(&mut this.io).poll_read(cx, buf);
             }
             let mut bytes = [0; READ];
@@ -184,7 +184,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for ValidAuthority<T> {
             ready!(Pin::new(&mut this.io).poll_read(cx, &mut read))?;
             this.buffer.extend_from_slice(read.filled());
             if read.filled().is_empty() {
-                this.next = Next::Anything; // the end: what there is of a frame is passed on
+                this.next = ExpectedBytes::Anything; // the end: what there is of a frame is passed on
                 if this.buffer.is_empty() {
                     return Poll::Ready(Ok(()));
                 }

@@ -18,7 +18,7 @@ const MAX_PATH_LENGTH: usize = 107;
 
 /// A listener and its address.
 #[derive(Debug)]
-pub enum Bound {
+pub enum BoundListener {
     Unix(UnixListener, SocketFile),
     Tcp(TcpListener, SocketAddr, Option<Identity>),
 }
@@ -31,7 +31,7 @@ pub struct Locks {
     pub identity: Option<Identity>,
 }
 
-impl Bound {
+impl BoundListener {
     /// Listens at an address. TCP is refused where there is no token, and beyond this machine also without TLS.
     pub async fn bind(listen: &Listen, locks: &Locks) -> Result<Self> {
         match listen {
@@ -49,7 +49,7 @@ impl Bound {
     }
 }
 
-async fn tcp(address: SocketAddr, locks: &Locks) -> Result<Bound> {
+async fn tcp(address: SocketAddr, locks: &Locks) -> Result<BoundListener> {
     if !locks.has_tokens {
         let what = format!("not listening on {address}: TCP needs a token, or everybody on this machine gets in");
         let pinned = if address.ip().is_loopback() { "" } else { " --tls-self-signed" };
@@ -70,7 +70,7 @@ async fn tcp(address: SocketAddr, locks: &Locks) -> Result<Bound> {
     let failed = |error: io::Error| Error::failed(format!("not listening on {address}")).because(error);
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    Ok(Bound::Tcp(listener, address, locks.identity.clone()))
+    Ok(BoundListener::Tcp(listener, address, locks.identity.clone()))
 }
 
 /// A socket that is removed when this is dropped, unless another process has replaced it.
@@ -89,7 +89,7 @@ impl Drop for SocketFile {
     }
 }
 
-fn unix(path: &Path) -> Result<Bound> {
+fn unix(path: &Path) -> Result<BoundListener> {
     let path = std::path::absolute(path).map_err(|error| named(path, error))?;
     let (Some(parent), Some(_)) = (path.parent(), path.file_name()) else {
         return Err(Error::usage(format!("{} is not a valid socket path", path.display())));
@@ -132,7 +132,7 @@ fn unix(path: &Path) -> Result<Bound> {
     }
     let _ = fs::remove_dir(&private);
     let (listener, identity) = bound.map_err(|error: io::Error| named(&path, error))?;
-    Ok(Bound::Unix(listener, SocketFile { path, identity }))
+    Ok(BoundListener::Unix(listener, SocketFile { path, identity }))
 }
 
 fn random() -> Result<u32> {

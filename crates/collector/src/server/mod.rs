@@ -28,7 +28,7 @@ use tower::layer::util::{Identity, Stack};
 
 pub use audit::Audit;
 pub use gate::AccessChecks;
-pub use listen::{Bound, Locks};
+pub use listen::{BoundListener, Locks};
 
 pub use quota::raise_file_limit;
 
@@ -41,7 +41,7 @@ use quota::Quota;
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
 /// Most calls that one connection may have open.
-const STREAMS_PER_CONNECTION: u32 = 64;
+const MAX_STREAMS_PER_CONNECTION: u32 = 64;
 /// How often a silent peer over TCP is asked whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -55,9 +55,9 @@ pub struct Servers {
 
 impl Servers {
     /// Serves `routes` on every listener, behind the gate.
-    pub fn start(listeners: Vec<Bound>, routes: &Routes, gate: &Arc<AccessChecks>) -> Self {
+    pub fn start(listeners: Vec<BoundListener>, routes: &Routes, gate: &Arc<AccessChecks>) -> Self {
         let stop = CancellationToken::new();
-        let over_tcp = listeners.iter().any(|bound| matches!(bound, Bound::Tcp(..)));
+        let over_tcp = listeners.iter().any(|bound| matches!(bound, BoundListener::Tcp(..)));
         let [unix, tcp] = Quota::both(over_tcp, gate.events());
         let watch = over_tcp.then(|| {
             let (gate, stop) = (Arc::clone(gate), stop.clone());
@@ -68,7 +68,7 @@ impl Servers {
             })
         });
         let tasks = listeners.into_iter().map(|bound| {
-            let quota = Arc::clone(if matches!(bound, Bound::Tcp(..)) { &tcp } else { &unix });
+            let quota = Arc::clone(if matches!(bound, BoundListener::Tcp(..)) { &tcp } else { &unix });
             tokio::spawn(serve(bound, routes.clone(), Arc::clone(gate), quota, stop.clone()))
         });
         Self { tasks: tasks.chain(watch).collect(), stop }
@@ -98,20 +98,26 @@ fn builder(gate: Arc<AccessChecks>) -> Server<Stack<GateLayer, Identity>> {
     Server::builder()
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_concurrent_streams(STREAMS_PER_CONNECTION)
+        .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
         .layer(GateLayer(gate))
 }
 
-async fn serve(bound: Bound, routes: Routes, gate: Arc<AccessChecks>, quota: Arc<Quota>, stop: CancellationToken) {
+async fn serve(
+    bound: BoundListener,
+    routes: Routes,
+    gate: Arc<AccessChecks>,
+    quota: Arc<Quota>,
+    stop: CancellationToken,
+) {
     let stop = stop.cancelled_owned();
     let ended = match bound {
-        Bound::Unix(listener, file) => {
+        BoundListener::Unix(listener, file) => {
             let mut server = builder(gate);
             let ended = server.add_routes(routes).serve_with_incoming_shutdown(incoming(listener, quota), stop).await;
             drop(file);
             ended
         }
-        Bound::Tcp(listener, _, identity) => {
+        BoundListener::Tcp(listener, _, identity) => {
             let server = builder(gate).http2_keepalive_interval(Some(KEEPALIVE));
             let mut server = server.http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT));
             let most = quota.most();

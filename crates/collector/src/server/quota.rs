@@ -10,7 +10,7 @@ use crate::events::{Event, Events, Severity};
 use crate::registry::MAX_LIVE;
 
 /// Most connections of a kind: all agents that may be live, and 256 commands beside them.
-const MOST: usize = MAX_LIVE + 256;
+const MAX_CONNECTIONS: usize = MAX_LIVE + 256;
 /// File descriptors for everything else: files of rows, the journal, queries.
 const OTHERS: u64 = 256;
 /// File descriptors of an agent's connection over a unix socket: the connection, the process, its rings, and one to spare.
@@ -32,7 +32,7 @@ pub fn raise_file_limit() {
 fn most(files: u64, over_tcp: bool) -> usize {
     let each = PER_UNIX + if over_tcp { PER_TCP } else { 0 };
     let room = files.saturating_sub(OTHERS).max(files / 2) / each;
-    usize::try_from(room).unwrap_or(MOST).clamp(1, MOST)
+    usize::try_from(room).unwrap_or(MAX_CONNECTIONS).clamp(1, MAX_CONNECTIONS)
 }
 
 /// Most refused connections that are told the reason at a time; others are only closed.
@@ -98,9 +98,11 @@ mod tests {
 
     #[test]
     fn all_agents_and_their_commands_find_room_where_there_are_descriptors() {
-        for (files, unix_only, with_tcp) in [(1024, 192, 153), (4096, 960, 768), (1 << 20, MOST, MOST), (16, 2, 1)] {
+        for (files, unix_only, with_tcp) in
+            [(1024, 192, 153), (4096, 960, 768), (1 << 20, MAX_CONNECTIONS, MAX_CONNECTIONS), (16, 2, 1)]
+        {
             assert_eq!((most(files, false), most(files, true)), (unix_only, with_tcp), "{files}");
         }
-        assert_eq!((most(u64::MAX, true), most(0, true)), (MOST, 1));
+        assert_eq!((most(u64::MAX, true), most(0, true)), (MAX_CONNECTIONS, 1));
     }
 }

@@ -13,8 +13,8 @@ use tonic::body::Body;
 use super::flight::sql_of_handle;
 
 /// How much of a call is read (bytes), and for how long.
-const MOST: usize = 128 << 10;
-const PATIENCE: Duration = Duration::from_secs(2);
+const MAX_READ_BYTES: usize = 128 << 10;
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes of gRPC before a message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
@@ -27,7 +27,7 @@ pub(super) async fn text(request: &mut http::Request<Body>) -> Text {
     let path = request.uri().path().to_owned();
     let body = std::mem::replace(request.body_mut(), Body::empty());
     // The caller may keep its side open: the first message is all that is needed, and it comes first.
-    let read = tokio::time::timeout(PATIENCE, first(Limited::new(body, MOST)));
+    let read = tokio::time::timeout(READ_TIMEOUT, first(Limited::new(body, MAX_READ_BYTES)));
     Text(read.await.ok().flatten().and_then(|message| of(&path, &message)).unwrap_or_default())
 }
 
@@ -37,7 +37,7 @@ async fn first(mut body: Limited<Body>) -> Option<Vec<u8>> {
         if let Some(prefix) = bytes.first_chunk::<PREFIX>() {
             let [0, length @ ..] = *prefix else { return None };
             let length = u32::from_be_bytes(length) as usize;
-            if length > MOST {
+            if length > MAX_READ_BYTES {
                 return None;
             }
             if let Some(message) = bytes.get(PREFIX..PREFIX + length) {

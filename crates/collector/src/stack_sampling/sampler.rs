@@ -24,8 +24,8 @@ use crate::stacks::Stacks;
 /// How often the list of processes is refreshed, and samples become rows.
 const REFRESH: Duration = Duration::from_secs(1);
 /// Longest duration, and shortest pause between samples, of a sampling that a client asks for.
-const LONGEST: Duration = Duration::from_secs(60);
-const FASTEST: Duration = Duration::from_millis(10);
+const MAX_DURATION: Duration = Duration::from_secs(60);
+const MIN_PAUSE: Duration = Duration::from_millis(10);
 
 /// Whether the collector samples by itself.
 ///
@@ -111,8 +111,8 @@ impl StackSampling {
     /// The sampling is too long or too frequent, or another one is under way.
     pub(crate) async fn ask(&self, call: &StacksCall) -> Result<StacksAnswer> {
         let plan = SamplingPlan::new(call.duration_s, call.rate)?;
-        if plan.duration > LONGEST || plan.interval < FASTEST {
-            let what = format!("processes are sampled for {} s at most, 100 times a second", LONGEST.as_secs());
+        if plan.duration > MAX_DURATION || plan.interval < MIN_PAUSE {
+            let what = format!("processes are sampled for {} s at most, 100 times a second", MAX_DURATION.as_secs());
             return Err(Error::usage(what));
         }
         let unix_ns = clock::unix_ns();
@@ -121,7 +121,7 @@ impl StackSampling {
             let mut bursts = self.0.lock();
             if bursts.current(now).is_some_and(|burst| burst.kind == Kind::Asked) {
                 return Err(Error::limit("somebody else is having these processes sampled")
-                    .hint(format!("ask again in {} s", LONGEST.as_secs())));
+                    .hint(format!("ask again in {} s", MAX_DURATION.as_secs())));
             }
             let burst = Burst { kind: Kind::Asked, until: now + plan.duration, interval: plan.interval };
             *bursts = BurstRequests { newest: Some(burst), ..BurstRequests::default() };

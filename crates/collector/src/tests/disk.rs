@@ -42,7 +42,7 @@ impl Fast {
 
     /// Sends `rows` more steps, and waits where there is no room.
     async fn steps(&mut self, rows: i64) {
-        let Begun { store, journal, .. } = &self.world.begun;
+        let OpenedStore { store, journal, .. } = &self.world.begun;
         store.room().await;
         // Waits for the journal to shrink, which it does when files are written, however slow the machine is.
         while journal.crowded() && store.problem().is_none() {
@@ -79,7 +79,7 @@ impl Fast {
     }
 
     fn count(&self, runtime: &tokio::runtime::Runtime, sql: &str) -> i64 {
-        let Begun { store, registry, log, events, queries, .. } = &self.world.begun;
+        let OpenedStore { store, registry, log, events, queries, .. } = &self.world.begun;
         let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events, queries);
         let engine = Engine::new(Arc::clone(store), system).unwrap();
         let batches: Vec<RecordBatch> =
@@ -218,7 +218,7 @@ fn the_end_of_a_run_that_did_not_end_is_not_there_twice() {
     };
     let Connected { agent, ingest } = &mut fast.world.agents[0];
     agent.report(status.clone());
-    let Begun { store, registry, log, events, queries, journal, .. } = &fast.world.begun;
+    let OpenedStore { store, registry, log, events, queries, journal, .. } = &fast.world.begun;
     ingest.status(status, journal);
     assert_eq!(journal.sync(), None);
     let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events, queries);
@@ -307,7 +307,7 @@ fn threads_that_panic_are_told_of_and_go_on() {
     let mut world = World::start_with(directory.path(), 64 << 20, 64 << 20);
     world.connect(1);
     let problems = |world: &World| {
-        let Begun { store, registry, log, events, queries, .. } = &world.begun;
+        let OpenedStore { store, registry, log, events, queries, .. } = &world.begun;
         let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events, queries);
         let engine = Engine::new(Arc::clone(store), system).unwrap();
         let batches: Vec<RecordBatch> = runtime.block_on(async {
@@ -354,7 +354,7 @@ fn no_question_costs_a_row() {
     }
     // One more row, so that there always are rows that only the journal has.
     fast.metric();
-    let Begun { queries, log, events, store, journal, .. } = &fast.world.begun;
+    let OpenedStore { queries, log, events, store, journal, .. } = &fast.world.begun;
     let asker = Asker { who: "token:a".into(), peer: None };
     let text = "x".repeat(60 << 10);
     let call = v1::EvalCall { code: text.clone(), ..v1::EvalCall::default() };

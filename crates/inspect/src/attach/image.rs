@@ -14,7 +14,7 @@ use probe_common::error::{Error, Result};
 use super::maps::{self, Mapping};
 
 /// Size above which a file is no interpreter (bytes).
-const LARGEST: u64 = 1 << 30;
+const MAX_FILE_BYTES: u64 = 1 << 30;
 /// The beginning of a file, which has the headers of the file and its parts (bytes).
 const HEADERS: u64 = 64 << 10;
 /// The bytes of a header (of 64 bits) that say where the sections are, and how many.
@@ -33,7 +33,7 @@ impl Image {
         let path = path_of(pid, first, is_program);
         let unreadable = |why: String| Error::failed(format!("{} of process {pid} can't be read: {why}", first.path));
         let size = fs::metadata(&path).map_err(|error| unreadable(error.to_string()))?.len();
-        if size > LARGEST {
+        if size > MAX_FILE_BYTES {
             return Err(unreadable(format!("{size} bytes are too many")));
         }
         let (bytes, parts) = read_loaded(&path, size).map_err(|error| unreadable(error.to_string()))?;

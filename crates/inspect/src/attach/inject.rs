@@ -21,7 +21,7 @@ use super::tracer::{traced, tracer};
 use super::{machine, maps, threads};
 
 /// How long a thread that may be borrowed is looked for: one that computes has to return to the interpreter.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between two searches for a thread.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Size of a borrowed thread's stack (bytes).
@@ -68,7 +68,7 @@ impl From<io::Error> for Failure {
 /// every thread has its registers back.
 pub(super) fn inject(pid: i32, addresses: &Addresses, statement: &str) -> Result<Injected> {
     let memory = memory(pid)?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut stopped = Duration::ZERO;
     let mut denied = None;
     loop {
@@ -85,7 +85,7 @@ pub(super) fn inject(pid: i32, addresses: &Addresses, statement: &str) -> Result
             return Err(denied.unwrap_or_else(|| {
                 Error::limit(format!(
                     "no thread of process {pid} came to a place where it can be borrowed within {} s",
-                    PATIENCE.as_secs()
+                    TIMEOUT.as_secs()
                 ))
                 .hint(format!("probe {pid} stack says where they are"))
             }));

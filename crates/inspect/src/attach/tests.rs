@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Pythons of this machine: the one of the tests, and those of pyenv.
 fn pythons() -> Vec<PathBuf> {
@@ -82,7 +82,7 @@ fn mark(pid: i32, interpreter: &Interpreter, directory: &Path, number: usize) ->
     let file = directory.join(format!("mark-{number}"));
     let statement = format!("__import__('builtins').open({:?}, 'w').close()", file.to_str().unwrap());
     let sent = send(pid, interpreter, &statement, &directory.join("script.py")).unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !file.exists() {
         assert!(Instant::now() < deadline, "the statement never ran");
         std::thread::yield_now();
@@ -234,7 +234,7 @@ ctypes.CDLL(None).sleep(3600)
 
 /// Waits until the only thread of a process is in one of these system calls.
 fn wait_for_call(pid: i32, calls: &[i64]) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let call = || crate::stacks::processes::system_call(pid, pid.cast_unsigned());
     while !call().is_some_and(|call| calls.contains(&call)) {
         assert!(Instant::now() < deadline, "it is in system call {:?}", call());
@@ -290,7 +290,7 @@ fn a_signal_that_comes_meanwhile_ends_the_call_that_it_would_have_ended() {
     let mut script = Script::start(&mut Command::new(&pythons()[0]), PAUSES);
     let (pid, interpreter) = (script.pid(), Interpreter::find(script.pid()).unwrap());
     let (addresses, memory) = (interpreter.addresses().unwrap(), inject::memory(pid).unwrap());
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let sent = loop {
         wait_for_call(pid, &[machine::PAUSE]);
         let sent = inject::borrow(pid, &mut Duration::default(), |thread, saved| {
@@ -336,7 +336,7 @@ fn a_process_in_another_mount_namespace_is_read_through_its_own_root() {
     let statement = "__import__('builtins').open('/tmp/seen', 'w').close()";
     let sent = send(script.pid(), &interpreter, statement, &directory.path().join("script.py")).unwrap();
     let seen = PathBuf::from(format!("/proc/{}/root/tmp/seen", script.pid()));
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !seen.exists() {
         assert!(Instant::now() < deadline, "the statement never ran");
         std::thread::yield_now();
@@ -358,7 +358,7 @@ fn what_can_not_be_attached_to_says_why() {
     assert!(what == probe_common::error::Kind::Failed && words.contains("not a Python process"), "{words}");
     // SAFETY: a signal to a child that has not been waited for.
     unsafe { libc::kill(sleeper.id() as i32, libc::SIGSTOP) };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while state(sleeper.id() as i32) != Some('T') {
         assert!(Instant::now() < deadline, "it does not stop");
         std::thread::yield_now();
@@ -373,7 +373,7 @@ fn what_can_not_be_attached_to_says_why() {
     assert!(error.kind() == probe_common::error::Kind::Denied && error.to_string().contains("traces"), "{error}");
     // A thread that is stopped can be let go at once. One that does not stop in time is traced until its tracer's thread ends,
     // and this one goes on.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while tracer.stop().is_err() {
         assert!(Instant::now() < deadline, "it does not stop");
     }

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 
 /// Longest record (bytes), and most records that are read.
-const LONGEST: usize = 8192;
+const MAX_RECORD_BYTES: usize = 8192;
 const MAX_RECORDS: usize = 100_000;
 /// Longest line that is kept (bytes).
 const MAX_LINE_LENGTH: usize = 512;
@@ -28,7 +28,7 @@ impl KernelLog {
 
     /// The last line about the process.
     pub(super) fn about(&self, pid: i32) -> Option<String> {
-        let (mut found, mut record) = (None, [0; LONGEST]);
+        let (mut found, mut record) = (None, [0; MAX_RECORD_BYTES]);
         for _ in 0..MAX_RECORDS {
             match (&self.0).read(&mut record) {
                 Ok(read) if read > 0 => found = line_about(&record[..read], pid).or(found),

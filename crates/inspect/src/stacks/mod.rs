@@ -74,10 +74,10 @@ pub fn method_name(process: &ProcessStacks) -> &'static str {
 
 /// Readers that are kept, because finding the interpreter in a process takes far longer than reading it.
 #[derive(Default)]
-pub struct Readers(Mutex<HashMap<Way, Arc<Mutex<Reader>>>>);
+pub struct Readers(Mutex<HashMap<ReaderKey, Arc<Mutex<Reader>>>>);
 
 /// A process, and whether its frames of C and C++ are wanted.
-type Way = (i32, bool);
+type ReaderKey = (i32, bool);
 
 impl std::fmt::Debug for Readers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -110,7 +110,7 @@ impl Readers {
     }
 
     /// The reader of a process.
-    pub fn of(&self, way: Way) -> Result<Arc<Mutex<Reader>>> {
+    pub fn of(&self, way: ReaderKey) -> Result<Arc<Mutex<Reader>>> {
         {
             let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             match readers.get(&way) {

@@ -9,7 +9,7 @@ use super::fold::{self, Owner, ThreadGroup, names};
 use super::is_of_agent;
 
 /// Widest column of functions (characters).
-const WIDEST: usize = 44;
+const MAX_WIDTH: usize = 44;
 /// How the file of a snippet's frames begins: the agent names it by the snippet's number.
 const SNIPPET: &str = "<probe eval ";
 /// Lines of a summary.
@@ -167,7 +167,7 @@ fn frames(page: &mut String, frames: &[StackFrame]) {
     }
     let user = frames.iter().position(|frame| frame.user_code);
     let widest = |widths: &mut dyn Iterator<Item = usize>| widths.max().unwrap_or_default();
-    let functions = widest(&mut frames.iter().map(|frame| frame.function.width())).min(WIDEST);
+    let functions = widest(&mut frames.iter().map(|frame| frame.function.width())).min(MAX_WIDTH);
     let locations =
         widest(&mut frames.iter().filter(|frame| !frame.source.is_empty()).map(|frame| location(frame).width()));
     for (depth, frame) in frames.iter().enumerate() {

@@ -12,12 +12,12 @@ pub(super) const AGAIN: usize = 3;
 #[derive(Debug, Default)]
 pub(super) struct Roots(HashMap<Option<u32>, Root>);
 
-type Named = (String, String);
+type ProcessRoot = (String, String);
 
 #[derive(Debug)]
 struct Root {
-    known: Option<Named>,
-    doubtful: Option<Named>,
+    known: Option<ProcessRoot>,
+    doubtful: Option<ProcessRoot>,
 }
 
 impl Roots {

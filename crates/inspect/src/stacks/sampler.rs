@@ -31,8 +31,8 @@ pub struct SamplingPlan {
 }
 
 /// Longest duration (s) and highest rate (a second) that may be asked for.
-const LONGEST: f64 = 3600.0;
-const FASTEST: f64 = 1000.0;
+const MAX_SECONDS: f64 = 3600.0;
+const MAX_RATE: f64 = 1000.0;
 
 impl SamplingPlan {
     /// A plan for a duration (s) and a rate (a second).
@@ -40,11 +40,11 @@ impl SamplingPlan {
     /// # Errors
     /// Duration or rate is out of bounds.
     pub fn new(duration_s: f64, rate: f64) -> Result<Self> {
-        if !(duration_s > 0.0 && duration_s <= LONGEST) {
-            return Err(Error::usage(format!("a process is sampled for at most {LONGEST} s, not {duration_s}")));
+        if !(duration_s > 0.0 && duration_s <= MAX_SECONDS) {
+            return Err(Error::usage(format!("a process is sampled for at most {MAX_SECONDS} s, not {duration_s}")));
         }
-        if !(rate > 0.0 && rate <= FASTEST) {
-            return Err(Error::usage(format!("a process is sampled at most {FASTEST} times a second, not {rate}")));
+        if !(rate > 0.0 && rate <= MAX_RATE) {
+            return Err(Error::usage(format!("a process is sampled at most {MAX_RATE} times a second, not {rate}")));
         }
         Ok(Self { duration: Duration::from_secs_f64(duration_s), interval: Duration::from_secs_f64(1.0 / rate) })
     }

@@ -29,7 +29,7 @@ const COPIES: usize = 8;
 /// between.
 const MAX_CALL: usize = 1 << 20;
 /// Smaller arrays are not counted: they are bounded by the number of rows of a batch (`width`).
-const LEAST: usize = 16 << 10;
+const MIN_COUNTED_BYTES: usize = 16 << 10;
 
 /// A function that wraps another one and counts what it makes.
 #[derive(Debug)]
@@ -145,7 +145,7 @@ impl CountedFunction {
                 if made < reservation.size() {
                     reservation.try_resize(made)?;
                 }
-                if reservation.size() < LEAST {
+                if reservation.size() < MIN_COUNTED_BYTES {
                     return Ok(ColumnarValue::Array(array));
                 }
                 Ok(ColumnarValue::Array(make_array(held(&array.to_data(), &Arc::new(AssertUnwindSafe(reservation)))?)))

@@ -10,26 +10,26 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use futures::{StreamExt, stream};
 
 use super::growth::array_bytes;
-use super::width::ROWS;
+use super::width::MAX_BATCH_ROWS;
 use crate::adapted_input::Batches;
 
-/// Bytes at which gathered batches are large enough, where they have fewer than [`ROWS`] rows.
-const ENOUGH_BYTES: usize = 1 << 20;
+/// Bytes at which gathered batches are large enough, where they have fewer than [`MAX_BATCH_ROWS`] rows.
+const MIN_BATCH_BYTES: usize = 1 << 20;
 
 /// Whether this sorts all of its rows, and does not only look for the first ones.
 pub(super) fn sorts_all(node: &Arc<dyn ExecutionPlan>) -> bool {
     node.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_none())
 }
 
-/// The same rows: batches are put together until they have [`ROWS`] rows or [`ENOUGH_BYTES`].
+/// The same rows: batches are put together until they have [`MAX_BATCH_ROWS`] rows or [`MIN_BATCH_BYTES`].
 pub(super) fn gather(batches: SendableRecordBatchStream, _: &TaskContext) -> Batches {
     let schema = batches.schema();
     let gathered = stream::unfold(Some(batches), move |mut batches| {
         let schema = Arc::clone(&schema);
         async move {
             let (mut parts, mut rows, mut bytes) = (Vec::new(), 0, 0);
-            while rows < ROWS
-                && bytes < ENOUGH_BYTES
+            while rows < MAX_BATCH_ROWS
+                && bytes < MIN_BATCH_BYTES
                 && let Some(input) = &mut batches
             {
                 match input.next().await {

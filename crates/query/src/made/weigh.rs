@@ -22,7 +22,7 @@ use super::gather::{gather, sorts_all};
 use crate::adapted_input::{AdaptedInput, Batches, checked};
 
 /// The longest value that a join repeats: a batch of it takes 32 MiB then.
-const LONGEST: usize = 4 << 10;
+const MAX_REPEATED_BYTES: usize = 4 << 10;
 /// Copies of rows that a window function holds: it copies them once more when it has all of them.
 const COPIES: usize = 2;
 
@@ -109,11 +109,11 @@ fn hold(batches: SendableRecordBatchStream, context: &TaskContext) -> Batches {
 
 fn check(batch: &RecordBatch) -> Result<()> {
     let longest = batch.columns().iter().map(|column| longest(column.as_ref())).max().unwrap_or_default();
-    if longest <= LONGEST {
+    if longest <= MAX_REPEATED_BYTES {
         return Ok(());
     }
     let error = Error::limit(format!(
-        "a text or list of {longest} bytes was made before a join, which would repeat it, and at most {LONGEST} are taken"
+        "a text or list of {longest} bytes was made before a join, which would repeat it, and at most {MAX_REPEATED_BYTES} are taken"
     ));
     Err(DataFusionError::External(Box::new(error.hint("join first, and make texts and lists of the result"))))
 }

@@ -8,19 +8,19 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 
 use super::growth::scalar_bytes;
 
-/// Values of a batch, each of up to 16 bytes. A batch has [`ROWS`] rows where a row has 64 values or fewer.
-const VALUES: usize = 64 * ROWS;
+/// Values of a batch, each of up to 16 bytes. A batch has [`MAX_BATCH_ROWS`] rows where a row has 64 values or fewer.
+const MAX_BATCH_VALUES: usize = 64 * MAX_BATCH_ROWS;
 /// Bytes of a constant that count as one value: it is copied more often than others are.
 const CONSTANT: usize = 4;
 /// Rows of a batch, where there is no reason for fewer.
-pub(super) const ROWS: usize = 8192;
+pub(super) const MAX_BATCH_ROWS: usize = 8192;
 
 /// Rows that the batches of a plan may have.
 pub(crate) fn rows(plan: &LogicalPlan) -> Result<usize> {
     let widest = Cell::new(1);
     plan.apply_with_subqueries(|node| {
         let mut values = node.schema().fields().len();
-        // The rows of VALUES stand below one another.
+        // The rows of MAX_BATCH_VALUES stand below one another.
         if !matches!(node, LogicalPlan::Values(_)) {
             node.apply_expressions(|expression| {
                 values += values_of(expression)?;
@@ -30,7 +30,7 @@ pub(crate) fn rows(plan: &LogicalPlan) -> Result<usize> {
         widest.set(widest.get().max(values));
         Ok(TreeNodeRecursion::Continue)
     })?;
-    Ok((VALUES / widest.get()).clamp(1, ROWS))
+    Ok((MAX_BATCH_VALUES / widest.get()).clamp(1, MAX_BATCH_ROWS))
 }
 
 /// Values that an expression makes for a row.

@@ -14,7 +14,7 @@ pub(super) const MAX_BYTES: usize = 16 << 20;
 const ROW: usize = 100;
 
 /// A numbered row. A later row with the same number replaces the earlier one.
-pub trait Numbered: Clone {
+pub trait NumberedRow: Clone {
     /// The number of the row. Numbers begin at 1.
     fn number(&self) -> i64;
 
@@ -47,7 +47,7 @@ impl<T: PartialEq> PartialEq for NewestRows<T> {
     }
 }
 
-impl<T: Numbered> NewestRows<T> {
+impl<T: NumberedRow> NewestRows<T> {
     /// All rows, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.rows.iter().map(Arc::as_ref)
@@ -87,7 +87,7 @@ impl<T: Numbered> NewestRows<T> {
     }
 }
 
-impl<T: Numbered> FromIterator<T> for NewestRows<T> {
+impl<T: NumberedRow> FromIterator<T> for NewestRows<T> {
     fn from_iter<I: IntoIterator<Item = T>>(rows: I) -> Self {
         let mut newest = Self::default();
         rows.into_iter().for_each(|row| newest.put(row));
@@ -99,7 +99,7 @@ fn length(text: Option<&String>) -> usize {
     text.map_or(0, String::len)
 }
 
-impl Numbered for v1::Eval {
+impl NumberedRow for v1::Eval {
     fn number(&self) -> i64 {
         self.id
     }
@@ -117,7 +117,7 @@ impl Numbered for v1::Eval {
     }
 }
 
-impl Numbered for v1::Event {
+impl NumberedRow for v1::Event {
     fn number(&self) -> i64 {
         self.id
     }
@@ -127,7 +127,7 @@ impl Numbered for v1::Event {
     }
 }
 
-impl Numbered for v1::Query {
+impl NumberedRow for v1::Query {
     fn number(&self) -> i64 {
         self.id
     }

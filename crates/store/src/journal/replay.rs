@@ -33,7 +33,7 @@ pub struct Replayed {
 }
 
 /// Receives the records of a journal, one by one.
-pub trait Take {
+pub trait RecordReceiver {
     /// Replaces all connections, at the head of a file that does not continue the records before it.
     fn restart(&mut self, connections: &[v1::Connection]);
     /// Takes the next record.
@@ -76,7 +76,7 @@ impl LeftJournal {
     ///
     /// # Errors
     /// A file can't be read.
-    pub fn each(&self, take: &mut impl Take) -> Result<()> {
+    pub fn each(&self, take: &mut impl RecordReceiver) -> Result<()> {
         for path in &self.files {
             for record in read(path)?.filter_map(|record| record.record) {
                 match record {
@@ -92,7 +92,7 @@ impl LeftJournal {
     ///
     /// # Errors
     /// A file can't be read.
-    pub fn replay(&self, take: &mut impl Take) -> Result<Replayed> {
+    pub fn replay(&self, take: &mut impl RecordReceiver) -> Result<Replayed> {
         let mut replayed = Replayed::default();
         let mut follows = false;
         for path in &self.files {

@@ -17,7 +17,7 @@ pub(super) const SYNC_BYTES: usize = 4 << 20;
 
 /// How far the journal is on disk.
 #[derive(Debug, Clone, Default)]
-pub struct Durable {
+pub struct SyncedPosition {
     /// Records up to this one are on disk, or never will be.
     pub position: u64,
     /// Why records are not kept for now.
@@ -29,20 +29,20 @@ pub(super) struct Inner {
     pub(super) directory: PathBuf,
     pub(super) state: Mutex<State>,
     pub(super) wake: Condvar,
-    pub(super) durable: watch::Sender<Durable>,
+    pub(super) durable: watch::Sender<SyncedPosition>,
     /// Whether a problem of the disk has been reported.
     pub(super) is_reported: AtomicBool,
     pub(super) share: Share,
     /// How often the disk began to take nothing.
     pub(super) gaps: AtomicU64,
     /// Called when files should be written.
-    pub(super) due: OnceLock<Due>,
+    pub(super) due: OnceLock<DueCallback>,
 }
 
 /// The callback of [`super::Journal::when_due`].
-pub(super) struct Due(pub(super) Box<dyn Fn() + Send + Sync>);
+pub(super) struct DueCallback(pub(super) Box<dyn Fn() + Send + Sync>);
 
-impl fmt::Debug for Due {
+impl fmt::Debug for DueCallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Due")
     }

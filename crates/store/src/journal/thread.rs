@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use probe_common::durable;
 use probe_proto::v1::{self, record};
 
-use super::state::{Durable, Inner, SYNC_BYTES};
+use super::state::{Inner, SYNC_BYTES, SyncedPosition};
 use super::{files, frame, reserve};
 
 /// The longest time before a record is on disk.
@@ -114,7 +114,7 @@ impl Writer {
             }
             self.inner.durable.send_if_modified(|durable| {
                 let changed = durable.position != taken.position || durable.problem != problem;
-                *durable = Durable { position: taken.position, problem };
+                *durable = SyncedPosition { position: taken.position, problem };
                 changed
             });
             if taken.last {

@@ -2,7 +2,7 @@
 //!
 //! Recording does not wait for the disk. [`Journal::durable`] says what is on disk, and [`Journal::room`] makes senders wait
 //! that bring more than the disk takes. A disk that takes nothing (full, read-only, broken) does not stop the run: records
-//! are then not kept, [`Durable::problem`] says so, and the journal tries again. The same happens where the journal has taken
+//! are then not kept, [`SyncedPosition::problem`] says so, and the journal tries again. The same happens where the journal has taken
 //! its share of the disk ([`super::share`]) and files can't be written fast enough for it to shrink.
 
 use std::fmt;
@@ -23,7 +23,7 @@ use super::checkpoint::JournalCheckpoint;
 use super::frame;
 use super::reserve;
 use super::share::Share;
-use super::state::{Due, Durable, Inner, SYNC_BYTES, State};
+use super::state::{DueCallback, Inner, SYNC_BYTES, State, SyncedPosition};
 use super::thread::Writer;
 
 /// Waiting bytes past which [`Journal::room`] waits.
@@ -71,7 +71,7 @@ impl Journal {
             directory: directory.to_owned(),
             state: Mutex::new(state),
             wake: Condvar::new(),
-            durable: watch::Sender::new(Durable::default()),
+            durable: watch::Sender::new(SyncedPosition::default()),
             is_reported: AtomicBool::new(false),
             share,
             gaps: AtomicU64::new(0),
@@ -118,7 +118,7 @@ impl Journal {
     }
 
     /// A receiver of how far the journal is on disk.
-    pub fn durable(&self) -> watch::Receiver<Durable> {
+    pub fn durable(&self) -> watch::Receiver<SyncedPosition> {
         self.inner.durable.subscribe()
     }
 
@@ -196,7 +196,7 @@ impl Journal {
     /// own thread calls it, so it must not wait for the journal.
     pub fn when_due(&self, due: impl Fn() + Send + Sync + 'static) {
         // A journal has one store, which calls this once.
-        let _ = self.inner.due.set(Due(Box::new(due)));
+        let _ = self.inner.due.set(DueCallback(Box::new(due)));
     }
 
     /// Whether there is room for `bytes` more of text of open connections. The caller then adds the text with the next record.

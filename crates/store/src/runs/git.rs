@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// The longest time that git may take in all: a repository on a slow file system is no reason to start training late.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The state of a directory's git repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(super) struct Git {
 impl Git {
     /// Asks git about `directory`.
     pub(super) fn of(directory: &Path) -> Self {
-        Self::within(PATIENCE, directory)
+        Self::within(TIMEOUT, directory)
     }
 
     /// Asks git about `directory`; what it has not said within `patience` is None.

@@ -10,7 +10,7 @@ use probe_proto::tables::steps;
 use probe_proto::v1::{self, agent_message, record};
 
 use super::steps::{Reached, in_files};
-use crate::journal::replay::{self, Take};
+use crate::journal::replay::{self, RecordReceiver};
 
 /// How far a run came, from its files and its journal. Files that can't be read count as empty, as in [`super::last_step`].
 pub fn reached(directory: &Path) -> Reached {
@@ -76,7 +76,7 @@ fn newest(batch: &v1::Batch, column: usize) -> Option<i64> {
     }
 }
 
-impl Take for Steps {
+impl RecordReceiver for Steps {
     fn restart(&mut self, connections: &[v1::Connection]) {
         self.connections.clear();
         for connection in connections {

@@ -9,7 +9,7 @@ use probe_proto::v1::{self, At, Outcome};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{sleep_until, timeout, timeout_at};
 
-use super::agreement::{BoundaryAgreement, Next};
+use super::agreement::{BoundaryAgreement, NextRound};
 use super::{AgentAnswer, Snippet, StopReason};
 use crate::eval::feed::ClientGone;
 use crate::eval::group;
@@ -182,15 +182,15 @@ impl Snippet {
             let offsets: Vec<Option<i64>> =
                 self.group.targets.iter().map(|target| target.agent.state().step_offset).collect();
             match agreement.next(&all, &offsets) {
-                Next::Go => {
+                NextRound::Go => {
                     self.learn_offsets(&all);
                     return Ok(Ok(all[0].step));
                 }
-                Next::On(indexes) => {
+                NextRound::On(indexes) => {
                     self.send_on(&indexes, &mut arrived, &mut nexts);
                     until = Some(Instant::now() + patience);
                 }
-                Next::Never(why) => {
+                NextRound::Never(why) => {
                     return Err(StopReason::Refused(Outcome::Refused, format!("not run: {why}"), group::ALONE.into()));
                 }
             }

@@ -7,7 +7,7 @@ use probe_proto::v1::eval_reply::Reply;
 use probe_proto::v1::{Finished, Outcome};
 
 use super::{Snippet, StopReason};
-use crate::eval::routes::{FromAgent, Signal};
+use crate::eval::routes::{AgentReply, FromAgent};
 use crate::eval::verdict::{hint, verdict};
 
 impl Snippet {
@@ -90,19 +90,19 @@ impl Snippet {
     }
 
     /// Takes a message of a process that is not waited for any more: it may say that the snippet is over there.
-    pub(super) fn afterwards(&mut self, index: usize, signal: Signal) {
+    pub(super) fn afterwards(&mut self, index: usize, signal: AgentReply) {
         let Some((route, notified)) = &self.attempt else { return };
         match signal {
             _ if !notified[index] => {}
-            Signal::Gone => {
+            AgentReply::Gone => {
                 self.heard[index] = false;
                 if let Some(done) = &mut self.done[index] {
                     done.still_running = false;
                 }
             }
-            Signal::Answer { id, .. } if id != route.id => {}
-            Signal::Answer { reply: Reply::Done(done), .. } => self.done[index] = Some(done),
-            Signal::Answer { .. } => self.heard[index] = true,
+            AgentReply::Answer { id, .. } if id != route.id => {}
+            AgentReply::Answer { reply: Reply::Done(done), .. } => self.done[index] = Some(done),
+            AgentReply::Answer { .. } => self.heard[index] = true,
         }
     }
 

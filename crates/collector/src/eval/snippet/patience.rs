@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep_until;
 
 /// A process that has said nothing for so long is named to the client.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Waits until `at`; for ever where it is None.
 pub(super) async fn until(at: Option<Instant>) {

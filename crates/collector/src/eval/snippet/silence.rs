@@ -6,7 +6,7 @@ use std::time::Duration;
 use probe_proto::v1::{self, eval_event::Event};
 
 use super::Snippet;
-use super::patience::PATIENCE;
+use super::patience::SILENCE_TIMEOUT;
 
 /// A process whose agent has reported within this time is not stopped: agents report every half second, without the GIL.
 const REPORTED_WITHIN: Duration = Duration::from_secs(3);
@@ -20,7 +20,7 @@ impl Snippet {
             if !notified[index] || self.heard[index] || self.done[index].is_some() {
                 continue;
             }
-            let seconds = PATIENCE.as_secs();
+            let seconds = SILENCE_TIMEOUT.as_secs();
             let text = if target.agent.state().reported.elapsed() < REPORTED_WITHIN {
                 format!("{} has held the GIL for {seconds} s, so the snippet has not begun", target.name())
             } else {
