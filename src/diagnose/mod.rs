@@ -3,12 +3,12 @@
 //! A share of a step is never a cause: every rule ([`rule`], a file of SQL each) has a reference of its own, and time above the
 //! reference is removed in a replay ([`replay`]) to compute what that would save.
 
-mod ask;
 mod diagnosis;
 mod finding;
 mod findings_over_time;
 mod judge;
 mod line;
+mod more_evidence;
 mod page;
 mod placeholders;
 mod ranking;
@@ -28,10 +28,10 @@ mod waterfall;
 
 use std::collections::BTreeMap;
 
-pub(crate) use ask::ask;
 pub(crate) use diagnosis::{Diagnosis, UndecidedRule};
 pub(crate) use finding::{Finding, Severity};
 pub(crate) use findings_over_time::{FindingChange, FindingsOverTime};
+pub(crate) use more_evidence::ask;
 pub(crate) use page::{json, page};
 pub(crate) use reference::Reference;
 pub(crate) use steps::MIN_STEPS;

@@ -1,7 +1,7 @@
 //! Profiles of captures by operator, kernel, module and line: the page of `probe profile`, and stacks of operators.
 
-mod ask;
+mod queries;
 mod stacks;
 
-pub(crate) use self::ask::{Profile, ProfileRows, Selection, ask};
+pub(crate) use self::queries::{Profile, ProfileRows, Selection, ask};
 pub(crate) use self::stacks::{Weight, folded};

@@ -9,7 +9,7 @@ use futures::StreamExt;
 use probe_client::Client;
 use probe_common::error::{Error, Result};
 
-use super::ask::{Selection, nothing};
+use super::queries::{Selection, nothing};
 
 /// What the width of a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]

@@ -12,9 +12,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::captures::Captures;
-use super::ends;
 use super::events::{Event, Severity};
 use super::hang::Hangs;
+use super::process_exits;
 use super::shared::Shared;
 use super::stack_sampling::StackSampling;
 use super::stacks::Stacks;
@@ -181,7 +181,7 @@ impl Control for ControlService {
             return Err(error.into());
         }
         let call = request.into_inner();
-        ends::take_wait_status(&self.shared, call.pid, call.wait_status);
+        process_exits::take_wait_status(&self.shared, call.pid, call.wait_status);
         Ok(Response::new(ReceiverStream::new(self.shared.finish.tell(call.wait_status))))
     }
 }

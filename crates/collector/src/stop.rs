@@ -11,8 +11,8 @@ use probe_store::{journal, write_system};
 use tokio::time::timeout;
 
 use super::collector::Collector;
-use super::ends;
 use super::events::{Event, Severity};
+use super::process_exits;
 use super::shared::Shared;
 
 /// How long live agents are given to send what they have and say Bye.
@@ -30,7 +30,7 @@ impl Collector {
     pub async fn stop(self, exit_status: Option<i32>) -> Result<()> {
         let Self { shared, keeper, system, reservation, mut info, sampling, servers, .. } = self;
         let _ = timeout(BYE_TIMEOUT, shared.until(|shared| shared.registry.live().is_empty())).await;
-        ends::settle(&shared).await;
+        process_exits::settle(&shared).await;
         let going_on = shared.registry.live().len();
         shared.stopping.cancel();
         let _ = timeout(STREAMS_TIMEOUT, shared.until(|shared| shared.registry.open_streams() == 0)).await;

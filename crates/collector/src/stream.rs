@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status, Streaming};
 
 use super::agent::Downlink;
-use super::ends::{self, Peer};
+use super::process_exits::{self, Peer};
 use super::session::{AgentSession, StreamEnd};
 use super::shared::Shared;
 
@@ -79,7 +79,7 @@ async fn speak(
         Err(end) => return end,
     };
     let session = session.insert(begun);
-    ends::watch(shared, &session.agent, &peer);
+    process_exits::watch(shared, &session.agent, &peer);
     let over = session.agent.over.clone();
     let mut durable = shared.journal.durable();
     loop {

@@ -11,10 +11,10 @@ use probe_proto::decode::Malformed;
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::Table;
 
+use super::column_mapping::Mapping;
 use super::file_names::table_directory;
 use super::file_writer::write_file;
 use super::identity::{Identity, Origin};
-use super::mapping::Mapping;
 use super::rows::Rows;
 use super::segment::Segment;
 use super::strings::Strings;

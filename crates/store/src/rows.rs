@@ -6,7 +6,7 @@ use probe_proto::table::Table;
 use probe_proto::v1;
 
 use super::cells::Cells;
-use super::mapping::Mapping;
+use super::column_mapping::Mapping;
 use super::range::Range;
 use super::schema::own_schema;
 use super::strings::{Dictionary, Strings};

@@ -10,10 +10,10 @@ use super::clock::{Clock, Sample, seconds};
 use super::device_step::Queue;
 use super::meter::Meter;
 use super::modules::Modules;
-use super::names::Names;
 use super::pending_collectives::Operations;
 use super::processor::ProcessorTimes;
 use super::settling::Settling;
+use super::symbol_lookup::Names;
 use super::tensor_read::TensorRead;
 use super::thread::Thread;
 

@@ -17,11 +17,11 @@ use super::forward::CallColumns;
 use super::frame::{BackwardWork, Frame, Pass};
 use super::kind::TORCH_TRACE;
 use super::modules::IntMap;
-use super::names::Names;
+use super::symbol_lookup::Names;
 use super::thread::Thread;
 use crate::payload::RETURNS_GRADIENTS;
 use crate::record::Record;
-use crate::sink::Sink;
+use crate::row_buffer::Sink;
 
 impl<N: Names> Analyser<N> {
     pub(super) fn backward_begin(&mut self, number: usize, record: Record, sink: &mut Sink) {

@@ -5,10 +5,10 @@ use probe_proto::tables::checkpoints;
 
 use super::analyser::Analyser;
 use super::clock::seconds;
-use super::names::Names;
+use super::symbol_lookup::Names;
 use crate::payload::{FAILED, SAVED_ERROR, SAVED_FILE, SAVED_STEP, SAVERS, UNKNOWN_BYTES};
 use crate::record::Record;
-use crate::sink::Sink;
+use crate::row_buffer::Sink;
 
 impl<N: Names> Analyser<N> {
     pub(super) fn saved(&mut self, number: usize, record: Record, sink: &mut Sink) {

@@ -6,9 +6,9 @@ use probe_proto::tables::nccl_trace;
 
 use super::analyser::Analyser;
 use super::clock::seconds;
-use super::names::Names;
 use super::pending_collectives::{Issued, OperationEnd};
-use crate::sink::Sink;
+use super::symbol_lookup::Names;
+use crate::row_buffer::Sink;
 
 impl<N: Names> Analyser<N> {
     pub(super) fn push_operation(&self, issued: &Issued, end: OperationEnd, failed: bool, sink: &mut Sink) {

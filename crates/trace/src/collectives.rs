@@ -8,10 +8,10 @@ use super::analyser::Analyser;
 use super::clock::SECOND;
 use super::device::Device;
 use super::kind::NCCL_TRACE;
-use super::names::{Names, Operation};
 use super::pending_collectives::{GroupProgress, Issued, OperationEnd, Operations, whole_number};
+use super::symbol_lookup::{Names, Operation};
 use crate::record::{Kind, Record};
-use crate::sink::Sink;
+use crate::row_buffer::Sink;
 
 /// An operation whose completion has not been seen for this long, while later ones of its group were completed, gets its
 /// row as issued. Without a later one it may be what a rank hangs in, and is reported as pending.

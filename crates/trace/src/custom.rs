@@ -1,4 +1,4 @@
-//! Rows of tables that the program declares, on their way into the [`Sink`](crate::sink::Sink).
+//! Rows of tables that the program declares, on their way into the [`Sink`](crate::row_buffer::Sink).
 
 /// One value of a row.
 #[derive(Debug, Clone, PartialEq)]

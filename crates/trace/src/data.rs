@@ -8,10 +8,10 @@ use super::clock::seconds;
 use super::drops::INCOMPLETE;
 use super::frame::Frame;
 use super::kind::TORCH_TRACE;
-use super::names::Names;
+use super::symbol_lookup::Names;
 use crate::payload::{HANDED, LOADER, OUTSTANDING, PERSISTENT, PINNED, PREFETCH, WORKERS};
 use crate::record::Record;
-use crate::sink::Sink;
+use crate::row_buffer::Sink;
 
 /// The bits of the iterator's address in the second word.
 const ITERATOR: u64 = (1 << OUTSTANDING) - 1;

@@ -8,12 +8,12 @@ use super::device::{Device, DeviceTime};
 use super::drops::INCOMPLETE;
 use super::frame::Frame;
 use super::kind::TORCH_TRACE;
-use super::names::Names;
 use super::payload;
 use super::steps::StepEnd;
+use super::symbol_lookup::Names;
 use super::thread::Thread;
 use crate::record::{Kind, Record};
-use crate::sink::Sink;
+use crate::row_buffer::Sink;
 
 impl<N: Names> Analyser<N> {
     /// Takes the next record of `thread`, with when a device reached it.

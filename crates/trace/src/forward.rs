@@ -12,10 +12,10 @@ use super::device::DeviceTime;
 use super::drops::{INCOMPLETE, RING_FULL};
 use super::frame::Frame;
 use super::kind::TORCH_TRACE;
-use super::names::Names;
 use super::payload;
+use super::symbol_lookup::Names;
 use crate::record::Record;
-use crate::sink::Sink;
+use crate::row_buffer::Sink;
 
 /// Further columns of a row of `python.torch_trace`.
 #[derive(Debug, Clone, Copy)]

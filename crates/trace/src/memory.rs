@@ -5,10 +5,10 @@ use probe_proto::tables::memory;
 
 use super::analyser::Analyser;
 use super::memory_sample::MemorySample;
-use super::names::Names;
+use super::symbol_lookup::Names;
 use crate::payload::{MB, MEMORY_VALUES as COUNT};
 use crate::record::Record;
-use crate::sink::Sink;
+use crate::row_buffer::Sink;
 
 impl<N: Names> Analyser<N> {
     pub(super) fn memory(&mut self, number: usize, record: Record, sink: &mut Sink) {

@@ -6,8 +6,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use probe_proto::encode::StringTable;
 use probe_proto::table::Text;
 
-use super::names::Names;
 use super::persist::{Persist, PersistedBytes, persist};
+use super::symbol_lookup::Names;
 
 /// Hashes one integer. Addresses and ids are spread well enough by a multiplication.
 #[derive(Debug, Default, Clone, Copy)]

@@ -6,9 +6,9 @@ use super::analyser::Analyser;
 use super::drops::INCOMPLETE;
 use super::frame::Frame;
 use super::kind::TORCH_TRACE;
-use super::names::Names;
+use super::symbol_lookup::Names;
 use super::thread::Thread;
-use crate::sink::Sink;
+use crate::row_buffer::Sink;
 
 /// The innermost frame that is open on a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]

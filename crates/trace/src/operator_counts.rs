@@ -5,10 +5,10 @@ use probe_proto::tables::operator_counts;
 
 use super::analyser::Analyser;
 use super::clock::seconds;
-use super::names::Names;
-use super::parts::Part;
+use super::step_parts::Part;
+use super::symbol_lookup::Names;
 use crate::record::Record;
-use crate::sink::Sink;
+use crate::row_buffer::Sink;
 
 impl<N: Names> Analyser<N> {
     pub(super) fn operator_count(&mut self, record: Record, sink: &mut Sink) {

@@ -5,11 +5,11 @@ use probe_proto::tables::{copies, sync_points};
 
 use super::analyser::Analyser;
 use super::clock::seconds;
-use super::names::Names;
+use super::symbol_lookup::Names;
 use super::tensor_read::TensorRead;
 use crate::payload::{CONVERTED, DEVICES, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA};
 use crate::record::Record;
-use crate::sink::Sink;
+use crate::row_buffer::Sink;
 
 /// The largest number of different reads that are summed up in a step. Further reads get rows of their own.
 const MAX_READS: usize = 1024;

@@ -8,11 +8,11 @@ use probe_proto::tables::pauses;
 
 use super::analyser::Analyser;
 use super::clock::seconds;
-use super::names::Names;
-use super::parts::Part;
+use super::step_parts::Part;
+use super::symbol_lookup::Names;
 use crate::payload::{COMPILATION, WITHOUT_ID};
 use crate::record::Record;
-use crate::sink::Sink;
+use crate::row_buffer::Sink;
 
 /// Seconds below which collections of young generations get no row.
 const SHORT: f64 = 1e-4;

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use super::device::Device;
 use super::modules::IntMap;
-use super::names::Operation;
 use super::persist::persist;
+use super::symbol_lookup::Operation;
 
 /// An operation that was issued.
 #[derive(Debug, Clone, Copy)]

@@ -1,4 +1,4 @@
-//! Recovers what a process that is gone had recorded and not sent, from the [`mapping`](crate::mapping) that it left.
+//! Recovers what a process that is gone had recorded and not sent, from the [`shared_layout`](crate::shared_layout) that it left.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,14 +9,14 @@ use probe_proto::v1::{Batch, Drop, Status, TableSchema};
 use prost::Message;
 
 use super::analyser::Analyser;
-use super::cut::cut;
 use super::device::Device;
-use super::known::KnownNames;
-use super::mapping::{CAPACITY, MAX_RINGS, Part, Reader};
 use super::open::OpenFrame;
 use super::persist::{Persist, PersistedBytes, persist};
 use super::record::Record;
-use super::sink::{RowCounts, Sink};
+use super::row_buffer::{RowCounts, Sink};
+use super::shared_layout::{CAPACITY, MAX_RINGS, Part, Reader};
+use super::split_batch::cut;
+use super::symbol_table::KnownNames;
 
 #[cfg(test)]
 mod tests;
@@ -96,7 +96,7 @@ pub struct Recovered {
 }
 
 /// Writes all that [`recover`] needs except the names.
-pub fn put<N: super::names::Names>(analyser: &Analyser<N>, sink: &Sink, outgoing: &Outgoing, to: &mut Vec<u8>) {
+pub fn put<N: super::symbol_lookup::Names>(analyser: &Analyser<N>, sink: &Sink, outgoing: &Outgoing, to: &mut Vec<u8>) {
     analyser.put(to);
     sink.put(to);
     outgoing.put(to);

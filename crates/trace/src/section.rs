@@ -1,8 +1,8 @@
 //! A section of a thread's time: the state from which [`validation`](super::validation) tells validation and training apart.
 
 use super::meter::StepEvents;
-use super::parts::Parts;
 use super::persist::persist;
+use super::step_parts::Parts;
 use crate::payload::{EVAL_MODE, NO_GRADIENTS};
 
 /// Times and counts up to a point in time.

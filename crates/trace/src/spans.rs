@@ -5,10 +5,10 @@ use probe_proto::tables::{metrics, spans};
 
 use super::analyser::Analyser;
 use super::clock::seconds;
-use super::names::Names;
+use super::symbol_lookup::Names;
 use crate::payload::{REASONS, SPAN_KINDS};
 use crate::record::Record;
-use crate::sink::Sink;
+use crate::row_buffer::Sink;
 
 impl<N: Names> Analyser<N> {
     pub(super) fn span(&mut self, number: usize, record: Record, sink: &mut Sink) {

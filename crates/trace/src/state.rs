@@ -2,8 +2,8 @@
 
 use super::analyser::{Analyser, CommonTexts};
 use super::meter::Meter;
-use super::names::Names;
 use super::persist::{Persist, PersistedBytes};
+use super::symbol_lookup::Names;
 
 impl<N: Names> Analyser<N> {
     /// Appends all that a successor needs to go on: everything except the names and the meter of overhead.

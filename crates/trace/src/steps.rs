@@ -13,13 +13,13 @@ use super::drops::{CLOCK_STOPPED, INCOMPLETE, RING_FULL};
 use super::frame::Frame;
 use super::kind::{STEPS, TORCH_TRACE};
 use super::meter::Meter;
-use super::names::Names;
-use super::parts::Parts;
 use super::settling::Settling;
+use super::step_parts::Parts;
+use super::symbol_lookup::Names;
 use super::thread::Thread;
 use crate::payload::{BY_BACKWARD, BY_CALL, BY_OPTIMIZER, UNIT_UNKNOWN};
 use crate::record::Record;
-use crate::sink::Sink;
+use crate::row_buffer::Sink;
 
 /// What ended a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::clock::SECOND;
-use super::names::{ModuleAtAddress, ModuleInfo, Names, Operation};
+use super::symbol_lookup::{ModuleAtAddress, ModuleInfo, Names, Operation};
 use super::{Analyser, Device, STEPS, TORCH_TRACE, payload};
 use crate::clock::Sample;
 use crate::record::{Kind, LOST_DETAIL, Record};
-use crate::sink::Sink;
+use crate::row_buffer::Sink;
 
 mod collectives;
 mod decoded;

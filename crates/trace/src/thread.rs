@@ -6,9 +6,9 @@ use super::device::Device;
 use super::frame::{Frame, Pass};
 use super::memory_sample::MemorySample;
 use super::modules::IntMap;
-use super::parts::{Part, Parts};
 use super::persist::persist;
 use super::section::{Mark, Section};
+use super::step_parts::{Part, Parts};
 
 /// A thread's state.
 #[derive(Debug, Default)]

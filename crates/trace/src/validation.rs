@@ -24,11 +24,11 @@ use super::analyser::Analyser;
 use super::analyser::word;
 use super::frame::Frame;
 use super::meter::StepEvents;
-use super::names::Names;
 use super::section::{Mark, Section};
+use super::symbol_lookup::Names;
 use super::thread::Thread;
 use crate::payload::EVAL_MODE;
-use crate::sink::Sink;
+use crate::row_buffer::Sink;
 
 /// The largest number of different modules of a section that are remembered.
 const MAX_MODULES: usize = 16;

@@ -10,11 +10,11 @@ use pyo3::types::{PyDict, PyTuple};
 use super::clock::ticks;
 use super::policy::{self, Layer};
 use super::thread::{self, RECORD};
-use super::{names, program_errors};
+use super::{module_names, program_errors};
 use crate::shared::{self, ENABLED, STEP};
-use probe_trace::known::{LearnedName, NameTable};
 use probe_trace::payload::{FAILED, SAVED_ERROR, SAVED_FILE, SAVED_STEP, SAVERS, UNKNOWN_BYTES};
 use probe_trace::record::{Kind, Record};
+use probe_trace::symbol_table::{LearnedName, NameTable};
 
 /// Most names of files that get a number.
 const MAX_FILES: usize = 4096;
@@ -36,7 +36,7 @@ fn number(text: Option<String>, most: usize) -> u64 {
         if id >= most {
             return 0;
         }
-        names::learned(&LearnedName::Saved(id as u64, &text));
+        module_names::learned(&LearnedName::Saved(id as u64, &text));
         texts.push(text);
     }
     id as u64 + 1

@@ -18,9 +18,9 @@ use super::program_errors;
 use super::scalar;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
 use crate::shared::{self, ENABLED};
-use probe_trace::known::LearnedName;
-use probe_trace::names::Operation;
 use probe_trace::record::{Kind, Record};
+use probe_trace::symbol_lookup::Operation;
+use probe_trace::symbol_table::LearnedName;
 
 /// Keys of operations, unique in this process; 0 is none.
 static KEYS: AtomicU64 = AtomicU64::new(1);
@@ -285,7 +285,7 @@ impl CollectiveGroup {
         };
         let mut operations = shared::lock(&OPERATIONS);
         let id = operations.all.len() as u64;
-        super::names::learned(&LearnedName::Operation(id, &operation));
+        super::module_names::learned(&LearnedName::Operation(id, &operation));
         operations.all.push(operation);
         operations.ids.insert(key, id);
         Ok(id)

@@ -16,7 +16,7 @@ use super::data_tasks::Tasks;
 use super::libtorch::HiddenFromModes;
 use super::policy::{self, Layer};
 use super::thread::{self, RECORD};
-use super::{boundary, names, shape, slot};
+use super::{boundary, module_names, shape, slot};
 use crate::shared::ENABLED;
 use probe_trace::payload::{HANDED, LOADER, OUTSTANDING, PERSISTENT, PINNED, PREFETCH, WORKERS};
 use probe_trace::record::{Kind, Record, RecordTable};
@@ -35,7 +35,7 @@ fn class_of(source: &Bound<'_, PyAny>) -> PyResult<u64> {
     let class = source.get_type();
     let address = class.as_ptr() as u64;
     if NAMED.swap(address, Ordering::Relaxed) != address {
-        names::name_type(&class)?;
+        module_names::name_type(&class)?;
     }
     Ok(address)
 }

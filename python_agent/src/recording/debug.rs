@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyList};
 use super::drain;
 use super::policy::{self, Policy};
 use crate::shared;
-use probe_trace::sink::Sink;
+use probe_trace::row_buffer::Sink;
 
 static SINK: LazyLock<Mutex<Sink>> = LazyLock::new(Mutex::default);
 

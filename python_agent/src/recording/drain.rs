@@ -12,7 +12,7 @@ use super::symbolizer::Symbolizer;
 use super::{exceptions, overhead, process_flag, shared_memory, slot, spans, tables, unrecorded_children};
 use crate::sampling::Sampler;
 use crate::shared;
-use probe_trace::sink::Sink;
+use probe_trace::row_buffer::Sink;
 use probe_trace::{Analyser, METRICS, RING_FULL, RecordTable, SPANS};
 
 /// A record's time is read a little before the record is written. Records younger than this wait for the next drain, so that no

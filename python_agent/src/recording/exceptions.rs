@@ -16,7 +16,7 @@ use super::clock::unix_ns;
 use super::policy::{Layer, is_on};
 use super::process_flag;
 use crate::shared::{self, ENABLED, STEP};
-use probe_trace::sink::Sink;
+use probe_trace::row_buffer::Sink;
 
 /// `schema.name` of the table of exceptions.
 const TABLE: &str = "python.exceptions";

@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 
 use super::process_flag::{BEGUN, IN_CHILD, MAY_BEGIN, is_child, may_begin};
 use super::{
-    boundary, checkpoints, collectives, drain, first_use, forward, names, processor, profiled_ranges, ring,
+    boundary, checkpoints, collectives, drain, first_use, forward, module_names, processor, profiled_ranges, ring,
     shared_memory, thread, torch_callbacks, unrecorded_children,
 };
 use crate::shared::{self, BOUNDARY_WANTED, ENABLED};
@@ -28,7 +28,7 @@ static WAITED_NS: AtomicU64 = AtomicU64::new(0);
 /// Every lock that a child may take. No thread that holds one of them takes another, so any order is right if it is always the
 /// same: that of the fields.
 struct ForkLocks {
-    _registry: MutexGuard<'static, names::Registry>,
+    _registry: MutexGuard<'static, module_names::Registry>,
     _operations: MutexGuard<'static, collectives::Operations>,
     _layers: MutexGuard<'static, BTreeMap<&'static str, String>>,
     _problem: MutexGuard<'static, String>,
@@ -44,12 +44,12 @@ struct ForkLocks {
 impl ForkLocks {
     fn take() -> Self {
         Self {
-            _registry: shared::lock(&names::REGISTRY),
+            _registry: shared::lock(&module_names::REGISTRY),
             _operations: shared::lock(&collectives::OPERATIONS),
             _layers: shared::lock(&shared::LAYERS),
             _problem: shared::lock(&shared::PROBLEM),
             _beside: shared::lock(&forward::BESIDE_MESSAGE),
-            _walker: shared::lock(&names::WALKER),
+            _walker: shared::lock(&module_names::WALKER),
             _boundary: shared::lock(&boundary::BOUNDARY),
             _first_use: shared::lock(&first_use::CALLBACK),
             _profiled: shared::lock(&profiled_ranges::PROFILED),
@@ -164,7 +164,7 @@ mod tests {
                         let problem = shared::lock(&shared::PROBLEM);
                         (0..10_000).for_each(|_| std::hint::spin_loop());
                         drop(problem);
-                        let registry = shared::lock(&names::REGISTRY);
+                        let registry = shared::lock(&module_names::REGISTRY);
                         (0..10_000).for_each(|_| std::hint::spin_loop());
                         drop(registry);
                     }

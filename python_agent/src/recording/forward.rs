@@ -11,7 +11,7 @@ use super::clock::ticks;
 use super::libtorch::peek;
 use super::policy::{self, Layer};
 use super::thread::{self, BESIDE, TESTING, ThreadState};
-use super::{call_mode, device, first_use, module_memory, names};
+use super::{call_mode, device, first_use, module_memory, module_names};
 use crate::shared;
 use probe_trace::record::{Kind, Record, RecordTable};
 
@@ -72,7 +72,7 @@ pub(super) fn enter_outermost(state: &ThreadState, module: *mut ffi::PyObject) {
             let _ =
                 shared::TRAINING_THREAD.compare_exchange(0, thread::identifier(), Ordering::Relaxed, Ordering::Relaxed);
         }
-        names::know_root(py, state, module);
+        module_names::know_root(py, state, module);
         if state.between_steps.replace(false) || !boundary::STEPPED.load(Ordering::Relaxed) {
             boundary::apply_detail(state);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use probe_trace::known::LearnedName;
+use probe_trace::symbol_table::LearnedName;
 
 /// Names that a table holds at most.
 pub(super) const MAX_NAMES: usize = 1024;
@@ -72,7 +72,7 @@ impl Interned {
                     entry.length.store(name.len() as u8, Ordering::Relaxed);
                     entry.hash.store(hash, Ordering::Relaxed);
                     entry.state.store(2, Ordering::Release);
-                    super::names::learned(&self.1(id as u64, &String::from_utf8_lossy(name)));
+                    super::module_names::learned(&self.1(id as u64, &String::from_utf8_lossy(name)));
                     return Some(id as u16);
                 }
                 _ => {}

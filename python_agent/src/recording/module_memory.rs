@@ -15,7 +15,7 @@ use super::allocator;
 use super::clock::ticks;
 use super::policy::{Layer, is_on};
 use super::program_errors;
-use super::thin::SampledSteps;
+use super::sampled_steps::SampledSteps;
 use super::thread::ThreadState;
 use probe_trace::payload::{AT_END, PEAK};
 use probe_trace::record::{Kind, Record};

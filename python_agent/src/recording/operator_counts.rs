@@ -8,8 +8,8 @@ use super::clock::ticks;
 use super::interned::{self, Interned};
 use super::thread::ThreadState;
 use probe_trace::Part;
-use probe_trace::known::LearnedName;
 use probe_trace::record::{Kind, Record};
+use probe_trace::symbol_table::LearnedName;
 
 /// Operators that are counted: those with a number, and all others together.
 const OPERATORS: usize = interned::MAX_NAMES + 1;

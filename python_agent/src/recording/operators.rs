@@ -21,14 +21,14 @@ use super::interned::Interned;
 use super::libtorch::name_of;
 use super::operator_counts;
 use super::policy::{Layer, is_on};
+use super::sampled_steps::SampledSteps;
 use super::shim::{self, Tensor};
-use super::thin::SampledSteps;
 use super::thread::{self, RECORD, SUSPENSIONS, ThreadState};
 use super::torch_callbacks::OPERATOR_CALLBACK;
 use crate::shared::{self, ENABLED};
-use probe_trace::known::LearnedName;
 use probe_trace::payload::{CONVERTED, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA, SYNCHRONIZE};
 use probe_trace::record::{Kind, Record};
+use probe_trace::symbol_table::LearnedName;
 
 /// The steps in which operators are watched, as [`SampledSteps::new`] takes it: late enough to come after a program's first
 /// steps, and soon enough for a short run.

@@ -9,13 +9,13 @@ use super::autograd_passes::PASSES;
 use super::boundary::{self, DETAIL};
 use super::forward::beside_error;
 use super::interned::cut;
+use super::primary_optimizer::PrimaryOptimizer;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
-use super::turns::PrimaryOptimizer;
 use super::{device, first_use, forward_hooks, module_memory, process_flag, slot, unrecorded_children};
 use crate::shared::{ENABLED, STEP};
-use probe_trace::known::LearnedName;
 use probe_trace::payload::BY_OPTIMIZER;
 use probe_trace::record::Kind;
+use probe_trace::symbol_table::LearnedName;
 
 const MAX_NAMES: usize = 64;
 const LENGTH: usize = 63;
@@ -48,7 +48,7 @@ fn intern(name: &[u8]) -> u64 {
                 entry.bytes.iter().zip(name).for_each(|(byte, value)| byte.store(*value, Ordering::Relaxed));
                 entry.length.store(name.len() as u8, Ordering::Relaxed);
                 entry.state.store(2, Ordering::Release);
-                super::names::learned(&LearnedName::Optimizer(id as u64, &String::from_utf8_lossy(name)));
+                super::module_names::learned(&LearnedName::Optimizer(id as u64, &String::from_utf8_lossy(name)));
                 return id as u64;
             }
             _ => {}

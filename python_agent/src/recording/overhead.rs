@@ -13,7 +13,7 @@ use super::clock::Sample;
 use super::symbolizer::Symbolizer;
 use super::{cost as costs, module_memory, operators, policy, ring};
 use crate::shared::{self, STEP};
-use probe_trace::sink::Sink;
+use probe_trace::row_buffer::Sink;
 use probe_trace::{Analyser, StepEvents};
 
 /// Time between two rows.

@@ -8,11 +8,11 @@ use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::shared_memory::{self, Region};
-/// Records a ring holds: 2 MiB.
-pub(crate) use probe_trace::mapping::CAPACITY;
-use probe_trace::mapping::{HEAD_AT, PAGE, THREAD_AT};
 use probe_trace::record::{Record, RecordTable};
 use probe_trace::recover::RingPosition;
+/// Records a ring holds: 2 MiB.
+pub(crate) use probe_trace::shared_layout::CAPACITY;
+use probe_trace::shared_layout::{HEAD_AT, PAGE, THREAD_AT};
 
 /// Slots that intervals of modules and nodes leave free for the records that the times of steps are made of.
 const KEPT: u64 = 256;

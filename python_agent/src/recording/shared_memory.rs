@@ -1,5 +1,5 @@
 //! Memory that outlives this process as long as the collector on this node has it open: a memory file without a name (memfd), so
-//! that nothing is left behind, whichever process ends first. It holds the rings, and what [`keep`](super::keep) writes.
+//! that nothing is left behind, whichever process ends first. It holds the rings, and what [`analyser_checkpoint`](super::analyser_checkpoint) writes.
 //!
 //! Memory is allocated before anything is stored there: a store to a page that can't be allocated would raise SIGBUS. Where
 //! allocation fails, a ring, or the rest of it, is ordinary memory. Most threads record little, so a ring's memory is allocated
@@ -17,11 +17,11 @@ use super::process_flag;
 use crate::address::Address;
 use crate::descriptors::{KnownFile, raised};
 use crate::shared;
-use probe_trace::known::LearnedName;
-use probe_trace::mapping::{
+use probe_trace::record::Record;
+use probe_trace::shared_layout::{
     CAPACITY, LOG_AT, LOG_BYTES, MARK_AT, MAX_RINGS, PAGE, RING_BYTES, RING_MARK, Writer, log_mark, ring_at,
 };
-use probe_trace::record::Record;
+use probe_trace::symbol_table::LearnedName;
 
 /// The part of the file that holds a ring.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use super::forward::{enter, enter_outermost, leave, may_call};
 use super::policy::{self, Layer};
 use super::thread::{self, RECORD, ThreadState};
 use super::type_slot::{MODULE, ORIGINAL, original, slot_of};
-use super::{boundary, capture, cost, exceptions, fast_call, names, program_errors, shape};
+use super::{boundary, capture, cost, exceptions, fast_call, module_names, program_errors, shape};
 use crate::shared::{self, ENABLED};
 use probe_trace::record::{Kind, Record};
 
@@ -225,7 +225,7 @@ fn patch_below(py: Python<'_>, found: &mut Option<String>) -> PyResult<()> {
                 // It has a `tp_call` of its own.
             } else if !was_patched {
                 // It is new, and its own `__init_subclass__` did not call on.
-                names::name_type(&class)?;
+                module_names::name_type(&class)?;
             } else if found.is_none() && !is_traced(&class) {
                 *found = Some(class.name()?.extract()?);
             }

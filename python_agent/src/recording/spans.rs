@@ -14,8 +14,8 @@ use super::scalar;
 use super::shape;
 use super::thread::{self, RECORD, ThreadState};
 use crate::shared::{ENABLED, STEP};
-use probe_trace::known::LearnedName;
 use probe_trace::record::{Kind, Record};
+use probe_trace::symbol_table::LearnedName;
 
 static SPAN_NAMES: Interned = Interned::new(|id, name| LearnedName::Span(id, name));
 static METRIC_NAMES: Interned = Interned::new(|id, name| LearnedName::Metric(id, name));

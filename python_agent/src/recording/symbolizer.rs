@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::names::{GENERATION, LEARNED, REGISTRY, WALK_AGAIN};
+use super::module_names::{GENERATION, LEARNED, REGISTRY, WALK_AGAIN};
 use super::{checkpoints, collectives, interned, operator_counts, operators, optimizer, spans};
 use crate::shared;
-use probe_trace::known::{self, KnownNames, NameTable};
-use probe_trace::names::{ModuleAtAddress, Names, Operation};
+use probe_trace::symbol_lookup::{ModuleAtAddress, Names, Operation};
+use probe_trace::symbol_table::{self, KnownNames, NameTable};
 
 /// Version of all names: changes with every new one.
 pub(super) type Version = (u64, u64);
@@ -52,7 +52,7 @@ impl Names for Symbolizer {
 
     fn module(&self, address: u64, at: u64) -> ModuleAtAddress {
         let registry = shared::lock(&REGISTRY);
-        known::find(registry.modules.get(&address).map_or(&[][..], Vec::as_slice), at)
+        symbol_table::find(registry.modules.get(&address).map_or(&[][..], Vec::as_slice), at)
     }
 
     fn class(&self, address: u64) -> Option<Arc<str>> {

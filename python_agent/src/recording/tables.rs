@@ -20,7 +20,7 @@ use super::{process_flag, scalar, shape, spans};
 use crate::shared::{self, ENABLED, STEP, lock};
 use crate::terminal::say;
 use probe_trace::custom::{Value, WaitingRow};
-use probe_trace::sink::Sink;
+use probe_trace::row_buffer::Sink;
 
 /// Bytes of rows of all tables that may wait between two drains.
 const MAX_WAITING: usize = 4 << 20;

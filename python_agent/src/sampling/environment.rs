@@ -15,7 +15,7 @@ use crate::recording::clock;
 use crate::shared::{self, STEP};
 use probe_trace::BatchShapes;
 use probe_trace::payload::MB;
-use probe_trace::sink::Sink;
+use probe_trace::row_buffer::Sink;
 
 /// Steps that the first row waits for, so that facts which are noted together are in one row.
 const SETTLED_STEPS: i64 = 2;

@@ -14,7 +14,7 @@ use crate::recording::usage::{Usage, page_size};
 use crate::shared;
 use probe_trace::BatchShapes;
 use probe_trace::payload::MB;
-use probe_trace::sink::Sink;
+use probe_trace::row_buffer::Sink;
 
 /// Whether `process.metrics` is recorded.
 pub static PROCESS: AtomicBool = AtomicBool::new(false);

@@ -10,8 +10,8 @@ use pyo3::FromPyObject;
 use tokio::sync::{Notify, watch};
 
 use crate::address::Address;
+use crate::recording::analyser_checkpoint;
 use crate::recording::clock::unix_ns;
-use crate::recording::keep;
 use crate::seconds::Seconds;
 use crate::shared::{ATTACHED, lock};
 use crate::words::Words;
@@ -198,7 +198,7 @@ impl Link {
             eval_over_tcp: settings.eval_over_tcp,
             attached: ATTACHED.load(Ordering::Relaxed),
             says_arrived: true,
-            rings: keep::descriptor()
+            rings: analyser_checkpoint::descriptor()
                 .filter(|_| matches!(self.address, Address::Unix(_)))
                 .and_then(|number| u32::try_from(number).ok()),
         }

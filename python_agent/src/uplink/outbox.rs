@@ -9,8 +9,8 @@ use probe_proto::{MAX_STRING_BYTES, MAX_STRINGS};
 
 use crate::recording::exceptions;
 use crate::shared::{self, lock};
-use probe_trace::cut::cut;
-use probe_trace::sink::Sink;
+use probe_trace::row_buffer::Sink;
+use probe_trace::split_batch::cut;
 
 use super::buffer::SendBuffer;
 use super::source::Source;

@@ -3,9 +3,9 @@
 use probe_proto::v1::Status;
 
 use super::buffer::SendBuffer;
-use crate::recording::{self, keep};
+use crate::recording::{self, analyser_checkpoint};
 use probe_trace::recover::{Encoded, Outgoing};
-use probe_trace::sink::Sink;
+use probe_trace::row_buffer::Sink;
 
 /// Something that can be drained.
 pub trait Source: Send + 'static {
@@ -44,16 +44,16 @@ impl Source for Recording {
         recording::flush_open();
     }
     fn is_due(&self) -> bool {
-        keep::is_due()
+        analyser_checkpoint::is_due()
     }
     fn hold(&mut self, on: bool) -> bool {
-        keep::hold(on)
+        analyser_checkpoint::hold(on)
     }
     fn keep(&mut self, sink: &Sink, buffer: &SendBuffer, status: Status) {
         if self.tables.len() != sink.tables().count() {
             self.tables = sink.tables().map(|table| Encoded::of(&table.wire_schema())).collect();
         }
-        keep::put_down(sink, |rings| Outgoing {
+        analyser_checkpoint::write(sink, |rings| Outgoing {
             rings,
             tables: self.tables.clone(),
             last_seq: buffer.last_seq(),

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use nix::sys::signal::{SigSet, SigmaskHow};
 
 use crate::descriptors;
-use crate::recording::keep;
+use crate::recording::analyser_checkpoint;
 use crate::shared::{lock, set_problem};
 use crate::terminal::LineWriter;
 
@@ -57,7 +57,7 @@ fn with_signals_blocked<T>(make: impl FnOnce() -> io::Result<T>) -> io::Result<T
 /// Runs `body` with descriptors of its own. `writer` writes what it says, because it has no standard error of the process.
 fn run_separately(link: &Link, writer: LineWriter, body: impl FnOnce(&Link) + Send) {
     let mut left = lock(&LEFT);
-    let kept = keep::descriptor();
+    let kept = analyser_checkpoint::descriptor();
     // Where the kernel refuses, the threads go on with the process's descriptors.
     let is_separate = descriptors::separate(kept).is_ok();
     if is_separate {

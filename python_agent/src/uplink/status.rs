@@ -9,7 +9,7 @@ use probe_proto::v1;
 use crate::recording;
 use crate::recording::clock::unix_ns;
 use crate::shared::{self, lock};
-use probe_trace::sink::Sink;
+use probe_trace::row_buffer::Sink;
 
 use super::config;
 

@@ -19,7 +19,7 @@ use probe_proto::v1::agent_frame::Frame as Up;
 use probe_proto::v1::agent_server::{Agent, AgentServer};
 use probe_proto::v1::collector_frame::Frame as Down;
 use probe_proto::v1::{self, AgentFrame, CollectorFrame};
-use probe_trace::sink::Sink;
+use probe_trace::row_buffer::Sink;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;

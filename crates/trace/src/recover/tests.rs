@@ -9,12 +9,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::clock::Sample;
-use crate::known::{KnownModule, LearnedName};
-use crate::mapping::{
+use crate::record::Kind;
+use crate::shared_layout::{
     HEAD_AT, LOG_AT, LOG_BYTES, MARK_AT, PAGE, RING_BYTES, RING_MARK, THREAD_AT, Writer, log_mark, ring_at,
 };
-use crate::names::ModuleInfo;
-use crate::record::Kind;
+use crate::symbol_lookup::ModuleInfo;
+use crate::symbol_table::{KnownModule, LearnedName};
 
 const THREAD: u64 = 77;
 /// Numbers of calls of module 1 that were analysed before the state was written, and that were not.

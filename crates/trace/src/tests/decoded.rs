@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use probe_proto::decode::{self, Values};
 use probe_proto::table::{ColumnType, Text};
 
-use crate::sink::Sink;
+use crate::row_buffer::Sink;
 
 pub(super) type Row = HashMap<&'static str, Cell>;
 

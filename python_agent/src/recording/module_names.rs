@@ -15,8 +15,8 @@ use super::thread::ThreadState;
 use super::untraced::Untraced;
 use super::{cost, program_errors, shared_memory};
 use crate::shared;
-use probe_trace::known::{KnownModule, LearnedName};
-use probe_trace::names::ModuleInfo;
+use probe_trace::symbol_lookup::ModuleInfo;
+use probe_trace::symbol_table::{KnownModule, LearnedName};
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {

@@ -9,10 +9,10 @@ use super::ring::{self, Reader};
 use super::shared_memory::{self, writer};
 use super::{overhead, symbolizer};
 use crate::shared::lock;
-use probe_trace::mapping::Part;
 use probe_trace::persist::Persist;
 use probe_trace::recover::{self, Outgoing};
-use probe_trace::sink::Sink;
+use probe_trace::row_buffer::Sink;
+use probe_trace::shared_layout::Part;
 
 pub(crate) use shared_memory::descriptor;
 
@@ -36,7 +36,7 @@ pub fn is_due() -> bool {
     lock(&STATE).next.is_none_or(|next| Instant::now() >= next) || ring::is_filling()
 }
 
-/// Sets whether what is drained is held in the rings until [`put_down`]; without holding, nothing is written. Returns whether
+/// Sets whether what is drained is held in the rings until [`write`]; without holding, nothing is written. Returns whether
 /// it is held.
 pub fn hold(on: bool) -> bool {
     let Some(writer) = writer() else {
@@ -53,7 +53,7 @@ pub fn hold(on: bool) -> bool {
 }
 
 /// Writes the state of the analysis and what has not been sent. `outgoing` is given the positions of the rings.
-pub fn put_down(sink: &Sink, outgoing: impl FnOnce(Vec<recover::RingPosition>) -> Outgoing) {
+pub fn write(sink: &Sink, outgoing: impl FnOnce(Vec<recover::RingPosition>) -> Outgoing) {
     let Some(writer) = writer() else { return };
     let before = overhead::cpu();
     let (mut writer, mut state) = (lock(writer), lock(&STATE));

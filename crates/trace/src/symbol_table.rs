@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::names::{ModuleAtAddress, ModuleInfo, Names, Operation};
 use super::persist::{Persist, PersistedBytes, persist};
+use super::symbol_lookup::{ModuleAtAddress, ModuleInfo, Names, Operation};
 
 /// A module at an address, from when it was known and until when it was there (ticks; `u64::MAX`: it still is).
 #[derive(Debug, Clone)]
