@@ -29,7 +29,7 @@ BOUNDS = {
     ("gpt", "auto"): 1.01, ("tiny", "auto"): 1.01, ("resnet", "auto"): 1.01, ("ddp", "auto"): 1.01,
 }  # fmt: skip
 EVENT_NS, MEMORY_MIB, IMPORT = 40, 32, 1.02
-THINNER = 64  # operators are watched in one of this many steps with detail (recording/thin.rs)
+THINNER = 64  # operators are watched in one of this many steps with detail (recording/sampled_steps.rs)
 GOVERNED = 200  # looks at the governor, of a tenth of a second
 
 

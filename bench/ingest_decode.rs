@@ -13,7 +13,7 @@ use probe_proto::encode::StringTable;
 use probe_proto::tables::torch_trace;
 use probe_proto::v1;
 use probe_query::Engine;
-use probe_store::{Identity, Mapping, Origin, Rows, Store, Strings};
+use probe_store::{ColumnMapping, Identity, Origin, Rows, Store, Strings};
 use prost::Message;
 use prost::bytes::Bytes;
 use rows::{STEP, batch};
@@ -35,7 +35,7 @@ fn main() {
     let store = Store::new(1 << 30);
     let mut strings = Strings::default();
     strings.extend(table.since(0).unwrap()).unwrap();
-    let mapping = Mapping::new(&torch_trace::TABLE.wire_schema()).unwrap();
+    let mapping = ColumnMapping::new(&torch_trace::TABLE.wire_schema()).unwrap();
     let identity = Arc::new(Identity {
         run: "bench".into(),
         host: "here".into(),

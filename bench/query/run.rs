@@ -7,7 +7,7 @@ use probe_proto::TIMES_PER_SECOND;
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::torch_trace::{Row, TABLE};
-use probe_store::{Identity, Mapping, Origin, Rows, Store, Strings};
+use probe_store::{ColumnMapping, Identity, Origin, Rows, Store, Strings};
 
 pub(crate) const RANKS: i32 = 8;
 pub(crate) const MODULES: usize = 128;
@@ -145,7 +145,7 @@ impl Agent {
             self.row(step, None, 2);
         }
         self.seq += 1;
-        let mapping = Mapping::new(&TABLE.wire_schema()).ok()?;
+        let mapping = ColumnMapping::new(&TABLE.wire_schema()).ok()?;
         Rows::decode(&mapping, &self.builder.take(), &mut self.received).ok()
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use probe_proto::{PROTOCOL, VERSION, tables, v1};
-use probe_store::{Identity, Mapping, Store};
+use probe_store::{ColumnMapping, Identity, Store};
 use prost::Message;
 
 use super::agent::AgentDescription;
@@ -41,7 +41,7 @@ pub(crate) struct Declaration {
 #[derive(Debug)]
 pub(crate) struct DeclaredTable {
     pub name: String,
-    pub mapping: Mapping,
+    pub mapping: ColumnMapping,
     /// Why the table's rows can't be kept, in words; None where they can.
     pub refused: Option<String>,
 }
@@ -109,12 +109,12 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Res
             },
             known => (known, None),
         };
-        let mapping = match Mapping::of(table, &schema) {
+        let mapping = match ColumnMapping::of(table, &schema) {
             Ok(mapping) => mapping,
             // The table is another version's; the agent's other tables are kept all the same.
             Err(error) => {
                 refused = Some(truncate(format!("{error} ({VERSION})"), MAX_TEXT));
-                Mapping::of(None, &schema).map_err(|error| HelloRefusal::Malformed(error.to_string()))?
+                ColumnMapping::of(None, &schema).map_err(|error| HelloRefusal::Malformed(error.to_string()))?
             }
         };
         if let Some(why) = &refused {

@@ -9,7 +9,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::shared::Shared;
-use super::{ends, stream};
+use super::{process_exits, stream};
 use crate::server::peer::Caller;
 
 /// Most frames that may wait for an agent to take them.

@@ -8,7 +8,7 @@ use probe_proto::{tables, v1};
 
 /// The mapping from an agent's columns to a table's.
 #[derive(Debug)]
-pub struct Mapping {
+pub struct ColumnMapping {
     table: Option<&'static Table>,
     /// Number of columns of a batch.
     declared: usize,
@@ -17,7 +17,7 @@ pub struct Mapping {
     unknown: Vec<String>,
 }
 
-impl Mapping {
+impl ColumnMapping {
     /// Checks what an agent declared in Hello. A declared column that the table lacks is ignored; one that the table
     /// has and the agent lacks is NULL.
     ///
@@ -27,10 +27,10 @@ impl Mapping {
         Self::of(tables::find(&schema.name), schema)
     }
 
-    /// Checks what an agent declared as [`Mapping::new`] does, for `table`, which may be one that the program declared.
+    /// Checks what an agent declared as [`ColumnMapping::new`] does, for `table`, which may be one that the program declared.
     ///
     /// # Errors
-    /// Those of [`Mapping::new`].
+    /// Those of [`ColumnMapping::new`].
     pub fn of(table: Option<&'static Table>, schema: &v1::TableSchema) -> Result<Self, Malformed> {
         let wrong =
             |column: &str, what: String| Malformed::Column { column: format!("{}.{column}", schema.name), what };

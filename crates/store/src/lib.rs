@@ -1,6 +1,6 @@
 //! The store of rows: append-only segments behind snapshots, so that a query sees one instant and ingest never waits.
 //!
-//! [`Strings`], [`Mapping`] and [`Rows`] turn batches that arrive into columns; [`Store::append`] adds them to the growing
+//! [`Strings`], [`ColumnMapping`] and [`Rows`] turn batches that arrive into columns; [`Store::append`] adds them to the growing
 //! segment of their process and publishes the table's next snapshot. A store that keeps its rows (`flush`) writes
 //! sealed segments to Parquet files of the run directory; [`Store::open`] opens such a directory again. Memory and disk
 //! are bounded, and evicted rows are counted (`budget`).
@@ -47,7 +47,7 @@ mod tests;
 mod times;
 mod write;
 
-pub use self::column_mapping::Mapping;
+pub use self::column_mapping::ColumnMapping;
 pub use self::file_reader::GroupReader;
 pub use self::files::ParquetFile;
 pub use self::flush::StoreWriter;

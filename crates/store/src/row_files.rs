@@ -11,7 +11,7 @@ use probe_proto::decode::Malformed;
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::Table;
 
-use super::column_mapping::Mapping;
+use super::column_mapping::ColumnMapping;
 use super::file_names::table_directory;
 use super::file_writer::write_file;
 use super::identity::{Identity, Origin};
@@ -74,7 +74,7 @@ pub(super) fn decode(table: &'static Table, builder: &mut BatchBuilder, strings:
         return Ok(None);
     }
     let wrong = |error: Malformed| Error::failed(table.full_name()).because(error);
-    let mapping = Mapping::new(&table.wire_schema()).map_err(wrong)?;
+    let mapping = ColumnMapping::new(&table.wire_schema()).map_err(wrong)?;
     let mut texts = Strings::default();
     if let Some(all) = strings.since(0) {
         texts.extend(all).map_err(wrong)?;

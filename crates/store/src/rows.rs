@@ -6,7 +6,7 @@ use probe_proto::table::Table;
 use probe_proto::v1;
 
 use super::cells::Cells;
-use super::column_mapping::Mapping;
+use super::column_mapping::ColumnMapping;
 use super::range::Range;
 use super::schema::own_schema;
 use super::strings::{Dictionary, Strings};
@@ -38,8 +38,8 @@ impl Rows {
     ///
     /// # Errors
     /// Anything that does not fit the declaration; and a batch of a table that is not known here, which the caller has to
-    /// ignore and count ([`Mapping::table`]).
-    pub fn decode(mapping: &Mapping, batch: &v1::Batch, strings: &mut Strings) -> Result<Self, Malformed> {
+    /// ignore and count ([`ColumnMapping::table`]).
+    pub fn decode(mapping: &ColumnMapping, batch: &v1::Batch, strings: &mut Strings) -> Result<Self, Malformed> {
         let Some(table) = mapping.table() else {
             return Err(Malformed::Column { column: "(all)".into(), what: "of a table that is not known here".into() });
         };

@@ -21,10 +21,10 @@ use super::symbol_lookup::Names;
 use super::thread::Thread;
 use crate::payload::RETURNS_GRADIENTS;
 use crate::record::Record;
-use crate::row_buffer::Sink;
+use crate::row_buffer::RowBuffer;
 
 impl<N: Names> Analyser<N> {
-    pub(super) fn backward_begin(&mut self, number: usize, record: Record, sink: &mut Sink) {
+    pub(super) fn backward_begin(&mut self, number: usize, record: Record, sink: &mut RowBuffer) {
         let now = record.ts;
         if record.payload() & RETURNS_GRADIENTS == 0 {
             self.learns(number, now, sink);
@@ -115,7 +115,7 @@ impl<N: Names> Analyser<N> {
         pass.owner = Some(owner);
     }
 
-    pub(super) fn backward_end(&mut self, number: usize, record: Record, sink: &mut Sink) {
+    pub(super) fn backward_end(&mut self, number: usize, record: Record, sink: &mut RowBuffer) {
         let thread = &mut self.threads[number];
         let Some((Frame::Pass(pass), missing)) =
             thread.take(|frame| matches!(frame, Frame::Pass(pass) if pass.explicit))
@@ -161,7 +161,7 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Ends a pass that was begun by nodes and not by a call, if one is open.
-    pub(super) fn end_implicit_pass(&mut self, number: usize, sink: &mut Sink) {
+    pub(super) fn end_implicit_pass(&mut self, number: usize, sink: &mut RowBuffer) {
         let thread = &mut self.threads[number];
         let implicit = |frame: &Frame| matches!(frame, Frame::Pass(pass) if !pass.explicit);
         // Frames that are open inside a node (recomputation) are part of it.
@@ -190,7 +190,7 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Adds the rows of a pass: one for each call that had work in it, and for each call around such a call.
-    fn push_pass(&mut self, number: usize, pass: Pass, sink: &mut Sink) {
+    fn push_pass(&mut self, number: usize, pass: Pass, sink: &mut RowBuffer) {
         if pass.work.is_empty() {
             return;
         }

@@ -8,10 +8,10 @@ use super::clock::seconds;
 use super::symbol_lookup::Names;
 use crate::payload::{FAILED, SAVED_ERROR, SAVED_FILE, SAVED_STEP, SAVERS, UNKNOWN_BYTES};
 use crate::record::Record;
-use crate::row_buffer::Sink;
+use crate::row_buffer::RowBuffer;
 
 impl<N: Names> Analyser<N> {
-    pub(super) fn saved(&mut self, number: usize, record: Record, sink: &mut Sink) {
+    pub(super) fn saved(&mut self, number: usize, record: Record, sink: &mut RowBuffer) {
         let (Some(clock), payload) = (&self.clock, record.payload()) else { return };
         let text = |number: u64| self.names.saved(number.checked_sub(1)?);
         let bytes = record.b & UNKNOWN_BYTES;

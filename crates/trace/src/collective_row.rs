@@ -8,10 +8,10 @@ use super::analyser::Analyser;
 use super::clock::seconds;
 use super::pending_collectives::{Issued, OperationEnd};
 use super::symbol_lookup::Names;
-use crate::row_buffer::Sink;
+use crate::row_buffer::RowBuffer;
 
 impl<N: Names> Analyser<N> {
-    pub(super) fn push_operation(&self, issued: &Issued, end: OperationEnd, failed: bool, sink: &mut Sink) {
+    pub(super) fn push_operation(&self, issued: &Issued, end: OperationEnd, failed: bool, sink: &mut RowBuffer) {
         let (Some(clock), Some(operation)) = (&self.clock, self.operations.kinds.get(&issued.kind)) else { return };
         let seconds = match end {
             OperationEnd::At(end) if end > issued.at => Some(seconds(end - issued.at)),

@@ -11,7 +11,7 @@ use super::kind::NCCL_TRACE;
 use super::pending_collectives::{GroupProgress, Issued, OperationEnd, Operations, whole_number};
 use super::symbol_lookup::{Names, Operation};
 use crate::record::{Kind, Record};
-use crate::row_buffer::Sink;
+use crate::row_buffer::RowBuffer;
 
 /// An operation whose completion has not been seen for this long, while later ones of its group were completed, gets its
 /// row as issued. Without a later one it may be what a rank hangs in, and is reported as pending.
@@ -26,7 +26,14 @@ const MAX_GROUPS: usize = 1024;
 const WAITING: usize = 1 << 16;
 
 impl<N: Names> Analyser<N> {
-    pub(super) fn collective(&mut self, number: usize, kind: Kind, record: Record, device: Device, sink: &mut Sink) {
+    pub(super) fn collective(
+        &mut self,
+        number: usize,
+        kind: Kind,
+        record: Record,
+        device: Device,
+        sink: &mut RowBuffer,
+    ) {
         match kind {
             Kind::Issue => self.issue(number, record, device, sink),
             Kind::Started => {
@@ -86,7 +93,7 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    fn issue(&mut self, number: usize, record: Record, device: Device, sink: &mut Sink) {
+    fn issue(&mut self, number: usize, record: Record, device: Device, sink: &mut RowBuffer) {
         if let Some(key) = self.threads[number].shown_by_wait.take() {
             self.complete(key, OperationEnd::NotSeen, false, sink);
         }
@@ -141,7 +148,7 @@ impl<N: Names> Analyser<N> {
     /// Begins or ends the thread's wait for an operation, which is communication time where it is not inside anything else. The
     /// wait for a synchronous operation lasts from its issue until the thread runs again, not only until the operation is
     /// complete.
-    pub(super) fn wait(&mut self, number: usize, kind: Kind, record: Record, device: Device, sink: &mut Sink) {
+    pub(super) fn wait(&mut self, number: usize, kind: Kind, record: Record, device: Device, sink: &mut RowBuffer) {
         let thread = &mut self.threads[number];
         let now = record.ts;
         if kind == Kind::WaitEnd {
@@ -162,7 +169,7 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    fn complete(&mut self, key: u64, end: OperationEnd, failed: bool, sink: &mut Sink) {
+    fn complete(&mut self, key: u64, end: OperationEnd, failed: bool, sink: &mut RowBuffer) {
         let Some(issued) = self.operations.waiting.remove(&key) else { return };
         if !matches!(end, OperationEnd::NotSeen)
             && let Some(kind) = self.operations.kinds.get(&issued.kind)
@@ -182,7 +189,7 @@ impl<N: Names> Analyser<N> {
     /// Sets, for the next report, how far this process is on each group, and the operations issued earlier than `before` that
     /// are under way. The groups with such operations come first, and then those that were used last: of too many the collector
     /// takes the first.
-    pub(super) fn report_groups(&self, before: u64, sink: &mut Sink) {
+    pub(super) fn report_groups(&self, before: u64, sink: &mut RowBuffer) {
         sink.groups.clear();
         let Some(clock) = &self.clock else { return };
         let Operations { waiting, kinds, groups, .. } = &self.operations;
@@ -217,7 +224,7 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Adds rows, as issued, for operations that have been under way since long before `now`, or for all at the `last` drain.
-    pub(super) fn give_up_collectives(&mut self, now: u64, last: bool, sink: &mut Sink) {
+    pub(super) fn give_up_collectives(&mut self, now: u64, last: bool, sink: &mut RowBuffer) {
         if self.operations.waiting.is_empty() {
             return;
         }

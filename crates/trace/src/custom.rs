@@ -1,4 +1,4 @@
-//! Rows of tables that the program declares, on their way into the [`Sink`](crate::row_buffer::Sink).
+//! Rows of tables that the program declares, on their way into the [`RowBuffer`](crate::row_buffer::RowBuffer).
 
 /// One value of a row.
 #[derive(Debug, Clone, PartialEq)]

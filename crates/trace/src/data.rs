@@ -11,13 +11,13 @@ use super::kind::TORCH_TRACE;
 use super::symbol_lookup::Names;
 use crate::payload::{HANDED, LOADER, OUTSTANDING, PERSISTENT, PINNED, PREFETCH, WORKERS};
 use crate::record::Record;
-use crate::row_buffer::Sink;
+use crate::row_buffer::RowBuffer;
 
 /// The bits of the iterator's address in the second word.
 const ITERATOR: u64 = (1 << OUTSTANDING) - 1;
 
 impl<N: Names> Analyser<N> {
-    pub(super) fn data_begin(&mut self, number: usize, record: Record, sink: &Sink) {
+    pub(super) fn data_begin(&mut self, number: usize, record: Record, sink: &RowBuffer) {
         self.section_asks(number, record.b & ITERATOR, record.ts, sink);
         let frame = Frame::Data {
             begin: record.ts,
@@ -38,7 +38,7 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    pub(super) fn data_end(&mut self, number: usize, record: Record, sink: &mut Sink) {
+    pub(super) fn data_end(&mut self, number: usize, record: Record, sink: &mut RowBuffer) {
         let thread = &mut self.threads[number];
         let taken = thread.take(|frame| matches!(frame, Frame::Data { .. }));
         let Some((Frame::Data { begin, step, class, ready, outstanding, loaded }, missing)) = taken else { return };

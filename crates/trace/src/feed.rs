@@ -13,11 +13,11 @@ use super::steps::StepEnd;
 use super::symbol_lookup::Names;
 use super::thread::Thread;
 use crate::record::{Kind, Record};
-use crate::row_buffer::Sink;
+use crate::row_buffer::RowBuffer;
 
 impl<N: Names> Analyser<N> {
     /// Takes the next record of `thread`, with when a device reached it.
-    pub fn feed(&mut self, thread: usize, record: Record, device: Device, sink: &mut Sink) {
+    pub fn feed(&mut self, thread: usize, record: Record, device: Device, sink: &mut RowBuffer) {
         let (Some(kind), true) = (record.kind(), thread < self.threads.len()) else { return };
         let Some(clock) = &mut self.clock else { return };
         let ticks = record.ts;
@@ -117,7 +117,7 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Takes out a frame that gets no row.
-    fn close(&mut self, thread: usize, wanted: impl Fn(&Frame) -> bool, sink: &mut Sink) {
+    fn close(&mut self, thread: usize, wanted: impl Fn(&Frame) -> bool, sink: &mut RowBuffer) {
         if let Some((_, missing @ 1..)) = self.threads[thread].take(wanted) {
             sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
         }
@@ -125,7 +125,7 @@ impl<N: Names> Analyser<N> {
 
     /// Ends a drain, after all records up to `ticks` have been fed: forgets names that only those needed, and gives up operations
     /// that never ended.
-    pub fn settle(&mut self, ticks: u64, last: bool, sink: &mut Sink) {
+    pub fn settle(&mut self, ticks: u64, last: bool, sink: &mut RowBuffer) {
         self.names.forget_before(ticks);
         let now = self.clock.as_ref().map_or(0, |clock| clock.at(ticks));
         if last {

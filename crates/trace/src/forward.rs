@@ -15,7 +15,7 @@ use super::kind::TORCH_TRACE;
 use super::payload;
 use super::symbol_lookup::Names;
 use crate::record::Record;
-use crate::row_buffer::Sink;
+use crate::row_buffer::RowBuffer;
 
 /// Further columns of a row of `python.torch_trace`.
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +27,7 @@ pub(super) struct CallColumns {
 
 impl<N: Names> Analyser<N> {
     /// Begins a call of a module. `ticks` are those of the record, for the registry.
-    pub(super) fn enter(&mut self, number: usize, record: Record, device: Device, ticks: u64, sink: &mut Sink) {
+    pub(super) fn enter(&mut self, number: usize, record: Record, device: Device, ticks: u64, sink: &mut RowBuffer) {
         let thread = &mut self.threads[number];
         let outermost = thread.outermost_call();
         let recompute = thread.passes > 0;
@@ -85,7 +85,7 @@ impl<N: Names> Analyser<N> {
         thread.push(Frame::Module { call, address: record.a, tainted: false, hidden: false });
     }
 
-    pub(super) fn exit(&mut self, number: usize, record: Record, device: Device, sink: &mut Sink) {
+    pub(super) fn exit(&mut self, number: usize, record: Record, device: Device, sink: &mut RowBuffer) {
         let thread = &mut self.threads[number];
         let ours = |frame: &Frame| matches!(frame, Frame::Module { address, .. } if *address == record.a);
         let Some((Frame::Module { call: id, tainted, hidden, .. }, missing)) = thread.take(ours) else { return };
@@ -139,7 +139,7 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Adds a row about a module call in `stage`.
-    pub(super) fn push_call(&self, id: CallId, stage: Text, times: Times, more: CallColumns, sink: &mut Sink) {
+    pub(super) fn push_call(&self, id: CallId, stage: Text, times: Times, more: CallColumns, sink: &mut RowBuffer) {
         let (Some(clock), Some(call)) = (&self.clock, self.calls.get(id)) else { return };
         let Some(module) = self.modules.get(call.module) else { return };
         let (duration, total_duration) = times.where_it_computes(module.on_host);
@@ -171,7 +171,7 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Adds dimensions to the shape given to the call that began last.
-    pub(super) fn shape(&mut self, number: usize, record: Record, sink: &mut Sink) {
+    pub(super) fn shape(&mut self, number: usize, record: Record, sink: &mut RowBuffer) {
         let thread = &mut self.threads[number];
         let Some(Frame::Module { call: id, .. }) = thread.frames.last() else { return };
         let (bits, first) = (record.payload(), (record.payload() & 0xff) as usize);

@@ -69,4 +69,4 @@ pub use kind::{
     SYNC_POINTS, TORCH_TRACE,
 };
 pub use meter::StepEvents;
-pub use step_parts::Part;
+pub use step_parts::StepPart;

@@ -8,10 +8,10 @@ use super::memory_sample::MemorySample;
 use super::symbol_lookup::Names;
 use crate::payload::{MB, MEMORY_VALUES as COUNT};
 use crate::record::Record;
-use crate::row_buffer::Sink;
+use crate::row_buffer::RowBuffer;
 
 impl<N: Names> Analyser<N> {
-    pub(super) fn memory(&mut self, number: usize, record: Record, sink: &mut Sink) {
+    pub(super) fn memory(&mut self, number: usize, record: Record, sink: &mut RowBuffer) {
         let (part, device) = ((record.payload() & 0xff) as usize, record.payload() >> 8);
         let sample = &mut self.threads[number].memory;
         if part == 0 {

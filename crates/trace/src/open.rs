@@ -8,7 +8,7 @@ use super::frame::Frame;
 use super::kind::TORCH_TRACE;
 use super::symbol_lookup::Names;
 use super::thread::Thread;
-use crate::row_buffer::Sink;
+use crate::row_buffer::RowBuffer;
 
 /// The innermost frame that is open on a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl<N: Names> Analyser<N> {
 
     /// Ends the analysis when no more records come: rows that are held are released, and intervals that never ended are counted
     /// as dropped. Half an interval is no row.
-    pub fn give_up(&mut self, sink: &mut Sink) {
+    pub fn give_up(&mut self, sink: &mut RowBuffer) {
         self.flush_reads(sink);
         let frames = self.threads.iter().flat_map(|thread| &thread.frames);
         let missing = frames.map(|frame| match frame {

@@ -9,7 +9,7 @@ use super::symbol_lookup::Names;
 use super::tensor_read::TensorRead;
 use crate::payload::{CONVERTED, DEVICES, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA};
 use crate::record::Record;
-use crate::row_buffer::Sink;
+use crate::row_buffer::RowBuffer;
 
 /// The largest number of different reads that are summed up in a step. Further reads get rows of their own.
 const MAX_READS: usize = 1024;
@@ -25,7 +25,7 @@ fn operator(payload: u64) -> &'static str {
     }
 }
 
-fn device(code: u8, sink: &mut Sink) -> Text {
+fn device(code: u8, sink: &mut RowBuffer) -> Text {
     let kind = DEVICES.get(usize::from(code >> 4)).copied().unwrap_or_default();
     match code >> 4 {
         _ if code == SOME_CUDA => sink.strings.id("cuda"),
@@ -35,7 +35,7 @@ fn device(code: u8, sink: &mut Sink) -> Text {
 }
 
 /// The file and line of the program with the number in `payload`.
-fn line(names: &impl Names, payload: u64, sink: &mut Sink) -> (Option<Text>, Option<i32>) {
+fn line(names: &impl Names, payload: u64, sink: &mut RowBuffer) -> (Option<Text>, Option<i32>) {
     let location = names.line(payload >> 8 & 0xffff).unwrap_or_default();
     match location.rsplit_once(':').and_then(|(file, line)| Some((file, line.parse().ok()?))) {
         Some((file, line)) => (Some(sink.strings.id(file)), Some(line)),
@@ -44,7 +44,7 @@ fn line(names: &impl Names, payload: u64, sink: &mut Sink) -> (Option<Text>, Opt
 }
 
 impl<N: Names> Analyser<N> {
-    pub(super) fn copy(&mut self, number: usize, record: Record, sink: &mut Sink) {
+    pub(super) fn copy(&mut self, number: usize, record: Record, sink: &mut RowBuffer) {
         let (Some(clock), payload) = (&self.clock, record.payload()) else { return };
         let begin = clock.at(record.a);
         let (from, to) = ((record.b >> 48) as u8, (record.b >> 56) as u8);
@@ -79,7 +79,7 @@ impl<N: Names> Analyser<N> {
         });
     }
 
-    pub(super) fn read(&mut self, number: usize, record: Record, sink: &mut Sink) {
+    pub(super) fn read(&mut self, number: usize, record: Record, sink: &mut RowBuffer) {
         let Some(clock) = &self.clock else { return };
         // Flags of a copy don't make a different read.
         let payload = record.payload() & !(NON_BLOCKING | IS_CONTIGUOUS | CONVERTED);
@@ -113,7 +113,7 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Adds the rows of the step's reads, at its end.
-    pub(super) fn flush_reads(&mut self, sink: &mut Sink) {
+    pub(super) fn flush_reads(&mut self, sink: &mut RowBuffer) {
         self.reads.drain(..).for_each(|read| sink.push(read.row));
     }
 }

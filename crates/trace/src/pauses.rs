@@ -8,11 +8,11 @@ use probe_proto::tables::pauses;
 
 use super::analyser::Analyser;
 use super::clock::seconds;
-use super::step_parts::Part;
+use super::step_parts::StepPart;
 use super::symbol_lookup::Names;
 use crate::payload::{COMPILATION, WITHOUT_ID};
 use crate::record::Record;
-use crate::row_buffer::Sink;
+use crate::row_buffer::RowBuffer;
 
 /// Seconds below which collections of young generations get no row.
 const SHORT: f64 = 1e-4;
@@ -20,10 +20,10 @@ const SHORT: f64 = 1e-4;
 const FULL: i32 = 2;
 
 impl<N: Names> Analyser<N> {
-    pub(super) fn pause(&mut self, number: usize, record: Record, sink: &mut Sink) {
+    pub(super) fn pause(&mut self, number: usize, record: Record, sink: &mut RowBuffer) {
         let (Some(clock), thread) = (&self.clock, &self.threads[number]) else { return };
         let part = thread.part();
-        if part == Part::Suspended {
+        if part == StepPart::Suspended {
             // A pause in a snippet is part of that.
             return;
         }

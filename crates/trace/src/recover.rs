@@ -13,9 +13,9 @@ use super::device::Device;
 use super::open::OpenFrame;
 use super::persist::{Persist, PersistedBytes, persist};
 use super::record::Record;
-use super::row_buffer::{RowCounts, Sink};
-use super::shared_layout::{CAPACITY, MAX_RINGS, Part, Reader};
-use super::split_batch::cut;
+use super::row_buffer::{RowBuffer, RowCounts};
+use super::shared_layout::{CAPACITY, CheckpointSlot, MAX_RINGS, Reader};
+use super::split_batch::split_batch;
 use super::symbol_table::KnownNames;
 
 #[cfg(test)]
@@ -96,7 +96,12 @@ pub struct Recovered {
 }
 
 /// Writes all that [`recover`] needs except the names.
-pub fn put<N: super::symbol_lookup::Names>(analyser: &Analyser<N>, sink: &Sink, outgoing: &Outgoing, to: &mut Vec<u8>) {
+pub fn put<N: super::symbol_lookup::Names>(
+    analyser: &Analyser<N>,
+    sink: &RowBuffer,
+    outgoing: &Outgoing,
+    to: &mut Vec<u8>,
+) {
     analyser.put(to);
     sink.put(to);
     outgoing.put(to);
@@ -113,8 +118,8 @@ pub fn recover(file: &File) -> Result<Recovered, String> {
 
 fn read(file: &File) -> Result<Recovered, String> {
     let reader = Reader::open(file)?;
-    let state = reader.part(Part::State).ok_or("nothing whole was put down beside them")?;
-    let names = reader.part(Part::Names).and_then(|names| KnownNames::get(&mut PersistedBytes::new(&names)));
+    let state = reader.part(CheckpointSlot::State).ok_or("nothing whole was put down beside them")?;
+    let names = reader.part(CheckpointSlot::Names).and_then(|names| KnownNames::get(&mut PersistedBytes::new(&names)));
     let mut names = names.unwrap_or_default();
     for entry in reader.log() {
         // Entries that make no sense are ignored: their names are not known.
@@ -122,7 +127,7 @@ fn read(file: &File) -> Result<Recovered, String> {
     }
     let understood = |mut from: PersistedBytes<'_>| {
         let analyser = Analyser::restore(names, &mut from)?;
-        Some((analyser, Sink::restore(&mut from)?, Outgoing::get(&mut from)?))
+        Some((analyser, RowBuffer::restore(&mut from)?, Outgoing::get(&mut from)?))
     };
     let (mut analyser, (mut sink, counted), outgoing) =
         understood(PersistedBytes::new(&state)).ok_or("what was put down beside them makes no sense")?;
@@ -144,7 +149,7 @@ fn read(file: &File) -> Result<Recovered, String> {
     let open = analyser.open(&sink.strings);
     analyser.give_up(&mut sink);
     let mut seq = outgoing.last_seq;
-    for mut batch in sink.take().into_iter().flat_map(cut) {
+    for mut batch in sink.take().into_iter().flat_map(split_batch) {
         seq += 1;
         batch.seq = seq;
         batches.push(batch);
@@ -192,7 +197,7 @@ fn waiting(reader: &Reader<'_>, rings: &[RingPosition]) -> (Vec<WaitingRecords>,
 }
 
 /// Feeds all records, each ring's in order and the rings merged by time.
-fn feed(analyser: &mut Analyser<KnownNames>, waiting: &[WaitingRecords], sink: &mut Sink) {
+fn feed(analyser: &mut Analyser<KnownNames>, waiting: &[WaitingRecords], sink: &mut RowBuffer) {
     let mut next = vec![0; waiting.len()];
     let oldest = |next: &[usize]| {
         let at = |ring: usize| waiting[ring].records.get(next[ring]).map(|record| (record.ts, ring));
@@ -208,7 +213,13 @@ fn feed(analyser: &mut Analyser<KnownNames>, waiting: &[WaitingRecords], sink: &
 }
 
 /// The report that the process would have sent now.
-fn report(mut status: Status, analyser: &Analyser<KnownNames>, sink: &Sink, counted: RowCounts, seq: u64) -> Status {
+fn report(
+    mut status: Status,
+    analyser: &Analyser<KnownNames>,
+    sink: &RowBuffer,
+    counted: RowCounts,
+    seq: u64,
+) -> Status {
     status.step = status.step.max(analyser.step());
     status.last_seq = seq;
     status.groups.clone_from(&sink.groups);

@@ -33,16 +33,16 @@ const MAX_PATHS: usize = 1 << 12;
 pub struct RowCounts {
     /// Rows recorded by table, dropped ones included.
     pub recorded: Vec<(String, u64)>,
-    /// Rows dropped by table and reason, as in [`Sink::drops`].
+    /// Rows dropped by table and reason, as in [`RowBuffer::drops`].
     pub dropped: Vec<((String, String), u64)>,
 }
 
 /// Rows of every agent table on their way out. Owned by the background thread.
 #[derive(Debug)]
-pub struct Sink {
+pub struct RowBuffer {
     /// Strings that rows refer to. An id does not change in the life of the agent.
     pub strings: StringTable,
-    /// Tables with their rows and the number of rows recorded, in the order of `Hello.tables` ([`Sink::tables`]).
+    /// Tables with their rows and the number of rows recorded, in the order of `Hello.tables` ([`RowBuffer::tables`]).
     builders: Vec<(&'static Table, BatchBuilder, u64)>,
     /// Number of texts of the program's tables, and their bytes.
     texts: (usize, usize),
@@ -67,7 +67,7 @@ pub struct Sink {
     pub validates: bool,
 }
 
-impl Default for Sink {
+impl Default for RowBuffer {
     fn default() -> Self {
         let tables = TABLES.iter().filter(|t| t.source == probe_proto::table::Source::Agent);
         Self {
@@ -88,7 +88,7 @@ impl Default for Sink {
     }
 }
 
-impl Sink {
+impl RowBuffer {
     /// The tables of rows, in the order of `Hello.tables`.
     pub fn tables(&self) -> impl Iterator<Item = &'static Table> {
         self.builders.iter().map(|(table, ..)| *table)
@@ -243,7 +243,7 @@ impl Sink {
         }
     }
 
-    /// Reads the state that [`Sink::put`] wrote: a sink for our own tables, and the counts of all tables. Rows that the new sink
+    /// Reads the state that [`RowBuffer::put`] wrote: a sink for our own tables, and the counts of all tables. Rows that the new sink
     /// drops are not in these counts.
     pub fn restore(from: &mut PersistedBytes<'_>) -> Option<(Self, RowCounts)> {
         let (strings, (quiet, released)) = (Persist::get(from)?, Persist::get(from)?);
@@ -322,13 +322,13 @@ mod tests {
         steps::Row { forward_time: 1.0, other_time: 0.0, ..steps::Row::of_a_second(step) }
     }
 
-    fn rows(sink: &mut Sink) -> Vec<(u32, u32, u64)> {
+    fn rows(sink: &mut RowBuffer) -> Vec<(u32, u32, u64)> {
         sink.take().iter().map(|batch| (batch.table, batch.rows, batch.recorded)).collect()
     }
 
     #[test]
     fn a_step_is_seen_whole_or_not_at_all() {
-        let mut sink = Sink::default();
+        let mut sink = RowBuffer::default();
         sink.strings.id("forward");
         sink.push(interval(0));
         sink.push(interval(0));

@@ -61,14 +61,14 @@ const _: () = assert!(ring_at(1).is_multiple_of(MAX_PAGE_BYTES) && LOG_AT.is_mul
 
 /// A part of the file that the background thread writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum CheckpointSlot {
     /// The state that a successor needs to go on.
     State,
     /// The names of addresses and numbers.
     Names,
 }
 
-impl Part {
+impl CheckpointSlot {
     /// The offsets of the part's two copies, and the most bytes of each.
     const fn offsets(self) -> ([u64; 2], u64) {
         match self {
@@ -142,7 +142,7 @@ impl Writer {
     ///
     /// # Errors
     /// There are too many bytes, or there is no memory for them. The part is then empty.
-    pub fn put(&mut self, part: Part, fill: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+    pub fn put(&mut self, part: CheckpointSlot, fill: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         self.buffer.clear();
         fill(&mut self.buffer);
         let (offsets, most) = part.offsets();
@@ -161,7 +161,7 @@ impl Writer {
         if written.is_err() {
             self.forget(part)?;
         }
-        if part == Part::State {
+        if part == CheckpointSlot::State {
             self.is_clear = written.is_err();
         }
         written
@@ -173,13 +173,13 @@ impl Writer {
     /// The file system's.
     pub fn clear(&mut self) -> io::Result<()> {
         if !self.is_clear {
-            self.forget(Part::State)?;
+            self.forget(CheckpointSlot::State)?;
             self.is_clear = true;
         }
         Ok(())
     }
 
-    fn forget(&self, part: Part) -> io::Result<()> {
+    fn forget(&self, part: CheckpointSlot) -> io::Result<()> {
         (0..2).try_for_each(|which| self.file.write_all_at(&[0; SLOT], part.slot_at(which)))
     }
 }
@@ -202,7 +202,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The newest copy of a part that is whole.
-    pub(crate) fn part(&self, part: Part) -> Option<Vec<u8>> {
+    pub(crate) fn part(&self, part: CheckpointSlot) -> Option<Vec<u8>> {
         let (offsets, most) = part.offsets();
         let mut slots: Vec<(Slot, u64)> = (0..2)
             .filter_map(|which| {

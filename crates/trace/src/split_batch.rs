@@ -8,7 +8,7 @@ use prost::Message;
 pub const MAX_BATCH_ROWS: usize = 65_536;
 
 /// Cuts a batch into pieces of at most [`MAX_BATCH_ROWS`] rows that fit well within a frame, in order.
-pub fn cut(batch: Batch) -> Vec<Batch> {
+pub fn split_batch(batch: Batch) -> Vec<Batch> {
     let rows = batch.rows as usize;
     let bytes_per_row = batch.encoded_len().div_ceil(rows.max(1)).max(1);
     let fitting = (MAX_FRAME / 2 / bytes_per_row / 8 * 8).clamp(8, MAX_BATCH_ROWS);
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn a_cut_batch_has_the_same_rows_in_the_same_order() {
         let rows = MAX_BATCH_ROWS as i64 * 2 + 13;
-        let pieces = cut(batch(rows));
+        let pieces = split_batch(batch(rows));
         assert_eq!(pieces.iter().map(|p| p.rows as i64).collect::<Vec<_>>(), [65_536, 65_536, 13]);
         assert_eq!(pieces.iter().map(|p| p.recorded).collect::<Vec<_>>(), [1_065_536, 1_131_072, 1_131_085]);
         let samples_at = steps::TABLE.columns.iter().position(|column| column.name == "samples").unwrap();
@@ -100,6 +100,6 @@ mod tests {
 
     #[test]
     fn a_small_batch_is_not_cut() {
-        assert_eq!(cut(batch(5)).len(), 1);
+        assert_eq!(split_batch(batch(5)).len(), 1);
     }
 }

@@ -7,7 +7,7 @@ use super::root_samples::RootSamples;
 
 /// The part of a step that a time belongs to. Records have it as a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum StepPart {
     /// Waiting for a batch.
     Data,
     /// Calls of modules.
@@ -24,7 +24,7 @@ pub enum Part {
     Other,
 }
 
-impl Part {
+impl StepPart {
     /// All parts, in the order of their numbers.
     pub const ALL: [Self; 7] =
         [Self::Data, Self::Forward, Self::Backward, Self::Optimizer, Self::Checkpoint, Self::Suspended, Self::Other];
@@ -53,12 +53,12 @@ pub(crate) struct DeviceParts {
 persist!(DeviceParts { forward, backward, optimizer });
 
 impl DeviceParts {
-    pub(super) fn credit(&mut self, part: Part, time: Option<u64>) {
+    pub(super) fn credit(&mut self, part: StepPart, time: Option<u64>) {
         match part {
-            Part::Forward => self.forward.add(time),
-            Part::Backward => self.backward.add(time),
-            Part::Optimizer => self.optimizer.add(time),
-            Part::Data | Part::Checkpoint | Part::Suspended | Part::Other => {}
+            StepPart::Forward => self.forward.add(time),
+            StepPart::Backward => self.backward.add(time),
+            StepPart::Optimizer => self.optimizer.add(time),
+            StepPart::Data | StepPart::Checkpoint | StepPart::Suspended | StepPart::Other => {}
         }
     }
 }
@@ -159,15 +159,15 @@ persist!(Parts {
 impl Parts {
     /// Adds `time` to `part`.
     #[inline]
-    pub(crate) fn credit(&mut self, part: Part, time: u64) {
+    pub(crate) fn credit(&mut self, part: StepPart, time: u64) {
         let total = match part {
-            Part::Data => &mut self.data,
-            Part::Forward => &mut self.forward,
-            Part::Backward => &mut self.pending,
-            Part::Optimizer => &mut self.optimizer,
-            Part::Checkpoint => &mut self.checkpoint,
-            Part::Suspended => &mut self.suspended,
-            Part::Other => return,
+            StepPart::Data => &mut self.data,
+            StepPart::Forward => &mut self.forward,
+            StepPart::Backward => &mut self.pending,
+            StepPart::Optimizer => &mut self.optimizer,
+            StepPart::Checkpoint => &mut self.checkpoint,
+            StepPart::Suspended => &mut self.suspended,
+            StepPart::Other => return,
         };
         *total += time;
     }

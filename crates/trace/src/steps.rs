@@ -19,7 +19,7 @@ use super::symbol_lookup::Names;
 use super::thread::Thread;
 use crate::payload::{BY_BACKWARD, BY_CALL, BY_OPTIMIZER, UNIT_UNKNOWN};
 use crate::record::Record;
-use crate::row_buffer::Sink;
+use crate::row_buffer::RowBuffer;
 
 /// What ended a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,7 @@ struct OnHost {
 }
 
 impl<N: Names> Analyser<N> {
-    pub(super) fn optimizer_end(&mut self, number: usize, record: Record, now: Device, sink: &mut Sink) {
+    pub(super) fn optimizer_end(&mut self, number: usize, record: Record, now: Device, sink: &mut RowBuffer) {
         let thread = &mut self.threads[number];
         if let Some((Frame::Optimizer { begin, own, class, device, device_begin }, missing)) =
             thread.take(|frame| matches!(frame, Frame::Optimizer { .. }))
@@ -88,7 +88,14 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    fn push_optimizer(&mut self, number: usize, times: Times, class: u64, memory: Option<Measured>, sink: &mut Sink) {
+    fn push_optimizer(
+        &mut self,
+        number: usize,
+        times: Times,
+        class: u64,
+        memory: Option<Measured>,
+        sink: &mut RowBuffer,
+    ) {
         let (Some(clock), thread) = (&self.clock, &self.threads[number]) else { return };
         let class: Option<Text> = self.names.optimizer(class).map(|class| sink.strings.id(&class));
         let (duration, total_duration) = times.where_it_computes(self.modules.computes_on_host());
@@ -124,7 +131,7 @@ impl<N: Names> Analyser<N> {
         finished: i64,
         by: StepEnd,
         device: Device,
-        sink: &mut Sink,
+        sink: &mut RowBuffer,
     ) {
         let (Some(clock), Some(begin)) = (&self.clock, self.step_begin.replace(now)) else { return };
         let ts = Time(clock.unix_ns(begin));
@@ -183,7 +190,7 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Gives up the step under way, in which the machine slept or was stopped: durations of what was open are not known.
-    pub(super) fn give_step_up(&mut self, now: u64, sink: &mut Sink) {
+    pub(super) fn give_step_up(&mut self, now: u64, sink: &mut RowBuffer) {
         if self.step_begin.is_none() {
             return;
         }
@@ -200,7 +207,7 @@ impl<N: Names> Analyser<N> {
         whole: u64,
         mut parts: Parts,
         (host, on_device): (OnHost, StepOnDevice),
-        sink: &mut Sink,
+        sink: &mut RowBuffer,
     ) {
         parts.backward += std::mem::take(&mut parts.pending);
         let duration = whole.saturating_sub(parts.suspended);

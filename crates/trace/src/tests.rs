@@ -10,7 +10,7 @@ use super::symbol_lookup::{ModuleAtAddress, ModuleInfo, Names, Operation};
 use super::{Analyser, Device, STEPS, TORCH_TRACE, payload};
 use crate::clock::Sample;
 use crate::record::{Kind, LOST_DETAIL, Record};
-use crate::row_buffer::Sink;
+use crate::row_buffer::RowBuffer;
 
 mod collectives;
 mod decoded;
@@ -85,7 +85,7 @@ fn analyser() -> Analyser<Everyone> {
     analyser
 }
 
-fn feed(script: &Script, detail: bool) -> (HashMap<String, Vec<Row>>, Sink) {
+fn feed(script: &Script, detail: bool) -> (HashMap<String, Vec<Row>>, RowBuffer) {
     feed_to(analyser(), script, detail, &[])
 }
 
@@ -96,8 +96,8 @@ fn feed_to(
     script: &Script,
     detail: bool,
     lengths: &[f64],
-) -> (HashMap<String, Vec<Row>>, Sink) {
-    let mut sink = Sink::default();
+) -> (HashMap<String, Vec<Row>>, RowBuffer) {
+    let mut sink = RowBuffer::default();
     analyser.feed(0, Record::new(Kind::Detail, u64::from(detail) | 0b111110, 1, 0, 0), Device::None, &mut sink);
     for (number, record) in script.records.iter().enumerate() {
         if let Some(length) = lengths.get(number) {
@@ -166,7 +166,7 @@ proptest! {
     fn nonsense_never_panics(
         records in prop::collection::vec((0..3_usize, 0..Kind::ALL.len(), any::<u64>(), 0..6_u64, any::<(u64, u64)>(), 0..1_000_u64), 0..400),
     ) {
-        let (mut analyser, mut sink) = (analyser(), Sink::default());
+        let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
         let mut now = 0_u64;
         for (thread, kind, payload, small, (a, b), delta) in records {
             // Times mostly go forward and words are mostly small, so that some records fit together.
@@ -199,10 +199,10 @@ fn steps_are_judged_without_what_they_validated() {
     (0..40).for_each(|_| train(&mut script));
     let alike = script.records.len();
     let mut analyser = analyser();
-    let mut sink = Sink::default();
+    let mut sink = RowBuffer::default();
     let detail = Record::new(Kind::Detail, 1 | 0b111110, 1, 0, 0);
     analyser.feed(0, detail, Device::None, &mut sink);
-    let feed = |analyser: &mut Analyser<Everyone>, records: &[Record], sink: &mut Sink| {
+    let feed = |analyser: &mut Analyser<Everyone>, records: &[Record], sink: &mut RowBuffer| {
         records.iter().for_each(|record| analyser.feed(0, *record, Device::None, sink));
         (analyser.meter().counts(), analyser.meter().step_seconds())
     };
@@ -293,7 +293,7 @@ fn recomputation_is_taken_out_of_its_node() {
 
 #[test]
 fn a_pause_belongs_to_no_step() {
-    let (mut analyser, mut sink) = (analyser(), Sink::default());
+    let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
     let mut put = |kind, ts, a, b| analyser.feed(0, Record::new(kind, 0, ts, a, b), Device::None, &mut sink);
     put(Kind::OptimizerBegin, 1_000, 0, 0);
     put(Kind::OptimizerEnd, 2_000, 1, 1);
@@ -321,7 +321,7 @@ fn a_pause_belongs_to_no_step() {
 
 #[test]
 fn a_step_that_recording_began_in_gets_no_row() {
-    let (mut analyser, mut sink) = (analyser(), Sink::default());
+    let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
     let mut put = |kind, ts, a, b| analyser.feed(0, Record::new(kind, 0, ts, a, b), Device::None, &mut sink);
     put(Kind::Resume, 1_000, 1, 0);
     put(Kind::Detail, 1_001, 0, 0);
@@ -356,12 +356,12 @@ fn what_was_lost_taints_what_was_open() {
 
 #[test]
 fn shapes_without_number_leave_room_for_other_strings() {
-    let (mut analyser, mut sink) = (analyser(), Sink::default());
-    let feed = |analyser: &mut Analyser<Everyone>, sink: &mut Sink, at: u64, kind, payload, a, b| {
+    let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
+    let feed = |analyser: &mut Analyser<Everyone>, sink: &mut RowBuffer, at: u64, kind, payload, a, b| {
         analyser.feed(0, Record::new(kind, payload, at, a, b), Device::None, sink);
     };
     feed(&mut analyser, &mut sink, 1, Kind::Detail, 0b111111, 0, 0);
-    let call = |analyser: &mut Analyser<Everyone>, sink: &mut Sink, number: u64, dimensions: u64| {
+    let call = |analyser: &mut Analyser<Everyone>, sink: &mut RowBuffer, number: u64, dimensions: u64| {
         let at = 10 + number * 10;
         feed(analyser, sink, at, Kind::Enter, 0, 1, 0);
         feed(analyser, sink, at + 1, Kind::Shape, dimensions << 8, number | 3 << 32, 5 | 7 << 32);
@@ -393,7 +393,7 @@ fn samples_under_vmap_are_known_where_a_model_is_given_one_at_a_time() {
     let shape = |vmapped: u64, first: u64| (2 << 8 | vmapped << 32, first | 16 << 32);
     let known = [((0, 4), Some(4)), ((32, 1), Some(32)), ((32, 4), None), ((payload::MANY_VMAPPED, 1), None)];
     for ((vmapped, first), samples) in known {
-        let (mut analyser, mut sink) = (analyser(), Sink::default());
+        let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
         let (said, word) = shape(vmapped, first);
         let records = [
             Record::new(Kind::Detail, 0b111111, 1, 0, 0),
@@ -414,7 +414,7 @@ fn samples_under_vmap_are_known_where_a_model_is_given_one_at_a_time() {
 #[test]
 fn a_step_in_which_the_machine_slept_gets_no_row_and_the_next_ones_are_right() {
     let mut analyser = Analyser::new(Everyone);
-    let mut sink = Sink::default();
+    let mut sink = RowBuffer::default();
     let sample = |seconds: f64, asleep: u64| Sample {
         ticks: ((seconds + asleep as f64) * SECOND as f64) as u64,
         monotonic_ns: (seconds * 1e9) as u64,

@@ -8,7 +8,7 @@ use super::memory_sample::MemorySample;
 use super::modules::IntMap;
 use super::persist::persist;
 use super::section::{Mark, Section};
-use super::step_parts::{Part, Parts};
+use super::step_parts::{Parts, StepPart};
 
 /// A thread's state.
 #[derive(Debug, Default)]
@@ -135,15 +135,15 @@ impl Thread {
         }
     }
 
-    pub(super) fn part(&self) -> Part {
+    pub(super) fn part(&self) -> StepPart {
         match self.frames.last() {
-            None => Part::Other,
-            Some(Frame::Module { .. }) if self.passes == 0 => Part::Forward,
-            Some(Frame::Module { .. } | Frame::Node { .. } | Frame::Pass(_)) => Part::Backward,
-            Some(Frame::Optimizer { .. }) => Part::Optimizer,
-            Some(Frame::Data { .. }) => Part::Data,
-            Some(Frame::Suspended) => Part::Suspended,
-            Some(Frame::Checkpoint { .. }) => Part::Checkpoint,
+            None => StepPart::Other,
+            Some(Frame::Module { .. }) if self.passes == 0 => StepPart::Forward,
+            Some(Frame::Module { .. } | Frame::Node { .. } | Frame::Pass(_)) => StepPart::Backward,
+            Some(Frame::Optimizer { .. }) => StepPart::Optimizer,
+            Some(Frame::Data { .. }) => StepPart::Data,
+            Some(Frame::Suspended) => StepPart::Suspended,
+            Some(Frame::Checkpoint { .. }) => StepPart::Checkpoint,
         }
     }
 

@@ -28,7 +28,7 @@ use super::section::{Mark, Section};
 use super::symbol_lookup::Names;
 use super::thread::Thread;
 use crate::payload::EVAL_MODE;
-use crate::row_buffer::Sink;
+use crate::row_buffer::RowBuffer;
 
 /// The largest number of different modules of a section that are remembered.
 const MAX_MODULES: usize = 16;
@@ -63,7 +63,7 @@ impl<N: Names> Analyser<N> {
         Mark { at, parts: self.threads[number].parts.clone(), counts: self.meter.so_far() }
     }
 
-    fn begin_section(&mut self, number: usize, now: u64, sink: &Sink) {
+    fn begin_section(&mut self, number: usize, now: u64, sink: &RowBuffer) {
         if self.threads[number].section.is_none() {
             let mut from = self.mark(number, now);
             // The record that begins the section is counted already.
@@ -73,7 +73,7 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Takes in a request for a batch.
-    pub(super) fn section_asks(&mut self, number: usize, iterator: u64, now: u64, sink: &Sink) {
+    pub(super) fn section_asks(&mut self, number: usize, iterator: u64, now: u64, sink: &RowBuffer) {
         if !self.threads[number].is_in_loop() {
             return;
         }
@@ -105,14 +105,14 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Takes in a call of an outermost module without parameters.
-    pub(super) fn section_prepares(&mut self, number: usize, mode: u64, now: u64, sink: &Sink) {
+    pub(super) fn section_prepares(&mut self, number: usize, mode: u64, now: u64, sink: &RowBuffer) {
         if mode != 0 && self.threads[number].is_in_loop() {
             self.begin_section(number, now, sink);
         }
     }
 
     /// Takes in a call of an outermost module with parameters.
-    pub(super) fn section_calls(&mut self, number: usize, module: u64, mode: u64, now: u64, sink: &mut Sink) {
+    pub(super) fn section_calls(&mut self, number: usize, module: u64, mode: u64, now: u64, sink: &mut RowBuffer) {
         if !self.threads[number].is_in_loop() {
             return;
         }
@@ -147,7 +147,7 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Marks the section as training.
-    pub(super) fn section_trains(&mut self, number: usize, now: u64, sink: &mut Sink) {
+    pub(super) fn section_trains(&mut self, number: usize, now: u64, sink: &mut RowBuffer) {
         if !self.threads[number].is_in_loop() {
             return;
         }
@@ -166,7 +166,7 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Gives rows of the section the stage that it has now: validation or forward.
-    fn restage_section(&mut self, number: usize, sink: &mut Sink) {
+    fn restage_section(&mut self, number: usize, sink: &mut RowBuffer) {
         let thread = &self.threads[number];
         let Some(section) = &thread.section else { return };
         let forward = word(&mut self.words.forward, &mut sink.strings, "forward");
@@ -176,7 +176,7 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Takes in the beginning of a backward pass or an optimizer's step: from now on, calls in eval mode are validation.
-    pub(super) fn learns(&mut self, number: usize, now: u64, sink: &mut Sink) {
+    pub(super) fn learns(&mut self, number: usize, now: u64, sink: &mut RowBuffer) {
         self.trained = true;
         sink.quiet = None;
         self.section_trains(number, now, sink);
@@ -184,7 +184,7 @@ impl<N: Names> Analyser<N> {
 
     /// Takes in the beginning of a pass that returns gradients: of inputs (forces, attributions, an attack), or for updates by
     /// hand. Within a call it is part of what the module computes.
-    pub(super) fn differentiates(&mut self, number: usize, now: u64, sink: &mut Sink) {
+    pub(super) fn differentiates(&mut self, number: usize, now: u64, sink: &mut RowBuffer) {
         if !self.threads[number].is_in_loop() {
             return;
         }

@@ -11,8 +11,8 @@ use super::{overhead, symbolizer};
 use crate::shared::lock;
 use probe_trace::persist::Persist;
 use probe_trace::recover::{self, Outgoing};
-use probe_trace::row_buffer::Sink;
-use probe_trace::shared_layout::Part;
+use probe_trace::row_buffer::RowBuffer;
+use probe_trace::shared_layout::CheckpointSlot;
 
 pub(crate) use shared_memory::descriptor;
 
@@ -53,20 +53,20 @@ pub fn hold(on: bool) -> bool {
 }
 
 /// Writes the state of the analysis and what has not been sent. `outgoing` is given the positions of the rings.
-pub fn write(sink: &Sink, outgoing: impl FnOnce(Vec<recover::RingPosition>) -> Outgoing) {
+pub fn write(sink: &RowBuffer, outgoing: impl FnOnce(Vec<recover::RingPosition>) -> Outgoing) {
     let Some(writer) = writer() else { return };
     let before = overhead::cpu();
     let (mut writer, mut state) = (lock(writer), lock(&STATE));
     let version = symbolizer::version();
     if state.names != Some(version) {
         // Without names there still are rows: those of modules have no name.
-        let put = writer.put(Part::Names, |to| symbolizer::dump().put(to));
+        let put = writer.put(CheckpointSlot::Names, |to| symbolizer::dump().put(to));
         state.names = put.is_ok().then_some(version);
     }
     let rings = Reader::all().iter().map(Reader::position).collect();
     let analyser = lock(&ANALYSER);
     // State that is too large is not written. It is recorded and sent all the same.
-    let _ = writer.put(Part::State, |to| recover::put(&analyser, sink, &outgoing(rings), to));
+    let _ = writer.put(CheckpointSlot::State, |to| recover::put(&analyser, sink, &outgoing(rings), to));
     drop(analyser);
     ring::release();
     // Processor time of this thread: on a busy machine it may have waited for a processor in between.

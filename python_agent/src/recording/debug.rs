@@ -12,9 +12,9 @@ use pyo3::types::{PyDict, PyList};
 use super::drain;
 use super::policy::{self, Policy};
 use crate::shared;
-use probe_trace::row_buffer::Sink;
+use probe_trace::row_buffer::RowBuffer;
 
-static SINK: LazyLock<Mutex<Sink>> = LazyLock::new(Mutex::default);
+static SINK: LazyLock<Mutex<RowBuffer>> = LazyLock::new(Mutex::default);
 
 /// Analyses what has been recorded and returns the rows: table name -> list of rows (dicts). `probe.drops` has what was lost
 /// since the beginning. Only in a process without an uplink, which would take the rows itself. Error in a forked child.

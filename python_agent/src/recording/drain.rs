@@ -12,7 +12,7 @@ use super::symbolizer::Symbolizer;
 use super::{exceptions, overhead, process_flag, shared_memory, slot, spans, tables, unrecorded_children};
 use crate::sampling::Sampler;
 use crate::shared;
-use probe_trace::row_buffer::Sink;
+use probe_trace::row_buffer::RowBuffer;
 use probe_trace::{Analyser, METRICS, RING_FULL, RecordTable, SPANS};
 
 /// A record's time is read a little before the record is written. Records younger than this wait for the next drain, so that no
@@ -55,7 +55,7 @@ pub(super) fn prepare() {
 
 /// Discards in a forked child what waits to be drained and the counts of losses: they are the parent's.
 pub(super) fn forget() {
-    let mut discarded = Sink::default();
+    let mut discarded = RowBuffer::default();
     tables::drain(&mut discarded);
     exceptions::drain(&mut discarded);
     counters().for_each(|(counter, _, _)| counter.store(0, Ordering::Relaxed));
@@ -67,12 +67,12 @@ fn counters() -> impl Iterator<Item = (&'static AtomicU64, &'static str, &'stati
 }
 
 /// Makes rows of everything in the rings. For the background thread: takes no GIL.
-pub fn drain(sink: &mut Sink) {
+pub fn drain(sink: &mut RowBuffer) {
     drain_now(sink, LAST.swap(false, Ordering::AcqRel));
 }
 
 /// Makes rows of the records in the rings; with `last` also of the youngest.
-pub(super) fn drain_now(sink: &mut Sink, last: bool) {
+pub(super) fn drain_now(sink: &mut RowBuffer, last: bool) {
     if !PREPARED.load(Ordering::Acquire) || process_flag::is_child() {
         return;
     }
@@ -122,7 +122,13 @@ struct Cursor {
 
 /// Analyses records up to time `until`, or up to the first one that waits for a device. A record older than `given_up` does not
 /// wait. Returns the time up to which all records are analysed.
-fn merge(analyser: &mut Analyser<Symbolizer>, readers: &[Reader], until: u64, given_up: u64, sink: &mut Sink) -> u64 {
+fn merge(
+    analyser: &mut Analyser<Symbolizer>,
+    readers: &[Reader],
+    until: u64,
+    given_up: u64,
+    sink: &mut RowBuffer,
+) -> u64 {
     let mut harvest = shared::lock(&HARVEST);
     let mut cursors = Vec::new();
     for (number, reader) in readers.iter().enumerate() {
@@ -171,7 +177,7 @@ fn merge(analyser: &mut Analyser<Symbolizer>, readers: &[Reader], until: u64, gi
     }
 }
 
-fn count_losses(sink: &mut Sink) {
+fn count_losses(sink: &mut RowBuffer) {
     let mut counted = shared::lock(&COUNTED);
     for ((counter, table, why), counted) in counters().zip(counted.iter_mut()) {
         let now = counter.load(Ordering::Relaxed);

@@ -16,7 +16,7 @@ use super::clock::unix_ns;
 use super::policy::{Layer, is_on};
 use super::process_flag;
 use crate::shared::{self, ENABLED, STEP};
-use probe_trace::row_buffer::Sink;
+use probe_trace::row_buffer::RowBuffer;
 
 /// `schema.name` of the table of exceptions.
 const TABLE: &str = "python.exceptions";
@@ -65,7 +65,7 @@ static ALL: Mutex<PendingExceptions> =
 static STORED: Condvar = Condvar::new();
 
 /// Moves the waiting exceptions into `sink`. For the background thread.
-pub(super) fn drain(sink: &mut Sink) {
+pub(super) fn drain(sink: &mut RowBuffer) {
     let (waiting, dropped) = {
         let mut all = shared::lock(&ALL);
         all.taken = all.kept;
@@ -80,7 +80,7 @@ pub(super) fn drain(sink: &mut Sink) {
     }
 }
 
-fn row(step: i64, unix_ns: i64, raised: &Raised, sink: &mut Sink) -> exceptions::Row {
+fn row(step: i64, unix_ns: i64, raised: &Raised, sink: &mut RowBuffer) -> exceptions::Row {
     let mut text = |text: &str| sink.strings.id(text);
     exceptions::Row {
         step,

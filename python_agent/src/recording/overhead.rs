@@ -13,7 +13,7 @@ use super::clock::Sample;
 use super::symbolizer::Symbolizer;
 use super::{cost as costs, module_memory, operators, policy, ring};
 use crate::shared::{self, STEP};
-use probe_trace::row_buffer::Sink;
+use probe_trace::row_buffer::RowBuffer;
 use probe_trace::{Analyser, StepEvents};
 
 /// Time between two rows.
@@ -70,7 +70,7 @@ pub(super) fn cpu() -> Option<(i64, f64)> {
 }
 
 /// Examines the newest steps, if it is time, and adds a row if two seconds have passed or (`last`) training is over.
-pub(super) fn note(analyser: &mut Analyser<Symbolizer>, now: Sample, last: bool, sink: &mut Sink) {
+pub(super) fn note(analyser: &mut Analyser<Symbolizer>, now: Sample, last: bool, sink: &mut RowBuffer) {
     let mut state = shared::lock(&STATE);
     let step = STEP.load(Ordering::Relaxed);
     if step == 0 || !last && state.looked.is_some_and(|looked| looked.elapsed() < LOOK) {

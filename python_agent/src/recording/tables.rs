@@ -20,7 +20,7 @@ use super::{process_flag, scalar, shape, spans};
 use crate::shared::{self, ENABLED, STEP, lock};
 use crate::terminal::say;
 use probe_trace::custom::{Value, WaitingRow};
-use probe_trace::row_buffer::Sink;
+use probe_trace::row_buffer::RowBuffer;
 
 /// Bytes of rows of all tables that may wait between two drains.
 const MAX_WAITING: usize = 4 << 20;
@@ -50,7 +50,7 @@ struct DeclaredTables {
 static ALL: Mutex<DeclaredTables> = Mutex::new(DeclaredTables { tables: Vec::new(), bytes: 0 });
 
 /// Moves the waiting rows into `sink`. For the background thread.
-pub(super) fn drain(sink: &mut Sink) {
+pub(super) fn drain(sink: &mut RowBuffer) {
     let taken: Vec<_> = {
         let mut all = lock(&ALL);
         all.bytes = 0;

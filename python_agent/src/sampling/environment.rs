@@ -15,7 +15,7 @@ use crate::recording::clock;
 use crate::shared::{self, STEP};
 use probe_trace::BatchShapes;
 use probe_trace::payload::MB;
-use probe_trace::row_buffer::Sink;
+use probe_trace::row_buffer::RowBuffer;
 
 /// Steps that the first row waits for, so that facts which are noted together are in one row.
 const SETTLED_STEPS: i64 = 2;
@@ -65,7 +65,7 @@ pub(super) struct Noted {
 
 impl Noted {
     /// Adds a row if a fact has changed.
-    pub(super) fn note(&mut self, now: Instant, batches: &BatchShapes, last: bool, sink: &mut Sink) {
+    pub(super) fn note(&mut self, now: Instant, batches: &BatchShapes, last: bool, sink: &mut RowBuffer) {
         let changed = shared::lock(&FACTS).as_ref().filter(|facts| **facts != self.facts).cloned();
         let Some(facts) = changed else { return };
         let seen = *self.first_seen.get_or_insert(now);

@@ -14,7 +14,7 @@ use crate::recording::usage::{Usage, page_size};
 use crate::shared;
 use probe_trace::BatchShapes;
 use probe_trace::payload::MB;
-use probe_trace::row_buffer::Sink;
+use probe_trace::row_buffer::RowBuffer;
 
 /// Whether `process.metrics` is recorded.
 pub static PROCESS: AtomicBool = AtomicBool::new(false);
@@ -61,7 +61,7 @@ impl Counters {
 
 impl Sampler {
     /// Adds the rows that are due. `batches` are the newest shapes that modules were given; `last`: nothing more will be recorded.
-    pub fn sample(&mut self, batches: &BatchShapes, last: bool, sink: &mut Sink) {
+    pub fn sample(&mut self, batches: &BatchShapes, last: bool, sink: &mut RowBuffer) {
         let now = Instant::now();
         if is_on(Layer::Environment) {
             self.environment.note(now, batches, last, sink);
@@ -92,7 +92,7 @@ impl Sampler {
         proc::resident_pages(&std::fs::read("/proc/self/statm").ok()?).map(|pages| pages as f64 * page_size() as f64)
     }
 
-    fn sample_memory(&mut self, step: i64, sink: &mut Sink) {
+    fn sample_memory(&mut self, step: i64, sink: &mut RowBuffer) {
         let children = self.children.as_ref().and_then(|(_, children)| children.as_ref());
         let (count, pages) = (children.map(|found| found.count), children.map(|found| found.resident_pages));
         let device = sink.strings.id("cpu");
@@ -119,7 +119,7 @@ impl Sampler {
         });
     }
 
-    fn sample_process(&mut self, now: Instant, sink: &mut Sink) {
+    fn sample_process(&mut self, now: Instant, sink: &mut RowBuffer) {
         self.look_at_children(now);
         let children = self.children.as_ref().and_then(|(_, children)| children.clone());
         let Some(counters) = Counters::now(children) else { return };
@@ -183,14 +183,14 @@ mod tests {
     #[test]
     fn a_process_is_measured_and_its_rates_need_two_looks() {
         let mut sampler = Sampler::default();
-        let mut sink = Sink::default();
+        let mut sink = RowBuffer::default();
         let before = Usage::now().expect("usage");
         sampler.sample_process(Instant::now(), &mut sink);
         let (_, counters) = sampler.process.clone().expect("what was measured");
         assert!(counters.usage.user >= before.user && counters.usage.max_rss > 1e6);
         assert!(sampler.resident().expect("a size") <= counters.usage.max_rss * 2.0);
         let column = process_metrics::TABLE.columns.iter().position(|column| column.name == "user_percent");
-        let rates = |sink: &mut Sink| sink.take()[0].columns[column.expect("the column")].nulls;
+        let rates = |sink: &mut RowBuffer| sink.take()[0].columns[column.expect("the column")].nulls;
         assert!(rates(&mut sink));
         sampler.sample_process(Instant::now() + SECOND, &mut sink);
         assert!(!rates(&mut sink));

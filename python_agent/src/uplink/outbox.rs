@@ -9,8 +9,8 @@ use probe_proto::{MAX_STRING_BYTES, MAX_STRINGS};
 
 use crate::recording::exceptions;
 use crate::shared::{self, lock};
-use probe_trace::row_buffer::Sink;
-use probe_trace::split_batch::cut;
+use probe_trace::row_buffer::RowBuffer;
+use probe_trace::split_batch::split_batch;
 
 use super::buffer::SendBuffer;
 use super::source::Source;
@@ -22,7 +22,7 @@ const PUT_DOWN_ALONE: usize = 1 << 20;
 /// Everything that is to be sent. It outlives a stop, so that a later start continues with the same numbers and strings.
 pub struct Outbox {
     /// Analysed rows, strings and drops.
-    pub sink: Sink,
+    pub sink: RowBuffer,
     /// Batches that the collector has not acknowledged.
     pub buffer: SendBuffer,
     /// Steps per second.
@@ -43,7 +43,7 @@ impl Outbox {
     /// An empty outbox.
     pub fn new(source: impl Source, capacity: usize) -> Self {
         Self {
-            sink: Sink::default(),
+            sink: RowBuffer::default(),
             buffer: SendBuffer::new(capacity),
             pace: Pace::default(),
             strings_ready: 0,
@@ -94,7 +94,7 @@ impl Outbox {
         // A connection accepts no more strings than this: rows that use new ones would end it.
         let too_many = self.strings_counted > MAX_STRINGS || self.string_bytes > MAX_STRING_BYTES;
         let names: Vec<&'static str> = self.sink.tables().map(table_name).collect();
-        for batch in self.sink.take().into_iter().flat_map(cut) {
+        for batch in self.sink.take().into_iter().flat_map(split_batch) {
             let (table, rows) = (names[batch.table as usize], u64::from(batch.rows));
             if too_many {
                 self.sink.unsent(table, "too many strings", rows);

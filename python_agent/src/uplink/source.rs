@@ -5,12 +5,12 @@ use probe_proto::v1::Status;
 use super::buffer::SendBuffer;
 use crate::recording::{self, analyser_checkpoint};
 use probe_trace::recover::{Encoded, Outgoing};
-use probe_trace::row_buffer::Sink;
+use probe_trace::row_buffer::RowBuffer;
 
 /// Something that can be drained.
 pub trait Source: Send + 'static {
     /// Puts everything that was recorded since the last call into `sink`.
-    fn drain(&mut self, sink: &mut Sink);
+    fn drain(&mut self, sink: &mut RowBuffer);
     /// Notes that nothing more will be recorded: the next drain takes what is complete of the last step.
     fn finish(&mut self);
     /// Whether it is time to drain.
@@ -24,7 +24,7 @@ pub trait Source: Send + 'static {
     }
     /// Writes all that has been drained and not stored yet, for the collector to read should this process die. `status` is the
     /// report as it would be now.
-    fn keep(&mut self, sink: &Sink, buffer: &SendBuffer, status: Status) {
+    fn keep(&mut self, sink: &RowBuffer, buffer: &SendBuffer, status: Status) {
         let _ = (sink, buffer, status);
     }
 }
@@ -37,7 +37,7 @@ pub struct Recording {
 }
 
 impl Source for Recording {
-    fn drain(&mut self, sink: &mut Sink) {
+    fn drain(&mut self, sink: &mut RowBuffer) {
         recording::drain(sink);
     }
     fn finish(&mut self) {
@@ -49,7 +49,7 @@ impl Source for Recording {
     fn hold(&mut self, on: bool) -> bool {
         analyser_checkpoint::hold(on)
     }
-    fn keep(&mut self, sink: &Sink, buffer: &SendBuffer, status: Status) {
+    fn keep(&mut self, sink: &RowBuffer, buffer: &SendBuffer, status: Status) {
         if self.tables.len() != sink.tables().count() {
             self.tables = sink.tables().map(|table| Encoded::of(&table.wire_schema())).collect();
         }

@@ -9,7 +9,7 @@ use probe_proto::v1;
 use crate::recording;
 use crate::recording::clock::unix_ns;
 use crate::shared::{self, lock};
-use probe_trace::row_buffer::Sink;
+use probe_trace::row_buffer::RowBuffer;
 
 use super::config;
 
@@ -83,7 +83,7 @@ impl Reporter {
     }
 
     /// Makes the report that is sent now.
-    pub fn report(&mut self, pace: &Pace, last_seq: u64, sink: &Sink) -> v1::Status {
+    pub fn report(&mut self, pace: &Pace, last_seq: u64, sink: &RowBuffer) -> v1::Status {
         let facts = Facts::now();
         let status = facts.report(pace, last_seq, sink);
         self.last = Some((Instant::now(), facts));
@@ -92,12 +92,12 @@ impl Reporter {
 }
 
 /// The report as it would be now.
-pub fn status_now(pace: &Pace, last_seq: u64, sink: &Sink) -> v1::Status {
+pub fn status_now(pace: &Pace, last_seq: u64, sink: &RowBuffer) -> v1::Status {
     Facts::now().report(pace, last_seq, sink)
 }
 
 impl Facts {
-    fn report(&self, pace: &Pace, last_seq: u64, sink: &Sink) -> v1::Status {
+    fn report(&self, pace: &Pace, last_seq: u64, sink: &RowBuffer) -> v1::Status {
         let facts = self;
         let drops = sink.drops.iter().map(|((table, reason), rows)| v1::Drop {
             table: (*table).to_owned(),

@@ -19,7 +19,7 @@ use probe_proto::v1::agent_frame::Frame as Up;
 use probe_proto::v1::agent_server::{Agent, AgentServer};
 use probe_proto::v1::collector_frame::Frame as Down;
 use probe_proto::v1::{self, AgentFrame, CollectorFrame};
-use probe_trace::row_buffer::Sink;
+use probe_trace::row_buffer::RowBuffer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
@@ -51,7 +51,7 @@ impl Rows {
 }
 
 impl Source for Rows {
-    fn drain(&mut self, sink: &mut Sink) {
+    fn drain(&mut self, sink: &mut RowBuffer) {
         for step in self.0.lock().unwrap().drain(..) {
             let clock = sink.strings.id(&format!("clock {}", step % 5));
             sink.push(steps::Row { other_time: 0.0, clock, ..steps::Row::of_a_second(step) });

@@ -9,7 +9,7 @@ use probe_proto::tables::{
     sync_points, torch_trace,
 };
 use probe_query::Engine;
-use probe_store::{Identity, Mapping, Origin, Rows, StorageStats, Store, Strings, SystemTable};
+use probe_store::{ColumnMapping, Identity, Origin, Rows, StorageStats, Store, Strings, SystemTable};
 
 mod process_rows;
 mod system_tables;
@@ -59,7 +59,7 @@ impl Agent {
             self.sent = self.strings.len();
             self.received.extend(strings).unwrap();
         }
-        let mapping = Mapping::new(&R::TABLE.wire_schema()).unwrap();
+        let mapping = ColumnMapping::new(&R::TABLE.wire_schema()).unwrap();
         Rows::decode(&mapping, &builder.take(), &mut self.received).unwrap()
     }
 
@@ -98,7 +98,7 @@ impl Agent {
             self.sent = self.strings.len();
             self.received.extend(strings).unwrap();
         }
-        let mapping = Mapping::of(Some(table), &schema).unwrap();
+        let mapping = ColumnMapping::of(Some(table), &schema).unwrap();
         let rows = Rows::decode(&mapping, &builder.take(), &mut self.received).unwrap();
         self.seq += 1;
         store.append(&self.identity, Origin::batch(&self.instance, self.seq), rows);

@@ -8,10 +8,10 @@ use prost::Message;
 
 use super::{encode, identity, int, mapping, read, row, strings};
 use crate::segment::Segment;
-use crate::{Mapping, Rows, Strings, arrow_schema};
+use crate::{ColumnMapping, Rows, Strings, arrow_schema};
 
 /// Does with a batch of any kind what a collector and a query do.
-fn take(mapping: &Mapping, batch: &v1::Batch, strings: &mut Strings) -> bool {
+fn take(mapping: &ColumnMapping, batch: &v1::Batch, strings: &mut Strings) -> bool {
     let Ok(rows) = Rows::decode(mapping, batch, strings) else { return false };
     let sent: usize = batch.columns.iter().map(|column| column.data.len() + column.validity.len()).sum();
     // A byte on the wire becomes eight in memory at most; a column without bytes there has none here.
@@ -117,7 +117,7 @@ proptest! {
                 _ => schema.columns.insert(index, schema.columns[index].clone()),
             }
         }
-        if let Ok(mapping) = Mapping::new(&schema) {
+        if let Ok(mapping) = ColumnMapping::new(&schema) {
             let column = |declared: &v1::ColumnSchema| match declared.r#type() {
                 ColumnType::Float64 => v1::Column { width: 8, data: vec![0; 24].into(), ..v1::Column::default() },
                 _ => v1::Column::default(),
@@ -152,7 +152,7 @@ fn another_version_of_a_table() {
     let mut schema = torch_trace::TABLE.wire_schema();
     schema.columns.retain(|column| column.name != "duration");
     schema.columns.insert(0, column("flops", ColumnType::Int64));
-    let mapping = Mapping::new(&schema).unwrap();
+    let mapping = ColumnMapping::new(&schema).unwrap();
     assert_eq!(mapping.unknown_columns(), ["flops"]);
     let columns = schema.columns.iter().map(|column| match column.name.as_str() {
         "flops" => v1::Column { data: vec![1, 2, 3].into(), width: 200, ..v1::Column::default() },
@@ -179,10 +179,10 @@ fn another_version_of_a_table() {
     ] {
         let mut schema = torch_trace::TABLE.wire_schema();
         edit(&mut schema);
-        let error = Mapping::new(&schema).unwrap_err();
+        let error = ColumnMapping::new(&schema).unwrap_err();
         assert!(error.to_string().contains(what), "{error}");
     }
     // A table that is not known here is for the caller to ignore.
-    let unknown = Mapping::new(&v1::TableSchema { name: "python.gpu".into(), columns: Vec::new() }).unwrap();
+    let unknown = ColumnMapping::new(&v1::TableSchema { name: "python.gpu".into(), columns: Vec::new() }).unwrap();
     assert!(unknown.table().is_none());
 }

@@ -19,7 +19,7 @@ use proptest::prelude::*;
 
 use super::rows::Batch;
 use super::segment::Segment;
-use super::{Identity, Mapping, Rows, Strings, arrow_schema};
+use super::{ColumnMapping, Identity, Rows, Strings, arrow_schema};
 
 /// Texts that are short enough to be stored in a view, and longer ones.
 const TEXTS: &[&str] = &["", "cpu", "forward", "layers.0.attn.qkv", "a name that is far longer than twelve bytes, ä"];
@@ -46,8 +46,8 @@ fn identity() -> Arc<Identity> {
     })
 }
 
-fn mapping() -> Mapping {
-    Mapping::new(&torch_trace::TABLE.wire_schema()).unwrap()
+fn mapping() -> ColumnMapping {
+    ColumnMapping::new(&torch_trace::TABLE.wire_schema()).unwrap()
 }
 
 fn encode(rows: &[Row]) -> v1::Batch {
@@ -263,7 +263,7 @@ fn text_of_a_connection_is_counted_once_however_many_segments_use_it() {
     let (_, mut texts) = strings();
     let long = vec!["x".repeat(1 << 10); 1500];
     texts.extend(v1::Strings { first: TEXTS.len() as u32, values: long }).unwrap();
-    let steps_of = Mapping::new(&steps::TABLE.wire_schema()).unwrap();
+    let steps_of = ColumnMapping::new(&steps::TABLE.wire_schema()).unwrap();
     for rank in 0..4 {
         let process = Arc::new(Identity { rank: Some(rank), ..Identity::clone(&identity()) });
         let trace = Rows::decode(&mapping(), &encode(&[blank()]), &mut texts).unwrap();

@@ -65,9 +65,9 @@ fn left(change: impl Fn(&mut Vec<u8>)) -> File {
     analyser.compare_clocks(Sample { ticks: 0, monotonic_ns: 0, unix_ns: 0 });
     analyser.compare_clocks(Sample { ticks: 1 << 27, monotonic_ns: 1_000_000_000, unix_ns: 1_000_000_000 });
     analyser.name_thread(0, THREAD as i64);
-    let mut sink = Sink::default();
+    let mut sink = RowBuffer::default();
     all[..taken as usize].iter().for_each(|record| analyser.feed(0, *record, Device::None, &mut sink));
-    writer.put(Part::Names, |to| names().put(to)).expect("room");
+    writer.put(CheckpointSlot::Names, |to| names().put(to)).expect("room");
     let outgoing = Outgoing {
         rings: vec![RingPosition { ring: Some(0), taken, thread: THREAD as i64 }],
         tables: sink.tables().map(|table| Encoded::of(&table.wire_schema())).collect(),
@@ -79,7 +79,7 @@ fn left(change: impl Fn(&mut Vec<u8>)) -> File {
         put(&analyser, &sink, &outgoing, to);
         change(to);
     };
-    writer.put(Part::State, fill).expect("room");
+    writer.put(CheckpointSlot::State, fill).expect("room");
     // The name of the last call's module was learned after that.
     let mut learned = Vec::new();
     LearnedName::Module(2, &entry("two")).put(&mut learned);

@@ -5,7 +5,7 @@ use crate::NCCL_TRACE;
 
 #[test]
 fn collectives_complete_on_other_threads() {
-    let (mut analyser, mut sink) = (analyser(), Sink::default());
+    let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
     let mut put = |thread, kind, ts, payload, a, b| {
         analyser.feed(thread, Record::new(kind, payload, ts, a, b), Device::None, &mut sink)
     };
@@ -32,7 +32,7 @@ fn collectives_complete_on_other_threads() {
 
 #[test]
 fn what_a_stream_waits_for_has_the_devices_time() {
-    let (mut analyser, mut sink) = (analyser(), Sink::default());
+    let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
     let at = |at| Device::At { device: 0, at };
     let mut one = |began, now, key, operation, issued, has_event, waited| {
         let mut put = |kind, ts, payload, a, device| {
@@ -68,7 +68,7 @@ fn what_a_stream_waits_for_has_the_devices_time() {
 
 #[test]
 fn a_completion_that_only_a_late_wait_shows_has_no_duration() {
-    let (mut analyser, mut sink) = (analyser(), Sink::default());
+    let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
     let mut put =
         |kind, ts, payload, a, b| analyser.feed(0, Record::new(kind, payload, ts, a, b), Device::None, &mut sink);
     for (issued, waited, done, key) in [(1_000, 1_010, 9_000, 1), (10_000, 18_000, 18_010, 2)] {
@@ -97,7 +97,7 @@ fn a_completion_that_only_a_late_wait_shows_has_no_duration() {
 
 #[test]
 fn numbers_go_on_where_a_record_has_no_more_bits_for_them() {
-    let (mut analyser, mut sink) = (analyser(), Sink::default());
+    let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
     let last = (1_u64 << 30) - 1;
     // 1 is synchronous and of gloo. The third one was issued before the second and recorded after it.
     for (number, seq) in [last - 1, 0, last, 1].into_iter().enumerate() {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use probe_proto::decode::{self, Values};
 use probe_proto::table::{ColumnType, Text};
 
-use crate::row_buffer::Sink;
+use crate::row_buffer::RowBuffer;
 
 pub(super) type Row = HashMap<&'static str, Cell>;
 
@@ -30,7 +30,7 @@ impl Cell {
 }
 
 /// Rows by table, decoded as by the collector.
-pub(super) fn rows(sink: &mut Sink) -> HashMap<String, Vec<Row>> {
+pub(super) fn rows(sink: &mut RowBuffer) -> HashMap<String, Vec<Row>> {
     let tables: Vec<_> = sink.tables().collect();
     let mut all: HashMap<String, Vec<Row>> = tables.iter().map(|table| (table.full_name(), Vec::new())).collect();
     for batch in sink.take() {
@@ -60,7 +60,7 @@ pub(super) fn rows(sink: &mut Sink) -> HashMap<String, Vec<Row>> {
     all
 }
 
-fn text(sink: &Sink, id: i64) -> Cell {
+fn text(sink: &RowBuffer, id: i64) -> Cell {
     Cell::Text(sink.strings.get(Text(id as u32)).expect("a known string").to_owned())
 }
 

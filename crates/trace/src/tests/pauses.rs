@@ -8,7 +8,7 @@ use crate::payload::{COMPILATION, WITHOUT_ID};
 
 #[test]
 fn pauses_have_the_part_that_they_interrupt() {
-    let (mut analyser, mut sink) = (analyser(), Sink::default());
+    let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
     let layers = Layers::ALL.0;
     let mut put = |kind, ts, payload, a, b| {
         analyser.feed(0, Record::new(kind, payload, ts, a, b), Device::None, &mut sink);
@@ -50,7 +50,7 @@ fn pauses_have_the_part_that_they_interrupt() {
 
 #[test]
 fn processor_time_is_measured_between_two_ends_of_steps_of_one_thread() {
-    let (mut analyser, mut sink) = (analyser(), Sink::default());
+    let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
     let mut end = |thread, at, running: u64, waiting: u64, steps| {
         let mut put = |kind, ts, payload, a, b| {
             analyser.feed(thread, Record::new(kind, payload, ts, a, b), Device::None, &mut sink);
