@@ -99,7 +99,7 @@ impl Control for ControlService {
     async fn eval(&self, request: Request<EvalCall>) -> Result<Response<Self::EvalStream>, Status> {
         let caller = Caller::of(request.extensions());
         let call = request.into_inner();
-        self.broker.turn(&call, &caller.asker).await;
+        self.broker.wait_for_turn(&call, &caller.asker).await;
         if caller.over_tcp && !self.eval_over_tcp {
             let error = Error::denied("this collector runs no snippets that come over TCP").hint(
                 "it has to be started with --allow-eval; or run it on the collector's machine, over its unix socket",

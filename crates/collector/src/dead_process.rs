@@ -37,8 +37,8 @@ pub(super) async fn inherit(shared: &Arc<Shared>, agent: &Arc<Agent>, left: Reco
         }
         for batch in left.batches {
             let count = if session.is_done(batch.seq) { 0 } else { u64::from(batch.rows) };
-            shared.store.room().await;
-            shared.journal.room().await;
+            shared.store.wait_for_room().await;
+            shared.journal.wait_for_room().await;
             session.take(shared, Frame::Batch(batch))?;
             rows += count;
         }
@@ -47,6 +47,6 @@ pub(super) async fn inherit(shared: &Arc<Shared>, agent: &Arc<Agent>, left: Reco
     };
     let taken = taken.await.inspect_err(|end| session.note(end, shared));
     session.close(false, shared);
-    shared.journal.hurry();
+    shared.journal.sync_now();
     taken.map_err(wrong)
 }

@@ -35,7 +35,7 @@ impl Finish {
     }
 
     /// Tells launchers that the run is written, or why it could not be.
-    pub(super) fn over(&self, agents: usize, problem: Option<&Error>) {
+    pub(super) fn note_outcome(&self, agents: usize, problem: Option<&Error>) {
         let hint = problem.and_then(Error::hint_text).unwrap_or_default().to_owned();
         let problem = problem.map(Error::to_string).unwrap_or_default();
         let agents = u32::try_from(agents).unwrap_or(u32::MAX);

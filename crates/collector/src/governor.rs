@@ -66,7 +66,7 @@ impl Load {
     }
 
     /// The cost of recording with detail in each `stride`-th step, as a multiple of the budget.
-    fn over(&self, stride: u32) -> f64 {
+    fn share_of_budget(&self, stride: u32) -> f64 {
         let Cost { step_seconds, every_step, .. } = self.cost;
         // The cost of every step can't be reduced by the stride, and must not use up the budget of detail.
         let every_step = every_step.min(self.budget * step_seconds / 2.0);
@@ -82,9 +82,9 @@ impl Default for Governor {
 
 impl Governor {
     /// Decides the stride for these processes, from what recording costs each.
-    pub(crate) fn look(&mut self, loads: &[Load]) -> u32 {
+    pub(crate) fn choose_stride(&mut self, loads: &[Load]) -> u32 {
         let known = || loads.iter().filter(|load| load.cost.step_seconds > 0.0);
-        let over = |stride| known().map(|load| load.over(stride)).fold(0.0, f64::max);
+        let over = |stride| known().map(|load| load.share_of_budget(stride)).fold(0.0, f64::max);
         let slowest = known().map(|load| load.cost.step_seconds).fold(0.0, f64::max);
         if slowest == 0.0 {
             return self.stride;
@@ -147,7 +147,7 @@ impl SlowStepWatch {
     }
 
     /// Looks at the durations of all processes, of which the one that has slowed down the most counts.
-    pub(crate) fn look(&mut self, costs: &[Cost]) -> Option<Change> {
+    pub(crate) fn check(&mut self, costs: &[Cost]) -> Option<Change> {
         let known = costs.iter().filter(|cost| cost.recent > 0.0 && cost.baseline > 0.0);
         let worst = known.max_by(|a, b| (a.recent / a.baseline).total_cmp(&(b.recent / b.baseline)))?;
         let (recent, now) = (worst.recent, worst.baseline);
@@ -185,7 +185,7 @@ pub(crate) async fn run(shared: &Shared, captures: &WhenSlow, sampling: &StackSa
     loop {
         tokio::select! {
             _ = looks.tick() => {
-                if look(shared, &mut governor, &mut watch) {
+                if check_agents(shared, &mut governor, &mut watch) {
                     captures.slower();
                     sampling.slower();
                 }
@@ -196,7 +196,7 @@ pub(crate) async fn run(shared: &Shared, captures: &WhenSlow, sampling: &StackSa
 }
 
 /// Looks at the agents once and tells them what changes. Returns whether steps have become slower.
-fn look(shared: &Shared, governor: &mut Governor, watch: &mut SlowStepWatch) -> bool {
+fn check_agents(shared: &Shared, governor: &mut Governor, watch: &mut SlowStepWatch) -> bool {
     let live = shared.registry.live();
     let (mut costs, mut loads, mut step) = (Vec::new(), Vec::new(), 0);
     let mut automatic = false;
@@ -213,11 +213,11 @@ fn look(shared: &Shared, governor: &mut Governor, watch: &mut SlowStepWatch) -> 
             loads.push(Load { budget, cost });
         }
     }
-    let change = watch.look(&costs);
+    let change = watch.check(&costs);
     let every_step = shared.settings.wants_detail(step) || watch.captures();
     if automatic {
         // While steps are slow, the cost of recording is of no interest, and the durations say nothing about it.
-        let stride = if every_step { governor.stride } else { governor.look(&loads) };
+        let stride = if every_step { governor.stride } else { governor.choose_stride(&loads) };
         plan(shared, stride, every_step, governor.compares, &loads, step);
     }
     if let Some(change) = change {
@@ -235,7 +235,7 @@ fn plan(shared: &Shared, governed: u32, capture: bool, compares: bool, loads: &[
     if before == stride || capture {
         return;
     }
-    let share = |stride| loads.iter().map(|load| load.over(stride) * load.budget).fold(0.0, f64::max);
+    let share = |stride| loads.iter().map(|load| load.share_of_budget(stride) * load.budget).fold(0.0, f64::max);
     let which = if stride == 1 { "every step".to_owned() } else { format!("one step of {stride}") };
     // A plan that holds at once says step 0.
     let (from_step, about) = if plan.from_step == 0 { (reached, "about ") } else { (plan.from_step, "") };
@@ -295,72 +295,72 @@ mod tests {
     #[test]
     fn detail_is_thinned_at_once_and_comes_back_slowly() {
         let mut governor = Governor::default();
-        assert_eq!(governor.look(&[]), 1, "nothing is known");
-        assert_eq!(governor.look(&[load(0.0, 0.0, 1.0)]), 1);
+        assert_eq!(governor.choose_stride(&[]), 1, "nothing is known");
+        assert_eq!(governor.choose_stride(&[load(0.0, 0.0, 1.0)]), 1);
         // 50 ms steps, a third of a percent: every step.
-        assert_eq!(governor.look(&[load(0.05, 5e-6, 1.5e-4)]), 1);
+        assert_eq!(governor.choose_stride(&[load(0.05, 5e-6, 1.5e-4)]), 1);
         assert!(!governor.compares);
         // 3.4 ms steps, 4 %: one of 4 is 1 % and a bit for what every step costs.
-        assert_eq!(governor.look(&[load(3.4e-3, 5e-6, 1.35e-4)]), 8);
+        assert_eq!(governor.choose_stride(&[load(3.4e-3, 5e-6, 1.35e-4)]), 8);
         assert!(governor.compares);
         // Around the edge nothing changes: 0.9 of the budget at half the stride is not enough to come back.
         for share in [0.0356, 0.036, 0.0358] {
             for _ in 0..20 {
-                assert_eq!(governor.look(&[load(3.4e-3, 0.0, share * 3.4e-3)]), 8);
+                assert_eq!(governor.choose_stride(&[load(3.4e-3, 0.0, share * 3.4e-3)]), 8);
             }
         }
         // Cheap enough, for three seconds, step by step back.
         let cheap = load(0.05, 0.0, 1e-4);
-        let strides: Vec<u32> = (0..25).map(|_| governor.look(&[cheap])).collect();
+        let strides: Vec<u32> = (0..25).map(|_| governor.choose_stride(&[cheap])).collect();
         assert_eq!(strides[4..6], [8, 4]);
         assert_eq!((strides[11], strides[17], strides[24]), (2, 1, 1));
         assert!(governor.compares, "from then on");
         // An interruption starts the count anew.
         let mut governor = Governor { stride: 4, calm: CALM_LOOKS - 1, compares: true };
-        assert_eq!((governor.look(&[load(0.05, 0.0, 1.5e-3)]), governor.calm), (4, 0));
+        assert_eq!((governor.choose_stride(&[load(0.05, 0.0, 1.5e-3)]), governor.calm), (4, 0));
     }
 
     #[test]
     fn one_rank_decides_for_all() {
         let mut governor = Governor::default();
-        assert_eq!(governor.look(&[load(0.05, 0.0, 1e-4), load(0.05, 0.0, 3e-3), load(0.05, 0.0, 1e-4)]), 8);
+        assert_eq!(governor.choose_stride(&[load(0.05, 0.0, 1e-4), load(0.05, 0.0, 3e-3), load(0.05, 0.0, 1e-4)]), 8);
     }
 
     #[test]
     fn what_was_measured_corrects_what_was_estimated() {
         let estimate = load(0.01, 0.0, 1e-4);
-        assert_eq!(Governor::default().look(&[measured(estimate, 0.98, 1.1)]), 1, "they agree");
-        assert_eq!(Governor::default().look(&[measured(estimate, 1.07, 1.1)]), 8, "it costs more");
+        assert_eq!(Governor::default().choose_stride(&[measured(estimate, 0.98, 1.1)]), 1, "they agree");
+        assert_eq!(Governor::default().choose_stride(&[measured(estimate, 1.07, 1.1)]), 8, "it costs more");
         let estimate = load(0.01, 0.0, 1e-3);
-        assert_eq!(Governor::default().look(&[measured(estimate, 0.99, 1.015)]), 2, "it costs less");
-        assert_eq!(Governor::default().look(&[measured(estimate, 0.9, 0.95)]), 8, "noise");
+        assert_eq!(Governor::default().choose_stride(&[measured(estimate, 0.99, 1.015)]), 2, "it costs less");
+        assert_eq!(Governor::default().choose_stride(&[measured(estimate, 0.9, 0.95)]), 8, "noise");
     }
 
     #[test]
     fn a_step_with_detail_comes_every_ten_seconds() {
-        assert_eq!(Governor::default().look(&[load(1.0, 0.0, 1.0)]), 8);
-        assert_eq!(Governor::default().look(&[load(20.0, 0.0, 20.0)]), 1);
-        assert_eq!(Governor::default().look(&[load(4.0, 0.0, 4.0)]), 2);
+        assert_eq!(Governor::default().choose_stride(&[load(1.0, 0.0, 1.0)]), 8);
+        assert_eq!(Governor::default().choose_stride(&[load(20.0, 0.0, 20.0)]), 1);
+        assert_eq!(Governor::default().choose_stride(&[load(4.0, 0.0, 4.0)]), 2);
         // Steps have become slow: what is too rare now comes back.
         let mut governor = Governor { stride: 256, calm: 0, compares: true };
-        let strides: Vec<u32> = (0..40).map(|_| governor.look(&[load(1.0, 0.0, 1.0)])).collect();
+        let strides: Vec<u32> = (0..40).map(|_| governor.choose_stride(&[load(1.0, 0.0, 1.0)])).collect();
         assert_eq!(strides.last(), Some(&8));
     }
 
     #[test]
     fn one_of_eight_steps_has_detail_where_the_budget_is_not_smaller() {
         let dear = load(1e-4, 0.0, 1e-3);
-        assert_eq!(Governor::default().look(&[dear]), 8);
+        assert_eq!(Governor::default().choose_stride(&[dear]), 8);
         let with = |budget| Load { budget, ..dear };
-        assert_eq!(Governor::default().look(&[with(0.1)]), 8);
-        assert_eq!(Governor::default().look(&[with(0.001), dear]), 128);
-        assert_eq!(Governor::default().look(&[with(1e-6)]), 1024);
+        assert_eq!(Governor::default().choose_stride(&[with(0.1)]), 8);
+        assert_eq!(Governor::default().choose_stride(&[with(0.001), dear]), 128);
+        assert_eq!(Governor::default().choose_stride(&[with(1e-6)]), 1024);
     }
 
     #[test]
     fn what_every_step_costs_leaves_room_for_detail() {
         // 2 % that can't be helped: detail gets the half of the budget that is kept for it.
-        assert_eq!(Governor::default().look(&[load(1e-3, 2e-5, 2e-5)]), 4);
+        assert_eq!(Governor::default().choose_stride(&[load(1e-3, 2e-5, 2e-5)]), 4);
     }
 
     fn pace(recent: f64, baseline: f64) -> Cost {
@@ -370,28 +370,28 @@ mod tests {
     #[test]
     fn slow_steps_are_captured_until_they_are_fast_again() {
         let mut watch = SlowStepWatch::default();
-        assert_eq!(watch.look(&[]), None);
-        assert_eq!(watch.look(&[pace(0.0, 0.0), pace(0.14, 0.1)]), None);
+        assert_eq!(watch.check(&[]), None);
+        assert_eq!(watch.check(&[pace(0.0, 0.0), pace(0.14, 0.1)]), None);
         assert!(!watch.captures());
-        let slower = watch.look(&[pace(0.1, 0.1), pace(0.2, 0.1)]);
+        let slower = watch.check(&[pace(0.1, 0.1), pace(0.2, 0.1)]);
         assert_eq!(slower, Some(Change::Slower { recent: 0.2, baseline: 0.1 }));
         assert!(watch.captures());
-        assert_eq!(watch.look(&[pace(0.2, 0.1)]), None, "once");
-        assert_eq!(watch.look(&[pace(0.4, 0.1)]), Some(Change::Slower { recent: 0.4, baseline: 0.1 }), "slower still");
-        assert_eq!(watch.look(&[pace(0.13, 0.1)]), None, "not yet");
-        assert_eq!(watch.look(&[pace(0.11, 0.1)]), Some(Change::Again { recent: 0.11, baseline: 0.1 }));
+        assert_eq!(watch.check(&[pace(0.2, 0.1)]), None, "once");
+        assert_eq!(watch.check(&[pace(0.4, 0.1)]), Some(Change::Slower { recent: 0.4, baseline: 0.1 }), "slower still");
+        assert_eq!(watch.check(&[pace(0.13, 0.1)]), None, "not yet");
+        assert_eq!(watch.check(&[pace(0.11, 0.1)]), Some(Change::Again { recent: 0.11, baseline: 0.1 }));
         assert!(!watch.captures());
     }
 
     #[test]
     fn a_capture_ends_and_so_does_a_slow_time_that_stays() {
         let mut watch = SlowStepWatch::default();
-        watch.look(&[pace(0.2, 0.1)]);
-        let changes: Vec<Change> = (0..100).filter_map(|_| watch.look(&[pace(0.2, 0.1)])).collect();
+        watch.check(&[pace(0.2, 0.1)]);
+        let changes: Vec<Change> = (0..100).filter_map(|_| watch.check(&[pace(0.2, 0.1)])).collect();
         assert_eq!(changes, [Change::Captured { recent: 0.2, baseline: 0.1 }]);
         assert!(!watch.captures());
         // The baseline of the agents has moved on.
-        assert_eq!(watch.look(&[pace(0.2, 0.19)]), Some(Change::Settled { recent: 0.2, baseline: 0.1 }));
-        assert_eq!(watch.look(&[pace(0.2, 0.2)]), None);
+        assert_eq!(watch.check(&[pace(0.2, 0.19)]), Some(Change::Settled { recent: 0.2, baseline: 0.1 }));
+        assert_eq!(watch.check(&[pace(0.2, 0.2)]), None);
     }
 }

@@ -78,9 +78,9 @@ impl Hangs {
     /// # Errors
     /// No agent is connected, or too many clients ask.
     pub(crate) async fn ask(&self, asked_by: &Asker) -> Result<HangAnswer> {
-        let _turn = self.stacks.turn().await?;
+        let _turn = self.stacks.wait_for_turn().await?;
         let progress = progress(&self.snapshots(), ASKED, ASKED);
-        self.look(progress, asked_by).await.map(|(answer, _)| answer)
+        self.examine(progress, asked_by).await.map(|(answer, _)| answer)
     }
 
     /// Looks for hangs until the collector stops.
@@ -110,7 +110,7 @@ impl Hangs {
                 None => {
                     let progress = progress(&snapshots, after, after.saturating_mul(FIRST_STEPS));
                     if progress != Progress::GoesOn
-                        && let Ok((answer, recorded)) = self.look(progress, &Asker::collector("hang")).await
+                        && let Ok((answer, recorded)) = self.examine(progress, &Asker::collector("hang")).await
                         && is_worth_saying(&answer)
                     {
                         reported_hang = Some(ReportedHang::now(&snapshots, after));
@@ -129,7 +129,7 @@ impl Hangs {
         all
     }
 
-    async fn look(&self, progress: Progress, asked_by: &Asker) -> Result<(HangAnswer, Recordings)> {
+    async fn examine(&self, progress: Progress, asked_by: &Asker) -> Result<(HangAnswer, Recordings)> {
         let stopped = progress != Progress::GoesOn;
         let (stacks, recorded) =
             tokio::join!(self.stacks.take(StacksCall::default(), asked_by), self.recorded(stopped, asked_by));

@@ -60,7 +60,7 @@ impl InspectionTurns {
     ///
     /// # Errors
     /// Too many wait already.
-    pub(crate) async fn turn(&self) -> Result<InspectionTurn<'_>> {
+    pub(crate) async fn wait_for_turn(&self) -> Result<InspectionTurn<'_>> {
         let there = self.there.try_acquire().map_err(|_| {
             Error::limit(format!("{MAX_TURNS} others are inspecting the processes, or wait for it"))
                 .hint("ask again in some seconds: inspections are done one after the other")
@@ -134,12 +134,12 @@ mod tests {
     #[tokio::test]
     async fn inspections_are_done_in_turns_with_pauses_and_of_too_many_some_are_refused() {
         let turns = InspectionTurns::default();
-        let first = turns.turn().await.unwrap();
-        let mut waiting: Vec<_> = (1..MAX_TURNS).map(|_| Box::pin(turns.turn())).collect();
+        let first = turns.wait_for_turn().await.unwrap();
+        let mut waiting: Vec<_> = (1..MAX_TURNS).map(|_| Box::pin(turns.wait_for_turn())).collect();
         for next in &mut waiting {
             assert!(futures::poll!(next).is_pending());
         }
-        let refused = turns.turn().await.unwrap_err();
+        let refused = turns.wait_for_turn().await.unwrap_err();
         assert_eq!(refused.kind(), Kind::Limit);
         assert!(refused.hint_text().unwrap().contains("ask again"));
         let began = Instant::now();
@@ -151,7 +151,7 @@ mod tests {
         drop(waiting.split_off(1));
         drop(second);
         assert!(waiting.remove(0).await.is_ok());
-        assert!(turns.turn().await.is_ok());
+        assert!(turns.wait_for_turn().await.is_ok());
     }
 
     #[test]

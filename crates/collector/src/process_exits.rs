@@ -55,7 +55,7 @@ pub(super) fn watch(shared: &Arc<Shared>, agent: &Arc<Agent>, peer: &Peer) {
         // The descriptor belongs to the watched process: it lives, and the kernel says that it is the one that speaks.
         let rings = peer.pid.zip(state.hello.rings).map(|(pid, descriptor)| Rings::open(pid, descriptor));
         if let Some(Err(problem)) = &rings {
-            state.remark(format!(
+            state.note_problem(format!(
                 "its rings can't be read from here ({problem}): if it is killed, its last tenth of a second is lost"
             ));
         }
@@ -118,7 +118,7 @@ fn note(shared: &Shared, agent: &Agent, (end, ended_ns): (ProcessEnd, i64), cont
         // With the lock, so that a row that was read is there after a restart.
         shared.journal.record(record::Record::Ended(ended));
         let said_goodbye = state.presence == AgentConnection::Ended;
-        state.remark(contents.remark().unwrap_or_default());
+        state.note_problem(contents.problem().unwrap_or_default());
         is_bad(&end, said_goodbye).then(|| event_of(&end, &state.identity, state.step, said_goodbye, contents))
     };
     if let Some(event) = event {
@@ -179,7 +179,7 @@ pub(super) fn take_wait_status(shared: &Shared, pid: u32, wait_status: i32) {
 }
 
 /// Waits until it is known how processes ended that are gone or said Bye, for a limited time.
-pub(super) async fn settle(shared: &Shared) {
+pub(super) async fn wait_for_exits(shared: &Shared) {
     let settled = |shared: &Shared| {
         let going = |agent: &Arc<Agent>| {
             let state = agent.state();

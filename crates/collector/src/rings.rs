@@ -86,7 +86,7 @@ impl Rings {
 
 impl RingContents {
     /// A remark on what could not be taken; None where all of it was.
-    pub(super) fn remark(&self) -> Option<String> {
+    pub(super) fn problem(&self) -> Option<String> {
         match (&self.problem, self.unread) {
             (Some(problem), _) => Some(format!("its rings were not read to the end: {problem}")),
             (None, 1..) => Some(format!("{} records of its rings could not be read", self.unread)),

@@ -82,7 +82,7 @@ impl AgentSession {
             let mut state = agent.state();
             state.last_seen = clock::unix_ns();
             state.clock_offset = Some(clock::seconds(unix_ns.saturating_sub(state.last_seen)));
-            state.remark(remark);
+            state.note_problem(remark);
             state.hello = v1::Hello { tables: Vec::new(), ..hello };
         }
         // Read before the settings are locked, because their lock is taken before those of agents.
@@ -130,7 +130,7 @@ impl AgentSession {
     pub(super) fn note(&self, end: &StreamEnd, shared: &Shared) {
         let (StreamEnd::Malformed(problem) | StreamEnd::BadBatch(problem)) = end else { return };
         let mut state = self.agent.state();
-        state.remark(truncate(format!("sent a malformed frame: {problem}"), MAX_TEXT));
+        state.note_problem(truncate(format!("sent a malformed frame: {problem}"), MAX_TEXT));
         if matches!(end, StreamEnd::Malformed(_)) {
             state.count_loss("(unknown)", "malformed", 0);
             shared.journal.record(record::Record::Lost(v1::Lost {
@@ -155,7 +155,7 @@ impl AgentSession {
             Frame::Batch(batch) => Ok(self.ingest.batch(batch, &mut destination(&self.agent, shared))?),
             Frame::Strings(strings) => self.strings(shared, strings),
             Frame::Flush(_) => {
-                shared.journal.hurry();
+                shared.journal.sync_now();
                 Ok(())
             }
             Frame::Status(status) => {
@@ -195,7 +195,7 @@ impl AgentSession {
         self.ingest.leave_out_text();
         let what = "rows with new text are not kept: the text of all processes together takes what PROBE_MEMORY and \
                     PROBE_DISK have for it";
-        self.agent.state().remark(what.into());
+        self.agent.state().note_problem(what.into());
         Ok(())
     }
 
@@ -214,7 +214,7 @@ impl AgentSession {
             state.identity = Arc::clone(&declaration.identity);
             state.about = about;
             state.hello = v1::Hello { tables: Vec::new(), ..hello.clone() };
-            state.remark(remark);
+            state.note_problem(remark);
             state.last_seen = clock::unix_ns();
             // With the state locked, so that the journal has this before a newer connection.
             self.ingest.renew(hello, declaration, &destination(&self.agent, shared));

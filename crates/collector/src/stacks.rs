@@ -71,8 +71,8 @@ impl Stacks {
     ///
     /// # Errors
     /// Too many wait already.
-    pub(crate) async fn turn(&self) -> Result<InspectionTurn<'_>> {
-        self.turns.turn().await
+    pub(crate) async fn wait_for_turn(&self) -> Result<InspectionTurn<'_>> {
+        self.turns.wait_for_turn().await
     }
 
     /// Does what a client asks, when it is its turn.
@@ -81,7 +81,7 @@ impl Stacks {
     /// No agent is connected, or what is asked can't be done. Why one process could not be read is in its part of the answer.
     pub(crate) async fn ask(&self, call: StacksCall, asked_by: &Asker) -> Result<StacksAnswer> {
         // Samplings do not wait for the turn: they take long, and little of a process's time.
-        let _turn = if call.duration_s == 0.0 { Some(self.turn().await?) } else { None };
+        let _turn = if call.duration_s == 0.0 { Some(self.wait_for_turn().await?) } else { None };
         self.take(call, asked_by).await
     }
 

@@ -30,7 +30,7 @@ impl Collector {
     pub async fn stop(self, exit_status: Option<i32>) -> Result<()> {
         let Self { shared, keeper, system, reservation, mut info, sampling, servers, .. } = self;
         let _ = timeout(BYE_TIMEOUT, shared.until(|shared| shared.registry.live().is_empty())).await;
-        process_exits::settle(&shared).await;
+        process_exits::wait_for_exits(&shared).await;
         let going_on = shared.registry.live().len();
         shared.stopping.cancel();
         let _ = timeout(STREAMS_TIMEOUT, shared.until(|shared| shared.registry.open_streams() == 0)).await;
@@ -63,7 +63,7 @@ impl Collector {
             let what = what.because(error);
             hint.map_or(what.clone(), |hint| what.hint(hint))
         });
-        shared.finish.over(shared.registry.all().len(), written.as_ref().err());
+        shared.finish.note_outcome(shared.registry.all().len(), written.as_ref().err());
         servers.stop(CALLS_TIMEOUT).await;
         drop(reservation);
         written

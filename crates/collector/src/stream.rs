@@ -111,8 +111,8 @@ async fn speak(
             Err(status) => return broken(status),
         }
         // An agent that brings more than memory or the disk takes waits here, and keeps the rest on its side.
-        shared.store.room().await;
-        shared.journal.room().await;
+        shared.store.wait_for_room().await;
+        shared.journal.wait_for_room().await;
         // A stream that always has frames takes turns with the others.
         tokio::task::consume_budget().await;
     }

@@ -97,7 +97,7 @@ impl Overhead {
     }
 
     /// Looks at the process, if it is time for that. Queries have `used` bytes.
-    pub(super) fn look(&self, used: usize) {
+    pub(super) fn compare_with_process(&self, used: usize) {
         let now = || u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let (began, next) = (now(), self.next.load(Ordering::Relaxed));
         let mine = |until| self.next.compare_exchange(next, until, Ordering::Relaxed, Ordering::Relaxed).is_ok();

@@ -90,7 +90,7 @@ impl Budget {
 
     /// Bytes of the common part that all queries may have now. A quarter of the whole budget is for the process's memory beside
     /// queries, and a part of that quarter for its growth until the next look.
-    fn most(&self) -> usize {
+    fn limit(&self) -> usize {
         let beside = self.overhead.bytes().saturating_sub(self.whole / 16 * 3);
         self.most.saturating_sub(beside)
     }
@@ -114,7 +114,7 @@ impl Budget {
 
 impl Share {
     /// Why nothing is to be done for it any more, where that is so.
-    pub(super) fn over(&self) -> Option<Error> {
+    pub(super) fn exceeded(&self) -> Option<Error> {
         self.bounds.passed()
     }
 
@@ -134,7 +134,7 @@ impl Share {
     }
 
     /// Ends the query where its allocated memory passes what it may have.
-    pub(super) fn settle(&self) {
+    pub(super) fn end_if_exceeded(&self) {
         let mut used = lock(&self.used);
         if self.account.bytes().abs_diff(used.allocated) >= STEP {
             let reserved = used.reserved;
@@ -143,7 +143,7 @@ impl Share {
             }
             drop(used);
             let used = *lock(&self.budget.used);
-            self.budget.overhead.look(used);
+            self.budget.overhead.compare_with_process(used);
         }
     }
 
@@ -162,7 +162,7 @@ impl Share {
         if after_common != before {
             let mut common = lock(&self.budget.used);
             let together = (*common - before).saturating_add(after_common);
-            within &= together <= self.budget.most() || after_common < before;
+            within &= together <= self.budget.limit() || after_common < before;
             if within || must {
                 *common = together;
             }

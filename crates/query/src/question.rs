@@ -59,8 +59,8 @@ pub(super) fn take_stack(bytes: usize) -> Result<()> {
 pub(super) fn check() -> datafusion::common::Result<()> {
     let over = CURRENT.with_borrow(|of| {
         let of = of.as_ref()?;
-        of.settle();
-        of.over()
+        of.end_if_exceeded();
+        of.exceeded()
     });
     over.map_or(Ok(()), |error| Err(DataFusionError::External(Box::new(error))))
 }
@@ -84,7 +84,7 @@ impl<F: Future> Future for QueryTask<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let work = &mut *self;
-        if !work.tells && work.of.over().is_some() {
+        if !work.tells && work.of.exceeded().is_some() {
             // The task that waits for this one has ended, or is about to, and drops it.
             return Poll::Pending;
         }
@@ -95,7 +95,7 @@ impl<F: Future> Future for QueryTask<F> {
         if work.of.deep.load(Ordering::Relaxed) {
             give_back_stack();
         }
-        work.of.settle();
+        work.of.end_if_exceeded();
         polled
     }
 }
@@ -155,7 +155,7 @@ mod tests {
         assert!(bounds.passed().is_none());
         let more = tell(&share, async { vec![1_u8; 16 << 20] }).await;
         assert!(bounds.passed().unwrap().to_string().contains("more memory"));
-        assert!(bounds.over().await.to_string().contains("more memory"));
+        assert!(bounds.exceeded().await.to_string().contains("more memory"));
         within(&share, || drop((kept, more)));
         assert!(share.account.bytes() < 64 << 10, "{}", share.account.bytes());
     }

@@ -39,7 +39,7 @@ impl Store {
     }
 
     /// Resolves when there is room for more rows, or after two seconds: then an append evicts other rows.
-    pub async fn room(&self) {
+    pub async fn wait_for_room(&self) {
         let Some(disk) = self.disk.get() else { return };
         let crowded = || self.memory() > self.limit() / 8 * 7 || disk.journal.crowded();
         if !crowded() || disk.problem().is_some() {

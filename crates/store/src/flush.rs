@@ -139,7 +139,7 @@ impl Store {
 
     /// Has the thread that writes files look whether something is due. For tests.
     #[doc(hidden)]
-    pub fn look(&self) {
+    pub fn wake_writer(&self) {
         self.disk.get().into_iter().for_each(DiskState::wake);
     }
 
@@ -282,7 +282,7 @@ fn note(disk: &DiskState, result: Result<()>) {
     let mut work = disk.signal.lock();
     let problem = result.err().map(|error| Arc::<str>::from(error.to_string()));
     if let Some(problem) = &problem {
-        disk.journal.say(problem);
+        disk.journal.report_problem(problem);
     }
     work.problem = problem;
 }

@@ -50,7 +50,7 @@ impl Sealed {
     }
 
     /// Gives up the memory of the rows: from now on they are read from `file`.
-    pub(super) fn leave(&self, file: &Arc<ParquetFile>, group: usize) {
+    pub(super) fn evict_from_memory(&self, file: &Arc<ParquetFile>, group: usize) {
         self.location.store(Arc::new(RowLocation::File(Arc::clone(file), group)));
     }
 }

@@ -43,9 +43,9 @@ pub struct Flushed {
 
 impl Flushed {
     /// Gives up the memory: further reads are from the file.
-    fn leave(&self) {
+    fn evict_from_memory(&self) {
         for (group, sealed) in self.sealed.iter().enumerate() {
-            sealed.leave(&self.file, group);
+            sealed.evict_from_memory(&self.file, group);
         }
     }
 }
@@ -220,7 +220,7 @@ impl TableStore {
             }
             let gone = Arc::make_mut(&mut next.flushed).remove(0);
             Arc::make_mut(&mut next.files).push(Arc::clone(&gone.file));
-            gone.leave();
+            gone.evict_from_memory();
             counters.memory.fetch_sub(gone.bytes, Ordering::Relaxed);
             true
         })
@@ -258,7 +258,7 @@ impl TableStore {
                 return;
             }
             // Some files' segments have left memory, perhaps just now: then those of the others leave it too.
-            gone.iter().for_each(|gone| gone.leave());
+            gone.iter().for_each(|gone| gone.evict_from_memory());
             counters.memory.fetch_sub(gone.iter().map(|gone| gone.bytes).sum(), Ordering::Relaxed);
             next.flushed = Arc::new(flushed);
             let index = next.files.iter().position(is_old).unwrap_or(next.files.len());

@@ -125,7 +125,7 @@ impl<N: Names> Analyser<N> {
 
     /// Ends a drain, after all records up to `ticks` have been fed: forgets names that only those needed, and gives up operations
     /// that never ended.
-    pub fn settle(&mut self, ticks: u64, last: bool, sink: &mut RowBuffer) {
+    pub fn end_drain(&mut self, ticks: u64, last: bool, sink: &mut RowBuffer) {
         self.names.forget_before(ticks);
         let now = self.clock.as_ref().map_or(0, |clock| clock.at(ticks));
         if last {

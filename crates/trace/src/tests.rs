@@ -109,7 +109,7 @@ fn feed_to(
             analyser.feed(0, *record, Device::None, &mut sink);
         }
     }
-    analyser.settle(script.now, true, &mut sink);
+    analyser.end_drain(script.now, true, &mut sink);
     (rows(&mut sink), sink)
 }
 
@@ -181,8 +181,8 @@ proptest! {
             };
             analyser.feed(thread, if delta == 7 { record.flagged(LOST_DETAIL) } else { record }, device, &mut sink);
         }
-        analyser.settle(now, false, &mut sink);
-        analyser.settle(u64::MAX, true, &mut sink);
+        analyser.end_drain(now, false, &mut sink);
+        analyser.end_drain(u64::MAX, true, &mut sink);
         analyser.end_thread(0);
         rows(&mut sink);
     }

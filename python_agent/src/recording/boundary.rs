@@ -171,7 +171,7 @@ pub(crate) fn end_step(state: &ThreadState) -> i64 {
     state.data_seen.set(false);
     operators::end_step(state);
     if let Some((running, waiting)) = processor::used() {
-        state.remark(Record::new(Kind::ProcessorTimes, 0, ticks(), running, waiting));
+        state.write_optional(Record::new(Kind::ProcessorTimes, 0, ticks(), running, waiting));
     }
     STEP.fetch_add(1, Ordering::SeqCst) + 1
 }

@@ -152,7 +152,7 @@ fn data_end(
             payload |= if is(intern!(py, "_pin_memory"))? { PINNED } else { 0 };
             payload |= if is(intern!(py, "_persistent_workers"))? { PERSISTENT } else { 0 };
             if let Some((worker, time)) = tasks.loaded(iterator)? {
-                state.remark(Record::new(Kind::Loaded, 0, now, worker, time.unwrap_or(u64::MAX)));
+                state.write_optional(Record::new(Kind::Loaded, 0, now, worker, time.unwrap_or(u64::MAX)));
             }
             Ok(())
         };

@@ -97,7 +97,7 @@ pub(super) fn drain_now(sink: &mut RowBuffer, last: bool) {
             reader.recycle();
         }
     }
-    analyser.settle(until, last, sink);
+    analyser.end_drain(until, last, sink);
     overhead::note(&mut analyser, sample, last, sink);
     if last {
         sink.release();

@@ -81,7 +81,7 @@ impl DeviceMemory {
     /// in ticks.
     pub(super) fn record(self, state: &ThreadState, at: u64, at_end: bool) {
         let end = if at_end { AT_END } else { 0 };
-        state.annotate(Record::new(Kind::Allocated, self.payload | end, at, self.allocated, self.reserved));
+        state.write_required(Record::new(Kind::Allocated, self.payload | end, at, self.allocated, self.reserved));
     }
 }
 

@@ -210,7 +210,7 @@ impl Ring {
 
     /// Writes a record that adds to an open interval. Where there is no room, the intervals that are open now get no rows, and
     /// are counted when they are analysed.
-    pub(crate) fn annotate(&self, record: Record) {
+    pub(crate) fn write_required(&self, record: Record) {
         let table = record.table();
         let reserve = if table == RecordTable::TorchTrace { KEPT } else { 0 };
         if self.room(self.open.get() + 1 + reserve) {
@@ -221,7 +221,7 @@ impl Ring {
     }
 
     /// Writes a record that adds to a row, if there is room to spare. Otherwise the row has NULL in those columns.
-    pub(crate) fn remark(&self, record: Record) {
+    pub(crate) fn write_optional(&self, record: Record) {
         if self.room(self.open.get() + 1 + KEPT) {
             self.write(record);
         }

@@ -32,7 +32,7 @@ pub(super) fn record(state: &ThreadState, args: *mut ffi::PyObject, kwargs: *mut
         let at = |index: usize| u64::from(dimensions.get(first + index).copied().unwrap_or_default());
         let payload = vmapped << VMAPPED | (count << SHAPE_COUNT | first) as u64;
         let record = Record::new(Kind::Shape, payload, ticks(), at(0) | at(1) << 32, at(2) | at(3) << 32);
-        state.annotate(record);
+        state.write_required(record);
     }
 }
 

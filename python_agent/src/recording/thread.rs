@@ -284,17 +284,17 @@ impl ThreadState {
         }
     }
 
-    /// Adds to an open interval in this thread's ring; see [`Ring::annotate`].
-    pub(crate) fn annotate(&self, record: Record) {
+    /// Adds to an open interval in this thread's ring; see [`Ring::write_required`].
+    pub(crate) fn write_required(&self, record: Record) {
         if let Some(ring) = self.ring.get() {
-            ring.annotate(record);
+            ring.write_required(record);
         }
     }
 
-    /// Adds to a row, if there is room; see [`Ring::remark`].
-    pub(crate) fn remark(&self, record: Record) {
+    /// Adds to a row, if there is room; see [`Ring::write_optional`].
+    pub(crate) fn write_optional(&self, record: Record) {
         if let Some(ring) = self.ring.get() {
-            ring.remark(record);
+            ring.write_optional(record);
         }
     }
 

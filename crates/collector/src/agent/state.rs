@@ -52,7 +52,7 @@ impl AgentState {
     }
 
     /// Keeps what was wrong with the agent's frames. An empty text changes nothing.
-    pub fn remark(&mut self, problem: String) {
+    pub fn note_problem(&mut self, problem: String) {
         if !problem.is_empty() {
             self.problem_here = problem;
         }

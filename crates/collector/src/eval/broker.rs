@@ -49,9 +49,9 @@ impl Broker {
     }
 
     /// Resolves when it is the caller's turn ([`Log::turn`]). Completions take no turn, as they are not recorded.
-    pub async fn turn(&self, call: &EvalCall, asked_by: &Asker) {
+    pub async fn wait_for_turn(&self, call: &EvalCall, asked_by: &Asker) {
         if call.complete.is_empty() || !call.code.is_empty() {
-            self.log.turn(asked_by, &call.code).await;
+            self.log.wait_for_turn(asked_by, &call.code).await;
         }
     }
 

@@ -133,9 +133,9 @@ impl Log {
     }
 
     /// Resolves when a snippet of this length may be recorded. A caller that asks for more than the journal takes waits.
-    pub async fn turn(&self, asked_by: &Asker, code: &str) {
+    pub async fn wait_for_turn(&self, asked_by: &Asker, code: &str) {
         if let Some(journal) = self.journal.get() {
-            self.pace.turn(&asked_by.who, code.len().min(MAX_CODE_LENGTH), journal.asked()).await;
+            self.pace.wait_for_turn(&asked_by.who, code.len().min(MAX_CODE_LENGTH), journal.asked()).await;
         }
     }
 

@@ -170,11 +170,11 @@ impl Snippet {
                     break;
                 }
                 (index, AgentAnswer::Done(done)) => {
-                    self.settle(index, done);
+                    self.end_rank(index, done);
                     return Ok(None);
                 }
                 (index, AgentAnswer::Gone) => {
-                    self.settle_gone(index);
+                    self.end_rank_that_has_gone(index);
                     return Ok(None);
                 }
                 _ => {}
@@ -185,8 +185,8 @@ impl Snippet {
         }
         while indexes.iter().any(|index| self.done[*index].is_none()) {
             match self.next().await? {
-                (index, AgentAnswer::Done(done)) => self.settle(index, done),
-                (index, AgentAnswer::Gone) => self.settle_gone(index),
+                (index, AgentAnswer::Done(done)) => self.end_rank(index, done),
+                (index, AgentAnswer::Gone) => self.end_rank_that_has_gone(index),
                 _ => {}
             }
         }
@@ -317,7 +317,7 @@ impl Snippet {
         self.feed.push(Event::Placement(v1::Placement { at: at as i32, why, step, ranks }));
     }
 
-    fn settle(&mut self, index: usize, mut done: Done) {
+    fn end_rank(&mut self, index: usize, mut done: Done) {
         done.error = truncate(done.error, MAX_ERROR_LENGTH);
         let target = &self.group.targets[index];
         if target.shown {
@@ -326,10 +326,10 @@ impl Snippet {
         self.done[index] = Some(done);
     }
 
-    fn settle_gone(&mut self, index: usize) {
+    fn end_rank_that_has_gone(&mut self, index: usize) {
         let target = &self.group.targets[index];
         let error = format!("{} is gone: its connection ended while the snippet was under way", target.name());
         let step = target.agent.state().step;
-        self.settle(index, Done { outcome: Outcome::Error as i32, error, step, ..Default::default() });
+        self.end_rank(index, Done { outcome: Outcome::Error as i32, error, step, ..Default::default() });
     }
 }

@@ -59,9 +59,9 @@ impl Audit {
     }
 
     /// Resolves when a query of this length may be recorded. A caller that asks for more than the journal takes waits.
-    pub async fn turn(&self, asker: &Asker, sql: &str) {
+    pub async fn wait_for_turn(&self, asker: &Asker, sql: &str) {
         if let Some(journal) = self.journal.get() {
-            self.pace.turn(&asker.who, sql.len().min(MAX_TEXT_LENGTH), journal.asked()).await;
+            self.pace.wait_for_turn(&asker.who, sql.len().min(MAX_TEXT_LENGTH), journal.asked()).await;
         }
     }
 

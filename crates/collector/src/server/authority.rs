@@ -59,7 +59,7 @@ impl<T> ValidAuthority<T> {
     }
 
     /// Goes over the bytes that were received, up to the last complete frame.
-    fn look(&mut self) {
+    fn read_frames(&mut self) {
         loop {
             let rest = &mut self.buffer[self.ready..];
             let (passed, next) = match self.next {
@@ -189,7 +189,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for ValidAuthority<T> {
                     return Poll::Ready(Ok(()));
                 }
             }
-            this.look();
+            this.read_frames();
         }
         let passed = this.ready.min(buf.remaining());
         buf.put_slice(&this.buffer[..passed]);

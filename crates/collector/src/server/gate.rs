@@ -148,8 +148,10 @@ impl AccessChecks {
             };
             // A caller that may not ask must not crowd out the rows of those that may.
             match called {
-                Called::Eval => self.evals.turn(&caller.asker, &text.0).await,
-                Called::Agent | Called::Control | Called::Query => self.queries.turn(&caller.asker, &text.0).await,
+                Called::Eval => self.evals.wait_for_turn(&caller.asker, &text.0).await,
+                Called::Agent | Called::Control | Called::Query => {
+                    self.queries.wait_for_turn(&caller.asker, &text.0).await
+                }
             }
             self.note(called, &caller.asker, &text, &error.to_string());
             return Err(error);

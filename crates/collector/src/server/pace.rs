@@ -34,7 +34,7 @@ impl JournalRate {
     }
 
     /// Resolves when it is the turn of a question of so many bytes.
-    pub async fn turn(&self, who: &str, bytes: usize, rate: u64) {
+    pub async fn wait_for_turn(&self, who: &str, bytes: usize, rate: u64) {
         let wait = self.wait(who, bytes, rate, Instant::now());
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;

@@ -43,10 +43,10 @@ impl Fast {
     /// Sends `rows` more steps, and waits where there is no room.
     async fn steps(&mut self, rows: i64) {
         let OpenedStore { store, journal, .. } = &self.world.begun;
-        store.room().await;
+        store.wait_for_room().await;
         // Waits for the journal to shrink, which it does when files are written, however slow the machine is.
         while journal.crowded() && store.problem().is_none() {
-            store.room().await;
+            store.wait_for_room().await;
         }
         let mut builder = BatchBuilder::new(&steps::TABLE);
         for row in 0..rows {
@@ -275,7 +275,7 @@ fn what_a_journal_missed_for_a_moment_is_in_files_soon() {
     world.send(0, 2, (30, 30), 60);
     assert_eq!(journal.sync(), None);
     // The disk was not checked while it failed.
-    store.look();
+    store.wake_writer();
     // If the disk was checked before the second batch, that one is in the journal and need not be in a file yet.
     wait("what the journal has not is in no file", || unflushed().iter().all(|segment| segment.id > missed));
 }
@@ -330,7 +330,7 @@ fn threads_that_panic_are_told_of_and_go_on() {
     fault::set(&at, Fault::Panic, false);
     world.send(0, 2, (30, 30), 60);
     assert_eq!(journal.sync(), None);
-    store.look();
+    store.wake_writer();
     wait("nothing is said of a panic", || store.problem().is_some_and(|problem| problem.contains("panicked")));
     assert_eq!(problems(&world), "rows are in memory only: its thread panicked: this test has it so");
     fault::set(&steps, Fault::Panic, false);

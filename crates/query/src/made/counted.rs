@@ -115,7 +115,7 @@ impl CountedFunction {
             };
             let part =
                 ScalarFunctionArgs { args: args.args.iter().map(slice).collect(), number_rows: rows, ..args.clone() };
-            let (before, most) = (reservation.size(), self.growth.most(&part.args, rows)?);
+            let (before, most) = (reservation.size(), self.growth.max_bytes(&part.args, rows)?);
             reservation.try_grow(most)?;
             let made = self.call(part, false)?.into_array(rows)?;
             reservation.try_resize(before + made.get_array_memory_size())?;
@@ -219,7 +219,7 @@ impl ScalarUDFImpl for CountedFunction {
                 Some(ColumnarValue::Array(array)) => already_there(array),
                 _ => 0,
             },
-            _ => self.growth.most(&args.args, rows)?,
+            _ => self.growth.max_bytes(&args.args, rows)?,
         };
         let exact = matches!(self.growth, Growth::Repeat | Growth::Pad);
         if constant && exact && most > 8 * MAX_CONSTANT {

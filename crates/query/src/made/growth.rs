@@ -102,7 +102,7 @@ impl Growth {
     ///
     /// # Errors
     /// The call would take too long.
-    pub(super) fn most(self, args: &[ColumnarValue], rows: usize) -> Result<usize> {
+    pub(super) fn max_bytes(self, args: &[ColumnarValue], rows: usize) -> Result<usize> {
         let all = || args.iter().map(|arg| bytes(arg, rows)).fold(0, usize::saturating_add);
         let cells = CELL.saturating_mul(rows);
         let of_rows =

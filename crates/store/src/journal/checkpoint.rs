@@ -249,7 +249,7 @@ impl JournalCheckpoint {
 
     /// Adds up evictions before `oldest`, below which the journal has no appends any more: only their sums matter, because
     /// none of their batches can come back.
-    pub(super) fn settle(&mut self, oldest: u64) {
+    pub(super) fn add_up_evictions(&mut self, oldest: u64) {
         let mut settled: Vec<v1::Evicted> = Vec::with_capacity(self.evicted.len());
         // Sums by what they are of, because there may be one for each table of each process that a long run ever had.
         let mut sums: HashMap<(String, String, Vec<u8>), usize> = HashMap::new();
@@ -371,9 +371,9 @@ mod tests {
             }
         }
         // What may come back stays as it is. With a search of all for each this took minutes.
-        checkpoint.settle(1);
+        checkpoint.add_up_evictions(1);
         assert_eq!(checkpoint.evicted.len(), 2 * processes as usize);
-        checkpoint.settle(2);
+        checkpoint.add_up_evictions(2);
         assert_eq!(checkpoint.evicted.len(), processes as usize);
         assert!(checkpoint.evicted.iter().all(|sum| (sum.rows, sum.last_seq) == (2, 0)));
     }

@@ -28,13 +28,13 @@ pub(super) struct Share {
 
 impl Share {
     /// The limit of all files together (bytes), where a file's head has `head` bytes.
-    pub(super) fn most(self, head: u64) -> u64 {
+    pub(super) fn limit(self, head: u64) -> u64 {
         (self.disk / 10).max(head.saturating_mul(6)).min(self.disk / 2)
     }
 
     /// The limit of complete files (bytes), past which the rows in them have to be written to Parquet files.
     pub(super) fn most_complete(self, head: u64) -> u64 {
-        self.most(head) / 4
+        self.limit(head) / 4
     }
 
     /// Bytes after its head with which a file is complete.

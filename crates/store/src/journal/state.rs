@@ -71,7 +71,7 @@ pub(super) struct State {
     pub(super) head: u64,
     /// Bytes of connections in that head.
     pub(super) head_connections: usize,
-    pub(super) hurry: bool,
+    pub(super) sync_now: bool,
     pub(super) stopping: bool,
     /// Stop without writing the records that wait, as a kill does.
     pub(super) abandoned: bool,
@@ -106,7 +106,7 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn say(&self, problem: impl fmt::Display) {
+    pub(super) fn report_problem(&self, problem: impl fmt::Display) {
         if !self.is_reported.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "rows are kept in memory only for now: {problem}; hint: make room on that disk, the collector tries \

@@ -34,13 +34,13 @@ impl Inner {
                 None if failed => retry().max(Duration::from_millis(1)),
                 None => FILE_AGE,
             };
-            let ready = state.since.is_some() && (state.hurry || state.bytes >= SYNC_BYTES || due.is_zero());
+            let ready = state.since.is_some() && (state.sync_now || state.bytes >= SYNC_BYTES || due.is_zero());
             if state.stopping || ready {
                 break;
             }
             if state.since.is_none() {
-                // No record waits, so there is nothing to hurry for.
-                state.hurry = false;
+                // No record waits, so there is nothing to sync_now for.
+                state.sync_now = false;
             }
             let (again, timeout) = self.wake.wait_timeout(state, due).unwrap_or_else(PoisonError::into_inner);
             state = again;
@@ -48,7 +48,7 @@ impl Inner {
                 break;
             }
         }
-        state.hurry = false;
+        state.sync_now = false;
         state.since = None;
         if state.abandoned {
             state.waiting.clear();
@@ -101,7 +101,7 @@ impl Writer {
                 Some(Ok(())) => None,
                 Some(Err(error)) => {
                     let directory = self.inner.directory.display();
-                    self.inner.say(format_args!("the journal in {directory} takes nothing ({error})"));
+                    self.inner.report_problem(format_args!("the journal in {directory} takes nothing ({error})"));
                     self.give_up();
                     failed = Some(Instant::now());
                     self.inner.gaps.fetch_add(1, Ordering::AcqRel);
@@ -149,7 +149,7 @@ impl Writer {
         let share = self.inner.share;
         let due = behind > share.file(head) || (self.opened.elapsed() > FILE_AGE && !frames.is_empty());
         // The next head takes about as much as this one; where it has no room yet, the file goes on.
-        if due && on_disk + head <= share.most(head) {
+        if due && on_disk + head <= share.limit(head) {
             self.next_file(true)?;
         }
         Ok(())
@@ -239,7 +239,7 @@ impl Inner {
     }
 
     fn within_share(&self, bytes: u64, head: u64) -> io::Result<()> {
-        let most = self.share.most(head);
+        let most = self.share.limit(head);
         if bytes <= most {
             return Ok(());
         }

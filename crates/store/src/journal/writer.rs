@@ -123,8 +123,8 @@ impl Journal {
     }
 
     /// Has the records so far written at once, because a caller waits for them.
-    pub fn hurry(&self) {
-        self.inner.lock().hurry = true;
+    pub fn sync_now(&self) {
+        self.inner.lock().sync_now = true;
         self.inner.wake.notify_one();
     }
 
@@ -133,7 +133,7 @@ impl Journal {
         let position = self.inner.lock().position;
         let mut durable = self.durable();
         while durable.borrow_and_update().position < position {
-            self.hurry();
+            self.sync_now();
             let changed = futures::executor::block_on(durable.changed());
             if changed.is_err() {
                 return Some("the journal has ended".into());
@@ -143,7 +143,7 @@ impl Journal {
     }
 
     /// Resolves when there is room for more records.
-    pub async fn room(&self) {
+    pub async fn wait_for_room(&self) {
         let mut durable = self.durable();
         while self.inner.lock().bytes > MAX_WAITING {
             if durable.changed().await.is_err() {
@@ -153,8 +153,8 @@ impl Journal {
     }
 
     /// Reports what is wrong with the disk, once in the life of a collector: problems come and go, and the tables have them.
-    pub fn say(&self, problem: impl fmt::Display) {
-        self.inner.say(problem);
+    pub fn report_problem(&self, problem: impl fmt::Display) {
+        self.inner.report_problem(problem);
     }
 
     /// Why records are not kept for now.
@@ -174,8 +174,8 @@ impl Journal {
     }
 
     /// Bytes that the journal may take on disk, with its reserve.
-    pub fn most(&self) -> u64 {
-        self.inner.share.most(self.inner.lock().head) + reserve::bytes(self.inner.share.disk)
+    pub fn limit(&self) -> u64 {
+        self.inner.share.limit(self.inner.lock().head) + reserve::bytes(self.inner.share.disk)
     }
 
     /// Whether the journal has nearly all bytes that it may take, so that senders should wait for files to be written.
@@ -183,7 +183,7 @@ impl Journal {
         let state = self.inner.lock();
         // With room for the next head, which the writing thread needs, and for records that come at the same time.
         let coming = state.in_flight + state.bytes as u64 + state.next_head();
-        state.on_disk() + coming > self.inner.share.most(state.head) / 4 * 3
+        state.on_disk() + coming > self.inner.share.limit(state.head) / 4 * 3
     }
 
     /// All appends below this number have to be in Parquet files so that the journal's complete files can be removed; None
@@ -233,7 +233,7 @@ impl Journal {
         }
         let mut state = self.inner.lock();
         state.closed.drain(..gone.len());
-        state.checkpoint.settle(*appends);
+        state.checkpoint.add_up_evictions(*appends);
     }
 
     /// Writes the records that wait and ends.

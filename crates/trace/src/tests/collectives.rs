@@ -19,7 +19,7 @@ fn collectives_complete_on_other_threads() {
     put(0, Kind::WaitEnd, 3_200, 0, 0, 0);
     put(0, Kind::OptimizerBegin, 4_000, 0, 0, 0);
     put(0, Kind::OptimizerEnd, 5_000, 0, 1, 2);
-    analyser.settle(6_000, true, &mut sink);
+    analyser.end_drain(6_000, true, &mut sink);
     let rows = rows(&mut sink);
     let row = &rows[NCCL_TRACE][0];
     assert_eq!((row["step"].int(), row["seq"].int(), row["bytes"].int()), (1, 5, 4_000));
@@ -51,7 +51,7 @@ fn what_a_stream_waits_for_has_the_devices_time() {
     one(4_000, 4_010, 4, 5, at(93_000), true, Device::Unknown);
     one(5_000, 5_010, 5, 4, at(94_000), false, Device::None);
     one(6_000, 6_010, 6, 1, at(95_000), true, at(99_000));
-    analyser.settle(6_020 + 2 * SECOND, false, &mut sink);
+    analyser.end_drain(6_020 + 2 * SECOND, false, &mut sink);
     let pending = sink.groups.iter().map(|group| group.pending.len()).sum::<usize>();
     assert_eq!(pending, 1, "only what the device has not come to");
     let rows = rows(&mut sink);
@@ -87,7 +87,7 @@ fn a_completion_that_only_a_late_wait_shows_has_no_duration() {
     put(Kind::Posted, 22_001, 1, 4, 0);
     put(Kind::Issue, 23_000, 2, 5, 400);
     put(Kind::Posted, 23_001, 1, 5, 0);
-    analyser.settle(30_000, true, &mut sink);
+    analyser.end_drain(30_000, true, &mut sink);
     let rows = rows(&mut sink);
     let found: Vec<(&str, bool)> =
         rows[NCCL_TRACE].iter().map(|row| (row["status"].text(), row["duration_ms"] == Cell::Null)).collect();
@@ -109,9 +109,9 @@ fn numbers_go_on_where_a_record_has_no_more_bits_for_them() {
         put(Kind::WaitBegin, at + 1, 0, 0);
         put(Kind::WaitEnd, at + 2, 0, 0);
     }
-    analyser.settle(5_000, false, &mut sink);
+    analyser.end_drain(5_000, false, &mut sink);
     assert_eq!(sink.groups.iter().map(|group| group.issued).collect::<Vec<_>>(), [(1 << 30) + 1]);
-    analyser.settle(6_000, true, &mut sink);
+    analyser.end_drain(6_000, true, &mut sink);
     let mut seqs: Vec<i64> = rows(&mut sink)[NCCL_TRACE].iter().map(|row| row["seq"].int()).collect();
     seqs.sort_unstable();
     assert_eq!(seqs, [(1 << 30) - 2, (1 << 30) - 1, 1 << 30, (1 << 30) + 1]);

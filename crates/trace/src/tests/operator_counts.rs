@@ -18,7 +18,7 @@ fn counts_are_rows_of_the_step_that_ends_next() {
     put(Kind::OperatorCount, 5_200, 3 | 200 << 16, 5_000, 1);
     put(Kind::OptimizerBegin, 6_000, 0, 0, 0);
     put(Kind::OptimizerEnd, 7_000, 0, 1, 2);
-    analyser.settle(8_000, true, &mut sink);
+    analyser.end_drain(8_000, true, &mut sink);
     let rows = rows(&mut sink);
     let [known, unknown] = &rows[OPERATOR_COUNTS][..] else { panic!("{:?}", rows[OPERATOR_COUNTS]) };
     assert_eq!((known["operator"].text(), known["part"].text()), ("aten::operator_3", "forward"));

@@ -26,7 +26,7 @@ fn pauses_have_the_part_that_they_interrupt() {
     put(Kind::Pause, 8_000 + long, COMPILATION, 8_000, 3 | 1 << 32);
     put(Kind::Pause, 8_500 + long, COMPILATION | WITHOUT_ID, 8_400 + long, 0);
     put(Kind::OptimizerEnd, 9_000 + long, 0, 1, 2);
-    analyser.settle(10_000 + long, true, &mut sink);
+    analyser.end_drain(10_000 + long, true, &mut sink);
     let rows = rows(&mut sink);
     let said: Vec<_> = rows[PAUSES]
         .iter()
@@ -68,7 +68,7 @@ fn processor_time_is_measured_between_two_ends_of_steps_of_one_thread() {
     end(1, 5_000, 0, 0, 5);
     end(1, 6_000, 9_500_000_000, 0, 6);
     end(1, 7_000, 9_750_000_000, 0, 7);
-    analyser.settle(8_000, true, &mut sink);
+    analyser.end_drain(8_000, true, &mut sink);
     let rows = rows(&mut sink);
     let found: Vec<_> = rows[STEPS].iter().map(|row| (row["cpu_time"].clone(), row["run_delay"].clone())).collect();
     let nothing = (Cell::Null, Cell::Null);

@@ -161,11 +161,11 @@ impl Snippet {
                 Some((index, AgentAnswer::Done(done))) => {
                     let last = done.error.lines().last().unwrap_or_default();
                     let why = format!("{}: {last}", self.group.targets[index].name());
-                    self.settle(index, done);
+                    self.end_rank(index, done);
                     return Ok(Err(Failed(why)));
                 }
                 Some((index, AgentAnswer::Gone)) => {
-                    self.settle_gone(index);
+                    self.end_rank_that_has_gone(index);
                     return Ok(Err(Failed(format!("{} is gone", self.group.targets[index].name()))));
                 }
                 Some((_, AgentAnswer::Armed | AgentAnswer::Placed(_))) => {}
@@ -218,9 +218,9 @@ impl Snippet {
     async fn collect(&mut self) -> Result<(), StopReason> {
         while self.done.iter().any(Option::is_none) {
             match self.next().await? {
-                (index, AgentAnswer::Done(done)) => self.settle(index, done),
+                (index, AgentAnswer::Done(done)) => self.end_rank(index, done),
                 (index, AgentAnswer::Gone) => {
-                    self.settle_gone(index);
+                    self.end_rank_that_has_gone(index);
                     if self.group.together {
                         self.call_off("another rank is gone");
                         return Ok(());

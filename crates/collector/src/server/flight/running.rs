@@ -63,13 +63,13 @@ impl Service {
     }
 
     pub(super) async fn note_failed(&self, caller: &Caller, query: &Query, error: &Error) {
-        self.audit.turn(&caller.asker, &query.sql).await;
+        self.audit.wait_for_turn(&caller.asker, &query.sql).await;
         self.audit.failed(&caller.asker, &query.sql, query.pid, error);
     }
 
     pub(super) async fn run(&self, query: Query, extensions: &Extensions) -> Reply<Answer> {
         let caller = Caller::of(extensions);
-        self.audit.turn(&caller.asker, &query.sql).await;
+        self.audit.wait_for_turn(&caller.asker, &query.sql).await;
         let mut entry = self.audit.begin(&caller.asker, &query.sql, query.pid);
         let asked = query.asked(&caller)?;
         let rows = match self.plans.take(&caller.asker, &query.handle(), Instant::now()) {
