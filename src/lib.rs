@@ -1,7 +1,7 @@
 //! The `probe` command: SQL and Python inside a live PyTorch training run.
 //!
-//! Commands ([`cli`]) reach a live run or a recorded run's directory through `probe-client`; what they show is made in
-//! [`output`], and by the reports of some of them: `compare`, `crash`, `diagnose` and `export`.
+//! Commands ([`cli`]) reach a live run or a recorded run's directory through `probe-client`. What they show is made in
+//! [`output`], and by the reports of some of them: `compare`, `crash`, `diagnose`, `export`, `hang` and `profile`.
 
 mod block_bootstrap;
 pub mod cli;

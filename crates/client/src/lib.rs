@@ -1,5 +1,7 @@
 //! How commands reach rows: a live collector over Flight SQL and its control service, or a run's directory through an
-//! engine in this process. What is asked and what comes back is the same.
+//! engine in this process. Both take the same requests and give the same answers.
+//!
+//! The crate knows endpoints, credentials and the two ways to ask. It knows no argument of the command line, and prints nothing.
 
 mod answer;
 mod client;

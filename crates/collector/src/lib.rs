@@ -1,8 +1,11 @@
 //! The collector: keeps what the agents of one run send, and answers for it.
 //!
-//! [`ingest`] is how rows come in, [`stream`] one stream of an agent, [`session`] what one connection says, [`registry`] every
-//! agent that was ever connected, [`tables`] what SQL sees of agents, [`control`] what commands ask beside SQL, [`settings`]
-//! what agents are told, and [`governor`] how much they record.
+//! [`ingest`] takes rows in, [`stream`] reads one agent's stream, [`session`] follows one connection, [`registry`] lists all
+//! agents, [`tables`] makes their SQL tables, [`control`] serves commands other than SQL, and [`settings`] and [`governor`] decide
+//! what agents record.
+//!
+//! The crate knows the agents, connections, tokens and processes of its node. It knows no command, no output format and no client:
+//! `probe-client` is above it.
 
 pub(crate) mod agent;
 pub mod auth;

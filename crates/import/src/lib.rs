@@ -4,6 +4,8 @@
 //! stream, and its events are sorted on disk where they are many, so that memory stays bounded whatever the size:
 //! [`elements`](self) cuts the text, [`collect`](self) keeps a record of each event, [`join`](self) gives device
 //! activities their launches, and [`walk`](self) goes through threads in order of time and writes rows.
+//!
+//! The crate knows the formats of other tools and the tables that they fill. It knows no agent, no query and no command.
 
 mod blank_records;
 mod capture;

@@ -2,6 +2,9 @@
 //! how it is planned (`planner`), where it runs (`threads`), how it reads (`provider`, `source`, `prune`, `scan`, `row_filter`)
 //! and groups (`by_process`, `group_by_id`, `totals`), what its client gets (`output`, `answer`) and the errors of queries that fail
 //! (`errors`).
+//!
+//! The crate knows tables, rows and limits. It knows no agent, no connection, no run directory and no command: rows come from a
+//! `Store` or a `SystemTable`.
 
 mod adapted_input;
 mod admission;

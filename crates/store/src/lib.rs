@@ -4,6 +4,9 @@
 //! segment of their process and publishes the table's next snapshot. A store that keeps its rows (`flush`) writes
 //! sealed segments to Parquet files of the run directory; [`Store::open`] opens such a directory again. Memory and disk
 //! are bounded, and evicted rows are counted (`budget`).
+//!
+//! The crate knows tables, batches, files and the identity of the process that rows come from. It knows no SQL, no connection and no
+//! command.
 
 mod append;
 mod budget;

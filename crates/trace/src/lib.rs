@@ -1,4 +1,5 @@
-//! The analysis: turns records of the rings into rows of the tables, on the background thread.
+//! The analysis: turns records of the rings into rows of the tables. The agent does so on its own thread, and the collector
+//! for a process that is gone.
 //!
 //! [`Analyser::feed`] takes records one by one, each thread's in order and the threads merged by time. Each thread has a
 //! stack of what is open on it ([`thread`]); the time between two records goes to the top of the stack, so that it is
@@ -7,6 +8,9 @@
 //! The lowest modules have what is open ([`frame`], [`calls`], [`thread`]) and the other state between two drains
 //! ([`analyser`]). Each module above them adds methods to [`Analyser`] for one kind of record, and [`feed`] on top of them
 //! gives each record to its module.
+//!
+//! The crate knows records and the tables that they become rows of. It knows no Python, no torch, no collector, and no clock but
+//! that of the records.
 
 mod analyser;
 mod backward;

@@ -17,7 +17,7 @@ mod diagnose_collectives;
 mod diagnose_devices;
 mod diagnose_loaders;
 mod diagnose_pages;
-mod doors;
+mod auth;
 mod dumps;
 mod errors;
 mod export;

@@ -2,7 +2,7 @@
 
 mod config;
 mod damage;
-mod doors;
+mod auth;
 mod ending;
 mod eval;
 mod heavy;
