@@ -240,8 +240,8 @@ fn arrow_error(error: arrow::error::ArrowError) -> Error {
     match error {
         arrow::error::ArrowError::ExternalError(inner) => match inner.downcast::<Status>() {
             Ok(status) => from_status(*status),
-            Err(inner) => Error::failed(inner.to_string()),
+            Err(inner) => Error::caused(inner),
         },
-        other => Error::failed(other.to_string()),
+        other => Error::caused(other),
     }
 }

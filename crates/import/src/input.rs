@@ -72,13 +72,15 @@ impl Input {
     /// # Errors
     /// The path is no regular file, or can't be read.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let failed = |what: &str| Error::failed(format!("cannot read {}: {what}", path.display()));
-        let found = std::fs::metadata(path).map_err(|error| failed(&error.to_string()))?;
+        let cannot = || Error::failed(format!("cannot read {}", path.display()));
+        let found = std::fs::metadata(path).map_err(|error| cannot().because(error))?;
         if !found.is_file() {
-            return Err(failed("it is no regular file").hint("write what it gives into a file, and import that"));
+            return Err(cannot()
+                .because("it is no regular file")
+                .hint("write what it gives into a file, and import that"));
         }
-        let file = File::open(path).map_err(|error| failed(&error.to_string()))?;
-        Self::of(file, found.len()).map_err(|error| failed(&error.to_string()))
+        let file = File::open(path).map_err(|error| cannot().because(error))?;
+        Self::of(file, found.len()).map_err(|error| cannot().because(error))
     }
 
     /// The text of `file`, which has `file_bytes` bytes.

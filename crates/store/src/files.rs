@@ -53,12 +53,13 @@ impl ParquetFile {
     /// footer.
     pub fn open(path: &Path, table: &'static Table) -> Result<Self> {
         let wrong = |what: String| Error::failed(format!("cannot read {}: {what}", path.display()));
-        let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
-        let bytes = file.metadata().map_err(|error| wrong(error.to_string()))?.len();
+        let cannot = Error::failed(format!("cannot read {}", path.display()));
+        let file = File::open(path).map_err(|error| cannot.clone().because(error))?;
+        let bytes = file.metadata().map_err(|error| cannot.clone().because(error))?.len();
         let metadata = ParquetMetaDataReader::new()
             .with_page_index_policy(PageIndexPolicy::Skip)
             .parse_and_finish(&file)
-            .map_err(|error| wrong(error.to_string()))?;
+            .map_err(|error| cannot.because(error))?;
         let (groups, ours) = groups(&metadata, table).map_err(wrong)?;
         Ok(Self::of(path.to_owned(), bytes, table, groups, ours))
     }

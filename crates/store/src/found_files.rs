@@ -66,27 +66,30 @@ fn program_tables(directory: &Path, found: &mut RunFiles) -> Result<Vec<&'static
         if tables.len() >= custom::MAX_TABLES {
             break;
         }
-        match paths.iter().find_map(|path| program_table(&name, path).ok()) {
-            Some(table) => tables.push(table),
-            None => {
-                for path in paths {
-                    let why = program_table(&name, &path).err().unwrap_or_default();
-                    let error = Error::failed(format!("cannot read {}: {why}", path.display()));
-                    found.damaged.push((path, error));
-                }
+        let mut damaged = Vec::new();
+        let table = paths.into_iter().find_map(|path| match program_table(&name, &path) {
+            Ok(table) => Some(table),
+            Err(error) => {
+                damaged.push((path, error));
+                None
             }
+        });
+        match table {
+            Some(table) => tables.push(table),
+            None => found.damaged.extend(damaged),
         }
     }
     Ok(tables)
 }
 
-fn program_table(name: &str, path: &Path) -> Result<&'static Table, String> {
-    let file = File::open(path).map_err(|error| error.to_string())?;
+fn program_table(name: &str, path: &Path) -> Result<&'static Table> {
+    let cannot = || Error::failed(format!("cannot read {}", path.display()));
+    let file = File::open(path).map_err(|error| cannot().because(error))?;
     let metadata = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Skip).parse_and_finish(&file);
-    let metadata = metadata.map_err(|error| error.to_string())?;
+    let metadata = metadata.map_err(|error| cannot().because(error))?;
     let file = metadata.file_metadata();
     let schema = parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata());
-    table_of(name, &schema.map_err(|error| error.to_string())?)
+    table_of(name, &schema.map_err(|error| cannot().because(error))?).map_err(|why| cannot().because(why))
 }
 
 fn find_table(directory: &Path, table: &'static Table, found: &mut RunFiles) -> Result<Vec<Arc<ParquetFile>>> {

@@ -65,11 +65,11 @@ impl Protection {
                 let path = self_signed_path(directories);
                 make_once(&path)?;
                 let pem = secret(&path)?;
-                load(&path, &pem, &pem).map(Some)
+                load((&path, &pem), (&path, &pem)).map(Some)
             }
             Self::Files { certificate, key } => {
                 let public = fs::read(certificate).map_err(|error| named(certificate, error))?;
-                load(certificate, &public, &secret(key)?).map(Some)
+                load((certificate, &public), (key, &secret(key)?)).map(Some)
             }
         }
     }
@@ -103,12 +103,14 @@ fn first_certificate(path: &Path, pem: &[u8]) -> Result<CertificateDer<'static>>
     all.next().and_then(std::result::Result::ok).ok_or_else(none)
 }
 
-fn load(path: &Path, certificate: &[u8], key: &[u8]) -> Result<Identity> {
+/// The identity of a certificate and its key, each with the file that it is from.
+fn load((path, certificate): (&Path, &[u8]), (key_path, key): (&Path, &[u8])) -> Result<Identity> {
     let pin = tcp::pin_of(first_certificate(path, certificate)?.as_ref());
     let chain: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
     let chain = chain.map_err(|_| Error::usage(format!("{} has a broken certificate", path.display())))?;
     // The error has nothing of the file's content, which may be secret.
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| Error::usage("the file of the TLS key has none (PEM)"))?;
+    let no_key = |_| Error::usage(format!("{} has no private key (PEM)", key_path.display()));
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(no_key)?;
     let unusable = |error: TlsError| Error::usage(format!("{} can't be used for TLS", path.display())).because(error);
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder.with_protocol_versions(&[&TLS13]).map_err(unusable)?;

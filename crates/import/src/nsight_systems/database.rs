@@ -70,13 +70,13 @@ impl Database {
         let mut input = Input::open(path)?;
         let mut begun = Vec::new();
         let read = (&mut input.text).take(MAGIC.len() as u64).read_to_end(&mut begun);
-        read.map_err(|error| failed(&error))?;
+        read.map_err(|error| named(path, error))?;
         if begun != MAGIC {
             return Err(failed(&"it is no SQLite database")
                 .hint("export a report with nsys export --type sqlite, and import what that writes"));
         }
         let unpacked = if is_database(path)? { None } else { Some(unpack(&begun, input.text, scratch)) };
-        let unpacked = unpacked.transpose().map_err(|error| failed(&error))?;
+        let unpacked = unpacked.transpose().map_err(|error| named(path, error))?;
         let file = unpacked.as_ref().map_or(path, |unpacked| unpacked.path());
         let bytes = std::fs::metadata(file).map_err(|error| named(file, error))?.len();
         let connection = connect(file, bytes).map_err(|error| failed(&why(&error)))?;

@@ -31,16 +31,16 @@ impl Image {
     /// Reads the file behind mappings of one name, of which `first` has the lowest address.
     pub(super) fn read(pid: i32, first: &Mapping, is_program: bool) -> Result<Self> {
         let path = path_of(pid, first, is_program);
-        let unreadable = |why: String| Error::failed(format!("{} of process {pid} can't be read: {why}", first.path));
-        let size = fs::metadata(&path).map_err(|error| unreadable(error.to_string()))?.len();
+        let unreadable = || Error::failed(format!("{} of process {pid} can't be read", first.path));
+        let size = fs::metadata(&path).map_err(|error| unreadable().because(error))?.len();
         if size > MAX_FILE_BYTES {
-            return Err(unreadable(format!("{size} bytes are too many")));
+            return Err(unreadable().because(format!("{size} bytes are too many")));
         }
-        let (bytes, parts) = read_loaded(&path, size).map_err(|error| unreadable(error.to_string()))?;
+        let (bytes, parts) = read_loaded(&path, size).map_err(|error| unreadable().because(error))?;
         let size = maps::page_size();
         let page = |address: u64| address & !(size - 1);
         let loaded = parts.iter().find(|part| part.p_type == PT_LOAD && page(part.p_offset) == first.offset);
-        let Some(loaded) = loaded else { return Err(unreadable("it is not what is mapped".into())) };
+        let Some(loaded) = loaded else { return Err(unreadable().because("it is not what is mapped")) };
         let bias = first.addresses.start.wrapping_sub(page(loaded.p_vaddr));
         Ok(Self { bytes, bias })
     }

@@ -299,13 +299,12 @@ pub(super) fn system_call(
     thread.set_registers(&machine::for_system_call(&saved.registers, at, number, arguments))?;
     thread.run_to_trap(libc::PTRACE_SINGLESTEP)?;
     let after = thread.registers()?;
-    let failed =
-        |why: String| Failure::For(Error::failed(format!("a system call in process could not be made: {why}")));
+    let failed = || Error::failed("a system call in the process could not be made");
     if machine::program_counter(&after) != at + machine::BEHIND_SYSTEM_CALL {
-        return Err(failed("a seccomp filter or a debugger came in between".into()));
+        return Err(Failure::For(failed().because("a seccomp filter or a debugger came in between")));
     }
     match machine::result(&after) as i64 {
-        error @ -4095..0 => Err(failed(io::Error::from_raw_os_error(-error as i32).to_string())),
+        error @ -4095..0 => Err(Failure::For(failed().because(io::Error::from_raw_os_error(-error as i32)))),
         result => Ok(result as u64),
     }
 }

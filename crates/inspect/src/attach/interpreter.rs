@@ -9,6 +9,7 @@ use probe_common::error::{Error, Result};
 use super::image::{Image, Symbols};
 use super::machine;
 use super::maps::{self, Mapping};
+use crate::stacks::permission::memory_not_opened;
 
 /// How a statement gets into an interpreter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,10 +52,7 @@ impl Interpreter {
     /// # Errors
     /// The process is no Python one, its files can't be read, or it is older than 3.9.
     pub fn find(pid: i32) -> Result<Self> {
-        let maps = maps::of(pid).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => Error::unreachable(format!("there is no process {pid}")),
-            _ => crate::stacks::permission::denied_to_trace(pid),
-        })?;
+        let maps = maps::of(pid).map_err(|error| memory_not_opened(pid, error))?;
         let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default().to_string_lossy().into_owned();
         // The library first: if there is one, the program only loads it.
         let library = |mapping: &&Mapping| mapping.name().starts_with("libpython") && mapping.name().contains(".so");
@@ -70,8 +68,7 @@ impl Interpreter {
         let image = Image::read(pid, first, first.path == program)?;
         let symbols = image.symbols()?;
         let Some(runtime) = symbols.find("_PyRuntime") else { return Err(no_python()) };
-        let memory =
-            File::open(format!("/proc/{pid}/mem")).map_err(|_| crate::stacks::permission::denied_to_trace(pid))?;
+        let memory = File::open(format!("/proc/{pid}/mem")).map_err(|error| memory_not_opened(pid, error))?;
         let version = version(&symbols, &memory, first, &program);
         // New in 3.9, as the oldest that the agent knows.
         if version.is_some_and(|version| version < (3, 9)) || symbols.find("PyModule_AddType").is_none() {

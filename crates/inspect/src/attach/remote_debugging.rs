@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use probe_common::error::{Error, Result};
 
 use super::interpreter::Interpreter;
+use crate::stacks::permission::memory_not_opened;
 
 const COOKIE: &[u8; 8] = b"xdebugpy";
 /// The bit of a thread's `eval_breaker` that has the thread look at its flags.
@@ -32,7 +33,7 @@ pub(super) fn execute(pid: i32, interpreter: &Interpreter, script: &str) -> Resu
             .hint("a newer version of probe may know it"));
     }
     let memory = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"));
-    let memory = memory.map_err(|_| crate::stacks::permission::denied_to_trace(pid))?;
+    let memory = memory.map_err(|error| memory_not_opened(pid, error))?;
     let failed =
         |error: io::Error| Error::failed(format!("the memory of process {pid} is not as expected")).because(error);
     match write(&memory, interpreter.runtime, script) {

@@ -18,11 +18,19 @@ pub fn ptrace_scope() -> Option<u8> {
 /// # Errors
 /// There is no such process, or it may not be read; the hint says what would allow it.
 pub fn check(pid: i32) -> Result<()> {
-    let Err(error) = fs::File::open(format!("/proc/{pid}/mem")) else { return Ok(()) };
+    match fs::File::open(format!("/proc/{pid}/mem")) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(denied(pid)),
+        Err(error) => Err(memory_not_opened(pid, error)),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// The error of a process whose memory could not be opened, to be traced.
+pub fn memory_not_opened(pid: i32, error: std::io::Error) -> Error {
     match error.kind() {
-        ErrorKind::NotFound => Err(Error::unreachable(format!("there is no process {pid}"))),
-        ErrorKind::PermissionDenied => Err(denied(pid)),
-        _ => Err(Error::failed(format!("the memory of process {pid} can't be read")).because(error)),
+        ErrorKind::NotFound => Error::unreachable(format!("there is no process {pid}")),
+        ErrorKind::PermissionDenied => denied_to_trace(pid),
+        _ => Error::failed(format!("the memory of process {pid} can't be read")).because(error),
     }
 }
 
