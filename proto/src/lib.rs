@@ -4,6 +4,7 @@
 //! the declarations of all tables ([`tables`]), rows to packed columns ([`encode`]) and back, checked ([`decode`]), and
 //! what both sides must agree on beside them ([`env`], [`config`], [`credentials`]), and how both connect over TCP ([`tcp`]).
 
+pub mod agent_connection;
 pub mod bus_factor;
 pub mod column_builder;
 pub mod config;
@@ -13,6 +14,7 @@ pub mod encode;
 pub mod env;
 pub mod loopback;
 mod snippet_words;
+pub mod stage;
 pub mod table;
 pub mod tables;
 pub mod tcp;

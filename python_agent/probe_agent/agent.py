@@ -360,11 +360,11 @@ def status() -> dict[str, Any]:
     """The state of the agent, as :func:`probe_agent.status` describes it."""
     native = sys.modules.get("probe_agent._native")
     facts: dict[str, Any] = {
-        "phase": "off", "enabled": False, "step": 0, "config": {}, "layers": {}, "problem": "", "run": None,
+        "phase": None, "enabled": False, "step": 0, "config": {}, "layers": {}, "problem": "", "run": None,
     }  # fmt: skip
     if native is not None:
         facts.update(native.status())
-    if facts["phase"] in ("off", "idle"):
+    if facts["phase"] is None:
         waiting = "waiting for torch" if activation.waiting() else "off"
         facts["phase"] = "waiting for training" if _state.installed else waiting
     facts["collector"] = _state.collector

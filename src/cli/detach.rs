@@ -7,6 +7,7 @@ use probe_client::discover;
 use probe_collector::eval::printed;
 use probe_common::error::{Error, Result};
 use probe_inspect::attach::Report;
+use probe_proto::agent_connection::AgentConnection;
 use probe_proto::v1::{self, At};
 
 use super::connect::Connection;
@@ -90,7 +91,9 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
 /// Live agents: that of the process `only`, or all.
 async fn live(client: &mut Client, only: Option<u32>) -> Result<Vec<v1::AgentInfo>> {
     let agents = client.describe().await?.agents.into_iter();
-    Ok(agents.filter(|agent| agent.state == "live" && only.is_none_or(|pid| pid == agent.pid)).collect())
+    Ok(agents
+        .filter(|agent| agent.state == AgentConnection::Live.as_str() && only.is_none_or(|pid| pid == agent.pid))
+        .collect())
 }
 
 /// Detaches one agent. Returns for how many milliseconds its main thread stood still.
@@ -102,11 +105,13 @@ async fn detach(client: &mut Client, agent: &v1::AgentInfo, args: &Args) -> Resu
     call.pid = Some(pid);
     let (printed, finished) = printed(client.eval(call).await?).await?;
     let finished = finished.unwrap_or_default();
-    let wrong = |why: &str| Error::failed(format!("process {pid} keeps its agent: {why}"));
+    let wrong = |why: &str| Error::failed(format!("cannot detach from process {pid}: {why}"));
     match finished.outcome() {
         v1::Outcome::Ok => {}
         v1::Outcome::Refused => {
-            return Err(Error::denied(format!("process {pid} keeps its agent: {}", finished.error)).hint(finished.hint));
+            return Err(
+                Error::denied(format!("cannot detach from process {pid}: {}", finished.error)).hint(finished.hint)
+            );
         }
         _ => return Err(wrong(finished.error.trim())),
     }

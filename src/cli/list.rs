@@ -10,6 +10,7 @@ use probe_common::error::{Error, Result};
 use probe_common::paths;
 use probe_inspect::gpu;
 use probe_inspect::stacks::without_agent;
+use probe_proto::agent_connection::AgentConnection;
 use probe_proto::v1;
 use probe_store::runs;
 
@@ -112,7 +113,8 @@ pub(super) fn run(args: Args) -> Result<Status> {
 
 fn rows_of(description: v1::Description, all: bool) -> Vec<Row> {
     let v1::Description { run, command, agents, .. } = description;
-    let mut agents: Vec<_> = agents.into_iter().filter(|agent| all || agent.state != "ended").collect();
+    let mut agents: Vec<_> =
+        agents.into_iter().filter(|agent| all || agent.state != AgentConnection::Ended.as_str()).collect();
     agents.sort_by_key(|agent| (agent.rank, agent.pid));
     if agents.is_empty() {
         return vec![Row { run: Some(run), pid: None, agent: None, command, is_elsewhere: false, gpu: None }];

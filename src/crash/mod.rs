@@ -2,6 +2,7 @@
 //! ended, and for a directory.
 
 mod account;
+mod amounts;
 mod kept;
 mod page;
 mod queries;

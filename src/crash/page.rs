@@ -4,9 +4,11 @@ use std::fmt::Write;
 
 use probe_inspect::stacks::fold::{Owner, names};
 use probe_inspect::stacks::page::local_time;
+use probe_proto::agent_connection::AgentConnection;
 use unicode_width::UnicodeWidthStr;
 
 use super::account::{Crash, CrashedProcess, MAX_ACCOUNTS, Memory, RaisedException};
+use super::amounts::{bytes, duration, megabytes, significant};
 
 /// Width of the label before a fact.
 const LABEL: usize = 13;
@@ -163,7 +165,7 @@ impl Page {
             (None, Some(status)) => format!("exit status {status}"),
             (None, None) => "not known how".into(),
         }];
-        if account.state == "lost" {
+        if account.state == AgentConnection::Lost.as_str() {
             how.push("without a goodbye".into());
         }
         let when = if account.ended.is_some() { "" } else { " (when anything last came from it)" };
@@ -268,43 +270,6 @@ fn trend(memory: &Memory) -> String {
         at_most,
     ];
     format!("{}: {}", memory.device, parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
-}
-
-fn megabytes(megabytes: f64) -> String {
-    if megabytes < 1000.0 { format!("{megabytes:.0} MB") } else { format!("{:.2} GB", megabytes / 1000.0) }
-}
-
-fn bytes(bytes: i64) -> String {
-    match bytes {
-        ..10_000 => format!("{bytes} B"),
-        10_000..10_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
-        _ => format!("{:.1} MB", bytes as f64 / 1e6),
-    }
-}
-
-fn duration(seconds: f64) -> String {
-    match seconds {
-        ..0.01 => format!("{:.1} ms", seconds * 1e3),
-        0.01..1.0 => format!("{:.0} ms", seconds * 1e3),
-        1.0..180.0 => format!("{seconds:.1} s"),
-        _ => format!("{:.0} min", seconds / 60.0),
-    }
-}
-
-/// A number with four significant digits.
-fn significant(value: f64) -> String {
-    if value == 0.0 || !value.is_finite() {
-        return value.to_string();
-    }
-    let digits = 3 - value.abs().log10().floor() as i64;
-    match digits {
-        0..=9 => {
-            let text = format!("{value:.*}", digits as usize);
-            if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
-        }
-        ..0 => format!("{value:.0}"),
-        _ => format!("{value:.3e}"),
-    }
 }
 
 /// "ValueError: corrupt shard", with the first line of the message.

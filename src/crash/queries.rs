@@ -2,6 +2,7 @@
 
 use probe_client::Client;
 use probe_common::error::Result;
+use probe_proto::agent_connection::AgentConnection;
 
 use super::account::{Collective, Crash, CrashedProcess, Interval, MAX_ACCOUNTS, Memory, RaisedException};
 use super::kept;
@@ -37,10 +38,10 @@ pub(crate) async fn ask(client: &mut Client) -> Result<Crash> {
         };
         let unknown = account.exit_status.is_none() && account.signal.is_none();
         // A process that said goodbye and of which no more is known counts as ended well.
-        let well = account.exit_status == Some(0) || unknown && account.state != "lost";
+        let well = account.exit_status == Some(0) || unknown && account.state != AgentConnection::Lost.as_str();
         if well {
             crash.well += 1;
-            crash.live += usize::from(account.state == "live");
+            crash.live += usize::from(account.state == AgentConnection::Live.as_str());
         } else {
             crash.accounts.push(account);
         }

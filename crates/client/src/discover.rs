@@ -5,6 +5,7 @@ use std::path::Path;
 use probe_common::error::{Error, Kind, Result};
 use probe_common::paths;
 use probe_common::run_name::RunName;
+use probe_proto::agent_connection::AgentConnection;
 use probe_proto::env;
 use probe_store::runs;
 
@@ -78,7 +79,7 @@ async fn find_pid(pid: u32) -> Result<Target> {
         let Ok(description) = client.describe().await else { continue };
         let mut here = description.agents.iter().filter(|agent| agent.pid == pid).peekable();
         if here.peek().is_some() {
-            let is_live = here.any(|agent| agent.state == "live");
+            let is_live = here.any(|agent| agent.state == AgentConnection::Live.as_str());
             let target = Target { location, pid: Some(pid) };
             if is_live {
                 return Ok(target);

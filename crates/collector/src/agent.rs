@@ -1,5 +1,6 @@
 //! One agent as the collector knows it, from its first Hello until the collector ends.
 
+mod description;
 pub(crate) mod pace;
 mod state;
 mod status;
@@ -10,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use probe_common::clock;
+use probe_proto::agent_connection::AgentConnection;
 use probe_proto::v1::{self, CollectorFrame, agent_message, collector_frame, record};
 use probe_store::journal::replay::Ranges;
 use probe_store::journal::{Journal, MAX_ENTRIES};
@@ -18,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+pub(crate) use self::description::{AgentDescription, Loss, ProcessLife};
 use self::pace::StepPace;
 use self::status::MAX_LATE;
 pub(crate) use self::status::truncate_status;
@@ -25,61 +28,6 @@ use super::written::AllWritten;
 
 /// Frames on their way down to an agent.
 pub(crate) type Downlink = mpsc::Sender<Result<CollectorFrame, Status>>;
-
-/// Whether an agent is connected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AgentConnection {
-    Live,
-    /// The agent said Bye.
-    Ended,
-    /// The agent's stream broke, and no other has come.
-    Lost,
-}
-
-impl AgentConnection {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Live => "live",
-            Self::Ended => "ended",
-            Self::Lost => "lost",
-        }
-    }
-}
-
-/// Whether an agent's process lives.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ProcessLife {
-    /// The process is not watched: it runs on another node, or may not be watched.
-    Unknown,
-    /// The process is watched, and lives.
-    Watched,
-    /// The process has ended, and what it left in memory is being read.
-    Recovering,
-    /// The process has ended.
-    Ended(v1::Ended),
-}
-
-/// What an agent says about itself beside its identity.
-#[derive(Debug, Clone, Default)]
-pub struct AgentDescription {
-    pub agent_version: String,
-    pub python_version: String,
-    pub torch_version: String,
-    pub command: String,
-    /// The process runs snippets that come over TCP.
-    pub eval_over_tcp: bool,
-    /// The agent was attached to a program that trained already.
-    pub attached: bool,
-    /// The agent says where its process waits between two steps.
-    pub says_arrived: bool,
-}
-
-/// Rows lost for one reason, and when their number last grew (ns since 1970).
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Loss {
-    pub rows: u64,
-    pub last: i64,
-}
 
 /// An agent, connected or gone.
 #[derive(Debug)]

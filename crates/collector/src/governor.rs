@@ -15,6 +15,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::captures::WhenSlow;
 use super::events::{Event, Severity};
 use super::shared::Shared;
+use super::slow_steps::{Change, SlowStepWatch};
 use super::stack_sampling::StackSampling;
 
 /// Pause between two looks at the agents, which report as often.
@@ -33,12 +34,6 @@ const MAX_STRIDE_OF_SMALL_BUDGETS: u32 = 1024;
 /// While recording every step is estimated to take less than this share of the budget, no step is left out for comparison. The
 /// largest cost that was measured is 2.4 times the estimate.
 const CHEAP: f64 = 0.4;
-/// Steps are slow when the last second's median is `SLOW` times the baseline, until it is no more than `NORMAL` times.
-const SLOW: f64 = 1.5;
-const NORMAL: f64 = 1.2;
-/// For at most so many looks of a slow time (half a minute) all steps carry detail.
-const CAPTURE_LOOKS: u32 = 60;
-
 /// Decides in which steps detail is recorded: one of `stride`.
 #[derive(Debug)]
 pub(crate) struct Governor {
@@ -113,70 +108,6 @@ impl Governor {
     }
 }
 
-/// Watches whether steps are slow.
-#[derive(Debug, Default)]
-pub(crate) struct SlowStepWatch {
-    slow: Option<Slow>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Slow {
-    baseline: f64,
-    /// How long steps took when slowness was last reported (s).
-    reported: f64,
-    looks: u32,
-}
-
-/// A change of the durations of steps; values are medians, in seconds.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Change {
-    /// Steps take longer than the run's own baseline.
-    Slower { recent: f64, baseline: f64 },
-    /// Steps still take longer, and have been captured long enough.
-    Captured { recent: f64, baseline: f64 },
-    /// Steps take as long as before they became slow.
-    Again { recent: f64, baseline: f64 },
-    /// Steps have been slow for so long that their duration is the baseline now.
-    Settled { recent: f64, baseline: f64 },
-}
-
-impl SlowStepWatch {
-    /// Whether detail is wanted in every step.
-    pub(crate) fn captures(&self) -> bool {
-        self.slow.is_some_and(|slow| slow.looks < CAPTURE_LOOKS)
-    }
-
-    /// Looks at the durations of all processes, of which the one that has slowed down the most counts.
-    pub(crate) fn check(&mut self, costs: &[Cost]) -> Option<Change> {
-        let known = costs.iter().filter(|cost| cost.recent > 0.0 && cost.baseline > 0.0);
-        let worst = known.max_by(|a, b| (a.recent / a.baseline).total_cmp(&(b.recent / b.baseline)))?;
-        let (recent, now) = (worst.recent, worst.baseline);
-        let Some(slow) = &mut self.slow else {
-            if recent > SLOW * now {
-                self.slow = Some(Slow { baseline: now, reported: recent, looks: 0 });
-                return Some(Change::Slower { recent, baseline: now });
-            }
-            return None;
-        };
-        slow.looks = slow.looks.saturating_add(1);
-        let baseline = slow.baseline;
-        if recent <= NORMAL * baseline {
-            self.slow = None;
-            return Some(Change::Again { recent, baseline });
-        }
-        if recent <= NORMAL * now {
-            self.slow = None;
-            return Some(Change::Settled { recent, baseline });
-        }
-        if recent > SLOW * slow.reported {
-            // Steps have become slower once more, for another reason: worth another capture.
-            *slow = Slow { baseline, reported: recent, looks: 0 };
-            return Some(Change::Slower { recent, baseline });
-        }
-        (slow.looks == CAPTURE_LOOKS).then_some(Change::Captured { recent, baseline })
-    }
-}
-
 /// Decides about detail for as long as the collector lives.
 pub(crate) async fn run(shared: &Shared, captures: &WhenSlow, sampling: &StackSampling) {
     let mut looks = interval(LOOK);
@@ -221,7 +152,7 @@ fn check_agents(shared: &Shared, governor: &mut Governor, watch: &mut SlowStepWa
         plan(shared, stride, every_step, governor.compares, &loads, step);
     }
     if let Some(change) = change {
-        shared.events.note(event(change, step, automatic));
+        shared.events.note(change.event(step, automatic));
     }
     shared.settings.repeat_if_late(&shared.registry);
     matches!(change, Some(Change::Slower { .. }))
@@ -246,38 +177,6 @@ fn plan(shared: &Shared, governed: u32, capture: bool, compares: bool, loads: &[
     let details =
         json!({ "stride": stride, "stride_before": before, "share": share(stride), "share_every_step": share(1) });
     shared.events.note(Event::new("detail", Severity::Info, message).at_step(from_step).with(&details));
-}
-
-fn event(change: Change, step: i64, automatic: bool) -> Event {
-    let event = |kind, severity, message, recent: f64, baseline: f64| {
-        let details = json!({ "recent": recent, "baseline": baseline });
-        Event::new(kind, severity, message).at_step(step).with(&details)
-    };
-    let took = |seconds: f64| match seconds {
-        s if s < 0.1 => format!("{:.3} ms", 1e3 * s),
-        s => format!("{s:.3} s"),
-    };
-    match change {
-        Change::Slower { recent, baseline } => {
-            let (recent_words, baseline_words) = (took(recent), took(baseline));
-            let detail = if automatic { "; every step is recorded in detail meanwhile" } else { "" };
-            let message = format!("steps take {recent_words} instead of {baseline_words} (medians){detail}");
-            event("slow", Severity::Warning, message, recent, baseline)
-        }
-        Change::Captured { recent, baseline } => {
-            let message =
-                format!("steps still take {}; they have been recorded in detail for long enough", took(recent));
-            event("capture", Severity::Info, message, recent, baseline)
-        }
-        Change::Again { recent, baseline } => {
-            let message = format!("steps take {} again", took(recent));
-            event("slow", Severity::Info, message, recent, baseline)
-        }
-        Change::Settled { recent, baseline } => {
-            let message = format!("steps take {} by now, which was {} before", took(recent), took(baseline));
-            event("slow", Severity::Info, message, recent, baseline)
-        }
-    }
 }
 
 #[cfg(test)]
@@ -361,37 +260,5 @@ mod tests {
     fn what_every_step_costs_leaves_room_for_detail() {
         // 2 % that can't be helped: detail gets the half of the budget that is kept for it.
         assert_eq!(Governor::default().choose_stride(&[load(1e-3, 2e-5, 2e-5)]), 4);
-    }
-
-    fn pace(recent: f64, baseline: f64) -> Cost {
-        Cost { recent, baseline, ..Cost::default() }
-    }
-
-    #[test]
-    fn slow_steps_are_captured_until_they_are_fast_again() {
-        let mut watch = SlowStepWatch::default();
-        assert_eq!(watch.check(&[]), None);
-        assert_eq!(watch.check(&[pace(0.0, 0.0), pace(0.14, 0.1)]), None);
-        assert!(!watch.captures());
-        let slower = watch.check(&[pace(0.1, 0.1), pace(0.2, 0.1)]);
-        assert_eq!(slower, Some(Change::Slower { recent: 0.2, baseline: 0.1 }));
-        assert!(watch.captures());
-        assert_eq!(watch.check(&[pace(0.2, 0.1)]), None, "once");
-        assert_eq!(watch.check(&[pace(0.4, 0.1)]), Some(Change::Slower { recent: 0.4, baseline: 0.1 }), "slower still");
-        assert_eq!(watch.check(&[pace(0.13, 0.1)]), None, "not yet");
-        assert_eq!(watch.check(&[pace(0.11, 0.1)]), Some(Change::Again { recent: 0.11, baseline: 0.1 }));
-        assert!(!watch.captures());
-    }
-
-    #[test]
-    fn a_capture_ends_and_so_does_a_slow_time_that_stays() {
-        let mut watch = SlowStepWatch::default();
-        watch.check(&[pace(0.2, 0.1)]);
-        let changes: Vec<Change> = (0..100).filter_map(|_| watch.check(&[pace(0.2, 0.1)])).collect();
-        assert_eq!(changes, [Change::Captured { recent: 0.2, baseline: 0.1 }]);
-        assert!(!watch.captures());
-        // The baseline of the agents has moved on.
-        assert_eq!(watch.check(&[pace(0.2, 0.19)]), Some(Change::Settled { recent: 0.2, baseline: 0.1 }));
-        assert_eq!(watch.check(&[pace(0.2, 0.2)]), None);
     }
 }

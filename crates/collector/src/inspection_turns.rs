@@ -62,7 +62,7 @@ impl InspectionTurns {
     /// Too many wait already.
     pub(crate) async fn wait_for_turn(&self) -> Result<InspectionTurn<'_>> {
         let there = self.there.try_acquire().map_err(|_| {
-            Error::limit(format!("{MAX_TURNS} others are inspecting the processes, or wait for it"))
+            Error::limit(format!("too many inspections: {MAX_TURNS} are running or waiting"))
                 .hint("ask again in some seconds: inspections are done one after the other")
         })?;
         let next = self.next.lock().await;
@@ -79,7 +79,7 @@ impl InspectionTurns {
         let now = Instant::now();
         if samplings.len() >= MAX_SAMPLINGS {
             let first = samplings.values().min().map_or(Duration::ZERO, |end| end.saturating_duration_since(now));
-            return Err(Error::limit(format!("{MAX_SAMPLINGS} samplings are going on, and more are not begun"))
+            return Err(Error::limit(format!("too many samplings: {MAX_SAMPLINGS} are running"))
                 .hint(format!("ask again in {} s, when the first of them has ended", first.as_secs() + 1)));
         }
         let number = samplings.last_key_value().map_or(0, |(last, _)| last + 1);
@@ -176,7 +176,7 @@ mod tests {
         let refused = turns.sampling(Duration::from_secs(1)).unwrap_err();
         assert_eq!(
             (refused.kind(), refused.to_string().as_str()),
-            (Kind::Limit, "4 samplings are going on, and more are not begun")
+            (Kind::Limit, "too many samplings: 4 are running")
         );
         assert!(refused.hint_text().unwrap().starts_with("ask again in 30 s"), "{refused:?}");
         drop(many);

@@ -41,6 +41,7 @@ mod service;
 mod session;
 mod settings;
 mod shared;
+mod slow_steps;
 mod stack_sampling;
 mod stacks;
 mod stop;

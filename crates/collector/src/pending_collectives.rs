@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use probe_common::error::Result;
+use probe_proto::agent_connection::AgentConnection;
 use probe_proto::encode::StringTable;
 use probe_proto::table::{Table, Time};
 use probe_proto::tables::nccl_trace;
 use probe_proto::v1::GroupState;
 use probe_store::{Identity, RecordBatchBuilder, SystemTable};
 
-use super::agent::AgentConnection;
 use super::registry::Registry;
 
 /// The rows with status `pending`.

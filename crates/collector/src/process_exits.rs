@@ -9,13 +9,14 @@ use std::time::Duration;
 use probe_common::clock;
 use probe_common::paths::host_name;
 use probe_inspect::process_exit::{ProcessEnd, WatchedProcess};
+use probe_proto::agent_connection::AgentConnection;
 use probe_proto::v1::{self, record};
 use probe_store::Identity;
 use tokio::time::timeout;
 use tonic::Extensions;
 use tonic::transport::server::UdsConnectInfo;
 
-use super::agent::{Agent, AgentConnection, ProcessLife};
+use super::agent::{Agent, ProcessLife};
 use super::events::{Event, Severity};
 use super::rings::{RingContents, Rings};
 use super::shared::Shared;

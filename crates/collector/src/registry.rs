@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use probe_proto::agent_connection::AgentConnection;
 use probe_proto::v1;
 use probe_store::Identity;
 use probe_store::journal::JournalCheckpoint;
 use tokio::sync::watch;
 
-use super::agent::{Agent, AgentConnection, AgentDescription, Downlink, NotWelcomed};
+use super::agent::{Agent, AgentDescription, Downlink, NotWelcomed};
 use super::instance::is_local;
 use super::written::AllWritten;
 

@@ -14,9 +14,10 @@ use probe_trace::recover;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::agent::{Agent, AgentConnection};
+use super::agent::Agent;
 use super::dead_process;
 use super::shared::Shared;
+use probe_proto::agent_connection::AgentConnection;
 
 /// The file's name, as the kernel shows it.
 const NAME: &str = "/memfd:probe-rings";

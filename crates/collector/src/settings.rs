@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use probe_common::error::{Error, Result};
+use probe_proto::agent_connection::AgentConnection;
 use probe_proto::config;
 use probe_proto::v1::collector_frame::Frame;
 use probe_proto::v1::{AgentConfig, ConfigAnswer, Configure, Plan, WatchAnswer, WatchCall};
 use tokio::time::timeout;
 
-use super::agent::{Agent, AgentConnection};
+use super::agent::Agent;
 use super::registry::Registry;
 
 /// How long agents are given to say that a setting is in force.

@@ -91,7 +91,7 @@ impl Stacks {
     /// Those of [`Stacks::ask`].
     pub(crate) async fn take(&self, call: StacksCall, asked_by: &Asker) -> Result<StacksAnswer> {
         let method = StackMethod::try_from(call.method).map_err(|_| {
-            Error::usage("stacks are read from memory, paused, with native frames, or asked of the agent")
+            Error::usage("unknown way to read stacks; known: auto, memory, paused, native, agent")
         })?;
         let chosen = self.choose(call.pid, call.rank)?;
         let unix_ns = clock::unix_ns();
@@ -127,7 +127,7 @@ impl Stacks {
                 (Some(rank), _) => format!("there is no live rank {rank} in {}", self.run),
                 (None, pid) => format!("process {} is not connected to {}", pid.unwrap_or_default(), self.run),
             };
-            return Err(Error::usage(what).hint(format!("there is {}", there.join(", "))));
+            return Err(Error::usage(what).hint(format!("available: {}", there.join(", "))));
         }
         Ok(all)
     }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use probe_common::clock;
 use probe_common::error::Result;
+use probe_proto::agent_connection::AgentConnection;
 use probe_proto::encode::StringTable;
 use probe_proto::table::{Table, Text, Time};
 use probe_proto::tables::{agents, drops};
 use probe_store::{Evicted, Identity, RecordBatchBuilder, Store, SystemTable};
 
-use super::agent::{AgentConnection, AgentState, ProcessLife};
+use super::agent::{AgentState, ProcessLife};
 use super::registry::Registry;
 
 /// Why rows are lost that an agent had recorded, and that had not come when its process or its connection ended.

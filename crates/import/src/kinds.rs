@@ -17,15 +17,6 @@ pub(crate) enum Kind {
     LeftOut(&'static str),
 }
 
-/// Stages of training.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
-    Unknown,
-    Forward,
-    Backward,
-    Optimizer,
-}
-
 /// Names that were operators by category in 2021, and are ranges of the program.
 const ANNOTATIONS: &[&str] = &["ProfilerStep#", "enumerate(Data", "Optimizer.step#", "Optimizer.zero_grad#"];
 

@@ -7,12 +7,13 @@ use probe_proto::table::{Text, Time};
 use probe_proto::tables::{frames, kernels, launches, memory_events, operators, spans};
 
 use super::device_lines::DeviceLines;
-use super::kinds::{self, Stage};
+use super::kinds;
 use super::python_frame::PythonFrame;
 use super::records::{DeviceEvent, HostEvent, MemoryEvent, UNKNOWN, device, host, known};
 use super::rows::ProcessRows;
 use super::tensor_bytes::tensor_bytes;
 use super::text_table::{NONE, TextTable};
+use probe_proto::stage::Stage;
 
 /// An operator call.
 pub(crate) struct OperatorRow<'a> {
@@ -21,7 +22,7 @@ pub(crate) struct OperatorRow<'a> {
     pub device: i64,
     pub device_self: i64,
     pub module: Option<&'a str>,
-    pub stage: Stage,
+    pub stage: Option<Stage>,
     pub depth: i32,
     /// The number of the name in the table of texts.
     pub parent: Option<u32>,
@@ -80,7 +81,7 @@ pub(crate) struct MemoryRow<'a> {
     /// The number of the name in the table of texts.
     pub operator: Option<u32>,
     pub module: Option<&'a str>,
-    pub stage: Stage,
+    pub stage: Option<Stage>,
     pub step: Option<i64>,
     pub frame: Option<&'a PythonFrame>,
     pub thread: i64,
@@ -144,7 +145,7 @@ impl RowWriter<'_, '_> {
             device_duration: with_devices(row.device),
             device_self_duration: with_devices(row.device_self),
             kind: id(if event.kind == host::ANNOTATION { "annotation" } else { "operator" }),
-            stage: stage(row.stage).map(&mut *id),
+            stage: row.stage.map(|stage| id(stage.as_str())),
             module: row.module.map(&mut *id),
             name: text(texts, event.name, id),
             depth: row.depth,
@@ -237,7 +238,7 @@ impl RowWriter<'_, '_> {
             device_free: None,
             operator: row.operator.map(|operator| text(texts, operator, id)),
             module: row.module.map(&mut *id),
-            stage: stage(row.stage).map(&mut *id),
+            stage: row.stage.map(|stage| id(stage.as_str())),
             file: row.frame.and_then(|frame| frame.file.as_deref()).map(&mut *id),
             line: row.frame.and_then(|frame| frame.line),
             function: row.frame.map(|frame| id(&frame.function)),
@@ -314,16 +315,6 @@ impl RowWriter<'_, '_> {
             graph_launch: has_launch.then_some(event.graph != 0),
             external_id: known(event.external_id),
         })
-    }
-}
-
-/// The name of a stage; None where it is not known.
-fn stage(stage: Stage) -> Option<&'static str> {
-    match stage {
-        Stage::Unknown => None,
-        Stage::Forward => Some("forward"),
-        Stage::Backward => Some("backward"),
-        Stage::Optimizer => Some("step"),
     }
 }
 

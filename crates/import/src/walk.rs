@@ -7,13 +7,14 @@ use probe_common::error::Result;
 
 use super::collect::Thread;
 use super::device_lines::DeviceLines;
-use super::kinds::{self, Stage};
+use super::kinds;
 use super::python_frame::PythonFrame;
 use super::records::{DeviceEvent, HostEvent, MemoryEvent, UNKNOWN, device, host, known};
 use super::row_writer::{FrameRow, LaunchRow, MemoryRow, OperatorRow, Ranges, RowWriter, SpanRow};
 use super::sorter::{RecordGroup, Sorted};
 use super::steps::{Step, step_at};
 use super::text_table::{NONE, TextTable};
+use probe_proto::stage::Stage;
 
 /// Most operators, and most frames, that can be open within each other.
 const MAX_OPEN: usize = 1024;
@@ -30,7 +31,7 @@ struct OpenOperator {
     device: i64,
     device_self: i64,
     module: u32,
-    stage: Stage,
+    stage: Option<Stage>,
     stack: i64,
     user_frame: u32,
 }
@@ -251,35 +252,35 @@ impl<'a> Walk<'a> {
         let name = self.texts.get(event.name).map_or("", |text| text);
         let parent = self.open.iter().rposition(|open| open.event.end >= event.end);
         let (outer_stage, outer_module) = match parent.map(|parent| &self.open[parent]) {
-            Some(parent) if parent.event.kind == host::OPERATOR || parent.stage == Stage::Optimizer => {
+            Some(parent) if parent.event.kind == host::OPERATOR || parent.stage == Some(Stage::Step) => {
                 (parent.stage, parent.module)
             }
-            _ => (Stage::Unknown, NONE),
+            _ => (None, NONE),
         };
         let frame = self.open_frames.last();
         let running = self.running_module();
         let is_node = name.starts_with("autograd::engine::evaluate_function");
         let is_backward = is_node || name.contains("Backward") && !name.starts_with("aten::");
         let stage = match outer_stage {
-            Stage::Backward | Stage::Optimizer => outer_stage,
-            _ if is_backward => Stage::Backward,
-            _ if name.starts_with("Optimizer.step") => Stage::Optimizer,
-            _ if running != NONE => Stage::Forward,
+            Some(Stage::Backward | Stage::Step) => outer_stage,
+            _ if is_backward => Some(Stage::Backward),
+            _ if name.starts_with("Optimizer.step") => Some(Stage::Step),
+            _ if running != NONE => Some(Stage::Forward),
             _ => outer_stage,
         };
         let module = match stage {
             // The node has no number of its own, and runs right after the node whose gradient it adds up.
-            Stage::Backward if is_node && name.ends_with("AccumulateGrad") => self.node_module,
-            Stage::Backward if outer_module == NONE && event.id != UNKNOWN => {
+            Some(Stage::Backward) if is_node && name.ends_with("AccumulateGrad") => self.node_module,
+            Some(Stage::Backward) if outer_module == NONE && event.id != UNKNOWN => {
                 self.forward_modules.get(&event.id).copied().unwrap_or(running)
             }
-            Stage::Backward => outer_module,
+            Some(Stage::Backward) => outer_module,
             _ => running,
         };
         if is_node {
             self.node_module = module;
         }
-        if stage == Stage::Forward
+        if stage == Some(Stage::Forward)
             && event.id != UNKNOWN
             && module != NONE
             && self.forward_modules.len() < MAX_SEQUENCES
@@ -327,7 +328,7 @@ impl<'a> Walk<'a> {
             event,
             operator: operator.map(|operator| operator.event.name),
             module: self.modules.get(module).map(|module| &**module),
-            stage: around.map_or(Stage::Unknown, |around| around.stage),
+            stage: around.and_then(|around| around.stage),
             step: step_at(self.steps, event.ts),
             frame: self.frames.get(&user_frame),
             thread: self.thread,

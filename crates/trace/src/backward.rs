@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use probe_proto::stage::Stage;
 use probe_proto::table::Time;
 use probe_proto::tables::torch_trace;
 
@@ -202,7 +203,7 @@ impl<N: Names> Analyser<N> {
         // A device's own thread counts no calls.
         let caller = self.threads.get(pass.caller).unwrap_or(thread);
         let (id, micro_step) = (thread.id, caller.micro_step());
-        let stage = word(&mut self.words.backward, &mut sink.strings, "backward");
+        let stage = word(&mut self.words.backward, &mut sink.strings, Stage::Backward.as_str());
         // Without any event the sums would be 0 although no time is known.
         let on_device = |work: BackwardWork| work.device.sum().filter(|_| pass.on_device);
         let times = |own: BackwardWork, total: BackwardWork| Times {

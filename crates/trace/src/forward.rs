@@ -1,5 +1,6 @@
 //! Calls of modules: their state when they begin, and their rows when they end.
 
+use probe_proto::stage::Stage;
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::torch_trace;
 
@@ -111,11 +112,11 @@ impl<N: Names> Analyser<N> {
         }
         let total = record.ts.saturating_sub(call.begin);
         let stage = if call.recompute {
-            word(&mut self.words.recompute, &mut sink.strings, "recompute")
+            word(&mut self.words.recompute, &mut sink.strings, Stage::Recompute.as_str())
         } else {
-            let forward = word(&mut self.words.forward, &mut sink.strings, "forward");
+            let forward = word(&mut self.words.forward, &mut sink.strings, Stage::Forward.as_str());
             if thread.is_validating() {
-                let validation = word(&mut self.words.validation, &mut sink.strings, "validation");
+                let validation = word(&mut self.words.validation, &mut sink.strings, Stage::Validation.as_str());
                 sink.quiet = (!self.trained).then_some((validation, forward));
                 validation
             } else {

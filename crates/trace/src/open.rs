@@ -1,6 +1,7 @@
 //! What is open when no more records come: where a process was when it died.
 
 use probe_proto::encode::StringTable;
+use probe_proto::stage::Stage;
 
 use super::analyser::Analyser;
 use super::drops::INCOMPLETE;
@@ -44,15 +45,15 @@ impl<N: Names> Analyser<N> {
             Frame::Module { call, .. } => {
                 let known = self.calls.get(*call);
                 let stage = match known {
-                    Some(call) if call.recompute => "recompute",
-                    _ if self.trained && thread.is_validating() => "validation",
-                    _ => "forward",
+                    Some(call) if call.recompute => Stage::Recompute.as_str(),
+                    _ if self.trained && thread.is_validating() => Stage::Validation.as_str(),
+                    _ => Stage::Forward.as_str(),
                 };
                 (module(*call), stage, known.map_or(newest, |call| call.begin))
             }
-            Frame::Node { owner } => (module(*owner), "backward", newest),
-            Frame::Pass(pass) => (None, "backward", pass.begin),
-            Frame::Optimizer { begin, class, .. } => (self.names.optimizer(*class), "step", *begin),
+            Frame::Node { owner } => (module(*owner), Stage::Backward.as_str(), newest),
+            Frame::Pass(pass) => (None, Stage::Backward.as_str(), pass.begin),
+            Frame::Optimizer { begin, class, .. } => (self.names.optimizer(*class), Stage::Step.as_str(), *begin),
             Frame::Data { begin, class, .. } => (self.names.class(*class).map(|name| name.to_string()), "data", *begin),
             Frame::Suspended => (None, "snippet", newest),
             Frame::Checkpoint { begin } => (None, "checkpoint", *begin),

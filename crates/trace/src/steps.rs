@@ -1,5 +1,6 @@
 //! The end of optimizers' steps and of training steps.
 
+use probe_proto::stage::Stage;
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::{steps, torch_trace};
 
@@ -106,7 +107,7 @@ impl<N: Names> Analyser<N> {
             module: class,
             module_type: class,
             depth: 0,
-            stage: word(&mut self.words.step, &mut sink.strings, "step"),
+            stage: word(&mut self.words.step, &mut sink.strings, Stage::Step.as_str()),
             ts: Time(clock.unix_ns(times.begin)),
             duration,
             total_duration,

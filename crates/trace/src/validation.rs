@@ -29,6 +29,7 @@ use super::symbol_lookup::Names;
 use super::thread::Thread;
 use crate::payload::EVAL_MODE;
 use crate::row_buffer::RowBuffer;
+use probe_proto::stage::Stage;
 
 /// The largest number of different modules of a section that are remembered.
 const MAX_MODULES: usize = 16;
@@ -169,8 +170,8 @@ impl<N: Names> Analyser<N> {
     fn restage_section(&mut self, number: usize, sink: &mut RowBuffer) {
         let thread = &self.threads[number];
         let Some(section) = &thread.section else { return };
-        let forward = word(&mut self.words.forward, &mut sink.strings, "forward");
-        let validation = word(&mut self.words.validation, &mut sink.strings, "validation");
+        let forward = word(&mut self.words.forward, &mut sink.strings, Stage::Forward.as_str());
+        let validation = word(&mut self.words.validation, &mut sink.strings, Stage::Validation.as_str());
         let (from, to) = if section.validates() { (forward, validation) } else { (validation, forward) };
         sink.restage(section.rows, thread.id, from, to);
     }

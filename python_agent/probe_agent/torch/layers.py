@@ -62,7 +62,7 @@ def parse(text: str | None, layers: dict[str, list[str]]) -> WantedMechanisms:
         if item == "all":
             everything = True
         elif name not in layers:
-            wanted.problems.append(f"PROBE_LAYERS: there is no layer '{name}'; there is {', '.join(layers)}")
+            wanted.problems.append(f"PROBE_LAYERS: there is no layer '{name}'; available: {', '.join(layers)}")
         elif item.startswith("-") or mechanism.strip() == OFF:
             wanted.mechanisms[name] = []
         elif mechanism:

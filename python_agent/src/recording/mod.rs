@@ -85,6 +85,7 @@ mod type_slot;
 mod unrecorded_children;
 mod untraced;
 pub(crate) mod usage;
+mod user_line;
 
 pub use boundary::unit;
 pub use drain::{drain, flush_open};

@@ -2,22 +2,17 @@
 //! of all operators, in one of many steps only, because torch's call of it is expensive (it boxes every operator's arguments).
 //!
 //! For the operators in `OPERATORS`, torch's C shim describes the tensors, and the innermost line of the program's own code is
-//! looked up, which takes the GIL on threads that are Python's. All are counted (`operator_counts`).
+//! looked up (`user_line`), which takes the GIL on threads that are Python's. All are counted (`operator_counts`).
 
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use pyo3::exceptions::PyRuntimeError;
-use pyo3::ffi;
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
 
 use super::calibration;
 use super::clock::ticks;
-use super::interned::Interned;
 use super::libtorch::name_of;
 use super::operator_counts;
 use super::policy::{Layer, is_on};
@@ -25,21 +20,16 @@ use super::sampled_steps::SampledSteps;
 use super::shim::{self, Tensor};
 use super::thread::{self, RECORD, SUSPENSIONS, ThreadState};
 use super::torch_callbacks::OPERATOR_CALLBACK;
+use super::user_line;
 use crate::shared::{self, ENABLED};
 use probe_trace::payload::{CONVERTED, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA, SYNCHRONIZE};
 use probe_trace::record::{Kind, Record};
-use probe_trace::symbol_table::LearnedName;
 
 /// The steps in which operators are watched, as [`SampledSteps::new`] takes it: late enough to come after a program's first
 /// steps, and soon enough for a short run.
 const REMAINDER: u32 = 10;
 /// Operators in `OPERATORS` that may be open on a thread.
 const MAX_OPEN: usize = 8;
-/// Frames that are searched for one of the program's own code.
-const FRAMES: usize = 64;
-/// Bytes at the end of a file's path that are kept.
-const FILE: usize = 110;
-
 const COPY: u8 = 0;
 const SCALAR: u8 = 1;
 const NONZERO: u8 = 8;
@@ -53,10 +43,6 @@ static IS_USED: AtomicBool = AtomicBool::new(false);
 static WATCH: SampledSteps = SampledSteps::new(REMAINDER);
 /// Ticks that torch takes to call the callback and to return.
 static WAY: AtomicU64 = AtomicU64::new(0);
-/// The lines of the program that records name. A record has the id plus 1, so that 0 is no line.
-static LINES: Interned = Interned::new(|id, line| LearnedName::Line(id + 1, line));
-/// Directories of files that are not the program's own code.
-static LIBRARIES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Offset in bytes of the inputs in a RecordFunction.
 static INPUTS: AtomicUsize = AtomicUsize::new(0);
@@ -225,7 +211,7 @@ fn sync_end(began: u64, operation: &str, device: &Bound<'_, PyAny>) {
         Ok(index) => CUDA << 4 | index.min(14),
         Err(_) => u64::from(SOME_CUDA),
     };
-    let payload = operation as u64 | line() << 8 | u64::from(WATCH.stride()) << 24;
+    let payload = operation as u64 | user_line::id() << 8 | u64::from(WATCH.stride()) << 24;
     thread::with(|state| state.instant(Record::new(Kind::Sync, payload, now, began, device << 48)));
     WATCH.spend(ticks().saturating_sub(now));
 }
@@ -262,7 +248,7 @@ unsafe fn copy_of(range: *const u8) -> Option<(u64, u64)> {
     let payload = flag(non_blocking, NON_BLOCKING)
         | flag(to.contiguous && from.contiguous, IS_CONTIGUOUS)
         | flag(to.dtype != from.dtype, CONVERTED)
-        | line() << 8;
+        | user_line::id() << 8;
     let bytes = to.bytes as u64 & 0xffff_ffff_ffff;
     Some((payload, bytes | u64::from(from.device) << 48 | u64::from(to.device) << 56))
 }
@@ -270,72 +256,7 @@ unsafe fn copy_of(range: *const u8) -> Option<(u64, u64)> {
 unsafe fn reads(range: *const u8) -> Option<(u64, u64)> {
     // SAFETY: as of the caller.
     let tensor = unsafe { input(range, 0)? };
-    Some((line() << 8, u64::from(tensor.device) << 48))
-}
-
-/// The id of the innermost line of the program's own code on this thread, plus 1; 0 where there is none.
-fn line() -> u64 {
-    // SAFETY: asks for this thread's own state, which needs no GIL. A thread that has none is not Python's: making one
-    // for it might wait for a thread that waits for this one.
-    if unsafe { ffi::PyGILState_GetThisThreadState() }.is_null() {
-        return 0;
-    }
-    // pyo3 assumes that a thread that runs one of its functions has the GIL. Where that function called torch
-    // (`probe_agent.log` of a tensor), torch may have released it. So it is requested without pyo3.
-    // SAFETY: a thread of Python's, in an interpreter that is there; released below.
-    let held = unsafe {
-        if ffi::Py_IsInitialized() == 0 {
-            return 0;
-        }
-        ffi::PyGILState_Ensure()
-    };
-    let found = Python::try_attach(|py| {
-        // SAFETY: the GIL is held; an exception that is set stays as it is, and then no Python is called.
-        if unsafe { !ffi::PyErr_Occurred().is_null() } {
-            return Ok(None);
-        }
-        user_line(py)
-    });
-    // SAFETY: `held` is what PyGILState_Ensure returned on the same thread.
-    unsafe { ffi::PyGILState_Release(held) };
-    match found {
-        Some(Ok(Some(line))) => u64::from(line) + 1,
-        _ => 0,
-    }
-}
-
-fn user_line(py: Python<'_>) -> PyResult<Option<u16>> {
-    // SAFETY: a borrowed reference, or null where no Python runs.
-    let mut frame = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetFrame().cast()) };
-    for _ in 0..FRAMES {
-        let Some(here) = frame else { return Ok(None) };
-        let file = here.getattr(intern!(py, "f_code"))?.getattr(intern!(py, "co_filename"))?;
-        let file = file.cast_into::<PyString>()?;
-        let file = file.to_string_lossy();
-        if is_own(&file) {
-            let line: Option<i32> = here.getattr(intern!(py, "f_lineno"))?.extract()?;
-            let start = file.ceil_char_boundary(file.len().saturating_sub(FILE));
-            let cut = if start > 0 { "…" } else { "" };
-            let text = format!("{cut}{}:{}", &file[start..], line.unwrap_or(0));
-            return Ok(LINES.intern(text.as_bytes()));
-        }
-        frame = here.getattr(intern!(py, "f_back"))?.extract()?;
-    }
-    Ok(None)
-}
-
-fn is_own(file: &str) -> bool {
-    let library = |file: &str| shared::lock(&LIBRARIES).iter().any(|path| file.starts_with(path.as_str()));
-    !file.starts_with("<frozen")
-        && !file.starts_with("<eval_with_key>")
-        && !file.contains("/site-packages/")
-        && !file.contains("/dist-packages/")
-        && !library(file)
-}
-
-/// The line of the program that a record names by its id plus 1, as `file:line`.
-pub(super) fn line_of(number: u64) -> Option<String> {
-    LINES.get(number.checked_sub(1)?)
+    Some((user_line::id() << 8, u64::from(tensor.device) << 48))
 }
 
 /// Finds the inputs' field of a RecordFunction and the functions of the shim; see [`calibration::find_inputs`].
@@ -354,7 +275,7 @@ fn calibrate_operators(copy: &Bound<'_, PyAny>) -> PyResult<()> {
 #[pyfunction]
 fn use_operators(copies: Option<bool>, sync_points: Option<bool>, libraries: Option<Vec<String>>) -> PyResult<()> {
     if let Some(libraries) = libraries {
-        *shared::lock(&LIBRARIES) = libraries;
+        user_line::set_libraries(libraries);
     }
     copies.into_iter().for_each(|on| COPIES.store(on, Ordering::Relaxed));
     sync_points.into_iter().for_each(|on| SYNC_POINTS.store(on, Ordering::Relaxed));

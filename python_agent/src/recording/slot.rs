@@ -275,7 +275,7 @@ const RESETS: &str = "forward: nn.Module.__call__ is assigned again and again wh
     modules in such steps are not seen; hooks see them, too";
 
 /// The problem that is reported when slots are reset and no point is reached at which they could be put back.
-const NOT_SEEN: &str = "forward: somebody has assigned nn.Module.__call__ (torch.fx does), so calls of modules are not seen \
+const NOT_SEEN: &str = "forward: the program has assigned nn.Module.__call__ (torch.fx does), so calls of modules are not seen \
     until an optimizer steps, a DataLoader is asked for a batch, or probe_agent.step() is called";
 
 /// Adds this file's functions to the module.

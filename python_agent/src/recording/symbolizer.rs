@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::module_names::{GENERATION, LEARNED, REGISTRY, WALK_AGAIN};
-use super::{checkpoints, collectives, interned, operator_counts, operators, optimizer, spans};
+use super::{checkpoints, collectives, interned, operator_counts, optimizer, spans, user_line};
 use crate::shared;
 use probe_trace::symbol_lookup::{ModuleAtAddress, Names, Operation};
 use probe_trace::symbol_table::{self, KnownNames, NameTable};
@@ -76,7 +76,7 @@ impl Names for Symbolizer {
     }
 
     fn line(&self, id: u64) -> Option<String> {
-        operators::line_of(id)
+        user_line::text_of(id)
     }
 
     fn operator(&self, id: u64) -> Option<String> {

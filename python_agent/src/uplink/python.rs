@@ -136,7 +136,7 @@ fn configure(values: BTreeMap<String, String>) -> PyResult<()> {
     Ok(())
 }
 
-/// State of the agent: enabled, step, layers, config, problem, phase, run.
+/// State of the agent: enabled, step, layers, config, problem, phase (None where there is no uplink), run.
 #[pyfunction]
 fn status(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let facts = PyDict::new(py);
@@ -151,7 +151,7 @@ fn status(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     facts.set_item("config", config::in_force())?;
     facts.set_item("problem", lock(&shared::PROBLEM).clone())?;
     let phase = link().map(|link| link.phase());
-    facts.set_item("phase", phase.as_ref().map_or("idle", Phase::as_str))?;
+    facts.set_item("phase", phase.as_ref().map(Phase::as_str))?;
     facts.set_item("run", phase.as_ref().and_then(Phase::run))?;
     Ok(facts)
 }

@@ -12,6 +12,7 @@ use probe_client::discover;
 use probe_client::endpoint::{RunLocation, Target};
 use probe_common::error::{Error, Kind, Result};
 use probe_common::paths::{self, named};
+use probe_proto::agent_connection::AgentConnection;
 use probe_proto::env;
 
 use super::targets::AttachTarget;
@@ -52,7 +53,9 @@ impl RunCollector {
         let connected = async {
             loop {
                 let agents = client.describe().await?.agents;
-                let live = |pid: &u32| agents.iter().any(|agent| agent.pid == *pid && agent.state == "live");
+                let live = |pid: &u32| {
+                    agents.iter().any(|agent| agent.pid == *pid && agent.state == AgentConnection::Live.as_str())
+                };
                 if pids.iter().all(live) {
                     return Ok(());
                 }
@@ -85,7 +88,7 @@ pub(super) async fn known() -> Result<Vec<KnownProcess>> {
         let agents = description.agents.into_iter();
         found.extend(agents.map(|agent| KnownProcess {
             pid: agent.pid,
-            live: agent.state == "live",
+            live: agent.state == AgentConnection::Live.as_str(),
             run: run.clone(),
         }));
     }
@@ -127,7 +130,7 @@ async fn start(name: &str, pid: u32) -> Result<RunCollector> {
     let base = format!("attach-{pid}-{}", std::process::id());
     let (socket, log) = (runtime.join(format!("{base}.sock")), runtime.join(format!("{base}.log")));
     let program =
-        std::env::current_exe().map_err(|error| Error::failed("the command does not find itself").because(error))?;
+        std::env::current_exe().map_err(|error| Error::failed("cannot find the probe executable").because(error))?;
     let mut child = Command::new(&program)
         .args(["serve", "--name", name, "--exit-when-idle", IDLE, "--listen"])
         .arg(format!("unix:{}", socket.display()))

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use probe_client::endpoint::RunLocation;
 use probe_common::error::{Error, Result};
 use probe_common::paths;
+use probe_proto::agent_connection::AgentConnection;
 use rustyline::completion::{Completer, Pair};
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -103,7 +104,7 @@ fn greet(session: &mut Session) {
         report::note(ways);
         return;
     };
-    let live = description.agents.iter().filter(|agent| agent.state == "live");
+    let live = description.agents.iter().filter(|agent| agent.state == AgentConnection::Live.as_str());
     let (count, step) = live.fold((0, 0), |(count, step), agent| (count + 1, step.max(agent.step)));
     let processes = if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
     report::note(format_args!("{name}: {processes}, {step} steps. {ways}"));

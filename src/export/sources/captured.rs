@@ -4,6 +4,7 @@
 use std::io::Result;
 
 use probe_export::{Flow, FlowKind};
+use probe_proto::stage::Stage;
 use serde_json::{Map, Value};
 
 use super::source::{DrawnTable, RowOwner, StepSelection};
@@ -40,7 +41,7 @@ fn operator(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Res
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let (thread, name) = (row.int(OWN).unwrap_or_default(), row.text(OWN + 1).unwrap_or_default());
     let is_operator = row.text(OWN + 2) == Some("operator");
-    let is_backward = row.text(OWN + 3) == Some("backward");
+    let is_backward = row.text(OWN + 3) == Some(Stage::Backward.as_str());
     let sequence = row.int(OWN + 4).filter(|_| is_operator);
     let (mut flow, mut forward) = (None, None);
     match sequence {

@@ -3,6 +3,7 @@
 use std::io::Result;
 
 use probe_export::Flow;
+use probe_proto::stage::Stage;
 
 use super::source::{DrawnTable, RowOwner, StepSelection};
 use crate::export::drawing::{Drawing, TrackKey};
@@ -69,7 +70,7 @@ fn module(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Resul
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let (thread, stage) = (row.int(OWN).unwrap_or_default(), row.text(OWN + 2).unwrap_or_default());
     let module = row.text(OWN + 1).unwrap_or("outside of modules");
-    let name = if stage == "forward" { module.to_owned() } else { format!("{module} {stage}") };
+    let name = if stage == Stage::Forward.as_str() { module.to_owned() } else { format!("{module} {stage}") };
     // The slice begins on the host and lasts as long as on the device, which is no interval of the thread.
     let track = match row.text(OWN + 3) {
         Some(device) if device != "cpu" => TrackKey::DeviceTimed(thread),

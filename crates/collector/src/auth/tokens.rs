@@ -163,7 +163,7 @@ impl TokenFile {
             }
             let names: Vec<_> = tokens.iter().map(|token| token.name.as_str()).collect();
             let there =
-                if names.is_empty() { "there is none".into() } else { format!("there is {}", names.join(", ")) };
+                if names.is_empty() { "there is none".into() } else { format!("available: {}", names.join(", ")) };
             Err(Error::failed(format!("there is no token called '{name}'")).hint(there))
         })
     }

@@ -98,7 +98,7 @@ impl<'a> Running<'a> {
                 return Ok(Some((index, line)));
             }
             let Some(event) = self.events.recv().await else {
-                return Err(Error::failed("the processes went away"));
+                return Err(Error::failed("the processes disconnected"));
             };
             match event?.event {
                 Some(Event::Output(output)) => {

@@ -61,8 +61,8 @@ impl Captures {
     pub(crate) async fn ask(self: &Arc<Self>, call: CaptureCall, caller: Caller) -> Result<Events> {
         let Ok(permit) = Arc::clone(&self.turn).try_acquire_owned() else {
             let under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            return Err(Error::failed(format!("{under_way} is under way, and there is one at a time"))
-                .hint("wait for its end; probe.evals shows who asked for it"));
+            return Err(Error::failed(format!("another capture is running: {under_way}"))
+                .hint("wait for its end; probe.evals shows who started it"));
         };
         let name = format!("capture-{}", self.newest().await? + 1);
         let plan = CapturePlan::new(name, call, &self.shared.registry.live(), &self.directory)?;
@@ -91,7 +91,7 @@ impl Captures {
         let recorded = tokio::select! {
             recorded = self.record(&plan, &caller, client) => recorded,
             () = client.closed() => {
-                self.note(&name, &Err(Error::failed("whoever asked has gone")));
+                self.note(&name, &Err(Error::failed("the client has disconnected")));
                 return None;
             }
         };
@@ -137,7 +137,7 @@ impl Captures {
             }
         }
         let reports: Option<Vec<ProgressLine>> = reports.into_iter().collect();
-        reports.ok_or_else(|| Error::failed("a process has not said what came of the capture"))
+        reports.ok_or_else(|| Error::failed("a process did not report the result of the capture"))
     }
 
     fn note(&self, name: &str, captured: &Result<Captured>) {
@@ -149,7 +149,7 @@ impl Captures {
                 let message = format!("{name}: {steps} steps of {} processes, {rows} rows", captured.processes.len());
                 Noted::new("capture", Severity::Info, message).at_step(first)
             }
-            Err(error) => Noted::new("capture", Severity::Warning, format!("{name} came to nothing: {error}")),
+            Err(error) => Noted::new("capture", Severity::Warning, format!("{name} failed: {error}")),
         };
         self.shared.events.note(noted);
     }

@@ -71,13 +71,13 @@ impl CapturePlan {
         let there = || everyone.iter().map(|process| who(process)).collect::<Vec<_>>().join(", ");
         for rank in &call.ranks {
             if !everyone.iter().any(|process| process.rank == Some(*rank)) {
-                return Err(Error::usage(format!("there is no live rank {rank}")).hint(format!("there is {}", there())));
+                return Err(Error::usage(format!("there is no live rank {rank}")).hint(format!("available: {}", there())));
             }
         }
         let processes: Vec<_> = everyone.iter().filter(|process| is_asked(process)).cloned().collect();
         if processes.is_empty() {
             return Err(Error::usage("the process that was asked for is not connected to the run")
-                .hint(format!("there is {}", there())));
+                .hint(format!("available: {}", there())));
         }
         let is_everyone = processes.len() == everyone.len();
         Ok(Self { directory: directory.join(&name), name, call, processes, is_everyone })

@@ -96,7 +96,7 @@ fn send(path: &Path, process: &Identity, client: &mpsc::Sender<Result<CaptureEve
         let snapshot = path.extension().is_some_and(|ending| ending == "pickle");
         let piece = TracePiece { rank: process.rank, pid, data: Bytes::from(piece), snapshot };
         let event = CaptureEvent { event: Some(Event::Piece(piece)) };
-        client.blocking_send(Ok(event)).map_err(|_| Error::failed("whoever asked has gone"))?;
+        client.blocking_send(Ok(event)).map_err(|_| Error::failed("the client has disconnected"))?;
     }
 }
 

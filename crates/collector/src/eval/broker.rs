@@ -98,7 +98,7 @@ impl Broker {
                 let last = finished.error.lines().rev().find(|line| !line.trim().is_empty());
                 Err(Error::failed(last.unwrap_or("the agent does not answer").trim()))
             }
-            (_, None) => Err(Error::failed("the agent went away")),
+            (_, None) => Err(Error::failed("the agent disconnected")),
         }
     }
 
@@ -119,7 +119,7 @@ impl Broker {
                 .hint(format!("a name has letters, digits and . _ -, {MAX_SESSION_NAME_LENGTH} of them at most")));
         }
         if call.end_session && call.session.is_empty() {
-            return Err(Error::usage("which session is to be ended is not said").hint("name it: --session NAME"));
+            return Err(Error::usage("--end-session needs a session").hint("name it: --session NAME"));
         }
         if !call.complete.is_empty() {
             complete::check(&call)?;
@@ -130,12 +130,12 @@ impl Broker {
         }
         if call.code.len() > MAX_CODE_LENGTH {
             return Err(Error::usage(format!(
-                "a snippet has at most {MAX_CODE_LENGTH} bytes, this one has {}",
+                "the snippet has {} bytes; the limit is {MAX_CODE_LENGTH}",
                 call.code.len()
             )));
         }
         if At::try_from(call.at).is_err() {
-            return Err(Error::usage("a snippet runs at auto, now or step"));
+            return Err(Error::usage("the placement must be auto, now or step"));
         }
         if call.timeout_s == 0.0 {
             call.timeout_s = DEFAULT_TIMEOUT;

@@ -11,12 +11,12 @@ const MAX_CHAIN_BYTES: usize = 512;
 pub(super) fn check(call: &EvalCall) -> Result<()> {
     let chain = &call.complete;
     if !call.code.is_empty() || call.end_session {
-        return Err(Error::usage("a snippet that runs and a name to complete are two calls"));
+        return Err(Error::usage("a call can run a snippet or complete a name, not both"));
     }
     let is_name = chain.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '.' | '[' | ']'));
     if !is_name || chain.len() > MAX_CHAIN_BYTES {
         return Err(Error::usage(format!(
-            "names, points and subscripts are completed, {MAX_CHAIN_BYTES} bytes at most"
+            "only names, attributes and subscripts up to {MAX_CHAIN_BYTES} bytes can be completed"
         )));
     }
     Ok(())

@@ -67,14 +67,14 @@ pub(super) fn choose(live: &[Arc<Agent>], call: &EvalCall, run: &str) -> Result<
             [one] => Ok(SnippetGroup::alone((*one).clone())),
             [] => {
                 Err(Error::usage(format!("there is no live rank {rank} in {run}"))
-                    .hint(format!("there is {}", names())))
+                    .hint(format!("available: {}", names())))
             }
             several => Err(ambiguous(&format!("rank {rank}"), several)),
         };
     }
     let asked = match call.pid {
         Some(pid) => Some(everyone.iter().position(|target| target.is(pid)).ok_or_else(|| {
-            Error::unreachable(format!("process {pid} is not connected to {run}")).hint(format!("there is {}", names()))
+            Error::unreachable(format!("process {pid} is not connected to {run}")).hint(format!("available: {}", names()))
         })?),
         None => None,
     };
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(chosen(&[], EvalCall::default()).unwrap_err().kind(), Kind::Unreachable);
         let live = agents(&[Some(0)], Some(1));
         let error = chosen(&live, EvalCall { rank: Some(7), ..Default::default() }).unwrap_err();
-        assert_eq!(error.hint_text(), Some("there is rank 0 (pid 100)"));
+        assert_eq!(error.hint_text(), Some("available: rank 0 (pid 100)"));
         let error = chosen(&live, EvalCall { pid: Some(7), ..Default::default() }).unwrap_err();
         assert_eq!(error.kind(), Kind::Unreachable);
         let twins = agents(&[Some(0), Some(0)], Some(1));

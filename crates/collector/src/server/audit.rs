@@ -40,7 +40,11 @@ impl Audit {
     /// The table with the rows of the collector before. Queries that were under way then have ended with it.
     pub fn restore(rows: &NewestRows<v1::Query>) -> Self {
         let ended = |query: &v1::Query| match query.status.as_str() {
-            "" => v1::Query { status: "cancelled".into(), error: Some("the collector died".into()), ..query.clone() },
+            "" => v1::Query {
+                status: QueryStatus::Cancelled.as_str().into(),
+                error: Some("the collector died".into()),
+                ..query.clone()
+            },
             _ => query.clone(),
         };
         Self {
@@ -114,14 +118,39 @@ fn question(asker: &Asker, sql: &str, pid: Option<i32>) -> v1::Query {
     }
 }
 
-fn end(query: &mut v1::Query, error: Option<&Error>) {
-    query.status = match error.map(Error::kind) {
-        None => "ok",
-        Some(Kind::Denied) => "denied",
-        Some(Kind::Limit) => "limit",
-        Some(_) => "error",
+/// How a query stands: the column `status` of `probe.queries`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum QueryStatus {
+    /// In the journal, a row without a status is of a query that runs.
+    Running,
+    Ok,
+    Denied,
+    Limit,
+    Error,
+    Cancelled,
+}
+
+impl QueryStatus {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Ok => "ok",
+            Self::Denied => "denied",
+            Self::Limit => "limit",
+            Self::Error => "error",
+            Self::Cancelled => "cancelled",
+        }
     }
-    .into();
+}
+
+fn end(query: &mut v1::Query, error: Option<&Error>) {
+    let status = match error.map(Error::kind) {
+        None => QueryStatus::Ok,
+        Some(Kind::Denied) => QueryStatus::Denied,
+        Some(Kind::Limit) => QueryStatus::Limit,
+        Some(_) => QueryStatus::Error,
+    };
+    query.status = status.as_str().into();
     query.error = error.map(|error| truncate(error.to_string(), MAX_ERROR_LENGTH));
 }
 
@@ -166,7 +195,7 @@ impl QueryEntry {
 impl Drop for QueryEntry {
     fn drop(&mut self) {
         if self.query.status.is_empty() {
-            self.query.status = "cancelled".into();
+            self.query.status = QueryStatus::Cancelled.as_str().into();
             self.query.duration = Some(self.began.elapsed().as_secs_f64());
             self.publish();
         }
@@ -190,7 +219,7 @@ impl SystemTable for Audit {
                 sql: strings.id(&query.sql),
                 hash: strings.id(&query.hash),
                 only_pid: query.pid,
-                status: strings.id(if query.status.is_empty() { "running" } else { &query.status }),
+                status: strings.id(if query.status.is_empty() { QueryStatus::Running.as_str() } else { &query.status }),
                 duration: query.duration,
                 rows: i64::try_from(query.rows).unwrap_or(i64::MAX),
                 bytes: i64::try_from(query.bytes).unwrap_or(i64::MAX),

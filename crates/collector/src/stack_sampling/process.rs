@@ -113,6 +113,6 @@ impl Sampled {
         let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
         // Memory that changes while it is read may make no sense to the reader.
         let read = catch_unwind(AssertUnwindSafe(|| self.threads.sample(&mut reader)));
-        read.unwrap_or_else(|_| Err(Error::failed("its memory makes no sense to this reader")))
+        read.unwrap_or_else(|_| Err(Error::failed("its memory could not be interpreted")))
     }
 }

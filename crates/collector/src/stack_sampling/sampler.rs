@@ -36,7 +36,7 @@ pub(crate) fn is_on() -> Result<bool> {
         "" | "on" => Ok(true),
         "off" => Ok(false),
         other => Err(Error::usage(format!("{PROBE_STACK_SAMPLING}={other} is neither on nor off"))
-            .hint(format!("{PROBE_STACK_SAMPLING}=off: stacks are read only when somebody asks"))),
+            .hint(format!("{PROBE_STACK_SAMPLING}=off: stacks are read only on request"))),
     }
 }
 
@@ -120,7 +120,7 @@ impl StackSampling {
             let now = Instant::now();
             let mut bursts = self.0.lock();
             if bursts.current(now).is_some_and(|burst| burst.kind == Kind::Asked) {
-                return Err(Error::limit("somebody else is having these processes sampled")
+                return Err(Error::limit("another client is sampling these processes")
                     .hint(format!("ask again in {} s", MAX_DURATION.as_secs())));
             }
             let burst = Burst { kind: Kind::Asked, until: now + plan.duration, interval: plan.interval };

@@ -244,7 +244,7 @@ impl<R: Read, W: DictWatcher> Machine<'_, R, W> {
     fn long(&mut self, length_bytes: u64) -> Step {
         let length = self.source.number(length_bytes)?;
         if length > MAX_INTEGER {
-            return Err(format!("a whole number has {length} bytes, and at most {MAX_INTEGER} are read"));
+            return Err(format!("a whole number has {length} bytes; the limit is {MAX_INTEGER}"));
         }
         let bytes = self.source.take(length)?;
         let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);

@@ -78,7 +78,7 @@ impl<R: Read> CountedBytes<R> {
             }
             let more = (length - self.long.len() as u64).min((self.end - self.position) as u64) as usize;
             if self.long.len() as u64 + more as u64 > MAX_LENGTH {
-                return Err(format!("a text has {length} bytes, and at most {MAX_LENGTH} are read"));
+                return Err(format!("a text has {length} bytes; the limit is {MAX_LENGTH}"));
             }
             self.long.extend_from_slice(&self.buffer[self.position..self.position + more]);
             self.position += more;
