@@ -70,23 +70,24 @@ pub static KEYS: &[ConfigKey] = &[
     ConfigKey {
         name: LAYERS,
         doc: concat!(
-            "Layers that record, of those that the agent was started with: all, or names (",
+            "Layers that record: all, a list of names (",
             layer_names!(),
-            "), or with a - those that don't. The time of a layer that is off counts as other_time."
+            "), or -NAME for all but NAME. Only layers that the agent was started with can be switched. The time of a layer \
+             that is off counts as other_time."
         ),
         values: &["all", "NAME,NAME,…", "-NAME,…"],
         accepts: |value| Layers::parse(value).is_some(),
     },
     ConfigKey {
         name: OVERHEAD_BUDGET,
-        doc: "What recording may cost, as a share of step time; detail=auto keeps to it.",
+        doc: "Maximum cost of recording, as a share of step time, with detail=auto.",
         values: &["1%", "N%"],
         accepts: |value| budget(value).is_some(),
     },
     ConfigKey {
         name: CAPTURE_ON,
         doc: "Captures that the collector makes by itself (probe capture): off; slow, three steps of all ranks when steps \
-              get slower, at most once an hour. Processes are told, but only the collector follows it.",
+              get slower, at most once an hour. Only the collector uses this setting.",
         values: &["off", SLOW],
         accepts: |value| ["off", SLOW].contains(&value),
     },
@@ -174,7 +175,7 @@ pub fn budget(text: &str) -> Option<f64> {
 pub fn check(key: &str, value: &str) -> Result<(), String> {
     let Some(known) = KEYS.iter().find(|k| k.name == key) else {
         let names: Vec<&str> = KEYS.iter().map(|k| k.name).collect();
-        return Err(format!("there is no setting '{key}'; there is {}", names.join(", ")));
+        return Err(format!("there is no setting '{key}'; available: {}", names.join(", ")));
     };
     if (known.accepts)(value) {
         Ok(())

@@ -27,7 +27,7 @@ variables! {
     PROBE_ENDPOINT = "PROBE_ENDPOINT", "the only live run", "ENDPOINT that commands use when none is given.";
     PROBE_RUN = "PROBE_RUN", "the script's name", "The run's name.";
     PROBE_DETAIL = "PROBE_DETAIL", "auto", "Which steps have their modules recorded: auto (as many as PROBE_OVERHEAD_BUDGET allows, one of 8 at least, and all for a while when steps get slower), every-step, 1/N (every Nth) or off.";
-    PROBE_OVERHEAD_BUDGET = "PROBE_OVERHEAD_BUDGET", "1%", "What recording may cost, as a share of step time, where PROBE_DETAIL is auto: 1%, 0.5%.";
+    PROBE_OVERHEAD_BUDGET = "PROBE_OVERHEAD_BUDGET", "1%", "Maximum cost of recording, as a share of step time, with PROBE_DETAIL=auto: 1%, 0.5%.";
     PROBE_LAYERS = "PROBE_LAYERS", "all", concat!("Layers of recording, comma-separated (", layer_names!(), "); -NAME switches one off, NAME=MECHANISM chooses its mechanism (forward=fast_call: modules without hooks are called by their forward, past torch's own __call__).");
     PROBE_EVAL = "PROBE_EVAL", "on", "off: this process runs no snippets. tcp: it also runs snippets that arrive over TCP. on: it runs only snippets that arrive over unix sockets.";
     PROBE_HOME = "PROBE_HOME", "$XDG_STATE_HOME/probe, else ~/.local/state/probe", "Directory of the recorded runs.";

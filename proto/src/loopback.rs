@@ -28,9 +28,9 @@ fn check(stream: &TcpStream, me: u32) -> io::Result<()> {
     match owner(&text, here, there) {
         Some(uid) if uid == me || uid == 0 => Ok(()),
         Some(uid) => {
-            denied(format!("what listens at {there} belongs to uid {uid}, not to you, and would get the token"))
+            denied(format!("the listener at {there} belongs to uid {uid}, not to you, and would get the token"))
         }
-        None => denied(format!("whose it is that listens at {there} can't be known")),
+        None => denied(format!("the owner of the listener at {there} is not known")),
     }
 }
 

@@ -184,7 +184,7 @@ def _connect() -> None:
         address = collector.find_or_start(_state.run)
         # It was started for this run alone, and knows its name.
         run, patience = "", STARTING_SECONDS
-        hint = f"what the collector said is in {collector.log_of(address)}"
+        hint = f"the output of the collector is in {collector.log_of(address)}"
     settings = Settings(
         collector=address,
         token_file=os.environ.get("PROBE_TOKEN_FILE") or None,

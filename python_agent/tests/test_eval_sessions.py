@@ -53,7 +53,7 @@ def test_of_too_many_the_one_used_longest_ago_goes_and_that_is_said(collector: C
     assert collector.run("kept", session="s0")[0] == "0\n"
     _, messages, _, error = collector.run("kept", session="s1")
     assert "NameError" in error
-    assert "session 's1' begins anew: its variables were dropped for another session's" in messages
+    assert "session 's1' starts empty: its variables were dropped for another session's" in messages
 
 
 def test_what_training_made_is_not_kept_alive_by_a_session() -> None:

@@ -185,7 +185,7 @@ def of_steps(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> Figure
         figure.note(f"{len(ranks)} of {largest} ranks: run.live(ranks=[…]) chooses others")
     for name, title, unit in (("duration", "Step time", "s"), ("rate", "Throughput", "samples/s")):
         if name == "rate" and all(row[index_of[name]] is None for row in rows):
-            figure.note("throughput is not measured: nothing says how many samples a step has")
+            figure.note("throughput is not measured: the number of samples in a step is not known")
             continue
         chart = figure.chart("line", title, unit=unit, x="step", time=False)
         for rank, of_rank in ranks.items():

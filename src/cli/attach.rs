@@ -104,7 +104,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
             // The others are attached to all the same: half a run is better than none.
             Err(error) => {
                 if pending.len() > 1 {
-                    report::note(format_args!("process {} is not attached to: {error}", one.pid));
+                    report::note(format_args!("cannot attach to process {}: {error}", one.pid));
                 }
                 failed = Some(error);
             }
@@ -149,7 +149,7 @@ fn attach_to(one: &AttachTarget, found: &RunCollector, args: &Args, packages: &[
         return Err(Error::limit(format!(
             "the main thread of process {pid} ran no Python code within {patience_s} s, so nothing was done"
         ))
-        .hint(format!("probe {pid} stack says where it is; --timeout gives it longer")));
+        .hint(format!("probe {pid} stack shows where it is; --timeout waits longer")));
     };
     attach::finish(pid, &one.interpreter, &sent);
     tell(one, &report, &sent, found)
@@ -161,14 +161,14 @@ fn tell(one: &AttachTarget, report: &Report, sent: &attach::Sent, found: &RunCol
     if let Some(error) = &report.error {
         let hint = match error.contains("probe_agent") {
             true => "install the wheel of the same version there: python -m pip install trainprobe; or say where it is by --agent DIR".to_owned(),
-            false => format!("probe {pid} stack says what it does; its own standard error may say more"),
+            false => format!("probe {pid} stack shows what it does; see also its own standard error"),
         };
         return Err(Error::failed(format!("the agent could not be started in process {pid}"))
             .because(error.as_str())
             .hint(hint));
     }
     if let Some(why) = &report.refused {
-        return Err(Error::failed(format!("process {pid} is not attached to: {why}")));
+        return Err(Error::failed(format!("cannot attach to process {pid}: {why}")));
     }
     let mut state = AttachOutcome::Other;
     match report.state.as_deref() {
@@ -199,12 +199,12 @@ fn tell(one: &AttachTarget, report: &Report, sent: &attach::Sent, found: &RunCol
         }
         _ => {
             return Err(Error::failed(format!(
-                "process {pid} answered what this version of probe does not understand"
+                "this version of probe does not understand the answer of process {pid}"
             )));
         }
     }
     if let Some(problem) = report.problem.as_deref().filter(|problem| !problem.is_empty()) {
-        report::note(format_args!("process {pid} says: {problem}"));
+        report::note(format_args!("process {pid}: {problem}"));
     }
     Ok(state)
 }

@@ -100,7 +100,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
                 return output::unless_closed(io::stdout().write_all(text.as_bytes())).map(|_| 0);
             }
         }
-        Err(Error::failed("the process did not say what it measured"))
+        Err(Error::failed("the process did not report its measurement"))
     })
 }
 
@@ -130,7 +130,7 @@ async fn evaluate(client: &mut Client, call: v1::EvalCall) -> Result<Option<Eval
                 Some(Event::Placement(_)) | None => {}
             }
         }
-        Err(Error::failed("the collector went away before it said how the timing ended"))
+        Err(Error::failed("the collector disconnected before it reported the result of the timing"))
     })
     .await
 }

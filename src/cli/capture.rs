@@ -20,9 +20,9 @@ use super::status::Status;
 /// Record what some steps do, operator by operator
 ///
 /// Switches torch.profiler on in the training processes at one step boundary, on all chosen ranks at the same step, and off
-/// again some steps later. What it saw becomes rows of python.operators, gpu.kernels, gpu.launches and python.frames, with
-/// the step, rank and module of each. Then shows what the steps did and what the capture cost. Ctrl-C ends a capture that is
-/// under way, and keeps nothing of it. If the program's own profiler is running, nothing is touched.
+/// again some steps later. Its events become rows of python.operators, gpu.kernels, gpu.launches and python.frames, with
+/// the step, rank and module of each. Then shows what the steps did and what the capture cost. Ctrl-C ends a running
+/// capture and discards it. If the program's own profiler is running, the capture is refused.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] capture [OPTIONS]",
@@ -30,7 +30,7 @@ use super::status::Status;
   probe gpt capture
   probe gpt capture --steps 3 --rank 0 --with shapes,modules
   probe gpt capture -o traces/                # and keep the traces, as torch wrote them
-  probe gpt capture --memory                  # who holds the memory of each GPU now
+  probe gpt capture --memory                  # what holds the memory of each GPU now
   probe gpt capture --memory-history 3        # and what was allocated and freed in the next 3 steps
   probe gpt query \"SELECT name, calls, own FROM python.operator_profile WHERE capture = 'capture-1/rank0' ORDER BY own DESC\""
 )]
@@ -41,7 +41,7 @@ pub(super) struct Args {
     /// Ranks to record: all, or numbers (0,3)
     #[arg(long, value_name = "N,…|all", default_value = "all", value_parser = ranks)]
     rank: Ranks,
-    /// What to record beside operators and kernels. Stacks make steps much slower; memory is rows of python.memory_events
+    /// What to record in addition to operators and kernels. Stacks make steps much slower
     #[arg(long, value_enum, value_name = "WHAT,…", value_delimiter = ',', default_value = "modules")]
     with: Vec<CaptureDetail>,
     /// Take a snapshot of CUDA's memory allocator instead: rows of gpu.memory_blocks
@@ -58,7 +58,7 @@ pub(super) struct Args {
     /// Give up after this long (30s, 2m)
     #[arg(long, value_name = "DURATION", value_parser = super::amounts::duration, default_value = "2m")]
     timeout: Duration,
-    /// Bytes of a rank's trace that become rows (64M, 1G); events past them are counted
+    /// Import at most this much of a rank's trace (64M, 1G); later events are only counted
     #[arg(long, value_name = "BYTES", value_parser = super::amounts::bytes, default_value = "512M")]
     max_bytes: u64,
     #[command(flatten)]
@@ -79,9 +79,9 @@ enum CaptureDetail {
     Memory,
     /// Floating-point operations of matrix products and convolutions
     Flops,
-    /// Modules whose operators they are, by their qualified names
+    /// The module of each operator, by its qualified name
     Modules,
-    /// Nothing of these
+    /// None of these
     None,
 }
 
@@ -144,7 +144,7 @@ async fn receive<E: Into<Error>>(
             None => {}
         }
     }
-    Err(Error::failed("the collector went away before it said what came of the capture"))
+    Err(Error::failed("the collector disconnected before it reported the result of the capture"))
 }
 
 async fn show(client: &mut Client, captured: &Captured) -> Result<Status> {

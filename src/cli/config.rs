@@ -43,7 +43,7 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
     }
     with_client(endpoint, &args.connection, async |mut client, target| {
         if let Some(pid) = target.pid.filter(|_| !values.is_empty()) {
-            return Err(Error::usage(format!("settings are the whole run's, and {pid} is one process of it"))
+            return Err(Error::usage(format!("settings apply to the whole run, not to process {pid}"))
                 .hint("give the run's name as ENDPOINT; probe list shows it"));
         }
         let answer = client.config(values).await?;
@@ -68,7 +68,7 @@ fn show(agents: &[AgentConfig], shown: &[&str], format: Format) -> Result<()> {
         settings.extend(pairs.filter(|(_, key, _)| shown.is_empty() || shown.contains(key)));
     }
     if settings.is_empty() && format == Format::Table {
-        report::note("no live process has said what is in force");
+        report::note("no live process has reported its settings");
         return Ok(());
     }
     settings.sort_by_key(|(agent, key, _)| (agent.rank, agent.pid, *key));

@@ -120,7 +120,7 @@ const EXTRA_TIMEOUT: Duration = Duration::from_millis(500);
 pub(super) async fn within<T>(timeout: Option<Duration>, asked: impl Future<Output = Result<T>>) -> Result<T> {
     let Some(timeout) = timeout else { return asked.await };
     tokio::time::timeout(timeout.saturating_add(EXTRA_TIMEOUT), asked).await.unwrap_or_else(|_| {
-        Err(Error::limit(format!("no whole answer within {}", humantime::format_duration(timeout)))
+        Err(Error::limit(format!("the query did not finish within {}", humantime::format_duration(timeout)))
             .hint("ask for fewer rows or steps; allow more with --timeout"))
     })
 }

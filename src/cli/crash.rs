@@ -14,7 +14,7 @@ use crate::output::{self, Format, Terminal, rows};
 ///
 /// Shows for each rank how and when it ended, its last step, module and collective, its memory, its last log, its
 /// uncaught exception, and its stack if one was captured. Ranks that ended in the same way share one entry, and the
-/// first rank that ended comes first. Where ranks waited for another one in a collective, the page says for which. It
+/// first rank that ended comes first. Where ranks waited for another one in a collective, the page names it. It
 /// is made from the run's tables, so it works during the run and afterwards.
 #[derive(Debug, clap::Args)]
 #[command(

@@ -127,6 +127,6 @@ async fn detach(client: &mut Client, agent: &v1::AgentInfo, args: &Args) -> Resu
     };
     match tokio::time::timeout(TO_GO, gone).await {
         Ok(gone) => gone.map(|()| report.waited_s.unwrap_or_default() * 1e3),
-        Err(_) => Err(Error::limit(format!("process {pid} has put torch back, and its agent is still connected"))),
+        Err(_) => Err(Error::limit(format!("process {pid} has restored torch, but its agent is still connected"))),
     }
 }

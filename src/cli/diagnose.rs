@@ -37,12 +37,12 @@ enum Format {
     Ndjson,
 }
 
-/// Say why steps take as long as they do
+/// Explain why steps take as long as they do
 ///
 /// Lists what stands out, what it costs, what to do about it and what that would save. Then shows where the time of a step
-/// goes, in parts that sum to it exactly. A large share is not a cause: each rule compares with a reference, and says
+/// goes, in parts that sum to it exactly. A large share is not a cause: each rule compares with a reference, and reports
 /// nothing if nothing exceeds it. The command reads what is recorded, of a live run or of one that has ended; on a terminal it
-/// may ask a live run for more (--ask).
+/// may record more in a live run (--ask).
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] diagnose [OPTIONS]",
@@ -50,7 +50,7 @@ enum Format {
   probe gpt diagnose
   probe gpt@1 diagnose --steps 100..400 --json
   probe gpt diagnose --sql 1                  # the query behind the first finding
-  probe gpt diagnose --ask                    # have a live run sampled where much of a step has no name
+  probe gpt diagnose --ask                    # record more if much of a step is unexplained
   probe gpt diagnose --suspect BatchNorm      # is it that? And why, or why not
   probe gpt@3 diagnose --against gpt@1        # what is slower than in a healthy run
   probe gpt@3 diagnose --verify gpt@2         # is it gone, and was the promise kept?
@@ -63,29 +63,28 @@ pub(super) struct Args {
     /// Print the SQL behind finding N
     #[arg(long, value_name = "N")]
     sql: Option<usize>,
-    /// Say whether NAME is a cause: a rule, a part of a step, rank N, a module or its type, an operation (copy_,
+    /// Show whether NAME is a cause: a rule, a part of a step, rank N, a module or its type, an operation (copy_,
     /// all_reduce), gpu, or recording
     #[arg(long, value_name = "NAME", conflicts_with_all = ["sql", "verify"])]
     suspect: Option<String>,
-    /// Say also what is slower than in RUN, a healthy one, or in a window of the same run (10..50)
+    /// Also show what is slower than in RUN (a healthy run, or a window of the same run: 10..50)
     #[arg(long, value_name = "RUN", conflicts_with = "verify")]
     against: Option<String>,
-    /// Say which findings of BEFORE (a run, or a window of the same run) are gone, and whether a step takes as much less
-    /// as was promised
+    /// Show which findings of BEFORE (a run, or a window of the same run) are gone, and whether steps became shorter by as
+    /// much as was promised
     #[arg(long, value_name = "BEFORE", conflicts_with = "sql")]
     verify: Option<String>,
-    /// Ask a live run for what names the largest part of a step that has no name, where that is 10 % or more: sample its
-    /// stacks from outside for 4 s, then record modules in 20 steps and tensor operators in 3. The default where the answer
-    /// is printed on a terminal
+    /// If a part of a step of 10 % or more is unexplained, record more in a live run: sample its stacks from outside for
+    /// 4 s, then record modules in 20 steps and tensor operators in 3. The default on a terminal
     #[arg(long, conflicts_with_all = ["no_ask", "steps", "verify", "sql"])]
     ask: bool,
     /// Only read what is recorded
     #[arg(long)]
     no_ask: bool,
-    /// Ask only these rules, separated by commas; loader-* means all that begin so
+    /// Check only these rules, separated by commas; loader-* selects all that start with loader-
     #[arg(long = "rule", value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
-    /// Also name the causes that were ruled out, and those that were not decided, with what would record the data they need
+    /// Also list the causes that were ruled out or not decided, and how to record the missing data
     #[arg(long, conflicts_with_all = ["sql", "suspect", "verify"])]
     all: bool,
     /// Exit with status 6 if a finding is at least this severe, and with 7 if too little is recorded to tell
@@ -94,7 +93,7 @@ pub(super) struct Args {
     /// Directory of your own rules, in addition to the built-in ones: files that end in .sql
     #[arg(long, value_name = "DIR")]
     rules: Option<PathBuf>,
-    /// How the answer looks
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     /// The same as --format json

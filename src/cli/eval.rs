@@ -154,7 +154,7 @@ async fn show_by(client: &mut Client, call: v1::EvalCall, printer: Printer) -> R
 pub(super) async fn before_deadline<T>(timeout_s: f64, evaluated: impl Future<Output = Result<T>>) -> Result<T> {
     let deadline = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX).saturating_add(EXTRA_TIMEOUT);
     tokio::time::timeout(deadline, evaluated).await.unwrap_or_else(|_| {
-        Err(Error::limit("the collector has not said how the snippet ended, long after its deadline"))
+        Err(Error::limit("the collector has not reported the result of the snippet, long after its deadline"))
     })
 }
 
@@ -171,5 +171,5 @@ async fn evaluate(client: &mut Client, call: v1::EvalCall, mut printer: Printer)
             None => {}
         }
     }
-    Err(Error::failed("the collector went away before it said how the snippet ended"))
+    Err(Error::failed("the collector disconnected before it reported the result of the snippet"))
 }

@@ -18,9 +18,9 @@ use page::page;
 /// Explain why steps have stopped
 ///
 /// Shows which collective the ranks wait for, which ranks have entered it, which have not, and where these are. When
-/// steps stop, the collector checks this by itself (PROBE_HANG_AFTER) and records the result in probe.events. Of a run
-/// that has ended, shows the same by the collectives that were recorded, by Flight Recorder dumps that were imported
-/// into it, or by what the collector noticed before it ended.
+/// steps stop, the collector checks this by itself (PROBE_HANG_AFTER) and records the result in probe.events. For a run
+/// that has ended, shows the same from recorded collectives, from Flight Recorder dumps that were imported into it, or from
+/// what the collector noticed before it ended.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] hang [OPTIONS]",

@@ -35,11 +35,11 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// Reads traces of torch.profiler (Kineto), of 2021 to today, and other Chrome JSON; execution traces of PyTorch; SQLite exports
 /// of Nsight Systems; CSV pages of Nsight Compute; XPlane traces of TensorFlow, JAX and torch_xla; memory snapshots of torch's
 /// CUDA allocator; and dumps of PyTorch's Flight Recorder and of NCCL's inspector, plain or gzip. All files of one call become one
-/// recorded run, a rank each, that is queried like any other. python.captures says what was read and what was left out. Of dumps
-/// of the Flight Recorder, probe hang says which ranks have not entered which collective.
+/// recorded run, a rank each, which you query like any other. python.captures lists what was read and what was left out. For
+/// Flight Recorder dumps, probe hang shows which ranks have not entered which collective.
 ///
-/// A file that is damaged is imported as far as it can be read, which python.captures says. One of several files that can't be
-/// read is left out with the reason; exit status 1 says that a file that was named is.
+/// A damaged file is imported as far as it can be read, and python.captures has the reason. If one of several files can't be read,
+/// it is skipped and the reason is printed. The exit status is 1 if you named that file.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe import [OPTIONS] <FILE|DIR>...",
@@ -57,7 +57,7 @@ pub(super) struct Args {
     /// Name of the run
     #[arg(long, value_name = "NAME", default_value = "trace")]
     name: String,
-    /// What the files are, whatever they look like
+    /// Format of the files [default: detected from their content]
     #[arg(long, value_name = "FORMAT", value_parser = formats())]
     format: Option<Format>,
     /// Ranges that are steps, of Nsight Systems (NVTX) and XPlane traces: a regular expression for their text
@@ -232,9 +232,9 @@ fn tell_of_unknown(files: &[PathBuf]) {
     let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     match files {
         [] => {}
-        [one] => report::note(format_args!("left out: {} is of no format that is known here", name(one))),
+        [one] => report::note(format_args!("left out: {} has no known format", name(one))),
         [first, ..] => report::note(format_args!(
-            "left out: {} files are of no format that is known here ({} is the first)",
+            "left out: {} files have no known format ({} is the first)",
             files.len(),
             name(first)
         )),

@@ -125,10 +125,8 @@ fn parse_and_run(split: &endpoint_arg::Split) -> Result<Status> {
 
 fn dispatch(command: Command, endpoint: Option<&str>) -> Result<Status> {
     let without = |name: &str| match endpoint {
-        Some(endpoint) => {
-            Err(Error::usage(format!("probe {name} takes no ENDPOINT, and '{endpoint}' stands before it"))
-                .hint(format!("probe {name} --help")))
-        }
+        Some(endpoint) => Err(Error::usage(format!("probe {name} takes no ENDPOINT, but got '{endpoint}'"))
+            .hint(format!("probe {name} --help"))),
         None => Ok(()),
     };
     match command {
@@ -147,8 +145,9 @@ fn dispatch(command: Command, endpoint: Option<&str>) -> Result<Status> {
         Command::Config(args) => config::run(args, endpoint),
         Command::Tables(args) => tables::run(args, endpoint),
         Command::Compare(args) => match endpoint {
-            Some(endpoint) => Err(Error::usage("both runs stand after probe compare, and none before it")
-                .hint(format!("probe compare {endpoint} OTHER"))),
+            Some(endpoint) => {
+                Err(Error::usage("give both runs after probe compare").hint(format!("probe compare {endpoint} OTHER")))
+            }
             None => compare::run(&args),
         },
         Command::Run(args) => without("run").and_then(|()| run::run(args)),

@@ -23,9 +23,10 @@ const MAX_NAME: usize = 80;
 
 /// Show which operators, kernels, modules or lines take the time
 ///
-/// A page of the traces that were imported (probe import), all ranks together: what a step went to, and what takes most, by
-/// time on devices where something ran there, else by time on the host. Own time is without operators within; totals have
-/// them. The figures are those of torch.profiler's key_averages(), which counts nested operators of the same name once.
+/// Shows captures (probe capture) and imported traces (probe import) of all ranks together: what a step spends its time on,
+/// and the operators, kernels, modules or lines with the most time (on devices if anything ran there, otherwise on the host).
+/// Own time excludes nested operators; totals include them. The figures are those of torch.profiler's key_averages(), which
+/// counts nested operators of the same name once.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] profile [OPTIONS]",
@@ -99,7 +100,7 @@ fn show(profile: &Profile, name: &str, args: &Args) -> Result<()> {
     }
     let modules = profile.rows.column_by_name("module");
     if modules.is_some_and(|modules| modules.null_count() == modules.len()) {
-        report::note("the capture does not say which module an operator belongs to");
+        report::note("the capture has no modules of its operators");
         report::hint("torch.profiler records it with with_stack=True");
     }
     let files = profile.rows.column_by_name("file");

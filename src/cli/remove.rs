@@ -73,14 +73,14 @@ fn by_name(directories: &Directories, names: &[String]) -> Result<Vec<Run>> {
 }
 
 fn older_than(directories: &Directories, age: Duration) -> Result<Vec<Run>> {
-    let too_long = || Error::usage("--older-than goes back further than there were computers");
+    let too_long = || Error::usage("--older-than is too large");
     let age = SignedDuration::try_from(age).map_err(|_| too_long())?;
     let before = Timestamp::now().checked_sub(age).map_err(|_| too_long())?;
     let mut all = runs::list_runs_in(directories)?;
     all.retain(|run| runs::ended(run).is_some_and(|ended| ended < before));
     all.retain(|run| match runs::why_it_stays(directories, run) {
         Some(why) => {
-            report::note(format_args!("{why}, and stays"));
+            report::note(format_args!("{why}: not removed"));
             false
         }
         None => true,
@@ -109,7 +109,7 @@ impl RemovedRuns {
             }
             Err(error) => {
                 let hint = error.hint_text().map(str::to_owned);
-                let error = Error::failed(format!("{name} was not removed whole")).because(error);
+                let error = Error::failed(format!("{name} was not completely removed")).because(error);
                 report::error(&hint.map_or(error.clone(), |hint| error.hint(hint)));
                 self.failed += 1;
             }

@@ -34,7 +34,7 @@ const NONE_IMPORTED_TORCH: &str = "no process that has the wheel imported torch:
 /// The hint where the command failed besides: mostly before it imported torch, and it has said why.
 const FAILED_WITHOUT_TORCH: &str = "the command failed, and its own message may say why; if it had imported torch before that: python -m pip show trainprobe, with the Python that trains, says whether it has the wheel; in a container or on another machine it needs PROBE, PROBE_COLLECTOR and PROBE_RUN too";
 /// The hint where the agent's variables did not arrive.
-const NONE_REACHED: &str = "pass on PROBE, PROBE_COLLECTOR and PROBE_RUN (sudo --preserve-env=PROBE,PROBE_COLLECTOR,PROBE_RUN …), or put probe run behind what drops them: env -i … probe run -- python train.py";
+const NONE_REACHED: &str = "pass on PROBE, PROBE_COLLECTOR and PROBE_RUN (sudo --preserve-env=PROBE,PROBE_COLLECTOR,PROBE_RUN …), or start probe run inside: env -i … probe run -- python train.py";
 /// The hint where processes imported torch, and none became an agent.
 const NONE_TRAINED: &str = "a process is recorded from its first call of a module, step of an optimizer, compilation or process group on, \
 and one that multiprocessing spawned when it makes an optimizer or joins a group; probe_agent.start() begins at once";

@@ -44,10 +44,10 @@ pub(super) struct Args {
     resume: Option<String>,
     #[command(flatten)]
     listening: Listening,
-    /// Exit when no process has been connected for this long, and no first one came within a minute
+    /// Exit when no process has been connected for this long, or none connects within the first minute
     #[arg(long, value_name = "DURATION", value_parser = super::amounts::duration)]
     exit_when_idle: Option<Duration>,
-    /// Started by probe run, which says the rest on standard input and hears on standard output where the collector is
+    /// Started by probe run, which sends the rest on standard input and reads on standard output where the collector is
     #[arg(long, hide = true)]
     launched: bool,
 }

@@ -25,7 +25,7 @@ pub(super) const RATE: f64 = 100.0;
 /// Shows the Python stacks of all processes of the run on the collector's node, innermost frame first, with the
 /// current line. Stacks are read from memory while the processes run, so this also works when a process hangs in a
 /// collective or with the GIL held. Ranks at the same place are one entry. A process id also works without an agent.
-/// Of a run that has ended, shows the stacks that were read last, such as where steps stopped.
+/// For a run that has ended, shows the last stacks that were read, for example when steps stopped.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "probe [ENDPOINT] stack [OPTIONS]",

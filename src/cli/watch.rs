@@ -208,7 +208,7 @@ fn explain(error: Error, target: &Target) -> Error {
     }
     let name = target.location.name();
     Error::unreachable(format!("{name} does not answer any more: its run has ended, or its collector was killed"))
-        .hint(format!("probe {name} query … asks what it left, once it is written"))
+        .hint(format!("probe {name} query … reads what was recorded, once it is written"))
 }
 
 #[cfg(test)]

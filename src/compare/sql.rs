@@ -33,10 +33,8 @@ pub async fn read(client: &mut Client, name: &str, window: Option<Window>) -> Re
     };
     if side.steps.len() > MAX_STEPS {
         let count = side.steps.len();
-        return Err(Error::limit(format!(
-            "{name} has {count} steps in that window, and at most {MAX_STEPS} are compared"
-        ))
-        .hint(format!("choose fewer: --steps {}..{last}", last - MAX_STEPS as i64 + 1)));
+        return Err(Error::limit(format!("{name} has {count} steps in that window; the limit is {MAX_STEPS}"))
+            .hint(format!("choose fewer: --steps {}..{last}", last - MAX_STEPS as i64 + 1)));
     }
     side.modules = modules(client, &shared, Window { first: Some(first), last: Some(last) }, &side.steps).await?;
     Ok(side)

@@ -63,8 +63,9 @@ impl EvidenceKind {
                     return Err(Error::failed("no process trains any more"));
                 }
                 if watched.automatic == 0 {
-                    return Err(Error::failed("detail is not auto in any process, and somebody has set it so")
-                        .hint("probe ENDPOINT config detail=auto"));
+                    return Err(
+                        Error::failed("detail is not auto in any process").hint("probe ENDPOINT config detail=auto")
+                    );
                 }
                 let sql = format!(
                     "SELECT MIN(steps) AS steps FROM (SELECT COUNT(*) AS steps FROM python.steps \
@@ -106,7 +107,7 @@ pub(crate) async fn ask(
     for what in PLAN {
         let Some(row) = largest(&done, every, what)? else { continue };
         let percent = row.percent;
-        report(&format!("{percent:.0} % of a step has no name ({}): {}", row.part, what.says()));
+        report(&format!("{percent:.0} % of a step is unexplained ({}): {}", row.part, what.says()));
         let began = Instant::now();
         let cost = match what.ask(client).await {
             Err(error) if error.kind() == Failure::Unreachable => return Err(error),

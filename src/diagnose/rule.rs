@@ -226,7 +226,7 @@ pub(crate) fn of_directory(directory: &Path) -> Result<Vec<Rule>> {
     paths.sort();
     if paths.is_empty() {
         return Err(Error::usage(format!("{} has no rule in it", directory.display()))
-            .hint("a rule is a file that ends in .sql; docs/diagnose.md says what is in it"));
+            .hint("a rule is a file that ends in .sql; docs/diagnose.md describes it"));
     }
     let read = |path: &std::path::PathBuf| {
         let text = std::fs::read_to_string(path).map_err(|error| failed(path, error))?;
@@ -256,7 +256,7 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Rule> {
     let need = |key: &str| {
         get(key).filter(|value| !value.is_empty()).ok_or_else(|| {
             wrong(format!("its header has no '{key}'"))
-                .hint(format!("-- {key}: … before the SQL; docs/diagnose.md says how"))
+                .hint(format!("-- {key}: … before the SQL; docs/diagnose.md describes it"))
         })
     };
     let number = |key: &str, otherwise: f64| match get(key) {

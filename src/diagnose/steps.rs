@@ -159,7 +159,7 @@ pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>
     let first = if window.is_some() { begins } else { begins.max(last - DEFAULT_STEPS + 1) };
     if last - first >= MAX_STEPS {
         return Err(Error::limit(format!(
-            "{name} has {} steps in that window, and at most {MAX_STEPS} are looked at",
+            "{name} has {} steps in that window; the limit is {MAX_STEPS}",
             last - first + 1
         ))
         .hint(format!("choose fewer: --steps {}..{last}", last - MAX_STEPS + 1)));

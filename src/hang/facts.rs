@@ -25,9 +25,9 @@ pub(crate) struct IssuedCollective {
 pub(crate) enum Completion {
     #[default]
     Unfinished,
-    /// Its end is not seen, and it was issued so long ago that it would have finished if all ranks had entered it.
+    /// The end of the collective is not seen. It was issued so long ago that it would have finished if all ranks had entered it.
     NotSeen,
-    /// It had. It is there to be compared with what other ranks did under the same number.
+    /// The collective had finished. It is kept to be compared with what other ranks did under the same number.
     Finished,
 }
 

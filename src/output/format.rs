@@ -57,7 +57,7 @@ impl Format {
             "arrow" | "arrows" => Ok(Self::Arrow),
             "parquet" => Ok(Self::Parquet),
             "txt" | "log" | "out" => Ok(Self::Table),
-            _ => Err(Error::usage(format!("{} says no format by its name", path.display()))
+            _ => Err(Error::usage(format!("{} has no known extension", path.display()))
                 .hint("name it .csv, .json, .ndjson, .arrow or .parquet, or .txt for a table")),
         }
     }

@@ -151,7 +151,7 @@ pub(crate) async fn nothing(client: &mut Client, name: &str, selection: &Selecti
     let captures = whole(client, sql).await?;
     if number(&captures, "captures").unwrap_or_default() == 0.0 {
         return Ok(Error::failed(format!("no operator of {name} was captured")).hint(format!(
-            "record them with torch.profiler, and read its trace with probe import; \
+            "record some in a live run with probe {name} capture, or import a trace with probe import; \
              for modules: probe {name} query \"SELECT * FROM python.module_profile\""
         )));
     }

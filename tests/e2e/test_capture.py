@@ -89,7 +89,7 @@ def test_one_rank_of_two(two_ranks: Run) -> None:
     rows = two_ranks.query(f"SELECT DISTINCT rank FROM python.operators WHERE capture LIKE '{capture}/%'")
     assert rows == [{"rank": 1}]
     wrong = two_ranks.home.probe("gpt", "capture", "--rank", "0,7")
-    assert wrong.returncode == 2 and "no live rank 7" in wrong.stderr and "hint: there is rank 0" in wrong.stderr
+    assert wrong.returncode == 2 and "no live rank 7" in wrong.stderr and "hint: available: rank 0" in wrong.stderr
     recorded = two_ranks.home.probe("gpt", "capture", "--steps", "0")
     assert recorded.returncode == 2 and "1 to 1000 steps" in recorded.stderr
 
@@ -124,7 +124,7 @@ def test_it_is_off_again_whatever_happens(home: Home, tmp_path: pathlib.Path) ->
     # One at a time; Ctrl-C takes it off.
     first = begun()
     second = home.probe("gpt", "capture")
-    assert second.returncode == 1 and "is under way, and there is one at a time" in second.stderr, second.stderr
+    assert second.returncode == 1 and "another capture is running: " in second.stderr, second.stderr
     first.send_signal(signal.SIGINT)
     assert first.wait(PATIENCE) == 130
     wait_for("the end of the capture", lambda: NOTHING in run.eval(STATE, "--at", "now").stdout)

@@ -41,7 +41,7 @@ def test_the_host_s_memory_is_what_torch_itself_says(home: Home, tmp_path: pathl
     assert "there is no CUDA allocator in this process: the profiler's memory events of 2 steps" in done.stdout, (
         done.stdout
     )
-    assert "who held memory when the most was allocated" in done.stdout
+    assert "what held memory at the peak" in done.stdout
     said = json.loads(says.read_text())
     rows = run.query("SELECT memory_events, memory_blocks, steps, tool, reasons FROM python.captures")
     assert rows[0] | {"reasons": None} == {

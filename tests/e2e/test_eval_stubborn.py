@@ -151,5 +151,5 @@ def test_what_ends_a_process_is_said_to_have(home: Home, tmp_path: pathlib.Path)
     run.wait_for_step(3)
     done = run.eval("import os; os._exit(3)")
     assert done.returncode in (1, 3), done.stderr
-    assert "gone" in done.stderr or "went away" in done.stderr, done.stderr
+    assert "gone" in done.stderr or "disconnected" in done.stderr, done.stderr
     assert run.process.wait(PATIENCE) == 3

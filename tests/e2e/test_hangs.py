@@ -124,7 +124,10 @@ def test_a_rank_that_never_enters_the_first_step_is_named(home: Home) -> None:
     assert page.returncode == 0 and re.search(words, page.stdout), page.stdout + page.stderr
     assert re.search(r"^rank 0  0      -  +all_reduce 0 of ", page.stdout, re.MULTILINE), page.stdout
     rows = json.loads(home.probe("gpt", "hang", "--format", "json").stdout)
-    assert [(row["step"], row["step_ago"], row["entered"]) for row in rows] == [(0, None, "entered"), (0, None, "missing")]
+    assert [(row["step"], row["step_ago"], row["entered"]) for row in rows] == [
+        (0, None, "entered"),
+        (0, None, "missing"),
+    ]
     assert len(findings(run)) == 1
 
 

@@ -93,7 +93,7 @@ async fn find_pid(pid: u32) -> Result<Target> {
     let what = if Path::new(&format!("/proc/{pid}")).exists() {
         format!("process {pid} is not a training process of a live collector")
     } else {
-        format!("there is no process {pid}, and no live collector has known one")
+        format!("there is no process {pid}, and no live collector has recorded one")
     };
     Err(Error::unreachable(what).hint(live_hint()))
 }
@@ -102,7 +102,7 @@ fn only_live() -> Result<Target> {
     let mut live = paths::list_sockets()?;
     match (live.pop(), live.is_empty()) {
         (Some((_, socket)), true) => Ok(Target { location: RunLocation::Socket(socket), pid: None }),
-        (Some(_), false) => Err(Error::usage("several runs are live, and no ENDPOINT says which").hint(live_hint())),
+        (Some(_), false) => Err(Error::usage("several runs are live, and no ENDPOINT was given").hint(live_hint())),
         (None, _) => Err(Error::unreachable("no run is live, and no ENDPOINT was given").hint(live_hint())),
     }
 }

@@ -64,7 +64,7 @@ struct AgentSnapshot {
 /// Whether training makes steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
-    /// It does, as far as is known.
+    /// Training makes steps, as far as is known.
     GoesOn,
     /// A collective has waited for long, and no step has a usual duration yet.
     WaitsBeforeSteps,

@@ -174,10 +174,7 @@ mod tests {
         ended.recv_timeout(Duration::from_secs(60)).unwrap();
         let many: Vec<_> = (0..MAX_SAMPLINGS).map(|_| turns.sampling(Duration::from_secs(30)).unwrap()).collect();
         let refused = turns.sampling(Duration::from_secs(1)).unwrap_err();
-        assert_eq!(
-            (refused.kind(), refused.to_string().as_str()),
-            (Kind::Limit, "too many samplings: 4 are running")
-        );
+        assert_eq!((refused.kind(), refused.to_string().as_str()), (Kind::Limit, "too many samplings: 4 are running"));
         assert!(refused.hint_text().unwrap().starts_with("ask again in 30 s"), "{refused:?}");
         drop(many);
         assert!(turns.sampling(Duration::from_secs(1)).is_ok());

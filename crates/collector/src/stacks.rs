@@ -90,9 +90,8 @@ impl Stacks {
     /// # Errors
     /// Those of [`Stacks::ask`].
     pub(crate) async fn take(&self, call: StacksCall, asked_by: &Asker) -> Result<StacksAnswer> {
-        let method = StackMethod::try_from(call.method).map_err(|_| {
-            Error::usage("unknown way to read stacks; known: auto, memory, paused, native, agent")
-        })?;
+        let method = StackMethod::try_from(call.method)
+            .map_err(|_| Error::usage("unknown way to read stacks; known: auto, memory, paused, native, agent"))?;
         let chosen = self.choose(call.pid, call.rank)?;
         let unix_ns = clock::unix_ns();
         let processes = if call.duration_s == 0.0 {

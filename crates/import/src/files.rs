@@ -78,7 +78,7 @@ impl FilesToImport {
         let format = format(path, forced)?.map_err(|head| {
             let (what, hint) = match head.other_format() {
                 Some((what, instead)) => (what, instead.to_owned()),
-                None => ("it is of no format that is known here", Format::known()),
+                None => ("its format is not known", Format::known()),
             };
             Error::failed(format!("cannot import {}: {what}", path.display())).hint(hint)
         })?;

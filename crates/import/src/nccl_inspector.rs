@@ -70,7 +70,7 @@ pub(crate) fn import(
     if processes.is_empty() {
         let why = found.problem.unwrap_or_else(|| "no finished operation is in it".into());
         return Err(Error::failed(format!("{} has no operations to import: {why}", reading.path.display()))
-            .hint("NCCL's inspector writes them where NCCL_INSPECTOR_DUMP_DIR says"));
+            .hint("NCCL's inspector writes them to the directory in NCCL_INSPECTOR_DUMP_DIR"));
     }
     let mut captures = Vec::new();
     for process in &processes {

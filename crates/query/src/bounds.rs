@@ -70,7 +70,7 @@ impl Bounds {
         if self.exhausted.is_cancelled() {
             return Some(self.too_much_memory());
         }
-        self.gone.is_cancelled().then(|| Error::failed("nobody waits for the answer"))
+        self.gone.is_cancelled().then(|| Error::failed("the client has disconnected"))
     }
 
     /// The result of `work`, unless the query has to end before.

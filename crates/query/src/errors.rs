@@ -115,7 +115,7 @@ fn no_such_arguments(asked: &str, reason: Option<&str>) -> Error {
     if let Some(reason) = reason {
         return error.hint(reason);
     }
-    if ways.is_empty() { error } else { error.hint(format!("there is {}", list(ways))) }
+    if ways.is_empty() { error } else { error.hint(format!("available: {}", list(ways))) }
 }
 
 fn no_function(asked: &str, meant: &str) -> Error {
@@ -170,7 +170,7 @@ fn schema(error: &SchemaError) -> Error {
         }
         SchemaError::DuplicateQualifiedField { name, .. } | SchemaError::DuplicateUnqualifiedField { name } => {
             Error::failed(format!("there are two columns '{name}' in one result")).hint(
-                "rename one of them: … AS other_name. A CAST is called as what it casts, so within a function it \
+                "rename one of them: … AS other_name. A CAST keeps the name of what it casts, so within a function it \
                  needs a name too: SELECT SUM(x) AS a, SUM(step) AS b FROM (SELECT *, CAST(step AS DOUBLE) AS x FROM …)",
             )
         }
@@ -189,21 +189,21 @@ fn no_column(field: &Column, valid: &[Column]) -> Error {
                 .filter(|column| column.name == near)
                 .filter_map(|column| column.relation.as_ref().map(ToString::to_string))
                 .collect();
-            error.hint(format!("there is one in {}", list(tables.iter().map(String::as_str))))
+            error.hint(format!("available in {}", list(tables.iter().map(String::as_str))))
         }
         Some(near) => error.hint(format!("did you mean {near}?")),
         None if valid.is_empty() => error,
-        None => error.hint(format!("there is {}", list(names()))),
+        None => error.hint(format!("available: {}", list(names()))),
     }
 }
 
 /// The error for a run that the query names (`b.python.steps`) and that was not given to it.
 pub(super) fn no_run(asked: &str, known: &[String]) -> Error {
     let others: Vec<&str> = known.iter().map(String::as_str).filter(|name| *name != CATALOG).collect();
-    let error = Error::failed(format!("this query knows no run as '{asked}'"));
+    let error = Error::failed(format!("no run is called '{asked}' in this query"));
     match nearest(asked, others.iter().copied()) {
         Some(near) => error.hint(format!("did you mean {near}?")),
-        None => error.hint(format!("probe query --with {asked}=ENDPOINT says which run that is")),
+        None => error.hint(format!("name it with probe query --with {asked}=ENDPOINT")),
     }
 }
 

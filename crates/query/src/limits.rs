@@ -123,7 +123,7 @@ impl Limits {
 
     pub(super) fn too_late(&self, timeout: Duration) -> Error {
         let more = self.more(timeout, self.timeout.unwrap_or(Duration::MAX), "--timeout", PROBE_QUERY_TIMEOUT);
-        Error::limit(format!("no whole answer within {}", humantime::format_duration(timeout)))
+        Error::limit(format!("the query did not finish within {}", humantime::format_duration(timeout)))
             .hint(format!("ask for fewer rows or steps; {more}"))
     }
 
@@ -141,13 +141,13 @@ impl Limits {
 
     /// The error of an answer whose client reads nothing.
     pub(super) fn nobody_takes(&self) -> Error {
-        Error::limit("nothing was taken of the answer for long, and others do the same")
+        Error::limit("the client read nothing of the answer for too long, while too many other answers waited")
             .hint("ask again, and write the answer to a file: probe query --output FILE")
     }
 
     pub(super) fn too_many_queries(&self) -> Error {
         Error::limit(format!(
-            "{} queries are running here and {} wait, and more are not taken",
+            "{} queries are running here and {} wait; no more are accepted",
             self.running, self.waiting
         ))
         .hint(format!("ask again when some have ended; or start the collector with a larger {PROBE_QUERIES}"))
@@ -156,9 +156,9 @@ impl Limits {
 
 fn variable<T>(name: &str, expected: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>> {
     match std::env::var(name) {
-        Ok(text) if !text.trim().is_empty() => parse(text.trim()).map(Some).ok_or_else(|| {
-            Error::usage(format!("{name} is '{text}', which is none that can be")).hint(expected.to_owned())
-        }),
+        Ok(text) if !text.trim().is_empty() => parse(text.trim())
+            .map(Some)
+            .ok_or_else(|| Error::usage(format!("{name}={text} is not valid")).hint(expected.to_owned())),
         Ok(_) | Err(std::env::VarError::NotPresent) => Ok(None),
         Err(error) => Err(Error::usage(name).because(error)),
     }

@@ -274,7 +274,7 @@ mod tests {
             reservation.try_grow(1).map_err(|error| crate::from_datafusion(error).to_string())
         };
         let late = Bounds::new(&limits, &QuerySettings { timeout: Some(Duration::ZERO), ..QuerySettings::default() });
-        assert!(says(&late).unwrap_err().contains("no whole answer within"));
+        assert!(says(&late).unwrap_err().contains("the query did not finish within"));
         let asked = QuerySettings::default();
         let bounds = Bounds::new(&limits, &asked);
         says(&bounds).unwrap();

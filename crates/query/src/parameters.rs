@@ -31,10 +31,7 @@ impl Parameters {
     /// Two values have one name, or there are more than 1000 values.
     pub fn new(values: Vec<(String, ScalarValue)>) -> Result<Self> {
         if values.len() > MAX_PARAMETERS {
-            return Err(Error::usage(format!(
-                "{} parameters are given, and at most {MAX_PARAMETERS} are taken",
-                values.len()
-            )));
+            return Err(Error::usage(format!("{} parameters are given; the limit is {MAX_PARAMETERS}", values.len())));
         }
         let twice =
             values.iter().enumerate().find(|(index, (name, _))| values[..*index].iter().any(|(n, _)| n == name));

@@ -91,7 +91,7 @@ mod tests {
         question::within(&share, || (analyze().unwrap(), optimize().unwrap()));
         bounds.gone.cancel();
         for ended in question::within(&share, || [analyze(), optimize()]) {
-            assert!(ended.unwrap_err().to_string().contains("nobody waits"));
+            assert!(ended.unwrap_err().to_string().contains("disconnected"));
         }
     }
 }

@@ -55,22 +55,20 @@ impl Size {
         let hint = "a name from WITH counts as the query behind it each time it is used; ask in parts";
         if self.relations > MAX_RELATIONS {
             let relations = self.relations;
-            return Err(Error::failed(format!(
-                "the query comes to {relations} tables, and at most {MAX_RELATIONS} are taken"
-            ))
-            .hint(hint));
+            return Err(Error::failed(format!("the query comes to {relations} tables; the limit is {MAX_RELATIONS}"))
+                .hint(hint));
         }
         if self.subqueries > MAX_SUBQUERIES {
             let deep = self.subqueries;
             return Err(Error::failed(format!(
-                "the query has queries within expressions {deep} deep, and at most {MAX_SUBQUERIES} are taken"
+                "the query has queries within expressions {deep} deep; the limit is {MAX_SUBQUERIES}"
             ))
             .hint("join them: FROM a JOIN b ON … in place of (SELECT … FROM b WHERE …)"));
         }
         if self.expressions > MAX_EXPRESSIONS {
             let expressions = self.expressions;
             return Err(Error::failed(format!(
-                "the query comes to {expressions} expressions, and at most {MAX_EXPRESSIONS} are taken"
+                "the query comes to {expressions} expressions; the limit is {MAX_EXPRESSIONS}"
             ))
             .hint(hint));
         }
@@ -284,7 +282,7 @@ mod tests {
             sql += &format!(", a{level} AS (SELECT l.x FROM a{0} l JOIN a{0} r ON l.x = r.x)", level - 1);
         }
         let error = size(&format!("{sql} SELECT * FROM a59")).unwrap_err();
-        assert!(error.to_string().contains("tables, and at most 50 are taken"), "{error}");
+        assert!(error.to_string().contains("tables; the limit is 50"), "{error}");
         let chained = (1..20).fold("WITH a0 AS (SELECT 1 AS x)".to_owned(), |sql, level| {
             sql + &format!(", a{level} AS (SELECT (SELECT x FROM a{}) AS x)", level - 1)
         });

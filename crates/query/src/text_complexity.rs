@@ -36,7 +36,7 @@ pub(super) const MAX_ITEMS: usize = 20_000;
 pub(super) fn check(sql: &str) -> Result<()> {
     if sql.len() > MAX_TEXT {
         let (size, most) = (sql.len() >> 10, MAX_TEXT >> 10);
-        return Err(Error::failed(format!("the query is {size} KiB of text, and at most {most} KiB are taken"))
+        return Err(Error::failed(format!("the query is {size} KiB of text; the limit is {most} KiB"))
             .hint("ask in parts, or for a range in place of a list: WHERE step BETWEEN 1 AND 1000"));
     }
     // A text that the tokenizer rejects is rejected by the parser too, which says where.
@@ -63,23 +63,21 @@ impl TokenCounts {
         if self.operators > MAX_OPERATORS {
             let operators = self.operators;
             return Err(Error::failed(format!(
-                "the query has {operators} operators (+, AND, LIKE, UNION), and at most {MAX_OPERATORS} are taken"
+                "the query has {operators} operators (+, AND, LIKE, UNION); the limit is {MAX_OPERATORS}"
             ))
             .hint("write a list in place of a chain: step IN (1, 2, 3), VALUES (1), (2); or ask in parts"));
         }
         if self.nesting > MAX_NESTING {
             let nesting = self.nesting;
             return Err(Error::failed(format!(
-                "the query is nested too deeply: {nesting} brackets in one another, and at most {MAX_NESTING} are taken"
+                "the query is nested too deeply: {nesting} brackets in one another; the limit is {MAX_NESTING}"
             ))
             .hint("WITH name AS (SELECT …) takes a query out of the brackets"));
         }
         if self.items > MAX_ITEMS {
             let items = self.items;
-            return Err(Error::failed(format!(
-                "the query's lists have {items} items, and at most {MAX_ITEMS} are taken"
-            ))
-            .hint("ask in parts, or for a range in place of a list: WHERE step BETWEEN 1 AND 1000"));
+            return Err(Error::failed(format!("the query's lists have {items} items; the limit is {MAX_ITEMS}"))
+                .hint("ask in parts, or for a range in place of a list: WHERE step BETWEEN 1 AND 1000"));
         }
         if self.explains > MAX_EXPLAINS {
             return Err(Error::failed("EXPLAIN explains a query, and not an EXPLAIN").hint("use EXPLAIN only once"));

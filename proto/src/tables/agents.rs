@@ -19,12 +19,12 @@ crate::table! {
     ended: Option<Time>, "", "When its process ended, by the collector's clock. NULL while it lives, and when its end was not seen: it ran on another node, or no collector ran.";
     exit_status: Option<i32>, "", "Exit status of its process, also when a signal handler chose it. NULL when a signal ended it, or when it is not known.";
     signal: Option<Text>, "", "Signal that ended its process: SIGKILL, SIGSEGV. NULL when none did, or when it is not known.";
-    cause: Option<Text>, "", "What the kernel says about the cause of the signal: an out-of-memory kill (in the control group or, without one, on the node), and the kernel log's line about the process when the log can be read.";
+    cause: Option<Text>, "", "What the kernel reports about the cause of the signal: an out-of-memory kill (in the control group or, without one, on the node), and the kernel log's line about the process when the log can be read.";
     step: i64, "", "Optimizer steps finished, by its newest report.";
     steps_per_second: Option<f64>, "1/s", "Steps a second over about the last ten seconds, by its newest report.";
     detail: Option<Text>, "", "Detail in force: every-step or off.";
     layers: Text, "", "Which mechanism runs each layer, forward=tp_call backward=record_function …, and what ends its steps, as in python.steps.kind: steps=optimizer.";
-    attached: Option<bool>, "", "Whether probe attach put it into a program that trained already: its steps are counted from there on, so they are not those of other ranks of the same number (python.step_offsets). NULL in older recordings.";
+    attached: Option<bool>, "", "Whether probe attach put it into a program that trained already: its steps are counted from the attach, so the same number means another step on other ranks (python.step_offsets). NULL in older recordings.";
     agent_version: Text, "", "Version of the agent.";
     python_version: Text, "", "Version of the interpreter.";
     torch_version: Text, "", "Version of torch.";

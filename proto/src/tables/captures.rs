@@ -9,14 +9,14 @@ crate::table! {
         "SELECT capture, rank, tool, steps, events, left_out, reasons, problem FROM python.captures",
         "SELECT capture, operators, kernels, launches, devices, versions FROM python.captures",
     ];
-    capture: Text, "", "Its name in the run: capture-1/rank0 for rank 0 of the first probe capture (pid and a number without a rank); that of the file that was imported.";
+    capture: Text, "", "Its name in the run: capture-1/rank0 for rank 0 of the first probe capture (pid and a number without a rank); the name of the imported file.";
     ts: Option<Time>, "", "When its first event began; NULL without events.";
     duration: Option<f64>, "s", "From there to the end of the last event.";
     tool: Text, "", "What made it, as --format of probe import calls it: kineto, xplane, nsight-systems, nsight-compute, flight-recorder, memory-snapshot, execution-trace, nccl-inspector.";
     file: Option<Text>, "", "File that was imported; NULL for probe capture.";
     file_bytes: i64, "B", "Size of the file that was read.";
     text_bytes: i64, "B", "Size of the text in it, unpacked.";
-    versions: Option<Text>, "", "Versions that it says, in JSON: of CUDA, CUPTI, HIP, NCCL, its schema.";
+    versions: Option<Text>, "", "Versions that it names, in JSON: of CUDA, CUPTI, HIP, NCCL, its schema.";
     devices: Option<Text>, "", "Names of the machine's devices, each once.";
     clock: Text, "", "unix where times are from 1970 on, relative where the instant that they are from is not known, none where there are no times.";
     rank_source: Text, "", "Where the rank was found: run (it is the process's own), file (distributedInfo), name (of the file), device (each of several processes used one device alone: the number of that, which is a guess) or none.";
@@ -39,6 +39,6 @@ crate::table! {
     mended: i64, "", "Events whose text was no valid JSON and could be read after all, such as those with bare quotes in a name.";
     complete: bool, "", "Whether the file was read to its end.";
     problem: Option<Text>, "", "Why it was not, with the byte and the event.";
-    cost: Option<f64>, "s", "What the profiler says its own work took (events of category overhead); NULL where it says nothing.";
+    cost: Option<f64>, "s", "Time of the profiler's own work, as it reports it (events of category overhead); NULL where it does not.";
     waited: Option<f64>, "s", "How long training stood still between two steps, to start and stop the profiler and to write its trace. NULL for a file that was imported.";
 }

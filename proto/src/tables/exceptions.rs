@@ -21,7 +21,7 @@ crate::table! {
     function: Option<Text>, "", "Function of the innermost line of user code that it left.";
     file: Option<Text>, "", "File of that line.";
     line: Option<i32>, "", "Its number.";
-    out_of_memory: bool, "", "Whether it says that memory ran out, on a device (torch.OutOfMemoryError) or on the host (MemoryError, torch's allocator).";
+    out_of_memory: bool, "", "Whether it means that memory ran out, on a device (torch.OutOfMemoryError) or on the host (MemoryError, torch's allocator).";
     memory: Option<Text>, "", "For an out-of-memory exception: the process's memory and the free memory on the host, and with CUDA the summary of torch's allocator.";
     thread: i64, "", "Operating-system id of its thread.";
     thread_name: Text, "", "Its name in Python's threading.";

@@ -3,7 +3,7 @@
 use crate::table::{Text, Time};
 
 crate::table! {
-    gpu.metrics, Agent, "One row per GPU that the run's processes on a node can see, once a second, as the driver says it (NVML). Read by the node's collector: pid is its own, and rank is NULL.";
+    gpu.metrics, Agent, "One row per GPU that the run's processes on a node can see, once a second, as the driver reports it (NVML). Read by the node's collector: pid is its own, and rank is NULL.";
     sort: [ts];
     examples: [
         "SELECT gpu, ranks, AVG(utilization) AS utilization, MAX(memory_used) AS memory_used, MAX(temperature) AS temperature, AVG(power) AS power FROM gpu.metrics GROUP BY gpu, ranks ORDER BY gpu",
@@ -14,7 +14,7 @@ crate::table! {
     uuid: Text, "", "Identifier of the GPU, which never changes.";
     name: Option<Text>, "", "Its model.";
     ranks: Option<Text>, "", "Ranks of this run that compute on it, separated by commas. NULL when the driver reports none, as in most containers.";
-    utilization: Option<f64>, "%", "Share of the driver's last sample period in which a kernel ran; says nothing of how much of the GPU it used.";
+    utilization: Option<f64>, "%", "Share of the driver's last sample period in which a kernel ran, however much of the GPU it used.";
     memory_utilization: Option<f64>, "%", "Share of that period in which its memory was read or written.";
     memory_used: Option<f64>, "MB", "Memory in use by everybody, in 10^6 bytes.";
     memory_total: Option<f64>, "MB", "Memory it has, in 10^6 bytes.";

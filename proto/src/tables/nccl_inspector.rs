@@ -11,7 +11,7 @@ crate::table! {
     ];
     capture: Text, "", "The dump, as python.captures calls it.";
     dumped: Time, "", "When it was written down, which is after it was done.";
-    ts: Option<Time>, "", "When it began on the host; NULL unless the dump is verbose (NCCL_INSPECTOR_DUMP_VERBOSE), for nothing else says it.";
+    ts: Option<Time>, "", "When it began on the host; NULL unless the dump is verbose (NCCL_INSPECTOR_DUMP_VERBOSE), because other dumps lack it.";
     duration: Option<f64>, "s", "How long it took, by the clock that timing says.";
     timing: Option<Text>, "", "kernel_gpu, kernel_cpu or collective_cpu: whose clock.";
     communicator: Text, "", "Id of its communicator, the same on all its ranks.";
@@ -25,5 +25,5 @@ crate::table! {
     peer: Option<i32>, "", "The other rank of a send or receive.";
     bytes: Option<i64>, "B", "Size of its message.";
     algbw_gbps: Option<f64>, "GB/s", "bytes over duration, as the dump says.";
-    busbw_gbps: Option<f64>, "GB/s", "That times the collective's bus factor, as the dump says.";
+    busbw_gbps: Option<f64>, "GB/s", "algbw_gbps times the collective's bus factor, as the dump says.";
 }

@@ -24,7 +24,7 @@ crate::table! {
     parent: Option<Text>, "", "Name of the innermost of them.";
     input_shapes: Option<Text>, "", "Shapes of its inputs in JSON; NULL where shapes were not recorded.";
     input_types: Option<Text>, "", "Types of its inputs in JSON.";
-    input_bytes: Option<i64>, "B", "Bytes of the tensors that go in, by their shapes and types; NULL where one of these is not told.";
+    input_bytes: Option<i64>, "B", "Bytes of the tensors that go in, by their shapes and types; NULL where one of these is missing.";
     flops: Option<f64>, "FLOP", "Floating-point operations: where the capture says, else of matrix products (mm, addmm, bmm, baddbmm) and conv2d by torch.profiler's formulas, where it has shapes.";
     file: Option<Text>, "", "File of the innermost Python frame around it that is neither torch's nor built in.";
     line: Option<i32>, "", "Line of that frame.";

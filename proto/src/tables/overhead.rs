@@ -10,8 +10,8 @@ crate::table! {
     ];
     ts: Time, "", "When the row was made.";
     step: i64, "", "Steps finished by then.";
-    budget: f64, "", "What recording may cost, as a share of step time (overhead_budget).";
-    detail_stride: i32, "", "Modules are recorded in one step of this many; 1 is every step, 0 none. With detail=1/N these are the multiples of N. With detail=auto the position moves by one each time, so that it never keeps coinciding with what a program does every so many steps.";
+    budget: f64, "", "Maximum cost of recording, as a share of step time (overhead_budget).";
+    detail_stride: i32, "", "Modules are recorded in one step of this many; 1 is every step, 0 none. With detail=1/N these are the multiples of N. With detail=auto the position moves by one each time, so that it never keeps coinciding with what a program does every few steps.";
     step_duration: Option<f64>, "s", "Median duration of the newest steps without detail, or of all newest steps when every step has detail. NULL until there are enough.";
     events: Option<f64>, "", "Module calls' and autograd nodes' begins and ends, and other events, in the newest step recorded in detail; NULL until there is one.";
     events_without_detail: Option<f64>, "", "The same in the newest step recorded without detail.";

@@ -17,9 +17,9 @@ crate::table! {
     group_size: Option<i32>, "ranks", "Ranks in it; NULL where the dump does not list them (gloo).";
     ranks: Option<Text>, "", "These ranks, in JSON.";
     last_seq: Option<i64>, "", "Largest number of its collectives in the dump; NULL without operations.";
-    last_enqueued: Option<i64>, "", "Number that torch says was issued last; it may count sends and receives too. NULL for none.";
-    last_started: Option<i64>, "", "Number that torch says began last on the device. NULL for none.";
-    last_completed: Option<i64>, "", "Number that torch says completed last. NULL for none.";
+    last_enqueued: Option<i64>, "", "Number that torch reports as issued last; it may count sends and receives too. NULL for none.";
+    last_started: Option<i64>, "", "Number that torch reports as begun last on the device. NULL for none.";
+    last_completed: Option<i64>, "", "Number that torch reports as completed last. NULL for none.";
     operations: i64, "", "Its rows of python.flight_recorder from this dump.";
     pending: i64, "", "Those of them that were not finished.";
 }

@@ -29,7 +29,7 @@ crate::table! {
     rss: Option<f64>, "MB", "Resident memory, in 10^6 bytes.";
     swap: Option<f64>, "MB", "Memory of the process that the kernel has moved to swap. NULL from older agents.";
     cgroup_memory: Option<f64>, "MB", "Memory of the control group with the smallest memory limit, this process and the others in it, with files that are cached: the kernel kills near the limit (memory_limit of python.environment). NULL where there is no limit.";
-    throttled: Option<f64>, "%", "Time in which a control group of this process had used up its processor quota and nothing of it ran. NULL where there is no quota.";
+    throttled: Option<f64>, "%", "Time in which a control group of this process was stopped because it had used up its processor quota. NULL where there is no quota.";
     cpu_pressure: Option<f64>, "%", "Time in which some task of this machine was ready and had no processor, as the kernel accounts it (/proc/pressure). NULL where it does not.";
     memory_pressure: Option<f64>, "%", "Time in which some task of this machine waited for memory: to be read back from swap or from a file, or freed.";
     io_pressure: Option<f64>, "%", "Time in which some task of this machine waited for a disk.";

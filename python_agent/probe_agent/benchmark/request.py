@@ -303,6 +303,6 @@ def _check_watchable(module: Any) -> None:
     dynamo = sys.modules.get("torch._dynamo.utils")
     if dynamo is not None and dynamo.counters["frames"]["ok"]:
         raise RefusedError(
-            f"training is compiled, and looking at a call of this {type(module).__name__} would have it compiled anew",
+            f"training is compiled, and looking at a call of this {type(module).__name__} would have it compiled again",
             "time an expression that calls it with arguments of its own",
         )

@@ -46,7 +46,7 @@ class Sessions:
             return messages
         if name in self._dropped:
             del self._dropped[name]
-            messages.append(f"session '{name}' begins anew: its variables were dropped for another session's")
+            messages.append(f"session '{name}' starts empty: its variables were dropped for another session's")
         self._variables[name] = {}
         while len(self._variables) > MAX_SESSIONS:
             gone, _ = self._variables.popitem(last=False)

@@ -126,7 +126,7 @@ impl Output {
                 Err(if hint.is_empty() { error } else { error.hint(hint) })
             }
             Ok(answer) => Ok(Some(Evaluation { answer, rank, step, waited: finished.training_waited_s })),
-            Err(_) => Err(Error::failed("the process did not say what it measured")
+            Err(_) => Err(Error::failed("the process did not report its measurement")
                 .hint("training has to be started with the wheel of this probe")),
         }
     }

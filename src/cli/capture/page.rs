@@ -99,7 +99,7 @@ pub(super) async fn show(client: &mut Client, captured: &Captured) -> Result<()>
         table(client, "memory of the allocator, by who asked for it", &blocks_by_line).await?;
     }
     if events > 0 {
-        table(client, "who held memory when the most was allocated", &peak).await?;
+        table(client, "what held memory at the peak", &peak).await?;
     }
     if !is_profile {
         return Ok(());

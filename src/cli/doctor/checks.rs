@@ -11,7 +11,7 @@ use probe_inspect::stacks::{HAS_NATIVE, permission};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CheckState {
     Ok,
-    /// It works for some processes, or not for long.
+    /// The check passes for some processes, or not for long.
     Limited,
     Missing,
     /// This machine has nothing that it would be for.

@@ -168,7 +168,7 @@ pub(in crate::cli) fn failure(finished: &v1::Finished) -> Error {
         Outcome::NoBoundary => (Error::limit, "no step boundary came in time"),
         Outcome::Refused => (Error::denied, "the snippet was refused"),
         Outcome::Cancelled => (Error::failed, "the snippet was cancelled"),
-        _ => (Error::failed, "the collector did not say how the snippet ended"),
+        _ => (Error::failed, "the collector did not report how the snippet ended"),
     };
     let text = if finished.error.is_empty() { otherwise } else { finished.error.trim_end() };
     let error = make(text.to_owned());

@@ -41,7 +41,7 @@ impl FileFormat {
 /// Checks that a file may be written, and returns its format.
 pub(super) fn check_file(path: &Path, format: Option<FileFormat>, force: bool) -> Result<FileFormat> {
     let shape = format.or_else(|| FileFormat::of_file(path)).ok_or_else(|| {
-        Error::usage(format!("{} says no format by its name", path.display()))
+        Error::usage(format!("{} has no known extension", path.display()))
             .hint("name it .pftrace, .json or .json.gz, or give --format")
     })?;
     if !force && fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {

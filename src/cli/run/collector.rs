@@ -232,7 +232,7 @@ async fn spawn(
 /// The path of this program. Where its file was replaced meanwhile (an upgrade), the one that runs here is meant.
 fn program() -> Result<PathBuf> {
     let path =
-        std::env::current_exe().map_err(|error| Error::failed("the command does not find itself").because(error))?;
+        std::env::current_exe().map_err(|error| Error::failed("cannot find the probe executable").because(error))?;
     Ok(if path.exists() { path } else { Path::new("/proc/self/exe").to_owned() })
 }
 

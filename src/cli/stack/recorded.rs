@@ -24,7 +24,7 @@ pub(super) async fn newest(client: &mut Client, rank: Option<i32>) -> Result<Sta
     let Some(first) = found.first() else {
         let whose = rank.map(|rank| format!(" of rank {rank}")).unwrap_or_default();
         return Err(Error::unreachable(format!("this run has ended, and no stacks{whose} were read before")).hint(
-            "probe crash says how it ended; stacks are kept of `probe stack` on a live run, and when steps stop",
+            "probe crash shows how it ended; stacks are kept of `probe stack` on a live run, and when steps stop",
         ));
     };
     let mut answer = StacksAnswer {

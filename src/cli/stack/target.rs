@@ -76,7 +76,7 @@ impl StackTarget {
             Self::Process { subject, readers, .. } => (subject.clone(), Arc::clone(readers)),
         };
         if call.rank.is_some() {
-            return Err(Error::usage(format!("process {} has no agent that would say its rank", subject.pid)));
+            return Err(Error::usage(format!("process {} has no agent, so its rank is not known", subject.pid)));
         }
         let method = match StackMethod::try_from(call.method).unwrap_or_default() {
             StackMethod::Auto => StackMethod::Memory,

@@ -10,7 +10,7 @@
 -- line: sampled
 -- explains: periodic-stall, irregular-stall
 -- also: generate, generation, sampling, rollout, rollouts, inference, no_grad
--- says: {who} calls the model {more} times more in {times} of these steps, without a longer backward pass: training waits for what it generates, plays or measures
+-- says: {who} calls the model {more} times more in {times} of these steps, without a longer backward pass: training waits for that (generation, playing, evaluation)
 -- do: call it once for many inputs in place of one by one, less often, or on another process; in evaluation mode (model.eval()) and under torch.no_grad(), if it is not
 WITH s AS (
     SELECT *, median(micro_steps) OVER pp AS calls, median(forward_time) OVER pp AS forward, median(backward_time) OVER pp AS backward

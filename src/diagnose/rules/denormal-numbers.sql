@@ -11,7 +11,7 @@
 -- explains: odd-sibling, slower-and-slower, slower-than-reference
 -- also: denormals, denormal, subnormal, subnormals, flush_denormal
 -- says: {who}: the forward of {module} ({module_type}) takes {took:ms} of computing and its backward {back:ms}, and they need about as many operations: numbers below 1e-38 (denormals) take a processor a hundred times longer
--- do: torch.set_flush_denormal(True) at the start, as a try; if it helps, look at what makes weights or inputs of {module} so small (decay, initialization, a scale), else at what its hooks do
+-- do: torch.set_flush_denormal(True) at the start, as a test. If it helps, find what makes weights or inputs of {module} so small (decay, initialization, a scale); otherwise look at its hooks
 -- record: probe config detail=every-step
 WITH e AS (
     SELECT pid FROM python.environment WHERE pid IN ($pids) AND device IS NOT NULL GROUP BY pid HAVING bool_and(device = 'cpu')

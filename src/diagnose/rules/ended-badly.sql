@@ -4,7 +4,7 @@
 -- confidence: measured
 -- also: crash
 -- says: {who} ended by {seen}
--- do: probe crash says more
+-- do: see probe crash
 WITH command AS (
   SELECT MAX(CAST(details ->> 'exit_status' AS BIGINT)) AS status FROM probe.events WHERE kind = 'command end'),
 raised AS (

@@ -6,7 +6,7 @@
 -- also: xid, ecc, nvlink, row remapping, fallen off the bus, hardware
 -- says: {seen}: {what}
 -- do: {remedy}
--- record: the driver of a GPU says it
+-- record: the driver of a GPU reports it
 WITH g AS (
     SELECT host, gpu, xid, ecc_uncorrected, CASE xid WHEN 48 THEN 'a memory error that ECC could not correct' WHEN 62 THEN 'its microcontroller halted'
         WHEN 63 THEN 'a row of its memory is to be replaced' WHEN 64 THEN 'a row of its memory could not be replaced' WHEN 74 THEN 'an error of NVLink'

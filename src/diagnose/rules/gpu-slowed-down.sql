@@ -6,7 +6,7 @@
 -- also: throttling, throttle, thermal, temperature, clocks, power cap, power brake
 -- says: {seen} lowered its clocks in {share:%} of the time in which it computed ({reasons}): {clock} MHz, where it had {most} MHz otherwise; {degrees} °C at the hottest
 -- do: cooling, power supply and neighbours of that GPU; until then training on others, since every rank waits for the slowest
--- record: the driver of a GPU says it once a second
+-- record: the driver of a GPU reports it once a second
 WITH g AS (
     -- A cap on power is how a busy GPU works. The other reasons are not.
     SELECT host, gpu, sm_clock, temperature, throttle_reasons, regexp_like(throttle_reasons, 'thermal|hw_slowdown|power_brake') AS slowed

@@ -6,7 +6,7 @@
 -- also: launch-bound, cpu-bound, gpu idle, underutilization, launches
 -- says: {who}: no kernel ran in {idle:%} of the time, and only {elsewhere:%} of a step is outside of forward, backward and optimizer: the host launches operations more slowly than the GPU runs them{most}
 -- do: fewer and larger operations: torch.compile, or CUDA graphs (mode="reduce-overhead"), larger batches, fused=True for the optimizer; probe capture shows what is launched
--- record: the driver of a GPU says it once a second
+-- record: the driver of a GPU reports it once a second
 WITH s AS (
     SELECT host, pid, rank, median(duration) AS duration, MIN(ts) AS begins, MAX(ts) AS ends,
         SUM(data_time + comm_time + other_time + COALESCE(checkpoint_time, 0) + COALESCE(validation_time, 0)) / SUM(duration) AS elsewhere,

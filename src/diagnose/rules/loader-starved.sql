@@ -9,7 +9,7 @@
 -- also: loader, dataloader, data loading, workers, num_workers
 -- says: {who}: the loader does not keep up: when a batch was asked for, {ready:%} of those requested from its {workers} were ready{busy}{took}
 -- do: {remedy}
--- record: it is asked where a DataLoader has workers
+-- record: recorded where a DataLoader has workers
 WITH s AS (
     SELECT pid, step, duration, COALESCE(run_delay, 0) AS delay, cpu_time, duration - data_time AS rest FROM python.steps WHERE $window
 ), trains AS (

@@ -10,8 +10,8 @@
 -- explains: rank-slow, periodic-stall, irregular-stall, slower-than-reference
 -- also: loader, dataloader, data loading, num_workers
 -- says: {who}: batches are made on the training thread (num_workers=0), and a worker would hand them over sooner
--- do: DataLoader(num_workers={workers}, persistent_workers=True){threads}: {cores} cores are there{iterable}
--- record: it is asked where there is a DataLoader
+-- do: DataLoader(num_workers={workers}, persistent_workers=True){threads}: {cores} cores are available{iterable}
+-- record: recorded where there is a DataLoader
 WITH b AS (
     SELECT rank, pid, step, SUM(wait) AS wait, COUNT(*) AS batches FROM python.data_trace
     WHERE $window AND num_workers = 0 GROUP BY rank, pid, step

@@ -6,7 +6,7 @@
 -- also: momentum, Adam, optimizer state, does not learn, not learning
 -- says: {who} made a new optimizer for {gone} of {steps} steps: each new {name} starts without momentum and averages of gradients
 -- do: make the optimizer once, before the loop; to change the learning rate, use a scheduler, or set param_groups[0]['lr'] of the same optimizer
--- record: it is looked for before the 32nd step of an optimizer of torch's
+-- record: it is checked before the 32nd step of a torch optimizer
 WITH e AS (
     SELECT * FROM $newest_environment
 )

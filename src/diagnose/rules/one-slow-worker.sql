@@ -8,7 +8,7 @@
 -- also: shard, slow worker, slow shard, worker
 -- says: {who}: worker {worker} of {num_workers} keeps the others waiting: {hits} of {all_hits} long waits were for its batches{took}
 -- do: look at what this worker reads (its shard, its files), or spread slow samples over all workers; DataLoader(in_order=False) no longer waits for it
--- record: it is asked where a DataLoader has workers
+-- record: recorded where a DataLoader has workers
 WITH b AS (
     -- Where it is not known which worker made a batch, its index says so, because workers take turns.
     SELECT rank, pid, step, dataset, wait, num_workers, fetch_time, COALESCE(worker, batch_index % num_workers) AS worker,

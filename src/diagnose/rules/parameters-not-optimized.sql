@@ -6,7 +6,7 @@
 -- also: frozen, unused parameters, does not learn, not learning, param_groups
 -- says: {who}: {parameters} parameters, {name} first, get gradients and are in no optimizer: they never change, and their gradients are computed for nothing
 -- do: make the optimizer after the last layer is added or replaced, and give it these parameters too; what is not to learn (a teacher, a frozen layer) gets requires_grad=False, or is called under torch.no_grad()
--- record: it is looked for before the 32nd step of an optimizer of torch's
+-- record: it is checked before the 32nd step of a torch optimizer
 WITH e AS (
     SELECT * FROM $newest_environment
 )

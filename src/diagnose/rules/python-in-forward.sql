@@ -11,7 +11,7 @@
 -- line: sampled
 -- also: python, numpy, python in forward
 -- says: {who} spends {took:ms} of a step in forward and in no operator of torch's: in Python, or in another library ({watched} steps were watched)
--- do: compute what is the same in each step once, and with tensors what numbers are computed for one by one
+-- do: compute constants once, and replace loops over numbers by tensor operations
 -- record: it is recorded in one step of 64 of those with detail
 SELECT s.step, s.rank, s.forward_time AS cost, s.forward_time * u.share AS took, u.watched,
     -- A millisecond of it takes longer while the thread waits for a processor, by as much as the step does.

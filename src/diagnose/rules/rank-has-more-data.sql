@@ -8,9 +8,9 @@
 -- reduce: typical
 -- explains: rank-slow, slower-than-reference
 -- also: uneven data, uneven batches, more data, more samples, imbalance, straggler, stragglers
--- says: {who} trains with {amount} {of} in a step, and the ranks have {mean} in the mean: the others wait for it
+-- says: {who} trains with {amount} {of} in a step, and the ranks have {mean} on average: the others wait for it
 -- do: spread samples evenly: the same batch size on every rank, DistributedSampler(drop_last=True), or a sampler that gives each rank as much to do, of long sequences too
--- record: it is known of inputs whose first dimension is the batch
+-- record: it is known for inputs whose first dimension is the batch
 WITH n AS (
     SELECT pid, rank, median(samples) AS samples FROM python.steps WHERE $window AND rank IS NOT NULL GROUP BY pid, rank
 ), sized AS (

@@ -4,8 +4,8 @@
 -- confidence: measured
 -- needs: python.nccl_trace.operation_type
 -- also: experts, mixture of experts, moe, all_to_all, load balancing
--- says: {who}: sends or receives {times} times as much by all_to_all as the ranks do in the mean, and the others wait for it
--- do: balance what is routed (an auxiliary loss, a capacity factor, experts placed anew)
+-- says: {who}: sends or receives {times} times as much by all_to_all as the ranks do on average, and the others wait for it
+-- do: balance what is routed (an auxiliary loss, a capacity factor), or move experts
 -- record: recorded where torch.distributed is used
 WITH n AS (
     SELECT pid, rank, step, SUM(bytes) AS bytes FROM python.nccl_trace WHERE $window AND operation_type LIKE '%all_to_all%' GROUP BY pid, rank, step

@@ -4,7 +4,7 @@
 -- confidence: measured
 -- needs: python.memory.max_allocated
 -- also: imbalance, memory imbalance, uneven memory, rank 0
--- says: {who} needs {peak} MB of GPU memory at its peak, where the median of the ranks is {usual} MB: the largest decides which batch fits
+-- says: {who} needs {peak} MB of GPU memory at its peak, and the median rank {usual} MB: the largest decides which batch fits
 -- do: look at what that rank has alone: tensors that all ranks gather on it, a checkpoint loaded without map_location='cpu', an uneven split of layers or experts
 -- record: it is recorded where training is on a GPU
 WITH m AS (

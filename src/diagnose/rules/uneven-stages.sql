@@ -8,7 +8,7 @@
 -- reduce: typical
 -- explains: rank-slow, slower-than-reference
 -- also: pipeline, pipeline parallel, pipeline imbalance, stage imbalance, uneven stages, stages, imbalance
--- says: {who} has the slowest stage of the pipeline: its forward and backward passes compute for {own:ms} in a step, those of a stage in the mean for {mean:ms}, and all wait for it
+-- says: {who} has the slowest stage of the pipeline: its forward and backward passes compute for {own:ms} in a step, those of an average stage for {mean:ms}, and all wait for it
 -- do: move layers from it to the other stages (split_spec, or where the model is cut by hand); an embedding, a head and the loss count too
 -- record: recorded where torch.distributed is used
 WITH own AS (

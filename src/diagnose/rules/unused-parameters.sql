@@ -5,7 +5,7 @@
 -- needs: python.environment.find_unused_parameters
 -- also: find_unused_parameters, DDP options, static_graph
 -- says: {who}: DistributedDataParallel walks the graph of every forward pass for parameters without a gradient (find_unused_parameters=True)
--- do: leave it out where every parameter gets a gradient, which torch says in a warning of its own; where the same ones never do, static_graph=True
+-- do: leave it out if every parameter gets a gradient (torch warns about it); if the same ones never do, static_graph=True
 -- record: it is noted of a model in DistributedDataParallel
 WITH e AS (
     SELECT * FROM $newest_environment

@@ -10,7 +10,7 @@
 -- line: sampled
 -- explains: slower-than-reference, python-between-parts
 -- also: logging, print
--- says: {who} spends {took:ms} of a step outside of data, forward, backward and optimizer, where up to a millisecond and 15 % of a step are usual
+-- says: {who} spends {took:ms} of a step outside of data, forward, backward and optimizer; up to a millisecond plus 15 % of a step is usual
 -- do: move that work to another thread, or do it every n steps; probe flamegraph shows all its lines (of a live run)
 SELECT step, rank, other_time AS took,
        -- A server that waits for requests does nothing else.

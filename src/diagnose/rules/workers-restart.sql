@@ -7,9 +7,9 @@
 -- gate: epochs >= 3
 -- explains: periodic-stall, irregular-stall, slower-than-reference
 -- also: persistent_workers, workers
--- says: {who} starts {workers} anew {epochs} times in these steps
--- do: DataLoader(persistent_workers=True), made once and not anew for each epoch
--- record: it is asked where a DataLoader has workers
+-- says: {who} restarted {workers} {epochs} times in these steps
+-- do: make the DataLoader once, with persistent_workers=True, and not once per epoch
+-- record: recorded where a DataLoader has workers
 WITH b AS (
     SELECT pid, step, MIN(batch_index) = 0 AS is_first, MAX(num_workers) AS num_workers FROM python.data_trace
     WHERE $window AND num_workers > 0 AND NOT persistent_workers GROUP BY pid, step

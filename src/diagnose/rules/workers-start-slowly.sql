@@ -5,8 +5,8 @@
 -- needs: python.data_trace.num_workers
 -- also: slow start, spawn, worker_init_fn
 -- says: {who} waited {first_wait} s for the first batch of its {workers} new workers ({times} times), and for most others less than {usual} s
--- do: make __init__ and worker_init_fn of the data set cheaper, and what is pickled for workers smaller (multiprocessing_context='fork', where that is safe); persistent_workers=True starts them once
--- record: it is asked where a DataLoader has workers
+-- do: make __init__ and worker_init_fn of the data set cheaper, and pickle less for the workers (multiprocessing_context='fork', where that is safe); persistent_workers=True starts them once
+-- record: recorded where a DataLoader has workers
 WITH b AS (
     SELECT pid, rank, batch_index, wait, num_workers, epoch_starts FROM (
         SELECT pid, rank, batch_index, wait, num_workers, persistent_workers,

@@ -56,8 +56,8 @@ async fn device(client: &mut Client, done: &Diagnosis) -> Result<Reason> {
     }));
     why.extend(utilization.map(|utilization| {
         format!(
-            "its utilization is {utilization:.0} %: in that share of time some kernel ran, which says nothing of how much of \
-             it was used, nor of what a step waits for"
+            "its utilization is {utilization:.0} %: in that share of time some kernel ran, which does not show how much of \
+             it was used, nor what a step waits for"
         )
     }));
     // Waits for batches and other ranks, and time between the parts, are time of the host.

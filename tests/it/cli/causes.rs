@@ -73,14 +73,14 @@ fn a_rank_with_more_samples_is_told_from_one_that_is_slow() {
     says(
         &more,
         "rank-has-more-data",
-        "found: rank 1 trains with 192 samples in a step, and the ranks have 128 in the mean",
+        "found: rank 1 trains with 192 samples in a step, and the ranks have 128 on average",
     );
     says(&more, "rank-slow", "silent");
     let longer = of(64, [32, 96]);
     says(
         &longer,
         "rank-has-more-data",
-        "found: rank 1 trains with 6144 elements of inputs in a step, and the ranks have 4096 in the mean",
+        "found: rank 1 trains with 6144 elements of inputs in a step, and the ranks have 4096 on average",
     );
     says(&longer, "rank-slow", "silent");
     let slow = of(64, [32, 32]);

@@ -166,7 +166,7 @@ fn the_slowest_stage_of_a_pipeline_and_its_bubble_are_told() {
         &pipeline,
         "uneven-stages",
         "found: rank 1 has the slowest stage of the pipeline: its forward and backward passes compute for 23.0 ms in a step, \
-         those of a stage in the mean for 18.0 ms",
+         those of an average stage for 18.0 ms",
     );
     says(&pipeline, "pipeline-bubble", "found: a step has 2 micro batches for 2 stages of a pipeline");
     says(&pipeline, "rank-slow", "silent");

@@ -217,7 +217,7 @@ fn workers_that_start_anew_each_epoch_are_told_from_those_that_stay() {
         }
     };
     let said = of_rules("periodic-stall,workers-restart", STEPS, epochs, batches(false));
-    says(&said, "workers-restart", "found: every rank starts 2 workers anew 6 times");
+    says(&said, "workers-restart", "found: every rank restarted 2 workers 6 times");
     says(&said, "periodic-stall", "silent: workers-restart explains it");
     let said = of_rules("periodic-stall,workers-restart", STEPS, epochs, batches(true));
     says(&said, "workers-restart", "silent");

@@ -187,7 +187,7 @@ fn a_pickle_with_code_is_refused_and_leaves_nothing() {
     dump = b"\x80\x02]q\x00.".to_vec();
     std::fs::write(&file, &dump).unwrap();
     let told = home.probe(["import", file.to_str().unwrap()]).stderr;
-    assert!(String::from_utf8_lossy(&told).contains("is of no format that is known here"));
+    assert!(String::from_utf8_lossy(&told).contains("its format is not known"));
     let told = home.probe(["import", "--format", "flight-recorder", file.to_str().unwrap()]).stderr;
     assert!(String::from_utf8_lossy(&told).contains("as a Flight Recorder dump"));
 }

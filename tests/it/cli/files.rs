@@ -200,6 +200,6 @@ fn an_ending_that_is_no_format_is_an_error_and_writes_nothing() {
         let output = home.probe(["gpt", "query", "SELECT 1 AS one", "-o", path.to_str().unwrap()]);
         assert_eq!((output.status.code(), path.exists()), (Some(status), status == 0), "{}", home.shown(&output));
         let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(said.contains("says no format by its name\nhint: name it .csv"), status == 2, "{said}");
+        assert_eq!(said.contains("has no known extension\nhint: name it .csv"), status == 2, "{said}");
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod support;
 
 mod across;
 mod alarms;
+mod auth;
 mod causes;
 mod causes_gpu;
 mod causes_memory;
@@ -17,7 +18,6 @@ mod diagnose_collectives;
 mod diagnose_devices;
 mod diagnose_loaders;
 mod diagnose_pages;
-mod auth;
 mod dumps;
 mod errors;
 mod export;

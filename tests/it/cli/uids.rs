@@ -169,5 +169,5 @@ fn a_token_is_not_shown_to_whoever_listens_at_the_port_of_a_collector_that_is_go
     let Output { status, stderr, .. } = asking.wait_with_output().unwrap();
     let said = String::from_utf8(stderr).unwrap();
     assert_eq!(status.code(), Some(4), "{said}");
-    assert!(said.contains(&format!("what listens at {address} belongs to uid {ALICE}, not to you")), "{said}");
+    assert!(said.contains(&format!("the listener at {address} belongs to uid {ALICE}, not to you")), "{said}");
 }

@@ -153,7 +153,7 @@ async fn limits_come_with_the_request() {
     };
     let distinct = "SELECT COUNT(DISTINCT value) FROM generate_series(1, 1000000000000)";
     for (key, value, said) in [
-        ("probe-timeout-ms", "50", "no whole answer within 50ms"),
+        ("probe-timeout-ms", "50", "the query did not finish within 50ms"),
         ("probe-max-rows", "10000", "the answer has more than 10000 rows"),
         ("probe-max-bytes", "100000", "the answer is larger than 97 KiB"),
         ("probe-max-memory", "10000", "the query needs more memory than the 10000 bytes that it was given"),

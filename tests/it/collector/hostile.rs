@@ -250,7 +250,7 @@ async fn what_was_seen_to_do_harm_does_none() {
     for (sql, says) in &seen {
         served.forget_highest();
         let began = Instant::now();
-        let said = if says.is_empty() || *says == "no whole answer" {
+        let said = if says.is_empty() || *says == "did not finish" {
             ask(&mut client, sql).await
         } else {
             ask_within(LONG_TIMEOUT + PATIENCE, &mut patient, sql).await
@@ -301,7 +301,7 @@ async fn a_join_ends_with_its_answer() {
     for sql in [COMPARES_ALL, FEW_MATCH, ONLY_WHETHER, MUCH_OF_EACH_ROW] {
         let ask_join = async || {
             let said = ask(&mut served.client().await, sql).await;
-            let is_bounded = |said: &String| said.contains("no whole answer") || said.contains("more memory");
+            let is_bounded = |said: &String| said.contains("did not finish") || said.contains("more memory");
             assert!(said.as_ref().is_err_and(is_bounded), "{said:?}");
         };
         ask_join().await;

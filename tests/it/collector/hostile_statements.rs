@@ -30,13 +30,13 @@ pub(super) const SEEN: &[(&str, &str)] = &[
         "WITH RECURSIVE r AS (SELECT 'x' AS x UNION ALL SELECT x || x FROM r) SELECT MAX(length(x)) FROM r",
         "more memory",
     ),
-    ("WITH RECURSIVE r AS (SELECT 1 AS x UNION ALL SELECT x FROM r) SELECT COUNT(*) FROM r", "no whole answer"),
+    ("WITH RECURSIVE r AS (SELECT 1 AS x UNION ALL SELECT x FROM r) SELECT COUNT(*) FROM r", "did not finish"),
     (
         "WITH RECURSIVE r AS (SELECT 1 AS x UNION ALL SELECT r.x FROM r, generate_series(1, 10)) SELECT COUNT(*) FROM r",
         "",
     ),
     ("SELECT value FROM generate_series(1, 1000000000000) ORDER BY value % 1000", ""),
-    ("SELECT COUNT(*) FROM generate_series(1, 1000000000000)", "no whole answer"),
+    ("SELECT COUNT(*) FROM generate_series(1, 1000000000000)", "did not finish"),
     (
         "WITH t AS (SELECT string_agg(repeat('x', 100), '') AS x FROM generate_series(1, 100000)) \
          SELECT COUNT(DISTINCT x || value::text) FROM t, generate_series(1, 1000000)",
@@ -91,7 +91,7 @@ pub(super) fn grown() -> Vec<(String, &'static str)> {
                 29,
                 "SELECT COUNT(*) FROM @",
             ),
-            "tables, and at most 50",
+            "tables; the limit is 50",
         ),
         (format!("SELECT {} FROM generate_series(1, 1000000)", wide("round(value, #)", 2000).join(", ")), ""),
         (format!("SELECT {} FROM generate_series(1, 1000000)", wide("lpad(value::text, #)", 240).join(", ")), ""),

@@ -1,8 +1,8 @@
 //! The collector as agents and commands meet it: a real one on a real socket, and agents played by the test.
 
+mod auth;
 mod config;
 mod damage;
-mod auth;
 mod ending;
 mod eval;
 mod heavy;

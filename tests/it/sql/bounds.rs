@@ -49,16 +49,22 @@ async fn an_answer_comes_in_time_or_not_at_all() {
     let engine = engine(Limits { timeout: Some(Duration::from_millis(200)), ..Limits::default() });
     for sql in [BOMB, COUNTED_BOMB, CROSS_JOIN] {
         let said = limit(&engine, sql, QuerySettings::default()).await;
-        assert!(said.starts_with("no whole answer within 200ms; "), "{said}");
+        assert!(said.starts_with("the query did not finish within 200ms; "), "{said}");
         assert!(said.contains("--timeout") && said.contains("PROBE_QUERY_TIMEOUT"), "{said}");
         quiet(&engine, "").await;
     }
     // Less is the client's to say, and more is not.
     let asked = |timeout| QuerySettings { timeout: Some(timeout), ..QuerySettings::default() };
     let said = limit(&engine, COUNTED_BOMB, asked(Duration::from_millis(20))).await;
-    assert!(said.starts_with("no whole answer within 20ms; ") && !said.contains("PROBE_QUERY_TIMEOUT"), "{said}");
+    assert!(
+        said.starts_with("the query did not finish within 20ms; ") && !said.contains("PROBE_QUERY_TIMEOUT"),
+        "{said}"
+    );
     let said = limit(&engine, COUNTED_BOMB, asked(Duration::from_secs(60))).await;
-    assert!(said.starts_with("no whole answer within 200ms; ") && said.contains("PROBE_QUERY_TIMEOUT"), "{said}");
+    assert!(
+        said.starts_with("the query did not finish within 200ms; ") && said.contains("PROBE_QUERY_TIMEOUT"),
+        "{said}"
+    );
     quiet(&engine, "").await;
 }
 
@@ -88,7 +94,7 @@ async fn limits_hold_where_nothing_is_taken_of_an_answer() {
     };
     quiet(&engine, "past its deadline").await;
     let error = from_datafusion(late.next().await.unwrap().unwrap_err());
-    assert_eq!(error.to_string(), "no whole answer within 300ms");
+    assert_eq!(error.to_string(), "the query did not finish within 300ms");
     // Here the deadline is later than `quiet` waits, so it is not what ends them.
     let engine = self::engine(Limits { timeout: Some(Duration::from_secs(600)), rows: 1_000_000, ..Limits::default() });
     let revoked = QuerySettings::default().revoked;
@@ -122,7 +128,7 @@ async fn who_takes_nothing_of_an_answer_takes_nothing_from_others() {
     let given_up = futures::future::join_all(stalled).await.into_iter().filter_map(|batch| batch.unwrap().err());
     let said: Vec<_> = given_up.map(|error| from_datafusion(&error).to_string()).collect();
     assert!(
-        !said.is_empty() && said.iter().all(|said| said.starts_with("nothing was taken of the answer")),
+        !said.is_empty() && said.iter().all(|said| said.starts_with("the client read nothing of the answer")),
         "{said:?}"
     );
     quiet(&engine, "").await;
@@ -173,7 +179,7 @@ async fn so_many_run_and_so_many_wait() {
     let mut third = Box::pin(engine.query("SELECT 1", None));
     assert!(futures::poll!(&mut third).is_pending());
     let said = limit(&engine, "SELECT 2", QuerySettings::default()).await;
-    assert!(said.starts_with("2 queries are running here and 1 wait, and more are not taken; "), "{said}");
+    assert!(said.starts_with("2 queries are running here and 1 wait; no more are accepted; "), "{said}");
     assert!(said.contains("PROBE_QUERIES"), "{said}");
     // A statement that is only planned takes a slot, too.
     assert_eq!(
@@ -187,7 +193,7 @@ async fn so_many_run_and_so_many_wait() {
     // Waiting is limited too, and a query that has given up waiting leaves its slot to another.
     let _other = engine.query(COUNTED_BOMB, None).await.unwrap();
     let asked = QuerySettings { timeout: Some(Duration::from_millis(10)), ..QuerySettings::default() };
-    assert!(limit(&engine, "SELECT 3", asked).await.starts_with("no whole answer within 10ms"));
+    assert!(limit(&engine, "SELECT 3", asked).await.starts_with("the query did not finish within 10ms"));
     drop(second);
     assert_eq!(cell(&engine, "SELECT 4").await, "4");
 }

@@ -50,7 +50,7 @@ async fn chains_at_the_bound_are_answered_and_longer_ones_refused() {
     for sql in [sum(OPERATORS + 1), sum(20_000)] {
         let error = error(&engine, &sql).await;
         assert_eq!(error.kind(), Kind::Failed);
-        assert!(error.to_string().contains("operators (+, AND, LIKE, UNION), and at most 500 are taken"), "{error}");
+        assert!(error.to_string().contains("operators (+, AND, LIKE, UNION); the limit is 500"), "{error}");
         assert!(error.hint_text().unwrap().contains("a list in place of a chain"));
     }
     // An error at the far end of a chain is as short as any other.
@@ -79,15 +79,15 @@ async fn nests_unions_and_joins_at_the_bound_are_answered() {
     for (sql, said) in [
         (within("(", ")", NESTING + 1), "51 brackets in one another"),
         (within("(", ")", 5000), "5000 brackets in one another"),
-        (chain("SELECT 0", " UNION ALL SELECT #", RELATIONS), "tables, and at most 50 are taken"),
-        (chain("SELECT 1 FROM python.steps s", ", python.steps s#", 1000), "tables, and at most 50"),
+        (chain("SELECT 0", " UNION ALL SELECT #", RELATIONS), "tables; the limit is 50"),
+        (chain("SELECT 1 FROM python.steps s", ", python.steps s#", 1000), "tables; the limit is 50"),
         (within("(SELECT ", ")", 9), "queries within expressions 9 deep"),
         ("EXPLAIN ".repeat(5) + "SELECT 1", "EXPLAIN explains a query"),
         (
             "SELECT 1 FROM python.steps GROUP BY CUBE (rank, step, run, host, pid, ts, duration)".into(),
             "more than 64 ways",
         ),
-        (format!("SELECT '{}'", "x".repeat(256 << 10)), "and at most 256 KiB are taken"),
+        (format!("SELECT '{}'", "x".repeat(256 << 10)), "the limit is 256 KiB"),
     ] {
         let error = error(&engine, &sql).await;
         assert_eq!(error.kind(), Kind::Failed, "{error}");
@@ -110,7 +110,7 @@ async fn long_lists_are_answered() {
     let values = values.replacen("VALUES (0, 0), ", "VALUES ", 1);
     assert_eq!(cell(&engine, &format!("SELECT COUNT(*) FROM ({values})")).await, "10000");
     let error = error(&engine, &format!("SELECT 1 IN ({})", list(ITEMS + 2))).await;
-    assert!(error.to_string().contains("20001 items, and at most 20000 are taken"), "{error}");
+    assert!(error.to_string().contains("20001 items; the limit is 20000"), "{error}");
 }
 
 /// A plan that doubles with each name is refused before it is made.
@@ -126,7 +126,7 @@ async fn doublings_are_refused() {
     let joined = names(30, "SELECT l.x, r.y FROM a# l JOIN a# r ON l.x = r.x") + " SELECT COUNT(*) FROM a29";
     for sql in [&joined, &format!("EXPLAIN {joined}")] {
         let error = error(&engine, sql).await;
-        assert!(error.to_string().contains("tables, and at most 50 are taken"), "{error}");
+        assert!(error.to_string().contains("tables; the limit is 50"), "{error}");
         assert_eq!(engine.schema(sql, QuerySettings::default()).await.unwrap_err().to_string(), error.to_string());
     }
 }

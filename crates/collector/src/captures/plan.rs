@@ -71,7 +71,9 @@ impl CapturePlan {
         let there = || everyone.iter().map(|process| who(process)).collect::<Vec<_>>().join(", ");
         for rank in &call.ranks {
             if !everyone.iter().any(|process| process.rank == Some(*rank)) {
-                return Err(Error::usage(format!("there is no live rank {rank}")).hint(format!("available: {}", there())));
+                return Err(
+                    Error::usage(format!("there is no live rank {rank}")).hint(format!("available: {}", there()))
+                );
             }
         }
         let processes: Vec<_> = everyone.iter().filter(|process| is_asked(process)).cloned().collect();

@@ -74,7 +74,8 @@ pub(super) fn choose(live: &[Arc<Agent>], call: &EvalCall, run: &str) -> Result<
     }
     let asked = match call.pid {
         Some(pid) => Some(everyone.iter().position(|target| target.is(pid)).ok_or_else(|| {
-            Error::unreachable(format!("process {pid} is not connected to {run}")).hint(format!("available: {}", names()))
+            Error::unreachable(format!("process {pid} is not connected to {run}"))
+                .hint(format!("available: {}", names()))
         })?),
         None => None,
     };

@@ -116,7 +116,7 @@ impl SharedDirectory {
             }
             // The process had begun when the command gave up, and has not reported in the time that it gets.
             if has_begun && begun.elapsed() > patience + more {
-                return Err(Error::limit(format!("process {pid} began, and did not say how it went")));
+                return Err(Error::limit(format!("process {pid} started to attach but did not report the result")));
             }
             std::thread::sleep(LOOK_EVERY);
         }

@@ -54,7 +54,7 @@ impl From<io::Error> for Failure {
             // The thread has ended.
             Some(libc::ESRCH | libc::ECHILD) => Self::NotNow,
             None if error.kind() == io::ErrorKind::TimedOut => {
-                Self::For(Error::limit("the borrowed thread did not come back in time"))
+                Self::For(Error::limit("the borrowed thread did not return in time"))
             }
             _ => Self::For(Error::failed("a thread could not be borrowed").because(error)),
         }
@@ -87,7 +87,7 @@ pub(super) fn inject(pid: i32, addresses: &Addresses, statement: &str) -> Result
                     "no thread of process {pid} came to a place where it can be borrowed within {} s",
                     TIMEOUT.as_secs()
                 ))
-                .hint(format!("probe {pid} stack says where they are"))
+                .hint(format!("probe {pid} stack shows where they are"))
             }));
         }
         std::thread::sleep(PAUSE);
@@ -229,7 +229,7 @@ fn call(
         Pushed::Taken => Ok(base..base + text),
         Pushed::Refused => Err(Failure::For(
             Error::failed("the interpreter's list of pending calls is full")
-                .hint("its main thread has run no Python code for long; probe PID stack says where it is"),
+                .hint("its main thread has run no Python code for long; probe PID stack shows where it is"),
         )),
     }
 }

@@ -29,8 +29,8 @@ const SCRIPT_PATH_SIZE: u64 = 94;
 /// Has the interpreter execute the file at `script`, a path as the process sees it.
 pub(super) fn execute(pid: i32, interpreter: &Interpreter, script: &str) -> Result<()> {
     if interpreter.version != Some((3, 14)) {
-        return Err(Error::failed(format!("attaching to Python {} is not known to this probe", interpreter.shown()))
-            .hint("a newer version of probe may know it"));
+        return Err(Error::failed(format!("this version of probe cannot attach to Python {}", interpreter.shown()))
+            .hint("a newer version of probe may support it"));
     }
     let memory = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"));
     let memory = memory.map_err(|error| memory_not_opened(pid, error))?;
@@ -58,7 +58,7 @@ fn write(memory: &File, runtime: u64, script: &str) -> io::Result<BootstrapAnswe
     if offset(0)?.to_ne_bytes() != *COOKIE || offset(VERSION)? >> 16 != 0x030e {
         return Ok(BootstrapAnswer::Refused(
             "its table of offsets is not that of Python 3.14",
-            "a newer version of probe may know it",
+            "a newer version of probe may support it",
         ));
     }
     let state = word(runtime + offset(INTERPRETERS_HEAD)?)?;

@@ -50,7 +50,7 @@ struct Thread {
 /// The text is not what [`CODE`] prints.
 pub fn understand(subject: &Subject, printed: &[u8]) -> Result<ProcessStacks> {
     let threads: Vec<Thread> = serde_json::from_slice(printed)
-        .map_err(|error| Error::failed(format!("process {} answered something else", subject.pid)).because(error))?;
+        .map_err(|error| Error::failed(format!("process {} gave an unexpected answer", subject.pid)).because(error))?;
     let mut threads: Vec<ThreadStack> = threads.into_iter().map(Thread::into_message).collect();
     threads.sort_by_key(|thread| !thread.main);
     Ok(ProcessStacks { threads, samples: 1, ..subject.unread(StackMethod::Agent) })

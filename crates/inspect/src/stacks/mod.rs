@@ -145,7 +145,7 @@ pub fn each(
         let running: Vec<_> = subjects.iter().map(|subject| scope.spawn(move || work(subject))).collect();
         let ended = subjects.iter().zip(running).map(|(subject, thread)| {
             thread.join().unwrap_or_else(|_| {
-                let what = format!("the memory of process {} makes no sense to this reader", subject.pid);
+                let what = format!("the memory of process {} could not be interpreted", subject.pid);
                 subject.failed(method, &Error::failed(what))
             })
         });

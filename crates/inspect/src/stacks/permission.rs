@@ -58,12 +58,12 @@ pub fn advice(ours: u32, theirs: u32, scope: Option<u8>) -> String {
     match scope {
         Some(1) => "kernel.yama.ptrace_scope is 1: start training with probe run, or sudo sysctl kernel.yama.ptrace_scope=0"
             .into(),
-        Some(2) => "kernel.yama.ptrace_scope is 2, so only root may: sudo, or sudo sysctl kernel.yama.ptrace_scope=1 and start training with probe run".into(),
-        Some(3..) => "kernel.yama.ptrace_scope is 3, so no process may until the next boot".into(),
+        Some(2) => "kernel.yama.ptrace_scope is 2, so only root may trace: use sudo, or sudo sysctl kernel.yama.ptrace_scope=1 and start training with probe run".into(),
+        Some(3..) => "kernel.yama.ptrace_scope is 3, so no process may trace another until the next boot".into(),
         _ if in_container() => {
-            "in a container it takes the capability: docker run --cap-add SYS_PTRACE, in Kubernetes securityContext.capabilities.add: [\"SYS_PTRACE\"]".into()
+            "in a container, add the capability: docker run --cap-add SYS_PTRACE, in Kubernetes securityContext.capabilities.add: [\"SYS_PTRACE\"]".into()
         }
-        _ => "it takes the same user and no seccomp filter against process_vm_readv, or the capability CAP_SYS_PTRACE".into(),
+        _ => "this needs the same user and no seccomp filter against process_vm_readv, or the capability CAP_SYS_PTRACE".into(),
     }
 }
 

@@ -272,7 +272,7 @@ fn spread(value: ColumnarValue, rows: usize, reservation: &MemoryReservation) ->
 
 fn too_large(bytes: usize) -> DataFusionError {
     let error = Error::limit(format!(
-        "a value that is the same for all rows would have {bytes} bytes, and at most {MAX_CONSTANT} are taken"
+        "a value that is the same for all rows would have {bytes} bytes; the limit is {MAX_CONSTANT}"
     ));
     DataFusionError::External(Box::new(error.hint("make shorter texts: a smaller number in repeat, lpad or rpad")))
 }

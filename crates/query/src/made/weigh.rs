@@ -113,7 +113,7 @@ fn check(batch: &RecordBatch) -> Result<()> {
         return Ok(());
     }
     let error = Error::limit(format!(
-        "a text or list of {longest} bytes was made before a join, which would repeat it, and at most {MAX_REPEATED_BYTES} are taken"
+        "a text or list of {longest} bytes was made before a join, which would repeat it; the limit is {MAX_REPEATED_BYTES} bytes"
     ));
     Err(DataFusionError::External(Box::new(error.hint("join first, and make texts and lists of the result"))))
 }

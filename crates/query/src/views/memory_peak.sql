@@ -1,4 +1,4 @@
--- python.memory_peak: Who held what when the most was allocated: per capture and device one row per module, operator and line whose allocations were there then, and one for what is older than the capture. They add up to peak.
+-- python.memory_peak: What held memory at the peak: per capture and device one row per module, operator and line with allocations at that moment, and one for what is older than the capture. They add up to peak.
 -- example: SELECT origin, module, operator, file, line, bytes, blocks, share FROM python.memory_peak ORDER BY capture, device, bytes DESC LIMIT 20
 -- example: SELECT capture, rank, device, module, SUM(bytes) AS bytes, SUM(share) AS share FROM python.memory_peak GROUP BY capture, rank, device, module ORDER BY bytes DESC LIMIT 10
 WITH event AS (

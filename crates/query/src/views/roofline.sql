@@ -37,7 +37,7 @@ SELECT
     flops / NULLIF(seconds, 0) / 1e12 AS achieved_tflops, -- double, TFLOP/s: flops over seconds.
     bytes / NULLIF(seconds, 0) / 1e9 AS achieved_gbps, -- double, GB/s: bytes over seconds.
     device,                                       -- text: The device, in gpu.device_peaks; NULL where it is not known, or the capture has several kinds.
-    peak_tflops,                                  -- double, TFLOP/s: What the device can do at most, with numbers of so many bits.
+    peak_tflops,                                  -- double, TFLOP/s: What the device can do at most, with numbers of that many bits.
     peak_gbps,                                    -- double, GB/s: What its memory can give at most.
     LEAST(peak_tflops, intensity * peak_gbps / 1e3) AS attainable_tflops, -- double, TFLOP/s: What this can reach at most: the peak, or what its memory can feed at this intensity.
     100 * (flops / NULLIF(seconds, 0) / 1e12) / NULLIF(LEAST(peak_tflops, intensity * peak_gbps / 1e3), 0) AS percent, -- double, %: achieved_tflops, of attainable_tflops.

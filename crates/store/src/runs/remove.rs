@@ -37,11 +37,8 @@ pub fn named_runs(directories: &Directories, names: &[String]) -> Result<Vec<Run
             [run] => found.push((*run).clone()),
             several => {
                 let names: Vec<String> = several.iter().map(|run| run.name.to_string()).collect();
-                return Err(Error::usage(format!(
-                    "there are {} runs called {name}, and the name says not which",
-                    names.len()
-                ))
-                .hint(format!("name them with their numbers: {}", names.join(" "))));
+                return Err(Error::usage(format!("{} runs are called {name}", names.len()))
+                    .hint(format!("name them with their numbers: {}", names.join(" "))));
             }
         }
     }
