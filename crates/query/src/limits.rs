@@ -147,7 +147,7 @@ impl Limits {
 
     pub(super) fn too_many_queries(&self) -> Error {
         Error::limit(format!(
-            "{} queries are running here and {} wait; no more are accepted",
+            "{} queries are running here and {} wait, and no more are accepted",
             self.running, self.waiting
         ))
         .hint(format!("ask again when some have ended; or start the collector with a larger {PROBE_QUERIES}"))

@@ -63,7 +63,7 @@ fn a_directory_of_dumps_of_torch_says_who_has_not_entered() {
     let told = String::from_utf8(output.stderr.clone()).unwrap();
     said(output);
     assert!(told.contains("3 traces with 13 events became run stuck@1: 13 collective operations"), "{told}");
-    assert!(told.contains("left out: train.log is of no format"), "{told}");
+    assert!(told.contains("left out: train.log has no known format"), "{told}");
     let page = said(home.probe(["stuck", "hang"]));
     insta::assert_snapshot!(page, @r"
     stuck@1: rank 2 has not entered all_reduce (number 4 of group 0 (default_pg), Float [7]); ranks 0, 1 have

@@ -179,7 +179,7 @@ async fn so_many_run_and_so_many_wait() {
     let mut third = Box::pin(engine.query("SELECT 1", None));
     assert!(futures::poll!(&mut third).is_pending());
     let said = limit(&engine, "SELECT 2", QuerySettings::default()).await;
-    assert!(said.starts_with("2 queries are running here and 1 wait; no more are accepted; "), "{said}");
+    assert!(said.starts_with("2 queries are running here and 1 wait, and no more are accepted; "), "{said}");
     assert!(said.contains("PROBE_QUERIES"), "{said}");
     // A statement that is only planned takes a slot, too.
     assert_eq!(

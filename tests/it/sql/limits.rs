@@ -160,7 +160,7 @@ async fn names_nearly_right_are_suggested() {
     }
     let unknown = error(&engine, "SELECT quux_frobnication FROM python.nccl_trace").await;
     let hint = unknown.hint_text().unwrap();
-    assert!(hint.starts_with("there is run, host, pid"), "{hint}");
+    assert!(hint.starts_with("available: run, host, pid"), "{hint}");
     assert!(hint.contains("busbw_gbps"), "{hint}");
 }
 

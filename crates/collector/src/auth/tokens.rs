@@ -236,7 +236,7 @@ mod tests {
         for wrong in ["", "a b", "a\nb", "ä", &"x".repeat(65)] {
             assert_eq!(file.make(wrong, query()).unwrap_err().kind(), Kind::Usage, "{wrong}");
         }
-        assert_eq!(file.revoke("b").unwrap_err().hint_text(), Some("there is a"));
+        assert_eq!(file.revoke("b").unwrap_err().hint_text(), Some("available: a"));
         file.revoke("a").unwrap();
         assert_eq!(file.read().unwrap(), []);
         file.make("a", query()).unwrap();
