@@ -167,11 +167,12 @@ diagnose-score: setup ## what `probe diagnose` says of it
 	$(BIN)/python tests/diagnose/score.py $(DIAGNOSE)
 
 SECONDS_EACH ?= 60
+HOSTILE_SECONDS ?= 3600
 # With coverage: what is new goes into fuzz/found, and the kept corpus stays as it is.
 COVERED ?= frame endpoint sql trace flight_recorder memory_snapshot nsight_systems page planes
-fuzz: ## the doors to strangers' bytes and hostile questions, a minute each (SECONDS_EACH); with coverage too where cargo-fuzz is installed
+fuzz: ## parsers of untrusted bytes, a minute each (SECONDS_EACH), and hostile questions for an hour (HOSTILE_SECONDS); with coverage too where cargo-fuzz is installed
 	PROBE_FUZZ_SECONDS=$(SECONDS_EACH) cargo test --test it fuzz:: -- --nocapture
-	PROBE_FUZZ_SECONDS=$(SECONDS_EACH) cargo test --test it hostile::no_question -- --nocapture
+	PROBE_FUZZ_SECONDS=$(HOSTILE_SECONDS) cargo test --test it hostile::no_question -- --nocapture
 	if cargo +nightly fuzz --version >/dev/null 2>&1; then cp Cargo.lock fuzz/Cargo.lock && for target in $(COVERED); do \
 		mkdir -p fuzz/found/$$target && cargo +nightly fuzz run \
 			$$(test $$target = frame || echo --features engine) $$target fuzz/found/$$target fuzz/corpus/$$target \

@@ -250,7 +250,7 @@ fn status(done: &Diagnosis, fail_on: Option<Severity>) -> Status {
     let Some(least) = fail_on else { return 0 };
     if done.findings.iter().any(|finding| finding.severity >= least && finding.confidence != "possible") {
         FOUND
-    } else if done.steps.count() < MIN_STEPS || !done.fits() {
+    } else if done.steps.count() < MIN_STEPS || !done.fits() || done.findings.iter().any(|of| of.rule == "rows-lost") {
         TOO_LITTLE
     } else {
         0

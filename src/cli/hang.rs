@@ -10,7 +10,7 @@ mod page;
 use super::connect::{Connection, with_client};
 use super::report;
 use super::status::Status;
-use crate::hang::{self, BlockingOperation, StallReason, Verdict};
+use crate::hang::{self, RecordedStall, StallReason, Verdict};
 use crate::output::{self, Format, rows};
 use crate::shared_steps::SharedSteps;
 use page::page;
@@ -133,7 +133,7 @@ fn show(answer: &HangAnswer, shared: &SharedSteps, format: Format) -> Result<()>
 
 /// Prints a verdict by dumps: a row for each rank of each group that waits, the group of the verdict first.
 fn show_dumps(verdict: &Verdict<'_>, format: Format) -> Result<()> {
-    let ranks = |stop: &BlockingOperation<'_>| {
+    let ranks = |stop: &RecordedStall<'_>| {
         let with_state =
             |ranks: &[i32], how: &'static str| ranks.iter().map(move |rank| (*rank, how)).collect::<Vec<_>>();
         let mut all = [
@@ -152,7 +152,7 @@ fn show_dumps(verdict: &Verdict<'_>, format: Format) -> Result<()> {
         .flat_map(|stop| ranks(stop).into_iter().map(move |(rank, how)| (stop, rank, how)))
         .collect();
     let each = || rows.iter();
-    let why = |stop: &BlockingOperation<'_>| match stop.why {
+    let why = |stop: &RecordedStall<'_>| match stop.why {
         StallReason::Different => "different",
         StallReason::NotEntered => "not entered",
         StallReason::NotFinished => "not finished",

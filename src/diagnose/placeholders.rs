@@ -117,9 +117,31 @@ const GPU_MEMORY: &str = "(
     HAVING MAX(memory_total) = MIN(memory_total)
 )";
 
+/// `$rows_lost`, with columns pid, rank, table_name, share, why: the share of the rows of a table that a process lost, or that a
+/// collector lost, where some were lost since these steps began. Rows that the budget of the disk evicted were there.
+const ROWS_LOST: &str = "(
+    WITH lost AS (
+        SELECT pid, MIN(rank) AS rank, table_name, SUM(rows) AS rows, string_agg(DISTINCT reason, ', ') AS why FROM probe.drops
+        WHERE pid IN ($pids) AND reason <> 'evicted' AND last_seen >= (SELECT MIN(ts) FROM python.steps WHERE $window)
+        GROUP BY pid, table_name
+    ), evicted AS (
+        SELECT pid, table_name, SUM(rows) AS rows FROM probe.drops WHERE pid IN ($pids) AND reason = 'evicted' GROUP BY pid, table_name
+    ), stored AS (
+        SELECT pid, 'python.steps' AS table_name, COUNT(*) AS rows FROM python.steps WHERE pid IN ($pids) GROUP BY pid
+        UNION ALL SELECT pid, 'python.torch_trace', COUNT(*) FROM python.torch_trace WHERE pid IN ($pids) GROUP BY pid
+        UNION ALL SELECT pid, 'python.nccl_trace', COUNT(*) FROM python.nccl_trace WHERE pid IN ($pids) GROUP BY pid
+        UNION ALL SELECT pid, 'python.data_trace', COUNT(*) FROM python.data_trace WHERE pid IN ($pids) GROUP BY pid
+        UNION ALL SELECT pid, 'python.memory', COUNT(*) FROM python.memory WHERE pid IN ($pids) GROUP BY pid
+        UNION ALL SELECT pid, 'python.metrics', COUNT(*) FROM python.metrics WHERE pid IN ($pids) GROUP BY pid
+    )
+    SELECT l.pid, l.rank, l.table_name, l.rows / (l.rows + COALESCE(e.rows, 0) + s.rows + 0.0) AS share, l.why
+    FROM lost l JOIN stored s ON s.pid = l.pid AND s.table_name = l.table_name
+        LEFT JOIN evicted e ON e.pid = l.pid AND e.table_name = l.table_name
+)";
+
 impl Steps {
     /// SQL with its placeholders replaced: $larger_inputs, $pipelined, $input_size, $few_samples, $python_share, $operator_calls,
-    /// $newest_environment, $part_times, $busy_gpu, $gpu_memory, $window, $first, $last, $pids. Steps are numbered by the shared count.
+    /// $newest_environment, $part_times, $busy_gpu, $gpu_memory, $rows_lost, $window, $first, $last, $pids. Steps are numbered by the shared count.
     pub(crate) fn fill(&self, sql: &str) -> String {
         // What is wrong in a run that never settled is asked of all of its steps.
         let settled = self.numbers.first().copied().zip(self.numbers.last().copied());
@@ -139,6 +161,7 @@ impl Steps {
             .replace("$part_times", PART_TIMES)
             .replace("$busy_gpu", BUSY_GPU)
             .replace("$gpu_memory", GPU_MEMORY)
+            .replace("$rows_lost", ROWS_LOST)
             .replace("$window", &format!("step BETWEEN {first} AND {last} AND pid IN ({pids})"))
             .replace("$first", &first.to_string())
             .replace("$last", &last.to_string())
@@ -157,7 +180,7 @@ mod tests {
         let sql = steps.fill(
             "SELECT $first, $last FROM $input_size AS s JOIN $python_share AS p ON s.pid = p.pid \
              JOIN $operator_calls AS c ON s.pid = c.pid JOIN $newest_environment AS e ON s.pid = e.pid \
-             JOIN $gpu_memory AS m ON e.host = m.host WHERE pid IN $larger_inputs AND pid IN $busy_gpu \
+             JOIN $gpu_memory AS m ON e.host = m.host JOIN $rows_lost AS l ON e.pid = l.pid WHERE pid IN $larger_inputs AND pid IN $busy_gpu \
              AND pid IN (SELECT pid FROM $part_times AS t) AND pid IN $few_samples AND pid IN $pipelined AND pid IN ($pids) AND $window",
         );
         assert!(!sql.contains('$'), "{sql}");

@@ -6,7 +6,7 @@ use probe_client::Client;
 use probe_common::error::{Kind as Failure, Result};
 
 use super::rows::ask;
-use super::rule::Rule;
+use super::rule::{Kind, Rule};
 use super::steps::Steps;
 
 /// A column that a rule needs (TABLE.COLUMN), and the fewest values that one process must have.
@@ -35,8 +35,16 @@ fn condition(table: &str) -> &'static str {
     }
 }
 
-/// By table and column, the number of values of the process that has most.
-pub(super) struct RecordedCounts(BTreeMap<(String, String), i64>);
+/// The largest share of a table's rows that may be lost without a rule being left undecided for it.
+const MAX_LOST: f64 = 0.01;
+
+/// What was recorded of the columns that rules need.
+pub(super) struct RecordedCounts {
+    /// By table and column, the number of values of the process that has most.
+    counts: BTreeMap<(String, String), i64>,
+    /// By table, the largest share of its rows that a process lost, where that is more than [`MAX_LOST`].
+    lost: BTreeMap<String, f64>,
+}
 
 impl RecordedCounts {
     /// Counts what the rules need, with one query for each table.
@@ -63,14 +71,19 @@ impl RecordedCounts {
             let found = found.unwrap_or_else(|| vec![0; columns.len()]);
             counts.extend(columns.iter().zip(found).map(|(column, count)| ((table.into(), (*column).into()), count)));
         }
-        Ok(Self(counts))
+        Ok(Self { counts, lost: lost(client, steps).await? })
     }
 
     /// Why the rule can't decide: the first of its needs that is not met. None where all are.
     pub(super) fn lack(&self, rule: &Rule) -> Option<String> {
+        let of_steps = (rule.kind == Kind::Time).then_some("python.steps");
+        let mut tables = rule.needs.iter().map(|need| Need::parse(need).table).chain(of_steps);
+        if let Some((table, share)) = tables.find_map(|table| self.lost.get_key_value(table)) {
+            return Some(format!("{:.1} % of the rows of {table} are lost (probe.drops says why)", share * 100.0));
+        }
         rule.needs.iter().find_map(|text| {
             let Need { table, column, least } = Need::parse(text);
-            let count = self.0.get(&(table.to_owned(), column.to_owned())).copied().unwrap_or(0);
+            let count = self.counts.get(&(table.to_owned(), column.to_owned())).copied().unwrap_or(0);
             let of = if condition(table) == "$window" { "in these steps" } else { "of these processes" };
             match count {
                 0 => Some(format!("{table}.{column} is not recorded {of}")),
@@ -98,5 +111,24 @@ async fn count(client: &mut Client, steps: &Steps, table: &str, columns: &[&str]
         Ok(rows) => Ok(Some((0..columns.len()).map(|index| rows.int(&format!("c{index}"), 0).unwrap_or(0)).collect())),
         Err(error) if error.kind() == Failure::Unreachable => Err(error),
         Err(_) => Ok(None),
+    }
+}
+
+/// By table, the largest share of its rows that a process lost, where that is more than [`MAX_LOST`].
+async fn lost(client: &mut Client, steps: &Steps) -> Result<BTreeMap<String, f64>> {
+    let some = steps.fill("SELECT COUNT(*) AS count FROM probe.drops WHERE pid IN ($pids) AND reason <> 'evicted'");
+    let shares = steps.fill("SELECT table_name, MAX(share) AS share FROM $rows_lost GROUP BY table_name");
+    let rows = match ask(client, &some).await {
+        Ok(rows) if rows.int("count", 0) == Some(0) => return Ok(BTreeMap::new()),
+        Ok(_) => ask(client, &shares).await,
+        Err(error) => Err(error),
+    };
+    match rows {
+        Ok(rows) => {
+            let shares = (0..rows.count).filter_map(|row| rows.text("table_name", row).zip(rows.number("share", row)));
+            Ok(shares.filter(|(_, share)| *share > MAX_LOST).collect())
+        }
+        Err(error) if error.kind() == Failure::Unreachable => Err(error),
+        Err(_) => Ok(BTreeMap::new()),
     }
 }

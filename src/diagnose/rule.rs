@@ -170,6 +170,7 @@ pub(crate) fn built_in() -> Result<Vec<Rule>> {
         "reads-of-tensors",
         "recompute-not-needed",
         "reduced-each-micro-step",
+        "rows-lost",
         "several-backward-passes",
         "skipped-steps",
         "slow-for-a-while",

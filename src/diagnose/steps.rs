@@ -271,6 +271,12 @@ async fn nothing(client: &mut Client, shared: &SharedSteps, name: &str, window: 
         }
         _ => {
             let nothing = Error::failed(format!("{name} has no finished step to look at"));
+            let captures = ask(client, "SELECT COUNT(*) AS count FROM python.captures").await?.int("count", 0);
+            if captures > Some(0) {
+                return Ok(nothing.hint(format!(
+                    "probe diagnose needs steps that an agent recorded; of imported traces: probe {name} profile"
+                )));
+            }
             let why = why_no_step(client).await?;
             let other = "probe doctor says whether programs here are recorded; of a run that does not step: probe hang";
             nothing.hint(why.unwrap_or_else(|| other.to_owned()))

@@ -14,7 +14,7 @@ use probe_common::error::Result;
 pub(crate) use facts::HangFacts;
 pub(crate) use noticed::noticed;
 pub(crate) use page::page;
-pub(crate) use verdict::{BlockingOperation, StallReason, Verdict, judge};
+pub(crate) use verdict::{RecordedStall, StallReason, Verdict, judge};
 
 /// Asks for the facts of a run that has ended: of dumps where there are some, else of its rows.
 ///

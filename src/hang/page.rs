@@ -6,7 +6,7 @@ use probe_inspect::stacks::fold::ranges;
 use unicode_width::UnicodeWidthStr;
 
 use super::facts::FactSource;
-use super::verdict::{BlockingOperation, StallReason, Verdict};
+use super::verdict::{RecordedStall, StallReason, Verdict};
 
 /// Groups that are listed.
 const MAX_GROUPS: usize = 20;
@@ -14,7 +14,7 @@ const MAX_GROUPS: usize = 20;
 /// The whole page, for the run called `name`.
 pub(crate) fn page(verdict: &Verdict<'_>, name: &str) -> String {
     let mut page = format!("{name}: {}\n", printable(&verdict.sentence));
-    let (listed, waiting): (Vec<&BlockingOperation<'_>>, Vec<&BlockingOperation<'_>>) =
+    let (listed, waiting): (Vec<&RecordedStall<'_>>, Vec<&RecordedStall<'_>>) =
         verdict.stops.iter().partition(|stop| stop.why != StallReason::NotFinished);
     if let Some(line) = verdict.stops.first().and_then(|stop| stop.operation.line.as_ref()) {
         let _ = writeln!(page, "It was issued from {}", printable(line));
@@ -54,7 +54,7 @@ pub(crate) fn page(verdict: &Verdict<'_>, name: &str) -> String {
     page
 }
 
-fn row(stop: &BlockingOperation<'_>) -> [String; 5] {
+fn row(stop: &RecordedStall<'_>) -> [String; 5] {
     let list = |ranks: &[i32]| if ranks.is_empty() { "-".to_owned() } else { ranges(ranks) };
     [
         printable(&stop.group()),

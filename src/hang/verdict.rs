@@ -25,7 +25,7 @@ pub(crate) enum StallReason {
 
 /// The oldest operation of a group that stops it.
 #[derive(Debug)]
-pub(crate) struct BlockingOperation<'a> {
+pub(crate) struct RecordedStall<'a> {
     pub why: StallReason,
     pub group: &'a str,
     pub description: Option<&'a str>,
@@ -48,7 +48,7 @@ pub(crate) struct BlockingOperation<'a> {
 #[derive(Debug)]
 pub(crate) struct Verdict<'a> {
     /// The worst first: the others may wait for it.
-    pub stops: Vec<BlockingOperation<'a>>,
+    pub stops: Vec<RecordedStall<'a>>,
     pub sentence: String,
     /// Remarks that make the sentence less certain.
     pub remarks: Vec<String>,
@@ -56,8 +56,8 @@ pub(crate) struct Verdict<'a> {
 
 /// Judges facts.
 pub(crate) fn judge(facts: &HangFacts) -> Verdict<'_> {
-    let mut stops: Vec<BlockingOperation<'_>> =
-        facts.groups.iter().filter_map(|(name, group)| BlockingOperation::of(name, group, facts)).collect();
+    let mut stops: Vec<RecordedStall<'_>> =
+        facts.groups.iter().filter_map(|(name, group)| RecordedStall::of(name, group, facts)).collect();
     // A rank that is missing in one group is missing in all that it would have come to later: the oldest is the cause.
     stops.sort_by_key(|stop| (stop.why == StallReason::NotFinished, stop.operation.issued));
     let cycle = deadlock(facts, &stops);
@@ -86,7 +86,7 @@ struct Deadlock<'a> {
 }
 
 /// The ranks that wait for each other, each in the oldest operation that it had not finished.
-fn deadlock<'a>(facts: &'a HangFacts, stops: &[BlockingOperation<'a>]) -> Option<Deadlock<'a>> {
+fn deadlock<'a>(facts: &'a HangFacts, stops: &[RecordedStall<'a>]) -> Option<Deadlock<'a>> {
     let mut oldest = BTreeMap::<i32, (&str, &IssuedCollective)>::new();
     for (name, pending) in
         facts.groups.iter().flat_map(|(name, group)| group.collectives.iter().map(move |one| (name, one)))
@@ -147,7 +147,7 @@ fn remarks(facts: &HangFacts) -> Vec<String> {
     remarks
 }
 
-impl<'a> BlockingOperation<'a> {
+impl<'a> RecordedStall<'a> {
     /// The oldest operation that some rank waits in and another has not entered; else the oldest that is not finished.
     fn of(name: &'a str, group: &'a ProcessGroup, facts: &HangFacts) -> Option<Self> {
         let (known, unknown): (Vec<i32>, Vec<i32>) =

@@ -119,7 +119,7 @@ impl Events {
         rows.put(event.clone());
         // With the lock, so that numbers are in order in the journal too.
         if let Some(journal) = self.journal.get() {
-            journal.record(record::Record::Event(event));
+            journal.record_row(record::Record::Event(event));
         }
     }
 }

@@ -40,7 +40,7 @@ impl GroupMember {
 }
 
 /// The operation that keeps a group from going on, as far as is known.
-struct BlockingOperation<'a> {
+struct LiveStall<'a> {
     group: &'a str,
     size: i32,
     seq: i64,
@@ -93,13 +93,13 @@ pub fn judge(members: Vec<GroupMember>, stopped: bool, now_ns: i64) -> HangAnswe
 }
 
 /// For every group on which a rank waits, or on which some ranks are further than others, the oldest operation that stops it.
-fn stops(members: &[GroupMember]) -> Vec<BlockingOperation<'_>> {
+fn stops(members: &[GroupMember]) -> Vec<LiveStall<'_>> {
     let groups: BTreeSet<&str> =
         members.iter().flat_map(|member| &member.groups).map(|group| group.name.as_str()).collect();
     groups.into_iter().filter_map(|group| stop(members, group)).collect()
 }
 
-fn stop<'a>(members: &'a [GroupMember], name: &'a str) -> Option<BlockingOperation<'a>> {
+fn stop<'a>(members: &'a [GroupMember], name: &'a str) -> Option<LiveStall<'a>> {
     let group_of = |member: &'a GroupMember| member.groups.iter().find(|group| group.name == name);
     let states = || members.iter().filter_map(group_of);
     let size = states().map(|group| group.size).max()?;
@@ -119,11 +119,11 @@ fn stop<'a>(members: &'a [GroupMember], name: &'a str) -> Option<BlockingOperati
         .partition(|member| member.issued(name).is_some_and(|issued| issued >= seq));
     let operation =
         members.iter().filter_map(|member| member.pending(name, seq)).min_by_key(|operation| operation.unix_ns);
-    Some(BlockingOperation { group: name, size, seq, operation, entered, missing })
+    Some(LiveStall { group: name, size, seq, operation, entered, missing })
 }
 
 /// The operation of the verdict: first one for which a rank is missing or differs, then the one that is waited for longest.
-fn worst<'a, 'b>(stops: &'b [BlockingOperation<'a>]) -> Option<&'b BlockingOperation<'a>> {
+fn worst<'a, 'b>(stops: &'b [LiveStall<'a>]) -> Option<&'b LiveStall<'a>> {
     stops.iter().min_by_key(|stop| {
         let since = stop.operation.map_or(i64::MAX, |operation| operation.unix_ns);
         (stop.missing.is_empty() && stop.differing().is_none(), since)
@@ -133,17 +133,17 @@ fn worst<'a, 'b>(stops: &'b [BlockingOperation<'a>]) -> Option<&'b BlockingOpera
 /// A rank that waits in an operation for another rank, which waits for a rank itself.
 struct CycleWait<'a, 'b> {
     member: &'a GroupMember,
-    stop: &'b BlockingOperation<'a>,
+    stop: &'b LiveStall<'a>,
     missing: &'a GroupMember,
 }
 
 /// The ranks that wait for each other, each in the oldest operation that it has not finished.
-fn deadlock<'a, 'b>(members: &'a [GroupMember], stops: &'b [BlockingOperation<'a>]) -> Option<Vec<CycleWait<'a, 'b>>> {
+fn deadlock<'a, 'b>(members: &'a [GroupMember], stops: &'b [LiveStall<'a>]) -> Option<Vec<CycleWait<'a, 'b>>> {
     let index_of = |member: &GroupMember| members.iter().position(|one| std::ptr::eq(one, member));
-    let mut waits = BTreeMap::<usize, (&BlockingOperation<'a>, BTreeSet<usize>)>::new();
+    let mut waits = BTreeMap::<usize, (&LiveStall<'a>, BTreeSet<usize>)>::new();
     for (index, member) in members.iter().enumerate() {
         let Some((group, operation)) = member.oldest_pending() else { continue };
-        let is_in = |stop: &&BlockingOperation<'_>| stop.group == group.name && stop.seq == operation.seq;
+        let is_in = |stop: &&LiveStall<'_>| stop.group == group.name && stop.seq == operation.seq;
         if let Some(stop) = stops.iter().find(is_in) {
             waits.insert(index, (stop, stop.missing.iter().filter_map(|missing| index_of(missing)).collect()));
         }
@@ -173,7 +173,7 @@ fn deadlock_sentence(cycle: &[CycleWait<'_, '_>]) -> String {
     )
 }
 
-impl BlockingOperation<'_> {
+impl LiveStall<'_> {
     /// The kinds of operation that ranks issued under this number, where they differ.
     fn differing(&self) -> Option<Vec<(String, Vec<Owner>)>> {
         let mut kinds = Vec::<(String, Vec<Owner>)>::new();
@@ -224,7 +224,7 @@ impl BlockingOperation<'_> {
     }
 }
 
-fn words(stop: &BlockingOperation<'_>, now_ns: i64) -> (String, String) {
+fn words(stop: &LiveStall<'_>, now_ns: i64) -> (String, String) {
     let owners = |members: &[&GroupMember]| names(&members.iter().map(|member| member.owner()).collect::<Vec<_>>());
     let has = |members: &[&GroupMember]| if members.len() == 1 { "has" } else { "have" };
     let (entered, missing) = (&stop.entered[..], &stop.missing[..]);

@@ -39,6 +39,7 @@ pub(crate) static VIEWS: LazyLock<Vec<View>> = LazyLock::new(|| {
         include_str!("views/step_offsets.sql"),
         include_str!("views/shape_profile.sql"),
         include_str!("views/operator_profile.sql"),
+        include_str!("views/module_operators.sql"),
         include_str!("views/step_categories.sql"),
         include_str!("views/kernel_profile.sql"),
         include_str!("views/timeline.sql"),

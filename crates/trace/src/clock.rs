@@ -209,9 +209,9 @@ impl Clock {
     }
 
     /// Nanoseconds since 1970 at a point in time.
-    pub(super) fn unix_ns(&self, at: u64) -> i64 {
-        let nanoseconds = (u128::from(at) * 1_000_000_000 + u128::from(SECOND / 2)) / u128::from(SECOND);
-        let day = self.days.iter().find(|(since, _)| *since <= at).or(self.days.back());
+    pub(super) fn unix_ns(&self, since_boot: u64) -> i64 {
+        let nanoseconds = (u128::from(since_boot) * 1_000_000_000 + u128::from(SECOND / 2)) / u128::from(SECOND);
+        let day = self.days.iter().find(|(since, _)| *since <= since_boot).or(self.days.back());
         (nanoseconds as i64).wrapping_add(day.map_or(0, |(_, difference)| *difference))
     }
 

@@ -117,17 +117,17 @@ impl Modules {
         strings: &mut StringTable,
         address: u64,
         class: u64,
-        at: u64,
+        ticks: u64,
         root: u64,
     ) -> u32 {
         // Modules that live for one call follow each other at one address.
         if let Some(known) = self.by_address.get(&address)
             && known.class == class
-            && (known.since..known.until).contains(&at)
+            && (known.since..known.until).contains(&ticks)
         {
             return known.id;
         }
-        let found = names.module(address, at);
+        let found = names.module(address, ticks);
         let module = match found.info {
             Some(info) => Module {
                 name: Some(strings.id(&info.name)),

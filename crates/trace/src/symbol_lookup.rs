@@ -59,7 +59,7 @@ pub trait Names: Debug + Send {
     /// A number that grows whenever an answer may have changed.
     fn generation(&self) -> u64;
     /// The module that was at `address` at the time `at`, and the times in which that is true.
-    fn module(&self, address: u64, at: u64) -> ModuleAtAddress;
+    fn module(&self, address: u64, ticks: u64) -> ModuleAtAddress;
     /// The class name of the module type at `address`.
     fn class(&self, address: u64) -> Option<Arc<str>>;
     /// Asks for another walk below the outermost module at `root`.

@@ -20,12 +20,12 @@ pub struct KnownModule {
 persist!(KnownModule { since, until, info });
 
 /// The module at an address at a time, by the `entries` of the address.
-pub fn find(entries: &[KnownModule], at: u64) -> ModuleAtAddress {
+pub fn find(entries: &[KnownModule], ticks: u64) -> ModuleAtAddress {
     let mut stranger = ModuleAtAddress { info: None, since: 0, until: u64::MAX };
     for entry in entries {
-        if entry.until <= at {
+        if entry.until <= ticks {
             stranger.since = stranger.since.max(entry.until);
-        } else if entry.since > at {
+        } else if entry.since > ticks {
             stranger.until = stranger.until.min(entry.since);
         } else {
             return ModuleAtAddress { info: Some(Arc::clone(&entry.info)), since: entry.since, until: entry.until };
@@ -114,9 +114,9 @@ impl LearnedName<'_> {
                 address.put(to);
                 entry.put(to);
             }
-            Self::Gone(address, at) => {
+            Self::Gone(address, ticks) => {
                 7_u8.put(to);
-                (address, at).put(to);
+                (address, ticks).put(to);
             }
             Self::Saved(id, name) => named(8, id, name),
             Self::Operator(id, name) => named(9, id, name),
@@ -156,9 +156,9 @@ impl KnownNames {
                         entries.push(entry);
                     }
                 } else {
-                    let at = u64::get(from)?;
-                    if let Some(entry) = entries.iter_mut().rev().find(|entry| entry.since <= at) {
-                        entry.until = entry.until.min(at);
+                    let ticks = u64::get(from)?;
+                    if let Some(entry) = entries.iter_mut().rev().find(|entry| entry.since <= ticks) {
+                        entry.until = entry.until.min(ticks);
                     }
                 }
                 // Earlier answers may not be true any more.
@@ -176,8 +176,8 @@ impl Names for KnownNames {
     fn generation(&self) -> u64 {
         self.generation
     }
-    fn module(&self, address: u64, at: u64) -> ModuleAtAddress {
-        find(self.modules.get(&address).map_or(&[][..], Vec::as_slice), at)
+    fn module(&self, address: u64, ticks: u64) -> ModuleAtAddress {
+        find(self.modules.get(&address).map_or(&[][..], Vec::as_slice), ticks)
     }
     fn class(&self, address: u64) -> Option<Arc<str>> {
         self.classes.get(&address).cloned()

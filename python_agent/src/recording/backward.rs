@@ -59,8 +59,8 @@ fn run_backward<'py>(
     thread::with(|state| {
         slot::put_back(engine.py(), state, boundary::may_lack_forward(state));
         state.pass_seen.set(true);
-        optimizer::pass_ended(state);
-        boundary::pass_ended(engine.py(), state);
+        optimizer::note_backward_end(state);
+        boundary::note_backward_end(engine.py(), state);
     });
     result
 }

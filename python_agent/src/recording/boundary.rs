@@ -68,13 +68,13 @@ pub fn unit() -> Option<&'static str> {
 }
 
 /// Notes that an optimizer has ended a step: from here on optimizers end the steps.
-pub(super) fn optimizer_ends() {
+pub(super) fn note_optimizer_step() {
     UNIT.store(OPTIMIZER, Ordering::Relaxed);
 }
 
 /// Notes that a backward pass has ended. Where no optimizer steps, this ends a step.
 #[inline]
-pub(super) fn pass_ended(py: Python<'_>, state: &ThreadState) {
+pub(super) fn note_backward_end(py: Python<'_>, state: &ThreadState) {
     if matches!(UNIT.load(Ordering::Relaxed), 0 | BACKWARD | CALL) {
         pass_may_end(py, state);
     }
@@ -118,7 +118,7 @@ fn may_step(py: Python<'_>) -> bool {
 
 /// Notes that an outermost call of the module at this address has returned. Where nothing trains, this ends a step.
 #[inline]
-pub(super) fn call_ended(py: Python<'_>, state: &ThreadState, module: usize) {
+pub(super) fn note_call_end(py: Python<'_>, state: &ThreadState, module: usize) {
     if matches!(UNIT.load(Ordering::Relaxed), 0 | CALL) && state.root_has_parameters.get() {
         call_may_end(py, state, module);
     }
@@ -144,7 +144,7 @@ fn call_may_end(py: Python<'_>, state: &ThreadState, module: usize) {
 }
 
 /// Ends a step because the program says so; from here on the program ends the steps.
-pub(super) fn program_ends(state: &ThreadState) {
+pub(super) fn end_step_by_program(state: &ThreadState) {
     UNIT.store(MARKED, Ordering::Relaxed);
     end_with_record(state, 0);
 }
@@ -179,7 +179,7 @@ pub(crate) fn end_step(state: &ThreadState) -> i64 {
 /// Whether a step of the primary optimizer belongs to the training step that its step before has ended: nothing was loaded, called
 /// or differentiated since, and before that all of it was seen. ZeRO of DeepSpeed has the optimizer step once for each group of
 /// parameters. Where that goes on, as in a loop that has become a graph of the device, each step ends one again.
-pub(super) fn repeats(state: &ThreadState) -> bool {
+pub(super) fn belongs_to_last_step(state: &ThreadState) -> bool {
     let is_over = state.between_steps.get() && !state.data_seen.get() && !state.pass_seen.get();
     if UNIT.load(Ordering::Relaxed) != OPTIMIZER || !is_over || !state.forward_before.get() || !state.pass_before.get()
     {

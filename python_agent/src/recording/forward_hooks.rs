@@ -60,7 +60,7 @@ fn forward_exit(module: &Bound<'_, PyAny>) {
         if let Some(index) = ours {
             close_from(state, index, true);
             if state.depth.get() == 0 && !state.is_in_backward() {
-                boundary::call_ended(module.py(), state, address);
+                boundary::note_call_end(module.py(), state, address);
             }
         }
     });

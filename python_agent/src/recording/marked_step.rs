@@ -14,7 +14,7 @@ fn mark_step(py: Python<'_>) {
     thread::with(|state| {
         if state.mode.get() == RECORD && shared::ENABLED.load(Ordering::Relaxed) {
             slot::put_back_at_end(py, state, boundary::may_lack_forward(state));
-            boundary::program_ends(state);
+            boundary::end_step_by_program(state);
         }
     });
 }

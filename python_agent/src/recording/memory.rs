@@ -27,7 +27,7 @@ fn memory_sample(device: u8, statistics: &Bound<'_, PyDict>) -> PyResult<()> {
             return;
         }
         if let Some(first) = values.first_chunk() {
-            module_memory::optimizer_ends(state, device, *first);
+            module_memory::note_optimizer_end(state, device, *first);
         }
         for (part, pair) in values.chunks_exact(2).enumerate() {
             let payload = u64::from(device) << 8 | part as u64;

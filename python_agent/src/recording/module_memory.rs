@@ -79,9 +79,9 @@ impl DeviceMemory {
 
     /// Records the values for the call that began last on this thread or, with `at_end`, for the one that ends next. `at`: time
     /// in ticks.
-    pub(super) fn record(self, state: &ThreadState, at: u64, at_end: bool) {
+    pub(super) fn record(self, state: &ThreadState, ticks: u64, at_end: bool) {
         let end = if at_end { AT_END } else { 0 };
-        state.write_required(Record::new(Kind::Allocated, self.payload | end, at, self.allocated, self.reserved));
+        state.write_required(Record::new(Kind::Allocated, self.payload | end, ticks, self.allocated, self.reserved));
     }
 }
 
@@ -122,7 +122,7 @@ pub(super) fn optimizer_begins(state: &ThreadState) {
 
 /// Records memory at the end of an optimizer's step. `memory.py` has queried the allocator already; `values` are the first of its
 /// values.
-pub(super) fn optimizer_ends(state: &ThreadState, device: u8, values: [u64; allocator::OF_MODULES]) {
+pub(super) fn note_optimizer_end(state: &ThreadState, device: u8, values: [u64; allocator::OF_MODULES]) {
     if QUERIES.is_on()
         && state.optimizers.depth() > 0
         && let Some(memory) = DeviceMemory::of(device, values)

@@ -148,7 +148,8 @@ pub(super) fn name_type(class: &Bound<'_, PyType>) -> PyResult<()> {
     if super::process_flag::is_child() {
         return Ok(());
     }
-    let name: Arc<str> = class.name()?.to_string().into();
+    // `to_string` runs the handlers of pending signals, and what one raises would be lost.
+    let name: Arc<str> = class.name()?.to_string_lossy().into();
     let address = class.as_ptr() as u64;
     let before = shared::lock(&REGISTRY).types.insert(address, Arc::clone(&name));
     if before.as_ref() != Some(&name) {

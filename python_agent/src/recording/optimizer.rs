@@ -93,7 +93,7 @@ pub(super) fn end(state: &ThreadState, class: &[u8]) {
         && ENABLED.load(Ordering::Relaxed)
         && state.mode.get() == RECORD
         && is_primary(state.optimizer.get())
-        && !boundary::repeats(state);
+        && !boundary::belongs_to_last_step(state);
     // A pass in which parameters are updated, often each by an optimizer of its own, belongs to the step as a whole.
     let ends_later = ends_step && state.is_in_backward() && PASSES.load(Ordering::Relaxed) > 0;
     if ends_later {
@@ -109,7 +109,7 @@ pub(super) fn end(state: &ThreadState, class: &[u8]) {
         device::take_back(mark);
     }
     if ends_step {
-        boundary::optimizer_ends();
+        boundary::note_optimizer_step();
         if !state.is_in_backward() {
             forward_hooks::close_all(state);
         }
@@ -128,7 +128,7 @@ fn ends_with_pass(state: &ThreadState) {
 
 /// Ends the training step if an optimizer has stepped in the backward pass that has ended on this thread.
 #[inline]
-pub(super) fn pass_ended(state: &ThreadState) {
+pub(super) fn note_backward_end(state: &ThreadState) {
     if (state.ends_with_pass.get() || ENDS_WITH_PASS.load(Ordering::Relaxed)) && !state.is_in_backward() {
         end_with_pass(state);
     }
@@ -139,7 +139,7 @@ fn end_with_pass(state: &ThreadState) {
     let here = state.ends_with_pass.replace(false);
     let elsewhere = thread::may_train() && ENDS_WITH_PASS.swap(false, Ordering::Relaxed);
     if (here || elsewhere) && ENABLED.load(Ordering::Relaxed) && state.mode.get() == RECORD {
-        boundary::optimizer_ends();
+        boundary::note_optimizer_step();
         boundary::end_with_record(state, BY_OPTIMIZER);
     }
 }

@@ -172,16 +172,16 @@ pub(super) fn cover(number: u32, begin: u64) -> bool {
 }
 
 /// Allocates memory for `bytes` of the file from offset `at` on.
-fn take(at: u64, bytes: u64) -> std::io::Result<()> {
+fn take(offset: u64, bytes: u64) -> std::io::Result<()> {
     let descriptor = descriptor().ok_or_else(closed)?;
     // Beyond this limit the kernel would send SIGXFSZ.
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is ours; the other call takes numbers, and its result is checked.
     unsafe {
-        if libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) == 0 && limit.rlim_cur < at + bytes {
+        if libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) == 0 && limit.rlim_cur < offset + bytes {
             return Err(std::io::Error::from_raw_os_error(libc::EFBIG));
         }
-        if libc::fallocate(descriptor, 0, at as libc::off_t, bytes as libc::off_t) != 0 {
+        if libc::fallocate(descriptor, 0, offset as libc::off_t, bytes as libc::off_t) != 0 {
             return Err(std::io::Error::last_os_error());
         }
     }
@@ -189,14 +189,20 @@ fn take(at: u64, bytes: u64) -> std::io::Result<()> {
 }
 
 /// Maps `bytes` of the file from offset `at` on and allocates the first `taken` of them.
-fn map(number: usize, at: u64, bytes: u64, taken: u64) -> std::io::Result<*mut u8> {
-    take(at, taken)?;
+fn map(number: usize, offset: u64, bytes: u64, taken: u64) -> std::io::Result<*mut u8> {
+    take(offset, taken)?;
     let descriptor = descriptor().ok_or_else(closed)?;
     // SAFETY: calls that take numbers, whose results are checked.
     let page = unsafe {
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        let page =
-            libc::mmap(std::ptr::null_mut(), bytes as usize, access, libc::MAP_SHARED, descriptor, at as libc::off_t);
+        let page = libc::mmap(
+            std::ptr::null_mut(),
+            bytes as usize,
+            access,
+            libc::MAP_SHARED,
+            descriptor,
+            offset as libc::off_t,
+        );
         if page == libc::MAP_FAILED {
             return Err(std::io::Error::last_os_error());
         }

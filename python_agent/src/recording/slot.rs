@@ -102,7 +102,7 @@ unsafe extern "C" fn module_call(
             let py = unsafe { Python::assume_attached() };
             put_back(py, state, false);
             if recorded {
-                boundary::call_ended(py, state, module as usize);
+                boundary::note_call_end(py, state, module as usize);
             }
         }
         result

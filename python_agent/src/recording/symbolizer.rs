@@ -50,9 +50,9 @@ impl Names for Symbolizer {
         GENERATION.load(Ordering::Acquire)
     }
 
-    fn module(&self, address: u64, at: u64) -> ModuleAtAddress {
+    fn module(&self, address: u64, ticks: u64) -> ModuleAtAddress {
         let registry = shared::lock(&REGISTRY);
-        symbol_table::find(registry.modules.get(&address).map_or(&[][..], Vec::as_slice), at)
+        symbol_table::find(registry.modules.get(&address).map_or(&[][..], Vec::as_slice), ticks)
     }
 
     fn class(&self, address: u64) -> Option<Arc<str>> {

@@ -15,6 +15,8 @@ use crate::detached_process::{self, DetachedCommand};
 
 /// How long a lost collector may be back because it was started by other means.
 const WAIT: Duration = Duration::from_secs(3);
+/// The pause before another one is started, because the last one has not answered either: at first, and the longest.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(600));
 
 /// How a collector is started again, as in `probe_agent.settings`.
 #[derive(Debug, Clone, FromPyObject)]
@@ -32,22 +34,33 @@ pub struct CollectorRestart {
 /// Starts a collector that is gone again.
 #[derive(Debug, Default)]
 pub(super) struct Reviver {
-    /// The run that lost its collector, and when; None where there is nothing to do.
-    lost: Option<(String, Instant)>,
+    /// The run that lost its collector; None where there is nothing to do.
+    lost: Option<LostCollector>,
+}
+
+#[derive(Debug)]
+struct LostCollector {
+    run: String,
+    /// When it was lost, or the last one was started.
+    since: Instant,
+    /// How long after that one is started.
+    pause: Duration,
 }
 
 impl Reviver {
     /// Notes that the collector of this run has just been lost.
     pub(super) fn lost(&mut self, run: String) {
-        self.lost = Some((run, Instant::now()));
+        self.lost = Some(LostCollector { run, since: Instant::now(), pause: WAIT });
     }
 
-    /// Starts another collector when it is time, because the old one is still gone: once for each loss.
+    /// Starts another collector when it is time, because the old one is still gone. One that dies before the agent has connected
+    /// is followed by another, after longer and longer pauses: it may be reading a long journal.
     pub(super) fn still_gone(&mut self, revival: Option<&CollectorRestart>) {
         let Some(revival) = revival else { return };
-        let Some((run, _)) = self.lost.take_if(|(_, since)| since.elapsed() >= WAIT) else { return };
+        let Some(lost) = self.lost.as_mut().filter(|lost| lost.since.elapsed() >= lost.pause) else { return };
+        (lost.since, lost.pause) = (Instant::now(), (lost.pause * 2).clamp(AGAIN.0, AGAIN.1));
         // If the start fails, nothing changes: the agent goes on trying to connect.
-        let _ = start(revival, &run);
+        let _ = start(revival, &lost.run);
     }
 }
 
@@ -67,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_is_started_for_every_loss_and_after_a_while() {
+    fn one_is_started_after_a_while_and_another_where_that_one_does_not_answer() {
         let directory = std::env::temp_dir().join(format!("probe-revive-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory");
         let log = directory.join("log");
@@ -84,14 +97,27 @@ mod tests {
         reviver.lost("gpt@2".into());
         reviver.still_gone(Some(&revival));
         assert!(!log.exists(), "it may be back in a moment");
-        reviver.lost = reviver.lost.map(|(run, since)| (run, since.checked_sub(WAIT).expect("an earlier time")));
+        let later = |reviver: &mut Reviver| {
+            let lost = reviver.lost.as_mut().expect("it was lost");
+            lost.since = lost.since.checked_sub(lost.pause).expect("an earlier time");
+        };
+        later(&mut reviver);
         reviver.still_gone(None);
-        assert!(reviver.lost.is_some() && !log.exists(), "nobody said how");
+        assert!(!log.exists(), "nobody said how");
+        let wait_for_lines = |count: usize| {
+            while std::fs::read_to_string(&log).expect("it was started").lines().count() < count {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        let pause = |reviver: &Reviver| reviver.lost.as_ref().map(|lost| lost.pause);
         reviver.still_gone(Some(&revival));
-        assert!(reviver.lost.is_none(), "once");
-        while std::fs::read_to_string(&log).expect("it was started").is_empty() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_for_lines(1);
+        reviver.still_gone(Some(&revival));
+        assert_eq!(pause(&reviver), Some(AGAIN.0), "it may be starting");
+        later(&mut reviver);
+        reviver.still_gone(Some(&revival));
+        wait_for_lines(2);
+        assert_eq!(pause(&reviver), Some(AGAIN.0 * 2));
         // SAFETY: asks only.
         let waited = unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) };
         let why = std::io::Error::last_os_error().raw_os_error();

@@ -4,6 +4,7 @@
 -- part: forward
 -- confidence: measured
 -- needs: python.steps.micro_steps
+-- record: agents record it with each step
 -- gate: times >= 3
 -- levels: 5, 101, 101
 -- saving: ceiling

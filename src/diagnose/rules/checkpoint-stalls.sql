@@ -4,6 +4,7 @@
 -- part: checkpoint
 -- confidence: measured
 -- needs: python.steps.checkpoint_time
+-- record: agents of this version record it with each step
 -- gate: times >= 3
 -- explains: periodic-stall, irregular-stall
 -- also: checkpoint, checkpointing, torch.save, async_save

@@ -4,6 +4,7 @@
 -- part: validation
 -- confidence: measured
 -- needs: python.steps.validation_time
+-- record: agents of this version record it with each step
 -- gate: times >= 3
 -- levels: 10, 25, 101
 -- saving: ceiling

@@ -44,6 +44,18 @@ pub(super) fn record_some(
     more: impl Fn(&mut Agent, &Store),
 ) {
     let store = Store::new(1 << 30);
+    steps_of(&store, ranks, steps, change, more);
+    store.write(&home.record(name, |_| ()), &[]).unwrap();
+}
+
+/// Puts the rows of such a run into `store`.
+pub(super) fn steps_of(
+    store: &Store,
+    ranks: i32,
+    steps: i64,
+    change: impl Fn(i32, &mut steps::Row),
+    more: impl Fn(&mut Agent, &Store),
+) {
     for rank in 0..ranks {
         let mut agent = Agent::new(rank);
         for step in 0..steps {
@@ -66,11 +78,10 @@ pub(super) fn record_some(
             change(rank, &mut row);
             row.duration = row.data_time + row.forward_time + row.backward_time + row.optimizer_time;
             row.duration += row.comm_time + row.other_time;
-            agent.send(&store, [row]);
+            agent.send(store, [row]);
         }
-        more(&mut agent, &store);
+        more(&mut agent, store);
     }
-    store.write(&home.record(name, |_| ()), &[]).unwrap();
 }
 
 /// The answers of some rules, separated by commas, for such a run: found, silent or open. Each rule takes its time in a debug build.

@@ -27,6 +27,7 @@ mod formats;
 mod import;
 mod launcher;
 mod live;
+mod lost_rows;
 mod memory;
 mod native;
 mod pages;

@@ -128,7 +128,7 @@ impl Log {
 
     fn write_down(&self, eval: v1::Eval) {
         if let Some(journal) = self.journal.get() {
-            journal.record(record::Record::Eval(eval));
+            journal.record_row(record::Record::Eval(eval));
         }
     }
 

@@ -101,7 +101,7 @@ impl Audit {
 
     fn write_down(&self, query: v1::Query) {
         if let Some(journal) = self.journal.get() {
-            journal.record(record::Record::Query(query));
+            journal.record_row(record::Record::Query(query));
         }
     }
 }

@@ -96,7 +96,7 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
         while let Some((field, content)) = self.wire.field(end)? {
             match (field, content) {
                 (1, Content::Bytes(length)) if planes.len() < MAX_PLANES => {
-                    planes.push((self.wire.at(), self.wire.at() + length));
+                    planes.push((self.wire.offset(), self.wire.offset() + length));
                     self.wire.skip(content)?;
                 }
                 (1, Content::Bytes(_)) => {
@@ -129,7 +129,7 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
                 }
                 (3, Content::Bytes(length)) => {
                     if lines.len() < MAX_LINES {
-                        lines.push((self.wire.at(), self.wire.at() + length));
+                        lines.push((self.wire.offset(), self.wire.offset() + length));
                     } else {
                         self.collected.leave_out("line past their number", 1);
                     }
@@ -205,7 +205,7 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
             };
             self.collected.events += 1;
             if self.collected.events.is_multiple_of(REPORT) {
-                (self.progress)(self.wire.at());
+                (self.progress)(self.wire.offset());
             }
             if !self.wire.bytes(length, MAX_MESSAGE, &mut bytes)? {
                 self.collected.leave_out("event larger than 16 MiB", 1);

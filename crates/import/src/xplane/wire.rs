@@ -25,24 +25,24 @@ pub(crate) struct Stopped {
 /// A file of protobuf fields.
 pub(crate) struct Wire<R> {
     input: BufReader<R>,
-    at: u64,
+    offset: u64,
     /// A sentence about the first length that was cut.
     pub cut: Option<String>,
 }
 
 impl<R: Read + Seek> Wire<R> {
     pub(crate) fn new(input: R) -> Self {
-        Self { input: BufReader::with_capacity(BUFFER, input), at: 0, cut: None }
+        Self { input: BufReader::with_capacity(BUFFER, input), offset: 0, cut: None }
     }
 
     /// The offset of the next byte.
-    pub(crate) fn at(&self) -> u64 {
-        self.at
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
     }
 
     /// The next field of a message that ends at `end`; None at its end.
     pub(crate) fn field(&mut self, end: u64) -> Result<Option<(u32, Content)>, Stopped> {
-        if self.at >= end {
+        if self.offset >= end {
             return Ok(None);
         }
         let tag = self.varint(end)?;
@@ -54,11 +54,12 @@ impl<R: Read + Seek> Wire<R> {
             5 => Content::Number(u64::from(u32::from_le_bytes(self.fixed(end)?))),
             2 => {
                 let length = self.varint(end)?;
-                let left = end.saturating_sub(self.at);
+                let left = end.saturating_sub(self.offset);
                 if length > left {
-                    let at = self.at;
-                    self.cut
-                        .get_or_insert_with(|| format!("at byte {at}: {length} bytes are said to follow, {left} do"));
+                    let offset = self.offset;
+                    self.cut.get_or_insert_with(|| {
+                        format!("at byte {offset}: {length} bytes are said to follow, {left} do")
+                    });
                 }
                 Content::Bytes(length.min(left))
             }
@@ -69,10 +70,10 @@ impl<R: Read + Seek> Wire<R> {
 
     /// Moves to the offset `to` (bytes).
     pub(crate) fn go(&mut self, to: u64) -> Result<(), Stopped> {
-        let distance = i64::try_from(i128::from(to) - i128::from(self.at)).unwrap_or(i64::MAX);
+        let distance = i64::try_from(i128::from(to) - i128::from(self.offset)).unwrap_or(i64::MAX);
         let went = self.input.seek_relative(distance);
         went.map_err(|error| self.stopped(&error.to_string()))?;
-        self.at = to;
+        self.offset = to;
         Ok(())
     }
 
@@ -80,7 +81,7 @@ impl<R: Read + Seek> Wire<R> {
     pub(crate) fn skip(&mut self, content: Content) -> Result<(), Stopped> {
         match content {
             Content::Number(_) => Ok(()),
-            Content::Bytes(length) => self.go(self.at + length),
+            Content::Bytes(length) => self.go(self.offset + length),
         }
     }
 
@@ -88,12 +89,12 @@ impl<R: Read + Seek> Wire<R> {
     pub(crate) fn bytes(&mut self, length: u64, most: usize, bytes: &mut Vec<u8>) -> Result<bool, Stopped> {
         bytes.clear();
         if length > most as u64 {
-            self.go(self.at + length)?;
+            self.go(self.offset + length)?;
             return Ok(false);
         }
         let read = (&mut self.input).take(length).read_to_end(bytes);
         let read = read.map_err(|error| self.stopped(&error.to_string()))?;
-        self.at += read as u64;
+        self.offset += read as u64;
         if (read as u64) < length { Err(self.stopped("the file ends here")) } else { Ok(true) }
     }
 
@@ -111,7 +112,7 @@ impl<R: Read + Seek> Wire<R> {
 
     fn fixed<const N: usize>(&mut self, end: u64) -> Result<[u8; N], Stopped> {
         let mut bytes = [0; N];
-        if end.saturating_sub(self.at) < N as u64 {
+        if end.saturating_sub(self.offset) < N as u64 {
             return Err(self.stopped("a message ends within a field"));
         }
         let read = match self.input.fill_buf() {
@@ -123,12 +124,12 @@ impl<R: Read + Seek> Wire<R> {
             _ => self.input.read_exact(&mut bytes),
         };
         read.map_err(|_| self.stopped("the file ends here"))?;
-        self.at += N as u64;
+        self.offset += N as u64;
         Ok(bytes)
     }
 
     fn stopped(&self, what: &str) -> Stopped {
-        Stopped { what: what.to_owned(), offset: self.at }
+        Stopped { what: what.to_owned(), offset: self.offset }
     }
 }
 
@@ -136,7 +137,7 @@ impl<R: Read + Seek> Wire<R> {
     /// Size of the whole file (bytes).
     pub(crate) fn size(&mut self) -> std::io::Result<u64> {
         let size = self.input.seek(SeekFrom::End(0))?;
-        self.input.seek(SeekFrom::Start(self.at))?;
+        self.input.seek(SeekFrom::Start(self.offset))?;
         Ok(size)
     }
 }

@@ -18,6 +18,9 @@ const MAX_AGENTS: usize = 8192;
 /// The largest number of tables, of (table, reason) pairs of losses, of layers and of settings of an agent. More are not kept.
 pub const MAX_ENTRIES: usize = 256;
 
+/// Strings of a connection that a piece may have before the next one begins.
+const MAX_PIECE: usize = 1024;
+
 /// The sum of all records of a journal so far.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct JournalCheckpoint {
@@ -43,6 +46,8 @@ struct OpenConnection {
     hello: Option<Arc<v1::Hello>>,
     /// The strings in pieces, in the order in which they came.
     strings: Vec<Arc<Vec<String>>>,
+    /// The number of the strings.
+    count: usize,
 }
 
 /// Compares strings without regard to the pieces in which they came.
@@ -55,7 +60,22 @@ impl PartialEq for OpenConnection {
 impl OpenConnection {
     fn of_message(open: v1::Connection) -> Self {
         let v1::Connection { instance, hello, strings, .. } = open;
-        Self { instance, hello: hello.map(Arc::new), strings: vec![Arc::new(strings)] }
+        Self { instance, hello: hello.map(Arc::new), count: strings.len(), strings: vec![Arc::new(strings)] }
+    }
+
+    /// Adds strings, of which `known` are there already. Returns their bytes.
+    fn add(&mut self, strings: &v1::Strings) -> usize {
+        let known = self.count.saturating_sub(strings.first as usize);
+        let new = strings.values.iter().skip(known);
+        let bytes = new.clone().map(String::len).sum();
+        self.count += new.len();
+        // A program may have a new text in each step. Small pieces are put together, unless a copy of this shares the last one.
+        match self.strings.last_mut().filter(|last| last.len() < MAX_PIECE).and_then(Arc::get_mut) {
+            Some(last) => last.extend(new.cloned()),
+            None if new.len() > 0 => self.strings.push(Arc::new(new.cloned().collect())),
+            None => {}
+        }
+        bytes
     }
 
     fn to_message(&self, connection: u64) -> v1::Connection {
@@ -202,11 +222,7 @@ impl JournalCheckpoint {
         match &message.content {
             Some(agent_message::Content::Strings(strings)) => {
                 // Strings continue the table, or repeat existing ones.
-                let existing: usize = connection.strings.iter().map(|strings| strings.len()).sum();
-                let known = existing.saturating_sub(strings.first as usize);
-                let new: Vec<String> = strings.values.iter().skip(known).cloned().collect();
-                self.texts += new.iter().map(String::len).sum::<usize>();
-                connection.strings.push(Arc::new(new));
+                self.texts += connection.add(strings);
             }
             Some(agent_message::Content::Batch(batch)) => {
                 let tables = connection.hello.as_ref().map(|hello| &hello.tables);
@@ -398,5 +414,22 @@ mod tests {
             (&["a".to_owned(), "b".to_owned()][..], 2)
         );
         assert_eq!(JournalCheckpoint::from_message(message), checkpoint);
+    }
+
+    #[test]
+    fn strings_that_come_one_by_one_are_put_together() {
+        let mut checkpoint = JournalCheckpoint::default();
+        let hello = v1::Hello { instance: "one".into(), ..v1::Hello::default() };
+        let mut apply = |record| checkpoint.apply(&v1::Record { record: Some(record) });
+        apply(record::Record::Opened(v1::Opened { connection: 1, hello: Some(hello), unix_ns: 0 }));
+        for first in 0..3000 {
+            let strings = v1::Strings { first, values: vec![first.to_string()] };
+            let content = Some(agent_message::Content::Strings(strings));
+            apply(record::Record::AgentMessage(v1::AgentMessage { connection: 1, content, unix_ns: 0 }));
+        }
+        let pieces: Vec<usize> = checkpoint.connections[&1].strings.iter().map(|piece| piece.len()).collect();
+        assert_eq!(pieces, [1024, 1024, 952]);
+        let expected: Vec<String> = (0..3000).map(|number| number.to_string()).collect();
+        assert_eq!(checkpoint.to_message().connections[0].strings, expected);
     }
 }

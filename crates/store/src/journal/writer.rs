@@ -90,20 +90,29 @@ impl Journal {
 
     /// Adds a record, in the order of calls. Returns its position.
     pub fn record(&self, record: record::Record) -> u64 {
-        self.put(record, None)
+        self.put(record, None, true)
+    }
+
+    /// Records a row of a list that the head of the next file has too. Where the disk hangs and much waits already, it is only in that
+    /// head: questions must not fill the memory.
+    pub fn record_row(&self, record: record::Record) {
+        self.put(record, None, false);
     }
 
     /// Records the batch that is the store's append `number`. Call it after the append.
     pub fn record_append(&self, record: record::Record, number: u64) -> u64 {
-        self.put(record, Some(number))
+        self.put(record, Some(number), true)
     }
 
-    fn put(&self, record: record::Record, append: Option<u64>) -> u64 {
+    fn put(&self, record: record::Record, append: Option<u64>, is_needed: bool) -> u64 {
         let record = v1::Record { record: Some(record) };
         // Encoding takes long, so it is done without the lock.
         let frame = frame::encode(&record);
         let mut state = self.inner.lock();
         state.checkpoint.apply(&record);
+        if !is_needed && state.bytes > 2 * MAX_WAITING {
+            return state.position;
+        }
         state.position += 1;
         state.bytes += frame.len();
         state.waiting.push(frame);
@@ -285,6 +294,26 @@ mod tests {
         let hello = v1::Hello { instance: "one".into(), ..v1::Hello::default() };
         journal.record(record::Record::Opened(v1::Opened { connection: 1, hello: Some(hello), unix_ns: 0 }));
         journal
+    }
+
+    #[test]
+    fn rows_of_lists_take_no_memory_where_the_disk_hangs() {
+        let directory = tempfile::tempdir().unwrap();
+        let journal = begin(directory.path(), 64 << 20);
+        assert_eq!(journal.sync(), None);
+        let query = |id| record::Record::Query(v1::Query { id, ..v1::Query::default() });
+        let mut state = journal.inner.lock();
+        state.bytes = 3 * MAX_WAITING;
+        drop(state);
+        journal.record_row(query(1));
+        let mut state = journal.inner.lock();
+        assert_eq!((state.bytes, state.waiting.len()), (3 * MAX_WAITING, 0));
+        state.bytes = 0;
+        drop(state);
+        // The head of the next file has it.
+        assert_eq!(journal.inner.lock().checkpoint.queries.iter().count(), 1);
+        journal.record_row(query(2));
+        assert_eq!(journal.sync(), None);
     }
 
     #[test]

@@ -86,14 +86,14 @@ pub fn result(registers: &Registers) -> u64 {
 /// The system call that a thread was stopped in: it is about to be made again, or has just ended. A thread that was about to
 /// make it for the first time looks the same, and none of its code is under way then either.
 pub fn system_call(registers: &Registers, memory: &File) -> Option<i64> {
-    let is_call = |at: u64| is_system_call(memory, at);
+    let is_call = |address: u64| is_system_call(memory, address);
     (is_call(registers.pc) || is_call(registers.pc.wrapping_sub(BEHIND_SYSTEM_CALL)))
         .then_some(registers.regs[NUMBER] as i64)
 }
 
-fn is_system_call(memory: &File, at: u64) -> bool {
+fn is_system_call(memory: &File, address: u64) -> bool {
     let mut word = [0; WORD];
-    memory.read_exact_at(&mut word, at).is_ok() && u32::from_le_bytes(word) == SYSTEM_CALL
+    memory.read_exact_at(&mut word, address).is_ok() && u32::from_le_bytes(word) == SYSTEM_CALL
 }
 
 /// Has a thread whose signals are held, and which stands before a system call, come to where it makes it. It is not made
@@ -120,9 +120,9 @@ pub fn leave_system_call(thread: &mut Thread, saved: &mut SavedRegisters, memory
 }
 
 /// `registers` changed to execute the instruction at `at`, which enters the kernel.
-pub fn for_system_call(registers: &Registers, at: u64, number: i64, arguments: [u64; 6]) -> Registers {
+pub fn for_system_call(registers: &Registers, address: u64, number: i64, arguments: [u64; 6]) -> Registers {
     let mut changed = plain(registers);
-    changed.pc = at;
+    changed.pc = address;
     changed.regs[NUMBER] = number as u64;
     changed.regs[..arguments.len()].copy_from_slice(&arguments);
     changed

@@ -64,9 +64,9 @@ pub(crate) fn leave_system_call(_: &mut Thread, _: &mut SavedRegisters, _: &File
 }
 
 /// `registers` changed to execute the instruction at `at`, which enters the kernel.
-pub(crate) fn for_system_call(registers: &Registers, at: u64, number: i64, arguments: [u64; 6]) -> Registers {
+pub(crate) fn for_system_call(registers: &Registers, address: u64, number: i64, arguments: [u64; 6]) -> Registers {
     let mut changed = plain(registers);
-    changed.rip = at;
+    changed.rip = address;
     changed.rax = number as u64;
     [changed.rdi, changed.rsi, changed.rdx, changed.r10, changed.r8, changed.r9] = arguments;
     changed
