@@ -19,6 +19,7 @@ use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceC
 use probe_common::error::Error;
 
 use super::gather::{gather, sorts_all};
+use super::growth::array_bytes;
 use crate::adapted_input::{AdaptedInput, Batches, checked};
 
 /// The longest value that a join repeats: a batch of it takes 32 MiB then.
@@ -104,7 +105,19 @@ fn is_copied(kind: &DataType) -> bool {
 /// but then no more rows come.
 fn hold(batches: SendableRecordBatchStream, context: &TaskContext) -> Batches {
     let reservation = MemoryConsumer::new("window").register(context.memory_pool());
-    checked(batches, move |batch| reservation.try_grow(COPIES * batch.get_array_memory_size()))
+    checked(batches, move |batch| {
+        // The rows by themselves: what a sort gives is a part of one large batch, which would count as a whole each time.
+        let bytes: usize = batch.columns().iter().map(|column| held_bytes(column.as_ref())).sum();
+        reservation.try_grow(COPIES * bytes)
+    })
+}
+
+fn held_bytes(column: &dyn Array) -> usize {
+    let views = match column.data_type() {
+        DataType::Utf8View | DataType::BinaryView => size_of::<u128>() * column.len(),
+        _ => 0,
+    };
+    views + array_bytes(column)
 }
 
 fn check(batch: &RecordBatch) -> Result<()> {
