@@ -141,6 +141,18 @@ print([type(f).__name__ for f in sys.meta_path].count("_TorchFinder"))
     assert bench.python(code, PROBE="1").splitlines() == ["True 2", "0"]
 
 
+@pytest.mark.parametrize("when", ["after the wheel", pytest.param("before the wheel", marks=pytest.mark.extended)])
+def test_torch_that_sitecustomize_imports_is_watched(bench: Bench, when: str) -> None:
+    customize = bench.directory / "sitecustomize.py"
+    own = customize.read_text()
+    customize.write_text(f"{own}\nimport torch\n" if when == "after the wheel" else f"import torch\n{own}\n")
+    code = (
+        TRAIN
+        + "train(2)\nimport probe_agent\nprint(probe_agent.status()['phase'] != 'off', probe_agent.status()['step'])"
+    )
+    assert bench.python(code, PROBE="1") == "True 2\n"
+
+
 def torch_that_raises(bench: Bench, error: str) -> str:
     """A folder with a torch whose import raises this error."""
     fake = bench.directory / "fake/torch"

@@ -172,6 +172,13 @@ pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>
             rank: found.int("rank", *row),
         })
         .collect();
+    if let Some((one, other)) = of_one_number(&processes) {
+        return Err(Error::failed(format!(
+            "process {} of {} and process {} of {} have the same number, and rules tell processes apart by it",
+            one.pid, one.host, other.pid, other.host
+        ))
+        .hint("probe compare and SQL tell them apart by host and pid"));
+    }
     let mut steps = Steps { processes, read: Some((first, last)), others, shared, ..Steps::default() };
     let rows = ask(
         client,
@@ -260,6 +267,14 @@ fn keep(steps: &mut Steps, rows: &AnswerRows, snippets: &BTreeSet<i64>) {
     steps.samples_per_second = samples.filter(|_| seconds > 0.0).map(|samples| samples / seconds);
     let all = seconds * steps.processes.len() as f64;
     steps.run_delay = delay.filter(|_| all > 0.0).map(|delay| delay / all);
+}
+
+/// Two processes of different hosts with the same process id, as containers have.
+fn of_one_number(processes: &[Process]) -> Option<(&Process, &Process)> {
+    let same = |one: &Process, other: &Process| one.pid == other.pid && one.host != other.host;
+    let pairs =
+        processes.iter().enumerate().flat_map(|(index, one)| processes[..index].iter().map(move |other| (other, one)));
+    pairs.into_iter().find(|(other, one)| same(one, other))
 }
 
 async fn nothing(client: &mut Client, shared: &SharedSteps, name: &str, window: Option<Window>) -> Result<Error> {

@@ -49,3 +49,24 @@ def test_the_investigation_runs_to_its_end(home: Home) -> None:
         assert all(word in answer for word in says), f"{begins}: {answer}"
     pictures = [cell for cell in cells if any("<svg" in str(output.get("data")) for output in cell.outputs)]
     assert len(pictures) == 1
+
+
+TRAINING = """import nbformat
+from nbclient import NotebookClient
+
+cells = [
+    "import torch\\nmodel = torch.nn.Linear(4, 1)\\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
+    "for _ in range(5):\\n    optimizer.zero_grad()\\n    model(torch.ones(2, 4)).sum().backward()\\n    optimizer.step()",
+]
+notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+NotebookClient(notebook, timeout=120).execute()
+"""
+
+
+def test_training_in_a_kernel_is_recorded(home: Home) -> None:
+    program = home.directory / "kernel.py"
+    program.write_text(TRAINING)
+    run = home.train("python", str(program))
+    run.finish()
+    steps = run.query("SELECT COUNT(*) AS steps, COUNT(DISTINCT pid) AS processes FROM python.steps")
+    assert steps == [{"steps": 5, "processes": 1}], run.errors

@@ -7,7 +7,7 @@ use probe_common::clock;
 use probe_common::error::Result;
 use probe_common::interval_env;
 use probe_proto::env::PROBE_HANG_AFTER;
-use probe_proto::v1::{HangAnswer, ProcessStacks, RankState, StacksAnswer, StacksCall};
+use probe_proto::v1::{GroupState, HangAnswer, ProcessStacks, RankState, StacksAnswer, StacksCall};
 use probe_store::Identity;
 use tokio_util::sync::CancellationToken;
 
@@ -101,7 +101,9 @@ impl Hangs {
             let waited = between.is_some_and(|between| between.elapsed() <= after);
             match &reported_hang {
                 Some(before) if before.is_over() => {
-                    let text = format!("steps go on after {:.0} s", before.since.elapsed().as_secs_f64());
+                    let seconds = before.since.elapsed().as_secs_f64();
+                    let what = if before.waits.is_empty() { "steps go on" } else { "all ranks have entered it" };
+                    let text = format!("{what} after {seconds:.0} s");
                     self.events.note(Event::new("hang", Severity::Info, text).at_step(before.step));
                     reported_hang = None;
                 }
@@ -113,7 +115,7 @@ impl Hangs {
                         && let Ok((answer, recorded)) = self.examine(progress, &Asker::collector("hang")).await
                         && is_worth_saying(&answer)
                     {
-                        reported_hang = Some(ReportedHang::now(&snapshots, after));
+                        reported_hang = Some(ReportedHang::now(&snapshots, after, progress));
                         self.say(&answer, &recorded, &snapshots);
                     }
                 }
@@ -261,10 +263,12 @@ struct ReportedHang {
     step: i64,
     /// The agents that had stopped, and at which step.
     stopped: Vec<(Arc<Agent>, i64)>,
+    /// Before the first steps: the agents that waited in a collective, with its group and number.
+    waits: Vec<(Arc<Agent>, String, i64)>,
 }
 
 impl ReportedHang {
-    fn now(snapshots: &[AgentSnapshot], after: Duration) -> Self {
+    fn now(snapshots: &[AgentSnapshot], after: Duration, progress: Progress) -> Self {
         let is_long = |time: Option<Duration>| time.is_some_and(|time| time > after);
         let long = |snapshot: &&AgentSnapshot| is_long(snapshot.idle) || is_long(snapshot.pending);
         let stopped: Vec<_> = snapshots
@@ -273,11 +277,28 @@ impl ReportedHang {
             .map(|snapshot| (Arc::clone(&snapshot.agent), snapshot.member.state.step))
             .collect();
         let step = stopped.first().map(|(_, step)| *step).unwrap_or_default();
-        Self { since: Instant::now().checked_sub(after).unwrap_or_else(Instant::now), step, stopped }
+        let waiting = |snapshot: &AgentSnapshot| {
+            let (group, seq) = oldest_pending(&snapshot.member.groups)?;
+            Some((Arc::clone(&snapshot.agent), group.to_owned(), seq))
+        };
+        let is_early = progress == Progress::WaitsBeforeSteps;
+        let waits = if is_early { snapshots.iter().filter_map(waiting).collect() } else { Vec::new() };
+        let longest = snapshots.iter().filter(|_| is_early).filter_map(|snapshot| snapshot.pending).max();
+        let since = Instant::now().checked_sub(longest.unwrap_or(after)).unwrap_or_else(Instant::now);
+        Self { since, step, stopped, waits }
     }
 
-    /// Whether an agent that had stopped makes steps again.
+    /// Whether an agent that had stopped makes steps again, or has left the collective that it waited in.
     fn is_over(&self) -> bool {
-        self.stopped.iter().any(|(agent, step)| agent.state().step > *step)
+        let has_left = |(agent, group, seq): &(Arc<Agent>, String, i64)| {
+            oldest_pending(&agent.state().groups) != Some((group.as_str(), *seq))
+        };
+        self.stopped.iter().any(|(agent, step)| agent.state().step > *step) || self.waits.iter().any(has_left)
     }
+}
+
+/// The group and the number of the oldest operation that is not finished.
+fn oldest_pending(groups: &[GroupState]) -> Option<(&str, i64)> {
+    let pending = groups.iter().filter_map(|group| Some((group.name.as_str(), group.pending.first()?)));
+    pending.min_by_key(|(_, operation)| operation.unix_ns).map(|(group, operation)| (group, operation.seq))
 }

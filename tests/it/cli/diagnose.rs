@@ -1,10 +1,11 @@
 //! The rules of `probe diagnose`: the finding of each where its cause is present, and its silence where it is absent or unknown.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use probe_proto::table::Time;
 use probe_proto::tables::{copies, environment, metrics, pauses, process_metrics, steps, sync_points};
-use probe_store::Store;
+use probe_store::{Identity, Store};
 use serde_json::Value;
 
 use crate::cli::support::Home;
@@ -505,4 +506,19 @@ fn compiling_again_and_again_is_told_from_compiling_at_the_beginning() {
     begins(&of_rule("compiles-again", STEPS, slow(often), first), "silent: nothing of this kind");
     let off = of_rule("compiles-again", STEPS, |row| row.gc_time = None, nothing);
     begins(&off, "open: python.steps.gc_time is not recorded");
+}
+
+#[test]
+fn processes_of_two_hosts_with_one_number_are_not_taken_for_one() {
+    let (home, store) = (Home::empty(), Store::new(1 << 30));
+    for (rank, host) in [(0, "one"), (1, "two")] {
+        let mut agent = Agent::new(rank);
+        agent.identity = Arc::new(Identity { host: host.into(), pid: 7, ..(*agent.identity).clone() });
+        agent.send(&store, (0..STEPS).map(steps::Row::of_a_second));
+    }
+    store.write(&home.record("gpt@1", |_| ()), &[]).unwrap();
+    let refused = home.probe(["gpt", "diagnose", "--no-ask"]);
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{error}");
+    assert!(error.contains("process 7 of one and process 7 of two have the same number"), "{error}");
 }
