@@ -514,7 +514,8 @@ fn processes_of_two_hosts_with_one_number_are_not_taken_for_one() {
     for (rank, host) in [(0, "one"), (1, "two")] {
         let mut agent = Agent::new(rank);
         agent.identity = Arc::new(Identity { host: host.into(), pid: 7, ..(*agent.identity).clone() });
-        agent.send(&store, (0..STEPS).map(steps::Row::of_a_second));
+        let clock = agent.strings.id("host");
+        agent.send(&store, (0..STEPS).map(|step| steps::Row { clock, ..steps::Row::of_a_second(step) }));
     }
     store.write(&home.record("gpt@1", |_| ()), &[]).unwrap();
     let refused = home.probe(["gpt", "diagnose", "--no-ask"]);
