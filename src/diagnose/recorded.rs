@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use probe_client::Client;
 use probe_common::error::{Kind as Failure, Result};
 
-use super::rows::ask;
+use super::rows::{AnswerRows, ask};
 use super::rule::{Kind, Rule};
 use super::steps::Steps;
 
@@ -107,8 +107,15 @@ async fn count(client: &mut Client, steps: &Steps, table: &str, columns: &[&str]
         list(&|index, column| format!("COUNT({column}) AS c{index}")),
         condition(table)
     ));
-    match ask(client, &sql).await {
-        Ok(rows) => Ok(Some((0..columns.len()).map(|index| rows.int(&format!("c{index}"), 0).unwrap_or(0)).collect())),
+    let count =
+        |rows: AnswerRows| (0..columns.len()).map(|index| rows.int(&format!("c{index}"), 0).unwrap_or(0)).collect();
+    Ok(ask_if_possible(client, &sql).await?.map(count))
+}
+
+/// The answer of a query; None where it failed, but for a run that has gone.
+async fn ask_if_possible(client: &mut Client, sql: &str) -> Result<Option<AnswerRows>> {
+    match ask(client, sql).await {
+        Ok(rows) => Ok(Some(rows)),
         Err(error) if error.kind() == Failure::Unreachable => Err(error),
         Err(_) => Ok(None),
     }
@@ -118,17 +125,11 @@ async fn count(client: &mut Client, steps: &Steps, table: &str, columns: &[&str]
 async fn lost(client: &mut Client, steps: &Steps) -> Result<BTreeMap<String, f64>> {
     let some = steps.fill("SELECT COUNT(*) AS count FROM probe.drops WHERE pid IN ($pids) AND reason <> 'evicted'");
     let shares = steps.fill("SELECT table_name, MAX(share) AS share FROM $rows_lost GROUP BY table_name");
-    let rows = match ask(client, &some).await {
-        Ok(rows) if rows.int("count", 0) == Some(0) => return Ok(BTreeMap::new()),
-        Ok(_) => ask(client, &shares).await,
-        Err(error) => Err(error),
-    };
-    match rows {
-        Ok(rows) => {
-            let shares = (0..rows.count).filter_map(|row| rows.text("table_name", row).zip(rows.number("share", row)));
-            Ok(shares.filter(|(_, share)| *share > MAX_LOST).collect())
-        }
-        Err(error) if error.kind() == Failure::Unreachable => Err(error),
-        Err(_) => Ok(BTreeMap::new()),
+    let count = ask_if_possible(client, &some).await?.and_then(|rows| rows.int("count", 0));
+    if count.is_none_or(|count| count == 0) {
+        return Ok(BTreeMap::new());
     }
+    let rows = ask_if_possible(client, &shares).await?.unwrap_or_default();
+    let shares = (0..rows.count).filter_map(|row| rows.text("table_name", row).zip(rows.number("share", row)));
+    Ok(shares.filter(|(_, share)| *share > MAX_LOST).collect())
 }

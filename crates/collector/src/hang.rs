@@ -7,7 +7,7 @@ use probe_common::clock;
 use probe_common::error::Result;
 use probe_common::interval_env;
 use probe_proto::env::PROBE_HANG_AFTER;
-use probe_proto::v1::{GroupState, HangAnswer, ProcessStacks, RankState, StacksAnswer, StacksCall};
+use probe_proto::v1::{HangAnswer, ProcessStacks, RankState, StacksAnswer, StacksCall};
 use probe_store::Identity;
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +18,7 @@ use super::hang_details::{Recordings, details, recorded_by};
 use super::registry::Registry;
 use super::stacks::Stacks;
 use crate::eval::Broker;
-use crate::hang_verdict::{GroupMember, judge};
+use crate::hang_verdict::{GroupMember, judge, oldest_pending};
 use crate::server::peer::Asker;
 
 /// Default of how long steps may stop.
@@ -199,10 +199,8 @@ impl AgentSnapshot {
         };
         let member = GroupMember { state: rank_state, groups: state.groups.clone() };
         let identity = Arc::clone(&state.identity);
-        let oldest =
-            state.groups.iter().filter_map(|group| group.pending.first()).map(|operation| operation.unix_ns).min();
-        let pending = oldest.map(|issued_ns| {
-            let until_report = u64::try_from(state.said_ns.saturating_sub(issued_ns)).unwrap_or(0);
+        let pending = oldest_pending(&state.groups).map(|(_, operation)| {
+            let until_report = u64::try_from(state.said_ns.saturating_sub(operation.unix_ns)).unwrap_or(0);
             Duration::from_nanos(until_report) + now.saturating_duration_since(state.reported)
         });
         drop(state);
@@ -278,8 +276,8 @@ impl ReportedHang {
             .collect();
         let step = stopped.first().map(|(_, step)| *step).unwrap_or_default();
         let waiting = |snapshot: &AgentSnapshot| {
-            let (group, seq) = oldest_pending(&snapshot.member.groups)?;
-            Some((Arc::clone(&snapshot.agent), group.to_owned(), seq))
+            let (group, operation) = oldest_pending(&snapshot.member.groups)?;
+            Some((Arc::clone(&snapshot.agent), group.name.clone(), operation.seq))
         };
         let is_early = progress == Progress::WaitsBeforeSteps;
         let waits = if is_early { snapshots.iter().filter_map(waiting).collect() } else { Vec::new() };
@@ -291,14 +289,9 @@ impl ReportedHang {
     /// Whether an agent that had stopped makes steps again, or has left the collective that it waited in.
     fn is_over(&self) -> bool {
         let has_left = |(agent, group, seq): &(Arc<Agent>, String, i64)| {
-            oldest_pending(&agent.state().groups) != Some((group.as_str(), *seq))
+            oldest_pending(&agent.state().groups)
+                .is_none_or(|(now, operation)| (&now.name, operation.seq) != (group, *seq))
         };
         self.stopped.iter().any(|(agent, step)| agent.state().step > *step) || self.waits.iter().any(has_left)
     }
-}
-
-/// The group and the number of the oldest operation that is not finished.
-fn oldest_pending(groups: &[GroupState]) -> Option<(&str, i64)> {
-    let pending = groups.iter().filter_map(|group| Some((group.name.as_str(), group.pending.first()?)));
-    pending.min_by_key(|(_, operation)| operation.unix_ns).map(|(group, operation)| (group, operation.seq))
 }

@@ -27,16 +27,16 @@ impl GroupMember {
         self.groups.iter().find(|state| state.name == group).map(|state| state.issued)
     }
 
-    /// The oldest operation that it has not finished, and its group.
-    fn oldest_pending(&self) -> Option<(&GroupState, &PendingOperation)> {
-        let pending = self.groups.iter().filter_map(|group| Some((group, group.pending.first()?)));
-        pending.min_by_key(|(_, operation)| operation.unix_ns)
-    }
-
     fn pending(&self, group: &str, seq: i64) -> Option<&PendingOperation> {
         let state = self.groups.iter().find(|state| state.name == group)?;
         state.pending.iter().find(|operation| operation.seq == seq)
     }
+}
+
+/// The oldest operation that a process has not finished, and its group.
+pub fn oldest_pending(groups: &[GroupState]) -> Option<(&GroupState, &PendingOperation)> {
+    let pending = groups.iter().filter_map(|group| Some((group, group.pending.first()?)));
+    pending.min_by_key(|(_, operation)| operation.unix_ns)
 }
 
 /// The operation that keeps a group from going on, as far as is known.
@@ -84,7 +84,7 @@ pub fn judge(members: Vec<GroupMember>, stopped: bool, now_ns: i64) -> HangAnswe
     }
     for member in &members {
         let mut state = member.state.clone();
-        if let Some((group, operation)) = member.oldest_pending() {
+        if let Some((group, operation)) = oldest_pending(&member.groups) {
             state.operation = format!("{} {} of {}", operation.operation_type, operation.seq, group.name);
         }
         answer.ranks.push(state);
@@ -142,7 +142,7 @@ fn deadlock<'a, 'b>(members: &'a [GroupMember], stops: &'b [LiveStall<'a>]) -> O
     let index_of = |member: &GroupMember| members.iter().position(|one| std::ptr::eq(one, member));
     let mut waits = BTreeMap::<usize, (&LiveStall<'a>, BTreeSet<usize>)>::new();
     for (index, member) in members.iter().enumerate() {
-        let Some((group, operation)) = member.oldest_pending() else { continue };
+        let Some((group, operation)) = oldest_pending(&member.groups) else { continue };
         let is_in = |stop: &&LiveStall<'_>| stop.group == group.name && stop.seq == operation.seq;
         if let Some(stop) = stops.iter().find(is_in) {
             waits.insert(index, (stop, stop.missing.iter().filter_map(|missing| index_of(missing)).collect()));

@@ -116,7 +116,7 @@ impl Output {
             let work = pin!(async { work(&mut self).await });
             tokio::select! {
                 biased;
-                error = bounds.exceeded() => Err(error),
+                error = bounds.ended() => Err(error),
                 () = sender.closed() => Ok(()),
                 result = work => result,
             }

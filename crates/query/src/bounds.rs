@@ -45,7 +45,7 @@ impl Bounds {
     }
 
     /// Resolves when the query has to end, with the error that says why.
-    pub(super) async fn exceeded(&self) -> Error {
+    pub(super) async fn ended(&self) -> Error {
         let late = async {
             match self.deadline {
                 Some(deadline) => sleep_until(deadline).await,
@@ -78,7 +78,7 @@ impl Bounds {
         tokio::select! {
             biased;
             done = work => Ok(done),
-            error = self.exceeded() => Err(error),
+            error = self.ended() => Err(error),
         }
     }
 

@@ -114,7 +114,7 @@ impl Budget {
 
 impl Share {
     /// Why nothing is to be done for it any more, where that is so.
-    pub(super) fn exceeded(&self) -> Option<Error> {
+    pub(super) fn end_reason(&self) -> Option<Error> {
         self.bounds.passed()
     }
 

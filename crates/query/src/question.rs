@@ -60,7 +60,7 @@ pub(super) fn check() -> datafusion::common::Result<()> {
     let over = CURRENT.with_borrow(|of| {
         let of = of.as_ref()?;
         of.end_if_exceeded();
-        of.exceeded()
+        of.end_reason()
     });
     over.map_or(Ok(()), |error| Err(DataFusionError::External(Box::new(error))))
 }
@@ -84,7 +84,7 @@ impl<F: Future> Future for QueryTask<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let work = &mut *self;
-        if !work.tells && work.of.exceeded().is_some() {
+        if !work.tells && work.of.end_reason().is_some() {
             // The task that waits for this one has ended, or is about to, and drops it.
             return Poll::Pending;
         }
@@ -155,7 +155,7 @@ mod tests {
         assert!(bounds.passed().is_none());
         let more = tell(&share, async { vec![1_u8; 16 << 20] }).await;
         assert!(bounds.passed().unwrap().to_string().contains("more memory"));
-        assert!(bounds.exceeded().await.to_string().contains("more memory"));
+        assert!(bounds.ended().await.to_string().contains("more memory"));
         within(&share, || drop((kept, more)));
         assert!(share.account.bytes() < 64 << 10, "{}", share.account.bytes());
     }

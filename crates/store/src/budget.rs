@@ -139,7 +139,7 @@ impl Store {
     /// Removes given-up files that no query reads any more.
     pub(super) fn bury(disk: &DiskState) {
         let mut removed_files = disk.removed_files.lock().unwrap_or_else(PoisonError::into_inner);
-        // One reference is the removed_files's own; no new one can be made from elsewhere.
+        // One reference is the list's own; no new one can be made from elsewhere.
         removed_files.retain(|file| Arc::strong_count(file) > 1 || fs::remove_file(&file.path).is_err());
     }
 

@@ -20,7 +20,7 @@ pub(crate) fn rows(plan: &LogicalPlan) -> Result<usize> {
     let widest = Cell::new(1);
     plan.apply_with_subqueries(|node| {
         let mut values = node.schema().fields().len();
-        // The rows of MAX_BATCH_VALUES stand below one another.
+        // The rows of VALUES stand below one another.
         if !matches!(node, LogicalPlan::Values(_)) {
             node.apply_expressions(|expression| {
                 values += values_of(expression)?;

@@ -39,7 +39,7 @@ impl Inner {
                 break;
             }
             if state.since.is_none() {
-                // No record waits, so there is nothing to sync_now for.
+                // No record waits, so there is nothing to hurry for.
                 state.sync_now = false;
             }
             let (again, timeout) = self.wake.wait_timeout(state, due).unwrap_or_else(PoisonError::into_inner);
