@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 
 import pytest
@@ -113,6 +114,7 @@ def test_ranks_that_wait_for_each_other_on_two_groups_are_a_deadlock(home: Home)
 
 def test_a_rank_that_never_enters_the_first_step_is_named(home: Home) -> None:
     enough = home.directory / "enough"
+    os.mkfifo(enough)
     command = ("torchrun", "--nproc-per-node", "2", str(SCRIPTS / "hangs.py"), "late", "0", str(enough))
     run = home.train(*command, PROBE_HANG_AFTER="300ms")
     wait_for("both agents", lambda: home.ask("gpt", "SELECT rank FROM probe.agents WHERE rank >= 0 LIMIT 2 OFFSET 1"))
@@ -130,7 +132,7 @@ def test_a_rank_that_never_enters_the_first_step_is_named(home: Home) -> None:
         (0, None, "missing"),
     ]
     assert len(findings(run)) == 1
-    enough.touch()
+    enough.write_text("")
     _, over, *_ = wait_for("its end", lambda: found if len(found := findings(run)) > 1 else None)
     words = r"(all ranks have entered it|steps go on) after \d+ s"
     assert over["severity"] == "info" and re.match(words, over["message"]), over
