@@ -13,6 +13,7 @@ use probe_proto::table::Source;
 use probe_proto::v1::RankState;
 use probe_query::relations;
 
+use crate::replaced_tables::replace_tables;
 use crate::small_rows::rows;
 
 /// A process whose steps are known to be those of the lowest rank, `offset` steps later.
@@ -78,21 +79,7 @@ impl SharedSteps {
     /// `sql` with the shared count of steps instead of each process's own.
     pub(crate) fn rewrite(&self, sql: &str) -> String {
         let Some(processes) = &self.processes else { return sql.to_owned() };
-        let is_name = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || b"_.".contains(byte));
-        let (bytes, mut out, mut at) = (sql.as_bytes(), String::with_capacity(sql.len()), 0);
-        while at < sql.len() {
-            let begins = at == 0 || !is_name(bytes.get(at - 1));
-            let starts = |name: &&String| sql[at..].starts_with(name.as_str()) && !is_name(bytes.get(at + name.len()));
-            if let Some(name) = WITH_STEPS.iter().filter(|_| begins).find(starts) {
-                out.push_str(&shifted(name, processes));
-                at += name.len();
-                continue;
-            }
-            let next = sql[at..].chars().next().map_or(1, char::len_utf8);
-            out.push_str(&sql[at..at + next]);
-            at += next;
-        }
-        out
+        replace_tables(sql, &WITH_STEPS, |table| shifted(table, processes))
     }
 
     /// A condition that is true in the same steps of all processes. `condition` makes that of a process from its offset.
@@ -147,19 +134,20 @@ fn shifted(table: &str, processes: &[ShiftedProcess]) -> String {
         .filter(|process| process.offset != 0)
         .map(|process| format!("WHEN {} THEN {}", is(process), process.offset))
         .collect();
-    let known: Vec<String> = processes.iter().map(is).collect();
+    let known: Vec<String> = std::iter::once("rank IS NULL".to_owned()).chain(processes.iter().map(is)).collect();
     let step = match shifts.is_empty() {
         true => "*".to_owned(),
         false => format!("* REPLACE (step + CASE {} ELSE 0 END AS step)", shifts.join(" ")),
     };
-    format!("(SELECT {step} FROM {table} WHERE rank IS NULL OR {})", known.join(" OR "))
+    format!("(SELECT {step} FROM {table} WHERE {})", known.join(" OR "))
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn shared(offsets: &[i64]) -> SharedSteps {
+    /// Processes 0, 1, … of host n, with these offsets.
+    pub(crate) fn shared(offsets: &[i64]) -> SharedSteps {
         let process =
             |(index, offset): (usize, &i64)| ShiftedProcess { host: "n".into(), pid: index as i64, offset: *offset };
         SharedSteps { processes: Some(offsets.iter().enumerate().map(process).collect()), ..SharedSteps::default() }
@@ -167,11 +155,13 @@ mod tests {
 
     #[test]
     fn tables_with_steps_are_replaced_and_nothing_else() {
-        let sql = "SELECT 'python.steps_' FROM python.steps s, b.python.steps, python.environments, probe.agents";
+        let sql = "SELECT 'python.steps_' FROM python.steps s, python.steps, b.python.steps, python.environments, probe.agents";
         assert_eq!(
             shared(&[0, -5]).rewrite(sql),
             "SELECT 'python.steps_' FROM (SELECT * REPLACE (step + CASE WHEN (pid = 1 AND host = 'n') THEN -5 ELSE 0 END AS step) \
              FROM python.steps WHERE rank IS NULL OR (pid = 0 AND host = 'n') OR (pid = 1 AND host = 'n')) s, \
+             (SELECT * REPLACE (step + CASE WHEN (pid = 1 AND host = 'n') THEN -5 ELSE 0 END AS step) \
+             FROM python.steps WHERE rank IS NULL OR (pid = 0 AND host = 'n') OR (pid = 1 AND host = 'n')) AS steps, \
              b.python.steps, python.environments, probe.agents"
         );
         assert_eq!(SharedSteps::default().rewrite(sql), sql);

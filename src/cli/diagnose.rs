@@ -20,6 +20,9 @@ const FOUND: Status = 6;
 /// Too little was recorded to tell.
 const TOO_LITTLE: Status = 7;
 
+/// Rows that --sql shows.
+const ROWS_OF_SQL: usize = 10;
+
 /// How long a run whose collector was lost is asked again, and how often. A collector that was killed takes connections until the
 /// kernel has freed its memory, and a new one may take its place.
 const RETRY_FOR: Duration = Duration::from_secs(10);
@@ -60,9 +63,12 @@ pub(super) struct Args {
     /// Steps to look at: 10..50 (both included), 100.., ..99 [default: the newest 1000]
     #[arg(long, value_name = "WINDOW")]
     steps: Option<Window>,
-    /// Print the SQL behind finding N
+    /// Print the SQL behind finding N, and its first rows as comments
     #[arg(long, value_name = "N")]
     sql: Option<usize>,
+    /// Show only the first N findings (not of --json)
+    #[arg(long, value_name = "N", conflicts_with_all = ["sql", "suspect", "verify", "json"])]
+    top: Option<usize>,
     /// Show whether NAME is a cause: a rule, a part of a step, rank N, a module or its type, an operation (copy_,
     /// all_reduce), gpu, or recording
     #[arg(long, value_name = "NAME", conflicts_with_all = ["sql", "verify"])]
@@ -163,7 +169,7 @@ async fn answer(args: &Args, endpoint: Option<&str>, own: &[Rule], was_live: &mu
                 .ok_or_else(|| Error::failed("the steps before were not compared with those after"))?;
             args.shown(|| found.page(&name), || found.json(&name))
         }
-        (None, None) => page(args, &done, &name)?,
+        (None, None) => page(args, &mut client, &done, &name).await?,
     };
     output::unless_closed(write!(io::stdout(), "{text}"))?;
     Ok(status(&done, args.fail_on))
@@ -187,13 +193,19 @@ impl Args {
     }
 }
 
-fn page(args: &Args, done: &Diagnosis, name: &str) -> Result<String> {
+async fn page(args: &Args, client: &mut Client, done: &Diagnosis, name: &str) -> Result<String> {
+    let top = args.top.unwrap_or(usize::MAX);
     Ok(match (args.sql, if args.json { Format::Json } else { args.format }) {
-        (Some(number), _) => sql(done, number)?,
+        (Some(number), _) => {
+            let finding = numbered(done, number)?;
+            statement(finding) + &first_rows(client, &finding.sql).await?
+        }
         // Where rules are named, the user wants to know of each.
-        (None, Format::Table) => diagnose::page(done, name, args.all || !args.only.is_empty()),
+        (None, Format::Table) => diagnose::page(done, name, top, args.all || !args.only.is_empty()),
         (None, Format::Json) => format!("{:#}\n", diagnose::json(done, name)),
-        (None, Format::Ndjson) => done.findings.iter().map(|finding| format!("{}\n", finding.json())).collect(),
+        (None, Format::Ndjson) => {
+            done.findings.iter().take(top).map(|finding| format!("{}\n", finding.json())).collect()
+        }
     })
 }
 
@@ -228,9 +240,9 @@ fn name(target: &Target) -> String {
     target.pid.map_or_else(|| target.location.name(), |pid| format!("process {pid}"))
 }
 
-fn sql(done: &Diagnosis, number: usize) -> Result<String> {
+fn numbered(done: &Diagnosis, number: usize) -> Result<&Finding> {
     let finding = number.checked_sub(1).and_then(|index| done.findings.get(index));
-    finding.map(statement).ok_or_else(|| {
+    finding.ok_or_else(|| {
         let count = done.findings.len();
         Error::usage(format!("there is no finding {number}")).hint(match count {
             0 => "nothing stands out".to_owned(),
@@ -245,12 +257,30 @@ fn statement(finding: &Finding) -> String {
     format!("/* rule: {} */\n{rest}\n", finding.rule)
 }
 
+/// The first rows of a query as a table in comments, so that they can follow it.
+async fn first_rows(client: &mut Client, sql: &str) -> Result<String> {
+    let answer = client.query(sql).await?;
+    let (mut table, mut printed) = (Vec::new(), output::Printed::default());
+    let mut writer =
+        output::Format::Table.writer(answer.schema.clone(), output::Terminal::default(), Box::new(&mut table))?;
+    output::feed(answer, Some(ROWS_OF_SQL), writer.as_mut(), &mut printed).await??;
+    drop(writer);
+    let mut lines: Vec<String> = String::from_utf8_lossy(&table).lines().map(|line| format!("-- {line}\n")).collect();
+    if printed.more {
+        lines.push("-- (more rows follow)\n".to_owned());
+    }
+    Ok(lines.concat())
+}
+
 /// The exit status. A finding that is only possible never fails a build.
 fn status(done: &Diagnosis, fail_on: Option<Severity>) -> Status {
     let Some(least) = fail_on else { return 0 };
     if done.findings.iter().any(|finding| finding.severity >= least && finding.confidence != "possible") {
         FOUND
-    } else if done.steps.count() < MIN_STEPS || !done.fits() || done.findings.iter().any(|of| of.rule == "rows-lost") {
+    } else if (done.steps.count() < MIN_STEPS && done.steps.captures == 0)
+        || !done.fits()
+        || done.findings.iter().any(|of| of.rule == "rows-lost")
+    {
         TOO_LITTLE
     } else {
         0

@@ -89,7 +89,11 @@ pub(crate) async fn diagnose(client: &mut Client, name: &str, asked: &DiagnosisS
         }
         all.push(rule.clone());
     }
-    let all = rule::only(all, &asked.only)?;
+    let mut all = rule::only(all, &asked.only)?;
+    if done.steps.captures > 0 && asked.only.is_empty() {
+        // The others are about steps that an agent recorded.
+        all.retain(|rule| rule.is_of_captures() || !names.contains(&rule.name));
+    }
     let recorded = RecordedCounts::read(client, &done.steps, &all).await?;
     for rule in all {
         let is_own = !names.contains(&rule.name);

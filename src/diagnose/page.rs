@@ -1,6 +1,6 @@
 //! The diagnosis as people read it, and as programs do.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use serde_json::{Value, json as value};
@@ -28,6 +28,10 @@ pub(super) fn head(done: &Diagnosis, run: &str) -> String {
     if let (Some(first), Some(last)) = (steps.numbers.first(), steps.numbers.last()) {
         let _ = write!(out, "{run}: {} steps of {who} (step {first}..{last})", steps.count());
         let _ = write!(out, ", {} ms a step", show(ms(steps, done.total())));
+    } else if steps.captures > 0 {
+        let captures =
+            if steps.captures == 1 { "1 capture".to_owned() } else { format!("{} captures", steps.captures) };
+        let _ = write!(out, "{run}: {captures} of {who}; no agent recorded steps");
     } else {
         let _ = write!(out, "{run}: no steps of {who} after the warm-up");
     }
@@ -57,13 +61,13 @@ pub(super) fn title(finding: &Finding) -> String {
     format!("{severity:<8}  {:<8}  {}{saves}", finding.confidence, finding.rule)
 }
 
-/// The page. Causes that were ruled out or not decided are named where `lists_all`, and else counted.
-pub(crate) fn page(done: &Diagnosis, run: &str, lists_all: bool) -> String {
+/// The page, with the first `top` findings. Causes that were ruled out or not decided are named where `lists_all`, and else counted.
+pub(crate) fn page(done: &Diagnosis, run: &str, top: usize, lists_all: bool) -> String {
     let mut out = head(done, run);
     let steps = &done.steps;
     let verdict = match (done.verdict(), done.findings.as_slice()) {
         (Some(finding), _) => finding.says.clone(),
-        (None, []) if steps.count() < MIN_STEPS => format!(
+        (None, []) if steps.count() < MIN_STEPS && steps.captures == 0 => format!(
             "not decided: {} after the warm-up, and what takes time is judged over {MIN_STEPS} or more",
             match steps.count() {
                 0 => "no step".to_owned(),
@@ -79,10 +83,15 @@ pub(crate) fn page(done: &Diagnosis, run: &str, lists_all: bool) -> String {
         }
     };
     let _ = writeln!(out, "verdict: {verdict}");
-    for (index, finding) in done.findings.iter().enumerate() {
+    for (index, finding) in done.findings.iter().enumerate().take(top) {
         let _ = writeln!(out, "\n  {:>2}  {}", index + 1, title(finding));
         let _ = writeln!(out, "      {}", finding.says);
         let _ = writeln!(out, "      do: {}", finding.remedy);
+    }
+    match done.findings.len().saturating_sub(top) {
+        0 => {}
+        1 => out += "\n1 more finding is left out by --top\n",
+        more => out += &format!("\n{more} more findings are left out by --top\n"),
     }
     if steps.count() > 0 {
         out += &table_of_parts(done);
@@ -110,14 +119,19 @@ fn reasons<'a>(open: impl Iterator<Item = &'a UndecidedRule>) -> String {
     undecided(open).into_iter().map(line).collect()
 }
 
-/// The names of the causes without a finding, and why some could not be decided.
+/// The causes without a finding and the reasons, those first that have a reason of their own, and why some could not be decided.
 fn other_causes(done: &Diagnosis) -> String {
-    let mut out = String::new();
-    let silent: Vec<&str> = ruled_out(done).into_iter().collect();
-    if !silent.is_empty() {
-        let _ = writeln!(out, "\nalso looked at and ruled out: {}", silent.join(", "));
+    let mut by_reason: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (rule, why) in done.ruled_out.iter().filter(|(rule, _)| !is_found(done, rule)) {
+        by_reason.entry(why).or_default().insert(rule);
     }
-    out + &reasons(done.not_decided.iter())
+    let mut groups: Vec<(Vec<&str>, &str)> =
+        by_reason.into_iter().map(|(why, rules)| (rules.into_iter().collect(), why)).collect();
+    groups.sort_by(|(one, _), (other, _)| (one.len(), one).cmp(&(other.len(), other)));
+    let lines: String =
+        groups.into_iter().map(|(rules, why)| format!("ruled out: {}: {why}\n", rules.join(", "))).collect();
+    let lead = if lines.is_empty() { "" } else { "\n" };
+    format!("{lead}{lines}{}", reasons(done.not_decided.iter()))
 }
 
 /// How many causes have no finding, whose names are longer than the rest of the page, and what is not decided of a finding.
@@ -220,7 +234,7 @@ pub(crate) fn json(done: &Diagnosis, run: &str) -> Value {
     value!({
         "run": run,
         "window": { "first": steps.numbers.first(), "last": steps.numbers.last(), "steps": steps.count(),
-            "ranks": steps.processes.len(), "warmup": steps.warming_up, "left_out": steps.left_out,
+            "ranks": steps.processes.len(), "captures": steps.captures, "warmup": steps.warming_up, "left_out": steps.left_out,
             "ranks_left_out": steps.shared.unknown, "earlier_processes": steps.shared.earlier },
         "step_ms": ms(steps, total),
         "gpu_busy_percent": steps.device_busy_share().map(|share| share * 100.0),

@@ -117,6 +117,14 @@ const GPU_MEMORY: &str = "(
     HAVING MAX(memory_total) = MIN(memory_total)
 )";
 
+/// `$captures`: the rows of `python.captures` of the newest capture of operators or kernels of each process, or rank.
+const CAPTURES: &str = "(
+    SELECT * FROM (
+        SELECT *, ROW_NUMBER() OVER (PARTITION BY rank, CASE WHEN rank IS NULL THEN host END, CASE WHEN rank IS NULL THEN pid END ORDER BY ts DESC, capture DESC) AS newest
+        FROM python.captures WHERE kernels > 0 OR operators > 0
+    ) WHERE newest = 1
+)";
+
 /// `$rows_lost`, with columns pid, rank, table_name, share, why: the share of the rows of a table that a process lost, or that a
 /// collector lost, where some were lost since these steps began. Rows that the budget of the disk evicted were there.
 const ROWS_LOST: &str = "(
@@ -141,7 +149,7 @@ const ROWS_LOST: &str = "(
 
 impl Steps {
     /// SQL with its placeholders replaced: $larger_inputs, $pipelined, $input_size, $few_samples, $python_share, $operator_calls,
-    /// $newest_environment, $part_times, $busy_gpu, $gpu_memory, $rows_lost, $window, $first, $last, $pids. Steps are numbered by the shared count.
+    /// $newest_environment, $part_times, $busy_gpu, $gpu_memory, $captures, $rows_lost, $window, $first, $last, $pids. Steps are numbered by the shared count.
     pub(crate) fn fill(&self, sql: &str) -> String {
         // What is wrong in a run that never settled is asked of all of its steps.
         let settled = self.numbers.first().copied().zip(self.numbers.last().copied());
@@ -161,12 +169,14 @@ impl Steps {
             .replace("$part_times", PART_TIMES)
             .replace("$busy_gpu", BUSY_GPU)
             .replace("$gpu_memory", GPU_MEMORY)
+            .replace("$captures", CAPTURES)
             .replace("$rows_lost", ROWS_LOST)
             .replace("$window", &format!("step BETWEEN {first} AND {last} AND pid IN ({pids})"))
             .replace("$first", &first.to_string())
             .replace("$last", &last.to_string())
             .replace("$pids", &pids);
-        self.shared.rewrite(&sql)
+        // The shared count of steps is looked up by the ids as they are.
+        self.shared.rewrite(&self.pids.rewrite(&sql))
     }
 }
 
@@ -180,7 +190,7 @@ mod tests {
         let sql = steps.fill(
             "SELECT $first, $last FROM $input_size AS s JOIN $python_share AS p ON s.pid = p.pid \
              JOIN $operator_calls AS c ON s.pid = c.pid JOIN $newest_environment AS e ON s.pid = e.pid \
-             JOIN $gpu_memory AS m ON e.host = m.host JOIN $rows_lost AS l ON e.pid = l.pid WHERE pid IN $larger_inputs AND pid IN $busy_gpu \
+             JOIN $gpu_memory AS m ON e.host = m.host JOIN $captures AS c ON c.pid = e.pid JOIN $rows_lost AS l ON e.pid = l.pid WHERE pid IN $larger_inputs AND pid IN $busy_gpu \
              AND pid IN (SELECT pid FROM $part_times AS t) AND pid IN $few_samples AND pid IN $pipelined AND pid IN ($pids) AND $window",
         );
         assert!(!sql.contains('$'), "{sql}");

@@ -31,6 +31,8 @@ fn condition(table: &str) -> &'static str {
         "python.environment" => "pid IN ($pids)",
         // The rows of a node's collector, which has no steps.
         "gpu.metrics" => "true",
+        // Captures of any step: their rules take the newest one.
+        "python.captures" | "gpu.kernels" => "true",
         _ => "$window",
     }
 }

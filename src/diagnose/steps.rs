@@ -10,6 +10,7 @@ use super::rows::{AnswerRows, ask};
 use crate::block_bootstrap::median;
 use crate::shared_steps::SharedSteps;
 use crate::step_window::Window;
+use crate::unique_pids::UniquePids;
 use crate::why_no_step::why_no_step;
 use probe_client::Client;
 use probe_common::error::{Error, Result};
@@ -47,6 +48,7 @@ const COLUMNS: &str = "data_time AS data, forward_time AS forward, backward_time
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) host: String,
+    /// The process id, unique among the hosts of the run: rules tell processes apart by it.
     pub(crate) pid: i64,
     pub(crate) rank: Option<i64>,
 }
@@ -68,6 +70,8 @@ pub(crate) struct Steps {
     pub(crate) samples_per_second: Option<f64>,
     /// Share of the time in which training's threads were ready and had no processor; None where it is not known.
     pub(crate) run_delay: Option<f64>,
+    /// Captures that are looked at where an agent recorded no steps, as in imported traces; else 0.
+    pub(crate) captures: usize,
     /// Steps that were left out because the process had not settled yet.
     pub(crate) warming_up: usize,
     /// Steps that were left out because only some processes finished them, or because they were captured or had a snippet.
@@ -76,6 +80,8 @@ pub(crate) struct Steps {
     pub(crate) others: usize,
     /// The shared count of steps, where processes count them differently.
     pub(crate) shared: SharedSteps,
+    /// Process ids that are unique among the hosts.
+    pub(crate) pids: UniquePids,
 }
 
 pub(crate) fn ticks(seconds: f64) -> Ticks {
@@ -151,6 +157,10 @@ pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>
     )
     .await?;
     if found.count == 0 {
+        let captured = captured(client).await?;
+        if captured.captures > 0 && window.is_none() {
+            return Ok(captured);
+        }
         return Err(nothing(client, &shared, name, window).await?);
     }
     let (chosen, others) = choose(&found);
@@ -164,7 +174,7 @@ pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>
         ))
         .hint(format!("choose fewer: --steps {}..{last}", last - MAX_STEPS + 1)));
     }
-    let processes: Vec<Process> = chosen
+    let mut processes: Vec<Process> = chosen
         .iter()
         .map(|row| Process {
             host: found.text("host", *row).unwrap_or_default(),
@@ -172,14 +182,11 @@ pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>
             rank: found.int("rank", *row),
         })
         .collect();
-    if let Some((one, other)) = of_one_number(&processes) {
-        return Err(Error::failed(format!(
-            "process {} of {} and process {} of {} have the same number, and rules tell processes apart by it",
-            one.pid, one.host, other.pid, other.host
-        ))
-        .hint("probe compare and SQL tell them apart by host and pid"));
+    let pids = UniquePids::of(processes.iter().map(|process| (process.host.as_str(), process.pid)));
+    for process in &mut processes {
+        process.pid = pids.pid(&process.host, process.pid);
     }
-    let mut steps = Steps { processes, read: Some((first, last)), others, shared, ..Steps::default() };
+    let mut steps = Steps { processes, read: Some((first, last)), others, shared, pids, ..Steps::default() };
     let rows = ask(
         client,
         &steps.fill(&format!(
@@ -192,6 +199,20 @@ pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>
     let snippets: BTreeSet<i64> = (0..snippets.count).filter_map(|row| snippets.int("step", row)).collect();
     keep(&mut steps, &rows, &snippets);
     Ok(steps)
+}
+
+/// The processes of captures of operators and kernels, for a run in which no agent recorded steps.
+async fn captured(client: &mut Client) -> Result<Steps> {
+    let steps = Steps::default();
+    let sql = steps.fill("SELECT host, pid, rank FROM $captures AS c ORDER BY rank, host, pid");
+    let found = ask(client, &sql).await?;
+    let process = |row: usize| Process {
+        host: found.text("host", row).unwrap_or_default(),
+        pid: found.int("pid", row).unwrap_or_default(),
+        rank: found.int("rank", row),
+    };
+    let processes: Vec<Process> = (0..found.count).map(process).collect();
+    Ok(Steps { parts: vec![Vec::new(); processes.len()], processes, captures: found.count, ..steps })
 }
 
 /// The rows of the processes to look at: of every rank the process that stepped last (a rank may have been restarted); without
@@ -269,14 +290,6 @@ fn keep(steps: &mut Steps, rows: &AnswerRows, snippets: &BTreeSet<i64>) {
     steps.run_delay = delay.filter(|_| all > 0.0).map(|delay| delay / all);
 }
 
-/// Two processes of different hosts with the same process id, as containers have.
-fn of_one_number(processes: &[Process]) -> Option<(&Process, &Process)> {
-    let same = |one: &Process, other: &Process| one.pid == other.pid && one.host != other.host;
-    let pairs =
-        processes.iter().enumerate().flat_map(|(index, one)| processes[..index].iter().map(move |other| (other, one)));
-    pairs.into_iter().find(|(other, one)| same(one, other))
-}
-
 async fn nothing(client: &mut Client, shared: &SharedSteps, name: &str, window: Option<Window>) -> Result<Error> {
     let sql = shared.rewrite("SELECT MIN(step) AS first, MAX(step) AS last FROM python.steps");
     let found = ask(client, &sql).await?;
@@ -286,11 +299,8 @@ async fn nothing(client: &mut Client, shared: &SharedSteps, name: &str, window: 
         }
         _ => {
             let nothing = Error::failed(format!("{name} has no finished step to look at"));
-            let captures = ask(client, "SELECT COUNT(*) AS count FROM python.captures").await?.int("count", 0);
-            if captures > Some(0) {
-                return Ok(nothing.hint(format!(
-                    "probe diagnose needs steps that an agent recorded; of imported traces: probe {name} profile"
-                )));
+            if captured(client).await?.captures > 0 {
+                return Ok(nothing.hint("it has captures, whose steps can't be chosen: leave out --steps"));
             }
             let why = why_no_step(client).await?;
             let other = "probe doctor says whether programs here are recorded; of a run that does not step: probe hang";

@@ -11,7 +11,7 @@
 -- record: at least 144 steps after the warm-up
 WITH s AS (
     SELECT pid, rank, step, micro_steps, part, run_delay, duration, NTILE(12) OVER (PARTITION BY pid, part ORDER BY step) AS block, part_time AS cost
-    FROM $part_times AS t WHERE $window AND part <> 'comm' AND kind IS DISTINCT FROM 'call' AND pid NOT IN $larger_inputs
+    FROM $part_times AS t WHERE $window AND part <> 'comm' AND kind IS DISTINCT FROM 'call'
 ), b AS (
     SELECT pid, part, block, MIN(step) AS step, median(cost) AS cost, median(duration) AS duration, AVG(COALESCE(run_delay, 0)) AS delay,
         median(micro_steps) AS calls, COUNT(*) AS count
@@ -37,3 +37,4 @@ WITH s AS (
 )
 SELECT s.step, s.rank, s.part, CASE WHEN s.step >= before.since THEN s.cost ELSE before.before END AS cost, before.before AS ref, before.since, before.before, before.after
 FROM s JOIN before ON s.pid = before.pid AND s.part = before.part AND before.position = 1
+WHERE s.pid NOT IN $larger_inputs

@@ -13,16 +13,17 @@
 WITH sized AS (
     SELECT s.pid, s.rank, s.step, input.size, s.duration - s.comm_time AS own FROM python.steps s
     JOIN $input_size AS input ON s.pid = input.pid AND s.step = input.step WHERE s.rank IS NOT NULL AND s.duration > s.comm_time
-), of_step AS (
-    SELECT step, AVG(size) AS mean, MAX(size) AS most, AVG(own) AS own FROM sized GROUP BY step
-    HAVING COUNT(*) > 1 AND COUNT(*) = (SELECT COUNT(DISTINCT rank) FROM sized)
+), complete AS (
+    -- The steps in which the size is known of every rank.
+    SELECT *, AVG(size) OVER (PARTITION BY step) AS mean, MAX(size) OVER (PARTITION BY step) AS most, AVG(own) OVER (PARTITION BY step) AS mean_own,
+        AVG(size) OVER (PARTITION BY rank) AS usual
+    FROM (SELECT *, COUNT(*) OVER (PARTITION BY step) AS ranks FROM sized) AS counted
+    WHERE ranks > 1 AND ranks = (SELECT COUNT(DISTINCT rank) FROM sized)
 ), follows AS (
-    SELECT corr(s.own / o.own, s.size / o.mean) AS follows, median(o.most / o.mean) - 1 AS more FROM sized s JOIN of_step o ON s.step = o.step
-), usual AS (
-    -- A rank that has more in the mean is a finding of rank-has-more-data.
-    SELECT MAX(size) / AVG(size) AS uneven FROM (SELECT rank, AVG(size) AS size FROM sized GROUP BY rank)
+    SELECT corr(own / mean_own, size / mean) AS follows, median(most / mean) - 1 AS more, MAX(usual) / AVG(usual) AS uneven FROM complete
 )
-SELECT p.step, p.rank, p.part, p.part_time AS cost, p.part_time * LEAST(1.0, o.own / s.own) AS ref, f.more
-FROM $part_times AS p JOIN sized s ON p.pid = s.pid AND p.step = s.step JOIN of_step o ON p.step = o.step CROSS JOIN follows f CROSS JOIN usual u
-WHERE p.part IN ('data', 'forward', 'backward') AND s.size = o.most AND f.follows >= 0.7 AND f.more >= 0.1 AND u.uneven < 1.1
+SELECT p.step, p.rank, p.part, p.part_time AS cost, p.part_time * LEAST(1.0, s.mean_own / s.own) AS ref, f.more
+FROM $part_times AS p JOIN complete s ON p.pid = s.pid AND p.step = s.step CROSS JOIN follows f
+-- A rank that has more in the mean is a finding of rank-has-more-data.
+WHERE p.part IN ('data', 'forward', 'backward') AND s.size = s.most AND f.follows >= 0.7 AND f.more >= 0.1 AND f.uneven < 1.1
     AND p.pid NOT IN $pipelined
