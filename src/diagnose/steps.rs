@@ -302,6 +302,12 @@ async fn nothing(client: &mut Client, shared: &SharedSteps, name: &str, window: 
             if captured(client).await?.captures > 0 {
                 return Ok(nothing.hint("it has captures, whose steps can't be chosen: leave out --steps"));
             }
+            let imported = ask(client, "SELECT COUNT(*) AS count FROM python.captures").await?.int("count", 0);
+            if imported > Some(0) {
+                return Ok(
+                    nothing.hint("what was captured has no operators or kernels: python.captures says what it has")
+                );
+            }
             let why = why_no_step(client).await?;
             let other = "probe doctor says whether programs here are recorded; of a run that does not step: probe hang";
             nothing.hint(why.unwrap_or_else(|| other.to_owned()))

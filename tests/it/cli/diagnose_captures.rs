@@ -123,6 +123,17 @@ fn a_page_of_an_imported_trace_says_what_was_looked_at() {
 }
 
 #[test]
+fn a_capture_with_few_kernels_is_not_called_healthy() {
+    let home = Home::empty();
+    let file = home.path().join("small.json");
+    let event = event("cpu_op", "aten::mm", 50, 10.0, 5.0, json!({}));
+    std::fs::write(&file, json!({"traceEvents": [event]}).to_string()).unwrap();
+    assert!(home.probe(["import", "--name", "small", file.to_str().unwrap()]).status.success());
+    let page = home.stdout(["small", "diagnose"]);
+    assert!(page.contains("\nverdict: nothing stands out in what could be decided: 1 of 6 rules\n"), "{page}");
+}
+
+#[test]
 fn a_device_that_waits_for_the_host_is_told_from_one_that_waits_for_other_things() {
     let late = Trace { gap: 300.0, delay: 0.0, ..BUSY };
     let found = &diagnosed(&[&late])["device-idle"];
@@ -151,7 +162,7 @@ fn collectives_and_copies_count_where_nothing_else_runs() {
     let said = diagnosed(&[&Trace { gap: 20.0, between: Some(copy), ..BUSY }]);
     begins(
         &said["exposed-copies"],
-        "found: rank 0: in 17 % of 0.json the GPU did nothing but copy, mostly HtoD (Pageable -> Device);",
+        "found: rank 0: in 17 % of 0.json the GPU did nothing but copy, mostly HtoD (Pageable -> Device); do: pin_memory=True",
     );
     begins(&said["exposed-communication"], "silent");
 }
