@@ -179,6 +179,7 @@ pub(crate) fn built_in() -> Result<Vec<Rule>> {
         "ranks-differ",
         "reads-of-tensors",
         "recompute-not-needed",
+        "recording-too-costly",
         "reduced-each-micro-step",
         "rows-lost",
         "several-backward-passes",

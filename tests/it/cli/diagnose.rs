@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use probe_proto::table::Time;
-use probe_proto::tables::{copies, environment, metrics, pauses, process_metrics, steps, sync_points};
+use probe_proto::tables::{copies, environment, metrics, overhead, pauses, process_metrics, steps, sync_points};
 use probe_store::Store;
 use serde_json::Value;
 
@@ -511,4 +511,44 @@ fn compiling_again_and_again_is_told_from_compiling_at_the_beginning() {
     begins(&of_rule("compiles-again", STEPS, slow(often), first), "silent: nothing of this kind");
     let off = of_rule("compiles-again", STEPS, |row| row.gc_time = None, nothing);
     begins(&off, "open: python.steps.gc_time is not recorded");
+}
+
+#[test]
+fn recording_that_takes_more_than_it_may_is_a_finding() {
+    let said = |cost: f64| {
+        let rows = move |agent: &mut Agent, store: &Store| {
+            let row = |step: i64| overhead::Row {
+                ts: Time(START + step * 1_000_000_000),
+                step,
+                budget: 0.01,
+                detail_stride: 1,
+                step_duration: Some(0.016),
+                events: Some(100.0),
+                events_without_detail: Some(10.0),
+                event_cost: 1e-7,
+                node_cost: 0.0,
+                estimated_cost: Some(cost),
+                estimated_share: Some(cost / 0.016),
+                measured_ratio: None,
+                measured_low: None,
+                measured_high: None,
+                measured_pairs: 0,
+                ring_bytes: 0,
+                buffer_bytes: 0,
+                string_bytes: 0,
+                sender_cpu: None,
+            };
+            agent.send(store, (0..STEPS).step_by(2).map(row));
+        };
+        of_rule("recording-too-costly", STEPS, |_| (), rows)
+    };
+    begins(
+        &said(0.0008),
+        "found: every rank: recording takes 5 % of a step by its own reckoning, where 1 % are allowed",
+    );
+    begins(&said(0.0002), "silent");
+    begins(
+        &of_rule("recording-too-costly", STEPS, |_| (), nothing),
+        "open: probe.overhead.estimated_cost is not recorded",
+    );
 }

@@ -323,27 +323,22 @@ async fn no_question_ends_or_swells_the_collector() {
     ask(&mut plain, "SELECT COUNT(*) FROM python.steps").await.unwrap();
     let mut seq = 1;
     let mut plain_rounds = Vec::new();
-    let mut rest_of_its_own = served.memory("RssAnon:");
-    if seconds().is_some() {
-        // In a long run the store takes all of its own memory and writes and merges files, whatever is asked. So what is asked is
-        // measured by what it adds to that.
-        seq = served.fill(&mut agent, &mut plain, seq).await;
-    }
+    // The store takes all of its own memory and writes and merges files, whatever is asked. So what is asked is measured by what it
+    // adds to that.
+    let before = served.memory("RssAnon:");
+    seq = served.fill(&mut agent, &mut plain, seq).await;
     let over = Arc::new(AtomicBool::new(false));
     let ingest = sends(served.child.id(), served.socket(), MAX_INGEST_WAIT, Arc::clone(&over));
-    if seconds().is_some() {
-        let over = Arc::new(AtomicBool::new(false));
-        let of_its_own = most_of_its_own(served.child.id(), Arc::clone(&over));
-        let end = Instant::now() + WITHOUT_QUESTIONS;
-        while Instant::now() < end {
-            seq += 1;
-            plain_rounds.push(plain_round(&mut agent, &mut plain, seq).await);
-        }
-        over.store(true, Ordering::Relaxed);
-        let before = rest_of_its_own;
-        rest_of_its_own = of_its_own.join().unwrap();
-        println!("{} MiB more at most without hostile questions", rest_of_its_own.saturating_sub(before) >> 20);
+    let without_questions = Arc::new(AtomicBool::new(false));
+    let of_its_own = most_of_its_own(served.child.id(), Arc::clone(&without_questions));
+    let end = Instant::now() + seconds().map_or(QUESTIONS / 6, |_| WITHOUT_QUESTIONS);
+    while Instant::now() < end {
+        seq += 1;
+        plain_rounds.push(plain_round(&mut agent, &mut plain, seq).await);
     }
+    without_questions.store(true, Ordering::Relaxed);
+    let rest_of_its_own = of_its_own.join().unwrap();
+    println!("{} MiB more at most without hostile questions", rest_of_its_own.saturating_sub(before) >> 20);
     served.forget_highest();
     let rest = served.memory("VmRSS:");
     let end = Instant::now() + seconds().unwrap_or(QUESTIONS);
@@ -402,8 +397,7 @@ async fn no_question_ends_or_swells_the_collector() {
         "{more} MiB more at most, {of_its_own} of them not from files ({left} MiB of its own are left); a plain question and \
          rows between: {longest:?} at most, {times} times, {late} of them late"
     );
-    let bounded = if seconds().is_some() { of_its_own } else { more };
-    assert!(bounded <= MAX_GROWTH >> 20, "{bounded} MiB more");
+    assert!(of_its_own <= MAX_GROWTH >> 20, "{of_its_own} MiB more");
     assert!(late <= times.div_ceil(100), "{late} of {times} plain questions took too long");
     assert!(*longest <= MAX_LATE_PLAIN, "{longest:?}");
 }
