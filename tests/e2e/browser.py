@@ -1,9 +1,10 @@
-"""Notebooks in a real browser: JupyterLab or marimo, shown by Debian's Chromium without a screen."""
+"""Pages in a real browser, such as notebooks: JupyterLab or marimo, shown by Debian's Chromium without a screen."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import pathlib
 import shutil
 import socket
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 import nbformat
 import pytest
 
-from conftest import BIN, PROBE, Home, wait_for
+from conftest import BIN, PROBE, ROOT, Home, wait_for
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs requirements-browser.txt: make test-all")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -37,6 +38,14 @@ def opened(width: int = 1100, height: int = 1000) -> Iterator[playwright.Page]:
             yield page
         finally:
             browser.close()
+
+
+def pictures() -> pathlib.Path:
+    """Where pictures are put: where PROBE_TEST_PICTURES says, else in the build directory."""
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    made = pathlib.Path(os.environ.get("PROBE_TEST_PICTURES", target / "pictures"))
+    made.mkdir(parents=True, exist_ok=True)
+    return made
 
 
 def notebook(path: pathlib.Path, *cells: str) -> pathlib.Path:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import shutil
 
 import pytest
-from browser import lab, marimo, needs_chromium, notebook, opened, run_all
+from browser import lab, marimo, needs_chromium, notebook, opened, pictures, run_all
 
 from conftest import PROBE, ROOT, SCRIPTS, Home
 
@@ -15,14 +14,6 @@ pytestmark = [pytest.mark.extended, needs_chromium]
 
 CONNECT = "import trainprobe as probe\nrun = probe.connect('tiny')"
 NOW = "SELECT rank, EXTRACT(SECOND FROM now()) AS seconds FROM python.steps LIMIT 1"
-
-
-def pictures() -> pathlib.Path:
-    """Where pictures are put: where PROBE_TEST_PICTURES says, else in the build directory."""
-    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    made = pathlib.Path(os.environ.get("PROBE_TEST_PICTURES", target / "pictures"))
-    made.mkdir(parents=True, exist_ok=True)
-    return made
 
 
 @pytest.mark.parametrize("theme", ["Light", "Dark"])

@@ -6,10 +6,11 @@ import json
 import pathlib
 import re
 import signal
+import subprocess
 
 import pytest
 
-from conftest import PATIENCE, SCRIPTS, Home, Run, wait_for
+from conftest import BIN, PATIENCE, SCRIPTS, Home, Run, wait_for
 
 #: Prints whether anything of the profiler is left in a process.
 STATE = """
@@ -80,6 +81,24 @@ def test_ranks_are_captured_at_the_same_steps_into_rows_that_join(two_ranks: Run
     state = two_ranks.eval(STATE, "--rank", "all", "--at", "now")
     assert state.stdout.count(NOTHING) == 2, state.stdout + state.stderr
     assert not list((two_ranks.home.directory / "state/runs").glob("*/captures/*"))
+
+
+VALIDATED = """
+import glob, sys
+from torch.profiler._trace_validator import validate_trace
+for path in sorted(glob.glob(sys.argv[1] + "/*")):
+    print(*validate_trace(path))
+"""
+
+
+@pytest.mark.extended
+def test_torchs_validator_passes_an_export_of_a_capture(two_ranks: Run, tmp_path: pathlib.Path) -> None:
+    assert two_ranks.home.probe("gpt", "capture", "--steps", "2").returncode == 0
+    done = two_ranks.home.probe("gpt", "export", "--per-rank", str(tmp_path / "ranks"))
+    assert done.returncode == 0, done.stderr
+    command = [str(BIN / "python"), "-c", VALIDATED, str(tmp_path / "ranks")]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.stdout == "True []\nTrue []\n", found.stdout + found.stderr
 
 
 def test_one_rank_of_two(two_ranks: Run) -> None:
