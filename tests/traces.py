@@ -4,7 +4,8 @@
 
 Imports every trace below `shared/traces/kineto`, which lies beside the project where it is at hand, and beside it the dumps in
 `flight_recorder`, pages of Nsight Compute in `ncu`, exports of Nsight Systems in `nsys`, XPlane traces in `xplane`, execution
-traces in `et` and dumps of NCCL's inspector in `nccl`; asks the tables and views, and prints a line a number: ours, theirs, whose.
+traces in `et` and dumps of NCCL's inspector in `nccl`; asks the tables and views, and prints a line a number: ours, theirs, whose. Of
+`tests/samples/kineto`, which has a few of them, those (every run of the tests does it).
 Without --all it prints the numbers that differ, and the sums. What we mean to count otherwise is in `trace_figures/figures.py` with
 the reason, and in docs/import.md. Ends with 1 where any other number differs.
 """
@@ -41,11 +42,15 @@ def main() -> int:
         asked = [row["capture"] for file, row in run.captures.items() if file.startswith("tb_plugin_")]
         names = ", ".join(f"'{name}'" for name in asked)
         steps = run.by_file(f"SELECT * FROM python.step_categories WHERE capture IN ({names})")
-        tensorboard_real(run, steps)
-        tensorboard_units(run, steps)
-        holistic(run)
-        tracelens(run)
-        critical_paths(run)
+        if run.has("tb_plugin_2021"):
+            tensorboard_real(run, steps)
+        if run.has("tb_plugin_unit"):
+            tensorboard_units(run, steps)
+        if run.has("hta"):
+            holistic(run)
+            critical_paths(run)
+        if run.has("tracelens"):
+            tracelens(run)
         if (dumps := given.traces.resolve().parent / "flight_recorder").is_dir():
             flight_recorder(run, dumps)
         beside = given.traces.resolve().parent
@@ -57,7 +62,8 @@ def main() -> int:
             xplane(Run(given.probe, beside / "xplane", Path(home), "xplane"))
         if (beside / "et").is_dir():
             execution_traces(Run(given.probe, beside / "et", Path(home), "et"))
-        execution_trace_beside(run)
+        if run.has("made_here_torch_2.15"):
+            execution_trace_beside(run)
         if (beside / "nccl").is_dir():
             nccl_inspector(Run(given.probe, beside / "nccl", Path(home), "nccl"))
     for _, line in checked:

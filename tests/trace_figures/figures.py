@@ -45,6 +45,10 @@ class Run:
         self.files = {row["capture"]: str(Path(row["file"]).relative_to(traces)) for row in captures}
         self.captures = {self.files[row["capture"]]: row for row in captures}
 
+    def has(self, directory: str) -> bool:
+        """Whether there are traces in this directory below the traces."""
+        return any(file.startswith(f"{directory}/") for file in self.captures)
+
     def call(self, *words: str) -> str:
         done = subprocess.run([self.probe, *words], env=self.environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:
