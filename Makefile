@@ -171,7 +171,7 @@ diagnose-score: setup ## what `probe diagnose` says of it
 SECONDS_EACH ?= 60
 HOSTILE_SECONDS ?= 3600
 # With coverage: what is new goes into fuzz/found, and the kept corpus stays as it is.
-COVERED ?= frame endpoint sql trace flight_recorder memory_snapshot nsight_systems page planes
+COVERED ?= frame endpoint sql trace execution_trace flight_recorder memory_snapshot nccl_inspector nsight_systems page planes
 fuzz: ## parsers of untrusted bytes, a minute each (SECONDS_EACH), and hostile questions for an hour (HOSTILE_SECONDS); with coverage too where cargo-fuzz is installed
 	PROBE_FUZZ_SECONDS=$(SECONDS_EACH) cargo test --test it fuzz:: -- --nocapture
 	PROBE_FUZZ_SECONDS=$(HOSTILE_SECONDS) cargo test --test it hostile::no_question -- --nocapture

@@ -194,6 +194,16 @@ fn exports_of_nsight_systems() {
 }
 
 #[test]
+fn execution_traces() {
+    fuzz_as_often(INPUTS_AS_FILES, "execution_trace", targets::execution_trace, Vec::new());
+}
+
+#[test]
+fn dumps_of_nccls_inspector() {
+    fuzz_as_often(INPUTS_AS_FILES, "nccl_inspector", targets::nccl_inspector, Vec::new());
+}
+
+#[test]
 fn planes() {
     fuzz("planes", targets::planes, Vec::new());
 }

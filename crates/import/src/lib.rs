@@ -198,11 +198,45 @@ pub fn read_page(text: &[u8]) -> Result<(u64, u64)> {
 /// The bytes are no export, or files can't be written to `directory`.
 #[doc(hidden)]
 pub fn read_nsight_systems(bytes: &[u8], directory: &Path) -> Result<u64> {
-    let path = directory.join(format!("probe-{}.sqlite", std::process::id()));
+    as_file(bytes, directory, nsight_systems::NAME, |reading| {
+        nsight_systems::import(reading, &mut DiscardingSink, &mut |_, _| ())
+    })
+}
+
+/// Reads `bytes` as an execution trace of PyTorch, by a file in `directory`, and counts its nodes: for `fuzz/` and tests.
+///
+/// # Errors
+/// The bytes are no execution trace, or files can't be written to `directory`.
+#[doc(hidden)]
+pub fn read_execution_trace(bytes: &[u8], directory: &Path) -> Result<u64> {
+    as_file(bytes, directory, execution_trace::NAME, |reading| {
+        execution_trace::import(reading, &mut DiscardingSink, &mut |_, _| ()).map(|capture| vec![capture])
+    })
+}
+
+/// Reads `bytes` as a dump of NCCL's inspector, by a file in `directory`, and counts its objects: for `fuzz/` and tests.
+///
+/// # Errors
+/// The bytes are no dump, or files can't be written to `directory`.
+#[doc(hidden)]
+pub fn read_nccl_inspector(bytes: &[u8], directory: &Path) -> Result<u64> {
+    as_file(bytes, directory, nccl_inspector::NAME, |reading| {
+        nccl_inspector::import(reading, &mut DiscardingSink, &mut |_, _| ())
+    })
+}
+
+/// Imports `bytes` of a format by a file in `directory`, and counts the events of its captures.
+fn as_file(
+    bytes: &[u8],
+    directory: &Path,
+    format: &str,
+    import: impl FnOnce(&Reading<'_>) -> Result<Vec<Capture>>,
+) -> Result<u64> {
+    let path = directory.join(format!("probe-{}.{format}", std::process::id()));
     std::fs::write(&path, bytes).map_err(|error| named(&path, error))?;
     let ranges = RangePatterns::default();
     let reading = Reading { path: &path, run: "run@1", capture: "capture", ranges: &ranges, scratch: directory };
-    let captures = nsight_systems::import(&reading, &mut DiscardingSink, &mut |_, _| ());
+    let captures = import(&reading);
     let removed = std::fs::remove_file(&path).map_err(|error| named(&path, error));
     let events = captures?.iter().map(|capture| capture.events).sum();
     removed.map(|()| events)
