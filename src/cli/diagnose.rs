@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use super::connect::{self, Connection};
 use super::report;
 use super::status::{INTERRUPTED, Status};
-use crate::diagnose::rule::{self, Rule};
+use crate::diagnose::rule::Rule;
+use crate::diagnose::rule_files;
 use crate::diagnose::{self, Diagnosis, DiagnosisSettings, Finding, MIN_STEPS, Reference, Severity};
 use crate::output;
 use crate::step_window::Window;
@@ -110,7 +111,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
-    let own = args.rules.as_deref().map(rule::of_directory).transpose()?.unwrap_or_default();
+    let own = args.rules.as_deref().map(rule_files::of_directory).transpose()?.unwrap_or_default();
     connect::interruptible(INTERRUPTED, async {
         let (mut lost, mut was_live): (Option<Instant>, bool) = (None, false);
         loop {

@@ -19,6 +19,7 @@ mod replay;
 mod request;
 mod rows;
 pub(crate) mod rule;
+pub(crate) mod rule_files;
 mod sampled;
 mod statistics;
 mod steps;
@@ -80,7 +81,7 @@ pub(crate) async fn diagnose(client: &mut Client, name: &str, asked: &DiagnosisS
     }
     let mut candidates = Vec::new();
     let mut rules: BTreeMap<String, Rule> = BTreeMap::new();
-    let built_in = rule::built_in()?;
+    let built_in = rule_files::built_in()?;
     let names: Vec<String> = built_in.iter().map(|rule| rule.name.clone()).collect();
     let mut all = built_in;
     for rule in &asked.own {
@@ -89,7 +90,7 @@ pub(crate) async fn diagnose(client: &mut Client, name: &str, asked: &DiagnosisS
         }
         all.push(rule.clone());
     }
-    let mut all = rule::only(all, &asked.only)?;
+    let mut all = rule_files::only(all, &asked.only)?;
     if done.steps.captures > 0 && asked.only.is_empty() {
         // The others are about steps that an agent recorded.
         all.retain(|rule| rule.is_of_captures() || !names.contains(&rule.name));

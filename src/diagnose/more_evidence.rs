@@ -10,7 +10,7 @@ use probe_proto::v1::{StacksCall, WatchCall};
 use super::diagnosis::Diagnosis;
 use super::request::{EvidenceKind, EvidenceRequest, UnexplainedTime};
 use super::rows::ask as query;
-use super::rule;
+use super::rule_files;
 
 /// The smallest percentage of a step without a name for which more evidence is recorded.
 const WORTH: f64 = 10.0;
@@ -135,7 +135,7 @@ pub(crate) async fn ask(
 /// The largest row of the waterfall without a name that recording `what` could explain.
 fn largest(done: &Diagnosis, every: bool, what: EvidenceKind) -> Result<Option<UnexplainedTime>> {
     let names_lines: Vec<String> =
-        rule::built_in()?.into_iter().filter(|rule| rule.names_line).map(|rule| rule.name).collect();
+        rule_files::built_in()?.into_iter().filter(|rule| rule.names_line).map(|rule| rule.name).collect();
     let total = done.total().max(1) as f64;
     // More could not be saved, where a GPU has work meanwhile.
     let most = done.steps.device_busy_share().map_or(100.0, |share| 100.0 * (1.0 - share));

@@ -17,7 +17,8 @@ use std::collections::BTreeSet;
 
 pub(crate) use self::page::SuspectAnswer;
 use super::diagnosis::Diagnosis;
-use super::rule::{self, Rule};
+use super::rule::Rule;
+use super::rule_files;
 use super::steps::PARTS;
 use probe_client::Client;
 use probe_common::error::{Error, Result};
@@ -34,7 +35,7 @@ pub(crate) async fn suspect<'a>(
     name: &str,
 ) -> Result<SuspectAnswer<'a>> {
     let mut known = BTreeSet::new();
-    let all = [rule::built_in()?, own.to_vec()].concat();
+    let all = [rule_files::built_in()?, own.to_vec()].concat();
     let mut reasons = rules::look(done, &all, name, &mut known);
     // "leak" is a cause, and not a part of LeakyReLU.
     let in_parts = reasons.is_empty();
