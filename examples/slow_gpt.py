@@ -18,15 +18,12 @@ import train_gpt
 from train_gpt import GPT, MLP, Config, StandardLibrary, Trainer
 
 
-class DoubleMLP(MLP):
-    """An MLP that was left in double precision."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        self.double()
+class WatchedMLP(MLP):
+    """An MLP that computes the largest singular values of its weights in each call, since somebody wanted to look at them."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x.double()).float()
+        self.largest = [torch.linalg.svdvals(layer.weight.detach())[0] for layer in (self.up, self.down)]
+        return super().forward(x)
 
 
 class SlowLayer(GPT):
@@ -34,7 +31,7 @@ class SlowLayer(GPT):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.layers[2].mlp = DoubleMLP(config)
+        self.layers[2].mlp = WatchedMLP(config)
 
 
 class SlowRank(GPT):
@@ -49,12 +46,11 @@ class SlowRank(GPT):
 
 
 class SlowData(StandardLibrary):
-    """Each byte of a sample becomes a tensor of its own first."""
+    """One byte in ten is masked, by a decision of Python's for each."""
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        begin = index * self.length
-        window = torch.stack([self.text[at].long() for at in range(begin, begin + self.length + 1)])
-        return window[:-1], window[1:]
+        ids, targets = super().__getitem__(index)
+        return torch.stack([one if torch.rand(1) >= 0.1 else torch.tensor(0) for one in ids]), targets
 
 
 class SavingTrainer(Trainer):

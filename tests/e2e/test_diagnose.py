@@ -213,3 +213,12 @@ def test_a_run_without_steps_says_why(home: Home) -> None:
         told = home.probe(*report)
         assert told.returncode != 0 and "has no finished step" in told.stderr, told
         assert "hint: no step has ended: 32 calls" in told.stderr and "probe_agent.step()" in told.stderr, told
+
+
+@pytest.mark.extended
+def test_the_planted_layer_of_the_guide_is_found(home: Home) -> None:
+    run = home.train("python", "examples/slow_gpt.py", "layer", "--steps", "200", "--batch-size", "8", name="slow")
+    run.finish()
+    answer = json.loads(home.probe("slow", "diagnose", "--json").stdout)
+    found = {finding["rule"]: finding["subject"] for finding in answer["findings"]}
+    assert found["odd-sibling"]["module"] == "layers.2", answer["findings"]
