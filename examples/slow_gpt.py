@@ -46,7 +46,7 @@ class SlowRank(GPT):
 
 
 class SlowData(StandardLibrary):
-    """One byte in ten is masked, by a decision of Python's for each."""
+    """One byte in ten is masked, in a loop of Python over the bytes."""
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         ids, targets = super().__getitem__(index)

@@ -42,14 +42,16 @@ def main() -> int:
         asked = [row["capture"] for file, row in run.captures.items() if file.startswith("tb_plugin_")]
         names = ", ".join(f"'{name}'" for name in asked)
         steps = run.by_file(f"SELECT * FROM python.step_categories WHERE capture IN ({names})")
-        if run.has("tb_plugin_2021"):
+        # All of them lie in the traces of others, and some in the samples.
+        are_samples = given.traces.resolve().is_relative_to(ROOT / "tests/samples")
+        if run.has("tb_plugin_2021") or not are_samples:
             tensorboard_real(run, steps)
-        if run.has("tb_plugin_unit"):
+        if run.has("tb_plugin_unit") or not are_samples:
             tensorboard_units(run, steps)
-        if run.has("hta"):
+        if run.has("hta") or not are_samples:
             holistic(run)
             critical_paths(run)
-        if run.has("tracelens"):
+        if run.has("tracelens") or not are_samples:
             tracelens(run)
         if (dumps := given.traces.resolve().parent / "flight_recorder").is_dir():
             flight_recorder(run, dumps)

@@ -67,7 +67,7 @@ pub(super) struct Args {
     /// Print the SQL behind finding N, and its first rows as comments
     #[arg(long, value_name = "N")]
     sql: Option<usize>,
-    /// Show only the first N findings (not of --json)
+    /// Show only the first N findings (not with --json)
     #[arg(long, value_name = "N", conflicts_with_all = ["sql", "suspect", "verify", "json"])]
     top: Option<usize>,
     /// Show whether NAME is a cause: a rule, a part of a step, rank N, a module or its type, an operation (copy_,
@@ -199,10 +199,16 @@ async fn page(args: &Args, client: &mut Client, done: &Diagnosis, name: &str) ->
     Ok(match (args.sql, if args.json { Format::Json } else { args.format }) {
         (Some(number), _) => {
             let finding = numbered(done, number)?;
-            statement(finding) + &first_rows(client, &finding.sql).await?
+            let rows = first_rows(client, &finding.sql).await;
+            statement(finding) + &rows.unwrap_or_else(|error| format!("-- no rows: {error}\n"))
         }
         // Where rules are named, the user wants to know of each.
         (None, Format::Table) => diagnose::page(done, name, top, args.all || !args.only.is_empty()),
+        (None, Format::Json) if args.top.is_some() => {
+            return Err(
+                Error::usage("--top is for the page and for ndjson").hint("leave it out: the JSON has all findings")
+            );
+        }
         (None, Format::Json) => format!("{:#}\n", diagnose::json(done, name)),
         (None, Format::Ndjson) => {
             done.findings.iter().take(top).map(|finding| format!("{}\n", finding.json())).collect()
@@ -273,15 +279,20 @@ async fn first_rows(client: &mut Client, sql: &str) -> Result<String> {
     Ok(lines.concat())
 }
 
+/// Whether too little is recorded to tell: too few steps; of captures alone, not what each rule needs.
+fn is_too_little(done: &Diagnosis) -> bool {
+    match done.steps.captures {
+        0 => done.steps.count() < MIN_STEPS,
+        _ => done.findings.is_empty() && !done.not_decided.is_empty(),
+    }
+}
+
 /// The exit status. A finding that is only possible never fails a build.
 fn status(done: &Diagnosis, fail_on: Option<Severity>) -> Status {
     let Some(least) = fail_on else { return 0 };
     if done.findings.iter().any(|finding| finding.severity >= least && finding.confidence != "possible") {
         FOUND
-    } else if (done.steps.count() < MIN_STEPS && done.steps.captures == 0)
-        || !done.fits()
-        || done.findings.iter().any(|of| of.rule == "rows-lost")
-    {
+    } else if is_too_little(done) || !done.fits() || done.findings.iter().any(|of| of.rule == "rows-lost") {
         TOO_LITTLE
     } else {
         0

@@ -299,8 +299,11 @@ fn fact(rows: &AnswerRows, indices: &[usize], finding: &mut Finding) -> Result<(
     if let Some(why) = rows.text("undecided", indices[0]) {
         return Err(why);
     }
-    let severity = rows.text("severity", indices[0]);
-    let known = severity.and_then(|word| Severity::ALL.into_iter().find(|known| known.as_str() == word));
-    finding.severity = known.unwrap_or(Severity::Note);
+    // The worst of all ranks and rows.
+    let known = |row: &usize| {
+        let word = rows.text("severity", *row)?;
+        Severity::ALL.into_iter().find(|known| known.as_str() == word)
+    };
+    finding.severity = indices.iter().filter_map(known).fold(finding.severity, Severity::max);
     Ok(())
 }

@@ -65,6 +65,9 @@ pub(crate) struct DiagnosisSettings {
 /// The errors of the steps' queries; the SQL of a user's rule fails; a rule that is named does not exist; the run goes away meanwhile.
 pub(crate) async fn diagnose(client: &mut Client, name: &str, asked: &DiagnosisSettings) -> Result<Diagnosis> {
     let steps = steps::read(client, name, asked.window).await?;
+    if asked.reference.is_some() {
+        reference::comparable(&steps, name)?;
+    }
     let mut done = Diagnosis {
         error: replay::error(&steps),
         findings: Vec::new(),

@@ -21,9 +21,11 @@ fn ms(steps: &Steps, ticks: Ticks) -> f64 {
 pub(super) fn head(done: &Diagnosis, run: &str) -> String {
     let mut out = String::new();
     let steps = &done.steps;
+    let are_ranks = steps.processes.iter().all(|process| process.rank.is_some());
     let who = match steps.processes.len() {
         1 => "1 process".to_owned(),
-        count => format!("{count} ranks"),
+        count if are_ranks => format!("{count} ranks"),
+        count => format!("{count} processes"),
     };
     if let (Some(first), Some(last)) = (steps.numbers.first(), steps.numbers.last()) {
         let _ = write!(out, "{run}: {} steps of {who} (step {first}..{last})", steps.count());
@@ -124,7 +126,7 @@ fn reasons<'a>(open: impl Iterator<Item = &'a UndecidedRule>) -> String {
     undecided(open).into_iter().map(line).collect()
 }
 
-/// The causes without a finding and the reasons, those first that have a reason of their own, and why some could not be decided.
+/// The causes without a finding, those with the same reason together and the smallest groups first, and why some could not be decided.
 fn other_causes(done: &Diagnosis) -> String {
     let mut by_reason: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (rule, why) in done.ruled_out.iter().filter(|(rule, _)| !is_found(done, rule)) {

@@ -117,11 +117,13 @@ const GPU_MEMORY: &str = "(
     HAVING MAX(memory_total) = MIN(memory_total)
 )";
 
-/// `$captures`: the rows of `python.captures` of the newest capture of operators or kernels of each process, or rank.
+/// `$captures`: the rows of `python.captures` of the newest capture of each process, or rank: of those with many kernels, else of
+/// those with operators.
 const CAPTURES: &str = "(
     SELECT * FROM (
-        SELECT *, ROW_NUMBER() OVER (PARTITION BY rank, CASE WHEN rank IS NULL THEN host END, CASE WHEN rank IS NULL THEN pid END ORDER BY ts DESC, capture DESC) AS newest
-        FROM python.captures WHERE kernels > 0 OR operators > 0
+        SELECT *, ROW_NUMBER() OVER (PARTITION BY rank, CASE WHEN rank IS NULL THEN host END, CASE WHEN rank IS NULL THEN pid END
+            ORDER BY kernels >= 50 DESC, ts DESC, capture DESC) AS newest
+        FROM python.captures WHERE (kernels > 0 OR operators > 0) AND $of_these_steps
     ) WHERE newest = 1
 )";
 
@@ -171,12 +173,22 @@ impl Steps {
             .replace("$gpu_memory", GPU_MEMORY)
             .replace("$captures", CAPTURES)
             .replace("$rows_lost", ROWS_LOST)
+            .replace("$of_these_steps", &self.of_these_steps(first, last))
             .replace("$window", &format!("step BETWEEN {first} AND {last} AND pid IN ({pids})"))
             .replace("$first", &first.to_string())
             .replace("$last", &last.to_string())
             .replace("$pids", &pids);
         // The shared count of steps is looked up by the ids as they are.
         self.shared.rewrite(&self.pids.rewrite(&sql))
+    }
+
+    /// The condition that a capture is of these steps; of a run without steps that an agent recorded, all are.
+    fn of_these_steps(&self, first: i64, last: i64) -> String {
+        if self.processes.is_empty() || self.captures > 0 {
+            return "true".to_owned();
+        }
+        let overlap = |offset: i64| format!("last_step >= {} AND first_step <= {}", first - offset, last - offset);
+        format!("pid IN ($pids) AND {}", self.shared.condition(overlap))
     }
 }
 

@@ -24,6 +24,15 @@ impl<'a> Need<'a> {
     }
 }
 
+/// The query for the number of rows of a table of captures, of which rules look at one of each process.
+fn of_captures(table: &str) -> Option<&'static str> {
+    match table {
+        "gpu.kernels" => Some("SELECT MAX(kernels) AS c0 FROM $captures AS c"),
+        "python.step_categories" => Some("SELECT MAX(steps) AS c0 FROM $captures AS c"),
+        _ => None,
+    }
+}
+
 /// The rows of a table that count.
 fn condition(table: &str) -> &'static str {
     match table {
@@ -31,8 +40,6 @@ fn condition(table: &str) -> &'static str {
         "python.environment" => "pid IN ($pids)",
         // The rows of a node's collector, which has no steps.
         "gpu.metrics" => "true",
-        // Captures of any step: their rules take the newest one.
-        "python.captures" | "gpu.kernels" => "true",
         _ => "$window",
     }
 }
@@ -86,7 +93,11 @@ impl RecordedCounts {
         rule.needs.iter().find_map(|text| {
             let Need { table, column, least } = Need::parse(text);
             let count = self.counts.get(&(table.to_owned(), column.to_owned())).copied().unwrap_or(0);
-            let of = if condition(table) == "$window" { "in these steps" } else { "of these processes" };
+            let of = match condition(table) {
+                _ if of_captures(table).is_some() => "in a capture of these steps",
+                "$window" => "in these steps",
+                _ => "of these processes",
+            };
             match count {
                 0 => Some(format!("{table}.{column} is not recorded {of}")),
                 count if count < least => {
@@ -103,12 +114,15 @@ async fn count(client: &mut Client, steps: &Steps, table: &str, columns: &[&str]
     let list = |each: &dyn Fn(usize, &str) -> String| {
         columns.iter().enumerate().map(|(index, column)| each(index, column)).collect::<Vec<_>>().join(", ")
     };
-    let sql = steps.fill(&format!(
-        "SELECT {} FROM (SELECT {} FROM {table} WHERE {} GROUP BY pid)",
-        list(&|index, _| format!("MAX(c{index}) AS c{index}")),
-        list(&|index, column| format!("COUNT({column}) AS c{index}")),
-        condition(table)
-    ));
+    let most_of_a_process = || {
+        format!(
+            "SELECT {} FROM (SELECT {} FROM {table} WHERE {} GROUP BY pid)",
+            list(&|index, _| format!("MAX(c{index}) AS c{index}")),
+            list(&|index, column| format!("COUNT({column}) AS c{index}")),
+            condition(table)
+        )
+    };
+    let sql = steps.fill(&of_captures(table).map_or_else(most_of_a_process, str::to_owned));
     let count =
         |rows: AnswerRows| (0..columns.len()).map(|index| rows.int(&format!("c{index}"), 0).unwrap_or(0)).collect();
     Ok(ask_if_possible(client, &sql).await?.map(count))

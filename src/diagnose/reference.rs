@@ -16,7 +16,7 @@ use super::waterfall::durations;
 use crate::block_bootstrap::median;
 use crate::step_window::Window;
 use probe_client::Client;
-use probe_common::error::Result;
+use probe_common::error::{Error, Result};
 
 /// Columns of `python.environment` that identify a row and are no conditions of training.
 const NO_CONDITION: [&str; 13] = [
@@ -73,6 +73,7 @@ impl Reference {
     /// The errors of the queries; there is no step in the window.
     pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>) -> Result<Self> {
         let steps = steps::read(client, name, window).await?;
+        comparable(&steps, name)?;
         let conditions = conditions(client, &steps).await?;
         let name = window.map_or_else(|| name.to_owned(), |window| format!("steps {window}"));
         Ok(Self { name, steps, conditions })
@@ -125,6 +126,18 @@ impl Reference {
             delays: self.steps.run_delay.zip(now.run_delay),
         })
     }
+}
+
+/// # Errors
+/// There are only captures, which are not compared.
+pub(super) fn comparable(steps: &Steps, name: &str) -> Result<()> {
+    if steps.captures == 0 {
+        return Ok(());
+    }
+    Err(Error::failed(format!(
+        "{name} has captures and no steps that an agent recorded, so nothing is compared with it"
+    ))
+    .hint("probe query --with asks two runs at a time, as of gpu.timeline and gpu.kernel_profile"))
 }
 
 impl ReferenceComparison {

@@ -1,4 +1,4 @@
-//! The files of rules: those that are built in, a file of SQL each in `rules/`, and those of a user's directory.
+//! Reads the files of rules: the built-in ones in `rules/`, and those of a user's directory.
 
 use std::path::Path;
 
@@ -47,8 +47,8 @@ pub(crate) fn built_in() -> Result<Vec<Rule>> {
         "host-leak",
         "inference-in-steps",
         "input-size",
-        "loader-in-captures",
         "irregular-stall",
+        "loader-in-captures",
         "loader-starved",
         "loads-in-loop",
         "loss-rises",

@@ -182,7 +182,9 @@ pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>
             rank: found.int("rank", *row),
         })
         .collect();
-    let pids = UniquePids::of(processes.iter().map(|process| (process.host.as_str(), process.pid)));
+    let known: Vec<(String, i64)> =
+        (0..found.count).filter_map(|row| found.text("host", row).zip(found.int("pid", row))).collect();
+    let pids = UniquePids::of(known.iter().map(|(host, pid)| (host.as_str(), *pid)));
     for process in &mut processes {
         process.pid = pids.pid(&process.host, process.pid);
     }

@@ -24,6 +24,6 @@ WITH sized AS (
 )
 SELECT p.step, p.rank, p.part, p.part_time AS cost, p.part_time * LEAST(1.0, s.mean_own / s.own) AS ref, f.more
 FROM $part_times AS p JOIN complete s ON p.pid = s.pid AND p.step = s.step CROSS JOIN follows f
--- A rank that has more in the mean is a finding of rank-has-more-data.
+-- A rank that has more in the mean of these steps is a finding of rank-has-more-data.
 WHERE p.part IN ('data', 'forward', 'backward') AND s.size = s.most AND f.follows >= 0.7 AND f.more >= 0.1 AND f.uneven < 1.1
     AND p.pid NOT IN $pipelined

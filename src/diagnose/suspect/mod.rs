@@ -16,6 +16,7 @@ mod whole;
 use std::collections::BTreeSet;
 
 pub(crate) use self::page::SuspectAnswer;
+use self::reason::{Answer, Reason};
 use super::diagnosis::Diagnosis;
 use super::rule::Rule;
 use super::rule_files;
@@ -39,8 +40,14 @@ pub(crate) async fn suspect<'a>(
     let mut reasons = rules::look(done, &all, name, &mut known);
     // "leak" is a cause, and not a part of LeakyReLU.
     let in_parts = reasons.is_empty();
-    reasons.extend(part::look(done, name, &mut known));
-    reasons.extend(rank::look(done, name));
+    let of_steps = part::look(done, name, &mut known).into_iter().chain(rank::look(done, name));
+    reasons.extend(of_steps.map(|reason| match done.steps.captures {
+        0 => reason,
+        _ => {
+            let why = "no agent recorded steps of this run, of which it could be a share";
+            Reason::of(reason.kind, &reason.name, Answer::NotDecided, vec![why.into()])
+        }
+    }));
     reasons.extend(operation::look(client, done, name, &mut known).await?);
     reasons.extend(module::look(client, done, name, in_parts, &mut known).await?);
     reasons.extend(whole::look(client, done, name, &mut known).await?);

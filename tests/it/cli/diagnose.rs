@@ -544,7 +544,7 @@ fn recording_that_takes_more_than_it_may_is_a_finding() {
     };
     begins(
         &said(0.0008),
-        "found: every rank: recording takes 5 % of a step by its own reckoning, where 1 % are allowed",
+        "found: every rank: recording takes 5 % of a step by its own reckoning; 1.0 % are allowed; do: probe config detail=auto",
     );
     begins(&said(0.0002), "silent");
     begins(

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::diagnose::{begins, said};
+use super::suspicions::ask;
 use crate::cli::support::Home;
 
 /// Kernels of each made-up trace, after one another on one stream.
@@ -113,7 +114,7 @@ fn a_page_of_an_imported_trace_says_what_was_looked_at() {
     assert_eq!([status("warn"), status("critical")], [Some(6), Some(0)]);
     let sql = home.stdout(["trace", "diagnose", "--sql", "1"]);
     assert!(
-        sql.starts_with("/* rule: device-idle */\nWITH t AS (") && sql.contains("\n-- rank  seen    severity  capture"),
+        sql.starts_with("/* rule: device-idle */\nWITH t AS (") && sql.contains("\n-- rank  seen    severity"),
         "{sql}"
     );
     let refused = home.probe(["trace", "diagnose", "--steps", "1..5"]);
@@ -130,7 +131,33 @@ fn a_capture_with_few_kernels_is_not_called_healthy() {
     std::fs::write(&file, json!({"traceEvents": [event]}).to_string()).unwrap();
     assert!(home.probe(["import", "--name", "small", file.to_str().unwrap()]).status.success());
     let page = home.stdout(["small", "diagnose"]);
-    assert!(page.contains("\nverdict: nothing stands out in what could be decided: 1 of 6 rules\n"), "{page}");
+    assert!(page.contains("\nverdict: nothing stands out in what could be decided: 0 of 6 rules\n"), "{page}");
+    let status = home.probe(["small", "diagnose", "--fail-on", "note"]).status.code();
+    assert_eq!(status, Some(7));
+}
+
+#[test]
+fn the_worst_rank_decides_how_bad_it_is() {
+    let mild = Trace { gap: 35.0, delay: 0.0, ..BUSY };
+    let bad = Trace { gap: 300.0, delay: 0.0, ..BUSY };
+    for traces in [[&mild, &bad], [&bad, &mild]] {
+        let answer = ask(&imported(&traces), ["trace", "diagnose", "--json"]);
+        let idle = answer["findings"].as_array().unwrap().iter().find(|of| of["rule"] == "device-idle").unwrap();
+        assert_eq!((&idle["severity"], idle["subject"]["ranks"].as_array().unwrap().len()), (&"warn".into(), 2));
+        assert!(idle["says"].as_str().unwrap().starts_with("every rank: in 5"), "{idle}");
+    }
+}
+
+#[test]
+fn what_is_asked_of_steps_is_not_answered_from_captures() {
+    let home = imported(&[&BUSY, &BUSY]);
+    for name in ["forward", "rank 1"] {
+        let page = home.stdout(["trace", "diagnose", "--suspect", name]);
+        assert!(page.contains("? not decided\n") && page.contains("no agent recorded steps of this run"), "{page}");
+    }
+    let refused = home.probe(["trace", "diagnose", "--against", "trace"]);
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(1) && error.contains("so nothing is compared with it"), "{error}");
 }
 
 #[test]
@@ -139,14 +166,14 @@ fn a_device_that_waits_for_the_host_is_told_from_one_that_waits_for_other_things
     let found = &diagnosed(&[&late])["device-idle"];
     begins(
         found,
-        "found: rank 0: in 75 % of 0.json the GPU had nothing to do: mostly because the host launched its work too late;",
+        "found: rank 0: in 75 % of the time that was captured the GPU had nothing to do: mostly because the host launched its work too late;",
     );
     let short = Trace { kernel: 3.0, gap: 20.0, delay: 0.0, ..BUSY };
     let found = &diagnosed(&[&short])["device-idle"];
     assert!(found.contains("too late (100 % of the kernels take less time than their launch)"), "{found}");
     // Launched in time, it waits for something else.
     let found = &diagnosed(&[&Trace { delay: 400.0, ..late }])["device-idle"];
-    begins(found, "found: rank 0: in 75 % of 0.json the GPU had nothing to do; do: ");
+    begins(found, "found: rank 0: in 75 % of the time that was captured the GPU had nothing to do; do: ");
 }
 
 #[test]
@@ -155,16 +182,19 @@ fn collectives_and_copies_count_where_nothing_else_runs() {
     let said = diagnosed(&[&Trace { gap: 60.0, between: Some(reduce), ..BUSY }]);
     begins(
         &said["exposed-communication"],
-        "found: rank 0: in 38 % of 0.json the GPU did nothing but collectives; computation hid 0 % of",
+        "found: rank 0: in 38 % of the time that was captured the GPU did nothing but collectives; computation hid 0 % of",
     );
     begins(&said["device-idle"], "silent");
     let copy = ("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 20.0);
     let said = diagnosed(&[&Trace { gap: 20.0, between: Some(copy), ..BUSY }]);
     begins(
         &said["exposed-copies"],
-        "found: rank 0: in 17 % of 0.json the GPU did nothing but copy, mostly HtoD (Pageable -> Device); do: pin_memory=True",
+        "found: rank 0: in 17 % of the time that was captured the GPU did nothing but copy; most of the copies' time is HtoD (Pageable -> Device); do: pin_memory=True",
     );
     begins(&said["exposed-communication"], "silent");
+    let read = ("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", 20.0);
+    let found = &diagnosed(&[&Trace { gap: 20.0, between: Some(read), ..BUSY }])["exposed-copies"];
+    assert!(found.contains("; do: read fewer values from the GPU (item(), cpu()"), "{found}");
 }
 
 #[test]
@@ -173,8 +203,11 @@ fn matrix_products_without_tensor_cores_are_told_from_those_with_them() {
         |kernel| diagnosed(&[&Trace { names: (kernel, "aten::mm"), ..BUSY }]).remove("tensor-cores-unused").unwrap();
     begins(
         &said("ampere_sgemm_128x64_nn"),
-        "found: rank 0: 100 % of the kernels' time in 0.json are matrix products and convolutions, which hardly use the tensor cores of NVIDIA A100",
+        "found: rank 0: 100 % of the time of kernels is spent in matrix products and convolutions, which hardly use the tensor cores of NVIDIA A100",
     );
+    let convolution =
+        "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16_tensor16x8x8_kernel_cudnn";
+    begins(&said(convolution), "silent");
     begins(&said("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_nn"), "silent");
 }
 
@@ -183,13 +216,16 @@ fn a_rank_whose_device_computes_longer_is_named() {
     let slow = Trace { kernel: 150.0, ..BUSY };
     begins(
         &diagnosed(&[&BUSY, &BUSY, &slow])["device-behind-others"],
-        "found: rank 2: its GPU computes 1.50 times as long in 2.json",
+        "found: on the GPU of rank 2, a step's computation takes 1.50 times as long as on the others'",
     );
 }
 
 #[test]
 fn a_loader_that_is_waited_for_explains_an_idle_device() {
     let said = diagnosed(&[&Trace { gap: 30.0, delay: 0.0, loader: 1.0, ..BUSY }]);
-    begins(&said["loader-in-captures"], "found: rank 0: 50 % of the steps in 0.json are waiting for the DataLoader");
+    begins(
+        &said["loader-in-captures"],
+        "found: rank 0: 50 % of the time of captured steps is spent waiting for the DataLoader",
+    );
     begins(&said["device-idle"], "silent: loader-in-captures explains it");
 }

@@ -9,7 +9,7 @@ use super::diagnose::{STEPS, garbage_collections, nothing, record, said, says};
 use crate::cli::support::Home;
 use crate::sql::data::{Agent, START};
 
-fn ask<const N: usize>(home: &Home, words: [&str; N]) -> Value {
+pub(super) fn ask<const N: usize>(home: &Home, words: [&str; N]) -> Value {
     serde_json::from_str(&home.stdout(words)).unwrap()
 }
 

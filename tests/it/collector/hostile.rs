@@ -327,8 +327,6 @@ async fn no_question_ends_or_swells_the_collector() {
     // adds to that.
     let before = served.memory("RssAnon:");
     seq = served.fill(&mut agent, &mut plain, seq).await;
-    let over = Arc::new(AtomicBool::new(false));
-    let ingest = sends(served.child.id(), served.socket(), MAX_INGEST_WAIT, Arc::clone(&over));
     let without_questions = Arc::new(AtomicBool::new(false));
     let of_its_own = most_of_its_own(served.child.id(), Arc::clone(&without_questions));
     let end = Instant::now() + seconds().map_or(QUESTIONS / 6, |_| WITHOUT_QUESTIONS);
@@ -339,6 +337,9 @@ async fn no_question_ends_or_swells_the_collector() {
     without_questions.store(true, Ordering::Relaxed);
     let rest_of_its_own = of_its_own.join().unwrap();
     println!("{} MiB more at most without hostile questions", rest_of_its_own.saturating_sub(before) >> 20);
+    plain_rounds.clear();
+    let over = Arc::new(AtomicBool::new(false));
+    let ingest = sends(served.child.id(), served.socket(), MAX_INGEST_WAIT, Arc::clone(&over));
     served.forget_highest();
     let rest = served.memory("VmRSS:");
     let end = Instant::now() + seconds().unwrap_or(QUESTIONS);
