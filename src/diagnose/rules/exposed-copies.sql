@@ -20,5 +20,6 @@ SELECT t.rank, 'copies' AS seen, CASE WHEN t.exposed_memcpy >= 0.25 * t.total TH
         WHEN k.name LIKE '%Pageable%' THEN 'pin_memory=True in the DataLoader, then .to(device, non_blocking=True): copies from pageable memory block the host'
         WHEN k.name LIKE '%HtoD%' THEN 'copy the next batch while the model runs: .to(device, non_blocking=True) before it is needed; keep on the GPU what is copied again and again'
         WHEN k.name LIKE '%PtoP%' THEN 'copies between GPUs: send less, or while the model computes'
-        ELSE 'fewer copies on the GPU: contiguous(), cat(), clone() and padding make them; probe profile --by module says whose they are' END AS remedy
+        WHEN k.name LIKE '%DtoD%' THEN 'fewer copies on the GPU: contiguous(), cat(), clone() and padding make them; probe profile --by module says whose they are'
+        ELSE 'probe profile --by operator says which operators copy' END AS remedy
 FROM t CROSS JOIN k
