@@ -68,7 +68,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "N")]
     sql: Option<usize>,
     /// Show only the first N findings (not with --json)
-    #[arg(long, value_name = "N", conflicts_with_all = ["sql", "suspect", "verify", "json"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["sql", "suspect", "verify"])]
     top: Option<usize>,
     /// Show whether NAME is a cause: a rule, a part of a step, rank N, a module or its type, an operation (copy_,
     /// all_reduce), gpu, or recording

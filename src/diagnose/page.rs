@@ -77,11 +77,11 @@ pub(crate) fn page(done: &Diagnosis, run: &str, top: usize, lists_all: bool) -> 
                 count => format!("{count} steps"),
             }
         ),
-        (None, []) if steps.captures > 0 && !done.not_decided.is_empty() => format!(
-            "nothing stands out in what could be decided: {} of {} rules",
-            ruled_out(done).len(),
-            ruled_out(done).len() + done.not_decided.len()
-        ),
+        (None, []) if steps.captures > 0 && !done.not_decided.is_empty() => {
+            let decided = ruled_out(done).len();
+            let all = decided + done.not_decided.len();
+            format!("nothing stands out in what could be decided: {decided} of {all} rules")
+        }
         (None, []) => "nothing stands out".to_owned(),
         (None, [note]) => format!("no warning; one note: {}", note.rule),
         (None, notes) => {

@@ -158,10 +158,11 @@ pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>
     .await?;
     if found.count == 0 {
         let captured = captured(client).await?;
-        if captured.captures > 0 && window.is_none() {
-            return Ok(captured);
-        }
-        return Err(nothing(client, &shared, name, window).await?);
+        return match (captured.captures, window) {
+            (0, _) => Err(nothing(client, &shared, name, window).await?),
+            (_, None) => Ok(captured),
+            (_, Some(_)) => Err(no_step(name).hint("it has captures, whose steps can't be chosen: leave out --steps")),
+        };
     }
     let (chosen, others) = choose(&found);
     let last = chosen.iter().filter_map(|row| found.int("last", *row)).min().unwrap_or(-1);
@@ -174,20 +175,10 @@ pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>
         ))
         .hint(format!("choose fewer: --steps {}..{last}", last - MAX_STEPS + 1)));
     }
-    let mut processes: Vec<Process> = chosen
-        .iter()
-        .map(|row| Process {
-            host: found.text("host", *row).unwrap_or_default(),
-            pid: found.int("pid", *row).unwrap_or_default(),
-            rank: found.int("rank", *row),
-        })
-        .collect();
-    let known: Vec<(String, i64)> =
-        (0..found.count).filter_map(|row| found.text("host", row).zip(found.int("pid", row))).collect();
-    let pids = UniquePids::of(known.iter().map(|(host, pid)| (host.as_str(), *pid)));
-    for process in &mut processes {
-        process.pid = pids.pid(&process.host, process.pid);
-    }
+    let all = processes(&found);
+    let pids = UniquePids::of(all.iter().map(|process| (process.host.as_str(), process.pid)));
+    let unique = |row: usize| Process { pid: pids.pid(&all[row].host, all[row].pid), ..all[row].clone() };
+    let processes = chosen.into_iter().map(unique).collect();
     let mut steps = Steps { processes, read: Some((first, last)), others, shared, pids, ..Steps::default() };
     let rows = ask(
         client,
@@ -208,13 +199,17 @@ async fn captured(client: &mut Client) -> Result<Steps> {
     let steps = Steps::default();
     let sql = steps.fill("SELECT host, pid, rank FROM $captures AS c ORDER BY rank, host, pid");
     let found = ask(client, &sql).await?;
+    Ok(Steps { parts: vec![Vec::new(); found.count], processes: processes(&found), captures: found.count, ..steps })
+}
+
+/// The process of each row, by its columns host, pid and rank.
+fn processes(found: &AnswerRows) -> Vec<Process> {
     let process = |row: usize| Process {
         host: found.text("host", row).unwrap_or_default(),
         pid: found.int("pid", row).unwrap_or_default(),
         rank: found.int("rank", row),
     };
-    let processes: Vec<Process> = (0..found.count).map(process).collect();
-    Ok(Steps { parts: vec![Vec::new(); processes.len()], processes, captures: found.count, ..steps })
+    (0..found.count).map(process).collect()
 }
 
 /// The rows of the processes to look at: of every rank the process that stepped last (a rank may have been restarted); without
@@ -292,6 +287,10 @@ fn keep(steps: &mut Steps, rows: &AnswerRows, snippets: &BTreeSet<i64>) {
     steps.run_delay = delay.filter(|_| all > 0.0).map(|delay| delay / all);
 }
 
+fn no_step(name: &str) -> Error {
+    Error::failed(format!("{name} has no finished step to look at"))
+}
+
 async fn nothing(client: &mut Client, shared: &SharedSteps, name: &str, window: Option<Window>) -> Result<Error> {
     let sql = shared.rewrite("SELECT MIN(step) AS first, MAX(step) AS last FROM python.steps");
     let found = ask(client, &sql).await?;
@@ -300,10 +299,7 @@ async fn nothing(client: &mut Client, shared: &SharedSteps, name: &str, window: 
             Error::failed(format!("{name} has no step within {window}")).hint(format!("it has steps {first}..{last}"))
         }
         _ => {
-            let nothing = Error::failed(format!("{name} has no finished step to look at"));
-            if captured(client).await?.captures > 0 {
-                return Ok(nothing.hint("it has captures, whose steps can't be chosen: leave out --steps"));
-            }
+            let nothing = no_step(name);
             let imported = ask(client, "SELECT COUNT(*) AS count FROM python.captures").await?.int("count", 0);
             if imported > Some(0) {
                 return Ok(

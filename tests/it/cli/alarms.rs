@@ -3,7 +3,7 @@
 use probe_proto::tables::{environment, memory, steps, torch_trace};
 use probe_store::Store;
 
-use super::diagnose::{STEPS, begins, nothing, of_rule, record, said, says};
+use super::diagnosed_runs::{STEPS, begins, nothing, of_rule, record, said, says};
 use crate::cli::support::Home;
 use crate::sql::data::Agent;
 

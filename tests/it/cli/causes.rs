@@ -4,7 +4,7 @@ use probe_proto::tables::{environment, nccl_trace, operator_counts, steps, sync_
 use probe_store::Store;
 use serde_json::Value;
 
-use super::diagnose::{STEPS, advises, begins, nothing, of_rule, record_ranks, said, says};
+use super::diagnosed_runs::{STEPS, advises, begins, nothing, of_rule, record_ranks, said, says};
 use crate::cli::support::Home;
 use crate::sql::data::Agent;
 

@@ -3,8 +3,8 @@
 use probe_proto::tables::{environment, gpu_metrics, nccl_trace, steps, sync_points, torch_trace};
 use probe_store::Store;
 
-use super::diagnose::{STEPS, begins, of_rule, record, said, says};
 use super::diagnose_collectives::one_a_step;
+use super::diagnosed_runs::{STEPS, begins, of_rule, record, said, says};
 use crate::cli::support::Home;
 use crate::sql::data::Agent;
 

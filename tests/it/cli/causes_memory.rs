@@ -3,7 +3,7 @@
 use probe_proto::tables::{gpu_metrics, memory, steps};
 use probe_store::Store;
 
-use super::diagnose::{STEPS, begins, of_rule, record_ranks, said, says};
+use super::diagnosed_runs::{STEPS, begins, of_rule, record_ranks, said, says};
 use crate::cli::support::Home;
 use crate::sql::data::Agent;
 

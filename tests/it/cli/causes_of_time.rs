@@ -6,8 +6,8 @@ use probe_proto::tables::{environment, process_metrics, steps};
 use probe_store::Store;
 use serde_json::Value;
 
-use super::diagnose::{STEPS, advises, begins, each_second, logs, nothing, of_rule, of_rules, record, says};
 use super::diagnose_loaders::batches_that_take;
+use super::diagnosed_runs::{STEPS, advises, begins, each_second, logs, nothing, of_rule, of_rules, record, says};
 use crate::cli::support::Home;
 use crate::sql::data::Agent;
 

@@ -3,8 +3,8 @@
 use probe_proto::tables::{environment, nccl_trace, steps, torch_trace};
 use probe_store::Store;
 
-use super::diagnose::{STEPS, begins, logs, of_rule, record_ranks, said, says};
 use super::diagnose_collectives::one_a_step;
+use super::diagnosed_runs::{STEPS, begins, logs, of_rule, record_ranks, said, says};
 use crate::cli::support::Home;
 use crate::sql::data::Agent;
 

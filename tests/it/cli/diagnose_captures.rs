@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::diagnose::{begins, said};
+use super::diagnosed_runs::{begins, said};
 use super::suspicions::ask;
 use crate::cli::support::Home;
 

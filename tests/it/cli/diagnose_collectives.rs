@@ -3,7 +3,7 @@
 use probe_proto::tables::{environment, nccl_trace, steps};
 use probe_store::Store;
 
-use super::diagnose::{STEPS, begins, of_rule, of_rules, says};
+use super::diagnosed_runs::{STEPS, begins, of_rule, of_rules, says};
 use crate::sql::data::Agent;
 
 /// This collective in each step.

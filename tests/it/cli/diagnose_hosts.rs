@@ -5,8 +5,8 @@ use std::sync::Arc;
 use probe_store::{Identity, Store};
 use serde_json::Value;
 
-use super::diagnose::{STEPS, steps_of_agent};
 use super::diagnose_loaders::batches;
+use super::diagnosed_runs::{STEPS, steps_of_agent};
 use crate::cli::support::Home;
 use crate::sql::data::Agent;
 

@@ -4,7 +4,7 @@ use probe_proto::table::Time;
 use probe_proto::tables::{data_trace, process_metrics, steps};
 use probe_store::Store;
 
-use super::diagnose::{STEPS, advises, begins, of_rule, of_rules, says};
+use super::diagnosed_runs::{STEPS, advises, begins, of_rule, of_rules, says};
 use crate::sql::data::{Agent, START};
 
 /// Batches of two workers that each load four ahead. `ready` of 8 are there when the loop asks, and it waits `wait` (s).

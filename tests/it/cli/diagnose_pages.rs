@@ -2,7 +2,7 @@
 
 use probe_proto::tables::steps;
 
-use super::diagnose::{STEPS, logs, nothing, record};
+use super::diagnosed_runs::{STEPS, logs, nothing, record};
 use crate::cli::support::Home;
 
 #[test]

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use probe_store::runs::{RunInfo, RunState};
 
-use crate::cli::diagnose::{STEPS, logs, record};
+use crate::cli::diagnosed_runs::{STEPS, logs, record};
 use crate::cli::run::until;
 use crate::cli::support::Home;
 

@@ -9,7 +9,7 @@ use probe_proto::table::{Table, Time};
 use probe_proto::tables::drops;
 use probe_store::{RecordBatchBuilder, Store, SystemTable};
 
-use super::diagnose::{begins, said};
+use super::diagnosed_runs::{begins, said};
 use crate::cli::support::Home;
 use crate::sql::data::{Agent, START};
 
@@ -46,7 +46,7 @@ impl SystemTable for Drops {
 
 fn run_with(lost: Vec<(&'static str, &'static str, i64, i64)>) -> Home {
     let (home, store) = (Home::empty(), Store::new(1 << 30));
-    super::diagnose::steps_of(&store, 2, STEPS, |_, _| (), |_, _| ());
+    super::diagnosed_runs::steps_of(&store, 2, STEPS, |_, _| (), |_, _| ());
     store.write(&home.record("gpt@1", |_| ()), &[Arc::new(Drops(lost))]).unwrap();
     home
 }

@@ -20,6 +20,7 @@ mod diagnose_devices;
 mod diagnose_hosts;
 mod diagnose_loaders;
 mod diagnose_pages;
+mod diagnosed_runs;
 mod dumps;
 mod errors;
 mod export;

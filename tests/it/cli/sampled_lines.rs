@@ -4,7 +4,7 @@ use probe_proto::tables::{environment, stack_samples, steps};
 use probe_store::Store;
 use serde_json::Value;
 
-use super::diagnose::{STEPS, begins, nothing, of_rule, record};
+use super::diagnosed_runs::{STEPS, begins, nothing, of_rule, record};
 use crate::cli::support::Home;
 use crate::sql::data::Agent;
 

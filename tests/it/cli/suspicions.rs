@@ -5,7 +5,7 @@ use probe_proto::tables::{copies, steps, torch_trace};
 use probe_store::Store;
 use serde_json::Value;
 
-use super::diagnose::{STEPS, garbage_collections, nothing, record, said, says};
+use super::diagnosed_runs::{STEPS, garbage_collections, nothing, record, said, says};
 use crate::cli::support::Home;
 use crate::sql::data::{Agent, START};
 

@@ -3,7 +3,7 @@
 use probe_proto::tables::{data_trace, environment, stack_samples, steps, torch_trace};
 use probe_store::Store;
 
-use super::diagnose::{STEPS, begins, nothing, of_rule, record_ranks, record_some, said, says};
+use super::diagnosed_runs::{STEPS, begins, nothing, of_rule, record_ranks, record_some, said, says};
 use crate::cli::support::Home;
 use crate::sql::data::Agent;
 

@@ -322,7 +322,6 @@ async fn no_question_ends_or_swells_the_collector() {
     let mut plain = client(&served.socket(), LONG_TIMEOUT).await;
     ask(&mut plain, "SELECT COUNT(*) FROM python.steps").await.unwrap();
     let mut seq = 1;
-    let mut plain_rounds = Vec::new();
     // The store takes all of its own memory and writes and merges files, whatever is asked. So what is asked is measured by what it
     // adds to that.
     let before = served.memory("RssAnon:");
@@ -332,12 +331,12 @@ async fn no_question_ends_or_swells_the_collector() {
     let end = Instant::now() + seconds().map_or(QUESTIONS / 6, |_| WITHOUT_QUESTIONS);
     while Instant::now() < end {
         seq += 1;
-        plain_rounds.push(plain_round(&mut agent, &mut plain, seq).await);
+        plain_round(&mut agent, &mut plain, seq).await;
     }
     without_questions.store(true, Ordering::Relaxed);
     let rest_of_its_own = of_its_own.join().unwrap();
     println!("{} MiB more at most without hostile questions", rest_of_its_own.saturating_sub(before) >> 20);
-    plain_rounds.clear();
+    let mut plain_rounds = Vec::new();
     let over = Arc::new(AtomicBool::new(false));
     let ingest = sends(served.child.id(), served.socket(), MAX_INGEST_WAIT, Arc::clone(&over));
     served.forget_highest();
