@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import pytest
 import torch
-from recording_support import Net, Recorder, median_ratio, train
+from recording_support import Net, PassClock, Recorder, least_difference, median_ratio, train
 from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
 
@@ -61,31 +61,32 @@ def test_modules_take_what_torch_profiler_says(recorder: Recorder) -> None:
 def test_parts_are_what_the_loop_itself_timed(recorder: Recorder) -> None:
     class Slow(torch.utils.data.Dataset):
         def __len__(self) -> int:
-            return 40
+            return 20
 
         def __getitem__(self, item: int) -> torch.Tensor:
-            # Some milliseconds: what we do before and after it takes 0.06 ms in cold caches.
-            x = torch.full((512, 256), float(item))
-            for _ in range(100):
+            # Tens of milliseconds: the loader's own Python beside what is recorded takes 0.06 ms in cold caches, and half a
+            # millisecond where neighbours of a virtual machine share its memory.
+            x = torch.full((256, 512), float(item))
+            for _ in range(800):
                 x = x.sin()
             return x
 
-    model, clock = Net(256, 6), time.perf_counter
+    model, clock = Net(512, 6), time.perf_counter
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
     loader = iter(torch.utils.data.DataLoader(Slow(), batch_size=None))
     for _ in range(5):
         train(model, optimizer, next(loader), 1)
+    backward = PassClock(*model.layers[0].parameters())
     recorder.native.mark_step()
     last = clock()
     hand = defaultdict(list)
-    for _ in range(25):
+    for _ in range(12):
         t0 = clock()
         x = next(loader)
         t1 = clock()
         output = model(x)
         t2 = clock()
-        loss = output.square().mean()
-        t3 = clock()
+        loss = backward.watch(output.square().mean())
         loss.backward()
         t4 = clock()
         optimizer.step()
@@ -93,12 +94,16 @@ def test_parts_are_what_the_loop_itself_timed(recorder: Recorder) -> None:
         optimizer.zero_grad()
         hand["data_time"].append(t1 - t0)
         hand["forward_time"].append(t2 - t1)
-        hand["backward_time"].append(t4 - t3)
+        hand["backward_time"].append(backward.end - backward.begin)
         hand["optimizer_time"].append(t5 - t4)
         hand["duration"].append(t5 - last)
         last = t5
-    steps = recorder.take()["python.steps"][-25:]
+        # Freed here, and not where the next ones take their names, between two clocks.
+        del x, output, loss
+    steps = recorder.take()["python.steps"][-12:]
     for column, times in hand.items():
         # Only for parts of which two per cent are more than two reads of the clock and a call.
         assert statistics.median(times) > 0.5e-3, column
-        assert median_ratio((step[column] for step in steps), times) == pytest.approx(1.0, abs=0.02), column
+        recorded = [step[column] for step in steps]
+        assert least_difference(recorded, times) < 0.02, column
+        assert median_ratio(recorded, times) == pytest.approx(1.0, abs=0.05), column
