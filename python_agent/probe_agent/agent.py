@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 import threading
-from typing import Any
+from typing import Any, Literal
 
 from probe_agent import activation, collector, messages, presence, process, signals
 
@@ -18,6 +18,9 @@ STARTING_SECONDS = 15.0
 PATIENCE_SECONDS = 1.0
 # When multiprocessing ends a process, everything else that it does comes before.
 _LAST = -1000
+
+#: What an agent that `probe attach` started is doing; the command reads these words (crates/inspect/src/attach/bootstrap.rs).
+AttachState = Literal["recording", "waits for torch", "has an agent"]
 
 
 class _State:
@@ -266,6 +269,10 @@ def stop() -> None:
         _state.connected = False
 
 
+def _attached(state: AttachState, **facts: Any) -> dict[str, Any]:
+    return {"state": state, **facts}
+
+
 def attach(run: str | None, address: str, detail: str | None, patience: float) -> dict[str, Any]:
     """Starts the agent in the middle of a program that was started without it. `probe attach` runs this on a thread of its
     own. Returns what the command prints.
@@ -279,14 +286,14 @@ def attach(run: str | None, address: str, detail: str | None, patience: float) -
     with _state.lock:  # Waits for a stop() under way.
         has_agent = _state.connected
     if has_agent:
-        return {"state": "has an agent", "run": status()["run"], "collector": _state.collector}
+        return _attached("has an agent", run=status()["run"], collector=_state.collector)
     if detail is not None:
         configure(detail)
     waited: float | None = 0.0
     torch = sys.modules.get("torch")
     if torch is None or getattr(torch.__spec__, "_initializing", False):
         start(run, address, None)
-        return {"state": "waits for torch"}
+        return _attached("waits for torch")
     with _state.lock:
         _state.run, _state.collector = run, address
     if not _state.installed:
@@ -301,7 +308,7 @@ def attach(run: str | None, address: str, detail: str | None, patience: float) -
         _native.set_enabled(True)
         _native.skip_step()
     connect()
-    return {"state": "recording", "waited_s": waited}
+    return _attached("recording", waited_s=waited)
 
 
 def _install_now() -> None:
@@ -320,7 +327,7 @@ def detach(patience: float) -> dict[str, Any]:
         return {"refused": "it is a forked child of a process with an agent"}
     activation.end()
     if not _state.installed:
-        return {"state": "detached", "waited_s": 0.0}
+        return {"waited_s": 0.0}
     from probe_agent import standstill, torch
 
     waited = standstill.during(torch.uninstall, patience)
@@ -328,7 +335,7 @@ def detach(patience: float) -> dict[str, Any]:
         return {"refused": standstill.why_not(patience)}
     with _state.lock:
         _state.installed = False
-    return {"state": "detached", "waited_s": waited}
+    return {"waited_s": waited}
 
 
 def configure(detail: str | None, layers: str | None = None, overhead_budget: float | None = None) -> None:

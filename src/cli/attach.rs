@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use probe_common::error::{Error, Result};
 use probe_common::paths;
-use probe_inspect::attach::{self, AttachSettings, Method, Report, SharedDirectory};
+use probe_inspect::attach::{self, AttachSettings, AttachState, Method, Report, SharedDirectory};
 use probe_proto::config;
 
 use self::collector::{KnownProcess, RunCollector};
@@ -115,7 +115,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
     }
     if !attached.is_empty() {
         let run = &found.run;
-        let recorded = attached.iter().filter(|(_, state)| *state == AttachOutcome::Recorded).map(|(pid, _)| *pid);
+        let recorded = attached.iter().filter(|(_, state)| *state == AttachState::Recording).map(|(pid, _)| *pid);
         finding.block_on(found.wait_for(&recorded.collect::<Vec<u32>>()))?;
         report::note(format_args!(
             "ask with: probe {run} query \"SELECT …\", probe {run} eval CODE; probe detach {run}"
@@ -124,15 +124,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
     failed.map_or(Ok(0), Err)
 }
 
-/// How attaching to a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AttachOutcome {
-    Recorded,
-    /// It has no torch yet, or has an agent already.
-    Other,
-}
-
-fn attach_to(one: &AttachTarget, found: &RunCollector, args: &Args, packages: &[PathBuf]) -> Result<AttachOutcome> {
+fn attach_to(one: &AttachTarget, found: &RunCollector, args: &Args, packages: &[PathBuf]) -> Result<AttachState> {
     let pid = one.pid as i32;
     let desk = SharedDirectory::set_up(&paths::runtime_dir()?, pid)?;
     let patience_s = args.timeout.as_secs_f64();
@@ -156,7 +148,7 @@ fn attach_to(one: &AttachTarget, found: &RunCollector, args: &Args, packages: &[
 }
 
 /// Prints how attaching went.
-fn tell(one: &AttachTarget, report: &Report, sent: &attach::Sent, found: &RunCollector) -> Result<AttachOutcome> {
+fn tell(one: &AttachTarget, report: &Report, sent: &attach::Sent, found: &RunCollector) -> Result<AttachState> {
     let pid = one.pid;
     if let Some(error) = &report.error {
         let hint = match error.contains("probe_agent") {
@@ -170,10 +162,9 @@ fn tell(one: &AttachTarget, report: &Report, sent: &attach::Sent, found: &RunCol
     if let Some(why) = &report.refused {
         return Err(Error::failed(format!("cannot attach to process {pid}: {why}")));
     }
-    let mut state = AttachOutcome::Other;
-    match report.state.as_deref() {
-        Some("recording") => {
-            state = AttachOutcome::Recorded;
+    let state = report.state.unwrap_or(AttachState::Unknown);
+    match state {
+        AttachState::Recording => {
             let stood = sent.stopped.map_or_else(String::new, |(time, main)| {
                 format!(
                     "a thread{} stood still for {:.2} ms, ",
@@ -187,17 +178,17 @@ fn tell(one: &AttachTarget, report: &Report, sent: &attach::Sent, found: &RunCol
                 found.run
             ));
         }
-        Some("waits for torch") => {
+        AttachState::WaitsForTorch => {
             report::note(format_args!(
                 "process {pid} has no torch yet, and is recorded in run {} once it has",
                 found.run
             ));
         }
-        Some("has an agent") => {
+        AttachState::HasAgent => {
             let run = report.run.as_deref().or(report.collector.as_deref()).unwrap_or("a collector that is gone");
             report::note(format_args!("process {pid} has an agent already, in run {run}"));
         }
-        _ => {
+        AttachState::Unknown => {
             return Err(Error::failed(format!(
                 "this version of probe does not understand the answer of process {pid}"
             )));

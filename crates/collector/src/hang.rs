@@ -78,7 +78,7 @@ impl Hangs {
     /// # Errors
     /// No agent is connected, or too many clients ask.
     pub(crate) async fn ask(&self, asked_by: &Asker) -> Result<HangAnswer> {
-        let _turn = self.stacks.wait_for_turn().await?;
+        let _turn = self.stacks.wait_for_turn(asked_by).await?;
         let progress = progress(&self.snapshots(), ASKED, ASKED);
         self.examine(progress, asked_by).await.map(|(answer, _)| answer)
     }

@@ -7,11 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::caller_quota::{CallerPermit, CallerQuota};
 use probe_common::error::{Error, Result};
 use tokio::sync::{Mutex as Turn, MutexGuard as TurnGuard, Semaphore, SemaphorePermit, oneshot};
 
 /// Most turns that are under way or wait.
 const MAX_TURNS: usize = 16;
+/// Most of them for one caller.
+const MAX_TURNS_OF_ONE: usize = 4;
 /// Shortest pause after an inspection.
 const MIN_PAUSE: Duration = Duration::from_millis(100);
 /// The pause after an inspection is so many times as long as the inspection, so that turns never take more than a quarter of the time.
@@ -20,6 +23,8 @@ const TIMES: u32 = 3;
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 /// Most samplings at a time: each has a thread for each process.
 const MAX_SAMPLINGS: usize = 4;
+/// Most of them for one caller.
+const MAX_SAMPLINGS_OF_ONE: usize = 2;
 
 /// Lets one inspection of training run at a time, with pauses between them.
 #[derive(Debug)]
@@ -27,7 +32,9 @@ pub(crate) struct InspectionTurns {
     there: Semaphore,
     /// When the next inspection may begin.
     next: Turn<Instant>,
+    waiting: CallerQuota,
     samplings: Samplings,
+    sampled_by: CallerQuota,
 }
 
 /// An inspection that is under way.
@@ -36,6 +43,7 @@ pub(crate) struct InspectionTurn<'a> {
     began: Instant,
     next: TurnGuard<'a, Instant>,
     _there: SemaphorePermit<'a>,
+    _mine: CallerPermit,
 }
 
 /// When the samplings that are under way end, by number.
@@ -47,34 +55,50 @@ pub(crate) struct Sampling {
     all: Samplings,
     number: u64,
     over: Arc<AtomicBool>,
+    _mine: CallerPermit,
 }
 
 impl Default for InspectionTurns {
     fn default() -> Self {
-        Self { there: Semaphore::new(MAX_TURNS), next: Turn::new(Instant::now()), samplings: Samplings::default() }
+        let (there, next) = (Semaphore::new(MAX_TURNS), Turn::new(Instant::now()));
+        Self {
+            there,
+            next,
+            waiting: CallerQuota::default(),
+            samplings: Samplings::default(),
+            sampled_by: CallerQuota::default(),
+        }
     }
 }
 
 impl InspectionTurns {
-    /// Waits for the turn of an inspection.
+    /// Waits for the turn of an inspection that `who` asks for.
     ///
     /// # Errors
-    /// Too many wait already.
-    pub(crate) async fn wait_for_turn(&self) -> Result<InspectionTurn<'_>> {
+    /// Too many wait already, of this caller or in all.
+    pub(crate) async fn wait_for_turn(&self, who: &str) -> Result<InspectionTurn<'_>> {
+        let mine = self.waiting.acquire(who, MAX_TURNS_OF_ONE).ok_or_else(|| {
+            Error::limit(format!("too many inspections: {MAX_TURNS_OF_ONE} of {who} are running or waiting"))
+                .hint("wait for one of them: inspections are done one after the other")
+        })?;
         let there = self.there.try_acquire().map_err(|_| {
             Error::limit(format!("too many inspections: {MAX_TURNS} are running or waiting"))
                 .hint("ask again in some seconds: inspections are done one after the other")
         })?;
         let next = self.next.lock().await;
         tokio::time::sleep_until((*next).into()).await;
-        Ok(InspectionTurn { began: Instant::now(), next, _there: there })
+        Ok(InspectionTurn { began: Instant::now(), next, _there: there, _mine: mine })
     }
 
-    /// Begins a sampling that takes `duration`.
+    /// Begins a sampling that `who` asks for and that takes `duration`.
     ///
     /// # Errors
-    /// Too many are under way already.
-    pub(crate) fn sampling(&self, duration: Duration) -> Result<Sampling> {
+    /// Too many are under way already, of this caller or in all.
+    pub(crate) fn sampling(&self, who: &str, duration: Duration) -> Result<Sampling> {
+        let mine = self.sampled_by.acquire(who, MAX_SAMPLINGS_OF_ONE).ok_or_else(|| {
+            Error::limit(format!("too many samplings: {MAX_SAMPLINGS_OF_ONE} of {who} are running"))
+                .hint("wait until one of them has ended")
+        })?;
         let mut samplings = lock(&self.samplings);
         let now = Instant::now();
         if samplings.len() >= MAX_SAMPLINGS {
@@ -84,7 +108,7 @@ impl InspectionTurns {
         }
         let number = samplings.last_key_value().map_or(0, |(last, _)| last + 1);
         samplings.insert(number, now + duration);
-        Ok(Sampling { all: Arc::clone(&self.samplings), number, over: Arc::default() })
+        Ok(Sampling { all: Arc::clone(&self.samplings), number, over: Arc::default(), _mine: mine })
     }
 }
 
@@ -134,12 +158,20 @@ mod tests {
     #[tokio::test]
     async fn inspections_are_done_in_turns_with_pauses_and_of_too_many_some_are_refused() {
         let turns = InspectionTurns::default();
-        let first = turns.wait_for_turn().await.unwrap();
-        let mut waiting: Vec<_> = (1..MAX_TURNS).map(|_| Box::pin(turns.wait_for_turn())).collect();
+        let callers: Vec<String> = (0..MAX_TURNS / MAX_TURNS_OF_ONE).map(|who| format!("token:{who}")).collect();
+        let first = turns.wait_for_turn(&callers[0]).await.unwrap();
+        let each = callers.iter().flat_map(|who| std::iter::repeat_n(who, MAX_TURNS_OF_ONE)).skip(1);
+        let mut waiting: Vec<_> = each.map(|who| Box::pin(turns.wait_for_turn(who))).collect();
         for next in &mut waiting {
             assert!(futures::poll!(next).is_pending());
         }
-        let refused = turns.wait_for_turn().await.unwrap_err();
+        // One caller does not take all of them.
+        let refused = turns.wait_for_turn(&callers[1]).await.unwrap_err();
+        assert_eq!(
+            (refused.kind(), refused.to_string().as_str()),
+            (Kind::Limit, "too many inspections: 4 of token:1 are running or waiting")
+        );
+        let refused = turns.wait_for_turn("another").await.unwrap_err();
         assert_eq!(refused.kind(), Kind::Limit);
         assert!(refused.hint_text().unwrap().contains("ask again"));
         let began = Instant::now();
@@ -151,7 +183,7 @@ mod tests {
         drop(waiting.split_off(1));
         drop(second);
         assert!(waiting.remove(0).await.is_ok());
-        assert!(turns.wait_for_turn().await.is_ok());
+        assert!(turns.wait_for_turn(&callers[1]).await.is_ok());
     }
 
     #[test]
@@ -160,7 +192,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let (begin, begun) = mpsc::channel();
         let (end, ended) = mpsc::channel();
-        let sampling = turns.sampling(Duration::from_secs(3600)).unwrap();
+        let sampling = turns.sampling("a", Duration::from_secs(3600)).unwrap();
         runtime.spawn(sampling.run(move |over| {
             begin.send(()).unwrap();
             while !over.load(Ordering::Relaxed) {
@@ -172,11 +204,18 @@ mod tests {
         // As the collector ends: nothing waits for the thread, and the thread is told.
         drop(runtime);
         ended.recv_timeout(Duration::from_secs(60)).unwrap();
-        let many: Vec<_> = (0..MAX_SAMPLINGS).map(|_| turns.sampling(Duration::from_secs(30)).unwrap()).collect();
-        let refused = turns.sampling(Duration::from_secs(1)).unwrap_err();
+        let long = Duration::from_secs(30);
+        let mut many: Vec<_> = (0..MAX_SAMPLINGS_OF_ONE).map(|_| turns.sampling("a", long).unwrap()).collect();
+        let refused = turns.sampling("a", long).unwrap_err();
+        assert_eq!(
+            (refused.kind(), refused.to_string().as_str()),
+            (Kind::Limit, "too many samplings: 2 of a are running")
+        );
+        many.extend((MAX_SAMPLINGS_OF_ONE..MAX_SAMPLINGS).map(|_| turns.sampling("b", long).unwrap()));
+        let refused = turns.sampling("c", Duration::from_secs(1)).unwrap_err();
         assert_eq!((refused.kind(), refused.to_string().as_str()), (Kind::Limit, "too many samplings: 4 are running"));
         assert!(refused.hint_text().unwrap().starts_with("ask again in 30 s"), "{refused:?}");
         drop(many);
-        assert!(turns.sampling(Duration::from_secs(1)).is_ok());
+        assert!(turns.sampling("a", Duration::from_secs(1)).is_ok());
     }
 }

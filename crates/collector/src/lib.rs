@@ -11,6 +11,7 @@ pub(crate) mod agent;
 pub mod auth;
 pub mod background;
 mod budget;
+mod caller_quota;
 mod captures;
 mod collector;
 mod control;

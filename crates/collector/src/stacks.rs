@@ -67,12 +67,12 @@ impl Stacks {
         Self { registry, broker, readers, ingest, run, host, turns, captures: AtomicI64::new(captures) }
     }
 
-    /// Waits for the turn of a look that a client asks for.
+    /// Waits for the turn of an inspection that a client asks for.
     ///
     /// # Errors
     /// Too many wait already.
-    pub(crate) async fn wait_for_turn(&self) -> Result<InspectionTurn<'_>> {
-        self.turns.wait_for_turn().await
+    pub(crate) async fn wait_for_turn(&self, asked_by: &Asker) -> Result<InspectionTurn<'_>> {
+        self.turns.wait_for_turn(&asked_by.who).await
     }
 
     /// Does what a client asks, when it is its turn.
@@ -81,7 +81,7 @@ impl Stacks {
     /// No agent is connected, or what is asked can't be done. Why one process could not be read is in its part of the answer.
     pub(crate) async fn ask(&self, call: StacksCall, asked_by: &Asker) -> Result<StacksAnswer> {
         // Samplings do not wait for the turn: they take long, and little of a process's time.
-        let _turn = if call.duration_s == 0.0 { Some(self.wait_for_turn().await?) } else { None };
+        let _turn = if call.duration_s == 0.0 { Some(self.wait_for_turn(asked_by).await?) } else { None };
         self.take(call, asked_by).await
     }
 
@@ -101,7 +101,7 @@ impl Stacks {
             if !matches!(method, StackMethod::Auto | StackMethod::Memory) {
                 return Err(Error::usage("sampling reads processes while they run: it would stop them too often"));
             }
-            self.sample(&chosen, plan).await?
+            self.sample(&chosen, plan, asked_by).await?
         };
         let capture = self.keep(&chosen, &processes, unix_ns)?;
         Ok(StacksAnswer { capture, unix_ns, processes, ..StacksAnswer::default() })
@@ -211,11 +211,11 @@ impl Stacks {
         self.broker.printed(call, &asked_by.within("stack")).await
     }
 
-    async fn sample(&self, chosen: &[RunProcess], plan: SamplingPlan) -> Result<Vec<ProcessStacks>> {
+    async fn sample(&self, chosen: &[RunProcess], plan: SamplingPlan, asked_by: &Asker) -> Result<Vec<ProcessStacks>> {
         let subjects: Vec<Subject> = chosen.iter().map(|process| process.subject.clone()).collect();
         let unreadable: Vec<Option<Error>> = chosen.iter().map(|process| self.unreadable(process)).collect();
         let readers = Arc::clone(&self.readers);
-        let sampling = self.turns.sampling(plan.duration)?;
+        let sampling = self.turns.sampling(&asked_by.who, plan.duration)?;
         let sampled = sampling.run(move |over| {
             each(&subjects, StackMethod::Memory, |subject| {
                 let index = subjects.iter().position(|other| other == subject);

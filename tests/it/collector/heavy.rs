@@ -117,10 +117,11 @@ async fn inspections_of_training_are_done_in_turns() {
             async move { control.stacks(call).await }
         })
         .collect();
-    // One is at it, fifteen wait, and the others are told to come again, while the first has no answer.
-    for _ in 0..4 {
+    // One is at it, three of the same caller wait, and the others are told to come again, while the first has no answer.
+    for _ in 0..16 {
         let refused = soon(asked.next()).await.unwrap().unwrap_err();
         assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused}");
+        assert!(refused.message().contains("too many inspections: 4 of uid:"), "{refused}");
     }
     let done = || Reply::Done(Done { outcome: Outcome::Ok as i32, ..Done::default() });
     for _ in 0..2 {

@@ -27,6 +27,22 @@ pub struct AttachSettings<'a> {
     pub packages: &'a [PathBuf],
 }
 
+/// What an agent that was asked to start is doing, in the words of `probe_agent.agent.AttachState`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum AttachState {
+    #[serde(rename = "recording")]
+    Recording,
+    /// It records once the program has imported torch.
+    #[serde(rename = "waits for torch")]
+    WaitsForTorch,
+    /// It was there before.
+    #[serde(rename = "has an agent")]
+    HasAgent,
+    /// The word of another version.
+    #[serde(other)]
+    Unknown,
+}
+
 /// The report of the process.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -35,8 +51,7 @@ pub struct Report {
     pub error: Option<String>,
     /// Why the process refused.
     pub refused: Option<String>,
-    /// `recording`, `waits for torch`, `has an agent` or `detached`.
-    pub state: Option<String>,
+    pub state: Option<AttachState>,
     /// Seconds that the main thread stood still.
     pub waited_s: Option<f64>,
     /// The run of the agent that was there before.
@@ -173,6 +188,6 @@ mod tests {
         fs::write(desk.directory.path().join("report"), r#"{"state": "recording", "waited_s": 0.5, "new": 1}"#)
             .unwrap();
         let report = desk.wait(me, Duration::from_millis(2), Duration::ZERO).unwrap().unwrap();
-        assert_eq!((report.state.as_deref(), report.waited_s), (Some("recording"), Some(0.5)));
+        assert_eq!((report.state, report.waited_s), (Some(AttachState::Recording), Some(0.5)));
     }
 }

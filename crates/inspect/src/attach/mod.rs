@@ -24,7 +24,7 @@ mod threads;
 mod trace;
 mod tracer;
 
-pub use bootstrap::{AttachSettings, Report, SharedDirectory};
+pub use bootstrap::{AttachSettings, AttachState, Report, SharedDirectory};
 pub use interpreter::{Interpreter, Method};
 
 use self::tracer::{traced, tracer};
