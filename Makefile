@@ -26,7 +26,7 @@ NPM := $(shell npm --version 2>/dev/null)
 # cargo-nextest ends a test that hangs; where it is not installed the harness of the toolchain runs them all the same.
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help build setup demo test test-all test-rust test-python test-attach strangers test-native test-matrix test-layouts testing-page traces exports check audit wheel format book picture diagnose-corpus diagnose-score fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency bench-reader bench-import bench-capture bench-endurance gpu-check clean
+.PHONY: help build setup demo test test-all test-rust test-python test-attach strangers test-native test-matrix test-layouts testing-page traces exports check audit wheel format book picture diagnose-corpus diagnose-score fuzz bench bench-overhead bench-instructions bench-ingest bench-query bench-latency bench-reader bench-import bench-capture bench-diagnose bench-endurance gpu-check clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -216,6 +216,9 @@ bench-latency: setup $(TARGET)/release/probe
 	$(BIN)/python bench/latency.py --probe $(TARGET)/release/probe
 	$(BIN)/python bench/console.py --probe $(TARGET)/release/probe
 	$(BIN)/python bench/sampling.py --probe $(TARGET)/release/probe
+
+bench-diagnose: setup $(TARGET)/release/probe ## how long probe diagnose takes over 1000 steps of 8 ranks (records them first: minutes)
+	$(BIN)/python bench/diagnose.py --probe $(TARGET)/release/probe
 
 bench-import: setup $(TARGET)/release/probe ## how fast a profiler's trace of a gigabyte is imported, and in how much memory
 	$(BIN)/python bench/importing.py --probe $(TARGET)/release/probe

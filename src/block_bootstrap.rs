@@ -40,21 +40,18 @@ pub(crate) struct BootstrapDraws {
 impl BootstrapDraws {
     /// Draws of `steps` steps in the order of time.
     pub(crate) fn new(steps: usize, seed: u64) -> Self {
-        Self::in_blocks(steps, (steps as f64).cbrt().ceil() as usize, seed)
+        Self::in_blocks(steps, block_length(steps), seed)
     }
 
     fn in_blocks(steps: usize, block: usize, seed: u64) -> Self {
         let mut random = Random(seed);
         let replicate = |_| {
             let mut counts = vec![0; steps];
-            let mut drawn = 0;
-            while drawn < steps {
-                let start = random.below(steps);
-                for offset in 0..block.min(steps - drawn) {
+            random.blocks(steps, block, |start, length| {
+                for offset in 0..length {
                     counts[(start + offset) % steps] += 1;
                 }
-                drawn += block;
-            }
+            });
             counts
         };
         Self { counts: (0..REPLICATES).map(replicate).collect() }
@@ -73,6 +70,28 @@ impl BootstrapDraws {
         order.sort_unstable_by(|(one, _), (other, _)| one.total_cmp(other));
         self.counts.iter().map(|counts| weighted_median(&order, counts)).collect()
     }
+}
+
+/// The sums that [`BootstrapDraws::sums`] has of `values`, without counts of steps: for one series it is many times as fast.
+pub(crate) fn sums_of(values: &[f64], seed: u64) -> Vec<f64> {
+    let steps = values.len();
+    // The sum of all values up to each, for two rounds of the circle.
+    let mut up_to = vec![0.0; 2 * steps + 1];
+    for index in 0..2 * steps {
+        up_to[index + 1] = up_to[index] + values[index % steps];
+    }
+    let mut random = Random(seed);
+    let replicate = |_| {
+        let mut sum = 0.0;
+        random.blocks(steps, block_length(steps), |start, length| sum += up_to[start + length] - up_to[start]);
+        sum
+    };
+    (0..REPLICATES).map(replicate).collect()
+}
+
+/// The length of blocks for so many steps.
+fn block_length(steps: usize) -> usize {
+    (steps as f64).cbrt().ceil() as usize
 }
 
 /// The median of values in order, each as often as `counts` says of its step.
@@ -103,6 +122,16 @@ impl Random {
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
+    }
+
+    /// Draws blocks of neighbouring steps until there are so many steps: tells `each` the first step and the length of each block,
+    /// which may go on at the first step after the last one.
+    fn blocks(&mut self, steps: usize, block: usize, mut each: impl FnMut(usize, usize)) {
+        let mut drawn = 0;
+        while drawn < steps {
+            each(self.below(steps), block.min(steps - drawn));
+            drawn += block;
+        }
     }
 
     /// A number of 0..bound. Some are likelier by one part in 2^64 / bound, which does not matter here.
@@ -161,6 +190,18 @@ mod tests {
         assert_eq!(middle95(vec![]), None);
         let (low, high) = middle95((0..=1000).map(f64::from).collect()).unwrap();
         assert!((low - 25.0).abs() < 1e-9 && (high - 975.0).abs() < 1e-9, "{low} {high}");
+    }
+
+    #[test]
+    fn the_sums_of_one_series_are_those_by_counts() {
+        let mut random = Random(5);
+        for steps in 0..60 {
+            let values: Vec<f64> = (0..steps).map(|_| random.normal()).collect();
+            let by_counts = BootstrapDraws::new(steps, 9).sums(&values);
+            for (one, other) in by_counts.iter().zip(sums_of(&values, 9)) {
+                assert!((one - other).abs() < 1e-9, "{steps}: {one} {other}");
+            }
+        }
     }
 
     #[test]

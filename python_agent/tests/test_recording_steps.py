@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any, Callable
 
 import pytest
@@ -362,3 +363,45 @@ def evaluated() -> dict[str, Any]:
 def test_calls_before_an_optimizer_steps_that_is_there_are_no_steps() -> None:
     found = in_process(evaluated)
     assert found["steps"] == [[0, 1, 4], [1, 1, 4]] and found["kinds"] == ["optimizer"]
+
+
+def searches_for_optimizers() -> list[int]:
+    """How often all objects were looked at: with an optimizer of before, with another one, and without any."""
+    from probe_agent import live_objects
+    from probe_agent.torch import optimizer as agent_s_own
+
+    before: Any = torch.optim.SGD(Net().parameters(), lr=0.01)
+    searched: list[int] = []
+    all_objects = live_objects.live_objects
+
+    def counted() -> list[Any]:
+        searched.append(1)
+        return all_objects()
+
+    live_objects.live_objects = counted
+
+    def loop(model: nn.Module, x: torch.Tensor) -> None:
+        def rollout() -> None:
+            with torch.inference_mode():
+                for _ in range(8 * CALLS):
+                    model(x)
+            found.append(len(searched))
+
+        nonlocal before
+        rollout()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        before = None
+        rollout()
+        del optimizer
+        gc.collect()
+        assert not agent_s_own.is_any()
+        found.append(len(searched))
+
+    found: list[int] = []
+    recorded(loop)
+    return found
+
+
+def test_all_objects_are_looked_at_once_where_an_optimizer_does_not_step_yet() -> None:
+    # Each look takes a twentieth of a second in which training stands still.
+    assert in_process(searches_for_optimizers) == [1, 1, 2]

@@ -76,7 +76,11 @@ fn headline(crash: &Crash, groups: &[Vec<&CrashedProcess>]) -> String {
     let how = if first.len() > 1 { how.replacen("was ", "were ", 1) } else { how };
     let mut text = format!("{} {how}", owners(first));
     if let Some(raised) = first[0].exception().filter(|raised| raised.uncaught && raised.main) {
-        let _ = write!(text, " by {}", raised.exception);
+        let _ = match first[0].signal {
+            None => write!(text, " by {}", raised.exception),
+            // The interpreter was shutting down because of the exception when the signal came, or ended itself by it.
+            Some(_) => write!(text, ", with an uncaught {},", raised.exception),
+        };
     }
     let _ = write!(text, " after {} steps", first[0].steps);
     let rest: usize = groups.iter().skip(1).map(Vec::len).sum();

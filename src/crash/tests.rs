@@ -71,6 +71,14 @@ fn failed(rank: i64) -> CrashedProcess {
 }
 
 #[test]
+fn a_signal_after_an_exception_does_not_hide_it() {
+    let both = CrashedProcess { signal: Some("SIGALRM".into()), ..failed(5) };
+    let crash = Crash { accounts: vec![both], ..Crash::default() };
+    let headline = "gpt: rank 5 was ended by SIGALRM, with an uncaught ValueError, after 30 steps\n";
+    assert!(page(&crash, "gpt", None).starts_with(headline), "{}", page(&crash, "gpt", None));
+}
+
+#[test]
 fn ranks_that_ended_alike_are_one_and_the_first_is_the_headline() {
     let accounts = vec![failed(5), account(0), account(1), account(2), account(7)];
     let crash = Crash { accounts, ..Crash::default() };

@@ -13,7 +13,8 @@ use super::steps::{Steps, Ticks, part, seconds, ticks};
 use crate::block_bootstrap::median;
 
 /// Columns that mean something to every rule; the others are facts.
-const MEANT: [&str; 10] = ["step", "rank", "cost", "ref", "expected", "x", "y", "severity", "part", "undecided"];
+const MEANT: [&str; 11] =
+    ["step", "rank", "cost", "ref", "expected", "x", "y", "severity", "part", "undecided", "ruled_out"];
 const SUBJECT: [&str; 5] = ["subject", "part", "module", "line", "seen"];
 
 /// The findings of a rule, before their savings are known.
@@ -42,6 +43,7 @@ pub(crate) fn judge(rule: &Rule, rows: &AnswerRows, steps: &Steps) -> RuleFindin
         why: "nothing of this kind happened in these steps".into(),
         is_undecided: false,
     };
+    let at: BTreeMap<i64, usize> = steps.numbers.iter().enumerate().map(|(at, step)| (*step, at)).collect();
     let (mut most, mut is_open) = (0, false);
     for (subject, by_rank) in groups {
         let mut finding = empty(rule, subject);
@@ -52,8 +54,12 @@ pub(crate) fn judge(rule: &Rule, rows: &AnswerRows, steps: &Steps) -> RuleFindin
             if indices.len() < rule.least && rule.kind != Kind::Fact {
                 continue;
             }
+            if let Some(why) = rows.text("ruled_out", indices[0]) {
+                judged.why = why;
+                continue;
+            }
             let judgement = match rule.kind {
-                Kind::Time => time(rule, rows, &indices, steps, rank, &mut finding),
+                Kind::Time => time(rule, rows, &indices, (steps, &at), rank, &mut finding),
                 Kind::Trend => growth(rule, rows, &indices, &mut finding),
                 Kind::Fact => fact(rows, &indices, &mut finding),
             };
@@ -132,14 +138,13 @@ fn time(
     rule: &Rule,
     rows: &AnswerRows,
     indices: &[usize],
-    steps: &Steps,
+    (steps, at): (&Steps, &BTreeMap<i64, usize>),
     rank: Option<i64>,
     finding: &mut Finding,
 ) -> Result<(), String> {
     let process = steps.process_of(rank).ok_or("a rank whose steps are not looked at")?;
     let name = rows.text("part", indices[0]).or_else(|| rule.part.clone());
     let part = name.as_deref().and_then(part).ok_or("its rows name no part of a step")?;
-    let at: BTreeMap<i64, usize> = steps.numbers.iter().enumerate().map(|(at, step)| (*step, at)).collect();
     let known = |row: &usize| {
         let (cost, reference) = (rows.number("cost", *row)?, rows.number("ref", *row)?);
         let expected = rows.number("expected", *row).unwrap_or(reference);

@@ -151,9 +151,10 @@ impl<'a> StepReplays<'a> {
                     best = Some(index);
                 }
             }
-            let Some(index) = best else {
+            let Some(best) = best else {
                 return (found, timed.into_iter().zip(gains).collect());
             };
+            let index = more_exact(&timed, &gains, best);
             let (gain, mut finding) = (&gains[index], timed.remove(index));
             finding.severity = gain.severity.unwrap_or(Severity::Note);
             finding.saving = Some(Saving {
@@ -195,6 +196,21 @@ impl<'a> StepReplays<'a> {
         let may_matter = severity.is_none() && matters && percent >= rule.levels[1];
         MarginalSaving { sum, percent, low, high, severity, may_matter }
     }
+}
+
+/// The finding that says more exactly what most of the best one is: it explains it, and saves at least half as much. What the best
+/// one saves beyond that comes after it.
+fn more_exact(timed: &[Finding], gains: &[MarginalSaving], best: usize) -> usize {
+    let is_more_exact = |index: &usize| {
+        let (of, gain) = (&timed[*index], &gains[*index]);
+        *index != best
+            && gain.severity.is_some()
+            && of.explains.contains(&timed[best].rule)
+            && 2.0 * gain.low >= gains[best].low
+            && in_same_part(of, &timed[best])
+    };
+    let of_most = |one: &usize, other: &usize| gains[*one].low.total_cmp(&gains[*other].low);
+    (0..timed.len()).filter(is_more_exact).max_by(of_most).unwrap_or(best)
 }
 
 /// The findings without a saving that no other of them explains. One explains another of the same ranks that is no worse.

@@ -1,7 +1,7 @@
 //! Statistics by which rules are judged. None assumes a distribution, and results do not change when all times are scaled.
 
 use super::steps::Ticks;
-use crate::block_bootstrap::{BootstrapDraws, median, middle95};
+use crate::block_bootstrap::{BootstrapDraws, median, middle95, sums_of};
 
 /// Blocks into which a series is cut to judge whether it grows.
 pub(crate) const BLOCKS: usize = 12;
@@ -26,7 +26,7 @@ pub(crate) fn deviation(values: &[f64]) -> f64 {
 /// The 95 % interval of the mean of `values` (one a step, in the order of time).
 pub(crate) fn mean_interval(values: &[f64], seed: u64) -> Option<(f64, f64)> {
     let steps = values.len() as f64;
-    middle95(BootstrapDraws::new(values.len(), seed).sums(values).into_iter().map(|sum| sum / steps).collect())
+    middle95(sums_of(values, seed).into_iter().map(|sum| sum / steps).collect())
 }
 
 /// The 95 % interval of the sum of `values` divided by the sum of `of`.
@@ -50,7 +50,7 @@ pub(crate) fn share_at_least(of: usize, all: usize) -> f64 {
 /// The 95 % interval of the change of the mean of `now` (one value a step) from that of `before`, as a share of the latter.
 pub(crate) fn change_interval(now: &[f64], before: &[f64]) -> Option<(f64, f64)> {
     let means = |values: &[f64], seed: u64| -> Vec<f64> {
-        BootstrapDraws::new(values.len(), seed).sums(values).into_iter().map(|sum| sum / values.len() as f64).collect()
+        sums_of(values, seed).into_iter().map(|sum| sum / values.len() as f64).collect()
     };
     let (now, before) = (means(now, 6), means(before, 7));
     middle95(

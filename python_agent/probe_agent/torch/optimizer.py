@@ -85,8 +85,14 @@ def steps_begun() -> int | None:
 
 
 def is_any() -> bool:
-    """Whether there is an optimizer, which may step at some time."""
-    return _has_been_any() and any(True for _ in _living())
+    """Whether there is an optimizer, which may step at some time. This takes no time where one of those that are known is there."""
+    if not _has_been_any():
+        return False
+    if not any(True for _ in _made.values()):
+        for known in _living():
+            _made[id(known)] = known
+            break
+    return any(True for _ in _made.values())
 
 
 def _has_been_any() -> bool:

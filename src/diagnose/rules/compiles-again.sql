@@ -18,15 +18,18 @@ WITH c AS (
     SELECT pid, step, part, SUM(duration) AS cost FROM c GROUP BY pid, step, part
 ), whole AS (
     -- Some sizes come first in the beginning. Who compiles again and again still does.
-    SELECT pid, COUNT(*) AS recompilations, COUNT(DISTINCT step) AS long_steps FROM c GROUP BY pid
-    HAVING COUNT(DISTINCT step) >= 4 AND MAX(step) >= $first + 0.75 * ($last - $first)
+    SELECT pid, COUNT(*) AS recompilations, COUNT(DISTINCT step) AS long_steps,
+        CASE WHEN COUNT(DISTINCT step) < 4 OR MAX(step) < $first + 0.75 * ($last - $first)
+            THEN concat(CAST(COUNT(*) AS VARCHAR), ' recompilation', CASE WHEN COUNT(*) > 1 THEN 's' ELSE '' END, ' in ', CAST(COUNT(DISTINCT step) AS VARCHAR),
+                ' of these steps, ', CAST(round(SUM(duration), 2) AS VARCHAR), ' s in all: it takes 4 such steps, and one of them in the last quarter') END AS ruled_out
+    FROM c GROUP BY pid
 ), f AS (
     SELECT pid, COALESCE(frame, '?') AS frame, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY COUNT(*) DESC, frame) AS position
     FROM c GROUP BY pid, frame
 ), parts AS (
     SELECT DISTINCT pid, part FROM p
 )
-SELECT s.step, s.rank, parts.part, COALESCE(p.cost, 0.0) AS cost, 0.0 AS ref, whole.recompilations, whole.long_steps, f.frame
+SELECT s.step, s.rank, parts.part, COALESCE(p.cost, 0.0) AS cost, 0.0 AS ref, whole.recompilations, whole.long_steps, f.frame, whole.ruled_out
 FROM python.steps s JOIN whole ON s.pid = whole.pid JOIN parts ON s.pid = parts.pid
     JOIN f ON s.pid = f.pid AND f.position = 1
     LEFT JOIN p ON s.pid = p.pid AND s.step = p.step AND p.part = parts.part

@@ -29,7 +29,9 @@ WITH e AS (
     -- Of a policy that plays without gradients, few of the calls have a backward pass.
     HAVING SUM(CASE WHEN stage = 'forward' THEN 1 ELSE 0 END) <= SUM(CASE WHEN stage = 'backward' THEN 1 ELSE 0 END)
 ), usual AS (
-    SELECT pid, module, median(backward) AS backward FROM m GROUP BY pid, module HAVING median(backward) > 0
+    -- Of modules that stay far below the gate, rows of each step would take long and say nothing.
+    SELECT pid, module, median(backward) AS backward FROM m GROUP BY pid, module
+    HAVING median(backward) > 0 AND AVG(forward) >= 5 * median(backward)
 ), waits AS (
     SELECT s.pid FROM python.steps s JOIN python.environment e ON s.pid = e.pid
     WHERE s.step BETWEEN $first AND $last AND s.pid IN ($pids) AND e.torch_threads > 1 AND s.run_delay IS NOT NULL

@@ -14,6 +14,8 @@ WITH calls AS (
     -- A call takes a while for the smallest input, too: steps with more calls are not those with larger inputs.
     JOIN calls ON s.pid = calls.pid AND s.micro_steps = calls.calls
     WHERE s.warmup IS NOT TRUE AND size.size > 0
+        -- A new size may have been compiled for.
+        AND NOT EXISTS (SELECT 1 FROM python.pauses c WHERE c.kind = 'compilation' AND c.pid = s.pid AND c.step = s.step)
 ), m AS (
     SELECT pid, step, module_type, SUM(duration) AS took FROM python.torch_trace
     WHERE $window AND stage IN ('forward', 'backward') AND module_type IS NOT NULL GROUP BY pid, step, module_type HAVING SUM(duration) > 0

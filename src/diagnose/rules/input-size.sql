@@ -15,6 +15,8 @@ WITH calls AS (
     -- Steps with more calls of the model are not those with larger inputs.
     JOIN calls ON s.pid = calls.pid AND s.micro_steps = calls.calls
     WHERE s.warmup IS NOT TRUE AND size.size > 0 AND s.forward_time + s.backward_time > 0
+        -- A new size may have been compiled for.
+        AND NOT EXISTS (SELECT 1 FROM python.pauses c WHERE c.kind = 'compilation' AND c.pid = s.pid AND c.step = s.step)
 )
 SELECT rank, 'input size' AS seen, 'note' AS severity, least, most, small, large, p50, p95,
     -- How long neighbours have the processors hides what follows the size, so the thread's own processor time says it, too.

@@ -7,9 +7,15 @@
 -- says: {who}: {subject} is not finite in {times} of {count} values, first seen in step {first}{before}
 -- do: torch.autograd.set_detect_anomaly(True) for some steps names the operation; a lower learning rate, clip_grad_norm_, or a look at the batches of that step
 -- record: probe_agent.log(loss=loss)
-WITH m AS (
-    SELECT pid, rank, step, ts, name, CASE WHEN isnan(value) OR abs(value) = CAST('Infinity' AS DOUBLE) THEN 1 ELSE 0 END AS bad
-    FROM python.metrics WHERE step <= $last AND pid IN ($pids) AND value IS NOT NULL AND regexp_like(lower(name), 'loss|grad')
+WITH skipped AS (
+    SELECT DISTINCT pid, step FROM python.metrics WHERE step <= $last AND pid IN ($pids) AND name = 'torch.amp.skipped_step' AND value > 0
+), m AS (
+    -- That gradients are not finite in a step that GradScaler skips is how it finds its scale (skipped-steps counts these).
+    SELECT m.pid, m.rank, m.step, m.ts, m.name,
+        CASE WHEN isnan(m.value) OR abs(m.value) = CAST('Infinity' AS DOUBLE)
+            THEN CASE WHEN skipped.pid IS NOT NULL AND regexp_like(lower(m.name), 'grad') THEN 0 ELSE 1 END ELSE 0 END AS bad
+    FROM python.metrics m LEFT JOIN skipped ON m.pid = skipped.pid AND m.step = skipped.step
+    WHERE m.step <= $last AND m.pid IN ($pids) AND m.value IS NOT NULL AND regexp_like(lower(m.name), 'loss|grad')
 ), f AS (
     SELECT *, MAX(CASE WHEN bad = 0 THEN step END) OVER (PARTITION BY pid, rank, name) AS fine FROM m
 ), n AS (

@@ -16,8 +16,9 @@ WITH t AS (
     SELECT rank, pid, step, module, stage, regexp_replace(module, '[0-9]+$', '*') AS family, module_type,
         SUM(total_duration) AS cost, COUNT(*) AS calls
     FROM python.torch_trace
-    WHERE $window AND stage IN ('forward', 'backward') AND regexp_like(module, '[0-9]$') AND module_type NOT IN
+    WHERE $window AND stage IN ('forward', 'backward') AND module_type NOT IN
         ('Linear', 'Conv1d', 'Conv2d', 'Conv3d', 'Sequential', 'Embedding', 'LayerNorm', 'BatchNorm2d', 'ReLU', 'GELU', 'Dropout')
+        AND right(module, 1) BETWEEN '0' AND '9'
     GROUP BY rank, pid, step, module, stage, module_type
 ), usual AS (
     SELECT pid, family, module_type, stage, module, median(cost) AS cost, SUM(calls) AS calls FROM t GROUP BY pid, family, module_type, stage, module

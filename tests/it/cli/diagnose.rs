@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use probe_proto::table::Time;
-use probe_proto::tables::{copies, environment, overhead, pauses, process_metrics, steps, sync_points};
+use probe_proto::tables::{copies, environment, overhead, process_metrics, steps, sync_points};
 use probe_store::Store;
 
 use super::diagnosed_runs::{
-    STEPS, begins, each_second, garbage_collections, logs, nothing, of_rule, of_rules, record, said, says,
+    STEPS, begins, compiles, each_second, garbage_collections, logs, nothing, of_rule, of_rules, record, said, says,
 };
 use crate::cli::support::Home;
 use crate::sql::data::{Agent, START};
@@ -283,31 +283,16 @@ fn numbers_that_are_not_finite_and_steps_that_are_skipped_are_told() {
         logs("torch.clip_grad_norm_", |step| if step == 3 { f64::INFINITY } else { 1.0 }),
     );
     says(&said, "not-finite", "found: every rank: torch.clip_grad_norm_ is not finite in 1 of 120 values");
+    // GradScaler skips that step, which is how it finds its scale.
+    let skips = |agent: &mut Agent, store: &Store| {
+        logs("torch.clip_grad_norm_", |step| if step == 30 { f64::INFINITY } else { 1.0 })(agent, store);
+        logs("torch.amp.skipped_step", |step| f64::from(u8::from(step == 30)))(agent, store);
+    };
+    begins(&of_rule("not-finite", STEPS, |_| (), skips), "silent");
     begins(&of_rule("not-finite", STEPS, |_| (), logs("train_loss", nan(0, 0))), "silent");
     let every = |period: i64| logs("torch.amp.skipped_step", move |step| f64::from(u8::from(step % period == 0)));
     begins(&of_rule("skipped-steps", STEPS, |_| (), every(10)), "found: every rank: GradScaler skipped 10 % of");
     begins(&of_rule("skipped-steps", STEPS, |_| (), every(60)), "silent");
-}
-
-/// Compilations of frame 3 in these steps, the first of number `first`.
-fn compiles(steps: &'static [i64], first: i64) -> impl Fn(&mut Agent, &Store) {
-    move |agent, store| {
-        let (kind, part) = (agent.strings.id("compilation"), agent.strings.id("forward"));
-        let pause = |agent: &mut Agent, (number, step): (i64, &i64)| pauses::Row {
-            step: *step,
-            ts: Time(START + step * 1_000_000_000),
-            kind,
-            part,
-            duration: 0.5,
-            generation: None,
-            collected: None,
-            uncollectable: None,
-            compile_id: Some(agent.strings.id(&format!("3/{number}"))),
-            thread: 1,
-        };
-        let rows: Vec<_> = (first..).zip(steps).map(|of| pause(agent, of)).collect();
-        agent.send(store, rows);
-    }
 }
 
 #[test]
@@ -324,8 +309,15 @@ fn compiling_again_and_again_is_told_from_compiling_at_the_beginning() {
     let found = said(often, 1);
     begins(&found, "found: every rank compiles again and again: ");
     assert!(found.contains("of these steps, most of them of frame 3; do: "), "{found}");
-    begins(&said(&[1, 3, 5, 7, 9, 11], 1), "silent: nothing of this kind");
-    begins(&said(&[60, 110], 1), "silent: nothing of this kind");
+    begins(
+        &said(&[1, 3, 5, 7, 9, 11, 13, 15], 1),
+        "silent: 8 recompilations in 8 of these steps, 4.0 s in all: it takes",
+    );
+    begins(
+        &said(&[60, 110], 1),
+        "silent: 2 recompilations in 2 of these steps, 1.0 s in all: it takes 4 such steps, and one of",
+    );
+    begins(&said(&[60], 1), "silent: 1 recompilation in 1 of these steps, 0.5 s");
     // The first compilation of each function is none again.
     let first = |agent: &mut Agent, store: &Store| often.chunks(1).for_each(|step| compiles(step, 0)(agent, store));
     begins(&of_rule("compiles-again", STEPS, slow(often), first), "silent: nothing of this kind");

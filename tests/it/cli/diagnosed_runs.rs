@@ -191,3 +191,25 @@ pub(super) fn logs(name: &'static str, value: impl Fn(i64) -> f64) -> impl Fn(&m
         agent.send(store, (0..STEPS).map(row));
     }
 }
+
+/// Compilations of frame 3 in these steps, the first of number `first`.
+pub(super) fn compiles(steps: &[i64], first: i64) -> impl Fn(&mut Agent, &Store) {
+    let steps = steps.to_vec();
+    move |agent, store| {
+        let (kind, part) = (agent.strings.id("compilation"), agent.strings.id("forward"));
+        let pause = |agent: &mut Agent, (number, step): (i64, &i64)| pauses::Row {
+            step: *step,
+            ts: Time(START + step * 1_000_000_000),
+            kind,
+            part,
+            duration: 0.5,
+            generation: None,
+            collected: None,
+            uncollectable: None,
+            compile_id: Some(agent.strings.id(&format!("3/{number}"))),
+            thread: 1,
+        };
+        let rows: Vec<_> = (first..).zip(&steps).map(|of| pause(agent, of)).collect();
+        agent.send(store, rows);
+    }
+}

@@ -5,7 +5,7 @@ use probe_proto::tables::{copies, steps, torch_trace};
 use probe_store::Store;
 use serde_json::Value;
 
-use super::diagnosed_runs::{STEPS, garbage_collections, nothing, record, said, says};
+use super::diagnosed_runs::{STEPS, compiles, garbage_collections, nothing, record, said, says};
 use crate::cli::support::Home;
 use crate::sql::data::{Agent, START};
 
@@ -217,6 +217,15 @@ fn sizes_of_inputs_explain_times_and_a_module_that_grows_faster_is_named() {
     says(&said(&home, ["gpt@2", "diagnose", "--json", "--rule", "input-size"]), "input-size", "silent");
     record(&home, "gpt@3", 30, varies, shapes);
     says(&said(&home, ["gpt@3", "diagnose", "--json", "--rule", "input-size"]), "input-size", "silent");
+    // Whoever compiles for new sizes takes longer by that.
+    let compiled = |agent: &mut Agent, store: &Store| {
+        shapes(agent, store);
+        compiles(&(0..STEPS).collect::<Vec<_>>(), 1)(agent, store);
+    };
+    record(&home, "gpt@5", STEPS, varies, compiled);
+    let found = said(&home, ["gpt@5", "diagnose", "--json", "--rule", "input-size,grows-*"]);
+    says(&found, "input-size", "silent");
+    says(&found, "grows-beyond-input", "silent");
     // Neighbours decide how long a step takes, and its processor time follows the size.
     let crowded = |row: &mut steps::Row| {
         row.cpu_time = Some(0.003 + 0.03 * took(row.step));

@@ -3,7 +3,7 @@
 use probe_proto::tables::{data_trace, environment, stack_samples, steps, torch_trace};
 use probe_store::Store;
 
-use super::diagnosed_runs::{STEPS, begins, nothing, of_rule, record_ranks, record_some, said, says};
+use super::diagnosed_runs::{STEPS, begins, nothing, of_rule, record, record_ranks, record_some, said, says};
 use crate::cli::support::Home;
 use crate::sql::data::Agent;
 
@@ -169,4 +169,17 @@ fn batches_that_are_made_in_the_loop_take_longer_where_neighbours_are() {
     begins(&of(0.0), "found: every rank: batches are made on the training thread");
     // Of 21 ms the thread had a processor for 5: its millisecond and a half for a hand-over would have been six.
     begins(&of(0.0165), "silent");
+}
+
+#[test]
+fn what_a_thread_waits_for_comes_before_all_that_is_between_the_parts() {
+    let home = Home::empty();
+    let works_too = |row: &mut steps::Row| {
+        (row.other_time, row.cpu_time) = (0.0165, row.cpu_time.map(|cpu| cpu + 0.0055));
+    };
+    record(&home, "gpt@1", STEPS, works_too, on_host(1, Some(9)));
+    let page = home.stdout(["gpt", "diagnose", "--rule", "thread-blocked,work-between-parts"]);
+    let line = |number: &str| page.lines().find(|line| line.starts_with(number)).unwrap_or_default();
+    assert!(line("   1  ").contains("thread-blocked"), "{page}");
+    assert!(line("   2  ").contains("work-between-parts"), "{page}");
 }

@@ -1,4 +1,4 @@
--- python.module_profile: One row per module and stage over everything recorded, all ranks together: calls, time with and without the modules inside, percentiles of a call, share of the whole.
+-- python.module_profile: One row per module and stage over everything recorded (warm-up and captured steps too), all ranks together: calls, time with and without the modules inside, percentiles of a call, share of the whole.
 -- example: SELECT module, stage, calls, own, p50, p95, share, recorded FROM python.module_profile ORDER BY own DESC LIMIT 10
 -- example: SELECT module, stage, mean, p99 / p50 AS spread FROM python.module_profile WHERE calls > 1 ORDER BY spread DESC LIMIT 10
 WITH profile AS (
