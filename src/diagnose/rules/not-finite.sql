@@ -12,10 +12,10 @@ WITH skipped AS (
 ), m AS (
     -- That gradients are not finite in a step that GradScaler skips is how it finds its scale (skipped-steps counts these).
     SELECT m.pid, m.rank, m.step, m.ts, m.name,
-        CASE WHEN isnan(m.value) OR abs(m.value) = CAST('Infinity' AS DOUBLE)
-            THEN CASE WHEN skipped.pid IS NOT NULL AND regexp_like(lower(m.name), 'grad') THEN 0 ELSE 1 END ELSE 0 END AS bad
+        CASE WHEN isnan(m.value) OR abs(m.value) = CAST('Infinity' AS DOUBLE) THEN 1 ELSE 0 END AS bad
     FROM python.metrics m LEFT JOIN skipped ON m.pid = skipped.pid AND m.step = skipped.step
     WHERE m.step <= $last AND m.pid IN ($pids) AND m.value IS NOT NULL AND regexp_like(lower(m.name), 'loss|grad')
+        AND (skipped.pid IS NULL OR NOT regexp_like(lower(m.name), 'grad'))
 ), f AS (
     SELECT *, MAX(CASE WHEN bad = 0 THEN step END) OVER (PARTITION BY pid, rank, name) AS fine FROM m
 ), n AS (
