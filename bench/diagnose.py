@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--probe", default=shutil.which("probe") or "probe")
     parser.add_argument("--runs", type=int, default=7)
     args = parser.parse_args()
-    from latency import show
+    from latency import seconds, show
 
     with tempfile.TemporaryDirectory(prefix="probe-bench-") as home:
         environment = dict(os.environ, PROBE_HOME=home, PROBE_RUNTIME_DIR=f"{home}/run", OMP_NUM_THREADS="1")
@@ -61,29 +61,23 @@ def main() -> None:
         subprocess.run([args.probe, "run", "--name", RUN, *launch], env=environment, check=True)
         print(f"recorded {RANKS} ranks and {STEPS} steps in {time.perf_counter() - began:.0f} s", flush=True)
 
-        def asked(*words: str) -> subprocess.CompletedProcess[str]:
-            return subprocess.run(
-                [args.probe, RUN, *words], env=environment, capture_output=True, text=True, check=True
-            )
+        def asked(*words: str) -> str:
+            return subprocess.check_output([args.probe, RUN, *words], env=environment, text=True)
 
         rows = "SELECT COUNT(*) AS n FROM python."
         counts = {
-            table: asked("query", rows + table, "--format", "csv").stdout.split()[-1]
+            table: asked("query", rows + table, "--format", "csv").split()[-1]
             for table in ("steps", "torch_trace", "nccl_trace")
         }
         print("rows: " + ", ".join(f"{table} {count}" for table, count in counts.items()))
-        page = asked("diagnose").stdout
-        print("\n".join(page.splitlines()[:12]), flush=True)
+        print("\n".join(asked("diagnose").splitlines()[:12]), flush=True)
         samples: dict[str, list[float]] = {"diagnose": [], "query": []}
         for _ in range(args.runs):
             for name, words in (("diagnose", ["diagnose"]), ("query", ["query", "SELECT 1"])):
-                began = time.perf_counter()
-                asked(*words)
-                samples[name].append(time.perf_counter() - began)
+                samples[name].append(seconds([args.probe, RUN, *words], environment, subprocess.DEVNULL))
         show("probe RUN diagnose   (bound 2000)", samples["diagnose"])
         show('probe RUN query "SELECT 1"', samples["query"])
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(pathlib.Path(HERE).parent))
     worker() if "--worker" in sys.argv else main()

@@ -145,7 +145,7 @@ def ddp() -> dict[str, Any]:
             for name, took in zip(hand, (t1 - t0, t3 - backward.begin, t5 - t4, t4 - t3, t5 - last)):
                 hand[name].append(took)
         last = t5
-        # Freed here, and not where the next ones take their names, between two clocks.
+        # Freed here, because assigning the next ones would free these between two clocks.
         del x, output, loss
     rows = _wait_for(native, {}, lambda rows: _reduced(rows) == 20 * of_a_step)
     last_rows = native.take_rows()

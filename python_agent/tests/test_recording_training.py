@@ -93,7 +93,7 @@ def test_steps_agree_with_a_hand_timed_loop(recorder: Recorder) -> None:
         for times, took in zip(hand.values(), (t1 - t0, t2 - t1, backward.end - backward.begin, t5 - t4, t5 - last)):
             times.append(took)
         last = t5
-        # Freed here, and not where the next ones take their names, between two clocks.
+        # Freed here, because assigning the next ones would free these between two clocks.
         del x, output, loss
     rows = recorder.take()
     steps = rows["python.steps"][1:]  # The first one ended with the mark.

@@ -98,7 +98,7 @@ def test_parts_are_what_the_loop_itself_timed(recorder: Recorder) -> None:
         hand["optimizer_time"].append(t5 - t4)
         hand["duration"].append(t5 - last)
         last = t5
-        # Freed here, and not where the next ones take their names, between two clocks.
+        # Freed here, because assigning the next ones would free these between two clocks.
         del x, output, loss
     steps = recorder.take()["python.steps"][-12:]
     for column, times in hand.items():

@@ -128,9 +128,7 @@ impl<'a> StepReplays<'a> {
         };
         let timed: Vec<(Finding, f64)> = timed.into_iter().map(with_saving).collect();
         let cause = |of: &Finding, alone: f64| {
-            let explains = |(other, saves): &&(Finding, f64)| {
-                other.explains.contains(&of.rule) && *saves >= 0.8 * alone && in_same_part(other, of)
-            };
+            let explains = |(other, saves): &&(Finding, f64)| *saves >= 0.8 * alone && is_cause(other, of);
             timed.iter().find(explains).filter(|_| alone > 0.0).map(|(other, _)| other.rule.clone())
         };
         let causes: Vec<Option<String>> = timed.iter().map(|(of, alone)| cause(of, *alone)).collect();
@@ -198,16 +196,12 @@ impl<'a> StepReplays<'a> {
     }
 }
 
-/// The finding that says more exactly what most of the best one is: it explains it, and saves at least half as much. What the best
-/// one saves beyond that comes after it.
+/// The finding that names the cause of most of what the best one saves: it explains it, and saves at least half as much. What the
+/// best one saves beyond that comes after it.
 fn more_exact(timed: &[Finding], gains: &[MarginalSaving], best: usize) -> usize {
     let is_more_exact = |index: &usize| {
         let (of, gain) = (&timed[*index], &gains[*index]);
-        *index != best
-            && gain.severity.is_some()
-            && of.explains.contains(&timed[best].rule)
-            && 2.0 * gain.low >= gains[best].low
-            && in_same_part(of, &timed[best])
+        gain.severity.is_some() && 2.0 * gain.low >= gains[best].low && is_cause(of, &timed[best])
     };
     let of_most = |one: &usize, other: &usize| gains[*one].low.total_cmp(&gains[*other].low);
     (0..timed.len()).filter(is_more_exact).max_by(of_most).unwrap_or(best)
@@ -238,6 +232,11 @@ fn without_caused(findings: Vec<Finding>, causes: Vec<Option<String>>) -> (Vec<F
         }
     }
     (kept, ruled_out)
+}
+
+/// Whether one finding about time can be the cause of another: its rule explains the other's, and both are about the same part.
+fn is_cause(one: &Finding, other: &Finding) -> bool {
+    one.explains.contains(&other.rule) && in_same_part(one, other)
 }
 
 /// Whether both take time from the same part of a process's steps. What a program does before and after it validates or saves is

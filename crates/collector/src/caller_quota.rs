@@ -1,13 +1,13 @@
-//! How much of what is limited each caller holds. One caller, however it asks, leaves some of it to the others.
+//! Counts how much of a limited resource each caller holds, so that one caller, however it asks, leaves some of it to the others.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What callers hold, of one thing.
+/// How much of one resource each caller holds.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CallerQuota(Arc<Mutex<HashMap<String, usize>>>);
 
-/// One of the things, which its caller holds until this is dropped.
+/// One unit of the resource, which its caller holds until this is dropped.
 #[derive(Debug)]
 pub(crate) struct CallerPermit {
     all: CallerQuota,
@@ -15,7 +15,7 @@ pub(crate) struct CallerPermit {
 }
 
 impl CallerQuota {
-    /// One more for `who`; None where it holds `most` already.
+    /// One more unit for `who`; None if it holds `most` already.
     pub(crate) fn acquire(&self, who: &str, most: usize) -> Option<CallerPermit> {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mine = held.entry(who.to_owned()).or_default();

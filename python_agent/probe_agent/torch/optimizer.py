@@ -85,14 +85,15 @@ def steps_begun() -> int | None:
 
 
 def is_any() -> bool:
-    """Whether there is an optimizer, which may step at some time. This takes no time where one of those that are known is there."""
+    """Whether there is an optimizer, which may step at some time. All objects are searched only if no known optimizer is alive."""
     if not _has_been_any():
         return False
-    if not any(True for _ in _made.values()):
-        for known in _living():
-            _made[id(known)] = known
-            break
-    return any(True for _ in _made.values())
+    if any(True for _ in _made.values()):
+        return True
+    for found in _living():
+        _made[id(found)] = found
+        return True
+    return False
 
 
 def _has_been_any() -> bool:

@@ -106,7 +106,7 @@ def main() -> None:
         optimizer.zero_grad()
         took = end - backward.begin
         parts.append({"data": t1 - t0, "forward": t2 - t1, "backward": took, "optimizer": t4 - t3, "end": t4})
-        # Freed here, and not where the next ones take their names, between two clocks.
+        # Freed here, because assigning the next ones would free these between two clocks.
         del x, y, loss
     # In one call: ranks share a file, and print would write a long line in pieces.
     line = "TIMED " + json.dumps({"rank": int(os.environ.get("RANK", 0)), "parts": parts}) + "\n"
