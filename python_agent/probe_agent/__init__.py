@@ -33,8 +33,7 @@ def start(
         else `auto`.
 
     `PROBE=0` in the environment keeps the agent off whatever a program calls. Does nothing in workers of a
-    DataLoader, in torchrun's launcher, and in forked children of a process that has been recorded itself. Raises ValueError
-    for a `detail` or `collector` that is not valid. Any other error is printed on stderr, and training goes on.
+    DataLoader and in torchrun's launcher. Raises ValueError for a `detail` or `collector` that is not valid. Any other error is printed on stderr, and training goes on.
     """
     from probe_agent import agent
 

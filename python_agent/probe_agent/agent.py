@@ -38,14 +38,16 @@ class _State:
         self.at_install = False
         self.instance = os.urandom(16).hex()
         self.pid = os.getpid()
-        # A forked child of a process that has recorded nothing: the hooks are installed and wait for it to train.
+        # Whether the collector was found or started for this run alone, and so knows the run's name.
+        self.has_own_collector = False
+        # A forked child of a process that recorded: the hooks are installed and wait for the child to train.
         self.in_child = False
 
     def of_child(self) -> _State:
         """The state for a forked child, which may get an agent of its own."""
         state = _State()
         state.installed, state.watches_forks, state.in_child = self.installed, self.watches_forks, True
-        state.run, state.collector = self.run, self.collector
+        state.run, state.collector, state.has_own_collector = self.run, self.collector, self.has_own_collector
         return state
 
 
@@ -79,36 +81,28 @@ def _elsewhere() -> bool:
 
 def _forked() -> None:
     """Resets the state in a forked child, which has no agent: it may be a worker of a DataLoader, and our threads do not exist
-    there. If the parent has recorded nothing either, the child gets an agent at its own first sign of training."""
+    there. If the parent recorded, the child gets an agent of its own at its own first sign of training."""
     global _state
     from probe_agent import _native
 
     if _native.forked():
+        if _state.connected:
+            # The rank that the parent has is not the child's.
+            process.forget_identity()
         _state = _state.of_child()
+        _native.set_first_use_callback(connect)
 
 
 def _begin_in_child() -> bool:
     """Starts the agent anew in a forked child that trains. False if this child is not to be recorded."""
-    from probe_agent import _native
+    from probe_agent import _native, capture, torch
+    from probe_agent.eval import runner
 
     if process.is_data_worker() or not _native.begin_in_child():
         return False
+    for part in (capture, runner, torch):
+        part.begin_in_child()
     _native.set_enabled(True)
-    return True
-
-
-def _trains_unrecorded(is_first: bool) -> bool:
-    """Notes in a forked child whose parent was recorded that it trains and is not recorded, and says so in the first of them. False if
-    that is no news: a DataLoader's worker belongs to its dataset."""
-    if process.is_data_worker():
-        return False
-    if is_first:
-        # The parent may have printed a message of its own before it forked.
-        messages.say(
-            f"process {os.getpid()} trains without being recorded: process {_state.pid} forked it when it was recorded itself "
-            "(probe.agents.problem counts all such processes); "
-            "hint: use multiprocessing's start method spawn or forkserver, or fork before the first step"
-        )
     return True
 
 
@@ -162,6 +156,7 @@ def connect() -> None:
         _state.connected = True
         try:
             if _state.in_child and not _begin_in_child():
+                _state.connected = False
                 return
             if _state.in_child or process.is_of_fork_server():
                 _end_with_its_work()
@@ -185,9 +180,10 @@ def _connect() -> None:
     hint = "`probe serve` starts a collector, and `probe run` training together with one"
     if not address:
         address = collector.find_or_start(_state.run)
-        # It was started for this run alone, and knows its name.
-        run, patience = "", STARTING_SECONDS
+        _state.has_own_collector, patience = True, STARTING_SECONDS
         hint = f"the output of the collector is in {collector.log_of(address)}"
+    if _state.has_own_collector:
+        run = ""
     settings = Settings(
         collector=address,
         token_file=os.environ.get("PROBE_TOKEN_FILE") or None,
@@ -207,13 +203,15 @@ def _connect() -> None:
     )
     _state.collector = address
     if _native.start(settings):
+        # The parent of a forked process may have registered it already.
+        atexit.unregister(_at_exit)
         atexit.register(_at_exit)
         exceptions.stand_first()
         runner.start()
 
 
 def _at_exit() -> None:
-    if not _elsewhere():
+    if _state.connected and not _elsewhere():
         from probe_agent.torch import exceptions
 
         exceptions.at_exit()

@@ -86,14 +86,37 @@ def _original_arguments() -> list[str]:
         return []
 
 
+#: What says which rank the process that forked this one is: the default process group, and the launcher's variables.
+_of_parent: tuple[object, tuple[str | None, ...]] | None = None
+_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+
+
+def forget_identity() -> None:
+    """Notes in a forked child that what now says which rank this is says it of the parent."""
+    global _of_parent
+    _of_parent = (_default_group(), tuple(map(os.environ.get, _VARIABLES)))
+
+
+def _default_group() -> object:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed.group.WORLD
+
+
 def identity() -> Identity:
-    """Rank, local rank and world size: torch.distributed's where it is initialised, else the launcher's."""
+    """Rank, local rank and world size: torch.distributed's where it is initialised, else the launcher's. None where they are those
+    of the process that forked this one."""
     from probe_agent.settings import Identity
 
-    local_rank = _number("LOCAL_RANK")
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+    group, variables = _default_group(), tuple(map(os.environ.get, _VARIABLES))
+    group_of_parent, variables_of_parent = _of_parent or (None, ())
+    local_rank = None if variables == variables_of_parent else _number("LOCAL_RANK")
+    if group is not None and group is not group_of_parent:
+        distributed = sys.modules["torch.distributed"]
         return Identity(distributed.get_rank(), local_rank, distributed.get_world_size())
+    if variables == variables_of_parent:
+        return Identity(None, None, None)
     return Identity(_number("RANK"), local_rank, _number("WORLD_SIZE"))
 
 

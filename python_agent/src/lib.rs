@@ -5,7 +5,7 @@
 //! figures of the operating system. [`frame_locals`] reads the variables that a snippet may name, [`words`] takes texts from
 //! Python and bounds them, and [`seconds`] time spans. [`shared`] is the little state that all of them and the Python half use,
 //! [`address`] is the address of the collector, [`detached_process`] starts one, [`descriptors`] keeps the agent's files and the program's apart, and [`terminal`]
-//! writes lines for the person who runs the program.
+//! writes lines for the person who runs the program. [`renewable`] is for state that a forked child makes anew.
 
 use pyo3::prelude::*;
 
@@ -14,6 +14,7 @@ mod descriptors;
 mod detached_process;
 mod frame_locals;
 pub mod recording;
+mod renewable;
 pub mod sampling;
 pub mod seconds;
 pub mod shared;

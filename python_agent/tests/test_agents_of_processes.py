@@ -141,25 +141,44 @@ if __name__ == "__main__":
     assert lines == [f"{rank} off waiting for training" for rank in (0, 1)]
 
 
-def test_a_forked_child_runs_nothing_of_ours_and_ends_at_once(bench: Bench) -> None:
+def test_a_forked_child_runs_nothing_of_ours_until_it_trains(bench: Bench) -> None:
     code = (
         TRAIN
         + """
-import os, sys, atexit, probe_agent
+import os, sys, probe_agent
 from probe_agent import _native
 train(2)
-child = os.fork()
-if child == 0:
+def fork(work):
+    child = os.fork()
+    if child == 0:
+        assert probe_agent.status()["phase"] == "forked" and not probe_agent.status()["enabled"]
+        work()
+        # Without flushing, for which there is no collector.
+        sys.exit(0) if work is ends else os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+def ends():
     # Flushing at exit would wait for a thread that is not here.
-    stop, _native.stop = _native.stop, lambda *_: os.write(1, b"flushed ")
+    _native.stop = lambda *_: os.write(1, b"flushed ")
+    model(torch.ones(2, 4)); probe_agent.step(); probe_agent.stop()
     assert probe_agent.status()["phase"] == "forked" and not probe_agent.status()["enabled"]
-    probe_agent.start(); probe_agent.configure(detail="off"); probe_agent.step(); probe_agent.stop()
+def trains():
+    probe_agent.configure(detail="off")
     train(2)
-    assert probe_agent.status()["step"] == 2, "counted in the child"
-    sys.exit(0)
-assert os.waitpid(child, 0)[1] == 0
+    status = probe_agent.status()
+    assert status["phase"] == "connecting" and status["step"] == 2 and status["config"]["detail"] == "off", status
+def starts():
+    probe_agent.start(detail="every-step")
+    assert probe_agent.status()["config"]["detail"] == "every-step" and probe_agent.status()["step"] == 0
+    train(1)
+    assert probe_agent.status()["step"] == 1
+fork(ends); fork(trains); fork(starts)
 train(1)
 print(probe_agent.status()["step"], probe_agent.status()["config"]["detail"])
+probe_agent.stop()
+def stays_off():
+    train(1)
+    assert probe_agent.status()["phase"] == "forked" and not probe_agent.status()["enabled"]
+fork(stays_off)
 """
     )
     assert bench.python(code, PROBE="1") == "3 auto\n"

@@ -60,15 +60,28 @@ def test_workers_are_no_agents(home: Home, how: str) -> None:
     assert "without being recorded" not in run.errors
 
 
-def test_children_of_an_agent_are_none_and_say_so(home: Home) -> None:
-    run = home.train("python", SCRIPT, "after", name="forked")
-    run.finish()
-    assert run.query("SELECT COUNT(*) AS n FROM python.steps") == [{"n": 20}]
-    (agent,) = run.query("SELECT pid, problem FROM probe.agents")
-    assert agent["problem"].startswith("2 forked processes of this one trained without being recorded")
-    said = [line for line in run.errors.splitlines() if "trains without being recorded" in line]
-    assert 1 <= len(said) <= 2, "one for all, or two that trained at the same time"
-    assert all(f": process {agent['pid']} forked it when it was recorded itself (" in line for line in said)
+@pytest.mark.parametrize("how", ["after", "ranks_after"])
+def test_children_of_an_agent_are_agents_of_their_own(home: Home, how: str) -> None:
+    plain = home.spawn("python", SCRIPT, how)
+    run = home.train("python", SCRIPT, how, name="forked")
+    assert plain.wait(PATIENCE) == 0, plain.err_path.read_text()  # type: ignore[attr-defined]
+    assert sorted(run.finish().splitlines()) == sorted(plain.out_path.read_text().splitlines())  # type: ignore[attr-defined]
+    # Ranks make a process group before their first step. Without one, it is not known when the first step began.
+    ranks, first = ([0, 1], 0) if how == "ranks_after" else ([None, None], 1)
+    whole = {"state": "ended", "exit_status": 0, "step": 20, "last": 19}
+    rows = 20 - first
+    of_children = [{"rank": r, **whole, "rows": rows, "first": first, "forward": rows, "backward": rows} for r in ranks]
+    of_parent = {"rank": None, **whole, "rows": 20, "first": 0, "forward": 20, "backward": 20}
+    found = run.query(BY_PROCESS)
+    assert sorted(found, key=str) == sorted([*of_children, of_parent], key=str)
+    assert run.query("SELECT DISTINCT problem FROM probe.agents") == [{"problem": None}]
+    assert run.query("SELECT COUNT(*) AS n FROM probe.drops") == [{"n": 0}]
+    # The model of the parent, which was named there.
+    modules = run.query(
+        "SELECT COUNT(DISTINCT step) AS steps FROM python.torch_trace WHERE module = '2' AND stage = 'forward' GROUP BY pid"
+    )
+    assert sorted(row["steps"] for row in modules) == [rows, rows, 20]
+    assert run.query("SELECT COUNT(DISTINCT pid) AS n FROM python.environment WHERE optimizer = 'SGD'") == [{"n": 3}]
 
 
 @pytest.mark.parametrize("how, seen", [("terminated", "SIGTERM"), ("exited", "exit status 1")])

@@ -224,13 +224,20 @@ def test_forks_and_a_pause_leave_the_rows_right(home: Home) -> None:
     serve, address = home.serve("forks")
     trainer = home.spawn("python", str(SCRIPTS / "forks_and_pauses.py"), PROBE_COLLECTOR=address)
     assert trainer.wait(PATIENCE) == 0, trainer.err_path.read_text()  # type: ignore[attr-defined]
-    # No child is an agent; the process is the same one after its pause.
-    assert home.query("forks", "SELECT DISTINCT pid FROM probe.agents") == [{"pid": trainer.pid}]
     assert home.query("forks", "SELECT COUNT(*) AS n FROM probe.drops") == [{"n": 0}]
-    steps = home.query("forks", "SELECT step, duration, micro_steps FROM python.steps ORDER BY step")
+    # The process is the same one after its pause.
+    own = f"WHERE pid = {trainer.pid}"
+    steps = home.query("forks", f"SELECT step, duration, micro_steps FROM python.steps {own} ORDER BY step")
     assert [(row["step"], row["micro_steps"]) for row in steps] == [(step, 1) for step in range(105)]
-    calls = home.query("forks", "SELECT COUNT(*) AS n FROM python.torch_trace WHERE stage = 'forward'")
+    calls = home.query("forks", f"SELECT COUNT(*) AS n FROM python.torch_trace {own} AND stage = 'forward'")
     assert calls == [{"n": 105 * 4}]
+    # Each child is an agent of its own, whose first step was under way when it was seen to train.
+    children = home.query(
+        "forks",
+        "SELECT a.step AS steps, s.step, COUNT(DISTINCT a.pid) AS n FROM probe.agents a JOIN python.steps s "
+        f"ON s.pid = a.pid WHERE a.pid <> {trainer.pid} GROUP BY 1, 2",
+    )
+    assert children == [{"steps": 2, "step": 1, "n": 50}]
     # The pause is in no step: those after it lie within the clock that began when it ended.
     after = float(trainer.out_path.read_text())  # type: ignore[attr-defined]
     assert sum(row["duration"] for row in steps[100:]) <= after

@@ -52,8 +52,7 @@ LIMITS = """
   not match it. Tracebacks of errors within `clip_grad_norm_`, `torch.save` and the `step` of an optimizer have a line of the agent among
   them.
 - `sys.excepthook` and `threading.excepthook` are the agent's. They have the names of the hooks that they replaced, and call these.
-- The first step of a forked child has no row, because nothing but an optimizer's step shows that it trains. Children of a process that
-  was recorded when it forked are not recorded; the first of them says so, and `probe.agents.problem` of the parent counts them.
+- The first step of a forked child without a process group has no row, because nothing but an optimizer's step shows that it trains.
 - Training in a function that was registered with `atexit` before the first call of a module is not recorded.
 - A process that becomes another program by `os.execv` keeps its process id, so the steps of both have the same `pid`. The first program
   is "lost" in `probe.agents`.

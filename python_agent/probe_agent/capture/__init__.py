@@ -83,6 +83,12 @@ def wait(text: str) -> None:
         raise
 
 
+def begin_in_child() -> None:
+    """Forgets the capture of the parent, in a forked child that becomes an agent."""
+    global _lock, _window
+    _lock, _window = threading.Lock(), None
+
+
 def at_end() -> None:
     """Ends a capture when the agent ends in this process."""
     window = _current()

@@ -24,6 +24,12 @@ _pending: SnippetJob | None = None
 _watcher: Callable[[], None] | None = None
 
 
+def begin_in_child() -> None:
+    """Forgets the parent's snippet, in a forked child that becomes an agent. The thread that may have held the lock is gone."""
+    global _lock, _pending, _watcher
+    _lock, _pending, _watcher = threading.Lock(), None, None
+
+
 def arm(job: SnippetJob) -> None:
     """Has `job` run at its boundary. One job at a time."""
     global _pending

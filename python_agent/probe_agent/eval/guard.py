@@ -113,6 +113,15 @@ _refusals: list[_Refusal] = []
 _lock = threading.RLock()
 
 
+def begin_in_child() -> None:
+    """Takes out the refusals of the parent's snippet, in a forked child that becomes an agent."""
+    global _lock
+    _lock = threading.RLock()
+    for refusal in _refusals:
+        refusal.take_out()
+    _refusals.clear()
+
+
 @contextmanager
 def refused(namespace: Any, name: str, message: str = MESSAGE) -> Iterator[None]:
     """Ends the calling thread's calls of a function with an error; those of other threads pass through."""

@@ -65,6 +65,15 @@ def start() -> None:
     _started = (_thread.start_new_thread(serve, ()), ended)
 
 
+def begin_in_child() -> None:
+    """Forgets what the parent ran, in a forked child that becomes an agent."""
+    global _started
+    _started = None
+    boundary.begin_in_child()
+    guard.begin_in_child()
+    SESSIONS.clear()
+
+
 def join() -> None:
     """Waits until the thread has ended, after the uplink was stopped, so that it is not in native code when Python ends."""
     if _started is not None:

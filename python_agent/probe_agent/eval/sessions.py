@@ -38,6 +38,11 @@ class Sessions:
         self._variables.pop(name, None)
         self._dropped.pop(name, None)
 
+    def clear(self) -> None:
+        """Forgets all sessions."""
+        self._variables.clear()
+        self._dropped.clear()
+
     def open(self, name: str) -> list[str]:
         """Makes sure that a session exists. Returns the messages about that, a line each."""
         messages: list[str] = []

@@ -102,6 +102,21 @@ def install() -> None:
 
 
 @unseen
+def begin_in_child() -> None:
+    """Begin anew in a forked child that becomes an agent. The hooks are in; what they noted of the parent is not the child's."""
+    global _lock
+    _lock = threading.Lock()
+    environment.begin_in_child()
+    import torch
+
+    if torch.cuda._is_in_bad_fork():
+        # The parent has used CUDA, so the child can't.
+        device.remove()
+        _native.set_layer("device_time", OFF)
+        memory.leave_devices_out()
+
+
+@unseen
 def uninstall() -> None:
     """Stop recording and put torch back as it was. Call it between two steps: open intervals are not finished."""
     global _installed

@@ -37,6 +37,12 @@ def use_torch(explicit: bool) -> None:
         dataloader._BaseDataLoaderIter.__init__ = _ours
 
 
+def begin_in_child() -> None:
+    """Note anew what a forked child trains. What it does not replace is as it was in the parent."""
+    global _model_size, _trains, _optimizer_seen
+    _model_size, _trains, _optimizer_seen = -1, False, False
+
+
 # It takes any arguments, which another torch, or a library that replaced it, may pass.
 def _iterated(iterator: Any, *arguments: Any, **named: Any) -> None:
     """Note the DataLoader of an iterator that was made."""

@@ -46,6 +46,13 @@ def remove() -> None:
         _handle = None
 
 
+def leave_devices_out() -> None:
+    """Ask no allocator of a device any more; the host's memory is still measured."""
+    global _statistics
+    _statistics = None
+    _native.watch_module_memory(None, None, None)
+
+
 def sample() -> None:
     """Record the allocators' statistics of the devices in use. Never raises."""
     global _samples, _devices, _statistics

@@ -1,9 +1,7 @@
 //! The analyser, which makes rows of the records of this process.
 
-use std::sync::{LazyLock, Mutex};
-
 use super::symbolizer::Symbolizer;
+use crate::renewable::Renewable;
 use probe_trace::Analyser;
 
-pub(super) static ANALYSER: LazyLock<Mutex<Analyser<Symbolizer>>> =
-    LazyLock::new(|| Mutex::new(Analyser::new(Symbolizer)));
+pub(super) static ANALYSER: Renewable<Analyser<Symbolizer>> = Renewable::new(|| Analyser::new(Symbolizer));

@@ -1,13 +1,13 @@
 //! Writes into shared memory, after each drain, what the collector needs to make rows of this process's rings after its death.
 //! On the background thread; without shared memory nothing happens.
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::analyser::ANALYSER;
 use super::ring::{self, Reader};
 use super::shared_memory::{self, writer};
 use super::{overhead, symbolizer};
+use crate::renewable::Renewable;
 use crate::shared::lock;
 use probe_trace::persist::Persist;
 use probe_trace::recover::{self, Outgoing};
@@ -29,11 +29,16 @@ struct State {
     names: Option<symbolizer::Version>,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { next: None, names: None });
+static STATE: Renewable<State> = Renewable::new(|| State { next: None, names: None });
+
+/// Forgets in a forked child what was written into the parent's memory.
+pub(super) fn begin_anew() {
+    STATE.renew();
+}
 
 /// Whether it is time to drain.
 pub fn is_due() -> bool {
-    lock(&STATE).next.is_none_or(|next| Instant::now() >= next) || ring::is_filling()
+    STATE.lock().next.is_none_or(|next| Instant::now() >= next) || ring::is_filling()
 }
 
 /// Sets whether what is drained is held in the rings until [`write`]; without holding, nothing is written. Returns whether
@@ -46,7 +51,7 @@ pub fn hold(on: bool) -> bool {
     if !on {
         // Clearing fails only where nothing was written: the first page is always allocated.
         let _ = lock(writer).clear();
-        lock(&STATE).next = None;
+        STATE.lock().next = None;
     }
     ring::hold(on);
     on
@@ -56,7 +61,7 @@ pub fn hold(on: bool) -> bool {
 pub fn write(sink: &RowBuffer, outgoing: impl FnOnce(Vec<recover::RingPosition>) -> Outgoing) {
     let Some(writer) = writer() else { return };
     let before = overhead::cpu();
-    let (mut writer, mut state) = (lock(writer), lock(&STATE));
+    let (mut writer, mut state) = (lock(writer), STATE.lock());
     let version = symbolizer::version();
     if state.names != Some(version) {
         // Without names there still are rows: those of modules have no name.
@@ -64,7 +69,7 @@ pub fn write(sink: &RowBuffer, outgoing: impl FnOnce(Vec<recover::RingPosition>)
         state.names = put.is_ok().then_some(version);
     }
     let rings = Reader::all().iter().map(Reader::position).collect();
-    let analyser = lock(&ANALYSER);
+    let analyser = ANALYSER.lock();
     // State that is too large is not written. It is recorded and sent all the same.
     let _ = writer.put(CheckpointSlot::State, |to| recover::put(&analyser, sink, &outgoing(rings), to));
     drop(analyser);

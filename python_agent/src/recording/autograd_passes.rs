@@ -1,6 +1,6 @@
 //! State of autograd's passes and nodes on all threads.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Whether nodes are recorded by torch's callbacks (not by the fallback, nor off).
 pub(super) static NODES: AtomicBool = AtomicBool::new(false);
@@ -15,3 +15,10 @@ pub(super) static NODE_SEEN: AtomicBool = AtomicBool::new(false);
 pub(super) static FIRST_ELSEWHERE: AtomicU64 = AtomicU64::new(0);
 /// When the last node of the open pass ended on a thread that autograd owns (device threads), in ticks; 0: none.
 pub(super) static LAST_ELSEWHERE: AtomicU64 = AtomicU64::new(0);
+
+/// Forgets in a forked child the passes of the parent's other threads.
+pub(super) fn forget() {
+    PASSES.store(0, Ordering::Relaxed);
+    FIRST_ELSEWHERE.store(0, Ordering::Relaxed);
+    LAST_ELSEWHERE.store(0, Ordering::Relaxed);
+}

@@ -13,7 +13,7 @@ use super::{
     called_modules, device, module_memory, no_steps, operators, pauses, policy, processor, program_errors,
     torch_callbacks,
 };
-use crate::shared::{self, BOUNDARY_WANTED, STEP, TRAINING_THREAD};
+use crate::shared::{self, ATTACHED, BOUNDARY_WANTED, STEP, TRAINING_THREAD};
 use probe_trace::payload::{BY_BACKWARD, BY_CALL, BY_OPTIMIZER, CAPTURED, UNIT_UNKNOWN};
 use probe_trace::record::{Kind, Record};
 
@@ -52,9 +52,15 @@ const FIRST_ASK_OF_CALLS: u32 = 11;
 /// The most steps of an optimizer that are one training step.
 const MAX_REPEATED: u32 = 64;
 
-/// Resets the unit in a forked child that becomes an agent.
-pub(super) fn forget_unit() {
+/// Begins anew in a forked child that becomes an agent: it has made no step, and nothing says so far what ends one.
+pub(super) fn begin_anew() {
     UNIT.store(0, Ordering::Relaxed);
+    for flag in [&DETAIL, &IS_CAPTURED, &STEPPED, &ATTACHED] {
+        flag.store(false, Ordering::Relaxed);
+    }
+    RECORDED_DETAIL.store(NONE_RECORDED, Ordering::Relaxed);
+    STEP.store(0, Ordering::Relaxed);
+    TRAINING_THREAD.store(0, Ordering::Relaxed);
     PASSES_WITHOUT_STEP.reset();
     CALLS_WITHOUT_STEP.reset();
     called_modules::forget();

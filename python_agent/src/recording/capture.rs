@@ -14,6 +14,11 @@ static HAS_RANGES: AtomicBool = AtomicBool::new(false);
 /// `begin(module)` begins a range and returns it, with its `__exit__`; None: no range.
 static BEGIN: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 
+/// Forgets in a forked child the capture of the parent.
+pub(super) fn forget() {
+    HAS_RANGES.store(false, Ordering::Relaxed);
+}
+
 /// Calls a module, within a range of the profiler where those are on.
 ///
 /// # Safety

@@ -31,6 +31,11 @@ pub(crate) fn costs() -> Costs {
     Costs { event, node, mark: device::cost(), rare }
 }
 
+/// Forgets in a forked child what the parent has spent.
+pub(super) fn forget() {
+    RARE.store(0, Ordering::Relaxed);
+}
+
 /// Adds the time since `began` to the cost of rare hooks, which are called a few times a step.
 pub(super) fn spent(began: u64) {
     RARE.fetch_add(ticks().saturating_sub(began), Ordering::Relaxed);

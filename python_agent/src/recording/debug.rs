@@ -1,7 +1,5 @@
 //! Rows without a collector, for tests and for examining what a script records.
 
-use std::sync::{LazyLock, Mutex};
-
 use probe_proto::config::Layers;
 use probe_proto::decode::{self, Values};
 use probe_proto::table::ColumnType;
@@ -11,10 +9,16 @@ use pyo3::types::{PyDict, PyList};
 
 use super::drain;
 use super::policy::{self, Policy};
+use crate::renewable::Renewable;
 use crate::shared;
 use probe_trace::row_buffer::RowBuffer;
 
-static SINK: LazyLock<Mutex<RowBuffer>> = LazyLock::new(Mutex::default);
+static SINK: Renewable<RowBuffer> = Renewable::new(RowBuffer::default);
+
+/// Forgets in a forked child the rows of the parent.
+pub(super) fn begin_anew() {
+    SINK.renew();
+}
 
 /// Analyses what has been recorded and returns the rows: table name -> list of rows (dicts). `probe.drops` has what was lost
 /// since the beginning. Only in a process without an uplink, which would take the rows itself. Error in a forked child.
@@ -24,7 +28,7 @@ fn take_rows<'py>(py: Python<'py>, last: bool) -> PyResult<Bound<'py, PyDict>> {
     if super::process_flag::is_child() {
         return Err(PyRuntimeError::new_err("a forked child records nothing"));
     }
-    let mut sink = shared::lock(&SINK);
+    let mut sink = SINK.lock();
     drain::drain_now(&mut sink, last);
     let tables = PyDict::new(py);
     let names: Vec<_> = sink.tables().collect();
@@ -78,7 +82,7 @@ fn take_rows<'py>(py: Python<'py>, last: bool) -> PyResult<Bound<'py, PyDict>> {
 #[pyfunction]
 fn analyse(py: Python<'_>) {
     if !super::process_flag::is_child() {
-        py.detach(|| drain::drain(&mut shared::lock(&SINK)));
+        py.detach(|| drain::drain(&mut SINK.lock()));
     }
 }
 

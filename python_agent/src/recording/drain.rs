@@ -1,7 +1,6 @@
 //! From the rings to the analysis: all threads' records, merged by time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use super::analyser::ANALYSER;
@@ -9,9 +8,9 @@ use super::clock::{self, ticks};
 use super::device::{self, Harvest, Resolved};
 use super::ring::{LOST, Reader};
 use super::symbolizer::Symbolizer;
-use super::{exceptions, overhead, process_flag, shared_memory, slot, spans, tables, unrecorded_children};
+use super::{exceptions, overhead, process_flag, shared_memory, slot, spans, tables};
+use crate::renewable::Renewable;
 use crate::sampling::Sampler;
-use crate::shared;
 use probe_trace::row_buffer::RowBuffer;
 use probe_trace::{Analyser, METRICS, RING_FULL, RecordTable, SPANS};
 
@@ -29,12 +28,12 @@ static PREPARED: AtomicBool = AtomicBool::new(false);
 /// Whether the next drain takes everything, because nothing more will be recorded.
 static LAST: AtomicBool = AtomicBool::new(false);
 
-static HARVEST: LazyLock<Mutex<Harvest>> = LazyLock::new(Mutex::default);
-static SAMPLER: LazyLock<Mutex<Sampler>> = LazyLock::new(Mutex::default);
+static HARVEST: Renewable<Harvest> = Renewable::new(Harvest::default);
+static SAMPLER: Renewable<Sampler> = Renewable::new(Sampler::default);
 
 /// Values of the loss counters that sinks already have.
-static COUNTED: Mutex<[u64; RecordTable::ALL.len() + COUNTERS.len()]> =
-    Mutex::new([0; RecordTable::ALL.len() + COUNTERS.len()]);
+static COUNTED: Renewable<[u64; RecordTable::ALL.len() + COUNTERS.len()]> =
+    Renewable::new(|| [0; RecordTable::ALL.len() + COUNTERS.len()]);
 
 /// Counters of losses outside the rings, with the table that lacks the rows and the reason.
 static COUNTERS: [(&AtomicU64, &str, &str); 4] = [
@@ -49,15 +48,19 @@ pub(super) fn prepare() {
     if !PREPARED.swap(true, Ordering::AcqRel) {
         clock::choose();
         shared_memory::begin();
-        shared::lock(&ANALYSER).compare_clocks(clock::sample());
+        ANALYSER.lock().compare_clocks(clock::sample());
     }
 }
 
-/// Discards in a forked child what waits to be drained and the counts of losses: they are the parent's.
-pub(super) fn forget() {
+/// Begins anew in a forked child that becomes an agent: what waits to be drained, and the counts of losses, are the parent's.
+pub(super) fn begin_anew() {
+    ANALYSER.renew();
+    HARVEST.renew();
+    SAMPLER.renew();
+    COUNTED.renew();
+    LAST.store(false, Ordering::Release);
     let mut discarded = RowBuffer::default();
     tables::drain(&mut discarded);
-    exceptions::drain(&mut discarded);
     counters().for_each(|(counter, _, _)| counter.store(0, Ordering::Relaxed));
 }
 
@@ -76,8 +79,7 @@ pub(super) fn drain_now(sink: &mut RowBuffer, last: bool) {
     if !PREPARED.load(Ordering::Acquire) || process_flag::is_child() {
         return;
     }
-    process_flag::begun();
-    let mut analyser = shared::lock(&ANALYSER);
+    let mut analyser = ANALYSER.lock();
     let mut sample = clock::sample();
     if analyser.is_new_at(sample) {
         std::thread::sleep(COMPARED);
@@ -106,10 +108,9 @@ pub(super) fn drain_now(sink: &mut RowBuffer, last: bool) {
     let batches = analyser.batch_shapes();
     drop(analyser);
     slot::watch();
-    unrecorded_children::report();
     tables::drain(sink);
     exceptions::drain(sink);
-    shared::lock(&SAMPLER).sample(&batches, last, sink);
+    SAMPLER.lock().sample(&batches, last, sink);
 }
 
 /// A ring being read.
@@ -129,7 +130,7 @@ fn merge(
     given_up: u64,
     sink: &mut RowBuffer,
 ) -> u64 {
-    let mut harvest = shared::lock(&HARVEST);
+    let mut harvest = HARVEST.lock();
     let mut cursors = Vec::new();
     for (number, reader) in readers.iter().enumerate() {
         let waiting = reader.waiting();
@@ -178,7 +179,7 @@ fn merge(
 }
 
 fn count_losses(sink: &mut RowBuffer) {
-    let mut counted = shared::lock(&COUNTED);
+    let mut counted = COUNTED.lock();
     for ((counter, table, why), counted) in counters().zip(counted.iter_mut()) {
         let now = counter.load(Ordering::Relaxed);
         if now > *counted {

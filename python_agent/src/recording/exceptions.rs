@@ -47,8 +47,8 @@ struct Raised {
     thread_name: String,
 }
 
-#[derive(Debug)]
-struct PendingExceptions {
+#[derive(Debug, Default)]
+pub(super) struct PendingExceptions {
     waiting: Vec<(i64, i64, Raised)>,
     /// How many have ever been kept.
     kept: u64,
@@ -60,7 +60,7 @@ struct PendingExceptions {
     fatal: u64,
 }
 
-static ALL: Mutex<PendingExceptions> =
+pub(super) static ALL: Mutex<PendingExceptions> =
     Mutex::new(PendingExceptions { waiting: Vec::new(), kept: 0, taken: 0, stored: 0, dropped: 0, fatal: 0 });
 static STORED: Condvar = Condvar::new();
 
@@ -100,6 +100,11 @@ fn row(step: i64, unix_ns: i64, raised: &Raised, sink: &mut RowBuffer) -> except
         thread: raised.thread,
         thread_name: text(&raised.thread_name),
     }
+}
+
+/// Begins anew in a forked child that becomes an agent.
+pub(super) fn begin_anew() {
+    *shared::lock(&ALL) = PendingExceptions::default();
 }
 
 /// How many exceptions have been drained so far.

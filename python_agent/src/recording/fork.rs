@@ -1,10 +1,11 @@
 //! Forks: a forked child (a DataLoader worker) is not the training process, and everything of ours is switched off in it.
-//! If the parent was no agent yet, the child may become one itself when it trains: see [`begin_in_child`].
+//! When it trains, it may become an agent of its own: see [`begin_in_child`].
 //!
 //! The child has copies of our locks and none of the threads that may hold them. So the thread that forks takes them
 //! before the fork, and releases them on both sides: the child finds each lock free and its data complete. Each of these locks is
 //! held for microseconds at a time. The locks of the analyser and the sinks are left out, because the background thread holds
-//! them for a whole drain: training must not wait for one, and a child, which analyses nothing, never takes them.
+//! them for a whole drain, for which training must not wait: a child makes them anew ([`Renewable`](crate::renewable::Renewable))
+//! before it uses them.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -14,11 +15,13 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 
-use super::process_flag::{BEGUN, IN_CHILD, MAY_BEGIN, is_child, may_begin};
+use super::process_flag::{IN_CHILD, MAY_BEGIN, is_child, may_begin};
 use super::{
-    boundary, checkpoints, collectives, drain, first_use, forward, module_names, processor, profiled_ranges, ring,
-    shared_memory, thread, torch_callbacks, unrecorded_children,
+    analyser_checkpoint, autograd_passes, boundary, capture, checkpoints, collectives, config, debug, device, drain,
+    exceptions, first_use, forward, module_memory, module_names, operators, optimizer, overhead, pauses, processor,
+    profiled_ranges, ring, shared_memory, slot, tables, thread, torch_callbacks,
 };
+use crate::sampling::environment;
 use crate::shared::{self, BOUNDARY_WANTED, ENABLED};
 
 static ONCE: Once = Once::new();
@@ -39,6 +42,11 @@ struct ForkLocks {
     _profiled: MutexGuard<'static, Vec<profiled_ranges::Profiled>>,
     _callbacks: MutexGuard<'static, ()>,
     _saved: MutexGuard<'static, Vec<String>>,
+    _config: MutexGuard<'static, config::ReceivedSettings>,
+    _tables: MutexGuard<'static, tables::DeclaredTables>,
+    _exceptions: MutexGuard<'static, exceptions::PendingExceptions>,
+    _facts: MutexGuard<'static, environment::Facts>,
+    _loading: MutexGuard<'static, ()>,
 }
 
 impl ForkLocks {
@@ -55,6 +63,11 @@ impl ForkLocks {
             _profiled: shared::lock(&profiled_ranges::PROFILED),
             _callbacks: shared::lock(&torch_callbacks::CHANGES),
             _saved: shared::lock(&checkpoints::TEXTS),
+            _config: shared::lock(&config::SET),
+            _tables: shared::lock(&tables::ALL),
+            _exceptions: shared::lock(&exceptions::ALL),
+            _facts: shared::lock(&environment::FACTS),
+            _loading: shared::lock(&device::LOADING),
         }
     }
 }
@@ -76,11 +89,11 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
-    // A child of a process that may still become an agent may become one too.
-    let may_begin = !BEGUN.load(Ordering::Relaxed) && (!is_child() || may_begin());
-    MAY_BEGIN.store(may_begin, Ordering::Relaxed);
+    // What a snippet forks is no part of the training.
+    let recorded = ENABLED.swap(false, Ordering::Relaxed) && thread::records();
+    // A child of a child that may still become an agent may become one too.
+    MAY_BEGIN.store(recorded || is_child() && may_begin(), Ordering::Relaxed);
     IN_CHILD.store(true, Ordering::Relaxed);
-    unrecorded_children::forked(ENABLED.swap(false, Ordering::Relaxed) && BEGUN.load(Ordering::Relaxed));
     BOUNDARY_WANTED.store(false, Ordering::Relaxed);
     let _ = HELD.try_with(|held| drop(held.take()));
     thread::retire();
@@ -88,7 +101,7 @@ extern "C" fn in_child() {
 }
 
 /// Makes a forked child an agent: what the parent had recorded and not sent stays the parent's. False where this is no forked
-/// child, or where the parent was an agent. Recording is still off afterwards.
+/// child, or where the parent did not record. Recording is still off afterwards.
 ///
 /// Python forks with the GIL held, so no other thread was in a call from Python that takes one of our locks.
 pub(crate) fn begin_in_child() -> bool {
@@ -97,13 +110,23 @@ pub(crate) fn begin_in_child() -> bool {
     }
     ring::forget_all();
     thread::begin_anew();
-    boundary::forget_unit();
+    boundary::begin_anew();
+    config::begin_anew();
+    optimizer::begin_anew();
+    operators::begin_anew();
+    module_memory::begin_anew();
+    autograd_passes::forget();
+    pauses::forget();
+    capture::forget();
+    device::forget();
     processor::forget();
-    drain::forget();
-    shared::STEP.store(0, Ordering::Relaxed);
-    shared::TRAINING_THREAD.store(0, Ordering::Relaxed);
+    slot::begin_anew();
+    overhead::begin_anew();
+    drain::begin_anew();
+    exceptions::begin_anew();
+    analyser_checkpoint::begin_anew();
+    debug::begin_anew();
     shared_memory::begin_anew();
-    unrecorded_children::begin_anew();
     IN_CHILD.store(false, Ordering::Relaxed);
     true
 }
@@ -113,7 +136,6 @@ pub(super) fn watch() {
     ONCE.call_once(|| {
         // The data of a lock is made when it is first used: here, and not by a thread that a fork leaves behind.
         drop(ForkLocks::take());
-        unrecorded_children::begin();
         // SAFETY: the handlers take and release locks that no code under them asks for again, and store to atomics.
         unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     });

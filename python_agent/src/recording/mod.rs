@@ -26,6 +26,7 @@ mod checkpoints;
 pub(crate) mod clock;
 mod collectives;
 mod completion;
+pub mod config;
 mod cost;
 mod cost_measurement;
 pub(crate) mod data;
@@ -82,7 +83,6 @@ mod thread;
 mod thread_mode;
 mod torch_callbacks;
 mod type_slot;
-mod unrecorded_children;
 mod untraced;
 pub(crate) mod usage;
 mod user_line;
@@ -90,9 +90,9 @@ mod user_line;
 pub use boundary::unit;
 pub use drain::{drain, flush_open};
 pub(crate) use fork::begin_in_child;
-pub use overhead::{cost, set_budget, set_buffer_bytes};
+pub use overhead::{cost, set_buffer_bytes};
 pub use probe_trace::record;
-pub(crate) use process_flag::{begun, may_begin};
+pub(crate) use process_flag::may_begin;
 pub use switches::{layers_now, switch};
 
 /// Adds this part's functions to the module.

@@ -48,6 +48,11 @@ pub(super) fn begin_step(step: i64, detail: bool) {
     QUERIES.begin_step(step, detail && is_wanted());
 }
 
+/// Begins anew in a forked child that becomes an agent.
+pub(super) fn begin_anew() {
+    QUERIES.forget();
+}
+
 /// What the queries cost a step on average, in ticks, spread over the steps without them.
 pub(super) fn cost() -> u64 {
     QUERIES.cost(is_wanted())

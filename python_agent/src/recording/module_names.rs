@@ -128,9 +128,6 @@ fn name_modules(modules: Vec<Described>) {
 /// Notes that the module at `address` is gone.
 #[pyfunction]
 fn forget_module(address: u64) {
-    if super::process_flag::is_child() {
-        return;
-    }
     let mut registry = shared::lock(&REGISTRY);
     let now = ticks();
     if let Some(entry) = registry.modules.get_mut(&address).and_then(|entries| entries.last_mut()) {
@@ -145,9 +142,6 @@ fn forget_module(address: u64) {
 /// Remembers the class name of a module type, for modules that no walk finds.
 #[pyfunction]
 pub(super) fn name_type(class: &Bound<'_, PyType>) -> PyResult<()> {
-    if super::process_flag::is_child() {
-        return Ok(());
-    }
     // `to_string` runs the handlers of pending signals, and what one raises would be lost.
     let name: Arc<str> = class.name()?.to_string_lossy().into();
     let address = class.as_ptr() as u64;

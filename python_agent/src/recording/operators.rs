@@ -91,6 +91,13 @@ pub(super) fn begin_step(step: i64) {
     }
 }
 
+/// Begins anew in a forked child that becomes an agent.
+pub(super) fn begin_anew() {
+    if WATCH.forget() {
+        switch(false);
+    }
+}
+
 /// Records how often operators ran, if the step that ends is a watched one.
 pub(super) fn end_step(state: &ThreadState) {
     if WATCH.is_on() {

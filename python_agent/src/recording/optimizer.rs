@@ -11,7 +11,7 @@ use super::forward::beside_error;
 use super::interned::cut;
 use super::primary_optimizer::PrimaryOptimizer;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
-use super::{device, first_use, forward_hooks, module_memory, process_flag, slot, unrecorded_children};
+use super::{device, first_use, forward_hooks, module_memory, process_flag, slot};
 use crate::shared::{ENABLED, STEP};
 use probe_trace::payload::BY_OPTIMIZER;
 use probe_trace::record::Kind;
@@ -73,6 +73,12 @@ static ENDS_WITH_PASS: AtomicBool = AtomicBool::new(false);
 
 /// Which optimizer's steps are the training steps: those of the first one that finished a step.
 static PRIMARY_OPTIMIZER: PrimaryOptimizer = PrimaryOptimizer::new();
+
+/// Begins anew in a forked child that becomes an agent: its own training says which optimizer is the primary one.
+pub(super) fn begin_anew() {
+    ENDS_WITH_PASS.store(false, Ordering::Relaxed);
+    PRIMARY_OPTIMIZER.forget();
+}
 
 /// Begins an optimizer's step. One within another (torch's own range within our wrapper, an optimizer that wraps one) is part of
 /// the outer one.
@@ -154,7 +160,6 @@ fn is_primary(optimizer: u64) -> bool {
 #[pyfunction]
 fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     if !ENABLED.load(Ordering::Relaxed) {
-        unrecorded_children::steps(py);
         if process_flag::may_begin() {
             // A forked child that trains.
             first_use::happened(py);

@@ -2,7 +2,6 @@
 //! and without detail.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use probe_proto::table::Time;
@@ -12,7 +11,8 @@ use probe_proto::v1;
 use super::clock::Sample;
 use super::symbolizer::Symbolizer;
 use super::{cost as costs, module_memory, operators, policy, ring};
-use crate::shared::{self, STEP};
+use crate::renewable::Renewable;
+use crate::shared::STEP;
 use probe_trace::row_buffer::RowBuffer;
 use probe_trace::{Analyser, StepEvents};
 
@@ -24,10 +24,10 @@ const LOOK: Duration = Duration::from_millis(400);
 /// `overhead_budget`, as the bits of a float.
 static BUDGET: AtomicU64 = AtomicU64::new(0.01_f64.to_bits());
 static BUFFER_BYTES: AtomicUsize = AtomicUsize::new(0);
-static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
+static STATE: Renewable<State> = Renewable::new(State::default);
 
 /// Sets what recording may cost, as a share of step time.
-pub fn set_budget(share: f64) {
+pub(super) fn set_budget(share: f64) {
     BUDGET.store(share.to_bits(), Ordering::Relaxed);
 }
 
@@ -36,9 +36,15 @@ pub fn set_buffer_bytes(bytes: usize) {
     BUFFER_BYTES.store(bytes, Ordering::Relaxed);
 }
 
+/// Begins anew in a forked child that becomes an agent.
+pub(super) fn begin_anew() {
+    STATE.renew();
+    costs::forget();
+}
+
 /// The cost that is reported to the collector; None before there are steps.
 pub fn cost() -> Option<v1::Cost> {
-    shared::lock(&STATE).reported
+    STATE.lock().reported
 }
 
 #[derive(Debug, Default)]
@@ -71,7 +77,7 @@ pub(super) fn cpu() -> Option<(i64, f64)> {
 
 /// Examines the newest steps, if it is time, and adds a row if two seconds have passed or (`last`) training is over.
 pub(super) fn note(analyser: &mut Analyser<Symbolizer>, now: Sample, last: bool, sink: &mut RowBuffer) {
-    let mut state = shared::lock(&STATE);
+    let mut state = STATE.lock();
     let step = STEP.load(Ordering::Relaxed);
     if step == 0 || !last && state.looked.is_some_and(|looked| looked.elapsed() < LOOK) {
         return;

@@ -19,6 +19,12 @@ static COLLECTING: AtomicU64 = AtomicU64::new(0);
 /// When the current compilation began, in ticks; torch reports the outermost one. 0: none runs, or it is not recorded.
 static COMPILING: AtomicU64 = AtomicU64::new(0);
 
+/// Forgets in a forked child what another thread of the parent had begun.
+pub(super) fn forget() {
+    COLLECTING.store(0, Ordering::Relaxed);
+    COMPILING.store(0, Ordering::Relaxed);
+}
+
 /// Whether pauses are recorded now.
 pub(super) fn are_recorded() -> bool {
     PAUSES.load(Ordering::Relaxed) && is_on(Layer::Pauses)

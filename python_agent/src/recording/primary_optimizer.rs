@@ -41,6 +41,17 @@ impl PrimaryOptimizer {
         }
     }
 
+    /// Forgets all optimizers.
+    pub(super) fn forget(&self) {
+        for address in [&self.primary, &self.retired].into_iter().chain(&self.new) {
+            address.store(0, Ordering::Relaxed);
+        }
+        for count in [&self.others, &self.most, &self.own] {
+            count.store(0, Ordering::Relaxed);
+        }
+        self.came_back.store(false, Ordering::Relaxed);
+    }
+
     /// Notes that an optimizer was made. Optimizers that take turns are made before their loop; one that is made later belongs to
     /// another loop (the next trial of a sweep, the next fold), also where the one before is still alive.
     pub(super) fn made(&self, optimizer: u64) {

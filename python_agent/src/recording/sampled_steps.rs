@@ -48,6 +48,14 @@ impl SampledSteps {
         }
     }
 
+    /// Forgets all steps, in a forked child that counts its own. Returns whether the work was being done.
+    pub(super) fn forget(&self) -> bool {
+        self.next.store(0, Ordering::Relaxed);
+        self.requested.store(-1, Ordering::Relaxed);
+        self.stride.store(1, Ordering::Relaxed);
+        self.on.swap(false, Ordering::Relaxed)
+    }
+
     /// Requests the work in the next `steps` steps.
     pub(super) fn next(&self, steps: u32) {
         self.next.store(steps, Ordering::Relaxed);

@@ -20,6 +20,7 @@ use super::policy::{self, Layer};
 use super::thread::{self, RECORD, ThreadState};
 use super::type_slot::{MODULE, ORIGINAL, original, slot_of};
 use super::{boundary, capture, cost, exceptions, fast_call, module_names, program_errors, shape};
+use crate::renewable::Renewable;
 use crate::shared::{self, ENABLED};
 use probe_trace::record::{Kind, Record};
 
@@ -50,7 +51,12 @@ struct Watch {
     reset_since: Option<Instant>,
 }
 
-static WATCH: Mutex<Watch> = Mutex::new(Watch { looked: None, reset_since: None });
+static WATCH: Renewable<Watch> = Renewable::new(|| Watch { looked: None, reset_since: None });
+
+/// Begins anew in a forked child that becomes an agent.
+pub(super) fn begin_anew() {
+    WATCH.renew();
+}
 
 /// The function in the slot: records the beginning, calls the original function, records the end. Returns what the original
 /// returned, NULL with its exception included.
@@ -258,7 +264,7 @@ pub(super) fn watch() {
         return;
     }
     let now = Instant::now();
-    let mut watch = shared::lock(&WATCH);
+    let mut watch = WATCH.lock();
     if now.duration_since(*watch.looked.get_or_insert(now)) > LOOK_EVERY {
         watch.looked = Some(now);
         LOOK.store(true, Ordering::Relaxed);

@@ -42,12 +42,12 @@ struct DeclaredTable {
 }
 
 #[derive(Debug)]
-struct DeclaredTables {
+pub(super) struct DeclaredTables {
     tables: Vec<DeclaredTable>,
     bytes: usize,
 }
 
-static ALL: Mutex<DeclaredTables> = Mutex::new(DeclaredTables { tables: Vec::new(), bytes: 0 });
+pub(super) static ALL: Mutex<DeclaredTables> = Mutex::new(DeclaredTables { tables: Vec::new(), bytes: 0 });
 
 /// Moves the waiting rows into `sink`. For the background thread.
 pub(super) fn drain(sink: &mut RowBuffer) {

@@ -198,8 +198,14 @@ pub(super) fn retire() {
     });
 }
 
+/// Whether the calling thread records, where recording is on.
+pub(super) fn records() -> bool {
+    STATE.try_with(|state| state.mode.get() == RECORD).unwrap_or(false)
+}
+
 /// Resets the state of the thread that goes on in a forked child which is an agent of its own: nothing is open there.
 pub(super) fn begin_anew() {
+    SUSPENSIONS.store(0, Ordering::Relaxed);
     with(|state| {
         state.ring.set(None);
         state.inert.set(false);
@@ -210,12 +216,15 @@ pub(super) fn begin_anew() {
         for bits in intervals.into_iter().chain([&state.checkpoints, &state.suspensions]) {
             bits.forget();
         }
-        state.between_steps.set(false);
-        state.forward_before.set(false);
-        state.pass_seen.set(false);
-        state.pass_before.set(false);
+        let flags = [&state.ends_with_pass, &state.between_steps, &state.forward_before, &state.pass_seen];
+        for flag in flags.into_iter().chain([&state.pass_before, &state.data_seen, &state.collective_timed]) {
+            flag.set(false);
+        }
+        state.collective_on_stream.set(false);
+        for number in [&state.first_node, &state.last_node, &state.optimizer, &state.collective] {
+            number.set(0);
+        }
         state.repeated.set(0);
-        state.data_seen.set(false);
         state.spans.forget();
     });
 }

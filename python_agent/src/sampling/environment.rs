@@ -38,7 +38,10 @@ pub(crate) enum Fact {
     Words(String),
 }
 
-static FACTS: Mutex<Option<HashMap<String, Option<Fact>>>> = Mutex::new(None);
+/// Facts by the name of their column, as they are known now.
+pub(crate) type Facts = Option<HashMap<String, Option<Fact>>>;
+
+pub(crate) static FACTS: Mutex<Facts> = Mutex::new(None);
 
 /// Adds this file's functions to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

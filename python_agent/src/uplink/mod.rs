@@ -8,7 +8,6 @@
 
 pub mod buffer;
 pub mod commands;
-pub mod config;
 pub mod connect;
 mod fitting;
 pub mod link;

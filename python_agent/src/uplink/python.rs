@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFrozenSet};
 
 use crate::address::Address;
-use crate::recording;
+use crate::recording::{self, config};
 use crate::seconds::Seconds;
 use crate::shared::{self, lock};
 use crate::words::Words;
@@ -20,7 +20,7 @@ use crate::words::Words;
 use super::commands::{Command, CommandKind, Snippet};
 use super::link::{Identity, Link, Phase, Settings};
 use super::snippet_words::{At, Outcome};
-use super::{config, starter};
+use super::starter;
 
 /// Texts about a snippet are truncated to so many characters; those of the agent's Python half are shorter.
 const MAX_TEXT_BYTES: usize = 256 << 10;
@@ -66,7 +66,6 @@ fn start(settings: Settings) -> PyResult<bool> {
     if FORKED.load(Ordering::Relaxed) || current.as_ref().is_some_and(|link| link.phase() != Phase::Ended) {
         return Ok(false);
     }
-    recording::begun();
     let address = Address::parse(&settings.collector).map_err(PyValueError::new_err)?;
     let link = Arc::new(Link::new(address, settings));
     starter::start(Arc::clone(&link)).map_err(|error| PyOSError::new_err(error.to_string()))?;
@@ -99,11 +98,16 @@ fn forked() -> bool {
     recording::may_begin()
 }
 
-/// Lets a forked child of a process that was no agent yet become one. False where it can't.
+/// Lets a forked child become an agent of its own. False where its parent was none.
 #[pyfunction]
 fn begin_in_child() -> bool {
     let begins = recording::begin_in_child();
     if begins {
+        starter::begin_anew();
+        // The parent's problems with its collector are none of this process.
+        if lock(&LINK).take().is_some() {
+            lock(&shared::PROBLEM).clear();
+        }
         FORKED.store(false, Ordering::Relaxed);
     }
     begins
@@ -126,9 +130,6 @@ fn set_enabled(enabled: bool) {
 /// Applies settings, all or none. Raises ValueError, which says what is allowed.
 #[pyfunction]
 fn configure(values: BTreeMap<String, String>) -> PyResult<()> {
-    if FORKED.load(Ordering::Relaxed) {
-        return Ok(());
-    }
     config::apply(&values, None).map_err(PyValueError::new_err)?;
     if let Some(link) = link() {
         link.wake();

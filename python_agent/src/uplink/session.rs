@@ -13,10 +13,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status, Streaming};
 
 use crate::address::Address;
+use crate::recording::config;
 use crate::shared::set_problem;
 
 use super::commands::{Command, CommandKind, Snippet};
-use super::config;
 use super::connect::Connected;
 use super::fitting::fitting;
 use super::link::{Link, Phase};

@@ -5,13 +5,14 @@
 
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, OnceLock};
 
 use nix::sys::signal::{SigSet, SigmaskHow};
 
 use crate::descriptors;
 use crate::recording::analyser_checkpoint;
-use crate::shared::{lock, set_problem};
+use crate::renewable::Renewable;
+use crate::shared::set_problem;
 use crate::terminal::LineWriter;
 
 use super::buffer::CAPACITY;
@@ -21,17 +22,22 @@ use super::source::Recording;
 use super::thread;
 
 /// The outbox that a stopped uplink left.
-static PARKED: Mutex<Option<Outbox>> = Mutex::new(None);
-/// Descriptors that were open when the newest table ended: those that tokio keeps beyond the life of a runtime. Locked while
-/// there is a table, so that there is one at a time.
-static LEFT: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+static PARKED: Renewable<Option<Outbox>> = Renewable::new(|| None);
+/// Descriptors that tokio keeps beyond the life of its first runtime, in the table of that one. In each later table, that of a
+/// forked child too, other files are put under these numbers.
+static OF_TOKIO: OnceLock<Vec<RawFd>> = OnceLock::new();
+
+/// Forgets in a forked child the rows that the parent has not sent.
+pub(super) fn begin_anew() {
+    PARKED.renew();
+}
 
 /// Starts the background thread for this process's recording.
 pub fn start(link: Arc<Link>) -> io::Result<()> {
     with_signals_blocked(|| {
         let writer = LineWriter::start()?;
-        let outbox = lock(&PARKED).take().unwrap_or_else(|| Outbox::new(Recording::default(), CAPACITY));
-        let park = |outbox| *lock(&PARKED) = Some(outbox);
+        let outbox = PARKED.lock().take().unwrap_or_else(|| Outbox::new(Recording::default(), CAPACITY));
+        let park = |outbox| *PARKED.lock() = Some(outbox);
         let run = move || run_separately(&link, writer, |link| thread::body(link, outbox, park));
         std::thread::Builder::new().name("probe-wake".into()).spawn(run).map(drop)
     })
@@ -56,12 +62,14 @@ fn with_signals_blocked<T>(make: impl FnOnce() -> io::Result<T>) -> io::Result<T
 
 /// Runs `body` with descriptors of its own. `writer` writes what it says, because it has no standard error of the process.
 fn run_separately(link: &Link, writer: LineWriter, body: impl FnOnce(&Link) + Send) {
-    let mut left = lock(&LEFT);
     let kept = analyser_checkpoint::descriptor();
     // Where the kernel refuses, the threads go on with the process's descriptors.
     let is_separate = descriptors::separate(kept).is_ok();
     if is_separate {
-        descriptors::open_sockets(&left);
+        match OF_TOKIO.get() {
+            Some(numbers) => descriptors::open_sockets(numbers),
+            None => note_what_tokio_keeps(kept),
+        }
     }
     run(link, || {
         if is_separate {
@@ -70,9 +78,13 @@ fn run_separately(link: &Link, writer: LineWriter, body: impl FnOnce(&Link) + Se
         }
         body(link);
     });
-    if is_separate {
-        *left = descriptors::open_numbers().into_iter().filter(|number| Some(*number) != kept).collect();
-    }
+}
+
+/// Has tokio open, in the calling thread's own table, what it keeps for the life of the process.
+fn note_what_tokio_keeps(kept: Option<RawFd>) {
+    drop(tokio::runtime::Builder::new_current_thread().enable_all().build());
+    let numbers = descriptors::open_numbers().into_iter().filter(|number| Some(*number) != kept).collect();
+    let _ = OF_TOKIO.set(numbers);
 }
 
 /// Runs `body` on a thread of its own, and wakes it when it is asked to.

@@ -6,12 +6,10 @@ use std::time::{Duration, Instant};
 
 use probe_proto::v1;
 
-use crate::recording;
 use crate::recording::clock::unix_ns;
+use crate::recording::{self, config};
 use crate::shared::{self, lock};
 use probe_trace::row_buffer::RowBuffer;
-
-use super::config;
 
 /// Time between two reports.
 pub const INTERVAL: Duration = Duration::from_millis(500);

@@ -2,7 +2,8 @@
 Lightning's ddp_fork and accelerate's notebook_launcher make them; `shared`: without one, on a model in shared memory;
 `spawned`: spawned ones, each of which starts the agent; `pool`: spawned ones that say nothing, and import a script that makes an
 optimizer; `forkserver`: such ones that a fork server forks, which has imported the script; `worker`, `spawned_worker`: a
-DataLoader's worker, whose dataset trains a model of its own. `after`: the main process has trained before. `returns`: a child that a
+DataLoader's worker, whose dataset trains a model of its own. `after`, `ranks_after`: like `shared` and `ranks`, and the main process
+has trained before. `returns`: a child that a
 thread forks, and that ends with the thread's function. `terminated`: the main process ends them when they have trained, as a pool
 that is left by `with`; `exited`: ranks that end with status 1 when they have trained, as the actors of Ray Train. Both programs end
 well."""
@@ -96,13 +97,14 @@ def main(how: str) -> int:
     if "worker" in how:
         context = "fork" if how == "worker" else "spawn"
         return len([*torch.utils.data.DataLoader(Trains(), num_workers=1, multiprocessing_context=context)]) - 2
-    if how == "after":
+    if how in ("after", "ranks_after"):
         train(model, [*batches, *batches])
     with tempfile.TemporaryDirectory() as directory:
         store = os.path.join(directory, "store")
         method = {"spawned": "spawn", "pool": "spawn", "forkserver": "forkserver"}.get(how, "fork")
         context = multiprocessing.get_context(method)
-        work = {"ranks": rank, "spawned": starts, "terminated": trains_until_ended, "exited": exits}.get(how, shares)
+        works = {"spawned": starts, "terminated": trains_until_ended, "exited": exits}
+        work = rank if how.startswith("ranks") else works.get(how, shares)
         processes = [context.Process(target=work, args=(number, store)) for number in range(2)]
         for process in processes:
             process.start()

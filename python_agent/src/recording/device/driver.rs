@@ -2,7 +2,9 @@
 //! already: this file loads and initialises nothing.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
+
+use crate::shared;
 
 /// `CUevent`, `CUstream` and `CUcontext`.
 pub(super) type Event = *mut c_void;
@@ -78,6 +80,10 @@ pub(super) struct Driver {
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
 
+/// Held while the C library's loader searches. It does not survive a fork in that state: the next `dlopen` of the child, as for an
+/// import, would crash.
+pub(crate) static LOADING: Mutex<()> = Mutex::new(());
+
 /// The driver, once [`find`] has found it.
 #[inline(always)]
 pub(super) fn loaded() -> Option<&'static Driver> {
@@ -89,6 +95,7 @@ pub(super) fn find() -> Option<&'static Driver> {
     if let Some(driver) = DRIVER.get() {
         return Some(driver);
     }
+    let _loading = shared::lock(&LOADING);
     let cuda = loaded_library(c"libcuda.so.1")?;
     let functions = Functions::find(cuda)?;
     let mut count = 0;

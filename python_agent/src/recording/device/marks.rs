@@ -72,9 +72,15 @@ fn record(driver: &Driver) -> u16 {
     }
 }
 
+/// Forgets in a forked child the events of the parent. Such a child can't use CUDA if its parent has.
+pub(crate) fn forget() {
+    ON.store(false, Ordering::Relaxed);
+    COUNT.store(0, Ordering::Relaxed);
+}
+
 /// Runs `work`, which queries events.
 pub(crate) fn relaxed<T>(work: impl FnOnce() -> T) -> T {
-    match driver::loaded() {
+    match driver::loaded().filter(|_| COUNT.load(Ordering::Relaxed) > 0) {
         Some(driver) => driver.relaxed(work),
         None => work(),
     }

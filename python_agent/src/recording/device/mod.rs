@@ -11,5 +11,6 @@ mod harvest;
 mod marks;
 mod pool;
 
+pub(super) use driver::LOADING;
 pub(super) use harvest::{Harvest, Resolved};
-pub(super) use marks::{cost, is_event, mark, mark_if, prepare, register, relaxed, take_back};
+pub(super) use marks::{cost, forget, is_event, mark, mark_if, prepare, register, relaxed, take_back};

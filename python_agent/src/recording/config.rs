@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use probe_proto::config::{self, Detail, Layers};
 use probe_proto::v1::{LatePlan, Plan};
 
-use crate::recording::{self, policy};
+use super::overhead;
+use super::policy::{self, Policy};
 use crate::shared::{STEP, lock};
 
 /// Late plans that are remembered.
@@ -15,7 +16,7 @@ const MAX_LATE: usize = 8;
 
 /// The settings and plans that were received.
 #[derive(Debug)]
-struct ReceivedSettings {
+pub(super) struct ReceivedSettings {
     /// Key to value; a missing key has its default.
     values: BTreeMap<String, String>,
     /// The newest plan of a collector.
@@ -28,9 +29,30 @@ struct ReceivedSettings {
     newest_late: VecDeque<LatePlan>,
 }
 
-static SET: Mutex<ReceivedSettings> = Mutex::new(ReceivedSettings {
+impl ReceivedSettings {
+    fn value(&self, key: &str) -> Option<&str> {
+        self.values.get(key).map(String::as_str)
+    }
+
+    /// What the settings and the plan together say of steps and layers.
+    fn policy(&self) -> Policy {
+        let layers = self.value(config::LAYERS).and_then(Layers::parse).unwrap_or(Layers::ALL);
+        let (stride, compare) = match self.value(config::DETAIL).and_then(Detail::parse).unwrap_or(Detail::Auto) {
+            Detail::EveryStep => (1, false),
+            Detail::Off => (0, false),
+            Detail::Every(stride) => (u16::try_from(stride).unwrap_or(u16::MAX), false),
+            Detail::Auto => (u16::try_from(self.plan.stride).unwrap_or(u16::MAX), !self.plan.whole),
+        };
+        Policy { stride, layers, compare }
+    }
+}
+
+/// The plan before a collector sends one.
+const FIRST_PLAN: Plan = Plan { number: 0, from_step: 0, stride: 1, whole: true };
+
+pub(super) static SET: Mutex<ReceivedSettings> = Mutex::new(ReceivedSettings {
     values: BTreeMap::new(),
-    plan: Plan { number: 0, from_step: 0, stride: 1, whole: true },
+    plan: FIRST_PLAN,
     late: false,
     late_plans: 0,
     newest_late: VecDeque::new(),
@@ -50,19 +72,10 @@ pub fn apply<'a>(
     if let Some(plan) = plan {
         set.plan = *plan;
     }
-    let value = |key| set.values.get(key).map(String::as_str);
-    let detail = value(config::DETAIL).and_then(Detail::parse).unwrap_or(Detail::Auto);
-    let layers = value(config::LAYERS).and_then(Layers::parse).unwrap_or(Layers::ALL);
-    if let Some(share) = value(config::OVERHEAD_BUDGET).and_then(config::budget) {
-        recording::set_budget(share);
+    if let Some(share) = set.value(config::OVERHEAD_BUDGET).and_then(config::budget) {
+        overhead::set_budget(share);
     }
-    let (stride, compare) = match detail {
-        Detail::EveryStep => (1, false),
-        Detail::Off => (0, false),
-        Detail::Every(stride) => (u16::try_from(stride).unwrap_or(u16::MAX), false),
-        Detail::Auto => (u16::try_from(set.plan.stride).unwrap_or(u16::MAX), !set.plan.whole),
-    };
-    let wanted = policy::Policy { stride, layers, compare };
+    let wanted = set.policy();
     if let Some(plan) = plan {
         // Step 0 means as soon as possible, so that such a plan is never late.
         set.late = wanted != policy::newest() && !policy::set_from(wanted, plan.from_step) && plan.from_step > 0;
@@ -79,6 +92,14 @@ pub fn apply<'a>(
         policy::set(wanted);
     }
     Ok(())
+}
+
+/// Keeps the settings in a forked child that becomes an agent, and forgets the plans, which are about the parent's steps.
+pub(super) fn begin_anew() {
+    let mut set = lock(&SET);
+    let values = std::mem::take(&mut set.values);
+    *set = ReceivedSettings { values, plan: FIRST_PLAN, late: false, late_plans: 0, newest_late: VecDeque::new() };
+    policy::set(set.policy());
 }
 
 /// Every key with its value in force, or with the value that will be in force from a step on.
