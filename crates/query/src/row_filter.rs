@@ -79,12 +79,11 @@ impl RowFilter {
         Ok(Self { conditions: applied.map(|one| Condition::new(one, read)).collect::<Result<_>>()? })
     }
 
-    /// The rows that satisfy all conditions; None for all rows.
-    pub(super) fn wanted(&mut self, rows: &PackedRows) -> Result<Option<BooleanArray>> {
-        let mut wanted: Option<BooleanBuffer> = None;
+    /// The rows that satisfy all conditions (None for all rows), and their number.
+    pub(super) fn wanted(&mut self, rows: &PackedRows) -> Result<(Option<BooleanArray>, usize)> {
+        let (mut wanted, mut count) = (None, rows.rows);
         self.conditions.sort_by_key(Condition::cost);
         for condition in &mut self.conditions {
-            let count = wanted.as_ref().map_or(rows.rows, BooleanBuffer::count_set_bits);
             if count == 0 {
                 break;
             }
@@ -92,14 +91,15 @@ impl RowFilter {
                 continue;
             }
             let left = condition.left(rows, wanted.as_ref())?;
-            let next = match (left, wanted.take()) {
-                (KeptRows::All, wanted) => wanted,
-                (KeptRows::Some(kept), wanted) => Some(wanted.map_or_else(|| kept.clone(), |wanted| &wanted & &kept)),
-            };
-            condition.count(count, next.as_ref().map_or(rows.rows, BooleanBuffer::count_set_bits));
-            wanted = next;
+            let before = count;
+            if let KeptRows::Some(kept) = left {
+                let next: BooleanBuffer = wanted.map_or_else(|| kept.clone(), |wanted| &wanted & &kept);
+                count = next.count_set_bits();
+                wanted = Some(next);
+            }
+            condition.count(before, count);
         }
-        Ok(wanted.filter(|wanted| wanted.count_set_bits() < rows.rows).map(|wanted| BooleanArray::new(wanted, None)))
+        Ok((wanted.filter(|_| count < rows.rows).map(|wanted| BooleanArray::new(wanted, None)), count))
     }
 }
 

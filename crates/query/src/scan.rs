@@ -61,17 +61,14 @@ pub(super) struct KeptRows {
     pub(super) rows: PackedRows,
     /// The rows that the filters keep; None for all.
     pub(super) keep: Option<BooleanArray>,
+    /// Number of rows that are kept.
+    pub(super) count: usize,
 }
 
 impl KeptRows {
     /// A bit for each row, which says whether it is kept; None for all.
     pub(super) fn bits(&self) -> Option<&BooleanBuffer> {
         self.keep.as_ref().map(BooleanArray::values)
-    }
-
-    /// Number of rows that are kept.
-    pub(super) fn count(&self) -> usize {
-        self.bits().map_or(self.rows.rows, BooleanBuffer::count_set_bits)
     }
 }
 
@@ -81,7 +78,7 @@ impl Scan {
         let rows = self.next_kept()?;
         let time = self.metrics.elapsed_compute().clone();
         let _timer = time.timer();
-        let rows = rows.and_then(|KeptRows { rows, keep }| {
+        let rows = rows.and_then(|KeptRows { rows, keep, .. }| {
             let rows = keep.map_or_else(|| Ok(rows.clone()), |keep| rows.filter(&keep))?;
             Ok(rows.first(self.left))
         });
@@ -101,8 +98,8 @@ impl Scan {
         let _timer = time.timer();
         let rows = question::check().and_then(|()| self.read_rows().transpose()).transpose()?;
         let kept = rows.and_then(|rows| {
-            let keep = self.filter.wanted(&rows)?;
-            Ok(KeptRows { rows: rows.project(&self.output), keep })
+            let (keep, count) = self.filter.wanted(&rows)?;
+            Ok(KeptRows { rows: rows.project(&self.output), keep, count })
         });
         if kept.is_err() {
             self.left = 0;

@@ -87,7 +87,7 @@ struct Total {
 impl Total {
     fn add(&mut self, wanted: WantedTotal, rows: &KeptRows) -> Result<()> {
         match wanted {
-            WantedTotal::Rows => self.values += rows.count() as u64,
+            WantedTotal::Rows => self.values += rows.count as u64,
             WantedTotal::Values(column) => self.values += count(&rows.rows.columns[column], rows) as u64,
             WantedTotal::Sum(column) | WantedTotal::Mean(column) => self.add_values(column, rows)?,
         }
@@ -96,7 +96,7 @@ impl Total {
 
     fn add_values(&mut self, column: usize, rows: &KeptRows) -> Result<()> {
         if let PackedColumn::Offsets { base, offsets, kind: ColumnType::Float64 } = &rows.rows.columns[column]
-            && let Some((sum, values)) = kept_sum::sum(offsets, rows.bits())
+            && let Some((sum, values)) = kept_sum::sum(offsets, rows.bits(), rows.count)
         {
             self.values += values as u64;
             self.multiples += i128::from(*base) * values as i128 + i128::from(sum);
@@ -122,10 +122,10 @@ impl Total {
 fn count(column: &PackedColumn, rows: &KeptRows) -> usize {
     match column {
         PackedColumn::Constant(value) if value.is_null() => 0,
-        PackedColumn::Constant(_) => rows.count(),
+        PackedColumn::Constant(_) => rows.count,
         PackedColumn::Offsets { offsets: values, .. }
         | PackedColumn::Text { ids: values, .. }
-        | PackedColumn::Array(values) => kept_sum::count(values, rows.bits()),
+        | PackedColumn::Array(values) => kept_sum::count(values, rows.bits(), rows.count),
     }
 }
 
@@ -172,7 +172,7 @@ impl Totals {
         let mut totals = vec![Total::default(); self.wanted.len()];
         while let Some(rows) = scan.next_kept() {
             let rows = rows?;
-            scan.metrics.output_rows().add(rows.count());
+            scan.metrics.output_rows().add(rows.count);
             let timer = metrics.elapsed_compute().timer();
             for (total, wanted) in totals.iter_mut().zip(&self.wanted) {
                 total.add(*wanted, &rows)?;

@@ -126,10 +126,10 @@ impl Cells {
         let text = |ids| PackedColumn::Text { ids, values: strings.values() };
         Ok(match self {
             Self::Nulls => PackedColumn::Constant(null(kind)?),
-            Self::Array(array) => PackedColumn::Array(array.slice(offset, length)),
-            Self::Text(ids) => text(ids.slice(offset, length)),
+            Self::Array(array) => PackedColumn::Array(slice(array, offset, length)),
+            Self::Text(ids) => text(slice(ids, offset, length)),
             Self::Offsets { base, offsets } => {
-                PackedColumn::Offsets { base: *base, offsets: offsets.slice(offset, length), kind }
+                PackedColumn::Offsets { base: *base, offsets: slice(offsets, offset, length), kind }
             }
             Self::Constant { value, validity: None } => PackedColumn::Constant(scalar(*value, kind, strings)?),
             Self::Constant { value, validity: Some(validity) } => {
@@ -208,6 +208,11 @@ fn valid_of(valid: &mut NullBufferBuilder, validity: Option<&NullBuffer>, rows: 
         Some(validity) => valid.append_buffer(validity),
         None => valid.append_n_non_nulls(rows),
     }
+}
+
+/// Rows of an array; the array itself where they are all of them.
+fn slice(array: &ArrayRef, offset: usize, length: usize) -> ArrayRef {
+    if offset == 0 && length == array.len() { Arc::clone(array) } else { array.slice(offset, length) }
 }
 
 fn null(kind: ColumnType) -> Result<ScalarValue, ArrowError> {
