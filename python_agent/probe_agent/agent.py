@@ -86,11 +86,11 @@ def _forked() -> None:
     from probe_agent import _native
 
     if _native.forked():
-        if _state.connected:
+        parent_was_connected, _state = _state.connected, _state.of_child()
+        _native.set_first_use_callback(connect)
+        if parent_was_connected:
             # The rank that the parent has is not the child's.
             process.forget_identity()
-        _state = _state.of_child()
-        _native.set_first_use_callback(connect)
 
 
 def _begin_in_child() -> bool:
@@ -305,7 +305,13 @@ def attach(run: str | None, address: str, detail: str | None, patience: float) -
 
         _native.set_enabled(True)
         _native.skip_step()
+    in_child = _state.in_child
     connect()
+    if in_child:
+        # Its agent has begun anew just now.
+        from probe_agent import _native
+
+        _native.skip_step()
     return _attached("recording", waited_s=waited)
 
 

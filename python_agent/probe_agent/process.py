@@ -101,7 +101,7 @@ def _default_group() -> object:
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
-    return distributed.group.WORLD
+    return distributed.group.WORLD  # the same object as long as the group is the same
 
 
 def identity() -> Identity:

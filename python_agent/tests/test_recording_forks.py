@@ -40,13 +40,21 @@ def _child_work(model: nn.Module) -> None:
     assert not _native.is_enabled()
 
 
-def _becomes_an_agent(model: nn.Module) -> None:
+def _becomes_an_agent(model: nn.Module, on_another_thread: bool) -> None:
     """What the agent does when a child trains that its parent, which recorded, has forked. The parent's rows are not its own."""
     from probe_agent import _native
 
+    def begin() -> None:
+        assert _native.begin_in_child() and not _native.begin_in_child()
+        _native.set_enabled(True)
+
     _native.forked()
-    assert _native.begin_in_child() and not _native.begin_in_child()
-    _native.set_enabled(True)
+    if on_another_thread:  # As `probe attach` does.
+        thread = threading.Thread(target=begin)
+        thread.start()
+        thread.join()
+    else:
+        begin()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(3):
         train(model, optimizer, torch.ones(2, 16), 1)
@@ -100,7 +108,7 @@ def forking(forks: int) -> dict[str, Any]:
             try:
                 _child_work(model)
                 if fork % 2:
-                    _becomes_an_agent(model)
+                    _becomes_an_agent(model, on_another_thread=fork % 4 == 3)
                 status = 0
             finally:
                 os._exit(status)

@@ -190,11 +190,11 @@ impl Drop for Return {
     }
 }
 
-/// Makes the thread give up its ring, because it goes on in a forked child, where rings are not read.
+/// Makes the thread give up its ring, because it goes on in a forked child, where rings are not read, and nothing is open.
 pub(super) fn retire() {
     let _ = STATE.try_with(|state| {
-        state.inert.set(true);
         state.ring.set(None);
+        state.forget_open();
     });
 }
 
@@ -203,29 +203,12 @@ pub(super) fn records() -> bool {
     STATE.try_with(|state| state.mode.get() == RECORD).unwrap_or(false)
 }
 
-/// Resets the state of the thread that goes on in a forked child which is an agent of its own: nothing is open there.
+/// Resets the state of the thread that begins to record in a forked child: what was open while nothing was recorded does not count.
 pub(super) fn begin_anew() {
     SUSPENSIONS.store(0, Ordering::Relaxed);
     with(|state| {
-        state.ring.set(None);
-        state.inert.set(false);
         state.mode.set(RECORD);
-        state.detail.set(false);
-        state.depth.set(0);
-        let intervals = [&state.backward, &state.nodes, &state.optimizers, &state.data, &state.waits];
-        for bits in intervals.into_iter().chain([&state.checkpoints, &state.suspensions]) {
-            bits.forget();
-        }
-        let flags = [&state.ends_with_pass, &state.between_steps, &state.forward_before, &state.pass_seen];
-        for flag in flags.into_iter().chain([&state.pass_before, &state.data_seen, &state.collective_timed]) {
-            flag.set(false);
-        }
-        state.collective_on_stream.set(false);
-        for number in [&state.first_node, &state.last_node, &state.optimizer, &state.collective] {
-            number.set(0);
-        }
-        state.repeated.set(0);
-        state.spans.forget();
+        state.forget_open();
     });
 }
 
@@ -236,6 +219,26 @@ pub(crate) fn with<T>(f: impl FnOnce(&ThreadState) -> T) -> T {
 }
 
 impl ThreadState {
+    /// Forgets what is open, and what is known of the step.
+    fn forget_open(&self) {
+        self.detail.set(false);
+        self.depth.set(0);
+        let intervals = [&self.backward, &self.nodes, &self.optimizers, &self.data, &self.waits];
+        for bits in intervals.into_iter().chain([&self.checkpoints, &self.suspensions]) {
+            bits.forget();
+        }
+        let flags = [&self.ends_with_pass, &self.between_steps, &self.forward_before, &self.pass_seen];
+        for flag in flags.into_iter().chain([&self.pass_before, &self.data_seen, &self.collective_timed]) {
+            flag.set(false);
+        }
+        self.collective_on_stream.set(false);
+        for number in [&self.first_node, &self.last_node, &self.optimizer, &self.collective] {
+            number.set(0);
+        }
+        self.repeated.set(0);
+        self.spans.forget();
+    }
+
     #[inline(always)]
     fn ring(&self) -> Option<&'static Ring> {
         match self.ring.get() {
