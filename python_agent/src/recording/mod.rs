@@ -52,6 +52,7 @@ pub(crate) mod memory;
 mod module_memory;
 mod module_names;
 mod no_steps;
+mod open_intervals;
 mod open_spans;
 mod operator_counts;
 pub(crate) mod operators;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::autograd_passes::{PASSES, WATCHED};
 use super::clock::ticks;
+use super::open_intervals::OpenIntervals;
 use super::open_spans::OpenSpans;
 use super::ring::{LOST, Ring};
 use super::{libtorch, process_flag};
@@ -22,48 +23,6 @@ pub(crate) const TESTING: u8 = 3;
 
 /// Threads that run a snippet between two steps: while there is one, autograd's threads record nothing.
 pub(crate) static SUSPENSIONS: AtomicU64 = AtomicU64::new(0);
-
-/// A stack of bits for open intervals: the beginning of an interval notes whether it was recorded, for its end.
-#[derive(Debug)]
-pub(crate) struct OpenIntervals {
-    depth: Cell<u32>,
-    bits: Cell<u64>,
-}
-
-impl OpenIntervals {
-    const fn new() -> Self {
-        Self { depth: Cell::new(0), bits: Cell::new(0) }
-    }
-
-    fn forget(&self) {
-        self.depth.set(0);
-    }
-
-    /// How many intervals are open.
-    #[inline(always)]
-    pub(crate) fn depth(&self) -> u32 {
-        self.depth.get()
-    }
-
-    /// Opens an interval; `record` says whether it was recorded and is not asked where the stack is full.
-    #[inline(always)]
-    pub(crate) fn open(&self, record: impl FnOnce() -> bool) {
-        let depth = self.depth.get();
-        if depth < 64 {
-            let bit = u64::from(record()) << depth;
-            self.bits.set(self.bits.get() & !(1 << depth) | bit);
-        }
-        self.depth.set(depth + 1);
-    }
-
-    /// Closes the innermost interval. Returns whether its beginning was recorded.
-    #[inline(always)]
-    pub(crate) fn close(&self) -> bool {
-        let Some(depth) = self.depth.get().checked_sub(1) else { return false };
-        self.depth.set(depth);
-        depth < 64 && self.bits.get() >> depth & 1 == 1
-    }
-}
 
 /// State of a thread. It is `const` and has no destructor, so that access is one address computation, at any time.
 #[derive(Debug)]
