@@ -100,9 +100,9 @@ def _begin_in_child() -> bool:
 
     if process.is_data_worker() or not _native.begin_in_child():
         return False
+    _native.set_enabled(True)
     for part in (capture, runner, torch):
         part.begin_in_child()
-    _native.set_enabled(True)
     return True
 
 
@@ -176,14 +176,15 @@ def _connect() -> None:
     from probe_agent.torch import exceptions
 
     address = _state.collector or os.environ.get("PROBE_COLLECTOR")
-    run, patience = _state.run or os.environ.get("PROBE_RUN") or "", PATIENCE_SECONDS
-    hint = "`probe serve` starts a collector, and `probe run` training together with one"
     if not address:
         address = collector.find_or_start(_state.run)
-        _state.has_own_collector, patience = True, STARTING_SECONDS
-        hint = f"the output of the collector is in {collector.log_of(address)}"
+        _state.has_own_collector = True
     if _state.has_own_collector:
-        run = ""
+        run, patience = "", STARTING_SECONDS
+        hint = f"the output of the collector is in {collector.log_of(address)}"
+    else:
+        run, patience = _state.run or os.environ.get("PROBE_RUN") or "", PATIENCE_SECONDS
+        hint = "`probe serve` starts a collector, and `probe run` training together with one"
     settings = Settings(
         collector=address,
         token_file=os.environ.get("PROBE_TOKEN_FILE") or None,
@@ -237,6 +238,7 @@ def start(run: str | None, address: str | None, detail: str | None) -> None:
         raise ValueError(f"collector '{address}' is neither unix:PATH nor HOST:PORT")
     with _state.lock:
         if not _state.connected:
+            _state.has_own_collector = _state.has_own_collector and address in (None, _state.collector)
             _state.run, _state.collector = run or _state.run, address or _state.collector
         # A process that multiprocessing made imports the script too. A start() at its top level does not mean such a process.
         is_child = process.kind() == "child"
@@ -280,7 +282,7 @@ def attach(run: str | None, address: str, detail: str | None, patience: float) -
     if os.environ.get("PROBE") == "0":
         return {"refused": "it was started with PROBE=0, which keeps the agent off"}
     if _elsewhere():
-        return {"refused": "it is a forked child of a process with an agent"}
+        return {"refused": "it was forked by a process with an agent, and not by Python"}
     with _state.lock:  # Waits for a stop() under way.
         has_agent = _state.connected
     if has_agent:
@@ -293,7 +295,7 @@ def attach(run: str | None, address: str, detail: str | None, patience: float) -
         start(run, address, None)
         return _attached("waits for torch")
     with _state.lock:
-        _state.run, _state.collector = run, address
+        _state.run, _state.collector, _state.has_own_collector = run, address, False
     if not _state.installed:
         from probe_agent import standstill
 
@@ -308,6 +310,8 @@ def attach(run: str | None, address: str, detail: str | None, patience: float) -
     in_child = _state.in_child
     connect()
     if in_child:
+        if not _state.connected:
+            return {"refused": "it is a worker of a DataLoader, or was forked by a process that was not recorded"}
         # Its agent has begun anew just now.
         from probe_agent import _native
 
@@ -328,7 +332,7 @@ def detach(patience: float) -> dict[str, Any]:
     """Removes all hooks and patches from torch while the main thread stands still. `probe detach` runs this first. After
     :func:`stop`, nothing of the agent runs and torch is as it was. Returns what the command prints."""
     if _elsewhere():
-        return {"refused": "it is a forked child of a process with an agent"}
+        return {"refused": "it was forked by a process with an agent, and not by Python"}
     activation.end()
     if not _state.installed:
         return {"waited_s": 0.0}
@@ -356,7 +360,9 @@ def configure(detail: str | None, layers: str | None = None, overhead_budget: fl
 def step() -> None:
     """Ends a step, as :func:`probe_agent.step` describes it."""
     native = sys.modules.get("probe_agent._native")
-    if native is not None and not _elsewhere():
+    if native is not None and _state.in_child:
+        native.first_use()  # A loop that marks its steps trains.
+    if native is not None and not _elsewhere() and native.is_enabled():
         memory = sys.modules.get("probe_agent.torch.memory")
         if memory is not None:
             memory.sample()

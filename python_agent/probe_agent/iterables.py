@@ -35,7 +35,9 @@ class WatchedIterable:
         """Begins a pass over the iterable."""
         iterator = iter(self._iterable)
         native: Any = sys.modules.get("probe_agent._native")
-        if native is None or not native.is_enabled() or native.layers().get("data", "off") == "off":
+        # A forked child is recorded from its first step on, before which its loop begins.
+        records = native is not None and (native.is_enabled() or native.status()["phase"] == "forked")
+        if not records or native.layers().get("data", "off") == "off":
             return iterator
         return _Batches(iterator, self._iterable, native)
 

@@ -35,6 +35,19 @@ pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+/// Held while a thread of ours has the C library's loader search, for a library or for a module of its resolver. The loader does not
+/// survive a fork in that state: the next `dlopen` of the child, as for an import, would crash.
+pub static LOADER: Mutex<()> = Mutex::new(());
+
+/// Locks `mutex`, if nobody holds it.
+pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<std::sync::MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(std::sync::TryLockError::WouldBlock) => None,
+    }
+}
+
 /// Sets the newest problem, which `probe.agents` and `probe_agent.status()` show and every report contains.
 pub fn set_problem(problem: impl Into<String>) {
     let mut problem = problem.into();

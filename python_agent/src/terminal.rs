@@ -1,7 +1,10 @@
 //! Messages of the agent to the person who runs the program.
 
 use std::cell::RefCell;
+use std::fs::File;
 use std::io::{self, Write};
+use std::mem::ManuallyDrop;
+use std::os::fd::FromRawFd;
 use std::panic;
 use std::sync::Once;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,9 +17,16 @@ thread_local! {
 pub(crate) fn say(message: &str) {
     let line = format!("probe: {message}\n");
     if !written_elsewhere(&line) {
-        // A closed stderr is no reason to fail.
-        let _ = io::stderr().write_all(line.as_bytes());
+        write_unlocked(&line);
     }
+}
+
+/// Writes to standard error without Rust's lock of it, which a forked child would find locked for ever.
+fn write_unlocked(line: &str) {
+    // SAFETY: the number is not closed here; where the program has closed it, the write fails.
+    let mut stderr = ManuallyDrop::new(unsafe { File::from_raw_fd(libc::STDERR_FILENO) });
+    // A closed stderr is no reason to fail.
+    let _ = stderr.write_all(line.as_bytes());
 }
 
 /// A thread that writes lines of another one, which has no standard error of the process.
@@ -33,7 +43,7 @@ impl LineWriter {
         let (done, written) = channel();
         std::thread::Builder::new().name("probe-messages".into()).spawn(move || {
             for line in incoming {
-                let _ = io::stderr().write_all(line.as_bytes());
+                write_unlocked(&line);
                 let _ = done.send(());
             }
         })?;

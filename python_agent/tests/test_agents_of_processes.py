@@ -159,7 +159,7 @@ def fork(work):
 def ends():
     # Flushing at exit would wait for a thread that is not here.
     _native.stop = lambda *_: os.write(1, b"flushed ")
-    model(torch.ones(2, 4)); probe_agent.step(); probe_agent.stop()
+    model(torch.ones(2, 4)); probe_agent.stop()
     assert probe_agent.status()["phase"] == "forked" and not probe_agent.status()["enabled"]
 def trains():
     probe_agent.configure(detail="off")
@@ -171,7 +171,14 @@ def starts():
     assert probe_agent.status()["config"]["detail"] == "every-step" and probe_agent.status()["step"] == 0
     train(1)
     assert probe_agent.status()["step"] == 1
-fork(ends); fork(trains); fork(starts)
+def marks():
+    probe_agent.step()
+    assert probe_agent.status()["phase"] == "connecting" and probe_agent.status()["step"] == 1
+def watches():
+    for _ in probe_agent.watch([1, 2]):
+        train(1)
+    assert probe_agent.status()["step"] == 2
+fork(ends); fork(trains); fork(starts); fork(marks); fork(watches)
 train(1)
 print(probe_agent.status()["step"], probe_agent.status()["config"]["detail"])
 probe_agent.stop()

@@ -45,10 +45,11 @@ def _becomes_an_agent(model: nn.Module, on_another_thread: bool) -> None:
     from probe_agent import _native
 
     def begin() -> None:
-        assert _native.begin_in_child() and not _native.begin_in_child()
+        assert _native.begin_in_child()
         _native.set_enabled(True)
 
     _native.forked()
+    losses = _native.declare_table("mine.losses", [("value", "float")])
     if on_another_thread:  # As `probe attach` does.
         thread = threading.Thread(target=begin)
         thread.start()
@@ -58,7 +59,9 @@ def _becomes_an_agent(model: nn.Module, on_another_thread: bool) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(3):
         train(model, optimizer, torch.ones(2, 16), 1)
+    _native.append_row(losses, {"value": 1.5})
     rows = _native.take_rows()
+    assert [row["value"] for row in rows["mine.losses"]] == [1.5]
     assert [row["step"] for row in rows["python.steps"]] == [0, 1, 2], rows["python.steps"]
     modules = [row["module"] for row in rows["python.torch_trace"] if row["stage"] == "forward"]
     assert modules.count("Net") == 3 and len(modules) == 3 * 10 and "layers.0.up" in modules, modules

@@ -13,6 +13,7 @@ use super::agent::{Agent, Downlink, NotWelcomed, RowDestination, Superseded, tru
 use super::events::{Event, Severity};
 use super::hello::{AcceptedHello, DeclaredTable, HelloRefusal, truncate_hello, understand};
 use super::ingest::{AgentDestination, IngestError, IngestSession};
+use super::settings::offset_among_ranks;
 use super::shared::Shared;
 use crate::truncate::{MAX_TEXT, truncate};
 
@@ -86,7 +87,7 @@ impl AgentSession {
             state.hello = v1::Hello { tables: Vec::new(), ..hello };
         }
         // Read before the settings are locked, because their lock is taken before those of agents.
-        let offset = agent.state().step_offset;
+        let offset = offset_among_ranks(&agent.state());
         let welcomed = shared.settings.tell_all(offset, |config, plan| {
             let welcome = v1::Welcome {
                 collector_version: VERSION.into(),

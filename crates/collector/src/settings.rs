@@ -15,7 +15,7 @@ use probe_proto::v1::collector_frame::Frame;
 use probe_proto::v1::{AgentConfig, ConfigAnswer, Configure, Plan, WatchAnswer, WatchCall};
 use tokio::time::timeout;
 
-use super::agent::Agent;
+use super::agent::{Agent, AgentState};
 use super::registry::Registry;
 
 /// How long agents are given to say that a setting is in force.
@@ -84,11 +84,19 @@ impl RunSettings {
     }
 }
 
-/// A step that all these agents have before them; 0, which is as soon as can be, where there is only one and no other is to
-/// come.
+/// What is added to an agent's count of steps to get that of all ranks. None where its count is its own: that is not known of it, or
+/// it is no rank of several.
+pub(crate) fn offset_among_ranks(state: &AgentState) -> Option<i64> {
+    state.step_offset.filter(|_| has_other_ranks(state))
+}
+
+fn has_other_ranks(state: &AgentState) -> bool {
+    state.identity.world_size.is_some_and(|ranks| ranks > 1)
+}
+
+/// A step that all ranks among these agents have before them; 0, which is as soon as can be, where there is none.
 fn first_step(live: &[Arc<Agent>], lead: f64, after: i64) -> i64 {
-    let has_others = |agent: &Arc<Agent>| agent.state().identity.world_size.is_some_and(|ranks| ranks > 1);
-    if live.len() < 2 && !live.iter().any(has_others) {
+    if !live.iter().any(|agent| has_other_ranks(&agent.state())) {
         return 0;
     }
     let now = Instant::now();
@@ -96,7 +104,7 @@ fn first_step(live: &[Arc<Agent>], lead: f64, after: i64) -> i64 {
     for agent in live {
         let state = agent.state();
         // An agent whose count of steps is its own begins at once.
-        let Some(offset) = state.step_offset else { continue };
+        let Some(offset) = offset_among_ranks(&state) else { continue };
         furthest = furthest.max(state.estimated_step(now) + offset as f64);
         rate = rate.max(state.steps_per_second);
     }
@@ -258,7 +266,7 @@ fn by_own_count(plan: Plan, offset: Option<i64>) -> Plan {
 /// Sends values and plan to the agents, and returns those that were sent them.
 fn tell(live: &[Arc<Agent>], values: HashMap<String, String>, plan: Plan) -> Vec<Arc<Agent>> {
     let receivers = live.iter().filter(|agent| {
-        let plan = by_own_count(plan, agent.state().step_offset);
+        let plan = by_own_count(plan, offset_among_ranks(&agent.state()));
         let configure = Configure { values: values.clone(), plan: Some(plan), ..Configure::default() };
         agent.send(Frame::Configure(configure)).is_ok()
     });

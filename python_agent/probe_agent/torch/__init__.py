@@ -106,9 +106,11 @@ def begin_in_child() -> None:
     """Begin anew in a forked child that becomes an agent. The hooks are in; what they noted of the parent is not the child's."""
     global _lock
     _lock = threading.Lock()
-    environment.begin_in_child()
+    optimizer.begin_in_child()
     import torch
 
+    # After recording is on: facts are noted only then.
+    environment.begin_in_child()
     if torch.cuda._is_in_bad_fork():
         # The parent has used CUDA, so the child can't.
         device.remove()

@@ -15,6 +15,13 @@ from probe_agent.torch import unoptimized
 from probe_agent.torch.unseen import unseen
 from probe_agent.torch.wrappers import WRAPPERS, wrapper_of
 
+#: Facts about what a process does besides calling its model.
+_OF_PROGRAM = (
+    "find_unused_parameters", "static_graph", "gradient_as_bucket_view", "bucket_cap", "optimizer", "optimizer_fused",
+    "optimizer_foreach", "optimizers_gone", "optimizer_steps", "unoptimized_parameters", "unoptimized_parameter", "dataset",
+    "sampler", "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "drop_last", "start_method",
+)  # fmt: skip
+
 _on = False
 _original: Any = None
 _ours: Any = None
@@ -38,9 +45,10 @@ def use_torch(explicit: bool) -> None:
 
 
 def begin_in_child() -> None:
-    """Note anew what a forked child trains. What it does not replace is as it was in the parent."""
+    """Note anew what a forked child trains. The model stays the parent's until the child calls another one for the first time."""
     global _model_size, _trains, _optimizer_seen
     _model_size, _trains, _optimizer_seen = -1, False, False
+    _native.note_environment(dict.fromkeys(_OF_PROGRAM))
 
 
 # It takes any arguments, which another torch, or a library that replaced it, may pass.

@@ -76,5 +76,6 @@ def _holds(statistics: dict[str, Any]) -> bool:
 
 
 def _after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-    if not _is_compiling():
+    # A forked child must not ask the allocator of its parent's device.
+    if not _is_compiling() and _native.is_enabled():
         sample()

@@ -193,6 +193,13 @@ def _unwrap_steps(optimizer: Any) -> None:
             cls.step = inner
 
 
+def begin_in_child() -> None:
+    """Count anew, in a forked child that becomes an agent. Optimizers of the parent may go on there, and are seen again."""
+    global _begun, _stepped
+    _begun = _stepped = 0
+    _noted.clear()
+
+
 def _pre(optimizer: Any, args: Any, kwargs: Any) -> None:
     global _begun, _stepped
     import torch

@@ -101,7 +101,8 @@ fn backward_end() -> bool {
         let watched = WATCHED.load(Ordering::Relaxed) || !NODES.load(Ordering::Relaxed);
         state.close(&state.backward, Kind::BackwardEnd, u64::from(!watched), first, last);
         if state.backward.depth() == 0 {
-            PASSES.fetch_sub(1, Ordering::Relaxed);
+            // A pass within which a forked child has begun to record is not counted any more.
+            let _ = PASSES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| open.checked_sub(1));
         }
         watched
             && NODES.load(Ordering::Relaxed)

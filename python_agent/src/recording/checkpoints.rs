@@ -26,6 +26,11 @@ pub(super) static TEXTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// Distributed saves that are open on any thread: they call `torch.save` for each of their tensors, also on others.
 static DISTRIBUTED: AtomicU32 = AtomicU32::new(0);
 
+/// Forgets in a forked child the saves of the parent's other threads.
+pub(super) fn forget() {
+    DISTRIBUTED.store(0, Ordering::Relaxed);
+}
+
 /// One more than the number of a text; 0 where there is none, and for a new one where there are `most`.
 fn number(text: Option<String>, most: usize) -> u64 {
     let Some(text) = text else { return 0 };
@@ -88,7 +93,8 @@ fn run_checkpoint<'py>(
     let result = save.call(args, Some(kwargs));
     let ended = ticks();
     thread::with(|state| state.close(&state.checkpoints, Kind::CheckpointEnd, 0, 0, 0));
-    DISTRIBUTED.fetch_sub(is_distributed, Ordering::Relaxed);
+    // A save within which a forked child has begun to record is not counted any more.
+    let _ = DISTRIBUTED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| open.checked_sub(is_distributed));
     let known = after.call1((args, kwargs, noted)).and_then(|known| known.extract::<(Option<String>, Option<u64>)>());
     let (path, bytes) = match known {
         Ok(known) => known,

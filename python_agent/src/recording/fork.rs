@@ -3,7 +3,7 @@
 //!
 //! The child has copies of our locks and none of the threads that may hold them. So the thread that forks takes them
 //! before the fork, and releases them on both sides: the child finds each lock free and its data complete. Each of these locks is
-//! held for microseconds at a time. The locks of the analyser and the sinks are left out, because the background thread holds
+//! held for microseconds at a time, except for the loader's, for which a fork waits some milliseconds at most. The locks of the analyser and the sinks are left out, because the background thread holds
 //! them for a whole drain, for which training must not wait: a child makes them anew ([`Renewable`](crate::renewable::Renewable))
 //! before it uses them.
 
@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{MutexGuard, Once};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
@@ -25,11 +25,14 @@ use crate::sampling::environment;
 use crate::shared::{self, BOUNDARY_WANTED, ENABLED};
 
 static ONCE: Once = Once::new();
+/// How long a fork waits for a search of the C library's loader, and the pause between two looks. A search takes some 50 µs.
+const MAX_LOADER_WAIT: Duration = Duration::from_millis(20);
+const LOADER_PAUSE: Duration = Duration::from_micros(50);
 /// How long the fork before this one waited for our locks, in nanoseconds.
 static WAITED_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Every lock that a child may take. No thread that holds one of them takes another, so any order is right if it is always the
-/// same: that of the fields.
+/// Every lock that a child may take, except those that are only taken with the GIL held, as the fork is. No thread that holds one
+/// of them takes another, so any order is right if it is always the same: that of the fields.
 struct ForkLocks {
     _registry: MutexGuard<'static, module_names::Registry>,
     _operations: MutexGuard<'static, collectives::Operations>,
@@ -46,7 +49,7 @@ struct ForkLocks {
     _tables: MutexGuard<'static, tables::DeclaredTables>,
     _exceptions: MutexGuard<'static, exceptions::PendingExceptions>,
     _facts: MutexGuard<'static, environment::Facts>,
-    _loading: MutexGuard<'static, ()>,
+    _loader: Option<MutexGuard<'static, ()>>,
 }
 
 impl ForkLocks {
@@ -67,8 +70,21 @@ impl ForkLocks {
             _tables: shared::lock(&tables::ALL),
             _exceptions: shared::lock(&exceptions::ALL),
             _facts: shared::lock(&environment::FACTS),
-            _loading: shared::lock(&device::LOADING),
+            _loader: loader_at_rest(),
         }
+    }
+}
+
+/// Waits until no thread of ours has the C library's loader search, but not for long: that thread may wait for one that forks, as
+/// the constructor of a library may.
+fn loader_at_rest() -> Option<MutexGuard<'static, ()>> {
+    let deadline = Instant::now() + MAX_LOADER_WAIT;
+    loop {
+        let held = shared::try_lock(&shared::LOADER);
+        if held.is_some() || Instant::now() >= deadline {
+            return held;
+        }
+        std::thread::sleep(LOADER_PAUSE);
     }
 }
 
@@ -106,7 +122,8 @@ extern "C" fn in_child() {
 /// Python forks with the GIL held, so no other thread was in a call from Python that takes one of our locks.
 pub(crate) fn begin_in_child() -> bool {
     if !MAY_BEGIN.swap(false, Ordering::Relaxed) {
-        return false;
+        // It may have begun, and have been interrupted before it was connected.
+        return !is_child();
     }
     ring::forget_all();
     thread::begin_anew();
@@ -120,6 +137,7 @@ pub(crate) fn begin_in_child() -> bool {
     capture::forget();
     device::forget();
     processor::forget();
+    checkpoints::forget();
     slot::begin_anew();
     overhead::begin_anew();
     drain::begin_anew();

@@ -51,7 +51,6 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// Notes facts by the name of their column; None removes one.
 #[pyfunction]
 fn note_environment(facts: HashMap<String, Option<Fact>>) {
-    // A forked child, in which nothing is enabled, must not take the lock.
     if shared::ENABLED.load(Ordering::Relaxed) {
         shared::lock(&FACTS).get_or_insert_default().extend(facts);
     }

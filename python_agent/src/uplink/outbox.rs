@@ -1,6 +1,5 @@
 //! Everything that is to be sent: rows, strings and drops, what the collector has not acknowledged, and the pace of steps.
 
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -8,7 +7,8 @@ use probe_proto::table::Text;
 use probe_proto::{MAX_STRING_BYTES, MAX_STRINGS};
 
 use crate::recording::exceptions;
-use crate::shared::{self, lock};
+use crate::renewable::Renewable;
+use crate::shared;
 use probe_trace::row_buffer::RowBuffer;
 use probe_trace::split_batch::split_batch;
 
@@ -114,11 +114,18 @@ impl Outbox {
     }
 }
 
+/// The names that [`table_name`] has allocated.
+static NAMES: Renewable<Vec<&'static str>> = Renewable::new(Vec::new);
+
+/// Forgets in a forked child what a thread of the parent may have had half changed.
+pub(super) fn begin_anew() {
+    NAMES.renew();
+}
+
 /// `schema.name` of a table, allocated once for every table of the program.
 fn table_name(table: &'static probe_proto::table::Table) -> &'static str {
-    static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
     let full = table.full_name();
-    let mut names = lock(&NAMES);
+    let mut names = NAMES.lock();
     if let Some(known) = names.iter().find(|name| **name == full) {
         return known;
     }

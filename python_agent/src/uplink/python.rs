@@ -28,7 +28,7 @@ const MAX_TEXT_BYTES: usize = 256 << 10;
 /// The uplink of this process, from its start on.
 static LINK: Mutex<Option<Arc<Link>>> = Mutex::new(None);
 
-/// Whether this is a forked child, in which nothing of ours may run, and no lock may be taken: another thread may have held it.
+/// Whether this is a forked child that is no agent, in which nothing of ours runs.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// Adds this part's functions to the module.
@@ -101,14 +101,13 @@ fn forked() -> bool {
 /// Lets a forked child become an agent of its own. False where its parent was none.
 #[pyfunction]
 fn begin_in_child() -> bool {
+    // The parent's problems with its collector are none of this process.
+    if recording::may_begin() && lock(&LINK).take().is_some() {
+        lock(&shared::PROBLEM).clear();
+    }
     let begins = recording::begin_in_child();
-    if begins {
+    if begins && FORKED.swap(false, Ordering::Relaxed) {
         starter::begin_anew();
-        // The parent's problems with its collector are none of this process.
-        if lock(&LINK).take().is_some() {
-            lock(&shared::PROBLEM).clear();
-        }
-        FORKED.store(false, Ordering::Relaxed);
     }
     begins
 }

@@ -4,8 +4,10 @@
 //! freed memory. Numeric addresses need no resolver.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
+
+use crate::shared::{LOADER, lock};
 
 /// How long the addresses of a host are used.
 const GOOD: Duration = Duration::from_secs(60);
@@ -22,7 +24,7 @@ impl Resolved {
     /// # Errors
     /// The error of the resolver.
     pub async fn addresses(&mut self, host: &str) -> io::Result<Vec<SocketAddr>> {
-        self.asking(host, Instant::now(), async |host: &str| Ok(tokio::net::lookup_host(host).await?.collect())).await
+        self.asking(host, Instant::now(), resolve).await
     }
 
     async fn asking(
@@ -46,6 +48,16 @@ impl Resolved {
         };
         answer.map_err(io::Error::other)
     }
+}
+
+/// Asks the resolver, whose modules the C library loads when it needs them.
+async fn resolve(host: &str) -> io::Result<Vec<SocketAddr>> {
+    let host = host.to_owned();
+    let asked = tokio::task::spawn_blocking(move || {
+        let _loading = lock(&LOADER);
+        host.to_socket_addrs().map(Iterator::collect)
+    });
+    asked.await.map_err(io::Error::other)?
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@
 
 use std::io;
 use std::os::fd::RawFd;
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use nix::sys::signal::{SigSet, SigmaskHow};
 
@@ -17,9 +19,12 @@ use crate::terminal::LineWriter;
 
 use super::buffer::CAPACITY;
 use super::link::{Link, Phase};
-use super::outbox::Outbox;
+use super::outbox::{self, Outbox};
 use super::source::Recording;
 use super::thread;
+
+/// How long a start waits at most until the background thread is there: it takes less than a millisecond, where there is a processor.
+const START_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The outbox that a stopped uplink left.
 static PARKED: Renewable<Option<Outbox>> = Renewable::new(|| None);
@@ -30,6 +35,7 @@ static OF_TOKIO: OnceLock<Vec<RawFd>> = OnceLock::new();
 /// Forgets in a forked child the rows that the parent has not sent.
 pub(super) fn begin_anew() {
     PARKED.renew();
+    outbox::begin_anew();
 }
 
 /// Starts the background thread for this process's recording.
@@ -38,8 +44,17 @@ pub fn start(link: Arc<Link>) -> io::Result<()> {
         let writer = LineWriter::start()?;
         let outbox = PARKED.lock().take().unwrap_or_else(|| Outbox::new(Recording::default(), CAPACITY));
         let park = |outbox| *PARKED.lock() = Some(outbox);
-        let run = move || run_separately(&link, writer, |link| thread::body(link, outbox, park));
-        std::thread::Builder::new().name("probe-wake".into()).spawn(run).map(drop)
+        let (begins, has_begun) = sync_channel(1);
+        let run = move || {
+            run_separately(&link, writer, |link| {
+                let _ = begins.send(());
+                thread::body(link, outbox, park)
+            });
+        };
+        std::thread::Builder::new().name("probe-wake".into()).spawn(run)?;
+        // A fork before that would leave the child with half of what is made once in the life of a process.
+        let _ = has_begun.recv_timeout(START_TIMEOUT);
+        Ok(())
     })
 }
 

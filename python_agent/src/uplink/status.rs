@@ -62,13 +62,15 @@ struct Facts {
 
 impl Facts {
     fn now() -> Self {
+        // Not within the expression below, in which the lock would be held while another one is taken.
+        let problem = lock(&shared::PROBLEM).clone();
         Self {
             layers: recording::layers_now()
                 .into_iter()
                 .chain(recording::unit().map(|unit| ("steps", unit.to_owned())))
                 .collect(),
             config: config::in_force(),
-            problem: lock(&shared::PROBLEM).clone(),
+            problem,
             plans: config::plans(),
         }
     }

@@ -28,8 +28,8 @@ model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
 batches = torch.utils.data.DataLoader(torch.arange(320.0).reshape(40, 8) / 320, batch_size=4, num_workers=1)
 
 
-def train(model: nn.Module, batches: list[torch.Tensor]) -> float:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+def train(model: nn.Module, batches: list[torch.Tensor], optimizer_class: type = torch.optim.SGD) -> float:
+    optimizer = optimizer_class(model.parameters(), lr=0.01)
     for batch in batches:
         optimizer.zero_grad()
         loss = model(batch).square().mean()
@@ -52,6 +52,10 @@ def rank(number: int, store: str) -> None:
 
 def shares(number: int, store: str) -> None:
     train(model, [*batches, *batches])
+
+
+def shares_otherwise(number: int, store: str) -> None:
+    train(model, [*batches, *batches], torch.optim.RMSprop)
 
 
 def starts(number: int, store: str) -> None:
@@ -103,7 +107,7 @@ def main(how: str) -> int:
         store = os.path.join(directory, "store")
         method = {"spawned": "spawn", "pool": "spawn", "forkserver": "forkserver"}.get(how, "fork")
         context = multiprocessing.get_context(method)
-        works = {"spawned": starts, "terminated": trains_until_ended, "exited": exits}
+        works = {"after": shares_otherwise, "spawned": starts, "terminated": trains_until_ended, "exited": exits}
         work = rank if how.startswith("ranks") else works.get(how, shares)
         processes = [context.Process(target=work, args=(number, store)) for number in range(2)]
         for process in processes:

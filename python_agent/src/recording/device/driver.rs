@@ -2,9 +2,9 @@
 //! already: this file loads and initialises nothing.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 
-use crate::shared;
+use crate::shared::{self, LOADER};
 
 /// `CUevent`, `CUstream` and `CUcontext`.
 pub(super) type Event = *mut c_void;
@@ -80,10 +80,6 @@ pub(super) struct Driver {
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
 
-/// Held while the C library's loader searches. It does not survive a fork in that state: the next `dlopen` of the child, as for an
-/// import, would crash.
-pub(crate) static LOADING: Mutex<()> = Mutex::new(());
-
 /// The driver, once [`find`] has found it.
 #[inline(always)]
 pub(super) fn loaded() -> Option<&'static Driver> {
@@ -95,14 +91,18 @@ pub(super) fn find() -> Option<&'static Driver> {
     if let Some(driver) = DRIVER.get() {
         return Some(driver);
     }
-    let _loading = shared::lock(&LOADING);
+    // Where the loader is at work for another thread of ours, the next call finds the driver.
+    let searching = shared::try_lock(&LOADER)?;
     let cuda = loaded_library(c"libcuda.so.1")?;
     let functions = Functions::find(cuda)?;
+    // The driver may wait for the program's cuInit, which may fork.
+    drop(searching);
     let mut count = 0;
     // SAFETY: `count` is ours. Before the program calls cuInit this only fails.
     if unsafe { (functions.device_count)(&mut count) } != SUCCESS || count == 0 {
         return None;
     }
+    let _searching = shared::try_lock(&LOADER)?;
     const STREAM: &CStr = c"aoti_torch_get_current_cuda_stream";
     let torch = || lookup(loaded_library(c"libtorch_cuda.so")?, STREAM);
     let found = lookup(libc::RTLD_DEFAULT, STREAM).or_else(torch)?;

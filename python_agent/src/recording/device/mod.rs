@@ -11,6 +11,5 @@ mod harvest;
 mod marks;
 mod pool;
 
-pub(super) use driver::LOADING;
 pub(super) use harvest::{Harvest, Resolved};
 pub(super) use marks::{cost, forget, is_event, mark, mark_if, prepare, register, relaxed, take_back};
