@@ -32,8 +32,9 @@ def start(
     :param detail: which steps have their modules recorded: `auto`, `every-step`, `1/N` or `off`; default `PROBE_DETAIL`,
         else `auto`.
 
-    `PROBE=0` in the environment keeps the agent off whatever a program calls. Does nothing in workers of a
-    DataLoader and in torchrun's launcher. Raises ValueError for a `detail` or `collector` that is not valid. Any other error is printed on stderr, and training goes on.
+    `PROBE=0` in the environment keeps the agent off whatever a program calls. Does nothing in workers of a DataLoader, in
+    torchrun's launcher, and in forked children of a process whose agent was stopped. Raises ValueError for a `detail` or
+    `collector` that is not valid. Any other error is printed on stderr, and training goes on.
     """
     from probe_agent import agent
 

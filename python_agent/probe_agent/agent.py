@@ -238,7 +238,8 @@ def start(run: str | None, address: str | None, detail: str | None) -> None:
         raise ValueError(f"collector '{address}' is neither unix:PATH nor HOST:PORT")
     with _state.lock:
         if not _state.connected:
-            _state.has_own_collector = _state.has_own_collector and address in (None, _state.collector)
+            is_same = address in (None, _state.collector) and run in (None, _state.run)
+            _state.has_own_collector = _state.has_own_collector and is_same
             _state.run, _state.collector = run or _state.run, address or _state.collector
         # A process that multiprocessing made imports the script too. A start() at its top level does not mean such a process.
         is_child = process.kind() == "child"
