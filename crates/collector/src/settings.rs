@@ -277,7 +277,9 @@ fn tell(live: &[Arc<Agent>], values: HashMap<String, String>, plan: Plan) -> Vec
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::agent::AgentDescription;
     use probe_common::error::Kind;
+    use probe_store::Identity;
 
     #[test]
     fn detail_that_somebody_asks_for_ends_by_itself() {
@@ -303,6 +305,31 @@ mod tests {
         assert_eq!((from(plan, Some(0)), from(plan, Some(480)), from(plan, None)), (500, 20, 0));
         let at_once = Plan { from_step: 0, ..plan };
         assert_eq!((from(at_once, Some(-5)), from(at_once, Some(0))), (0, 0));
+    }
+
+    #[test]
+    fn a_plan_waits_for_ranks_and_not_for_other_processes() {
+        let agent = |world_size, step| {
+            let identity = Identity {
+                run: "gpt@1".into(),
+                host: "n".into(),
+                pid: 1,
+                rank: None,
+                local_rank: None,
+                world_size,
+                role: "trainer".into(),
+            };
+            let agent = Arc::new(Agent::new(1, "i", Arc::new(identity), AgentDescription::default()));
+            agent.state().step = step;
+            agent
+        };
+        let from = |live: &[Arc<Agent>]| first_step(live, 0.25, 0);
+        let (learner, actor) = (agent(None, 50), agent(None, 1_000_000));
+        assert_eq!(from(&[learner, Arc::clone(&actor)]), 0, "each by itself");
+        let ranks = [agent(Some(2), 50), agent(Some(2), 60), actor];
+        assert_eq!(from(&ranks), 60 + FIRST_MARGIN);
+        let offsets = ranks.each_ref().map(|agent| offset_among_ranks(&agent.state()));
+        assert_eq!(offsets, [Some(0), Some(0), None]);
     }
 
     #[test]
