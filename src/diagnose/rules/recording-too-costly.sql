@@ -13,9 +13,10 @@ WITH o AS (
 ), s AS (
     SELECT pid, AVG(duration) AS mean FROM python.steps WHERE $window GROUP BY pid
 ), share AS (
-    -- One row may be of an unusual moment: these are of the last minute.
+    -- One row may be of an unusual moment: these are of the last minute. Fewer than five are of less than ten seconds, of which one
+    -- hook that a busy machine interrupted is a large part.
     SELECT o.pid, o.rank, median(o.estimated_cost) / MAX(s.mean) AS share, MAX(o.budget) AS budget, MIN(o.detail_stride) AS stride
-    FROM o JOIN s ON o.pid = s.pid WHERE o.newest <= 30 GROUP BY o.pid, o.rank
+    FROM o JOIN s ON o.pid = s.pid WHERE o.newest <= 30 GROUP BY o.pid, o.rank HAVING COUNT(*) >= 5
 )
 SELECT rank, 'recording' AS seen, CASE WHEN share >= 0.1 THEN 'warn' ELSE 'note' END AS severity, share, CAST(round(100 * budget, 1) AS VARCHAR) AS allowed,
     CASE WHEN stride = 1 THEN 'probe config detail=auto records modules in fewer steps' ELSE 'probe config detail=off records steps alone' END AS remedy
