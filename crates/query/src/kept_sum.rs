@@ -66,7 +66,7 @@ const MASKS: [[i8; BYTE]; 256] = {
     let mut masks = [[0; BYTE]; 256];
     let mut bit = 0;
     while bit < 256 * BYTE {
-        masks[bit / BYTE][bit % BYTE] = -((bit / BYTE >> (bit % BYTE) & 1) as i8);
+        masks[bit / BYTE][bit % BYTE] = -(((bit / BYTE) >> (bit % BYTE) & 1) as i8);
         bit += 1;
     }
     masks
