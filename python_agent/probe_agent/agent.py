@@ -283,7 +283,7 @@ def attach(run: str | None, address: str, detail: str | None, patience: float) -
     if os.environ.get("PROBE") == "0":
         return {"refused": "it was started with PROBE=0, which keeps the agent off"}
     if _elsewhere():
-        return {"refused": "it was forked by a process with an agent, and not by Python"}
+        return {"refused": "a process with an agent forked it, by other means than os.fork()"}
     with _state.lock:  # Waits for a stop() under way.
         has_agent = _state.connected
     if has_agent:
@@ -312,7 +312,7 @@ def attach(run: str | None, address: str, detail: str | None, patience: float) -
     connect()
     if in_child:
         if not _state.connected:
-            return {"refused": "it is a worker of a DataLoader, or was forked by a process that was not recorded"}
+            return {"refused": "it is a DataLoader worker, or a process that was not recorded forked it"}
         # Its agent has begun anew just now.
         from probe_agent import _native
 
@@ -333,7 +333,7 @@ def detach(patience: float) -> dict[str, Any]:
     """Removes all hooks and patches from torch while the main thread stands still. `probe detach` runs this first. After
     :func:`stop`, nothing of the agent runs and torch is as it was. Returns what the command prints."""
     if _elsewhere():
-        return {"refused": "it was forked by a process with an agent, and not by Python"}
+        return {"refused": "a process with an agent forked it, by other means than os.fork()"}
     activation.end()
     if not _state.installed:
         return {"waited_s": 0.0}
@@ -361,9 +361,11 @@ def configure(detail: str | None, layers: str | None = None, overhead_budget: fl
 def step() -> None:
     """Ends a step, as :func:`probe_agent.step` describes it."""
     native = sys.modules.get("probe_agent._native")
-    if native is not None and _state.in_child:
+    if native is None or _elsewhere():
+        return
+    if _state.in_child:
         native.first_use()  # A loop that marks its steps trains.
-    if native is not None and not _elsewhere() and native.is_enabled():
+    if native.is_enabled():
         memory = sys.modules.get("probe_agent.torch.memory")
         if memory is not None:
             memory.sample()

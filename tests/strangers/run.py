@@ -54,7 +54,7 @@ LIMITS = """
 - `sys.excepthook` and `threading.excepthook` are the agent's. They have the names of the hooks that they replaced, and call these.
 - The first step of a forked child without a process group has no row, because nothing but an optimizer's step shows that it trains.
 - From 3.12 on, Python warns at `os.fork()` that a process has several threads. The agent has some, so the warning also comes where the
-  program alone would have had one.
+  program alone would have only one thread.
 - Training in a function that was registered with `atexit` before the first call of a module is not recorded.
 - A process that becomes another program by `os.execv` keeps its process id, so the steps of both have the same `pid`. The first program
   is "lost" in `probe.agents`.

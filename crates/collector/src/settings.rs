@@ -84,8 +84,8 @@ impl RunSettings {
     }
 }
 
-/// What is added to an agent's count of steps to get that of all ranks. None where its count is its own: that is not known of it, or
-/// it is no rank of several.
+/// What must be added to an agent's count of steps to get the one that all ranks share. None if that is not known, or if the agent is
+/// not one of several ranks.
 pub(crate) fn offset_among_ranks(state: &AgentState) -> Option<i64> {
     state.step_offset.filter(|_| has_other_ranks(state))
 }
@@ -94,7 +94,7 @@ fn has_other_ranks(state: &AgentState) -> bool {
     state.identity.world_size.is_some_and(|ranks| ranks > 1)
 }
 
-/// A step that all ranks among these agents have before them; 0, which is as soon as can be, where there is none.
+/// A step that no rank among these agents has reached yet; 0, which means at once, if there are no ranks.
 fn first_step(live: &[Arc<Agent>], lead: f64, after: i64) -> i64 {
     if !live.iter().any(|agent| has_other_ranks(&agent.state())) {
         return 0;
@@ -277,9 +277,8 @@ fn tell(live: &[Arc<Agent>], values: HashMap<String, String>, plan: Plan) -> Vec
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::agent::AgentDescription;
+    use crate::tests::agents::agents;
     use probe_common::error::Kind;
-    use probe_store::Identity;
 
     #[test]
     fn detail_that_somebody_asks_for_ends_by_itself() {
@@ -310,16 +309,7 @@ mod tests {
     #[test]
     fn a_plan_waits_for_ranks_and_not_for_other_processes() {
         let agent = |world_size, step| {
-            let identity = Identity {
-                run: "gpt@1".into(),
-                host: "n".into(),
-                pid: 1,
-                rank: None,
-                local_rank: None,
-                world_size,
-                role: "trainer".into(),
-            };
-            let agent = Arc::new(Agent::new(1, "i", Arc::new(identity), AgentDescription::default()));
+            let agent = agents(&[None], world_size).remove(0);
             agent.state().step = step;
             agent
         };

@@ -27,6 +27,7 @@ use super::hello::{AcceptedHello, understand};
 use super::ingest::{AgentDestination, IngestSession};
 use super::recovery;
 
+pub(crate) mod agents;
 mod disk;
 mod queries;
 

@@ -4,12 +4,10 @@ use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray};
 use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::{UInt8Type, UInt16Type, UInt32Type};
 
-/// Rows whose bits are in one word, and in one byte.
+/// Rows whose bits are in one word.
 const WORD: usize = u64::BITS as usize;
-const BYTE: usize = u8::BITS as usize;
 
-/// The number of rows that are kept and not NULL; `kept` has a bit for each row, and all are kept without it. `count` is the number of
-/// rows that are kept.
+/// The number of rows that are kept and not NULL. `kept` has a bit for each row, and all are kept without it; `count` of them are set.
 pub(super) fn count(values: &ArrayRef, kept: Option<&BooleanBuffer>, count: usize) -> usize {
     if values.null_count() == 0 {
         return count;
@@ -17,19 +15,16 @@ pub(super) fn count(values: &ArrayRef, kept: Option<&BooleanBuffer>, count: usiz
     not_null(values, kept).map_or(values.len(), |bits| bits.count_set_bits())
 }
 
-/// The sum of the unsigned integers of the rows that are kept and not NULL, and the number of those rows. `count` is the number of
-/// rows that are kept. None for other types.
-pub(super) fn sum(values: &ArrayRef, kept: Option<&BooleanBuffer>, count: usize) -> Option<(u64, usize)> {
-    fn of<T: ArrowPrimitiveType<Native: Masked>>(values: &ArrayRef, bits: Option<&BooleanBuffer>) -> Option<u64> {
+/// The sum of the unsigned integers of the rows that are kept and not NULL. None for other types.
+pub(super) fn sum(values: &ArrayRef, kept: Option<&BooleanBuffer>) -> Option<u64> {
+    fn of<T: ArrowPrimitiveType<Native: Into<u64>>>(values: &ArrayRef, bits: Option<&BooleanBuffer>) -> Option<u64> {
         let values = values.as_primitive_opt::<T>()?.values();
         Some(bits.map_or_else(|| all(values), |bits| some(values, bits)))
     }
     let bits = not_null(values, kept);
-    let sum = of::<UInt8Type>(values, bits.as_ref())
+    of::<UInt8Type>(values, bits.as_ref())
         .or_else(|| of::<UInt16Type>(values, bits.as_ref()))
-        .or_else(|| of::<UInt32Type>(values, bits.as_ref()))?;
-    let count = if values.null_count() == 0 { count } else { bits.map_or(values.len(), |bits| bits.count_set_bits()) };
-    Some((sum, count))
+        .or_else(|| of::<UInt32Type>(values, bits.as_ref()))
 }
 
 /// The rows that are kept and not NULL; None for all rows.
@@ -42,67 +37,33 @@ fn not_null(values: &ArrayRef, kept: Option<&BooleanBuffer>) -> Option<BooleanBu
     }
 }
 
-/// An unsigned integer that is added up where its bit is set.
-trait Masked: Copy {
-    /// The value under `mask`, which is 0 or -1.
-    fn under(self, mask: i8) -> u64;
+fn all<T: Copy + Into<u64>>(values: &[T]) -> u64 {
+    values.iter().map(|value| Into::<u64>::into(*value)).sum()
 }
 
-macro_rules! masked {
-    ($($integer:ty),*) => {
-        $(impl Masked for $integer {
-            #[inline(always)]
-            fn under(self, mask: i8) -> u64 {
-                // The mask of all bits is as wide as the value.
-                u64::from(self & mask as $integer)
-            }
-        })*
-    };
-}
-masked!(u8, u16, u32);
-
-/// A mask for each bit of each byte: without a branch for each bit, which a processor predicts badly.
-const MASKS: [[i8; BYTE]; 256] = {
-    let mut masks = [[0; BYTE]; 256];
-    let mut bit = 0;
-    while bit < 256 * BYTE {
-        masks[bit / BYTE][bit % BYTE] = -(((bit / BYTE) >> (bit % BYTE) & 1) as i8);
-        bit += 1;
-    }
-    masks
-};
-
-fn all<T: Masked>(values: &[T]) -> u64 {
-    values.iter().map(|value| value.under(-1)).sum()
-}
-
-/// The sum of the values whose bits are set.
-fn some<T: Masked>(values: &[T], bits: &BooleanBuffer) -> u64 {
-    let (words, rest) = values.as_chunks::<WORD>();
-    let chunks = bits.bit_chunks();
-    let mut bits = chunks.iter_padded();
+/// The sum of the values whose bits are set. Of a word in which few bits are set those are looked up, and otherwise those that are not.
+fn some<T: Copy + Into<u64>>(values: &[T], bits: &BooleanBuffer) -> u64 {
     let mut sum = 0;
-    for (values, word) in words.iter().zip(&mut bits) {
-        if word == u64::MAX {
-            sum += all(values);
-        } else if word != 0 {
-            sum += values
-                .as_chunks()
-                .0
-                .iter()
-                .zip(word.to_le_bytes())
-                .map(|(values, bits)| of_byte(values, bits))
-                .sum::<u64>();
-        }
+    for (values, word) in values.chunks(WORD).zip(bits.bit_chunks().iter_padded()) {
+        let set = word.count_ones() as usize;
+        sum += if set * 2 <= values.len() {
+            at(values, word)
+        } else {
+            let others = !word & (u64::MAX >> (WORD - values.len()));
+            all(values) - at(values, others)
+        };
     }
-    let word = bits.next().unwrap_or_default();
-    sum + rest.iter().enumerate().map(|(index, value)| value.under(-((word >> index & 1) as i8))).sum::<u64>()
+    sum
 }
 
-/// The sum of the values whose bits are set in a byte.
-#[inline(always)]
-fn of_byte<T: Masked>(values: &[T; BYTE], bits: u8) -> u64 {
-    values.iter().zip(MASKS[usize::from(bits)]).map(|(value, mask)| value.under(mask)).sum()
+/// The sum of the values at the bits of a word that are set.
+fn at<T: Copy + Into<u64>>(values: &[T], mut word: u64) -> u64 {
+    let mut sum = 0;
+    while word != 0 {
+        sum += values.get(word.trailing_zeros() as usize).map_or(0, |value| Into::<u64>::into(*value));
+        word &= word - 1;
+    }
+    sum
 }
 
 #[cfg(test)]
@@ -143,11 +104,11 @@ mod tests {
                 .collect();
             for array in &arrays {
                 let count = kept.as_ref().map_or(rows.len(), BooleanBuffer::count_set_bits);
-                prop_assert_eq!(super::sum(array, kept.as_ref(), count), Some((expected.iter().sum(), expected.len())));
+                prop_assert_eq!(super::sum(array, kept.as_ref()), Some(expected.iter().sum()));
                 prop_assert_eq!(super::count(array, kept.as_ref(), count), expected.len());
             }
             let other: ArrayRef = Arc::new(UInt64Array::from(vec![1; rows.len()]));
-            prop_assert_eq!(super::sum(&other, kept.as_ref(), 0), None);
+            prop_assert_eq!(super::sum(&other, kept.as_ref()), None);
         }
     }
 }

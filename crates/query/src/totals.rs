@@ -96,8 +96,9 @@ impl Total {
 
     fn add_values(&mut self, column: usize, rows: &KeptRows) -> Result<()> {
         if let PackedColumn::Offsets { base, offsets, kind: ColumnType::Float64 } = &rows.rows.columns[column]
-            && let Some((sum, values)) = kept_sum::sum(offsets, rows.bits(), rows.count)
+            && let Some(sum) = kept_sum::sum(offsets, rows.bits())
         {
+            let values = kept_sum::count(offsets, rows.bits(), rows.count);
             self.values += values as u64;
             self.multiples += i128::from(*base) * values as i128 + i128::from(sum);
             return Ok(());

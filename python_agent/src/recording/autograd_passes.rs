@@ -17,7 +17,7 @@ pub(super) static FIRST_ELSEWHERE: AtomicU64 = AtomicU64::new(0);
 pub(super) static LAST_ELSEWHERE: AtomicU64 = AtomicU64::new(0);
 
 /// Forgets in a forked child the passes of the parent's other threads.
-pub(super) fn forget() {
+pub(super) fn begin_anew() {
     PASSES.store(0, Ordering::Relaxed);
     FIRST_ELSEWHERE.store(0, Ordering::Relaxed);
     LAST_ELSEWHERE.store(0, Ordering::Relaxed);

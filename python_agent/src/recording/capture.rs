@@ -15,7 +15,7 @@ static HAS_RANGES: AtomicBool = AtomicBool::new(false);
 static BEGIN: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 
 /// Forgets in a forked child the capture of the parent.
-pub(super) fn forget() {
+pub(super) fn begin_anew() {
     HAS_RANGES.store(false, Ordering::Relaxed);
 }
 

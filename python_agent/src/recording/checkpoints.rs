@@ -27,7 +27,7 @@ pub(super) static TEXTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static DISTRIBUTED: AtomicU32 = AtomicU32::new(0);
 
 /// Forgets in a forked child the saves of the parent's other threads.
-pub(super) fn forget() {
+pub(super) fn begin_anew() {
     DISTRIBUTED.store(0, Ordering::Relaxed);
 }
 

@@ -30,6 +30,17 @@ pub(super) struct ReceivedSettings {
 }
 
 impl ReceivedSettings {
+    /// None yet, and the plan that holds before a collector sends one.
+    const fn new() -> Self {
+        Self {
+            values: BTreeMap::new(),
+            plan: Plan { number: 0, from_step: 0, stride: 1, whole: true },
+            late: false,
+            late_plans: 0,
+            newest_late: VecDeque::new(),
+        }
+    }
+
     fn value(&self, key: &str) -> Option<&str> {
         self.values.get(key).map(String::as_str)
     }
@@ -47,16 +58,7 @@ impl ReceivedSettings {
     }
 }
 
-/// The plan before a collector sends one.
-const FIRST_PLAN: Plan = Plan { number: 0, from_step: 0, stride: 1, whole: true };
-
-pub(super) static SET: Mutex<ReceivedSettings> = Mutex::new(ReceivedSettings {
-    values: BTreeMap::new(),
-    plan: FIRST_PLAN,
-    late: false,
-    late_plans: 0,
-    newest_late: VecDeque::new(),
-});
+pub(super) static SET: Mutex<ReceivedSettings> = Mutex::new(ReceivedSettings::new());
 
 /// Checks all of `values`, then applies them, from the plan's step on where there is one; the error says what is
 /// allowed, and then nothing was applied.
@@ -98,7 +100,7 @@ pub fn apply<'a>(
 pub(super) fn begin_anew() {
     let mut set = lock(&SET);
     let values = std::mem::take(&mut set.values);
-    *set = ReceivedSettings { values, plan: FIRST_PLAN, late: false, late_plans: 0, newest_late: VecDeque::new() };
+    *set = ReceivedSettings { values, ..ReceivedSettings::new() };
     policy::set(set.policy());
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn costs() -> Costs {
 }
 
 /// Forgets in a forked child what the parent has spent.
-pub(super) fn forget() {
+pub(super) fn begin_anew() {
     RARE.store(0, Ordering::Relaxed);
 }
 

@@ -3,9 +3,9 @@
 //!
 //! The child has copies of our locks and none of the threads that may hold them. So the thread that forks takes them
 //! before the fork, and releases them on both sides: the child finds each lock free and its data complete. Each of these locks is
-//! held for microseconds at a time, except for the loader's, for which a fork waits some milliseconds at most. The locks of the analyser and the sinks are left out, because the background thread holds
-//! them for a whole drain, for which training must not wait: a child makes them anew ([`Renewable`](crate::renewable::Renewable))
-//! before it uses them.
+//! held for microseconds at a time, except for the loader's, for which a fork waits some milliseconds at most. The locks of the
+//! analyser and the sinks are left out, because the background thread holds them for a whole drain, for which training must not
+//! wait: a child makes them anew ([`Renewable`](crate::renewable::Renewable)) before it uses them.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -105,7 +105,7 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
-    // What a snippet forks is no part of the training.
+    // A process that a snippet forks is not part of the training.
     let recorded = ENABLED.swap(false, Ordering::Relaxed) && thread::records();
     // A child of a child that may still become an agent may become one too.
     MAY_BEGIN.store(recorded || is_child() && may_begin(), Ordering::Relaxed);
@@ -125,19 +125,19 @@ pub(crate) fn begin_in_child() -> bool {
         // It may have begun, and have been interrupted before it was connected.
         return !is_child();
     }
-    ring::forget_all();
+    ring::begin_anew();
     thread::begin_anew();
     boundary::begin_anew();
     config::begin_anew();
     optimizer::begin_anew();
     operators::begin_anew();
     module_memory::begin_anew();
-    autograd_passes::forget();
-    pauses::forget();
-    capture::forget();
-    device::forget();
-    processor::forget();
-    checkpoints::forget();
+    autograd_passes::begin_anew();
+    pauses::begin_anew();
+    capture::begin_anew();
+    device::begin_anew();
+    processor::begin_anew();
+    checkpoints::begin_anew();
     slot::begin_anew();
     overhead::begin_anew();
     drain::begin_anew();

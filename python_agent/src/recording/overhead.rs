@@ -39,7 +39,7 @@ pub fn set_buffer_bytes(bytes: usize) {
 /// Begins anew in a forked child that becomes an agent.
 pub(super) fn begin_anew() {
     STATE.renew();
-    costs::forget();
+    costs::begin_anew();
 }
 
 /// The cost that is reported to the collector; None before there are steps.

@@ -20,7 +20,7 @@ static COLLECTING: AtomicU64 = AtomicU64::new(0);
 static COMPILING: AtomicU64 = AtomicU64::new(0);
 
 /// Forgets in a forked child what another thread of the parent had begun.
-pub(super) fn forget() {
+pub(super) fn begin_anew() {
     COLLECTING.store(0, Ordering::Relaxed);
     COMPILING.store(0, Ordering::Relaxed);
 }

@@ -72,7 +72,7 @@ fn open_for(thread: i64) -> libc::c_int {
 
 /// Forgets in a forked child the file, which is that of the parent's thread. It is not closed, because by now its descriptor may
 /// be a file of the program.
-pub(super) fn forget() {
+pub(super) fn begin_anew() {
     OPEN.store(0, Ordering::Relaxed);
 }
 

@@ -33,7 +33,7 @@ impl Lost {
 }
 
 /// Forgets all rings in a forked child: they are the parent's.
-pub(super) fn forget_all() {
+pub(super) fn begin_anew() {
     RINGS.store(std::ptr::null_mut(), Ordering::Release);
     HOLD.store(false, Ordering::Relaxed);
 }

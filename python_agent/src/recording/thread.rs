@@ -149,7 +149,7 @@ impl Drop for Return {
     }
 }
 
-/// Makes the thread give up its ring, because it goes on in a forked child, where rings are not read, and nothing is open.
+/// Makes the thread that continues in a forked child give up its ring, which is not read there, and forget what was open.
 pub(super) fn retire() {
     let _ = STATE.try_with(|state| {
         state.ring.set(None);

@@ -101,7 +101,7 @@ fn forked() -> bool {
 /// Lets a forked child become an agent of its own. False where its parent was none.
 #[pyfunction]
 fn begin_in_child() -> bool {
-    // The parent's problems with its collector are none of this process.
+    // What went wrong between the parent and its collector is not this process's problem.
     if recording::may_begin() && lock(&LINK).take().is_some() {
         lock(&shared::PROBLEM).clear();
     }

@@ -157,24 +157,8 @@ pub(super) fn who(process: &Identity) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::agent::AgentDescription;
+    use crate::tests::agents::agents;
     use probe_common::error::Kind;
-
-    fn agents(ranks: &[Option<i32>]) -> Vec<Arc<Agent>> {
-        let agent = |(index, rank): (usize, &Option<i32>)| {
-            let identity = Identity {
-                run: "gpt@1".into(),
-                host: "h".into(),
-                pid: 100 + index as i32,
-                rank: *rank,
-                local_rank: *rank,
-                world_size: Some(ranks.len() as i32),
-                role: "trainer".into(),
-            };
-            Arc::new(Agent::new(index as u64 + 1, "i", Arc::new(identity), AgentDescription::default()))
-        };
-        ranks.iter().enumerate().map(agent).collect()
-    }
 
     fn plan(live: &[Arc<Agent>], call: CaptureCall) -> Result<CapturePlan> {
         CapturePlan::new("capture-1".into(), call, live, Path::new("/run/captures"))
@@ -182,7 +166,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_bounded() {
-        let live = agents(&[Some(0)]);
+        let live = agents(&[Some(0)], Some(1));
         for call in [
             CaptureCall::default(),
             CaptureCall { steps: MAX_STEPS + 1, ..CaptureCall::default() },
@@ -202,7 +186,7 @@ mod tests {
 
     #[test]
     fn one_of_several_ranks_is_asked_alone_and_some_of_them_with_all() {
-        let live = agents(&[Some(1), Some(0), Some(2)]);
+        let live = agents(&[Some(1), Some(0), Some(2)], Some(3));
         let chosen = |ranks: &[i32]| {
             let call = CaptureCall { steps: 1, ranks: ranks.to_vec(), ..CaptureCall::default() };
             let plan = plan(&live, call).unwrap();
@@ -217,7 +201,8 @@ mod tests {
     #[test]
     fn a_snippet_names_its_processes_whatever_the_directory_is_called() {
         let call = CaptureCall { steps: 3, modules: true, shapes: true, ..CaptureCall::default() };
-        let plan = CapturePlan::new("capture-1".into(), call, &agents(&[Some(0)]), Path::new("/a 'b\" c\\")).unwrap();
+        let plan =
+            CapturePlan::new("capture-1".into(), call, &agents(&[Some(0)], Some(1)), Path::new("/a 'b\" c\\")).unwrap();
         let code = plan.snippet("check", At::Now).code;
         let text = code.strip_prefix("__import__('probe_agent.capture', fromlist=['check']).check(").unwrap();
         let text: String = serde_json::from_str(text.strip_suffix(')').unwrap()).unwrap();

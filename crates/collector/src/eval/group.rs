@@ -169,25 +169,8 @@ fn ambiguous(what: &str, targets: &[&Target]) -> Error {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::agent::AgentDescription;
+    use crate::tests::agents::agents;
     use probe_common::error::Kind;
-    use probe_store::Identity;
-
-    fn agents(ranks: &[Option<i32>], world_size: Option<i32>) -> Vec<Arc<Agent>> {
-        let agent = |(index, rank): (usize, &Option<i32>)| {
-            let identity = Identity {
-                run: "gpt@1".into(),
-                host: "h".into(),
-                pid: 100 + index as i32,
-                rank: *rank,
-                local_rank: *rank,
-                world_size,
-                role: "trainer".into(),
-            };
-            Arc::new(Agent::new(index as u64 + 1, "i", Arc::new(identity), AgentDescription::default()))
-        };
-        ranks.iter().enumerate().map(agent).collect()
-    }
 
     /// Pids with whether they are shown; whether they run together; ranks that are missing.
     type Chosen = (Vec<(i32, bool)>, bool, Vec<i32>);

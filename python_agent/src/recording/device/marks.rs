@@ -73,7 +73,7 @@ fn record(driver: &Driver) -> u16 {
 }
 
 /// Forgets in a forked child the events of the parent. Such a child can't use CUDA if its parent has.
-pub(crate) fn forget() {
+pub(crate) fn begin_anew() {
     ON.store(false, Ordering::Relaxed);
     COUNT.store(0, Ordering::Relaxed);
 }

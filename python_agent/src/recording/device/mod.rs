@@ -12,4 +12,4 @@ mod marks;
 mod pool;
 
 pub(super) use harvest::{Harvest, Resolved};
-pub(super) use marks::{cost, forget, is_event, mark, mark_if, prepare, register, relaxed, take_back};
+pub(super) use marks::{begin_anew, cost, is_event, mark, mark_if, prepare, register, relaxed, take_back};
