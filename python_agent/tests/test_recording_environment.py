@@ -64,6 +64,7 @@ def test_conditions_are_noted_and_changes_of_them() -> None:
     assert (row["model"], row["wrapper"], row["device"]) == ("Net", None, "cpu")
     assert (row["parameters"], row["trainable_parameters"]) == (found["parameters"], found["parameters"] - 32 * 32)
     assert (row["parameter_bytes"], row["parameter_dtype"]) == (4 * found["parameters"], "float32")
+    assert row["memory_format"] is None
     assert (row["anomaly_detection"], row["torch_profiler"], row["cuda_launch_blocking"]) == (False, False, None)
     assert (row["optimizer_fused"], row["optimizer_foreach"], row["find_unused_parameters"]) == (None, None, None)
     assert (row["optimizer"], row["batch_shape"]) == ("AdamW", "[4, 32]")
@@ -126,6 +127,36 @@ def two_models() -> dict[str, Any]:
 def test_the_shape_of_the_batch_is_that_of_the_model() -> None:
     row = in_process(two_models)
     assert (row["model"], row["batch_shape"]) == ("Net", "[4, 32]")
+
+
+def memory_formats() -> list[Any]:
+    """The memory formats of models, each with more parameters than the one before."""
+    import probe_agent.torch as agent
+
+    agent.install()
+    recorder, formats = Recorder(), []
+    plain, last = torch.nn.Conv2d(3, 4, 3), torch.nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)
+    mixed = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.Conv2d(16, 8, 3))
+    mixed[1].to(memory_format=torch.channels_last)
+    volumes = torch.nn.Conv3d(3, 32, 3).to(memory_format=torch.channels_last_3d)
+    # Of a kernel of one place, and of one for one channel, both formats are the same.
+    points = torch.nn.Sequential(torch.nn.Conv2d(3, 2048, 1), torch.nn.Conv2d(2048, 2048, 3, groups=2048))
+    for model in (plain, last, mixed, volumes, points):
+        x = torch.randn(1, 3, 8, 8, 8) if model is volumes else torch.randn(1, 3, 8, 8)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(model, optimizer, x, 2)
+        formats.append(recorder.take()["python.environment"][-1]["memory_format"])
+    return formats
+
+
+def test_the_memory_format_of_kernels() -> None:
+    assert in_process(memory_formats) == [
+        "contiguous",
+        "channels_last",
+        "channels_last+contiguous",
+        "channels_last",
+        None,
+    ]
 
 
 def parallel(directory: str) -> dict[str, Any]:

@@ -222,10 +222,26 @@ def _model(root: Any) -> dict[str, Any]:
         "trainable_parameters": sum(n for n, parameter in zip(sizes, parameters) if parameter.requires_grad),
         "parameter_bytes": sum(n * parameter.element_size() for n, parameter in zip(sizes, parameters)),
         "parameter_dtype": "+".join(sorted({_name(parameter.dtype) for parameter in parameters})),
+        "memory_format": _maybe(lambda: _memory_format(parameters)),
         "device": str(device),
         "autocast": autocast,
         "autocast_dtype": None if dtype is None else _name(dtype),
     }
+
+
+def _memory_format(parameters: list[Any]) -> str | None:
+    """The order of the dimensions of ``parameters`` in memory, of those that have channels and a place; None without any."""
+    import torch
+
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    found = set()
+    for parameter in parameters:
+        if parameter.dim() in formats:
+            last = parameter.is_contiguous(memory_format=formats[parameter.dim()])
+            # A kernel of one place, or for one channel, is stored in the same way in both.
+            if last != parameter.is_contiguous():
+                found.add("channels_last" if last else "contiguous")
+    return "+".join(sorted(found)) or None
 
 
 def _parallel(wrapper: Any) -> dict[str, Any]:

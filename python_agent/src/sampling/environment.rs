@@ -141,6 +141,7 @@ impl Noted {
             trainable_parameters: long("trainable_parameters"),
             parameter_bytes: long("parameter_bytes"),
             parameter_dtype: text("parameter_dtype"),
+            memory_format: text("memory_format"),
             device: text("device"),
             batch_shape: long(MODEL_ADDRESS).and_then(|address| batches.of(address as u64)),
             optimizer: text("optimizer"),

@@ -211,6 +211,7 @@ impl Agent {
             trainable_parameters: None,
             parameter_bytes: None,
             parameter_dtype: None,
+            memory_format: None,
             device: None,
             batch_shape: Some(text("[32, 128]")),
             optimizer: None,
