@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 from manifest import PROGRAMS, Program
-from run import Missing, compare, site
+from run import compare, site
+
+
+@pytest.fixture(scope="session")
+def packages() -> None:
+    """The packages of the programs that are not always run. Where they can't be had, these tests fail: pip is tried once."""
+    site()
 
 
 @pytest.mark.parametrize(
@@ -14,10 +20,7 @@ from run import Missing, compare, site
         for program in PROGRAMS
     ],
 )
-def test_a_program_of_others_is_the_same_and_recorded(program: Program) -> None:
+def test_a_program_of_others_is_the_same_and_recorded(program: Program, request: pytest.FixtureRequest) -> None:
     if not program.always:
-        try:
-            site()
-        except Missing as missing:
-            pytest.skip(str(missing))
+        request.getfixturevalue("packages")
     assert compare(program).differences == []
