@@ -27,9 +27,12 @@ struct Process {
     /// The number of the operation in its first step; None for no operations.
     seq: Option<i64>,
     attached: bool,
+    /// How many of its first steps were captured.
+    captured: i64,
 }
 
-const PLAIN: Process = Process { rank: 0, pid: 10, from: 0, begins: 0, count: 20, seq: Some(0), attached: false };
+const PLAIN: Process =
+    Process { rank: 0, pid: 10, from: 0, begins: 0, count: 20, seq: Some(0), attached: false, captured: 0 };
 
 impl Process {
     fn send(&self, store: &Store, operation: &str, group: &str) {
@@ -42,7 +45,8 @@ impl Process {
             .map(|at| {
                 let slow = self.rank == 1 && (self.begins + at) % 4 == 0;
                 let comm_time = if slow { 0.25 } else { 0.5 };
-                steps::Row { ts: ts(at), comm_time, clock, ..steps::Row::of_a_second(self.from + at) }
+                let captured = Some(at < self.captured);
+                steps::Row { ts: ts(at), comm_time, clock, captured, ..steps::Row::of_a_second(self.from + at) }
             })
             .collect();
         agent.send(store, made);
@@ -131,7 +135,7 @@ async fn balance(engine: &Engine) -> Vec<String> {
 
 #[tokio::test]
 async fn ranks_that_were_attached_to_one_after_the_other_are_joined_by_their_operations() {
-    let second = Process { rank: 1, pid: 11, from: 1, begins: 7, count: 13, seq: Some(107), attached: true };
+    let second = Process { rank: 1, pid: 11, from: 1, begins: 7, count: 13, seq: Some(107), attached: true, captured: 0 };
     let engine = engine(&[Process { seq: Some(100), attached: true, ..PLAIN }, second]);
     assert_eq!(offsets(&engine).await, ["10 0 0 0 lowest rank 2", "11 1 0 6 collectives 2"]);
     // Of the run's steps 7 to 19 rank 1 is the last in 8, 12 and 16, and both are in the others.
@@ -147,6 +151,14 @@ async fn without_operations_in_common_only_a_start_says_that_steps_are_the_same(
     let attached = engine(&[PLAIN, second(true)]);
     assert_eq!(offsets(&attached).await, ["10 0 0 0 lowest rank 1", "11 1 0 NULL NULL 1"]);
     assert_eq!(balance(&attached).await, ["10 0 NULL", "11 0 NULL"]);
+}
+
+#[tokio::test]
+async fn a_step_that_one_rank_had_captured_is_not_compared() {
+    let second = |captured| Process { rank: 1, pid: 11, captured, ..PLAIN };
+    assert_eq!(balance(&engine(&[PLAIN, second(0)])).await, ["10 20 15", "11 20 20"]);
+    assert_eq!(balance(&engine(&[PLAIN, second(3)])).await, ["10 17 13", "11 17 17"]);
+    assert_eq!(balance(&engine(&[PLAIN, second(20)])).await, ["10 0 NULL", "11 0 NULL"]);
 }
 
 #[tokio::test]

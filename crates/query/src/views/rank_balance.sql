@@ -1,13 +1,13 @@
--- python.rank_balance: One row per process of a run of several ranks: how long it was busy in a step, how that differs from the other ranks, and how often it was the last one. Covers the steps that all ranks of its generation have finished, as far as python.step_offsets knows which of their steps are the same.
+-- python.rank_balance: One row per process of a run of several ranks: how long it was busy in a step, how that differs from the other ranks, and how often it was the last one. Covers the steps that all ranks of its generation have finished and in which none of them was captured, as far as python.step_offsets knows which of their steps are the same.
 -- example: SELECT rank, host, steps, busy, waited, lead, last, last_share, imbalance FROM python.rank_balance ORDER BY last DESC
 WITH each AS (
     SELECT o.run AS run, o.host AS host, o.pid AS pid, o.rank AS rank, generation, ranks, known_by, s.step + step_offset AS step,
-        duration - comm_time AS busy, comm_time AS waited
+        duration - comm_time AS busy, comm_time AS waited, captured
     FROM python.step_offsets o JOIN python.steps s ON o.run = s.run AND o.host = s.host AND o.pid = s.pid AND o.rank = s.rank
 ), together AS (
     SELECT run, generation, step, MAX(busy) AS slowest, AVG(busy) AS mean
     FROM each WHERE step IS NOT NULL
-    GROUP BY run, generation, step, ranks HAVING COUNT(DISTINCT rank) = ranks AND ranks > 1
+    GROUP BY run, generation, step, ranks HAVING COUNT(DISTINCT rank) = ranks AND COUNT(*) FILTER (WHERE captured) = 0 AND ranks > 1
 )
 SELECT
     each.run AS run,                                                       -- text: The run.
