@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import multiprocessing
 import warnings
 from collections.abc import Iterator
@@ -121,6 +122,45 @@ def test_batches_of_all_shapes(recorder: Recorder) -> None:
     rows = recorder.take()["python.data_trace"]
     assert [(row["samples"], row["bytes"]) for row in rows] == [(samples, size) for _, samples, size in batches]
     assert {row["dataset"] for row in rows} == {"range"}
+
+
+class Repeating:
+    """A batch sampler that begins anew when it is at its end."""
+
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            yield from iter(self.sampler)
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_samples_where_tensors_have_different_first_dimensions(recorder: Recorder, repeats: bool) -> None:
+    def boxes_and_images(indices: list[int]) -> dict[str, Any]:
+        boxes = [torch.zeros(3 + index % 2, 4) for index in indices]
+        images = torch.zeros(len(indices), 3, 8, 8)
+        return {"boxes": torch.cat(boxes), "files": [str(index) for index in indices], "img": images}
+
+    loader = DataLoader(range(14), batch_size=4, collate_fn=boxes_and_images)  # type: ignore[arg-type]
+    if repeats:
+        object.__setattr__(loader, "batch_sampler", Repeating(loader.batch_sampler))
+    given = [len(batch["img"]) for batch in itertools.islice(loader, 4)]
+    assert given == [4, 4, 4, 2]
+    assert [row["samples"] for row in recorder.take()["python.data_trace"]] == given
+
+    # A sequence first, whose length varies, beside a class of each sample.
+    lengths = itertools.cycle([5, 4, 7])
+    sequences = DataLoader(
+        range(6),  # type: ignore[arg-type]
+        batch_size=4,
+        collate_fn=lambda indices: (torch.zeros(next(lengths), len(indices)), torch.zeros(len(indices))),
+    )
+    list(sequences)
+    assert [row["samples"] for row in recorder.take()["python.data_trace"]] == [4, 2]
+    # None has the loader's batch size, which says nothing of any of them.
+    list(DataLoader(range(8), batch_size=4, collate_fn=lambda _: (torch.zeros(5), torch.zeros(6))))  # type: ignore[arg-type]
+    assert [row["samples"] for row in recorder.take()["python.data_trace"]] == [None, None]
 
 
 def test_samples_of_a_model_that_is_given_no_tensor(recorder: Recorder) -> None:

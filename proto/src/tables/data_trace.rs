@@ -21,7 +21,7 @@ crate::table! {
     prefetch_factor: Option<i32>, "batches", "Batches that each worker loads ahead. NULL without workers.";
     worker: Option<i32>, "", "Index of the worker that loaded the batch, from 0. NULL without workers, or when it is not known (iterators of other libraries; an iterable dataset when a worker comes to its end).";
     fetch_time: Option<f64>, "s", "How long the worker took to load the batch: the items of the dataset and collate_fn, without the way to the loop. NULL without workers (wait is the loading itself), for workers that were not forked (spawn, forkserver) or began before the agent, and when worker is NULL.";
-    samples: Option<i64>, "", "First dimension of the batch's first tensor. NULL when the batch is neither a tensor nor a flat tuple, list or dictionary with one.";
+    samples: Option<i64>, "", "First dimension of the batch's tensors. Where it differs among them (boxes of all images beside the images), it is that of the tensor whose first dimension is the loader's batch_size, and of the same one in a smaller batch; without a batch_size that of the first tensor. NULL when no tensor fits, and when the batch is neither a tensor nor a flat tuple, list or dictionary with one.";
     bytes: Option<i64>, "B", "Size of the batch. NULL unless it is a flat tuple, list or dictionary of at most 64 plain tensors.";
     pinned: Option<bool>, "", "Whether the DataLoader copies batches into pinned memory; NULL when the source is not a DataLoader.";
     persistent_workers: Option<bool>, "", "Whether workers stay alive between epochs; NULL when the source is not a DataLoader.";

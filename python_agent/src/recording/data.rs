@@ -1,31 +1,23 @@
 //! Batches: what a loop waits for, and the state of the DataLoader when it is asked for a batch and when it returns one.
 //!
-//! Reads a few attributes, the size of a queue, the tasks of workers, and the batch. Only plain tensors in plain
-//! containers are examined, whose attributes run no Python code.
+//! Reads a few attributes, the size of a queue, the tasks of workers, and the batch.
 
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyType;
-use pyo3::{ffi, intern};
 
 use super::attributes::{known, number};
+use super::batch::BatchSize;
 use super::clock::ticks;
 use super::cost;
 use super::data_tasks::Tasks;
-use super::libtorch::HiddenFromModes;
 use super::policy::{self, Layer};
 use super::thread::{self, RECORD};
-use super::{boundary, module_names, shape, slot};
+use super::{boundary, module_names, slot};
 use crate::shared::ENABLED;
 use probe_trace::payload::{HANDED, LOADER, OUTSTANDING, PERSISTENT, PINNED, PREFETCH, WORKERS};
 use probe_trace::record::{Kind, Record, RecordTable};
-
-/// Items of a batch that are examined; a batch of more has no size.
-const MAX_ITEMS: isize = 64;
-
-/// `collections.UserDict`, whose content is a plain dictionary (batches of tokenizers are of a subclass); kept alive.
-static USER_DICT: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The class whose name was last remembered: loops seldom change between data sets.
 static NAMED: AtomicU64 = AtomicU64::new(0);
@@ -158,14 +150,17 @@ fn data_end(
         };
         // The interval ends in the ring whatever happens here: a slot was kept for its end.
         let interrupted = facts();
-        let (bytes, samples) = measure(batch);
+        let is_first = number_in_epoch == Some(0);
+        let size = BatchSize::of(batch, Some(iterator).filter(|_| index.is_none()), is_first);
+        let (size, interrupted) =
+            size.map_or_else(|error| (BatchSize::default(), Err(error)), |size| (size, interrupted));
         let batch_number = number_in_epoch.filter(|value| *value < u64::from(u32::MAX)).unwrap_or(u64::from(u32::MAX));
-        let samples = samples.unwrap_or(u32::MAX);
+        let samples = size.samples.unwrap_or(u32::MAX);
         state.end(Record::new(
             Kind::DataEnd,
             payload,
             now,
-            bytes.unwrap_or(u64::MAX),
+            size.bytes.unwrap_or(u64::MAX),
             batch_number | u64::from(samples) << 32,
         ));
         cost::spent(now);
@@ -173,91 +168,7 @@ fn data_end(
     })
 }
 
-/// Size of a batch so far; None for what is not known.
-#[derive(Debug)]
-struct Sum {
-    bytes: Option<u64>,
-    samples: Option<u32>,
-}
-
-impl Sum {
-    /// Adds an item.
-    ///
-    /// # Safety
-    /// `item` is alive, and the GIL is held.
-    unsafe fn add(&mut self, item: *mut ffi::PyObject) {
-        // SAFETY: `item` is alive, and asked for its shape and size only where it is a plain tensor.
-        unsafe {
-            if !shape::is_tensor(item) {
-                self.bytes = None;
-                return;
-            }
-            if self.samples.is_none() {
-                self.samples = shape::first_dimension(item);
-            }
-            self.bytes = match (self.bytes, shape::integer(item, c"nbytes")) {
-                (Some(sum), Some(bytes)) => sum.checked_add(bytes),
-                _ => None,
-            };
-        }
-    }
-}
-
-/// Bytes and samples of a batch; None for what can't be found cheaply.
-fn measure(batch: &Bound<'_, PyAny>) -> (Option<u64>, Option<u32>) {
-    let mut sum = Sum { bytes: Some(0), samples: None };
-    let inner = user_dict(batch);
-    let object = inner.as_ref().unwrap_or(batch).as_ptr();
-    let _hidden = HiddenFromModes::new();
-    // SAFETY: the GIL is held, `object` is alive, and containers hand out borrowed items that they keep alive: nothing
-    // that runs in between (getters of a plain tensor) changes them. No exception is set here, and none is left.
-    unsafe {
-        if shape::is_tensor(object) {
-            sum.add(object);
-        } else if ffi::PyTuple_Check(object) != 0 {
-            let count = ffi::PyTuple_Size(object);
-            (0..count.min(MAX_ITEMS)).for_each(|index| sum.add(ffi::PyTuple_GetItem(object, index)));
-            sum.bytes = sum.bytes.filter(|_| (1..=MAX_ITEMS).contains(&count));
-        } else if ffi::PyList_Check(object) != 0 {
-            let count = ffi::PyList_Size(object);
-            (0..count.min(MAX_ITEMS)).for_each(|index| sum.add(ffi::PyList_GetItem(object, index)));
-            sum.bytes = sum.bytes.filter(|_| (1..=MAX_ITEMS).contains(&count));
-        } else if ffi::PyDict_Check(object) != 0 {
-            let (mut position, mut value, mut count) = (0, std::ptr::null_mut(), 0);
-            while ffi::PyDict_Next(object, &raw mut position, std::ptr::null_mut(), &raw mut value) != 0 {
-                count += 1;
-                if count > MAX_ITEMS {
-                    break;
-                }
-                sum.add(value);
-            }
-            sum.bytes = sum.bytes.filter(|_| (1..=MAX_ITEMS).contains(&count));
-        } else {
-            sum.bytes = None;
-        }
-    }
-    (sum.bytes, sum.samples)
-}
-
-/// The dictionary that a `UserDict` holds.
-fn user_dict<'py>(batch: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
-    let class = USER_DICT.load(Ordering::Relaxed);
-    // SAFETY: both are types; the second is kept alive.
-    let fits = !class.is_null()
-        && unsafe { ffi::PyType_IsSubtype(batch.get_type().as_type_ptr(), class.cast::<ffi::PyTypeObject>()) } != 0;
-    if fits { batch.getattr_opt(intern!(batch.py(), "data")).ok().flatten() } else { None }
-}
-
-/// Sets the class `collections.UserDict`.
-#[pyfunction]
-fn set_user_dict(class: &Bound<'_, PyType>) {
-    if USER_DICT.load(Ordering::Relaxed).is_null() {
-        USER_DICT.store(class.clone().into_ptr(), Ordering::Relaxed);
-    }
-}
-
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(next_batch, module)?)?;
-    module.add_function(wrap_pyfunction!(set_user_dict, module)?)
+    module.add_function(wrap_pyfunction!(next_batch, module)?)
 }

@@ -17,6 +17,7 @@ pub mod analyser_checkpoint;
 mod attributes;
 mod autograd_passes;
 mod backward;
+pub(crate) mod batch;
 mod boundary;
 mod calibration;
 mod call_mode;
@@ -108,6 +109,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     collectives::register(module)?;
     completion::register(module)?;
     cost_measurement::register(module)?;
+    batch::register(module)?;
     data::register(module)?;
     data_tasks::register(module)?;
     debug::register(module)?;

@@ -135,7 +135,8 @@ async fn balance(engine: &Engine) -> Vec<String> {
 
 #[tokio::test]
 async fn ranks_that_were_attached_to_one_after_the_other_are_joined_by_their_operations() {
-    let second = Process { rank: 1, pid: 11, from: 1, begins: 7, count: 13, seq: Some(107), attached: true, captured: 0 };
+    let second =
+        Process { rank: 1, pid: 11, from: 1, begins: 7, count: 13, seq: Some(107), attached: true, captured: 0 };
     let engine = engine(&[Process { seq: Some(100), attached: true, ..PLAIN }, second]);
     assert_eq!(offsets(&engine).await, ["10 0 0 0 lowest rank 2", "11 1 0 6 collectives 2"]);
     // Of the run's steps 7 to 19 rank 1 is the last in 8, 12 and 16, and both are in the others.
