@@ -38,11 +38,8 @@ pub(crate) fn judge(rule: &Rule, rows: &AnswerRows, steps: &Steps) -> RuleFindin
         let part = if rule.all_parts { rows.text("part", row) } else { None };
         groups.entry(subject).or_default().entry((rows.int("rank", row), part)).or_default().push(row);
     }
-    let mut judged = RuleFindings {
-        findings: Vec::new(),
-        why: "nothing of this kind happened in these steps".into(),
-        is_undecided: false,
-    };
+    let mut judged =
+        RuleFindings { findings: Vec::new(), why: "no sign of it in these steps".into(), is_undecided: false };
     let at: BTreeMap<i64, usize> = steps.numbers.iter().enumerate().map(|(at, step)| (*step, at)).collect();
     let (mut most, mut is_open) = (0, false);
     for (subject, by_rank) in groups {

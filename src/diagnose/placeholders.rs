@@ -69,9 +69,9 @@ const PYTHON_SHARE: &str = "(
     WHERE pid NOT IN (SELECT pid FROM compiled) GROUP BY pid, part HAVING COUNT(*) >= 2
 )";
 
-/// `$operator_calls`, with columns pid, part, calls, us, small, operator, watched: how many operators the part calls in a step, how
-/// long one takes at least (microseconds), the time (s) that is in those of less than 12 microseconds, which one is called most
-/// often, and the number of watched steps that this is known from.
+/// `$operator_calls`, with columns pid, part, calls, us, small, large, operator, watched: how many operators the part calls in a step,
+/// how long one takes at least (microseconds), the time (s) that is in those of less than 12 microseconds and in the others, which one
+/// is called most often, and the number of watched steps that this is known from.
 const OPERATOR_CALLS: &str = "(
     WITH counted AS (
         SELECT pid, part, step, operator, SUM(outermost) AS calls, SUM(count) AS count, SUM(duration) AS took FROM python.operator_counts
@@ -85,7 +85,7 @@ const OPERATOR_CALLS: &str = "(
     )
     -- In a watched step a neighbour may have the processor for longer than the operators take.
     SELECT s.pid, s.part, most.operator, COUNT(*) AS watched, median(s.calls) AS calls, MIN(1e6 * s.took / s.calls) AS us,
-        COALESCE(MIN(s.small), 0.0) AS small
+        COALESCE(MIN(s.small), 0.0) AS small, MIN(s.took - COALESCE(s.small, 0.0)) AS large
     FROM of_step s JOIN most ON most.pid = s.pid AND most.part = s.part AND most.number = 1
     WHERE s.calls > 0 GROUP BY s.pid, s.part, most.operator HAVING COUNT(*) >= 2
 )";

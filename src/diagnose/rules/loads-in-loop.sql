@@ -25,16 +25,22 @@ WITH b AS (
     )
 ), s AS (
     SELECT pid, step, duration - data_time AS rest, duration / GREATEST(duration - COALESCE(run_delay, 0), 0.02 * duration) AS longer FROM python.steps WHERE $window
+), sampled AS (
+    -- Torch runs the sampler, which is a loop of the program's, on the training thread also where there are workers.
+    SELECT pid, CAST(COUNT(*) FILTER (WHERE function LIKE '%.__iter__') AS DOUBLE) / COUNT(*) AS sampler FROM python.stack_samples
+    WHERE $window AND part = 'data' GROUP BY pid HAVING COUNT(*) >= 10
+), own AS (
+    SELECT cores.*, CASE WHEN is_iterable THEN 0.0 ELSE COALESCE(sampler, 0.0) END AS sampler FROM cores LEFT JOIN sampled ON cores.pid = sampled.pid
 ), long AS (
     -- Tensors in memory take a few milliseconds to index: workers would save too little of that to be worth them.
     SELECT b.pid FROM b JOIN s ON b.pid = s.pid AND b.step = s.step GROUP BY b.pid HAVING median(b.wait / longer / batches) >= 0.003
 )
 SELECT b.step, b.rank, b.wait AS cost,
     -- Handing over a batch takes longer, too, while the thread waits for a processor.
-    GREATEST(b.batches * 0.0015 * longer, b.wait / workers - rest) AS ref, cores.cores AS cores, workers,
-    CASE WHEN torch_threads > cores - workers THEN concat(', with torch.set_num_threads(', GREATEST(cores - workers, 1), ')') ELSE '' END
+    b.wait * sampler + GREATEST((1 - sampler) * b.batches * 0.0015 * longer, (1 - sampler) * b.wait / workers - rest) AS ref, own.cores AS cores, workers,
+    CASE WHEN torch_threads > GREATEST(cores - workers, 1) THEN concat(', with torch.set_num_threads(', GREATEST(cores - workers, 1), ')') ELSE '' END
         AS threads,
     CASE WHEN is_iterable THEN '; of an IterableDataset each worker has all samples, unless it takes its part (torch.utils.data.get_worker_info)'
         ELSE '' END AS iterable
-FROM b JOIN cores ON b.pid = cores.pid JOIN s ON b.pid = s.pid AND b.step = s.step
+FROM b JOIN own ON b.pid = own.pid JOIN s ON b.pid = s.pid AND b.step = s.step
 WHERE b.pid IN (SELECT pid FROM long)

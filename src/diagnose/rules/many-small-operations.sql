@@ -16,6 +16,7 @@
 -- record: it is recorded in one step of 64 of those with detail
 WITH u AS (
     SELECT pid, MAX(calls) FILTER (WHERE part = 'forward') AS calls, MAX(us) FILTER (WHERE part = 'forward') AS us,
+        MAX(large) FILTER (WHERE part = 'forward') AS large,
         MAX(operator) FILTER (WHERE part = 'forward') AS operator, MAX(watched) FILTER (WHERE part = 'forward') AS watched,
         -- What the backward pass does for them.
         MAX(small + 1e-6 * calls) FILTER (WHERE part = 'backward' AND calls >= 400) AS backward
@@ -27,8 +28,8 @@ WITH u AS (
         CASE WHEN u.backward IS NULL THEN '' ELSE ', and the backward pass through them likewise' END AS backward,
         CASE part.part WHEN 'forward' THEN s.forward_time ELSE s.backward_time END AS cost,
         CASE part.part WHEN 'forward' THEN m.forward ELSE m.backward END AS typical,
-        -- Python and torch take a microsecond around each of them at least.
-        CASE part.part WHEN 'forward' THEN u.calls * (u.us + 1.0) * 1e-6 ELSE u.backward END AS small
+        -- Python and torch take a microsecond around each of them at least. What large operators take is no part of it.
+        CASE part.part WHEN 'forward' THEN LEAST(u.calls * (u.us + 1.0) * 1e-6, GREATEST(m.forward - u.large, 0.0)) ELSE u.backward END AS small
     FROM python.steps s JOIN u ON s.pid = u.pid JOIN m ON s.pid = m.pid CROSS JOIN (VALUES ('forward'), ('backward')) AS part(part)
     -- On a GPU most operators take the host as long, and the rule host-bound says whether the GPU waits for them.
     WHERE s.step BETWEEN $first AND $last AND s.gpu_idle_max IS NULL AND u.calls >= 400 AND u.us < 12

@@ -7,7 +7,7 @@
 -- persistence: 0.9
 -- reduce: typical
 -- saving: estimate
--- levels: 7, 101, 101
+-- levels: 7, 20, 40
 -- line: sampled
 -- explains: work-between-parts, python-between-parts
 -- also: ema, moving average, averaged weights, loops over parameters

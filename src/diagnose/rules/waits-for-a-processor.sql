@@ -4,7 +4,7 @@
 -- confidence: measured
 -- needs: python.steps.run_delay
 -- also: cpu, processor, neighbours, contention
--- says: {who} was ready and had no processor in {often} % of the time of its steps: other threads of the machine had it, or the limit of its cgroup was reached
+-- says: {who} was ready and had no processor in {often} % of the time of its steps: other threads of the machine had it, which may be its own workers, or the limit of its cgroup was reached
 -- do: look for neighbours (top), for more threads than processors (OMP_NUM_THREADS times ranks, DataLoader workers), and for a limit (/sys/fs/cgroup/cpu.max)
 -- record: the kernel must count it (/proc/PID/schedstat)
 WITH d AS (

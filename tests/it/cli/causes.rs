@@ -201,7 +201,11 @@ fn counted_of(
 }
 
 /// Counts of two watched steps, in which a part calls so many operators of so many seconds each.
-fn counts(operator: &'static str, part: &'static str, (calls, each): (i64, f64)) -> impl Fn(&mut Agent, &Store) {
+pub(super) fn counts(
+    operator: &'static str,
+    part: &'static str,
+    (calls, each): (i64, f64),
+) -> impl Fn(&mut Agent, &Store) {
     move |agent, store| {
         let [row, _] = agent.operator_counts();
         let (operator, part) = (Some(agent.strings.id(operator)), agent.strings.id(part));

@@ -84,7 +84,25 @@ fn a_part_that_is_slower_from_some_step_on_is_told_from_one_that_drifts_and_from
     };
     begins(&of(&for_a_while), "silent");
     let phase_of = |change: &dyn Fn(&mut steps::Row)| of_rule("slow-for-a-while", 240, change, nothing);
-    begins(&phase_of(&for_a_while), "found: every rank: from step ");
+    let found = phase_of(&for_a_while);
+    begins(&found, "found: every rank: from step ");
+    assert!(found.contains("a step took 22.0 ms, before that 16.0 ms and after it 16.0 ms"), "{found}");
+    // What comes after it takes as long: it is a part of a change.
+    let for_good = |row: &mut steps::Row| {
+        row.other_time += match row.step {
+            80..160 => 0.016,
+            160.. => 0.010,
+            _ => 0.0,
+        }
+    };
+    begins(&phase_of(&for_good), "silent");
+    // Validation and checkpoints have parts of their own.
+    let saves = |row: &mut steps::Row| {
+        if (80..160).contains(&row.step) {
+            (row.checkpoint_time, row.duration) = (Some(0.006), row.duration + 0.006);
+        }
+    };
+    begins(&phase_of(&saves), "silent");
     begins(&phase_of(&|_| ()), "silent");
     begins(&phase_of(&busy), "silent");
     begins(&phase_of(&|row| row.other_time += if row.step >= 150 { 0.006 } else { 0.0 }), "silent");

@@ -320,7 +320,7 @@ fn compiling_again_and_again_is_told_from_compiling_at_the_beginning() {
     begins(&said(&[60], 1), "silent: 1 recompilation in 1 of these steps, 0.5 s");
     // The first compilation of each function is none again.
     let first = |agent: &mut Agent, store: &Store| often.chunks(1).for_each(|step| compiles(step, 0)(agent, store));
-    begins(&of_rule("compiles-again", STEPS, slow(often), first), "silent: nothing of this kind");
+    begins(&of_rule("compiles-again", STEPS, slow(often), first), "silent: no sign of it");
     let off = of_rule("compiles-again", STEPS, |row| row.gc_time = None, nothing);
     begins(&off, "open: python.steps.gc_time is not recorded");
 }

@@ -8,6 +8,7 @@ mod auth;
 mod causes;
 mod causes_gpu;
 mod causes_memory;
+mod causes_of_parts;
 mod causes_of_time;
 mod causes_ranks;
 mod compare;

@@ -1,0 +1,108 @@
+//! Causes that `probe diagnose` finds in one part of a step, beside programs that do the same and mean it.
+
+use probe_proto::tables::{data_trace, environment, stack_samples, steps};
+use probe_store::Store;
+
+use super::causes::counts;
+use super::diagnosed_runs::{STEPS, begins, of_rule, of_rules, says};
+use crate::sql::data::Agent;
+
+#[test]
+fn trainings_that_take_turns_are_told_from_stalls() {
+    // In each fourth step, forward and backward take 20 ms longer, and a further module may be called.
+    let change = |row: &mut steps::Row| {
+        if row.step % 4 == 0 {
+            (row.forward_time, row.backward_time) = (row.forward_time + 0.02, row.backward_time + 0.02);
+        }
+    };
+    let of = |turns: bool| {
+        let more = move |agent: &mut Agent, store: &Store| {
+            let rows: Vec<_> = (0..STEPS)
+                .flat_map(|step| {
+                    let further = (turns && step % 4 == 0).then_some("layers.1");
+                    ["layers.0"].into_iter().chain(further).map(move |module| (step, module))
+                })
+                .map(|(step, module)| agent.trace(step, Some(module), "forward", 0.001))
+                .collect();
+            agent.send(store, rows);
+        };
+        of_rule("periodic-stall", STEPS, change, more)
+    };
+    begins(&of(false), "found: every rank: every 4 steps, backward takes 19.9 ms longer");
+    begins(&of(true), "silent");
+}
+
+/// Batches of a loader without workers that take 6 ms, and a sample of the stack in each step.
+fn loads(function: &'static str, sampler: &'static str) -> impl Fn(&mut Agent, &Store) {
+    move |agent, store| {
+        let sampler = Some(agent.strings.id(sampler));
+        let row = environment::Row { cpu_cores: Some(8), sampler, ..agent.environment() };
+        agent.send(store, [row]);
+        let rows: Vec<_> = (0..STEPS).map(|step| agent.batch_handed(step)).collect();
+        let row = |(step, row)| data_trace::Row { step, num_workers: Some(0), wait: 0.006, ..row };
+        agent.send(store, (0..STEPS).zip(rows).map(row));
+        let (function, part) = (Some(agent.strings.id(function)), agent.strings.id("data"));
+        let rows: Vec<_> = (0..STEPS)
+            .map(|step| stack_samples::Row { function, part, ..agent.stack_sample(step, step as f64 + 0.005) })
+            .collect();
+        agent.send(store, rows);
+    }
+}
+
+#[test]
+fn a_sampler_is_told_from_a_data_set_and_promised_to_no_worker() {
+    let of = |function, sampler| {
+        let change = |row: &mut steps::Row| row.data_time = 0.006;
+        of_rules("loads-in-loop,slow-sampler", STEPS, change, loads(function, sampler))
+    };
+    let said = of("Balanced.__iter__", "Balanced");
+    says(&said, "slow-sampler", "found: every rank: the training thread runs the loader's sampler (Balanced.__iter__)");
+    says(&said, "loads-in-loop", "silent");
+    let found = "found: every rank: batches are made on the training thread";
+    // Of an iterable dataset, the loop of that name is its own.
+    for (function, sampler) in [("Text.__getitem__", "RandomSampler"), ("Text.__iter__", "_InfiniteConstantSampler")] {
+        let said = of(function, sampler);
+        says(&said, "slow-sampler", "silent");
+        says(&said, "loads-in-loop", found);
+    }
+}
+
+#[test]
+fn denormal_numbers_on_the_way_back_are_told_from_a_backward_that_is_twice_as_long() {
+    let of = |forward: f64, backward: f64, cpu: f64| {
+        let more = move |agent: &mut Agent, store: &Store| {
+            let device = Some(agent.strings.id("cpu"));
+            let row = environment::Row { device, ..agent.environment() };
+            agent.send(store, [row]);
+            let stages = [("forward", forward), ("backward", backward)];
+            let rows: Vec<_> = (0..STEPS)
+                .flat_map(|step| stages.map(|(stage, took)| agent.trace(step, Some("layers.1"), stage, took)))
+                .collect();
+            agent.send(store, rows);
+        };
+        of_rule("denormal-in-backward", STEPS, |row| row.cpu_time = Some(cpu), more)
+    };
+    begins(
+        &of(0.0005, 0.005, 0.016),
+        "found: every rank: the backward of layers.1 (Linear) takes 5.0 ms of computing and its forward 0.5 ms",
+    );
+    begins(&of(0.0025, 0.005, 0.016), "silent");
+    // What a call costs is more on the way back.
+    begins(&of(0.00005, 0.0004, 0.016), "silent");
+    // The thread waits, and does not compute.
+    begins(&of(0.0005, 0.005, 0.004), "silent");
+}
+
+#[test]
+fn an_optimizer_of_many_small_operations_is_told_from_one_of_few_and_of_large_ones() {
+    let of = |calls: (i64, f64)| {
+        let change = |row: &mut steps::Row| row.optimizer_time = 0.02;
+        of_rule("small-operations-in-optimizer", STEPS, change, counts("aten::mul", "optimizer", calls))
+    };
+    begins(
+        &of((3000, 2.5e-6)),
+        "found: every rank: the optimizer calls 3000 operators in each step, of 2.50 microseconds each",
+    );
+    begins(&of((200, 2.5e-6)), "silent");
+    begins(&of((600, 3e-5)), "silent");
+}
