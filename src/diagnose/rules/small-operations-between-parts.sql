@@ -24,7 +24,9 @@ SELECT s.step, s.rank, s.other_time AS cost, u.calls, round(u.us, 1) AS us, u.op
                 || 'weights), or every n steps'
         ELSE 'do it for all items at once instead of one by one, or every n steps' END AS remedy,
     -- A loop of Python takes about 3 microseconds around each of them (a moving average of 80 parameters: 3.9).
-    GREATEST(s.other_time - u.calls * (u.us + 3.0) * 1e-6, 0.0) AS ref
+    GREATEST(s.other_time - u.calls * (u.us + 3.0) * 1e-6, 0.0)
+        -- Each further call of the model, as of a policy that plays, has a loop around it.
+        + 0.00025 * GREATEST(s.micro_steps - 1, 0) AS ref
 FROM python.steps s JOIN $operator_calls AS u ON s.pid = u.pid AND u.part = 'other'
 -- On a GPU most operators take the host as long, and the rule host-bound says whether the GPU waits for them.
 WHERE s.step BETWEEN $first AND $last AND s.gpu_idle_max IS NULL AND u.calls >= 100 AND u.us < 12
