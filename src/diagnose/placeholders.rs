@@ -90,6 +90,16 @@ const OPERATOR_CALLS: &str = "(
     WHERE s.calls > 0 GROUP BY s.pid, s.part, most.operator HAVING COUNT(*) >= 2
 )";
 
+/// `$sampler_share`, with columns pid, share, function: the share of the samples of the stack in which the training thread runs the
+/// `__iter__` of its loader's sampler, of those in which it waits for batches. None of an iterable dataset, which has no sampler of the
+/// program's.
+const SAMPLER_SHARE: &str = "(
+    SELECT e.pid, e.function, CAST(COUNT(*) FILTER (WHERE t.function = e.function) AS DOUBLE) / COUNT(*) AS share
+    FROM (SELECT pid, concat(sampler, '.__iter__') AS function FROM $newest_environment WHERE sampler IS NOT NULL) AS e
+    JOIN python.stack_samples AS t ON e.pid = t.pid
+    WHERE t.step BETWEEN $first AND $last AND t.part = 'data' GROUP BY e.pid, e.function HAVING COUNT(*) >= 10
+)";
+
 /// `$newest_environment`: the newest row of `python.environment` of each process.
 const NEWEST_ENVIRONMENT: &str = "(
     SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY ts DESC) AS newest FROM python.environment WHERE pid IN ($pids))
@@ -151,7 +161,8 @@ const ROWS_LOST: &str = "(
 
 impl Steps {
     /// SQL with its placeholders replaced: $larger_inputs, $pipelined, $input_size, $few_samples, $python_share, $operator_calls,
-    /// $newest_environment, $part_times, $busy_gpu, $gpu_memory, $captures, $rows_lost, $window, $first, $last, $pids. Steps are numbered by the shared count.
+    /// $sampler_share, $newest_environment, $part_times, $busy_gpu, $gpu_memory, $captures, $rows_lost, $window, $first, $last, $pids.
+    /// Steps are numbered by the shared count.
     pub(crate) fn fill(&self, sql: &str) -> String {
         // What is wrong in a run that never settled is asked of all of its steps.
         let settled = self.numbers.first().copied().zip(self.numbers.last().copied());
@@ -167,6 +178,7 @@ impl Steps {
             .replace("$few_samples", FEW_SAMPLES)
             .replace("$python_share", PYTHON_SHARE)
             .replace("$operator_calls", OPERATOR_CALLS)
+            .replace("$sampler_share", SAMPLER_SHARE)
             .replace("$newest_environment", NEWEST_ENVIRONMENT)
             .replace("$part_times", PART_TIMES)
             .replace("$busy_gpu", BUSY_GPU)
@@ -201,7 +213,7 @@ mod tests {
         let steps = Steps { numbers: vec![4, 5, 9], ..Steps::default() };
         let sql = steps.fill(
             "SELECT $first, $last FROM $input_size AS s JOIN $python_share AS p ON s.pid = p.pid \
-             JOIN $operator_calls AS c ON s.pid = c.pid JOIN $newest_environment AS e ON s.pid = e.pid \
+             JOIN $operator_calls AS c ON s.pid = c.pid JOIN $sampler_share AS u ON s.pid = u.pid JOIN $newest_environment AS e ON s.pid = e.pid \
              JOIN $gpu_memory AS m ON e.host = m.host JOIN $captures AS c ON c.pid = e.pid JOIN $rows_lost AS l ON e.pid = l.pid WHERE pid IN $larger_inputs AND pid IN $busy_gpu \
              AND pid IN (SELECT pid FROM $part_times AS t) AND pid IN $few_samples AND pid IN $pipelined AND pid IN ($pids) AND $window",
         );

@@ -25,12 +25,9 @@ WITH b AS (
     )
 ), s AS (
     SELECT pid, step, duration - data_time AS rest, duration / GREATEST(duration - COALESCE(run_delay, 0), 0.02 * duration) AS longer FROM python.steps WHERE $window
-), sampled AS (
-    -- Torch runs the sampler, which is a loop of the program's, on the training thread also where there are workers.
-    SELECT pid, CAST(COUNT(*) FILTER (WHERE function LIKE '%.__iter__') AS DOUBLE) / COUNT(*) AS sampler FROM python.stack_samples
-    WHERE $window AND part = 'data' GROUP BY pid HAVING COUNT(*) >= 10
 ), own AS (
-    SELECT cores.*, CASE WHEN is_iterable THEN 0.0 ELSE COALESCE(sampler, 0.0) END AS sampler FROM cores LEFT JOIN sampled ON cores.pid = sampled.pid
+    -- Torch runs the sampler on the training thread also where there are workers.
+    SELECT cores.*, COALESCE(u.share, 0.0) AS sampler FROM cores LEFT JOIN $sampler_share AS u ON cores.pid = u.pid
 ), long AS (
     -- Tensors in memory take a few milliseconds to index: workers would save too little of that to be worth them.
     SELECT b.pid FROM b JOIN s ON b.pid = s.pid AND b.step = s.step GROUP BY b.pid HAVING median(b.wait / longer / batches) >= 0.003

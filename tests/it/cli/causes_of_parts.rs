@@ -59,8 +59,12 @@ fn a_sampler_is_told_from_a_data_set_and_promised_to_no_worker() {
     says(&said, "slow-sampler", "found: every rank: the training thread runs the loader's sampler (Balanced.__iter__)");
     says(&said, "loads-in-loop", "silent");
     let found = "found: every rank: batches are made on the training thread";
-    // Of an iterable dataset, the loop of that name is its own.
-    for (function, sampler) in [("Text.__getitem__", "RandomSampler"), ("Text.__iter__", "_InfiniteConstantSampler")] {
+    // The loop of that name may be an iterable dataset's, or that of what is around the loader.
+    for (function, sampler) in [
+        ("Text.__getitem__", "RandomSampler"),
+        ("Text.__iter__", "_InfiniteConstantSampler"),
+        ("Prefetcher.__iter__", "RandomSampler"),
+    ] {
         let said = of(function, sampler);
         says(&said, "slow-sampler", "silent");
         says(&said, "loads-in-loop", found);
