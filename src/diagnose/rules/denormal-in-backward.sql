@@ -14,8 +14,9 @@
 -- do: torch.set_flush_denormal(True) at the start, as a test. If it helps, find what makes inputs or gradients of {module} so small (an exponential, a scale, a decay)
 -- record: probe config detail=every-step
 WITH e AS (
-    -- Where gradients are reduced, a module may wait for that on the way back.
-    SELECT pid FROM python.environment WHERE pid IN ($pids) AND device IS NOT NULL GROUP BY pid HAVING bool_and(device = 'cpu' AND wrapper IS NULL)
+    -- Where gradients are reduced, a module may wait for that on the way back; and half precision is slow there on many processors.
+    SELECT pid FROM python.environment WHERE pid IN ($pids) AND device IS NOT NULL GROUP BY pid
+    HAVING bool_and(device = 'cpu' AND wrapper IS NULL AND autocast IS NOT TRUE AND parameter_dtype IN ('float32', 'float64'))
 ), s AS (
     -- Where the thread sleeps, or waits for a lock or a processor, it does not compute.
     SELECT pid, rank, step, LEAST(cpu_time / duration, 1.0) AS computes FROM python.steps

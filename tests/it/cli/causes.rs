@@ -276,7 +276,7 @@ fn many_small_operations_between_parts_are_told_from_few_and_from_large_ones() {
     };
     begins(
         &of((1000, 5e-6), 0.012),
-        "found: every rank calls 1000 operators in each step outside of data, forward, backward and optimizer, of 5 microseconds \
+        "found: rank 0 calls 1000 operators in each step outside of data, forward, backward and optimizer, of 5 microseconds \
          each, most often aten::select",
     );
     for (operator, remedy) in [
