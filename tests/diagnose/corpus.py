@@ -97,7 +97,8 @@ PLANTED = [
     Planted("forgotten", "calls.py", "forgotten", ("parameters-not-optimized",), twin="calls"),
     Planted("new-optimizer", "calls.py", "anew", ("new-optimizer-each-step",), twin="calls"),
     Planted("losses", "calls.py", "losses", ("several-backward-passes",), twin="calls"),
-    Planted("skipped", "calls.py", "skipped", ("skipped-steps", "not-finite"), twin="calls"),
+    # The scale is halved until gradients are denormal, which takes most of a step.
+    Planted("skipped", "calls.py", "skipped", ("skipped-steps", "not-finite", "denormal-in-backward"), twin="calls"),
     Planted("generate", "calls.py", "generate", ("inference-in-steps",), twin="calls"),
     Planted("unused", "settings.py", "unused", ("unused-parameters",), 2, twin="settings"),
     Planted("buffers", "settings.py", "buffers", ("broadcasts-in-steps",), 2, twin="settings"),
