@@ -100,6 +100,15 @@ const SAMPLER_SHARE: &str = "(
     WHERE t.step BETWEEN $first AND $last AND t.part = 'data' GROUP BY e.pid, e.function HAVING COUNT(*) >= 10
 )";
 
+/// `$cpu_steps`, with columns pid, rank, step, computes: the steps of processes whose models are on the processor, and the share of each
+/// in which the training thread computed. Where it sleeps, or waits for a lock or a processor, it does not.
+const CPU_STEPS: &str = "(
+    SELECT pid, rank, step, LEAST(cpu_time / duration, 1.0) AS computes FROM python.steps
+    WHERE $window AND cpu_time IS NOT NULL AND duration > 0 AND pid IN (
+        SELECT pid FROM python.environment WHERE pid IN ($pids) AND device IS NOT NULL GROUP BY pid HAVING bool_and(device = 'cpu')
+    )
+)";
+
 /// `$newest_environment`: the newest row of `python.environment` of each process.
 const NEWEST_ENVIRONMENT: &str = "(
     SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY ts DESC) AS newest FROM python.environment WHERE pid IN ($pids))
@@ -161,7 +170,7 @@ const ROWS_LOST: &str = "(
 
 impl Steps {
     /// SQL with its placeholders replaced: $larger_inputs, $pipelined, $input_size, $few_samples, $python_share, $operator_calls,
-    /// $sampler_share, $newest_environment, $part_times, $busy_gpu, $gpu_memory, $captures, $rows_lost, $window, $first, $last, $pids.
+    /// $sampler_share, $cpu_steps, $newest_environment, $part_times, $busy_gpu, $gpu_memory, $captures, $rows_lost, $window, $first, $last, $pids.
     /// Steps are numbered by the shared count.
     pub(crate) fn fill(&self, sql: &str) -> String {
         // What is wrong in a run that never settled is asked of all of its steps.
@@ -179,6 +188,7 @@ impl Steps {
             .replace("$python_share", PYTHON_SHARE)
             .replace("$operator_calls", OPERATOR_CALLS)
             .replace("$sampler_share", SAMPLER_SHARE)
+            .replace("$cpu_steps", CPU_STEPS)
             .replace("$newest_environment", NEWEST_ENVIRONMENT)
             .replace("$part_times", PART_TIMES)
             .replace("$busy_gpu", BUSY_GPU)
@@ -213,7 +223,7 @@ mod tests {
         let steps = Steps { numbers: vec![4, 5, 9], ..Steps::default() };
         let sql = steps.fill(
             "SELECT $first, $last FROM $input_size AS s JOIN $python_share AS p ON s.pid = p.pid \
-             JOIN $operator_calls AS c ON s.pid = c.pid JOIN $sampler_share AS u ON s.pid = u.pid JOIN $newest_environment AS e ON s.pid = e.pid \
+             JOIN $operator_calls AS c ON s.pid = c.pid JOIN $sampler_share AS u ON s.pid = u.pid JOIN $cpu_steps AS d ON s.pid = d.pid JOIN $newest_environment AS e ON s.pid = e.pid \
              JOIN $gpu_memory AS m ON e.host = m.host JOIN $captures AS c ON c.pid = e.pid JOIN $rows_lost AS l ON e.pid = l.pid WHERE pid IN $larger_inputs AND pid IN $busy_gpu \
              AND pid IN (SELECT pid FROM $part_times AS t) AND pid IN $few_samples AND pid IN $pipelined AND pid IN ($pids) AND $window",
         );

@@ -51,7 +51,7 @@ crate::table! {
     trainable_parameters: Option<i64>, "", "Those of them that require a gradient.";
     parameter_bytes: Option<i64>, "B", "Their size.";
     parameter_dtype: Option<Text>, "", "Their type; several with + between.";
-    memory_format: Option<Text>, "", "Order of its four- and five-dimensional parameters (kernels of convolutions) in memory: contiguous, or channels_last where the channels of one come last; both with + between. NULL where it has none for which that makes a difference.";
+    memory_format: Option<Text>, "", "Memory format of its four- and five-dimensional parameters (convolution kernels): contiguous, channels_last, or both with + between. NULL if it has none for which the two differ.";
     device: Option<Text>, "", "Device of its first parameter.";
     batch_shape: Option<Text>, "", "Shape of the first tensor that the model was given, as last seen.";
     optimizer: Option<Text>, "", "Class of the first optimizer that stepped.";

@@ -17,7 +17,7 @@ pub mod analyser_checkpoint;
 mod attributes;
 mod autograd_passes;
 mod backward;
-pub(crate) mod batch;
+mod batch;
 mod boundary;
 mod calibration;
 mod call_mode;

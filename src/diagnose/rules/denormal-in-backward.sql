@@ -16,11 +16,9 @@
 WITH e AS (
     -- Where gradients are reduced, a module may wait for that on the way back; and half precision is slow there on many processors.
     SELECT pid FROM python.environment WHERE pid IN ($pids) AND device IS NOT NULL GROUP BY pid
-    HAVING bool_and(device = 'cpu' AND wrapper IS NULL AND autocast IS NOT TRUE AND parameter_dtype IN ('float32', 'float64'))
+    HAVING bool_and(wrapper IS NULL AND autocast IS NOT TRUE AND parameter_dtype IN ('float32', 'float64'))
 ), s AS (
-    -- Where the thread sleeps, or waits for a lock or a processor, it does not compute.
-    SELECT pid, rank, step, LEAST(cpu_time / duration, 1.0) AS computes FROM python.steps
-    WHERE $window AND cpu_time IS NOT NULL AND duration > 0 AND pid IN (SELECT pid FROM e)
+    SELECT * FROM $cpu_steps AS c WHERE pid IN (SELECT pid FROM e)
 ), m AS (
     SELECT pid, step, module, module_type, SUM(CASE WHEN stage = 'forward' THEN duration END) AS forward,
         SUM(CASE WHEN stage = 'backward' THEN duration END) AS backward

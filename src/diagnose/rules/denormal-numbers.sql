@@ -13,12 +13,8 @@
 -- says: {who}: the forward of {module} ({module_type}) takes {took:ms} of computing and its backward {back:ms}, and they need about as many operations: numbers below 1e-38 (denormals) take a processor a hundred times longer
 -- do: torch.set_flush_denormal(True) at the start, as a test. If it helps, find what makes weights or inputs of {module} so small (decay, initialization, a scale); otherwise look at its hooks
 -- record: probe config detail=every-step
-WITH e AS (
-    SELECT pid FROM python.environment WHERE pid IN ($pids) AND device IS NOT NULL GROUP BY pid HAVING bool_and(device = 'cpu')
-), s AS (
-    -- Where the thread sleeps, or waits for a lock or a processor, it does not compute.
-    SELECT pid, rank, step, LEAST(cpu_time / duration, 1.0) AS computes FROM python.steps
-    WHERE $window AND cpu_time IS NOT NULL AND duration > 0 AND pid IN (SELECT pid FROM e)
+WITH s AS (
+    SELECT * FROM $cpu_steps AS c
 ), m AS (
     -- The multiplications of a module of torch's own are as many backward as forward, and twice as many where its input has a gradient.
     SELECT pid, step, module, module_type, SUM(CASE WHEN stage = 'forward' THEN duration END) AS forward,

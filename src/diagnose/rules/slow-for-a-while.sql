@@ -15,7 +15,7 @@ WITH s AS (
     SELECT pid, median(duration) AS usual, median(waits) AS waits FROM b GROUP BY pid
 ), judged AS (
     -- By a third, and not by neighbours that had the processors meanwhile.
-    SELECT b.*, usual.usual, b.duration >= 1.33 * usual.usual AND b.waits - usual.waits < 0.05 AS is_slow
+    SELECT b.*, b.duration >= 1.33 * usual.usual AND b.waits - usual.waits < 0.05 AS is_slow
     FROM b JOIN usual ON b.pid = usual.pid
 ), islands AS (
     SELECT *, block - ROW_NUMBER() OVER (PARTITION BY pid, is_slow ORDER BY block) AS island FROM judged

@@ -17,7 +17,7 @@ SELECT s.step, s.rank, s.optimizer_time AS cost, u.calls, round(u.us, 1) AS us, 
     -- Python takes about 2 microseconds around each of them.
     GREATEST(s.optimizer_time - u.calls * (u.us + 2.0) * 1e-6, 0.0) AS ref
 FROM python.steps s JOIN $operator_calls AS u ON s.pid = u.pid AND u.part = 'optimizer' JOIN $newest_environment AS e ON s.pid = e.pid
--- Torch's own work like that on the host, where nothing is given (foreach, fused): up to 20 % of healthy programs' steps.
+-- Torch's own optimizers do this on the host unless they are given foreach or fused, in healthy programs too.
 -- On a GPU most operators take the host as long, and the rule host-bound says whether the GPU waits for them.
 WHERE s.step BETWEEN $first AND $last AND s.gpu_idle_max IS NULL AND u.calls >= 400 AND u.us < 12
     AND e.optimizer NOT IN ('ASGD', 'Adadelta', 'Adafactor', 'Adagrad', 'Adam', 'AdamW', 'Adamax', 'LBFGS', 'Muon', 'NAdam', 'RAdam', 'RMSprop', 'Rprop', 'SGD', 'SparseAdam')

@@ -8,11 +8,17 @@ use super::diagnosed_runs::{STEPS, advises, begins, nothing, of_rule, record_ran
 use crate::cli::support::Home;
 use crate::sql::data::Agent;
 
-/// A layer whose forward and backward take so long in each step (s), computed with so many threads.
+/// A layer of float32 whose forward and backward take so long in each step (s), computed with so many threads.
 fn layer(forward: f64, backward: f64, threads: i32) -> impl Fn(&mut Agent, &Store) {
+    layer_of("float32", forward, backward, threads)
+}
+
+/// The same, of parameters of this type.
+pub(super) fn layer_of(dtype: &'static str, forward: f64, backward: f64, threads: i32) -> impl Fn(&mut Agent, &Store) {
     move |agent, store| {
-        let device = Some(agent.strings.id("cpu"));
-        let row = environment::Row { device, torch_threads: Some(threads), ..agent.environment() };
+        let (device, parameter_dtype) = (Some(agent.strings.id("cpu")), Some(agent.strings.id(dtype)));
+        let (torch_threads, autocast) = (Some(threads), Some(false));
+        let row = environment::Row { device, parameter_dtype, torch_threads, autocast, ..agent.environment() };
         agent.send(store, [row]);
         let stages = [("forward", forward), ("backward", backward)];
         let rows: Vec<_> = (0..STEPS)

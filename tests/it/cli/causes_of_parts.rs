@@ -3,7 +3,7 @@
 use probe_proto::tables::{data_trace, environment, stack_samples, steps};
 use probe_store::Store;
 
-use super::causes::counts;
+use super::causes::{counts, layer_of};
 use super::diagnosed_runs::{STEPS, begins, of_rule, of_rules, says};
 use crate::sql::data::Agent;
 
@@ -73,18 +73,9 @@ fn a_sampler_is_told_from_a_data_set_and_promised_to_no_worker() {
 
 #[test]
 fn denormal_numbers_on_the_way_back_are_told_from_a_backward_that_is_twice_as_long() {
-    let of = |dtype: &'static str, forward: f64, backward: f64, cpu: f64| {
-        let more = move |agent: &mut Agent, store: &Store| {
-            let (device, parameter_dtype) = (Some(agent.strings.id("cpu")), Some(agent.strings.id(dtype)));
-            let row = environment::Row { device, parameter_dtype, autocast: Some(false), ..agent.environment() };
-            agent.send(store, [row]);
-            let stages = [("forward", forward), ("backward", backward)];
-            let rows: Vec<_> = (0..STEPS)
-                .flat_map(|step| stages.map(|(stage, took)| agent.trace(step, Some("layers.1"), stage, took)))
-                .collect();
-            agent.send(store, rows);
-        };
-        of_rule("denormal-in-backward", STEPS, |row| row.cpu_time = Some(cpu), more)
+    let of = |dtype, forward, backward, cpu: f64| {
+        let change = |row: &mut steps::Row| row.cpu_time = Some(cpu);
+        of_rule("denormal-in-backward", STEPS, change, layer_of(dtype, forward, backward, 1))
     };
     begins(
         &of("float32", 0.0005, 0.005, 0.016),
