@@ -133,6 +133,7 @@ impl Agent {
             input_shape: None,
             device: (stage < 2).then_some(self.device),
             compiled: false,
+            captured: Some(false),
             thread: if stage == 1 { 4243 } else { 4242 },
         });
         self.now += own as i64 + 300;

@@ -42,6 +42,7 @@ pub(crate) fn batch(strings: &mut StringTable, rows: usize, first_step: i64) -> 
             input_shape: None,
             device: Some(cpu),
             compiled: false,
+            captured: Some(false),
             thread: 4242,
         });
     }

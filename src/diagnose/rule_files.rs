@@ -64,6 +64,7 @@ pub(crate) fn built_in() -> Result<Vec<Rule>> {
         "one-thread",
         "optimizer-bound",
         "optimizer-one-by-one",
+        "padding",
         "paging",
         "parameters-not-optimized",
         "periodic-stall",

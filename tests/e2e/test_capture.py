@@ -63,6 +63,14 @@ def test_ranks_are_captured_at_the_same_steps_into_rows_that_join(two_ranks: Run
         f"SELECT DISTINCT step FROM python.steps WHERE captured AND step BETWEEN {first - 9} AND {first + 9} ORDER BY 1"
     )
     assert [row["step"] for row in around] == [first, first + 1]
+    # Rows of modules say it of themselves.
+    around = two_ranks.query(
+        "SELECT step, rank, captured FROM python.torch_trace "
+        f"WHERE step BETWEEN {first - 1} AND {first + 2} AND stage = 'forward' GROUP BY ALL ORDER BY 1, 2"
+    )
+    assert {row["captured"] for row in around} <= {False, True} and {
+        (row["step"], row["rank"]) for row in around if row["captured"]
+    } == {(first, 0), (first, 1), (first + 1, 0), (first + 1, 1)}, around
     # A busy machine may stop one of these steps in an operator without a module.
     named = two_ranks.query(
         "SELECT stage, rank, MAX(share) AS share FROM (SELECT stage, rank, step, "

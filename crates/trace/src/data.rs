@@ -26,22 +26,33 @@ impl<N: Names> Analyser<N> {
             ready: record.a,
             outstanding: record.b >> OUTSTANDING,
             loaded: None,
+            padding: None,
         };
         self.threads[number].push(frame);
     }
 
     /// Which worker loaded the innermost batch that was asked for.
     pub(super) fn data_loaded(&mut self, number: usize, record: Record) {
-        let asked = self.threads[number].frames.iter_mut().rev().find(|frame| matches!(frame, Frame::Data { .. }));
-        if let Some(Frame::Data { loaded, .. }) = asked {
+        if let Some(Frame::Data { loaded, .. }) = self.asked_batch(number) {
             *loaded = Some((record.a, record.b));
         }
+    }
+
+    /// How much of the innermost batch that was asked for is padding.
+    pub(super) fn data_padding(&mut self, number: usize, record: Record) {
+        if let Some(Frame::Data { padding, .. }) = self.asked_batch(number) {
+            *padding = Some(record.a);
+        }
+    }
+
+    fn asked_batch(&mut self, number: usize) -> Option<&mut Frame> {
+        self.threads[number].frames.iter_mut().rev().find(|frame| matches!(frame, Frame::Data { .. }))
     }
 
     pub(super) fn data_end(&mut self, number: usize, record: Record, sink: &mut RowBuffer) {
         let thread = &mut self.threads[number];
         let taken = thread.take(|frame| matches!(frame, Frame::Data { .. }));
-        let Some((Frame::Data { begin, step, class, ready, outstanding, loaded }, missing)) = taken else { return };
+        let Some((Frame::Data { begin, step, class, ready, outstanding, loaded, padding }, missing)) = taken else { return };
         if missing > 0 {
             sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
         }
@@ -83,6 +94,7 @@ impl<N: Names> Analyser<N> {
             fetch_time: loaded.filter(|(_, fetch)| *fetch != u64::MAX).map(|(_, fetch)| fetch as f64 * 1e-9),
             samples,
             bytes: i64::try_from(record.a).ok(),
+            padding: padding.map(f64::from_bits),
             pinned: is_loader.then_some(payload & PINNED != 0),
             persistent_workers: is_loader.then_some(payload & PERSISTENT != 0),
             thread: self.threads[number].id,

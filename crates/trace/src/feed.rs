@@ -86,6 +86,7 @@ impl<N: Names> Analyser<N> {
             }
             Kind::DataBegin => self.data_begin(thread, record, sink),
             Kind::Loaded => self.data_loaded(thread, record),
+            Kind::Padding => self.data_padding(thread, record),
             Kind::DataEnd => self.data_end(thread, record, sink),
             Kind::SuspendBegin => self.threads[thread].push(Frame::Suspended),
             Kind::SuspendEnd => self.close(thread, |frame| matches!(frame, Frame::Suspended), sink),

@@ -167,6 +167,7 @@ impl<N: Names> Analyser<N> {
             input_shape: more.shape,
             device: module.device,
             compiled: module.compiled,
+            captured: Some(self.captured),
             thread: more.thread,
         });
     }

@@ -68,6 +68,8 @@ pub(crate) enum Frame {
         outstanding: u64,
         /// The worker that loaded it, and the nanoseconds that it took.
         loaded: Option<(u64, u64)>,
+        /// The bits of the share of it that is padding.
+        padding: Option<u64>,
     },
     Suspended,
     /// A checkpoint is being saved.
@@ -100,10 +102,11 @@ impl Persist for Frame {
                 [*begin, *own, *class].put(to);
                 (*device, *device_begin).put(to);
             }
-            Self::Data { begin, step, class, ready, outstanding, loaded } => {
+            Self::Data { begin, step, class, ready, outstanding, loaded, padding } => {
                 4_u8.put(to);
                 [*begin, *class, *ready, *outstanding].put(to);
                 (*step, *loaded).put(to);
+                padding.put(to);
             }
             Self::Suspended => 5_u8.put(to),
             Self::Checkpoint { begin } => {
@@ -126,7 +129,7 @@ impl Persist for Frame {
             }
             4 => {
                 let ([begin, class, ready, outstanding], (step, loaded)) = (Persist::get(from)?, Persist::get(from)?);
-                Self::Data { begin, step, class, ready, outstanding, loaded }
+                Self::Data { begin, step, class, ready, outstanding, loaded, padding: Persist::get(from)? }
             }
             5 => Self::Suspended,
             6 => Self::Checkpoint { begin: Persist::get(from)? },

@@ -182,6 +182,8 @@ records! {
     /// A garbage collection or compilation ended. `a` when it began, `b` objects freed | not freed << 32, or frame | its
     /// compilation << 32; payload: see [`super::pauses`].
     Pause => Pauses, within_pass;
+    /// How much of the batch that is about to be handed over is padding. `a` the bits of the share, a float.
+    Padding => DataTrace;
     /// Which worker loaded the batch that is about to be handed over. `a` the worker, `b` nanoseconds that it took (`u64::MAX`:
     /// not known).
     Loaded => DataTrace;

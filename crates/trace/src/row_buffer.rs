@@ -314,6 +314,7 @@ mod tests {
             input_shape: None,
             device: None,
             compiled: false,
+            captured: Some(false),
             thread: 1,
         }
     }

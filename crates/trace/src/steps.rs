@@ -119,6 +119,7 @@ impl<N: Names> Analyser<N> {
             input_shape: None,
             device: None,
             compiled: false,
+            captured: Some(self.captured),
             thread: thread.id,
         };
         sink.push(row);

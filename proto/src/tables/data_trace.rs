@@ -8,6 +8,7 @@ crate::table! {
     examples: [
         "SELECT dataset, num_workers, COUNT(*) AS batches, SUM(wait) AS waited, AVG(queue_depth) AS ready FROM python.data_trace GROUP BY dataset, num_workers ORDER BY waited DESC",
         "SELECT d.step, d.batch_index, d.wait, d.queue_depth, s.duration FROM python.data_trace d JOIN python.steps s USING (run, rank, step) WHERE d.wait > 0.1 * s.duration ORDER BY d.wait DESC LIMIT 10",
+        "SELECT dataset, COUNT(*) AS batches, AVG(padding) AS padding, MAX(padding) AS most FROM python.data_trace WHERE padding IS NOT NULL GROUP BY dataset ORDER BY padding DESC",
         "SELECT dataset, worker, COUNT(*) AS batches, AVG(fetch_time) AS fetch_time, MAX(fetch_time) AS longest FROM python.data_trace WHERE fetch_time IS NOT NULL GROUP BY dataset, worker ORDER BY fetch_time DESC",
     ];
     step: i64, "", "Optimizer steps finished when the batch was asked for.";
@@ -23,6 +24,7 @@ crate::table! {
     fetch_time: Option<f64>, "s", "How long the worker took to load the batch: the items of the dataset and collate_fn, without the way to the loop. NULL without workers (wait is the loading itself), for workers that were not forked (spawn, forkserver) or began before the agent, and when worker is NULL.";
     samples: Option<i64>, "", "First dimension of the batch's tensors. If they differ (boxes of all images beside the images), that of the tensor which matches the loader's batch_size, and of the same tensor in a smaller batch; without a batch_size, that of the first tensor. NULL when no tensor fits, and when the batch is neither a tensor nor a flat tuple, list or dictionary with one.";
     bytes: Option<i64>, "B", "Size of the batch. NULL unless it is a flat tuple, list or dictionary of at most 64 plain tensors.";
+    padding: Option<f64>, "", "Share of the batch's sequences that is padding, from 0 to 1: positions at the end of the samples (or all at the beginning) that repeat one value. Looked at in every eighth batch of an epoch, from the first one on, in up to 128 of its samples: in the first tensor of integers with two dimensions, or of 32-bit floats with three and zeros for padding, on the CPU, with 8 positions or more. NULL for other batches, and for masks and other tensors of 0 and 1.";
     pinned: Option<bool>, "", "Whether the DataLoader copies batches into pinned memory; NULL when the source is not a DataLoader.";
     persistent_workers: Option<bool>, "", "Whether workers stay alive between epochs; NULL when the source is not a DataLoader.";
     thread: i64, "", "Operating-system id of the thread that asked.";

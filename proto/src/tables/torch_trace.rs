@@ -27,5 +27,6 @@ crate::table! {
     input_shape: Option<Text>, "", "Shape of the first tensor given to the outermost module of a call: [32, 128]; NULL for a new one after 65,536 different ones.";
     device: Option<Text>, "", "Device of the module's parameters: cpu, cuda:0.";
     compiled: bool, "", "Whether the module runs as a compiled region (torch.compile), whose inner modules have no rows.";
+    captured: Option<bool>, "", "Whether torch.profiler was on for probe capture, which makes the interval longer. NULL from older agents and in imported traces.";
     thread: i64, "", "Operating-system thread id.";
 }

@@ -23,11 +23,13 @@ class _Forks:
 def use_next_patch(explicit: bool) -> None:
     """Wrap the ``__next__`` of all DataLoader iterators."""
     global _original, _ours
+    import torch
     from torch.utils.data import dataloader
 
     if _original is not None:
         return
     _native.set_user_dict(collections.UserDict)
+    _native.set_sequence_types(torch.int64, torch.int32, torch.float32)
     _native.set_loader_iterator(dataloader._MultiProcessingDataLoaderIter)
     _original = dataloader._BaseDataLoaderIter.__next__
     _ours = dataloader._BaseDataLoaderIter.__next__ = _native.LoaderMethod(_original, types.MethodType, "__next__")

@@ -1,4 +1,4 @@
-//! The size of a batch: its bytes, and its samples. Only plain tensors in plain containers are examined, whose attributes run no
+//! The size of a batch: its bytes, its samples, and how much of it is padding. Only plain tensors in plain containers are examined, whose attributes run no
 //! Python code.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -9,10 +9,12 @@ use pyo3::{ffi, intern};
 
 use super::attributes::{attribute, number};
 use super::libtorch::HiddenFromModes;
-use super::shape;
+use super::{padding, shape};
 
 /// Items of a batch that are examined; a batch of more has no bytes.
 const MAX_ITEMS: usize = 64;
+/// Of so many batches one is searched for padding, the first of an epoch among them.
+const PADDING_EVERY: u64 = 8;
 
 /// `collections.UserDict`, whose content is a plain dictionary (batches of tokenizers are of a subclass); kept alive.
 static USER_DICT: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
@@ -26,36 +28,58 @@ static ITEM: AtomicUsize = AtomicUsize::new(0);
 pub(super) struct BatchSize {
     pub(super) bytes: Option<u64>,
     pub(super) samples: Option<u32>,
+    /// The share of positions of sequences that are padding.
+    pub(super) padding: Option<f64>,
 }
 
 /// What the items of a batch are.
 #[derive(Debug)]
-struct Items {
+struct BatchItems {
     /// The number of items so far.
     count: usize,
     bytes: Option<u64>,
     /// The first dimension of each item; None where it is no tensor, or has no dimensions.
     first_dimensions: [Option<u32>; MAX_ITEMS],
+    padding: WantedPadding,
+}
+
+/// The padding of the first item that has sequences.
+#[derive(Debug, Clone, Copy)]
+enum WantedPadding {
+    NotWanted,
+    /// No item had sequences so far. The batch size of the loader is known where it has one.
+    NotFound(Option<u64>),
+    Found(f64),
 }
 
 impl BatchSize {
-    /// The size of `batch`, which `iterator` of a DataLoader returned, `is_first` in an epoch; None for another iterable's.
+    /// The size of `batch`, which `iterator` of a DataLoader returned (None: another iterable's), with this index in its epoch.
     ///
     /// # Errors
     /// An error of the program, such as Ctrl-C.
-    pub(super) fn of(batch: &Bound<'_, PyAny>, iterator: Option<&Bound<'_, PyAny>>, is_first: bool) -> PyResult<Self> {
-        let items = Items::of(batch);
-        if is_first {
+    pub(super) fn of(
+        batch: &Bound<'_, PyAny>,
+        iterator: Option<&Bound<'_, PyAny>>,
+        index: Option<u64>,
+    ) -> PyResult<Self> {
+        let padding = if index.is_some_and(|index| index.is_multiple_of(PADDING_EVERY)) {
+            WantedPadding::NotFound(iterator.map(batch_size).transpose()?.flatten())
+        } else {
+            WantedPadding::NotWanted
+        };
+        let items = BatchItems::of(batch, padding);
+        if index == Some(0) {
             // Another iterator may have the address of one that is gone.
             ITERATOR.store(0, Ordering::Relaxed);
         }
-        Ok(Self { bytes: items.bytes, samples: items.samples(iterator)? })
+        let padding = if let WantedPadding::Found(share) = items.padding { Some(share) } else { None };
+        Ok(Self { bytes: items.bytes, samples: items.samples(iterator)?, padding })
     }
 }
 
-impl Items {
-    fn of(batch: &Bound<'_, PyAny>) -> Self {
-        let mut items = Self { count: 0, bytes: Some(0), first_dimensions: [None; MAX_ITEMS] };
+impl BatchItems {
+    fn of(batch: &Bound<'_, PyAny>, padding: WantedPadding) -> Self {
+        let mut items = Self { count: 0, bytes: Some(0), first_dimensions: [None; MAX_ITEMS], padding };
         let inner = user_dict(batch);
         let object = inner.as_ref().unwrap_or(batch).as_ptr();
         let _hidden = HiddenFromModes::new();
@@ -98,6 +122,11 @@ impl Items {
                 return;
             }
             *first_dimension = shape::first_dimension(item);
+            if let WantedPadding::NotFound(batch_size) = self.padding
+                && let Some(share) = padding::share(item, batch_size)
+            {
+                self.padding = WantedPadding::Found(share);
+            }
             self.bytes = match (self.bytes, shape::integer(item, c"nbytes")) {
                 (Some(sum), Some(bytes)) => sum.checked_add(bytes),
                 _ => None,

@@ -150,10 +150,12 @@ fn data_end(
         };
         // The interval ends in the ring whatever happens here: a slot was kept for its end.
         let interrupted = facts();
-        let is_first = number_in_epoch == Some(0);
-        let size = BatchSize::of(batch, Some(iterator).filter(|_| index.is_none()), is_first);
+        let size = BatchSize::of(batch, Some(iterator).filter(|_| index.is_none()), number_in_epoch);
         let (size, interrupted) =
             size.map_or_else(|error| (BatchSize::default(), Err(error)), |size| (size, interrupted));
+        if let Some(padding) = size.padding {
+            state.write_optional(Record::new(Kind::Padding, 0, now, padding.to_bits(), 0));
+        }
         let batch_number = number_in_epoch.filter(|value| *value < u64::from(u32::MAX)).unwrap_or(u64::from(u32::MAX));
         let samples = size.samples.unwrap_or(u32::MAX);
         state.end(Record::new(

@@ -59,6 +59,7 @@ mod operator_counts;
 pub(crate) mod operators;
 mod optimizer;
 mod overhead;
+mod padding;
 mod pauses;
 mod pending_call;
 pub mod policy;
@@ -110,6 +111,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     completion::register(module)?;
     cost_measurement::register(module)?;
     batch::register(module)?;
+    padding::register(module)?;
     data::register(module)?;
     data_tasks::register(module)?;
     debug::register(module)?;

@@ -64,11 +64,18 @@ pub(super) unsafe fn integer(tensor: *mut ffi::PyObject, name: &std::ffi::CStr) 
     }
 }
 
-/// The first dimension of a plain tensor; None where it has none.
-pub(super) unsafe fn first_dimension(tensor: *mut ffi::PyObject) -> Option<u32> {
+/// The number of dimensions of a plain tensor, and the first ones.
+pub(super) unsafe fn dimensions(tensor: *mut ffi::PyObject) -> Option<(usize, [u32; DIMENSIONS])> {
     let mut dimensions = [0; DIMENSIONS];
     // SAFETY: as of the caller.
     let count = unsafe { shape_of(tensor, &mut dimensions) }?;
+    Some((count, dimensions))
+}
+
+/// The first dimension of a plain tensor; None where it has none.
+pub(super) unsafe fn first_dimension(tensor: *mut ffi::PyObject) -> Option<u32> {
+    // SAFETY: as of the caller.
+    let (count, dimensions) = unsafe { dimensions(tensor) }?;
     (count > 0).then_some(dimensions[0])
 }
 

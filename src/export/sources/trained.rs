@@ -164,6 +164,7 @@ pub(super) const BATCHES: DrawnTable = DrawnTable {
         plain("fetch_time"),
         plain("samples"),
         plain("bytes"),
+        plain("padding"),
         plain("step"),
     ],
     draw: batch,

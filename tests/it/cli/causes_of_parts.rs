@@ -108,3 +108,19 @@ fn an_optimizer_of_many_small_operations_is_told_from_one_of_few_and_of_large_on
     // Those of torch do so on the host.
     begins(&of("AdamW", (3000, 2.5e-6)), "silent");
 }
+
+#[test]
+fn padding_is_named_unless_the_model_leaves_it_out() {
+    let of = |share: f64, operator: &'static str| {
+        let more = move |agent: &mut Agent, store: &Store| {
+            let rows: Vec<_> = (0..STEPS).map(|step| agent.batch_handed(step)).collect();
+            let row = |(step, row)| data_trace::Row { step, padding: (step % 8 == 0).then_some(share), ..row };
+            agent.send(store, (0..STEPS).zip(rows).map(row));
+            counts(operator, "forward", (1, 1e-5))(agent, store);
+        };
+        of_rule("padding", STEPS, |_| (), more)
+    };
+    begins(&of(0.6, "aten::mm"), "found: every rank: 60 % of what the samples of a batch of Tokens hold is padding (");
+    begins(&of(0.05, "aten::mm"), "silent");
+    begins(&of(0.6, "aten::_pack_padded_sequence"), "silent");
+}

@@ -126,6 +126,7 @@ impl Agent {
             input_shape: (module == Some("layers.0") && stage == "forward").then(|| self.strings.id("[32, 128]")),
             device: Some(self.strings.id("cpu")),
             compiled: false,
+            captured: Some(false),
             thread: 4000,
         }
     }
@@ -186,6 +187,7 @@ impl Agent {
             fetch_time: workers.then_some(if step % 2 == 1 { 0.75 } else { 0.125 }),
             samples: Some(32),
             bytes: workers.then_some(16384),
+            padding: (step % 8 == 0).then_some(if workers { 0.5 } else { 0.0 }),
             pinned: Some(false),
             persistent_workers: Some(workers),
             thread: 4000,

@@ -70,3 +70,22 @@ async fn small_groups_are_exact_and_empty_ones_null() {
         GROUP BY rank";
     assert!(numbers(&engine, nothing).await.iter().all(|row| row[0].is_nan() && row[1] == 80_000.0));
 }
+
+/// A capture makes calls longer, which the usual ones are not.
+#[tokio::test]
+async fn captured_steps_are_in_no_percentile_of_a_module() {
+    let (store, mut agent) = (Store::new(1 << 30), Agent::new(0));
+    let shape = Some(agent.strings.id("[32, 128]"));
+    for (steps, captured, total) in [(0..8, Some(false), 1.0), (8..16, Some(true), 9.0), (16..20, None, 1.0)] {
+        let row = |step| agent.trace(step, Some("GPT"), "forward", 1.0);
+        let rows: Vec<_> = steps.map(row).collect();
+        let total_duration = Some(total);
+        let row = |row| torch_trace::Row { captured, total_duration, input_shape: shape, ..row };
+        agent.send(&store, rows.into_iter().map(row));
+    }
+    let engine = Engine::new(store, Vec::new()).unwrap();
+    let sql = "SELECT calls, mean, p50, p95, p99, longest FROM python.module_profile";
+    assert_eq!(numbers(&engine, sql).await, [[20.0, 4.2, 1.0, 1.0, 1.0, 1.0]]);
+    let sql = "SELECT calls, mean, p50, p95 FROM python.shape_profile";
+    assert_eq!(numbers(&engine, sql).await, [[20.0, 4.2, 1.0, 1.0]]);
+}

@@ -1,11 +1,13 @@
--- python.module_profile: One row per module and stage over everything recorded (warm-up and captured steps too), all ranks together: calls, time with and without the modules inside, percentiles of a call, share of the whole.
+-- python.module_profile: One row per module and stage over everything recorded (warm-up too), all ranks together: calls, time with and without the modules inside, percentiles of a call, share of the whole. Calls in captured steps are in all but the percentiles and the longest call.
 -- example: SELECT module, stage, calls, own, p50, p95, share, recorded FROM python.module_profile ORDER BY own DESC LIMIT 10
 -- example: SELECT module, stage, mean, p99 / p50 AS spread FROM python.module_profile WHERE calls > 1 ORDER BY spread DESC LIMIT 10
 WITH profile AS (
     SELECT run, module, module_type, stage, COUNT(*) AS calls, SUM(total_duration) AS total, SUM(duration) AS own,
-        AVG(total_duration) AS mean, approx_percentile_cont(total_duration, 0.5) AS p50,
-        approx_percentile_cont(total_duration, 0.95) AS p95, approx_percentile_cont(total_duration, 0.99) AS p99,
-        MAX(total_duration) AS longest
+        AVG(total_duration) AS mean,
+        approx_percentile_cont(total_duration, 0.5) FILTER (WHERE captured IS NOT TRUE) AS p50,
+        approx_percentile_cont(total_duration, 0.95) FILTER (WHERE captured IS NOT TRUE) AS p95,
+        approx_percentile_cont(total_duration, 0.99) FILTER (WHERE captured IS NOT TRUE) AS p99,
+        MAX(total_duration) FILTER (WHERE captured IS NOT TRUE) AS longest
     FROM python.torch_trace GROUP BY run, module, module_type, stage
 ), detailed AS (
     SELECT run, 100.0 * COUNT(*) FILTER (WHERE detail) / COUNT(*) AS recorded FROM python.steps GROUP BY run

@@ -88,6 +88,7 @@ fn row() -> impl Strategy<Value = Row> {
         input_shape: texts.3,
         device: Some(Text(1)),
         compiled: flag,
+        captured: Some(false),
         thread: ints.4,
     })
 }
@@ -250,6 +251,7 @@ fn blank() -> Row {
         input_shape: None,
         device: None,
         compiled: false,
+        captured: Some(false),
         thread: 0,
     }
 }
