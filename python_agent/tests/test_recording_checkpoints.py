@@ -231,3 +231,55 @@ def test_saves_of_two_threads_are_two_rows(recorder: Recorder, tmp_path: Path) -
     elsewhere, here = rows["python.checkpoints"]
     assert (elsewhere["path"], here["path"]) == ("elsewhere.pt", "here.pt") and elsewhere["thread"] != here["thread"]
     assert rows["python.steps"][1]["checkpoint_time"] <= here["duration"]
+
+
+SAFETENSORS = """
+import torch
+
+def save_file(tensors, filename, metadata=None):
+    with open(filename, "wb") as file:
+        file.write(b"x" * 100)
+
+def save_model(model, filename):
+    save_file(model.state_dict(), filename)
+"""
+
+
+def saved_by_safetensors(directory: str, early: bool) -> dict[str, Any]:
+    """Files saved by a stand-in for the package, imported before the agent or after it, and what is left without the agent."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "safetensors"]:
+        del sys.modules[name]
+    sys.path.insert(0, directory)
+    os.chdir(directory)
+    if early:
+        importlib.import_module("safetensors.torch")
+    import probe_agent.torch as agent
+
+    agent.install()
+    recorder = Recorder()
+    from safetensors.torch import save_file, save_model  # type: ignore[import-not-found]
+
+    step(Net())
+    save_file({}, "a.safetensors")
+    save_model(Net(), filename="b.safetensors")
+    step(Net())
+    rows = recorder.take()
+    agent.uninstall()
+    import safetensors.torch  # type: ignore[import-not-found]
+
+    return {
+        "saved": [(row["kind"], row["path"], row["bytes"]) for row in rows["python.checkpoints"]],
+        "time": rows["python.steps"][1]["checkpoint_time"],
+        "left": [hasattr(safetensors.torch.save_file, "__wrapped__"), recorder.native.problem() == NO_PROBLEM],
+    }
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["imported before", "imported after"])
+def test_files_of_safetensors_are_checkpoints(tmp_path: Path, early: bool) -> None:
+    (tmp_path / "safetensors").mkdir()
+    (tmp_path / "safetensors" / "__init__.py").touch()
+    (tmp_path / "safetensors" / "torch.py").write_text(SAFETENSORS)
+    answer = in_process(saved_by_safetensors, arguments=(str(tmp_path), early))
+    kind = "safetensors.torch.save_file"
+    assert answer["saved"] == [[kind, "a.safetensors", 100], [kind, "b.safetensors", 100]]
+    assert answer["time"] > 0 and answer["left"] == [False, True]

@@ -69,12 +69,16 @@ pub(crate) fn page(done: &Diagnosis, run: &str, top: usize, lists_all: bool) -> 
     let steps = &done.steps;
     let verdict = match (done.verdict(), done.findings.as_slice()) {
         (Some(finding), _) => finding.says.clone(),
-        (None, []) if steps.count() < MIN_STEPS && steps.captures == 0 => format!(
-            "not decided: {} after the warm-up, and what takes time is judged over {MIN_STEPS} or more",
+        (None, notes) if steps.count() < MIN_STEPS && steps.captures == 0 => format!(
+            "not decided: {} after the warm-up, and what takes time is judged over {MIN_STEPS} or more{}",
             match steps.count() {
                 0 => "no step".to_owned(),
                 1 => "1 step".to_owned(),
                 count => format!("{count} steps"),
+            },
+            match list_of_notes(notes) {
+                None => String::new(),
+                Some(names) => format!("; {names}"),
             }
         ),
         (None, []) if steps.captures > 0 && !done.not_decided.is_empty() => {
@@ -82,12 +86,10 @@ pub(crate) fn page(done: &Diagnosis, run: &str, top: usize, lists_all: bool) -> 
             let all = decided + done.not_decided.len();
             format!("nothing stands out in what could be decided: {decided} of {all} rules")
         }
-        (None, []) => "nothing stands out".to_owned(),
-        (None, [note]) => format!("no warning; one note: {}", note.rule),
-        (None, notes) => {
-            let rules: Vec<&str> = notes.iter().map(|note| note.rule.as_str()).collect();
-            format!("no warning; {} notes: {}", notes.len(), rules.join(", "))
-        }
+        (None, notes) => match list_of_notes(notes) {
+            None => "nothing stands out".to_owned(),
+            Some(names) => format!("no warning; {names}"),
+        },
     };
     let _ = writeln!(out, "verdict: {verdict}");
     for (index, finding) in done.findings.iter().enumerate().take(top) {
@@ -124,6 +126,18 @@ fn reasons<'a>(open: impl Iterator<Item = &'a UndecidedRule>) -> String {
         format!("not decided: {}: {why}{how}\n", rules.join(", "))
     };
     undecided(open).into_iter().map(line).collect()
+}
+
+/// How many notes there are, and of which rules; None without notes.
+fn list_of_notes(notes: &[Finding]) -> Option<String> {
+    match notes {
+        [] => None,
+        [note] => Some(format!("one note: {}", note.rule)),
+        notes => {
+            let rules: Vec<&str> = notes.iter().map(|note| note.rule.as_str()).collect();
+            Some(format!("{} notes: {}", notes.len(), rules.join(", ")))
+        }
+    }
 }
 
 /// The causes without a finding, those with the same reason together and the smallest groups first, and why some could not be decided.
@@ -169,7 +183,13 @@ fn table_of_parts(done: &Diagnosis) -> String {
         // Zero has no sign on the page.
         let share = if total > 0 { (whole as f64 / total as f64 * 100.0).round() + 0.0 } else { 0.0 };
         let claimed = row.finding.map(|index| format!("   <- {}", index + 1)).unwrap_or_default();
-        let name = if row.part == "uneven" { "uneven ranks" } else { row.part };
+        let is_rest = row.finding.is_none()
+            && done.waterfall.iter().any(|other| other.part == row.part && other.finding.is_some());
+        let name = match row.part {
+            "uneven" => "uneven ranks".to_owned(),
+            part if is_rest => format!("{part}, the rest"),
+            part => part.to_owned(),
+        };
         let (typical, excess) = (show(ms(steps, row.typical)), show(ms(steps, row.excess)));
         let _ = writeln!(out, "  {name:<22} {typical:>9} {excess:>10} {share:>5.0} %{claimed}");
     }

@@ -53,13 +53,15 @@ const PYTHON_SHARE: &str = "(
         FROM python.nccl_trace WHERE pid IN ($pids) AND step BETWEEN GREATEST($first - 128, 8) AND $last GROUP BY pid, step
     ), timed AS (
         SELECT t.pid, t.step, t.part, c.took, c.runs, c.calls, t.part_time,
+            CASE WHEN t.duration > 0 THEN LEAST(COALESCE(t.run_delay, 0.0) / t.duration, 1.0) ELSE 0.0 END AS delayed,
             CASE WHEN t.part <> 'forward' THEN 0.0 WHEN w.is_ddp THEN COALESCE(n.broadcasts, 0.0)
                 ELSE GREATEST(COALESCE(n.seconds, 0.0) - t.comm_time, 0.0) END AS waited
         FROM $part_times AS t JOIN counted c ON t.pid = c.pid AND t.step = c.step AND t.part = c.part
             LEFT JOIN waits n ON t.pid = n.pid AND t.step = n.step LEFT JOIN wrapped w ON t.pid = w.pid
     ), each AS (
-        -- To watch an operator takes three microseconds. A call from Python takes ten with all that modules do around it.
-        SELECT pid, part, 1 - (took + waited + 3e-6 * runs + 1e-5 * calls) / part_time AS share FROM timed WHERE part_time > 0
+        -- To watch an operator takes three microseconds. A call from Python takes ten with all that modules do around it. Of what is
+        -- left as large a share as of the whole step is waiting for a processor.
+        SELECT pid, part, (1 - delayed) * (1 - (took + waited + 3e-6 * runs + 1e-5 * calls) / part_time) AS share FROM timed WHERE part_time > 0
     ), compiled AS (
         SELECT pid FROM python.pauses WHERE kind = 'compilation' AND pid IN ($pids)
         UNION SELECT pid FROM python.environment WHERE pid IN ($pids) AND wrapper LIKE '%OptimizedModule%'

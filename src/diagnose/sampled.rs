@@ -73,8 +73,9 @@ impl StackSample {
 /// The function of which a comprehension is a part.
 fn without_comprehension(mut name: &str) -> &str {
     let ends = ["<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"];
-    while let Some(outer) = ends.iter().find_map(|end| name.strip_suffix(end)?.strip_suffix(".<locals>.")) {
-        name = outer;
+    // Within another comprehension there are no "<locals>".
+    while let Some(outer) = ends.iter().find_map(|end| name.strip_suffix(end)?.strip_suffix('.')) {
+        name = outer.strip_suffix(".<locals>").unwrap_or(outer);
     }
     name
 }
@@ -218,5 +219,6 @@ mod tests {
         assert_eq!((found.location.function.as_str(), found.location.line, found.is_line), ("EMA.update", 37, false));
         assert_eq!(without_comprehension("train.<locals>.step"), "train.<locals>.step");
         assert_eq!(without_comprehension("<listcomp>"), "<listcomp>");
+        assert_eq!(without_comprehension("report.<locals>.<listcomp>.<listcomp>"), "report");
     }
 }

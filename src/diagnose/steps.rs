@@ -306,6 +306,10 @@ async fn nothing(client: &mut Client, shared: &SharedSteps, name: &str, window: 
                     nothing.hint("what was captured has no operators or kernels: python.captures says what it has")
                 );
             }
+            let ended = "SELECT exception FROM python.exceptions WHERE uncaught AND main ORDER BY ts LIMIT 1";
+            if let Some(exception) = ask(client, ended).await?.text("exception", 0) {
+                return Ok(nothing.hint(format!("{exception} ended it, and probe {name} crash says where")));
+            }
             let why = why_no_step(client).await?;
             let other = "probe doctor says whether programs here are recorded; of a run that does not step: probe hang";
             nothing.hint(why.unwrap_or_else(|| other.to_owned()))

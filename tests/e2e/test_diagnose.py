@@ -215,6 +215,13 @@ def test_a_run_without_steps_says_why(home: Home) -> None:
         assert "hint: no step has ended: 32 calls" in told.stderr and "probe_agent.step()" in told.stderr, told
 
 
+def test_a_run_that_an_exception_ended_before_its_first_step_says_so(home: Home) -> None:
+    program = "import torch\nmodel = torch.nn.Linear(2, 2)\nmodel(torch.zeros(1, 2))\nraise KeyError('split')\n"
+    assert home.probe("run", "--name", "ended", "--", "python", "-c", program).returncode == 1
+    told = home.probe("ended", "diagnose")
+    assert told.returncode != 0 and "hint: KeyError ended it, and probe ended@1 crash says where" in told.stderr, told
+
+
 @pytest.mark.extended
 def test_the_planted_layer_of_the_guide_is_found(home: Home) -> None:
     run = home.train("python", "examples/slow_gpt.py", "layer", "--steps", "200", "--batch-size", "8", name="slow")

@@ -6,7 +6,7 @@ use probe_proto::tables::checkpoints;
 use super::analyser::Analyser;
 use super::clock::seconds;
 use super::symbol_lookup::Names;
-use crate::payload::{FAILED, SAVED_ERROR, SAVED_FILE, SAVED_STEP, SAVERS, UNKNOWN_BYTES};
+use crate::payload::{FAILED, SAVED_ERROR, SAVED_FILE, SAVED_STEP, SAVER, SAVERS, UNKNOWN_BYTES};
 use crate::record::Record;
 use crate::row_buffer::RowBuffer;
 
@@ -16,7 +16,8 @@ impl<N: Names> Analyser<N> {
         let text = |number: u64| self.names.saved(number.checked_sub(1)?);
         let bytes = record.b & UNKNOWN_BYTES;
         let begin = clock.at(record.a);
-        let kind = sink.strings.id(SAVERS[(payload & 1) as usize]);
+        let Some(saver) = SAVERS.get((payload & SAVER) as usize) else { return };
+        let kind = sink.strings.id(saver);
         let path = text(record.b >> SAVED_FILE).and_then(|path| sink.path(&path));
         let error = (payload & FAILED != 0).then(|| {
             let class = text(payload >> SAVED_ERROR & 0x3fff);

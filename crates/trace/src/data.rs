@@ -52,7 +52,9 @@ impl<N: Names> Analyser<N> {
     pub(super) fn data_end(&mut self, number: usize, record: Record, sink: &mut RowBuffer) {
         let thread = &mut self.threads[number];
         let taken = thread.take(|frame| matches!(frame, Frame::Data { .. }));
-        let Some((Frame::Data { begin, step, class, ready, outstanding, loaded, padding }, missing)) = taken else { return };
+        let Some((Frame::Data { begin, step, class, ready, outstanding, loaded, padding }, missing)) = taken else {
+            return;
+        };
         if missing > 0 {
             sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
         }

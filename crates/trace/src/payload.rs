@@ -95,14 +95,16 @@ pub const SPAN_KINDS: [&str; 3] = ["span", "record_function", "nvtx"];
 /// Why a number is NULL. The record has one more than the index of the reason; 0 where the number is not NULL.
 pub const REASONS: [&str; 2] = ["on a device", "not a number"];
 
-/// Functions that save. [`Kind::Saved`](crate::record::Kind::Saved) has their index in its lowest bit.
-pub const SAVERS: [&str; 2] = ["torch.save", "torch.distributed.checkpoint.save"];
+/// Functions that save. [`Kind::Saved`](crate::record::Kind::Saved) has their index in its lowest bits.
+pub const SAVERS: [&str; 3] = ["torch.save", "torch.distributed.checkpoint.save", "safetensors.torch.save_file"];
+/// [`Kind::Saved`](crate::record::Kind::Saved): the bits of that index.
+pub const SAVER: u64 = 3;
 /// [`Kind::Saved`](crate::record::Kind::Saved): an exception ended the save.
-pub const FAILED: u64 = 1 << 1;
+pub const FAILED: u64 = 1 << 2;
 /// [`Kind::Saved`](crate::record::Kind::Saved): 14 bits from here, the number of the exception's class; 0 where it has none.
-pub const SAVED_ERROR: u32 = 2;
+pub const SAVED_ERROR: u32 = 3;
 /// [`Kind::Saved`](crate::record::Kind::Saved): from here on, the step in which the save began.
-pub const SAVED_STEP: u32 = 16;
+pub const SAVED_STEP: u32 = 17;
 /// [`Kind::Saved`](crate::record::Kind::Saved): in the second word from here on, the number of the file; 0 where it has none.
 pub const SAVED_FILE: u32 = 48;
 /// [`Kind::Saved`](crate::record::Kind::Saved): the bytes in the second word where they are not known.

@@ -18,7 +18,7 @@ crate::table! {
     optimizer_time: f64, "s", "Time in the steps of optimizers. Where several step in turn, that of the first one ends the step, and those of the others are in the next step.";
     comm_time: f64, "s", "Waiting of the training thread for collectives outside the other parts: DDP's last buckets after backward, and synchronous collectives in the loop.";
     validation_time: Option<f64>, "s", "In validation on the thread that trains: outermost calls in eval mode or without gradients (stage validation of python.torch_trace), gradients of inputs that these ask for, the batches waited for in between, and the rest of that loop. It is not in the other parts, micro_steps or samples. NULL from older agents, which counted it in them.";
-    checkpoint_time: Option<f64>, "s", "In torch.save and torch.distributed.checkpoint.save (python.checkpoints). NULL from older agents, which counted it as other_time.";
+    checkpoint_time: Option<f64>, "s", "In what saves: torch.save, torch.distributed.checkpoint.save and safetensors.torch.save_file (python.checkpoints). NULL from older agents, which counted it as other_time.";
     other_time: f64, "s", "The rest.";
     cpu_time: Option<f64>, "s", "What the thread that ended the step spent on a processor. Work of other threads (operators on several cores, a device's backward pass) is not in it. NULL for the first step, when another thread ended the step before, with a snippet of probe eval in the step, and from older agents.";
     run_delay: Option<f64>, "s", "How long that thread was ready and had no processor, because others had it or the limit of its cgroup was reached. NULL as cpu_time, and where the kernel does not count it (/proc/PID/schedstat).";

@@ -1,6 +1,8 @@
-"""Records checkpoints: how long ``torch.save`` and ``torch.distributed.checkpoint.save`` take, and what they write.
+"""Records checkpoints: how long ``torch.save``, ``torch.distributed.checkpoint.save`` and safetensors' ``save_file`` take, and
+what they write.
 
-``torch.distributed.checkpoint`` is not imported for this; it is wrapped when the program imports it.
+``torch.distributed.checkpoint`` and ``safetensors.torch`` are not imported for this; they are wrapped when the program imports
+them.
 """
 
 from __future__ import annotations
@@ -17,57 +19,74 @@ from probe_agent.torch.layers import skipped_by_dynamo
 
 _PACKAGE = "torch.distributed.checkpoint"
 _DISTRIBUTED = f"{_PACKAGE}.state_dict_saver"
+_SAFETENSORS = "safetensors.torch"
 
 #: Files whose methods are Python's own. No method of other files is called.
 _FILES = (io.BytesIO, io.BufferedWriter, io.BufferedRandom, io.FileIO)
 
-_originals: list[tuple[Any, Any, Any]] = []
-_finder: CallbackFinder | None = None
+#: The namespace, the name in it, our function and the original.
+_originals: list[tuple[Any, str, Any, Any]] = []
+_finders: list[CallbackFinder] = []
 
 
 def use_wrappers(explicit: bool) -> None:
     """Wrap the functions in the namespaces that programs import them from."""
-    global _finder
     import torch
     from torch import serialization
 
     if _originals:
         return
-    _wrap((serialization, torch), "torch.save", _position_in_file, _in_file, (torch.UntypedStorage, torch.TypedStorage))
-    if _DISTRIBUTED in sys.modules:
-        _wrap_distributed()
-    else:
-        _finder = CallbackFinder(_DISTRIBUTED, _wrap_distributed)
-        sys.meta_path.insert(0, _finder)
+    storages = (torch.UntypedStorage, torch.TypedStorage)
+    _wrap((serialization, torch), "save", "torch.save", _position_in_file, _in_file, storages)
+    for module, wrap in ((_DISTRIBUTED, _wrap_distributed), (_SAFETENSORS, _wrap_safetensors)):
+        if module in sys.modules:
+            wrap()
+        else:
+            finder = CallbackFinder(module, wrap)
+            sys.meta_path.insert(0, finder)
+            _finders.append(finder)
 
 
 def remove() -> None:
     """Put the functions back, and wait for no import any more."""
-    global _finder
-    if _finder in sys.meta_path:
-        sys.meta_path.remove(_finder)
-    _finder = None
+    while _finders:
+        finder = _finders.pop()
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)
     while _originals:
-        namespace, ours, original = _originals.pop()
+        namespace, name, ours, original = _originals.pop()
         # The package copies the name from that module when its import goes on.
         holders: tuple[Any, ...] = (namespace, sys.modules.get(_PACKAGE))
         for holder in holders:
-            if getattr(holder, "save", None) is ours:
-                holder.save = original
+            if getattr(holder, name, None) is ours:
+                setattr(holder, name, original)
 
 
 def _wrap_distributed() -> None:
     try:
-        _wrap((sys.modules[_DISTRIBUTED], sys.modules.get(_PACKAGE)), f"{_PACKAGE}.save", _nothing, _in_directory)
+        namespaces = (sys.modules[_DISTRIBUTED], sys.modules.get(_PACKAGE))
+        _wrap(namespaces, "save", f"{_PACKAGE}.save", _nothing, _in_directory)
     except Exception as error:
         _native.set_problem(f"checkpoints: {error!r}")
 
 
+def _wrap_safetensors() -> None:
+    module = sys.modules[_SAFETENSORS]
+    # Where it imports torch and the agent starts by that, it has no functions yet, and its files are not recorded.
+    if hasattr(module, "save_file"):
+        _wrap((module,), "save_file", f"{_SAFETENSORS}.save_file", _nothing, _in_named_file)
+
+
 def _wrap(
-    namespaces: Any, kind: str, before: Callable[..., Any], after: Callable[..., Any], parts: tuple[type, ...] = ()
+    namespaces: Any,
+    name: str,
+    kind: str,
+    before: Callable[..., Any],
+    after: Callable[..., Any],
+    parts: tuple[type, ...] = (),
 ) -> None:
     """:param parts: classes whose objects `pickle` writes by this function, one by one. That is no checkpoint."""
-    original = namespaces[0].save
+    original = getattr(namespaces[0], name)
     run = _native.run_checkpoint
 
     # It has the name of torch's function, so that it pickles as that one, also for a process without the agent.
@@ -79,9 +98,9 @@ def _wrap(
 
     skipped_by_dynamo(save)
     for namespace in namespaces:
-        if getattr(namespace, "save", None) is original:
-            namespace.save = save
-            _originals.append((namespace, save, original))
+        if getattr(namespace, name, None) is original:
+            setattr(namespace, name, save)
+            _originals.append((namespace, name, save, original))
 
 
 def _file(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -101,12 +120,22 @@ def _in_file(args: tuple[Any, ...], kwargs: dict[str, Any], before: int | None) 
     """The file that ``torch.save`` wrote to, and the bytes written."""
     file = _file(args, kwargs)
     if isinstance(file, (str, os.PathLike)):
-        path = os.fspath(file)
-        return os.path.basename(path), os.stat(path).st_size if os.path.isfile(path) else None
+        return _at(file)
     after = _position_in_file(args, kwargs)
     name = getattr(file, "name", None) if type(file) in _FILES else None
     written = None if before is None or after is None or after < before else after - before
     return os.path.basename(name) if isinstance(name, str) else None, written
+
+
+def _in_named_file(args: tuple[Any, ...], kwargs: dict[str, Any], before: None) -> tuple[str | None, int | None]:
+    """The file that ``save_file(tensors, filename)`` wrote, and its bytes."""
+    file = args[1] if len(args) > 1 else kwargs.get("filename")
+    return _at(file) if isinstance(file, (str, os.PathLike)) else (None, None)
+
+
+def _at(file: str | os.PathLike[str]) -> tuple[str, int | None]:
+    path = os.fspath(file)
+    return os.path.basename(path), os.stat(path).st_size if os.path.isfile(path) else None
 
 
 def _nothing(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -86,7 +86,8 @@ fn run_checkpoint<'py>(
             None
         }
     };
-    let is_distributed = u32::from(kind != SAVERS[0]);
+    let saver = SAVERS.iter().position(|saver| *saver == kind).unwrap_or_default();
+    let is_distributed = u32::from(saver == 1);
     let (step, began) = (STEP.load(Ordering::Relaxed), ticks());
     DISTRIBUTED.fetch_add(is_distributed, Ordering::Relaxed);
     thread::with(|state| state.open(&state.checkpoints, Kind::CheckpointBegin, 0));
@@ -106,8 +107,7 @@ fn run_checkpoint<'py>(
     let error = result.as_ref().err().and_then(|error| Some(error.get_type(py).name().ok()?.to_string_lossy().into()));
     let bytes = bytes.filter(|bytes| *bytes < UNKNOWN_BYTES && result.is_ok()).unwrap_or(UNKNOWN_BYTES);
     let failed = if result.is_err() { FAILED } else { 0 };
-    let payload =
-        u64::from(is_distributed) | failed | number(error, MAX_TEXTS) << SAVED_ERROR | (step as u64) << SAVED_STEP;
+    let payload = saver as u64 | failed | number(error, MAX_TEXTS) << SAVED_ERROR | (step as u64) << SAVED_STEP;
     let file = number(path, MAX_FILES);
     thread::with(|state| {
         if state.mode.get() == RECORD && ENABLED.load(Ordering::Relaxed) {

@@ -219,8 +219,7 @@ mod tests {
 
     #[test]
     fn tokens_that_end_or_begin_with_one_value_are_padded() {
-        let behind: [&[i64]; 3] =
-            [&[5, 6, 7, 8, 9, 2, 4, 3], &[5, 6, 0, 0, 0, 0, 0, 0], &[9, 8, 7, 6, 5, 4, 3, 0]];
+        let behind: [&[i64]; 3] = [&[5, 6, 7, 8, 9, 2, 4, 3], &[5, 6, 0, 0, 0, 0, 0, 0], &[9, 8, 7, 6, 5, 4, 3, 0]];
         let before: [&[i64]; 2] = [&[0, 0, 0, 0, 6, 7, 8, 9], &[0, 0, 0, 0, 0, 0, 5, 6]];
         for is_position_first in [false, true] {
             assert_eq!(share_of(&behind, is_position_first), Some(7.0 / 24.0));
@@ -246,7 +245,9 @@ mod tests {
     fn features_are_padded_by_zeros() {
         let of = |filled: &[usize], padding: f32| {
             let row = |filled: usize| {
-                (0..10).flat_map(move |position| if position < filled { [position as f32 + 1.0, 0.0] } else { [padding; 2] })
+                (0..10).flat_map(
+                    move |position| if position < filled { [position as f32 + 1.0, 0.0] } else { [padding; 2] },
+                )
             };
             let memory: Vec<u8> = filled.iter().flat_map(|filled| row(*filled)).flat_map(f32::to_le_bytes).collect();
             let (samples, values) = (filled.len(), ValueType::Floats);

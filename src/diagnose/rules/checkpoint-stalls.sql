@@ -7,7 +7,7 @@
 -- record: agents of this version record it with each step
 -- gate: times >= 3
 -- explains: periodic-stall, irregular-stall
--- also: checkpoint, checkpointing, torch.save, async_save
+-- also: checkpoint, checkpointing, torch.save, save_file, safetensors, async_save
 -- says: {who} waits while checkpoints are saved: {times} of them in these steps
 -- do: save on another thread (torch.distributed.checkpoint.async_save), or less often
 SELECT step, rank, checkpoint_time AS cost, 0.0 AS ref,

@@ -5,7 +5,7 @@
 -- confidence: likely
 -- needs: python.data_trace.padding
 -- reduce: typical
--- saving: ceiling
+-- saving: estimate
 -- levels: 10, 40, 60
 -- also: padded, pad, pad_sequence, padding_value, max_length, sequence length, lengths, bucketing, packing
 -- says: {who}: {share:%} of what the samples of a batch of {dataset} hold is padding ({looked} batches were looked at), and the model computes it like the rest

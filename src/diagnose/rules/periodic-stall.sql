@@ -20,8 +20,8 @@ WITH part AS (
 )
 SELECT part.step, part.rank, part.part, part.cost,
     -- A step with more calls of the model, as of a policy that plays now and then, or with other modules, takes longer for them, and
-    -- one with more calls for the loops around them.
+    -- one with more calls for the loops around them: what the environments of a policy take for each is not known.
     CASE WHEN part.part IN ('forward', 'backward', 'optimizer') AND (part.micro_steps > usual.calls OR called.modules <> called.usual)
-            THEN GREATEST(part.cost, usual.ref)
+            OR part.part = 'other' AND part.micro_steps >= 8 * GREATEST(usual.calls, 1.0) THEN GREATEST(part.cost, usual.ref)
         WHEN part.part = 'other' THEN usual.ref + 0.00025 * GREATEST(part.micro_steps - usual.calls, 0.0) ELSE usual.ref END AS ref
 FROM part JOIN usual ON part.pid = usual.pid AND part.part = usual.part LEFT JOIN called ON part.pid = called.pid AND part.step = called.step

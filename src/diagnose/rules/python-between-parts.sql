@@ -14,8 +14,8 @@
 -- do: move that work to another thread, or do it every n steps
 -- record: it is recorded in one step of 64 of those with detail
 SELECT s.step, s.rank, s.other_time AS cost, s.other_time * u.share AS took, u.watched,
-    -- A millisecond and 5 % of a step are usual. The millisecond takes longer while the thread waits for a processor, by as much as the step does.
-    s.other_time - GREATEST(s.other_time * u.share - (0.001 + 0.00025 * GREATEST(s.micro_steps - 1, 0)) * s.duration / GREATEST(s.duration - COALESCE(s.run_delay, 0), 0.02 * s.duration) - 0.05 * s.duration, 0.0) AS ref,
+    -- A millisecond and 5 % of a step are usual.
+    s.other_time - GREATEST(s.other_time * u.share - (0.001 + 0.00025 * GREATEST(s.micro_steps - 1, 0)) - 0.05 * s.duration, 0.0) AS ref,
     s.other_time - GREATEST(s.other_time * u.share - 0.0002 - 0.03 * s.duration, 0.0) AS expected
 FROM python.steps s JOIN $python_share AS u ON s.pid = u.pid AND u.part = 'other'
 WHERE s.step BETWEEN $first AND $last AND u.share > 0

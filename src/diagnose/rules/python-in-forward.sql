@@ -14,7 +14,6 @@
 -- do: compute constants once, and replace loops over numbers by tensor operations
 -- record: it is recorded in one step of 64 of those with detail
 SELECT s.step, s.rank, s.forward_time AS cost, s.forward_time * u.share AS took, u.watched,
-    -- A millisecond of it takes longer while the thread waits for a processor, by as much as the step does.
-    s.forward_time - GREATEST(s.forward_time * u.share - 0.001 * s.duration / GREATEST(s.duration - COALESCE(s.run_delay, 0), 0.02 * s.duration), 0.0) AS ref
+    s.forward_time - GREATEST(s.forward_time * u.share - 0.001, 0.0) AS ref
 FROM python.steps s JOIN $python_share AS u ON s.pid = u.pid AND u.part = 'forward'
 WHERE s.step BETWEEN $first AND $last AND u.share > 0

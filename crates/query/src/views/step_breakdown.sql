@@ -15,7 +15,7 @@ SELECT
     100 * optimizer_time / NULLIF(duration, 0) AS optimizer,   -- double, %: Time in the step of every optimizer.
     100 * comm_time / NULLIF(duration, 0) AS comm,             -- double, %: Waiting for collectives outside the other parts.
     100 * COALESCE(validation_time, 0) / NULLIF(duration, 0) AS validation, -- double, %: In validation between two steps.
-    100 * COALESCE(checkpoint_time, 0) / NULLIF(duration, 0) AS checkpoint, -- double, %: In torch.save and torch.distributed.checkpoint.save.
+    100 * COALESCE(checkpoint_time, 0) / NULLIF(duration, 0) AS checkpoint, -- double, %: In what saves: torch.save, torch.distributed.checkpoint.save and safetensors.torch.save_file.
     100 * other_time / NULLIF(duration, 0) AS other,           -- double, %: The rest: logging, copies and everything else.
     CASE GREATEST(data_time, forward_time, backward_time, optimizer_time, comm_time, COALESCE(validation_time, 0),
         COALESCE(checkpoint_time, 0), other_time)
