@@ -1,5 +1,5 @@
-//! The size of a batch: its bytes, its samples, and how much of it is padding. Only plain tensors in plain containers are examined, whose attributes run no
-//! Python code.
+//! The size of a batch: its bytes, its samples, and how much of it is padding. Only plain tensors in plain containers are examined,
+//! whose attributes run no Python code.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
@@ -110,11 +110,18 @@ impl BatchItems {
     /// Adds an item. One too many is only counted.
     ///
     /// # Safety
-    /// `item` is alive, and the GIL is held.
+    /// `item` is alive or NULL, and the GIL is held.
     unsafe fn add(&mut self, item: *mut ffi::PyObject) {
         let index = self.count;
         self.count += 1;
         let Some(first_dimension) = self.first_dimensions.get_mut(index) else { return };
+        // What is looked at may begin a garbage collection, whose finalizers may change the container.
+        // SAFETY: `item` is alive, or NULL with an exception set where there is none any more.
+        let Some(_kept) = (unsafe { Bound::from_borrowed_ptr_or_opt(Python::assume_attached(), item) }) else {
+            // SAFETY: the GIL is held.
+            unsafe { ffi::PyErr_Clear() };
+            return;
+        };
         // SAFETY: `item` is alive, and asked for its shape and size only where it is a plain tensor.
         unsafe {
             if !shape::is_tensor(item) {

@@ -15,7 +15,7 @@ const MAX_SAMPLES: usize = 128;
 /// Fewer positions are no sequence: channels, coordinates, classes.
 const MIN_POSITIONS: usize = 8;
 
-/// Types of values that sequences have, kept alive, and their bytes: integers of tokens, and floats of features.
+/// Types of values that sequences have, kept alive: integers of tokens, and floats of features.
 static INT64: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
 static INT32: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
 static FLOAT32: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());

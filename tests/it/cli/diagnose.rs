@@ -7,7 +7,8 @@ use probe_proto::tables::{copies, environment, overhead, process_metrics, steps,
 use probe_store::Store;
 
 use super::diagnosed_runs::{
-    STEPS, begins, compiles, each_second, garbage_collections, logs, nothing, of_rule, of_rules, record, said, says,
+    STEPS, advises, begins, compiles, each_second, garbage_collections, logs, nothing, of_rule, of_rules, record, said,
+    says,
 };
 use crate::cli::support::Home;
 use crate::sql::data::{Agent, START};
@@ -39,6 +40,14 @@ fn steps_that_take_more_and_more_of_a_processor_are_told_from_steps_that_wait() 
     let slower = |row: &mut steps::Row| row.cpu_time = Some(0.015 + 0.00005 * row.step as f64);
     begins(&of_rule("slower-and-slower", STEPS, slower, nothing), "found: every rank: a step takes more and more");
     begins(&of_rule("slower-and-slower", 50, slower, nothing), "open: ");
+    // The part that grows is named, and what backward goes through has a remedy of its own.
+    let history = |row: &mut steps::Row| {
+        slower(row);
+        row.backward_time += 0.00005 * row.step as f64;
+    };
+    let said = of_rule("slower-and-slower", STEPS, history, nothing);
+    begins(&said, "found: every rank: a step takes more and more processor time, most of it in backward: ");
+    advises(&said, "detach() what is kept");
     // A neighbour comes: the steps take longer, and no more of a processor.
     let waits = |row: &mut steps::Row| {
         let delay = if row.step > 40 { 0.008 } else { 0.0 };
