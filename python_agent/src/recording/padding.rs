@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use super::shape;
 
 /// Bytes of a batch that are read at most: of a larger batch some samples are, evenly spaced.
-const MAX_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 256 << 10;
 const MAX_SAMPLES: usize = 128;
 /// Fewer positions are no sequence: channels, coordinates, classes.
 const MIN_POSITIONS: usize = 8;
