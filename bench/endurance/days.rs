@@ -18,7 +18,7 @@ const DAY: u64 = 86_400;
 const AGENTS: u32 = 8;
 /// Seconds of a step of the quiet run.
 const STEP: u64 = 10;
-/// Rows of the busy run, which compress to half a byte each: they fill its disk three times.
+/// Rows of the busy run, which compress to a byte or less: they fill its disk several times.
 const BUSY_ROWS: u64 = 1_500_000_000;
 const BUSY_DISK: u64 = 256 << 20;
 /// When each day began, in nanoseconds since 1970.
