@@ -59,8 +59,8 @@ const PYTHON_SHARE: &str = "(
         FROM $part_times AS t JOIN counted c ON t.pid = c.pid AND t.step = c.step AND t.part = c.part
             LEFT JOIN waits n ON t.pid = n.pid AND t.step = n.step LEFT JOIN wrapped w ON t.pid = w.pid
     ), each AS (
-        -- To watch an operator takes three microseconds. A call from Python takes ten with all that modules do around it. Of what is
-        -- left as large a share as of the whole step is waiting for a processor.
+        -- To watch an operator takes three microseconds. A call from Python takes ten with all that modules do around it. The rest is
+        -- taken to wait for a processor for as large a share of its time as the whole step.
         SELECT pid, part, (1 - delayed) * (1 - (took + waited + 3e-6 * runs + 1e-5 * calls) / part_time) AS share FROM timed WHERE part_time > 0
     ), compiled AS (
         SELECT pid FROM python.pauses WHERE kind = 'compilation' AND pid IN ($pids)
@@ -172,8 +172,8 @@ const ROWS_LOST: &str = "(
 
 impl Steps {
     /// SQL with its placeholders replaced: $larger_inputs, $pipelined, $input_size, $few_samples, $python_share, $operator_calls,
-    /// $sampler_share, $cpu_steps, $newest_environment, $part_times, $busy_gpu, $gpu_memory, $captures, $rows_lost, $window, $first, $last, $pids.
-    /// Steps are numbered by the shared count.
+    /// $sampler_share, $cpu_steps, $newest_environment, $part_times, $busy_gpu, $gpu_memory, $captures, $rows_lost, $window, $first,
+    /// $last, $pids. Steps are numbered by the shared count.
     pub(crate) fn fill(&self, sql: &str) -> String {
         // What is wrong in a run that never settled is asked of all of its steps.
         let settled = self.numbers.first().copied().zip(self.numbers.last().copied());

@@ -169,7 +169,7 @@ impl Partition {
             let filter = filter.as_ref().map(|filter| filter.evaluate(&batch)?.into_array(batch.num_rows()));
             let filter = filter.transpose()?;
             let filter = filter.as_ref().and_then(|filter| filter.as_any().downcast_ref::<BooleanArray>());
-            // An accumulator looks at each row where there is a filter.
+            // With a filter, an accumulator looks at each row.
             let filter = filter.filter(|kept| kept.true_count() < kept.len());
             accumulator.update_batch(&arguments.evaluate(&batch)?, &self.groups, filter, groups)?;
         }

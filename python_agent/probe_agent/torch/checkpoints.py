@@ -39,10 +39,11 @@ def use_wrappers(explicit: bool) -> None:
     storages = (torch.UntypedStorage, torch.TypedStorage)
     _wrap((serialization, torch), "save", "torch.save", _position_in_file, _in_file, storages)
     for module, wrap in ((_DISTRIBUTED, _wrap_distributed), (_SAFETENSORS, _wrap_safetensors)):
+        wrap_if_possible = functools.partial(_attempt, wrap)
         if module in sys.modules:
-            wrap()
+            wrap_if_possible()
         else:
-            finder = CallbackFinder(module, wrap)
+            finder = CallbackFinder(module, wrap_if_possible)
             sys.meta_path.insert(0, finder)
             _finders.append(finder)
 
@@ -62,17 +63,22 @@ def remove() -> None:
                 setattr(holder, name, original)
 
 
-def _wrap_distributed() -> None:
+def _attempt(wrap: Callable[[], None]) -> None:
+    """Wraps what the program imports. Its import succeeds whatever happens here."""
     try:
-        namespaces = (sys.modules[_DISTRIBUTED], sys.modules.get(_PACKAGE))
-        _wrap(namespaces, "save", f"{_PACKAGE}.save", _nothing, _in_directory)
+        wrap()
     except Exception as error:
         _native.set_problem(f"checkpoints: {error!r}")
 
 
+def _wrap_distributed() -> None:
+    namespaces = (sys.modules[_DISTRIBUTED], sys.modules.get(_PACKAGE))
+    _wrap(namespaces, "save", f"{_PACKAGE}.save", _nothing, _in_directory)
+
+
 def _wrap_safetensors() -> None:
     module = sys.modules[_SAFETENSORS]
-    # Where it imports torch and the agent starts by that, it has no functions yet, and its files are not recorded.
+    # If this module is what imports torch, and so starts the agent, it has no functions yet. Its files are not recorded then.
     if hasattr(module, "save_file"):
         _wrap((module,), "save_file", f"{_SAFETENSORS}.save_file", _nothing, _in_named_file)
 

@@ -13,7 +13,7 @@ use super::{padding, shape};
 
 /// Items of a batch that are examined; a batch of more has no bytes.
 const MAX_ITEMS: usize = 64;
-/// Of so many batches one is searched for padding, the first of an epoch among them.
+/// One batch of this many is searched for padding, the first of an epoch among them.
 const PADDING_EVERY: u64 = 8;
 
 /// `collections.UserDict`, whose content is a plain dictionary (batches of tokenizers are of a subclass); kept alive.
@@ -117,7 +117,7 @@ impl BatchItems {
         let Some(first_dimension) = self.first_dimensions.get_mut(index) else { return };
         // What is looked at may begin a garbage collection, whose finalizers may change the container.
         // SAFETY: `item` is alive, or NULL with an exception set where there is none any more.
-        let Some(_kept) = (unsafe { Bound::from_borrowed_ptr_or_opt(Python::assume_attached(), item) }) else {
+        let Some(kept) = (unsafe { Bound::from_borrowed_ptr_or_opt(Python::assume_attached(), item) }) else {
             // SAFETY: the GIL is held.
             unsafe { ffi::PyErr_Clear() };
             return;
@@ -130,7 +130,7 @@ impl BatchItems {
             }
             *first_dimension = shape::first_dimension(item);
             if let WantedPadding::NotFound(batch_size) = self.padding
-                && let Some(share) = padding::share(item, batch_size)
+                && let Some(share) = padding::share(&kept, batch_size)
             {
                 self.padding = WantedPadding::Found(share);
             }

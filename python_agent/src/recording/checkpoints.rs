@@ -87,7 +87,7 @@ fn run_checkpoint<'py>(
         }
     };
     let saver = SAVERS.iter().position(|saver| *saver == kind).unwrap_or_default();
-    let is_distributed = u32::from(saver == 1);
+    let is_distributed = u32::from(kind == SAVERS[1]);
     let (step, began) = (STEP.load(Ordering::Relaxed), ticks());
     DISTRIBUTED.fetch_add(is_distributed, Ordering::Relaxed);
     thread::with(|state| state.open(&state.checkpoints, Kind::CheckpointBegin, 0));

@@ -1,11 +1,10 @@
 //! How much of a batch of sequences is padding, read from the memory of its tensor: no operator of torch runs for it.
 
-use std::ffi::CStr;
 use std::slice;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::{ffi, intern};
 
 use super::shape;
 
@@ -40,47 +39,44 @@ enum ValueType {
     Floats,
 }
 
-/// The share of positions that are padding (0 to 1) in a batch of sequences; None for a tensor that has none. `batch_size` is that
-/// of the loader.
-///
-/// # Safety
-/// `tensor` is a plain tensor that is alive, the GIL is held, and no exception is set.
-pub(super) unsafe fn share(tensor: *mut ffi::PyObject, batch_size: Option<u64>) -> Option<f64> {
-    // SAFETY: as of the caller. The slice lies within the storage, which the tensor keeps, and is used before anybody else runs.
-    unsafe {
-        let (count, dimensions) = shape::dimensions(tensor)?;
-        let [first, second, third] = [dimensions[0], dimensions[1], dimensions[2]].map(|dimension| dimension as usize);
-        let (values, width) = values_of(tensor, count)?;
-        let features = if values == ValueType::Floats { third } else { 1 };
-        let is = |dimension: usize| batch_size == Some(dimension as u64);
-        let is_position_first = is(second) && !is(first);
-        let (samples, positions) = if is_position_first { (second, first) } else { (first, second) };
-        let bytes = first.checked_mul(second)?.checked_mul(features)?.checked_mul(width)?;
-        let is_readable = samples > 0
-            && positions >= MIN_POSITIONS
-            && is_true(attribute(tensor, c"is_cpu"))
-            && is_true(method(tensor, c"is_contiguous"));
-        if !is_readable {
-            return None;
-        }
-        // A storage that was made smaller leaves a tensor its shape.
-        let storage = method(tensor, c"untyped_storage")?;
-        let held = usize::try_from(number(method(storage.as_ptr(), c"nbytes"))?).ok()?;
-        let offset = usize::try_from(number(method(tensor, c"storage_offset"))?).ok()?;
-        if offset.checked_mul(width)?.checked_add(bytes)? > held {
-            return None;
-        }
-        let address = usize::try_from(number(method(tensor, c"data_ptr"))?).ok().filter(|address| *address != 0)?;
-        let memory = slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(address), bytes);
-        let width = width * features;
-        Sequences { memory, width, samples, positions, is_position_first, values }.share()
+/// The share of positions that are padding (0 to 1) in a batch of sequences; None where `tensor`, a plain one, has no sequences.
+/// `batch_size` is that of the loader.
+pub(super) fn share(tensor: &Bound<'_, PyAny>, batch_size: Option<u64>) -> Option<f64> {
+    let py = tensor.py();
+    // SAFETY: the tensor is alive, and the GIL is held.
+    let (count, dimensions) = unsafe { shape::dimensions(tensor.as_ptr()) }?;
+    let [first, second, third] = [dimensions[0], dimensions[1], dimensions[2]].map(|dimension| dimension as usize);
+    let (values, width) = values_of(tensor, count)?;
+    let features = if values == ValueType::Floats { third } else { 1 };
+    let is = |dimension: usize| batch_size == Some(dimension as u64);
+    let is_position_first = is(second) && !is(first);
+    let (samples, positions) = if is_position_first { (second, first) } else { (first, second) };
+    let bytes = first.checked_mul(second)?.checked_mul(features)?.checked_mul(width)?;
+    let is_readable = samples > 0
+        && positions >= MIN_POSITIONS
+        && tensor.getattr(intern!(py, "is_cpu")).ok()?.extract().ok()?
+        && tensor.call_method0(intern!(py, "is_contiguous")).ok()?.extract().ok()?;
+    if !is_readable {
+        return None;
     }
+    let number = |object: &Bound<'_, PyAny>, method| object.call_method0(method).ok()?.extract::<usize>().ok();
+    // A storage that was made smaller leaves a tensor its shape.
+    let storage = tensor.call_method0(intern!(py, "untyped_storage")).ok()?;
+    let held = number(&storage, intern!(py, "nbytes"))?;
+    let offset = number(tensor, intern!(py, "storage_offset"))?;
+    if offset.checked_mul(width)?.checked_add(bytes)? > held {
+        return None;
+    }
+    let address = number(tensor, intern!(py, "data_ptr")).filter(|address| *address != 0)?;
+    // SAFETY: these bytes are within the storage, which the tensor keeps, and nobody else runs while they are read.
+    let memory = unsafe { slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(address), bytes) };
+    let width = width * features;
+    Sequences { memory, width, samples, positions, is_position_first, values }.share()
 }
 
 /// The type of the values of a tensor, and the bytes of each; None where they are of no sequences.
-unsafe fn values_of(tensor: *mut ffi::PyObject, dimensions: usize) -> Option<(ValueType, usize)> {
-    // SAFETY: as of the caller of `share`.
-    let kind = unsafe { attribute(tensor, c"dtype") }?;
+fn values_of(tensor: &Bound<'_, PyAny>, dimensions: usize) -> Option<(ValueType, usize)> {
+    let kind = tensor.getattr(intern!(tensor.py(), "dtype")).ok()?;
     let is = |of: &AtomicPtr<ffi::PyObject>| of.load(Ordering::Relaxed) == kind.as_ptr();
     match dimensions {
         2 if is(&INT64) => Some((ValueType::Integers, 8)),
@@ -150,41 +146,6 @@ impl Sequences<'_> {
 /// Whether an integer is 0 or 1.
 fn is_bit(value: &[u8]) -> bool {
     value.split_first().is_some_and(|(low, high)| *low <= 1 && high.iter().all(|byte| *byte == 0))
-}
-
-/// An attribute of `object`; None, and no exception set, where there is none.
-unsafe fn attribute<'py>(object: *mut ffi::PyObject, name: &CStr) -> Option<Bound<'py, PyAny>> {
-    // SAFETY: as of the caller of `share`.
-    unsafe { owned(ffi::PyObject_GetAttrString(object, name.as_ptr())) }
-}
-
-/// What a method of `object` returns without arguments; None, and no exception set, where it raises.
-unsafe fn method<'py>(object: *mut ffi::PyObject, name: &CStr) -> Option<Bound<'py, PyAny>> {
-    // SAFETY: as of the caller of `share`.
-    unsafe {
-        let function = attribute(object, name)?;
-        owned(ffi::PyObject_CallObject(function.as_ptr(), std::ptr::null_mut()))
-    }
-}
-
-unsafe fn owned<'py>(object: *mut ffi::PyObject) -> Option<Bound<'py, PyAny>> {
-    // SAFETY: the GIL is held; `object` is a new reference, or NULL with an exception set.
-    unsafe {
-        if object.is_null() {
-            ffi::PyErr_Clear();
-            return None;
-        }
-        Some(Bound::from_owned_ptr(Python::assume_attached(), object))
-    }
-}
-
-fn is_true(value: Option<Bound<'_, PyAny>>) -> bool {
-    // SAFETY: `Py_True` is never freed.
-    value.is_some_and(|value| value.as_ptr() == unsafe { ffi::Py_True() })
-}
-
-fn number(value: Option<Bound<'_, PyAny>>) -> Option<u64> {
-    value?.extract().ok()
 }
 
 /// Sets the types of values that sequences have: `torch.int64`, `torch.int32` and `torch.float32`.

@@ -71,7 +71,7 @@ async fn small_groups_are_exact_and_empty_ones_null() {
     assert!(numbers(&engine, nothing).await.iter().all(|row| row[0].is_nan() && row[1] == 80_000.0));
 }
 
-/// A capture makes calls longer, which the usual ones are not.
+/// A capture makes calls longer than they usually are.
 #[tokio::test]
 async fn captured_steps_are_in_no_percentile_of_a_module() {
     let (store, mut agent) = (Store::new(1 << 30), Agent::new(0));
