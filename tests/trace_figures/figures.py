@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 #: Figures that we mean to count otherwise, and why.
@@ -12,10 +13,8 @@ OTHERWISE = {
     "same name": "the plugin takes an operator directly within one of the same name for one call; we keep both",
     "by id": "the plugin links by external id; we link by the launch, and it lies in the other operator",
     "memset": "TraceLens leaves out the five sets of this ROCm trace, which its own definition counts",
+    "whole": "HTA rounds both ends of each activity to whole microseconds, so every gap is longer; the view does not round",
 }
-
-#: Figures that differ for a reason that is not known.
-OPEN = {"mtia": "MTIA is read, and which of its events HTA takes is not known"}
 
 checked: list[tuple[bool, str]] = []
 
@@ -26,8 +25,8 @@ def check(figure: str, ours, theirs, whose: str, within: float = 0.0, otherwise:
         equal = ours is not None and theirs is not None and abs(ours - theirs) <= within + 1e-9 * abs(theirs)
     else:
         equal = ours == theirs
-    why = {**OTHERWISE, **OPEN}.get(otherwise or "")
-    state = "equal" if equal else "open" if otherwise in OPEN else "otherwise" if why else "DIFFERS"
+    why = OTHERWISE.get(otherwise or "")
+    state = "equal" if equal else "otherwise" if why else "DIFFERS"
     shown = f"{ours:.6g}" if isinstance(ours, float) else ours
     reason = f" ({why})" if why and not equal else ""
     checked.append((state != "DIFFERS", f"{state:9} {figure}: ours {shown}, theirs {theirs}, {whose}{reason}"))
@@ -49,6 +48,10 @@ class Run:
         """Whether there are traces in this directory below the traces."""
         return any(file.startswith(f"{directory}/") for file in self.captures)
 
+    def of(self, file: str) -> str:
+        """The condition that picks the rows of this file."""
+        return f"capture = '{self.captures[file]['capture']}'"
+
     def call(self, *words: str) -> str:
         done = subprocess.run([self.probe, *words], env=self.environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:
@@ -63,6 +66,15 @@ class Run:
         for row in self.query(sql):
             found[self.files[row["capture"]]].append(row)
         return found
+
+
+def covered(intervals: Iterable[tuple[int, int]]) -> int:
+    """How long at least one of these intervals, of a beginning and an end each, lasted."""
+    length, reached = 0, None
+    for begins, ends in sorted(intervals):
+        length += max(ends - (begins if reached is None else max(begins, reached)), 0)
+        reached = ends if reached is None else max(reached, ends)
+    return length
 
 
 def us(seconds: float | None) -> float:
