@@ -22,7 +22,12 @@ from trace_figures.execution_trace import execution_trace_beside, execution_trac
 from trace_figures.figures import Run, checked
 from trace_figures.holistic_times import mtia, temporal_breakdown
 from trace_figures.nsight import nsight_compute, nsight_systems
-from trace_figures.tensorboard import tensorboard_real, tensorboard_units
+from trace_figures.tensorboard import (
+    tensorboard_distributed,
+    tensorboard_memory,
+    tensorboard_real,
+    tensorboard_units,
+)
 from trace_figures.tracelens import tracelens
 from trace_figures.xplane import xplane
 
@@ -49,6 +54,8 @@ def main() -> int:
             tensorboard_real(run, steps)
         if run.has("tb_plugin_unit") or not are_samples:
             tensorboard_units(run, steps)
+            tensorboard_memory(run)
+            tensorboard_distributed(run, steps)
         if run.has("hta") or not are_samples:
             for figures in (
                 holistic.counts,

@@ -38,6 +38,18 @@ def tensorboard_real(run: Run, steps: dict[str, list[dict]]) -> None:
     for column, value in means.items():
         mean = us(sum(row[column] for row in ours.values()) / max(len(ours), 1))
         check(f"resnet mean {column}", mean, value, whose, within=0.51)
+    shares = {
+        "kernel": 55.51,
+        "memcpy": 1.08,
+        "memset": 0.05,
+        "runtime": 1.64,
+        "dataloader": 33.37,
+        "cpu": 7.7,
+        "other": 0.65,
+    }
+    for column, value in shares.items():
+        share = 100 * sum(row[column] for row in ours.values()) / sum(row["total"] for row in ours.values())
+        check(f"resnet mean {column} %", share, value, whose, within=0.0051)
     lines = (run.traces / "tb_plugin_2021/test/result_check_file.txt").read_text().splitlines()
     operators = run.by_file(
         f"SELECT capture, name, calls, total, own, device_total, device_own FROM python.operator_profile WHERE capture = '{run.captures[file]['capture']}'"
@@ -62,6 +74,14 @@ def tensorboard_real(run: Run, steps: dict[str, list[dict]]) -> None:
                 whose,
                 otherwise=nested,
             )
+    within = {
+        row["kind"]: us(row["s"])
+        for row in run.query(
+            f"SELECT kind, SUM(duration) AS s FROM gpu.kernels WHERE operator = 'aten::cudnn_convolution_backward_weight' AND {run.of(file)} GROUP BY kind"
+        )
+    }
+    check("resnet cudnn_convolution_backward_weight kernels alone", within.get("kernel"), 141933, whose)
+    check("resnet cudnn_convolution_backward_weight memsets", within.get("memset"), 528, whose)
     kernels = {
         row["name"]: row
         for row in run.by_file(
@@ -69,6 +89,7 @@ def tensorboard_real(run: Run, steps: dict[str, list[dict]]) -> None:
         )[file]
     }
     check("resnet kernel names", len(kernels), 67, whose)
+    check("resnet kernels", sum(row["calls"] for row in kernels.values()), 8772, whose)
     check("resnet kernel time", us(sum(row["total"] for row in kernels.values())), 591532, whose)
     table = json.loads(lines[3])["data"]
     names = [column["name"] for column in table["columns"]]
@@ -181,16 +202,69 @@ def tensorboard_units(run: Run, steps: dict[str, list[dict]]) -> None:
     use = run.by_file("SELECT * FROM gpu.tensor_core_use")["tb_plugin_unit/tensor_core.json"][0]
     check("tensor_core %", use["percent"], 60.0, whose)
     check("tensor_core eligible %", use["eligible_percent"], 60.0, whose)
-    memory = run.by_file(
-        "SELECT capture, device, operator, SUM(CASE WHEN action = 'alloc' THEN size ELSE -size END) AS increase, "
-        "COALESCE(SUM(size) FILTER (WHERE action = 'alloc'), 0) AS allocated, COUNT(*) FILTER (WHERE action = 'alloc') AS count "
-        "FROM python.memory_events GROUP BY capture, device, operator"
-    )["tb_plugin_unit/memory_view.json"]
-    for device, operator, theirs in (
-        ("cuda:0", "aten::to", [104, 104, 2]),
-        ("cuda:0", "aten::liner", [20, 130, 3]),
-        ("cpu", "aten::liner", [0, 100, 1]),
+
+
+def tensorboard_memory(run: Run) -> None:
+    """Section 2: what operators allocated and freed, themselves and with the operators within them."""
+    whose = "TensorBoard plugin, test_profiler.py"
+    file = "tb_plugin_unit/memory_view.json"
+    events = run.query(
+        f"SELECT device, operator, action, size, CAST(ts AS BIGINT) AS ts FROM python.memory_events WHERE {run.of(file)}"
+    )
+    calls = run.query(
+        f"SELECT name, CAST(ts AS BIGINT) AS begins, CAST(ROUND(duration * 1e9) AS BIGINT) AS lasts FROM python.operators WHERE {run.of(file)}"
+    )
+
+    def figures(those: list[dict]) -> list[int]:
+        allocated = [row["size"] for row in those if row["action"] == "alloc"]
+        freed = [row["size"] for row in those if row["action"] == "free"]
+        return [sum(allocated) - sum(freed), sum(allocated), len(allocated)]
+
+    for device, operator, itself, with_children, called in (
+        ("cuda:0", "aten::to", [104, 104, 2], [104, 204, 3], 4),
+        ("cuda:0", "aten::liner", [20, 130, 3], [20, 360, 7], 1),
+        ("cpu", "aten::liner", [0, 100, 1], [50, 150, 2], 1),
     ):
-        ours = [row for row in memory if (row["device"], row["operator"]) == (device, operator)]
-        figures = [ours[0][column] for column in ("increase", "allocated", "count")] if ours else None
-        check(f"memory_view {device} {operator} increase, allocated, count (self)", figures, theirs, whose)
+        of_device = [row for row in events if row["device"] == device]
+        of_name = [row for row in calls if row["name"] == operator]
+        own = [row for row in of_device if row["operator"] == operator]
+        during = [
+            row
+            for row in of_device
+            if any(call["begins"] <= row["ts"] <= call["begins"] + call["lasts"] for call in of_name)
+        ]
+        name = f"memory_view {device} {operator}"
+        check(f"{name} increase, allocated, count (self)", figures(own), itself, whose)
+        check(f"{name} increase, allocated, count (with children)", figures(during), with_children, whose)
+        check(f"{name} calls", len(of_name), called, whose)
+
+
+def tensorboard_distributed(run: Run, steps: dict[str, list[dict]]) -> None:
+    """Section 2: two workers, each a trace."""
+    whose = "TensorBoard plugin, test_profiler.py"
+    # Computing alone, computing beside communication, communicating alone, other. A step's time is given to kernels before
+    # communication, and to communication before the host, so we have sums of two of them.
+    for name, computing, (alone, both, communicating, other) in [
+        ("distributed_nccl", "kernel", (30, 75, 75, 55)),
+        ("distributed_nccl.1", "kernel", (121, 40, 74, 0)),
+        ("distributed_gloo_cpu", "cpu", (47, 74, 35, 0)),
+        ("distributed_gloo_cpu.1", "cpu", (36, 64, 34, 12)),
+    ]:
+        row = steps[f"tb_plugin_unit/{name}.json"][0]
+        if computing == "kernel":
+            theirs = [alone + both, communicating, other]
+        else:
+            theirs = [alone, both + communicating, other]
+        ours = [us(row[computing]), us(row["communication"])]
+        ours.append(us(row["total"]) - sum(ours))
+        check(f"{name} overlap view: computing, communicating, other", ours, theirs, whose)
+    file = "tb_plugin_unit/distributed_nccl.json"
+    rows = run.query(
+        f"""SELECT o.name, o.input_bytes AS bytes, GREATEST(CAST(o.ts AS BIGINT) + CAST(ROUND(o.duration * 1e9) AS BIGINT),
+                CAST(k.ts AS BIGINT) + CAST(ROUND(k.duration * 1e9) AS BIGINT)) - CAST(o.ts AS BIGINT) AS lasts
+            FROM python.operators o JOIN gpu.kernels k ON k.capture = o.capture AND k.external_id = o.external_id
+            WHERE o.name LIKE 'nccl:%' AND o.{run.of(file)} ORDER BY o.ts"""
+    )
+    theirs = [("nccl:broadcast", 212480, 75), ("nccl:all_reduce", 8196000, 1558)]
+    ours = [(row["name"], row["bytes"], row["lasts"] // 1000) for row in rows]
+    check("distributed_nccl operations, bytes, from call to end us", ours, theirs, whose)
