@@ -53,6 +53,8 @@ fn replacement(aggregate: &AggregateExec) -> Option<Arc<dyn ExecutionPlan>> {
         && aggregate.group_expr().is_single()
         && aggregate.limit_options().is_none()
         && aggregates.iter().all(plain)
+        // With a filter, `GroupById` finds the rows of a question that comes again added up.
+        && !PartsSource::of(aggregate.input())?.has_conditions()
         && aggregate.filter_expr().iter().all(Option::is_none);
     let input = aggregate.input();
     let source = PartsSource::of(input)?;

@@ -12,8 +12,8 @@ use probe_store::Store;
 use probe_store::SystemTable;
 
 use super::provider::RowsTable;
-use super::running::Running;
 use super::snapshots::{Snapshot, Snapshots};
+use super::source::SharedByScans;
 use super::views;
 
 /// The name of the only catalog.
@@ -54,12 +54,12 @@ pub(super) struct Catalog {
 
 impl Catalog {
     /// The tables now, with the rows that they have when the first of them is scanned; with `pid`, only those of that process.
-    /// `scans` counts running scans, `state` is what the query is planned with.
+    /// `scans` is what the scans share, `state` is what the query is planned with.
     pub(super) fn new(
         store: &Arc<Store>,
         system: &[Arc<dyn SystemTable>],
         pid: Option<i32>,
-        scans: &Running,
+        scans: &SharedByScans,
         state: &Arc<SessionState>,
     ) -> Self {
         let snapshots = Arc::new(Snapshots::new(store));

@@ -50,6 +50,11 @@ impl MemoryAccount {
         self.0.fetch_add(isize::try_from(bytes).unwrap_or(isize::MAX), Ordering::Relaxed);
     }
 
+    /// Leaves `bytes` out that were counted here and are kept for other queries.
+    pub(super) fn hand_over(&self, bytes: usize) {
+        self.0.fetch_sub(isize::try_from(bytes).unwrap_or(isize::MAX), Ordering::Relaxed);
+    }
+
     /// Runs `work`, whose memory counts in this account.
     pub(super) fn with<T>(&self, work: impl FnOnce() -> T) -> T {
         let _back = AccountGuard { account: CURRENT.replace(self), uncounted: UNCOUNTED.replace(0) };

@@ -45,9 +45,13 @@ use crate::planner::{PlannedQuery, Planner};
 use crate::planning_stop;
 use crate::question;
 use crate::running::Running;
+use crate::source::SharedByScans;
 use crate::stopping::StopAnywhere;
 use crate::threads::{Threads, give_back_stack};
 use crate::totals;
+
+/// Sums that are kept take at most the memory of queries divided by this, beside it.
+const SUMS: usize = 16;
 
 /// Answers SQL over a store and the collector's own tables. Queries are read-only, within [`Limits`], and run on the engine's
 /// own threads: the caller only waits. Dropping an answer ends its query.
@@ -111,13 +115,14 @@ impl Engine {
         or_say(state.register_function_rewrite(Arc::new(EpochOfDuration)))?;
         or_say(json::register(&mut state))?;
         let running = limits.running;
+        let scans = SharedByScans::new(limits.memory / SUMS);
         Ok(Self {
             planner: Arc::new(Planner {
                 store,
                 system,
                 others: Arc::from([]),
                 state: Arc::new(state),
-                scans: Running::default(),
+                scans,
                 cache: PlanCache::default(),
             }),
             admission: Arc::new(Admission::new(&limits)),
@@ -318,7 +323,7 @@ impl Engine {
 
     /// Number of scans that have been opened and have not ended.
     pub fn scans(&self) -> usize {
-        self.planner.scans.count()
+        self.planner.scans.running.count()
     }
 }
 

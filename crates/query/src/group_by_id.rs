@@ -21,11 +21,14 @@ use probe_store::PackedRows;
 
 use super::aggregate_rule::AggregateRule;
 use super::arguments::Arguments;
+use super::cell_state::CellState;
+use super::from_sums::FromSums;
 use super::group_keys::{self, GroupKeys};
 use super::narrowed::NarrowedColumns;
 use super::partial_aggregate::{AggregateWay, PartialAggregate};
 use super::scan::Scan;
 use super::source::PartsSource;
+use super::sums_request::KeptCells;
 
 /// Groups that a partition holds before it passes on their states. The other half of the aggregate combines groups anyway.
 const MAX_GROUPS: usize = 64 << 10;
@@ -103,6 +106,8 @@ struct Partition {
     reservation: MemoryReservation,
     metrics: BaselineMetrics,
     ended: bool,
+    /// What sums answer, where they can.
+    from_sums: Option<FromSums>,
 }
 
 impl Partition {
@@ -129,6 +134,7 @@ impl Partition {
             reservation: MemoryConsumer::new(GroupById::NAME).register(context.memory_pool()),
             metrics: node.baseline(partition),
             ended: false,
+            from_sums: FromSums::new(node, partition)?,
         })
     }
 
@@ -137,11 +143,15 @@ impl Partition {
         while !self.ended {
             // Other tasks have their turn, and an abandoned query ends here.
             tokio::task::coop::consume_budget().await;
-            let Some(rows) = self.scan.next_rows() else {
+            let cells = self.from_sums.as_mut().and_then(|from_sums| from_sums.next(&mut self.scan));
+            let is_enough = if let Some(cells) = cells {
+                self.add_cells(cells?)?
+            } else if let Some(rows) = self.scan.next_rows() {
+                self.add(&rows?)?
+            } else {
                 self.ended = true;
                 break;
             };
-            let is_enough = self.add(&rows?)?;
             if is_enough {
                 break;
             }
@@ -173,9 +183,42 @@ impl Partition {
             let filter = filter.filter(|kept| kept.true_count() < kept.len());
             accumulator.update_batch(&arguments.evaluate(&batch)?, &self.groups, filter, groups)?;
         }
+        Ok(self.is_enough())
+    }
+
+    /// Adds the cells of a part in place of its rows, and returns whether the groups so far are to be passed on.
+    fn add_cells(&mut self, KeptCells { cells, sums, keep }: KeptCells) -> Result<bool> {
+        let time = self.metrics.elapsed_compute().clone();
+        let _timer = time.timer();
+        let cells = keep.as_ref().map_or_else(|| Ok(cells.clone()), |keep| cells.filter(keep))?;
+        if cells.rows == 0 {
+            return Ok(false);
+        }
+        self.keys.of_rows(&cells, &mut self.groups)?;
+        // Columns that are no keys are NULL here, also those that never are in rows.
+        let batch = self.narrowed.nullable().record_batch(&cells)?;
+        let groups = self.keys.len();
+        let states = self.from_sums.as_ref().map(|from_sums| from_sums.states.clone()).unwrap_or_default();
+        for (((accumulator, arguments), filter), state) in
+            self.accumulators.iter_mut().zip(&mut self.arguments).zip(&self.filters).zip(states)
+        {
+            let filter = filter.as_ref().map(|filter| filter.evaluate(&batch)?.into_array(batch.num_rows()));
+            let filter = filter.transpose()?;
+            let filter = filter.as_ref().and_then(|filter| filter.as_any().downcast_ref::<BooleanArray>());
+            if state == CellState::OfKeys {
+                accumulator.update_batch(&arguments.evaluate(&batch)?, &self.groups, filter, groups)?;
+                continue;
+            }
+            let arrays = state.arrays(&sums, keep.as_ref(), filter)?;
+            accumulator.merge_batch(&arrays, &self.groups, groups)?;
+        }
+        Ok(self.is_enough())
+    }
+
+    /// Whether the groups so far are to be passed on: there are many, or no memory is left for them.
+    fn is_enough(&mut self) -> bool {
         let bytes = self.keys.bytes() + self.accumulators.iter().map(|one| one.size()).sum::<usize>();
-        // Groups for which no memory is left are passed on.
-        Ok(groups >= MAX_GROUPS || self.reservation.try_resize(bytes).is_err())
+        self.keys.len() >= MAX_GROUPS || self.reservation.try_resize(bytes).is_err()
     }
 
     fn take(&mut self) -> Result<RecordBatch> {

@@ -131,7 +131,7 @@ impl GroupKeys {
         combinations: usize,
         groups: &mut Vec<usize>,
     ) -> Result<()> {
-        if self.index.meaning != meaning {
+        if self.index.meaning != meaning || self.index.groups.len() != combinations {
             self.index.groups.clear();
             self.index.groups.resize(combinations, UNKNOWN);
             self.index.meaning = meaning;

@@ -1,6 +1,6 @@
 //! SQL over the store: what a query can name (`catalog`), what it may do (`guard`) and take (`limits`, `admission`),
 //! how it is planned (`planner`), where it runs (`threads`), how it reads (`provider`, `source`, `prune`, `scan`, `row_filter`)
-//! and groups (`by_process`, `group_by_id`, `totals`), what its client gets (`output`, `answer`) and the errors of queries that fail
+//! groups (`by_process`, `group_by_id`, `totals`) and keeps sums (`grouped_sums`), what its client gets (`output`, `answer`) and the errors of queries that fail
 //! (`errors`).
 //!
 //! The crate knows tables, rows and limits. It knows no agent, no connection, no run directory and no command: rows come from a
@@ -15,6 +15,7 @@ mod arguments;
 mod bounds;
 mod by_process;
 mod catalog;
+mod cell_state;
 mod checked_arithmetic;
 mod checked_sum;
 mod codes;
@@ -28,9 +29,11 @@ mod errors;
 mod expanded;
 mod extremes;
 mod float_sort;
+mod from_sums;
 mod function_replacements;
 mod group_by_id;
 mod group_keys;
+mod grouped_sums;
 mod guard;
 mod guarded_rules;
 mod id_bits;
@@ -71,6 +74,8 @@ mod snapshots;
 mod source;
 mod statement_complexity;
 mod stopping;
+mod sums_cache;
+mod sums_request;
 mod table_functions;
 mod text_complexity;
 mod threads;

@@ -41,6 +41,12 @@ impl NarrowedColumns {
         Ok(narrowed?.data)
     }
 
+    /// These columns, each of which may be NULL.
+    pub(super) fn nullable(&self) -> Self {
+        let fields = self.schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+        Self { columns: self.columns.clone(), schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())) }
+    }
+
     /// These columns of `rows`, as SQL sees them.
     pub(super) fn record_batch(&self, rows: &PackedRows) -> Result<RecordBatch> {
         Ok(rows.project(&self.columns).record_batch(&self.schema)?)

@@ -11,7 +11,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::stream::BoxStream;
@@ -84,6 +84,11 @@ impl<W: AggregateWay> PartialAggregate<W> {
         let source = PartsSource::of(&self.input);
         let source = source.ok_or_else(|| DataFusionError::Internal(format!("{} is not over a scan", W::NAME)))?;
         source.scan(partition, Arc::clone(self.queue.get_or_init(|| source.queue())), context)
+    }
+
+    /// The metric of this node that counts the parts which sums answer for.
+    pub(super) fn parts_summed(&self, partition: usize) -> Count {
+        MetricBuilder::new(&self.metrics).counter("parts_summed", partition)
     }
 
     pub(super) fn baseline(&self, partition: usize) -> BaselineMetrics {

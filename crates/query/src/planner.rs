@@ -31,7 +31,7 @@ use super::output;
 use super::parameters::{self, Parameters};
 use super::plan_cache::{self, KeptPlan, PlanCache};
 use super::question;
-use super::running::Running;
+use super::source::SharedByScans;
 use super::table_functions;
 
 /// Makes plans over the tables of a store.
@@ -43,7 +43,7 @@ pub(super) struct Planner {
     pub(super) others: Arc<[NamedCatalog]>,
     /// The session state that every query begins with; queries differ only in their tables.
     pub(super) state: Arc<SessionState>,
-    pub(super) scans: Running,
+    pub(super) scans: SharedByScans,
     pub(super) cache: PlanCache,
 }
 

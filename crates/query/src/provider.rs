@@ -19,10 +19,9 @@ use probe_proto::table::{Source, Table};
 use probe_store::{Segment, Store, arrow_schema};
 use probe_store::{SystemTable, segments_beside, system_segment};
 
-use super::running::Running;
 use super::scan_unit::{ScanUnit, statistics};
 use super::snapshots::{Snapshot, Snapshots};
-use super::source::PartsSource;
+use super::source::{PartsSource, SharedByScans};
 
 /// One table as it is when a scan of the query is planned.
 #[derive(Debug)]
@@ -36,8 +35,7 @@ pub(super) struct RowsTable {
     filled: OnceLock<Result<Vec<Arc<Segment>>, probe_common::error::Error>>,
     /// Only rows of this process.
     pid: Option<i32>,
-    /// Counts the scans.
-    running: Running,
+    shared: SharedByScans,
 }
 
 impl RowsTable {
@@ -46,9 +44,9 @@ impl RowsTable {
         snapshot: Snapshot,
         system: Option<Arc<dyn SystemTable>>,
         pid: Option<i32>,
-        running: Running,
+        shared: SharedByScans,
     ) -> Self {
-        Self { table, schema: arrow_schema(table), snapshot, system, filled: OnceLock::new(), pid, running }
+        Self { table, schema: arrow_schema(table), snapshot, system, filled: OnceLock::new(), pid, shared }
     }
 
     /// The same table, not scanned yet, as it will be at the instant of `snapshots`.
@@ -60,7 +58,7 @@ impl RowsTable {
             system: self.system.clone(),
             filled: OnceLock::new(),
             pid: self.pid,
-            running: self.running.clone(),
+            shared: self.shared.clone(),
         }
     }
 
@@ -160,7 +158,7 @@ impl TableProvider for RowsTable {
         let partitions = session.config().target_partitions();
         let projection = projection.map(Vec::as_slice);
         let scan = |parts, projection: Option<&[usize]>| -> Result<Arc<dyn ExecutionPlan>> {
-            let source = PartsSource::new(self.table, parts, projection, partitions, self.running.clone())?;
+            let source = PartsSource::new(self.table, parts, projection, partitions, self.shared.clone())?;
             Ok(DataSourceExec::from_data_source(source))
         };
         let (within, unknown) = self.parts()?;

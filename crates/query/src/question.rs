@@ -65,6 +65,11 @@ pub(super) fn check() -> datafusion::common::Result<()> {
     over.map_or(Ok(()), |error| Err(DataFusionError::External(Box::new(error))))
 }
 
+/// Takes `bytes` that were allocated for the query that the calling thread works for, and outlive it, out of its account.
+pub(super) fn hand_over(bytes: usize) {
+    CURRENT.with_borrow(|of| of.iter().for_each(|of| of.account.hand_over(bytes)));
+}
+
 /// Makes every task that an operator begins work for the query of the task that began it.
 pub(super) fn follow_tasks() {
     // There is one tracer for all engines of a process: an error says that it is set already.

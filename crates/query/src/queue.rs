@@ -5,17 +5,48 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder};
-use probe_store::{ParquetFile, RowLocation, Segment};
+use probe_store::{Identity, ParquetFile, RowLocation, Sealed, Segment};
 
 use super::prune::Pruner;
 use super::scan_unit::{ScanUnit, UnitStatistics};
+use super::sums_cache::FixedPart;
 
 /// The part to read next.
 pub(super) enum NextPart {
     /// Segments in memory, each with which of its batches may have rows for the query, where not all may.
-    Segments(Vec<(Arc<Segment>, Option<Vec<bool>>)>),
+    Segments {
+        segments: Vec<(Arc<Segment>, Option<Vec<bool>>)>,
+        /// The rows as a whole, where they do not grow any more.
+        sealed: Option<Arc<Sealed>>,
+    },
     /// A row group. `counted`: it was on disk when the query began.
     Group { file: Arc<ParquetFile>, number: usize, counted: bool },
+}
+
+impl NextPart {
+    /// The part, where its rows do not change.
+    pub(super) fn fixed(&self) -> Option<FixedPart> {
+        match self {
+            Self::Segments { sealed, .. } => sealed.as_ref().map(|sealed| FixedPart::Sealed(Arc::downgrade(sealed))),
+            Self::Group { file, number, .. } => Some(FixedPart::Group(Arc::downgrade(file), *number)),
+        }
+    }
+
+    /// The process of all rows, where it is one and known.
+    pub(super) fn identity(&self) -> Option<Arc<Identity>> {
+        match self {
+            Self::Segments { sealed, .. } => sealed.as_ref()?.identity.clone(),
+            Self::Group { file, number, .. } => file.groups[*number].identity.clone(),
+        }
+    }
+
+    /// Number of rows.
+    pub(super) fn rows(&self) -> usize {
+        match self {
+            Self::Segments { segments, .. } => segments.iter().map(|(segment, _)| segment.rows).sum(),
+            Self::Group { file, number, .. } => file.groups[*number].rows,
+        }
+    }
 }
 
 /// The queue of one scan.
@@ -83,10 +114,10 @@ impl Queue {
         }
         let part = parts.pop()?;
         let pruner = pruner.clone();
-        let segments = match part {
-            ScanUnit::Segment(segment) => vec![segment],
+        let (segments, sealed) = match part {
+            ScanUnit::Segment(segment) => (vec![segment], None),
             ScanUnit::Sealed(sealed) => match &*sealed.location() {
-                RowLocation::Memory(segments) => segments.clone(),
+                RowLocation::Memory(segments) => (segments.clone(), Some(Arc::clone(&sealed))),
                 RowLocation::File(file, number) => {
                     self.counts.segments_scanned.add(1);
                     return Some(NextPart::Group { file: Arc::clone(file), number: *number, counted: false });
@@ -107,7 +138,7 @@ impl Queue {
             let needed = pruner.batches(&segment);
             (segment, needed)
         };
-        Some(NextPart::Segments(segments.into_iter().map(needed).collect()))
+        Some(NextPart::Segments { segments: segments.into_iter().map(needed).collect(), sealed })
     }
 
     /// Counts bytes of columns that were read from a file. `counted`: the row group was on disk when the query began.

@@ -16,6 +16,7 @@ use super::question;
 use super::queue::{NextPart, Queue};
 use super::row_filter::RowFilter;
 use super::running::Guard;
+use super::sums_request::{KeptCells, SumsRequest};
 
 /// Batches that a scan reads without finding a row before it gives an empty batch, so that other tasks have their turn and an
 /// abandoned query ends.
@@ -107,6 +108,29 @@ impl Scan {
         Some(kept)
     }
 
+    /// The cells of the next part, where sums answer for it. None where its rows are to be read, and at the end.
+    pub(super) fn next_cells(&mut self, request: &mut SumsRequest) -> Option<Result<KeptCells>> {
+        let time = self.metrics.elapsed_compute().clone();
+        let _timer = time.timer();
+        while self.left > 0 && self.current.is_none() {
+            let part = self.queue.next()?;
+            let cells = request.answer(&part, self.batch_rows, &self.queue).and_then(|cells| {
+                if cells.is_none() {
+                    self.current = Some(self.begin(part)?);
+                }
+                Ok(cells)
+            });
+            self.parts += 1;
+            if cells.is_err() {
+                self.left = 0;
+            }
+            if let Some(cells) = cells.transpose() {
+                return Some(cells);
+            }
+        }
+        None
+    }
+
     fn read_rows(&mut self) -> Option<Result<PackedRows>> {
         while self.left > 0 {
             let next = match &mut self.current {
@@ -134,7 +158,7 @@ impl Scan {
 
     fn begin(&self, taken: NextPart) -> Result<Current> {
         match taken {
-            NextPart::Segments(segments) => {
+            NextPart::Segments { segments, .. } => {
                 Ok(Current::Segments(Position { segments: segments.into(), batch: 0, row: 0 }))
             }
             NextPart::Group { file, number, counted } => {

@@ -24,15 +24,33 @@ use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, SortOrderPushd
 use probe_proto::table::Table;
 use probe_store::{arrow_schema, identity_columns};
 
+use super::grouped_sums::WantedSum;
 use super::prune::Pruner;
 use super::queue::Queue;
 use super::row_filter::{self, RowFilter};
 use super::running::Running;
 use super::scan::{Batches, Scan};
 use super::scan_unit::{ScanUnit, UnitStatistics, statistics};
+use super::sums_cache::SumsCache;
+use super::sums_request::{ScanColumns, SumsRequest};
 
 /// The share of rows that filters are assumed to keep, where nothing better is known: DataFusion's default.
 const WANTED: f64 = 0.2;
+
+/// What the scans of an engine share.
+#[derive(Debug, Clone)]
+pub(super) struct SharedByScans {
+    /// Counts those that are running.
+    pub(super) running: Running,
+    pub(super) sums: Arc<SumsCache>,
+}
+
+impl SharedByScans {
+    /// Sums that are kept take at most so many bytes.
+    pub(super) fn new(sums_bytes: usize) -> Self {
+        Self { running: Running::default(), sums: Arc::new(SumsCache::new(sums_bytes)) }
+    }
+}
 
 /// A scan of the parts of one table: some of its columns, and the rows that the filters keep.
 #[derive(Clone)]
@@ -54,17 +72,17 @@ pub(super) struct PartsSource {
     /// Statistics of all parts, kept because planning needs them again and again.
     known: Arc<OnceLock<Statistics>>,
     metrics: ExecutionPlanMetricsSet,
-    running: Running,
+    shared: SharedByScans,
 }
 
 impl PartsSource {
-    /// A source that up to `partitions` tasks read at a time, each counted in `running`.
+    /// A source that up to `partitions` tasks read at a time.
     pub(super) fn new(
         table: &'static Table,
         parts: Vec<ScanUnit>,
         projection: Option<&[usize]>,
         partitions: usize,
-        running: Running,
+        shared: SharedByScans,
     ) -> Result<Self> {
         let schema = arrow_schema(table);
         let table_columns = projection.map_or_else(|| (0..schema.fields().len()).collect(), <[usize]>::to_vec);
@@ -81,7 +99,7 @@ impl PartsSource {
             fetch: None,
             known: Arc::default(),
             metrics: ExecutionPlanMetricsSet::new(),
-            running,
+            shared,
         })
     }
 
@@ -124,13 +142,33 @@ impl PartsSource {
         (!answers.is_empty()).then(|| (others(), answers))
     }
 
+    /// What a question asks of sums that looks at the output columns `keys` and adds up `sums`; None where they can't answer it.
+    ///
+    /// # Errors
+    /// A filter names another column.
+    pub(super) fn sums_request(
+        &self,
+        keys: impl Iterator<Item = usize>,
+        sums: Vec<WantedSum>,
+    ) -> Result<Option<SumsRequest>> {
+        // Rows are complete without the other filters.
+        let exact: Vec<_> = self.filters.iter().filter(|filter| row_filter::is_exact(filter)).cloned().collect();
+        let columns = ScanColumns {
+            table: self.table,
+            read: &self.read,
+            table_columns: &self.table_columns,
+            output: &self.output,
+        };
+        SumsRequest::new(&columns, &exact, keys, sums, &self.shared.sums)
+    }
+
     /// The indices in the table's schema of the columns that come out.
-    fn output_table_columns(&self) -> Vec<usize> {
+    pub(super) fn output_table_columns(&self) -> Vec<usize> {
         self.output.iter().map(|read| self.table_columns[*read]).collect()
     }
 
     /// Whether the source itself leaves out rows that a filter rejects.
-    fn has_conditions(&self) -> bool {
+    pub(super) fn has_conditions(&self) -> bool {
         self.filters.iter().any(row_filter::is_exact)
     }
 
@@ -153,7 +191,7 @@ impl PartsSource {
             metrics: BaselineMetrics::new(&self.metrics, partition),
             current: None,
             parts: 0,
-            _running: self.running.begin(),
+            _running: self.shared.running.begin(),
         })
     }
 

@@ -21,10 +21,13 @@ use probe_proto::table::ColumnType;
 use probe_store::PackedColumn;
 
 use super::aggregate_rule::AggregateRule;
+use super::cell_state::CellState;
+use super::from_sums::FromSums;
 use super::kept_sum;
 use super::partial_aggregate::{AggregateWay, PartialAggregate};
 use super::scan::{KeptRows, Scan};
 use super::source::PartsSource;
+use super::sums_request::KeptCells;
 
 /// Replaces aggregates by [`Totals`] where that is possible.
 pub(super) const RULE: AggregateRule = AggregateRule { name: "Totals", replacement };
@@ -90,6 +93,23 @@ impl Total {
             WantedTotal::Rows => self.values += rows.count as u64,
             WantedTotal::Values(column) => self.values += count(&rows.rows.columns[column], rows) as u64,
             WantedTotal::Sum(column) | WantedTotal::Mean(column) => self.add_values(column, rows)?,
+        }
+        Ok(())
+    }
+
+    /// Adds the cells of a part in place of its rows.
+    fn add_cells(&mut self, state: CellState, cells: &KeptCells) -> Result<()> {
+        for cell in (0..cells.sums.cells).filter(|cell| cells.keep.as_ref().is_none_or(|keep| keep.value(*cell))) {
+            match state {
+                CellState::Rows => self.values += cells.sums.rows_of(cell),
+                CellState::Values(column) | CellState::Sum(column) | CellState::Mean(column) => {
+                    let total = cells.sums.total(column, cell);
+                    let (values, sum) = total.ok_or_else(|| DataFusionError::Internal("no sum of a column".into()))?;
+                    self.values += values;
+                    self.multiples += i128::from(sum);
+                }
+                state => return Err(DataFusionError::Internal(format!("a total of {state:?}"))),
+            }
         }
         Ok(())
     }
@@ -162,23 +182,36 @@ impl AggregateWay for Totals {
         context: &Arc<TaskContext>,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let scan = node.scan(partition, context)?;
-        let totals = node.way.clone().of_rows(scan, Arc::clone(&node.schema), node.baseline(partition));
+        let from_sums = FromSums::new(node, partition)?;
+        let totals = node.way.clone().of_rows(scan, from_sums, Arc::clone(&node.schema), node.baseline(partition));
         Ok(futures::stream::once(totals).boxed())
     }
 }
 
 impl Totals {
     /// The states of the rows of one partition.
-    async fn of_rows(self, mut scan: Scan, schema: SchemaRef, metrics: BaselineMetrics) -> Result<RecordBatch> {
+    async fn of_rows(
+        self,
+        mut scan: Scan,
+        mut from_sums: Option<FromSums>,
+        schema: SchemaRef,
+        metrics: BaselineMetrics,
+    ) -> Result<RecordBatch> {
         let mut totals = vec![Total::default(); self.wanted.len()];
-        while let Some(rows) = scan.next_kept() {
-            let rows = rows?;
-            scan.metrics.output_rows().add(rows.count);
-            let timer = metrics.elapsed_compute().timer();
-            for (total, wanted) in totals.iter_mut().zip(&self.wanted) {
-                total.add(*wanted, &rows)?;
+        loop {
+            if let Some(cells) = from_sums.as_mut().and_then(|from_sums| from_sums.next(&mut scan)) {
+                let (cells, _timer) = (cells?, metrics.elapsed_compute().timer());
+                let states = from_sums.iter().flat_map(|from_sums| &from_sums.states);
+                totals.iter_mut().zip(states).try_for_each(|(total, state)| total.add_cells(*state, &cells))?;
+            } else if let Some(rows) = scan.next_kept() {
+                let (rows, _timer) = (rows?, metrics.elapsed_compute().timer());
+                scan.metrics.output_rows().add(rows.count);
+                for (total, wanted) in totals.iter_mut().zip(&self.wanted) {
+                    total.add(*wanted, &rows)?;
+                }
+            } else {
+                break;
             }
-            timer.done();
             // Other tasks have their turn, and an abandoned query ends here.
             tokio::task::coop::consume_budget().await;
         }

@@ -47,7 +47,7 @@ mod system;
 mod table;
 #[cfg(test)]
 mod tests;
-mod times;
+pub mod times;
 mod write;
 
 pub use self::column_mapping::ColumnMapping;

@@ -17,12 +17,12 @@ const TO_BITS: f64 = (1_u64 << 52) as f64;
 const LANES: usize = 8;
 
 /// The float that is so many multiples.
-pub(super) fn float(multiple: i64) -> f64 {
+pub fn float(multiple: i64) -> f64 {
     multiple as f64 / TIMES_PER_SECOND as f64
 }
 
 /// The number of multiples that a float is; None where it is no whole number.
-pub(super) fn multiple(value: f64) -> Option<i64> {
+pub fn multiple(value: f64) -> Option<i64> {
     let multiple = value * TIMES_PER_SECOND as f64;
     (not_whole(value, multiple) == 0 && multiple.abs() <= MAX_MULTIPLE).then_some(multiple as i64)
 }

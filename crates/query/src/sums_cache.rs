@@ -1,0 +1,86 @@
+//! The grouped sums of parts that were asked for, within a bound of memory.
+
+use std::sync::{Arc, Weak};
+
+use probe_store::{ParquetFile, Sealed};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use super::grouped_sums::GroupedSums;
+
+/// Bytes that an entry takes beside its sums.
+const ENTRY_BYTES: usize = 256;
+/// Entries that are expected: their number is a guess that only the size of the first tables depends on.
+const EXPECTED_ENTRIES: usize = 1024;
+
+/// A part whose rows do not change, as long as an entry refers to it.
+#[derive(Debug, Clone)]
+pub(super) enum FixedPart {
+    Sealed(Weak<Sealed>),
+    Group(Weak<ParquetFile>, usize),
+}
+
+/// What is known of the sums of a part by some columns.
+#[derive(Debug, Clone)]
+pub(super) enum KnownSums {
+    /// They were asked for once, where the rows themselves were the faster way.
+    Asked,
+    /// They have too many cells, or are not exact.
+    Impossible,
+    Sums(Arc<GroupedSums>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    /// The address of the part. No other part has it while the entry keeps a reference, and its row group.
+    part: (usize, usize),
+    /// The indices in the table of the key columns.
+    columns: Box<[usize]>,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    known: KnownSums,
+    _part: FixedPart,
+}
+
+#[derive(Debug, Clone)]
+struct Bytes;
+
+impl Weighter<Key, Entry> for Bytes {
+    fn weight(&self, _: &Key, entry: &Entry) -> u64 {
+        let sums = if let KnownSums::Sums(sums) = &entry.known { sums.bytes() } else { 0 };
+        (ENTRY_BYTES + sums) as u64
+    }
+}
+
+/// The sums of the parts of one engine. Those that were asked for longest ago are dropped first.
+#[derive(Debug)]
+pub(super) struct SumsCache(Cache<Key, Entry, Bytes>);
+
+impl SumsCache {
+    /// A cache of at most so many `bytes`.
+    pub(super) fn new(bytes: usize) -> Self {
+        Self(Cache::with_weighter(EXPECTED_ENTRIES, bytes as u64, Bytes))
+    }
+
+    /// What is known of the sums of a part by these columns of its table.
+    pub(super) fn find(&self, part: &FixedPart, columns: &[usize]) -> Option<KnownSums> {
+        self.0.get(&Key::of(part, columns)).map(|entry| entry.known)
+    }
+
+    /// Keeps what is known of the sums of a part, in place of what was known.
+    pub(super) fn keep(&self, part: &FixedPart, columns: &[usize], known: KnownSums) {
+        self.0.insert(Key::of(part, columns), Entry { known, _part: part.clone() });
+    }
+}
+
+impl Key {
+    fn of(part: &FixedPart, columns: &[usize]) -> Self {
+        let part = match part {
+            FixedPart::Sealed(sealed) => (sealed.as_ptr() as usize, usize::MAX),
+            FixedPart::Group(file, number) => (file.as_ptr() as usize, *number),
+        };
+        Self { part, columns: columns.into() }
+    }
+}
