@@ -21,6 +21,7 @@ mod checked_sum;
 mod codes;
 mod column_names;
 mod counting;
+mod data_source;
 mod described_types;
 mod distinct_from;
 mod engine;
