@@ -212,3 +212,20 @@ async fn a_group_with_messages_says_nothing() {
     Process { count: 1, from: 19, seq: Some(500), begins: 19, ..messages }.send(&store, "send", "0");
     assert_eq!(offsets(&both()).await[1], "11 1 0 NULL NULL 1");
 }
+
+#[tokio::test]
+async fn collectives_of_captured_steps_are_in_no_percentile() {
+    let store = Store::new(1 << 30);
+    let process = Process { captured: 3, ..PLAIN };
+    process.send(&store, "broadcast", "0");
+    let mut agent = Agent::new(0);
+    agent.identity = Arc::new(Identity { pid: PLAIN.pid, ..Identity::clone(&agent.identity) });
+    // The first and the last step issue one more each: only the first is captured.
+    for (step, took) in [(0, 500.0), (19, 40.0)] {
+        let row = agent.collective(step, 20 + step, "broadcast");
+        agent.send(&store, [nccl_trace::Row { duration_ms: Some(took), ..row }]);
+    }
+    let engine = engine_of(store, &[process]);
+    let sql = "SELECT calls, timed, total_ms, p50_ms, max_ms FROM python.collective_profile";
+    assert_eq!(cells(&rows(&engine, sql, None).await.unwrap()), [["22", "22", "580.0", "2.0", "40.0"]]);
+}

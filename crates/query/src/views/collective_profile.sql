@@ -1,18 +1,22 @@
--- python.collective_profile: One row per kind and size class of collective over everything recorded, all ranks together: calls, how long one took, bandwidth, and how that compares with the time of the steps.
+-- python.collective_profile: One row per kind and size class of collective over everything recorded, all ranks together: calls, how long one took, bandwidth, and how that compares with the time of the steps. Operations in captured steps are in all but the percentiles and the longest.
 -- example: SELECT operation_type, size, calls, p50_ms, p95_ms, busbw_gbps, share FROM python.collective_profile ORDER BY total_ms DESC
-WITH each AS (
-    SELECT *, CASE
+WITH captured AS (
+    SELECT DISTINCT run, host, pid, step, TRUE AS captured FROM python.steps WHERE captured
+), each AS (
+    SELECT operation.*, captured, CASE
         WHEN bytes < 4096 THEN 1 WHEN bytes < 65536 THEN 2 WHEN bytes < 1048576 THEN 3
         WHEN bytes < 16777216 THEN 4 WHEN bytes < 268435456 THEN 5 ELSE 6
     END AS class
-    FROM python.nccl_trace
+    FROM python.nccl_trace AS operation LEFT JOIN captured USING (run, host, pid, step)
 ), training AS (
     SELECT run, SUM(duration) AS seconds FROM python.steps GROUP BY run
 ), summed AS (
     SELECT run, operation_type, backend, class,
         COUNT(*) AS calls, COUNT(duration_ms) AS timed, SUM(bytes) AS bytes, SUM(duration_ms) AS total_ms,
-        AVG(duration_ms) AS mean_ms, approx_percentile_cont(duration_ms, 0.5) AS p50_ms,
-        approx_percentile_cont(duration_ms, 0.95) AS p95_ms, MAX(duration_ms) AS max_ms,
+        AVG(duration_ms) AS mean_ms,
+        approx_percentile_cont(duration_ms, 0.5) FILTER (WHERE captured IS NULL) AS p50_ms,
+        approx_percentile_cont(duration_ms, 0.95) FILTER (WHERE captured IS NULL) AS p95_ms,
+        MAX(duration_ms) FILTER (WHERE captured IS NULL) AS max_ms,
         SUM(algbw_gbps * duration_ms) / NULLIF(SUM(CASE WHEN algbw_gbps IS NOT NULL THEN duration_ms END), 0) AS algbw_gbps,
         SUM(busbw_gbps * duration_ms) / NULLIF(SUM(CASE WHEN busbw_gbps IS NOT NULL THEN duration_ms END), 0) AS busbw_gbps
     FROM each GROUP BY run, operation_type, backend, class
