@@ -37,6 +37,7 @@ mod group_keys;
 mod grouped_sums;
 mod guard;
 mod guarded_rules;
+mod held_conditions;
 mod id_bits;
 mod ignored_clauses;
 mod json;

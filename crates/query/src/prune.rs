@@ -42,6 +42,19 @@ impl Pruner {
         Self { filter, scanned, table, schema: arrow_schema(table), generation: 0, predicate: None }
     }
 
+    /// Decides by one condition, with the values that its subqueries have now.
+    pub(super) fn learned(condition: Arc<dyn PhysicalExpr>, scanned: SchemaRef, table: &'static Table) -> Self {
+        let mut learned = Self::new(&[condition], scanned, table);
+        learned.learn();
+        learned
+    }
+
+    /// Whether a part has no row for which the filter holds, by what was learned of the filter last.
+    pub(super) fn rules_out(&self, part: &ScanUnit) -> bool {
+        let Some(predicate) = &self.predicate else { return false };
+        self.decide(predicate, &[part]).is_some_and(|keep| keep == [false])
+    }
+
     /// Whether the filter is another than when it was last applied: a dynamic filter (of ORDER BY … LIMIT, MIN, MAX, a
     /// join) that has grown narrower.
     pub(super) fn has_news(&self) -> bool {

@@ -5,11 +5,10 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder};
-use probe_store::{Identity, ParquetFile, RowLocation, Sealed, Segment};
+use probe_store::{ParquetFile, RowLocation, Sealed, Segment};
 
 use super::prune::Pruner;
 use super::scan_unit::{ScanUnit, UnitStatistics};
-use super::sums_cache::FixedPart;
 
 /// The part to read next.
 pub(super) enum NextPart {
@@ -24,27 +23,11 @@ pub(super) enum NextPart {
 }
 
 impl NextPart {
-    /// The part, where its rows do not change.
-    pub(super) fn fixed(&self) -> Option<FixedPart> {
+    /// The part as a unit; None where its rows still grow.
+    pub(super) fn unit(&self) -> Option<ScanUnit> {
         match self {
-            Self::Segments { sealed, .. } => sealed.as_ref().map(|sealed| FixedPart::Sealed(Arc::downgrade(sealed))),
-            Self::Group { file, number, .. } => Some(FixedPart::Group(Arc::downgrade(file), *number)),
-        }
-    }
-
-    /// The process of all rows, where it is one and known.
-    pub(super) fn identity(&self) -> Option<Arc<Identity>> {
-        match self {
-            Self::Segments { sealed, .. } => sealed.as_ref()?.identity.clone(),
-            Self::Group { file, number, .. } => file.groups[*number].identity.clone(),
-        }
-    }
-
-    /// Number of rows.
-    pub(super) fn rows(&self) -> usize {
-        match self {
-            Self::Segments { segments, .. } => segments.iter().map(|(segment, _)| segment.rows).sum(),
-            Self::Group { file, number, .. } => file.groups[*number].rows,
+            Self::Segments { sealed, .. } => sealed.clone().map(ScanUnit::Sealed),
+            Self::Group { file, number, .. } => Some(ScanUnit::Group(Arc::clone(file), *number)),
         }
     }
 }

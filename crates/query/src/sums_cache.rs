@@ -7,6 +7,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::grouped_sums::GroupedSums;
+use super::scan_unit::ScanUnit;
 
 /// Bytes that an entry takes beside its sums.
 const ENTRY_BYTES: usize = 256;
@@ -18,6 +19,17 @@ const EXPECTED_ENTRIES: usize = 1024;
 pub(super) enum FixedPart {
     Sealed(Weak<Sealed>),
     Group(Weak<ParquetFile>, usize),
+}
+
+impl FixedPart {
+    /// The part of a scan, where its rows do not change.
+    pub(super) fn of(unit: &ScanUnit) -> Option<Self> {
+        match unit {
+            ScanUnit::Segment(_) => None,
+            ScanUnit::Sealed(sealed) => Some(Self::Sealed(Arc::downgrade(sealed))),
+            ScanUnit::Group(file, number) => Some(Self::Group(Arc::downgrade(file), *number)),
+        }
+    }
 }
 
 /// What is known of the sums of a part by some columns.

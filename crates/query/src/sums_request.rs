@@ -12,10 +12,12 @@ use probe_store::{GroupReader, Identity, PackedColumn, PackedRows, identity_colu
 
 use super::group_keys;
 use super::grouped_sums::{Builder, GroupedSums, WantedSum};
+use super::held_conditions::HeldConditions;
 use super::question;
 use super::queue::{NextPart, Queue};
 use super::row_filter::RowFilter;
-use super::sums_cache::{KnownSums, SumsCache};
+use super::scan_unit::UnitStatistics;
+use super::sums_cache::{FixedPart, KnownSums, SumsCache};
 
 /// The most columns by which sums are kept.
 const MAX_KEYS: usize = 4;
@@ -33,14 +35,11 @@ pub(super) struct ScanColumns<'a> {
 /// What one question asks of the sums of parts, as one partition asks it.
 pub(super) struct SumsRequest {
     cache: Arc<SumsCache>,
-    /// The indices in the table of the key columns, ascending, none of them of the identity.
-    keys: Vec<usize>,
-    types: Vec<DataType>,
-    kinds: Vec<ColumnType>,
     sums: Vec<WantedSum>,
-    /// The filter, over all columns that are read.
-    filter: RowFilter,
-    filters_rows: bool,
+    /// With all conditions; None where sums can't answer the question then.
+    whole: Option<KeyColumns>,
+    /// Without the conditions that hold for all rows of a part, and those; None where there are none.
+    narrow: Option<(HeldConditions, Option<KeyColumns>)>,
     /// The indices in the table of the columns that are read.
     table_columns: Vec<usize>,
     read: SchemaRef,
@@ -48,6 +47,50 @@ pub(super) struct SumsRequest {
     /// The schema of the whole table.
     table: SchemaRef,
     identity_columns: usize,
+}
+
+/// The columns by which parts are added up, and what filters the cells.
+struct KeyColumns {
+    /// The indices in the table, ascending, none of them of the identity.
+    keys: Vec<usize>,
+    types: Vec<DataType>,
+    kinds: Vec<ColumnType>,
+    /// The filter, over all columns that are read.
+    filter: RowFilter,
+    filters_rows: bool,
+}
+
+impl KeyColumns {
+    /// The key columns of a question that has these `conditions` and looks at the output columns `keys`. None where parts can't be
+    /// added up by them.
+    fn new(
+        columns: &ScanColumns<'_>,
+        conditions: &[Arc<dyn PhysicalExpr>],
+        keys: &[usize],
+        table: &SchemaRef,
+    ) -> Result<Option<Self>> {
+        let identity_columns = identity_columns(columns.table);
+        let filtered = conditions.iter().flat_map(collect_columns).map(|column| column.index());
+        let read = keys.iter().map(|key| columns.output[*key]).chain(filtered);
+        let mut keys: Vec<usize> = read.map(|read| columns.table_columns[read]).collect();
+        keys.retain(|key| *key >= identity_columns);
+        keys.sort_unstable();
+        keys.dedup();
+        let types: Vec<DataType> = keys.iter().map(|key| table.field(*key).data_type().clone()).collect();
+        let possible = keys.len() <= MAX_KEYS
+            && types.iter().all(|kind| group_keys::is_supported(kind) && !matches!(kind, DataType::Timestamp(..)));
+        if !possible {
+            return Ok(None);
+        }
+        let all: Vec<ColumnType> = columns.table.all_columns().map(|column| column.kind).collect();
+        Ok(Some(Self {
+            kinds: keys.iter().map(|key| all[*key]).collect(),
+            keys,
+            types,
+            filter: RowFilter::new(conditions, columns.read)?,
+            filters_rows: !conditions.is_empty(),
+        }))
+    }
 }
 
 /// The cells of a part that are kept.
@@ -74,28 +117,24 @@ impl SumsRequest {
     ) -> Result<Option<Self>> {
         let table = probe_store::arrow_schema(columns.table);
         let identity_columns = identity_columns(columns.table);
-        let filtered = conditions.iter().flat_map(collect_columns).map(|column| column.index());
-        let read = keys.map(|key| columns.output[key]).chain(filtered);
-        let mut keys: Vec<usize> = read.map(|read| columns.table_columns[read]).collect();
-        keys.retain(|key| *key >= identity_columns);
-        keys.sort_unstable();
-        keys.dedup();
-        let types: Vec<DataType> = keys.iter().map(|key| table.field(*key).data_type().clone()).collect();
-        let all: Vec<ColumnType> = columns.table.all_columns().map(|column| column.kind).collect();
-        let possible = identity_columns > 0
-            && keys.len() <= MAX_KEYS
-            && types.iter().all(|kind| group_keys::is_supported(kind) && !matches!(kind, DataType::Timestamp(..)));
-        if !possible {
+        if identity_columns == 0 {
+            return Ok(None);
+        }
+        let keys: Vec<usize> = keys.collect();
+        let whole = KeyColumns::new(columns, conditions, &keys, &table)?;
+        let held = HeldConditions::split(conditions, columns.read, columns.table_columns, columns.table);
+        let narrow = match held {
+            Some((held, others)) => Some((held, KeyColumns::new(columns, &others, &keys, &table)?)),
+            None => None,
+        };
+        if whole.is_none() && !matches!(narrow, Some((_, Some(_)))) {
             return Ok(None);
         }
         Ok(Some(Self {
             cache: Arc::clone(cache),
-            kinds: keys.iter().map(|key| all[*key]).collect(),
-            keys,
-            types,
             sums,
-            filter: RowFilter::new(conditions, columns.read)?,
-            filters_rows: !conditions.is_empty(),
+            whole,
+            narrow,
             table_columns: columns.table_columns.to_vec(),
             read: Arc::clone(columns.read),
             output: columns.output.to_vec(),
@@ -109,13 +148,18 @@ impl SumsRequest {
     /// # Errors
     /// The part can't be read; the question is over.
     pub(super) fn answer(&mut self, part: &NextPart, batch_rows: usize, queue: &Queue) -> Result<Option<KeptCells>> {
-        let (Some(fixed), Some(identity)) = (part.fixed(), part.identity()) else { return Ok(None) };
-        let sums = match self.cache.find(&fixed, &self.keys) {
+        let Some(unit) = part.unit() else { return Ok(None) };
+        let (Some(fixed), Some(identity)) = (FixedPart::of(&unit), unit.identity().cloned()) else { return Ok(None) };
+        let held = matches!(&self.narrow, Some((held, _)) if held.hold_in(&unit));
+        let columns =
+            if held { self.narrow.as_ref().and_then(|(_, narrow)| narrow.as_ref()) } else { self.whole.as_ref() };
+        let Some(columns) = columns else { return Ok(None) };
+        let sums = match self.cache.find(&fixed, &columns.keys) {
             Some(KnownSums::Sums(sums)) if sums.has(&self.sums) => sums,
             Some(KnownSums::Impossible) => return Ok(None),
             // With a filter the rows themselves are faster, unless the question comes again.
-            None if self.filters_rows => {
-                self.cache.keep(&fixed, &self.keys, KnownSums::Asked);
+            None if columns.filters_rows => {
+                self.cache.keep(&fixed, &columns.keys, KnownSums::Asked);
                 return Ok(None);
             }
             known => {
@@ -123,27 +167,28 @@ impl SumsRequest {
                 if let Some(KnownSums::Sums(sums)) = known {
                     add_wanted(&mut wanted, sums.wanted());
                 }
-                let sums = self.build(part, &wanted, batch_rows, queue)?;
+                let sums = self.build((part, unit.rows()), columns, &wanted, batch_rows, queue)?;
                 let sums = sums.map(Arc::new);
                 let known = sums.clone().map_or(KnownSums::Impossible, KnownSums::Sums);
-                self.cache.keep(&fixed, &self.keys, known);
+                self.cache.keep(&fixed, &columns.keys, known);
                 let Some(sums) = sums else { return Ok(None) };
                 question::hand_over(sums.bytes());
                 sums
             }
         };
-        self.kept(sums, &identity).map(Some)
+        self.kept(sums, held, &identity).map(Some)
     }
 
     fn build(
         &self,
-        part: &NextPart,
+        (part, rows): (&NextPart, usize),
+        by: &KeyColumns,
         wanted: &[WantedSum],
         batch_rows: usize,
         queue: &Queue,
     ) -> Result<Option<GroupedSums>> {
-        let columns: Vec<usize> = self.keys.iter().copied().chain(wanted.iter().map(|wanted| wanted.column)).collect();
-        let mut builder = Builder::new(&self.types, wanted, part.rows());
+        let columns: Vec<usize> = by.keys.iter().copied().chain(wanted.iter().map(|wanted| wanted.column)).collect();
+        let mut builder = Builder::new(&by.types, wanted, rows);
         match part {
             NextPart::Segments { segments, .. } => {
                 for (segment, _) in segments {
@@ -172,22 +217,26 @@ impl SumsRequest {
                 }
             }
         }
-        builder.finish(&self.kinds).map(Some)
+        builder.finish(&by.kinds).map(Some)
     }
 
-    fn kept(&mut self, sums: Arc<GroupedSums>, identity: &Identity) -> Result<KeptCells> {
+    /// The cells that the conditions keep, without those that are `held` in the part.
+    fn kept(&mut self, sums: Arc<GroupedSums>, held: bool, identity: &Identity) -> Result<KeptCells> {
+        let narrow = self.narrow.as_mut().filter(|_| held).and_then(|(_, narrow)| narrow.as_mut());
+        let by = narrow.or(self.whole.as_mut());
+        let by = by.ok_or_else(|| DataFusionError::Internal("sums by no columns".into()))?;
         let column = |(read, index): (usize, &usize)| -> Result<PackedColumn> {
             if *index < self.identity_columns {
                 return Ok(PackedColumn::Constant(identity.value(*index)));
             }
-            Ok(match self.keys.binary_search(index) {
+            Ok(match by.keys.binary_search(index) {
                 Ok(key) => sums.keys[key].clone(),
                 Err(_) => PackedColumn::Constant(ScalarValue::try_from(self.read.field(read).data_type())?),
             })
         };
         let columns = self.table_columns.iter().enumerate().map(column).collect::<Result<_>>()?;
         let cells = PackedRows { rows: sums.cells, columns };
-        let (keep, _) = self.filter.wanted(&cells)?;
+        let (keep, _) = by.filter.wanted(&cells)?;
         Ok(KeptCells { cells: cells.project(&self.output), sums, keep })
     }
 }
