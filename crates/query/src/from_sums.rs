@@ -38,9 +38,9 @@ impl FromSums {
     }
 
     /// The cells of the next part of `scan`, where sums answer for it. None where its rows are to be read, and at the end.
-    pub(super) fn next(&mut self, scan: &mut Scan) -> Option<Result<KeptCells>> {
-        let cells = scan.next_cells(&mut self.request)?;
-        self.parts.add(1);
+    pub(super) fn next(from_sums: &mut Option<Self>, scan: &mut Scan) -> Option<Result<KeptCells>> {
+        let cells = scan.next_cells(from_sums.as_mut().map(|from_sums| &mut from_sums.request))?;
+        from_sums.iter().for_each(|from_sums| from_sums.parts.add(1));
         Some(cells)
     }
 }

@@ -143,14 +143,13 @@ impl Partition {
         while !self.ended {
             // Other tasks have their turn, and an abandoned query ends here.
             tokio::task::coop::consume_budget().await;
-            let cells = self.from_sums.as_mut().and_then(|from_sums| from_sums.next(&mut self.scan));
-            let is_enough = if let Some(cells) = cells {
+            let is_enough = if let Some(cells) = FromSums::next(&mut self.from_sums, &mut self.scan) {
                 self.add_cells(cells?)?
             } else if let Some(rows) = self.scan.next_rows() {
                 self.add(&rows?)?
             } else {
-                self.ended = true;
-                break;
+                self.ended = self.scan.has_ended();
+                self.ended
             };
             if is_enough {
                 break;

@@ -76,14 +76,15 @@ impl<W: AggregateWay> PartialAggregate<W> {
         }
     }
 
-    /// One partition of the scan that is the input.
+    /// One partition of the scan that is the input, part by part.
     ///
     /// # Errors
     /// The input is no scan.
     pub(super) fn scan(&self, partition: usize, context: &TaskContext) -> Result<Scan> {
         let source = PartsSource::of(&self.input);
         let source = source.ok_or_else(|| DataFusionError::Internal(format!("{} is not over a scan", W::NAME)))?;
-        source.scan(partition, Arc::clone(self.queue.get_or_init(|| source.queue())), context)
+        let scan = source.scan(partition, Arc::clone(self.queue.get_or_init(|| source.queue())), context)?;
+        Ok(Scan { by_part: true, ..scan })
     }
 
     /// The metric of this node that counts the parts which sums answer for.

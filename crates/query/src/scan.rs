@@ -33,6 +33,8 @@ pub(super) struct Scan {
     pub(super) output: Vec<usize>,
     pub(super) filter: RowFilter,
     pub(super) batch_rows: usize,
+    /// Whether rows end with each part, and [`Scan::next_cells`] begins the next.
+    pub(super) by_part: bool,
     /// Rows that may still be given.
     pub(super) left: usize,
     pub(super) metrics: BaselineMetrics,
@@ -108,32 +110,41 @@ impl Scan {
         Some(kept)
     }
 
-    /// The cells of the next part, where sums answer for it. None where its rows are to be read, and at the end.
-    pub(super) fn next_cells(&mut self, request: &mut SumsRequest) -> Option<Result<KeptCells>> {
+    /// Begins the next part where none is being read. Gives its cells, where sums answer for it, and None where its rows are to be
+    /// read, and at the end.
+    pub(super) fn next_cells(&mut self, request: Option<&mut SumsRequest>) -> Option<Result<KeptCells>> {
+        if self.has_ended() || self.current.is_some() {
+            return None;
+        }
         let time = self.metrics.elapsed_compute().clone();
         let _timer = time.timer();
-        while self.left > 0 && self.current.is_none() {
-            let part = self.queue.next()?;
-            let cells = request.answer(&part, self.batch_rows, &self.queue).and_then(|cells| {
-                if cells.is_none() {
-                    self.current = Some(self.begin(part)?);
-                }
-                Ok(cells)
-            });
-            self.parts += 1;
-            if cells.is_err() {
-                self.left = 0;
+        let Some(part) = self.queue.next() else {
+            self.left = 0;
+            return None;
+        };
+        self.parts += 1;
+        let cells = request.map_or(Ok(None), |request| request.answer(&part, self.batch_rows, &self.queue));
+        let cells = cells.and_then(|cells| {
+            if cells.is_none() {
+                self.current = Some(self.begin(part)?);
             }
-            if let Some(cells) = cells.transpose() {
-                return Some(cells);
-            }
+            Ok(cells)
+        });
+        if cells.is_err() {
+            self.left = 0;
         }
-        None
+        cells.transpose()
+    }
+
+    /// Whether there are no more parts, or reading one failed.
+    pub(super) fn has_ended(&self) -> bool {
+        self.left == 0
     }
 
     fn read_rows(&mut self) -> Option<Result<PackedRows>> {
         while self.left > 0 {
             let next = match &mut self.current {
+                None if self.by_part => return None,
                 None => {
                     let taken = self.queue.next()?;
                     match self.begin(taken) {

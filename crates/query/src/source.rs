@@ -176,6 +176,7 @@ impl PartsSource {
             output: self.output.clone(),
             filter: RowFilter::new(&self.filters, &self.read)?,
             batch_rows: context.session_config().batch_size().max(1),
+            by_part: false,
             left: self.fetch.unwrap_or(usize::MAX),
             metrics: BaselineMetrics::new(&self.metrics, partition),
             current: None,

@@ -199,7 +199,7 @@ impl Totals {
     ) -> Result<RecordBatch> {
         let mut totals = vec![Total::default(); self.wanted.len()];
         loop {
-            if let Some(cells) = from_sums.as_mut().and_then(|from_sums| from_sums.next(&mut scan)) {
+            if let Some(cells) = FromSums::next(&mut from_sums, &mut scan) {
                 let (cells, _timer) = (cells?, metrics.elapsed_compute().timer());
                 let states = from_sums.iter().flat_map(|from_sums| &from_sums.states);
                 totals.iter_mut().zip(states).try_for_each(|(total, state)| total.add_cells(*state, &cells))?;
@@ -209,7 +209,7 @@ impl Totals {
                 for (total, wanted) in totals.iter_mut().zip(&self.wanted) {
                     total.add(*wanted, &rows)?;
                 }
-            } else {
+            } else if scan.has_ended() {
                 break;
             }
             // Other tasks have their turn, and an abandoned query ends here.

@@ -8,6 +8,7 @@ pub(crate) mod data;
 mod disk;
 mod dumps;
 mod flight;
+mod kept_sums;
 mod large;
 mod limits;
 mod percentiles;

@@ -1,0 +1,68 @@
+//! Which parts a question takes added up, and when. That the answers are right is what `by_id` shows.
+
+use probe_query::Engine;
+use probe_store::Store;
+
+use crate::sql::data::Agent;
+use crate::sql::{cell, cells, rows};
+
+/// Steps 0 to 99 of two ranks in a row group each, 30 modules a step.
+fn engine(directory: &std::path::Path) -> Engine {
+    let store = Store::new(1 << 30);
+    for rank in 0..2 {
+        let mut agent = Agent::new(rank);
+        for step in 0..100 {
+            let names: Vec<String> = (0..30).map(|module| format!("layers.{module}")).collect();
+            let rows: Vec<_> = names.iter().map(|name| agent.trace(step, Some(name), "forward", 0.5)).collect();
+            agent.send(&store, rows);
+        }
+    }
+    store.write(directory, &[]).unwrap();
+    Engine::new(Store::open(directory).unwrap(), Vec::new()).unwrap()
+}
+
+/// How many parts were taken added up by this question, asked so many times.
+async fn summed(engine: &Engine, sql: &str, times: usize) -> Vec<usize> {
+    let mut parts = Vec::new();
+    for _ in 0..times {
+        let plan = cells(&rows(engine, &format!("EXPLAIN ANALYZE {sql}"), None).await.unwrap()).concat().concat();
+        let counts = plan.split("parts_summed=").skip(1);
+        parts.push(counts.map(|rest| rest.split([',', ']']).next().unwrap().parse::<usize>().unwrap()).sum());
+    }
+    parts
+}
+
+#[tokio::test]
+async fn a_question_takes_parts_that_were_added_up_by_its_columns() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = engine(directory.path());
+    let by = |columns: &str, condition: &str| {
+        format!("SELECT {columns}, SUM(duration), MAX(duration) FROM python.torch_trace {condition} GROUP BY {columns}")
+    };
+    // Without a filter at once, also where others of the columns are those of the process.
+    assert_eq!(summed(&engine, &by("module, stage", ""), 2).await, [2, 2]);
+    assert_eq!(summed(&engine, &by("module, stage, rank", ""), 1).await, [2]);
+    // A filter on these columns finds the same sums, with whatever constant.
+    assert_eq!(summed(&engine, &by("module", "WHERE module LIKE '%1' AND stage = 'forward'"), 1).await, [2]);
+    assert_eq!(summed(&engine, &by("stage", "WHERE module LIKE '%2'"), 1).await, [2]);
+    // Of other columns they are found when a question comes again.
+    assert_eq!(summed(&engine, &by("compiled", "WHERE module_type = 'Linear'"), 3).await, [0, 2, 2]);
+    // A condition that holds for all rows of a part is none, of whatever type its column is.
+    assert_eq!(summed(&engine, &by("module, stage", "WHERE step >= 0 AND ts > '2001-01-01'"), 1).await, [2]);
+    assert_eq!(
+        summed(&engine, &by("module, stage", "WHERE step >= (SELECT MIN(step) FROM python.steps)"), 1).await,
+        [0]
+    );
+    // One that holds for some makes its column one of the sums'; there is one for each row then.
+    assert_eq!(summed(&engine, &by("module, stage", "WHERE step > 50"), 3).await, [0, 0, 0]);
+    // Without GROUP BY.
+    let total =
+        "SELECT SUM(duration), COUNT(*) FROM python.torch_trace WHERE module = 'layers.7' AND stage = 'forward'";
+    assert_eq!(summed(&engine, total, 1).await, [2]);
+    assert_eq!(summed(&engine, "SELECT AVG(duration) FROM python.torch_trace", 1).await, [2]);
+    // What is not added up.
+    let other = "SELECT module, stage, SUM(depth) FROM python.torch_trace GROUP BY module, stage";
+    assert_eq!(summed(&engine, other, 2).await, [0, 0]);
+    // Ten modules in 100 steps of two ranks, half a second each.
+    assert_eq!(cell(&engine, "SELECT SUM(duration) FROM python.torch_trace WHERE module LIKE '%.2_'").await, "1000.0");
+}
