@@ -1,10 +1,14 @@
 //! The first half of an aggregate, as far as grouped sums answer for the parts of its scan.
 
+use std::sync::Arc;
+
 use datafusion::common::Result;
 use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::Count;
 
 use super::cell_state::{CellState, keys_of};
+use super::grouped_sums::WantedSum;
 use super::partial_aggregate::{AggregateWay, PartialAggregate};
 use super::scan::Scan;
 use super::source::PartsSource;
@@ -12,35 +16,50 @@ use super::sums_request::{KeptCells, SumsRequest, add_wanted};
 
 /// What one partition of an aggregate asks of sums, and the state that it needs for each of its aggregates.
 pub(super) struct FromSums {
-    request: SumsRequest,
     pub(super) states: Vec<CellState>,
+    /// The columns of the input that the question looks at as keys.
+    keys: Vec<usize>,
+    sums: Vec<WantedSum>,
+    input: Arc<dyn ExecutionPlan>,
+    /// Made for the first part whose rows do not change: a question about the newest rows may read no such part.
+    request: Option<Option<SumsRequest>>,
     /// Counts the parts for which sums answer.
     parts: Count,
 }
 
 impl FromSums {
     /// What `node` asks of sums; None where they can't answer it.
-    ///
-    /// # Errors
-    /// A filter names a column that the scan does not have.
-    pub(super) fn new<W: AggregateWay>(node: &PartialAggregate<W>, partition: usize) -> Result<Option<Self>> {
-        let (Some(source), schema) = (PartsSource::of(&node.input), node.input.schema()) else { return Ok(None) };
+    pub(super) fn new<W: AggregateWay>(node: &PartialAggregate<W>, partition: usize) -> Option<Self> {
+        let (source, schema) = (PartsSource::of(&node.input)?, node.input.schema());
         let table_columns = source.output_table_columns();
         let states = node.aggregates.iter().map(|aggregate| CellState::of(aggregate, &schema, &table_columns));
-        let Some(states) = states.collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let states = states.collect::<Option<Vec<_>>>()?;
         let filtered = node.way.filters().iter().flatten().flat_map(collect_columns).map(|column| column.index());
         let arguments = states.iter().zip(&node.aggregates).flat_map(|(state, aggregate)| keys_of(*state, aggregate));
-        let keys = node.way.groups().iter().copied().chain(filtered).chain(arguments);
+        let keys = node.way.groups().iter().copied().chain(filtered).chain(arguments).collect();
         let mut sums = Vec::new();
         add_wanted(&mut sums, states.iter().filter_map(|state| state.wanted()));
-        let request = source.sums_request(keys, sums)?;
-        Ok(request.map(|request| Self { request, states, parts: node.parts_summed(partition) }))
+        let (input, parts) = (Arc::clone(&node.input), node.parts_summed(partition));
+        Some(Self { states, keys, sums, input, request: None, parts })
     }
 
     /// The cells of the next part of `scan`, where sums answer for it. None where its rows are to be read, and at the end.
     pub(super) fn next(from_sums: &mut Option<Self>, scan: &mut Scan) -> Option<Result<KeptCells>> {
-        let cells = scan.next_cells(from_sums.as_mut().map(|from_sums| &mut from_sums.request))?;
+        let cells = scan.next_cells(|part, scan| {
+            let (Some(from_sums), Some(unit)) = (from_sums.as_mut(), part.unit()) else { return Ok(None) };
+            from_sums.request()?.map_or(Ok(None), |request| request.answer(part, &unit, scan.batch_rows, &scan.queue))
+        })?;
         from_sums.iter().for_each(|from_sums| from_sums.parts.add(1));
         Some(cells)
+    }
+
+    fn request(&mut self) -> Result<Option<&mut SumsRequest>> {
+        if self.request.is_none() {
+            let source = PartsSource::of(&self.input);
+            let sums = self.sums.clone();
+            let request = source.map_or(Ok(None), |source| source.sums_request(self.keys.iter().copied(), sums))?;
+            self.request = Some(request);
+        }
+        Ok(self.request.as_mut().and_then(Option::as_mut))
     }
 }

@@ -134,7 +134,7 @@ impl Partition {
             reservation: MemoryConsumer::new(GroupById::NAME).register(context.memory_pool()),
             metrics: node.baseline(partition),
             ended: false,
-            from_sums: FromSums::new(node, partition)?,
+            from_sums: FromSums::new(node, partition),
         })
     }
 

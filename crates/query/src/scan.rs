@@ -16,7 +16,7 @@ use super::question;
 use super::queue::{NextPart, Queue};
 use super::row_filter::RowFilter;
 use super::running::Guard;
-use super::sums_request::{KeptCells, SumsRequest};
+use super::sums_request::KeptCells;
 
 /// Batches that a scan reads without finding a row before it gives an empty batch, so that other tasks have their turn and an
 /// abandoned query ends.
@@ -110,9 +110,12 @@ impl Scan {
         Some(kept)
     }
 
-    /// Begins the next part where none is being read. Gives its cells, where sums answer for it, and None where its rows are to be
+    /// Begins the next part where none is being read. Gives its cells, where `answer` has them, and None where its rows are to be
     /// read, and at the end.
-    pub(super) fn next_cells(&mut self, request: Option<&mut SumsRequest>) -> Option<Result<KeptCells>> {
+    pub(super) fn next_cells(
+        &mut self,
+        answer: impl FnOnce(&NextPart, &Self) -> Result<Option<KeptCells>>,
+    ) -> Option<Result<KeptCells>> {
         if self.has_ended() || self.current.is_some() {
             return None;
         }
@@ -123,8 +126,7 @@ impl Scan {
             return None;
         };
         self.parts += 1;
-        let cells = request.map_or(Ok(None), |request| request.answer(&part, self.batch_rows, &self.queue));
-        let cells = cells.and_then(|cells| {
+        let cells = answer(&part, self).and_then(|cells| {
             if cells.is_none() {
                 self.current = Some(self.begin(part)?);
             }

@@ -16,7 +16,7 @@ use super::held_conditions::HeldConditions;
 use super::question;
 use super::queue::{NextPart, Queue};
 use super::row_filter::RowFilter;
-use super::scan_unit::UnitStatistics;
+use super::scan_unit::{ScanUnit, UnitStatistics};
 use super::sums_cache::{FixedPart, KnownSums, SumsCache};
 
 /// The most columns by which sums are kept.
@@ -147,10 +147,15 @@ impl SumsRequest {
     ///
     /// # Errors
     /// The part can't be read; the question is over.
-    pub(super) fn answer(&mut self, part: &NextPart, batch_rows: usize, queue: &Queue) -> Result<Option<KeptCells>> {
-        let Some(unit) = part.unit() else { return Ok(None) };
-        let (Some(fixed), Some(identity)) = (FixedPart::of(&unit), unit.identity().cloned()) else { return Ok(None) };
-        let held = matches!(&self.narrow, Some((held, _)) if held.hold_in(&unit));
+    pub(super) fn answer(
+        &mut self,
+        part: &NextPart,
+        unit: &ScanUnit,
+        batch_rows: usize,
+        queue: &Queue,
+    ) -> Result<Option<KeptCells>> {
+        let (Some(fixed), Some(identity)) = (FixedPart::of(unit), unit.identity()) else { return Ok(None) };
+        let held = matches!(&self.narrow, Some((held, _)) if held.hold_in(unit));
         let columns =
             if held { self.narrow.as_ref().and_then(|(_, narrow)| narrow.as_ref()) } else { self.whole.as_ref() };
         let Some(columns) = columns else { return Ok(None) };
@@ -176,7 +181,7 @@ impl SumsRequest {
                 sums
             }
         };
-        self.kept(sums, held, &identity).map(Some)
+        self.kept(sums, held, identity).map(Some)
     }
 
     fn build(

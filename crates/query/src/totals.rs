@@ -182,7 +182,7 @@ impl AggregateWay for Totals {
         context: &Arc<TaskContext>,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let scan = node.scan(partition, context)?;
-        let from_sums = FromSums::new(node, partition)?;
+        let from_sums = FromSums::new(node, partition);
         let totals = node.way.clone().of_rows(scan, from_sums, Arc::clone(&node.schema), node.baseline(partition));
         Ok(futures::stream::once(totals).boxed())
     }
