@@ -22,6 +22,7 @@ use futures::stream::BoxStream;
 
 use super::aggregate_rule::AggregateRule;
 use super::arguments::Arguments;
+use super::cell_state::CellState;
 use super::known_aggregates::{self, KnownGroup};
 use super::partial_aggregate::{AggregateWay, PartialAggregate};
 use super::source::PartsSource;
@@ -53,8 +54,6 @@ fn replacement(aggregate: &AggregateExec) -> Option<Arc<dyn ExecutionPlan>> {
         && aggregate.group_expr().is_single()
         && aggregate.limit_options().is_none()
         && aggregates.iter().all(plain)
-        // With a filter, `GroupById` finds the rows of a question that comes again added up.
-        && !PartsSource::of(aggregate.input())?.has_conditions()
         && aggregate.filter_expr().iter().all(Option::is_none);
     let input = aggregate.input();
     let source = PartsSource::of(input)?;
@@ -63,7 +62,11 @@ fn replacement(aggregate: &AggregateExec) -> Option<Arc<dyn ExecutionPlan>> {
         source.is_constant_in_parts(column).then_some(column)
     };
     let groups: Vec<usize> = aggregate.group_expr().expr().iter().map(column).collect::<Option<_>>()?;
-    if !possible || groups.is_empty() {
+    let (schema, table_columns) = (input.schema(), source.output_table_columns());
+    let has_sums = |aggregate: &Arc<AggregateFunctionExpr>| CellState::of(aggregate, &schema, &table_columns).is_some();
+    // With a filter, `GroupById` finds the rows of a question that comes again added up.
+    let comes_added_up = source.has_conditions() && aggregates.iter().all(has_sums);
+    if !possible || groups.is_empty() || comes_added_up {
         return None;
     }
     let split =

@@ -62,6 +62,21 @@ impl MemoryAccount {
     }
 }
 
+/// Runs `work`, whose memory counts in no account.
+pub(super) fn for_nobody<T>(work: impl FnOnce() -> T) -> T {
+    let _back = NobodyGuard(CURRENT.replace(ptr::null()));
+    work()
+}
+
+/// Restores the account that counted before, of which nothing is uncounted meanwhile.
+struct NobodyGuard(*const MemoryAccount);
+
+impl Drop for NobodyGuard {
+    fn drop(&mut self) {
+        CURRENT.set(self.0);
+    }
+}
+
 /// Restores the account that counted before.
 struct AccountGuard {
     account: *const MemoryAccount,

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::Count;
 
 use super::cell_state::{CellState, keys_of};
-use super::grouped_sums::WantedSum;
+use super::grouped_sums::{WantedSum, together};
 use super::partial_aggregate::{AggregateWay, PartialAggregate};
 use super::scan::Scan;
 use super::source::PartsSource;
-use super::sums_request::{KeptCells, SumsRequest, add_wanted};
+use super::sums_request::{KeptCells, SumsRequest};
 
 /// What one partition of an aggregate asks of sums, and the state that it needs for each of its aggregates.
 pub(super) struct FromSums {
@@ -31,14 +32,16 @@ impl FromSums {
     /// What `node` asks of sums; None where they can't answer it.
     pub(super) fn new<W: AggregateWay>(node: &PartialAggregate<W>, partition: usize) -> Option<Self> {
         let (source, schema) = (PartsSource::of(&node.input)?, node.input.schema());
+        if node.way.filters().iter().flatten().any(is_volatile) {
+            return None;
+        }
         let table_columns = source.output_table_columns();
         let states = node.aggregates.iter().map(|aggregate| CellState::of(aggregate, &schema, &table_columns));
         let states = states.collect::<Option<Vec<_>>>()?;
         let filtered = node.way.filters().iter().flatten().flat_map(collect_columns).map(|column| column.index());
         let arguments = states.iter().zip(&node.aggregates).flat_map(|(state, aggregate)| keys_of(*state, aggregate));
         let keys = node.way.groups().iter().copied().chain(filtered).chain(arguments).collect();
-        let mut sums = Vec::new();
-        add_wanted(&mut sums, states.iter().filter_map(|state| state.wanted()));
+        let sums = together(states.iter().filter_map(|state| state.wanted()));
         let (input, parts) = (Arc::clone(&node.input), node.parts_summed(partition));
         Some(Self { states, keys, sums, input, request: None, parts })
     }
@@ -56,8 +59,8 @@ impl FromSums {
     fn request(&mut self) -> Result<Option<&mut SumsRequest>> {
         if self.request.is_none() {
             let source = PartsSource::of(&self.input);
-            let sums = self.sums.clone();
-            let request = source.map_or(Ok(None), |source| source.sums_request(self.keys.iter().copied(), sums))?;
+            let request =
+                source.map_or(Ok(None), |source| source.sums_request(self.keys.iter().copied(), &self.sums))?;
             self.request = Some(request);
         }
         Ok(self.request.as_mut().and_then(Option::as_mut))

@@ -25,12 +25,20 @@ const MIN_CELLS: usize = 64;
 const MAX_SIZE: u64 = 1 << 51;
 
 /// A column of times that is added up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct WantedSum {
     /// Index in the table.
     pub(super) column: usize,
     /// Whether the smallest and largest value are wanted, too.
     pub(super) bounds: bool,
+}
+
+/// What is wanted of each column, in the order of the columns.
+pub(super) fn together(all: impl Iterator<Item = WantedSum>) -> Vec<WantedSum> {
+    let mut wanted: Vec<WantedSum> = all.collect();
+    wanted.sort_unstable_by_key(|one| (one.column, !one.bounds));
+    wanted.dedup_by_key(|one| one.column);
+    wanted
 }
 
 /// The sums of one part. A cell is a combination of values of the key columns.
@@ -65,12 +73,13 @@ pub(super) struct Builder {
     rows: Vec<u32>,
     columns: Vec<(WantedSum, ColumnSums)>,
     max_cells: usize,
+    max_bytes: usize,
 }
 
 impl Builder {
     /// The builder for a part of so many rows. The rows that are added have the key columns first, which have these `types`, and
-    /// then the columns that are `wanted`.
-    pub(super) fn new(types: &[DataType], wanted: &[WantedSum], rows: usize) -> Self {
+    /// then the columns that are `wanted`. The sums may take so many bytes.
+    pub(super) fn new(types: &[DataType], wanted: &[WantedSum], rows: usize, max_bytes: usize) -> Self {
         Self {
             keys: GroupKeys::new(types.iter().cloned().enumerate().collect()),
             types: types.to_vec(),
@@ -78,17 +87,18 @@ impl Builder {
             rows: Vec::new(),
             columns: wanted.iter().map(|wanted| (*wanted, ColumnSums::default())).collect(),
             max_cells: (rows / ROWS_PER_CELL).max(MIN_CELLS),
+            max_bytes,
         }
     }
 
-    /// Adds rows; false where the part has too many cells, or values whose sum is not exact.
+    /// Adds rows; false where the part has too many cells or too long texts, or values whose sum is not exact.
     ///
     /// # Errors
     /// A key column has a type by which rows can't be grouped.
     pub(super) fn add(&mut self, rows: &PackedRows) -> Result<bool> {
         self.keys.of_rows(rows, &mut self.groups)?;
         let cells = self.keys.len();
-        if cells > self.max_cells {
+        if cells > self.max_cells || self.keys.bytes() > self.max_bytes {
             return Ok(false);
         }
         self.rows.resize(cells, 0);
@@ -107,6 +117,12 @@ impl Builder {
     /// Arrow's.
     pub(super) fn finish(mut self, kinds: &[ColumnType]) -> Result<GroupedSums> {
         let keys = self.keys.take()?;
+        self.rows.shrink_to_fit();
+        for (_, sums) in &mut self.columns {
+            sums.values.shrink_to_fit();
+            sums.sums.shrink_to_fit();
+            sums.bounds.shrink_to_fit();
+        }
         let keys = keys.iter().zip(kinds).map(|(values, kind)| packed(values, *kind)).collect();
         Ok(GroupedSums { cells: self.rows.len(), keys, rows: self.rows, columns: self.columns })
     }
@@ -161,18 +177,6 @@ impl ColumnSums {
 }
 
 impl GroupedSums {
-    /// Whether all columns that are `wanted` are here.
-    pub(super) fn has(&self, wanted: &[WantedSum]) -> bool {
-        wanted.iter().all(|wanted| {
-            self.columns.iter().any(|(known, _)| known.column == wanted.column && known.bounds >= wanted.bounds)
-        })
-    }
-
-    /// The columns that are here.
-    pub(super) fn wanted(&self) -> impl Iterator<Item = WantedSum> {
-        self.columns.iter().map(|(wanted, _)| *wanted)
-    }
-
     /// Bytes in memory, about.
     pub(super) fn bytes(&self) -> usize {
         let keys = self.keys.iter().map(|key| match key {

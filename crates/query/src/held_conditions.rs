@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::BinaryExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr, Column};
 use datafusion::physical_expr::utils::collect_columns;
 use probe_proto::table::Table;
 
@@ -65,12 +65,16 @@ fn opposite(condition: &Arc<dyn PhysicalExpr>, read: &SchemaRef) -> Option<(Arc<
         Operator::Eq => Operator::NotEq,
         _ => return None,
     };
-    let columns = collect_columns(condition);
-    let [column] = columns.iter().collect::<Vec<_>>()[..] else { return None };
-    let kind = read.field(column.index()).data_type();
+    let (left, right) = (comparison.left(), comparison.right());
+    // The column itself, and not what a cast makes of it: a cast may be NULL, or give values in another order (the time of a day).
+    let column = match (left.downcast_ref::<Column>(), right.downcast_ref::<Column>()) {
+        (Some(column), None) if collect_columns(right).is_empty() => column.index(),
+        (None, Some(column)) if collect_columns(left).is_empty() => column.index(),
+        _ => return None,
+    };
+    let kind = read.field(column).data_type();
     if !matches!(kind, DataType::Int32 | DataType::Int64 | DataType::Timestamp(..)) {
         return None;
     }
-    let (left, right) = (Arc::clone(comparison.left()), Arc::clone(comparison.right()));
-    Some((Arc::new(BinaryExpr::new(left, operator, right)), column.index()))
+    Some((Arc::new(BinaryExpr::new(Arc::clone(left), operator, Arc::clone(right))), column))
 }

@@ -5,14 +5,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, UInt64Array};
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::pruning::PruningStatistics;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, Result, ScalarValue};
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::conjunction;
-use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::expressions::{CastExpr, Literal, TryCastExpr};
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_expr_common::physical_expr::{snapshot_generation, snapshot_physical_expr};
 use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicateBuilder};
@@ -24,7 +24,7 @@ use super::scan_unit::{OfSegment, ScanUnit, UnitStatistics};
 /// Decides which parts a scan skips, again whenever its filters have become narrower.
 #[derive(Debug, Clone)]
 pub(super) struct Pruner {
-    /// All conditions that a row must satisfy, over the columns of `scanned`; None where there are none.
+    /// Conditions that a row must satisfy, over the columns of `scanned`; None where there are none.
     filter: Option<Arc<dyn PhysicalExpr>>,
     scanned: SchemaRef,
     table: &'static Table,
@@ -38,7 +38,8 @@ pub(super) struct Pruner {
 
 impl Pruner {
     pub(super) fn new(filters: &[Arc<dyn PhysicalExpr>], scanned: SchemaRef, table: &'static Table) -> Self {
-        let filter = (!filters.is_empty()).then(|| conjunction(filters.iter().cloned()));
+        let filters: Vec<_> = filters.iter().filter(|filter| keeps_order(filter)).cloned().collect();
+        let filter = (!filters.is_empty()).then(|| conjunction(filters));
         Self { filter, scanned, table, schema: arrow_schema(table), generation: 0, predicate: None }
     }
 
@@ -111,6 +112,20 @@ impl Pruner {
         let known = Containers { table: self.table, schema: &self.schema, containers };
         predicate.prune(&known).ok()
     }
+}
+
+/// Whether every cast within a condition keeps the order of values, so that the bounds of what is cast are those of the result.
+/// The time of a day and booleans do not, which DataFusion takes for granted.
+fn keeps_order(condition: &Arc<dyn PhysicalExpr>) -> bool {
+    let is_ordered = |kind: &DataType| !matches!(kind, DataType::Time32(_) | DataType::Time64(_) | DataType::Boolean);
+    let mut keeps = true;
+    let looked = condition.apply(|expression| {
+        let cast = expression.downcast_ref::<CastExpr>().map(CastExpr::cast_type);
+        let cast = cast.or_else(|| expression.downcast_ref::<TryCastExpr>().map(TryCastExpr::cast_type));
+        keeps &= cast.is_none_or(is_ordered);
+        Ok(if keeps { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+    });
+    looked.is_ok() && keeps
 }
 
 /// The filter with its dynamic filters as they are now, and with the values of its subqueries, which have run before the scan is

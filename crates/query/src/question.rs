@@ -17,6 +17,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use probe_common::error::Result;
 
+pub(super) use super::counting::for_nobody;
 use super::memory::Share;
 use super::threads::{give_back_stack, give_way};
 

@@ -138,7 +138,7 @@ impl PartsSource {
     pub(super) fn sums_request(
         &self,
         keys: impl Iterator<Item = usize>,
-        sums: Vec<WantedSum>,
+        sums: &[WantedSum],
     ) -> Result<Option<SumsRequest>> {
         // Rows are complete without the other filters.
         let exact: Vec<_> = self.filters.iter().filter(|filter| row_filter::is_exact(filter)).cloned().collect();

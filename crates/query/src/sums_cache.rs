@@ -3,14 +3,16 @@
 use std::sync::{Arc, Weak};
 
 use probe_store::{ParquetFile, Sealed};
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
-use super::grouped_sums::GroupedSums;
+use super::grouped_sums::{GroupedSums, WantedSum};
 use super::scan_unit::ScanUnit;
 
 /// Bytes that an entry takes beside its sums.
 const ENTRY_BYTES: usize = 256;
+/// The sums of one part may take as many bytes as the cache divided by this.
+const PARTS: usize = 8;
 /// Entries that are expected: their number is a guess that only the size of the first tables depends on.
 const EXPECTED_ENTRIES: usize = 1024;
 
@@ -46,8 +48,16 @@ pub(super) enum KnownSums {
 struct Key {
     /// The address of the part. No other part has it while the entry keeps a reference, and its row group.
     part: (usize, usize),
-    /// The indices in the table of the key columns.
-    columns: Box<[usize]>,
+    of: SumsOf,
+}
+
+/// Which sums of a part.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct SumsOf {
+    /// The indices in the table of the key columns, ascending, none of them of the identity.
+    pub(super) keys: Box<[usize]>,
+    /// What is added up, in the order of the columns.
+    pub(super) sums: Box<[WantedSum]>,
 }
 
 #[derive(Debug, Clone)]
@@ -68,31 +78,43 @@ impl Weighter<Key, Entry> for Bytes {
 
 /// The sums of the parts of one engine. Those that were asked for longest ago are dropped first.
 #[derive(Debug)]
-pub(super) struct SumsCache(Cache<Key, Entry, Bytes>);
+pub(super) struct SumsCache {
+    cache: Cache<Key, Entry, Bytes>,
+    /// The most bytes that the sums of one part may take.
+    pub(super) max_bytes: usize,
+}
 
 impl SumsCache {
     /// A cache of at most so many `bytes`.
     pub(super) fn new(bytes: usize) -> Self {
-        Self(Cache::with_weighter(EXPECTED_ENTRIES, bytes as u64, Bytes))
+        let mut options = OptionsBuilder::new();
+        // One shard: an entry has to fit its shard, and a part is looked up once a question.
+        options.estimated_items_capacity(EXPECTED_ENTRIES).weight_capacity(bytes as u64).shards(1);
+        let (hasher, lifecycle) = (DefaultHashBuilder::default(), DefaultLifecycle::default());
+        let cache = match options.build() {
+            Ok(options) => Cache::with_options(options, Bytes, hasher, lifecycle),
+            Err(_) => Cache::with_weighter(EXPECTED_ENTRIES, bytes as u64, Bytes),
+        };
+        Self { cache, max_bytes: bytes / PARTS }
     }
 
-    /// What is known of the sums of a part by these columns of its table.
-    pub(super) fn find(&self, part: &FixedPart, columns: &[usize]) -> Option<KnownSums> {
-        self.0.get(&Key::of(part, columns)).map(|entry| entry.known)
+    /// What is known of these sums of a part.
+    pub(super) fn find(&self, part: &FixedPart, of: &SumsOf) -> Option<KnownSums> {
+        self.cache.get(&Key::new(part, of)).map(|entry| entry.known)
     }
 
-    /// Keeps what is known of the sums of a part, in place of what was known.
-    pub(super) fn keep(&self, part: &FixedPart, columns: &[usize], known: KnownSums) {
-        self.0.insert(Key::of(part, columns), Entry { known, _part: part.clone() });
+    /// Keeps what is known of these sums of a part, in place of what was known.
+    pub(super) fn keep(&self, part: &FixedPart, of: &SumsOf, known: KnownSums) {
+        self.cache.insert(Key::new(part, of), Entry { known, _part: part.clone() });
     }
 }
 
 impl Key {
-    fn of(part: &FixedPart, columns: &[usize]) -> Self {
+    fn new(part: &FixedPart, of: &SumsOf) -> Self {
         let part = match part {
             FixedPart::Sealed(sealed) => (sealed.as_ptr() as usize, usize::MAX),
             FixedPart::Group(file, number) => (file.as_ptr() as usize, *number),
         };
-        Self { part, columns: columns.into() }
+        Self { part, of: of.clone() }
     }
 }

@@ -17,7 +17,7 @@ use super::question;
 use super::queue::{NextPart, Queue};
 use super::row_filter::RowFilter;
 use super::scan_unit::{ScanUnit, UnitStatistics};
-use super::sums_cache::{FixedPart, KnownSums, SumsCache};
+use super::sums_cache::{FixedPart, KnownSums, SumsCache, SumsOf};
 
 /// The most columns by which sums are kept.
 const MAX_KEYS: usize = 4;
@@ -35,7 +35,6 @@ pub(super) struct ScanColumns<'a> {
 /// What one question asks of the sums of parts, as one partition asks it.
 pub(super) struct SumsRequest {
     cache: Arc<SumsCache>,
-    sums: Vec<WantedSum>,
     /// With all conditions; None where sums can't answer the question then.
     whole: Option<KeyColumns>,
     /// Without the conditions that hold for all rows of a part, and those; None where there are none.
@@ -51,8 +50,7 @@ pub(super) struct SumsRequest {
 
 /// The columns by which parts are added up, and what filters the cells.
 struct KeyColumns {
-    /// The indices in the table, ascending, none of them of the identity.
-    keys: Vec<usize>,
+    of: SumsOf,
     types: Vec<DataType>,
     kinds: Vec<ColumnType>,
     /// The filter, over all columns that are read.
@@ -67,6 +65,7 @@ impl KeyColumns {
         columns: &ScanColumns<'_>,
         conditions: &[Arc<dyn PhysicalExpr>],
         keys: &[usize],
+        sums: &[WantedSum],
         table: &SchemaRef,
     ) -> Result<Option<Self>> {
         let identity_columns = identity_columns(columns.table);
@@ -85,7 +84,7 @@ impl KeyColumns {
         let all: Vec<ColumnType> = columns.table.all_columns().map(|column| column.kind).collect();
         Ok(Some(Self {
             kinds: keys.iter().map(|key| all[*key]).collect(),
-            keys,
+            of: SumsOf { keys: keys.into(), sums: sums.into() },
             types,
             filter: RowFilter::new(conditions, columns.read)?,
             filters_rows: !conditions.is_empty(),
@@ -112,7 +111,7 @@ impl SumsRequest {
         columns: &ScanColumns<'_>,
         conditions: &[Arc<dyn PhysicalExpr>],
         keys: impl Iterator<Item = usize>,
-        sums: Vec<WantedSum>,
+        sums: &[WantedSum],
         cache: &Arc<SumsCache>,
     ) -> Result<Option<Self>> {
         let table = probe_store::arrow_schema(columns.table);
@@ -121,10 +120,10 @@ impl SumsRequest {
             return Ok(None);
         }
         let keys: Vec<usize> = keys.collect();
-        let whole = KeyColumns::new(columns, conditions, &keys, &table)?;
+        let whole = KeyColumns::new(columns, conditions, &keys, sums, &table)?;
         let held = HeldConditions::split(conditions, columns.read, columns.table_columns, columns.table);
         let narrow = match held {
-            Some((held, others)) => Some((held, KeyColumns::new(columns, &others, &keys, &table)?)),
+            Some((held, others)) => Some((held, KeyColumns::new(columns, &others, &keys, sums, &table)?)),
             None => None,
         };
         if whole.is_none() && !matches!(narrow, Some((_, Some(_)))) {
@@ -132,7 +131,6 @@ impl SumsRequest {
         }
         Ok(Some(Self {
             cache: Arc::clone(cache),
-            sums,
             whole,
             narrow,
             table_columns: columns.table_columns.to_vec(),
@@ -159,23 +157,20 @@ impl SumsRequest {
         let columns =
             if held { self.narrow.as_ref().and_then(|(_, narrow)| narrow.as_ref()) } else { self.whole.as_ref() };
         let Some(columns) = columns else { return Ok(None) };
-        let sums = match self.cache.find(&fixed, &columns.keys) {
-            Some(KnownSums::Sums(sums)) if sums.has(&self.sums) => sums,
+        let sums = match self.cache.find(&fixed, &columns.of) {
+            Some(KnownSums::Sums(sums)) => sums,
             Some(KnownSums::Impossible) => return Ok(None),
             // With a filter the rows themselves are faster, unless the question comes again.
             None if columns.filters_rows => {
-                self.cache.keep(&fixed, &columns.keys, KnownSums::Asked);
+                question::for_nobody(|| self.cache.keep(&fixed, &columns.of, KnownSums::Asked));
                 return Ok(None);
             }
-            known => {
-                let mut wanted = self.sums.clone();
-                if let Some(KnownSums::Sums(sums)) = known {
-                    add_wanted(&mut wanted, sums.wanted());
-                }
-                let sums = self.build((part, unit.rows()), columns, &wanted, batch_rows, queue)?;
-                let sums = sums.map(Arc::new);
+            None | Some(KnownSums::Asked) => {
+                let sums = self.build((part, unit.rows()), columns, batch_rows, queue)?;
+                let sums = sums.filter(|sums| sums.bytes() <= self.cache.max_bytes).map(Arc::new);
                 let known = sums.clone().map_or(KnownSums::Impossible, KnownSums::Sums);
-                self.cache.keep(&fixed, &columns.keys, known);
+                // What other questions left may have to go for it.
+                question::for_nobody(|| self.cache.keep(&fixed, &columns.of, known));
                 let Some(sums) = sums else { return Ok(None) };
                 question::hand_over(sums.bytes());
                 sums
@@ -188,12 +183,12 @@ impl SumsRequest {
         &self,
         (part, rows): (&NextPart, usize),
         by: &KeyColumns,
-        wanted: &[WantedSum],
         batch_rows: usize,
         queue: &Queue,
     ) -> Result<Option<GroupedSums>> {
-        let columns: Vec<usize> = by.keys.iter().copied().chain(wanted.iter().map(|wanted| wanted.column)).collect();
-        let mut builder = Builder::new(&by.types, wanted, rows);
+        let columns: Vec<usize> =
+            by.of.keys.iter().copied().chain(by.of.sums.iter().map(|wanted| wanted.column)).collect();
+        let mut builder = Builder::new(&by.types, &by.of.sums, rows, self.cache.max_bytes);
         match part {
             NextPart::Segments { segments, .. } => {
                 for (segment, _) in segments {
@@ -211,14 +206,18 @@ impl SumsRequest {
             }
             NextPart::Group { file, number, counted } => {
                 let schema = Arc::new(self.table.project(&columns)?);
-                let read = |bytes| queue.read(bytes, *counted);
-                let reader = GroupReader::open(file, *number, &columns, &schema, batch_rows, read);
+                let mut bytes = 0;
+                let reader = GroupReader::open(file, *number, &columns, &schema, batch_rows, |more| bytes += more);
                 let mut reader = reader.map_err(external)?;
-                while let Some(rows) = reader.packed() {
+                let mut fits = true;
+                while fits && let Some(rows) = reader.packed() {
                     question::check()?;
-                    if !builder.add(&rows.map_err(external)?)? {
-                        return Ok(None);
-                    }
+                    fits = builder.add(&rows.map_err(external)?)?;
+                }
+                // Where the rows have to be read after all, their columns are read again.
+                queue.read(bytes, *counted && fits);
+                if !fits {
+                    return Ok(None);
                 }
             }
         }
@@ -234,7 +233,7 @@ impl SumsRequest {
             if *index < self.identity_columns {
                 return Ok(PackedColumn::Constant(identity.value(*index)));
             }
-            Ok(match by.keys.binary_search(index) {
+            Ok(match by.of.keys.binary_search(index) {
                 Ok(key) => sums.keys[key].clone(),
                 Err(_) => PackedColumn::Constant(ScalarValue::try_from(self.read.field(read).data_type())?),
             })
@@ -243,16 +242,6 @@ impl SumsRequest {
         let cells = PackedRows { rows: sums.cells, columns };
         let (keep, _) = by.filter.wanted(&cells)?;
         Ok(KeptCells { cells: cells.project(&self.output), sums, keep })
-    }
-}
-
-/// Adds what is wanted of one column to what is wanted of others.
-pub(super) fn add_wanted(all: &mut Vec<WantedSum>, more: impl Iterator<Item = WantedSum>) {
-    for wanted in more {
-        match all.iter_mut().find(|known| known.column == wanted.column) {
-            Some(known) => known.bounds |= wanted.bounds,
-            None => all.push(wanted),
-        }
     }
 }
 

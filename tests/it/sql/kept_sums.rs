@@ -1,9 +1,11 @@
 //! Which parts a question takes added up, and when. That the answers are right is what `by_id` shows.
 
+use probe_proto::table::Time;
+use probe_proto::tables::torch_trace;
 use probe_query::Engine;
 use probe_store::Store;
 
-use crate::sql::data::Agent;
+use crate::sql::data::{Agent, START};
 use crate::sql::{cell, cells, rows};
 
 /// Steps 0 to 99 of two ranks in a row group each, 30 modules a step.
@@ -61,8 +63,44 @@ async fn a_question_takes_parts_that_were_added_up_by_its_columns() {
     assert_eq!(summed(&engine, total, 1).await, [2]);
     assert_eq!(summed(&engine, "SELECT AVG(duration) FROM python.torch_trace", 1).await, [2]);
     // What is not added up.
-    let other = "SELECT module, stage, SUM(depth) FROM python.torch_trace GROUP BY module, stage";
-    assert_eq!(summed(&engine, other, 2).await, [0, 0]);
+    for aggregate in ["SUM(depth)", "COUNT(*) FILTER (WHERE random() < 0.5)", "COUNT(*) FILTER (WHERE ts IS NULL)"] {
+        let other = format!("SELECT module, stage, {aggregate} FROM python.torch_trace GROUP BY module, stage");
+        assert_eq!(summed(&engine, &other, 2).await, [0, 0], "{aggregate}");
+    }
     // Ten modules in 100 steps of two ranks, half a second each.
     assert_eq!(cell(&engine, "SELECT SUM(duration) FROM python.torch_trace WHERE module LIKE '%.2_'").await, "1000.0");
+}
+
+#[tokio::test]
+async fn a_cast_that_keeps_no_order_rules_nothing_out() {
+    const HOUR: i64 = 3_600_000_000_000;
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::new(1 << 30);
+    // At 20:00 of the first day, and at 3:00 and 9:00 of the second; rank 1 without the last.
+    for (rank, hours) in [(0, &[20, 27, 33][..]), (1, &[20, 27])] {
+        let mut agent = Agent::new(rank);
+        let row = agent.trace(-5, Some("layers.0"), "forward", 0.5);
+        let rows = hours.iter().zip([(-5, 1 << 40), (0, 7), (5, 100)]);
+        let rows =
+            rows.map(|(hour, (step, thread))| torch_trace::Row { ts: Time(START + hour * HOUR), step, thread, ..row });
+        agent.send(&store, rows);
+    }
+    store.write(directory.path(), &[]).unwrap();
+    let engine = Engine::new(Store::open(directory.path()).unwrap(), Vec::new()).unwrap();
+    for (condition, expected) in [
+        ("ts::time >= '08:00:00'", [["0", "2"], ["1", "1"]]),
+        ("ts::time < '04:00:00'", [["0", "1"], ["1", "1"]]),
+        ("CAST(step AS BOOLEAN) > FALSE", [["0", "2"], ["1", "1"]]),
+        ("CAST(step AS BOOLEAN) = FALSE", [["0", "1"], ["1", "1"]]),
+        ("TRY_CAST(thread AS INTEGER) > (SELECT 1 + MIN(rank) FROM python.torch_trace)", [["0", "2"], ["1", "1"]]),
+    ] {
+        for columns in ["rank", "rank, stage"] {
+            let sql = format!(
+                "SELECT rank, COUNT(*) FROM python.torch_trace WHERE {condition} GROUP BY {columns} ORDER BY rank"
+            );
+            for _ in 0..3 {
+                assert_eq!(cells(&rows(&engine, &sql, None).await.unwrap()), expected, "{sql}");
+            }
+        }
+    }
 }
