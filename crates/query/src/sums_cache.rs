@@ -98,14 +98,25 @@ impl SumsCache {
         Self { cache, max_bytes: bytes / PARTS }
     }
 
-    /// What is known of these sums of a part.
+    /// What is known of these sums of a part. Sums with bounds do where none are wanted.
     pub(super) fn find(&self, part: &FixedPart, of: &SumsOf) -> Option<KnownSums> {
-        self.cache.get(&Key::new(part, of)).map(|entry| entry.known)
+        let find = |of: &SumsOf| self.cache.get(&Key::new(part, of)).map(|entry| entry.known);
+        match find(of) {
+            None | Some(KnownSums::Asked) => find(&of.with_bounds()).or_else(|| find(of)),
+            known => known,
+        }
     }
 
     /// Keeps what is known of these sums of a part, in place of what was known.
     pub(super) fn keep(&self, part: &FixedPart, of: &SumsOf, known: KnownSums) {
         self.cache.insert(Key::new(part, of), Entry { known, _part: part.clone() });
+    }
+}
+
+impl SumsOf {
+    fn with_bounds(&self) -> Self {
+        let sums = self.sums.iter().map(|wanted| WantedSum { bounds: true, ..*wanted });
+        Self { keys: self.keys.clone(), sums: sums.collect() }
     }
 }
 
