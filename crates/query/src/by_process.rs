@@ -25,6 +25,7 @@ use super::arguments::Arguments;
 use super::cell_state::CellState;
 use super::known_aggregates::{self, KnownGroup};
 use super::partial_aggregate::{AggregateWay, PartialAggregate};
+use super::plain_argument::is_unordered;
 use super::source::PartsSource;
 
 /// Functions whose state between the two halves of an aggregate is the same however it is computed.
@@ -44,10 +45,7 @@ struct ByProcess {
 /// The node that replaces `aggregate`; None where this is not possible.
 fn replacement(aggregate: &AggregateExec) -> Option<Arc<dyn ExecutionPlan>> {
     let plain = |expression: &Arc<AggregateFunctionExpr>| {
-        FUNCTIONS.contains(&expression.fun().name())
-            && !expression.is_distinct()
-            && !expression.ignore_nulls()
-            && expression.order_bys().is_empty()
+        FUNCTIONS.contains(&expression.fun().name()) && !expression.is_distinct() && is_unordered(expression)
     };
     let aggregates = aggregate.aggr_expr();
     let possible = *aggregate.mode() == AggregateMode::Partial

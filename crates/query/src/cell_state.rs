@@ -6,11 +6,10 @@ use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array};
 use arrow::compute;
 use arrow::datatypes::{DataType, Int64Type, Schema};
 use datafusion::common::{DataFusionError, Result};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::expressions::{Column, Literal};
 
 use super::grouped_sums::{GroupedSums, WantedSum};
+use super::plain_argument::{PlainArgument, is_unordered};
 
 /// Functions whose result depends on which values there are, and not on how often.
 const OF_DISTINCT_VALUES: &[&str] = &["min", "max", "bool_and", "bool_or"];
@@ -34,14 +33,12 @@ impl CellState {
     /// The state of `aggregate`, whose arguments are over `input`, and whose columns are those with the indices `table_columns` in
     /// the table. None where cells don't have it.
     pub(super) fn of(aggregate: &AggregateFunctionExpr, input: &Schema, table_columns: &[usize]) -> Option<Self> {
-        if aggregate.ignore_nulls() || !aggregate.order_bys().is_empty() {
+        if !is_unordered(aggregate) {
             return None;
         }
-        let [argument] = &aggregate.expressions()[..] else { return None };
         let name = aggregate.fun().name();
-        let Some(column) = argument.downcast_ref::<Column>().map(Column::index) else {
-            let is_value = argument.downcast_ref::<Literal>().is_some_and(|literal| !literal.value().is_null());
-            return (name == "count" && is_value && !aggregate.is_distinct()).then_some(Self::Rows);
+        let PlainArgument::Column(column) = PlainArgument::of(aggregate)? else {
+            return (name == "count" && !aggregate.is_distinct()).then_some(Self::Rows);
         };
         let index = table_columns[column];
         let state = match (name, input.field(column).data_type()) {
@@ -124,12 +121,10 @@ impl CellState {
     }
 }
 
-/// The columns of `input` that the aggregate of this state looks at as keys.
-pub(super) fn keys_of(state: CellState, aggregate: &AggregateFunctionExpr) -> Vec<usize> {
-    let column = |argument: Arc<dyn PhysicalExpr>| argument.downcast_ref::<Column>().map(Column::index);
-    if state == CellState::OfKeys {
-        aggregate.expressions().into_iter().filter_map(column).collect()
-    } else {
-        Vec::new()
+/// The column of the input that the aggregate of this state looks at as a key.
+pub(super) fn key_of(state: CellState, aggregate: &AggregateFunctionExpr) -> Option<usize> {
+    match PlainArgument::of(aggregate)? {
+        PlainArgument::Column(column) => (state == CellState::OfKeys).then_some(column),
+        PlainArgument::Constant => None,
     }
 }

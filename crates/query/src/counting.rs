@@ -68,7 +68,7 @@ pub(super) fn for_nobody<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Restores the account that counted before, of which nothing is uncounted meanwhile.
+/// Restores the account that counted before.
 struct NobodyGuard(*const MemoryAccount);
 
 impl Drop for NobodyGuard {

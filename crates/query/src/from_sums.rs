@@ -8,7 +8,7 @@ use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::Count;
 
-use super::cell_state::{CellState, keys_of};
+use super::cell_state::{CellState, key_of};
 use super::grouped_sums::{WantedSum, together};
 use super::partial_aggregate::{AggregateWay, PartialAggregate};
 use super::scan::Scan;
@@ -39,7 +39,7 @@ impl FromSums {
         let states = node.aggregates.iter().map(|aggregate| CellState::of(aggregate, &schema, &table_columns));
         let states = states.collect::<Option<Vec<_>>>()?;
         let filtered = node.way.filters().iter().flatten().flat_map(collect_columns).map(|column| column.index());
-        let arguments = states.iter().zip(&node.aggregates).flat_map(|(state, aggregate)| keys_of(*state, aggregate));
+        let arguments = states.iter().zip(&node.aggregates).filter_map(|(state, aggregate)| key_of(*state, aggregate));
         let keys = node.way.groups().iter().copied().chain(filtered).chain(arguments).collect();
         let sums = together(states.iter().filter_map(|state| state.wanted()));
         let (input, parts) = (Arc::clone(&node.input), node.parts_summed(partition));
@@ -59,9 +59,7 @@ impl FromSums {
     fn request(&mut self) -> Result<Option<&mut SumsRequest>> {
         if self.request.is_none() {
             let source = PartsSource::of(&self.input);
-            let request =
-                source.map_or(Ok(None), |source| source.sums_request(self.keys.iter().copied(), &self.sums))?;
-            self.request = Some(request);
+            self.request = Some(source.map_or(Ok(None), |source| SumsRequest::new(source, &self.keys, &self.sums))?);
         }
         Ok(self.request.as_mut().and_then(Option::as_mut))
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{BooleanArray, RecordBatch};
+use arrow::array::{AsArray, BooleanArray, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::execution::TaskContext;
@@ -90,6 +90,12 @@ fn accumulators(aggregates: &[Arc<AggregateFunctionExpr>]) -> Result<Vec<Box<dyn
     aggregates.iter().map(|aggregate| aggregate.create_groups_accumulator()).collect()
 }
 
+/// The rows for which the condition of an aggregate is true; None where it has none.
+fn kept_by(filter: Option<&Arc<dyn PhysicalExpr>>, batch: &RecordBatch) -> Result<Option<BooleanArray>> {
+    let Some(filter) = filter else { return Ok(None) };
+    Ok(filter.evaluate(batch)?.into_array(batch.num_rows())?.as_boolean_opt().cloned())
+}
+
 /// One partition, as far as it has been read.
 struct Partition {
     scan: Scan,
@@ -100,6 +106,8 @@ struct Partition {
     arguments: Vec<Arguments>,
     filters: Vec<Option<Arc<dyn PhysicalExpr>>>,
     narrowed: NarrowedColumns,
+    /// The same, for cells, in which columns that are no keys are NULL.
+    nullable: NarrowedColumns,
     accumulators: Vec<Box<dyn GroupsAccumulator>>,
     aggregates: Vec<Arc<AggregateFunctionExpr>>,
     schema: SchemaRef,
@@ -127,6 +135,7 @@ impl Partition {
             groups: Vec::new(),
             arguments: arguments.into_iter().map(argument).collect::<Result<_>>()?,
             filters: filters.iter().map(filter).collect::<Result<_>>()?,
+            nullable: narrowed.nullable(),
             narrowed,
             accumulators: accumulators(&node.aggregates)?,
             aggregates: node.aggregates.clone(),
@@ -175,12 +184,9 @@ impl Partition {
         for ((accumulator, arguments), filter) in
             self.accumulators.iter_mut().zip(&mut self.arguments).zip(&self.filters)
         {
-            let filter = filter.as_ref().map(|filter| filter.evaluate(&batch)?.into_array(batch.num_rows()));
-            let filter = filter.transpose()?;
-            let filter = filter.as_ref().and_then(|filter| filter.as_any().downcast_ref::<BooleanArray>());
             // With a filter, an accumulator looks at each row.
-            let filter = filter.filter(|kept| kept.true_count() < kept.len());
-            accumulator.update_batch(&arguments.evaluate(&batch)?, &self.groups, filter, groups)?;
+            let filter = kept_by(filter.as_ref(), &batch)?.filter(|kept| kept.true_count() < kept.len());
+            accumulator.update_batch(&arguments.evaluate(&batch)?, &self.groups, filter.as_ref(), groups)?;
         }
         Ok(self.is_enough())
     }
@@ -194,21 +200,18 @@ impl Partition {
             return Ok(false);
         }
         self.keys.of_rows(&cells, &mut self.groups)?;
-        // Columns that are no keys are NULL here, also those that never are in rows.
-        let batch = self.narrowed.nullable().record_batch(&cells)?;
+        let batch = self.nullable.record_batch(&cells)?;
         let groups = self.keys.len();
-        let states = self.from_sums.as_ref().map(|from_sums| from_sums.states.clone()).unwrap_or_default();
+        let states = self.from_sums.iter().flat_map(|from_sums| &from_sums.states);
         for (((accumulator, arguments), filter), state) in
             self.accumulators.iter_mut().zip(&mut self.arguments).zip(&self.filters).zip(states)
         {
-            let filter = filter.as_ref().map(|filter| filter.evaluate(&batch)?.into_array(batch.num_rows()));
-            let filter = filter.transpose()?;
-            let filter = filter.as_ref().and_then(|filter| filter.as_any().downcast_ref::<BooleanArray>());
-            if state == CellState::OfKeys {
-                accumulator.update_batch(&arguments.evaluate(&batch)?, &self.groups, filter, groups)?;
+            let filter = kept_by(filter.as_ref(), &batch)?;
+            if *state == CellState::OfKeys {
+                accumulator.update_batch(&arguments.evaluate(&batch)?, &self.groups, filter.as_ref(), groups)?;
                 continue;
             }
-            let arrays = state.arrays(&sums, keep.as_ref(), filter)?;
+            let arrays = state.arrays(&sums, keep.as_ref(), filter.as_ref())?;
             accumulator.merge_batch(&arrays, &self.groups, groups)?;
         }
         Ok(self.is_enough())

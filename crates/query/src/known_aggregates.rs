@@ -8,9 +8,9 @@ use std::sync::Arc;
 use arrow::array::ArrayRef;
 use datafusion::common::ScalarValue;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::expressions::{Column, Literal};
 use probe_proto::table::Table;
 
+use super::plain_argument::PlainArgument;
 use super::scan_unit::{ScanUnit, UnitStatistics};
 
 /// One group: its values, and the state that each aggregate's accumulator would have after its rows.
@@ -49,15 +49,13 @@ fn state(
     table_columns: &[usize],
     aggregate: &AggregateFunctionExpr,
 ) -> Option<Vec<ScalarValue>> {
-    let [argument] = &aggregate.expressions()[..] else { return None };
     let rows = part.rows();
-    let (column, nulls) = match argument.downcast_ref::<Column>() {
-        Some(column) => {
-            let index = *table_columns.get(column.index())?;
+    let (column, nulls) = match PlainArgument::of(aggregate)? {
+        PlainArgument::Column(column) => {
+            let index = *table_columns.get(column)?;
             (Some(index), part.range(table, index).1)
         }
-        None if argument.downcast_ref::<Literal>().is_some_and(|literal| !literal.value().is_null()) => (None, 0),
-        None => return None,
+        PlainArgument::Constant => (None, 0),
     };
     let values = rows.checked_sub(nulls)?;
     let sum = |index| if values == 0 { Some(None) } else { part.sum(table, index).map(Some) };

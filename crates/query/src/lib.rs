@@ -58,6 +58,7 @@ mod output;
 mod parameters;
 mod partial_aggregate;
 mod percentile;
+mod plain_argument;
 mod plan_cache;
 mod planner;
 mod planning_stop;

@@ -16,7 +16,6 @@ use super::question;
 use super::queue::{NextPart, Queue};
 use super::row_filter::RowFilter;
 use super::running::Guard;
-use super::sums_request::KeptCells;
 
 /// Batches that a scan reads without finding a row before it gives an empty batch, so that other tasks have their turn and an
 /// abandoned query ends.
@@ -112,10 +111,10 @@ impl Scan {
 
     /// Begins the next part where none is being read. Gives its cells, where `answer` has them, and None where its rows are to be
     /// read, and at the end.
-    pub(super) fn next_cells(
+    pub(super) fn next_cells<Cells>(
         &mut self,
-        answer: impl FnOnce(&NextPart, &Self) -> Result<Option<KeptCells>>,
-    ) -> Option<Result<KeptCells>> {
+        answer: impl FnOnce(&NextPart, &Self) -> Result<Option<Cells>>,
+    ) -> Option<Result<Cells>> {
         if self.has_ended() || self.current.is_some() {
             return None;
         }
@@ -261,6 +260,7 @@ impl Iterator for Batches {
     }
 }
 
-fn external(error: probe_common::error::Error) -> DataFusionError {
+/// An error of the store, within DataFusion.
+pub(super) fn external(error: probe_common::error::Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }

@@ -16,7 +16,6 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSe
 use probe_proto::table::Table;
 use probe_store::{arrow_schema, identity_columns};
 
-use super::grouped_sums::WantedSum;
 use super::prune::Pruner;
 use super::queue::Queue;
 use super::row_filter::{self, RowFilter};
@@ -24,7 +23,6 @@ use super::running::Running;
 use super::scan::Scan;
 use super::scan_unit::ScanUnit;
 use super::sums_cache::SumsCache;
-use super::sums_request::{ScanColumns, SumsRequest};
 
 /// What the scans of an engine share.
 #[derive(Debug, Clone)]
@@ -129,26 +127,6 @@ impl PartsSource {
         }
         let others = || Self { parts: Arc::new(rest), known: Arc::default(), ..self.clone() };
         (!answers.is_empty()).then(|| (others(), answers))
-    }
-
-    /// What a question asks of sums that looks at the output columns `keys` and adds up `sums`; None where they can't answer it.
-    ///
-    /// # Errors
-    /// A filter names another column.
-    pub(super) fn sums_request(
-        &self,
-        keys: impl Iterator<Item = usize>,
-        sums: &[WantedSum],
-    ) -> Result<Option<SumsRequest>> {
-        // Rows are complete without the other filters.
-        let exact: Vec<_> = self.filters.iter().filter(|filter| row_filter::is_exact(filter)).cloned().collect();
-        let columns = ScanColumns {
-            table: self.table,
-            read: &self.read,
-            table_columns: &self.table_columns,
-            output: &self.output,
-        };
-        SumsRequest::new(&columns, &exact, keys, sums, &self.shared.sums)
     }
 
     /// The indices in the table's schema of the columns that come out.

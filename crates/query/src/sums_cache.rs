@@ -1,10 +1,10 @@
 //! The grouped sums of parts that were asked for, within a bound of memory.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use probe_store::{ParquetFile, Sealed};
-use quick_cache::sync::{Cache, DefaultLifecycle};
-use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+use quick_cache::Weighter;
+use quick_cache::unsync::Cache;
 
 use super::grouped_sums::{GroupedSums, WantedSum};
 use super::scan_unit::ScanUnit;
@@ -39,7 +39,7 @@ impl FixedPart {
 pub(super) enum KnownSums {
     /// They were asked for once, where the rows themselves were the faster way.
     Asked,
-    /// They have too many cells, or are not exact.
+    /// They have too many cells, take too many bytes, or are not exact.
     Impossible,
     Sums(Arc<GroupedSums>),
 }
@@ -79,7 +79,8 @@ impl Weighter<Key, Entry> for Bytes {
 /// The sums of the parts of one engine. Those that were asked for longest ago are dropped first.
 #[derive(Debug)]
 pub(super) struct SumsCache {
-    cache: Cache<Key, Entry, Bytes>,
+    /// In one piece, which a large entry fits.
+    cache: Mutex<Cache<Key, Entry, Bytes>>,
     /// The most bytes that the sums of one part may take.
     pub(super) max_bytes: usize,
 }
@@ -87,29 +88,27 @@ pub(super) struct SumsCache {
 impl SumsCache {
     /// A cache of at most so many `bytes`.
     pub(super) fn new(bytes: usize) -> Self {
-        let mut options = OptionsBuilder::new();
-        // One shard: an entry has to fit its shard, and a part is looked up once a question.
-        options.estimated_items_capacity(EXPECTED_ENTRIES).weight_capacity(bytes as u64).shards(1);
-        let (hasher, lifecycle) = (DefaultHashBuilder::default(), DefaultLifecycle::default());
-        let cache = match options.build() {
-            Ok(options) => Cache::with_options(options, Bytes, hasher, lifecycle),
-            Err(_) => Cache::with_weighter(EXPECTED_ENTRIES, bytes as u64, Bytes),
-        };
+        let cache = Mutex::new(Cache::with_weighter(EXPECTED_ENTRIES, bytes as u64, Bytes));
         Self { cache, max_bytes: bytes / PARTS }
     }
 
     /// What is known of these sums of a part. Sums with bounds do where none are wanted.
     pub(super) fn find(&self, part: &FixedPart, of: &SumsOf) -> Option<KnownSums> {
-        let find = |of: &SumsOf| self.cache.get(&Key::new(part, of)).map(|entry| entry.known);
+        let cache = self.lock();
+        let find = |of: &SumsOf| cache.get(&Key::new(part, of)).map(|entry| entry.known.clone());
         match find(of) {
-            None | Some(KnownSums::Asked) => find(&of.with_bounds()).or_else(|| find(of)),
+            known @ (None | Some(KnownSums::Asked)) => find(&of.with_bounds()).or(known),
             known => known,
         }
     }
 
     /// Keeps what is known of these sums of a part, in place of what was known.
     pub(super) fn keep(&self, part: &FixedPart, of: &SumsOf, known: KnownSums) {
-        self.cache.insert(Key::new(part, of), Entry { known, _part: part.clone() });
+        self.lock().insert(Key::new(part, of), Entry { known, _part: part.clone() });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Cache<Key, Entry, Bytes>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -10,7 +10,6 @@ use arrow::datatypes::{DataType, Float64Type, SchemaRef};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::execution::TaskContext;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::metrics::BaselineMetrics;
@@ -25,6 +24,7 @@ use super::cell_state::CellState;
 use super::from_sums::FromSums;
 use super::kept_sum;
 use super::partial_aggregate::{AggregateWay, PartialAggregate};
+use super::plain_argument::{PlainArgument, is_unordered};
 use super::scan::{KeptRows, Scan};
 use super::source::PartsSource;
 use super::sums_request::KeptCells;
@@ -44,19 +44,15 @@ enum WantedTotal {
 impl WantedTotal {
     /// What `aggregate` needs of the columns of `input`; None where it is not one of these.
     fn of(aggregate: &AggregateFunctionExpr, input: &SchemaRef) -> Option<Self> {
-        let is_plain = !aggregate.is_distinct() && !aggregate.ignore_nulls() && aggregate.order_bys().is_empty();
-        let [argument] = &aggregate.expressions()[..] else { return None };
-        let column = argument.downcast_ref::<Column>().map(Column::index);
-        let is_float = |column: &usize| input.field(*column).data_type() == &DataType::Float64;
-        let is_value = argument.downcast_ref::<Literal>().is_some_and(|literal| !literal.value().is_null());
-        let wanted = match (aggregate.fun().name(), column) {
-            ("count", Some(column)) => Self::Values(column),
-            ("count", None) if is_value => Self::Rows,
-            ("sum", Some(column)) if is_float(&column) => Self::Sum(column),
-            ("avg", Some(column)) if is_float(&column) => Self::Mean(column),
+        let is_float = |column: usize| input.field(column).data_type() == &DataType::Float64;
+        let wanted = match (aggregate.fun().name(), PlainArgument::of(aggregate)?) {
+            ("count", PlainArgument::Column(column)) => Self::Values(column),
+            ("count", PlainArgument::Constant) => Self::Rows,
+            ("sum", PlainArgument::Column(column)) if is_float(column) => Self::Sum(column),
+            ("avg", PlainArgument::Column(column)) if is_float(column) => Self::Mean(column),
             _ => return None,
         };
-        is_plain.then_some(wanted)
+        (!aggregate.is_distinct() && is_unordered(aggregate)).then_some(wanted)
     }
 
     /// The types of the state that the other half of the aggregate takes.

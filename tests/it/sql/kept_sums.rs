@@ -6,7 +6,7 @@ use probe_query::Engine;
 use probe_store::Store;
 
 use crate::sql::data::{Agent, START};
-use crate::sql::{cell, cells, rows};
+use crate::sql::{cell, cells, metrics, rows};
 
 /// Steps 0 to 99 of two ranks in a row group each, 30 modules a step.
 fn engine(directory: &std::path::Path) -> Engine {
@@ -27,9 +27,8 @@ fn engine(directory: &std::path::Path) -> Engine {
 async fn summed(engine: &Engine, sql: &str, times: usize) -> Vec<usize> {
     let mut parts = Vec::new();
     for _ in 0..times {
-        let plan = cells(&rows(engine, &format!("EXPLAIN ANALYZE {sql}"), None).await.unwrap()).concat().concat();
-        let counts = plan.split("parts_summed=").skip(1);
-        parts.push(counts.map(|rest| rest.split([',', ']']).next().unwrap().parse::<usize>().unwrap()).sum());
+        let [summed] = metrics(engine, sql, ["parts_summed"]).await;
+        parts.push(summed);
     }
     parts
 }
@@ -41,7 +40,7 @@ async fn a_question_takes_parts_that_were_added_up_by_its_columns() {
     let by = |columns: &str, condition: &str| {
         format!("SELECT {columns}, SUM(duration), MAX(duration) FROM python.torch_trace {condition} GROUP BY {columns}")
     };
-    // Without a filter at once, also where others of the columns are those of the process.
+    // Without a filter at once, also where the process has one of the columns.
     assert_eq!(summed(&engine, &by("module, stage", ""), 2).await, [2, 2]);
     assert_eq!(summed(&engine, &by("module, stage, rank", ""), 1).await, [2]);
     // A filter on these columns finds the same sums, with whatever constant.
@@ -49,13 +48,13 @@ async fn a_question_takes_parts_that_were_added_up_by_its_columns() {
     assert_eq!(summed(&engine, &by("stage", "WHERE module LIKE '%2'"), 1).await, [2]);
     // Of other columns they are found when a question comes again.
     assert_eq!(summed(&engine, &by("compiled", "WHERE module_type = 'Linear'"), 3).await, [0, 2, 2]);
-    // A condition that holds for all rows of a part is none, of whatever type its column is.
+    // A condition that holds for all rows of a part needs no sums, whatever the type of its column. With NULL it holds for none.
     assert_eq!(summed(&engine, &by("module, stage", "WHERE step >= 0 AND ts > '2001-01-01'"), 1).await, [2]);
     assert_eq!(
         summed(&engine, &by("module, stage", "WHERE step >= (SELECT MIN(step) FROM python.steps)"), 1).await,
         [0]
     );
-    // One that holds for some makes its column one of the sums'; there is one for each row then.
+    // One that holds for some rows needs sums by its column, too. Of those there would be one for each row.
     assert_eq!(summed(&engine, &by("module, stage", "WHERE step > 50"), 3).await, [0, 0, 0]);
     // Without GROUP BY.
     let total =

@@ -55,6 +55,17 @@ async fn cell(engine: &Engine, sql: &str) -> String {
     cells[0][0].clone()
 }
 
+/// Metrics of a query that is run, each added up over the nodes of its plan.
+async fn metrics<const N: usize>(engine: &Engine, sql: &str, names: [&str; N]) -> [usize; N] {
+    let plan = cells(&rows(engine, &format!("EXPLAIN ANALYZE {sql}"), None).await.unwrap());
+    let plan: String = plan.into_iter().flatten().collect::<Vec<_>>().join("\n");
+    names.map(|name| {
+        let name = format!("{name}=");
+        let values = plan.split(&name).skip(1);
+        values.map(|rest| rest.split([',', ']']).next().unwrap().parse::<usize>().unwrap()).sum()
+    })
+}
+
 struct Db(Arc<Engine>);
 
 #[async_trait::async_trait]

@@ -9,7 +9,7 @@ use probe_query::Engine;
 use probe_store::Store;
 
 use crate::sql::data::Agent;
-use crate::sql::{cell, cells, rows};
+use crate::sql::{cell, cells, metrics, rows};
 
 /// Rows of a batch, and batches that fill a segment.
 const BATCH: i64 = 4096;
@@ -26,14 +26,8 @@ fn filled(store: &Store, rank: i32, segments: i64) {
 
 /// The metrics segments_scanned and segments_total of the plan's scans, added up.
 async fn scanned(engine: &Engine, sql: &str) -> (usize, usize) {
-    let plan = cells(&rows(engine, &format!("EXPLAIN ANALYZE {sql}"), None).await.unwrap());
-    let plan: String = plan.into_iter().flatten().collect::<Vec<_>>().join("\n");
-    let sum = |name: &str| {
-        let name = format!("{name}=");
-        let values = plan.split(&name).skip(1);
-        values.map(|rest| rest.split([',', ']']).next().unwrap().parse::<usize>().unwrap()).sum()
-    };
-    (sum("segments_scanned"), sum("segments_total"))
+    let [scanned, total] = metrics(engine, sql, ["segments_scanned", "segments_total"]).await;
+    (scanned, total)
 }
 
 #[tokio::test]
