@@ -40,8 +40,8 @@ use crate::names_of_aggregates;
 use crate::nested_projections;
 use crate::output;
 use crate::percentile::ApproxPercentile;
-use crate::plan_cache::{KeptPlan, PlanCache};
-use crate::planner::{PlannedQuery, Planner};
+use crate::plan_cache::PlanCache;
+use crate::planner::{PlannedQuery, Planner, RunnablePlan};
 use crate::planning_stop;
 use crate::question;
 use crate::running::Running;
@@ -191,7 +191,6 @@ impl Engine {
         let permit = self.admission.enter(&bounds).await?;
         let (planned, schema) = oneshot::channel();
         let share = self.memory.share(&bounds);
-        let memory: Arc<dyn MemoryPool> = Arc::clone(&share) as _;
         let (answer, output) = answer::channel(&bounds, &share);
         let (planner, counted_in) = (Arc::clone(&self.planner), Arc::clone(&share));
         let plan = plan.filter(|plan| planner.can_begin(plan));
@@ -199,12 +198,12 @@ impl Engine {
             share.account.take_over(plan.bytes());
         }
         let work = async move |output: &mut Output| {
-            let mut plan = match plan {
+            let plan = match plan {
                 Some(plan) => plan,
                 None => planner.logical(&sql, &parameters, pid, &output.bounds).await?,
             };
-            let to_keep = to_keep(&mut plan, &counted_in);
-            let (schema, plan, context) = planner.physical(plan, &output.bounds, memory).await?;
+            let RunnablePlan { schema, plan, context, to_keep } =
+                planner.physical(plan, &output.bounds, &counted_in).await?;
             give_back_stack();
             // This fails where the caller has gone.
             if planned.send((Arc::clone(&schema), to_keep)).is_err() {
@@ -300,7 +299,7 @@ impl Engine {
 
     /// `plan`, for which all the memory of `share` was allocated. The cache gets its copy.
     fn measured(&self, mut plan: PlannedQuery, share: &Share) -> PlannedQuery {
-        to_keep(&mut plan, share).into_iter().for_each(|plan| self.planner.cache.keep(plan));
+        plan.to_keep(share).into_iter().for_each(|plan| self.planner.cache.keep(plan));
         plan.bytes = share.account.bytes();
         plan.is_deep = share.deep.load(Ordering::Relaxed);
         plan
@@ -325,14 +324,6 @@ impl Engine {
     pub fn scans(&self) -> usize {
         self.planner.scans.running.count()
     }
-}
-
-/// The copy of `plan` for the cache. All the memory of `share` was allocated for the plan. None where the text needs a deep stack,
-/// because that is taken when the text is read.
-fn to_keep(plan: &mut PlannedQuery, share: &Share) -> Option<KeptPlan> {
-    let mut kept = plan.to_keep.take().filter(|_| !share.deep.load(Ordering::Relaxed))?;
-    kept.bytes = share.account.bytes();
-    Some(kept)
 }
 
 impl fmt::Debug for Engine {

@@ -1,5 +1,6 @@
 //! Logical plans of questions that were asked before. A text that is asked again, as a dashboard does, is read and planned once,
-//! as long as there are the same tables.
+//! as long as there are the same tables. What the optimizer made of the plan is kept too, and used while the values that came
+//! from the tables' statistics are the same.
 //!
 //! A kept plan holds no rows: its tables have never been scanned, and each question gets tables of its own.
 
@@ -9,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
-use datafusion::common::tree_node::Transformed;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::datasource::{provider_as_source, source_as_provider};
-use datafusion::logical_expr::{LogicalPlan, TableSource};
+use datafusion::logical_expr::{Expr, LogicalPlan, TableSource, Volatility};
 use probe_store::Store;
 
 use super::provider::RowsTable;
@@ -41,8 +42,15 @@ pub(super) struct KeptPlan {
     pub(super) plan: LogicalPlan,
     /// The columns of the answer.
     pub(super) schema: SchemaRef,
-    /// Bytes that the plan takes in memory at most; 0 where the program does not count what it allocates.
+    optimized: Option<Arc<OptimizedPlan>>,
+    /// Bytes that the plans take in memory at most; 0 where the program does not count what it allocates.
     pub(super) bytes: usize,
+}
+
+/// A plan before and after the optimizer, over tables that have never been scanned.
+struct OptimizedPlan {
+    before: LogicalPlan,
+    after: LogicalPlan,
 }
 
 impl KeptPlan {
@@ -63,8 +71,63 @@ impl KeptPlan {
             return Ok(None);
         }
         let plan = over_unscanned_tables(plan.clone(), store)?;
-        Ok(plan.map(|plan| Self { sql: sql.into(), pid, tables, plan, schema: Arc::clone(schema), bytes: 0 }))
+        let (sql, schema) = (sql.into(), Arc::clone(schema));
+        Ok(plan.map(|plan| Self { sql, pid, tables, plan, schema, optimized: None, bytes: 0 }))
     }
+
+    /// What the optimizer made of `before` when this question was asked the last time, over the tables of `before`. None where it
+    /// was given another plan then: bounds of the tables are in it, and the tables may have grown.
+    ///
+    /// # Errors
+    /// DataFusion's.
+    pub(super) fn optimized(&self, before: &LogicalPlan, store: &Arc<Store>) -> Result<Option<LogicalPlan>> {
+        let Some(known) = self.optimized.as_ref().filter(|known| known.before == *before) else { return Ok(None) };
+        let mut tables = HashMap::new();
+        before.apply_with_subqueries(|node| {
+            if let LogicalPlan::TableScan(scan) = node
+                && let Some(table) = source_as_provider(&scan.source)?.downcast_ref::<RowsTable>()
+            {
+                tables.insert(table.index(), Arc::clone(&scan.source));
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        over_tables(known.after.clone(), store, |table| tables.get(&table.index()).cloned())
+    }
+
+    /// This plan, with what the optimizer made of `before`, which is this plan without the values that are known. None where it
+    /// may make something else of it the next time: a function such as now() has the value of the moment.
+    ///
+    /// # Errors
+    /// DataFusion's.
+    pub(super) fn with_optimized(
+        &self,
+        before: &LogicalPlan,
+        after: &LogicalPlan,
+        store: &Arc<Store>,
+    ) -> Result<Option<Self>> {
+        if matches!(before, LogicalPlan::Explain(_)) || !is_immutable(before)? {
+            return Ok(None);
+        }
+        let unscanned = |plan: &LogicalPlan| over_unscanned_tables(plan.clone(), store);
+        let (Some(before), Some(after)) = (unscanned(before)?, unscanned(after)?) else { return Ok(None) };
+        Ok(Some(Self { optimized: Some(Arc::new(OptimizedPlan { before, after })), ..self.clone() }))
+    }
+}
+
+/// Whether every function of a plan has the same value for the same arguments at any time.
+fn is_immutable(plan: &LogicalPlan) -> Result<bool> {
+    let mut is_immutable = true;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            let changes = |part: &Expr| match part {
+                Expr::ScalarFunction(call) => call.func.signature().volatility != Volatility::Immutable,
+                _ => false,
+            };
+            is_immutable &= !expression.exists(|part| Ok(changes(part)))?;
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    Ok(is_immutable)
 }
 
 impl fmt::Debug for KeptPlan {
@@ -101,21 +164,31 @@ impl PlanCache {
 pub(super) fn over_unscanned_tables(plan: LogicalPlan, store: &Arc<Store>) -> Result<Option<LogicalPlan>> {
     let snapshots = Arc::new(Snapshots::new(store));
     let mut tables: HashMap<usize, Arc<dyn TableSource>> = HashMap::new();
-    let mut only_ours = true;
+    over_tables(plan, store, |table| {
+        // One table for all that name it: they must see the same rows.
+        let unscanned = || provider_as_source(Arc::new(table.unscanned(&snapshots)));
+        Some(Arc::clone(tables.entry(table.index()).or_insert_with(unscanned)))
+    })
+}
+
+/// The same plan over the tables that `replace` gives for those of `store`; None where it gives none, or the plan reads anything
+/// else.
+fn over_tables(
+    plan: LogicalPlan,
+    store: &Arc<Store>,
+    mut replace: impl FnMut(&RowsTable) -> Option<Arc<dyn TableSource>>,
+) -> Result<Option<LogicalPlan>> {
+    let mut are_all_replaced = true;
     let plan = plan.transform_up_with_subqueries(|node| {
         let LogicalPlan::TableScan(mut scan) = node else { return Ok(Transformed::no(node)) };
         let provider = source_as_provider(&scan.source)?;
-        match provider.downcast_ref::<RowsTable>().filter(|table| table.is_of(store)) {
-            Some(table) => {
-                // One table for all that name it: they must see the same rows.
-                let unscanned = || provider_as_source(Arc::new(table.unscanned(&snapshots)));
-                scan.source = Arc::clone(tables.entry(table.index()).or_insert_with(unscanned));
-            }
-            None => only_ours = false,
+        match provider.downcast_ref::<RowsTable>().filter(|table| table.is_of(store)).and_then(&mut replace) {
+            Some(table) => scan.source = table,
+            None => are_all_replaced = false,
         }
         Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
     })?;
-    Ok(only_ours.then_some(plan.data))
+    Ok(are_all_replaced.then_some(plan.data))
 }
 
 #[cfg(test)]

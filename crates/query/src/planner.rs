@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::CatalogProviderList;
@@ -26,6 +27,7 @@ use super::expanded;
 use super::guard;
 use super::known_subqueries;
 use super::made;
+use super::memory::Share;
 use super::names_of_casts;
 use super::output;
 use super::parameters::{self, Parameters};
@@ -58,13 +60,34 @@ pub struct PlannedQuery {
     pub(super) bytes: usize,
     /// Whether its text needs much of a stack, which is taken when the text is read ([`question::take_stack`]).
     pub(super) is_deep: bool,
-    /// A copy for the cache, where the plan was not found there and may be kept.
+    /// What the cache has of the text, or may have.
+    kept: Option<KeptPlan>,
+    /// Whether the cache has it.
+    is_kept: bool,
+}
+
+/// A plan that runs.
+pub(super) struct RunnablePlan {
+    /// The columns of the answer.
+    pub(super) schema: SchemaRef,
+    pub(super) plan: Arc<dyn ExecutionPlan>,
+    pub(super) context: Arc<TaskContext>,
+    /// What the cache should have of the text, if it has less.
     pub(super) to_keep: Option<KeptPlan>,
 }
 
 impl PlannedQuery {
     fn new(state: SessionState, plan: LogicalPlan, schema: SchemaRef, tables: usize) -> Self {
-        Self { state, plan, schema, tables, bytes: 0, is_deep: false, to_keep: None }
+        Self { state, plan, schema, tables, bytes: 0, is_deep: false, kept: None, is_kept: false }
+    }
+
+    /// The copy for the cache, which has none. All the memory of `share` was allocated for this plan.
+    pub(super) fn to_keep(&mut self, share: &Share) -> Option<KeptPlan> {
+        if self.is_kept {
+            return None;
+        }
+        self.is_kept = true;
+        measured(self.kept.as_ref()?, share)
     }
 
     /// The columns of the answer.
@@ -84,6 +107,18 @@ impl fmt::Debug for PlannedQuery {
     }
 }
 
+/// `plan` for the cache. All the memory of `share` was allocated for it. None where the text needs a deep stack, because that is
+/// taken when the text is read.
+fn measured(plan: &KeptPlan, share: &Share) -> Option<KeptPlan> {
+    let is_deep = share.deep.load(Ordering::Relaxed);
+    if is_deep {
+        return None;
+    }
+    let mut plan = plan.clone();
+    plan.bytes = share.account.bytes();
+    Some(plan)
+}
+
 /// The schema of the answer, whose columns are called `names`. Types are those after conversion: the plan of a UNION of integers
 /// and floats says before that its columns are the first one's.
 fn schema(state: &SessionState, plan: &LogicalPlan, names: &[String]) -> DataFusionResult<SchemaRef> {
@@ -92,20 +127,26 @@ fn schema(state: &SessionState, plan: &LogicalPlan, names: &[String]) -> DataFus
 }
 
 impl Planner {
-    /// The plan that runs, with the columns of its answer.
+    /// The plan that runs, in the memory of `share`.
     pub(super) async fn physical(
         &self,
-        plan: PlannedQuery,
+        mut plan: PlannedQuery,
         bounds: &Bounds,
-        memory: Arc<dyn MemoryPool>,
-    ) -> Result<(SchemaRef, Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
-        let PlannedQuery { mut state, plan, schema, .. } = plan;
-        let plan = made::count(plan, &memory).map_err(|error| within(&error, bounds))?;
+        share: &Arc<Share>,
+    ) -> Result<RunnablePlan> {
+        let mut to_keep = plan.to_keep(share);
+        let memory: Arc<dyn MemoryPool> = Arc::clone(share) as _;
+        let PlannedQuery { mut state, plan, schema, kept, .. } = plan;
+        let counted = made::count(plan, &memory).map_err(|error| within(&error, bounds))?;
+        let (plan, kept) = (counted.data, kept.filter(|_| !counted.transformed));
         let lists_functions = or_say(reads_information_schema(&plan))?;
         // now() is when the query began.
         state.mark_start_execution();
         let planned = async {
-            let plan = state.optimize(&known_subqueries::replace(plan)?)?;
+            let (plan, optimized) = self.optimized(&state, known_subqueries::replace(plan)?, kept)?;
+            if let Some(optimized) = optimized {
+                to_keep = measured(&optimized, share);
+            }
             question::check()?;
             let config = std::mem::take(state.config_mut());
             *state.config_mut() = config.with_batch_size(made::width::rows(&plan)?);
@@ -118,7 +159,24 @@ impl Planner {
         } else {
             without_functions(&state, runtime)
         };
-        Ok((schema, plan, Arc::new(context)))
+        Ok(RunnablePlan { schema, plan, context: Arc::new(context), to_keep })
+    }
+
+    /// What the optimizer makes of a plan, and what the cache should have of its text then, if it has less. `kept` is what the
+    /// cache has; None where the plan is of one query alone.
+    fn optimized(
+        &self,
+        state: &SessionState,
+        plan: LogicalPlan,
+        kept: Option<KeptPlan>,
+    ) -> DataFusionResult<(LogicalPlan, Option<KeptPlan>)> {
+        let Some(kept) = kept else { return Ok((state.optimize(&plan)?, None)) };
+        if let Some(optimized) = kept.optimized(&plan, &self.store)? {
+            return Ok((optimized, None));
+        }
+        let optimized = state.optimize(&plan)?;
+        let to_keep = kept.with_optimized(&plan, &optimized, &self.store)?;
+        Ok((optimized, to_keep))
     }
 
     /// The plan of a query's text, as far as it does not depend on rows.
@@ -150,16 +208,19 @@ impl Planner {
     /// The plan of a text that is in the cache, over the tables as they are when it begins.
     fn kept(&self, sql: &str, pid: Option<i32>) -> Result<Option<PlannedQuery>> {
         let tables = self.store.tables().len();
-        let Some(KeptPlan { plan, schema, .. }) = self.cache.find(sql, pid, tables) else { return Ok(None) };
-        let plan = or_say(plan_cache::over_unscanned_tables(plan, &self.store))?;
-        // Names are resolved already: the state needs no tables.
-        Ok(plan.map(|plan| PlannedQuery::new(self.state.as_ref().clone(), plan, schema, tables)))
+        let Some(kept) = self.cache.find(sql, pid, tables) else { return Ok(None) };
+        let plan = or_say(plan_cache::over_unscanned_tables(kept.plan.clone(), &self.store))?;
+        Ok(plan.map(|plan| {
+            // Names are resolved already: the state needs no tables.
+            let planned = PlannedQuery::new(self.state.as_ref().clone(), plan, Arc::clone(&kept.schema), tables);
+            PlannedQuery { kept: Some(kept), is_kept: true, ..planned }
+        }))
     }
 
     /// `planned`, which has no parameters, with its copy for the cache.
     fn with_copy(&self, mut planned: PlannedQuery, sql: &str, pid: Option<i32>) -> Result<PlannedQuery> {
         let PlannedQuery { plan, schema, tables, .. } = &planned;
-        planned.to_keep = or_say(KeptPlan::new(sql, pid, *tables, plan, schema, &self.store))?;
+        planned.kept = or_say(KeptPlan::new(sql, pid, *tables, plan, schema, &self.store))?;
         Ok(planned)
     }
 

@@ -29,11 +29,11 @@ use self::counted::{CountedFunction, CountedOperation};
 use self::growth::Growth;
 pub(super) use self::growth::array_bytes;
 
-/// Wraps the functions of a plan so that they count what they make.
+/// Wraps the functions of a plan so that they count what they make. The plan that was transformed is of one query alone.
 ///
 /// # Errors
 /// The plan has a function that is not available.
-pub(super) fn count(plan: LogicalPlan, pool: &Arc<dyn MemoryPool>) -> Result<LogicalPlan> {
+pub(super) fn count(plan: LogicalPlan, pool: &Arc<dyn MemoryPool>) -> Result<Transformed<LogicalPlan>> {
     let mut grows = false;
     plan.apply_with_subqueries(|node| {
         let schema = merge_schema(&node.inputs());
@@ -46,9 +46,9 @@ pub(super) fn count(plan: LogicalPlan, pool: &Arc<dyn MemoryPool>) -> Result<Log
         })
     })?;
     if !grows {
-        return Ok(plan);
+        return Ok(Transformed::no(plan));
     }
-    let counted = plan.transform_up_with_subqueries(|node| {
+    plan.transform_up_with_subqueries(|node| {
         let (names, schema) = (NamePreserver::new(&node), merge_schema(&node.inputs()));
         let counted = node.map_expressions(|expression| {
             let name = names.save(&expression);
@@ -62,8 +62,7 @@ pub(super) fn count(plan: LogicalPlan, pool: &Arc<dyn MemoryPool>) -> Result<Log
             true => counted.map_data(LogicalPlan::recompute_schema),
             false => Ok(counted),
         }
-    })?;
-    Ok(counted.data)
+    })
 }
 
 /// How the array that an expression makes is counted; None where it need not be.
