@@ -4,10 +4,46 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, ClassVar, final
 
-from probe_agent.settings import Identity, Settings
-
 VERSION: str
 RESERVED_NAMES: frozenset[str]
+
+@final
+class Settings:
+    """Settings of one uplink, fixed when it starts; see src/uplink/settings.rs."""
+
+    def __init__(
+        self,
+        *,
+        collector: str,
+        token_file: str | None,
+        tls_pin: str | None,
+        eval_over_tcp: bool,
+        no_snippets: str | None,
+        patience_s: float,
+        hint: str,
+        revival: CollectorRestart | None,
+        instance: str,
+        run: str,
+        host: str,
+        command: str,
+        python_version: str,
+        torch_version: str,
+        identity: Identity,
+    ) -> None: ...
+
+@final
+class Identity:
+    """Rank, local rank and world size of this process; None for what is not known."""
+
+    def __init__(self, rank: int | None, local_rank: int | None, world_size: int | None) -> None: ...
+
+@final
+class CollectorRestart:
+    """The command that starts a collector again if it dies; see src/uplink/settings.rs."""
+
+    def __init__(
+        self, *, program: str, arguments: list[str], environment: list[tuple[str, str]], log: str
+    ) -> None: ...
 
 @final
 class At:

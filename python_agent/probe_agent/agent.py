@@ -172,7 +172,6 @@ def connect() -> None:
 def _connect() -> None:
     from probe_agent import _native
     from probe_agent.eval import runner
-    from probe_agent.settings import Settings
     from probe_agent.torch import exceptions
 
     address = _state.collector or os.environ.get("PROBE_COLLECTOR")
@@ -185,7 +184,7 @@ def _connect() -> None:
     else:
         run, patience = _state.run or os.environ.get("PROBE_RUN") or "", PATIENCE_SECONDS
         hint = "`probe serve` starts a collector, and `probe run` training together with one"
-    settings = Settings(
+    settings = _native.Settings(
         collector=address,
         token_file=os.environ.get("PROBE_TOKEN_FILE") or None,
         tls_pin=os.environ.get("PROBE_TLS_PIN"),

@@ -20,9 +20,12 @@ import sysconfig
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from probe_agent import messages
-from probe_agent.settings import CollectorRestart
+
+if TYPE_CHECKING:
+    from probe_agent._native import CollectorRestart
 
 # A collector that has been unused for this long ends by itself.
 IDLE = "30s"
@@ -220,13 +223,15 @@ def revival(address: str) -> CollectorRestart | None:
 
     None for a collector of another machine or user, and for one at an address that a person chose.
     """
+    from probe_agent import _native
+
     try:
         if not address.startswith("unix:") or os.path.dirname(address[len("unix:") :]) != runtime_directory():
             return None
         program = os.path.abspath(binary())
     except (NoCollectorError, OSError):
         return None
-    return CollectorRestart(
+    return _native.CollectorRestart(
         program=program,
         arguments=["--listen", address, "--exit-when-idle", IDLE],
         environment=list(_environment().items()),

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    from probe_agent.settings import Identity
+    from probe_agent._native import Identity
 
     Kind = Literal["trainer", "child", "none"]
 
@@ -107,17 +107,17 @@ def _default_group() -> object:
 def identity() -> Identity:
     """Rank, local rank and world size: torch.distributed's where it is initialised, else the launcher's. None where they are those
     of the process that forked this one."""
-    from probe_agent.settings import Identity
+    from probe_agent import _native
 
     group, variables = _default_group(), tuple(map(os.environ.get, _VARIABLES))
     group_of_parent, variables_of_parent = _of_parent or (None, ())
     local_rank = None if variables == variables_of_parent else _number("LOCAL_RANK")
     if group is not None and group is not group_of_parent:
         distributed = sys.modules["torch.distributed"]
-        return Identity(distributed.get_rank(), local_rank, distributed.get_world_size())
+        return _native.Identity(distributed.get_rank(), local_rank, distributed.get_world_size())
     if variables == variables_of_parent:
-        return Identity(None, None, None)
-    return Identity(_number("RANK"), local_rank, _number("WORLD_SIZE"))
+        return _native.Identity(None, None, None)
+    return _native.Identity(_number("RANK"), local_rank, _number("WORLD_SIZE"))
 
 
 def identity_changed() -> None:

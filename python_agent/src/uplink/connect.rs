@@ -13,7 +13,7 @@ use tower::service_fn;
 
 use crate::address::Address;
 
-use super::link::Settings;
+use super::settings::Settings;
 use super::resolve::Resolved;
 
 /// An attempt to connect fails after this time.

@@ -1,73 +1,19 @@
 //! State that Python's side and the background thread of one uplink share.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use probe_proto::v1::{Hello, TableSchema};
-use pyo3::FromPyObject;
 use tokio::sync::{Notify, watch};
 
 use crate::address::Address;
 use crate::recording::analyser_checkpoint;
 use crate::recording::clock::unix_ns;
-use crate::seconds::Seconds;
 use crate::shared::{ATTACHED, lock};
-use crate::words::Words;
 
 use super::commands::Commands;
-use super::revive::CollectorRestart;
-
-/// The command line is truncated to this (characters, and bytes).
-const MAX_COMMAND_LENGTH: usize = 4096;
-
-/// Settings that are fixed when the uplink starts, as in `probe_agent.settings`.
-#[derive(Debug, Clone, FromPyObject)]
-pub struct Settings {
-    /// Address of the collector: `unix:PATH` or `HOST:PORT`.
-    pub collector: String,
-    /// File with the token that a collector on TCP requires.
-    pub token_file: Option<PathBuf>,
-    /// Value of `PROBE_TLS_PIN` when the agent was started.
-    pub tls_pin: Option<String>,
-    /// Whether snippets that come over TCP are run.
-    pub eval_over_tcp: bool,
-    /// Why this process can run no snippet; None where it can.
-    pub no_snippets: Option<String>,
-    /// How long the agent waits before it warns about a missing collector: one that was just started needs a moment.
-    #[pyo3(attribute("patience_s"))]
-    pub patience: Seconds,
-    /// What to do if the collector is missing, for the warning.
-    pub hint: String,
-    /// How a collector that died is started again; None where the agent does not do that.
-    pub revival: Option<CollectorRestart>,
-    /// Random, made once in the life of the agent.
-    pub instance: String,
-    /// The run's name; empty: the collector's own run.
-    pub run: String,
-    /// Host name.
-    pub host: String,
-    /// The command line, of which arguments may be any bytes.
-    pub command: Words<MAX_COMMAND_LENGTH>,
-    /// Version of the interpreter.
-    pub python_version: String,
-    /// Version of torch.
-    pub torch_version: String,
-    /// Identity of this process at first.
-    pub identity: Identity,
-}
-
-/// Identity of this process, which may become known later, as in `probe_agent.settings`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromPyObject)]
-pub struct Identity {
-    /// Global rank.
-    pub rank: Option<i32>,
-    /// Rank within its host.
-    pub local_rank: Option<i32>,
-    /// Ranks in the default process group.
-    pub world_size: Option<i32>,
-}
+use super::settings::{Identity, MAX_COMMAND_LENGTH, Settings};
 
 /// A request to end the uplink.
 #[derive(Debug, Clone)]

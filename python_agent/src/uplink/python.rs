@@ -18,7 +18,8 @@ use crate::shared::{self, lock};
 use crate::words::Words;
 
 use super::commands::{Command, CommandKind, Snippet};
-use super::link::{Identity, Link, Phase, Settings};
+use super::link::{Link, Phase};
+use super::settings::{CollectorRestart, Identity, Settings};
 use super::snippet_words::{At, Outcome};
 use super::starter;
 
@@ -35,6 +36,9 @@ static FORKED: AtomicBool = AtomicBool::new(false);
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("VERSION", probe_proto::VERSION)?;
     module.add("RESERVED_NAMES", PyFrozenSet::new(module.py(), probe_proto::RESERVED_NAMES)?)?;
+    module.add_class::<Settings>()?;
+    module.add_class::<Identity>()?;
+    module.add_class::<CollectorRestart>()?;
     module.add_class::<At>()?;
     module.add_class::<Outcome>()?;
     module.add_class::<CommandKind>()?;

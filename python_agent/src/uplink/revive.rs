@@ -6,30 +6,16 @@
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use pyo3::FromPyObject;
-
 use crate::detached_process::{self, DetachedCommand};
+
+use super::settings::CollectorRestart;
 
 /// How long a lost collector may be back because it was started by other means.
 const WAIT: Duration = Duration::from_secs(3);
 /// The pause before another one is started, because the last one has not answered either: at first, and the longest.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(600));
-
-/// How a collector is started again, as in `probe_agent.settings`.
-#[derive(Debug, Clone, FromPyObject)]
-pub struct CollectorRestart {
-    /// Absolute path of the program.
-    pub program: PathBuf,
-    /// Arguments after `serve --resume RUN`.
-    pub arguments: Vec<OsString>,
-    /// The environment as it was when the agent began: Python may change the process's own while it is read.
-    pub environment: Vec<(OsString, OsString)>,
-    /// File for the collector's standard error.
-    pub log: PathBuf,
-}
 
 /// Starts a collector that is gone again.
 #[derive(Debug, Default)]

@@ -163,7 +163,7 @@ async fn send(link: &Link, outbox: &RefCell<Outbox>, has_warned: &Cell<bool>) {
         link.set_phase(Phase::Connecting(Some(why.clone())));
         let stop = link.stop_requested();
         let ending = stop.is_some();
-        let patient = begun.elapsed() < link.settings.patience.0;
+        let patient = begun.elapsed() < link.settings.patience_s.0;
         if ending {
             // Little time is left: a collector that is just starting is asked again soon.
             delay = BACKOFF.0;

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use probe_agent_native::address::Address;
 use probe_agent_native::seconds::Seconds;
-use probe_agent_native::uplink::link::{Identity, Link, Settings};
+use probe_agent_native::uplink::link::Link;
 use probe_agent_native::uplink::outbox::Outbox;
+use probe_agent_native::uplink::settings::{Identity, Settings};
 use probe_agent_native::uplink::source::Source;
 use probe_agent_native::uplink::starter::spawn;
 use probe_agent_native::words::Words;
@@ -76,7 +77,7 @@ pub fn start_at(address: Address, rows: &Rows, capacity: usize, token_file: Opti
         tls_pin: None,
         eval_over_tcp: false,
         no_snippets: None,
-        patience: Seconds(Duration::ZERO),
+        patience_s: Seconds(Duration::ZERO),
         hint: "none".into(),
         revival: None,
         instance: "test".into(),
