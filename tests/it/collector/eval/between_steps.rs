@@ -92,13 +92,19 @@ async fn ranks_that_wait_at_different_boundaries_are_brought_to_the_same_one() {
     arrive(&ranks[1], id, 22, 898).await;
     assert_eq!(goes_on(&mut ranks[1]).await, id);
     arrive_after(1, &ranks[1], id, 23, 900).await;
+    // Rank 0 may have been at collective 900 for some steps. After a step with collectives on both there is no doubt.
+    for agent in &mut ranks {
+        assert_eq!(goes_on(agent).await, id);
+    }
+    arrive_after(1, &ranks[0], id, 503, 902).await;
+    arrive_after(2, &ranks[1], id, 24, 902).await;
     for agent in &mut ranks {
         assert_eq!(go(agent).await, id);
         agent.reply(id, done(Outcome::Ok, "")).await;
     }
     let heard = hear(events).await;
     assert_eq!(heard.finished.outcome(), Outcome::Ok);
-    assert_eq!(heard.placement.unwrap().step, 502, "as the first rank counts");
+    assert_eq!(heard.placement.unwrap().step, 503, "as the first rank counts");
     // From here on it is known that they are 479 steps apart.
     at_step(&bench, &ranks[0], 0, 600, 0.0).await;
     at_step(&bench, &ranks[1], 1, 121, 0.0).await;
@@ -127,11 +133,37 @@ async fn one_that_waits_where_another_has_passed_goes_on() {
     arrive(&ranks[0], id, 501, 902).await;
     arrive_after(1, &ranks[0], id, 502, 902).await;
     for agent in &mut ranks {
+        assert_eq!(goes_on(agent).await, id);
+    }
+    arrive_after(2, &ranks[0], id, 503, 904).await;
+    arrive_after(2, &ranks[1], id, 23, 904).await;
+    for agent in &mut ranks {
         assert_eq!(go(agent).await, id);
         agent.reply(id, done(Outcome::Ok, "")).await;
     }
     let heard = hear(events).await;
-    assert_eq!((heard.finished.outcome(), heard.placement.unwrap().step), (Outcome::Ok, 502));
+    assert_eq!((heard.finished.outcome(), heard.placement.unwrap().step), (Outcome::Ok, 503));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attached_ranks_that_nothing_compares_run_nothing_between_steps() {
+    let bench = Bench::start().await;
+    let mut ranks = [bench.rank(0, 2).await, bench.attached_rank(1, 2).await];
+    let events = ask(&bench, call("optimizer.param_groups[0]['lr'] = 0.1", At::Step)).await.unwrap();
+    let id = arm(&mut ranks[0]).await.id;
+    arm(&mut ranks[1]).await;
+    for (rank, agent) in ranks.iter().enumerate() {
+        let arrived = v1::Arrived { step: 5 + rank as i64, ..Default::default() };
+        agent.reply(id, Reply::Arrived(arrived)).await;
+    }
+    for agent in &mut ranks {
+        assert_eq!(cancelled(agent).await, id);
+    }
+    let heard = hear(events).await;
+    assert_eq!(heard.finished.outcome(), Outcome::Refused);
+    assert!(heard.finished.error.contains("nothing shows that the ranks wait at the same step"), "{}", heard.finished.error);
+    assert!(heard.finished.hint.contains("--rank"), "{}", heard.finished.hint);
+    assert!(heard.placement.is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]

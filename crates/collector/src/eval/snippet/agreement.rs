@@ -4,8 +4,12 @@
 //! collectives. A rank's own count of steps may differ from the others' for good, where it was attached to later or
 //! where its optimizer stepped alone; it is looked at where the groups' numbers say nothing, and where they agree at
 //! more than one boundary (ranks that exchange gradients in one of several steps).
+//!
+//! Where it is not known how a rank's count compares with the others', equal numbers are not enough: they stay equal for as long
+//! as there is no collective. The last step before the boundary must have issued one, on each rank. Only one step ends with a
+//! certain number, so these ranks wait after the same step.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use probe_proto::v1::Arrived;
 
@@ -29,6 +33,33 @@ pub(super) struct BoundaryAgreement {
     rounds: usize,
     /// The largest difference between the counts of steps when the groups' numbers last agreed.
     apart: Option<i64>,
+    /// By the index of a rank.
+    ranks: Vec<WaitingRank>,
+}
+
+/// What is known of one rank.
+#[derive(Debug, Clone, Default)]
+struct WaitingRank {
+    /// Where it waited last; None before the first round.
+    at: Option<Arrived>,
+    /// The groups on which it issued collectives in the step before that.
+    moved: BTreeSet<String>,
+}
+
+impl WaitingRank {
+    fn arrives(&mut self, at: &Arrived) {
+        let Some(before) = self.at.as_ref().filter(|before| before.step != at.step) else {
+            self.at = Some(at.clone());
+            return;
+        };
+        let number = |name: &str| before.groups.iter().find(|group| group.name == name).map(|group| group.sequence);
+        let moved = at.groups.iter().filter(|group| number(&group.name).is_some_and(|before| before < group.sequence));
+        self.moved = match at.step == before.step.saturating_add(1) {
+            true => moved.map(|group| group.name.clone()).collect(),
+            false => BTreeSet::new(),
+        };
+        self.at = Some(at.clone());
+    }
 }
 
 impl BoundaryAgreement {
@@ -36,16 +67,38 @@ impl BoundaryAgreement {
     /// own count of steps to get a count that all share, where it is known.
     pub(super) fn next(&mut self, arrived: &[Arrived], offsets: &[Option<i64>]) -> NextRound {
         self.rounds += 1;
+        self.ranks.resize(arrived.len(), WaitingRank::default());
+        self.ranks.iter_mut().zip(arrived).for_each(|(rank, at)| rank.arrives(at));
         let behind = behind(arrived);
-        let next = if behind.is_empty() { self.by_steps(arrived, offsets) } else { NextRound::On(behind) };
-        match next {
-            NextRound::On(indexes) if indexes.len() == arrived.len() => NextRound::Never(
+        if behind.len() == arrived.len() {
+            return NextRound::Never(
                 "each rank is further than another on some process group, so they are never at the same place".into(),
-            ),
-            NextRound::On(_) if self.rounds >= MAX_ROUNDS => NextRound::Never(format!(
+            );
+        }
+        let next = if behind.is_empty() { self.by_steps(arrived, offsets) } else { NextRound::On(behind) };
+        let is_last = self.rounds >= MAX_ROUNDS;
+        match next {
+            NextRound::On(_) if is_last => NextRound::Never(format!(
                 "in {MAX_ROUNDS} steps the ranks did not come to the same number of collectives"
             )),
+            NextRound::Go => self.by_proof(arrived, offsets, is_last),
             next => next,
+        }
+    }
+
+    /// Decides where nothing contradicts that all wait at the same boundary: whether something shows that they do.
+    fn by_proof(&self, arrived: &[Arrived], offsets: &[Option<i64>], is_last: bool) -> NextRound {
+        let steps = self.rounds;
+        if are_linked(offsets, |index, group| self.ranks[index].moved.contains(group), arrived) {
+            NextRound::Go
+        } else if is_last || !are_linked(offsets, |_, _| true, arrived) {
+            NextRound::Never(format!(
+                "nothing shows that the ranks wait at the same step. They count steps from different times, and in \
+                 {steps} {} they issued no collective that all of them are linked by",
+                if steps == 1 { "step" } else { "steps" }
+            ))
+        } else {
+            NextRound::On((0..arrived.len()).collect())
         }
     }
 
@@ -64,6 +117,35 @@ impl BoundaryAgreement {
         }
         self.apart = Some(apart);
         NextRound::On((0..counts.len()).filter(|index| counts[*index].is_some_and(|count| count < *most)).collect())
+    }
+}
+
+/// Whether all ranks are linked: those whose counts of steps can be compared to one another, and those of a group to one another
+/// of which `counts` is true for the rank's index and the group.
+fn are_linked(offsets: &[Option<i64>], counts: impl Fn(usize, &str) -> bool, arrived: &[Arrived]) -> bool {
+    // The links of each rank: names of groups, and None for the counts that can be compared.
+    let links: Vec<BTreeSet<Option<&str>>> = arrived
+        .iter()
+        .enumerate()
+        .map(|(index, at)| {
+            let names = at.groups.iter().map(|group| group.name.as_str()).filter(|name| counts(index, name));
+            names.map(Some).chain(offsets[index].map(|_| None)).collect()
+        })
+        .collect();
+    let mut reached = links.first().cloned().unwrap_or_default();
+    let mut left: Vec<&BTreeSet<_>> = links.iter().skip(1).collect();
+    loop {
+        let before = left.len();
+        left.retain(|rank| {
+            let is_linked = !rank.is_disjoint(&reached);
+            if is_linked {
+                reached.extend(rank.iter().copied());
+            }
+            !is_linked
+        });
+        if left.is_empty() || left.len() == before {
+            return left.is_empty();
+        }
     }
 }
 
@@ -98,7 +180,60 @@ mod tests {
         let unknown = [None, None];
         let mut agreement = BoundaryAgreement::default();
         assert_eq!(agreement.next(&[at(40, &[("0", 90)]), at(3, &[("0", 88)])], &unknown), NextRound::On(vec![1]));
-        assert_eq!(agreement.next(&[at(40, &[("0", 90)]), at(4, &[("0", 90)])], &unknown), NextRound::Go);
+        // Rank 0 may have been at 90 for many steps.
+        assert_eq!(agreement.next(&[at(40, &[("0", 90)]), at(4, &[("0", 90)])], &unknown), NextRound::On(vec![0, 1]));
+        assert_eq!(agreement.next(&[at(41, &[("0", 92)]), at(5, &[("0", 92)])], &unknown), NextRound::Go);
+    }
+
+    #[test]
+    fn where_counts_cannot_be_compared_each_rank_must_come_from_a_collective() {
+        let mut agreement = BoundaryAgreement::default();
+        let mut next = |zero: (i64, u64), one: (i64, u64)| {
+            agreement.next(&[at(zero.0, &[("0", zero.1)]), at(one.0, &[("0", one.1)])], &[Some(0), None])
+        };
+        // They exchange gradients in one of three steps, and rank 1 is a step ahead.
+        assert_eq!(next((10, 7), (3, 7)), NextRound::On(vec![0, 1]));
+        assert_eq!(next((11, 7), (4, 7)), NextRound::On(vec![0, 1]));
+        // Rank 1 has been in a collective with rank 0, which waits after it.
+        assert_eq!(next((12, 8), (5, 8)), NextRound::Go);
+    }
+
+    #[test]
+    fn a_rank_that_came_from_no_collective_is_not_taken_for_one_that_did() {
+        let mut agreement = BoundaryAgreement::default();
+        let mut next = |zero: (i64, u64), one: (i64, u64)| {
+            agreement.next(&[at(zero.0, &[("0", zero.1)]), at(one.0, &[("0", one.1)])], &[None, None])
+        };
+        assert_eq!(next((10, 7), (3, 8)), NextRound::On(vec![0]));
+        // Rank 0 comes from collective 8, and rank 1 may be some steps after it.
+        assert_eq!(next((11, 8), (3, 8)), NextRound::On(vec![0, 1]));
+        assert_eq!(next((12, 8), (4, 8)), NextRound::On(vec![0, 1]));
+        // A step that was not seen from one boundary to the next proves nothing.
+        assert_eq!(next((14, 9), (5, 9)), NextRound::On(vec![0, 1]));
+        assert_eq!(next((15, 10), (6, 10)), NextRound::Go);
+    }
+
+    #[test]
+    fn ranks_are_linked_by_others_and_not_run_where_they_are_not() {
+        let grid = |step, sequence| {
+            let rank = |groups: &[&str]| {
+                at(step, &groups.iter().map(|group| (*group, sequence)).collect::<Vec<_>>())
+            };
+            [rank(&["row 0", "column 0"]), rank(&["row 0", "column 1"]), rank(&["row 1", "column 1"])]
+        };
+        let mut agreement = BoundaryAgreement::default();
+        assert_eq!(agreement.next(&grid(5, 1), &[None; 3]), NextRound::On(vec![0, 1, 2]));
+        assert_eq!(agreement.next(&grid(6, 2), &[None; 3]), NextRound::Go);
+        // No group at all, groups that nothing links, groups that stay at their number.
+        let never = |arrived: &[Arrived], offsets: &[Option<i64>]| match BoundaryAgreement::default().next(arrived, offsets) {
+            NextRound::Never(why) => assert!(why.contains("nothing shows that the ranks wait at the same step"), "{why}"),
+            next => panic!("{next:?}"),
+        };
+        never(&[at(5, &[]), at(5, &[])], &[Some(0), None]);
+        never(&[at(5, &[("a", 1)]), at(5, &[("b", 1)])], &[None, None]);
+        let mut agreement = BoundaryAgreement::default();
+        let rounds = (0..).map(|step| agreement.next(&[at(step, &[("0", 1)]), at(step, &[("0", 1)])], &[None, None]));
+        assert_eq!(rounds.take_while(|next| matches!(next, NextRound::On(_))).count(), MAX_ROUNDS - 1);
     }
 
     #[test]
