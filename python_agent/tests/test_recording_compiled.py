@@ -210,6 +210,22 @@ def test_slots_come_back_after_fx_in_inference(recorder: Recorder) -> None:
     assert forward_rows(recorder) == 2
 
 
+def test_slots_come_back_after_fx_in_a_loop_that_only_calls(recorder: Recorder) -> None:
+    model, x = nn.Linear(4, 4), torch.ones(2, 4)
+    model(x)
+    recorder.take()
+    torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4)))
+    deadline = time.monotonic() + 60
+    while not recorder.native.is_patched(nn.Linear):
+        assert time.monotonic() < deadline
+        model(x)
+        time.sleep(0.05)
+        assert forward_rows(recorder) == 0  # As the background thread does, this drains and looks.
+    model(x)
+    assert forward_rows(recorder) == 1
+    assert not recorder.native.problem()
+
+
 def test_an_assignment_to_one_class_is_seen_and_said(recorder: Recorder) -> None:
     # Does the look at all classes that comes once a minute, so that none is due below.
     recorder.native.mark_step()

@@ -365,6 +365,58 @@ def test_calls_before_an_optimizer_steps_that_is_there_are_no_steps() -> None:
     assert found["steps"] == [[0, 1, 4], [1, 1, 4]] and found["kinds"] == ["optimizer"]
 
 
+def evaluated_after_an_attach() -> dict[str, Any]:
+    from probe_agent import _native
+
+    def loop(model: nn.Module, x: torch.Tensor) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)  # Of the checkpoint, say.
+        _native.skip_step()  # As an attach does.
+        model.eval()
+        with torch.no_grad():
+            for _ in range(100):
+                model(x)
+        assert optimizer.param_groups
+
+    return recorded(loop)
+
+
+def test_a_server_that_keeps_an_optimizer_has_steps_after_an_attach() -> None:
+    found = in_process(evaluated_after_an_attach)
+    # There is a look at the 11th, 22nd, 44th and 88th call, of which the first of a module is none. The step of the attach, which the
+    # 88th ends, has no row.
+    assert [step[1:] for step in found["steps"]] == [[1, 4]] * 11 and found["kinds"] == ["call"]
+    assert found["problem"] == NO_PROBLEM
+
+
+def updated_by_hand_beside_an_optimizer() -> list[Any]:
+    def loop(model: nn.Module, x: torch.Tensor) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for number in range(130):
+            model(x).square().mean().backward()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter -= 0.01 * parameter.grad
+                    parameter.grad = None
+            if number in (126, 129):
+                problems.append(_native.problem())
+        optimizer.step()  # After all, so what was said is taken back.
+        problems.append(_native.problem())
+
+    from probe_agent import _native
+
+    problems: list[str] = []
+    found = recorded(loop)
+    return [problems, found["kinds"], found["counted"]]
+
+
+def test_backward_passes_beside_an_optimizer_that_never_steps_are_said() -> None:
+    problems, kinds, counted = in_process(updated_by_hand_beside_an_optimizer)
+    assert problems[0] == problems[2] == NO_PROBLEM
+    assert problems[1].startswith("no step has ended: there were 128 backward passes")
+    assert "probe_agent.step()" in problems[1]
+    assert (kinds, counted) == (["optimizer"], 1)
+
+
 def searches_for_optimizers() -> list[int]:
     """How often all objects were looked at: with an optimizer of before, with another one, and without any."""
     from probe_agent import live_objects

@@ -1,5 +1,6 @@
-//! Says why a program has no steps: its calls of modules look like training, and neither a backward pass nor an optimizer ends a
-//! step. That is so with derivatives in forward mode alone, and where a program infers as it would train.
+//! Says why a program has no steps. Its calls of modules look like training, and neither a backward pass nor an optimizer ends a
+//! step: that is so with derivatives in forward mode alone, and where a program infers as it would train. Or there are backward
+//! passes and an optimizer that never steps.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,6 +11,9 @@ use crate::shared;
 static CALLS: DoublingCount = DoublingCount::new(FIRST_LOOK);
 /// The number of [`CALLS`] from which on the agent looks for an optimizer that may still step: more than the calls whose losses a program sums up before its first backward pass.
 const FIRST_LOOK: u32 = 32;
+/// The number of backward passes from which on a problem is reported where no optimizer has stepped although there is one. Rarely are
+/// gradients of so many passes accumulated for a step.
+const MANY_PASSES: u32 = 128;
 /// Whether the problem was reported.
 static SAID: AtomicBool = AtomicBool::new(false);
 
@@ -26,6 +30,16 @@ pub(super) fn called(may_step: impl FnOnce() -> bool) {
             "{BEGINNING}: {count} calls of a module in training mode had no backward pass, and no optimizer of torch is \
              there. Where derivatives are in forward mode, probe_agent.step() says where a step ends; where nothing trains, \
              eval() or no_grad() makes each call a step"
+        ));
+    }
+}
+
+/// Notes that there have been this many backward passes before the first step, while there is an optimizer that may still step.
+pub(super) fn passed(count: u32) {
+    if count >= MANY_PASSES && !SAID.swap(true, Ordering::Relaxed) {
+        shared::set_problem(format!(
+            "{BEGINNING}: there were {count} backward passes, and an optimizer of torch that has not stepped. If the program \
+             updates its parameters itself, probe_agent.step() says where a step ends"
         ));
     }
 }

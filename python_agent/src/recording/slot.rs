@@ -19,7 +19,7 @@ use super::forward::{enter, enter_outermost, leave, may_call};
 use super::policy::{self, Layer};
 use super::thread::{self, RECORD, ThreadState};
 use super::type_slot::{MODULE, ORIGINAL, original, slot_of};
-use super::{boundary, capture, cost, exceptions, fast_call, module_names, program_errors, shape};
+use super::{boundary, capture, cost, exceptions, fast_call, module_names, pending_call, program_errors, shape};
 use crate::renewable::Renewable;
 use crate::shared::{self, ENABLED};
 use probe_trace::record::{Kind, Record};
@@ -35,13 +35,18 @@ static PATCHED: LazyLock<Mutex<HashMap<usize, Py<PyWeakrefReference>>>> = LazyLo
 
 /// Steps at whose ends the slot of `nn.Module` was found reset. torch.compile resets it in a few.
 static RESET_STEPS: AtomicU32 = AtomicU32::new(0);
-/// So many of them are reported: the program does it again and again.
+/// Number of such steps after which a problem is reported.
 const MANY_RESETS: u32 = 64;
 
 /// An assignment to the `__call__` of one class is noticed after this long at most; one to that of `nn.Module` at once.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// Slots that have been reset for longer than this are put back by the main thread: a loop that only infers may reach none of the
+/// points at which [`put_back`] is called.
+const RESTORE_AFTER: Duration = Duration::from_secs(1);
 /// Slots that have been reset for longer than this are reported as a problem.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Whether the main thread has been asked to put the slots back and has not come to it.
+static RESTORE_ASKED: AtomicBool = AtomicBool::new(false);
 
 /// What the background thread keeps about the slots.
 struct Watch {
@@ -56,6 +61,7 @@ static WATCH: Renewable<Watch> = Renewable::new(|| Watch { looked: None, reset_s
 /// Begins anew in a forked child that becomes an agent.
 pub(super) fn begin_anew() {
     WATCH.renew();
+    RESTORE_ASKED.store(false, Ordering::Relaxed);
 }
 
 /// The function in the slot: records the beginning, calls the original function, records the end. Returns what the original
@@ -271,9 +277,29 @@ pub(super) fn watch() {
     }
     if !was_reset() {
         watch.reset_since = None;
-    } else if now.duration_since(*watch.reset_since.get_or_insert(now)) > TIMEOUT {
+        return;
+    }
+    let since = now.duration_since(*watch.reset_since.get_or_insert(now));
+    if since > TIMEOUT {
         *shared::lock(&shared::PROBLEM) = NOT_SEEN.to_owned();
     }
+    if since > RESTORE_AFTER && !RESTORE_ASKED.swap(true, Ordering::Relaxed) && !pending_call::on_main_thread(restore) {
+        RESTORE_ASKED.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Puts our function back, on the main thread, unless that is within the call of a module. The call does it at its end, and
+/// torch.compile may be tracing in it.
+fn restore(py: Python<'_>) -> PyResult<()> {
+    RESTORE_ASKED.store(false, Ordering::Relaxed);
+    if ENABLED.load(Ordering::Relaxed) {
+        thread::with(|state| {
+            if state.depth.get() == 0 {
+                put_back(py, state, true);
+            }
+        });
+    }
+    Ok(())
 }
 
 /// The problem that is reported when slots are reset in many steps.
@@ -282,7 +308,7 @@ const RESETS: &str = "forward: nn.Module.__call__ is assigned again and again wh
 
 /// The problem that is reported when slots are reset and no point is reached at which they could be put back.
 const NOT_SEEN: &str = "forward: the program has assigned nn.Module.__call__ (torch.fx does), so calls of modules are not seen \
-    until an optimizer steps, a DataLoader is asked for a batch, or probe_agent.step() is called";
+    until the main thread runs Python code again outside of a module's call";
 
 /// Adds this file's functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
