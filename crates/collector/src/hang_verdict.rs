@@ -46,8 +46,14 @@ struct LiveStall<'a> {
     seq: i64,
     /// The operation as a rank reports it that waits in it.
     operation: Option<&'a PendingOperation>,
+    /// Of a group with messages: the ranks that wait in an operation of it.
     entered: Vec<&'a GroupMember>,
+    /// None is known of a group with messages.
     missing: Vec<&'a GroupMember>,
+    /// Of a group with messages: the ranks that wait in no operation of it.
+    elsewhere: Vec<&'a GroupMember>,
+    /// Two ranks count a message and the others do not, so that the numbers of ranks can't be compared.
+    has_messages: bool,
 }
 
 /// Finds the verdict. `stopped`: whether steps have stopped. `now_ns`: the time of the members' states (ns since 1970).
@@ -103,6 +109,9 @@ fn stop<'a>(members: &'a [GroupMember], name: &'a str) -> Option<LiveStall<'a>> 
     let group_of = |member: &'a GroupMember| member.groups.iter().find(|group| group.name == name);
     let states = || members.iter().filter_map(group_of);
     let size = states().map(|group| group.size).max()?;
+    if states().any(|group| group.has_messages) {
+        return stop_with_messages(members, name, size);
+    }
     let pending = states().filter_map(|group| group.pending.first()).map(|operation| operation.seq).min();
     let (least, most) = (states().map(|group| group.issued).min()?, states().map(|group| group.issued).max()?);
     // Where completion is not known (NCCL), ranks that are further have issued what the others have not.
@@ -119,7 +128,18 @@ fn stop<'a>(members: &'a [GroupMember], name: &'a str) -> Option<LiveStall<'a>> 
         .partition(|member| member.issued(name).is_some_and(|issued| issued >= seq));
     let operation =
         members.iter().filter_map(|member| member.pending(name, seq)).min_by_key(|operation| operation.unix_ns);
-    Some(LiveStall { group: name, size, seq, operation, entered, missing })
+    Some(LiveStall { group: name, size, seq, operation, entered, missing, elsewhere: Vec::new(), has_messages: false })
+}
+
+/// The oldest operation that a rank waits in on a group with messages.
+fn stop_with_messages<'a>(members: &'a [GroupMember], name: &'a str, size: i32) -> Option<LiveStall<'a>> {
+    let of_group = |member: &'a GroupMember| member.groups.iter().find(|group| group.name == name);
+    let pending = |member: &'a GroupMember| of_group(member).and_then(|group| group.pending.first());
+    let operation = members.iter().filter_map(pending).min_by_key(|operation| operation.unix_ns)?;
+    let in_group = members.iter().filter(|member| of_group(member).is_some());
+    let (entered, elsewhere) = in_group.partition(|member| pending(member).is_some());
+    let (seq, operation) = (operation.seq, Some(operation));
+    Some(LiveStall { group: name, size, seq, operation, entered, missing: Vec::new(), elsewhere, has_messages: true })
 }
 
 /// The operation of the verdict: first one for which a rank is missing or differs, then the one that is waited for longest.
@@ -176,6 +196,9 @@ fn deadlock_sentence(cycle: &[CycleWait<'_, '_>]) -> String {
 impl LiveStall<'_> {
     /// The kinds of operation that ranks issued under this number, where they differ.
     fn differing(&self) -> Option<Vec<(String, Vec<Owner>)>> {
+        if self.has_messages {
+            return None;
+        }
         let mut kinds = Vec::<(String, Vec<Owner>)>::new();
         let mut sizes = BTreeSet::new();
         for member in &self.entered {
@@ -228,6 +251,9 @@ fn words(stop: &LiveStall<'_>, now_ns: i64) -> (String, String) {
     let owners = |members: &[&GroupMember]| names(&members.iter().map(|member| member.owner()).collect::<Vec<_>>());
     let has = |members: &[&GroupMember]| if members.len() == 1 { "has" } else { "have" };
     let (entered, missing) = (&stop.entered[..], &stop.missing[..]);
+    if stop.has_messages {
+        return ("messages".into(), message_sentence(stop, now_ns));
+    }
     if let Some(kinds) = stop.differing() {
         let each: Vec<String> = kinds.iter().map(|(what, ranks)| format!("{} in {what}", names(ranks))).collect();
         let verdict = format!(
@@ -271,6 +297,26 @@ fn words(stop: &LiveStall<'_>, now_ns: i64) -> (String, String) {
         seconds(stop.waited(now_ns))
     );
     ("not finished".into(), verdict)
+}
+
+/// The verdict on a group with messages: in what each rank waits, and where the others are.
+fn message_sentence(stop: &LiveStall<'_>, now_ns: i64) -> String {
+    let waiting = |member: &&GroupMember| {
+        let group = member.groups.iter().find(|group| group.name == stop.group)?;
+        let operation = group.pending.first()?;
+        let (who, what) = (names(&[member.owner()]), &operation.operation_type);
+        let waited = now_ns.saturating_sub(operation.unix_ns).max(0) as f64 / 1e9;
+        Some(format!("{who} has waited in {what} ({}) for {}", bytes(operation.bytes), seconds(waited)))
+    };
+    let phrases: Vec<String> = stop.entered.iter().filter_map(waiting).take(MAX_PHRASES).collect();
+    let others: Vec<String> = stop.elsewhere.iter().take(MAX_PHRASES).map(|member| whereabouts(member)).collect();
+    let others = if others.is_empty() { String::new() } else { format!("; {}", others.join("; ")) };
+    format!(
+        "on group {}: {}{others}. The group has sends or receives, which only two of its ranks count, so its numbers do not \
+         show which rank is missing",
+        stop.group,
+        phrases.join("; ")
+    )
 }
 
 /// The verdict where no rank waits in a collective: where the ranks with the oldest step are.
@@ -351,6 +397,7 @@ mod tests {
                 size: 3,
                 issued,
                 pending: pending.into_iter().collect(),
+                has_messages: false,
             }],
         }
     }
@@ -431,6 +478,31 @@ mod tests {
         // Rank 1 waits in what both have entered.
         let answer = judge(vec![member_of_two(0, [5, 8], 0), member_of_two(1, [4, 8], 1)], true, NOW);
         assert_eq!(answer.why, "not entered");
+    }
+
+    #[test]
+    fn numbers_of_a_group_with_messages_accuse_no_rank() {
+        let pipeline = |members: [GroupMember; 3]| {
+            let with_messages = |mut member: GroupMember| {
+                member.groups[0].has_messages = true;
+                member
+            };
+            judge(members.into_iter().map(with_messages).collect(), true, NOW)
+        };
+        // The ranks in the middle of a pipeline count most, whatever happens.
+        let idle = pipeline([member(0, 60, None), member(1, 120, None), member(2, 60, None)]);
+        assert_eq!(idle.why, "outside", "{}", idle.verdict);
+        let answer =
+            pipeline([member(0, 61, Some(("send", 256))), member(1, 120, None), member(2, 60, Some(("recv", 256)))]);
+        assert_eq!(answer.why, "messages");
+        assert_eq!(
+            answer.verdict,
+            "on group default_pg: rank 0 has waited in send (256 B) for 14.0 s; rank 2 has waited in recv (256 B) for 14.0 s; rank 1 is in load (/data.py:31), waiting: read. The group has sends or receives, which only two of its ranks count, so its numbers do not show which rank is missing"
+        );
+        assert_eq!(answer.collective.unwrap().missing, Vec::<i32>::new());
+        // A send and a receive of one number are no different operations.
+        let pair = pipeline([member(0, 7, Some(("send", 8))), member(1, 7, Some(("recv", 8))), member(2, 7, None)]);
+        assert_eq!(pair.why, "messages");
     }
 
     #[test]

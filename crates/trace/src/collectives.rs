@@ -8,7 +8,7 @@ use super::analyser::Analyser;
 use super::clock::SECOND;
 use super::device::Device;
 use super::kind::NCCL_TRACE;
-use super::pending_collectives::{GroupProgress, Issued, OperationEnd, Operations, whole_number};
+use super::pending_collectives::{GroupProgress, Issued, OperationEnd, Operations, is_message, whole_number};
 use super::symbol_lookup::{Names, Operation};
 use crate::record::{Kind, Record};
 use crate::row_buffer::RowBuffer;
@@ -117,10 +117,12 @@ impl<N: Names> Analyser<N> {
                 issued: seq,
                 completed: -1,
                 at: record.ts,
+                has_messages: false,
             });
             seq = whole_number(seq, group.issued);
             group.issued = group.issued.max(seq);
             group.at = group.at.max(record.ts);
+            group.has_messages |= is_message(&kind.name);
             self.operations.keep_groups(MAX_GROUPS);
         }
         if self.operations.waiting.len() >= WAITING {
@@ -219,6 +221,7 @@ impl<N: Names> Analyser<N> {
                 size: group.size,
                 issued: group.issued,
                 pending: pending.collect(),
+                has_messages: group.has_messages,
             });
         }
     }

@@ -1,4 +1,4 @@
-//! Collectives under way: those that were issued and not yet seen to be complete, and how far this process is on each group.
+//! Pending collectives: those that were issued and not yet seen to be complete, and how far this process is on each group.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,7 +22,7 @@ pub(super) struct Issued {
     pub(super) device: Device,
 }
 
-/// Operations under way.
+/// Pending operations.
 #[derive(Debug, Default)]
 pub(super) struct Operations {
     pub(super) waiting: IntMap<u64, Issued>,
@@ -43,17 +43,24 @@ pub(super) struct GroupProgress {
     pub(super) completed: i64,
     /// When the newest operation was issued.
     pub(super) at: u64,
+    /// Whether it has sends or receives.
+    pub(super) has_messages: bool,
 }
 
 persist!(Issued { thread, at, step, seq, kind, bytes, waited_for, device });
 persist!(Operations { waiting, handles, kinds, groups });
-persist!(GroupProgress { name, size, issued, completed, at });
+persist!(GroupProgress { name, size, issued, completed, at, has_messages });
+
+/// Whether an operation is between two ranks of its group alone.
+pub(super) fn is_message(name: &str) -> bool {
+    matches!(name, "send" | "recv")
+}
 
 /// A record has the number of an operation modulo this.
 const NUMBERS: i64 = 1 << 30;
 
-/// The whole number of an operation, of which a record has the last 30 bits: of all that end with these, the one that is nearest to
-/// the `newest` of its group. At a thousand operations a second a group needs more bits after 12 days.
+/// Restores an operation's full number from `recorded`, its low 30 bits: the candidate nearest to `newest`, the newest number of
+/// its group. At a thousand operations a second a group needs more bits after 12 days.
 pub(super) fn whole_number(recorded: i64, newest: i64) -> i64 {
     // What is read of a dead process may be any number.
     let ahead = recorded.wrapping_sub(newest).rem_euclid(NUMBERS);
@@ -61,8 +68,8 @@ pub(super) fn whole_number(recorded: i64, newest: i64) -> i64 {
 }
 
 impl Operations {
-    /// If there are more than `most` groups, forgets the one that has been unused longest and has nothing under way: a program may
-    /// make groups without end. A group that is used again is learned again.
+    /// If there are more than `most` groups, forgets the one that has been unused longest and has no pending operation: a program
+    /// may make groups without end. A group that is used again is learned again.
     pub(super) fn keep_groups(&mut self, most: usize) {
         if self.groups.len() <= most {
             return;
@@ -103,7 +110,8 @@ mod tests {
         let mut operations = Operations::default();
         for number in 0..4_u32 {
             let at = u64::from(number);
-            let progress = GroupProgress { name: number.to_string(), size: 2, issued: 0, completed: -1, at };
+            let progress =
+                GroupProgress { name: number.to_string(), size: 2, issued: 0, completed: -1, at, has_messages: false };
             operations.groups.insert(number, progress);
             let operation = Operation {
                 name: "all_reduce".into(),

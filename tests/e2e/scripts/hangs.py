@@ -2,6 +2,7 @@
 
 missing     the last rank waits for a line that never comes, and does not enter the all_reduce of the others
 mismatched  the others all_reduce, the last one all_gathers
+message     it sends the first rank nothing more, which receives 64 numbers each step
 loader      its DataLoader gives no batch any more
 lock        it waits for a lock that nobody gives back
 deadlock    it all_reduces on one group, and the others on another one
@@ -40,7 +41,7 @@ def wait_for_a_line() -> None:
 
 
 def stand_still(how: str) -> None:
-    if how == "missing":
+    if how in ("missing", "message"):
         wait_for_a_line()
     elif how == "mismatched":
         dist.all_gather([torch.ones(8) for _ in range(dist.get_world_size())], torch.ones(8))
@@ -80,6 +81,10 @@ def train(how: str, steps: int) -> None:
             break
         if step == steps and how == "deadlock" and not odd:
             dist.all_reduce(torch.ones(8), group=other)
+        if how == "message" and odd:
+            dist.send(torch.ones(64), 0)
+        if how == "message" and dist.get_rank() == 0:
+            dist.recv(torch.empty(64))
         loss = model(batch).sum()
         loss.backward()
         for parameter in model.parameters():

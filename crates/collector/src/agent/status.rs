@@ -93,7 +93,7 @@ mod tests {
         let kept = truncate_status(status);
         assert!(kept.encoded_len() <= MAX_REPORT_BYTES && kept.step == 7 && kept.problem.len() == MAX_TEXT);
         let usual = v1::Status {
-            groups: vec![v1::GroupState { name: "0".into(), size: 2, issued: 5, pending: Vec::new() }],
+            groups: vec![v1::GroupState { name: "0".into(), size: 2, issued: 5, ..Default::default() }],
             layers: [("forward".to_owned(), "tp_call".to_owned())].into(),
             ..v1::Status::default()
         };

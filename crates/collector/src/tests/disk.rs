@@ -213,7 +213,7 @@ fn the_end_of_a_run_that_did_not_end_is_not_there_twice() {
     let mut fast = Fast::start(directory.path(), 64 << 20);
     let pending = vec![v1::PendingOperation { seq: 3, operation_type: "all_reduce".into(), ..Default::default() }];
     let status = v1::Status {
-        groups: vec![v1::GroupState { name: "0".into(), size: 2, issued: 3, pending }],
+        groups: vec![v1::GroupState { name: "0".into(), size: 2, issued: 3, pending, ..Default::default() }],
         ..Default::default()
     };
     let Connected { agent, ingest } = &mut fast.world.agents[0];
