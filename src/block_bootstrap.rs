@@ -63,7 +63,7 @@ impl BootstrapDraws {
         self.counts.iter().map(sum).collect()
     }
 
-    /// The median of `values` (one a step; None where there is none) in each replicate; None where it drew no value.
+    /// The median of `values` (one a step; None for a step without one) in each replicate; None for a replicate that drew no value.
     pub(crate) fn medians(&self, values: &[Option<f64>]) -> Vec<Option<f64>> {
         let known = values.iter().enumerate().filter_map(|(step, value)| Some(((*value)?, step)));
         let mut order: Vec<(f64, usize)> = known.collect();
@@ -89,7 +89,7 @@ pub(crate) fn sums_of(values: &[f64], seed: u64) -> Vec<f64> {
     (0..REPLICATES).map(replicate).collect()
 }
 
-/// The length of blocks for so many steps.
+/// The length of blocks for `steps` steps.
 fn block_length(steps: usize) -> usize {
     (steps as f64).cbrt().ceil() as usize
 }
@@ -124,7 +124,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Draws blocks of neighbouring steps until there are so many steps: tells `each` the first step and the length of each block,
+    /// Draws blocks of neighbouring steps until there are `steps` steps: tells `each` the first step and the length of each block,
     /// which may go on at the first step after the last one.
     fn blocks(&mut self, steps: usize, block: usize, mut each: impl FnMut(usize, usize)) {
         let mut drawn = 0;

@@ -29,7 +29,7 @@ struct ShiftedProcess {
 pub(crate) struct SharedSteps {
     /// None where a number is the same step on all processes, as far as is known.
     processes: Option<Vec<ShiftedProcess>>,
-    /// Ranks that are left out, because nothing shows which of their steps are those of the others.
+    /// Ranks that are left out, because their step offset is unknown.
     pub(crate) unknown: Vec<i32>,
     /// Processes that are left out, because their ranks were started anew.
     pub(crate) earlier: usize,

@@ -149,7 +149,7 @@ impl StringTable {
         self.values.get(id.0 as usize).map(|value| &**value)
     }
 
-    /// Entries from `first` on as a message, or None where there are none.
+    /// Entries from `first` on as a message; None if there are no entries from there on.
     pub fn since(&self, first: usize) -> Option<v1::Strings> {
         let values: Vec<String> = self.values.get(first..)?.iter().map(|v| v.to_string()).collect();
         (!values.is_empty()).then_some(v1::Strings { first: first as u32, values })

@@ -3,6 +3,8 @@
 //! Both sides depend on this crate and on nothing else of each other, so it stays small: generated messages ([`v1`]),
 //! the declarations of all tables ([`tables`]), rows to packed columns ([`encode`]) and back, checked ([`decode`]), and
 //! what both sides must agree on beside them ([`env`], [`config`], [`credentials`]), and how both connect over TCP ([`tcp`]).
+//!
+//! The crate knows messages, columns and names. It stores no rows, runs no queries and calls no Python.
 
 pub mod agent_connection;
 pub mod bus_factor;

@@ -67,7 +67,7 @@ pub struct Column {
     pub kind: ColumnType,
     /// Whether the column can be NULL.
     pub nullable: bool,
-    /// Unit of the values; empty where there is none.
+    /// Unit of the values; empty if they have no unit.
     pub unit: &'static str,
     /// The column's meaning, in one sentence.
     pub doc: &'static str,

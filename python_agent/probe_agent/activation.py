@@ -1,5 +1,5 @@
 """Waits for the program to import torch, and imports nothing before: by a finder that is removed when torch has been imported,
-or, where an import of torch is under way, by the end of that import.
+or, while torch is being imported, by the end of that import.
 
 Before torch is imported this costs a millisecond; the native half is loaded only afterwards.
 """
@@ -23,7 +23,7 @@ _awaited: list[_EndOfImport] = []
 
 
 def begin(install: Callable[[], None]) -> None:
-    """Has `install` called once torch has been imported, where this kind of process may need the agent. Never raises."""
+    """Calls `install` once torch has been imported, where this kind of process may need the agent. Never raises."""
     global _begun
     if _begun:
         return
@@ -138,7 +138,7 @@ class _TorchFinder(CallbackFinder):
 
 
 class _EndOfImport:
-    """Calls `then` once an import of torch that is under way has ended, on the thread that imports.
+    """Calls `then` once the running import of torch has ended, on the thread that imports.
 
     A finder is asked only before an import. Python notes the end of an import in the module's spec, so the spec gets another
     class until then.

@@ -107,7 +107,7 @@ def _begin_in_child() -> bool:
 
 
 def _end_with_its_work() -> None:
-    """Has the agent of a forked process end with multiprocessing's work there: the interpreter's exit handlers do not run."""
+    """Ends the agent of a forked process with multiprocessing's work there: the interpreter's exit handlers do not run."""
     multiprocessing = sys.modules.get("multiprocessing")
     if multiprocessing is not None and multiprocessing.parent_process() is not None:
         from multiprocessing import util
@@ -277,13 +277,13 @@ def attach(run: str | None, address: str, detail: str | None, patience: float) -
     """Starts the agent in the middle of a program that was started without it. `probe attach` runs this on a thread of its
     own. Returns what the command prints.
 
-    Hooks are put in while the main thread stands still, at a point where it may be stopped. The step under way gets no row.
+    Hooks are put in while the main thread stands still, at a point where it may be stopped. The current step gets no row.
     """
     if os.environ.get("PROBE") == "0":
         return {"refused": "it was started with PROBE=0, which keeps the agent off"}
     if _elsewhere():
         return {"refused": "a process with an agent forked it, by other means than os.fork()"}
-    with _state.lock:  # Waits for a stop() under way.
+    with _state.lock:  # Waits for a running stop().
         has_agent = _state.connected
     if has_agent:
         return _attached("has an agent", run=status()["run"], collector=_state.collector)

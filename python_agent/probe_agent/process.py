@@ -92,7 +92,7 @@ _VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 
 
 def forget_identity() -> None:
-    """Notes in a forked child that what now says which rank this is says it of the parent."""
+    """Marks the inherited rank (group, environment) of a forked child as the parent's."""
     global _of_parent
     _of_parent = (_default_group(), tuple(map(os.environ.get, _VARIABLES)))
 

@@ -23,7 +23,7 @@ _ARROW: dict[str, tuple[str, ...]] = {
 }
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _MICROSECOND = datetime.timedelta(microseconds=1)
-# Rows of a batch that are read at a time. So many rows are in memory twice.
+# Rows of a batch that are read at a time. This many rows are in memory twice.
 _ROWS = 4096
 
 

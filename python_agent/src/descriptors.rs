@@ -33,7 +33,8 @@ pub(crate) fn mark_separate() {
 }
 
 /// Gives the calling thread, and those that it starts from now on, a table of their own. Of the process's descriptors it keeps
-/// `kept`; its standard streams lead nowhere, because whoever reads those of the program waits until nobody has them open.
+/// `kept`; its standard streams lead nowhere, because a reader of the program's pipes sees EOF only when every writer has closed
+/// them.
 ///
 /// # Errors
 /// The kernel refuses, and the thread goes on with the table of the process: before Linux 5.9, where a container's filter of
@@ -122,7 +123,7 @@ pub(crate) fn open_sockets(numbers: &[RawFd]) {
     }
 }
 
-/// Moves a descriptor of ours to a number that programs do not choose by hand. It stays where it is if there are not so many.
+/// Moves a descriptor of ours to a number that programs do not choose by hand. It stays where it is if there are no such numbers.
 pub(crate) fn raised(low: RawFd) -> RawFd {
     // SAFETY: a descriptor that the caller has just opened and hands over.
     unsafe {

@@ -68,7 +68,7 @@ pub(crate) fn start(command: &DetachedCommand<'_>) -> io::Result<()> {
     };
     let data: *const ExecPlan = &raw const plan;
     // SAFETY: this thread stands still until the helper has ended, and the helper until the process has its own memory or has
-    // ended; so the plan and both stacks live long enough, and nobody else writes to them. No signal arrives meanwhile, because
+    // ended; so the plan and both stacks live long enough, and nothing else writes to them. No signal arrives meanwhile, because
     // a handler would run in this process's memory.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
@@ -154,7 +154,7 @@ extern "C" fn become_the_program(data: *mut c_void) -> c_int {
     127
 }
 
-/// Closes what the program opened without CLOEXEC: whoever reads the other end of a pipe waits until nobody has it open.
+/// Closes what the program opened without CLOEXEC: a reader of a pipe sees EOF only when every writer has closed it.
 unsafe fn close_the_rest() {
     // SAFETY: numbers of this process's own table.
     unsafe {

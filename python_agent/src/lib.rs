@@ -1,11 +1,19 @@
 //! `probe_agent._native`: the native half of the agent.
 //!
 //! [`recording`] runs on training's threads: slots, callbacks, rings. [`probe_trace`] makes rows of what they recorded, and
-//! [`uplink`] sends the rows; both run on one background thread that never takes the GIL, on which [`sampling`] also reads the
-//! figures of the operating system. [`frame_locals`] reads the variables that a snippet may name, [`words`] takes texts from
-//! Python and bounds them, and [`seconds`] time spans. [`shared`] is the little state that all of them and the Python half use,
-//! [`address`] is the address of the collector, [`detached_process`] starts one, [`descriptors`] keeps the agent's files and the program's apart, and [`terminal`]
-//! writes lines for the person who runs the program. [`renewable`] is for state that a forked child makes anew.
+//! [`uplink`] sends the rows. Both run on one background thread that never takes the GIL; [`sampling`] reads the figures of the
+//! operating system on it.
+//!
+//! - [`shared`] is the little state that all of them and the Python half use. [`renewable`] is for state that a forked child makes
+//!   anew.
+//! - [`frame_locals`] reads the variables that a snippet may name. [`words`] takes texts from Python and bounds them, and
+//!   [`seconds`] takes time spans.
+//! - [`address`] is the address of the collector, and [`detached_process`] starts a collector.
+//! - [`descriptors`] keeps the agent's files and the program's apart, and [`terminal`] writes lines for the person who runs the
+//!   program.
+//!
+//! The crate knows Python, torch and its one collector. It knows no store and no SQL, and reaches clients only through the
+//! collector.
 
 use pyo3::prelude::*;
 

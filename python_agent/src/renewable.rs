@@ -34,7 +34,7 @@ impl<T: Send> Renewable<T> {
             // SAFETY: leaked just now, and never freed.
             Ok(_) => unsafe { &*made },
             Err(first) => {
-                // SAFETY: what was made here is known to nobody else, and what another thread made first is never freed.
+                // SAFETY: no other thread knows what was made here, and what another thread made first is never freed.
                 unsafe {
                     drop(Box::from_raw(made));
                     &*first

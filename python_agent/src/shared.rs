@@ -39,7 +39,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// survive a fork in that state: the next `dlopen` of the child, as for an import, would crash.
 pub static LOADER: Mutex<()> = Mutex::new(());
 
-/// Locks `mutex`, if nobody holds it.
+/// Locks `mutex`, if no thread holds it.
 pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<std::sync::MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),

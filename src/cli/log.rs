@@ -11,7 +11,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
 /// Warnings, but none of the libraries that read the memory of processes: they warn of any process that changes or ends meanwhile,
-/// and whoever asked for a stack is told what could not be read.
+/// and `probe stack` reports read errors itself.
 const SHOWN: &str = "warn,py_spy=off,remoteprocess=off";
 
 /// Shows warnings, or what RUST_LOG asks for.

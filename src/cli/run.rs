@@ -78,7 +78,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
     // A run within a run has its own name, not its parent's, which has a number.
     let from_environment = || std::env::var(env::PROBE_RUN).ok().filter(|name| !name.is_empty() && !name.contains('@'));
     let given = args.name.or_else(from_environment);
-    // A name that nobody chose must not keep a second training of one script from starting.
+    // A name that the user did not choose must not keep a second training of one script from starting.
     let may_rename = given.is_none();
     let name = given.unwrap_or_else(|| launch::name_of(&args.command));
     connect::one_thread()?.block_on(async {
@@ -145,8 +145,8 @@ async fn wait(mut child: Child, signals: &mut Signals) -> io::Result<ExitStatus>
     }
 }
 
-/// Has the collector write the run, and prints what a person should know of it. `why_none`: sentences about processes that were
-/// not recorded, and a hint. The command's exit status stays its own.
+/// Tells the collector to write the run, and prints what a person should know of it. `why_none`: sentences about processes that
+/// were not recorded, and a hint. The command's exit status stays its own.
 async fn finish(
     collector: &mut Collector,
     call: FinishCall,

@@ -125,7 +125,7 @@ fn launched() -> Result<Launch> {
     Launch::read()
 }
 
-/// Has the kernel end a collector rather than training when memory runs out: another collector takes over the run.
+/// Makes the kernel end a collector rather than training when memory runs out: another collector takes over the run.
 fn end_before_training() {
     // Raising the score needs no privilege.
     let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE);

@@ -16,8 +16,8 @@ pub(super) struct Signals {
     quit: Option<unix::Signal>,
     hangup: Option<unix::Signal>,
     terminate: Option<unix::Signal>,
-    /// Received by nobody. With a handler, a write beyond a limit of file sizes (`ulimit -f`) fails as it does on a full disk,
-    /// and does not end this process.
+    /// Ignored, but with a handler installed: a write beyond a limit of file sizes (`ulimit -f`) then fails as it does on a full
+    /// disk, and does not end this process.
     _file_size: Option<unix::Signal>,
 }
 

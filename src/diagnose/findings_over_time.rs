@@ -88,7 +88,7 @@ impl FindingsOverTime {
                 changes.push(FindingChange::New(Box::new(finding.clone())));
             }
         }
-        // As a note it is still there, and a rule that can't say anything says nothing of its end.
+        // A finding that became a note is still there, and an undecided rule does not end a finding.
         let is_there = |(rule, subject): &Key| {
             undecided(rule) || findings.iter().any(|finding| finding.rule == *rule && finding.subject == *subject)
         };

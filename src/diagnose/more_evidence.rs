@@ -181,7 +181,7 @@ async fn sample(client: &mut Client) -> Result<String> {
     ))
 }
 
-/// The number of the newest step; -1 where there is none.
+/// The number of the newest step; -1 if there are no steps.
 async fn newest(client: &mut Client) -> Result<i64> {
     Ok(query(client, "SELECT MAX(step) AS step FROM python.steps").await?.int("step", 0).unwrap_or(-1))
 }

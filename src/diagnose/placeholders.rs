@@ -92,9 +92,8 @@ const OPERATOR_CALLS: &str = "(
     WHERE s.calls > 0 GROUP BY s.pid, s.part, most.operator HAVING COUNT(*) >= 2
 )";
 
-/// `$sampler_share`, with columns pid, share, function: the share of the samples of the stack in which the training thread runs the
-/// `__iter__` of its loader's sampler, of those in which it waits for batches. None of an iterable dataset, which has no sampler of the
-/// program's.
+/// `$sampler_share`, with columns pid, share, function: of the stack samples that wait for batches, the share inside the sampler's
+/// `__iter__`. There is no row for an iterable dataset, which has no sampler of the program's.
 const SAMPLER_SHARE: &str = "(
     SELECT e.pid, e.function, CAST(COUNT(*) FILTER (WHERE t.function = e.function) AS DOUBLE) / COUNT(*) AS share
     FROM (SELECT pid, concat(sampler, '.__iter__') AS function FROM $newest_environment WHERE sampler IS NOT NULL) AS e

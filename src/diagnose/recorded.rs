@@ -83,7 +83,7 @@ impl RecordedCounts {
         Ok(Self { counts, lost: lost(client, steps).await? })
     }
 
-    /// Why the rule can't decide: the first of its needs that is not met. None where all are.
+    /// Why the rule can't decide: the first of its needs that is not met. None if all needs are met.
     pub(super) fn lack(&self, rule: &Rule) -> Option<String> {
         let of_steps = (rule.kind == Kind::Time).then_some("python.steps");
         let mut tables = rule.needs.iter().map(|need| Need::parse(need).table).chain(of_steps);

@@ -32,7 +32,7 @@ struct RankProcess {
 pub(super) async fn ask(client: &mut Client, before: Option<i64>) -> Result<HangFacts> {
     let mut facts = HangFacts { source: FactSource::Rows, ..HangFacts::default() };
     let processes = RankProcesses::ask(client, before).await?;
-    // A rank alone waits for nobody that is known.
+    // A rank alone waits for no other rank that is known.
     if processes.of.len() < 2 {
         return Ok(facts);
     }

@@ -261,7 +261,7 @@ fn rank_names(ranks: &[i32]) -> String {
     names(&ranks.iter().map(|rank| Owner::Rank(*rank)).collect::<Vec<_>>())
 }
 
-/// The operations of ranks under the same number, with their ranks; empty where all are the same.
+/// The operations of ranks under the same number, with their ranks; empty if all operations are the same.
 fn different<'a>(pending: impl Iterator<Item = &'a IssuedCollective>) -> Vec<(String, Vec<i32>)> {
     let mut kinds: Vec<(&IssuedCollective, Vec<i32>)> = Vec::new();
     for one in pending {

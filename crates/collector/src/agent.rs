@@ -119,7 +119,7 @@ pub struct Superseded;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotWelcomed {
     Superseded,
-    /// Nobody reads frames at its other end any more.
+    /// The other end of the connection does not read frames any more.
     Gone,
 }
 
@@ -208,7 +208,7 @@ impl Agent {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a connection speak for the agent, and cuts off an older one. Returns the newest sequence number that need not be sent
+    /// Binds a connection to the agent, and closes an older one. Returns the newest sequence number that need not be sent
     /// again. Nothing is sent down the connection before [`Agent::welcome`].
     pub fn connect(&self, connection: u64) -> u64 {
         let mut state = self.state();
@@ -231,7 +231,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Has `connection` speak for what the process left, which is gone, and cuts off any other that is still open.
+    /// Binds `connection`, which brings the leftovers of the dead process, and closes any other.
     pub fn take_over(&self, connection: u64) {
         let mut state = self.state();
         state.connection = connection;
@@ -329,7 +329,7 @@ impl Agent {
         Ok(())
     }
 
-    /// The record of a batch of which so many rows are lost.
+    /// The record of a batch of which `rows` rows are lost.
     fn lost(&self, from: &BatchSource<'_>, rows: u64, reason: &str, unix_ns: i64) -> record::Record {
         record::Record::Lost(v1::Lost {
             instance: self.instance.to_string(),

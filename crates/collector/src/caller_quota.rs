@@ -1,4 +1,4 @@
-//! Counts how much of a limited resource each caller holds, so that one caller, however it asks, leaves some of it to the others.
+//! Counts how much of a limited resource each caller holds, so that no caller can take all of it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

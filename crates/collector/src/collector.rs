@@ -148,7 +148,7 @@ impl Collector {
         });
         if let Some(event) = resumed {
             shared.events.note(event);
-            // It is on disk before anyone is answered, so that it is kept if this collector is killed at once.
+            // It is on disk before the first client is answered, so that it is kept if this collector is killed at once.
             let journal = Arc::clone(&shared.journal);
             let synced = tokio::task::spawn_blocking(move || journal.sync());
             // The journal itself reports a disk that takes nothing.
@@ -278,7 +278,7 @@ impl Collector {
         idle::wait(&self.shared.registry, quiet, first).await;
     }
 
-    /// Resolves when the launcher says that the command has ended, with the command's exit status as a shell says it.
+    /// Resolves when the launcher says that the command has ended, with its exit status in shell form (128 + signal).
     pub async fn command_ended(&self) -> i32 {
         self.shared.finish.command_ended().await
     }
@@ -295,7 +295,7 @@ pub(super) struct OpenedStore {
     pub(super) keeper: StoreWriter,
 }
 
-/// Opens the parts that keep rows, with what the run's directory has, which for a new run is nothing.
+/// Opens the parts that keep rows, and loads existing rows (none for a new run).
 pub(super) fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) -> Result<OpenedStore> {
     let recovered = recovery::recover(directory, run, disk)?;
     let Recovered { store, registry, log, events, queries, begin, remarks, left_over } = recovered;

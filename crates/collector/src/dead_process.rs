@@ -1,4 +1,4 @@
-//! Takes in what a process that is gone had recorded and not sent, as if it had sent it.
+//! Ingests the unsent records of a dead process as if it had sent them.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use super::shared::Shared;
 /// About how many bytes of strings are taken at once.
 const STRINGS_AT_ONCE: usize = 1 << 20;
 
-/// Takes what a process that is gone had recorded and not sent, or sent without an acknowledgement. Returns how many rows that
-/// were. An error says what was wrong; what came before it is kept.
+/// Ingests what a dead process had recorded and not sent, or sent without an acknowledgement. Returns the number of rows. An error
+/// says what was wrong; rows before it are kept.
 pub(super) async fn inherit(shared: &Arc<Shared>, agent: &Arc<Agent>, left: Recovered) -> Result<u64, String> {
     let wrong = |end: StreamEnd| match end {
         StreamEnd::Malformed(problem) | StreamEnd::BadBatch(problem) => problem,

@@ -18,7 +18,7 @@ const PROGRESS: Duration = Duration::from_secs(1);
 /// The state of the end of a run.
 #[derive(Debug, Default)]
 pub(super) struct Finish {
-    /// The command's exit status, as a shell says it.
+    /// The command's exit status in shell form (128 + signal).
     command: watch::Sender<Option<i32>>,
     /// How writing the run went.
     outcome: watch::Sender<Option<FinishOutcome>>,

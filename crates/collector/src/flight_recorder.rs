@@ -109,7 +109,7 @@ fn understand(printed: &[u8]) -> Option<Recorded> {
 }
 
 impl Recorded {
-    /// The oldest operation as one line; empty where there is none.
+    /// The oldest operation as one line; empty if no operation is pending.
     pub(super) fn line(&self) -> String {
         let Some(oldest) = self.pending.first() else { return String::new() };
         let group = if oldest.description.is_empty() { &oldest.group } else { &oldest.description };

@@ -20,16 +20,18 @@ use super::stack_sampling::StackSampling;
 
 /// Pause between two looks at the agents, which report as often.
 const LOOK: Duration = Duration::from_millis(500);
-/// Detail comes back when recording takes no more than this share of the budget …
+/// Detail returns when recording with it would take at most this share of the budget.
 const TO_SPARE: f64 = 0.7;
-/// … for so many looks in a row.
+/// Checks in a row with a cost below [`TO_SPARE`] before detail returns.
 const CALM_LOOKS: u32 = 6;
 /// A step with detail comes at least this often, in seconds of training.
 const MAX_GAP: f64 = 10.0;
-/// One of so many steps has detail where the budget is `USUAL_BUDGET` or more, so that one of the last ten has it: those are the
-/// steps that people ask about. With a smaller budget fewer steps have it.
+/// Largest stride with the usual budget or more: one of the last ten steps has detail, and those are the steps that people ask
+/// about.
 const MAX_STRIDE: u32 = 8;
+/// The usual budget, as a share of step time. A smaller one allows a larger stride.
 const USUAL_BUDGET: f64 = 0.01;
+/// Largest stride with a smaller budget.
 const MAX_STRIDE_OF_SMALL_BUDGETS: u32 = 1024;
 /// While recording every step is estimated to take less than this share of the budget, no step is left out for comparison. The
 /// largest cost that was measured is 2.4 times the estimate.

@@ -23,7 +23,7 @@ use crate::server::peer::Asker;
 
 /// Default of how long steps may stop.
 const AFTER: Duration = Duration::from_secs(30);
-/// Steps have stopped only after so many times as long as a step usually takes, too.
+/// A stall must also last this many typical steps.
 const TIMES: f64 = 10.0;
 /// How long steps may stop where a client asks.
 const ASKED: Duration = Duration::from_secs(3);

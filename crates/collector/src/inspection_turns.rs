@@ -11,19 +11,19 @@ use super::caller_quota::{CallerPermit, CallerQuota};
 use probe_common::error::{Error, Result};
 use tokio::sync::{Mutex as Turn, MutexGuard as TurnGuard, Semaphore, SemaphorePermit, oneshot};
 
-/// Most turns that are under way or wait.
+/// Most turns that run or wait.
 const MAX_TURNS: usize = 16;
-/// Most of them for one caller.
+/// Most turns of one caller that run or wait.
 const MAX_TURNS_OF_ONE: usize = 4;
 /// Shortest pause after an inspection.
 const MIN_PAUSE: Duration = Duration::from_millis(100);
-/// The pause after an inspection is so many times as long as the inspection, so that turns never take more than a quarter of the time.
+/// Ratio of the pause after an inspection to the inspection, so that turns never take more than a quarter of the time.
 const TIMES: u32 = 3;
 /// Longest pause after an inspection.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 /// Most samplings at a time: each has a thread for each process.
 const MAX_SAMPLINGS: usize = 4;
-/// Most of them for one caller.
+/// Most samplings of one caller at a time.
 const MAX_SAMPLINGS_OF_ONE: usize = 2;
 
 /// Lets one inspection of training run at a time, with pauses between them.
@@ -37,7 +37,7 @@ pub(crate) struct InspectionTurns {
     sampled_by: CallerQuota,
 }
 
-/// An inspection that is under way.
+/// A running inspection.
 #[derive(Debug)]
 pub(crate) struct InspectionTurn<'a> {
     began: Instant,
@@ -46,10 +46,10 @@ pub(crate) struct InspectionTurn<'a> {
     _mine: CallerPermit,
 }
 
-/// When the samplings that are under way end, by number.
+/// When the running samplings end, by number.
 type Samplings = Arc<Mutex<BTreeMap<u64, Instant>>>;
 
-/// A sampling that is under way.
+/// A running sampling.
 #[derive(Debug)]
 pub(crate) struct Sampling {
     all: Samplings,
@@ -93,7 +93,7 @@ impl InspectionTurns {
     /// Begins a sampling that `who` asks for and that takes `duration`.
     ///
     /// # Errors
-    /// Too many are under way already, of this caller or in all.
+    /// Too many samplings are running already, of this caller or in all.
     pub(crate) fn sampling(&self, who: &str, duration: Duration) -> Result<Sampling> {
         let mine = self.sampled_by.acquire(who, MAX_SAMPLINGS_OF_ONE).ok_or_else(|| {
             Error::limit(format!("too many samplings: {MAX_SAMPLINGS_OF_ONE} of {who} are running"))

@@ -1,8 +1,10 @@
 //! The collector: keeps what the agents of one run send, and answers for it.
 //!
 //! [`ingest`] takes rows in, [`stream`] reads one agent's stream, [`session`] follows one connection, [`registry`] lists all
-//! agents, [`tables`] makes their SQL tables, [`control`] serves commands other than SQL, and [`settings`] and [`governor`] decide
-//! what agents record.
+//! agents, and [`tables`] makes their SQL tables. [`settings`] and [`governor`] decide what agents record.
+//!
+//! [`server`] listens and answers clients: queries itself, and other commands through [`control`]. [`eval`] runs snippets in
+//! training processes, [`captures`] turns torch.profiler on in them, and [`stack_sampling`] samples their stacks.
 //!
 //! The crate knows the agents, connections, tokens and processes of its node. It knows no command, no output format and no client:
 //! `probe-client` is above it.

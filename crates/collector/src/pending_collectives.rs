@@ -1,4 +1,4 @@
-//! Rows of `python.nccl_trace` for collectives that are under way: an agent reports them, and they are stored rows only when
+//! Rows of `python.nccl_trace` for pending collectives: an agent reports them, and they are stored rows only when
 //! they are done. The collectives of a process that was lost stay pending for ever.
 
 use std::sync::Arc;

@@ -179,7 +179,7 @@ pub(super) fn take_wait_status(shared: &Shared, pid: u32, wait_status: i32) {
     }
 }
 
-/// Waits until it is known how processes ended that are gone or said Bye, for a limited time.
+/// Waits, for a limited time, for the exit status of processes that are gone or said Bye.
 pub(super) async fn wait_for_exits(shared: &Shared) {
     let settled = |shared: &Shared| {
         let going = |agent: &Arc<Agent>| {

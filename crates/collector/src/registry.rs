@@ -91,8 +91,8 @@ impl Registry {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Has a connection speak for the agent `instance`, known or new; the agent is live from [`Self::welcome`] on. Returns the
-    /// agent and its newest sequence number that need not be sent again.
+    /// Binds a connection to the agent `instance`, known or new; the agent is live from [`Self::welcome`] on. Returns the agent and
+    /// its newest sequence number that need not be sent again.
     pub fn connect(
         &self,
         instance: &str,

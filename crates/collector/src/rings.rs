@@ -21,7 +21,7 @@ use probe_proto::agent_connection::AgentConnection;
 
 /// The file's name, as the kernel shows it.
 const NAME: &str = "/memfd:probe-rings";
-/// How long what a process had sent may take to be read; after that, what it left in its rings is taken all the same.
+/// How long the rows that a process had sent may take to be read; after that, the rings are read anyway.
 const REST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Processes that end together are read one after the other: each may take some memory.

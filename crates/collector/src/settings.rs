@@ -117,7 +117,7 @@ impl SharedSettings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `tell` tell a new agent all settings and the plan; what changes meanwhile waits, and is sent to that agent too.
+    /// Makes `tell` send a new agent all settings and the plan; what changes meanwhile waits, and is sent to that agent too.
     /// `offset`: what is added to its count of steps to get that of all.
     pub(crate) fn tell_all<T>(
         &self,
@@ -135,7 +135,7 @@ impl SharedSettings {
         self.lock().values.get(config::CAPTURE_ON).is_some_and(|on| on == config::SLOW)
     }
 
-    /// Has more recorded in the next steps: modules, of which [`Self::wants_detail`] tells the governor, and operators.
+    /// Records more in the next steps: modules, of which [`Self::wants_detail`] tells the governor, and operators.
     ///
     /// # Errors
     /// The call asks for too many steps.
@@ -177,7 +177,7 @@ impl SharedSettings {
         state.watch.is_some()
     }
 
-    /// Has `stride` hold for agents with detail=auto from a step on. Returns the stride before and the plan; None where the
+    /// Sets `stride` for agents with detail=auto, from a step on. Returns the stride before and the plan; None where the
     /// stride holds already.
     pub(crate) fn plan(&self, registry: &Registry, stride: u32, whole: bool) -> Option<(u32, Plan)> {
         let mut state = self.lock();
@@ -193,7 +193,7 @@ impl SharedSettings {
         Some((before.stride, plan))
     }
 
-    /// Gives out the newest plan anew, for a later step, if an agent heard of it too late.
+    /// Sends the newest plan again, for a later step, if an agent received it too late.
     pub(crate) fn repeat_if_late(&self, registry: &Registry) {
         let mut state = self.lock();
         let live = registry.live();

@@ -8,7 +8,7 @@ use super::events::{Event, Severity};
 /// Steps are slow when the last second's median is `SLOW` times the baseline, until it is no more than `NORMAL` times.
 const SLOW: f64 = 1.5;
 const NORMAL: f64 = 1.2;
-/// For at most so many looks of a slow time (half a minute) all steps carry detail.
+/// During a slow period, every step has detail for at most this many checks (half a minute).
 const CAPTURE_LOOKS: u32 = 60;
 
 /// Watches whether steps are slow.

@@ -19,7 +19,7 @@ use super::shared::Shared;
 const BYE_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long streams that are told to end may take.
 const STREAMS_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long queries that are under way at the end may still take.
+/// How long queries that run at the end may still take.
 const CALLS_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Collector {

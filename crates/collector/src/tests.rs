@@ -34,7 +34,7 @@ mod queries;
 /// An event of a test.
 #[derive(Debug, Clone)]
 enum Event {
-    /// An agent sends its next batches, of so many rows each.
+    /// An agent sends its next batches, of this many rows each.
     Send { agent: usize, rows: Vec<u8> },
     /// An agent sends what is not acknowledged again, over a new connection.
     Reconnect { agent: usize },
@@ -160,7 +160,7 @@ impl World {
             understand(hello.clone(), &"gpt@1".into(), &self.begun.store).unwrap();
         let registry = &self.begun.registry;
         let connection = registry.new_connection();
-        // Nobody takes the acknowledgements.
+        // The agent does not read the acknowledgements.
         let (downlink, _frames) = mpsc::channel(1);
         let (instance, identity) = (&declaration.instance, Arc::clone(&declaration.identity));
         let (agent, acknowledged) = registry.connect(instance, identity, about, connection).unwrap();

@@ -46,7 +46,7 @@ pub struct Counter {
     pub process: ProcessId,
     /// Name of the counter.
     pub name: String,
-    /// The unit; empty where there is none.
+    /// Unit of the values; empty if they have no unit.
     pub unit: &'static str,
 }
 

@@ -53,7 +53,7 @@ impl EventDuration {
     }
 }
 
-/// Text, or a number as its text; empty where there is none.
+/// Text, or a number as its text; empty if the event has neither.
 pub(crate) type Text<'a> = Cow<'a, str>;
 
 /// Arguments of an event.

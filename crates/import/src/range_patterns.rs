@@ -58,7 +58,8 @@ impl ModuleRange {
         compile(pattern, "--module-range '^module (.+)$'").map(Self)
     }
 
-    /// The name of the module whose call a text says: that of the first group, else all that matches. None where there is none.
+    /// The name of the module whose call a text says: that of the first group, else all that matches. None if nothing
+    /// matches or the name is empty.
     pub(crate) fn name<'t>(&self, text: &'t str) -> Option<&'t str> {
         let found = self.0.captures(text)?;
         let group = found.iter().skip(1).flatten().next();

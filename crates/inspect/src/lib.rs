@@ -1,5 +1,5 @@
 //! Inspects processes through the operating system, without their help: their stacks ([`stacks`]), how they ended
-//! ([`process_exit`]) and GPUs ([`gpu`]); and has a process run a statement ([`attach`]).
+//! ([`process_exit`]) and GPUs ([`gpu`]); and makes a process run a statement ([`attach`]).
 //!
 //! The crate knows processes by pid, rank and host. It knows nothing of runs, collectors or connections.
 

@@ -39,7 +39,7 @@ pub fn keep_little() {
     }
 }
 
-/// Gives back to the system the free memory that a query that had `taken` bytes has left with malloc.
+/// Returns free malloc pages to the system after a query that used `taken` bytes, if those are many.
 pub(super) fn give_back(taken: usize) {
     if taken >= MIN_TAKEN {
         trim();

@@ -59,7 +59,7 @@ impl Bounds {
         }
     }
 
-    /// Why the query is over; None where it is not.
+    /// Why the query is over; None while it may go on.
     pub(super) fn passed(&self) -> Option<Error> {
         if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Some(self.too_late());
@@ -82,7 +82,7 @@ impl Bounds {
         }
     }
 
-    /// Checks that an answer may have so many rows and bytes.
+    /// Checks that an answer may have this many rows and bytes.
     pub(super) fn check(&self, rows: u64, bytes: u64) -> Result<()> {
         if rows > self.rows {
             return Err(self.limits.too_many_rows(self.rows));

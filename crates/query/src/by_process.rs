@@ -1,5 +1,5 @@
-//! GROUP BY rank, host, run …: columns that have one value in all rows of a part, so that no row has to be looked up in a
-//! hash table, and a batch is added to its group as a whole.
+//! GROUP BY rank, host, run …: columns that have one value in all rows of a part, so that all rows of a batch go to one group,
+//! without hashing.
 
 use std::collections::HashMap;
 use std::sync::Arc;

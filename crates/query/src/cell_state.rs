@@ -77,7 +77,7 @@ impl CellState {
     }
 
     /// The states of the cells that are kept (None: of all), in the form that `GroupsAccumulator::merge_batch` takes. A cell for
-    /// which `filter` is not true has the state of no rows: an accumulator takes it that a group of which it hears has a state in
+    /// which `filter` is not true has the state of no rows: the accumulator assumes that each group it was given has a state in
     /// every batch.
     ///
     /// # Errors

@@ -40,7 +40,7 @@ pub(super) fn codes(codes: &ArrayRef) -> Vec<usize> {
     of_codes!(codes, all())
 }
 
-/// The largest code of a row that is not NULL; 0 where all are.
+/// The largest code of a row that is not NULL; 0 if all rows are NULL.
 pub(super) fn largest(codes: &ArrayRef) -> Option<usize> {
     fn of<T: ArrowNumericType<Native: Into<u32>>>(codes: &ArrayRef) -> Option<usize> {
         let largest = max(codes.as_primitive_opt::<T>()?).map(Into::<u32>::into);

@@ -1,6 +1,6 @@
 //! Counts the memory that queries allocate. Operators reserve what they hold, and functions what they make (`made`), but plans,
-//! the insides of operators and copies on the way reserve nothing. So the allocator of a process that answers queries counts for
-//! each query what threads allocate and free while they work for it.
+//! operator internals and intermediate copies reserve nothing. So the allocator of a process that answers queries counts for each
+//! query what threads allocate and free while they work for it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 
 /// Bytes that a thread counts by itself before the account has them.
 const BATCH: isize = 64 << 10;
-/// Bytes that a thread counts by itself before [`PROCESS`] has them. There are fewer than for accounts, because a process has
+/// Bytes that a thread counts by itself before [`PROCESS`] has them. Smaller than the limit for accounts, because a process has
 /// many threads, most of which work for no query.
 const PROCESS_BATCH: isize = 16 << 10;
 

@@ -1,5 +1,5 @@
 //! The size of a plan's expressions once names are expanded: the optimizer replaces the name of a column by the expression
-//! behind it, and forty names, each of which uses the one before twice, come to a trillion expressions.
+//! behind it, and a chain of 40 names, each using the previous one twice, expands to 10^12 expressions.
 
 use std::collections::HashMap;
 

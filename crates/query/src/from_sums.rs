@@ -22,7 +22,7 @@ pub(super) struct FromSums {
     keys: Vec<usize>,
     sums: Vec<WantedSum>,
     input: Arc<dyn ExecutionPlan>,
-    /// Made for the first part whose rows do not change: a question about the newest rows may read no such part.
+    /// Created when the first part is read whose rows do not change; a query of only new rows needs none.
     request: Option<Option<SumsRequest>>,
     /// Counts the parts for which sums answer.
     parts: Count,

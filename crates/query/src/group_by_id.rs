@@ -90,7 +90,7 @@ fn accumulators(aggregates: &[Arc<AggregateFunctionExpr>]) -> Result<Vec<Box<dyn
     aggregates.iter().map(|aggregate| aggregate.create_groups_accumulator()).collect()
 }
 
-/// The rows for which the condition of an aggregate is true; None where it has none.
+/// The rows for which the condition of an aggregate is true; None if the aggregate has no condition.
 fn kept_by(filter: Option<&Arc<dyn PhysicalExpr>>, batch: &RecordBatch) -> Result<Option<BooleanArray>> {
     let Some(filter) = filter else { return Ok(None) };
     Ok(filter.evaluate(batch)?.into_array(batch.num_rows())?.as_boolean_opt().cloned())
@@ -106,7 +106,7 @@ struct Partition {
     arguments: Vec<Arguments>,
     filters: Vec<Option<Arc<dyn PhysicalExpr>>>,
     narrowed: NarrowedColumns,
-    /// The same, for cells, in which columns that are no keys are NULL.
+    /// The columns of `narrowed` for cells, in which columns that are no keys are NULL.
     nullable: NarrowedColumns,
     accumulators: Vec<Box<dyn GroupsAccumulator>>,
     aggregates: Vec<Arc<AggregateFunctionExpr>>,

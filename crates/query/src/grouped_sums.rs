@@ -77,8 +77,8 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    /// The builder for a part of so many rows. The rows that are added have the key columns first, which have these `types`, and
-    /// then the columns that are `wanted`. The sums may take so many bytes.
+    /// The builder for a part of `rows` rows. The rows that are added have the key columns first, which have these `types`, and
+    /// then the columns that are `wanted`. The sums may take `max_bytes`.
     pub(super) fn new(types: &[DataType], wanted: &[WantedSum], rows: usize, max_bytes: usize) -> Self {
         Self {
             keys: GroupKeys::new(types.iter().cloned().enumerate().collect()),

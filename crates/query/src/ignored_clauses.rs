@@ -1,5 +1,4 @@
-//! Refuses what is parsed and what DataFusion's planner leaves out without a word or takes for something else: the answer would
-//! be that of another query.
+//! Refuses clauses that parse but that DataFusion's planner ignores or misreads: the answer would be that of another query.
 
 use std::ops::ControlFlow;
 

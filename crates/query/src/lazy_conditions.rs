@@ -35,7 +35,7 @@ impl AnalyzerRule for LazyConditions {
         let lazy = plan.transform_up_with_subqueries(|node| {
             let (names, schema) = (NamePreserver::new(&node), merge_schema(&node.inputs()));
             let is_filter = matches!(node, LogicalPlan::Filter(_));
-            // A join finds the columns that it joins by among the parts of its condition, and computes what is of one side before it.
+            // A join looks for its keys among the conjuncts of its condition, and computes what belongs to one side beforehand.
             if matches!(node, LogicalPlan::Join(_)) {
                 return Ok(Transformed::no(node));
             }
@@ -52,8 +52,8 @@ impl AnalyzerRule for LazyConditions {
     }
 }
 
-/// The condition of a filter. What it consists of stays apart, because tables filter by it. A part that may fail waits for those before it
-/// that are about the same tables: with others it could only be asked where the tables are joined.
+/// The condition of a filter. The conjuncts stay separate, so that scans can filter by them. A conjunct that may fail waits only
+/// for earlier ones on the same tables: with others it could be evaluated only after the tables are joined.
 fn filter(condition: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let mut parts = Vec::new();
     for part in split_conjunction_owned(condition) {

@@ -1,7 +1,10 @@
-//! SQL over the store: what a query can name (`catalog`), what it may do (`guard`) and take (`limits`, `admission`),
-//! how it is planned (`planner`), where it runs (`threads`), how it reads (`provider`, `source`, `prune`, `scan`, `row_filter`)
-//! groups (`by_process`, `group_by_id`, `totals`) and keeps sums (`grouped_sums`), what its client gets (`output`, `answer`) and the errors of queries that fail
-//! (`errors`).
+//! SQL over the store.
+//!
+//! - What a query can name (`catalog`), what it may do (`guard`) and what it may take (`limits`, `admission`).
+//! - How it is planned (`planner`) and where it runs (`threads`).
+//! - How it reads (`provider`, `source`, `prune`, `scan`, `row_filter`), groups (`by_process`, `group_by_id`, `totals`) and keeps
+//!   sums (`grouped_sums`).
+//! - What its client gets (`output`, `answer`), also when it fails (`errors`).
 //!
 //! The crate knows tables, rows and limits. It knows no agent, no connection, no run directory and no command: rows come from a
 //! `Store` or a `SystemTable`.

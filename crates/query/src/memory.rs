@@ -16,15 +16,15 @@ use super::bounds::Bounds;
 use super::counting::MemoryAccount;
 use super::limits::Limits;
 
-/// The parts of running queries that are their own come together to the whole budget divided by this.
+/// All private shares of running queries together are at most the budget divided by this.
 const OWN: usize = 4;
-/// The most bytes that are a query's own: the largest piece of an answer that is ready, and one that is taken. Stalled queries
-/// do not count as running.
+/// Largest private share of one query (bytes): one answer batch that is ready and one that is being read. Stalled queries do not
+/// count as running.
 const MAX_OWN_BYTES: usize = 1 << 20;
-/// The allowances of running queries for memory without a reservation (plans, batches on their way) come together to the whole
+/// All allowances of running queries for memory without a reservation (plans, batches on their way) together are at most the
 /// budget divided by this. What a query has allocated beyond its allowance counts.
 const PLAIN: usize = 8;
-/// The most bytes of a query's allowance for memory without a reservation.
+/// Largest allowance of one query for memory without a reservation (bytes).
 const MAX_PLAIN_BYTES: usize = 2 << 20;
 /// The change in allocated bytes after which a share is updated.
 const STEP: usize = 128 << 10;

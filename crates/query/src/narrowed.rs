@@ -11,7 +11,7 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
 use probe_store::PackedRows;
 
-/// The columns that some expressions need, of rows that have more.
+/// The subset of columns that some expressions read.
 #[derive(Debug, Clone)]
 pub(super) struct NarrowedColumns {
     /// Indices of those columns.

@@ -144,7 +144,7 @@ impl TableProvider for RowsTable {
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
-        // Filters come to the scan once more, as physical ones with everything known that can be (data_source.rs).
+        // DataFusion pushes these filters again later, as physical expressions with known values (data_source.rs).
         Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
     }
 

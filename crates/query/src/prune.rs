@@ -24,7 +24,7 @@ use super::scan_unit::{OfSegment, ScanUnit, UnitStatistics};
 /// Decides which parts a scan skips, again whenever its filters have become narrower.
 #[derive(Debug, Clone)]
 pub(super) struct Pruner {
-    /// Conditions that a row must satisfy, over the columns of `scanned`; None where there are none.
+    /// Conditions that a row must satisfy, over the columns of `scanned`; None without such conditions.
     filter: Option<Arc<dyn PhysicalExpr>>,
     scanned: SchemaRef,
     table: &'static Table,
@@ -32,7 +32,7 @@ pub(super) struct Pruner {
     schema: SchemaRef,
     /// The generation of the filter when it was last applied.
     generation: u64,
-    /// The condition that the filter sets on bounds; None where it sets none.
+    /// The condition that the filter sets on bounds; None if bounds can't rule out rows.
     predicate: Option<Arc<PruningPredicate>>,
 }
 

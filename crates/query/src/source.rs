@@ -33,7 +33,7 @@ pub(super) struct SharedByScans {
 }
 
 impl SharedByScans {
-    /// Sums that are kept take at most so many bytes.
+    /// Sums that are kept take at most `sums_bytes`.
     pub(super) fn new(sums_bytes: usize) -> Self {
         Self { running: Running::default(), sums: Arc::new(SumsCache::new(sums_bytes)) }
     }

@@ -86,7 +86,7 @@ pub(super) struct SumsCache {
 }
 
 impl SumsCache {
-    /// A cache of at most so many `bytes`.
+    /// A cache of at most `bytes` bytes.
     pub(super) fn new(bytes: usize) -> Self {
         let cache = Mutex::new(Cache::with_weighter(EXPECTED_ENTRIES, bytes as u64, Bytes));
         Self { cache, max_bytes: bytes / PARTS }

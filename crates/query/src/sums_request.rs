@@ -26,9 +26,9 @@ const MAX_KEYS: usize = 4;
 
 /// What one question asks of the sums of parts, as one partition asks it.
 pub(super) struct SumsRequest {
-    /// With all conditions; None where sums can't answer the question then.
+    /// The key columns with all conditions; None where sums can't answer the question then.
     whole: Option<KeyColumns>,
-    /// Without the conditions that hold for all rows of a part, and those; None where there are none.
+    /// The conditions that may hold for all rows of a part, and the key columns without them. None if no condition can be one.
     narrow: Option<(HeldConditions, Option<KeyColumns>)>,
     source: PartsSource,
 }

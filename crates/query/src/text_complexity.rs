@@ -126,8 +126,8 @@ fn count(tokens: &[Token]) -> TokenCounts {
     written
 }
 
-/// Whether a word can be a link of a chain. All of SQL can, but for what begins a part of a query, what stands in the
-/// list of a CASE, and what stands for a value or before its text.
+/// Whether a word can be a link of a chain. Every keyword can, except those of clauses and of CASE, usual aggregates, and
+/// literals with the types before them.
 fn is_operator(keyword: Keyword, after: Option<&Token>) -> bool {
     use Keyword as K;
     match keyword {

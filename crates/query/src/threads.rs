@@ -216,8 +216,8 @@ mod tests {
         Builder::new_current_thread().build().unwrap().block_on(task)
     }
 
-    /// Has threads do long steps. Returns how many were done when a deadline was seen, and after how many tokio would look for it
-    /// by its own settings.
+    /// Gives threads long steps to do. Returns how many were done when a deadline was seen, and after how many tokio would look
+    /// for it by its own settings.
     fn steps_before_a_deadline() -> (usize, usize) {
         let group = group(0).unwrap();
         let done = Arc::new(AtomicUsize::new(0));

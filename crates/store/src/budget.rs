@@ -17,7 +17,7 @@ use super::identity::{Identity, Origin};
 use super::store::{Evicted, Store};
 use super::table::TableSnapshot;
 
-/// The longest time that [`Store::room`] waits.
+/// The longest time that [`Store::wait_for_room`] waits.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Store {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use super::files::ParquetFile;
 use crate::journal::Journal;
 
-/// Rows of a file, at most: its segments have about so many together.
+/// Most rows of a file: those of all its segments together.
 pub(super) const FILE_ROWS: usize = 1 << 20;
 /// A file is a 40th of what a run may take on disk, so that an eviction loses few rows, and room for one more is soon made.
 const FILES_ON_DISK: u64 = 40;

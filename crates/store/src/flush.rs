@@ -137,7 +137,7 @@ impl Store {
         self.limit.store(memory, Ordering::Relaxed);
     }
 
-    /// Has the thread that writes files look whether something is due. For tests.
+    /// Wakes the thread that writes files, so that it checks whether something is due. For tests.
     #[doc(hidden)]
     pub fn wake_writer(&self) {
         self.disk.get().into_iter().for_each(DiskState::wake);

@@ -30,7 +30,7 @@ pub trait SystemTable: Send + Sync + Debug {
     }
 }
 
-/// The rows that the table has now, ready to be scanned; None where it has none.
+/// The rows that the table has now, ready to be scanned; None if the table has no rows.
 ///
 /// # Errors
 /// Rows that are not the table's.

@@ -212,7 +212,7 @@ impl TableStore {
         });
     }
 
-    /// Takes the oldest flushed segments out of memory; false where there are none.
+    /// Takes the oldest flushed segments out of memory; false if no segment in memory is flushed.
     pub(crate) fn unload(&self, counters: &Counters) -> bool {
         self.change(|next| {
             if next.flushed.is_empty() {

@@ -9,14 +9,14 @@ use super::offsets::in_few_bytes;
 
 /// Added to a float of at most [`MAX_MULTIPLE`] and subtracted again, it leaves the nearest whole number.
 const TO_WHOLE: f64 = (3_u64 << 51) as f64;
-/// Larger floats have other neighbours than whole numbers, so that [`TO_WHOLE`] says nothing of them.
+/// Largest magnitude for which [`TO_WHOLE`] works: a larger sum is rounded more coarsely than to whole numbers.
 const MAX_MULTIPLE: f64 = (1_u64 << 51) as f64;
 /// Added to a whole float from 0 to 2^52, it leaves the number in the lower bits.
 const TO_BITS: f64 = (1_u64 << 52) as f64;
 /// Values that are looked at side by side.
 const LANES: usize = 8;
 
-/// The float that is so many multiples.
+/// Converts a count of multiples to a float.
 pub fn float(multiple: i64) -> f64 {
     multiple as f64 / TIMES_PER_SECOND as f64
 }
@@ -54,7 +54,7 @@ pub(super) fn widened(offsets: &ArrayRef, base: i64) -> Option<Float64Array> {
         .or_else(|| widen::<UInt32Type>(offsets, base))
 }
 
-/// The smallest and largest multiple; None where some value is none.
+/// The smallest and largest multiple; None if some value is not a whole multiple.
 fn bounds(values: &[f64]) -> Option<(f64, f64)> {
     let mut lanes = Lanes { low: [f64::MAX; LANES], high: [f64::MIN; LANES], others: [0; LANES] };
     let (chunks, rest) = values.as_chunks::<LANES>();

@@ -1,4 +1,4 @@
-//! The state of the analysis between two drains: what is open on each thread, the step under way and the clocks. The modules
+//! The state of the analysis between two drains: what is open on each thread, the current step and the clocks. The modules
 //! that turn records into rows add their methods to [`Analyser`].
 
 use probe_proto::encode::StringTable;
@@ -28,7 +28,7 @@ pub struct Analyser<N> {
     pub(super) calls: Calls,
     /// Number of steps finished.
     pub(super) step: i64,
-    /// When the step under way began.
+    /// When the current step began.
     pub(super) step_begin: Option<u64>,
     /// Whether modules are recorded.
     pub(super) detail: bool,
@@ -36,7 +36,7 @@ pub struct Analyser<N> {
     pub(super) captured: bool,
     /// Whether a record that the step's times are computed from was lost.
     pub(super) broken: bool,
-    /// Whether recording began in the middle of the step under way, so that it gets no row.
+    /// Whether recording began in the middle of the current step, so that it gets no row.
     pub(super) is_partial: bool,
     /// Whether a backward pass or an optimizer's step was seen: this process trains.
     pub(super) trained: bool,
@@ -47,14 +47,14 @@ pub struct Analyser<N> {
     /// Whether optimizers get rows.
     pub(super) optimizers: bool,
     pub(super) operations: Operations,
-    /// The host's reads of tensors in the step under way.
+    /// The host's reads of tensors in the current step.
     pub(super) reads: Vec<TensorRead>,
-    /// Peak memory of a device, as its allocator reported at the end of the step under way.
+    /// Peak memory of a device, as its allocator reported at the end of the current step.
     pub(super) peak: Option<f64>,
     pub(super) queue: Queue,
     /// Processor time of the thread that ends steps.
     pub(super) processor: ProcessorTimes,
-    /// Time of garbage collections in the step under way.
+    /// Time of garbage collections in the current step.
     pub(super) collecting: u64,
     /// Whether garbage collections are recorded.
     pub(super) pauses: bool,

@@ -32,7 +32,7 @@ pub(super) struct Queue {
     until: u64,
     /// For how long events have waited in all, since the step began.
     waited: u64,
-    /// Whether the step under way has an event, and whether it has events of several devices.
+    /// Whether the current step has an event, and whether it has events of several devices.
     has_event: bool,
     mixed: bool,
     /// When the device reached the end of the step before.
@@ -126,7 +126,7 @@ mod tests {
     }
 
     proptest! {
-        /// A device that does one thing after the other: what is said is never less than what it really idled.
+        /// For a device that does one thing after the other, the reported bound is never below the true idle time.
         #[test]
         fn it_is_a_bound(work in prop::collection::vec((0..500_u64, 0..400_u64, any::<bool>(), 1..5_u64), 1..200)) {
             let mut queue = Queue::default();

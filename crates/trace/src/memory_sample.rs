@@ -6,7 +6,7 @@ use crate::payload::MEMORY_VALUES as COUNT;
 /// A device's values so far, two for each record.
 #[derive(Debug, Default)]
 pub(super) struct MemorySample {
-    /// The part that comes next; 0: no sample is under way.
+    /// The part that comes next; 0: no sample has begun.
     pub(super) next: usize,
     pub(super) device: u64,
     pub(super) ts: u64,

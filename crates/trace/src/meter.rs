@@ -91,7 +91,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 impl Meter {
-    /// Counts an event of the step under way.
+    /// Counts an event of the current step.
     #[inline]
     pub fn count(&mut self, kind: Kind) {
         match kind {
@@ -103,23 +103,23 @@ impl Meter {
         }
     }
 
-    /// Counts an event of a device in the step under way.
+    /// Counts an event of a device in the current step.
     #[inline]
     pub fn count_mark(&mut self) {
         self.counts.marks += 1;
     }
 
-    /// Events of the step under way so far.
+    /// Events of the current step so far.
     pub(crate) fn so_far(&self) -> StepEvents {
         self.counts
     }
 
-    /// Corrects the counts of the step under way, where events turn out to be part of training or not.
+    /// Corrects the counts of the current step, where events turn out to be part of training or not.
     pub(crate) fn set(&mut self, counts: StepEvents) {
         self.counts = counts;
     }
 
-    /// Ends the step under way. `seconds` is None where its times were lost.
+    /// Ends the current step. `seconds` is None where its times were lost.
     pub fn end_step(&mut self, number: i64, seconds: Option<f64>, detail: bool) {
         let counts = std::mem::take(&mut self.counts);
         let Some(seconds) = seconds else { return };

@@ -16,11 +16,11 @@ use crate::row_buffer::RowBuffer;
 pub struct OpenFrame {
     /// Operating-system id of the thread.
     pub thread: i64,
-    /// The module, optimizer or data set; None where there is none or its name is not known.
+    /// The module, optimizer or data set; None if the frame is of another kind, or its name is not known.
     pub module: Option<String>,
     /// The stage as in `python.torch_trace`, or `data`, `checkpoint` or `snippet`.
     pub stage: &'static str,
-    /// The step under way.
+    /// The current step.
     pub step: i64,
     /// When the frame was entered (nanoseconds since 1970).
     pub since_ns: i64,

@@ -101,11 +101,11 @@ pub const SAVERS: [&str; 3] = ["torch.save", "torch.distributed.checkpoint.save"
 pub const SAVER: u64 = 3;
 /// [`Kind::Saved`](crate::record::Kind::Saved): an exception ended the save.
 pub const FAILED: u64 = 1 << 2;
-/// [`Kind::Saved`](crate::record::Kind::Saved): 14 bits from here, the number of the exception's class; 0 where it has none.
+/// [`Kind::Saved`](crate::record::Kind::Saved): 14 bits from here, the number of the exception's class; 0 if none is known.
 pub const SAVED_ERROR: u32 = 3;
 /// [`Kind::Saved`](crate::record::Kind::Saved): from here on, the step in which the save began.
 pub const SAVED_STEP: u32 = 17;
-/// [`Kind::Saved`](crate::record::Kind::Saved): in the second word from here on, the number of the file; 0 where it has none.
+/// [`Kind::Saved`](crate::record::Kind::Saved): in the second word from here on, the number of the file; 0 if none is known.
 pub const SAVED_FILE: u32 = 48;
 /// [`Kind::Saved`](crate::record::Kind::Saved): the bytes in the second word where they are not known.
 pub const UNKNOWN_BYTES: u64 = (1 << SAVED_FILE) - 1;

@@ -17,7 +17,7 @@ use probe_proto::table::{Text, Time};
 pub trait Persist: Sized {
     /// Appends the value to `to`.
     fn put(&self, to: &mut Vec<u8>);
-    /// Reads a value from the beginning; None where there is none.
+    /// Reads a value from the beginning; None if the bytes are no such value.
     fn get(from: &mut PersistedBytes<'_>) -> Option<Self>;
 }
 

@@ -55,8 +55,9 @@ impl RootSamples {
     /// Samples of the step, in which the loop was given `batch_samples`.
     ///
     /// Several modules may be given the same samples: a critic and an actor, a teacher and a student, a discriminator twice.
-    /// So their sum says nothing. What the loop was given does, or else what the module got that was given most. Where all
-    /// modules got equally many and the loop more, it was given a batch ahead (accelerate does that in the first step of an epoch).
+    /// So their sum is not the number of samples. The loop's batches count; without them, the module with the most samples. If
+    /// all modules got equally many samples and the loop more, the loop was given a batch ahead (accelerate does that in the
+    /// first step of an epoch).
     pub(super) fn of_step(&self, batch_samples: Option<i64>) -> Option<i64> {
         let known = || self.roots.iter().flatten().map(|(_, samples)| *samples);
         match known().count() {

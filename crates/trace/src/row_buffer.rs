@@ -50,7 +50,7 @@ pub struct RowBuffer {
     shapes: usize,
     /// Number of different files of checkpoints.
     paths: usize,
-    /// Intervals of the step under way, and since when there are some.
+    /// Intervals of the current step, and since when there are some.
     held: BatchBuilder,
     held_since: Option<Instant>,
     /// Number of intervals that were released or forgotten.

@@ -237,7 +237,7 @@ impl<'a> Reader<'a> {
         entries
     }
 
-    /// Head and thread of a ring; None where there is none.
+    /// Head and thread of a ring; None if no ring has this number.
     pub(crate) fn ring(&self, number: usize) -> Option<(u64, i64)> {
         let mut page = [0; PAGE as usize];
         self.0.read_exact_at(&mut page, ring_at(number)).ok()?;

@@ -174,7 +174,7 @@ impl<N: Names> Analyser<N> {
         self.ended.forget_before(finished - 1);
     }
 
-    /// Resumes at `now` after recording was off. The step that was under way when it went off is given up, because it is not
+    /// Resumes at `now` after recording was off. The step that was running when it went off is given up, because it is not
     /// known what else happened in it. The next step begins with the next record, as the first one did. `is_partial`: recording
     /// begins in the middle of a step, which then gets no row.
     pub(super) fn resume(&mut self, now: u64, is_partial: bool) {
@@ -191,7 +191,7 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    /// Gives up the step under way, in which the machine slept or was stopped: durations of what was open are not known.
+    /// Gives up the current step, in which the machine slept or was stopped: durations of what was open are not known.
     pub(super) fn give_step_up(&mut self, now: u64, sink: &mut RowBuffer) {
         if self.step_begin.is_none() {
             return;

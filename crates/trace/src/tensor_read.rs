@@ -1,4 +1,4 @@
-//! The host's reads of tensors' values in the step under way.
+//! The host's reads of tensors' values in the current step.
 
 use probe_proto::tables::sync_points;
 

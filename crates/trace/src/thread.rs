@@ -25,7 +25,7 @@ pub(crate) struct Thread {
     /// torch's number of the thread, which autograd nodes have that it made; 0: not known.
     pub(crate) torch_thread: u64,
     pub(crate) parts: Parts,
-    /// Calls of each module in the forward pass under way, and in the backward pass under way.
+    /// Calls of each module in the current forward pass, and in the current backward pass.
     pub(crate) called: IntMap<u32, i32>,
     pub(crate) recomputed: IntMap<u32, i32>,
     /// Whether intervals were lost in this step, so that autograd's work can't be given to calls any more.
@@ -40,7 +40,7 @@ pub(crate) struct Thread {
     pub(super) memory: MemorySample,
     /// A device's memory at the calls that are open.
     pub(super) held: CallMemory,
-    /// The section under way, which is training or validation.
+    /// The current section, which is training or validation.
     pub(crate) section: Option<Section>,
     /// Where validation ended, while nothing has trained since.
     pub(crate) validated: Option<Mark>,

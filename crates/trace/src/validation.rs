@@ -35,7 +35,7 @@ use probe_proto::stage::Stage;
 const MAX_MODULES: usize = 16;
 
 impl Thread {
-    /// Whether the section under way is validation so far.
+    /// Whether the current section is validation so far.
     pub(super) fn is_validating(&self) -> bool {
         self.section.as_ref().is_some_and(Section::validates)
     }

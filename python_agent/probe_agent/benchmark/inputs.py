@@ -48,7 +48,7 @@ _watched: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def watch(module: Any) -> None:
-    """Has the module's next call noted."""
+    """Notes the module's next call."""
     if module not in _watched:
         _watched[module] = module.register_forward_pre_hook(_note, prepend=True, with_kwargs=True)
 

@@ -183,7 +183,7 @@ def _calls_of_module(torch: Any, index: int, module: Any, how: inputs.ModuleCall
 
 
 def _repeated(code: CodeType, names: dict[str, Any]) -> Repeat:
-    """A function that evaluates an expression so many times, in a loop that hides no name of the program."""
+    """A function that evaluates an expression a number of times, in a loop that hides no name of the program."""
     text = "".join(linecache.getlines(code.co_filename))
     loop = ast.parse(
         "def __probe_repeat__(__probe_calls__):\n    for __probe_call__ in __probe_calls__:\n        pass\n"

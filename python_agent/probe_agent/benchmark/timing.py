@@ -20,7 +20,7 @@ WARM_UP_SHARE = 0.4
 MIN_SAMPLES = 3
 MAX_SAMPLES = 1000
 
-#: Makes the call so many times.
+#: Makes the call this many times.
 Repeat = Callable[[int], object]
 
 

@@ -178,7 +178,7 @@ class Session:
             step.__exit__(None, None, None)
 
     def may_stop(self) -> bool:
-        """Whether the profiler may stop: no collective of the capture is under way, whose end writes to the profiler's memory."""
+        """Whether the profiler may stop: no collective of the capture is pending, whose end writes to the profiler's memory."""
         return not self._native.is_collective_profiled()
 
     def abandon(self) -> None:

@@ -31,7 +31,7 @@ def begin_in_child() -> None:
 
 
 def arm(job: SnippetJob) -> None:
-    """Has `job` run at its boundary. One job at a time."""
+    """Makes `job` run at its boundary. One job at a time."""
     global _pending
     with _lock:
         _pending = job

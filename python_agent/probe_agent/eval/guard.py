@@ -171,7 +171,7 @@ def _end(thread: int, guard: _Guard | None = None) -> None:
 
 
 def _seen_through(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Has Dynamo compile what `function` calls as if it was not there, where recording knows how."""
+    """Makes Dynamo trace through `function`, where recording knows how."""
     try:
         from probe_agent.torch.layers import skipped_by_dynamo
     except ImportError:

@@ -117,7 +117,7 @@ class SnippetJob:
             self._word_came.set()
 
     def take_word(self, timeout_s: float) -> BoundaryDecision | None:
-        """Waits for a word, without the GIL; None where there was none by then, or the snippet was withdrawn."""
+        """Waits for a word, without the GIL; None if no word came in time, or the snippet was withdrawn."""
         self._word_came.wait(timeout_s)
         with self._lock:
             word, self._word = self._word, None

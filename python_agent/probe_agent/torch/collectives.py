@@ -157,7 +157,7 @@ def _backends(text: str) -> list[tuple[str, str]]:
 
 
 def _await(key: int, work: Any, has_nccl: bool) -> None:
-    """Have the operation's future report its end. NCCL's future can't: it is done when the operation is enqueued."""
+    """Makes the operation's future report its end. NCCL's future can't: it is done when the operation is enqueued."""
     future = None
     if work is not None and not has_nccl:
         try:

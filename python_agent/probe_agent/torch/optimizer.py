@@ -221,7 +221,7 @@ def _pre(optimizer: Any, args: Any, kwargs: Any) -> None:
         known = [reference() for reference in list(_seen.values())]
         look = environment.gradients_are_there if is_look else environment.gradients_before
         look(modules.roots(), [of for of in known if of is not None], _all_living)
-    # Ever more seldom, because each time may be a row.
+    # Check at growing intervals: each check may write a row.
     if _begun >= _FIRST_LOOK and _begun & (_begun - 1) == 0:
         environment.optimizers_gone(_stepped - len(_noted), _begun - 1)
     _native.optimizer_pre(optimizer)

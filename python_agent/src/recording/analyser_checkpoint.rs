@@ -16,7 +16,7 @@ use probe_trace::shared_layout::CheckpointSlot;
 
 pub(crate) use shared_memory::descriptor;
 
-/// Writing may take one part in so many of this thread's time: where there is much to write, writing and draining are rarer.
+/// Ratio of the pause after writing to the processor time that writing took: with much to write, writing and draining are rarer.
 const SHARE: f64 = 50.0;
 /// Longest time between two writes (seconds).
 const MAX_PAUSE: f64 = 1.0;

@@ -21,7 +21,7 @@ use probe_trace::record::{Kind, Record};
 
 /// Passes in which the callback reported no node, before it ever reported one.
 static SILENT: AtomicU32 = AtomicU32::new(0);
-/// After so many silent passes, the callback does not work here.
+/// Silent passes after which the callback is known not to work here.
 const TOO_SILENT: u32 = 3;
 
 /// A backward pass: what `engine(*args, **kwargs)` returns or raises. `when_silent()` is called when the callback that should

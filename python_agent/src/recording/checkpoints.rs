@@ -31,7 +31,7 @@ pub(super) fn begin_anew() {
     DISTRIBUTED.store(0, Ordering::Relaxed);
 }
 
-/// One more than the number of a text; 0 where there is none, and for a new one where there are `most`.
+/// One more than the number of a text; 0 without a text, and for a new text if there are `most` texts already.
 fn number(text: Option<String>, most: usize) -> u64 {
     let Some(text) = text else { return 0 };
     let mut texts = shared::lock(&TEXTS);

@@ -1,12 +1,14 @@
 //! How the agent learns that a collective is complete.
 //!
 //! gloo ends the RecordFunction range of an operation when the operation is done, on the thread that did it and without
-//! Python: [`started`] and [`finished`]. Where that is not available, a future may report it ([`collective_done`]). NCCL's
-//! futures and ranges end when the operation is enqueued, which is not completion. But a synchronous one is waited for by
-//! the current stream at once, so an event on that stream before it is issued and one after the wait are its beginning
-//! and its end ([`super::device`]); newer releases of torch run it on that stream itself and return no work to wait for, so
-//! that its end is where the issuing call returns ([`collective_returned`]). For an asynchronous one, the stream may wait for the
-//! end long after it; so no end is recorded there.
+//! Python: [`started`] and [`finished`]. Where that is not available, a future may report it ([`collective_done`]).
+//!
+//! NCCL's futures and ranges end at enqueue, which is not completion. For a synchronous operation the current stream waits at
+//! once, so an event on that stream before the issue and one after the wait give its begin and end ([`super::device`]). Newer
+//! releases of torch run it on that stream itself and return no work to wait for; its end is then where the issuing call
+//! returns ([`collective_returned`]).
+//!
+//! An asynchronous operation of NCCL gets no end, because the stream may wait for it long after it has ended.
 
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};

@@ -92,7 +92,7 @@ fn set_detail(on: bool) {
     policy::set(Policy { stride: u16::from(on), ..policy::newest() });
 }
 
-/// The stride of detail: one of so many steps carries detail; 0: none.
+/// The stride of detail: one of this many steps carries detail; 0: none.
 #[pyfunction]
 fn stride() -> u16 {
     policy::in_force().stride

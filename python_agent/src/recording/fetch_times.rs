@@ -118,8 +118,8 @@ fn task_of(message: &Bound<'_, PyAny>) -> u64 {
     number.and_then(|number| number.extract().ok()).unwrap_or(NO_TASK)
 }
 
-/// Has this process, a worker that was forked, note how long it takes from each task of the queue `tasks` to its batch, which it
-/// puts into the queue `batches`. These functions are native, and so in no traceback.
+/// Makes this process, a forked worker, note how long it takes from each task of the queue `tasks` to its batch, which it puts
+/// into the queue `batches`. These functions are native, and so in no traceback.
 #[pyfunction]
 fn note_fetch_times(tasks: &Bound<'_, PyAny>, batches: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = tasks.py();

@@ -35,7 +35,7 @@ pub(super) fn current_thread() -> u64 {
     unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u64>(function)() }
 }
 
-/// The range's name; None where it has none.
+/// The range's name; None if the name is not available.
 pub(super) unsafe fn name_of<'a>(range: *const u8) -> Option<&'a CStr> {
     let function = NAME.load(Ordering::Relaxed);
     if function.is_null() {

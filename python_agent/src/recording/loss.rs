@@ -13,9 +13,10 @@ use crate::shared::STEP;
 
 /// Name of the loss in `python.metrics`.
 const NAME: &[u8] = b"torch.loss";
-/// The loss is recorded in one of so many steps.
+/// Stride of the steps whose loss is recorded.
 const EVERY: i64 = 16;
-/// The number of such a step modulo [`EVERY`]: not one of the first steps, of which many programs have only a few.
+/// The number of a step whose loss is recorded, modulo [`EVERY`]: not one of the first steps, of which many programs have only
+/// a few.
 const AT: i64 = 8;
 
 /// Records the loss of a call of the engine with these arguments, which accumulates gradients.

@@ -1,10 +1,10 @@
 //! What runs on training's threads: slots, callbacks, rings.
 //!
 //! Calls from Python and C++ callbacks become [`record::Record`]s in the ring of the thread they happen on
-//! ([`thread`], [`ring`]); [`probe_trace`] makes rows of them. All `unsafe` of the agent is in here.
+//! ([`thread`], [`ring`]); [`probe_trace`] makes rows of them. Most `unsafe` of the agent is in here.
 //!
 //! From the bottom up: the clock, rings and the state of a thread ([`clock`], [`ring`], [`thread`]); names and costs
-//! ([`names`], [`cost`]); what is recorded of spans, operators and memory; the ends of steps ([`boundary`]); module calls
+//! ([`module_names`], [`cost`]); what is recorded of spans, operators and memory; the ends of steps ([`boundary`]); module calls
 //! ([`forward`], [`slot`]) and the other hooks; torch's callbacks, which call hooks ([`record_function`]). On top are the modules
 //! that use all hooks: [`symbolizer`], [`drain`], [`fork`] and [`switches`].
 

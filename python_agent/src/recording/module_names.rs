@@ -70,7 +70,7 @@ fn walk(py: Python<'_>, module: *mut ffi::PyObject, again: bool) -> (bool, bool)
     }
     let walker = shared::lock(&WALKER).as_ref().map(|walker| walker.clone_ref(py));
     let Some(walker) = walker else { return (true, false) };
-    // SAFETY: the object of a call that is under way.
+    // SAFETY: the object of a running call.
     let module = unsafe { Bound::from_borrowed_ptr(py, module) };
     let began = ticks();
     let (_hidden, _untraced) = (HiddenFromModes::new(), Untraced::new(py));

@@ -26,7 +26,7 @@ static COUNTS: [[Count; OPERATORS]; StepPart::ALL.len()] =
 /// Watched steps that ended. What a thread has open from an earlier one has ended on another thread.
 static ENDED: AtomicU64 = AtomicU64::new(0);
 
-/// How often an operator ran in a part of the step under way.
+/// How often an operator ran in a part of the current step.
 struct Count {
     times: AtomicU32,
     outermost: AtomicU32,

@@ -68,7 +68,7 @@ pub(super) fn share(tensor: &Bound<'_, PyAny>, batch_size: Option<u64>) -> Optio
         return None;
     }
     let address = number(tensor, intern!(py, "data_ptr")).filter(|address| *address != 0)?;
-    // SAFETY: these bytes are within the storage, which the tensor keeps, and nobody else runs while they are read.
+    // SAFETY: these bytes are within the storage, which the tensor keeps, and no other Python thread runs while they are read.
     let memory = unsafe { slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(address), bytes) };
     let width = width * features;
     Sequences { memory, width, samples, positions, is_position_first, values }.share()

@@ -11,14 +11,14 @@ use crate::shared::STEP;
 
 /// Policies that may wait.
 const WAITING: usize = 16;
-/// `compare` leaves one of so many steps without detail.
+/// Stride of the steps that `compare` leaves without detail.
 const SPARED: u64 = 32;
 
 /// What holds from a step on. It is packed into one word with the step in the upper `STEP_BITS`; for a later step than fits, it
 /// holds at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// One of so many steps carries detail: the one whose number is a multiple, unless `compare` is set; 0: none.
+    /// One of this many steps carries detail: the one whose number is a multiple, unless `compare` is set; 0: none.
     pub stride: u16,
     /// Layers that record.
     pub layers: Layers,
@@ -56,7 +56,7 @@ impl Policy {
     }
 
     /// The position of the step with detail within `block`, which has as many steps as the stride. It moves by one from block to
-    /// block, so that it does not keep coinciding with what a program does every so many steps; at most as many steps as the
+    /// block, so that it does not keep coinciding with what a program does periodically; at most as many steps as the
     /// stride lie between two with detail. With a stride of 2 it is chosen by a hash, because steps with detail are compared with
     /// neighbours that have none.
     fn position(self, block: i64) -> i64 {

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// After so many steps of others in a row, an optimizer whose rhythm is not known (or was misjudged) counts as retired.
+/// Steps of other optimizers in a row after which one whose rhythm is not known (or was misjudged) is retired.
 const RETIRED: u32 = 64;
-/// After so many steps of its own, the rhythm of an optimizer is known.
+/// Own steps after which the rhythm of an optimizer is known.
 const KNOWN: u32 = 4;
 /// The largest number of new optimizers that are remembered.
 const MAX_NEW: usize = 16;

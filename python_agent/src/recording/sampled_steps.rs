@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use super::policy;
 
-/// The work is done in one of so many steps that have detail.
+/// Stride of the work, among steps that have detail.
 const THINNER: u32 = 64;
 /// In this many first steps sparse detail does not make the work rarer: otherwise a run of a few hundred steps had it once.
 const FIRST_STEPS: i64 = 256;
 
-/// The work is done in one of so many steps; 0: in none. `detail_stride` is that of steps with detail.
+/// The stride of the steps that do the work; 0: none does. `detail_stride` is that of steps with detail.
 fn usual_stride(step: i64, detail_stride: u16) -> u32 {
     let is_first = (0..FIRST_STEPS).contains(&step);
     THINNER * u32::from(if is_first { detail_stride.min(1) } else { detail_stride })
@@ -26,7 +26,7 @@ pub(super) struct SampledSteps {
     /// The newest step that did the work because it was requested; -1: none has.
     requested: AtomicI64,
     on: AtomicBool,
-    /// The newest step that did the work stands for so many steps.
+    /// Number of steps for which the newest step that did the work stands.
     stride: AtomicU32,
     /// Ticks that the newest step that did the work has spent on it.
     spent: AtomicU64,

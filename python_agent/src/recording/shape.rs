@@ -72,7 +72,7 @@ pub(super) unsafe fn dimensions(tensor: *mut ffi::PyObject) -> Option<(usize, [u
     Some((count, dimensions))
 }
 
-/// The first dimension of a plain tensor; None where it has none.
+/// The size of the first dimension of a plain tensor; None for a scalar, or if the shape can't be read.
 pub(super) unsafe fn first_dimension(tensor: *mut ffi::PyObject) -> Option<u32> {
     // SAFETY: as of the caller.
     let (count, dimensions) = unsafe { dimensions(tensor) }?;

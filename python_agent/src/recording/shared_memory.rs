@@ -94,7 +94,7 @@ pub(super) fn begin_anew() {
     begin();
 }
 
-/// The file's descriptor in the calling thread's table; None where there is none, or where its number is another file's by now.
+/// The file's descriptor in the calling thread's table; None without a file, or if its number is another file's by now.
 pub(crate) fn descriptor() -> Option<RawFd> {
     Some(DESCRIPTOR.load(Ordering::Acquire)).filter(|descriptor| KNOWN_FILE.is(*descriptor))
 }

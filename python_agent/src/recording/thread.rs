@@ -84,7 +84,7 @@ pub(crate) struct ThreadState {
     pub(crate) root_has_parameters: Cell<bool>,
     /// Whether the outermost call that began last trains; see [`super::call_mode`].
     pub(crate) call_mode: Cell<u64>,
-    /// The generation of modules for which `roots` holds; see [`super::names`].
+    /// The generation of modules for which `roots` holds; see [`super::module_names`].
     pub(crate) roots_generation: Cell<u64>,
     /// Open ranges that the program names.
     pub(crate) spans: OpenSpans,

@@ -42,7 +42,7 @@ pub(super) static OPERATOR_CALLBACK: GlobalCallback = GlobalCallback::new(FUNCTI
 type Add = unsafe extern "C" fn(Callback) -> u64;
 
 impl Callback {
-    /// The same callback, called with the inputs of the operator that begins.
+    /// This callback, called with the inputs of the operator that begins.
     pub(super) fn with_inputs(self) -> Self {
         Self { needs_inputs: true, ..self }
     }

@@ -1,4 +1,4 @@
-//! Keeps Python code of the agent from what the program has set to see every call and line on a thread: `sys.setprofile` (cProfile),
+//! Hides Python code of the agent from the profilers and tracers that the program has set: `sys.setprofile` (cProfile),
 //! `sys.settrace` (coverage, debuggers) and `sys.monitoring`.
 
 use std::ffi::{CStr, c_void};
@@ -13,8 +13,8 @@ type Switch = unsafe extern "C" fn(*mut PyThreadState);
 /// `PyThreadState_EnterTracing` and `PyThreadState_LeaveTracing`; None before Python 3.11, which does not have them.
 static SWITCHES: OnceLock<Option<(Switch, Switch)>> = OnceLock::new();
 
-/// While this lives, nothing of that sees what the calling thread does. Python itself switches it off so while it calls such a
-/// function.
+/// While this value lives, profilers and tracers do not see the calling thread. Python disables them in the same way while it
+/// calls one.
 pub(super) struct Untraced<'py> {
     end: Option<(*mut PyThreadState, Switch)>,
     _py: Python<'py>,

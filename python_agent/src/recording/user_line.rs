@@ -21,7 +21,7 @@ static LIBRARIES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// The lines of the program that records name. A record has the id plus 1, so that 0 is no line.
 static LINES: Interned = Interned::new(|id, line| LearnedName::Line(id + 1, line));
 
-/// The id of the innermost line of the program's own code on this thread, plus 1; 0 where there is none.
+/// The id of the innermost line of the program's own code on this thread, plus 1; 0 if the thread runs no code of the program.
 pub(super) fn id() -> u64 {
     // SAFETY: asks for this thread's own state, which needs no GIL. A thread that has none is not Python's: making one
     // for it might wait for a thread that waits for this one.

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use super::snippet_words::At;
 use crate::shared::lock;
 
-/// Output of a snippet is split into frames of so many bytes at most, and joined where the connection is slower than the output.
+/// Largest frame of a snippet's output (bytes). Output is joined up to this where the connection is slower than the output.
 const OUTPUT_FRAME: usize = 64 << 10;
 /// Bytes of waiting output from which on a snippet that can wait does.
 const OUTPUT_AHEAD: usize = 1 << 20;

@@ -13,8 +13,8 @@ use tower::service_fn;
 
 use crate::address::Address;
 
-use super::settings::Settings;
 use super::resolve::Resolved;
+use super::settings::Settings;
 
 /// An attempt to connect fails after this time.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -95,7 +95,7 @@ fn run_separately(link: &Link, writer: LineWriter, body: impl FnOnce(&Link) + Se
     });
 }
 
-/// Has tokio open, in the calling thread's own table, what it keeps for the life of the process.
+/// Makes tokio open, in the calling thread's own table, what it keeps for the life of the process, and notes those numbers.
 fn note_what_tokio_keeps(kept: Option<RawFd>) {
     drop(tokio::runtime::Builder::new_current_thread().enable_all().build());
     let numbers = descriptors::open_numbers().into_iter().filter(|number| Some(*number) != kept).collect();

@@ -168,7 +168,7 @@ async fn send(link: &Link, outbox: &RefCell<Outbox>, has_warned: &Cell<bool>) {
             // Little time is left: a collector that is just starting is asked again soon.
             delay = BACKOFF.0;
         }
-        // At the end it is said when no attempt is left: the collector of a short program may answer only then.
+        // Warn at the end only if no further attempt is possible: the collector of a short program may answer only then.
         let was_last = stop.is_some_and(|stop| Instant::now() + delay >= stop.deadline);
         if !has_warned.get() && (!patient || welcomed_before || was_last) {
             has_warned.set(true);

@@ -234,7 +234,7 @@ impl Session {
         EvalCall { complete, session, frame, ..call }
     }
 
-    /// Has the training process forget what the snippets of this console left there, without waiting for it long.
+    /// Makes the training process forget what the snippets of this console left there, without waiting for it long.
     pub(super) fn end(mut self) {
         if !self.has_variables || matches!(self.link.target.location, RunLocation::Directory(_)) {
             return;

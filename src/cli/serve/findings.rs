@@ -48,7 +48,7 @@ pub(super) fn watch(collector: &Collector, interval: Duration) -> Result<DropGua
             Watch { client, events: Arc::clone(&events), run: run.clone(), interval }.run()
         };
         runtime.block_on(over.run_until_cancelled(keep_running("the diagnosis", &events, watch)));
-        // A query that is under way is not waited for.
+        // A running query is not waited for.
         runtime.shutdown_background();
     })?;
     Ok(guard)

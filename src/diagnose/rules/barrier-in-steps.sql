@@ -12,7 +12,7 @@
 -- do: leave it out: the next collective waits for all ranks anyway
 -- record: recorded where torch.distributed is used
 WITH b AS (
-    -- The rank that comes last waits for nobody: what it spends is the barrier itself.
+    -- The rank that comes last waits for no other: what it spends is the barrier itself.
     SELECT step, group_name, seq, MIN(duration_ms) / 1e3 AS seconds FROM python.nccl_trace
     WHERE $window AND operation_type = 'barrier' AND NOT async_op GROUP BY step, group_name, seq
     HAVING COUNT(duration_ms) = MAX(group_size)

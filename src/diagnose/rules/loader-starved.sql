@@ -39,7 +39,7 @@ WITH s AS (
     FROM python.data_trace WHERE $window AND num_workers > 0 AND fetch_time IS NOT NULL GROUP BY pid
 ), worker AS (
     SELECT ready.pid, ready.wait, ready.share, delay, loads.took, COALESCE(percent / 100 + delay, 1) AS active,
-        -- The share of the time that would still be waited for if nobody of them waited for a processor: a worker computes for
+        -- The share of the time that would still be waited for if none of them waited for a processor: a worker computes for
         -- longer than the step takes without its batches.
         CASE WHEN percent > 0 THEN GREATEST(1 - trains.share / (percent / 100), 0) ELSE 0 END AS slower,
         '; each worker used ' || CAST(CAST(round(percent) AS BIGINT) AS VARCHAR) || ' % of a processor'

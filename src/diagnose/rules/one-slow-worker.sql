@@ -28,7 +28,7 @@ WITH b AS (
 ), share AS (
     SELECT *, SUM(hits) OVER (PARTITION BY pid, dataset, num_workers) AS all_hits FROM long
 ), slow AS (
-    -- Chernoff's bound of the chance that so many of the long waits are one worker's, for all workers together.
+    -- Chernoff's bound of the chance that this many of the long waits are one worker's, for all workers together.
     SELECT *, hits * ln(hits / all_hits * num_workers)
         + CASE WHEN hits < all_hits THEN (all_hits - hits) * ln((1 - hits / all_hits) / (1 - 1.0 / num_workers)) ELSE 0 END
         - ln(CAST(num_workers AS DOUBLE)) AS surprise

@@ -15,7 +15,7 @@ WITH r(pid, part, usual, waits) AS (
     SELECT pid, rank, step, part, part_time AS cost, COALESCE(run_delay, 0) AS delay, duration FROM $part_times AS t WHERE $window
 ), more AS (
     SELECT part.step, part.rank, part.part, part.cost, r.usual, part.cost AS took,
-        -- Work takes so many times as long where a larger share of the time is waited for a processor. More work waits longer too.
+        -- Work takes this many times as long if it waits for a processor for a larger share of the time. More work waits longer too.
         GREATEST((1 - r.waits) / GREATEST(1 - part.delay / GREATEST(duration, 1e-9), 0.02), 1) AS busier
     FROM part JOIN r ON part.pid = r.pid AND part.part = r.part
 )

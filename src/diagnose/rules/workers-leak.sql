@@ -13,8 +13,8 @@ WITH m AS (
     SELECT pid, rank, step, children, children_rss, rss FROM python.memory
     WHERE $window AND device = 'cpu' AND step < $last AND children > 0 AND children_rss IS NOT NULL
 ), usual AS (
-    -- Pages of the process that its forked workers read count in each of them, and are there once. A worker with more memory than the
-    -- process has has some of its own.
+    -- Pages that forked workers share with the process count in each worker, but exist once. A worker with more memory than the
+    -- process also has memory of its own.
     SELECT pid, median(children) AS children FROM m GROUP BY pid HAVING MAX(children_rss / children) > MAX(rss)
 )
 -- New workers have not read anything yet.

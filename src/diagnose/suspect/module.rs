@@ -97,7 +97,7 @@ fn is_kind(kind: &str, asked: &str) -> bool {
 }
 
 fn of(done: &Diagnosis, all: &[ModuleSeconds], meant: &BTreeSet<&str>, name: &str) -> Reason {
-    // The time of a module within another one that is meant is in the outer one's time.
+    // A matching module inside another match is already counted there.
     let outermost = |module: &str| {
         let mut above = module;
         while let Some((parent, _)) = above.rsplit_once('.') {

@@ -38,7 +38,7 @@ pub(super) async fn look(
     Ok(reasons)
 }
 
-/// The same of all other operators, of which no line is known.
+/// A query for seconds and calls in a watched step by operator and part, for operators of which no line is known.
 const COUNTS: &str = "WITH w AS (SELECT COUNT(*) AS steps FROM (SELECT DISTINCT pid, step FROM python.operator_counts WHERE $window)) \
      SELECT replace(operator, 'aten::', '') AS operation, part, CAST(NULL AS VARCHAR) AS place, \
      SUM(duration) / MAX(w.steps) AS seconds, CAST(SUM(count) AS DOUBLE) / MAX(w.steps) AS calls, MAX(w.steps) AS steps \

@@ -44,7 +44,7 @@ pub(crate) struct DrawnTable {
 }
 
 impl DrawnTable {
-    /// The condition for the rows of the choice, in SQL; None where there are none.
+    /// The condition for the rows of the choice, in SQL; None if the choice has no rows of this table.
     pub(crate) fn condition(&self, choice: &Choice) -> Option<String> {
         let whose = match self.whose {
             RowOwner::Process => choice.processes_condition.clone(),

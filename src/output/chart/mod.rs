@@ -1,8 +1,7 @@
 //! An answer as a picture in a terminal: lines over numbers and times, bars for everything that has a name.
 //!
-//! The first column is what is drawn over, each further column of numbers is drawn by itself, below the one before it and
-//! on a scale of its own: a loss and a step time have no axis in common. Values that are NULL or not finite are not
-//! drawn but counted.
+//! The first column is the x axis. Every other numeric column gets its own chart, below the one before it and on its own
+//! scale: a loss and a step time have no axis in common. Values that are NULL or not finite are not drawn but counted.
 
 mod bar;
 mod line;

@@ -1,5 +1,5 @@
 //! Tokens as a running collector sees them: the file is read again whenever it was replaced, so what `probe token` changes holds
-//! at once, also for calls that are under way.
+//! at once, also for running calls.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

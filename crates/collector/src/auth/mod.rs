@@ -1,7 +1,7 @@
 //! What clients may do over TCP: tokens with scopes, kept by their hashes in one file of the collector's user.
 //!
-//! A unix socket needs no token: its clients are checked by the kernel's word ([`crate::server`]). [`Tokens`] is what a running
-//! collector sees of the file, and follows its changes; [`TokenFile`] is what `probe token` changes.
+//! A unix socket needs no token: its clients are identified by the kernel (SO_PEERCRED, [`crate::server`]). [`Tokens`] is what a
+//! running collector sees of the file, and follows its changes; [`TokenFile`] is what `probe token` changes.
 
 mod failures;
 mod live;

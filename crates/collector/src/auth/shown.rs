@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// The token in the value of an `authorization` header; None where it has none.
+/// The token in the value of an `authorization` header; None if the value has no token.
 pub fn token(authorization: &[u8]) -> Option<Cow<'_, [u8]>> {
     let space = authorization.iter().position(|byte| *byte == b' ')?;
     let (scheme, shown) = (&authorization[..space], &authorization[space + 1..]);

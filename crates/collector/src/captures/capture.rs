@@ -41,7 +41,7 @@ pub(crate) struct Captures {
     engine: Arc<Engine>,
     directory: PathBuf,
     turn: Arc<Semaphore>,
-    /// The capture that is under way, and who asked for it, in words.
+    /// The running capture, and who asked for it, in words.
     under_way: Mutex<String>,
 }
 
@@ -57,7 +57,7 @@ impl Captures {
     /// Begins a capture, which ends when the returned events are dropped.
     ///
     /// # Errors
-    /// The call is not valid, or another capture is under way. Nothing was touched.
+    /// The call is not valid, or another capture is running. Nothing was touched.
     pub(crate) async fn ask(self: &Arc<Self>, call: CaptureCall, caller: Caller) -> Result<Events> {
         let Ok(permit) = Arc::clone(&self.turn).try_acquire_owned() else {
             let under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -25,7 +25,7 @@ const MAX_TIMEOUT: f64 = 86_400.0;
 /// Default limit of output, and the largest (bytes).
 const DEFAULT_OUTPUT: u64 = 16 << 20;
 const MAX_OUTPUT_BYTES: u64 = 64 << 20;
-/// Most snippets that may be under way at a time.
+/// Most snippets that may run at a time.
 const MAX_RUNNING: usize = 32;
 /// Events between a snippet and the client's connection; more of them wait in the feed, which is bounded.
 const MAX_QUEUED_EVENTS: usize = 16;
@@ -48,7 +48,7 @@ impl Broker {
         Self { context, log, running }
     }
 
-    /// Resolves when it is the caller's turn ([`Log::turn`]). Completions take no turn, as they are not recorded.
+    /// Resolves when it is the caller's turn ([`Log::wait_for_turn`]). Completions take no turn, as they are not recorded.
     pub async fn wait_for_turn(&self, call: &EvalCall, asked_by: &Asker) {
         if call.complete.is_empty() || !call.code.is_empty() {
             self.log.wait_for_turn(asked_by, &call.code).await;

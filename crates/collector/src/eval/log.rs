@@ -112,7 +112,7 @@ impl Log {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The log with the rows of the collector before. Snippets that were under way then have ended with it.
+    /// The log with the rows of the collector before. Snippets that were running then have ended with it.
     pub fn restore(evals: &NewestRows<v1::Eval>) -> Self {
         let records = evals.iter().cloned().map(Record::of_message).collect();
         Self { records: Mutex::new(records), journal: OnceLock::new(), pace: JournalRate::default() }
@@ -188,7 +188,7 @@ impl Record {
     }
 }
 
-/// The row of a snippet that is under way. If it is dropped before [`EvalEntry::finish`], the snippet was cancelled.
+/// The row of a running snippet. If it is dropped before [`EvalEntry::finish`], the snippet was cancelled.
 #[derive(Debug)]
 pub struct EvalEntry {
     log: Arc<Log>,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use probe_proto::v1::{EvalReply, eval_reply::Reply};
 use tokio::sync::mpsc;
 
-/// A message from an agent while a snippet is under way.
+/// A message from an agent while a snippet is running.
 #[derive(Debug)]
 pub struct FromAgent {
     /// The agent's `key`.
@@ -26,8 +26,8 @@ pub enum AgentReply {
     Gone,
 }
 
-/// Snippets that are under way, by the identifiers that their commands carry. An identifier is used for one attempt,
-/// so that an answer to one that was given up is told from an answer to the next.
+/// Running snippets, by the identifiers that their commands carry. An identifier is used for one attempt, so a late answer to an
+/// abandoned attempt is not taken for the next one's.
 #[derive(Debug, Default)]
 pub struct Routes {
     by_id: Mutex<HashMap<u64, mpsc::UnboundedSender<FromAgent>>>,

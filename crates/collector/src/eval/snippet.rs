@@ -1,4 +1,4 @@
-//! One snippet under way: where it runs, what its processes say, and how it ends.
+//! One running snippet: where it runs, what its processes say, and how it ends.
 
 mod agreement;
 mod between;
@@ -37,13 +37,13 @@ pub(super) struct Snippet {
     call: EvalCall,
     over_tcp: bool,
     group: SnippetGroup,
-    /// How the snippet ended, by index into `group.targets`; None where it has not.
+    /// How the snippet ended, by index into `group.targets`; None while it runs.
     done: Vec<Option<Done>>,
     entry: EvalEntry,
     feed: ClientFeed,
     inbox: mpsc::UnboundedReceiver<FromAgent>,
     to_inbox: mpsc::UnboundedSender<FromAgent>,
-    /// The attempt under way, and by target whether it has been notified.
+    /// The current attempt, and by target whether it has been notified.
     attempt: Option<(ReplyRoute, Vec<bool>)>,
     /// By target, whether it has said anything about the attempt: then it has taken the snippet.
     heard: Vec<bool>,
@@ -193,7 +193,7 @@ impl Snippet {
         Ok(None)
     }
 
-    /// The next message of an agent about the attempt under way, and the index of the agent's target. Output is passed on
+    /// The next message of an agent about the current attempt, and the index of the agent's target. Output is passed on
     /// here.
     async fn next(&mut self) -> Result<(usize, AgentAnswer), StopReason> {
         loop {

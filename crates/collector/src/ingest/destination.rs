@@ -25,6 +25,6 @@ pub(crate) trait Destination {
         batch: v1::Batch,
     ) -> Result<(), Superseded>;
 
-    /// Counts so many rows of a batch that can't be stored as lost, once however often it comes.
+    /// Counts `rows` rows of a batch that can't be stored as lost, once however often the batch comes.
     fn lose(&mut self, from: &BatchSource<'_>, rows: u64, reason: &'static str) -> Result<(), Superseded>;
 }

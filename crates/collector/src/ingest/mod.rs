@@ -1,5 +1,5 @@
 //! How rows come in from every source: a live agent, a process that has ended, the collector itself, or the journal of a
-//! collector that died. All of them feed an [`IngestSession`], and differ in its [`Destination`].
+//! collector that died. All of them feed an [`IngestSession`], and differ in its [`Destination`](destination::Destination).
 
 mod agent_destination;
 mod destination;

@@ -49,7 +49,7 @@ impl From<IngestError> for Error {
     }
 }
 
-/// One connection, from its Hello on: whose rows it brings, of which tables, with which strings, and how far it is.
+/// The state of one connection from its Hello on: identity, tables, strings, number of the last batch.
 #[derive(Debug)]
 pub(crate) struct IngestSession {
     connection: u64,
@@ -81,7 +81,7 @@ impl IngestSession {
         session
     }
 
-    /// Has rows from now on belong to what this Hello declares. Strings and numbers of batches go on.
+    /// Gives rows from now on the identity and tables that this Hello declares. Strings and numbers of batches go on.
     pub(crate) fn renew(&mut self, hello: v1::Hello, declaration: Declaration, to: &impl Destination) {
         (self.identity, self.tables) = (declaration.identity, declaration.tables);
         self.write_hello(hello, to);

@@ -37,7 +37,7 @@ impl Audit {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The table with the rows of the collector before. Queries that were under way then have ended with it.
+    /// The table with the rows of the collector before. Queries that were running then have ended with it.
     pub fn restore(rows: &NewestRows<v1::Query>) -> Self {
         let ended = |query: &v1::Query| match query.status.as_str() {
             "" => v1::Query {
@@ -160,7 +160,7 @@ pub fn hash(text: &str) -> String {
     sha2::Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The row of a query that is under way. If it is dropped before it ended, the client did not take the rest of the answer.
+/// The row of a running query. If it is dropped before it ended, the client did not take the rest of the answer.
 #[derive(Debug)]
 pub struct QueryEntry {
     audit: Arc<Audit>,

@@ -47,9 +47,9 @@ pub(super) struct ValidAuthority<T> {
 enum ExpectedBytes {
     Preface,
     Frame,
-    /// So many more bytes of a frame that is not looked at.
+    /// This many more bytes of a frame that is passed on uninspected.
     Content(usize),
-    /// The rest of the connection, which is not looked at.
+    /// The rest of the connection, which is passed on uninspected.
     Anything,
 }
 

@@ -24,7 +24,7 @@ use crate::auth::{Failures, Grant, Scope, Scopes, Tokens};
 use crate::eval::Log;
 use crate::events::{Event, Events, Severity};
 
-/// How often the file of tokens is read, so that calls under way notice revoked tokens.
+/// How often the file of tokens is read, so that running calls notice revoked tokens.
 pub(super) const REFRESH: Duration = Duration::from_secs(1);
 
 /// The state of the gate.
@@ -85,7 +85,7 @@ impl AccessChecks {
         &self.events
     }
 
-    /// Ends calls that are under way when their token is revoked, for as long as it is polled.
+    /// Ends running calls when their token is revoked, for as long as it is polled.
     pub(super) async fn watch_tokens(&self) {
         loop {
             tokio::time::sleep(REFRESH).await;

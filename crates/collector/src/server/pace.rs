@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// What a question takes in the journal beside its text (bytes).
 const QUESTION: u64 = 500;
-/// How much a caller that has not asked for long may ask without waiting, as time of its rate.
+/// Burst allowance of an idle caller: what its rate allows in this time.
 const BURST: Duration = Duration::from_secs(16);
 /// Most callers whose share is remembered; of more, those that may ask most are forgotten.
 const MAX_ASKERS: usize = 1024;
@@ -15,12 +15,12 @@ const MAX_ASKERS: usize = 1024;
 /// The rate at which each caller may have questions recorded in the journal.
 #[derive(Debug, Default)]
 pub struct JournalRate {
-    /// By caller, the time at which its rate has covered all that it asked so far.
+    /// Per caller: when its token bucket is full again.
     paid: Mutex<HashMap<String, Instant>>,
 }
 
 impl JournalRate {
-    /// How long `who` has to wait before a question of so many bytes is written down, at `rate` bytes a second.
+    /// How long `who` has to wait before a question of `bytes` bytes is written down, at `rate` bytes a second.
     fn wait(&self, who: &str, bytes: usize, rate: u64, now: Instant) -> Duration {
         let takes = Duration::from_secs_f64((bytes as u64 + QUESTION) as f64 / rate.max(1) as f64);
         let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
@@ -33,7 +33,7 @@ impl JournalRate {
         mine.saturating_duration_since(now).saturating_sub(BURST)
     }
 
-    /// Resolves when it is the turn of a question of so many bytes.
+    /// Resolves when it is the turn of a question of `bytes` bytes.
     pub async fn wait_for_turn(&self, who: &str, bytes: usize, rate: u64) {
         let wait = self.wait(who, bytes, rate, Instant::now());
         if !wait.is_zero() {

@@ -51,7 +51,7 @@ impl Plans {
     }
 
     fn add(&self, plan: Waiting) {
-        // Callers of which no connection is known can't be told from one another.
+        // Without a connection, callers cannot be distinguished.
         if plan.asker.peer.is_none() {
             return;
         }
@@ -112,7 +112,7 @@ mod tests {
         assert!(plans.take(&here, &handle, now + WAIT).is_none());
         assert!(plans.take(&here, &handle, now).is_some());
         assert!(plans.take(&here, &handle, now).is_none());
-        // Nobody can be told from others without a connection.
+        // Without a connection, callers cannot be distinguished.
         let nobody = Asker { who: "nobody".into(), peer: None };
         plans.keep(&nobody, handle.clone(), plan(&engine).await, None);
         assert!(plans.take(&nobody, &handle, Instant::now()).is_none());
@@ -130,7 +130,7 @@ mod tests {
         let last = Bytes::from((2 * MAX_PLANS - 1).to_string());
         assert!(plans.lock().iter().any(|waiting| waiting.handle == last));
         assert!(plans.take(&here, &Bytes::from_static(b"0"), Instant::now()).is_none());
-        // Half of them go with the time that their questions had, and the others later, without any call.
+        // Half expire with their queries' deadlines, and the others later, without any call.
         while plans.lock().iter().any(|waiting| waiting.until < Instant::now() + short) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

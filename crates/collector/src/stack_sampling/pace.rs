@@ -50,7 +50,7 @@ impl Burst {
     }
 }
 
-/// The pause between two samples of a process, by since when it has made steps.
+/// Pause between two samples of a process; it depends on how long the process has been stepping.
 pub(super) fn interval(stepping_since: Option<Instant>, now: Instant) -> Duration {
     match stepping_since {
         Some(since) if now.saturating_duration_since(since) < FIRST_FOR => FIRST,

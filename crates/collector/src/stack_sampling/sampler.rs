@@ -108,7 +108,7 @@ impl StackSampling {
     /// Samples all processes for as long and as often as is asked, whatever it costs; the rows are there afterwards.
     ///
     /// # Errors
-    /// The sampling is too long or too frequent, or another one is under way.
+    /// The sampling is too long or too frequent, or another one is running.
     pub(crate) async fn ask(&self, call: &StacksCall) -> Result<StacksAnswer> {
         let plan = SamplingPlan::new(call.duration_s, call.rate)?;
         if plan.duration > MAX_DURATION || plan.interval < MIN_PAUSE {

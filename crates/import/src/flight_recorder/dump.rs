@@ -45,7 +45,7 @@ pub(super) struct GroupConfig {
     pub ranks: Option<Ranks>,
 }
 
-/// The progress of a group. -1 where there is none yet.
+/// The progress of a group. A number is -1 before the first operation.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
 pub(super) struct GroupStatus {

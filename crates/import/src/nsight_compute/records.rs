@@ -142,7 +142,7 @@ struct Preamble {
     begun: Vec<u8>,
 }
 
-/// Skips lines until one that begins as a header does; None where there is none.
+/// Skips lines until one that begins as a header does; None if no line does.
 fn skip_preamble(text: &mut impl BufRead) -> io::Result<Option<Preamble>> {
     let (mut bytes, mut lines) = (0, 0);
     if text.fill_buf()?.starts_with(BYTE_ORDER_MARK) {

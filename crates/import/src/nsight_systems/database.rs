@@ -57,7 +57,7 @@ pub(crate) struct Database {
     _unpacked: Option<NamedTempFile>,
 }
 
-/// Why reading stopped before the end; None where it did not.
+/// Why reading stopped before the end; None if it reached the end.
 pub(crate) type Stopped = Option<String>;
 
 impl Database {

@@ -52,7 +52,7 @@ def write(facts):
 
 settings = json.loads(SETTINGS)  # noqa: F821
 try:
-    # Whoever asked may have stopped waiting, and have taken it back.
+    # The command that asked may have stopped waiting, and have taken it back.
     os.rename(os.path.join(settings["directory"], "ticket"), os.path.join(settings["directory"], "taken"))
 except OSError:
     pass

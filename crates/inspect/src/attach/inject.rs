@@ -61,7 +61,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Has the interpreter run `statement`, soon.
+/// Makes the interpreter run `statement`, soon.
 ///
 /// # Errors
 /// The process may not be traced, another process traces it, or no thread came to a point where it can be borrowed. In all cases
@@ -198,7 +198,7 @@ impl Drop for BorrowedThread<'_> {
     }
 }
 
-/// Has a thread that is stopped put the statement into the interpreter's list. Returns where the statement is.
+/// Makes a stopped thread put the statement into the interpreter's list. Returns where the statement is.
 fn call(
     thread: &mut Thread,
     saved: &mut SavedRegisters,
@@ -287,7 +287,7 @@ pub(super) fn begin(
     machine::leave_system_call(thread, saved, memory, addresses.trap)
 }
 
-/// Has a thread that is stopped make a system call.
+/// Makes a stopped thread make a system call.
 pub(super) fn system_call(
     thread: &mut Thread,
     saved: &SavedRegisters,

@@ -23,7 +23,7 @@ pub enum Method {
 /// The Python interpreter of another process.
 #[derive(Debug)]
 pub struct Interpreter {
-    /// 3.11 and later have their version in a symbol; before, it is that in the file's name, and None where that has none.
+    /// The version of Python. 3.11 and later have it in a symbol; before, it is in the file's name. None if that has no version.
     pub version: Option<(u8, u8)>,
     /// The file that is mapped: the library, or the program.
     pub path: String,

@@ -1,6 +1,6 @@
-//! Has a Python process that was started without probe run a statement: `probe attach` and `probe detach` are made of it.
+//! Makes a Python process that was started without probe run a statement: `probe attach` and `probe detach` are made of it.
 //!
-//! [`interpreter`] finds CPython in the process; [`inject`] (before 3.14) or [`remote_debugging`] (since) has it run the
+//! [`interpreter`] finds CPython in the process; [`inject`] (before 3.14) or [`remote_debugging`] (since) makes it run the
 //! statement on its main thread. All `unsafe` of it is in [`trace`], and what depends on the processor in [`machine`].
 
 use std::fs;
@@ -37,7 +37,7 @@ pub struct Sent {
     injected: Option<inject::Injected>,
 }
 
-/// Has process `pid` run `statement`, which must not be able to fail, and whose names are in `__main__`. `script`: a file
+/// Makes process `pid` run `statement`, which must not be able to fail, and whose names are in `__main__`. `script`: a file
 /// that may be written for it, which the process sees under the same path.
 ///
 /// # Errors

@@ -12,7 +12,7 @@ use super::interpreter::Interpreter;
 use crate::stacks::permission::memory_not_opened;
 
 const COOKIE: &[u8; 8] = b"xdebugpy";
-/// The bit of a thread's `eval_breaker` that has the thread look at its flags.
+/// The bit of a thread's `eval_breaker` that makes the thread look at its flags.
 const PLEASE_STOP: u64 = 1 << 5;
 
 /// Positions in `_Py_DebugOffsets` of 3.14, in words of 8 bytes. They do not change within a minor version.
@@ -26,7 +26,7 @@ const PENDING_CALL: u64 = 92;
 const SCRIPT_PATH: u64 = 93;
 const SCRIPT_PATH_SIZE: u64 = 94;
 
-/// Has the interpreter execute the file at `script`, a path as the process sees it.
+/// Makes the interpreter execute the file at `script`, a path as the process sees it.
 pub(super) fn execute(pid: i32, interpreter: &Interpreter, script: &str) -> Result<()> {
     if interpreter.version != Some((3, 14)) {
         return Err(Error::failed(format!("this version of probe cannot attach to Python {}", interpreter.shown()))

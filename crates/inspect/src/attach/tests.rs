@@ -1,4 +1,4 @@
-//! Has real interpreters, of every version that is installed, run a statement while they work. Another one can be named:
+//! Makes real interpreters, of every version that is installed, run a statement while they work. Another one can be named:
 //! `PROBE_TEST_PYTHON=/path/to/python3.14`.
 
 use std::collections::BTreeMap;
@@ -77,7 +77,7 @@ impl Drop for Script {
     }
 }
 
-/// Has the process run a statement that makes a file, and waits for the file.
+/// Makes the process run a statement that makes a file, and waits for the file.
 fn mark(pid: i32, interpreter: &Interpreter, directory: &Path, number: usize) -> Sent {
     let file = directory.join(format!("mark-{number}"));
     let statement = format!("__import__('builtins').open({:?}, 'w').close()", file.to_str().unwrap());

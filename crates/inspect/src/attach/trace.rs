@@ -144,7 +144,7 @@ impl Thread {
         }
     }
 
-    /// Has the thread go on until it traps or faults.
+    /// Lets the thread run until it traps or faults.
     pub(super) fn run_to_trap(&mut self, how: libc::c_uint) -> io::Result<()> {
         let until = Instant::now() + CALL;
         self.resume(how, 0)?;
@@ -155,7 +155,7 @@ impl Thread {
         )
     }
 
-    /// Has the thread go on: by `PTRACE_CONT`, by `PTRACE_SINGLESTEP` for one instruction, or by `PTRACE_SYSCALL` until it enters
+    /// Lets the thread run: by `PTRACE_CONT`, by `PTRACE_SINGLESTEP` for one instruction, or by `PTRACE_SYSCALL` until it enters
     /// the kernel or leaves it.
     pub(super) fn resume(&mut self, request: libc::c_uint, signal: i32) -> io::Result<()> {
         ptrace(request, self.id, 0, signal as usize)?;

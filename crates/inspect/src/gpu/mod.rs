@@ -52,7 +52,7 @@ pub struct Reading {
 }
 
 impl Gpus {
-    /// Opens the driver; None where there is none, or it does not answer.
+    /// Opens the driver; None if the machine has no driver, or it does not answer.
     pub fn open() -> Option<Self> {
         let nvml = match Nvml::init() {
             Ok(nvml) => nvml,

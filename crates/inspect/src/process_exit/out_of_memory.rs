@@ -32,7 +32,7 @@ impl Kills {
         })
     }
 
-    /// The kills since then, in words; None where there were none.
+    /// The kills since then, in words; None if nothing was killed.
     pub(super) fn since(&self) -> Option<String> {
         let (now, before, scope) = (self.counter.read()?, self.before, &self.counter.scope);
         (now > before).then(|| {

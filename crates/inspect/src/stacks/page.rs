@@ -121,7 +121,7 @@ fn method(process: &ProcessStacks) -> &'static str {
 
 /// Threads of probe itself in the process; rows have them, and a page would only be longer.
 fn is_ours(thread: &ThreadStack) -> bool {
-    // A snippet that runs beside training is somebody's own, and may be what holds everything up.
+    // A snippet that runs beside training is a client's own, and may be what holds everything up.
     let runs_snippet = thread.frames.iter().any(|frame| frame.file.starts_with(SNIPPET));
     // Python has no name for the thread that takes snippets, whose outermost frame is the agent's.
     !runs_snippet

@@ -9,7 +9,7 @@ pub fn part(frames: &[StackFrame]) -> &'static str {
     frames.iter().rev().find_map(of).unwrap_or("other")
 }
 
-/// The part that a function begins; None where it begins none.
+/// The part that a function begins; None if the function begins no part.
 fn of(frame: &StackFrame) -> Option<&'static str> {
     let file = frame.file.as_str();
     let function = frame.function.rsplit('.').next().unwrap_or(&frame.function);

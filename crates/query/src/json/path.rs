@@ -13,7 +13,7 @@ pub(super) enum PathStep<'a> {
     Index(i64),
 }
 
-/// The value at the end of `path`, as it is written; None where there is none, or the text is not JSON.
+/// The value at the end of `path`, as it is written; None if the path leads to no value, or the text is not JSON.
 pub(super) fn value_at<'a>(json: &'a str, path: &[PathStep<'_>]) -> Option<&'a RawValue> {
     let whole: &RawValue = serde_json::from_str(json).ok()?;
     path.iter().try_fold(whole, |value, step| {

@@ -1,5 +1,5 @@
-//! Gathers small batches before a sort of all rows. A sort begins a task for each batch that it holds: some KiB each, which nothing
-//! counts. Where rows are long (`width`), there are thousands of small batches.
+//! Gathers small batches before a sort of all rows. The sort starts one task per batch. Each takes a few KiB that are not counted,
+//! and where rows are long (`width`), there are thousands of small batches.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) fn sorts_all(node: &Arc<dyn ExecutionPlan>) -> bool {
     node.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_none())
 }
 
-/// The same rows: batches are put together until they have [`MAX_BATCH_ROWS`] rows or [`MIN_BATCH_BYTES`].
+/// The rows of `batches` in larger batches: small ones are joined until they have [`MAX_BATCH_ROWS`] rows or [`MIN_BATCH_BYTES`].
 pub(super) fn gather(batches: SendableRecordBatchStream, _: &TaskContext) -> Batches {
     let schema = batches.schema();
     let gathered = stream::unfold(Some(batches), move |mut batches| {

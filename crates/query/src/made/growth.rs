@@ -98,7 +98,7 @@ pub(super) fn has_pattern(name: &str) -> bool {
 }
 
 impl Growth {
-    /// The most bytes that these arguments come to, with what the function needs on its way.
+    /// Upper bound (bytes) of the result for these arguments, including temporary memory.
     ///
     /// # Errors
     /// The call would take too long.

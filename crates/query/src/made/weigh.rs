@@ -140,7 +140,7 @@ fn longest(column: &dyn Array) -> usize {
         DataType::LargeBinary => {
             (0..column.len()).map(|row| column.as_binary::<i64>().value_length(row) as usize).max()
         }
-        // All of it, where there is more than one row.
+        // The mean of all rows. A slice counts with its whole buffers.
         kind if kind.is_nested() => Some(column.get_array_memory_size() / column.len().max(1)),
         _ => None,
     }

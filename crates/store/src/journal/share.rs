@@ -1,11 +1,14 @@
 //! The share of a run's disk that its journal may take, so that files can have the rest.
 //!
-//! It is a tenth, of which complete files have a quarter at most: past that, the rows for which they are still needed are
-//! written to Parquet files. The file that grows is a 64th of the disk after its head, and at least as long as the head, so
-//! that heads are never more than half of what is written; and the next head always has room. The bounds of a head's parts
-//! add up to a 46th of the disk. Where a head is so large that a tenth is not enough for all that, the journal takes six
-//! heads: one and a half in complete files, two in the file that grows, the next one, and the rest for records that come
-//! while files are written.
+//! | Part | Share |
+//! |---|---|
+//! | All files | a tenth of the disk, or six heads if that is more; at most half of the disk |
+//! | Complete files | a quarter of all files; past that, the rows for which they are needed are written to Parquet files |
+//! | The growing file after its head | a 64th of the disk, and at least as long as the head |
+//! | A head | at most a 46th of the disk, the sum of the bounds of its parts |
+//!
+//! So heads are at most half of what is written, and the next head always has room. Six heads are: one and a half in complete
+//! files, two in the growing file, the next one, and the rest for records that come while files are written.
 
 /// The most bytes of a file after its head, however large the disk.
 const MAX_FILE_BYTES: u64 = 64 << 20;

@@ -11,7 +11,7 @@ pub struct StatusLog {
 }
 
 impl StatusLog {
-    /// What has to be written down so that a reader of all reports before has `status`.
+    /// The content that turns the previous reports into `status`: a delta, or the whole report.
     pub fn content(&mut self, status: v1::Status) -> Content {
         let changes = self.newest.as_ref().and_then(|newest| changes(newest, &status));
         self.newest = Some(status.clone());

@@ -1,9 +1,9 @@
 //! Writes the journal: records wait in memory until the journal's own thread has written them to disk.
 //!
-//! Recording does not wait for the disk. [`Journal::durable`] says what is on disk, and [`Journal::room`] makes senders wait
-//! that bring more than the disk takes. A disk that takes nothing (full, read-only, broken) does not stop the run: records
-//! are then not kept, [`SyncedPosition::problem`] says so, and the journal tries again. The same happens where the journal has taken
-//! its share of the disk ([`super::share`]) and files can't be written fast enough for it to shrink.
+//! Recording does not wait for the disk. [`Journal::durable`] says what is on disk, and [`Journal::wait_for_room`] makes senders
+//! wait if they outrun the disk. A disk that takes nothing (full, read-only, broken) does not stop the run: records are then not
+//! kept, [`SyncedPosition::problem`] says so, and the journal tries again. This also happens when the journal has taken its share
+//! of the disk ([`super::share`]) and files can't be written fast enough for it to shrink.
 
 use std::fmt;
 use std::fs;
@@ -26,7 +26,7 @@ use super::share::Share;
 use super::state::{DueCallback, Inner, SYNC_BYTES, State, SyncedPosition};
 use super::thread::Writer;
 
-/// Waiting bytes past which [`Journal::room`] waits.
+/// Waiting bytes past which [`Journal::wait_for_room`] waits.
 const MAX_WAITING: usize = 64 << 20;
 
 /// The state with which a journal begins.
@@ -131,7 +131,7 @@ impl Journal {
         self.inner.durable.subscribe()
     }
 
-    /// Has the records so far written at once, because a caller waits for them.
+    /// Makes the journal's thread write the records so far at once, because a caller waits for them.
     pub fn sync_now(&self) {
         self.inner.lock().sync_now = true;
         self.inner.wake.notify_one();

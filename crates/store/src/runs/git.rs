@@ -25,7 +25,7 @@ impl Git {
         Self::within(TIMEOUT, directory)
     }
 
-    /// Asks git about `directory`; what it has not said within `patience` is None.
+    /// Asks git about `directory`. A field is None if git takes longer than `patience`.
     fn within(patience: Duration, directory: &Path) -> Self {
         let deadline = Instant::now() + patience;
         // Both at once: the second one looks at every file.

@@ -89,7 +89,7 @@ pub struct RunInfo {
     /// The directory in which the command was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
-    /// The git commit of that directory; absent where there is none, or no git.
+    /// The git commit of that directory; absent outside of a repository, before its first commit, or without git.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git_commit: Option<String>,
     /// Whether files that git tracks there differed from that commit; absent where git took too long to say.

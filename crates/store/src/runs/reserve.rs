@@ -134,7 +134,7 @@ fn may_go_on(info: &RunInfo) -> Result<()> {
     Ok(())
 }
 
-/// The largest number of a directory with this name; 0 where there is none.
+/// The largest number of a directory with this name; 0 if no directory has the name.
 fn newest(runs: &Path, name: &str) -> Result<u32> {
     let entries = fs::read_dir(runs).map_err(|error| named(runs, error))?;
     let names = entries.filter_map(|entry| RunName::numbered(entry.ok()?.file_name().to_str()?));

@@ -21,7 +21,7 @@ impl Cost {
         Self { newest: [const { AtomicU64::new(0) }; SAMPLES], count: AtomicUsize::new(0), smallest: AtomicU64::new(0) }
     }
 
-    /// Adds a sample: an event took so many ticks. Two threads at once may falsify a median, and nothing else.
+    /// Adds a sample: an event took `ticks` ticks. Two threads at once may falsify a median, and nothing else.
     pub(super) fn note(&self, ticks: u64) {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         self.newest[number % SAMPLES].store(ticks, Ordering::Relaxed);

@@ -20,7 +20,7 @@ pub(crate) fn is_event(mark: u16) -> bool {
     slot_of(mark).is_some()
 }
 
-/// One of so many events is timed.
+/// Stride of the events whose recording is timed.
 const TIMED: u64 = 64;
 
 /// Whether the layer is installed.

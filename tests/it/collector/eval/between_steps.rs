@@ -161,7 +161,11 @@ async fn attached_ranks_that_nothing_compares_run_nothing_between_steps() {
     }
     let heard = hear(events).await;
     assert_eq!(heard.finished.outcome(), Outcome::Refused);
-    assert!(heard.finished.error.contains("nothing shows that the ranks wait at the same step"), "{}", heard.finished.error);
+    assert!(
+        heard.finished.error.contains("nothing shows that the ranks wait at the same step"),
+        "{}",
+        heard.finished.error
+    );
     assert!(heard.finished.hint.contains("--rank"), "{}", heard.finished.hint);
     assert!(heard.placement.is_none());
 }

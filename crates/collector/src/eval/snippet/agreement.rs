@@ -216,19 +216,20 @@ mod tests {
     #[test]
     fn ranks_are_linked_by_others_and_not_run_where_they_are_not() {
         let grid = |step, sequence| {
-            let rank = |groups: &[&str]| {
-                at(step, &groups.iter().map(|group| (*group, sequence)).collect::<Vec<_>>())
-            };
+            let rank = |groups: &[&str]| at(step, &groups.iter().map(|group| (*group, sequence)).collect::<Vec<_>>());
             [rank(&["row 0", "column 0"]), rank(&["row 0", "column 1"]), rank(&["row 1", "column 1"])]
         };
         let mut agreement = BoundaryAgreement::default();
         assert_eq!(agreement.next(&grid(5, 1), &[None; 3]), NextRound::On(vec![0, 1, 2]));
         assert_eq!(agreement.next(&grid(6, 2), &[None; 3]), NextRound::Go);
         // No group at all, groups that nothing links, groups that stay at their number.
-        let never = |arrived: &[Arrived], offsets: &[Option<i64>]| match BoundaryAgreement::default().next(arrived, offsets) {
-            NextRound::Never(why) => assert!(why.contains("nothing shows that the ranks wait at the same step"), "{why}"),
-            next => panic!("{next:?}"),
-        };
+        let never =
+            |arrived: &[Arrived], offsets: &[Option<i64>]| match BoundaryAgreement::default().next(arrived, offsets) {
+                NextRound::Never(why) => {
+                    assert!(why.contains("nothing shows that the ranks wait at the same step"), "{why}")
+                }
+                next => panic!("{next:?}"),
+            };
         never(&[at(5, &[]), at(5, &[])], &[Some(0), None]);
         never(&[at(5, &[("a", 1)]), at(5, &[("b", 1)])], &[None, None]);
         let mut agreement = BoundaryAgreement::default();

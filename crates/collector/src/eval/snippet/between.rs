@@ -1,4 +1,4 @@
-//! A snippet between two steps: whose turn it is, which ranks there are, and the step that they all run it at.
+//! Runs a snippet between two steps: waits for its turn, collects the ranks, agrees on a step.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,17 +14,17 @@ use super::{AgentAnswer, Snippet, StopReason};
 use crate::eval::feed::ClientGone;
 use crate::eval::group;
 
-/// How long ranks that are not connected yet are waited for.
+/// Longest wait for ranks that are not connected yet.
 const RANKS_TIMEOUT: Duration = Duration::from_secs(5);
 /// How far ahead of a rank's steps its boundary is chosen, so that all have been told when they come there (seconds of
 /// training), and in steps at least.
 const LEAD: f64 = 0.25;
 const MARGIN: i64 = 2;
-/// The first at a boundary waits for the others for so many steps at first, and within these bounds (s).
+/// Initial wait of the first rank at a boundary, in steps, and the bounds of that wait in seconds.
 const STEPS_OF_PATIENCE: f64 = 4.0;
 const MIN_PATIENCE: f64 = 0.1;
 const MAX_PATIENCE: f64 = 5.0;
-/// How long the reason why no rank can run the snippet is waited for.
+/// Longest wait for the reason why no rank can run the snippet.
 const CAUSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Stops a snippet of which nothing has run: the error, and what to do.
@@ -116,8 +116,8 @@ impl Snippet {
         }
     }
 
-    /// The step that each rank is to stop after: the same one, which none should have reached by the time it hears of it;
-    /// or any, where their counts can't be compared.
+    /// The step that each rank is to stop after, by its own count: the same future step for all ranks; any step if their counts are
+    /// not comparable.
     fn boundaries(&self) -> Vec<i64> {
         let now = Instant::now();
         let states = self.group.targets.iter().map(|target| target.agent.state());
@@ -197,7 +197,7 @@ impl Snippet {
         }
     }
 
-    /// Has the targets with these indexes stop at their next boundary: what they said of the one before is void.
+    /// Tells the targets with these indexes to stop at their next boundary, and forgets their last report.
     fn send_on(&mut self, indexes: &[usize], arrived: &mut [Option<v1::Arrived>], nexts: &mut [u32]) {
         for index in indexes {
             (arrived[*index], nexts[*index]) = (None, nexts[*index] + 1);

@@ -56,7 +56,7 @@ impl Snippet {
         (error, advice)
     }
 
-    /// Whether the snippet runs on in a process, or may: the process has taken it, and not said that it is over.
+    /// Whether a process may still run the snippet: it accepted the snippet and has not reported the end.
     pub(super) fn runs_on(&self) -> bool {
         let Some((_, notified)) = &self.attempt else { return false };
         (0..notified.len()).any(|index| {

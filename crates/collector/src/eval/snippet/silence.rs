@@ -12,7 +12,7 @@ use super::patience::SILENCE_TIMEOUT;
 const REPORTED_WITHIN: Duration = Duration::from_secs(3);
 
 impl Snippet {
-    /// Tells the client, once, which targets have said nothing about the attempt under way.
+    /// Tells the client, once, which targets have said nothing about the current attempt.
     pub(super) fn name_the_silent(&mut self) {
         self.named_at = None;
         let Some((_, notified)) = &self.attempt else { return };

@@ -1,11 +1,10 @@
 //! aarch64, its standard calling convention (AAPCS64). Instructions are words, little-endian whatever the data is.
 //!
-//! A stopped thread's system call is another matter than on x86-64: the kernel has wound it back to its instruction before
-//! the tracer is told, forgets that there was a call, and decides only afterwards how it is taken up again (a sleep with what
-//! is left of it, by a call of another number). What it decided is not to be seen in the registers, and is lost when the
-//! thread goes elsewhere. So the thread is let go on until it enters the kernel again, where that can be seen
-//! ([`leave_system_call`]), and is put back in there ([`SavedRegisters::is_to_enter`]), so that a signal that came meanwhile ends
-//! its call as it would have without us.
+//! The system call of a stopped thread differs from x86-64: the kernel rewinds it to its instruction before it tells the
+//! tracer, and decides only later how to restart it (a sleep: with the time that is left, by a call of another number). The
+//! registers do not show that, and the decision is lost when the thread goes elsewhere. So we let the thread run until it
+//! re-enters the kernel, where the decision shows ([`leave_system_call`]), and restore it there
+//! ([`SavedRegisters::is_to_enter`]). A signal that came meanwhile then ends the call as it would have without us.
 
 use std::fs::File;
 use std::io;
@@ -84,7 +83,7 @@ pub fn result(registers: &Registers) -> u64 {
 }
 
 /// The system call that a thread was stopped in: it is about to be made again, or has just ended. A thread that was about to
-/// make it for the first time looks the same, and none of its code is under way then either.
+/// make it for the first time looks the same, and none of its code is running then either.
 pub fn system_call(registers: &Registers, memory: &File) -> Option<i64> {
     let is_call = |address: u64| is_system_call(memory, address);
     (is_call(registers.pc) || is_call(registers.pc.wrapping_sub(BEHIND_SYSTEM_CALL)))
@@ -96,8 +95,8 @@ fn is_system_call(memory: &File, address: u64) -> bool {
     memory.read_exact_at(&mut word, address).is_ok() && u32::from_le_bytes(word) == SYSTEM_CALL
 }
 
-/// Has a thread whose signals are held, and which stands before a system call, come to where it makes it. It is not made
-/// now: the thread ends up at `trap`. Its registers are those that make the call, also where it is another one by now.
+/// Lets a thread whose signals are held, and which stands before a system call, run until it would make the call. The call is not
+/// made now: the thread ends up at `trap`. `saved` gets the registers that make the call, even if it is another call by now.
 pub fn leave_system_call(thread: &mut Thread, saved: &mut SavedRegisters, memory: &File, trap: u64) -> io::Result<()> {
     if !is_system_call(memory, saved.registers.pc) {
         return Ok(());

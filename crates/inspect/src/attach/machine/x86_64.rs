@@ -53,7 +53,7 @@ pub(crate) fn result(registers: &Registers) -> u64 {
     registers.rax
 }
 
-/// The system call that a thread was stopped in: none of its user code is under way then.
+/// The system call that a thread was stopped in: none of its user code is running then.
 pub(crate) fn system_call(registers: &Registers, _: &File) -> Option<i64> {
     Some(registers.orig_rax as i64).filter(|number| *number >= 0)
 }
