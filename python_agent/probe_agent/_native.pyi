@@ -41,9 +41,7 @@ class Identity:
 class CollectorRestart:
     """The command that starts a collector again if it dies; see src/uplink/settings.rs."""
 
-    def __init__(
-        self, *, program: str, arguments: list[str], environment: list[tuple[str, str]], log: str
-    ) -> None: ...
+    def __init__(self, *, program: str, arguments: list[str], environment: list[tuple[str, str]], log: str) -> None: ...
 
 @final
 class At:

@@ -183,6 +183,8 @@ def _safely(then: Any) -> None:
     try:
         then()
     except Exception as error:
-        from probe_agent import messages
+        from probe_agent import messages, signals
 
+        if signals.is_of_the_program(error):
+            raise
         messages.say(f"not started: {type(error).__name__}: {error}; training continues without being recorded")

@@ -140,6 +140,8 @@ def install() -> None:
             _native.set_first_use_callback(connect)
             torch.install()
         except Exception as error:
+            if signals.is_of_the_program(error):
+                raise
             _failed("not installed", error)
             return
     if _state.at_install:

@@ -30,8 +30,11 @@ class Span:
         if native is not None:
             try:
                 key = native.span_begin(self._name if isinstance(self._name, str) else repr(self._name))
-            except Exception:  # A name that is no text.
-                pass
+            except Exception as error:  # A name that is no text.
+                from probe_agent import signals
+
+                if signals.is_of_the_program(error):
+                    raise
         self._keys.append(key)
         return self
 
@@ -71,4 +74,8 @@ def log(values: Mapping[str, Any] | None, named: dict[str, Any]) -> None:
     try:
         native.log_metrics({**values, **named} if values else named)
     except Exception as error:
+        from probe_agent import signals
+
+        if signals.is_of_the_program(error):
+            raise
         native.set_problem(f"probe_agent.log: {error!r}")

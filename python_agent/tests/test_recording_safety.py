@@ -114,6 +114,40 @@ def test_a_signal_while_modules_are_named_reaches_the_program(recorder: Recorder
     assert {row["module"] for row in recorder.take()["python.torch_trace"]} == {"Sequential", "0"}
 
 
+def interrupted_install(place: str, ctrl_c: bool) -> dict[str, Any]:
+    """What reaches the program of a signal that comes while the agent installs, and whether anything is recorded then."""
+    import probe_agent.torch
+    from probe_agent import _native
+    from probe_agent.torch import autograd
+
+    signal.signal(signal.SIGUSR1, signal.default_int_handler if ctrl_c else handle)
+
+    def interrupt(*_: Any) -> None:
+        signal.raise_signal(signal.SIGUSR1)
+
+    # Within a layer, and after all of them.
+    if place == "layer":
+        probe_agent.torch._LAYERS["data"] = [("iterator", interrupt)]
+    else:
+        autograd.measure_costs = interrupt
+    reached = None
+    try:
+        probe_agent.torch.install()
+    except (Preempted, KeyboardInterrupt) as error:
+        reached = type(error).__name__
+    nn.Linear(4, 4)(torch.ones(4))
+    return {"reached": reached, "enabled": _native.is_enabled(), "problem": _native.problem()}
+
+
+@pytest.mark.parametrize("place", ["layer", "end"])
+@pytest.mark.parametrize("ctrl_c", [False, True])
+def test_a_signal_while_the_agent_installs_reaches_the_program(place: str, ctrl_c: bool) -> None:
+    found = in_process(interrupted_install, arguments=(place, ctrl_c))
+    raised = "KeyboardInterrupt" if ctrl_c else "Preempted"
+    assert (found["reached"], found["enabled"]) == (raised, False)
+    assert found["problem"] == f"recording is off: {raised}()"
+
+
 def test_a_signal_while_the_agent_connects_reaches_the_program(
     recorder: Recorder, handled: type[BaseException]
 ) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 
+from probe_agent import signals
+
 
 def positions() -> list[tuple[str, int]]:
     """Name and number of the newest collective, for each group by which ranks can be compared. Call it between two steps."""
@@ -21,6 +23,7 @@ def positions() -> list[tuple[str, int]]:
             if watched is not None and watched.may_differ(group):
                 continue
             found.append((str(name), int(group._get_sequence_number_for_group())))
-        except Exception:  # A backend that keeps no numbers, or a group that was destroyed.
-            continue
+        except Exception as error:  # A backend that keeps no numbers, or a group that was destroyed.
+            if signals.is_of_the_program(error):
+                raise
     return found

@@ -11,7 +11,7 @@ import os
 import threading
 from typing import Callable
 
-from probe_agent import _native
+from probe_agent import _native, signals
 from probe_agent.torch import (
     autograd,
     checkpoints,
@@ -68,7 +68,8 @@ _exit_registered = False
 
 @unseen
 def install() -> None:
-    """Begin to record. Torch must be imported. A second call does nothing. Never raises.
+    """Begin to record. Torch must be imported. A second call does nothing. Raises nothing but what a signal handler of the program
+    raises in it.
 
     Layers that can't be installed are ``off`` in ``_native.layers()``; ``_native.problem()`` has the reason.
     """
@@ -89,11 +90,14 @@ def install() -> None:
                 allowed = [name for name in wanted.mechanisms[layer] if explicit or name not in _BY_CHOICE]
                 _install_layer(layer, chain, allowed, explicit, problems)
             autograd.measure_costs()
-        except Exception as error:  # Training goes on, whatever happens to us.
+        except BaseException as error:  # Training goes on, whatever happens to us.
             problems.append(f"recording is off: {error!r}")
             _native.enable(False)
             for layer in _LAYERS:
                 _native.set_layer(layer, OFF)
+            if signals.is_of_the_program(error):
+                _native.set_problem("; ".join(problems))
+                raise
         if problems:
             _native.set_problem("; ".join(problems))
         if not _exit_registered:
@@ -169,6 +173,8 @@ def _install_layer(
             if reason.args:
                 problems.append(f"{layer}: no {mechanism}: {reason}")
         except Exception as error:
+            if signals.is_of_the_program(error):
+                raise
             problems.append(f"{layer}: no {mechanism}: {error!r}")
         else:
             _native.set_layer(layer, mechanism)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable
 
-from probe_agent import _native
+from probe_agent import _native, signals
 from probe_agent.torch import modules
 from probe_agent.torch.layers import Unavailable
 
@@ -139,5 +139,7 @@ def _nodes_are_silent() -> None:
         modules.want_gradient_hooks()
         _native.set_layer("backward", "grad-hooks")
     except Exception as error:
+        if signals.is_of_the_program(error):
+            raise
         _native.set_layer("backward", "off")
         _native.set_problem(f"backward: {error!r}")

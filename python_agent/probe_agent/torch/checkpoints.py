@@ -13,7 +13,7 @@ import os
 import sys
 from typing import Any, Callable
 
-from probe_agent import _native
+from probe_agent import _native, signals
 from probe_agent.imports import CallbackFinder
 from probe_agent.torch.layers import skipped_by_dynamo
 
@@ -68,6 +68,8 @@ def _attempt(wrap: Callable[[], None]) -> None:
     try:
         wrap()
     except Exception as error:
+        if signals.is_of_the_program(error):
+            raise
         _native.set_problem(f"checkpoints: {error!r}")
 
 

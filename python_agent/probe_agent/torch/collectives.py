@@ -68,6 +68,8 @@ def watch_groups() -> None:
             if group not in _watched:
                 _watch(c10d, group)
         except Exception as error:
+            if signals.is_of_the_program(error):
+                raise
             _native.set_problem(f"collectives: a process group is not watched: {error!r}")
 
 
@@ -140,7 +142,9 @@ def sequence(group: Any) -> int:
     """Torch's own number of the newest operation on a group; 0 where its backend keeps none."""
     try:
         return int(group._get_sequence_number_for_group())
-    except Exception:
+    except Exception as error:
+        if signals.is_of_the_program(error):
+            raise
         return 0
 
 
