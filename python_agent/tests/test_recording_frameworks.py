@@ -21,7 +21,7 @@ def check_steps(rows: dict, samples: int) -> None:
     """Every step is there once with its micro steps, its samples and all its parts."""
     steps = rows["python.steps"]
     assert [step["step"] for step in steps] == list(range(steps[0]["step"], steps[0]["step"] + STEPS))
-    parts = ["data_time", "forward_time", "backward_time", "optimizer_time", "comm_time", "other_time"]
+    parts = ["data_time", "forward_time", "backward_time", "optimizer_time", "comm_time", "validation_time", "other_time"]
     for step in steps:
         assert (step["micro_steps"], step["samples"], step["detail"]) == (ACCUMULATED, samples, True)
         assert all(step[part] > 0 for part in ("data_time", "forward_time", "backward_time", "optimizer_time")), step
@@ -43,15 +43,22 @@ def test_hugging_face_trainer(recorder: Recorder, tmp_path: Path) -> None:
         logging_steps=2,
         report_to=[],
         save_strategy="no",
+        eval_strategy="steps",
+        eval_steps=3,
+        per_device_eval_batch_size=2,
         use_cpu=True,
         disable_tqdm=True,
     )
     recorder.take()
-    transformers.Trainer(model=model, args=arguments, train_dataset=data).train()
+    transformers.Trainer(model=model, args=arguments, train_dataset=data, eval_dataset=data[:16]).train()
     rows = recorder.take()
     check_steps(rows, BATCH * ACCUMULATED)
+    # Eight batches of validation after the third step are a part of the fourth, and change none of its other figures. Eight more
+    # come after the last step.
+    assert [step["validation_time"] > 0 for step in rows["python.steps"]] == [False] * 3 + [True]
     trace = rows["python.torch_trace"]
     calls = Counter((row["module"], row["stage"]) for row in trace)
+    assert calls["GPT2LMHeadModel", "validation"] == 16
     for module in ("transformer.h.0.attn.c_attn", "transformer.h.1.mlp.c_fc", "lm_head"):
         assert calls[module, "forward"] == calls[module, "backward"] == STEPS * ACCUMULATED, module
     assert [row["module"] for row in trace if row["stage"] == "step"] == ["AdamW"] * STEPS

@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -11,11 +12,11 @@ use probe_agent_native::address::Address;
 use probe_agent_native::uplink::buffer::CAPACITY;
 use probe_agent_native::uplink::commands::CommandKind;
 use probe_agent_native::uplink::link::Phase;
-use probe_agent_native::uplink::settings::Identity;
+use probe_agent_native::uplink::settings::{Identity, Settings};
 use probe_proto::v1::agent_frame::Frame as Up;
 use probe_proto::v1::collector_frame::Frame as Down;
 use probe_proto::v1::{self, eval_reply::Reply};
-use support::{Collector, DEADLINE, Rows, start, start_at, until};
+use support::{Collector, DEADLINE, Rows, settings, start, start_at, until};
 
 fn status(frame: Up) -> Option<v1::Status> {
     if let Up::Status(status) = frame { Some(status) } else { None }
@@ -169,14 +170,34 @@ async fn a_refusal_is_tried_again_after_its_delay() {
     link.request_stop(Duration::ZERO, "exit");
 }
 
+fn token_in(directory: &Path) -> PathBuf {
+    let token = directory.join("token");
+    std::fs::write(&token, "a-token-of-thirty-two-letters-ab\n").unwrap();
+    std::fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    token
+}
+
+/// The program may change its environment while the background thread would read it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pin_is_the_one_of_the_settings_and_not_of_the_environment() {
+    let directory = tempfile::tempdir().unwrap();
+    assert!(std::env::var_os("PROBE_TLS_PIN").is_none());
+    let (_collector, address) = Collector::listen_tcp().await;
+    let settings =
+        Settings { token_file: Some(token_in(directory.path())), tls_pin: Some("no pin".into()), ..settings() };
+    let link = start_at(Address::Tcp(address), &Rows::default(), CAPACITY, settings);
+    let is_named = |phase: &Phase| matches!(phase, Phase::Connecting(Some(why)) if why.contains("PROBE_TLS_PIN"));
+    assert!(link.wait_for(DEADLINE, is_named), "{:?}", link.phase());
+    link.request_stop(Duration::ZERO, "exit");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_connection_carries_the_token() {
     let directory = tempfile::tempdir().unwrap();
-    let token = directory.path().join("token");
-    std::fs::write(&token, "a-token-of-thirty-two-letters-ab\n").unwrap();
-    std::fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let token = token_in(directory.path());
     let (mut collector, address) = Collector::listen_tcp().await;
-    let link = start_at(Address::Tcp(address), &Rows::default(), CAPACITY, Some(token));
+    let link =
+        start_at(Address::Tcp(address), &Rows::default(), CAPACITY, Settings { token_file: Some(token), ..settings() });
     let mut connection = collector.connection().await;
     assert_eq!(connection.authorization.as_deref(), Some("Bearer a-token-of-thirty-two-letters-ab"));
     // A snippet over TCP never reaches Python: this process does not allow such snippets.

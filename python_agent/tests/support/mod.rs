@@ -1,7 +1,7 @@
 //! A collector that does what a test says, and a source of rows that a test fills.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -66,14 +66,14 @@ impl Source for Rows {
 
 /// Starts an uplink to a collector at `socket` that sends what comes from `rows`.
 pub fn start(socket: &Path, rows: &Rows, capacity: usize) -> Arc<Link> {
-    start_at(Address::Unix(socket.to_owned()), rows, capacity, None)
+    start_at(Address::Unix(socket.to_owned()), rows, capacity, settings())
 }
 
-/// Starts an uplink to any address, with a token.
-pub fn start_at(address: Address, rows: &Rows, capacity: usize, token_file: Option<PathBuf>) -> Arc<Link> {
-    let settings = Settings {
+/// Settings of an uplink without a token.
+pub fn settings() -> Settings {
+    Settings {
         collector: String::new(),
-        token_file,
+        token_file: None,
         tls_pin: None,
         eval_over_tcp: false,
         no_snippets: None,
@@ -87,7 +87,11 @@ pub fn start_at(address: Address, rows: &Rows, capacity: usize, token_file: Opti
         python_version: "3".into(),
         torch_version: "2".into(),
         identity: Identity::default(),
-    };
+    }
+}
+
+/// Starts an uplink to any address.
+pub fn start_at(address: Address, rows: &Rows, capacity: usize, settings: Settings) -> Arc<Link> {
     let link = Arc::new(Link::new(address, settings));
     spawn(Arc::clone(&link), Outbox::new(rows.clone(), capacity), drop).unwrap();
     link

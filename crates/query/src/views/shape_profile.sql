@@ -13,9 +13,9 @@ SELECT
     module,                                                 -- text: Qualified name below the root; NULL for backward work outside every module.
     module_type,                                            -- text: Class name of the module or optimizer.
     stage,                                                  -- text: forward, backward, step (optimizer), recompute or validation.
-    COUNT(*) AS calls,                                      -- bigint: Recorded intervals.
+    COUNT(*) AS calls,                                      -- bigint: Recorded intervals: with detail=auto only those of steps whose modules were recorded (recorded of python.module_profile).
     COUNT(DISTINCT trace.step) AS steps,                    -- bigint: Steps they were in.
-    SUM(trace.duration) AS own,                             -- double, s: Time in it, without the modules called within.
+    SUM(trace.duration) AS own,                             -- double, s: Time in it in these calls, without the modules called within.
     AVG(trace.total_duration) AS mean,                      -- double, s: One call, with the modules called within.
     approx_percentile_cont(trace.total_duration, 0.5) FILTER (WHERE captured IS NOT TRUE) AS p50, -- double, s: Half of the calls took no longer.
     approx_percentile_cont(trace.total_duration, 0.95) FILTER (WHERE captured IS NOT TRUE) AS p95, -- double, s: 95 % of the calls took no longer; of many calls an approximation.
