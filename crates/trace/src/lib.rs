@@ -74,3 +74,4 @@ pub use kind::{
 };
 pub use meter::StepEvents;
 pub use step_parts::StepPart;
+pub use steps::StepEnd;

@@ -24,7 +24,7 @@ use crate::row_buffer::RowBuffer;
 
 /// What ended a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StepEnd {
+pub enum StepEnd {
     ByOptimizer,
     ByMark,
     ByBackward,
@@ -45,7 +45,8 @@ impl StepEnd {
         }
     }
 
-    fn as_str(self) -> &'static str {
+    /// The word for it in `python.steps.kind` and `probe.agents.layers`.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::ByOptimizer => "optimizer",
             Self::ByMark => "marked",

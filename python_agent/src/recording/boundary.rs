@@ -14,6 +14,7 @@ use super::{
     torch_callbacks,
 };
 use crate::shared::{self, ATTACHED, BOUNDARY_WANTED, STEP, TRAINING_THREAD};
+use probe_trace::StepEnd;
 use probe_trace::payload::{BY_BACKWARD, BY_CALL, BY_OPTIMIZER, CAPTURED, UNIT_UNKNOWN};
 use probe_trace::record::{Kind, Record};
 
@@ -29,9 +30,8 @@ pub(crate) static STEPPED: AtomicBool = AtomicBool::new(false);
 
 pub(super) static BOUNDARY: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 
-/// What ends steps, in the order of [`UNITS`]; 0: no step has ended.
+/// What ends steps; 0: no step has ended.
 static UNIT: AtomicU8 = AtomicU8::new(0);
-const UNITS: [&str; 5] = ["", "optimizer", "marked", "backward", "call"];
 const OPTIMIZER: u8 = 1;
 const MARKED: u8 = 2;
 const BACKWARD: u8 = 3;
@@ -72,8 +72,14 @@ pub(super) fn begin_anew() {
 
 /// What ends steps; None while none has ended.
 pub fn unit() -> Option<&'static str> {
-    let unit = UNITS.get(usize::from(UNIT.load(Ordering::Relaxed))).copied();
-    unit.filter(|unit| !unit.is_empty())
+    let end = match UNIT.load(Ordering::Relaxed) {
+        OPTIMIZER => StepEnd::ByOptimizer,
+        MARKED => StepEnd::ByMark,
+        BACKWARD => StepEnd::ByBackward,
+        CALL => StepEnd::ByCall,
+        _ => return None,
+    };
+    Some(end.as_str())
 }
 
 /// Notes that an optimizer has ended a step: from here on optimizers end the steps.

@@ -1,5 +1,7 @@
 //! What an uplink is started with. Python makes these objects, and the background thread reads them.
 
+#![expect(clippy::too_many_arguments, reason = "each field is an argument of the constructor that Python calls")]
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
