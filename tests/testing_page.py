@@ -1,7 +1,7 @@
 """docs/testing.md: how long everything takes, and whether the tests that it names are there.
 
-`make testing-page` writes the column `now` of its tables from what the last `.ci/run` left behind; `--check`, which
-`make check` runs, says which test of the table of promises is missing, and which of them `make test` leaves out.
+`make testing-page` makes its tables of durations from what the last `.ci/run` left behind. `--check`, which `make check` runs,
+says which test of the table of promises is missing, and which of them `make test` leaves out.
 """
 
 from __future__ import annotations
@@ -61,25 +61,19 @@ def rows_of(table: str) -> dict[str, list[str]]:
     return {cells[0].strip().strip("`"): [cell.strip() for cell in cells[1:]] for cells in lines}
 
 
-def merged(page: str, name: str, what: str, now: Seconds, column: int) -> str:
-    """The page with one of its tables made anew: the other column stays."""
+def with_table(page: str, name: str, what: str, durations: Seconds) -> str:
+    """The page with one of its tables made anew, the longest first."""
     found = section(page, name)
-    cells = {key: [*values, "", ""][:2] for key, values in rows_of(found[2]).items()}
-    for values in cells.values():
-        values[column] = ""
-    for key, seconds in now.items():
-        cells.setdefault(key, ["", ""])[column] = f"{seconds:.1f}"
-    longest = sorted(cells, key=lambda key: -max(float(value or 0) for value in cells[key]))
-    lines = [f"| {what} | before (s) | now (s) |", "|---|---:|---:|"]
-    lines += [f"| `{key}` | {cells[key][0]} | {cells[key][1]} |" for key in longest]
+    longest = sorted(durations.items(), key=lambda duration: -duration[1])
+    lines = [f"| {what} | seconds |", "|---|---:|", *(f"| `{key}` | {seconds:.1f} |" for key, seconds in longest)]
     return page[: found.start()] + found[1] + "\n".join(lines) + "\n" + found[3] + page[found.end() :]
 
 
-def write(results: pathlib.Path, rust: pathlib.Path | None, column: int) -> None:
+def write(results: pathlib.Path, rust: pathlib.Path | None) -> None:
     tests = of_tests(sorted(results.glob("python*.xml")) + ([rust] if rust and rust.exists() else []))
-    page = merged(PAGE.read_text(), "steps", "step", of_steps(results), column)
-    page = merged(page, "files", "file", by_file(tests), column)
-    PAGE.write_text(merged(page, "tests", "test", tests, column))
+    page = with_table(PAGE.read_text(), "steps", "step", of_steps(results))
+    page = with_table(page, "files", "file", by_file(tests))
+    PAGE.write_text(with_table(page, "tests", "test", tests))
 
 
 def is_extended(text: str, name: str) -> bool:
@@ -115,14 +109,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", nargs="?", type=pathlib.Path, help="where .ci/run left its times")
     parser.add_argument("rust", nargs="?", type=pathlib.Path, help="what cargo-nextest left")
-    parser.add_argument("--before", action="store_true", help="write the column `before`")
     parser.add_argument("--check", action="store_true", help="write nothing, and say what is wrong")
     arguments = parser.parse_args()
     if arguments.check:
         return 1 if check() else 0
     if arguments.results is None:
         parser.error("where are the times?")
-    write(arguments.results, arguments.rust, 0 if arguments.before else 1)
+    write(arguments.results, arguments.rust)
     return 0
 
 
