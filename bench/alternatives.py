@@ -30,7 +30,7 @@ BOUNDS = {
 }  # fmt: skip
 EVENT_NS, MEMORY_MIB, IMPORT = 40, 32, 1.02
 THINNER = 64  # operators are watched in one of this many steps with detail (recording/sampled_steps.rs)
-GOVERNED = 200  # looks at the governor, of a tenth of a second
+GOVERNED = 200  # looks at the governor, of about a tenth of a second
 
 
 class Plain:
@@ -103,9 +103,11 @@ class Hooks:
         self.times.clear()
 
 
-def governed_stride(step) -> int:
-    """The stride at which the governor leaves this model, once it has not changed for three seconds."""
+def governed_stride(step, steps: int) -> int:
+    """The stride at which the governor leaves this model, once it has not changed for about three seconds. A look at it takes this
+    many steps. Ranks look equally often: rank 0 says when it is enough."""
     import probe_agent
+    import torch
     from probe_agent import _native
 
     _native.enable(True)
@@ -113,13 +115,15 @@ def governed_stride(step) -> int:
     stride = _native.stride()
     same = 0
     for _ in range(GOVERNED):
-        until = time.monotonic() + 0.1
-        while time.monotonic() < until:
+        for _ in range(steps):
             step()
         now = _native.stride()
         same = same + 1 if now == stride else 0
-        stride = now
-        if same >= 30:
+        found = torch.tensor([same >= 30, now])
+        if torch.distributed.is_initialized():
+            torch.distributed.broadcast(found, 0)
+        stride = int(found[1])
+        if found[0]:
             break
     probe_agent.configure(detail="every-step")
     return stride
@@ -145,11 +149,7 @@ def worker(kind: str, rounds: int) -> None:
         return time.process_time() - before
 
     block()
-    if kind == "ddp":
-        # Both ranks must do the same number of steps: the stride is that of the tiny layers, which this model is.
-        stride = int(os.environ["BENCH_STRIDE"])
-    else:
-        stride = governed_stride(step)
+    stride = governed_stride(step, steps // 2)
     plain = Plain(step)
     variants = {
         "every-step": Agent(step, 1),
@@ -286,13 +286,10 @@ def main() -> None:
     environment = collector.agent_environment(OMP_NUM_THREADS="1", KINETO_LOG_LEVEL="99")
     missed = "   MISSED"
     try:
-        stride = 8
         for kind in args.kind or STEPS:
             ranks = 2 if kind == "ddp" else 1
-            # Only a run of one process asks the governor: two processes would take different numbers of steps.
-            more = dict(environment, BENCH_STRIDE=str(stride), PROBE_LAYERS="all,forward=fast_call")
+            more = dict(environment, PROBE_LAYERS="all,forward=fast_call")
             measured = run(["--worker", "blocks", "--kind", kind, "--rounds", str(args.rounds)], more, ranks)
-            stride = measured["stride"] if kind == "tiny" else stride
             print(f"{kind}: {measured['ms']:.1f} ms of CPU a step; auto records one step of {measured['stride']}")
             rows = {name: median_ratio(ratios, [1.0] * len(ratios)) for name, ratios in measured["ratios"].items()}
             for name, (ratio, low, high) in rows.items():
