@@ -16,7 +16,7 @@ import time
 
 import duckdb
 
-NICENESS = 5  # As the collector's query threads have it (crates/query/src/threads.rs).
+NICENESS = 5  # As the collector's query threads have it (crates/common/src/priority.rs).
 
 QUESTIONS = json.loads((pathlib.Path(__file__).parent / "query" / "questions.json").read_text())
 

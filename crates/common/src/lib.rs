@@ -1,4 +1,5 @@
-//! Code that every layer may use: errors, names of runs, directories and sockets, durable files, the clock, names of collectives.
+//! Code that every layer may use: errors, names of runs, directories and sockets, durable files, the clock, priorities of threads, names
+//! of collectives.
 //!
 //! This crate uses the operating system and the names in `probe-proto`, and nothing of rows, runs' contents, queries or clients.
 
@@ -10,6 +11,7 @@ pub mod fault;
 pub mod interval_env;
 pub mod panics;
 pub mod paths;
+pub mod priority;
 pub mod run_name;
 pub mod sizes;
 pub mod user_code;

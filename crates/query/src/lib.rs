@@ -99,7 +99,6 @@ pub use self::names::nearest;
 pub use self::output::plain_schema;
 pub use self::parameters::Parameters;
 pub use self::planner::PlannedQuery;
-pub use self::threads::lower_priority;
 pub use self::views::{relations, views};
 
 /// The allocator of the program, so that tests count memory as it does.

@@ -12,12 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use probe_common::error::{Error, Result};
+use probe_common::priority::{lower_priority, set_niceness};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
-
-/// Niceness of a query thread, on a scale from -20 to 19 where other threads have 0: under full load a query thread gets a third
-/// of their time, which is enough for an answer while a training on the same processors takes all it can.
-const NICENESS: i32 = 5;
 
 /// Niceness of a thread whose query has been worked on for [`LONG_RUNNING`]: a query that has only begun gets three times as much time.
 const LONG_NICENESS: i32 = 10;
@@ -191,19 +188,6 @@ pub(super) fn with_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> 
         let thread = thread.map_err(Error::no_thread)?;
         thread.join().map_err(|panic| std::panic::resume_unwind(panic))
     })
-}
-
-/// Gives the calling thread the priority of a query.
-pub fn lower_priority() {
-    set_niceness(NICENESS);
-}
-
-fn set_niceness(niceness: i32) {
-    // SAFETY: setpriority takes three integers and touches no memory of ours. On Linux 0 is the calling thread. Where
-    // it is refused, queries have the same priority as other threads.
-    unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, niceness);
-    }
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub(super) async fn read(
     let (done, result) = tokio::sync::oneshot::channel();
     let work = move || {
         // Training comes first for the processor.
-        probe_query::lower_priority();
+        probe_common::priority::lower_priority();
         // Sending fails where the client has gone.
         let _ = done.send(read_all(&plan, &reports, &store, &client));
     };

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{UsageWho, getrusage};
 use probe_common::clock;
 use probe_common::error::{Error, Result};
+use probe_common::priority::lower_priority;
 use probe_inspect::stacks::sampler::SamplingPlan;
 use probe_proto::env::PROBE_STACK_SAMPLING;
 use probe_proto::v1::{ProcessStacks, StackMethod, StacksAnswer, StacksCall};
-use probe_query::lower_priority;
 
 use super::pace::{Budget, Burst, Kind};
 use super::process::Sampled;
