@@ -299,7 +299,7 @@ impl Engine {
 
     /// `plan`, for which all the memory of `share` was allocated. The cache gets its copy.
     fn measured(&self, mut plan: PlannedQuery, share: &Share) -> PlannedQuery {
-        plan.to_keep(share).into_iter().for_each(|plan| self.planner.cache.keep(plan));
+        plan.take_copy(share).into_iter().for_each(|plan| self.planner.cache.keep(plan));
         plan.bytes = share.account.bytes();
         plan.is_deep = share.deep.load(Ordering::Relaxed);
         plan

@@ -82,7 +82,7 @@ impl PlannedQuery {
     }
 
     /// The copy for the cache, which has none. All the memory of `share` was allocated for this plan.
-    pub(super) fn to_keep(&mut self, share: &Share) -> Option<KeptPlan> {
+    pub(super) fn take_copy(&mut self, share: &Share) -> Option<KeptPlan> {
         if self.is_kept {
             return None;
         }
@@ -134,7 +134,7 @@ impl Planner {
         bounds: &Bounds,
         share: &Arc<Share>,
     ) -> Result<RunnablePlan> {
-        let mut to_keep = plan.to_keep(share);
+        let mut to_keep = plan.take_copy(share);
         let memory: Arc<dyn MemoryPool> = Arc::clone(share) as _;
         let PlannedQuery { mut state, plan, schema, kept, .. } = plan;
         let counted = made::count(plan, &memory).map_err(|error| within(&error, bounds))?;
