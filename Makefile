@@ -117,7 +117,7 @@ ATTACH_ROUNDS ?= 200
 test-attach: setup ## attach to a training and detach from it, 200 times (ATTACH_ROUNDS)
 	PROBE_TEST_ATTACH_ROUNDS=$(ATTACH_ROUNDS) $(BIN)/python -m pytest -q tests/e2e/test_attach.py
 
-strangers: setup ## run other people's training programs plain and recorded, and write docs/compatibility.md (fetches 70 packages the first time)
+strangers: setup ## run other people's training programs plain and recorded, and write docs/compatibility.md (fetches 112 packages the first time)
 	$(BIN)/python tests/strangers/run.py --page docs/compatibility.md
 
 test-native: ## stacks with the frames of C and C++, in a build with that feature (Debian: apt install libunwind-dev)

@@ -1,53 +1,14 @@
 """The library of strangers: training programs, or loops and models, that were not written for this project; one entry each.
 
-What a package ships as a program is run as it is. Where it ships a loop or a model, a driver in programs/ gives that made-up
-data and prints every loss to its last digit. Numbers of steps follow from a program's own arithmetic, which stands beside them.
+What a package ships as a program is run as it is: unmodified.py has most of these. Where it ships a loop or a model, a driver in
+programs/ gives that made-up data and prints every loss to its last digit. Numbers of steps follow from a program's own
+arithmetic, which stands beside them.
 """
 
 from __future__ import annotations
 
-import dataclasses
-
-NONE: tuple[str, ...] = ()
-TORCHRUN = ("torchrun", "--nproc-per-node", "2")
-TRAINED = ("backward", "forward", "step")
-
-
-@dataclasses.dataclass(frozen=True)
-class Program:
-    name: str
-    #: The package it is from, as pip calls it, what of that, and its licence.
-    package: str
-    origin: str
-    licence: str
-    command: tuple[str, ...]
-    #: Steps of each process: exactly so many, and for `at_least` so many or more.
-    steps: int
-    #: A module that must have rows, by its qualified name.
-    module: str | None
-    kind: str = "optimizer"
-    stages: tuple[str, ...] = TRAINED
-    agents: int = 1
-    at_least: bool = False
-    #: Its exit status, with and without us.
-    status: int = 0
-    #: Runs with `make test`; needs nothing but requirements-dev.txt.
-    always: bool = False
-    environment: tuple[tuple[str, str], ...] = ()
-    #: What is not recorded of the program, or not as one would expect.
-    lacks: str = ""
-
-    @property
-    def how(self) -> str:
-        return " ".join(self.command)
-
-
-def driver(file: str, *arguments: str) -> tuple[str, ...]:
-    return ("python", f"tests/strangers/programs/{file}.py", *arguments)
-
-
-def script(name: str) -> tuple[str, ...]:
-    return ("python", "-m", f"accelerate.test_utils.scripts.{name}")
+from program import TORCHRUN, VALIDATED, Program, driver, script
+from unmodified import UNMODIFIED
 
 
 def manner(name: str, what: str, **more) -> Program:
@@ -58,8 +19,6 @@ def manner(name: str, what: str, **more) -> Program:
         **{"steps": 6, **more},
     )  # fmt: skip
 
-
-VALIDATED = ("backward", "forward", "step", "validation")
 
 PROGRAMS = [
     # 8 steps are told; eval every 4.
@@ -442,4 +401,31 @@ PROGRAMS = [
             ),
         )
     ),
+    # 2 epochs of 4 batches on each of two ranks. The process that forks them is no agent.
+    *(
+        Program(
+            f"Lightning's {strategy}",
+            "lightning",
+            "pytorch/strategies/launchers/multiprocessing.py",
+            "Apache-2.0",
+            driver("forked", strategy),
+            8,
+            "layer",
+            stages=VALIDATED,
+            agents=2,
+        )
+        for strategy in ("ddp_fork", "ddp_notebook")
+    ),
+    Program(
+        "accelerate's notebook_launcher",
+        "accelerate",
+        "launchers.py: notebook_launcher",
+        "Apache-2.0",
+        driver("forked", "accelerate"),
+        8,
+        "1",
+        stages=VALIDATED,
+        agents=2,
+    ),
+    *UNMODIFIED,
 ]

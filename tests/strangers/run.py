@@ -16,6 +16,7 @@ import importlib.metadata
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -84,7 +85,8 @@ class Ran:
 def site() -> pathlib.Path:
     """The directory of the packages that the programs need. Packages are fetched when they are missing."""
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "probe-strangers"
-    wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + sys.version.encode()).hexdigest()[:16]
+    sources = sorted({program.package for program in PROGRAMS if program.sources})
+    wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + " ".join([sys.version, *sources]).encode()).hexdigest()[:16]
     directory = cache / wanted
     if not directory.exists():
         cache.mkdir(parents=True, exist_ok=True)
@@ -96,11 +98,31 @@ def site() -> pathlib.Path:
         if done.returncode:
             shutil.rmtree(being_made)
             raise Missing(f"pip can't fetch {REQUIREMENTS.name}: {done.stderr.strip().splitlines()[-1:]}")
+        for package in sources:
+            fetch_source(package, pathlib.Path(being_made))
         try:
             os.rename(being_made, directory)
         except OSError:  # Another run was faster.
             shutil.rmtree(being_made)
     return directory
+
+
+def fetch_source(package: str, into: pathlib.Path) -> None:
+    """A package's source distribution, as the directory sources/PACKAGE. It isn't installed."""
+    with tempfile.TemporaryDirectory(dir=into) as downloaded:
+        fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        done = subprocess.run(
+            [*fetch, "--no-binary", package, "--dest", downloaded, f"{package}=={version(package)}"],
+            capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
+        if done.returncode:
+            shutil.rmtree(into)
+            raise Missing(f"pip can't fetch the sources of {package}: {done.stderr.strip().splitlines()[-1:]}")
+        (archive,) = pathlib.Path(downloaded).iterdir()
+        shutil.unpack_archive(archive, f"{downloaded}/unpacked")
+        (top,) = pathlib.Path(downloaded, "unpacked").iterdir()
+        (into / "sources").mkdir(exist_ok=True)
+        top.rename(into / "sources" / package)
 
 
 def version(package: str) -> str:
@@ -125,6 +147,7 @@ def compare(program: Program) -> Ran:
         }
         if not program.always:
             environment["PYTHONPATH"] = str(site())
+            environment["STRANGERS_SOURCES"] = str(site() / "sources")
         pathlib.Path(directory, "run").mkdir(mode=0o700)
 
         def start(*before: str) -> subprocess.CompletedProcess[str]:
@@ -155,8 +178,9 @@ def compare(program: Program) -> Ran:
         if statuses != {program.status}:
             said = (plain.stderr[-1500:], watched.stderr[-1500:])
             ran.differences.append(f"exit status {plain.returncode} plain, {watched.returncode} watched: {said}")
-        if plain.stdout != watched.stdout:
-            pairs = zip(plain.stdout.splitlines(), watched.stdout.splitlines())
+        alone, beside = (re.sub(program.times or "$^", "(time)", done.stdout) for done in (plain, watched))
+        if alone != beside:
+            pairs = zip(alone.splitlines(), beside.splitlines())
             first = next(((a, b) for a, b in pairs if a != b), "one is longer")
             ran.differences.append(f"stdout differs: {first}")
         recorded(ran, query)
