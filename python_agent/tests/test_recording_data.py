@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 import multiprocessing
+import time
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 import torch
 from recording_support import Net, Recorder, in_process
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 torch.set_num_threads(1)
 
@@ -199,6 +201,46 @@ def test_samples_of_several_models_are_those_of_the_loop(recorder: Recorder) -> 
     # Without batches, they are those of the model that got most.
     step(torch.zeros(4, 16))
     assert [row["samples"] for row in recorder.take()["python.steps"] if row["micro_steps"]] == [10]
+
+
+class Transform(nn.Module):
+    def __init__(self, has_parameters: bool) -> None:
+        super().__init__()
+        self.scale = nn.Linear(4, 4) if has_parameters else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.005)
+        with torch.no_grad():
+            return self.scale(x)
+
+
+@pytest.mark.parametrize("has_parameters", [False, True])
+def test_modules_that_a_dataset_calls_are_part_of_loading(recorder: Recorder, has_parameters: bool) -> None:
+    class Transformed(Dataset[torch.Tensor]):
+        def __init__(self) -> None:
+            self.transform = Transform(has_parameters)
+
+        def __len__(self) -> int:
+            return 16
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            return self.transform(torch.ones(4))
+
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    recorder.take()
+    for batch in DataLoader(Transformed(), batch_size=4):
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
+    rows = recorder.take()
+    steps = rows["python.steps"]
+    assert len(steps) == 4
+    for step in steps:
+        assert step["data_time"] >= 4 * 0.005 > step["forward_time"] > 0
+        assert (step["micro_steps"], step["samples"], step["validation_time"]) == (1, 4, 0)
+    called = {(row["module"], row["stage"]) for row in rows["python.torch_trace"]}
+    assert called == {("Linear", "forward"), ("Linear", "backward"), ("SGD", "step")}
 
 
 def test_an_error_in_loading_is_the_loops(recorder: Recorder) -> None:

@@ -21,7 +21,15 @@ def check_steps(rows: dict, samples: int) -> None:
     """Every step is there once with its micro steps, its samples and all its parts."""
     steps = rows["python.steps"]
     assert [step["step"] for step in steps] == list(range(steps[0]["step"], steps[0]["step"] + STEPS))
-    parts = ["data_time", "forward_time", "backward_time", "optimizer_time", "comm_time", "validation_time", "other_time"]
+    parts = [
+        "data_time",
+        "forward_time",
+        "backward_time",
+        "optimizer_time",
+        "comm_time",
+        "validation_time",
+        "other_time",
+    ]
     for step in steps:
         assert (step["micro_steps"], step["samples"], step["detail"]) == (ACCUMULATED, samples, True)
         assert all(step[part] > 0 for part in ("data_time", "forward_time", "backward_time", "optimizer_time")), step

@@ -36,6 +36,9 @@ fn forward_enter(module: &Bound<'_, PyAny>, args: &Bound<'_, PyAny>) -> PyResult
             _ => return Ok(()),
         }
         let outermost = state.depth.get() == 0;
+        if outermost && state.is_loading() {
+            return Ok(());
+        }
         if outermost {
             forward::enter_outermost(state, module.as_ptr());
         } else if !state.detail.get() {

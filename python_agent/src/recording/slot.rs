@@ -90,6 +90,9 @@ unsafe extern "C" fn module_call(
             return if may_call(state, module) { call() } else { std::ptr::null_mut() };
         }
         let outermost = state.depth.get() == 0;
+        if outermost && state.is_loading() {
+            return call();
+        }
         if outermost {
             enter_outermost(state, module);
         } else if !state.detail.get() {
