@@ -12,7 +12,7 @@ crate::table! {
     step: i64, "", "Number of the step, from 0, or from the attach on. python.step_offsets says which steps of other ranks are the same.";
     ts: Time, "", "When it began: the end of the step before. For the first step, its first recorded event.";
     duration: f64, "s", "From the end of the step before to the end of this one's optimizer, host time, without time spent in snippets of probe eval.";
-    data_time: f64, "s", "Waiting for the DataLoader.";
+    data_time: f64, "s", "Waiting for the DataLoader. Modules that its Dataset calls in this process (transforms) are in it, and have no rows in python.torch_trace.";
     forward_time: f64, "s", "Time in outermost module calls. What calls no module (a function that torch.compile compiles whole) is in other_time.";
     backward_time: f64, "s", "From the first autograd node's start to the last one's end.";
     optimizer_time: f64, "s", "Time in the steps of optimizers. Where several step in turn, that of the first one ends the step, and those of the others are in the next step.";
