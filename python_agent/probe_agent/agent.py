@@ -116,7 +116,7 @@ def _end_with_its_work() -> None:
 
 
 def install() -> None:
-    """Installs recording, once; torch has been imported. Never raises."""
+    """Installs recording, once; torch has been imported. Raises nothing but what a signal handler of the program raises in it."""
     if _elsewhere():
         return  # without the lock: another thread may have held it when this process was forked
     with _state.lock:

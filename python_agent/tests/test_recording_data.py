@@ -244,6 +244,32 @@ def test_modules_that_a_dataset_calls_are_part_of_loading(recorder: Recorder, ha
     assert called == {("Linear", "forward"), ("SGD", "step")}
 
 
+def test_a_policy_that_plays_while_experience_is_loaded_keeps_its_rows(recorder: Recorder) -> None:
+    policy = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+
+    class Experience(IterableDataset[torch.Tensor]):
+        def __iter__(self) -> Iterator[torch.Tensor]:
+            for _ in range(12):
+                with torch.no_grad():
+                    policy(torch.ones(1, 4))
+                yield torch.ones(4)
+
+    for batch in DataLoader(Experience(), batch_size=4):
+        recorder.take()
+        optimizer.zero_grad()
+        policy(batch).sum().backward()
+        optimizer.step()
+    calls = [row["stage"] for row in recorder.take()["python.torch_trace"] if row["module"] == "Linear"]
+    assert calls.count("forward") == 1
+    loader = iter(DataLoader(Experience(), batch_size=4))
+    recorder.take()
+    next(loader)
+    optimizer.step()
+    rows = recorder.take()["python.torch_trace"]
+    assert len([row for row in rows if row["module"] == "Linear"]) == 4, rows
+
+
 def test_an_error_in_loading_is_the_loops(recorder: Recorder) -> None:
     class Broken(IterableDataset):  # type: ignore[type-arg]
         def __iter__(self) -> Iterator[int]:

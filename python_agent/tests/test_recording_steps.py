@@ -380,12 +380,11 @@ def evaluated_after_an_attach() -> dict[str, Any]:
     return recorded(loop)
 
 
-def test_a_server_that_keeps_an_optimizer_has_steps_after_an_attach() -> None:
+def test_a_server_that_keeps_an_optimizer_is_told_why_it_has_no_steps_after_an_attach() -> None:
     found = in_process(evaluated_after_an_attach)
-    # There is a look at the 11th, 22nd, 44th and 88th call, of which the first of a module is none. The step of the attach, which the
-    # 88th ends, has no row.
-    assert [step[1:] for step in found["steps"]] == [[1, 4]] * 11 and found["kinds"] == ["call"]
-    assert found["problem"] == NO_PROBLEM
+    # It may be a training that validates.
+    assert found["steps"] == []
+    assert found["problem"].startswith("no step has ended since the attach: there were 88 calls of a model that do not train")
 
 
 def updated_by_hand_beside_an_optimizer() -> list[Any]:

@@ -35,13 +35,13 @@ def findings(run: Run) -> list[dict]:
     return run.query("SELECT severity, rank, step, message, details FROM probe.events WHERE kind = 'hang' ORDER BY id")
 
 
-def test_a_hang_in_a_message_accuses_no_rank_by_numbers(home: Home) -> None:
+def test_a_message_that_is_not_sent_is_missed_and_is_no_other_operation(home: Home) -> None:
     run = stuck(home, "message")
     (found,) = wait_for("the finding", lambda: findings(run))
-    words = r"on group .*: rank 0 has waited in recv \(256 B\) for .* s; rank 1 is in wait_for_a_line \(.*hangs.py:\d+\), waiting: read"
+    words = r"rank 1 has not entered recv \(number \d+ of group .*, 256 B\): rank 1 is in wait_for_a_line \(.*hangs.py:\d+\)"
     assert re.match(words, found["message"]), found["message"]
     details = json.loads(found["details"])
-    assert (details["why"], details["collective"]["entered"], details["collective"]["missing"]) == ("messages", [0], [])
+    assert (details["why"], details["collective"]["entered"], details["collective"]["missing"]) == ("not entered", [0], [1])
 
 
 #: Hangs that are found in the same way as `missing` and `gil`.

@@ -140,7 +140,9 @@ impl Hangs {
         let members: Vec<_> = self.snapshots().into_iter().map(|snapshot| snapshot.placed(&stacks)).collect();
         let mut answer = judge(members.clone(), stopped, now);
         // Before the first steps a rank may do without collectives for long. That they differ between ranks is a hang even then.
-        if progress == Progress::WaitsBeforeSteps && !["not entered", "different", "deadlock"].contains(&&*answer.why) {
+        if progress == Progress::WaitsBeforeSteps
+            && !["not entered", "different", "deadlock", "messages"].contains(&&*answer.why)
+        {
             answer = judge(members, false, now);
         }
         for state in &mut answer.ranks {

@@ -52,7 +52,7 @@ struct LiveStall<'a> {
     missing: Vec<&'a GroupMember>,
     /// Of a group with messages: the ranks that wait in no operation of it.
     elsewhere: Vec<&'a GroupMember>,
-    /// Two ranks count a message and the others do not, so that the numbers of ranks can't be compared.
+    /// Two of its ranks count a message and the others do not, so that the numbers of ranks can't be compared.
     has_messages: bool,
 }
 
@@ -109,7 +109,8 @@ fn stop<'a>(members: &'a [GroupMember], name: &'a str) -> Option<LiveStall<'a>> 
     let group_of = |member: &'a GroupMember| member.groups.iter().find(|group| group.name == name);
     let states = || members.iter().filter_map(group_of);
     let size = states().map(|group| group.size).max()?;
-    if states().any(|group| group.has_messages) {
+    // Where there are two ranks, both count each message.
+    if size > 2 && states().any(|group| group.has_messages) {
         return stop_with_messages(members, name, size);
     }
     let pending = states().filter_map(|group| group.pending.first()).map(|operation| operation.seq).min();
@@ -203,6 +204,9 @@ impl LiveStall<'_> {
         let mut sizes = BTreeSet::new();
         for member in &self.entered {
             let Some(operation) = member.pending(self.group, self.seq) else { continue };
+            if matches!(&*operation.operation_type, "send" | "recv") {
+                continue;
+            }
             let what = format!("{} ({})", operation.operation_type, bytes(operation.bytes));
             sizes.insert((operation.operation_type.as_str(), operation.bytes));
             match kinds.iter_mut().find(|(kind, _)| *kind == what) {
@@ -500,9 +504,14 @@ mod tests {
             "on group default_pg: rank 0 has waited in send (256 B) for 14.0 s; rank 2 has waited in recv (256 B) for 14.0 s; rank 1 is in load (/data.py:31), waiting: read. The group has sends or receives, which only two of its ranks count, so its numbers do not show which rank is missing"
         );
         assert_eq!(answer.collective.unwrap().missing, Vec::<i32>::new());
-        // A send and a receive of one number are no different operations.
-        let pair = pipeline([member(0, 7, Some(("send", 8))), member(1, 7, Some(("recv", 8))), member(2, 7, None)]);
-        assert_eq!(pair.why, "messages");
+        // Both ranks of a group of two count each message. A send and a receive of one number are no different operations.
+        let pair = |one: i64, operation| {
+            let mut members = vec![member(0, 7, Some(("recv", 8))), member(1, one, operation)];
+            members.iter_mut().for_each(|member| (member.groups[0].size, member.groups[0].has_messages) = (2, true));
+            judge(members, true, NOW)
+        };
+        assert!(pair(6, None).verdict.starts_with("rank 1 has not entered recv (number 7"));
+        assert_eq!(pair(7, Some(("send", 8))).why, "not finished");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The priority of threads whose work may wait: queries, files, samples of stacks. Training and what takes in its rows come first.
+//! The priority of threads whose work may wait: queries, samples of stacks. Training and what takes in its rows come first.
 
 /// Niceness of such a thread, on a scale from -20 to 19 where other threads have 0. Under full load it gets a third of their time,
 /// which is enough for an answer while a training on the same processors takes all it can.

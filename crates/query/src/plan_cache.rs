@@ -195,6 +195,7 @@ fn over_tables(
 #[allow(clippy::unwrap_used)]
 mod tests {
     use arrow::datatypes::Schema;
+    use datafusion::logical_expr::{LogicalPlanBuilder, lit};
 
     use super::*;
 
@@ -216,6 +217,20 @@ mod tests {
         for (sql, pid, tables) in [("SELECT 2", Some(7), 40), ("SELECT 1", None, 40), ("SELECT 1", Some(7), 41)] {
             assert!(cache.find(sql, pid, tables).is_none(), "{sql} {pid:?} {tables}");
         }
+    }
+
+    #[test]
+    fn what_the_optimizer_made_is_used_for_the_same_plan_alone() {
+        let store = Store::new(1 << 20);
+        let kept = of("SELECT 1", None).unwrap();
+        let plan = |number: i64| {
+            let values = vec![vec![lit(number)]];
+            LogicalPlanBuilder::values(values).unwrap().build().unwrap()
+        };
+        assert!(kept.optimized(&plan(1), &store).unwrap().is_none());
+        let kept = kept.with_optimized(&plan(1), &plan(7), &store).unwrap().unwrap();
+        assert_eq!(kept.optimized(&plan(1), &store).unwrap(), Some(plan(7)));
+        assert!(kept.optimized(&plan(2), &store).unwrap().is_none(), "a bound of a table may be in it");
     }
 
     #[test]

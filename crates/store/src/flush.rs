@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use probe_common::durable;
 use probe_common::error::{Error, Result};
 use probe_common::paths::named;
-use probe_common::priority::lower_priority;
 
 use super::disk_state::{DiskState, DiskWork, FILE_ROWS, WakeSignal, most_file_in_memory};
 use super::file_names::{numbers_in, table_directory};
@@ -79,10 +78,7 @@ impl Store {
         };
         self.disk.set(state).map_err(|_| Error::failed("the store keeps its rows already"))?;
         let store = Arc::downgrade(self);
-        let thread = std::thread::Builder::new().name("probe-keeper".into()).spawn(move || {
-            lower_priority();
-            run(&store);
-        });
+        let thread = std::thread::Builder::new().name("probe-keeper".into()).spawn(move || run(&store));
         let thread = thread.map_err(Error::no_thread)?;
         Ok(StoreWriter { store: Arc::clone(self), thread: Some(thread) })
     }

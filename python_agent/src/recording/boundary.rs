@@ -48,9 +48,6 @@ static CALLS_WITHOUT_STEP: DoublingCount = DoublingCount::new(FIRST_ASK_OF_CALLS
 /// The number of [`CALLS_WITHOUT_STEP`] from which on the agent looks for an optimizer that may still step: some programs validate
 /// before they train. The first call of each module is not counted, so this is the twelfth call of a single one.
 const FIRST_ASK_OF_CALLS: u32 = 11;
-/// The number of [`CALLS_WITHOUT_STEP`] after an attach from which on an optimizer counts as unused that is there and has not
-/// stepped: a server may keep the one of the checkpoint that it loaded. Without an attach a program may be about to train.
-const MAX_CALLS_AFTER_ATTACH: u32 = 64;
 
 /// The most steps of an optimizer that are one training step.
 const MAX_REPEATED: u32 = 64;
@@ -117,10 +114,11 @@ fn pass_may_end(py: Python<'_>, state: &ThreadState) {
 /// there is no optimizer that may still step.
 fn becomes_unit(py: Python<'_>, events: &DoublingCount, unit: u8) -> bool {
     let Some(count) = events.add() else { return false };
-    let is_unused = unit == CALL && count >= MAX_CALLS_AFTER_ATTACH && ATTACHED.load(Ordering::Relaxed);
-    if !is_unused && may_step(py) {
+    if may_step(py) {
         if unit == BACKWARD {
             no_steps::passed(count);
+        } else if ATTACHED.load(Ordering::Relaxed) {
+            no_steps::evaluated(count);
         }
         return false;
     }

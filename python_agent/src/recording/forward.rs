@@ -59,6 +59,13 @@ pub(super) fn leave(state: &ThreadState, module: u64, may_ask: bool) {
     state.end(record);
 }
 
+/// Whether an outermost call of `module` is a part of loading, as of transforms of torchvision in a Dataset without workers: the
+/// thread is within the request for a batch, and the module is not called outside of one too, as a policy is that plays while it
+/// is asked for its experience.
+pub(super) fn is_loading(state: &ThreadState, module: *mut ffi::PyObject) -> bool {
+    state.data.depth() > 0 && !module_names::is_known_root(state, module)
+}
+
 /// Prepares for an outermost call: everything that need not be done for the calls within it.
 pub(super) fn enter_outermost(state: &ThreadState, module: *mut ffi::PyObject) {
     if !state.is_in_backward() {

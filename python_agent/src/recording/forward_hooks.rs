@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use pyo3::prelude::*;
 
 use super::boundary;
+use super::first_use;
 use super::forward::{self, beside_error};
 use super::shape;
 use super::thread::{self, BESIDE, RECORD, TESTING, ThreadState};
@@ -36,7 +37,8 @@ fn forward_enter(module: &Bound<'_, PyAny>, args: &Bound<'_, PyAny>) -> PyResult
             _ => return Ok(()),
         }
         let outermost = state.depth.get() == 0;
-        if outermost && state.is_loading() {
+        if outermost && forward::is_loading(state, module.as_ptr()) {
+            first_use::happened(module.py());
             return Ok(());
         }
         if outermost {

@@ -59,6 +59,12 @@ pub(super) fn know_root(py: Python<'_>, state: &ThreadState, module: *mut ffi::P
     state.root_has_parameters.set(state.roots_with_parameters.get() >> number & 1 == 1);
 }
 
+/// Whether `module` was called as an outermost one lately, by this thread.
+pub(super) fn is_known_root(state: &ThreadState, module: *mut ffi::PyObject) -> bool {
+    state.roots_generation.get() == ROOTS_GENERATION.load(Ordering::Acquire)
+        && state.roots.iter().any(|root| root.get() == module as usize)
+}
+
 /// Walks `module`. Returns whether it is known now, and will report when it is freed; and whether it has parameters.
 #[cold]
 fn walk(py: Python<'_>, module: *mut ffi::PyObject, again: bool) -> (bool, bool) {

@@ -1,6 +1,7 @@
 //! Says why a program has no steps. Its calls of modules look like training, and neither a backward pass nor an optimizer ends a
-//! step: that is so with derivatives in forward mode alone, and where a program infers as it would train. Or there are backward
-//! passes and an optimizer that never steps.
+//! step: that is so with derivatives in forward mode alone, and where a program infers as it would train. Or there is an optimizer
+//! that never steps: beside backward passes, or beside calls that only evaluate after an attach (a server may keep the optimizer
+//! of its checkpoint).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,6 +15,8 @@ const FIRST_LOOK: u32 = 32;
 /// The number of backward passes from which on a problem is reported where no optimizer has stepped although there is one. Rarely are
 /// gradients of so many passes accumulated for a step.
 const MANY_PASSES: u32 = 128;
+/// The number of calls that only evaluate from which on a problem is reported after an attach.
+const MANY_CALLS: u32 = 64;
 /// Whether the problem was reported.
 static SAID: AtomicBool = AtomicBool::new(false);
 
@@ -36,10 +39,22 @@ pub(super) fn called(may_step: impl FnOnce() -> bool) {
 
 /// Notes that there have been this many backward passes before the first step, while there is an optimizer that may still step.
 pub(super) fn passed(count: u32) {
-    if count >= MANY_PASSES && !SAID.swap(true, Ordering::Relaxed) {
+    // Without that layer steps of optimizers are not seen.
+    let is_off = shared::lock(&shared::LAYERS).get("optimizer").is_some_and(|mechanism| mechanism == "off");
+    if count >= MANY_PASSES && !is_off && !SAID.swap(true, Ordering::Relaxed) {
         shared::set_problem(format!(
             "{BEGINNING}: there were {count} backward passes, and an optimizer of torch that has not stepped. If the program \
              updates its parameters itself, probe_agent.step() says where a step ends"
+        ));
+    }
+}
+
+/// Notes that there have been this many calls since an attach that only evaluate, while there is an optimizer that may still step.
+pub(super) fn evaluated(count: u32) {
+    if count >= MANY_CALLS && !SAID.swap(true, Ordering::Relaxed) {
+        shared::set_problem(format!(
+            "{BEGINNING} since the attach: there were {count} calls of a model that do not train, and an optimizer of torch that \
+             has not stepped. If nothing trains here, probe_agent.step() says where a step ends"
         ));
     }
 }

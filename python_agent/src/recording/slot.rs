@@ -15,11 +15,13 @@ use pyo3::types::{PyDict, PyList, PyType, PyWeakrefMethods, PyWeakrefReference};
 use pyo3::{ffi, intern};
 
 use super::clock::ticks;
-use super::forward::{enter, enter_outermost, leave, may_call};
+use super::forward::{enter, enter_outermost, is_loading, leave, may_call};
 use super::policy::{self, Layer};
 use super::thread::{self, RECORD, ThreadState};
 use super::type_slot::{MODULE, ORIGINAL, original, slot_of};
-use super::{boundary, capture, cost, exceptions, fast_call, module_names, pending_call, program_errors, shape};
+use super::{
+    boundary, capture, cost, exceptions, fast_call, first_use, module_names, pending_call, program_errors, shape,
+};
 use crate::renewable::Renewable;
 use crate::shared::{self, ENABLED};
 use probe_trace::record::{Kind, Record};
@@ -90,8 +92,8 @@ unsafe extern "C" fn module_call(
             return if may_call(state, module) { call() } else { std::ptr::null_mut() };
         }
         let outermost = state.depth.get() == 0;
-        if outermost && state.is_loading() {
-            return call();
+        if outermost && is_loading(state, module) {
+            return call_within_loading(state, call);
         }
         if outermost {
             enter_outermost(state, module);
@@ -122,6 +124,20 @@ unsafe extern "C" fn module_call(
         }
         result
     })
+}
+
+/// Calls a module that is a part of loading, and records nothing of it.
+fn call_within_loading(state: &ThreadState, call: impl FnOnce() -> *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: the interpreter calls slots with the GIL held.
+    let py = unsafe { Python::assume_attached() };
+    first_use::happened(py);
+    let result = call();
+    if result.is_null() {
+        exceptions::passing();
+    } else {
+        put_back(py, state, false);
+    }
+    result
 }
 
 fn ours() -> *mut c_void {
@@ -291,18 +307,31 @@ pub(super) fn watch() {
     }
 }
 
-/// Puts our function back, on the main thread, unless that is within the call of a module. The call does it at its end, and
-/// torch.compile may be tracing in it.
+/// Puts our function back, on the main thread, where that is between the calls of a loop: what is within one does it at its end,
+/// and torch.compile may be tracing in it.
 fn restore(py: Python<'_>) -> PyResult<()> {
     RESTORE_ASKED.store(false, Ordering::Relaxed);
-    if ENABLED.load(Ordering::Relaxed) {
+    if ENABLED.load(Ordering::Relaxed) && !is_call_wrapped(py) {
         thread::with(|state| {
-            if state.depth.get() == 0 {
-                put_back(py, state, true);
+            if state.is_idle() {
+                put_back(py, state, boundary::may_lack_forward(state));
             }
         });
     }
     Ok(())
+}
+
+/// Whether something has its own function as `nn.Module.__call__` now, as torch.fx has while it traces: calls of modules are not
+/// the program's then.
+fn is_call_wrapped(py: Python<'_>) -> bool {
+    let module = MODULE.load(Ordering::Relaxed);
+    if module.is_null() {
+        return false;
+    }
+    // SAFETY: `nn.Module`, kept alive.
+    let module = unsafe { Bound::from_borrowed_ptr(py, module) };
+    let call = module.getattr(intern!(py, "__call__"));
+    call.and_then(|call| call.hasattr(intern!(py, "__wrapped__"))).unwrap_or(true)
 }
 
 /// The problem that is reported when slots are reset in many steps.

@@ -178,12 +178,6 @@ pub(crate) fn with<T>(f: impl FnOnce(&ThreadState) -> T) -> T {
 }
 
 impl ThreadState {
-    /// Whether the thread is within the request for a batch. Modules that are called there are a part of loading, as transforms of
-    /// torchvision are in a Dataset without workers, and not of the forward pass.
-    pub(super) fn is_loading(&self) -> bool {
-        self.data.depth() > 0
-    }
-
     /// Forgets what is open, and what is known of the step.
     fn forget_open(&self) {
         self.detail.set(false);

@@ -47,10 +47,10 @@ struct WaitingRank {
 }
 
 impl WaitingRank {
-    fn arrives(&mut self, at: &Arrived) {
+    /// Notes where the rank waits now. Returns whether that is after another step than before: a step may have several boundaries.
+    fn arrives(&mut self, at: &Arrived) -> bool {
         let Some(before) = self.at.as_ref().filter(|before| before.step != at.step) else {
-            self.at = Some(at.clone());
-            return;
+            return self.at.replace(at.clone()).is_none();
         };
         let number = |name: &str| before.groups.iter().find(|group| group.name == name).map(|group| group.sequence);
         let moved = at.groups.iter().filter(|group| number(&group.name).is_some_and(|before| before < group.sequence));
@@ -59,6 +59,7 @@ impl WaitingRank {
             false => BTreeSet::new(),
         };
         self.at = Some(at.clone());
+        true
     }
 }
 
@@ -66,9 +67,9 @@ impl BoundaryAgreement {
     /// Decides how a round goes on. `arrived`: where each rank waits, by its index. `offsets`: what is added to each rank's
     /// own count of steps to get a count that all share, where it is known.
     pub(super) fn next(&mut self, arrived: &[Arrived], offsets: &[Option<i64>]) -> NextRound {
-        self.rounds += 1;
         self.ranks.resize(arrived.len(), WaitingRank::default());
-        self.ranks.iter_mut().zip(arrived).for_each(|(rank, at)| rank.arrives(at));
+        let has_stepped = self.ranks.iter_mut().zip(arrived).fold(false, |any, (rank, at)| rank.arrives(at) | any);
+        self.rounds += usize::from(has_stepped);
         let behind = behind(arrived);
         if behind.len() == arrived.len() {
             return NextRound::Never(
@@ -111,8 +112,12 @@ impl BoundaryAgreement {
         let (least, most) = (counts.iter().flatten().min(), counts.iter().flatten().max());
         let (Some(least), Some(most)) = (least, most) else { return NextRound::Go };
         let apart = most.saturating_sub(*least);
+        if apart == 0 {
+            self.apart = None;
+            return NextRound::Go;
+        }
         // Where going on brings the ranks no nearer, their counts differ and not their boundaries.
-        if apart == 0 || self.apart.is_some_and(|before| apart >= before) {
+        if self.apart.is_some_and(|before| apart >= before) {
             return NextRound::Go;
         }
         self.apart = Some(apart);
@@ -191,11 +196,23 @@ mod tests {
         let mut next = |zero: (i64, u64), one: (i64, u64)| {
             agreement.next(&[at(zero.0, &[("0", zero.1)]), at(one.0, &[("0", one.1)])], &[Some(0), None])
         };
-        // They exchange gradients in one of three steps, and rank 1 is a step ahead.
+        // They exchange gradients in one of three steps.
         assert_eq!(next((10, 7), (3, 7)), NextRound::On(vec![0, 1]));
         assert_eq!(next((11, 7), (4, 7)), NextRound::On(vec![0, 1]));
-        // Rank 1 has been in a collective with rank 0, which waits after it.
         assert_eq!(next((12, 8), (5, 8)), NextRound::Go);
+    }
+
+    #[test]
+    fn boundaries_within_a_step_are_no_steps() {
+        let mut agreement = BoundaryAgreement::default();
+        let mut next = |zero: (i64, u64), one: (i64, u64)| {
+            agreement.next(&[at(zero.0, &[("0", zero.1)]), at(one.0, &[("0", one.1)])], &[None, None])
+        };
+        // All batches of an accumulation are requested first.
+        for _ in 0..3 * MAX_ROUNDS {
+            assert_eq!(next((10, 7), (3, 7)), NextRound::On(vec![0, 1]));
+        }
+        assert_eq!(next((11, 8), (4, 8)), NextRound::Go);
     }
 
     #[test]
