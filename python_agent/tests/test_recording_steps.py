@@ -384,7 +384,9 @@ def test_a_server_that_keeps_an_optimizer_is_told_why_it_has_no_steps_after_an_a
     found = in_process(evaluated_after_an_attach)
     # It may be a training that validates.
     assert found["steps"] == []
-    assert found["problem"].startswith("no step has ended since the attach: there were 88 calls of a model that do not train")
+    assert found["problem"].startswith(
+        "no step has ended since the attach: there were 88 calls of a model that do not train"
+    )
 
 
 def updated_by_hand_beside_an_optimizer() -> list[Any]:

@@ -41,7 +41,11 @@ def test_a_message_that_is_not_sent_is_missed_and_is_no_other_operation(home: Ho
     words = r"rank 1 has not entered recv \(number \d+ of group .*, 256 B\): rank 1 is in wait_for_a_line \(.*hangs.py:\d+\)"
     assert re.match(words, found["message"]), found["message"]
     details = json.loads(found["details"])
-    assert (details["why"], details["collective"]["entered"], details["collective"]["missing"]) == ("not entered", [0], [1])
+    assert (details["why"], details["collective"]["entered"], details["collective"]["missing"]) == (
+        "not entered",
+        [0],
+        [1],
+    )
 
 
 #: Hangs that are found in the same way as `missing` and `gil`.
