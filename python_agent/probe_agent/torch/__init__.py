@@ -96,10 +96,10 @@ def install() -> None:
             for layer in _LAYERS:
                 _native.set_layer(layer, OFF)
             if signals.is_of_the_program(error):
-                _native.set_problem("; ".join(problems))
                 raise
-        if problems:
-            _native.set_problem("; ".join(problems))
+        finally:
+            if problems:
+                _native.set_problem("; ".join(problems))
         if not _exit_registered:
             _exit_registered = True
             atexit.register(collectives.remove_hooks)

@@ -12,8 +12,8 @@ use crate::shared;
 static CALLS: DoublingCount = DoublingCount::new(FIRST_LOOK);
 /// The number of [`CALLS`] from which on the agent looks for an optimizer that may still step: more than the calls whose losses a program sums up before its first backward pass.
 const FIRST_LOOK: u32 = 32;
-/// The number of backward passes from which on a problem is reported where no optimizer has stepped although there is one. Rarely are
-/// gradients of so many passes accumulated for a step.
+/// The number of backward passes from which on a problem is reported where no optimizer has stepped although there is one. Few
+/// programs accumulate the gradients of so many passes for a step.
 const MANY_PASSES: u32 = 128;
 /// The number of calls that only evaluate from which on a problem is reported after an attach.
 const MANY_CALLS: u32 = 64;
@@ -28,11 +28,10 @@ const BEGINNING: &str = "no step has ended";
 pub(super) fn called(may_step: impl FnOnce() -> bool) {
     let Some(count) = CALLS.add() else { return };
     if !SAID.load(Ordering::Relaxed) && !may_step() {
-        SAID.store(true, Ordering::Relaxed);
-        shared::set_problem(format!(
-            "{BEGINNING}: {count} calls of a module in training mode had no backward pass, and no optimizer of torch is \
-             there. Where derivatives are in forward mode, probe_agent.step() says where a step ends; where nothing trains, \
-             eval() or no_grad() makes each call a step"
+        say(&format!(
+            ": {count} calls of a module in training mode had no backward pass, and no optimizer of torch is there. Where \
+             derivatives are in forward mode, probe_agent.step() says where a step ends; where nothing trains, eval() or \
+             no_grad() makes each call a step"
         ));
     }
 }
@@ -41,21 +40,28 @@ pub(super) fn called(may_step: impl FnOnce() -> bool) {
 pub(super) fn passed(count: u32) {
     // Without that layer steps of optimizers are not seen.
     let is_off = shared::lock(&shared::LAYERS).get("optimizer").is_some_and(|mechanism| mechanism == "off");
-    if count >= MANY_PASSES && !is_off && !SAID.swap(true, Ordering::Relaxed) {
-        shared::set_problem(format!(
-            "{BEGINNING}: there were {count} backward passes, and an optimizer of torch that has not stepped. If the program \
-             updates its parameters itself, probe_agent.step() says where a step ends"
+    if count >= MANY_PASSES && !is_off {
+        say(&format!(
+            ": there were {count} backward passes, and an optimizer of torch that has not stepped. If the program updates \
+             its parameters itself, probe_agent.step() says where a step ends"
         ));
     }
 }
 
 /// Notes that there have been this many calls since an attach that only evaluate, while there is an optimizer that may still step.
 pub(super) fn evaluated(count: u32) {
-    if count >= MANY_CALLS && !SAID.swap(true, Ordering::Relaxed) {
-        shared::set_problem(format!(
-            "{BEGINNING} since the attach: there were {count} calls of a model that do not train, and an optimizer of torch that \
-             has not stepped. If nothing trains here, probe_agent.step() says where a step ends"
+    if count >= MANY_CALLS {
+        say(&format!(
+            " since the attach: there were {count} calls of a model that do not train, and an optimizer of torch that has not \
+             stepped. If nothing trains here, probe_agent.step() says where a step ends"
         ));
+    }
+}
+
+/// Reports the problem, of which `why` is the end, unless one is reported already.
+fn say(why: &str) {
+    if !SAID.swap(true, Ordering::Relaxed) {
+        shared::set_problem(format!("{BEGINNING}{why}"));
     }
 }
 

@@ -94,8 +94,8 @@ impl BoundaryAgreement {
             NextRound::Go
         } else if is_last || !are_linked(offsets, |_, _| true, arrived) {
             NextRound::Never(format!(
-                "nothing shows that the ranks wait at the same step. They count steps from different times, and in \
-                 {steps} {} they issued no collective that all of them are linked by",
+                "nothing shows that the ranks wait at the same step: their counts of steps began at different times, and no \
+                 collective linked all of them in {steps} {}",
                 if steps == 1 { "step" } else { "steps" }
             ))
         } else {
@@ -176,6 +176,11 @@ mod tests {
         Arrived { step, groups: groups.collect(), nexts: 0 }
     }
 
+    /// Two ranks, by their steps and their numbers on the group that both are in.
+    fn both(zero: (i64, u64), one: (i64, u64)) -> [Arrived; 2] {
+        [at(zero.0, &[("0", zero.1)]), at(one.0, &[("0", one.1)])]
+    }
+
     fn once(arrived: &[Arrived]) -> NextRound {
         BoundaryAgreement::default().next(arrived, &vec![Some(0); arrived.len()])
     }
@@ -184,18 +189,16 @@ mod tests {
     fn ranks_that_count_steps_from_elsewhere_meet_by_their_collectives() {
         let unknown = [None, None];
         let mut agreement = BoundaryAgreement::default();
-        assert_eq!(agreement.next(&[at(40, &[("0", 90)]), at(3, &[("0", 88)])], &unknown), NextRound::On(vec![1]));
+        assert_eq!(agreement.next(&both((40, 90), (3, 88)), &unknown), NextRound::On(vec![1]));
         // Rank 0 may have been at 90 for many steps.
-        assert_eq!(agreement.next(&[at(40, &[("0", 90)]), at(4, &[("0", 90)])], &unknown), NextRound::On(vec![0, 1]));
-        assert_eq!(agreement.next(&[at(41, &[("0", 92)]), at(5, &[("0", 92)])], &unknown), NextRound::Go);
+        assert_eq!(agreement.next(&both((40, 90), (4, 90)), &unknown), NextRound::On(vec![0, 1]));
+        assert_eq!(agreement.next(&both((41, 92), (5, 92)), &unknown), NextRound::Go);
     }
 
     #[test]
     fn where_counts_cannot_be_compared_each_rank_must_come_from_a_collective() {
         let mut agreement = BoundaryAgreement::default();
-        let mut next = |zero: (i64, u64), one: (i64, u64)| {
-            agreement.next(&[at(zero.0, &[("0", zero.1)]), at(one.0, &[("0", one.1)])], &[Some(0), None])
-        };
+        let mut next = |zero, one| agreement.next(&both(zero, one), &[Some(0), None]);
         // They exchange gradients in one of three steps.
         assert_eq!(next((10, 7), (3, 7)), NextRound::On(vec![0, 1]));
         assert_eq!(next((11, 7), (4, 7)), NextRound::On(vec![0, 1]));
@@ -205,9 +208,7 @@ mod tests {
     #[test]
     fn boundaries_within_a_step_are_no_steps() {
         let mut agreement = BoundaryAgreement::default();
-        let mut next = |zero: (i64, u64), one: (i64, u64)| {
-            agreement.next(&[at(zero.0, &[("0", zero.1)]), at(one.0, &[("0", one.1)])], &[None, None])
-        };
+        let mut next = |zero, one| agreement.next(&both(zero, one), &[None, None]);
         // All batches of an accumulation are requested first.
         for _ in 0..3 * MAX_ROUNDS {
             assert_eq!(next((10, 7), (3, 7)), NextRound::On(vec![0, 1]));
@@ -218,9 +219,7 @@ mod tests {
     #[test]
     fn a_rank_that_came_from_no_collective_is_not_taken_for_one_that_did() {
         let mut agreement = BoundaryAgreement::default();
-        let mut next = |zero: (i64, u64), one: (i64, u64)| {
-            agreement.next(&[at(zero.0, &[("0", zero.1)]), at(one.0, &[("0", one.1)])], &[None, None])
-        };
+        let mut next = |zero, one| agreement.next(&both(zero, one), &[None, None]);
         assert_eq!(next((10, 7), (3, 8)), NextRound::On(vec![0]));
         // Rank 0 comes from collective 8, and rank 1 may be some steps after it.
         assert_eq!(next((11, 8), (3, 8)), NextRound::On(vec![0, 1]));
@@ -273,7 +272,6 @@ mod tests {
     #[test]
     fn a_rank_whose_optimizer_stepped_alone_keeps_its_own_count() {
         let mut agreement = BoundaryAgreement::default();
-        let both = |zero: (i64, u64), one: (i64, u64)| [at(zero.0, &[("0", zero.1)]), at(one.0, &[("0", one.1)])];
         assert_eq!(agreement.next(&both((30, 8), (20, 8)), &[Some(0); 2]), NextRound::On(vec![1]));
         assert_eq!(agreement.next(&both((30, 8), (21, 9)), &[Some(0); 2]), NextRound::On(vec![0]));
         assert_eq!(agreement.next(&both((31, 9), (21, 9)), &[Some(0); 2]), NextRound::Go);
