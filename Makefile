@@ -138,6 +138,7 @@ check: setup ## format, lints, types, circles of imports, dependencies, stale ge
 	$(BIN)/python tests/circles.py
 	$(BIN)/python tests/links.py
 	$(BIN)/python tests/recipe.py
+	$(BIN)/python tests/diagnose/planted_rules.py
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	$(BIN)/cargo-shear --exclude probe-features
 	$(BIN)/cargo-deny --workspace --offline check --hide-inclusion-graph bans licenses sources $(if $(ADVISORIES),advisories)
@@ -166,11 +167,13 @@ picture: setup ## draws docs/images/console.svg of a live run of examples/train_
 
 # Programs with and without something wrong in them, and what `probe diagnose` says of them.
 DIAGNOSE := $(TARGET)/diagnose
-diagnose-corpus: setup ## record the corpus of `probe diagnose` (15 minutes)
-	$(BIN)/python tests/diagnose/corpus.py record $(DIAGNOSE)
+STRENGTHS ?= 1.0 0.6 0.3
+diagnose-corpus: setup ## record the corpus of `probe diagnose`, idle and beside a busy program, with plants at three strengths (hours; STRENGTHS="1.0" for one)
+	failed=0; $(BIN)/python tests/diagnose/corpus.py record $(DIAGNOSE) --strength $(STRENGTHS) || failed=1; \
+	$(BIN)/python tests/diagnose/corpus.py record $(DIAGNOSE)-loaded --strength $(STRENGTHS) --loaded || failed=1; exit $$failed
 
-diagnose-score: setup ## what `probe diagnose` says of it
-	$(BIN)/python tests/diagnose/score.py $(DIAGNOSE)
+diagnose-score: setup ## what `probe diagnose` says of both recordings
+	$(BIN)/python tests/diagnose/score.py $(DIAGNOSE) $(DIAGNOSE)-loaded
 
 SECONDS_EACH ?= 60
 HOSTILE_SECONDS ?= 3600
@@ -195,6 +198,7 @@ bench-instructions: setup ## what recording costs where time is too coarse: inst
 bench-overhead: setup $(TARGET)/release/probe
 	$(BIN)/python bench/overhead.py --probe $(TARGET)/release/probe
 	$(BIN)/python bench/alternatives.py --probe $(TARGET)/release/probe
+	$(BIN)/python bench/watched_steps.py --probe $(TARGET)/release/probe
 
 bench-ingest: $(TARGET)/release/probe
 	cargo build --workspace --release

@@ -1,6 +1,6 @@
 """What is recorded and what `probe diagnose` ought to say of it; recording it (`make diagnose-corpus`).
 
-corpus.py record DIRECTORY [NAME …] [--strength 1.0 0.3] [--probe probe] [--loaded] [--live] [--gpu]
+corpus.py record DIRECTORY [NAME …] [--strength 1.0 0.6 0.3] [--probe probe] [--loaded] [--live] [--gpu]
 """
 
 from __future__ import annotations
@@ -39,6 +39,14 @@ class Planted:
     twin: str = ""
     #: The program trains on a GPU, and has one strength.
     gpu: bool = False
+    #: What is wrong is there or is not there: it has one strength, too.
+    once: bool = False
+    #: Settings of the run.
+    environment: tuple[tuple[str, str], ...] = ()
+    #: What the program ends with.
+    status: int = 0
+    #: It is asked about beside its twin (--against), of which it is a later version.
+    against_twin: bool = False
 
 
 PLANTED = [
@@ -47,8 +55,8 @@ PLANTED = [
     Planted("restart", "loading.py", "restart", ("workers-restart", "periodic-stall"), twin="loading"),
     Planted("heavy", "loading.py", "heavy", ("irregular-stall", "bursts-of-batches"), subject=(("part", "data"),), twin="loading"),
     Planted("rank-data", "ranks.py", "data", ("rank-slow", "loads-in-loop"), 2, (("rank", 1), ("part", "data")), twin="ranks"),
-    Planted("rank-forward", "ranks.py", "forward", ("rank-slow",), 2, (("rank", 1), ("part", "forward")), twin="ranks"),
-    Planted("rank-backward", "ranks.py", "backward", ("rank-slow",), 2, (("rank", 1), ("part", "backward")), twin="ranks"),
+    Planted("rank-forward", "ranks.py", "forward", ("module-slow-on-rank", "rank-slow"), 2, (("rank", 1), ("part", "forward")), twin="ranks"),
+    Planted("rank-backward", "ranks.py", "backward", ("module-slow-on-rank", "rank-slow"), 2, (("rank", 1), ("part", "backward")), twin="ranks"),
     Planted("rank-other", "ranks.py", "other", ("rank-slow",), 2, (("rank", 1), ("part", "other")), twin="ranks"),
     Planted("crowd", "loading.py", "crowd", ("workers-beyond-cores",), twin="loading"),
     Planted("rank-more", "ranks.py", "more", ("rank-has-more-data",), 2, (("rank", 1),), twin="ranks"),
@@ -104,6 +112,24 @@ PLANTED = [
     Planted("buffers", "settings.py", "buffers", ("broadcasts-in-steps",), 2, twin="settings"),
     Planted("differ", "settings.py", "threads", ("ranks-differ",), 2, twin="settings"),
     Planted("neighbour", "settings.py", "neighbour", ("rank-without-processor", "waits-for-a-processor"), 2, (("rank", 1),), twin="settings"),
+    Planted("named", "between.py", "named", ("span-between-parts",), subject=(("subject", "histograms"),), twin="between"),
+    Planted("once", "between.py", "once", ("long-step",), subject=(("part", "other"),), twin="between"),
+    Planted("padding", "sequences.py", "padding", ("padding",), twin="sequences"),
+    Planted("lengths-of-batches", "sequences.py", "lengths", ("input-size",), twin="sequences"),
+    Planted("sampler", "sequences.py", "sampler", ("slow-sampler",), steps=600, subject=(("part", "data"),), twin="sequences"),
+    Planted("embedding", "optimizers.py", "embedding", ("optimizer-bound",), twin="optimizers"),
+    Planted("own-optimizer", "optimizers.py", "one-by-one", ("small-operations-in-optimizer",), twin="optimizers"),
+    Planted("while", "growth.py", "while", ("slow-for-a-while",), steps=480, twin="growth"),
+    Planted("begin", "loading.py", "begin", ("workers-start-slowly",), twin="loading"),
+    # Between what that rule allows and what work-between-parts does, which is said in its place where there is more of it.
+    Planted("hashing", "calls.py", "hashing", ("python-between-parts", "work-between-parts"), twin="calls", once=True),
+    Planted("vanishing", "modules.py", "vanishing", ("denormal-in-backward",), subject=(("module", "blocks.3.down"),), twin="modules"),
+    Planted("wider", "modules.py", "wider", ("slower-than-reference",), twin="modules", against_twin=True),
+    Planted("beside", "habits.py", "beside", ("waits-for-a-processor",), twin="habits"),
+    Planted("paging", "files.py", "paging", ("paging",), steps=480, twin="files"),
+    Planted("start", "endings.py", "start", ("slow-start",), twin="endings", once=True),
+    Planted("exception", "endings.py", "exception", ("ended-badly",), twin="endings", once=True, status=1),
+    Planted("stops", "endings.py", "hang", ("hangs",), twin="endings", once=True, environment=(("PROBE_HANG_AFTER", "3s"),)),
     *(Planted(f"gpu-{plant}", "device.py", plant, rules, steps=300, twin="device", gpu=True) for plant, rules in {
         "pageable": ("copies-of-tensors", "work-between-parts"),
         "launches": ("host-bound",),
@@ -136,28 +162,39 @@ HEALTHY = {
 }  # fmt: skip
 
 
-def runs(strengths: list[float]) -> dict[str, tuple[list[str], int]]:
-    """Every run of the corpus by its name: the program with its arguments, and its ranks."""
-    found: dict[str, tuple[list[str], int]] = {}
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A program with its arguments, and how it is started and ends."""
+
+    command: list[str]
+    ranks: int = 1
+    environment: tuple[tuple[str, str], ...] = ()
+    status: int = 0
+
+
+def runs(strengths: list[float]) -> dict[str, Run]:
+    """Every run of the corpus by its name."""
+    found: dict[str, Run] = {}
     for name, (program, ranks, steps) in TWINS.items():
-        found[f"twin-{name}"] = ([str(HERE / "plants" / program), "--steps", str(steps)], ranks)
+        found[f"twin-{name}"] = Run([str(HERE / "plants" / program), "--steps", str(steps)], ranks)
     for name, ((program, *words), ranks) in HEALTHY.items():
-        found[f"healthy-{name}"] = ([str(HERE / "healthy" / program), *words], ranks)
+        found[f"healthy-{name}"] = Run([str(HERE / "healthy" / program), *words], ranks)
     for planted in PLANTED:
-        for strength in [] if planted.gpu else strengths:
+        for strength in [] if planted.gpu else [1.0] if planted.once else strengths:
             words = ["--plant", planted.plant, "--strength", str(strength), "--steps", str(planted.steps)]
-            found[f"{planted.name}-{strength:g}"] = ([str(HERE / "plants" / planted.program), *words], planted.ranks)
+            command = [str(HERE / "plants" / planted.program), *words]
+            found[f"{planted.name}-{strength:g}"] = Run(command, planted.ranks, planted.environment, planted.status)
     return found
 
 
-def runs_on_gpu() -> dict[str, tuple[list[str], int]]:
+def runs_on_gpu() -> dict[str, Run]:
     """The runs of the corpus that need a GPU, likewise."""
     program = str(HERE / "plants" / "device.py")
-    found = {f"healthy-gpu-{loop}": ([program, "--as", loop, "--batch", "32"], 1) for loop in GPU_LOOPS}
+    found = {f"healthy-gpu-{loop}": Run([program, "--as", loop, "--batch", "32"]) for loop in GPU_LOOPS}
     for planted in PLANTED:
         if planted.gpu:
-            found[f"twin-{planted.twin}"] = ([program, "--steps", str(planted.steps)], 1)
-            found[f"{planted.name}-1"] = ([program, "--plant", planted.plant, "--steps", str(planted.steps)], 1)
+            found[f"twin-{planted.twin}"] = Run([program, "--steps", str(planted.steps)])
+            found[f"{planted.name}-1"] = Run([program, "--plant", planted.plant, "--steps", str(planted.steps)])
     return found
 
 
@@ -165,28 +202,27 @@ class Failed(Exception):
     """A program of the corpus ended badly."""
 
 
-def record(
-    name: str, command: list[str], ranks: int, directory: pathlib.Path, probe: str, live: bool = False
-) -> pathlib.Path:
+def record(name: str, run: Run, directory: pathlib.Path, probe: str, live: bool = False) -> pathlib.Path:
     """Runs a program of the corpus under `probe run`, and returns the run's directory. The answers of `probe diagnose` while it
     runs are kept as a list in DIRECTORY/live."""
     kept = directory / name
     shutil.rmtree(kept, ignore_errors=True)
     python = [sys.executable]
-    if ranks > 1:
-        python += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    if run.ranks > 1:
+        python += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(run.ranks)]
     sockets = tempfile.mkdtemp(prefix="probe-")
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PROBE")}
     environment |= {"PROBE_HOME": str(directory / "home"), "PROBE_RUNTIME_DIR": sockets, "OMP_NUM_THREADS": "1"}
-    if "variants.py" in command[0]:
+    environment |= dict(run.environment)
+    if "variants.py" in run.command[0]:
         # Some of these leave the number of threads to torch.
         del environment["OMP_NUM_THREADS"]
     try:
         with tempfile.TemporaryFile("w+") as said:
-            run = [probe, "run", "--name", name, "--", *python, *command]
-            process = subprocess.Popen(run, env=environment, stdout=said, stderr=said)
+            command = [probe, "run", "--name", name, "--", *python, *run.command]
+            process = subprocess.Popen(command, env=environment, stdout=said, stderr=said)
             answers = ask_live(process, [probe, name, "diagnose", "--json", "--no-ask"], environment) if live else []
-            if process.wait() != 0:
+            if process.wait() != run.status:
                 said.seek(0)
                 raise Failed(f"{name}: exit status {process.returncode}\n{said.read()}")
         if live:
@@ -217,7 +253,7 @@ def main() -> None:
     parser.add_argument("what", choices=["record"])
     parser.add_argument("directory", type=pathlib.Path)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--strength", type=float, nargs="+", default=[1.0, 0.3])
+    parser.add_argument("--strength", type=float, nargs="+", default=[1.0, 0.6, 0.3])
     parser.add_argument("--probe", default=str(pathlib.Path(sys.executable).parent / "probe"))
     parser.add_argument("--loaded", action="store_true", help="beside a neighbour that keeps half of the machine busy")
     parser.add_argument("--live", action="store_true", help="ask each run while it runs, too")
@@ -230,12 +266,12 @@ def main() -> None:
         busy = [sys.executable, "-c", "while True: sum(range(1000))"]
         neighbours = [subprocess.Popen(busy) for _ in range(max(1, (os.cpu_count() or 2) // 2))]
     try:
-        for name, (command, ranks) in (runs_on_gpu() if given.gpu else runs(given.strength)).items():
+        for name, run in (runs_on_gpu() if given.gpu else runs(given.strength)).items():
             if given.names and not any(fnmatch.fnmatch(name, of) for of in given.names):
                 continue
             began = time.monotonic()
             try:
-                record(name, command, ranks, given.directory, given.probe, given.live)
+                record(name, run, given.directory, given.probe, given.live)
             except Failed as failure:
                 failed = True
                 print(failure, flush=True)

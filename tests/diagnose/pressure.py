@@ -90,7 +90,7 @@ def ask(probe: str, run: pathlib.Path, *words: str) -> dict:
 
 def record(pressure: Pressure, directory: pathlib.Path, probe: str) -> pathlib.Path:
     command = [str(corpus.HERE / "situations.py"), pressure.name, "--steps", str(pressure.steps)]
-    return corpus.record(pressure.name, command, pressure.ranks, directory, probe)
+    return corpus.record(pressure.name, corpus.Run(command, pressure.ranks), directory, probe)
 
 
 def wrong(pressure: Pressure, run: pathlib.Path, probe: str) -> list[str]:

@@ -1,7 +1,7 @@
 """What `probe diagnose` says of the corpus (`make diagnose-score`): Markdown tables of plants and of rules, and exit status 1 where a
 healthy program gets a warning.
 
-    score.py DIRECTORY [--probe probe]
+    score.py DIRECTORY … [--probe probe]
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from corpus import PLANTED
 
 #: Of one-sided intervals.
 CONFIDENCE = 0.95
+#: The twin beside which a run is asked about, by the plant.
+TWIN_OF = {planted.name: f"twin-{planted.twin}" for planted in PLANTED if planted.against_twin}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +40,22 @@ class Said:
     longer: float | None
 
 
+def ticks(ms: float, steps: int) -> int:
+    """The sum over all steps, of which this is the mean, in units of 2^-30 s: a whole number."""
+    return round(ms * steps / 1000 * 2**30)
+
+
 def ask(probe: str, run: pathlib.Path) -> dict:
-    done = subprocess.run([probe, str(run), "diagnose", "--format", "json"], capture_output=True, text=True, check=True)
+    twin = TWIN_OF.get(run.name.rpartition("-")[0])
+    against = ["--against", str(run.with_name(twin))] if twin and run.with_name(twin).is_dir() else []
+    done = subprocess.run(
+        [probe, str(run), "diagnose", *against, "--format", "json"], capture_output=True, text=True, check=True
+    )
     answer = json.loads(done.stdout)
-    rows = sum(row["typical_ms"] + row["excess_ms"] for row in answer["waterfall"])
-    assert abs(rows - answer["step_ms"]) < 1e-6 * max(answer["step_ms"], 1), f"{run}: the waterfall does not close"
+    steps = answer["window"]["steps"]
+    rows = [ticks(row[key], steps) for row in answer["waterfall"] for key in ("typical_ms", "excess_ms")]
+    # The rows are made of the parts of steps, and step_ms of their recorded durations.
+    assert sum(rows) == ticks(answer["step_ms"], steps), f"{run}: the waterfall does not close"
     return answer
 
 
@@ -129,16 +142,9 @@ def of_rules(said: list[Said], healthy: dict[str, dict]) -> None:
         print(f"| {rule} | {shares[0]} | {shares[1]} | {error} | {len(speaks[rule])} of {len(healthy)} | {bound} |")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("directory", type=pathlib.Path)
-    parser.add_argument("--probe", default=str(pathlib.Path(sys.executable).parent / "probe"))
-    given = parser.parse_args()
-    answers = {
-        path.name: ask(given.probe, path)
-        for path in sorted(given.directory.iterdir())
-        if path.name not in ("home", "live")
-    }
+def score(directory: pathlib.Path, probe: str) -> bool:
+    """Prints what is said of a directory of recordings; whether a healthy program has a warning."""
+    answers = {path.name: ask(probe, path) for path in sorted(directory.iterdir()) if path.name not in ("home", "live")}
     said = judge(answers)
     of_plants(said)
     healthy = {name: answer for name, answer in answers.items() if name.startswith(("healthy-", "twin-"))}
@@ -146,7 +152,7 @@ def main() -> None:
     live = {
         f"{name}, live after step {answer['window']['last']}": answer
         for name in healthy
-        if (path := given.directory / "live" / f"{name}.json").exists()
+        if (path := directory / "live" / f"{name}.json").exists()
         for answer in json.loads(path.read_text())
     }
     for words, of in (("healthy runs", healthy), ("answers of healthy runs while they ran", live)):
@@ -163,7 +169,19 @@ def main() -> None:
             f"in {withheld} the replay does not fit."
         )
         print("".join(f"- {name}: {rule} ({severity})\n" for name, rule, severity in found), end="")
-    sys.exit(any(severity != "note" for _, _, severity in alarms(healthy | live)))
+    return any(severity != "note" for _, _, severity in alarms(healthy | live))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directories", type=pathlib.Path, nargs="+")
+    parser.add_argument("--probe", default=str(pathlib.Path(sys.executable).parent / "probe"))
+    given = parser.parse_args()
+    is_wrong = False
+    for directory in given.directories:
+        print(f"\n## {directory.name}\n")
+        is_wrong |= score(directory, given.probe)
+    sys.exit(is_wrong)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""One process whose loop does more than train: work, reads of tensors, copies, stalls, validation, samples that the model
-generates, checkpoints, a thread that holds the GIL."""
+"""One process whose loop does more than train: work, reads of tensors, copies, stalls, one long step, validation, samples that
+the model generates, checkpoints, a thread that holds the GIL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import common
 import torch
 from torch import nn
 
-args = common.arguments("work", "items", "copies", "stall", "hiccup", "validation", "generation", "checkpoint", "gil")
+args = common.arguments(
+    "work", "named", "items", "copies", "stall", "hiccup", "once", "validation", "generation", "checkpoint", "gil"
+)
 torch.set_num_threads(1)
 net = common.model()
 optimizer = torch.optim.AdamW(net.parameters())
@@ -51,6 +53,11 @@ for step in range(args.steps):
     optimizer.step()
     if args.plant == "work":
         common.burn(0.008 * args.strength)
+    elif args.plant == "named":
+        import probe_agent
+
+        with probe_agent.span("histograms"):
+            common.burn(0.008 * args.strength)
     elif args.plant == "items":
         history = [float(value) for value in x[0:8, : int(256 * args.strength)].flatten()]
     elif args.plant == "copies":
@@ -60,6 +67,8 @@ for step in range(args.steps):
         time.sleep(0.2 * args.strength)
     elif args.plant == "hiccup" and step in now_and_then:
         time.sleep(0.2 * args.strength)
+    elif args.plant == "once" and step == args.steps * 2 // 3:
+        time.sleep(1.5 * args.strength)
     elif args.plant == "validation" and step % 20 == 19:
         validate()
     elif args.plant == "generation" and step % 12 == 11:

@@ -1,17 +1,29 @@
 """Calls: many of small operations, a model in Python, batches of one sample, sequences whose lengths differ, a layer that the
 optimizer does not have, an optimizer that is made anew in each step, a backward pass for each loss, a scaler that skips steps,
-and a model that generates while it trains."""
+a model that generates while it trains,
+and a little Python between the parts of a step."""
 
 from __future__ import annotations
 
 import math
+import time
 
 import common
 import torch
 from torch import nn
 
 args = common.arguments(
-    "operations", "python", "average", "one", "quadratic", "forgotten", "anew", "losses", "skipped", "generate"
+    "operations",
+    "python",
+    "average",
+    "one",
+    "quadratic",
+    "forgotten",
+    "anew",
+    "losses",
+    "skipped",
+    "generate",
+    "hashing",
 )
 torch.set_num_threads(1)
 torch.manual_seed(0)
@@ -69,6 +81,7 @@ scaler = torch.amp.GradScaler("cpu", init_scale=2.0, enabled=args.plant == "skip
 lengths = torch.Generator().manual_seed(1)
 batch = 1 if args.plant == "one" else 16
 for step in range(args.steps):
+    began = time.thread_time()
     length = 4 if args.plant == "one" else 32
     if args.plant == "quadratic":
         length = int(torch.randint(32, 32 + int(480 * args.strength), (1,), generator=lengths))
@@ -90,6 +103,8 @@ for step in range(args.steps):
         with torch.no_grad():
             for name, parameter in net.named_parameters():
                 average[name].mul_(0.99).add_(parameter, alpha=0.01)
+    if args.plant == "hashing":
+        common.burn(0.33 * args.strength * (time.thread_time() - began))
     if args.plant == "generate" and step % 10 == 9:
         net.eval()
         said = ids[:1, :8]

@@ -1,4 +1,4 @@
-"""Growth: memory that is kept, steps that become slower, little by little or all at once, and a loss that rises, or jumps now and
+"""Growth: memory that is kept, steps that become slower, little by little, all at once or for a while, and a loss that rises, or jumps now and
 then."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ import common
 import torch
 from torch import nn
 
-args = common.arguments("leak", "slower", "since", "rising", "spikes")
+args = common.arguments("leak", "slower", "since", "while", "rising", "spikes")
 torch.set_num_threads(1)
 net = common.model()
 optimizer: torch.optim.Optimizer = torch.optim.AdamW(net.parameters())
@@ -28,6 +28,8 @@ for step in range(args.steps):
     elif args.plant == "slower":
         common.burn(step / args.steps * 0.01 * args.strength)
     elif args.plant == "since" and step >= args.steps * 0.6:
+        common.burn(0.006 * args.strength)
+    elif args.plant == "while" and 0.4 * args.steps <= step < 0.6 * args.steps:
         common.burn(0.006 * args.strength)
     elif args.plant in ("rising", "spikes"):
         import probe_agent

@@ -1,10 +1,13 @@
 """Switches that were left on and habits of programs: debugging, double precision, too many threads, garbage, recompiling,
-a lock that others hold."""
+a lock that others hold, and programs beside it."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -12,7 +15,7 @@ import common
 import torch
 from torch import nn
 
-args = common.arguments("garbage", "recompile", "anomaly", "profiler", "threads", "lock", "double", "nan")
+args = common.arguments("garbage", "recompile", "anomaly", "profiler", "threads", "lock", "double", "nan", "beside")
 torch.set_num_threads(16 if args.plant == "threads" else 1)
 net = common.model()
 samples = common.Samples(1 << 20)
@@ -35,6 +38,9 @@ if args.plant == "lock":
 if args.plant == "recompile":
     torch._dynamo.config.recompile_limit = 1000
 called = torch.compile(net, dynamic=False, backend="eager") if args.plant == "recompile" else net
+busy = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(10000))"
+beside = round(2 * len(os.sched_getaffinity(0)) * args.strength) if args.plant == "beside" else 0
+neighbours = [subprocess.Popen([sys.executable, "-c", busy]) for _ in range(beside)]
 profiler = torch.profiler.profile() if args.plant == "profiler" else contextlib.nullcontext()
 with torch.autograd.set_detect_anomaly(args.plant == "anomaly"), profiler:
     for step in range(args.steps):
@@ -54,3 +60,5 @@ with torch.autograd.set_detect_anomaly(args.plant == "anomaly"), profiler:
             import probe_agent
 
             probe_agent.log(loss=loss.item() if step < 100 else float("nan"))
+for neighbour in neighbours:
+    neighbour.kill()

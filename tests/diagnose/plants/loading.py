@@ -1,6 +1,7 @@
 """Batches: made in the loop, by too few workers, by more workers than there are processors, by workers that start anew each
 epoch, by workers of which one is slow, with a sample now and then that takes long to load, in batches that take unequally long,
-or by workers that keep what they have loaded."""
+by workers
+that keep what they have loaded, or by workers that begin slowly."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, get_worker_info
 
-args = common.arguments("inline", "starved", "restart", "heavy", "crowd", "worker", "unequal", "hoard")
+args = common.arguments("inline", "starved", "restart", "heavy", "crowd", "worker", "unequal", "hoard", "begin")
 torch.set_num_threads(1)
 batch = 16
 per_epoch = 24 if args.plant == "restart" else args.steps
@@ -40,6 +41,11 @@ class Samples(common.Samples):
         return super().__getitem__(index)
 
 
+def begin(_: int) -> None:
+    """Opens what a worker reads from."""
+    time.sleep(40 * args.strength)
+
+
 net = common.model()
 optimizer = torch.optim.AdamW(net.parameters())
 loader = DataLoader(
@@ -48,6 +54,7 @@ loader = DataLoader(
     num_workers=workers,
     persistent_workers=workers > 0 and args.plant != "restart",
     prefetch_factor=4 if workers else None,
+    worker_init_fn=begin if args.plant == "begin" else None,
 )
 done = 0
 while done < args.steps:

@@ -1,4 +1,5 @@
-"""Modules: one that is slower than its siblings, one whose numbers are denormal, activation checkpointing without need."""
+"""Modules: one that is slower than its siblings, one whose numbers are denormal, or whose gradients are, one that is wider than before,
+activation checkpointing without need."""
 
 from __future__ import annotations
 
@@ -7,14 +8,29 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-args = common.arguments("odd", "denormal", "recompute")
+args = common.arguments("odd", "denormal", "vanishing", "wider", "recompute")
 torch.set_num_threads(1)
+
+
+class Vanish(torch.autograd.Function):
+    """Makes the gradients of some samples denormal."""
+
+    @staticmethod
+    def forward(ctx, x: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad: torch.Tensor) -> torch.Tensor:
+        few = round(len(grad) * args.strength)
+        return torch.cat([torch.full_like(grad[:few], 1e-40), grad[few:]])
 
 
 class Block(nn.Module):
     def __init__(self, number: int) -> None:
         super().__init__()
-        self.up, self.down = nn.Linear(256, 512), nn.Linear(512, 256)
+        width = 512 + round(512 * args.strength) * (args.plant == "wider")
+        self.up, self.down = nn.Linear(256, width), nn.Linear(width, 256)
+        self.vanishing = number == 3 and args.plant == "vanishing"
         self.slow = number == 3 and args.plant == "odd"
         self.denormal = number == 3 and args.plant == "denormal"
         if self.denormal:
@@ -27,7 +43,8 @@ class Block(nn.Module):
         if self.denormal:
             # Products of 1e-40, and gradients too small to change that.
             return x + self.down(nn.functional.gelu(self.up(1e-20 * x)))
-        return x + self.down(nn.functional.gelu(self.up(x)))
+        added = self.down(nn.functional.gelu(self.up(x)))
+        return x + (Vanish.apply(added) if self.vanishing else added)
 
 
 class Net(nn.Module):
