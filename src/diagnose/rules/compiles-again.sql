@@ -5,7 +5,7 @@
 -- confidence: measured
 -- needs: python.steps.gc_time
 -- levels: 2, 25, 101
--- explains: periodic-stall, irregular-stall, work-between-parts, rank-slow, slower-than-reference
+-- explains: periodic-stall, irregular-stall, work-between-parts, span-between-parts, rank-slow, slower-than-reference
 -- also: recompile, recompiling, recompilation, torch.compile, compile
 -- says: {who} compiles again and again: {recompilations} recompilations in {long_steps} of these steps, most of them of frame {frame}
 -- do: TORCH_LOGS=recompiles says which function and why; mark what varies (torch._dynamo.mark_dynamic, dynamic=True), or pad inputs to a few sizes

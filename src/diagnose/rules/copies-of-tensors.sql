@@ -7,11 +7,11 @@
 -- reduce: typical
 -- levels: 5, 15, 30
 -- saving: ceiling
--- explains: work-between-parts, slower-than-reference
+-- explains: work-between-parts, span-between-parts, slower-than-reference
 -- also: copies, copying, contiguous
 -- says: {who} copies {mb} MB of tensors in each step, in {part}, at {line} (calls of {operation}: {copies}; {watched} steps were watched)
 -- do: copy them once before the loop, or keep the layout that is needed
--- record: it is recorded in one step of 64 of those with detail
+-- record: it is recorded in one of 16 steps at first, and later in one of 64
 WITH part_times AS (
     SELECT pid, rank, step, part, part_time FROM $part_times AS t
     WHERE pid IN ($pids) AND step BETWEEN GREATEST($first - 128, 8) AND $last AND part IN ('data', 'forward', 'other')

@@ -4,7 +4,7 @@
 -- parts: together
 -- confidence: measured
 -- needs: python.steps.gc_time
--- explains: periodic-stall, irregular-stall, work-between-parts, rank-slow, slower-than-reference
+-- explains: periodic-stall, irregular-stall, work-between-parts, span-between-parts, rank-slow, slower-than-reference
 -- also: gc, garbage
 -- says: {who} collects garbage {collections} times in these steps, for {each:ms} on average
 -- do: leave out gc.collect() where the loop calls it; gc.freeze() when model and data are there, so that they are not searched again; or gc.disable() and gc.collect() each n steps, on all ranks in the same step

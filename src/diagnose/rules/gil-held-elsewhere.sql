@@ -6,7 +6,7 @@
 -- needs: python.stack_samples.gil_elsewhere >= 10
 -- saving: estimate
 -- levels: 5, 15, 101
--- explains: thread-blocked, work-between-parts, slower-than-reference
+-- explains: thread-blocked, work-between-parts, span-between-parts, slower-than-reference
 -- also: gil, global interpreter lock, threads
 -- says: {who}: while the main thread was not running, {thread} held the GIL in {share:%} of {samples} samples, mostly at {line} in {function} (sampled)
 -- do: {remedy}

@@ -18,7 +18,8 @@ WITH calls AS (
         -- A new size may have been compiled for.
         AND NOT EXISTS (SELECT 1 FROM python.pauses c WHERE c.kind = 'compilation' AND c.pid = s.pid AND c.step = s.step)
 )
-SELECT rank, 'input size' AS seen, 'note' AS severity, least, most, small, large, p50, p95,
+SELECT rank, 'input size' AS seen, 'note' AS severity, MIN(least) OVER () AS least, MAX(most) OVER () AS most,
+    MIN(small) OVER () AS small, MAX(large) OVER () AS large, p50, p95,
     -- How long neighbours have the processors hides what follows the size, so the thread's own processor time says it, too.
     CASE WHEN wall >= 0.71 THEN power(wall, 2) ELSE power(computes, 2) END AS share,
     CASE WHEN wall >= 0.71 THEN '' ELSE ' of its processor time' END AS of

@@ -13,7 +13,7 @@
 -- also: loops, python loops, small operations, small operators, dispatch, vectorize
 -- says: {who}: the forward pass calls {calls} operators in each step, of {us} microseconds each, most often {operator}: most of that is what a call costs, whatever it computes{backward} ({watched} steps were watched)
 -- do: fewer and larger operations: compute a loop over samples, time steps or heads at once (a further dimension, torch.bmm, torch.func.vmap), or let torch.compile do it
--- record: it is recorded in one step of 64 of those with detail
+-- record: it is recorded in one of 16 steps at first, and later in one of 64
 WITH u AS (
     SELECT pid, MAX(calls) FILTER (WHERE part = 'forward') AS calls, MAX(us) FILTER (WHERE part = 'forward') AS us,
         MAX(large) FILTER (WHERE part = 'forward') AS large,

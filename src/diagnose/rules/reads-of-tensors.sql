@@ -5,11 +5,11 @@
 -- needs: python.sync_points.part
 -- persistence: 0.9
 -- reduce: typical
--- explains: work-between-parts, slower-than-reference
+-- explains: work-between-parts, span-between-parts, slower-than-reference
 -- also: item, sync, synchronization, sync points
 -- says: {who} reads {count} values of tensors one by one in each step, in {part}, at {line} ({watched} steps were watched)
 -- do: read them at once with .tolist() or .cpu(), and less often
--- record: it is recorded in one step of 64 of those with detail
+-- record: it is recorded in one of 16 steps at first, and later in one of 64
 WITH part_times AS (
     SELECT pid, rank, step, duration, run_delay, part, part_time FROM $part_times AS t
     WHERE pid IN ($pids) AND step BETWEEN GREATEST($first - 128, 8) AND $last AND part <> 'comm'

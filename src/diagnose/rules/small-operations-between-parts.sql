@@ -9,11 +9,11 @@
 -- saving: estimate
 -- levels: 7, 20, 40
 -- line: sampled
--- explains: work-between-parts, python-between-parts
+-- explains: work-between-parts, span-between-parts, python-between-parts
 -- also: ema, moving average, averaged weights, loops over parameters
 -- says: {who} calls {calls} operators in each step outside of data, forward, backward and optimizer, of {us} microseconds each, most often {operator}: most of that is what a call costs, whatever it computes ({watched} steps were watched)
 -- do: {remedy}
--- record: it is recorded in one step of 64 of those with detail
+-- record: it is recorded in one of 16 steps at first, and later in one of 64
 SELECT s.step, s.rank, s.other_time AS cost, u.calls, round(u.us, 1) AS us, u.operator, u.watched,
     CASE
         WHEN u.operator = 'aten::item' THEN 'compute on whole tensors and read the result once (.item() or .tolist()), or every n steps'

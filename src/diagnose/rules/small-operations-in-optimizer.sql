@@ -12,7 +12,7 @@
 -- also: optimizer, foreach, fused, loops over parameters
 -- says: {who}: the optimizer calls {calls} operators in each step, of {us} microseconds each, most often {operator}: most of that is what a call costs, whatever it computes ({watched} steps were watched)
 -- do: compute on all parameters at once (torch._foreach_mul_, torch._foreach_addcdiv_), or take one of torch's with fused=True
--- record: it is recorded in one step of 64 of those with detail
+-- record: it is recorded in one of 16 steps at first, and later in one of 64
 SELECT s.step, s.rank, s.optimizer_time AS cost, u.calls, round(u.us, 1) AS us, u.operator, u.watched,
     -- Python takes about 2 microseconds around each of them.
     GREATEST(s.optimizer_time - u.calls * (u.us + 2.0) * 1e-6, 0.0) AS ref

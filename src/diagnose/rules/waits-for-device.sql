@@ -6,7 +6,7 @@
 -- also: synchronize, cuda synchronize, sync points, implicit synchronization
 -- says: {who} waits for the GPU {count} times in each step at {line} ({seen}, in {part_of_step}): each time the host can launch nothing until the GPU has done all that was launched before
 -- do: keep values on the GPU and read them all at once, at larger intervals; torch.cuda.synchronize() is for measuring only
--- record: it is recorded in one step of 64 of those with detail
+-- record: it is recorded in one of 16 steps at first, and later in one of 64
 WITH e AS (
     SELECT pid, rank, step, part, operation, concat(file, ':', CAST(line AS VARCHAR)) AS line, SUM(count) AS count
     FROM python.sync_points WHERE $window AND device LIKE 'cuda%' AND file IS NOT NULL

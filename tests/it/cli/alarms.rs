@@ -1,9 +1,10 @@
 //! Situations that look like a cause and are none: `probe diagnose` is silent about them, and reports the causes beside them.
 
-use probe_proto::tables::{environment, memory, steps, torch_trace};
+use probe_proto::tables::{data_trace, environment, memory, operator_counts, stack_samples, steps, torch_trace};
 use probe_store::Store;
+use serde_json::Value;
 
-use super::diagnosed_runs::{STEPS, begins, nothing, of_rule, record, said, says};
+use super::diagnosed_runs::{STEPS, begins, compiles, nothing, of_rule, record, said, says};
 use crate::cli::support::Home;
 use crate::sql::data::Agent;
 
@@ -158,6 +159,104 @@ fn long_steps_now_and_then_are_told_from_waits_for_a_processor() {
         }),
         "silent",
     );
+}
+
+/// The answer for a run with so many steps whose 70th step is changed.
+fn of_long_step(steps: i64, change: impl Fn(&mut steps::Row), more: impl Fn(&mut Agent, &Store)) -> String {
+    let long = |row: &mut steps::Row| {
+        if row.step == 70 {
+            change(row)
+        }
+    };
+    of_rule("long-step", steps, long, more)
+}
+
+/// Half a second longer.
+fn longer(row: &mut steps::Row) {
+    row.other_time += 0.5;
+}
+
+#[test]
+fn one_long_step_is_named_with_its_part_and_line() {
+    let found = "found: every rank: step 70 took 500.0 ms longer than usual in other: 21 % of the time of 120 steps; the thread that trains computed for 0 % of that; do: ";
+    begins(&of_long_step(STEPS, longer, nothing), found);
+    let sampled = |agent: &mut Agent, store: &Store| {
+        let row = |agent: &mut Agent, of: i64| agent.stack_sample(69, 70.0 + 0.05 * of as f64);
+        let rows: Vec<stack_samples::Row> = (0..20).map(|of| row(agent, of)).collect();
+        agent.send(store, rows);
+    };
+    let said = of_long_step(STEPS, longer, sampled);
+    assert!(said.contains(" of that; 100 % of that time is at train.py:9 in write_log (sampled); do: "), "{said}");
+    let computes = |row: &mut steps::Row| (row.data_time, row.cpu_time) = (0.5005, Some(0.515));
+    begins(
+        &of_long_step(STEPS, computes, nothing),
+        "found: every rank: step 70 took 500.0 ms longer than usual in data: 21 % of the time of 120 steps; the thread that trains computed for 100 % of",
+    );
+    let twice = |row: &mut steps::Row| {
+        if [40, 70].contains(&row.step) {
+            longer(row)
+        }
+    };
+    begins(
+        &of_rule("long-step", STEPS, twice, nothing),
+        "found: every rank: steps 40, 70 took 1000.0 ms longer than usual in other, together: 34 % of the time of 120 steps",
+    );
+}
+
+#[test]
+fn a_long_step_that_is_explained_otherwise_is_not_named() {
+    let silent = |change: fn(&mut steps::Row)| begins(&of_long_step(STEPS, change, nothing), "silent");
+    // Less than ten steps.
+    silent(|row| row.other_time += 0.1);
+    silent(|row| (row.other_time, row.run_delay) = (0.5, Some(0.45)));
+    silent(|row| (row.other_time, row.gc_time) = (0.5, Some(0.45)));
+    silent(|row| (row.other_time, row.micro_steps) = (0.5, row.micro_steps + 20));
+    silent(|row| (row.other_time, row.captured) = (0.5, Some(true)));
+    // A rank waits for others in backward.
+    silent(|row| row.backward_time += 0.5);
+    silent(|row| row.comm_time += 0.5);
+    begins(&of_long_step(80, longer, nothing), "silent");
+    let compiled = of_long_step(STEPS, longer, compiles(&[70], 1));
+    begins(&compiled, "silent");
+    let watched = |agent: &mut Agent, store: &Store| {
+        let [row, _] = agent.operator_counts();
+        agent.send(store, [operator_counts::Row { step: 70, ..row }]);
+    };
+    begins(&of_long_step(STEPS, longer, watched), "silent");
+    let epochs = |agent: &mut Agent, store: &Store| {
+        let row = agent.batch_handed(0);
+        let row = |step: i64| data_trace::Row { step, batch_index: Some(step % 35), ..row };
+        agent.send(store, (0..STEPS).map(row));
+    };
+    begins(&of_long_step(STEPS, longer, epochs), "silent");
+    let in_steps = |long: &'static [i64]| {
+        let change = |row: &mut steps::Row| {
+            if long.contains(&row.step) {
+                longer(row)
+            }
+        };
+        of_rule("long-step", STEPS, change, nothing)
+    };
+    begins(&in_steps(&[]), "silent");
+    begins(&in_steps(&[3]), "silent");
+    // irregular-stall says those.
+    begins(&in_steps(&[30, 47, 70, 101]), "silent");
+    let unknown = of_rule("long-step", STEPS, |row| row.run_delay = None, nothing);
+    begins(&unknown, "open: python.steps.run_delay is not recorded");
+}
+
+#[test]
+fn a_long_step_is_a_note_unless_it_is_long_and_a_large_share() {
+    let of = |seconds: f64| {
+        let home = Home::empty();
+        let long = |row: &mut steps::Row| row.other_time += if row.step == 70 { seconds } else { 0.0 };
+        record(&home, "gpt@1", STEPS, long, nothing);
+        let words = ["gpt", "diagnose", "--json", "--rule", "long-step"];
+        let answer: Value = serde_json::from_str(&home.stdout(words)).unwrap();
+        answer["findings"][0]["severity"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(of(9.0), "note");
+    assert_eq!(of(12.0), "warn");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! `probe diagnose` about memory: what grows, what is full, what is in pieces, and which rank needs more than the others.
 
-use probe_proto::tables::{gpu_metrics, memory, steps};
+use probe_proto::tables::{environment, gpu_metrics, memory, process_metrics, steps, torch_trace};
 use probe_store::Store;
 
-use super::diagnosed_runs::{STEPS, begins, of_rule, record_ranks, said, says};
+use super::diagnosed_runs::{STEPS, begins, each_second, of_rule, record_ranks, said, says};
 use crate::cli::support::Home;
 use crate::sql::data::Agent;
 
@@ -32,10 +32,93 @@ fn device_memory_that_grows_is_told_from_memory_that_settles() {
     };
     begins(
         &of(&|step| 500.0 + 0.5 * step as f64),
-        "found: every rank: what tensors hold on the GPU grows all the time: 500 to 555 MB, 0.50 MB a step",
+        "found: every rank: what tensors hold on the GPU grows all the time: 500 to 555 MB, 0.50 MB a step; \
+         at that rate the 1000 MB of the GPU are full after 881 more steps (less than a minute) if nobody else needs any; do: ",
     );
     begins(&of(&|_| 500.0), "silent");
     begins(&of(&|step| 500.0 + 60.0 * (1.0 - (-step as f64 / 20.0).exp())), "silent");
+}
+
+/// An environment whose control group and machine have so much memory.
+fn limited(agent: &mut Agent, store: &Store, memory_limit: Option<f64>, machine_memory: Option<f64>) {
+    let row = environment::Row { memory_limit, machine_memory, ..agent.environment() };
+    agent.send(store, [row]);
+}
+
+#[test]
+fn host_memory_that_grows_is_full_at_some_step_where_its_limit_is_known() {
+    let of = |limit: Option<f64>, machine: Option<f64>| {
+        let grows = move |agent: &mut Agent, store: &Store| {
+            limited(agent, store, limit, machine);
+            let row = |step: i64| memory::Row { rss: Some(2000.0 + 10.0 * step as f64), ..agent.memory(step, "cpu") };
+            let rows: Vec<_> = (0..STEPS).map(row).collect();
+            agent.send(store, rows);
+        };
+        of_rule("host-leak", STEPS, |row| row.other_time = 1.0, grows)
+    };
+    // Both ranks grow, on the same host: to 6360 MB so far.
+    let found = "found: every rank: memory grows all the time: 2000 to 3090 MB, 10 MB a step";
+    begins(
+        &of(Some(10_000.0), Some(64_000.0)),
+        &format!(
+            "{found}; at that rate the 10000 MB of its control group are full after 182 more steps (4 minutes) if nobody else needs any; do: "
+        ),
+    );
+    begins(
+        &of(None, Some(64_000.0)),
+        &format!(
+            "{found}; at that rate the 64000 MB of the machine are full after 2882 more steps (49 minutes) if nobody else needs any; do: "
+        ),
+    );
+    begins(&of(None, None), &format!("{found}; do: "));
+    // In a year.
+    begins(&of(None, Some(6e8)), &format!("{found}; do: "));
+}
+
+#[test]
+fn host_memory_that_grows_while_inputs_vary_is_no_leak_before_many_steps() {
+    let of = |length: fn(i64) -> i64| {
+        let grows = move |agent: &mut Agent, store: &Store| {
+            let row = |step: i64| memory::Row { rss: Some(2000.0 + 10.0 * step as f64), ..agent.memory(step, "cpu") };
+            let rows: Vec<_> = (0..STEPS).map(row).collect();
+            agent.send(store, rows);
+            let root = |step: i64| {
+                let input_shape = Some(agent.strings.id(&format!("[32, {}]", length(step))));
+                torch_trace::Row { input_shape, ..agent.trace(step, Some("GPT"), "forward", 0.001) }
+            };
+            let roots: Vec<_> = (0..STEPS).map(root).collect();
+            agent.send(store, roots);
+        };
+        of_rule("host-leak", STEPS, as_it_is, grows)
+    };
+    begins(&of(|step| 100 + step * 37 % 101), "silent");
+    begins(&of(|_| 100), "found: every rank: memory grows all the time: 2000 to 3090 MB, 10 MB a step");
+}
+
+#[test]
+fn a_control_group_that_processes_fill_is_told_from_one_that_cached_files_fill() {
+    let of = |used: f64, rss: f64, reads: f64, limit: Option<f64>| {
+        let more = move |agent: &mut Agent, store: &Store| {
+            limited(agent, store, limit, Some(64_000.0));
+            let full = |_: i64, row: &mut process_metrics::Row| {
+                (row.cgroup_memory, row.rss, row.disk_read_bytes) = (Some(used), Some(rss), Some(reads));
+            };
+            each_second(full)(agent, store);
+        };
+        of_rule("host-memory-full", STEPS, as_it_is, more)
+    };
+    begins(
+        &of(9700.0, 4700.0, 0.0, Some(10_000.0)),
+        "found: every rank: its control group uses 9700 of the 10000 MB that it may have, 9400 of them in the training processes",
+    );
+    begins(&of(9700.0, 2000.0, 0.0, Some(10_000.0)), "silent");
+    // Mapped files that are read again and again.
+    begins(&of(9700.0, 4700.0, 5e7, Some(10_000.0)), "silent");
+    begins(&of(9000.0, 4450.0, 0.0, Some(10_000.0)), "silent");
+    begins(&of(9700.0, 4700.0, 0.0, None), "silent");
+    // Ranks in a control group each.
+    begins(&of(9700.0, 9400.0, 0.0, Some(10_000.0)), "found: every rank: its control group uses 9700 of");
+    begins(&of(9700.0, 6000.0, 0.0, Some(10_000.0)), "silent");
 }
 
 #[test]

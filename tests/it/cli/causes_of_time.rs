@@ -67,6 +67,23 @@ fn a_part_that_is_slower_from_some_step_on_is_told_from_one_that_drifts_and_from
         }
     };
     begins(&of(&busy), "silent");
+    // Layers that were frozen train since then.
+    let trained = |thaws: bool| {
+        let modules = move |agent: &mut Agent, store: &Store| {
+            let rows: Vec<_> = (0..240)
+                .flat_map(|step| {
+                    let body = (!thaws || step >= 150).then_some("body");
+                    body.into_iter().chain(["head"]).map(move |module| (step, module))
+                })
+                .map(|(step, module)| agent.trace(step, Some(module), "backward", 0.001))
+                .collect();
+            agent.send(store, rows);
+        };
+        let longer = |row: &mut steps::Row| row.backward_time += if row.step >= 150 { 0.006 } else { 0.0 };
+        of_rule("slower-since", 240, longer, modules)
+    };
+    begins(&trained(true), "silent");
+    begins(&trained(false), "found: every rank: since step 1");
     // The machine is slower since then.
     let slowed = |row: &mut steps::Row| {
         if row.step >= 150 {
@@ -99,7 +116,7 @@ fn a_part_that_is_slower_from_some_step_on_is_told_from_one_that_drifts_and_from
     // Validation and checkpoints have parts of their own.
     let saves = |row: &mut steps::Row| {
         if (80..160).contains(&row.step) {
-            (row.checkpoint_time, row.duration) = (Some(0.006), row.duration + 0.006);
+            row.checkpoint_time = Some(0.006);
         }
     };
     begins(&phase_of(&saves), "silent");

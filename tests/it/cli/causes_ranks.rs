@@ -1,5 +1,7 @@
 //! `probe diagnose` about ranks: that they train the same model under the same conditions, and what they wait for together.
 
+use std::collections::BTreeMap;
+
 use probe_proto::tables::{environment, nccl_trace, steps, torch_trace};
 use probe_store::Store;
 
@@ -100,6 +102,64 @@ fn an_operation_that_stalled_is_told_with_the_rank_that_came_last() {
         "found: 1 of 120 all_reduce took a second or more, a hundred times as long as usual, first in step 70: rank 1 came last",
     );
     begins(&of(400.0), "silent");
+}
+
+/// What the modules of a rank take (s) in a step.
+type ModuleTimes = fn(rank: i32, step: i64, module: i64) -> f64;
+
+/// Two ranks with four layers, whose forward passes take as long as `times` returns, and backward passes 2 ms.
+fn of_modules(times: ModuleTimes, length: i32, collective: &'static str) -> BTreeMap<String, String> {
+    let home = Home::empty();
+    let forward = |rank: i32, step: i64| (0..4).map(|module| times(rank, step, module)).sum::<f64>();
+    let change = |rank: i32, row: &mut steps::Row| {
+        (row.forward_time, row.backward_time) = (forward(rank, row.step), 0.008);
+        row.comm_time = 0.001 + (forward(1 - rank, row.step) - row.forward_time).max(0.0);
+    };
+    let more = |agent: &mut Agent, store: &Store| {
+        let rank = agent.identity.rank.unwrap_or_default();
+        let input_shape = Some(agent.strings.id(&format!("[64, {}]", if rank == 1 { length } else { 32 })));
+        for step in 0..STEPS {
+            let root = torch_trace::Row { input_shape, ..agent.trace(step, Some("GPT"), "forward", 0.0001) };
+            let mut rows = vec![root];
+            for module in 0..4 {
+                let name = format!("layers.{module}");
+                rows.push(agent.trace(step, Some(&name), "forward", times(rank, step, module)));
+                rows.push(agent.trace(step, Some(&name), "backward", 0.002));
+            }
+            agent.send(store, rows);
+        }
+        let row = agent.collective(0, 0, collective);
+        one_a_step(agent, store, row);
+    };
+    record_ranks(&home, "gpt@1", STEPS, change, more);
+    said(&home, ["gpt", "diagnose", "--json", "--rule", "module-slow-on-rank,rank-slow"])
+}
+
+#[test]
+fn the_module_in_which_a_rank_is_slow_is_told_from_ranks_that_are_slower_altogether() {
+    let one: ModuleTimes = |rank, _, module| if rank == 1 && module == 2 { 0.011 } else { 0.001 };
+    let said = of_modules(one, 32, "all_reduce");
+    says(
+        &said,
+        "module-slow-on-rank",
+        "found: rank 1 takes 11.0 ms for module layers.2 in the forward pass of a step, where the others take 1.0 ms",
+    );
+    says(&said, "rank-slow", "silent: module-slow-on-rank explains it");
+    // Experts that get more tokens, and inputs that are larger.
+    says(&of_modules(one, 32, "all_to_all_single"), "module-slow-on-rank", "silent");
+    says(&of_modules(one, 64, "all_reduce"), "module-slow-on-rank", "silent");
+    let even: ModuleTimes = |_, _, _| 0.001;
+    says(&of_modules(even, 32, "all_reduce"), "module-slow-on-rank", "silent");
+    let all: ModuleTimes = |rank, _, _| if rank == 1 { 0.004 } else { 0.001 };
+    let said = of_modules(all, 32, "all_reduce");
+    says(&said, "module-slow-on-rank", "silent");
+    says(&said, "rank-slow", "found: rank 1 takes longer than the others for forward");
+    // The other rank waits as long, within its next layer.
+    let waits: ModuleTimes = |rank, _, module| if module == 3 - i64::from(rank) { 0.011 } else { 0.001 };
+    says(&of_modules(waits, 32, "all_reduce"), "module-slow-on-rank", "silent");
+    // In most steps, but not in nearly every one.
+    let often: ModuleTimes = |rank, step, module| if rank == 1 && module == 2 && step % 5 > 0 { 0.011 } else { 0.001 };
+    says(&of_modules(often, 32, "all_reduce"), "module-slow-on-rank", "silent");
 }
 
 fn waits_for_nothing(row: &mut steps::Row) {

@@ -80,3 +80,41 @@ fn broadcasts_in_each_step_are_told_from_rare_ones() {
     begins(&said(&sends(10)), "silent");
     begins(&said(&collectives(1, 1 << 20)), "silent");
 }
+
+#[test]
+fn transfers_that_take_longer_are_told_from_a_rank_that_comes_later() {
+    type Took = fn(rank: i32, step: i64) -> Option<f64>;
+    let of = |took: Took, backend: &'static str, longer: f64| {
+        let sends = move |agent: &mut Agent, store: &Store| {
+            let backend = agent.strings.id(backend);
+            let row = nccl_trace::Row { backend, ..agent.collective(0, 0, "all_reduce") };
+            let rank = agent.identity.rank.unwrap_or_default();
+            let row = |step: i64| nccl_trace::Row { step, seq: step, duration_ms: took(rank, step), ..row };
+            agent.send(store, (0..240).map(row));
+        };
+        let change = |row: &mut steps::Row| row.comm_time += if row.step < 140 { 0.0 } else { longer };
+        of_rule("slower-collectives", 240, change, sends)
+    };
+    // Rank 0 waits for the other one.
+    let jumps: Took = |rank, step| Some(if step < 140 { 2.0 } else { 6.0 } + f64::from(1 - rank) * 3.0);
+    let found = "found: all_reduce of 1.05 MB takes 6 ms since step 140 and took 2 ms before, also on the rank that comes last and waits for no other: ";
+    let said = of(jumps, "nccl", 0.004);
+    begins(&said, found);
+    assert!(said.contains(": that is 20 % of a step, and steps take 4.0 ms longer since then; do: "), "{said}");
+    let hidden = of(jumps, "nccl", 0.0);
+    assert!(hidden.contains(" of a step, which may be hidden behind what is computed; do: "), "{hidden}");
+    // The host computes these, and may have less time for it.
+    begins(&of(jumps, "gloo", 0.004), "silent");
+    let later: Took = |rank, step| Some(if rank == 1 || step < 140 { 2.0 } else { 6.0 });
+    begins(&of(later, "nccl", 0.004), "silent");
+    let unknown: Took = |rank, step| (rank == 0).then_some(if step < 140 { 2.0 } else { 6.0 });
+    begins(&of(unknown, "nccl", 0.004), "silent");
+    let drifts: Took = |_, step| Some(2.0 + step as f64 / 60.0);
+    begins(&of(drifts, "nccl", 0.004), "silent");
+    let for_a_while: Took = |_, step| Some(if (100..160).contains(&step) { 6.0 } else { 2.0 });
+    begins(&of(for_a_while, "nccl", 0.004), "silent");
+    let varies: Took = |_, step| Some(if step % 7 < 3 { 6.0 } else { 2.0 });
+    begins(&of(varies, "nccl", 0.004), "silent");
+    begins(&of(|_, _| Some(2.0), "nccl", 0.004), "silent");
+    begins(&of(|_, _| None, "nccl", 0.004), "open: python.nccl_trace.duration_ms is not recorded");
+}
