@@ -14,7 +14,7 @@ use crate::output;
 use crate::step_window::Window;
 use probe_client::Client;
 use probe_client::endpoint::Target;
-use probe_common::error::{Error, Kind, Result};
+use probe_common::error::{Error, ErrorKind, Result};
 
 /// A finding is at least as severe as --fail-on says.
 const FOUND: Status = 6;
@@ -91,7 +91,7 @@ pub(super) struct Args {
     /// Check only these rules, separated by commas; loader-* selects all that start with loader-
     #[arg(long = "rule", value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
-    /// Also list the causes that were ruled out or not decided, and how to record the missing data
+    /// Also list the causes that were ruled out, with how near each came, or not decided, and how to record the missing data
     #[arg(long, conflicts_with_all = ["sql", "suspect", "verify"])]
     all: bool,
     /// Exit with status 6 if a finding is at least this severe, and with 7 if too little is recorded to tell
@@ -116,7 +116,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
         let (mut lost, mut was_live): (Option<Instant>, bool) = (None, false);
         loop {
             let answered = answer(args, endpoint, &own, &mut was_live).await;
-            let is_unreachable = matches!(&answered, Err(error) if error.kind() == Kind::Unreachable);
+            let is_unreachable = matches!(&answered, Err(error) if error.kind() == ErrorKind::Unreachable);
             if !is_unreachable || !was_live && lost.is_none() {
                 return answered;
             }

@@ -1,12 +1,15 @@
 //! The result of a diagnosis.
 
+use std::collections::BTreeSet;
+
 use super::finding::Finding;
 use super::recording::RecordingCost;
 use super::reference::ReferenceComparison;
 use super::replay::FITS;
 use super::request::EvidenceRequest;
+use super::ruled_out::RuledOut;
 use super::steps::{Steps, Ticks};
-use super::waterfall::WaterfallRow;
+use super::waterfall::{WaterfallRow, durations};
 
 /// A rule that could not decide, the reason, and how to record the data that it needs.
 pub(crate) struct UndecidedRule {
@@ -19,8 +22,7 @@ pub(crate) struct Diagnosis {
     pub(crate) steps: Steps,
     pub(crate) findings: Vec<Finding>,
     pub(crate) waterfall: Vec<WaterfallRow>,
-    /// Rules without a finding, and the reasons.
-    pub(crate) ruled_out: Vec<(String, String)>,
+    pub(crate) ruled_out: Vec<RuledOut>,
     pub(crate) not_decided: Vec<UndecidedRule>,
     /// The comparison with a reference, where one was named.
     pub(crate) against: Option<ReferenceComparison>,
@@ -37,9 +39,19 @@ impl Diagnosis {
         self.error.abs() <= FITS
     }
 
-    /// The time of all steps, to which the waterfall sums.
+    /// The recorded time of all steps, to which the rows of the waterfall must sum.
     pub(super) fn total(&self) -> Ticks {
-        self.waterfall.iter().map(|row| row.typical + row.excess).sum()
+        durations(&self.steps).iter().sum()
+    }
+
+    /// Whether the rule has a finding. It may have others that were ruled out (another rank), and a line that is not decided.
+    pub(super) fn has_finding(&self, rule: &str) -> bool {
+        self.findings.iter().any(|finding| finding.rule == rule)
+    }
+
+    /// The rules without a finding that were ruled out.
+    pub(super) fn rules_ruled_out(&self) -> BTreeSet<&str> {
+        self.ruled_out.iter().map(|of| of.rule.as_str()).filter(|rule| !self.has_finding(rule)).collect()
     }
 
     /// The finding for the verdict: the first of the most severe warnings. A run that has stopped comes before one that is slow.

@@ -20,10 +20,13 @@ mod request;
 mod rows;
 pub(crate) mod rule;
 pub(crate) mod rule_files;
+mod ruled_out;
 mod sampled;
 mod statistics;
 mod steps;
 mod suspect;
+mod time_above_reference;
+mod verdict;
 mod verify;
 mod waterfall;
 
@@ -42,9 +45,10 @@ pub(crate) use verify::verify;
 use self::recorded::RecordedCounts;
 use self::replay::Reduction;
 use self::rule::{Kind, Rule};
+use self::ruled_out::RuledOut;
 use crate::step_window::Window;
 use probe_client::Client;
-use probe_common::error::{Error, Kind as Failure, Result};
+use probe_common::error::{Error, ErrorKind as Failure, Result};
 
 /// Settings of a diagnosis.
 #[derive(Default)]
@@ -139,7 +143,7 @@ async fn one(
         return Ok(Vec::new());
     }
     if rule.kind == Kind::Time && !done.fits() {
-        done.not_decided.push(undecided("the replay does not fit this run".into()));
+        done.not_decided.push(undecided(verdict::replay_does_not_fit(done)));
         return Ok(Vec::new());
     }
     let reference = reference.filter(|_| rule.needs_reference());
@@ -176,7 +180,7 @@ async fn one(
     } else if judged.is_undecided {
         done.not_decided.push(undecided(judged.why));
     } else if judged.findings.is_empty() {
-        done.ruled_out.push((rule.name.clone(), judged.why));
+        done.ruled_out.push(RuledOut { rule: rule.name.clone(), why: judged.why, score: judged.score });
     }
     Ok(judged.findings)
 }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use probe_client::Client;
-use probe_common::error::{Error, Kind as Failure, Result};
+use probe_common::error::{Error, ErrorKind as Failure, Result};
 use probe_proto::v1::{StacksCall, WatchCall};
 
 use super::diagnosis::Diagnosis;

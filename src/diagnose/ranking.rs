@@ -3,15 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::finding::{Finding, Saving, Severity};
+use super::finding::{Finding, Saving, Severity, show};
 use super::replay::{Reduction, replay};
 use super::rule::{self, Rule};
+use super::ruled_out::{RuleScore, RuledOut};
 use super::statistics::ratio_interval;
 use super::steps::{PARTS, Steps, Ticks, seconds};
 use crate::block_bootstrap::BootstrapDraws;
 
-/// A rule without a finding, and the reason.
-type RuledOut = (String, String);
 /// A rule whose finding would save much on average, and in too few steps to be sure of it; and that in words.
 type Uncertain = (String, String);
 
@@ -31,13 +30,15 @@ pub(super) fn rank(
     let (mut found, rest) = replays.in_order(timed);
     let (uncertain, too_small): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(_, gain)| gain.may_matter);
     let after = if found.is_empty() { "" } else { " after those above" };
-    ruled_out.extend(
-        too_small.into_iter().map(|(of, gain)| (of.rule, format!("it would save {:.1} %{after}", gain.percent))),
-    );
-    let range = |gain: &MarginalSaving| format!("{:.1} % [{:.1}, {:.1}]", gain.percent, gain.low, gain.high);
+    ruled_out.extend(too_small.into_iter().map(|(of, gain)| replays.too_small(of, &gain, after)));
     let uncertain = uncertain
         .into_iter()
-        .map(|(of, gain)| (of.rule, format!("it would save {}{after}, which is too uncertain", range(&gain))))
+        .map(|(of, gain)| {
+            (
+                of.rule,
+                format!("it would save {}{after}, which is too uncertain", range(gain.percent, (gain.low, gain.high))),
+            )
+        })
         .collect();
     others.sort_by_key(|of| Reverse(of.severity));
     found.extend(others);
@@ -82,6 +83,8 @@ struct StepReplays<'a> {
 
 /// The saving of a finding after others.
 struct MarginalSaving {
+    /// The saving in each step.
+    by: Vec<f64>,
     sum: Ticks,
     /// The saving in percent of the steps.
     percent: f64,
@@ -178,21 +181,38 @@ impl<'a> StepReplays<'a> {
         MarginalSaving { severity: certain.severity, ..self.saving(now, before, &finding.reductions, rule) }
     }
 
+    /// The 95 % interval of the sum of `by`, in percent of the steps.
+    fn interval(&self, by: &[f64]) -> (f64, f64) {
+        let interval = ratio_interval(&self.draws, by, &self.base);
+        interval.map_or((0.0, 0.0), |(low, high)| (low * 100.0, high * 100.0))
+    }
+
+    /// The candidate of a rule that saves too little, with its saving and the level that it misses.
+    fn too_small(&self, finding: Finding, gain: &MarginalSaving, after: &str) -> RuledOut {
+        let level = self.rules[&finding.rule].levels[0];
+        let (low, high) = self.interval(&gain.by);
+        let score = RuleScore { of: "saving".into(), value: gain.percent, interval: Some((low, high)), level };
+        let saves = if high < 0.05 { "0.0 %".to_owned() } else { range(gain.percent, (low, high)) };
+        let why = if low >= level {
+            let ms = show(self.seconds_a_step(gain.sum) * 1000.0);
+            format!("it would save {saves}{after}, {ms} ms a step; a note takes 1 ms or 5 %")
+        } else {
+            format!("it would save {saves}{after}; a note takes {level} %")
+        };
+        RuledOut { rule: finding.rule, why, score: Some(score) }
+    }
+
     fn saving(&self, now: &[Ticks], before: &[Reduction], reductions: &[Reduction], rule: &Rule) -> MarginalSaving {
         let with: Vec<&Reduction> = before.iter().chain(reductions).collect();
         let then = replay(self.steps, &with);
         let gain: Vec<Ticks> = now.iter().zip(&then).map(|(now, then)| now - then).collect();
-        let sum: Ticks = gain.iter().sum();
-        let interval = if self.percent(sum) >= rule.levels[0] {
-            ratio_interval(&self.draws, &floats(&gain), &self.base)
-        } else {
-            None
-        };
-        let (low, high) = interval.map_or((0.0, 0.0), |(low, high)| (low * 100.0, high * 100.0));
+        let (sum, by): (Ticks, _) = (gain.iter().sum(), floats(&gain));
+        // What saves less on average is no finding, whatever its interval.
+        let (low, high) = if self.percent(sum) >= rule.levels[0] { self.interval(&by) } else { (0.0, 0.0) };
         let matters = self.seconds_a_step(sum) >= 0.001 || self.percent(sum) >= 5.0;
         let (percent, severity) = (self.percent(sum), rule::severity(rule, low).filter(|_| matters));
         let may_matter = severity.is_none() && matters && percent >= rule.levels[1];
-        MarginalSaving { sum, percent, low, high, severity, may_matter }
+        MarginalSaving { by, sum, percent, low, high, severity, may_matter }
     }
 }
 
@@ -227,7 +247,7 @@ fn without_caused(findings: Vec<Finding>, causes: Vec<Option<String>>) -> (Vec<F
     let (mut kept, mut ruled_out) = (Vec::new(), Vec::new());
     for (of, cause) in findings.into_iter().zip(causes) {
         match cause {
-            Some(cause) => ruled_out.push((of.rule, format!("{cause} explains it"))),
+            Some(cause) => ruled_out.push(RuledOut { rule: of.rule, why: format!("{cause} explains it"), score: None }),
             None => kept.push(of),
         }
     }
@@ -247,6 +267,11 @@ fn in_same_part(one: &Finding, another: &Finding) -> bool {
         part => (of.process, part),
     };
     one.reductions.iter().any(|of| another.reductions.iter().any(|reduction| place(reduction) == place(of)))
+}
+
+/// A percentage with its interval.
+fn range(percent: f64, (low, high): (f64, f64)) -> String {
+    format!("{percent:.1} % [{low:.1}, {high:.1}]")
 }
 
 fn floats(values: &[Ticks]) -> Vec<f64> {

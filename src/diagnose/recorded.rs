@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use probe_client::Client;
-use probe_common::error::{Kind as Failure, Result};
+use probe_common::error::{ErrorKind as Failure, Result};
 
 use super::rows::{AnswerRows, ask};
 use super::rule::{Kind, Rule};

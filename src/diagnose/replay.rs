@@ -66,6 +66,7 @@ pub(super) mod tests {
                 .map(|rank| Process { host: "node".into(), pid: 100 + rank as i64, rank: Some(rank as i64) })
                 .collect(),
             numbers: (0..parts.first().map_or(0, Vec::len) as i64).collect(),
+            durations: parts.iter().map(|of| of.iter().map(|parts| parts.iter().sum()).collect()).collect(),
             parts,
             ..Steps::default()
         }

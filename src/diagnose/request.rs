@@ -50,3 +50,26 @@ impl EvidenceRequest {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_of_a_request_are_fixed() {
+        let of = |what, finding, cost| {
+            let row = UnexplainedTime { part: "other", percent: 12.5, finding };
+            EvidenceRequest { what, row, seconds: 4.0, cost }.json()
+        };
+        assert_eq!(
+            of(EvidenceKind::Stacks, Some(0), Ok("little".into())),
+            json!({ "what": "stacks", "part": "other", "percent": 12.5, "seconds": 4.0, "finding": 1, "cost": "little",
+                    "problem": null })
+        );
+        assert_eq!(
+            of(EvidenceKind::Operators, None, Err("gone".into())),
+            json!({ "what": "operators", "part": "other", "percent": 12.5, "seconds": 4.0, "finding": null, "cost": null,
+                    "problem": "gone" })
+        );
+    }
+}

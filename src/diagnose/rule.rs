@@ -83,7 +83,7 @@ impl Rule {
     }
 }
 
-const KEYS: [&str; 21] = [
+const KEYS: [&str; 20] = [
     "rule",
     "family",
     "kind",
@@ -104,7 +104,6 @@ const KEYS: [&str; 21] = [
     "says",
     "do",
     "record",
-    "plants",
 ];
 
 /// Reads the lines `-- key: value` before the SQL.

@@ -32,12 +32,13 @@ pub(crate) const DEFAULT_STEPS: i64 = 1000;
 /// The most steps that a window may have.
 const MAX_STEPS: i64 = 20_000;
 
-/// The parts of a step. The last one is the time that the others do not account for (zero with our own agents).
+/// The parts of a step. The last one is the time that the others do not account for (zero with our own agents), less the time by
+/// which they exceed the step.
 pub(crate) const PARTS: [&str; 9] =
     ["data", "forward", "backward", "optimizer", "comm", "validation", "checkpoint", "other", "unaccounted"];
 /// The index of waiting for other ranks and for the data that they send: the one part that is not a rank's own work.
 pub(crate) const COMM: usize = 4;
-const UNACCOUNTED: usize = 8;
+pub(crate) const UNACCOUNTED: usize = 8;
 
 /// The columns of `python.steps` that are the parts.
 const COLUMNS: &str = "data_time AS data, forward_time AS forward, backward_time AS backward, optimizer_time AS optimizer, \
@@ -61,7 +62,9 @@ pub(crate) struct Steps {
     pub(crate) numbers: Vec<i64>,
     /// The first and the last step that was read, those of the warm-up included.
     pub(crate) read: Option<(i64, i64)>,
-    /// The parts of each step, by process and step. Their sum is the duration.
+    /// The recorded duration of each step, by process and step.
+    pub(crate) durations: Vec<Vec<Ticks>>,
+    /// The parts of each step, by process and step. The last one is what the others lack to the duration, or have beyond it.
     pub(crate) parts: Vec<Vec<[Ticks; 9]>>,
     /// The least time of a step in which a process's GPU has work, whatever the host does, by process; None without a GPU whose
     /// times are known.
@@ -103,7 +106,7 @@ impl Steps {
     }
 
     pub(crate) fn duration(&self, process: usize, step: usize) -> Ticks {
-        self.parts[process][step].iter().sum()
+        self.durations[process][step]
     }
 
     /// The observed time of all steps in ticks: the mean over the processes of the sum of their durations.
@@ -199,7 +202,8 @@ async fn captured(client: &mut Client) -> Result<Steps> {
     let steps = Steps::default();
     let sql = steps.fill("SELECT host, pid, rank FROM $captures AS c ORDER BY rank, host, pid");
     let found = ask(client, &sql).await?;
-    Ok(Steps { parts: vec![Vec::new(); found.count], processes: processes(&found), captures: found.count, ..steps })
+    let (durations, parts) = (vec![Vec::new(); found.count], vec![Vec::new(); found.count]);
+    Ok(Steps { durations, parts, processes: processes(&found), captures: found.count, ..steps })
 }
 
 /// The process of each row, by its columns host, pid and rank.
@@ -249,6 +253,7 @@ fn keep(steps: &mut Steps, rows: &AnswerRows, snippets: &BTreeSet<i64>) {
         };
         by_step.entry(step).or_insert_with(|| vec![None; steps.processes.len()])[process] = Some(row);
     }
+    steps.durations = vec![Vec::new(); steps.processes.len()];
     steps.parts = vec![Vec::new(); steps.processes.len()];
     let (mut samples, mut delay) = (Some(0.0), Some(0.0));
     let mut busy: Vec<Vec<f64>> = vec![Vec::new(); steps.processes.len()];
@@ -271,7 +276,9 @@ fn keep(steps: &mut Steps, rows: &AnswerRows, snippets: &BTreeSet<i64>) {
             let of = |name: &str| ticks(rows.number(name, row).unwrap_or_default());
             let mut parts: [Ticks; 9] =
                 std::array::from_fn(|part| if part == UNACCOUNTED { 0 } else { of(PARTS[part]) });
-            parts[UNACCOUNTED] = of("duration") - parts.iter().sum::<Ticks>();
+            let duration = of("duration");
+            parts[UNACCOUNTED] = duration - parts.iter().sum::<Ticks>();
+            steps.durations[process].push(duration);
             steps.parts[process].push(parts);
             let add = |sum: Option<f64>, name: &str| sum.zip(rows.number(name, row)).map(|(sum, more)| sum + more);
             (samples, delay) = (add(samples, "samples"), add(delay, "run_delay"));

@@ -1,4 +1,4 @@
-//! The waterfall: where the time of a step goes. The rows sum to the time of the steps exactly, in whole ticks.
+//! The waterfall: where the time of a step goes. The rows sum to the recorded time of the steps exactly, in whole ticks.
 //!
 //! The time of a step is that of the rank whose own work took longest: it is the one that the others wait for. What a
 //! finding claims of it comes first; of what is left, each part is what the middle rank spent there (`typical` in the
@@ -78,7 +78,7 @@ fn row(part: &'static str, finding: Option<usize>, values: Vec<Ticks>) -> Option
     Some(WaterfallRow { part, finding, typical, excess: sum - typical })
 }
 
-/// The duration of each step: that of the rank whose own work took longest. The rows sum to it.
+/// The recorded duration of each step: that of the rank whose own work took longest.
 pub(super) fn durations(steps: &Steps) -> Vec<Ticks> {
     (0..steps.count()).map(|step| steps.duration(slowest(steps, step), step)).collect()
 }

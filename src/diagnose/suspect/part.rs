@@ -66,7 +66,7 @@ pub(super) fn of(done: &Diagnosis, part: usize) -> Reason {
             let (answer, reason) = unnamed(done, at_most);
             why.push(reason);
             if part == COMM && answer == Answer::No {
-                let is_alike = done.ruled_out.iter().any(|(rule, _)| rule == "rank-slow");
+                let is_alike = done.ruled_out.iter().any(|of| of.rule == "rank-slow");
                 let alike = if is_alike { ", and no rank comes late" } else { "" };
                 why.push(format!("ranks have to exchange gradients: up to half of a step is usual{alike}"));
             }

@@ -27,7 +27,7 @@ fn of(done: &Diagnosis, rule: &Rule) -> Reason {
         return Reason::of("rule", &rule.name, Answer::NotDecided, vec![format!("{}{how}", open.why)]);
     }
     let silent: Vec<String> =
-        done.ruled_out.iter().filter(|(name, _)| *name == rule.name).map(|(_, why)| why.clone()).collect();
+        done.ruled_out.iter().filter(|of| of.rule == rule.name).map(|of| of.why.clone()).collect();
     if silent.is_empty() {
         return Reason::of("rule", &rule.name, Answer::NotDecided, vec![format!("it was not asked: {}", rule.record)]);
     }

@@ -1,11 +1,12 @@
 //! Causes that `probe diagnose` finds in one part of a step, beside programs that do the same and mean it.
 
-use probe_proto::tables::{data_trace, environment, stack_samples, steps};
+use probe_proto::table::Time;
+use probe_proto::tables::{data_trace, environment, memory, spans, stack_samples, steps};
 use probe_store::Store;
 
 use super::causes::{counts, layer_of};
-use super::diagnosed_runs::{STEPS, begins, of_rule, of_rules, says};
-use crate::sql::data::Agent;
+use super::diagnosed_runs::{STEPS, advises, begins, nothing, of_rule, of_rules, says};
+use crate::sql::data::{Agent, START};
 
 #[test]
 fn trainings_that_take_turns_are_told_from_stalls() {
@@ -126,4 +127,107 @@ fn padding_is_named_unless_the_model_leaves_it_out() {
     );
     begins(&of(0.05, "aten::mm"), "silent");
     begins(&of(0.6, "aten::_pack_padded_sequence"), "silent");
+}
+
+#[test]
+fn checkpoints_that_are_waited_for_are_told_from_short_and_from_single_ones() {
+    let of = |every: i64, seconds: f64| {
+        let saves = move |row: &mut steps::Row| {
+            if row.step % every == every - 1 {
+                row.checkpoint_time = Some(seconds);
+            }
+        };
+        of_rules("checkpoint-stalls,periodic-stall", STEPS, saves, nothing)
+    };
+    let said = of(20, 0.2);
+    says(&said, "checkpoint-stalls", "found: every rank waits while checkpoints are saved: 6 of them in these steps");
+    says(&said, "periodic-stall", "silent");
+    says(&of(20, 0.002), "checkpoint-stalls", "silent: it would save 0.6 %");
+    let two = of(60, 0.2);
+    says(&two, "checkpoint-stalls", "silent: times is at least 2.00 with 95 % confidence, and the rule starts at 3");
+    // Older agents do not say what saves.
+    let unknown = |row: &mut steps::Row| row.checkpoint_time = None;
+    begins(
+        &of_rule("checkpoint-stalls", STEPS, unknown, nothing),
+        "open: python.steps.checkpoint_time is not recorded in these steps",
+    );
+}
+
+/// A model that computes activations again in backward for so long (s), in a process that needs so much of 8000 MB.
+/// Modules are recorded in each `every`th step.
+fn recomputes(seconds: f64, most: f64, every: usize) -> impl Fn(&mut Agent, &Store) {
+    move |agent, store| {
+        let device = Some(agent.strings.id("cpu"));
+        let row = environment::Row { device, machine_memory: Some(8000.0), ..agent.environment() };
+        agent.send(store, [row]);
+        let memory: Vec<_> =
+            (0..STEPS).map(|step| memory::Row { max_rss: Some(most), ..agent.memory(step, "cpu") }).collect();
+        agent.send(store, memory);
+        let modules = ["layers.0", "layers.1"];
+        let rows: Vec<_> = (0..STEPS)
+            .step_by(every)
+            .flat_map(|step| modules.map(|module| agent.trace(step, Some(module), "recompute", seconds / 2.0)))
+            .collect();
+        agent.send(store, rows);
+    }
+}
+
+#[test]
+fn activations_that_are_computed_again_are_told_where_memory_is_free() {
+    let of = |seconds, most| of_rule("recompute-not-needed", STEPS, |_| (), recomputes(seconds, most, 1));
+    let said = of(0.003, 2000.0);
+    begins(
+        &said,
+        "found: every rank computes activations again in backward (activation checkpointing), with 75 % of the machine's memory free",
+    );
+    advises(&said, "checkpoint fewer modules");
+    // It is needed where memory is short, and a twentieth of a step is no reason to change it.
+    begins(&of(0.003, 6000.0), "silent: no sign of it");
+    begins(&of(0.0005, 2000.0), "silent: it would save 3.1 % [3.1, 3.1]; a note takes 5 %");
+    let few = of_rule("recompute-not-needed", STEPS, |_| (), recomputes(0.003, 2000.0, 12));
+    begins(&few, "open: 10 rows are too few: the rule needs 20");
+}
+
+#[test]
+fn work_between_parts_is_in_the_range_that_the_program_names() {
+    // A range of 8 ms, so many seconds after each `every`th step begins. A call of the model takes 1 ms from the beginning on.
+    let of = |other: f64, after: f64, every: usize, thread: i64| {
+        let more = move |agent: &mut Agent, store: &Store| {
+            let (name, kind) = (agent.strings.id("histograms"), agent.strings.id("span"));
+            let range = |step: i64| spans::Row {
+                step: Some(step),
+                ts: Time(START + step * 1_000_000_000 + (after * 1e9) as i64),
+                duration: 0.008,
+                name,
+                kind,
+                depth: 0,
+                parent: None,
+                thread,
+            };
+            agent.send(store, (0..STEPS).step_by(every).map(range));
+            let calls: Vec<_> = (0..STEPS).map(|step| agent.trace(step, Some("GPT"), "forward", 0.001)).collect();
+            agent.send(store, calls);
+        };
+        of_rules("span-between-parts,work-between-parts", STEPS, move |row| row.other_time = other, more)
+    };
+    let said = of(0.009, 0.002, 1, 4000);
+    let found = "found: every rank spends 8.0 ms of a step in the range 'histograms' of the program, outside of data";
+    says(&said, "span-between-parts", found);
+    says(&said, "work-between-parts", "silent: span-between-parts explains it");
+    let others = [
+        // As usual.
+        of(0.0005, 0.002, 1, 4000),
+        // Around the call, and within it.
+        of(0.009, -0.001, 1, 4000),
+        of(0.009, 0.0005, 1, 4000),
+        of(0.009, 0.002, 20, 4000),
+        // On a thread that does not train.
+        of(0.009, 0.002, 1, 5000),
+    ];
+    for said in &others {
+        says(said, "span-between-parts", "silent");
+    }
+    says(&others[1], "work-between-parts", "found");
+    let none = of_rule("span-between-parts", STEPS, |row| row.other_time = 0.009, |_, _| ());
+    begins(&none, "silent");
 }

@@ -2,7 +2,7 @@
 
 use probe_proto::tables::steps;
 
-use super::diagnosed_runs::{STEPS, logs, nothing, record};
+use super::diagnosed_runs::{STEPS, logs, nothing, record, record_ranks, said};
 use crate::cli::support::Home;
 
 #[test]
@@ -48,6 +48,76 @@ fn the_page_where_too_little_was_recorded() {
         page.contains("\nruled out: gpu-errors, not-finite: no sign of it in these steps\nnot decided: host-leak: "),
         "{page}"
     );
+}
+
+#[test]
+fn the_verdict_says_what_a_step_takes_without_its_cause() {
+    let verdict = |change: &dyn Fn(&mut steps::Row), rule: &str| {
+        let home = Home::empty();
+        record(&home, "gpt@1", STEPS, change, nothing);
+        let page = home.stdout(["gpt", "diagnose", "--rule", rule]);
+        page.lines().find(|line| line.starts_with("verdict: ")).unwrap().to_owned()
+    };
+    let stalls = |row: &mut steps::Row| row.other_time = if row.step % 20 == 0 { 0.2 } else { 0.0005 };
+    assert_eq!(
+        verdict(&stalls, "periodic-stall"),
+        "verdict: every rank: every 20 steps, other takes 199.5 ms longer (6 times); \
+         without that a step takes 16.1 ms (38 % [17, 51] less)"
+    );
+    let works = |row: &mut steps::Row| row.other_time = 0.02;
+    let said = verdict(&works, "work-between-parts");
+    assert!(said.contains("; without that a step takes about ") && said.contains(" ms (about "), "{said}");
+    // Where less may be saved, a step takes more.
+    let validates = |row: &mut steps::Row| row.validation_time = Some(if row.step % 10 == 0 { 0.2 } else { 0.0 });
+    let said = verdict(&validates, "validation-in-steps");
+    assert!(said.contains("; without that a step takes at least 16.") && said.contains(" ms (at most 5"), "{said}");
+}
+
+#[test]
+fn rules_about_time_are_withheld_where_the_replay_does_not_fit() {
+    // Ranks that do not wait for each other: the second one takes 26 ms a step, and the first one 16 and no more.
+    let apart = |rank: i32, row: &mut steps::Row| row.forward_time += 0.01 * f64::from(rank);
+    let home = Home::empty();
+    record_ranks(&home, "gpt@1", STEPS, apart, nothing);
+    let why = "the replay is off by 23.8 %, and what takes time is judged up to 5 %";
+    let page = home.stdout(["gpt", "diagnose", "--rule", "rank-slow,periodic-stall,not-finite"]);
+    assert!(page.contains(&format!("\nverdict: not decided: {why}\n")), "{page}");
+    assert!(page.contains(&format!("\nnot decided: periodic-stall, rank-slow: {why}\n")), "{page}");
+    assert!(page.contains("\nruled out: not-finite: "), "{page}");
+    assert!(page.contains("; the replay is off by 23.8 %\n"), "{page}");
+    let answer: serde_json::Value = serde_json::from_str(&home.stdout(["gpt", "diagnose", "--json"])).unwrap();
+    assert_eq!((&answer["fits"], &answer["verdict"]), (&false.into(), &serde_json::Value::Null), "{answer:#}");
+    let answers = said(&home, ["gpt", "diagnose", "--json"]);
+    assert!(answers.values().all(|of| !of.starts_with("found")), "{answers:#?}");
+    assert_eq!(answers["rank-slow"], format!("open: {why}"));
+    let status = |severity| home.probe(["gpt", "diagnose", "--fail-on", severity]).status.code();
+    assert_eq!((status("note"), status("critical")), (Some(7), Some(7)));
+    // The same difference, for which the first rank waits.
+    let waits = |rank: i32, row: &mut steps::Row| {
+        apart(rank, row);
+        row.comm_time += 0.01 * f64::from(1 - rank);
+    };
+    record_ranks(&home, "waits@1", STEPS, waits, nothing);
+    let answers = said(&home, ["waits@1", "diagnose", "--json", "--rule", "rank-slow"]);
+    assert!(answers["rank-slow"].starts_with("found: rank 1 "), "{answers:#?}");
+}
+
+#[test]
+fn all_shows_how_near_the_rules_came_that_were_ruled_out() {
+    let home = Home::empty();
+    let stalls = |row: &mut steps::Row| row.checkpoint_time = Some(if row.step % 20 == 0 { 0.003 } else { 0.0 });
+    record(&home, "gpt@1", STEPS, stalls, nothing);
+    let page = home.stdout(["gpt", "diagnose", "--all"]);
+    let near = "ruled out: checkpoint-stalls: it would save 0.9 % [0.3, 1.5]; a note takes 2 %\n";
+    assert!(page.contains(near), "{page}");
+    let answer: serde_json::Value = serde_json::from_str(&home.stdout(["gpt", "diagnose", "--json"])).unwrap();
+    let of = |rule: &str| answer["ruled_out"].as_array().unwrap().iter().find(|of| of["rule"] == rule).unwrap();
+    let score = &of("checkpoint-stalls")["score"];
+    let number = |key: &str| score[key].as_f64().unwrap();
+    assert_eq!((&score["of"], number("level")), (&"saving".into(), 2.0));
+    assert!((number("value") - 0.92).abs() < 0.02 && number("low") > 0.0 && number("high") < 2.0, "{score:#}");
+    // No number decided where the query has no row.
+    assert_eq!(of("not-finite")["score"], serde_json::Value::Null);
 }
 
 /// Findings without their SQL, a field a line.

@@ -86,6 +86,7 @@ pub(super) fn steps_of_agent(agent: &mut Agent, store: &Store, steps: i64, chang
         change(&mut row);
         row.duration = row.data_time + row.forward_time + row.backward_time + row.optimizer_time;
         row.duration += row.comm_time + row.other_time;
+        row.duration += row.validation_time.unwrap_or(0.0) + row.checkpoint_time.unwrap_or(0.0);
         agent.send(store, [row]);
     }
 }

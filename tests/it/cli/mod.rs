@@ -19,6 +19,7 @@ mod diagnose_captures;
 mod diagnose_collectives;
 mod diagnose_devices;
 mod diagnose_hosts;
+mod diagnose_json;
 mod diagnose_loaders;
 mod diagnose_pages;
 mod diagnosed_runs;
