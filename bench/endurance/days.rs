@@ -32,7 +32,7 @@ fn at(second: u64) -> i64 {
 fn say(served: &Served, name: &str, what: &str) -> Result<()> {
     let usage = served.usage()?;
     let directory = Directories::from_environment()?.runs().join(format!("{name}@1"));
-    let (all, files) = (runs::size(&directory), runs::size_of_files(&directory));
+    let (all, files) = (runs::directory_bytes(&directory), runs::file_bytes(&directory));
     println!(
         "| {what} | {:.0} MiB ({:.0} at most) | {} | {} | {:.1} s | {:.1} MiB, journal {:.1} |",
         usage.resident,

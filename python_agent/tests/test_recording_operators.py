@@ -193,12 +193,16 @@ def steps_watched() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_one_of_64_steps_is_watched_and_the_layers_can_be_switched_off() -> None:
+def test_one_of_many_steps_is_watched_and_the_layers_can_be_switched_off() -> None:
     found = in_process(steps_watched)
     assert found["steps"] == list(range(1, 151))
     # Once in forward, and once in the loop after the optimizer's step before: that is in the time of this step.
     reads = [(row["step"], row["count"], row["stride"]) for row in found["reads"]]
-    assert sorted(reads) == [(10, 1, 64)] * 2 + [(74, 1, 64)] * 2 + [(138, 1, 64)] * 2
+    # One of 16 at first. Watching so short steps may be too expensive to go on like that.
+    strides = {step: stride for step, _, stride in reads}
+    first = {10: 16, 26: 16, 42: 16, 58: 16}
+    assert strides in (first | {74: 64, 138: 64}, first | dict.fromkeys(range(74, 150, 16), 16))
+    assert sorted(reads) == [(step, 1, stride) for step, stride in sorted(strides.items()) for _ in range(2)]
     assert found["drops"] == 0 and found["after"] == 0 and found["layers"] == ["off", "off"]
 
 
@@ -210,7 +214,7 @@ def test_layers_that_are_not_wanted_are_off() -> None:
     agent.uninstall()
     assert (layers["copies"], layers["sync_points"]) == ("record_function", "record_function")
     found = in_process(steps_watched, "-copies")
-    assert found["copies"] == 0 and len(found["reads"]) == 6
+    assert found["copies"] == 0 and len(found["reads"]) >= 12
 
 
 def test_a_model_that_is_drawn_alike_learns_alike() -> None:

@@ -59,7 +59,7 @@ const EXTRA_PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn run(args: Args) -> Result<Status> {
     let finding = connect::one_thread()?;
-    let known = finding.block_on(collector::known())?;
+    let known = finding.block_on(collector::known_processes())?;
     let candidates = targets::find(args.pid)?;
     let mut pending = Vec::new();
     let asked_at = Instant::now();

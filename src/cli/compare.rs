@@ -7,7 +7,7 @@ use probe_common::error::{Error, Result};
 use super::connect::{self, Connection};
 use super::report;
 use super::status::{INTERRUPTED, Status};
-use crate::compare::{self, ComparedRun, LAST_STEPS, MIN_STEPS, Row, Verdict};
+use crate::compare::{self, ComparedRow, ComparedRun, ComparisonVerdict, LAST_STEPS, MIN_STEPS};
 use crate::output::{Format, rows};
 use crate::step_window::Window;
 
@@ -111,16 +111,19 @@ fn say(which: &str, name: &str, side: &ComparedRun) {
     }
 }
 
-fn show(mut compared: Vec<Row>, args: &Args) -> Result<Status> {
-    let outside = compared.iter().filter(|row| matches!(row.verdict, Verdict::Slower | Verdict::Faster)).count();
-    let judged = outside + compared.iter().filter(|row| row.verdict == Verdict::WithinNoise).count();
+fn show(mut compared: Vec<ComparedRow>, args: &Args) -> Result<Status> {
+    let outside = compared
+        .iter()
+        .filter(|row| matches!(row.verdict, ComparisonVerdict::Slower | ComparisonVerdict::Faster))
+        .count();
+    let judged = outside + compared.iter().filter(|row| row.verdict == ComparisonVerdict::WithinNoise).count();
     let parts = compared.iter().filter(|row| row.what.is_none()).count();
     let all = compared.len();
     match args.top.or((args.format == Format::Table).then_some(TOP)) {
         None | Some(0) => {}
         Some(top) => compared.truncate(parts + top),
     }
-    let name = |row: &Row| match &row.what {
+    let name = |row: &ComparedRow| match &row.what {
         Some((module, _)) => module.clone(),
         None => Some("(whole step)".to_owned()),
     };
@@ -130,12 +133,14 @@ fn show(mut compared: Vec<Row>, args: &Args) -> Result<Status> {
         Format::Table => (value * per_unit).round() / per_unit,
         _ => value,
     };
-    let ms =
-        |field: fn(&Row) -> Option<f64>| rows::floats(compared.iter().map(|row| Some(rounded(field(row)?, 1000.0))));
-    let percent =
-        |field: fn(&Row) -> Option<f64>| rows::floats(compared.iter().map(|row| Some(rounded(field(row)?, 10.0))));
-    let verdict = |row: &Row| match row.verdict {
-        Verdict::TooFewSteps if args.format == Format::Table => {
+    let ms = |field: fn(&ComparedRow) -> Option<f64>| {
+        rows::floats(compared.iter().map(|row| Some(rounded(field(row)?, 1000.0))))
+    };
+    let percent = |field: fn(&ComparedRow) -> Option<f64>| {
+        rows::floats(compared.iter().map(|row| Some(rounded(field(row)?, 10.0))))
+    };
+    let verdict = |row: &ComparedRow| match row.verdict {
+        ComparisonVerdict::TooFewSteps if args.format == Format::Table => {
             format!("too few steps: {}", row.steps_a.min(row.steps_b))
         }
         verdict => verdict.as_str().to_owned(),

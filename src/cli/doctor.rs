@@ -27,8 +27,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<Status> {
-    let mut findings = checks::all();
-    findings.extend(python::all());
+    let mut findings = checks::run_all();
+    findings.extend(python::run_all());
     if args.format == Format::Table {
         output::unless_closed(write!(io::stdout(), "{}", page(&findings)))?;
     } else {

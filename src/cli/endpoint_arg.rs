@@ -127,7 +127,7 @@ fn nearest<'a>(word: &str, commands: &'a [String]) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use probe_common::error::Kind;
+    use probe_common::error::ErrorKind;
 
     fn words(line: &str) -> Vec<OsString> {
         line.split_whitespace().map(OsString::from).collect()
@@ -165,7 +165,7 @@ mod tests {
             ("gpt frobnicate", "probe --help"),
         ] {
             let error = split(words(line), &root()).unwrap_err();
-            assert_eq!(error.kind(), Kind::Usage, "{line}");
+            assert_eq!(error.kind(), ErrorKind::Usage, "{line}");
             assert!(error.hint_text().unwrap().contains(says), "{line}: {error:?}");
         }
     }

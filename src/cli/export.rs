@@ -9,12 +9,12 @@ use probe_client::endpoint::Target;
 use probe_common::error::{Error, Result};
 use probe_export::WrittenCounts;
 
-use self::files::{Directory, FileFormat, save};
+use self::files::{Directory, FileFormat, write_plan};
 use super::connect::{Connection, with_client};
 use super::ranks::Ranks;
 use super::report;
 use super::status::Status;
-use crate::export::{Choice, ExportPlan, Request};
+use crate::export::{ExportChoice, ExportPlan, Request};
 use crate::step_window::Window;
 
 /// Write a timeline for Perfetto, Chrome, HTA and TensorBoard
@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     let request = Request { steps: args.steps, ranks: args.rank.0.clone() };
     with_client(endpoint, &args.connection, async |mut client, target| {
         let name = name(target);
-        let choice = Choice::find(&mut client, &name, &request).await?;
+        let choice = ExportChoice::find(&mut client, &name, &request).await?;
         if choice.processes.iter().any(|process| process.is_relative) && choice.processes.len() > 1 {
             report::note(
                 "the times of some traces are from an instant that is not known: between ranks they may not be aligned",
@@ -77,7 +77,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
                 let plan = ExportPlan::new(&mut client, &choice).await?;
                 let operators = plan.operators;
                 let about = format!("{{\"run\": {}}}", serde_json::json!(name));
-                let written = save(&mut client, plan, path, shape, &[("probe", about)]).await?;
+                let written = write_plan(&mut client, plan, path, shape, &[("probe", about)]).await?;
                 tell(&choice, written, &path.display().to_string());
                 hint(&choice, operators, shape);
             }
@@ -92,7 +92,7 @@ fn name(target: &Target) -> String {
     target.pid.map_or_else(|| target.location.name(), |pid| format!("process {pid}"))
 }
 
-async fn per_rank(client: &mut Client, choice: &Choice, name: &str, directory: Directory) -> Result<()> {
+async fn per_rank(client: &mut Client, choice: &ExportChoice, name: &str, directory: Directory) -> Result<()> {
     let without_rank = choice.processes.iter().filter(|process| process.rank.is_none()).count();
     if without_rank > 0 && choice.processes.len() > 1 {
         return Err(Error::failed(format!(
@@ -122,8 +122,8 @@ async fn per_rank(client: &mut Client, choice: &Choice, name: &str, directory: D
             ("probe", format!("{{\"run\": {}}}", serde_json::json!(name))),
         ];
         let base = plan.base / 1_000_000;
-        let path = directory.file(&format!("rank{rank}"), index, base);
-        let written = save(client, plan, &path, FileFormat::ChromeGzip, &about).await?;
+        let path = directory.file_path(&format!("rank{rank}"), index, base);
+        let written = write_plan(client, plan, &path, FileFormat::ChromeGzip, &about).await?;
         total.slices += written.slices;
         total.arrows += written.arrows;
         total.values += written.values;
@@ -139,7 +139,7 @@ async fn per_rank(client: &mut Client, choice: &Choice, name: &str, directory: D
     Ok(())
 }
 
-fn tell(choice: &Choice, written: WrittenCounts, to: &str) {
+fn tell(choice: &ExportChoice, written: WrittenCounts, to: &str) {
     let processes = match choice.processes.len() {
         1 => "1 process".to_owned(),
         count => format!("{count} processes"),
@@ -157,7 +157,7 @@ fn tell(choice: &Choice, written: WrittenCounts, to: &str) {
     }
 }
 
-fn hint(choice: &Choice, operators: u64, shape: FileFormat) {
+fn hint(choice: &ExportChoice, operators: u64, shape: FileFormat) {
     if operators == 0 {
         report::note("no operators were captured in these steps: modules and collectives are drawn");
         if let Some((first, last)) = choice.captured {

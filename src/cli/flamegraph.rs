@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use probe_common::error::Result;
-use probe_inspect::stacks::flame::{self, Choice};
+use probe_inspect::stacks::flame::{self, StackChoice};
 use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
 
 use super::connect::{self, Connection};
@@ -124,7 +124,7 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
         if answer.processes.iter().all(|process| process.threads.is_empty()) {
             return status(&answer);
         }
-        let drawn = draw(&answer, shape, Choice { by_rank: args.by_rank, idle: args.idle }, target.name())?;
+        let drawn = draw(&answer, shape, StackChoice { by_rank: args.by_rank, idle: args.idle }, target.name())?;
         let samples: u64 = answer.processes.iter().map(|process| process.samples).sum();
         deliver(&args, file, &drawn, &format!("{samples} samples"))?;
         Ok(0)
@@ -170,7 +170,7 @@ fn operators(args: &Args, endpoint: Option<&str>, shape: FlamegraphFormat, file:
     })
 }
 
-fn draw(answer: &StacksAnswer, shape: FlamegraphFormat, choice: Choice, name: &str) -> Result<Vec<u8>> {
+fn draw(answer: &StacksAnswer, shape: FlamegraphFormat, choice: StackChoice, name: &str) -> Result<Vec<u8>> {
     let mut drawn = Vec::new();
     match shape {
         FlamegraphFormat::Svg => flame::svg(answer, choice, name, &mut drawn)?,

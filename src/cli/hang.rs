@@ -10,7 +10,7 @@ mod page;
 use super::connect::{Connection, with_client};
 use super::report;
 use super::status::Status;
-use crate::hang::{self, RecordedStall, StallReason, Verdict};
+use crate::hang::{self, HangVerdict, RecordedStall, StallReason};
 use crate::output::{self, Format, rows};
 use crate::shared_steps::SharedSteps;
 use page::page;
@@ -132,7 +132,7 @@ fn show(answer: &HangAnswer, shared: &SharedSteps, format: Format) -> Result<()>
 }
 
 /// Prints a verdict by dumps: a row for each rank of each group that waits, the group of the verdict first.
-fn show_dumps(verdict: &Verdict<'_>, format: Format) -> Result<()> {
+fn show_dumps(verdict: &HangVerdict<'_>, format: Format) -> Result<()> {
     let ranks = |stop: &RecordedStall<'_>| {
         let with_state =
             |ranks: &[i32], how: &'static str| ranks.iter().map(move |rank| (*rank, how)).collect::<Vec<_>>();

@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use probe_common::error::{Error, Result};
 use probe_common::paths::Directories;
 use probe_import::{
-    Capture, FilesToImport, Format, ImportProgress, Imported, ModuleRange, RangePatterns, StepRange, TraceFile,
+    Capture, FilesToImport, ImportProgress, Imported, ModuleRange, RangePatterns, StepRange, TraceFile, TraceFormat,
 };
 use probe_proto::tables::TABLES;
 use probe_store::runs::{Reservation, RunInfo, RunState};
@@ -59,7 +59,7 @@ pub(super) struct Args {
     name: String,
     /// Format of the files [default: detected from their content]
     #[arg(long, value_name = "FORMAT", value_parser = formats())]
-    format: Option<Format>,
+    format: Option<TraceFormat>,
     /// Ranges that are steps, of Nsight Systems (NVTX) and XPlane traces: a regular expression for their text
     ///
     /// The number of a step is that of the first group, else the first in what matches. Where a text has none, steps are
@@ -74,9 +74,11 @@ pub(super) struct Args {
     module_range: Option<String>,
 }
 
-fn formats() -> impl TypedValueParser<Value = Format> {
-    PossibleValuesParser::new(Format::ALL.iter().map(|format| PossibleValue::new(format.name()).help(format.about())))
-        .try_map(|name| Format::named(&name))
+fn formats() -> impl TypedValueParser<Value = TraceFormat> {
+    PossibleValuesParser::new(
+        TraceFormat::ALL.iter().map(|format| PossibleValue::new(format.name()).help(format.about())),
+    )
+    .try_map(|name| TraceFormat::named(&name))
 }
 
 pub(super) fn run(args: &Args) -> Result<Status> {
@@ -89,7 +91,7 @@ pub(super) fn run(args: &Args) -> Result<Status> {
     let runtime = connect::one_thread()?;
     // A signal may come as soon as there is a directory.
     let signals = runtime.block_on(async { Signals::listen() })?;
-    let reservation = Reservation::take(&directories, &args.name)?;
+    let reservation = Reservation::reserve(&directories, &args.name)?;
     let paths: Vec<String> = args.paths.iter().map(|path| path.display().to_string()).collect();
     let import =
         Arc::new(Import { files, reservation, ranges, paths: paths.join(" "), is_ended: AtomicBool::new(false) });
@@ -185,7 +187,7 @@ impl Import {
         info.ended = Some(Timestamp::now());
         info.ranks = captures.iter().filter_map(|capture| capture.rank).collect();
         info.agents = captures.len();
-        info.bytes = Some(probe_store::runs::size_of_files(directory));
+        info.bytes = Some(probe_store::runs::file_bytes(directory));
         info.write(directory)?;
         Ok(imported)
     }

@@ -52,7 +52,7 @@ impl Listening {
 
 impl Listening {
     /// The words of a command line that parse to these options.
-    pub(super) fn words(&self) -> Vec<OsString> {
+    pub(super) fn to_arguments(&self) -> Vec<OsString> {
         let listen = self.listen.iter().flat_map(|listen| ["--listen".into(), listen.to_string().into()]);
         let files = [("--tls-cert", &self.tls_cert), ("--tls-key", &self.tls_key)];
         let files = files.into_iter().filter_map(|(option, file)| Some([option.into(), file.as_ref()?.into()]));
@@ -108,8 +108,8 @@ mod tests {
         ];
         for line in lines {
             let given = parsed(&line.iter().map(OsString::from).collect::<Vec<_>>());
-            assert_eq!(given.words(), line.iter().map(OsString::from).collect::<Vec<_>>());
-            assert_eq!(parsed(&given.words()), given);
+            assert_eq!(given.to_arguments(), line.iter().map(OsString::from).collect::<Vec<_>>());
+            assert_eq!(parsed(&given.to_arguments()), given);
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use datafusion::common::ScalarValue;
 use probe_client::endpoint::Target;
-use probe_client::{Bounds, Client, Parameters};
+use probe_client::{AnswerBounds, Client, Parameters};
 use probe_common::error::{Error, Result};
 
 use super::amounts::count;
@@ -106,8 +106,8 @@ pub(super) fn run(mut args: Args, endpoint: Option<&str>) -> Result<Status> {
         interval.map(|interval| RepeatedQuery::new(sql.clone(), format, limit, interval, args.timeout)).transpose()?;
     let parameters = Parameters::new(std::mem::take(&mut args.param))?;
     let work = async |mut client: Client, target: &Target| {
-        client.bind(parameters.clone());
-        client.bound(Bounds { timeout: args.timeout, rows: args.max_rows, bytes: args.max_bytes });
+        client.set_parameters(parameters.clone());
+        client.set_bounds(AnswerBounds { timeout: args.timeout, rows: args.max_rows, bytes: args.max_bytes });
         let asked = async {
             match &watch {
                 Some(watch) => watch.run(&mut client, target).await,

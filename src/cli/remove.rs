@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use probe_common::error::{Error, Kind, Result};
+use probe_common::error::{Error, ErrorKind, Result};
 use probe_common::paths::Directories;
 use probe_store::runs::{self, Run, RunState};
 
@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args) -> Result<Status> {
 /// The named runs. One wrong name is an error, and nothing is removed: the list was not meant so.
 fn by_name(directories: &Directories, names: &[String]) -> Result<Vec<Run>> {
     let chosen = runs::named_runs(directories, names).map_err(|error| {
-        let kind = if error.kind() == Kind::Unreachable { Kind::Failed } else { error.kind() };
+        let kind = if error.kind() == ErrorKind::Unreachable { ErrorKind::Failed } else { error.kind() };
         let hint = error.hint_text().map(str::to_owned);
         let error = Error::new(kind, format!("{error}; nothing was removed"));
         hint.map_or(error.clone(), |hint| error.hint(hint))
@@ -99,7 +99,7 @@ struct RemovedRuns {
 impl RemovedRuns {
     fn one(&mut self, run: &Run, dry_run: bool) {
         let name = &run.name;
-        let removed = if dry_run { Ok(runs::size(&run.directory)) } else { runs::remove(run) };
+        let removed = if dry_run { Ok(runs::directory_bytes(&run.directory)) } else { runs::remove(run) };
         match removed {
             Ok(bytes) => {
                 let verb = if dry_run { "would remove" } else { "removed" };

@@ -84,7 +84,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
     connect::one_thread()?.block_on(async {
         let mut signals = Signals::listen()?;
         let mut collector =
-            Collector::start((&name, may_rename), launch::shown(&args.command), args.listening.words()).await?;
+            Collector::start((&name, may_rename), launch::shown(&args.command), args.listening.to_arguments()).await?;
         let ready = tokio::select! {
             ready = collector.ready() => ready?,
             signal = signals.next() => {

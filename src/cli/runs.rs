@@ -134,7 +134,7 @@ async fn live(run: &Run) -> Option<RunProgress> {
 
 /// Bytes of a run on disk. An ended run does not change: its file has the sum over all its files.
 fn bytes(run: &Run) -> u64 {
-    run.info.bytes.unwrap_or_else(|| runs::size(&run.directory))
+    run.info.bytes.unwrap_or_else(|| runs::directory_bytes(&run.directory))
 }
 
 /// The number of ranks. Without a process group there is one rank, which has no number.

@@ -7,7 +7,7 @@ pub(super) mod target;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use probe_common::error::{Error, Kind, Result};
+use probe_common::error::{Error, ErrorKind, Result};
 use probe_inspect::stacks::page;
 use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
 
@@ -139,5 +139,5 @@ pub(super) fn status(answer: &StacksAnswer) -> Result<Status> {
         return Ok(0);
     }
     let denied = answer.processes.iter().any(|process| process.problem.contains("may not be read"));
-    Ok(if denied { Kind::Denied } else { Kind::Failed } as Status)
+    Ok(if denied { ErrorKind::Denied } else { ErrorKind::Failed } as Status)
 }

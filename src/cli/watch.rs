@@ -7,7 +7,7 @@ use arrow::datatypes::SchemaRef;
 use jiff::Zoned;
 use probe_client::endpoint::{RunLocation, Target};
 use probe_client::{Answer, Client};
-use probe_common::error::{Error, Kind, Result};
+use probe_common::error::{Error, ErrorKind, Result};
 use probe_common::paths::{SocketState, socket_state};
 use tokio::time::MissedTickBehavior;
 use unicode_width::UnicodeWidthStr;
@@ -199,8 +199,8 @@ fn header(sql: &str, interval: Duration, name: &str, width: usize) -> String {
 /// The error for people: one of a collector that has gone says so.
 fn explain(error: Error, target: &Target) -> Error {
     let gone = match &target.location {
-        RunLocation::Socket(path) => error.kind() == Kind::Unreachable || socket_state(path) != SocketState::Live,
-        RunLocation::Tcp(_) => error.kind() == Kind::Unreachable,
+        RunLocation::Socket(path) => error.kind() == ErrorKind::Unreachable || socket_state(path) != SocketState::Live,
+        RunLocation::Tcp(_) => error.kind() == ErrorKind::Unreachable,
         RunLocation::Directory(_) => false,
     };
     if !gone {
@@ -221,9 +221,9 @@ mod tests {
         assert_eq!(interval("500ms".into(), &mut sql, false).unwrap(), Duration::from_millis(500));
         assert_eq!(interval("SELECT 1".into(), &mut sql, false).unwrap(), Duration::from_secs(2));
         assert_eq!(sql.as_deref(), Some("SELECT 1"));
-        assert_eq!(interval("2x".into(), &mut None, false).unwrap_err().kind(), Kind::Usage);
-        assert_eq!(interval("SELECT 2".into(), &mut sql, false).unwrap_err().kind(), Kind::Usage);
-        assert_eq!(interval("0".into(), &mut None, false).unwrap_err().kind(), Kind::Usage);
+        assert_eq!(interval("2x".into(), &mut None, false).unwrap_err().kind(), ErrorKind::Usage);
+        assert_eq!(interval("SELECT 2".into(), &mut sql, false).unwrap_err().kind(), ErrorKind::Usage);
+        assert_eq!(interval("0".into(), &mut None, false).unwrap_err().kind(), ErrorKind::Usage);
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub const MIN_STEPS: usize = 5;
 
 /// The judgement of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ComparisonVerdict {
     /// The 95 % interval of the change is above zero.
     Slower,
     /// The 95 % interval of the change is below zero.
@@ -33,7 +33,7 @@ pub enum Verdict {
     NotTimed,
 }
 
-impl Verdict {
+impl ComparisonVerdict {
     /// The verdict in words.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl Verdict {
 
 /// One line of a comparison. Times are milliseconds a step, B against A.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct ComparedRow {
     /// None for the whole step and its parts.
     pub what: Option<Key>,
     /// The stage, or the part of the step.
@@ -70,10 +70,10 @@ pub struct Row {
     /// Steps of B in which the row was timed.
     pub steps_b: usize,
     /// The judgement of the difference.
-    pub verdict: Verdict,
+    pub verdict: ComparisonVerdict,
 }
 
-impl Row {
+impl ComparedRow {
     /// The time of the change, or of the one side that has the row (ms): rows are ordered by it.
     fn weight(&self) -> f64 {
         self.change_ms.or(self.a_ms).or(self.b_ms).unwrap_or_default().abs()
@@ -81,7 +81,7 @@ impl Row {
 }
 
 /// Compares two sides: the whole step and its parts first, then modules by how much time they gained or lost.
-pub fn compare(a: &ComparedRun, b: &ComparedRun) -> Vec<Row> {
+pub fn compare(a: &ComparedRun, b: &ComparedRun) -> Vec<ComparedRow> {
     let draws = (BootstrapDraws::new(a.steps.len(), 1), BootstrapDraws::new(b.steps.len(), 2));
     let known = |values: &[f64]| values.iter().copied().map(Some).collect::<Vec<_>>();
     let empty = Vec::new();
@@ -89,7 +89,7 @@ pub fn compare(a: &ComparedRun, b: &ComparedRun) -> Vec<Row> {
         let times = |side: &ComparedRun| known(side.parts.get(index).unwrap_or(&empty));
         line(None, (*name).to_owned(), &times(a), &times(b), &draws)
     };
-    let mut rows: Vec<Row> = PARTS.iter().enumerate().map(part).collect();
+    let mut rows: Vec<ComparedRow> = PARTS.iter().enumerate().map(part).collect();
     let mut keys: Vec<&Key> = a.modules.keys().chain(b.modules.keys()).collect();
     keys.sort_unstable();
     keys.dedup();
@@ -104,13 +104,13 @@ fn module(
     a: Option<&Vec<Option<f64>>>,
     b: Option<&Vec<Option<f64>>>,
     draws: &(BootstrapDraws, BootstrapDraws),
-) -> Row {
+) -> ComparedRow {
     let none = Vec::new();
     let mut row = line(Some(key.clone()), key.1.clone(), a.unwrap_or(&none), b.unwrap_or(&none), draws);
     row.verdict = match (a, b) {
-        (Some(_), None) => Verdict::OnlyInA,
-        (None, Some(_)) => Verdict::OnlyInB,
-        _ if row.steps_a == 0 || row.steps_b == 0 => Verdict::NotTimed,
+        (Some(_), None) => ComparisonVerdict::OnlyInA,
+        (None, Some(_)) => ComparisonVerdict::OnlyInB,
+        _ if row.steps_a == 0 || row.steps_b == 0 => ComparisonVerdict::NotTimed,
         _ => row.verdict,
     };
     row
@@ -123,12 +123,12 @@ fn line(
     a: &[Option<f64>],
     b: &[Option<f64>],
     draws: &(BootstrapDraws, BootstrapDraws),
-) -> Row {
+) -> ComparedRow {
     let ms = |values: &[Option<f64>]| median(values.iter().flatten().map(|seconds| seconds * 1000.0).collect());
     let (steps_a, steps_b) = (a.iter().flatten().count(), b.iter().flatten().count());
     let (a_ms, b_ms) = (ms(a), ms(b));
     let both = a_ms.zip(b_ms);
-    let (mut interval_percent, mut verdict) = (None, Verdict::TooFewSteps);
+    let (mut interval_percent, mut verdict) = (None, ComparisonVerdict::TooFewSteps);
     if steps_a >= MIN_STEPS && steps_b >= MIN_STEPS {
         let (in_a, in_b) = (draws.0.medians(a), draws.1.medians(b));
         let pairs = || in_a.iter().zip(&in_b).filter_map(|(a, b)| Some(((*a)?, (*b)?)));
@@ -137,12 +137,12 @@ fn line(
         let all_positive = pairs().all(|(a, _)| a > 0.0);
         interval_percent = middle95(pairs().map(|(a, b)| (b / a - 1.0) * 100.0).collect()).filter(|_| all_positive);
         verdict = match difference {
-            Some((low, _)) if low > 0.0 => Verdict::Slower,
-            Some((_, high)) if high < 0.0 => Verdict::Faster,
-            _ => Verdict::WithinNoise,
+            Some((low, _)) if low > 0.0 => ComparisonVerdict::Slower,
+            Some((_, high)) if high < 0.0 => ComparisonVerdict::Faster,
+            _ => ComparisonVerdict::WithinNoise,
         };
     }
-    Row {
+    ComparedRow {
         what,
         stage,
         a_ms,
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    fn find<'a>(rows: &'a [Row], module: &str) -> &'a Row {
+    fn find<'a>(rows: &'a [ComparedRow], module: &str) -> &'a ComparedRow {
         rows.iter().find(|row| row.what.as_ref().is_some_and(|key| key.0.as_deref() == Some(module))).unwrap()
     }
 
@@ -206,17 +206,20 @@ mod tests {
         let order: Vec<_> = rows[PARTS.len()..].iter().map(|row| row.what.clone().unwrap().0.unwrap()).collect();
         assert_eq!(order, ["better", "new", "gone", "small", "same"]);
         let small = find(&rows, "small");
-        assert_eq!((small.verdict, small.steps_a, small.steps_b), (Verdict::Slower, 50, 40));
+        assert_eq!((small.verdict, small.steps_a, small.steps_b), (ComparisonVerdict::Slower, 50, 40));
         assert!((small.change_percent.unwrap() - 50.0).abs() < 2.0 && (small.change_ms.unwrap() - 0.5).abs() < 0.02);
         let (low, high) = small.interval_percent.unwrap();
         assert!(low < 50.0 && 50.0 < high && low > 40.0, "{low} {high}");
-        assert_eq!(find(&rows, "better").verdict, Verdict::Faster);
-        assert_eq!(find(&rows, "same").verdict, Verdict::WithinNoise);
+        assert_eq!(find(&rows, "better").verdict, ComparisonVerdict::Faster);
+        assert_eq!(find(&rows, "same").verdict, ComparisonVerdict::WithinNoise);
         let new = find(&rows, "new");
-        assert_eq!((new.verdict, new.a_ms, new.change_ms, new.steps_a), (Verdict::OnlyInB, None, None, 0));
-        assert_eq!(find(&rows, "gone").verdict, Verdict::OnlyInA);
+        assert_eq!((new.verdict, new.a_ms, new.change_ms, new.steps_a), (ComparisonVerdict::OnlyInB, None, None, 0));
+        assert_eq!(find(&rows, "gone").verdict, ComparisonVerdict::OnlyInA);
         let data = &rows[1];
-        assert_eq!((data.verdict, data.change_percent, data.interval_percent), (Verdict::WithinNoise, None, None));
+        assert_eq!(
+            (data.verdict, data.change_percent, data.interval_percent),
+            (ComparisonVerdict::WithinNoise, None, None)
+        );
         assert_eq!(compare(&a, &b), rows, "the same again");
     }
 
@@ -224,7 +227,7 @@ mod tests {
     fn few_steps_say_nothing_about_noise() {
         let rows = compare(&side(4, &[("x", 1.0)]), &side(50, &[("x", 9.0)]));
         let x = find(&rows, "x");
-        assert_eq!((x.verdict, x.interval_percent, x.steps_a), (Verdict::TooFewSteps, None, 4));
+        assert_eq!((x.verdict, x.interval_percent, x.steps_a), (ComparisonVerdict::TooFewSteps, None, 4));
         assert!(x.change_percent.unwrap() > 700.0);
     }
 
@@ -232,6 +235,6 @@ mod tests {
     fn what_was_not_timed_is_not_compared() {
         let (mut a, b) = (side(10, &[("x", 1.0)]), side(10, &[("x", 1.0)]));
         a.modules.values_mut().for_each(|values| values.fill(None));
-        assert_eq!(find(&compare(&a, &b), "x").verdict, Verdict::NotTimed);
+        assert_eq!(find(&compare(&a, &b), "x").verdict, ComparisonVerdict::NotTimed);
     }
 }

@@ -107,7 +107,7 @@ pub(crate) struct RaisedException {
 
 impl CrashedProcess {
     /// "was ended by SIGKILL".
-    pub(crate) fn how(&self) -> String {
+    pub(crate) fn in_words(&self) -> String {
         match (&self.signal, self.exit_status) {
             (Some(signal), _) => format!("was ended by {signal}"),
             (None, Some(status)) => format!("ended with exit status {status}"),
@@ -130,7 +130,7 @@ impl CrashedProcess {
     fn key(&self) -> impl PartialEq + '_ {
         let exception = self.exception().map(|raised| (&raised.exception, &raised.location));
         let module = self.module.as_ref().map(|interval| (&interval.module, &interval.stage, interval.inside));
-        (self.how(), self.cause.is_some(), self.steps, exception, module)
+        (self.in_words(), self.cause.is_some(), self.steps, exception, module)
     }
 
     /// Whether the two accounts are shown as one.

@@ -72,7 +72,7 @@ fn headline(crash: &Crash, groups: &[Vec<&CrashedProcess>]) -> String {
         };
     };
     // The process that ended first says most: the others may have been ended because of it.
-    let how = first[0].how();
+    let how = first[0].in_words();
     let how = if first.len() > 1 { how.replacen("was ", "were ", 1) } else { how };
     let mut text = format!("{} {how}", owners(first));
     if let Some(raised) = first[0].exception().filter(|raised| raised.uncaught && raised.main) {

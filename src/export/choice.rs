@@ -1,9 +1,9 @@
-//! [`Choice`]: the processes and steps of a run that are exported.
+//! [`ExportChoice`]: the processes and steps of a run that are exported.
 
 use probe_client::Client;
 use probe_common::error::{Error, Result};
 
-use super::processes::{Recorded, align, check_ranks, processes};
+use super::processes::{RecordedProcess, align, check_ranks, processes};
 use super::row::each;
 use crate::shared_steps::SharedSteps;
 use crate::step_window::Window;
@@ -24,9 +24,9 @@ pub(crate) struct Request {
 
 /// The processes and steps that are exported.
 #[derive(Debug, Clone)]
-pub(crate) struct Choice {
+pub(crate) struct ExportChoice {
     /// The processes, by rank.
-    pub(crate) processes: Vec<Recorded>,
+    pub(crate) processes: Vec<RecordedProcess>,
     /// The steps; None for everything there is.
     pub(crate) steps: Option<Window>,
     /// Whether the export is one file for each process, as other tools read them.
@@ -46,7 +46,7 @@ pub(crate) struct Choice {
     name: String,
 }
 
-impl Choice {
+impl ExportChoice {
     /// Finds the requested processes and steps in the run called `name`.
     ///
     /// # Errors
@@ -167,7 +167,7 @@ impl Choice {
     }
 
     /// The zero of written times: a whole second at or before the first time of all, which is `first` by its own clock.
-    pub(super) fn base(&self, first: i64) -> i64 {
+    pub(super) fn time_zero(&self, first: i64) -> i64 {
         if !self.is_unix() {
             return 0;
         }

@@ -8,7 +8,7 @@ use probe_client::Client;
 use probe_common::error::Result;
 
 use super::drawing::Drawing;
-use super::row::{Row, columns};
+use super::row::{ExportRow, columns};
 use super::sources::DrawnTable;
 
 /// Rows of a piece, unless more have the same time.
@@ -43,7 +43,7 @@ impl SourceCursor {
         );
         let (mut rows, mut first, mut spans) = (0, 0, VecDeque::new());
         for batch in answer(client, &sql).await? {
-            let row = Row { columns: &batch, index: 0 };
+            let row = ExportRow { columns: &batch, index: 0 };
             if let (Some(count), Some(from), Some(last)) = (row.int(0), row.int(1), row.int(2)) {
                 (rows, first) = (count as u64, from);
                 spans.push_back((from, last.saturating_add(1), rows));
@@ -86,7 +86,7 @@ impl SourceCursor {
         let mut spans: Vec<(i64, i64, u64)> = Vec::new();
         for batch in answer(client, &sql).await? {
             for index in 0..batch.first().map_or(0, |column| column.len()) {
-                let row = Row { columns: &batch, index };
+                let row = ExportRow { columns: &batch, index };
                 let (Some(part), Some(rows)) = (row.int(0), row.int(1)) else { continue };
                 let (begin, end) = (from + part * width, (from + (part + 1) * width).min(before));
                 match spans.last_mut() {
@@ -110,8 +110,8 @@ impl SourceCursor {
         (row.ts(), -row.duration().unwrap_or_default())
     }
 
-    fn row(&self) -> Row<'_> {
-        Row { columns: self.batches.front().map_or(&[], Vec::as_slice), index: self.index }
+    fn row(&self) -> ExportRow<'_> {
+        ExportRow { columns: self.batches.front().map_or(&[], Vec::as_slice), index: self.index }
     }
 
     /// Draws the current row, and goes to the next.

@@ -7,9 +7,9 @@ use probe_export::{
     Argument, Counter, CounterId, Flow, Instant, Point, ProcessId, Slice, Timeline, TraceProcess, Track, TrackId,
 };
 
-use super::choice::Choice;
+use super::choice::ExportChoice;
 use super::links::Links;
-use super::row::{CAPTURE, HOST, PID, Row};
+use super::row::{CAPTURE, ExportRow, HOST, PID};
 
 /// Which track of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -59,7 +59,7 @@ pub(super) struct Drawing<'a> {
 }
 
 impl<'a> Drawing<'a> {
-    pub(super) fn new(mut timeline: Timeline<'a>, choice: &Choice, as_profiler: bool) -> Result<Self> {
+    pub(super) fn new(mut timeline: Timeline<'a>, choice: &ExportChoice, as_profiler: bool) -> Result<Self> {
         let mut shown = Vec::new();
         for process in &choice.processes {
             shown.push(DrawnProcess {
@@ -80,7 +80,7 @@ impl<'a> Drawing<'a> {
     }
 
     /// The process of a row; None for one that was not chosen.
-    pub(super) fn process(&mut self, row: &Row<'_>) -> Option<usize> {
+    pub(super) fn process(&mut self, row: &ExportRow<'_>) -> Option<usize> {
         let (host, pid, capture) = (row.text(HOST)?, row.int(PID)?, row.text(CAPTURE));
         let is = |shown: &DrawnProcess| {
             let same = shown.pid == Some(pid) && shown.host == host;
@@ -94,7 +94,7 @@ impl<'a> Drawing<'a> {
     }
 
     /// The entry for the run itself or for a machine, which have rows and are no processes.
-    pub(super) fn beside(&mut self, host: &str, name: &str) -> Result<usize> {
+    pub(super) fn entry_without_process(&mut self, host: &str, name: &str) -> Result<usize> {
         if let Some(index) = self.shown.iter().position(|shown| shown.pid.is_none() && shown.host == host) {
             return Ok(index);
         }
@@ -120,7 +120,7 @@ impl<'a> Drawing<'a> {
         &mut self,
         process: usize,
         key: TrackKey,
-        row: &Row<'_>,
+        row: &ExportRow<'_>,
         (category, name): (&str, &str),
         arguments: &[Argument<'_>],
         flows: &[Flow],
@@ -134,7 +134,7 @@ impl<'a> Drawing<'a> {
         &mut self,
         process: usize,
         key: TrackKey,
-        row: &Row<'_>,
+        row: &ExportRow<'_>,
         (category, name): (&str, &str),
         arguments: &[Argument<'_>],
     ) -> Result<()> {
@@ -146,7 +146,7 @@ impl<'a> Drawing<'a> {
     pub(super) fn count(
         &mut self,
         process: usize,
-        row: &Row<'_>,
+        row: &ExportRow<'_>,
         (name, unit): (&str, &'static str),
         value: Option<f64>,
     ) -> Result<()> {

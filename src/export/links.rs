@@ -36,7 +36,7 @@ pub(super) struct Links {
 
 impl Links {
     /// An id that no other arrow has.
-    pub(super) fn fresh(&mut self) -> u64 {
+    pub(super) fn new_id(&mut self) -> u64 {
         self.count += 1;
         number(("fresh", self.count))
     }
@@ -55,13 +55,13 @@ impl Links {
     /// The arrow to the backward operator of this number; its outermost takes it.
     pub(super) fn backward(&mut self, process: usize, sequence: i64) -> Option<Flow> {
         let Forward { id, from, is_ambiguous, .. } = self.forward.remove(&(process, sequence))?;
-        let pair = self.fresh();
+        let pair = self.new_id();
         (!is_ambiguous).then_some(Flow::From { kind: FlowKind::Backward, id, pair, from })
     }
 
     /// The arrow to this rank's part of a collective from another's.
     pub(super) fn collective(&mut self, id: u64) -> Flow {
-        let pair = self.fresh();
+        let pair = self.new_id();
         match self.collectives.get(&id) {
             Some((from, _)) => Flow::From { kind: FlowKind::Collective, id, pair, from: *from },
             None => Flow::Possible(id),
@@ -69,7 +69,7 @@ impl Links {
     }
 
     /// A rank's part of a collective of `size` ranks was drawn.
-    pub(super) fn drawn(&mut self, id: u64, size: i64, at: Point) {
+    pub(super) fn add_part(&mut self, id: u64, size: i64, at: Point) {
         if self.collectives.len() >= MAX_WAITING {
             self.collectives.clear();
         }

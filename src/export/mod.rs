@@ -10,5 +10,5 @@ mod processes;
 mod row;
 mod sources;
 
-pub(crate) use self::choice::{Choice, Request};
+pub(crate) use self::choice::{ExportChoice, Request};
 pub(crate) use self::plan::ExportPlan;

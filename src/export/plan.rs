@@ -6,14 +6,14 @@ use probe_client::Client;
 use probe_common::error::{Error, Result};
 use probe_export::{Timeline, TraceFormat, WrittenCounts};
 
-use super::choice::Choice;
+use super::choice::ExportChoice;
 use super::cursor::SourceCursor;
 use super::drawing::Drawing;
 use super::sources::SOURCES;
 
 /// The rows to write, by source, and when the first of them began.
 pub(crate) struct ExportPlan<'a> {
-    choice: &'a Choice,
+    choice: &'a ExportChoice,
     cursors: Vec<SourceCursor>,
     /// Rows of all sources.
     pub(crate) rows: u64,
@@ -28,7 +28,7 @@ impl<'a> ExportPlan<'a> {
     ///
     /// # Errors
     /// The queries'.
-    pub(crate) async fn new(client: &mut Client, choice: &'a Choice) -> Result<Self> {
+    pub(crate) async fn new(client: &mut Client, choice: &'a ExportChoice) -> Result<Self> {
         let mut cursors = Vec::new();
         let mut first = i64::MAX;
         let (mut rows, mut operators) = (0, 0);
@@ -48,7 +48,7 @@ impl<'a> ExportPlan<'a> {
         if rows == 0 {
             return Err(choice.nothing());
         }
-        Ok(Self { choice, cursors, rows, operators, base: choice.base(first) })
+        Ok(Self { choice, cursors, rows, operators, base: choice.time_zero(first) })
     }
 
     /// Whether times are from 1970 on.

@@ -9,7 +9,7 @@ use super::row::each;
 
 /// A process of a run, or a trace that was imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Recorded {
+pub(crate) struct RecordedProcess {
     /// The host that it ran on.
     pub(crate) host: String,
     /// The process id on that host.
@@ -28,7 +28,7 @@ pub(crate) struct Recorded {
     pub(super) first: Option<i64>,
 }
 
-impl Recorded {
+impl RecordedProcess {
     /// The name of the process, for people.
     pub(crate) fn name(&self) -> String {
         let rank = self.rank.map_or_else(|| "process".to_owned(), |rank| format!("rank {rank}"));
@@ -48,7 +48,7 @@ impl Recorded {
 ///
 /// # Errors
 /// A rank is missing.
-pub(super) fn check_ranks(name: &str, processes: &[Recorded], ranks: &[i64]) -> Result<()> {
+pub(super) fn check_ranks(name: &str, processes: &[RecordedProcess], ranks: &[i64]) -> Result<()> {
     let mut known: Vec<i64> = processes.iter().filter_map(|process| process.rank).collect();
     known.sort_unstable();
     known.dedup();
@@ -67,9 +67,9 @@ pub(super) fn check_ranks(name: &str, processes: &[Recorded], ranks: &[i64]) -> 
 }
 
 /// The processes of the run, and the traces that were imported.
-pub(super) async fn processes(client: &mut Client) -> Result<Vec<Recorded>> {
-    let mut found: BTreeMap<(Option<i64>, String, i64, Option<String>), Recorded> = BTreeMap::new();
-    let mut add = |process: Recorded| {
+pub(super) async fn processes(client: &mut Client) -> Result<Vec<RecordedProcess>> {
+    let mut found: BTreeMap<(Option<i64>, String, i64, Option<String>), RecordedProcess> = BTreeMap::new();
+    let mut add = |process: RecordedProcess| {
         let key = (process.rank, process.host.clone(), process.pid, process.capture.clone());
         found.entry(key).or_insert(process);
     };
@@ -78,7 +78,7 @@ pub(super) async fn processes(client: &mut Client) -> Result<Vec<Recorded>> {
     each(client, sql, |row| {
         let (Some(host), Some(pid)) = (row.text(0), row.int(1)) else { return };
         agents.push((host.to_owned(), pid));
-        add(Recorded {
+        add(RecordedProcess {
             host: host.to_owned(),
             pid,
             rank: row.int(2),
@@ -96,7 +96,7 @@ pub(super) async fn processes(client: &mut Client) -> Result<Vec<Recorded>> {
         if agents.iter().any(|(agent_host, number)| agent_host == host && *number == pid) {
             return;
         }
-        add(Recorded {
+        add(RecordedProcess {
             host: host.to_owned(),
             pid,
             rank: row.int(2),
@@ -113,7 +113,7 @@ pub(super) async fn processes(client: &mut Client) -> Result<Vec<Recorded>> {
 
 /// Puts clocks on one axis. Processes of one host have one clock, and their offsets differ by how long their reports took:
 /// the largest offset has the least of that. With one host there is nothing to align.
-pub(super) fn align(processes: &mut [Recorded]) {
+pub(super) fn align(processes: &mut [RecordedProcess]) {
     let mut offsets: BTreeMap<String, i64> = BTreeMap::new();
     for process in processes.iter().filter(|process| process.capture.is_none()) {
         let least = offsets.entry(process.host.clone()).or_insert(process.shift);
@@ -136,8 +136,8 @@ pub(super) fn align(processes: &mut [Recorded]) {
 mod tests {
     use super::*;
 
-    fn process(host: &str, rank: i64, shift: i64) -> Recorded {
-        Recorded {
+    fn process(host: &str, rank: i64, shift: i64) -> RecordedProcess {
+        RecordedProcess {
             host: host.to_owned(),
             pid: 100 + rank,
             rank: Some(rank),
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn traces_without_a_date_begin_with_the_first_of_those_that_have_one() {
-        let trace = |capture: &str, is_relative, first| Recorded {
+        let trace = |capture: &str, is_relative, first| RecordedProcess {
             capture: Some(capture.to_owned()),
             is_relative,
             first: Some(first),

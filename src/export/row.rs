@@ -19,7 +19,7 @@ pub(super) const OWN: usize = 5;
 
 /// A column that a source asks for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Column {
+pub(super) struct ExportColumn {
     pub(crate) sql: &'static str,
     /// Name of the value in an event; empty for a column that is not shown.
     pub(crate) argument: &'static str,
@@ -27,23 +27,23 @@ pub(super) struct Column {
 }
 
 /// A column that is no value of the event.
-pub(super) const fn hidden(sql: &'static str) -> Column {
-    Column { sql, argument: "", is_json: false }
+pub(super) const fn hidden(sql: &'static str) -> ExportColumn {
+    ExportColumn { sql, argument: "", is_json: false }
 }
 
 /// A value that is called like the column.
-pub(super) const fn plain(sql: &'static str) -> Column {
-    Column { sql, argument: sql, is_json: false }
+pub(super) const fn plain(sql: &'static str) -> ExportColumn {
+    ExportColumn { sql, argument: sql, is_json: false }
 }
 
 /// A value with a name of its own.
-pub(super) const fn named(sql: &'static str, argument: &'static str) -> Column {
-    Column { sql, argument, is_json: false }
+pub(super) const fn named(sql: &'static str, argument: &'static str) -> ExportColumn {
+    ExportColumn { sql, argument, is_json: false }
 }
 
 /// A value whose text is JSON.
-pub(super) const fn json(sql: &'static str, argument: &'static str) -> Column {
-    Column { sql, argument, is_json: true }
+pub(super) const fn json(sql: &'static str, argument: &'static str) -> ExportColumn {
+    ExportColumn { sql, argument, is_json: true }
 }
 
 /// Columns of a batch, as integers, floats, booleans and text.
@@ -61,13 +61,13 @@ pub(super) fn columns(batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
 
 /// A row of a batch.
 #[derive(Clone, Copy)]
-pub(super) struct Row<'a> {
+pub(super) struct ExportRow<'a> {
     pub(crate) columns: &'a [ArrayRef],
     /// Index of the row in its batch.
     pub(crate) index: usize,
 }
 
-impl<'a> Row<'a> {
+impl<'a> ExportRow<'a> {
     fn is_known(&self, column: usize) -> Option<&'a ArrayRef> {
         self.columns.get(column).filter(|array| array.is_valid(self.index))
     }
@@ -98,8 +98,8 @@ impl<'a> Row<'a> {
     }
 
     /// The values of `own` columns that are values of the event and not NULL.
-    pub(super) fn arguments(&self, own: &[Column]) -> Vec<Argument<'a>> {
-        let value = |own_index: usize, column: &Column| {
+    pub(super) fn arguments(&self, own: &[ExportColumn]) -> Vec<Argument<'a>> {
+        let value = |own_index: usize, column: &ExportColumn| {
             let array = self.is_known(OWN + own_index)?;
             Some(match array.data_type() {
                 DataType::Int64 => Value::Int(self.int(OWN + own_index)?),
@@ -118,12 +118,12 @@ impl<'a> Row<'a> {
 ///
 /// # Errors
 /// The query's.
-pub(super) async fn each(client: &mut Client, sql: &str, mut visit: impl FnMut(Row<'_>)) -> Result<()> {
+pub(super) async fn each(client: &mut Client, sql: &str, mut visit: impl FnMut(ExportRow<'_>)) -> Result<()> {
     let mut answer = client.query(sql).await?;
     while let Some(batch) = answer.batches.next().await {
         let batch = batch?;
         let columns = columns(&batch)?;
-        (0..batch.num_rows()).for_each(|index| visit(Row { columns: &columns, index }));
+        (0..batch.num_rows()).for_each(|index| visit(ExportRow { columns: &columns, index }));
     }
     Ok(())
 }

@@ -6,6 +6,8 @@ mod facts;
 mod noticed;
 mod page;
 mod recorded;
+mod sentences;
+mod stall;
 mod verdict;
 
 use probe_client::Client;
@@ -14,7 +16,8 @@ use probe_common::error::Result;
 pub(crate) use facts::HangFacts;
 pub(crate) use noticed::noticed;
 pub(crate) use page::page;
-pub(crate) use verdict::{RecordedStall, StallReason, Verdict, judge};
+pub(crate) use stall::{RecordedStall, StallReason};
+pub(crate) use verdict::{HangVerdict, judge};
 
 /// Asks for the facts of a run that has ended: of dumps where there are some, else of its rows.
 ///

@@ -6,13 +6,14 @@ use probe_inspect::stacks::fold::ranges;
 use unicode_width::UnicodeWidthStr;
 
 use super::facts::FactSource;
-use super::verdict::{RecordedStall, StallReason, Verdict};
+use super::stall::{RecordedStall, StallReason};
+use super::verdict::HangVerdict;
 
 /// Groups that are listed.
 const MAX_GROUPS: usize = 20;
 
 /// The whole page, for the run called `name`.
-pub(crate) fn page(verdict: &Verdict<'_>, name: &str) -> String {
+pub(crate) fn page(verdict: &HangVerdict<'_>, name: &str) -> String {
     let mut page = format!("{name}: {}\n", printable(&verdict.sentence));
     let (listed, waiting): (Vec<&RecordedStall<'_>>, Vec<&RecordedStall<'_>>) =
         verdict.stops.iter().partition(|stop| stop.why != StallReason::NotFinished);

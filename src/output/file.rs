@@ -12,10 +12,10 @@ use tempfile::NamedTempFile;
 pub struct Unfinished {
     /// The requested path, as it was given.
     requested: PathBuf,
-    kind: Kind,
+    output: OutputTarget,
 }
 
-enum Kind {
+enum OutputTarget {
     /// A temporary file beside the target, which gets its name at the end.
     Beside { file: NamedTempFile, target: PathBuf },
     /// A pipe or a device (`/dev/stdout`, `/dev/null`, a named pipe): it exists already, and is written directly.
@@ -37,7 +37,7 @@ impl Unfinished {
             }
             Ok(metadata) if !metadata.is_file() => {
                 let file = File::options().write(true).open(path).map_err(wrong)?;
-                return Ok(Self { requested: path.to_owned(), kind: Kind::Existing(file) });
+                return Ok(Self { requested: path.to_owned(), output: OutputTarget::Existing(file) });
             }
             Ok(metadata) => metadata.permissions().mode() & 0o777,
             // The mode of any new file, less the umask.
@@ -51,7 +51,7 @@ impl Unfinished {
             .permissions(Permissions::from_mode(mode))
             .tempfile_in(directory)
             .map_err(|error| wrong(plain(error)))?;
-        Ok(Self { requested: path.to_owned(), kind: Kind::Beside { file, target } })
+        Ok(Self { requested: path.to_owned(), output: OutputTarget::Beside { file, target } })
     }
 
     /// The file to write to.
@@ -59,9 +59,9 @@ impl Unfinished {
     /// # Errors
     /// The file's handle can't be duplicated.
     pub fn file(&self) -> Result<File> {
-        let file = match &self.kind {
-            Kind::Beside { file, .. } => file.as_file(),
-            Kind::Existing(file) => file,
+        let file = match &self.output {
+            OutputTarget::Beside { file, .. } => file.as_file(),
+            OutputTarget::Existing(file) => file,
         };
         file.try_clone().map_err(|error| self.failed(error))
     }
@@ -76,7 +76,7 @@ impl Unfinished {
     /// # Errors
     /// The file system's.
     pub fn finish(self) -> Result<()> {
-        let Kind::Beside { file, target } = self.kind else { return Ok(()) };
+        let OutputTarget::Beside { file, target } = self.output else { return Ok(()) };
         let failed = |error: io::Error| Error::failed(self.requested.display().to_string()).because(error);
         file.as_file().sync_all().map_err(failed)?;
         file.persist(&target).map_err(|error| failed(error.error))?;

@@ -24,10 +24,10 @@ HANGS = {
 }  # fmt: skip
 
 
-def stuck(home: Home, how: str) -> Run:
-    command = ("torchrun", "--nproc-per-node", "2", str(SCRIPTS / "hangs.py"), how, str(STEPS))
+def stuck(home: Home, how: str, ranks: int = 2) -> Run:
+    command = ("torchrun", "--nproc-per-node", str(ranks), str(SCRIPTS / "hangs.py"), how, str(STEPS))
     run = home.train(*command, PROBE_HANG_AFTER="3s")
-    run.wait_for_step(STEPS - 1, ranks=2)
+    run.wait_for_step(STEPS - 1, ranks=ranks)
     return run
 
 
@@ -46,6 +46,17 @@ def test_a_message_that_is_not_sent_is_missed_and_is_no_other_operation(home: Ho
         [0],
         [1],
     )
+
+
+def test_ranks_of_a_group_with_messages_are_compared_by_their_collectives(home: Home) -> None:
+    run = stuck(home, "early", ranks=3)
+    (found,) = wait_for("the finding", lambda: findings(run))
+    words = (
+        r"rank 2 has not entered all_reduce \(collective \d+ of group .*, 256 B\): "
+        r"rank 2 is in wait_for_a_line \(.*hangs.py:\d+\), waiting: read; ranks 0, 1 have waited in it for"
+    )
+    assert re.match(words, found["message"]), found["message"]
+    assert json.loads(found["details"])["collective"]["missing"] == [2]
 
 
 #: Hangs that are found in the same way as `missing` and `gil`.

@@ -22,7 +22,7 @@ pub struct Answer {
 
 /// Bounds on an answer; where one is None, the collector's or engine's own applies.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Bounds {
+pub struct AnswerBounds {
     /// How long the answer may take.
     pub timeout: Option<Duration>,
     /// Most rows of the answer.

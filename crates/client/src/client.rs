@@ -10,10 +10,10 @@ use probe_common::paths::Directories;
 use probe_proto::table::Table;
 use probe_proto::tables::custom::is_reserved;
 use probe_proto::v1;
-use probe_query::{CATALOG, Engine, Limits, Parameters, QuerySettings};
+use probe_query::{CATALOG, Engine, Parameters, QueryLimits, QuerySettings};
 use probe_store::Store;
 
-use crate::answer::{Answer, Bounds};
+use crate::answer::{Answer, AnswerBounds};
 use crate::declared;
 use crate::endpoint::{RunLocation, Target, live_hint};
 use crate::live::LiveCollector;
@@ -23,7 +23,7 @@ use crate::remote::RemoteCatalog;
 pub struct Client {
     way: RowOrigin,
     pid: Option<u32>,
-    bounds: Bounds,
+    bounds: AnswerBounds,
     parameters: Parameters,
 }
 
@@ -57,7 +57,7 @@ impl Client {
                 },
             },
         };
-        Ok(Self { way, pid: target.pid, bounds: Bounds::default(), parameters: Parameters::default() })
+        Ok(Self { way, pid: target.pid, bounds: AnswerBounds::default(), parameters: Parameters::default() })
     }
 
     /// A client of an engine in this process, which does not record its queries.
@@ -65,7 +65,7 @@ impl Client {
         Self {
             way: RowOrigin::Recorded(engine),
             pid: None,
-            bounds: Bounds::default(),
+            bounds: AnswerBounds::default(),
             parameters: Parameters::default(),
         }
     }
@@ -87,12 +87,12 @@ impl Client {
     }
 
     /// Sets the bounds of all later answers.
-    pub fn bound(&mut self, bounds: Bounds) {
+    pub fn set_bounds(&mut self, bounds: AnswerBounds) {
         self.bounds = bounds;
     }
 
     /// Sets the values of the `$name` parameters of all later queries.
-    pub fn bind(&mut self, parameters: Parameters) {
+    pub fn set_parameters(&mut self, parameters: Parameters) {
         self.parameters = parameters;
     }
 
@@ -113,11 +113,11 @@ impl Client {
             RowOrigin::Recorded(engine) => Arc::into_inner(engine).ok_or_else(|| Error::failed("the run is in use"))?,
             RowOrigin::Live(live) => {
                 catalogs.push((CATALOG.to_owned(), Arc::new(RemoteCatalog::new(live).await?)));
-                Engine::with_limits(Store::new(0), Vec::new(), Limits::default().of_command())?
+                Engine::with_limits(Store::new(0), Vec::new(), QueryLimits::default().of_command())?
             }
         };
         let way = RowOrigin::Recorded(Arc::new(engine.with_catalogs(catalogs)));
-        Ok(Self { way, pid: None, bounds: Bounds::default(), parameters: Parameters::default() })
+        Ok(Self { way, pid: None, bounds: AnswerBounds::default(), parameters: Parameters::default() })
     }
 
     /// The tables that the run's program declared.
@@ -139,7 +139,7 @@ impl Client {
             RowOrigin::Live(live) => live.query(sql, self.bounds, &self.parameters).await,
             RowOrigin::Recorded(engine) => {
                 let pid = self.pid.map(|pid| pid as i32);
-                let Bounds { timeout, rows, bytes } = self.bounds;
+                let AnswerBounds { timeout, rows, bytes } = self.bounds;
                 let parameters = self.parameters.clone();
                 let asked = QuerySettings { pid, parameters, timeout, rows, bytes, ..QuerySettings::default() };
                 let rows = engine.ask(sql, asked).await?;

@@ -10,7 +10,7 @@ use probe_store::table_of;
 
 use probe_query::Parameters;
 
-use crate::answer::{Bounds, collect};
+use crate::answer::{AnswerBounds, collect};
 use crate::live::LiveCollector;
 
 /// Reads the schemas of all tables that the program has declared so far.
@@ -20,7 +20,7 @@ use crate::live::LiveCollector;
 pub(super) async fn tables(live: &mut LiveCollector) -> Result<Vec<&'static Table>> {
     let listed = "SELECT CAST(table_schema AS VARCHAR), CAST(table_name AS VARCHAR) FROM information_schema.tables \
                   ORDER BY 1, 2";
-    let (_, batches) = collect(live.query(listed, Bounds::default(), &Parameters::default()).await?).await?;
+    let (_, batches) = collect(live.query(listed, AnswerBounds::default(), &Parameters::default()).await?).await?;
     let mut names = Vec::new();
     for batch in &batches {
         let (schemas, tables) = (batch.column(0).as_string::<i32>(), batch.column(1).as_string::<i32>());
@@ -29,8 +29,9 @@ pub(super) async fn tables(live: &mut LiveCollector) -> Result<Vec<&'static Tabl
     }
     let mut found = Vec::with_capacity(names.len());
     for name in names.into_iter().take(custom::MAX_TABLES) {
-        let answer =
-            live.query(&format!("SELECT * FROM {name} LIMIT 0"), Bounds::default(), &Parameters::default()).await?;
+        let answer = live
+            .query(&format!("SELECT * FROM {name} LIMIT 0"), AnswerBounds::default(), &Parameters::default())
+            .await?;
         let schema = answer.schema;
         // The answer is read to its end, so that the collector finishes the query.
         let _: Vec<_> = answer.batches.try_collect().await?;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use probe_common::error::{Error, Kind, Result};
+use probe_common::error::{Error, ErrorKind, Result};
 use probe_common::paths;
 use probe_common::run_name::RunName;
 use probe_proto::agent_connection::AgentConnection;
@@ -25,7 +25,7 @@ async fn find_written(text: &str) -> Result<Target> {
     let at = |location| Ok(Target { location, pid: None });
     let endpoint = Endpoint::parse(text).map_err(|error| match error.kind() {
         // A name that is not valid is reported as an endpoint that does not exist.
-        Kind::Usage => Error::unreachable(format!("there is no run '{text}'")).because(error).hint(live_hint()),
+        ErrorKind::Usage => Error::unreachable(format!("there is no run '{text}'")).because(error).hint(live_hint()),
         _ => error,
     })?;
     match endpoint {

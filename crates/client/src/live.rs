@@ -10,7 +10,7 @@ use arrow_flight::sql::client::FlightSqlServiceClient;
 use futures::{StreamExt, TryStreamExt};
 use hyper_util::rt::TokioIo;
 use probe_collector::server::flight::{self, Question};
-use probe_common::error::{Error, Kind, Result};
+use probe_common::error::{Error, ErrorKind, Result};
 use probe_proto::credentials::{Credentials, Problem, TcpSecurity};
 use probe_proto::v1::{self, control_client::ControlClient};
 use probe_proto::{env, tcp};
@@ -22,7 +22,7 @@ use tower::service_fn;
 
 use probe_query::Parameters;
 
-use crate::answer::{Answer, Bounds};
+use crate::answer::{Answer, AnswerBounds};
 use crate::endpoint::{RunLocation, live_hint};
 
 /// The hint for a connection without TLS that breaks.
@@ -71,14 +71,14 @@ impl LiveCollector {
         Ok(Self { channel, pid, authorization, plain })
     }
 
-    pub(super) async fn query(&mut self, sql: &str, bounds: Bounds, parameters: &Parameters) -> Result<Answer> {
+    pub(super) async fn query(&mut self, sql: &str, bounds: AnswerBounds, parameters: &Parameters) -> Result<Answer> {
         // A row can be larger than gRPC's 4 MiB (a snippet in probe.evals); the collector is trusted anyway.
         let service = FlightServiceClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
         let mut client = FlightSqlServiceClient::new_from_inner(service);
         if let Some(value) = &self.authorization {
             client.set_header("authorization", value.to_str().unwrap_or_default());
         }
-        let Bounds { timeout, rows, bytes } = bounds;
+        let AnswerBounds { timeout, rows, bytes } = bounds;
         let ticket = flight::ticket(&Question { sql, pid: self.pid, timeout, rows, bytes, parameters })?;
         let mut stream = client.do_get(ticket).await.map_err(|error| self.hinted(flight_error(error)))?;
         // The schema comes with the first message; peeking for it here keeps an empty answer's columns.
@@ -140,7 +140,7 @@ impl LiveCollector {
     }
 
     fn hinted(&self, error: Error) -> Error {
-        if self.plain && error.kind() == Kind::Unreachable { error.hint(NO_PIN) } else { error }
+        if self.plain && error.kind() == ErrorKind::Unreachable { error.hint(NO_PIN) } else { error }
     }
 
     fn control(&self) -> ControlClient<Channel> {
@@ -162,7 +162,7 @@ fn credentials(address: &str, token_file: Option<&Path>) -> Result<(Credentials,
             .hint(format!("give its file: --token-file FILE, or {}", env::PROBE_TOKEN_FILE)));
     };
     let to_error = |problem: Problem| {
-        let kind = if problem.denied { Kind::Denied } else { Kind::Usage };
+        let kind = if problem.denied { ErrorKind::Denied } else { ErrorKind::Usage };
         Error::new(kind, problem.message).hint(problem.hint)
     };
     let credentials = Credentials::read(path).map_err(to_error)?;

@@ -23,7 +23,7 @@ use probe_store::arrow_schema;
 
 use probe_query::Parameters;
 
-use crate::answer::Bounds;
+use crate::answer::AnswerBounds;
 use crate::declared;
 use crate::live::LiveCollector;
 
@@ -217,7 +217,7 @@ impl PartitionStream for Scan {
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
         let (mut live, sql, schema) = (self.catalog.live.clone(), self.sql.clone(), Arc::clone(&self.schema));
         let batches = async move {
-            let answer = live.query(&sql, Bounds::default(), &Parameters::default()).await.map_err(external)?;
+            let answer = live.query(&sql, AnswerBounds::default(), &Parameters::default()).await.map_err(external)?;
             Ok::<_, DataFusionError>(answer.batches.map(move |batch| given(&batch.map_err(external)?, &schema)))
         };
         let batches = futures::stream::once(batches).try_flatten();

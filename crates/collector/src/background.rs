@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use probe_common::panics::message_of;
 
-use super::events::{Event, Events, Severity};
+use super::events::{RunEvent, RunEvents, Severity};
 
 /// How long after its first panic a task starts again. The pause doubles with each further panic, up to `MAX_PAUSE`.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
@@ -25,18 +25,18 @@ impl Pauses {
     }
 
     /// Writes this panic of `what` to the events, and returns how long to wait before it starts again.
-    fn after(&mut self, what: &str, panic: &(dyn Any + Send), events: &Events) -> Duration {
+    fn after(&mut self, what: &str, panic: &(dyn Any + Send), events: &RunEvents) -> Duration {
         let pause = self.0;
         self.0 = (pause * 2).min(MAX_PAUSE);
         let message = format!("{what} panicked and starts again in {} s: {}", pause.as_secs(), message_of(panic));
-        events.note(Event::new("panic", Severity::Error, message));
+        events.record(RunEvent::new("panic", Severity::Error, message));
         pause
     }
 }
 
 /// Runs the future that `begin` makes until it completes, and makes another one after each panic. `what` names the task in
 /// a sentence, as in "the choice of detail".
-pub async fn keep_running<F: Future<Output = ()>>(what: &str, events: &Events, begin: impl Fn() -> F) {
+pub async fn keep_running<F: Future<Output = ()>>(what: &str, events: &RunEvents, begin: impl Fn() -> F) {
     let mut pauses = Pauses::new();
     while let Err(panic) = AssertUnwindSafe(async { begin().await }).catch_unwind().await {
         let pause = pauses.after(what, &*panic, events);
@@ -45,7 +45,7 @@ pub async fn keep_running<F: Future<Output = ()>>(what: &str, events: &Events, b
 }
 
 /// Runs `work` on the calling thread until it returns, and again after each panic. `sleep` is how the thread waits in between.
-pub(crate) fn keep_working(what: &str, events: &Events, sleep: impl Fn(Duration), work: impl Fn()) {
+pub(crate) fn keep_working(what: &str, events: &RunEvents, sleep: impl Fn(Duration), work: impl Fn()) {
     let mut pauses = Pauses::new();
     while let Err(panic) = catch_unwind(AssertUnwindSafe(&work)) {
         sleep(pauses.after(what, &*panic, events));
@@ -63,14 +63,14 @@ mod tests {
 
     use super::*;
 
-    fn messages(events: &Events) -> Vec<String> {
+    fn messages(events: &RunEvents) -> Vec<String> {
         let rows = events.rows().unwrap();
         rows["message"].as_string_view().iter().flatten().map(str::to_owned).collect()
     }
 
     #[tokio::test]
     async fn a_task_that_panics_is_noted_and_starts_again() {
-        let (events, begun) = (Events::restore(&"gpt@1".into(), &NewestRows::default()), Cell::new(0));
+        let (events, begun) = (RunEvents::restore(&"gpt@1".into(), &NewestRows::default()), Cell::new(0));
         keep_running("the choice of detail", &events, || async {
             begun.set(begun.get() + 1);
             tokio::task::yield_now().await;
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn a_thread_that_panics_is_noted_and_goes_on() {
         let (events, begun, slept) =
-            (Events::restore(&"gpt@1".into(), &NewestRows::default()), Cell::new(0), Cell::new(0));
+            (RunEvents::restore(&"gpt@1".into(), &NewestRows::default()), Cell::new(0), Cell::new(0));
         let sleep = |pause: Duration| slept.set(slept.get() + pause.as_secs());
         keep_working("sampling of stacks", &events, sleep, || {
             begun.set(begun.get() + 1);

@@ -1,7 +1,7 @@
 //! How much memory and disk the rows of a run may take.
 
 use probe_common::error::{Error, Result};
-use probe_common::sizes::size;
+use probe_common::sizes::parse_size;
 use probe_proto::env::{PROBE_DISK, PROBE_MEMORY};
 
 /// Largest default of the memory limit (bytes).
@@ -38,7 +38,7 @@ fn parse(variable: &str, text: &str) -> Result<u64> {
     let wrong = |what: &str| {
         Error::usage(format!("{variable} is '{text}': {what}")).hint("bytes, or like 512M or 2G; at least 1M")
     };
-    let bytes = size(text).ok_or_else(|| wrong("that is not a size"))?;
+    let bytes = parse_size(text).ok_or_else(|| wrong("that is not a size"))?;
     if bytes < MIN_BYTES { Err(wrong("that is too little")) } else { Ok(bytes) }
 }
 

@@ -11,7 +11,7 @@ use probe_proto::MAX_FRAME;
 use probe_proto::credentials::Pin;
 use probe_proto::v1::agent_server::AgentServer;
 use probe_proto::v1::control_server::ControlServer;
-use probe_query::{Engine, Limits};
+use probe_query::{Engine, QueryLimits};
 use probe_store::journal::{self, Journal};
 use probe_store::runs::{Reservation, RunInfo};
 use probe_store::{Store, StoreWriter, SystemTable};
@@ -20,7 +20,7 @@ use tonic::service::Routes as Services;
 
 use super::background::keep_running;
 use super::captures::{Captures, WhenSlow};
-use super::events::Events;
+use super::events::RunEvents;
 use super::finish::Finish;
 use super::recovery::{self, Recovered};
 use super::registry::Registry;
@@ -29,7 +29,7 @@ use super::shared::Shared;
 use super::stack_sampling::StackSampling;
 use super::{control, governor, gpus, hang, idle, self_ingest, service, stack_sampling, stacks};
 use crate::auth::{Protection, TokenFile, Tokens};
-use crate::eval::{Broker, Log};
+use crate::eval::{Broker, EvalLog};
 use crate::server::{AccessChecks, Audit, BoundListener, Locks, Servers, flight};
 
 /// What a collector is started with.
@@ -87,8 +87,8 @@ impl Collector {
     /// # Errors
     /// As [`Collector::start`].
     pub async fn start_in(directories: &Directories, options: Options) -> Result<Self> {
-        let limits = Limits::of_collector(options.memory)?;
-        let hang_after = hang::after()?;
+        let limits = QueryLimits::of_collector(options.memory)?;
+        let hang_after = hang::stopped_after()?;
         let gpu_interval = gpus::interval()?;
         let samples_stacks = stack_sampling::is_on()?;
         let file = TokenFile::of(directories);
@@ -100,8 +100,8 @@ impl Collector {
         };
         let reservation = match (options.resume, options.may_rename) {
             (true, _) => Reservation::resume(directories, &options.run)?,
-            (false, true) => Reservation::take_free(directories, &options.run)?,
-            (false, false) => Reservation::take(directories, &options.run)?,
+            (false, true) => Reservation::reserve_free(directories, &options.run)?,
+            (false, false) => Reservation::reserve(directories, &options.run)?,
         };
         let run = reservation.name().to_string();
         let run: Arc<str> = run.into();
@@ -147,7 +147,7 @@ impl Collector {
             stopping: CancellationToken::new(),
         });
         if let Some(event) = resumed {
-            shared.events.note(event);
+            shared.events.record(event);
             // It is on disk before the first client is answered, so that it is kept if this collector is killed at once.
             let journal = Arc::clone(&shared.journal);
             let synced = tokio::task::spawn_blocking(move || journal.sync());
@@ -198,7 +198,7 @@ impl Collector {
         if let Some(interval) = gpu_interval {
             let (registry, events) = (Arc::clone(&shared.registry), Arc::clone(&shared.events));
             let ingest = keep(&probe_proto::tables::gpu_metrics::TABLE);
-            let sampler = Arc::new(gpus::Sampler::new(registry, events, ingest, Arc::clone(&shared.run)));
+            let sampler = Arc::new(gpus::GpuSampler::new(registry, events, ingest, Arc::clone(&shared.run)));
             let shared = Arc::clone(&shared);
             tokio::spawn(async move {
                 let watch = || Arc::clone(&sampler).watch(interval, shared.stopping.clone());
@@ -263,7 +263,7 @@ impl Collector {
     }
 
     /// The events of the run, to which callers may add.
-    pub fn events(&self) -> &Arc<Events> {
+    pub fn events(&self) -> &Arc<RunEvents> {
         &self.shared.events
     }
 
@@ -288,8 +288,8 @@ impl Collector {
 pub(super) struct OpenedStore {
     pub(super) store: Arc<Store>,
     pub(super) registry: Arc<Registry>,
-    pub(super) log: Arc<Log>,
-    pub(super) events: Arc<Events>,
+    pub(super) log: Arc<EvalLog>,
+    pub(super) events: Arc<RunEvents>,
     pub(super) queries: Arc<Audit>,
     pub(super) journal: Arc<Journal>,
     pub(super) keeper: StoreWriter,
@@ -304,10 +304,10 @@ pub(super) fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) 
     }
     left_over.set_aside()?;
     let journal = Journal::begin(&journal::directory(directory), begin)?;
-    log.keep(Arc::clone(&journal));
-    events.keep(Arc::clone(&journal));
-    queries.keep(Arc::clone(&journal));
-    let keeper = store.keep(directory, Arc::clone(&journal), memory, disk)?;
+    log.attach_journal(Arc::clone(&journal));
+    events.attach_journal(Arc::clone(&journal));
+    queries.attach_journal(Arc::clone(&journal));
+    let keeper = store.start_writer(directory, Arc::clone(&journal), memory, disk)?;
     if journal.overdue().is_some() {
         // What the collector before has left is past the journal's share of the disk: its rows become files first.
         // Where they can't, the keeper's thread says so.

@@ -12,7 +12,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::captures::Captures;
-use super::events::{Event, Severity};
+use super::events::{RunEvent, Severity};
 use super::hang::Hangs;
 use super::process_exits;
 use super::shared::Shared;
@@ -55,7 +55,7 @@ impl ControlService {
 
     fn note_refused(&self, caller: &Caller, error: &Error) {
         let message = format!("{} was refused: {error}", caller.asker.name());
-        self.shared.events.note(Event::new("refused", Severity::Warning, message));
+        self.shared.events.record(RunEvent::new("refused", Severity::Warning, message));
     }
 }
 
@@ -125,7 +125,7 @@ impl Control for ControlService {
         let answer = self.shared.settings.set(values, &self.shared.registry).await?;
         if !set.is_empty() {
             let message = format!("{} asked for {}", asked_by.name(), set.join(" "));
-            self.shared.events.note(Event::new("config", Severity::Info, message));
+            self.shared.events.record(RunEvent::new("config", Severity::Info, message));
         }
         Ok(Response::new(answer))
     }
@@ -141,7 +141,7 @@ impl Control for ControlService {
             call.detail_steps,
             call.operator_steps
         );
-        self.shared.events.note(Event::new("config", Severity::Info, message));
+        self.shared.events.record(RunEvent::new("config", Severity::Info, message));
         Ok(Response::new(answer))
     }
 
@@ -182,6 +182,6 @@ impl Control for ControlService {
         }
         let call = request.into_inner();
         process_exits::take_wait_status(&self.shared, call.pid, call.wait_status);
-        Ok(Response::new(ReceiverStream::new(self.shared.finish.tell(call.wait_status))))
+        Ok(Response::new(ReceiverStream::new(self.shared.finish.note_command_end(call.wait_status))))
     }
 }

@@ -32,20 +32,20 @@ pub(super) async fn inherit(shared: &Arc<Shared>, agent: &Arc<Agent>, left: Reco
             };
             let count = strings.values.iter().take_while(within).count().max(1);
             let values = strings.values.into_iter().take(count).collect();
-            session.take(shared, Frame::Strings(v1::Strings { first: strings.first, values }))?;
+            session.receive(shared, Frame::Strings(v1::Strings { first: strings.first, values }))?;
             first += count;
         }
         for batch in left.batches {
             let count = if session.is_done(batch.seq) { 0 } else { u64::from(batch.rows) };
             shared.store.wait_for_room().await;
             shared.journal.wait_for_room().await;
-            session.take(shared, Frame::Batch(batch))?;
+            session.receive(shared, Frame::Batch(batch))?;
             rows += count;
         }
-        session.take(shared, Frame::Status(left.status))?;
+        session.receive(shared, Frame::Status(left.status))?;
         Ok(rows)
     };
-    let taken = taken.await.inspect_err(|end| session.note(end, shared));
+    let taken = taken.await.inspect_err(|end| session.note_end(end, shared));
     session.close(false, shared);
     shared.journal.sync_now();
     taken.map_err(wrong)

@@ -1,4 +1,4 @@
-//! `probe.events`: what the collector noticed, by [`Events::note`].
+//! `probe.events`: what the collector noticed, by [`RunEvents::record`].
 //!
 //! The table is bounded and drops its oldest rows. Their numbers go on, so that dropped rows are counted.
 
@@ -41,11 +41,11 @@ impl Severity {
     }
 }
 
-/// An event that is to be written down: `Event::new("hang", Severity::Error, "rank 1 …").of(&identity).at_step(7)`.
+/// An event that is to be written down: `RunEvent::new("hang", Severity::Error, "rank 1 …").of_process(&identity).at_step(7)`.
 #[derive(Debug, Clone)]
-pub struct Event(v1::Event);
+pub struct RunEvent(v1::Event);
 
-impl Event {
+impl RunEvent {
     /// An event of the whole run, noticed now.
     pub fn new(kind: &str, severity: Severity, message: impl Into<String>) -> Self {
         Self(v1::Event {
@@ -58,7 +58,7 @@ impl Event {
     }
 
     /// Makes the event one of this process.
-    pub fn of(mut self, process: &Identity) -> Self {
+    pub fn of_process(mut self, process: &Identity) -> Self {
         self.0.host = Some(process.host.to_string());
         self.0.pid = Some(process.pid);
         self.0.rank = process.rank;
@@ -78,7 +78,7 @@ impl Event {
     }
 
     /// Adds details, a JSON object. An object that is too long is left out, since half of it would be no JSON.
-    pub fn with(mut self, details: &serde_json::Value) -> Self {
+    pub fn with_details(mut self, details: &serde_json::Value) -> Self {
         self.0.details = Some(details.to_string()).filter(|details| details.len() <= MAX_DETAILS_LENGTH);
         self
     }
@@ -86,23 +86,23 @@ impl Event {
 
 /// All events that are kept.
 #[derive(Debug)]
-pub struct Events {
+pub struct RunEvents {
     run: Arc<str>,
     rows: Mutex<NewestRows<v1::Event>>,
     /// Where events are written down, for a collector that goes on after this one.
     journal: OnceLock<Arc<Journal>>,
 }
 
-impl Events {
+impl RunEvents {
     /// The events that the collector before had noticed.
     pub fn restore(run: &Arc<str>, rows: &NewestRows<v1::Event>) -> Self {
         Self { run: Arc::clone(run), rows: Mutex::new(rows.clone()), journal: OnceLock::new() }
     }
 
     /// Writes events to `journal` from now on.
-    pub fn keep(&self, journal: Arc<Journal>) {
+    pub fn attach_journal(&self, journal: Arc<Journal>) {
         // As many as the next collector would have, and as the run's directory has in the end.
-        self.lock().bound(journal.list());
+        self.lock().limit_bytes(journal.list_bytes());
         // A run has one journal: a second call names the same one.
         let _ = self.journal.set(journal);
     }
@@ -112,11 +112,11 @@ impl Events {
     }
 
     /// Adds an event: a row of `probe.events` from now on, on disk within a second.
-    pub fn note(&self, event: Event) {
-        let Event(mut event) = event;
+    pub fn record(&self, event: RunEvent) {
+        let RunEvent(mut event) = event;
         let mut rows = self.lock();
         event.id = rows.newest() + 1;
-        rows.put(event.clone());
+        rows.insert(event.clone());
         // With the lock, so that numbers are in order in the journal too.
         if let Some(journal) = self.journal.get() {
             journal.record_row(record::Record::Event(event));
@@ -124,7 +124,7 @@ impl Events {
     }
 }
 
-impl SystemTable for Events {
+impl SystemTable for RunEvents {
     fn table(&self) -> &'static Table {
         &events::TABLE
     }
@@ -158,21 +158,21 @@ mod tests {
 
     #[test]
     fn events_go_on_where_those_before_ended() {
-        let events = Events::restore(&"gpt@1".into(), &NewestRows::default());
+        let events = RunEvents::restore(&"gpt@1".into(), &NewestRows::default());
         for step in 0..5 {
-            events.note(Event::new("slow", Severity::Warning, "slower").at_step(step));
+            events.record(RunEvent::new("slow", Severity::Warning, "slower").at_step(step));
         }
-        let restored = Events::restore(&"gpt@1".into(), &events.lock());
-        restored.note(Event::new("slow", Severity::Info, "no longer"));
+        let restored = RunEvents::restore(&"gpt@1".into(), &events.lock());
+        restored.record(RunEvent::new("slow", Severity::Info, "no longer"));
         let numbers: Vec<_> = restored.lock().iter().map(|event| (event.id, event.step)).collect();
         assert_eq!(numbers[4..], [(5, Some(4)), (6, None)]);
     }
 
     #[test]
     fn what_is_too_long_is_cut_or_left_out() {
-        let events = Events::restore(&"gpt@1".into(), &NewestRows::default());
+        let events = RunEvents::restore(&"gpt@1".into(), &NewestRows::default());
         let long = serde_json::Value::String("x".repeat(MAX_DETAILS_LENGTH));
-        events.note(Event::new("hang", Severity::Error, "y".repeat(5000)).with(&long));
+        events.record(RunEvent::new("hang", Severity::Error, "y".repeat(5000)).with_details(&long));
         let rows = events.lock();
         let event = rows.iter().next().unwrap();
         assert_eq!((event.message.len(), &event.details), (MAX_MESSAGE_LENGTH, &None));

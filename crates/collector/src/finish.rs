@@ -43,7 +43,7 @@ impl Finish {
     }
 
     /// Takes the command's wait status, and answers with the progress of writing the run until it is done.
-    pub(super) fn tell(&self, wait_status: i32) -> mpsc::Receiver<Result<FinishProgress, Status>> {
+    pub(super) fn note_command_end(&self, wait_status: i32) -> mpsc::Receiver<Result<FinishProgress, Status>> {
         let status = i32::from(shell_status(ExitStatus::from_raw(wait_status)));
         // A launcher that lost its connection reports the end again.
         self.command.send_if_modified(|command| command.is_none() && command.replace(status).is_none());

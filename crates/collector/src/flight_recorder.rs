@@ -61,7 +61,7 @@ _recorded()
 
 /// The answer of one process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Recorded {
+pub(super) struct FlightRecording {
     /// The collectives that are not finished, oldest first.
     pending: Vec<Operation>,
     /// By group, the numbers that were last enqueued, begun and finished; -1 for none, or not known.
@@ -84,7 +84,7 @@ struct Operation {
 }
 
 /// Asks a process; None where it does not answer, for whatever reason.
-pub(super) async fn ask(broker: &Arc<Broker>, pid: u32, asked_by: &Asker) -> Option<Recorded> {
+pub(super) async fn ask(broker: &Arc<Broker>, pid: u32, asked_by: &Asker) -> Option<FlightRecording> {
     let call = EvalCall {
         code: CODE.into(),
         at: At::Now.into(),
@@ -97,8 +97,8 @@ pub(super) async fn ask(broker: &Arc<Broker>, pid: u32, asked_by: &Asker) -> Opt
     understand(&printed)
 }
 
-fn understand(printed: &[u8]) -> Option<Recorded> {
-    let mut recorded: Recorded = serde_json::from_slice(printed).ok()?;
+fn understand(printed: &[u8]) -> Option<FlightRecording> {
+    let mut recorded: FlightRecording = serde_json::from_slice(printed).ok()?;
     for operation in &mut recorded.pending {
         let own = operation.frames.iter().position(|(_, file, _)| is_user_code(file)).unwrap_or(0);
         operation.frames = operation.frames.split_off(own);
@@ -108,7 +108,7 @@ fn understand(printed: &[u8]) -> Option<Recorded> {
     Some(recorded)
 }
 
-impl Recorded {
+impl FlightRecording {
     /// The oldest operation as one line; empty if no operation is pending.
     pub(super) fn line(&self) -> String {
         let Some(oldest) = self.pending.first() else { return String::new() };

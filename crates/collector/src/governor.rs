@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::captures::WhenSlow;
-use super::events::{Event, Severity};
+use super::events::{RunEvent, Severity};
 use super::shared::Shared;
 use super::slow_steps::{Change, SlowStepWatch};
 use super::stack_sampling::StackSampling;
@@ -154,7 +154,7 @@ fn check_agents(shared: &Shared, governor: &mut Governor, watch: &mut SlowStepWa
         plan(shared, stride, every_step, governor.compares, &loads, step);
     }
     if let Some(change) = change {
-        shared.events.note(change.event(step, automatic));
+        shared.events.record(change.event(step, automatic));
     }
     shared.settings.repeat_if_late(&shared.registry);
     matches!(change, Some(Change::Slower { .. }))
@@ -178,7 +178,7 @@ fn plan(shared: &Shared, governed: u32, capture: bool, compares: bool, loads: &[
     );
     let details =
         json!({ "stride": stride, "stride_before": before, "share": share(stride), "share_every_step": share(1) });
-    shared.events.note(Event::new("detail", Severity::Info, message).at_step(from_step).with(&details));
+    shared.events.record(RunEvent::new("detail", Severity::Info, message).at_step(from_step).with_details(&details));
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use probe_common::clock;
 use probe_common::error::Result;
 use probe_common::interval_env;
 use probe_common::paths::host_name;
-use probe_inspect::gpu::{Gpus, Reading, Visible};
+use probe_inspect::gpu::{GpuReading, Gpus, Visible};
 use probe_proto::env::PROBE_GPU_METRICS;
 use probe_proto::table::Time;
 use probe_proto::tables::gpu_metrics;
@@ -17,7 +17,7 @@ use probe_store::Identity;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::events::{Event, Events, Severity};
+use super::events::{RunEvent, RunEvents, Severity};
 use super::registry::Registry;
 use super::self_ingest::SelfIngest;
 
@@ -35,9 +35,9 @@ pub(crate) fn interval() -> Result<Option<Duration>> {
 }
 
 /// Reads GPUs and keeps the readings.
-pub(crate) struct Sampler {
+pub(crate) struct GpuSampler {
     registry: Arc<Registry>,
-    events: Arc<Events>,
+    events: Arc<RunEvents>,
     ingest: SelfIngest,
     /// The identity of the rows: the collector's own.
     identity: Arc<Identity>,
@@ -51,8 +51,8 @@ enum Opened {
     Gpus(Gpus),
 }
 
-impl Sampler {
-    pub(crate) fn new(registry: Arc<Registry>, events: Arc<Events>, ingest: SelfIngest, run: Arc<str>) -> Self {
+impl GpuSampler {
+    pub(crate) fn new(registry: Arc<Registry>, events: Arc<RunEvents>, ingest: SelfIngest, run: Arc<str>) -> Self {
         let identity = Identity {
             run,
             host: host_name().into(),
@@ -106,7 +106,7 @@ impl Sampler {
         self.keep(&readings, &here);
         for reading in &readings {
             for xid in &reading.xids {
-                self.events.note(failed(reading, *xid, &ranks(reading, &here)));
+                self.events.record(failed(reading, *xid, &ranks(reading, &here)));
             }
         }
         true
@@ -119,8 +119,8 @@ impl Sampler {
         identities.filter(|identity| identity.host == self.identity.host).collect()
     }
 
-    fn keep(&self, readings: &[Reading], here: &[Arc<Identity>]) {
-        let result = self.ingest.keep(&self.identity, |rows, texts| {
+    fn keep(&self, readings: &[GpuReading], here: &[Arc<Identity>]) {
+        let result = self.ingest.store_rows(&self.identity, |rows, texts| {
             for reading in readings {
                 let megabytes = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / 1e6);
                 let watts = |milliwatts: Option<u32>| milliwatts.map(|milliwatts| f64::from(milliwatts) / 1e3);
@@ -155,7 +155,7 @@ impl Sampler {
 }
 
 /// The ranks that compute on a GPU, smallest first.
-fn ranks(reading: &Reading, here: &[Arc<Identity>]) -> String {
+fn ranks(reading: &GpuReading, here: &[Arc<Identity>]) -> String {
     let pids = reading.pids.as_deref().unwrap_or_default();
     let on_it = here.iter().filter(|process| u32::try_from(process.pid).is_ok_and(|pid| pids.contains(&pid)));
     let mut ranks: Vec<i32> = on_it.filter_map(|process| process.rank).collect();
@@ -163,10 +163,10 @@ fn ranks(reading: &Reading, here: &[Arc<Identity>]) -> String {
     ranks.iter().map(i32::to_string).collect::<Vec<_>>().join(",")
 }
 
-fn failed(reading: &Reading, xid: u64, ranks: &str) -> Event {
+fn failed(reading: &GpuReading, xid: u64, ranks: &str) -> RunEvent {
     let name = reading.name.as_deref().unwrap_or("GPU");
     let suffix = if ranks.is_empty() { String::new() } else { format!(", where rank {ranks} computes") };
     let text = format!("the driver reports Xid {xid} of GPU {} ({name}, {}){suffix}", reading.index, reading.uuid);
     let details = json!({"xid": xid, "gpu": reading.index, "uuid": reading.uuid, "ranks": ranks});
-    Event::new("gpu", Severity::Error, text).with(&details)
+    RunEvent::new("gpu", Severity::Error, text).with_details(&details)
 }

@@ -12,13 +12,14 @@ use probe_store::Identity;
 use tokio_util::sync::CancellationToken;
 
 use super::agent::Agent;
-use super::events::{Event, Events, Severity};
-use super::flight_recorder::{self, Recorded};
+use super::events::{RunEvent, RunEvents, Severity};
+use super::flight_recorder::{self, FlightRecording};
 use super::hang_details::{Recordings, details, recorded_by};
 use super::registry::Registry;
 use super::stacks::Stacks;
 use crate::eval::Broker;
-use crate::hang_verdict::{GroupMember, judge, oldest_pending};
+use crate::hang_stalls::{GroupMember, oldest_pending};
+use crate::hang_verdict::judge;
 use crate::server::peer::Asker;
 
 /// Default of how long steps may stop.
@@ -40,14 +41,14 @@ pub(crate) struct Hangs {
     pub registry: Arc<Registry>,
     pub stacks: Arc<Stacks>,
     pub broker: Arc<Broker>,
-    pub events: Arc<Events>,
+    pub events: Arc<RunEvents>,
 }
 
 /// How long steps may stop; None: for ever.
 ///
 /// # Errors
 /// The variable's value is no duration.
-pub(crate) fn after() -> Result<Option<Duration>> {
+pub(crate) fn stopped_after() -> Result<Option<Duration>> {
     interval_env::read(PROBE_HANG_AFTER, AFTER, Duration::ZERO, "30s, 5m")
 }
 
@@ -104,7 +105,7 @@ impl Hangs {
                     let seconds = before.since.elapsed().as_secs_f64();
                     let what = if before.waits.is_empty() { "steps go on" } else { "all ranks have entered it" };
                     let text = format!("{what} after {seconds:.0} s");
-                    self.events.note(Event::new("hang", Severity::Info, text).at_step(before.step));
+                    self.events.record(RunEvent::new("hang", Severity::Info, text).at_step(before.step));
                     reported_hang = None;
                 }
                 Some(_) => {}
@@ -133,8 +134,10 @@ impl Hangs {
 
     async fn examine(&self, progress: Progress, asked_by: &Asker) -> Result<(HangAnswer, Recordings)> {
         let stopped = progress != Progress::GoesOn;
-        let (stacks, recorded) =
-            tokio::join!(self.stacks.take(StacksCall::default(), asked_by), self.recorded(stopped, asked_by));
+        let (stacks, recorded) = tokio::join!(
+            self.stacks.ask_without_turn(StacksCall::default(), asked_by),
+            self.recorded(stopped, asked_by)
+        );
         let stacks = stacks?;
         let now = clock::unix_ns();
         let members: Vec<_> = self.snapshots().into_iter().map(|snapshot| snapshot.placed(&stacks)).collect();
@@ -146,7 +149,7 @@ impl Hangs {
             answer = judge(members, false, now);
         }
         for state in &mut answer.ranks {
-            state.flight_recorder = recorded_by(&recorded, state).map(Recorded::line).unwrap_or_default();
+            state.flight_recorder = recorded_by(&recorded, state).map(FlightRecording::line).unwrap_or_default();
         }
         Ok((HangAnswer { capture: stacks.capture, ..answer }, recorded))
     }
@@ -166,16 +169,17 @@ impl Hangs {
         let severity = if answer.why == "outside" { Severity::Warning } else { Severity::Error };
         // By the count of the lowest rank, which is the count that ranks share.
         let step = answer.ranks.first().map(|rank| rank.step).unwrap_or_default();
-        let mut event =
-            Event::new("hang", severity, answer.verdict.clone()).at_step(step).with(&details(answer, recorded));
+        let mut event = RunEvent::new("hang", severity, answer.verdict.clone())
+            .at_step(step)
+            .with_details(&details(answer, recorded));
         // The hang of one rank has that rank in its row, so that a filter on rank finds it.
         let missing = answer.collective.as_ref().map_or(&[][..], |collective| &collective.missing);
         if let [one] = missing
             && let Some(odd) = snapshots.iter().find(|snapshot| snapshot.identity.rank == Some(*one))
         {
-            event = event.of(&odd.identity).at_step(odd.member.state.step);
+            event = event.of_process(&odd.identity).at_step(odd.member.state.step);
         }
-        self.events.note(event);
+        self.events.record(event);
     }
 }
 

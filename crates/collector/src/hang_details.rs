@@ -3,12 +3,12 @@
 use probe_proto::v1::{Collective, HangAnswer, RankState, StackFrame};
 use serde_json::{Value, json};
 
-use super::flight_recorder::Recorded;
+use super::flight_recorder::FlightRecording;
 
 /// The answers of Flight Recorders, by host and pid.
-pub(crate) type Recordings = Vec<((String, u32), Recorded)>;
+pub(crate) type Recordings = Vec<((String, u32), FlightRecording)>;
 
-pub(crate) fn recorded_by<'a>(recorded: &'a Recordings, rank: &RankState) -> Option<&'a Recorded> {
+pub(crate) fn recorded_by<'a>(recorded: &'a Recordings, rank: &RankState) -> Option<&'a FlightRecording> {
     recorded.iter().find(|((host, pid), _)| (host, pid) == (&rank.host, &rank.pid)).map(|(_, recorded)| recorded)
 }
 

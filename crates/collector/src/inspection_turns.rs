@@ -152,7 +152,7 @@ fn lock(samplings: &Samplings) -> MutexGuard<'_, BTreeMap<u64, Instant>> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use probe_common::error::Kind;
+    use probe_common::error::ErrorKind;
     use std::sync::mpsc;
 
     #[tokio::test]
@@ -169,10 +169,10 @@ mod tests {
         let refused = turns.wait_for_turn(&callers[1]).await.unwrap_err();
         assert_eq!(
             (refused.kind(), refused.to_string().as_str()),
-            (Kind::Limit, "too many inspections: 4 of token:1 are running or waiting")
+            (ErrorKind::Limit, "too many inspections: 4 of token:1 are running or waiting")
         );
         let refused = turns.wait_for_turn("another").await.unwrap_err();
-        assert_eq!(refused.kind(), Kind::Limit);
+        assert_eq!(refused.kind(), ErrorKind::Limit);
         assert!(refused.hint_text().unwrap().contains("ask again"));
         let began = Instant::now();
         drop(first);
@@ -209,11 +209,14 @@ mod tests {
         let refused = turns.sampling("a", long).unwrap_err();
         assert_eq!(
             (refused.kind(), refused.to_string().as_str()),
-            (Kind::Limit, "too many samplings: 2 of a are running")
+            (ErrorKind::Limit, "too many samplings: 2 of a are running")
         );
         many.extend((MAX_SAMPLINGS_OF_ONE..MAX_SAMPLINGS).map(|_| turns.sampling("b", long).unwrap()));
         let refused = turns.sampling("c", Duration::from_secs(1)).unwrap_err();
-        assert_eq!((refused.kind(), refused.to_string().as_str()), (Kind::Limit, "too many samplings: 4 are running"));
+        assert_eq!(
+            (refused.kind(), refused.to_string().as_str()),
+            (ErrorKind::Limit, "too many samplings: 4 are running")
+        );
         assert!(refused.hint_text().unwrap().starts_with("ask again in 30 s"), "{refused:?}");
         drop(many);
         assert!(turns.sampling("a", Duration::from_secs(1)).is_ok());

@@ -17,7 +17,7 @@ use tonic::Extensions;
 use tonic::transport::server::UdsConnectInfo;
 
 use super::agent::{Agent, ProcessLife};
-use super::events::{Event, Severity};
+use super::events::{RunEvent, Severity};
 use super::rings::{RingContents, Rings};
 use super::shared::Shared;
 use crate::truncate::{MAX_TEXT, truncate};
@@ -31,12 +31,12 @@ const MAX_OPEN: usize = 8;
 
 /// The origin of a stream.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Peer {
+pub(super) struct PeerProcess {
     /// The process at the other end of the socket, as the kernel says; None over TCP.
     pid: Option<i32>,
 }
 
-impl Peer {
+impl PeerProcess {
     pub(super) fn of(extensions: &Extensions) -> Self {
         let socket = extensions.get::<UdsConnectInfo>();
         Self { pid: socket.and_then(|socket| socket.peer_cred.as_ref()?.pid()).filter(|pid| *pid > 0) }
@@ -44,7 +44,7 @@ impl Peer {
 }
 
 /// Watches the process of an agent that has just said Hello, unless it is watched already.
-pub(super) fn watch(shared: &Arc<Shared>, agent: &Arc<Agent>, peer: &Peer) {
+pub(super) fn watch(shared: &Arc<Shared>, agent: &Arc<Agent>, peer: &PeerProcess) {
     let (process, rings) = {
         let mut state = agent.state();
         state.kernel_pid = peer.pid;
@@ -83,7 +83,7 @@ pub(super) fn watch(shared: &Arc<Shared>, agent: &Arc<Agent>, peer: &Peer) {
 
 /// The process that an agent says it is, if it is on this node. Over TCP a client can say any number, so the command line has to
 /// be the process's own, too.
-fn find(identity: &Identity, command: &str, peer: &Peer) -> Option<WatchedProcess> {
+fn find(identity: &Identity, command: &str, peer: &PeerProcess) -> Option<WatchedProcess> {
     if let Some(pid) = peer.pid {
         return WatchedProcess::watch(pid, identity.pid).ok();
     }
@@ -123,7 +123,7 @@ fn note(shared: &Shared, agent: &Agent, (end, ended_ns): (ProcessEnd, i64), cont
         is_bad(&end, said_goodbye).then(|| event_of(&end, &state.identity, state.step, said_goodbye, contents))
     };
     if let Some(event) = event {
-        shared.events.note(event);
+        shared.events.record(event);
     }
     shared.registry.notify();
 }
@@ -137,12 +137,12 @@ fn is_bad(end: &ProcessEnd, said_goodbye: bool) -> bool {
     }
 }
 
-fn event_of(end: &ProcessEnd, process: &Identity, step: i64, said_goodbye: bool, contents: &RingContents) -> Event {
+fn event_of(end: &ProcessEnd, process: &Identity, step: i64, said_goodbye: bool, contents: &RingContents) -> RunEvent {
     let who = match process.rank {
         Some(rank) => format!("rank {rank} (process {})", process.pid),
         None => format!("process {}", process.pid),
     };
-    let how = end.how();
+    let how = end.in_words();
     let cause = end.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
     let inside: Vec<_> = contents
         .open
@@ -163,7 +163,7 @@ fn event_of(end: &ProcessEnd, process: &Identity, step: i64, said_goodbye: bool,
     // A person asked for these, or a launcher did because of another rank.
     let asked_for = matches!(end.signal.as_deref(), Some("SIGTERM" | "SIGINT" | "SIGHUP"));
     let severity = if asked_for { Severity::Warning } else { Severity::Error };
-    Event::new("process end", severity, message).of(process).at_step(step).with(&details)
+    RunEvent::new("process end", severity, message).of_process(process).at_step(step).with_details(&details)
 }
 
 /// Takes the wait status of a process from its parent. The watch may not know it: before Linux 6.15 the kernel tells only the

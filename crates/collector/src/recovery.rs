@@ -9,7 +9,7 @@ use std::sync::Arc;
 use probe_common::error::Result;
 use probe_proto::tables::steps;
 use probe_proto::v1;
-use probe_query::{Engine, Limits};
+use probe_query::{Engine, QueryLimits};
 use probe_store::SystemTable;
 use probe_store::journal::Begin;
 use probe_store::journal::replay;
@@ -17,13 +17,13 @@ use probe_store::runs::{RunInfo, RunState};
 use probe_store::{LeftOver, StorageStats, Store};
 
 use super::budget::memory_limit;
-use super::events::{Event, Events, Severity};
+use super::events::{RunEvent, RunEvents, Severity};
 use super::ingest::Replay;
 use super::pending_collectives::PendingCollectivesTable;
 use super::registry::Registry;
 use super::tables::{AgentsTable, DropsTable};
 use super::written::written_batches;
-use crate::eval::Log;
+use crate::eval::EvalLog;
 use crate::server::Audit;
 
 /// Why rows are lost that the collector acknowledged, and that are neither in files nor in the journal.
@@ -34,8 +34,8 @@ const NOT_KEPT: &str = "not on disk when the collector ended";
 pub(crate) struct Recovered {
     pub store: Arc<Store>,
     pub registry: Arc<Registry>,
-    pub log: Arc<Log>,
-    pub events: Arc<Events>,
+    pub log: Arc<EvalLog>,
+    pub events: Arc<RunEvents>,
     pub queries: Arc<Audit>,
     /// What a collector that goes on begins its journal with.
     pub begin: Begin,
@@ -50,7 +50,7 @@ pub(crate) struct Recovered {
 /// # Errors
 /// There is no such directory, or its files can't be read.
 pub fn open_run(directory: &Path) -> Result<(Engine, Vec<String>)> {
-    let limits = Limits::of_collector(memory_limit()?)?.of_command();
+    let limits = QueryLimits::of_collector(memory_limit()?)?.of_command();
     if replay::find(directory)?.files.is_empty() {
         return Ok((Engine::with_limits(Store::open(directory)?, Vec::new(), limits)?, Vec::new()));
     }
@@ -66,8 +66,8 @@ pub(super) fn system_tables(
     run: &Arc<str>,
     registry: &Arc<Registry>,
     store: &Arc<Store>,
-    log: &Arc<Log>,
-    events: &Arc<Events>,
+    log: &Arc<EvalLog>,
+    events: &Arc<RunEvents>,
     queries: &Arc<Audit>,
 ) -> Vec<Arc<dyn SystemTable>> {
     vec![
@@ -82,19 +82,19 @@ pub(super) fn system_tables(
 }
 
 /// The event that a collector goes on with a run, whose state was `before`.
-pub(super) fn resumed_event(before: RunState) -> Event {
+pub(super) fn resumed_event(before: RunState) -> RunEvent {
     let message = match before {
         RunState::Live => "the collector was killed, and another one goes on with the run",
         RunState::Lost | RunState::Ended => {
             "the collector had ended without writing all rows, and another one goes on with the run"
         }
     };
-    Event::new("collector", Severity::Warning, message)
+    RunEvent::new("collector", Severity::Warning, message)
 }
 
 /// Puts together what a run's directory has, for a collector that may keep `disk` bytes on disk; writes nothing.
 pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<Recovered> {
-    let (store, left_over) = Store::left(directory, disk)?;
+    let (store, left_over) = Store::open_after_crash(directory, disk)?;
     let left = replay::find(directory)?;
     let written = written_batches(&store);
     let mut replay = Replay::new(run, &store, &written, left.evicted()?);
@@ -148,8 +148,8 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<Rec
     remarks.extend(lost_rows(&not_kept));
     store.restore_evicted(run, &checkpoint.evicted);
     let registry = Arc::new(Registry::restore(run, &checkpoint, &written));
-    let log = Arc::new(Log::restore(&checkpoint.evals));
-    let events = Arc::new(Events::restore(run, &checkpoint.events));
+    let log = Arc::new(EvalLog::restore(&checkpoint.evals));
+    let events = Arc::new(RunEvents::restore(run, &checkpoint.events));
     let queries = Arc::new(Audit::restore(&checkpoint.queries));
     let begin = Begin { checkpoint, older: left.files, number: left.next, appends: store.appends(), disk };
     Ok(Recovered { store, registry, log, events, queries, begin, remarks, left_over })

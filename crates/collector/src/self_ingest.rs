@@ -17,7 +17,8 @@ use probe_proto::{MAX_ROWS, PROTOCOL, VERSION};
 use probe_store::journal::Journal;
 use probe_store::{Identity, Store};
 
-use super::agent::{Agent, AgentDescription, RowDestination};
+use super::agent::batches::RowDestination;
+use super::agent::{Agent, AgentDescription};
 use super::hello::{Declaration, HelloRefusal, understand};
 use super::ingest::{AgentDestination, IngestSession};
 use super::instance::PREFIX;
@@ -67,7 +68,7 @@ impl SelfIngest {
     ///
     /// # Errors
     /// The system gives no random numbers, or what was pushed does not fit the table's declaration.
-    pub(crate) fn keep(
+    pub(crate) fn store_rows(
         &self,
         identity: &Arc<Identity>,
         fill: impl FnOnce(&mut BatchBuilder, &mut StringTable),
@@ -89,7 +90,7 @@ impl SelfIngest {
         if rows > MAX_ROWS {
             return Err(Error::limit(format!("{rows} rows of {} at once", self.table.full_name())));
         }
-        feed.take(builder.take(), self.to())
+        feed.ingest(builder.take(), self.to())
     }
 
     fn close_idle(&self, feeds: &mut HashMap<Arc<Identity>, ProcessFeed>, longest: Duration) {
@@ -136,7 +137,7 @@ impl SelfIngest {
 }
 
 impl ProcessFeed {
-    fn take(&mut self, mut batch: v1::Batch, keep: RowDestination<'_>) -> Result<()> {
+    fn ingest(&mut self, mut batch: v1::Batch, keep: RowDestination<'_>) -> Result<()> {
         let mut to = AgentDestination { agent: &self.agent, keep };
         if let Some(texts) = self.texts.since(self.session_texts) {
             self.session_texts = self.texts.len();
@@ -177,7 +178,7 @@ mod tests {
                 texts.id("the one text that a row has");
                 rows.push(steps::Row::of_a_second(1));
             };
-            feeds.keep(identity, fill).unwrap();
+            feeds.store_rows(identity, fill).unwrap();
         };
         keep(&first);
         keep(&second);

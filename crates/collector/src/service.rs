@@ -33,7 +33,7 @@ impl Agent for AgentService {
             // An empty channel has room.
             let _ = downlink.try_send(Ok(CollectorFrame { frame: Some(collector_frame::Frame::Refused(refused)) }));
         } else {
-            let peer = process_exits::Peer::of(request.extensions());
+            let peer = process_exits::PeerProcess::of(request.extensions());
             tokio::spawn(stream::serve(Arc::clone(&self.0), request.into_inner(), downlink, peer, gone));
         }
         Ok(Response::new(ReceiverStream::new(frames)))

@@ -9,8 +9,9 @@ use probe_proto::v1::{self, CollectorFrame, agent_frame, collector_frame, record
 use probe_store::Identity;
 use tonic::Status;
 
-use super::agent::{Agent, Downlink, NotWelcomed, RowDestination, Superseded, truncate_status};
-use super::events::{Event, Severity};
+use super::agent::batches::{RowDestination, Superseded};
+use super::agent::{Agent, Downlink, NotWelcomed, truncate_status};
+use super::events::{RunEvent, Severity};
 use super::hello::{AcceptedHello, DeclaredTable, HelloRefusal, truncate_hello, understand};
 use super::ingest::{AgentDestination, IngestError, IngestSession};
 use super::settings::offset_among_ranks;
@@ -128,7 +129,7 @@ impl AgentSession {
     }
 
     /// Keeps in the agent's state what was wrong with its frames.
-    pub(super) fn note(&self, end: &StreamEnd, shared: &Shared) {
+    pub(super) fn note_end(&self, end: &StreamEnd, shared: &Shared) {
         let (StreamEnd::Malformed(problem) | StreamEnd::BadBatch(problem)) = end else { return };
         let mut state = self.agent.state();
         state.note_problem(truncate(format!("sent a malformed frame: {problem}"), MAX_TEXT));
@@ -150,7 +151,7 @@ impl AgentSession {
     }
 
     /// Takes in a frame.
-    pub(super) fn take(&mut self, shared: &Shared, frame: agent_frame::Frame) -> Result<(), StreamEnd> {
+    pub(super) fn receive(&mut self, shared: &Shared, frame: agent_frame::Frame) -> Result<(), StreamEnd> {
         use agent_frame::Frame;
         match frame {
             Frame::Batch(batch) => Ok(self.ingest.batch(batch, &mut destination(&self.agent, shared))?),
@@ -165,7 +166,7 @@ impl AgentSession {
                 }
                 let status = truncate_status(status);
                 for late in self.agent.report(status.clone()) {
-                    shared.events.note(came_late(late, self.ingest.identity()));
+                    shared.events.record(came_late(late, self.ingest.identity()));
                 }
                 self.ingest.status(status, &shared.journal);
                 shared.registry.notify();
@@ -258,13 +259,13 @@ fn refuse(agent: &Agent, tables: &[DeclaredTable]) {
 }
 
 /// The event of an agent that heard of a plan too late: ranks differ in detail for a few steps.
-fn came_late(late: v1::LatePlan, process: &Identity) -> Event {
+fn came_late(late: v1::LatePlan, process: &Identity) -> RunEvent {
     let v1::LatePlan { from_step, until_step } = late;
     let message = format!(
         "the plan of which steps are recorded in detail came late: steps {from_step} to {until_step} may have other detail here than in other processes"
     );
     let details = serde_json::json!({ "from_step": from_step, "until_step": until_step });
-    Event::new("detail late", Severity::Info, message).of(process).at_step(from_step).with(&details)
+    RunEvent::new("detail late", Severity::Info, message).of_process(process).at_step(from_step).with_details(&details)
 }
 
 impl From<HelloRefusal> for StreamEnd {

@@ -278,7 +278,7 @@ fn tell(live: &[Arc<Agent>], values: HashMap<String, String>, plan: Plan) -> Vec
 mod tests {
     use super::*;
     use crate::tests::agents::agents;
-    use probe_common::error::Kind;
+    use probe_common::error::ErrorKind;
 
     #[test]
     fn detail_that_somebody_asks_for_ends_by_itself() {
@@ -294,7 +294,10 @@ mod tests {
         settings.watch(WatchCall { detail_steps: 0, operator_steps: 3 }, &[]).unwrap();
         assert!(!settings.wants_detail(130));
         let refused = settings.watch(WatchCall { detail_steps: 100_000, operator_steps: 0 }, &[]).unwrap_err();
-        assert_eq!((refused.kind(), refused.to_string().as_str()), (Kind::Usage, "at most 1000 steps are watched"));
+        assert_eq!(
+            (refused.kind(), refused.to_string().as_str()),
+            (ErrorKind::Usage, "at most 1000 steps are watched")
+        );
     }
 
     #[test]

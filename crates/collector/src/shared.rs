@@ -7,7 +7,7 @@ use probe_store::Store;
 use probe_store::journal::Journal;
 use tokio_util::sync::CancellationToken;
 
-use super::events::Events;
+use super::events::RunEvents;
 use super::finish::Finish;
 use super::registry::Registry;
 use super::settings::SharedSettings;
@@ -26,8 +26,8 @@ pub struct Shared {
     pub(super) store: Arc<Store>,
     pub(super) journal: Arc<Journal>,
     pub(super) registry: Arc<Registry>,
-    /// What happened; [`Events::note`] adds to it.
-    pub(super) events: Arc<Events>,
+    /// What happened; [`RunEvents::record`] adds to it.
+    pub(super) events: Arc<RunEvents>,
     pub(super) settings: SharedSettings,
     pub(super) routes: Arc<Routes>,
     /// The end of the command, and of the run.

@@ -3,7 +3,7 @@
 use probe_proto::v1::Cost;
 use serde_json::json;
 
-use super::events::{Event, Severity};
+use super::events::{RunEvent, Severity};
 
 /// Steps are slow when the last second's median is `SLOW` times the baseline, until it is no more than `NORMAL` times.
 const SLOW: f64 = 1.5;
@@ -77,10 +77,10 @@ impl SlowStepWatch {
 
 impl Change {
     /// The event that reports the change. `automatic`: whether every step is recorded in detail because of it.
-    pub(crate) fn event(self, step: i64, automatic: bool) -> Event {
+    pub(crate) fn event(self, step: i64, automatic: bool) -> RunEvent {
         let event = |kind, severity, message, recent: f64, baseline: f64| {
             let details = json!({ "recent": recent, "baseline": baseline });
-            Event::new(kind, severity, message).at_step(step).with(&details)
+            RunEvent::new(kind, severity, message).at_step(step).with_details(&details)
         };
         let took = |seconds: f64| match seconds {
             s if s < 0.1 => format!("{:.3} ms", 1e3 * s),

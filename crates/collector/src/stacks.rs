@@ -1,20 +1,20 @@
 //! Stacks of the run's processes on this node: which processes are read and how, and what is kept in `python.stacks`.
 
+mod thread_rows;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use probe_common::clock;
-use probe_common::error::{Error, Kind, Result};
+use probe_common::error::{Error, ErrorKind, Result};
 use probe_common::paths::host_name;
 use probe_inspect::stacks::sampler::{self, SamplingPlan};
-use probe_inspect::stacks::{Readers, Subject, agent, each, method_name, permission};
-use probe_proto::encode::{BatchBuilder, StringTable};
-use probe_proto::table::Time;
-use probe_proto::tables::stacks;
-use probe_proto::v1::{At, EvalCall, ProcessStacks, StackMethod, StacksAnswer, StacksCall, ThreadStack};
+use probe_inspect::stacks::{Readers, Subject, agent, each, permission};
+use probe_proto::v1::{At, EvalCall, ProcessStacks, StackMethod, StacksAnswer, StacksCall};
 use probe_query::Engine;
 use probe_store::Identity;
 
+use self::thread_rows::ThreadRows;
 use super::agent::AgentState;
 use super::inspection_turns::{InspectionTurn, InspectionTurns};
 use super::newest_number::newest_number;
@@ -82,14 +82,14 @@ impl Stacks {
     pub(crate) async fn ask(&self, call: StacksCall, asked_by: &Asker) -> Result<StacksAnswer> {
         // Samplings do not wait for the turn: they take long, and little of a process's time.
         let _turn = if call.duration_s == 0.0 { Some(self.wait_for_turn(asked_by).await?) } else { None };
-        self.take(call, asked_by).await
+        self.ask_without_turn(call, asked_by).await
     }
 
     /// Does what is asked at once, without a turn.
     ///
     /// # Errors
     /// Those of [`Stacks::ask`].
-    pub(crate) async fn take(&self, call: StacksCall, asked_by: &Asker) -> Result<StacksAnswer> {
+    pub(crate) async fn ask_without_turn(&self, call: StacksCall, asked_by: &Asker) -> Result<StacksAnswer> {
         let method = StackMethod::try_from(call.method)
             .map_err(|_| Error::usage("unknown way to read stacks; known: auto, memory, paused, native, agent"))?;
         let chosen = self.choose(call.pid, call.rank)?;
@@ -179,7 +179,9 @@ impl Stacks {
             Some(_) => {}
         }
         // Any error but a refusal is better explained by the reader.
-        permission::check(subject.pid).err().filter(|error| matches!(error.kind(), Kind::Denied | Kind::Unreachable))
+        permission::check(subject.pid)
+            .err()
+            .filter(|error| matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unreachable))
     }
 
     /// Asks the agent, and puts into the answer why it was asked.
@@ -241,11 +243,11 @@ impl Stacks {
             let Some(origin) = origin else { continue };
             let mut threads = process.threads.iter().zip(0_i32..).peekable();
             while threads.peek().is_some() {
-                self.ingest.keep(&origin.identity, |rows, texts| {
+                self.ingest.store_rows(&origin.identity, |rows, texts| {
                     while rows.rows() < ROWS
                         && let Some((thread, number)) = threads.next()
                     {
-                        Row { capture, unix_ns, process, thread, number }.push(rows, texts);
+                        ThreadRows { capture, unix_ns, process, thread, number }.push(rows, texts);
                     }
                 })?;
             }
@@ -273,48 +275,6 @@ impl RunProcess {
         match self.subject.rank {
             Some(rank) => format!("rank {rank} (pid {})", self.subject.pid),
             None => format!("process {}", self.subject.pid),
-        }
-    }
-}
-
-/// What the rows of one thread are made of.
-struct Row<'a> {
-    capture: i64,
-    unix_ns: i64,
-    process: &'a ProcessStacks,
-    thread: &'a ThreadStack,
-    number: i32,
-}
-
-impl Row<'_> {
-    fn push(&self, rows: &mut BatchBuilder, texts: &mut StringTable) {
-        let thread = self.thread;
-        let mut text = |text: &str| (!text.is_empty()).then(|| texts.id(text));
-        let (thread_name, waits_for) = (text(&thread.name), text(&thread.waits_for));
-        let method = method_name(self.process);
-        let nothing = std::iter::once(None).filter(|_| thread.frames.is_empty());
-        let frames = thread.frames.iter().map(Some).chain(nothing);
-        for (frame, depth) in frames.zip(0_i32..) {
-            let row = stacks::Row {
-                capture: self.capture,
-                ts: Time(self.unix_ns),
-                thread: self.number,
-                thread_name,
-                os_thread: thread.os_thread.map(i64::from),
-                main: thread.main,
-                gil: thread.gil,
-                running: thread.running,
-                waits_for,
-                depth,
-                function: frame.map(|frame| texts.id(&frame.function)),
-                file: frame.map(|frame| texts.id(&frame.file)),
-                line: frame.and_then(|frame| frame.line).and_then(|line| i32::try_from(line).ok()),
-                user_code: frame.is_some_and(|frame| frame.user_code),
-                samples: i64::try_from(thread.samples).unwrap_or(i64::MAX),
-                moving: thread.moving,
-                method: texts.id(method),
-            };
-            rows.push(row);
         }
     }
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use probe_common::error::{Error, Result};
-use probe_store::runs::{RunInfo, RunState, last_step, size_of_files};
+use probe_store::runs::{RunInfo, RunState, file_bytes, last_step};
 use probe_store::{journal, write_system};
 use tokio::time::timeout;
 
 use super::collector::Collector;
-use super::events::{Event, Severity};
+use super::events::{RunEvent, Severity};
 use super::process_exits;
 use super::shared::Shared;
 
@@ -36,7 +36,7 @@ impl Collector {
         let _ = timeout(STREAMS_TIMEOUT, shared.until(|shared| shared.registry.open_streams() == 0)).await;
         describe(&mut info, &shared, exit_status);
         if let Some(status) = exit_status {
-            shared.events.note(command_ended(status, going_on));
+            shared.events.record(command_ended(status, going_on));
         }
         let directory = reservation.directory().to_owned();
         let (journal, store) = (Arc::clone(&shared.journal), Arc::clone(&shared.store));
@@ -52,7 +52,7 @@ impl Collector {
             written?;
             // run.json says that the run has ended only when all of it is in files, and only then the journal is removed.
             info.last_step = last_step(&directory);
-            info.bytes = Some(size_of_files(&directory));
+            info.bytes = Some(file_bytes(&directory));
             info.write(&directory)?;
             journal::remove(&directory)
         });
@@ -72,7 +72,7 @@ impl Collector {
 
 /// The event of the end of the command that the run is of. `going_on`: processes that it started in the background, and that have not
 /// ended with it.
-fn command_ended(status: i32, going_on: usize) -> Event {
+fn command_ended(status: i32, going_on: usize) -> RunEvent {
     let is_whole = status == 0 && going_on == 0;
     let severity = if is_whole { Severity::Info } else { Severity::Warning };
     let rest = match going_on {
@@ -81,7 +81,8 @@ fn command_ended(status: i32, going_on: usize) -> Event {
         more => format!("; {more} processes go on, and what they do from now on is not recorded"),
     };
     let details = serde_json::json!({ "exit_status": status, "processes_going_on": going_on });
-    Event::new("command end", severity, format!("the command ended with status {status}{rest}")).with(&details)
+    RunEvent::new("command end", severity, format!("the command ended with status {status}{rest}"))
+        .with_details(&details)
 }
 
 /// Fills in what is known of the run when it ends.

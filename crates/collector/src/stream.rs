@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status, Streaming};
 
 use super::agent::Downlink;
-use super::process_exits::{self, Peer};
+use super::process_exits::{self, PeerProcess};
 use super::session::{AgentSession, StreamEnd};
 use super::shared::Shared;
 
@@ -22,7 +22,7 @@ pub(crate) async fn serve(
     shared: Arc<Shared>,
     mut inbound: Streaming<AgentFrame>,
     downlink: Downlink,
-    peer: Peer,
+    peer: PeerProcess,
     gone: CancellationToken,
 ) {
     let _open = shared.registry.open();
@@ -34,11 +34,11 @@ pub(crate) async fn serve(
         () = shared.stopping.cancelled() => StreamEnd::Closed(Status::unavailable("the collector is stopping")),
     };
     if let Some(session) = &session {
-        session.note(&end, &shared);
+        session.note_end(&end, &shared);
         let bye = matches!(end, StreamEnd::Bye);
         session.close(bye, &shared);
         if shared.registry.disconnect(&session.agent, connection, bye) {
-            shared.routes.gone(session.agent.key);
+            shared.routes.agent_gone(session.agent.key);
         }
     }
     let last = match end {
@@ -61,7 +61,7 @@ async fn speak(
     shared: &Arc<Shared>,
     inbound: &mut Streaming<AgentFrame>,
     downlink: &Downlink,
-    (connection, peer): (u64, Peer),
+    (connection, peer): (u64, PeerProcess),
     session: &mut Option<AgentSession>,
 ) -> StreamEnd {
     let first = match timeout(HELLO_TIMEOUT, inbound.message()).await {
@@ -101,7 +101,7 @@ async fn speak(
         };
         match frame {
             Ok(Some(AgentFrame { frame: Some(frame) })) => {
-                if let Err(end) = session.take(shared, frame) {
+                if let Err(end) = session.receive(shared, frame) {
                     return end;
                 }
             }

@@ -21,7 +21,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tokio::sync::mpsc;
 
-use super::agent::{Agent, RowDestination};
+use super::agent::Agent;
+use super::agent::batches::RowDestination;
 use super::collector::{OpenedStore, begin};
 use super::hello::{AcceptedHello, understand};
 use super::ingest::{AgentDestination, IngestSession};
@@ -380,13 +381,16 @@ fn play(events: Vec<Event>) -> Result<(), TestCaseError> {
 
 #[test]
 fn events_outlive_the_collector_that_noticed_them() {
-    use super::events::{Event, Severity};
+    use super::events::{RunEvent, Severity};
     let directory = tempfile::tempdir().unwrap();
     let mut world = World::start(directory.path());
     world.connect(1);
     let identity = Arc::clone(&world.agents[0].agent.state().identity);
-    let hang = Event::new("hang", Severity::Error, "rank 1 has been in all_reduce for 60 s");
-    world.begun.events.note(hang.of(&identity).at_step(7).with(&serde_json::json!({ "seconds": 60 })));
+    let hang = RunEvent::new("hang", Severity::Error, "rank 1 has been in all_reduce for 60 s");
+    world
+        .begun
+        .events
+        .record(hang.of_process(&identity).at_step(7).with_details(&serde_json::json!({ "seconds": 60 })));
     assert_eq!(world.begun.journal.sync(), None);
     world.kill();
     // Once from the record, and once from the checkpoint that sums up the records.
@@ -395,7 +399,7 @@ fn events_outlive_the_collector_that_noticed_them() {
         world.kill();
     }
     world = World::start(directory.path());
-    world.begun.events.note(Event::new("slow", Severity::Warning, "slower"));
+    world.begun.events.record(RunEvent::new("slow", Severity::Warning, "slower"));
     let engine = Engine::new(Arc::clone(&world.begun.store), vec![world.begun.events]).unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let batches: Vec<RecordBatch> = runtime.block_on(async {

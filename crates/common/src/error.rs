@@ -13,7 +13,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// How a command ends; the number is its exit status. 0 is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum ErrorKind {
     /// The query, snippet or command failed.
     Failed = 1,
     /// Wrong usage.
@@ -33,7 +33,7 @@ pub enum Kind {
 /// printed.
 #[derive(Debug, Clone)]
 pub struct Error {
-    kind: Kind,
+    kind: ErrorKind,
     /// The message without the causes; empty where the causes suffice.
     message: String,
     cause: Option<Arc<dyn StdError + Send + Sync>>,
@@ -68,7 +68,7 @@ const HINT: &str = "probe-hint-bin";
 
 impl Error {
     /// An error of this kind.
-    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), cause: None, hint: None }
     }
     /// A failure that its cause describes.
@@ -87,23 +87,23 @@ impl Error {
     }
     /// The query, snippet or command failed.
     pub fn failed(message: impl Into<String>) -> Self {
-        Self::new(Kind::Failed, message)
+        Self::new(ErrorKind::Failed, message)
     }
     /// Wrong usage.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self::new(Kind::Usage, message)
+        Self::new(ErrorKind::Usage, message)
     }
     /// Nothing reachable at ENDPOINT.
     pub fn unreachable(message: impl Into<String>) -> Self {
-        Self::new(Kind::Unreachable, message)
+        Self::new(ErrorKind::Unreachable, message)
     }
     /// Not allowed.
     pub fn denied(message: impl Into<String>) -> Self {
-        Self::new(Kind::Denied, message)
+        Self::new(ErrorKind::Denied, message)
     }
     /// A limit or deadline was reached.
     pub fn limit(message: impl Into<String>) -> Self {
-        Self::new(Kind::Limit, message)
+        Self::new(ErrorKind::Limit, message)
     }
     /// Adds a hint: what to do about the error.
     #[must_use]
@@ -112,7 +112,7 @@ impl Error {
         self
     }
     /// The kind of the error.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ErrorKind {
         self.kind
     }
     /// The hint: what to do about the error.
@@ -124,11 +124,11 @@ impl Error {
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
         let code = match error.kind {
-            Kind::Failed => Code::Aborted,
-            Kind::Usage => Code::InvalidArgument,
-            Kind::Unreachable => Code::Unavailable,
-            Kind::Denied => Code::PermissionDenied,
-            Kind::Limit => Code::ResourceExhausted,
+            ErrorKind::Failed => Code::Aborted,
+            ErrorKind::Usage => Code::InvalidArgument,
+            ErrorKind::Unreachable => Code::Unavailable,
+            ErrorKind::Denied => Code::PermissionDenied,
+            ErrorKind::Limit => Code::ResourceExhausted,
         };
         let mut status = Self::new(code, error.to_string());
         if let Some(hint) = error.hint {
@@ -141,11 +141,11 @@ impl From<Error> for Status {
 impl From<Status> for Error {
     fn from(status: Status) -> Self {
         let kind = match status.code() {
-            Code::InvalidArgument => Kind::Usage,
-            Code::Unavailable => Kind::Unreachable,
-            Code::PermissionDenied | Code::Unauthenticated => Kind::Denied,
-            Code::ResourceExhausted | Code::DeadlineExceeded => Kind::Limit,
-            _ => Kind::Failed,
+            Code::InvalidArgument => ErrorKind::Usage,
+            Code::Unavailable => ErrorKind::Unreachable,
+            Code::PermissionDenied | Code::Unauthenticated => ErrorKind::Denied,
+            Code::ResourceExhausted | Code::DeadlineExceeded => ErrorKind::Limit,
+            _ => ErrorKind::Failed,
         };
         let hint = status.metadata().get_bin(HINT).and_then(|v| v.to_bytes().ok());
         let hint = hint.and_then(|bytes| String::from_utf8(bytes.to_vec()).ok());
@@ -153,7 +153,7 @@ impl From<Status> for Error {
     }
 }
 
-/// Converts an error of a stream, which has no name; [`named`](crate::paths::named) converts an error of a file.
+/// Converts an error of a stream, which has no name; [`io_error_at`](crate::paths::io_error_at) converts an error of a file.
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {
         Self::caused(error)

@@ -64,7 +64,7 @@ impl Directories {
             (None, Some(session)) if session.is_dir() => session.join("probe"),
             _ => std::env::temp_dir().join(format!("probe-{uid}")),
         };
-        let absolute = |path: PathBuf| std::path::absolute(&path).map_err(|error| named(&path, error));
+        let absolute = |path: PathBuf| std::path::absolute(&path).map_err(|error| io_error_at(&path, error));
         Ok(Self { home: absolute(home)?, runtime: absolute(runtime)? })
     }
 
@@ -91,7 +91,7 @@ impl Directories {
         }
         let mut live = Vec::new();
         let directory = self.checked_runtime()?;
-        for entry in fs::read_dir(directory).map_err(|error| named(directory, error))? {
+        for entry in fs::read_dir(directory).map_err(|error| io_error_at(directory, error))? {
             let Ok(entry) = entry else { continue };
             let name = entry.file_name();
             let Some(run) = name.to_str().and_then(|name| name.strip_suffix(".sock")) else { continue };
@@ -168,16 +168,16 @@ pub fn socket_state(path: &Path) -> SocketState {
 /// Creates the directory `path` with mode 0700 where it is missing, and refuses one that is not ours alone.
 pub fn private_directory(path: &Path) -> Result<()> {
     if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).map_err(|error| named(parent, error))?;
+        fs::create_dir_all(parent).map_err(|error| io_error_at(parent, error))?;
     }
     match fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(named(path, error).hint(format!("name another directory in {}", env::PROBE_RUNTIME_DIR)));
+            return Err(io_error_at(path, error).hint(format!("name another directory in {}", env::PROBE_RUNTIME_DIR)));
         }
         _ => {}
     }
     // Links are not followed: one in a directory that others can write to could point anywhere.
-    let metadata = fs::symlink_metadata(path).map_err(|error| named(path, error))?;
+    let metadata = fs::symlink_metadata(path).map_err(|error| io_error_at(path, error))?;
     let denied = |what: String| {
         Error::denied(format!("{} {what}; sockets there would not be safe", path.display()))
             .hint(format!("remove it, or name another directory in {}", env::PROBE_RUNTIME_DIR))
@@ -204,7 +204,7 @@ pub fn private_directory(path: &Path) -> Result<()> {
 
 /// Refuses a directory in which another user could replace our files.
 pub fn only_ours_to_change(path: &Path) -> Result<()> {
-    let metadata = fs::metadata(path).map_err(|error| named(path, error))?;
+    let metadata = fs::metadata(path).map_err(|error| io_error_at(path, error))?;
     let denied =
         |what: String| Err(Error::denied(format!("{} {what}; what is in it would not be safe", path.display())));
     let (uid, mode) = (metadata.uid(), metadata.mode());
@@ -223,7 +223,7 @@ pub fn host_name() -> String {
 }
 
 /// An input or output error with the path of its file.
-pub fn named(path: &Path, error: io::Error) -> Error {
+pub fn io_error_at(path: &Path, error: io::Error) -> Error {
     Error::failed(path.display().to_string()).because(error)
 }
 
@@ -244,7 +244,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
 
     fn directories_from(variables: &[(&str, &str)]) -> Directories {
         Directories::from_variables(|name| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v)))
@@ -275,7 +275,7 @@ mod tests {
 
         fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).unwrap();
         let error = private_directory(&path).unwrap_err();
-        assert_eq!(error.kind(), Kind::Denied);
+        assert_eq!(error.kind(), ErrorKind::Denied);
         assert!(error.to_string().contains("mode 0750"), "{error}");
         assert!(error.hint_text().unwrap().starts_with("chmod 0700"));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();

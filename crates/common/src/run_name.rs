@@ -78,7 +78,7 @@ pub fn check_name(name: &str) -> Result<()> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
 
     #[test]
     fn names_are_parsed_and_written_alike() {
@@ -98,7 +98,7 @@ mod tests {
         ];
         for name in wrong.into_iter().chain(RESERVED_NAMES.iter().copied()) {
             let error = RunName::parse(name).unwrap_err();
-            assert_eq!(error.kind(), Kind::Usage, "{name}");
+            assert_eq!(error.kind(), ErrorKind::Usage, "{name}");
             assert!(error.hint_text().is_some(), "{name}");
         }
         assert!(check_name("query").unwrap_err().to_string().contains("is a command"));

@@ -1,7 +1,7 @@
 //! Numbers of bytes as people write them.
 
 /// A number of bytes as people write it: `1073741824`, `512M`, `2G`.
-pub fn size(text: &str) -> Option<u64> {
+pub fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let number: u64 = digits.parse().ok()?;

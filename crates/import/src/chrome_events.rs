@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::collect::Collected;
-use super::event::{Event, text};
+use super::event::{ChromeEvent, text};
 use super::xplane::event_stats::{EventStats, Stat, Value};
-use super::xplane::events::Event as PlaneEvent;
+use super::xplane::events::PlaneEvent;
 use super::xplane::lines::{Line, Plane};
 
 /// The arguments of an event, unparsed.
@@ -27,7 +27,7 @@ impl Collected {
     /// Records can't be written.
     pub(crate) fn take_chrome_plane(
         &mut self,
-        event: &Event<'_>,
+        event: &ChromeEvent<'_>,
         (plane, line): (Plane, Line),
         json: &str,
     ) -> Result<()> {
@@ -37,7 +37,7 @@ impl Collected {
             arguments.args.iter().filter_map(|(name, raw)| Some((Stat::named(name)?, text(raw)))).collect();
         let mut stats = EventStats::default();
         for (stat, value) in &named_stats {
-            stats.take(*stat, Value::Text(value));
+            stats.add(*stat, Value::Text(value));
         }
         let thread = if line == Line::Thread { self.thread(&event.pid, &event.tid) } else { None };
         self.take_plane_event(&PlaneEvent { plane, line, thread, name: &event.name, ts, end, stats })

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::event::Event;
+use super::event::ChromeEvent;
 use super::number::integer;
 use super::xplane::lines::{Line, Plane};
 
@@ -19,7 +19,7 @@ pub(crate) struct ChromePlanes {
 
 impl ChromePlanes {
     /// Takes an event that names a process or thread.
-    pub(crate) fn take(&mut self, event: &Event<'_>) {
+    pub(crate) fn add_metadata(&mut self, event: &ChromeEvent<'_>) {
         let Some(name) = event.args.name.as_deref() else { return };
         if self.planes.len() + self.lines.len() >= MAX_NAMES {
             return;
@@ -37,7 +37,7 @@ impl ChromePlanes {
     }
 
     /// The plane and line of an event, where its process has the name of a plane.
-    pub(crate) fn of(&self, event: &Event<'_>) -> Option<(Plane, Line)> {
+    pub(crate) fn line_of(&self, event: &ChromeEvent<'_>) -> Option<(Plane, Line)> {
         if self.planes.is_empty() || event.ph != "X" || !event.cat.is_empty() {
             return None;
         }

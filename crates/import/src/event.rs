@@ -11,7 +11,7 @@ use super::number::{float, integer, nanoseconds, quantity};
 
 /// An event, as its text has it. A key that comes twice has its last value.
 #[derive(Debug, Default)]
-pub(crate) struct Event<'a> {
+pub(crate) struct ChromeEvent<'a> {
     pub ph: Text<'a>,
     pub cat: Text<'a>,
     pub name: Text<'a>,
@@ -102,7 +102,7 @@ pub(crate) struct Args<'a> {
     pub total_reserved: Option<i64>,
 }
 
-impl<'a> Event<'a> {
+impl<'a> ChromeEvent<'a> {
     /// Parses JSON.
     pub(crate) fn parse(text: &'a str) -> serde_json::Result<Self> {
         serde_json::from_str(text)
@@ -140,16 +140,16 @@ fn json(raw: &RawValue) -> Option<&str> {
     Some(raw.get()).filter(|text| !matches!(*text, "null" | "[]" | "\"\""))
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Event<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for ChromeEvent<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Fields;
         impl<'de> Visitor<'de> for Fields {
-            type Value = Event<'de>;
+            type Value = ChromeEvent<'de>;
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("an event: a JSON object")
             }
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Event<'de>, M::Error> {
-                let mut event = Event::default();
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<ChromeEvent<'de>, M::Error> {
+                let mut event = ChromeEvent::default();
                 while let Some(key) = map.next_key::<Key<'de>>()? {
                     match &*key.0 {
                         "ph" => event.ph = text(map.next_value()?),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use probe_common::error::{Error, Result};
 
-use super::formats::Format;
+use super::formats::TraceFormat;
 use super::head::Head;
 
 /// Most directories within each other.
@@ -25,7 +25,7 @@ pub struct TraceFile {
     /// Whether the file was named, and not found in a directory.
     pub named: bool,
     /// The format, by the file's content or as the user says.
-    pub format: Format,
+    pub format: TraceFormat,
 }
 
 /// The files to import.
@@ -47,7 +47,7 @@ pub struct FilesToImport {
 ///
 /// # Errors
 /// There is no such path, or none of them is a trace or a directory with traces.
-pub fn find(paths: &[PathBuf], forced: Option<Format>) -> Result<FilesToImport> {
+pub fn find(paths: &[PathBuf], forced: Option<TraceFormat>) -> Result<FilesToImport> {
     let mut found = FilesToImport::default();
     for path in paths {
         if path == Path::new("-") {
@@ -71,14 +71,14 @@ pub fn find(paths: &[PathBuf], forced: Option<Format>) -> Result<FilesToImport> 
 }
 
 impl FilesToImport {
-    fn add_file(&mut self, path: &Path, kind: &Metadata, forced: Option<Format>) -> Result<()> {
+    fn add_file(&mut self, path: &Path, kind: &Metadata, forced: Option<TraceFormat>) -> Result<()> {
         if kind.is_file() && kind.len() == 0 {
             return Err(Error::failed(format!("cannot import {}: it is empty", path.display())));
         }
         let format = format(path, forced)?.map_err(|head| {
             let (what, hint) = match head.other_format() {
                 Some((what, instead)) => (what, instead.to_owned()),
-                None => ("its format is not known", Format::known()),
+                None => ("its format is not known", TraceFormat::names_hint()),
             };
             Error::failed(format!("cannot import {}: {what}", path.display())).hint(hint)
         })?;
@@ -86,7 +86,7 @@ impl FilesToImport {
         Ok(())
     }
 
-    fn add_directory(&mut self, directory: &Path, forced: Option<Format>) -> Result<()> {
+    fn add_directory(&mut self, directory: &Path, forced: Option<TraceFormat>) -> Result<()> {
         let mut all = Vec::new();
         walk(directory, 0, &mut all, &mut self.unreadable)?;
         all.sort();
@@ -106,7 +106,7 @@ impl FilesToImport {
                 "{} has no traces: none of its {seen} files is of a format that is known here",
                 directory.display()
             ))
-            .hint(Format::known()));
+            .hint(TraceFormat::names_hint()));
         }
         Ok(())
     }
@@ -123,12 +123,12 @@ impl FilesToImport {
 }
 
 /// The format of a file; where it is not known, its beginning.
-fn format(path: &Path, forced: Option<Format>) -> Result<std::result::Result<Format, Head>> {
+fn format(path: &Path, forced: Option<TraceFormat>) -> Result<std::result::Result<TraceFormat, Head>> {
     if let Some(format) = forced {
         return Ok(Ok(format));
     }
     let head = Head::read(path)?;
-    Ok(Format::of(&head).ok_or(head))
+    Ok(TraceFormat::detect(&head).ok_or(head))
 }
 
 /// Names each file by its own name, or by its path where another has the same name.

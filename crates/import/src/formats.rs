@@ -12,7 +12,7 @@ use super::{
 
 /// A format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum TraceFormat {
     /// Execution traces of PyTorch.
     ExecutionTrace,
     /// Dumps of PyTorch's Flight Recorder, pickle or JSON.
@@ -31,7 +31,7 @@ pub enum Format {
     XPlane,
 }
 
-impl Format {
+impl TraceFormat {
     /// All formats. A file has the first one that recognises it.
     pub const ALL: &'static [Self] = &[
         Self::ExecutionTrace,
@@ -110,7 +110,7 @@ impl Format {
     }
 
     /// The format of a file with this beginning.
-    pub(crate) fn of(head: &Head) -> Option<Self> {
+    pub(crate) fn detect(head: &Head) -> Option<Self> {
         Self::ALL.iter().copied().find(|format| format.recognises(head))
     }
 
@@ -126,7 +126,7 @@ impl Format {
     }
 
     /// A hint that lists the formats.
-    pub(crate) fn known() -> String {
+    pub(crate) fn names_hint() -> String {
         let each: Vec<String> =
             Self::ALL.iter().map(|format| format!("{} ({})", format.about(), format.name())).collect();
         format!("probe import reads {}, plain or gzip; --format NAME names one of them", each.join("; "))

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::event::Event;
+use super::event::ChromeEvent;
 use super::number::integer;
 use super::range_patterns::StepRange;
 use super::records::host;
@@ -31,7 +31,7 @@ pub(crate) struct OneProcess {
 }
 
 impl OneProcess {
-    pub(crate) fn has(&self, event: &Event<'_>) -> bool {
+    pub(crate) fn has(&self, event: &ChromeEvent<'_>) -> bool {
         match pid(&event.pid) {
             Some(pid) if pid == self.pid => true,
             Some(pid) if self.others.contains(&pid) => false,
@@ -58,7 +58,7 @@ pub(crate) struct HostProcesses {
 
 impl HostProcesses {
     /// Counts a host event of this kind.
-    pub(crate) fn count(&mut self, event: &Event<'_>, kind: u8) {
+    pub(crate) fn count(&mut self, event: &ChromeEvent<'_>, kind: u8) {
         if !self.counts.contains_key(&*event.pid) {
             if self.counts.len() >= MAX_PROCESSES {
                 return;
@@ -72,7 +72,7 @@ impl HostProcesses {
     }
 
     /// Takes the rank from an event that names a process: `rank 3 (host, pid 4711)`, as `probe export` writes it.
-    pub(crate) fn take_name(&mut self, event: &Event<'_>) {
+    pub(crate) fn take_name(&mut self, event: &ChromeEvent<'_>) {
         let name = event.args.name.as_deref().filter(|_| event.name == "process_name");
         let rank = name.and_then(|name| name.strip_prefix("rank ")?.split([' ', ':']).next()?.parse().ok());
         if let Some((pid, rank)) = pid(&event.pid).zip(rank)

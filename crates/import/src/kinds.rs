@@ -4,7 +4,7 @@ use super::records::{device, host};
 
 /// What an event becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum EventKind {
     /// An event of a host, with its kind of [`host`].
     Host(u8),
     /// An event of a device, with its kind of [`device`].
@@ -20,29 +20,29 @@ pub(crate) enum Kind {
 /// Names that were operators by category in 2021, and are ranges of the program.
 const ANNOTATIONS: &[&str] = &["ProfilerStep#", "enumerate(Data", "Optimizer.step#", "Optimizer.zero_grad#"];
 
-pub(crate) fn kind(ph: &str, cat: &str, name: &str) -> Kind {
+pub(crate) fn event_kind(ph: &str, cat: &str, name: &str) -> EventKind {
     match ph {
         "X" => {}
-        "M" => return Kind::LeftOut("metadata of viewers"),
-        "s" | "f" | "t" => return Kind::LeftOut("flow"),
-        "C" => return Kind::LeftOut("counter"),
-        "i" | "I" | "R" if name == "[memory]" => return Kind::Memory,
-        "i" | "I" | "R" => return Kind::LeftOut("instant"),
-        "b" | "e" | "n" => return Kind::LeftOut("begin or end of an asynchronous event"),
-        "B" | "E" => return Kind::LeftOut("begin or end without a duration"),
-        _ => return Kind::LeftOut("unknown phase"),
+        "M" => return EventKind::LeftOut("metadata of viewers"),
+        "s" | "f" | "t" => return EventKind::LeftOut("flow"),
+        "C" => return EventKind::LeftOut("counter"),
+        "i" | "I" | "R" if name == "[memory]" => return EventKind::Memory,
+        "i" | "I" | "R" => return EventKind::LeftOut("instant"),
+        "b" | "e" | "n" => return EventKind::LeftOut("begin or end of an asynchronous event"),
+        "B" | "E" => return EventKind::LeftOut("begin or end without a duration"),
+        _ => return EventKind::LeftOut("unknown phase"),
     }
     let lower = cat.to_ascii_lowercase();
     match lower.as_str() {
         "cpu_op" | "operator" | "hpu_op" | "glow_runtime"
             if ANNOTATIONS.iter().any(|start| name.starts_with(start)) =>
         {
-            Kind::Host(host::ANNOTATION)
+            EventKind::Host(host::ANNOTATION)
         }
-        "cpu_op" | "user_annotation" if module_name(name).is_some() => Kind::Host(host::MODULE),
-        "cpu_op" | "operator" => Kind::Host(host::OPERATOR),
-        "user_annotation" => Kind::Host(host::ANNOTATION),
-        "python_function" => Kind::Host(host::FRAME),
+        "cpu_op" | "user_annotation" if module_name(name).is_some() => EventKind::Host(host::MODULE),
+        "cpu_op" | "operator" => EventKind::Host(host::OPERATOR),
+        "user_annotation" => EventKind::Host(host::ANNOTATION),
+        "python_function" => EventKind::Host(host::FRAME),
         "runtime"
         | "cuda_runtime"
         | "cuda_driver"
@@ -50,18 +50,18 @@ pub(crate) fn kind(ph: &str, cat: &str, name: &str) -> Kind {
         | "xpu_driver"
         | "mtia_runtime"
         | "privateuse1_runtime"
-        | "privateuse1_driver" => Kind::Host(host::LAUNCH),
-        "kernel" => Kind::Device(device::KERNEL),
-        "mtia_ccp_events" if name.starts_with("dma") => Kind::Device(device::MEMCPY),
-        "mtia_ccp_events" => Kind::Device(device::KERNEL),
-        "memcpy" | "gpu_memcpy" => Kind::Device(device::MEMCPY),
-        "memset" | "gpu_memset" => Kind::Device(device::MEMSET),
-        "cuda_sync" | "xpu_sync" => Kind::Device(device::SYNC),
-        "gpu_user_annotation" => Kind::LeftOut("range shown on a stream"),
-        "cuda_profiler_range" => Kind::LeftOut("hardware counters"),
-        "overhead" => Kind::Overhead,
-        "trace" => Kind::LeftOut("span of the whole capture"),
-        _ => Kind::LeftOut("other category"),
+        | "privateuse1_driver" => EventKind::Host(host::LAUNCH),
+        "kernel" => EventKind::Device(device::KERNEL),
+        "mtia_ccp_events" if name.starts_with("dma") => EventKind::Device(device::MEMCPY),
+        "mtia_ccp_events" => EventKind::Device(device::KERNEL),
+        "memcpy" | "gpu_memcpy" => EventKind::Device(device::MEMCPY),
+        "memset" | "gpu_memset" => EventKind::Device(device::MEMSET),
+        "cuda_sync" | "xpu_sync" => EventKind::Device(device::SYNC),
+        "gpu_user_annotation" => EventKind::LeftOut("range shown on a stream"),
+        "cuda_profiler_range" => EventKind::LeftOut("hardware counters"),
+        "overhead" => EventKind::Overhead,
+        "trace" => EventKind::LeftOut("span of the whole capture"),
+        _ => EventKind::LeftOut("other category"),
     }
 }
 

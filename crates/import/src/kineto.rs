@@ -22,7 +22,7 @@ const UNIX: i64 = 1_000_000_000_000_000_000;
 const MAX_BASE: u64 = i64::MAX as u64 / 4;
 
 /// The process that the rows belong to, as far as the file does not say.
-pub(crate) enum Origin<'a> {
+pub(crate) enum TraceOrigin<'a> {
     /// A file that a user imports.
     File { run: &'a str, capture: &'a str },
     /// A process of a live run, which wrote the file for us.
@@ -36,7 +36,7 @@ pub(crate) enum Origin<'a> {
     },
 }
 
-impl Origin<'_> {
+impl TraceOrigin<'_> {
     fn capture(&self) -> &str {
         match self {
             Self::File { capture, .. } | Self::Process { capture, .. } => capture,
@@ -96,7 +96,7 @@ pub(crate) fn import_file(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Vec<Capture>> {
     let (path, scratch) = (reading.path, reading.scratch);
-    let origin = Origin::File { run: reading.run, capture: reading.capture };
+    let origin = TraceOrigin::File { run: reading.run, capture: reading.capture };
     let step_range = reading.ranges.steps.as_ref();
     let part = |only| Part { max_text: u64::MAX, only, step_range };
     let found = read(path, part(None), scratch, progress)?;
@@ -121,7 +121,7 @@ pub(crate) fn import_file(
         let others = processes.iter().copied().filter(|other| other != pid).collect();
         let only = OneProcess { pid: *pid, others, is_first: captures.is_empty() };
         let found = read(path, part(Some(only)), scratch, progress)?;
-        let origin = Origin::File { run: reading.run, capture: &format!("{}/{pid}", reading.capture) };
+        let origin = TraceOrigin::File { run: reading.run, capture: &format!("{}/{pid}", reading.capture) };
         captures.push(write(found, path, &origin, files, scratch)?);
     }
     Ok(captures)
@@ -133,14 +133,14 @@ pub(crate) fn import_file(
 /// The file is no trace, or rows can't be written.
 pub(crate) fn import(
     path: &Path,
-    origin: &Origin<'_>,
+    origin: &TraceOrigin<'_>,
     files: &mut dyn RowSink,
     scratch: &Path,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Capture> {
     let max_text = match *origin {
-        Origin::File { .. } => u64::MAX,
-        Origin::Process { max_text, .. } => max_text,
+        TraceOrigin::File { .. } => u64::MAX,
+        TraceOrigin::Process { max_text, .. } => max_text,
     };
     let part = Part { max_text, only: None, step_range: None };
     let found = read(path, part, scratch, progress)?;
@@ -175,17 +175,17 @@ fn read(path: &Path, part: Part<'_>, scratch: &Path, progress: &mut dyn FnMut(u6
 fn write(
     FoundEvents { mut collected, file_bytes }: FoundEvents,
     path: &Path,
-    origin: &Origin<'_>,
+    origin: &TraceOrigin<'_>,
     files: &mut dyn RowSink,
     scratch: &Path,
 ) -> Result<Capture> {
     let waited = match *origin {
-        Origin::File { .. } => None,
-        Origin::Process { waited, .. } => Some(waited),
+        TraceOrigin::File { .. } => None,
+        TraceOrigin::Process { waited, .. } => Some(waited),
     };
     let (identity, rank_source) = origin.identity(&collected, path);
     let rank = identity.rank;
-    let file = matches!(origin, Origin::File { .. }).then(|| path.display().to_string());
+    let file = matches!(origin, TraceOrigin::File { .. }).then(|| path.display().to_string());
     let (has_date, base) = clock(&collected);
     let mut rows = ProcessRows::new(files, identity);
     let ranges = (base, Ranges::Operators);

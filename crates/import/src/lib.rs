@@ -56,7 +56,7 @@ mod xplane;
 use std::path::Path;
 
 use probe_common::error::{Error, Result};
-use probe_common::paths::named;
+use probe_common::paths::io_error_at;
 use probe_store::Identity;
 use probe_store::row_files::{RowFiles, RowSink};
 
@@ -65,7 +65,7 @@ use rows::DiscardingSink;
 
 pub use capture::{Capture, RowCounts};
 pub use files::{FilesToImport, TraceFile, find};
-pub use formats::Format;
+pub use formats::TraceFormat;
 pub use range_patterns::{ModuleRange, RangePatterns, StepRange};
 
 /// How far an import is.
@@ -126,18 +126,18 @@ pub fn import(
 ///
 /// # Errors
 /// The file is no trace, or rows can't be written.
-pub fn take(
+pub fn import_of_process(
     path: &Path,
     (capture, identity): (&str, &Identity),
     (max_text, waited): (u64, f64),
     rows: &mut dyn RowSink,
 ) -> Result<Capture> {
     if pickle::is_pickle(&head::Head::read(path)?.bytes) {
-        let origin = memory_snapshot::Origin::Process { identity, capture, waited };
+        let origin = memory_snapshot::SnapshotOrigin::Process { identity, capture, waited };
         return memory_snapshot::import(path, &origin, rows, &mut |_, _| ());
     }
     let scratch = path.parent().unwrap_or(Path::new("."));
-    let origin = kineto::Origin::Process { identity, capture, max_text, waited };
+    let origin = kineto::TraceOrigin::Process { identity, capture, max_text, waited };
     kineto::import(path, &origin, rows, scratch, &mut |_, _| ())
 }
 
@@ -233,11 +233,11 @@ fn as_file(
     import: impl FnOnce(&Reading<'_>) -> Result<Vec<Capture>>,
 ) -> Result<u64> {
     let path = directory.join(format!("probe-{}.{format}", std::process::id()));
-    std::fs::write(&path, bytes).map_err(|error| named(&path, error))?;
+    std::fs::write(&path, bytes).map_err(|error| io_error_at(&path, error))?;
     let ranges = RangePatterns::default();
     let reading = Reading { path: &path, run: "run@1", capture: "capture", ranges: &ranges, scratch: directory };
     let captures = import(&reading);
-    let removed = std::fs::remove_file(&path).map_err(|error| named(&path, error));
+    let removed = std::fs::remove_file(&path).map_err(|error| io_error_at(&path, error));
     let events = captures?.iter().map(|capture| capture.events).sum();
     removed.map(|()| events)
 }

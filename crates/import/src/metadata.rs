@@ -23,7 +23,7 @@ pub(crate) struct Metadata {
 
 impl Metadata {
     /// Takes the value of a top-level key, if the key is known.
-    pub(crate) fn take(&mut self, key: &str, text: &[u8]) {
+    pub(crate) fn add(&mut self, key: &str, text: &[u8]) {
         if text.len() > MAX_VALUE {
             return;
         }

@@ -22,7 +22,7 @@ use super::rows::ProcessRows;
 use super::second_pass;
 use about::FileFacts;
 use database::Database;
-use events::Events;
+use events::DatabaseEvents;
 use processes::{Processes, pid};
 
 /// The format's name in `--format` and `python.captures`.
@@ -98,7 +98,7 @@ impl FileContext<'_> {
         let (rank, rank_source) = processes.rank(key, reading.path);
         let collected = Collected::empty(reading.scratch);
         let process = (!is_alone).then_some(key);
-        let mut collected = Events::new(database, collected, process, reading.ranges, progress).read()?;
+        let mut collected = DatabaseEvents::new(database, collected, process, reading.ranges, progress).read()?;
         if is_first {
             self.count_left_out(&mut collected)?;
             collected.problem = collected.problem.take().or(processes.problem.clone());

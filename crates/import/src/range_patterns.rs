@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(number("^train_step$", "train_step"), Some(None));
         assert_eq!(number("^train_step$", "eval"), None);
         let error = StepRange::parse("(").unwrap_err();
-        assert_eq!(error.kind(), probe_common::error::Kind::Usage);
+        assert_eq!(error.kind(), probe_common::error::ErrorKind::Usage);
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(name("^module", "load"), None);
         assert_eq!(name("x*", "load"), None, "a name has letters");
         let error = ModuleRange::parse("(").unwrap_err();
-        assert_eq!(error.kind(), probe_common::error::Kind::Usage);
+        assert_eq!(error.kind(), probe_common::error::ErrorKind::Usage);
         assert!(error.hint_text().unwrap().contains("--module-range"));
     }
 }

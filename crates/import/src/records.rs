@@ -1,7 +1,7 @@
 //! Records of events between the two passes: of fixed size, so that they can be sorted on disk.
 
 /// A record that is written as a fixed number of bytes.
-pub(crate) trait Record: Copy {
+pub(crate) trait SortRecord: Copy {
     /// The number of bytes.
     const BYTES: usize;
     /// The group of the record. Records of a group are read together, in the order of their keys.
@@ -40,7 +40,7 @@ macro_rules! record {
         #[derive(Debug, Clone, Copy, PartialEq)]
         pub(crate) struct $name { $($(#[$doc])* pub $field: $kind,)* }
 
-        impl Record for $name {
+        impl SortRecord for $name {
             const BYTES: usize = 0 $(+ size_of::<$kind>())*;
             fn group(&self) -> u32 {
                 let group: fn(&Self) -> u32 = $group;

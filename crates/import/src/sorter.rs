@@ -10,9 +10,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use probe_common::error::{Error, Result};
-use probe_common::paths::named;
+use probe_common::paths::io_error_at;
 
-use super::records::Record;
+use super::records::SortRecord;
 
 /// Bytes of records in memory.
 const MEMORY: usize = 12 << 20;
@@ -35,7 +35,7 @@ struct SortedRun {
     groups: BTreeMap<u32, (u64, u64)>,
 }
 
-impl<R: Record> Sorter<R> {
+impl<R: SortRecord> Sorter<R> {
     /// A sorter whose file is in `directory`.
     pub(crate) fn new(directory: &Path) -> Self {
         Self::with_memory(directory, MEMORY)
@@ -60,7 +60,8 @@ impl<R: Record> Sorter<R> {
         let file = match &mut self.file {
             Some(file) => file,
             None => {
-                let file = tempfile::tempfile_in(&self.directory).map_err(|error| named(&self.directory, error))?;
+                let file =
+                    tempfile::tempfile_in(&self.directory).map_err(|error| io_error_at(&self.directory, error))?;
                 self.file.insert(BufWriter::with_capacity(256 << 10, file))
             }
         };
@@ -69,7 +70,7 @@ impl<R: Record> Sorter<R> {
         for record in self.pending.drain(..) {
             bytes.clear();
             record.write(&mut bytes);
-            file.write_all(&bytes).map_err(|error| named(&self.directory, error))?;
+            file.write_all(&bytes).map_err(|error| io_error_at(&self.directory, error))?;
             run.groups.entry(record.group()).or_insert((self.written, 0)).1 += 1;
             self.written += R::BYTES as u64;
         }
@@ -92,7 +93,7 @@ impl<R: Record> Sorter<R> {
             self.spill()?;
         }
         let file = self.file.map(|file| file.into_inner().map_err(std::io::IntoInnerError::into_error)).transpose();
-        let file = file.map_err(|error| named(&self.directory, error))?;
+        let file = file.map_err(|error| io_error_at(&self.directory, error))?;
         Ok(Sorted { pending: self.pending, in_memory, runs: self.runs, file, failed: Cell::new(false) })
     }
 }
@@ -107,7 +108,7 @@ pub(crate) struct Sorted<R> {
     failed: Cell<bool>,
 }
 
-impl<R: Record> Sorted<R> {
+impl<R: SortRecord> Sorted<R> {
     /// Fails if a record could not be read again.
     ///
     /// # Errors
@@ -164,7 +165,7 @@ pub(crate) struct RecordGroup<'a, R> {
     failed: &'a Cell<bool>,
 }
 
-impl<R: Record> RecordGroup<'_, R> {
+impl<R: SortRecord> RecordGroup<'_, R> {
     /// Adds the next record of a run to the heads, and reads more of the run where all that was read is used.
     fn advance(&mut self, number: usize) {
         let cursor = &mut self.cursors[number];
@@ -185,7 +186,7 @@ impl<R: Record> RecordGroup<'_, R> {
     }
 }
 
-impl<R: Record> Iterator for RecordGroup<'_, R> {
+impl<R: SortRecord> Iterator for RecordGroup<'_, R> {
     type Item = R;
 
     fn next(&mut self) -> Option<R> {
@@ -221,7 +222,7 @@ mod tests {
             records.iter().for_each(|record| sorter.push(*record).unwrap());
             let sorted = sorter.finish().unwrap();
             let mut expected = records;
-            expected.sort_by_key(Record::key);
+            expected.sort_by_key(SortRecord::key);
             prop_assert_eq!(sorted.group(0).collect::<Vec<_>>(), expected);
             prop_assert_eq!(sorted.group(1).count(), 0);
         }

@@ -27,7 +27,7 @@ impl StepRanges {
     }
 
     /// Takes a range, whose text has the number `number`.
-    pub(crate) fn take(&mut self, number: u32, text: &str, ts: i64, end: i64) {
+    pub(crate) fn add(&mut self, number: u32, text: &str, ts: i64, end: i64) {
         let matched = self.known.get(&number).copied().unwrap_or_else(|| match &self.pattern {
             Some(pattern) => pattern.matches(text),
             None => kinds::step_number(text).map(Some),
@@ -68,7 +68,7 @@ mod tests {
         let mut ranges = StepRanges::new(pattern.as_ref());
         for (index, text) in texts.iter().enumerate() {
             let number = texts.iter().position(|other| other == text).unwrap() as u32;
-            ranges.take(number, text, 10 * index as i64, 10 * index as i64 + 9);
+            ranges.add(number, text, 10 * index as i64, 10 * index as i64 + 9);
         }
         ranges.finish().iter().map(|step| step.number).collect()
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use probe_common::error::Result;
 
-use super::collect::Thread;
+use super::collect::HostThread;
 use super::device_lines::DeviceLines;
 use super::kinds;
 use super::python_frame::PythonFrame;
@@ -98,7 +98,7 @@ impl<'a> Walk<'a> {
     /// Rows can't be written.
     pub(crate) fn run(
         &mut self,
-        threads: &[Thread],
+        threads: &[HostThread],
         (events, devices, memory): (&Sorted<HostEvent>, &Sorted<DeviceEvent>, &Sorted<MemoryEvent>),
         rows: &mut RowWriter<'_, '_>,
     ) -> Result<()> {

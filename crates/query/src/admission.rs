@@ -8,8 +8,8 @@ use probe_common::error::{Error, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::bounds::Bounds;
-use super::limits::Limits;
+use super::bounds::QueryBounds;
+use super::limits::QueryLimits;
 
 /// Answers that may stall, waiting for their clients; of more, the one that has stalled longest is given up.
 const MAX_STALLED: usize = 32;
@@ -42,7 +42,7 @@ pub(super) struct Stall {
 
 impl Admission {
     /// As many slots as `limits` says.
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limits: &QueryLimits) -> Self {
         let all = limits.running.saturating_add(limits.waiting).min(Semaphore::MAX_PERMITS);
         Self {
             running: Arc::new(Semaphore::new(limits.running)),
@@ -55,9 +55,9 @@ impl Admission {
     ///
     /// # Errors
     /// Too many queries wait already, or the wait takes too long.
-    pub(super) async fn enter(self: &Arc<Self>, bounds: &Bounds) -> Result<Permit> {
+    pub(super) async fn enter(self: &Arc<Self>, bounds: &QueryBounds) -> Result<Permit> {
         let there = Arc::clone(&self.there).try_acquire_owned().map_err(|_| bounds.limits.too_many_queries())?;
-        bounds.hold(self.wait(Some(there))).await?
+        bounds.until_ended(self.wait(Some(there))).await?
     }
 
     async fn wait(self: &Arc<Self>, there: Option<OwnedSemaphorePermit>) -> Result<Permit> {

@@ -21,9 +21,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinHandle};
 
 use super::admission::Permit;
-use super::bounds::Bounds;
+use super::bounds::QueryBounds;
 use super::errors::within;
-use super::memory::Share;
+use super::memory::QueryMemory;
 use super::question;
 
 /// Batches that may be ready before the client takes them.
@@ -38,11 +38,11 @@ type Ready = (RecordBatch, OwnedSemaphorePermit, MemoryReservation);
 type Queue = Mutex<Receiver<Ready>>;
 
 /// The end of the channel into which a query puts its batches.
-pub(super) struct Output {
+pub(super) struct AnswerOutput {
     sender: Sender<Ready>,
     queue: Weak<Queue>,
     ahead: Arc<Semaphore>,
-    pub(super) bounds: Bounds,
+    pub(super) bounds: QueryBounds,
     reservation: MemoryReservation,
     permit: Option<Permit>,
     rows: u64,
@@ -52,16 +52,16 @@ pub(super) struct Output {
 /// The end of the channel from which batches are taken, before the query has begun.
 pub(super) struct WaitingAnswer {
     queue: Arc<Queue>,
-    bounds: Bounds,
-    share: Arc<Share>,
+    bounds: QueryBounds,
+    share: Arc<QueryMemory>,
 }
 
 /// The batches of a running query. Dropping this ends the query.
 pub(super) struct RunningAnswer {
     queue: Arc<Queue>,
     query: JoinHandle<Result<()>>,
-    bounds: Bounds,
-    share: Arc<Share>,
+    bounds: QueryBounds,
+    share: Arc<QueryMemory>,
     /// The batch that was taken last: the client works with it until it takes the next one, and then it is freed here, where that
     /// counts.
     taken: Option<(RecordBatch, MemoryReservation)>,
@@ -72,12 +72,12 @@ pub(super) struct RunningAnswer {
 #[derive(Debug)]
 pub(super) struct EndOnDrop {
     task: AbortHandle,
-    bounds: Bounds,
+    bounds: QueryBounds,
 }
 
 impl EndOnDrop {
     /// Ends `task`, the task of a query with these bounds.
-    pub(super) fn new(task: AbortHandle, bounds: &Bounds) -> Self {
+    pub(super) fn new(task: AbortHandle, bounds: &QueryBounds) -> Self {
         Self { task, bounds: bounds.clone() }
     }
 }
@@ -90,11 +90,11 @@ impl Drop for EndOnDrop {
 }
 
 /// Both ends of the channel of an answer. Batches that are ready and not taken count in `share`.
-pub(super) fn channel(bounds: &Bounds, share: &Arc<Share>) -> (WaitingAnswer, Output) {
+pub(super) fn channel(bounds: &QueryBounds, share: &Arc<QueryMemory>) -> (WaitingAnswer, AnswerOutput) {
     let memory: Arc<dyn MemoryPool> = Arc::clone(share) as _;
     let (sender, receiver) = mpsc::channel(MAX_READY_BATCHES);
     let queue = Arc::new(Mutex::new(receiver));
-    let output = Output {
+    let output = AnswerOutput {
         sender,
         queue: Arc::downgrade(&queue),
         ahead: Arc::new(Semaphore::new(AHEAD_KIB as usize)),
@@ -107,7 +107,7 @@ pub(super) fn channel(bounds: &Bounds, share: &Arc<Share>) -> (WaitingAnswer, Ou
     (WaitingAnswer { queue, bounds: bounds.clone(), share: Arc::clone(share) }, output)
 }
 
-impl Output {
+impl AnswerOutput {
     /// Runs `work`, which puts batches here, until it is done, a limit is reached, or the answer has been dropped.
     pub(super) async fn make(mut self, permit: Permit, work: impl AsyncFnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.permit = Some(permit);
@@ -195,7 +195,7 @@ impl RunningAnswer {
 
     /// The value of `wait`, or the error that ended the query: also where the query has not checked its deadline for long.
     pub(super) async fn first<T>(&mut self, wait: impl Future<Output = Option<T>>) -> Result<T> {
-        match self.bounds.hold(wait).await? {
+        match self.bounds.until_ended(wait).await? {
             Some(first) => Ok(first),
             None => Err(self.ended().await.err().unwrap_or_else(|| Error::failed("the query broke off"))),
         }
@@ -205,7 +205,7 @@ impl RunningAnswer {
         self.free_taken();
         let queue = Arc::clone(&self.queue);
         let next = std::future::poll_fn(|context| -> Poll<Option<Ready>> { lock(&queue).poll_recv(context) });
-        match self.bounds.hold(next).await? {
+        match self.bounds.until_ended(next).await? {
             Some((batch, _ahead_permit, reservation)) => {
                 self.taken = Some((batch.clone(), reservation));
                 Ok(Some(batch))

@@ -7,12 +7,12 @@ use probe_common::error::{Error, Result};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::limits::{Limits, QuerySettings};
+use super::limits::{QueryLimits, QuerySettings};
 
 /// The limits of one query: the engine's, or the client's where these are lower.
 #[derive(Debug, Clone)]
-pub(super) struct Bounds {
-    pub(super) limits: Arc<Limits>,
+pub(super) struct QueryBounds {
+    pub(super) limits: Arc<QueryLimits>,
     timeout: Option<Duration>,
     /// The time at which `timeout` is over.
     deadline: Option<Instant>,
@@ -27,9 +27,9 @@ pub(super) struct Bounds {
     pub(super) exhausted: CancellationToken,
 }
 
-impl Bounds {
+impl QueryBounds {
     /// The bounds of a query that begins now.
-    pub(super) fn new(limits: &Arc<Limits>, asked: &QuerySettings) -> Self {
+    pub(super) fn new(limits: &Arc<QueryLimits>, asked: &QuerySettings) -> Self {
         let timeout = limits.lower(asked.timeout, limits.timeout);
         Self {
             timeout,
@@ -74,7 +74,7 @@ impl Bounds {
     }
 
     /// The result of `work`, unless the query has to end before.
-    pub(super) async fn hold<T>(&self, work: impl Future<Output = T>) -> Result<T> {
+    pub(super) async fn until_ended<T>(&self, work: impl Future<Output = T>) -> Result<T> {
         tokio::select! {
             biased;
             done = work => Ok(done),

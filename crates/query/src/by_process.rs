@@ -68,7 +68,7 @@ fn replacement(aggregate: &AggregateExec) -> Option<Arc<dyn ExecutionPlan>> {
         return None;
     }
     let split =
-        source.without(|part, table, columns| known_aggregates::known(part, table, columns, &groups, aggregates));
+        source.without(|part, table, columns| known_aggregates::known_group(part, table, columns, &groups, aggregates));
     let (input, known) = match split {
         Some((rest, known)) => {
             let scan = DataSourceExec::from_data_source(rest);

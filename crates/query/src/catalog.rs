@@ -12,7 +12,7 @@ use probe_store::Store;
 use probe_store::SystemTable;
 
 use super::provider::RowsTable;
-use super::snapshots::{Snapshot, Snapshots};
+use super::snapshots::{QuerySnapshot, Snapshots};
 use super::source::SharedByScans;
 use super::views;
 
@@ -65,7 +65,7 @@ impl Catalog {
         let snapshots = Arc::new(Snapshots::new(store));
         let table = |(index, table): (usize, &&'static Table)| {
             let filled = system.iter().find(|filled| std::ptr::eq(filled.table(), *table)).cloned();
-            let snapshot = Snapshot { all: Arc::clone(&snapshots), index };
+            let snapshot = QuerySnapshot { all: Arc::clone(&snapshots), index };
             (*table, Arc::new(RowsTable::new(table, snapshot, filled, pid, scans.clone())))
         };
         let tables = store.tables().iter().enumerate().map(table).collect();

@@ -10,7 +10,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 const TYPES: [&str; 6] = ["Int64", "UInt64", "Int32", "Float64", "Boolean", "Utf8"];
 
 /// The names of the columns of a plan. Two columns that would be called the same have the planner's names.
-pub(super) fn of(plan: &LogicalPlan) -> Vec<String> {
+pub(super) fn names_of_plan(plan: &LogicalPlan) -> Vec<String> {
     let tables = tables(plan);
     let planned: Vec<&String> = plan.schema().fields().iter().map(|field| field.name()).collect();
     let expressions = expressions(plan);

@@ -56,7 +56,7 @@ impl MemoryAccount {
     }
 
     /// Runs `work`, whose memory counts in this account.
-    pub(super) fn with<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(super) fn charge<T>(&self, work: impl FnOnce() -> T) -> T {
         let _back = AccountGuard { account: CURRENT.replace(self), uncounted: UNCOUNTED.replace(0) };
         work()
     }

@@ -21,7 +21,7 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayFormatType, SortOrderPushdownResult};
 
-use super::queue::Queue;
+use super::queue::ScanQueue;
 use super::row_filter;
 use super::scan::Batches;
 use super::scan_unit::{ScanUnit, UnitStatistics, statistics};
@@ -41,7 +41,7 @@ impl DataSource for PartsSource {
     }
 
     fn open_with_args(&self, args: OpenArgs) -> Result<SendableRecordBatchStream> {
-        let shared = args.sibling_state.and_then(|state| state.downcast::<Queue>().ok());
+        let shared = args.sibling_state.and_then(|state| state.downcast::<ScanQueue>().ok());
         let queue = match shared {
             Some(queue) => queue,
             // Where partitions are opened without the shared queue, the first of them reads everything.

@@ -22,8 +22,8 @@ use tokio::task::JoinHandle;
 
 use crate::admission::Admission;
 use crate::allocator;
-use crate::answer::{self, EndOnDrop, Output};
-use crate::bounds::Bounds;
+use crate::answer::{self, AnswerOutput, EndOnDrop};
+use crate::bounds::QueryBounds;
 use crate::by_process;
 use crate::catalog::{CATALOG, Catalog, NO_SCHEMA};
 use crate::checked_sum::CheckedSum;
@@ -33,9 +33,9 @@ use crate::extremes::{Largest, Smallest};
 use crate::group_by_id;
 use crate::guarded_rules;
 use crate::json;
-use crate::limits::{Limits, QuerySettings};
+use crate::limits::{QueryLimits, QuerySettings};
 use crate::made::weigh::WeighInputs;
-use crate::memory::{Budget, Share};
+use crate::memory::{MemoryBudget, QueryMemory};
 use crate::names_of_aggregates;
 use crate::nested_projections;
 use crate::output;
@@ -53,12 +53,12 @@ use crate::totals;
 /// Sums that are kept take at most the memory of queries divided by this, beside it.
 const SUMS: usize = 16;
 
-/// Answers SQL over a store and the collector's own tables. Queries are read-only, within [`Limits`], and run on the engine's
+/// Answers SQL over a store and the collector's own tables. Queries are read-only, within [`QueryLimits`], and run on the engine's
 /// own threads: the caller only waits. Dropping an answer ends its query.
 pub struct Engine {
     planner: Arc<Planner>,
-    limits: Arc<Limits>,
-    memory: Arc<Budget>,
+    limits: Arc<QueryLimits>,
+    memory: Arc<MemoryBudget>,
     admission: Arc<Admission>,
     queries: Running,
     threads: Threads,
@@ -70,14 +70,14 @@ impl Engine {
     /// # Errors
     /// DataFusion's, where its runtime can't be made; the system's, where it has no threads left.
     pub fn new(store: Arc<Store>, system: Vec<Arc<dyn SystemTable>>) -> Result<Self> {
-        Self::with_limits(store, system, Limits::default())
+        Self::with_limits(store, system, QueryLimits::default())
     }
 
     /// An engine over `store` and the tables of `system`, within `limits`.
     ///
     /// # Errors
     /// The errors of [`Engine::new`].
-    pub fn with_limits(store: Arc<Store>, system: Vec<Arc<dyn SystemTable>>, limits: Limits) -> Result<Self> {
+    pub fn with_limits(store: Arc<Store>, system: Vec<Arc<dyn SystemTable>>, limits: QueryLimits) -> Result<Self> {
         allocator::keep_little();
         question::follow_tasks();
         let runtime = RuntimeEnvBuilder::new()
@@ -126,7 +126,7 @@ impl Engine {
                 cache: PlanCache::default(),
             }),
             admission: Arc::new(Admission::new(&limits)),
-            memory: Arc::new(Budget::new(&limits)),
+            memory: Arc::new(MemoryBudget::new(&limits)),
             limits: Arc::new(limits),
             queries: Running::default(),
             threads: Threads::start(running)?,
@@ -186,7 +186,7 @@ impl Engine {
         asked: QuerySettings,
         plan: Option<PlannedQuery>,
     ) -> Result<SendableRecordBatchStream> {
-        let bounds = Bounds::new(&self.limits, &asked);
+        let bounds = QueryBounds::new(&self.limits, &asked);
         let (sql, pid, parameters) = (sql.to_owned(), asked.pid, asked.parameters);
         let permit = self.admission.enter(&bounds).await?;
         let (planned, schema) = oneshot::channel();
@@ -197,7 +197,7 @@ impl Engine {
         if let Some(plan) = &plan {
             share.account.take_over(plan.bytes());
         }
-        let work = async move |output: &mut Output| {
+        let work = async move |output: &mut AnswerOutput| {
             let plan = match plan {
                 Some(plan) => plan,
                 None => planner.logical(&sql, &parameters, pid, &output.bounds).await?,
@@ -215,7 +215,7 @@ impl Engine {
         let mut answer = answer.of(self.begin(&share, output.make(permit, work))?);
         let (schema, to_keep) = answer.first(async { schema.await.ok() }).await?;
         // Not within the query, because plans that are dropped for this one would count as memory that the query gave back.
-        to_keep.into_iter().for_each(|plan| self.planner.cache.keep(plan));
+        to_keep.into_iter().for_each(|plan| self.planner.cache.insert(plan));
         Ok(answer.stream(schema))
     }
 
@@ -225,7 +225,7 @@ impl Engine {
     /// The errors of [`Engine::query`].
     pub async fn plan(&self, sql: &str, asked: QuerySettings) -> Result<PlannedQuery> {
         let (sql, parameters) = (sql.to_owned(), asked.parameters.clone());
-        let planning = move |planner: Arc<Planner>, pid, bounds: Bounds, memory| async move {
+        let planning = move |planner: Arc<Planner>, pid, bounds: QueryBounds, memory| async move {
             let plan = planner.logical(&sql, &parameters, pid, &bounds).await?;
             Planner::check(&plan, &bounds, &memory)?;
             Ok(plan)
@@ -249,7 +249,7 @@ impl Engine {
     /// The errors of [`Engine::query`].
     pub async fn prepare(&self, sql: &str, asked: QuerySettings) -> Result<(PlannedQuery, Schema)> {
         let sql = sql.to_owned();
-        let planning = move |planner: Arc<Planner>, pid, bounds: Bounds, _| async move {
+        let planning = move |planner: Arc<Planner>, pid, bounds: QueryBounds, _| async move {
             planner.prepared(&sql, pid, &bounds).await
         };
         let ((plan, parameters), share) = self.understand(asked, planning).await?;
@@ -261,13 +261,13 @@ impl Engine {
     async fn understand<T, F>(
         &self,
         asked: QuerySettings,
-        planning: impl FnOnce(Arc<Planner>, Option<i32>, Bounds, Arc<dyn MemoryPool>) -> F,
-    ) -> Result<(T, Arc<Share>)>
+        planning: impl FnOnce(Arc<Planner>, Option<i32>, QueryBounds, Arc<dyn MemoryPool>) -> F,
+    ) -> Result<(T, Arc<QueryMemory>)>
     where
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        let (bounds, pid) = (Bounds::new(&self.limits, &asked), asked.pid);
+        let (bounds, pid) = (QueryBounds::new(&self.limits, &asked), asked.pid);
         let permit = self.admission.enter(&bounds).await?;
         let share = self.memory.share(&bounds);
         let planning = planning(Arc::clone(&self.planner), pid, bounds.clone(), Arc::clone(&share) as _);
@@ -277,7 +277,7 @@ impl Engine {
         };
         let planning = self.begin(&share, planning)?;
         let _end = EndOnDrop::new(planning.abort_handle(), &bounds);
-        let planned = bounds.hold(planning).await?;
+        let planned = bounds.until_ended(planning).await?;
         let planned = planned.map_err(|error| Error::failed("the query broke off").because(error))??;
         Ok((planned, share))
     }
@@ -285,11 +285,11 @@ impl Engine {
     /// Spawns `work` for a query on the engine's threads, and counts it as running.
     fn begin<T: Send + 'static>(
         &self,
-        share: &Arc<Share>,
+        share: &Arc<QueryMemory>,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<JoinHandle<Result<T>>> {
         let running = self.queries.begin();
-        let work = question::tell(share, work);
+        let work = question::run_to_end(share, work);
         let work = async move {
             let _running = running;
             work.await
@@ -298,8 +298,8 @@ impl Engine {
     }
 
     /// `plan`, for which all the memory of `share` was allocated. The cache gets its copy.
-    fn measured(&self, mut plan: PlannedQuery, share: &Share) -> PlannedQuery {
-        plan.take_copy(share).into_iter().for_each(|plan| self.planner.cache.keep(plan));
+    fn measured(&self, mut plan: PlannedQuery, share: &QueryMemory) -> PlannedQuery {
+        plan.take_copy(share).into_iter().for_each(|plan| self.planner.cache.insert(plan));
         plan.bytes = share.account.bytes();
         plan.is_deep = share.deep.load(Ordering::Relaxed);
         plan

@@ -5,10 +5,10 @@ use std::borrow::Borrow;
 use probe_common::error::{Error, Result};
 use probe_proto::table::Table;
 
-use super::bounds::Bounds;
+use super::bounds::QueryBounds;
 use super::catalog::CATALOG;
 use super::function_replacements;
-use super::names::{list, nearest};
+use super::names::{comma_separated, nearest};
 use super::views::views;
 use datafusion::common::{Column, DataFusionError, SchemaError, TableReference};
 use datafusion::sql::sqlparser::parser::ParserError;
@@ -37,7 +37,7 @@ fn in_words(error: &DataFusionError) -> Error {
 }
 
 /// The error of a query for people, which names the limit where memory ran out.
-pub(super) fn within(error: &DataFusionError, bounds: &Bounds) -> Error {
+pub(super) fn within(error: &DataFusionError, bounds: &QueryBounds) -> Error {
     match error.find_root() {
         // A query that is over gets no more memory, and operators report only that.
         DataFusionError::ResourcesExhausted(_) => bounds.passed().unwrap_or_else(|| bounds.too_much_memory()),
@@ -115,7 +115,7 @@ fn no_such_arguments(asked: &str, reason: Option<&str>) -> Error {
     if let Some(reason) = reason {
         return error.hint(reason);
     }
-    if ways.is_empty() { error } else { error.hint(format!("available: {}", list(ways))) }
+    if ways.is_empty() { error } else { error.hint(format!("available: {}", comma_separated(ways))) }
 }
 
 fn no_function(asked: &str, meant: &str) -> Error {
@@ -189,11 +189,11 @@ fn no_column(field: &Column, valid: &[Column]) -> Error {
                 .filter(|column| column.name == near)
                 .filter_map(|column| column.relation.as_ref().map(ToString::to_string))
                 .collect();
-            error.hint(format!("available in {}", list(tables.iter().map(String::as_str))))
+            error.hint(format!("available in {}", comma_separated(tables.iter().map(String::as_str))))
         }
         Some(near) => error.hint(format!("did you mean {near}?")),
         None if valid.is_empty() => error,
-        None => error.hint(format!("available: {}", list(names()))),
+        None => error.hint(format!("available: {}", comma_separated(names()))),
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) struct KnownGroup {
 
 /// The group of a part's rows; None where the part has to be read. `table_columns` are the indices in the table of the scan's
 /// columns.
-pub(super) fn known(
+pub(super) fn known_group(
     part: &ScanUnit,
     table: &Table,
     table_columns: &[usize],

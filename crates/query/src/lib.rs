@@ -94,7 +94,7 @@ pub use self::counting::CountingAllocator;
 pub use self::engine::Engine;
 pub use self::errors::from_datafusion;
 pub use self::guard::understand;
-pub use self::limits::{Limits, QuerySettings};
+pub use self::limits::{QueryLimits, QuerySettings};
 pub use self::names::nearest;
 pub use self::output::plain_schema;
 pub use self::parameters::Parameters;

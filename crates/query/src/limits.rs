@@ -13,7 +13,7 @@ const MIN_MEMORY_BYTES: usize = 64 << 20;
 
 /// The limits of one engine.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub struct QueryLimits {
     /// Bytes that all queries together may hold while they run: hash tables, rows that are sorted.
     pub memory: usize,
     /// Queries that run at a time.
@@ -49,7 +49,7 @@ pub struct QuerySettings {
     pub revoked: CancellationToken,
 }
 
-impl Default for Limits {
+impl Default for QueryLimits {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         Self {
@@ -64,7 +64,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl QueryLimits {
     /// The limits of a collector: a quarter of `memory` is for queries (at least 64 MiB), and environment variables may change
     /// each limit.
     ///
@@ -73,13 +73,13 @@ impl Limits {
     pub fn of_collector(memory: usize) -> Result<Self> {
         let default = Self { memory: (memory / 4).max(MIN_MEMORY_BYTES), ..Self::default() };
         Ok(Self {
-            memory: variable(PROBE_QUERY_MEMORY, "bytes, or like 512M or 2G", probe_common::sizes::size)?
+            memory: variable(PROBE_QUERY_MEMORY, "bytes, or like 512M or 2G", probe_common::sizes::parse_size)?
                 .map_or(default.memory, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
             running: variable(PROBE_QUERIES, "a number", number)?.map_or(default.running, |running| running as usize),
             timeout: variable(PROBE_QUERY_TIMEOUT, "like 30s or 10m; off for none", timeout)?
                 .unwrap_or(default.timeout),
             rows: variable(PROBE_QUERY_ROWS, "a number", number)?.unwrap_or(default.rows),
-            bytes: variable(PROBE_QUERY_BYTES, "bytes, or like 512M or 2G", probe_common::sizes::size)?
+            bytes: variable(PROBE_QUERY_BYTES, "bytes, or like 512M or 2G", probe_common::sizes::parse_size)?
                 .unwrap_or(default.bytes),
             ..default
         })

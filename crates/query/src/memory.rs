@@ -12,9 +12,9 @@ use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservat
 use probe_common::error::Error;
 
 use super::allocator::{self, Overhead};
-use super::bounds::Bounds;
+use super::bounds::QueryBounds;
 use super::counting::MemoryAccount;
-use super::limits::Limits;
+use super::limits::QueryLimits;
 
 /// All private shares of running queries together are at most the budget divided by this.
 const OWN: usize = 4;
@@ -31,7 +31,7 @@ const STEP: usize = 128 << 10;
 
 /// The memory that all queries of an engine together may hold.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct MemoryBudget {
     whole: usize,
     /// Bytes of the common part, which any query may take.
     most: usize,
@@ -49,10 +49,10 @@ pub(super) struct Budget {
 
 /// The memory that one query holds.
 #[derive(Debug)]
-pub(super) struct Share {
-    budget: Arc<Budget>,
-    bounds: Bounds,
-    used: Mutex<Used>,
+pub(super) struct QueryMemory {
+    budget: Arc<MemoryBudget>,
+    bounds: QueryBounds,
+    used: Mutex<MemoryUse>,
     /// Bytes that are allocated for the query.
     pub(super) account: MemoryAccount,
     /// Nanoseconds that threads have worked for the query.
@@ -62,7 +62,7 @@ pub(super) struct Share {
 }
 
 #[derive(Debug, Default)]
-struct Used {
+struct MemoryUse {
     reserved: usize,
     /// The reserved bytes, or the allocated ones beyond the allowance where those are more.
     now: usize,
@@ -71,9 +71,9 @@ struct Used {
     allocated: usize,
 }
 
-impl Budget {
+impl MemoryBudget {
     /// The budget that `limits` sets.
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limits: &QueryLimits) -> Self {
         let running = limits.running.max(1);
         let own = (limits.memory / OWN / running).min(MAX_OWN_BYTES);
         let plain = (limits.memory / PLAIN / running).min(MAX_PLAIN_BYTES);
@@ -96,12 +96,12 @@ impl Budget {
     }
 
     /// The share of one query, within its bounds.
-    pub(super) fn share(self: &Arc<Self>, bounds: &Bounds) -> Arc<Share> {
+    pub(super) fn share(self: &Arc<Self>, bounds: &QueryBounds) -> Arc<QueryMemory> {
         let (budget, bounds) = (Arc::clone(self), bounds.clone());
         if self.shares.fetch_add(1, Ordering::Relaxed) == 0 {
             self.overhead.at_rest();
         }
-        Arc::new(Share {
+        Arc::new(QueryMemory {
             budget,
             bounds,
             used: Mutex::default(),
@@ -112,7 +112,7 @@ impl Budget {
     }
 }
 
-impl Share {
+impl QueryMemory {
     /// Why nothing is to be done for it any more, where that is so.
     pub(super) fn end_reason(&self) -> Option<Error> {
         self.bounds.passed()
@@ -154,7 +154,7 @@ impl Share {
 
     /// Sets the reserved bytes of the query, and returns whether they are within what it may have. If they are not, they are set
     /// only where they `must` be.
-    fn take(&self, used: &mut Used, reserved: usize, must: bool) -> bool {
+    fn take(&self, used: &mut MemoryUse, reserved: usize, must: bool) -> bool {
         let allocated = self.account.bytes();
         let after = reserved.max(allocated.saturating_sub(self.budget.plain));
         let mut within = after <= self.bounds.memory;
@@ -168,7 +168,7 @@ impl Share {
             }
         }
         if within || must {
-            *used = Used { reserved, now: after, highest: used.highest.max(after), allocated };
+            *used = MemoryUse { reserved, now: after, highest: used.highest.max(after), allocated };
         }
         within
     }
@@ -183,7 +183,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for QueryMemory {
     fn drop(&mut self) {
         let used = self.used.get_mut().unwrap_or_else(PoisonError::into_inner);
         *lock(&self.budget.used) -= used.now.saturating_sub(self.budget.own);
@@ -201,13 +201,13 @@ fn exhausted() -> DataFusionError {
     DataFusionError::ResourcesExhausted("no memory is left for this query".into())
 }
 
-impl fmt::Display for Share {
+impl fmt::Display for QueryMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {} bytes", lock(&self.used).now, self.bounds.memory)
     }
 }
 
-impl MemoryPool for Share {
+impl MemoryPool for QueryMemory {
     fn name(&self) -> &'static str {
         "share"
     }
@@ -248,11 +248,12 @@ mod tests {
 
     #[test]
     fn a_query_has_a_little_also_where_another_has_the_rest() {
-        let limits = Arc::new(Limits { memory: 1600, running: 4, ..Limits::default() });
-        let budget = Arc::new(Budget::new(&limits));
-        let within = |memory| Bounds::new(&limits, &QuerySettings { memory: Some(memory), ..QuerySettings::default() });
+        let limits = Arc::new(QueryLimits { memory: 1600, running: 4, ..QueryLimits::default() });
+        let budget = Arc::new(MemoryBudget::new(&limits));
+        let within =
+            |memory| QueryBounds::new(&limits, &QuerySettings { memory: Some(memory), ..QuerySettings::default() });
         let reserve =
-            |share: &Arc<Share>| MemoryConsumer::new("").register(&(Arc::clone(share) as Arc<dyn MemoryPool>));
+            |share: &Arc<QueryMemory>| MemoryConsumer::new("").register(&(Arc::clone(share) as Arc<dyn MemoryPool>));
         let (greedy, plain) = (budget.share(&within(1600)), budget.share(&within(1600)));
         let (hog, small) = (reserve(&greedy), reserve(&plain));
         hog.try_grow(1100).unwrap();
@@ -267,20 +268,21 @@ mod tests {
     }
     #[test]
     fn a_question_that_is_over_gets_no_more() {
-        let limits = Arc::new(Limits { memory: 1600, running: 4, ..Limits::default() });
-        let budget = Arc::new(Budget::new(&limits));
-        let says = |bounds: &Bounds| {
+        let limits = Arc::new(QueryLimits { memory: 1600, running: 4, ..QueryLimits::default() });
+        let budget = Arc::new(MemoryBudget::new(&limits));
+        let says = |bounds: &QueryBounds| {
             let reservation = MemoryConsumer::new("").register(&(budget.share(bounds) as Arc<dyn MemoryPool>));
             reservation.try_grow(1).map_err(|error| crate::from_datafusion(error).to_string())
         };
-        let late = Bounds::new(&limits, &QuerySettings { timeout: Some(Duration::ZERO), ..QuerySettings::default() });
+        let late =
+            QueryBounds::new(&limits, &QuerySettings { timeout: Some(Duration::ZERO), ..QuerySettings::default() });
         assert!(says(&late).unwrap_err().contains("the query did not finish within"));
         let asked = QuerySettings::default();
-        let bounds = Bounds::new(&limits, &asked);
+        let bounds = QueryBounds::new(&limits, &asked);
         says(&bounds).unwrap();
         asked.revoked.cancel();
         assert!(says(&bounds).unwrap_err().contains("revoked"));
-        let bounds = Bounds::new(&limits, &QuerySettings::default());
+        let bounds = QueryBounds::new(&limits, &QuerySettings::default());
         bounds.gone.cancel();
         assert!(says(&bounds).is_err());
     }

@@ -13,7 +13,7 @@ pub fn nearest<'a>(asked: &str, candidates: impl IntoIterator<Item = &'a str>) -
 }
 
 /// The distinct names, in order, separated by commas.
-pub(super) fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+pub(super) fn comma_separated<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut seen = HashSet::new();
     let names: Vec<&str> = names.into_iter().filter(|name| seen.insert(*name)).collect();
     names.join(", ")

@@ -27,7 +27,7 @@ pub fn plain_schema(schema: &Schema) -> SchemaRef {
 }
 
 /// A schema with other names of its columns.
-pub(super) fn named(schema: &Schema, names: &[String]) -> SchemaRef {
+pub(super) fn with_names(schema: &Schema, names: &[String]) -> SchemaRef {
     let fields = schema.fields().iter().zip(names).map(|(field, name)| field.as_ref().clone().with_name(name));
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }

@@ -15,7 +15,7 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{Statement as Sql, Value, ValueWithSpan, VisitMut, VisitorMut};
 use probe_common::error::{Error, Result};
 
-use super::names::{list, nearest};
+use super::names::{comma_separated, nearest};
 
 /// Most values of one query.
 const MAX_PARAMETERS: usize = 1000;
@@ -133,7 +133,7 @@ impl Parameters {
             return Err(match nearest(unknown, names()) {
                 Some(near) => error.hint(format!("did you mean ${near}?")),
                 None if expected.is_empty() => error.hint(format!("write ${unknown} in the query where it belongs")),
-                None => error.hint(format!("the query has {}", list(names()))),
+                None => error.hint(format!("the query has {}", comma_separated(names()))),
             });
         }
         Ok(self.0.clone())

@@ -16,7 +16,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::stream::BoxStream;
 
-use super::queue::Queue;
+use super::queue::ScanQueue;
 use super::scan::Scan;
 use super::source::PartsSource;
 
@@ -59,7 +59,7 @@ pub(super) struct PartialAggregate<W> {
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     /// The queue of parts that the partitions of one execution share.
-    queue: Arc<OnceLock<Arc<Queue>>>,
+    queue: Arc<OnceLock<Arc<ScanQueue>>>,
 }
 
 impl<W: AggregateWay> PartialAggregate<W> {

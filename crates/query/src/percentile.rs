@@ -144,7 +144,7 @@ impl Accumulator for PercentileDigest {
     }
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let digest = TDigest::from_scalar_state(&self.inner.state()?);
-        ScalarValue::Float64(quantile::of(&digest, self.share)).cast_to(&self.returned)
+        ScalarValue::Float64(quantile::quantile_of(&digest, self.share)).cast_to(&self.returned)
     }
 }
 

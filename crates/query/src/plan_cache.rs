@@ -147,7 +147,7 @@ impl PlanCache {
     }
 
     /// Keeps a plan.
-    pub(super) fn keep(&self, plan: KeptPlan) {
+    pub(super) fn insert(&self, plan: KeptPlan) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|one| one.sql != plan.sql || one.pid != plan.pid);
         kept.push_back(plan);
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn a_plan_is_of_a_text_a_process_and_the_tables_that_there_were() {
         let cache = PlanCache::default();
-        cache.keep(plan("SELECT 1", Some(7), 0));
+        cache.insert(plan("SELECT 1", Some(7), 0));
         assert!(cache.find("SELECT 1", Some(7), 40).is_some());
         assert!(cache.find("SELECT 1", Some(7), 40).is_some(), "it stays");
         for (sql, pid, tables) in [("SELECT 2", Some(7), 40), ("SELECT 1", None, 40), ("SELECT 1", Some(7), 41)] {
@@ -238,17 +238,17 @@ mod tests {
         let cache = PlanCache::default();
         let kept = || cache.kept.lock().unwrap().iter().map(|one| one.sql.to_string()).collect::<Vec<_>>();
         for number in 0..2 * MAX_PLANS {
-            cache.keep(plan(&format!("SELECT {number}"), None, 0));
+            cache.insert(plan(&format!("SELECT {number}"), None, 0));
             cache.find("SELECT 0", None, 40).unwrap();
         }
         assert_eq!(kept().len(), MAX_PLANS);
-        cache.keep(plan("large", None, MAX_BYTES - 1));
-        cache.keep(plan("large", None, MAX_BYTES - 1));
+        cache.insert(plan("large", None, MAX_BYTES - 1));
+        cache.insert(plan("large", None, MAX_BYTES - 1));
         assert_eq!(kept().len(), MAX_PLANS, "the same text is there once");
-        cache.keep(plan("small", None, 1));
-        cache.keep(plan("another", None, 1));
+        cache.insert(plan("small", None, 1));
+        cache.insert(plan("another", None, 1));
         assert_eq!(kept(), ["small", "another"]);
-        cache.keep(plan("too large", None, MAX_BYTES + 1));
+        cache.insert(plan("too large", None, MAX_BYTES + 1));
         assert!(kept().is_empty());
         assert!(of(&" ".repeat(MAX_TEXT), None).is_some());
         assert!(of(&" ".repeat(MAX_TEXT + 1), None).is_none());

@@ -18,7 +18,7 @@ use datafusion::sql::parser::Statement;
 use probe_common::error::Result;
 use probe_store::{Store, SystemTable};
 
-use super::bounds::Bounds;
+use super::bounds::QueryBounds;
 use super::catalog::{CATALOG, Catalog, Catalogs, NO_SCHEMA, NamedCatalog};
 use super::column_names;
 use super::described_types;
@@ -27,7 +27,7 @@ use super::expanded;
 use super::guard;
 use super::known_subqueries;
 use super::made;
-use super::memory::Share;
+use super::memory::QueryMemory;
 use super::names_of_casts;
 use super::output;
 use super::parameters::{self, Parameters};
@@ -82,7 +82,7 @@ impl PlannedQuery {
     }
 
     /// The copy for the cache, which has none. All the memory of `share` was allocated for this plan.
-    pub(super) fn take_copy(&mut self, share: &Share) -> Option<KeptPlan> {
+    pub(super) fn take_copy(&mut self, share: &QueryMemory) -> Option<KeptPlan> {
         if self.is_kept {
             return None;
         }
@@ -109,7 +109,7 @@ impl fmt::Debug for PlannedQuery {
 
 /// `plan` for the cache. All the memory of `share` was allocated for it. None where the text needs a deep stack, because that is
 /// taken when the text is read.
-fn measured(plan: &KeptPlan, share: &Share) -> Option<KeptPlan> {
+fn measured(plan: &KeptPlan, share: &QueryMemory) -> Option<KeptPlan> {
     let is_deep = share.deep.load(Ordering::Relaxed);
     if is_deep {
         return None;
@@ -123,7 +123,7 @@ fn measured(plan: &KeptPlan, share: &Share) -> Option<KeptPlan> {
 /// and floats says before that its columns are the first one's.
 fn schema(state: &SessionState, plan: &LogicalPlan, names: &[String]) -> DataFusionResult<SchemaRef> {
     let analyzed = state.analyzer().execute_and_check(plan.clone(), state.config_options(), |_, _| {})?;
-    Ok(output::named(&output::plain_schema(analyzed.schema().as_arrow()), names))
+    Ok(output::with_names(&output::plain_schema(analyzed.schema().as_arrow()), names))
 }
 
 impl Planner {
@@ -131,8 +131,8 @@ impl Planner {
     pub(super) async fn physical(
         &self,
         mut plan: PlannedQuery,
-        bounds: &Bounds,
-        share: &Arc<Share>,
+        bounds: &QueryBounds,
+        share: &Arc<QueryMemory>,
     ) -> Result<RunnablePlan> {
         let mut to_keep = plan.take_copy(share);
         let memory: Arc<dyn MemoryPool> = Arc::clone(share) as _;
@@ -185,7 +185,7 @@ impl Planner {
         sql: &str,
         parameters: &Parameters,
         pid: Option<i32>,
-        bounds: &Bounds,
+        bounds: &QueryBounds,
     ) -> Result<PlannedQuery> {
         if parameters.is_empty()
             && let Some(kept) = self.kept(sql, pid)?
@@ -197,7 +197,7 @@ impl Planner {
         let tables = self.store.tables().len();
         let (state, plan) = self.without_values(sql, statement, &values, pid, bounds).await?;
         // As they were announced to a client that has not given values yet.
-        let names_of_columns = column_names::of(&plan);
+        let names_of_columns = column_names::names_of_plan(&plan);
         let plan = if values.is_empty() { plan } else { or_say(plan.with_param_values(values))? };
         or_say(expanded::check(&plan))?;
         let schema = schema(&state, &plan, &names_of_columns).map_err(|error| within(&error, bounds))?;
@@ -225,7 +225,7 @@ impl Planner {
     }
 
     /// Checks what [`Planner::physical`] checks before it plans: for a plan that is not to run now.
-    pub(super) fn check(plan: &PlannedQuery, bounds: &Bounds, memory: &Arc<dyn MemoryPool>) -> Result<()> {
+    pub(super) fn check(plan: &PlannedQuery, bounds: &QueryBounds, memory: &Arc<dyn MemoryPool>) -> Result<()> {
         made::count(plan.plan.clone(), memory).map(drop).map_err(|error| within(&error, bounds))
     }
 
@@ -239,7 +239,7 @@ impl Planner {
         &self,
         sql: &str,
         pid: Option<i32>,
-        bounds: &Bounds,
+        bounds: &QueryBounds,
     ) -> Result<(PlannedQuery, Schema)> {
         if let Some(kept) = self.kept(sql, pid)? {
             return Ok((kept, Schema::empty()));
@@ -252,12 +252,12 @@ impl Planner {
             or_say(expanded::check(&plan))?;
         }
         let types = or_say(plan.get_parameter_types())?;
-        let names_of_columns = column_names::of(&plan);
+        let names_of_columns = column_names::names_of_plan(&plan);
         let schema = match schema(&state, &plan, &names_of_columns) {
             Ok(schema) => schema,
             // The types of parameters are not always known.
             Err(_) if !names.is_empty() => {
-                output::named(&output::plain_schema(plan.schema().as_arrow()), &names_of_columns)
+                output::with_names(&output::plain_schema(plan.schema().as_arrow()), &names_of_columns)
             }
             Err(error) => return Err(within(&error, bounds)),
         };
@@ -274,7 +274,7 @@ impl Planner {
         statement: Statement,
         values: &[(String, ScalarValue)],
         pid: Option<i32>,
-        bounds: &Bounds,
+        bounds: &QueryBounds,
     ) -> Result<(SessionState, LogicalPlan)> {
         let own = Catalog::new(&self.store, &self.system, pid, &self.scans, &self.state);
         let catalogs: Arc<dyn CatalogProviderList> = Arc::new(Catalogs { own, others: Arc::clone(&self.others) });

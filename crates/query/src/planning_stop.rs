@@ -68,17 +68,17 @@ impl OptimizerRule for StoppableRule<Optimization> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::bounds::Bounds;
-    use crate::limits::{Limits, QuerySettings};
-    use crate::memory::Budget;
+    use crate::bounds::QueryBounds;
+    use crate::limits::{QueryLimits, QuerySettings};
+    use crate::memory::MemoryBudget;
     use datafusion::logical_expr::LogicalPlanBuilder;
     use datafusion::optimizer::{Optimizer, OptimizerContext};
 
     #[test]
     fn planning_ends_with_its_query() {
-        let limits = Arc::new(Limits::default());
-        let bounds = Bounds::new(&limits, &QuerySettings::default());
-        let share = Arc::new(Budget::new(&limits)).share(&bounds);
+        let limits = Arc::new(QueryLimits::default());
+        let bounds = QueryBounds::new(&limits, &QuerySettings::default());
+        let share = Arc::new(MemoryBudget::new(&limits)).share(&bounds);
         let plan = LogicalPlanBuilder::empty(true).build().unwrap();
         let analyze = || {
             let options = ConfigOptions::default();

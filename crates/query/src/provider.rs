@@ -20,7 +20,7 @@ use probe_store::{Segment, Store, arrow_schema};
 use probe_store::{SystemTable, segments_beside, system_segment};
 
 use super::scan_unit::{ScanUnit, statistics};
-use super::snapshots::{Snapshot, Snapshots};
+use super::snapshots::{QuerySnapshot, Snapshots};
 use super::source::{PartsSource, SharedByScans};
 
 /// One table as it is when a scan of the query is planned.
@@ -28,7 +28,7 @@ use super::source::{PartsSource, SharedByScans};
 pub(super) struct RowsTable {
     table: &'static Table,
     schema: SchemaRef,
-    snapshot: Snapshot,
+    snapshot: QuerySnapshot,
     /// The collector's table that fills this one or adds rows to it, where there is one.
     system: Option<Arc<dyn SystemTable>>,
     /// The rows of `system`, once a scan has needed them: a query that names a table twice must see the same rows.
@@ -41,7 +41,7 @@ pub(super) struct RowsTable {
 impl RowsTable {
     pub(super) fn new(
         table: &'static Table,
-        snapshot: Snapshot,
+        snapshot: QuerySnapshot,
         system: Option<Arc<dyn SystemTable>>,
         pid: Option<i32>,
         shared: SharedByScans,
@@ -54,7 +54,7 @@ impl RowsTable {
         Self {
             table: self.table,
             schema: Arc::clone(&self.schema),
-            snapshot: Snapshot { all: Arc::clone(snapshots), index: self.snapshot.index },
+            snapshot: QuerySnapshot { all: Arc::clone(snapshots), index: self.snapshot.index },
             system: self.system.clone(),
             filled: OnceLock::new(),
             pid: self.pid,

@@ -5,7 +5,7 @@
 use datafusion_functions_aggregate_common::tdigest::TDigest;
 
 /// The value below which the share `q` (0 to 1) of the values in `digest` lies; None of no values.
-pub(super) fn of(digest: &TDigest, q: f64) -> Option<f64> {
+pub(super) fn quantile_of(digest: &TDigest, q: f64) -> Option<f64> {
     let count = digest.count();
     if digest.centroids().is_empty() || count <= 0.0 {
         return None;
@@ -55,7 +55,7 @@ mod tests {
         fn few_values_are_exact(mut values in prop::collection::vec(-1e3..1e9, 1..46_usize), q in 0.0..=1.0) {
             values.sort_by(f64::total_cmp);
             let digest = TDigest::new(100).merge_sorted_f64(&values);
-            let (found, wanted) = (of(&digest, q).unwrap(), exact(&values, q));
+            let (found, wanted) = (quantile_of(&digest, q).unwrap(), exact(&values, q));
             prop_assert!((found - wanted).abs() <= 1e-9 * wanted.abs().max(1.0), "{found}, not {wanted}");
         }
 
@@ -66,7 +66,7 @@ mod tests {
             // A few are much larger than the rest.
             let mut values: Vec<f64> = values.iter().map(|value: &f64| value.exp()).collect();
             values.sort_by(f64::total_cmp);
-            let found = of(&TDigest::new(100).merge_sorted_f64(&values), q).unwrap();
+            let found = quantile_of(&TDigest::new(100).merge_sorted_f64(&values), q).unwrap();
             let below = values.iter().filter(|value| **value <= found).count() as f64 / values.len() as f64;
             prop_assert!((below - q).abs() < 0.03, "{below} of the values are below what {q} of them should be below");
         }
@@ -75,9 +75,9 @@ mod tests {
     #[test]
     fn infinities_and_single_values_have_quantiles() {
         let digest = |values: &[f64]| TDigest::new(100).merge_sorted_f64(values);
-        assert_eq!(of(&digest(&[3.0]), 0.95), Some(3.0));
-        assert_eq!(of(&digest(&[1.0, f64::INFINITY, f64::INFINITY]), 1.0), Some(f64::INFINITY));
-        assert_eq!(of(&digest(&[1.0, f64::INFINITY]), 0.0), Some(1.0));
-        assert_eq!(of(&TDigest::new(100), 0.5), None);
+        assert_eq!(quantile_of(&digest(&[3.0]), 0.95), Some(3.0));
+        assert_eq!(quantile_of(&digest(&[1.0, f64::INFINITY, f64::INFINITY]), 1.0), Some(f64::INFINITY));
+        assert_eq!(quantile_of(&digest(&[1.0, f64::INFINITY]), 0.0), Some(1.0));
+        assert_eq!(quantile_of(&TDigest::new(100), 0.5), None);
     }
 }

@@ -18,31 +18,31 @@ use futures::future::BoxFuture;
 use probe_common::error::Result;
 
 pub(super) use super::counting::for_nobody;
-use super::memory::Share;
+use super::memory::QueryMemory;
 use super::threads::{give_back_stack, give_way};
 
 thread_local! {
     /// The query that this thread works for now.
-    static CURRENT: RefCell<Option<Arc<Share>>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Arc<QueryMemory>>> = const { RefCell::new(None) };
 }
 
 /// A task of a query. Its memory is freed before it drops the query's share.
 pub(super) struct QueryTask<F> {
     inner: Option<Pin<Box<F>>>,
-    of: Arc<Share>,
+    of: Arc<QueryMemory>,
     /// Whether the task goes on when the query is over, because its result is needed.
     tells: bool,
 }
 
 /// Runs `inner` for the query `of`, to its end also where the query is over.
-pub(super) fn tell<F: Future>(of: &Arc<Share>, inner: F) -> QueryTask<F> {
+pub(super) fn run_to_end<F: Future>(of: &Arc<QueryMemory>, inner: F) -> QueryTask<F> {
     QueryTask { inner: Some(Box::pin(inner)), of: Arc::clone(of), tells: true }
 }
 
 /// Runs `work` for the query `of` on the calling thread.
-pub(super) fn within<T>(of: &Arc<Share>, work: impl FnOnce() -> T) -> T {
+pub(super) fn within<T>(of: &Arc<QueryMemory>, work: impl FnOnce() -> T) -> T {
     let _back = AccountGuard(CURRENT.replace(Some(Arc::clone(of))));
-    of.account.with(work)
+    of.account.charge(work)
 }
 
 /// Takes `bytes` for the stacks that a statement needs, from the query that the calling thread works for.
@@ -77,7 +77,7 @@ pub(super) fn follow_tasks() {
     let _ = set_join_set_tracer(&Tasks);
 }
 
-struct AccountGuard(Option<Arc<Share>>);
+struct AccountGuard(Option<Arc<QueryMemory>>);
 
 impl Drop for AccountGuard {
     fn drop(&mut self) {
@@ -140,15 +140,15 @@ impl JoinSetTracer for Tasks {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::bounds::Bounds;
-    use crate::limits::{Limits, QuerySettings};
-    use crate::memory::Budget;
+    use crate::bounds::QueryBounds;
+    use crate::limits::{QueryLimits, QuerySettings};
+    use crate::memory::MemoryBudget;
     use datafusion::common::runtime::SpawnedTask;
 
-    fn question(memory: usize) -> (Arc<Share>, Bounds) {
-        let limits = Arc::new(Limits { memory, running: 1, ..Limits::default() });
-        let bounds = Bounds::new(&limits, &QuerySettings::default());
-        (Arc::new(Budget::new(&limits)).share(&bounds), bounds)
+    fn question(memory: usize) -> (Arc<QueryMemory>, QueryBounds) {
+        let limits = Arc::new(QueryLimits { memory, running: 1, ..QueryLimits::default() });
+        let bounds = QueryBounds::new(&limits, &QuerySettings::default());
+        (Arc::new(MemoryBudget::new(&limits)).share(&bounds), bounds)
     }
 
     #[tokio::test]
@@ -156,10 +156,10 @@ mod tests {
         follow_tasks();
         let (share, bounds) = question(16 << 20);
         // In a task that an operator begins, too.
-        let kept = tell(&share, async { SpawnedTask::spawn(async { vec![1_u8; 4 << 20] }).await.unwrap() }).await;
+        let kept = run_to_end(&share, async { SpawnedTask::spawn(async { vec![1_u8; 4 << 20] }).await.unwrap() }).await;
         assert!((4 << 20..5 << 20).contains(&share.account.bytes()), "{}", share.account.bytes());
         assert!(bounds.passed().is_none());
-        let more = tell(&share, async { vec![1_u8; 16 << 20] }).await;
+        let more = run_to_end(&share, async { vec![1_u8; 16 << 20] }).await;
         assert!(bounds.passed().unwrap().to_string().contains("more memory"));
         assert!(bounds.ended().await.to_string().contains("more memory"));
         within(&share, || drop((kept, more)));

@@ -34,7 +34,7 @@ impl NextPart {
 
 /// The queue of one scan.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct ScanQueue {
     left: Mutex<RemainingParts>,
     counts: PartCounts,
 }
@@ -63,7 +63,7 @@ struct PartCounts {
     bytes_skipped: Gauge,
 }
 
-impl Queue {
+impl ScanQueue {
     /// A queue of `parts`, in this order, without those that the pruner rules out.
     pub(super) fn new(mut parts: Vec<ScanUnit>, mut pruner: Pruner, metrics: &ExecutionPlanMetricsSet) -> Self {
         let counter = |name: &'static str| MetricBuilder::new(metrics).global_counter(name);

@@ -13,7 +13,7 @@ use datafusion::physical_plan::metrics::BaselineMetrics;
 use probe_store::{GroupReader, PackedRows, Segment};
 
 use super::question;
-use super::queue::{NextPart, Queue};
+use super::queue::{NextPart, ScanQueue};
 use super::row_filter::RowFilter;
 use super::running::Guard;
 
@@ -23,7 +23,7 @@ const MAX_SILENT: usize = 64;
 
 /// One partition being read.
 pub(super) struct Scan {
-    pub(super) queue: Arc<Queue>,
+    pub(super) queue: Arc<ScanQueue>,
     /// The indices in the table of the columns that are read.
     pub(super) table_columns: Vec<usize>,
     /// The schema of the columns that are read.

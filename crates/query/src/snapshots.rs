@@ -14,7 +14,7 @@ pub(super) struct Snapshots {
 
 /// One table of them.
 #[derive(Debug)]
-pub(super) struct Snapshot {
+pub(super) struct QuerySnapshot {
     pub(super) all: Arc<Snapshots>,
     /// The index of the table in the store.
     pub(super) index: usize,
@@ -31,7 +31,7 @@ impl Snapshots {
     }
 }
 
-impl Snapshot {
+impl QuerySnapshot {
     /// The table, at the same instant as every other table of the query.
     ///
     /// # Errors

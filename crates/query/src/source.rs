@@ -17,7 +17,7 @@ use probe_proto::table::Table;
 use probe_store::{arrow_schema, identity_columns};
 
 use super::prune::Pruner;
-use super::queue::Queue;
+use super::queue::ScanQueue;
 use super::row_filter::{self, RowFilter};
 use super::running::Running;
 use super::scan::Scan;
@@ -140,13 +140,13 @@ impl PartsSource {
     }
 
     /// The queue of parts that the partitions of one execution share.
-    pub(super) fn queue(&self) -> Arc<Queue> {
+    pub(super) fn queue(&self) -> Arc<ScanQueue> {
         let pruner = Pruner::new(&self.filters, Arc::clone(&self.read), self.table);
-        Arc::new(Queue::new(self.parts.to_vec(), pruner, &self.metrics))
+        Arc::new(ScanQueue::new(self.parts.to_vec(), pruner, &self.metrics))
     }
 
     /// The scan of one partition.
-    pub(super) fn scan(&self, partition: usize, queue: Arc<Queue>, context: &TaskContext) -> Result<Scan> {
+    pub(super) fn scan(&self, partition: usize, queue: Arc<ScanQueue>, context: &TaskContext) -> Result<Scan> {
         Ok(Scan {
             queue,
             table_columns: self.table_columns.clone(),

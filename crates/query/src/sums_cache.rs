@@ -45,7 +45,7 @@ pub(super) enum KnownSums {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct SumsKey {
     /// The address of the part. No other part has it while the entry keeps a reference, and its row group.
     part: (usize, usize),
     of: SumsOf,
@@ -61,7 +61,7 @@ pub(super) struct SumsOf {
 }
 
 #[derive(Debug, Clone)]
-struct Entry {
+struct SumsEntry {
     known: KnownSums,
     _part: FixedPart,
 }
@@ -69,8 +69,8 @@ struct Entry {
 #[derive(Debug, Clone)]
 struct Bytes;
 
-impl Weighter<Key, Entry> for Bytes {
-    fn weight(&self, _: &Key, entry: &Entry) -> u64 {
+impl Weighter<SumsKey, SumsEntry> for Bytes {
+    fn weight(&self, _: &SumsKey, entry: &SumsEntry) -> u64 {
         let sums = if let KnownSums::Sums(sums) = &entry.known { sums.bytes() } else { 0 };
         (ENTRY_BYTES + sums) as u64
     }
@@ -80,7 +80,7 @@ impl Weighter<Key, Entry> for Bytes {
 #[derive(Debug)]
 pub(super) struct SumsCache {
     /// In one piece, which a large entry fits.
-    cache: Mutex<Cache<Key, Entry, Bytes>>,
+    cache: Mutex<Cache<SumsKey, SumsEntry, Bytes>>,
     /// The most bytes that the sums of one part may take.
     pub(super) max_bytes: usize,
 }
@@ -95,7 +95,7 @@ impl SumsCache {
     /// What is known of these sums of a part. Sums with bounds do where none are wanted.
     pub(super) fn find(&self, part: &FixedPart, of: &SumsOf) -> Option<KnownSums> {
         let cache = self.lock();
-        let find = |of: &SumsOf| cache.get(&Key::new(part, of)).map(|entry| entry.known.clone());
+        let find = |of: &SumsOf| cache.get(&SumsKey::new(part, of)).map(|entry| entry.known.clone());
         match find(of) {
             known @ (None | Some(KnownSums::Asked)) => find(&of.with_bounds()).or(known),
             known => known,
@@ -103,11 +103,11 @@ impl SumsCache {
     }
 
     /// Keeps what is known of these sums of a part, in place of what was known.
-    pub(super) fn keep(&self, part: &FixedPart, of: &SumsOf, known: KnownSums) {
-        self.lock().insert(Key::new(part, of), Entry { known, _part: part.clone() });
+    pub(super) fn insert(&self, part: &FixedPart, of: &SumsOf, known: KnownSums) {
+        self.lock().insert(SumsKey::new(part, of), SumsEntry { known, _part: part.clone() });
     }
 
-    fn lock(&self) -> MutexGuard<'_, Cache<Key, Entry, Bytes>> {
+    fn lock(&self) -> MutexGuard<'_, Cache<SumsKey, SumsEntry, Bytes>> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -119,7 +119,7 @@ impl SumsOf {
     }
 }
 
-impl Key {
+impl SumsKey {
     fn new(part: &FixedPart, of: &SumsOf) -> Self {
         let part = match part {
             FixedPart::Sealed(sealed) => (sealed.as_ptr() as usize, usize::MAX),

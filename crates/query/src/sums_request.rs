@@ -14,7 +14,7 @@ use super::group_keys;
 use super::grouped_sums::{Builder, GroupedSums, WantedSum};
 use super::held_conditions::HeldConditions;
 use super::question;
-use super::queue::{NextPart, Queue};
+use super::queue::{NextPart, ScanQueue};
 use super::row_filter::{self, RowFilter};
 use super::scan::external;
 use super::scan_unit::{ScanUnit, UnitStatistics};
@@ -82,7 +82,7 @@ impl SumsRequest {
         part: &NextPart,
         unit: &ScanUnit,
         batch_rows: usize,
-        queue: &Queue,
+        queue: &ScanQueue,
     ) -> Result<Option<KeptCells>> {
         let (Some(fixed), Some(identity)) = (FixedPart::of(unit), unit.identity()) else { return Ok(None) };
         let by = match &mut self.narrow {
@@ -96,7 +96,7 @@ impl SumsRequest {
             Some(KnownSums::Impossible) => return Ok(None),
             // With a filter the rows themselves are faster, unless the question comes again.
             None if by.filters_rows => {
-                question::for_nobody(|| cache.keep(&fixed, &by.of, KnownSums::Asked));
+                question::for_nobody(|| cache.insert(&fixed, &by.of, KnownSums::Asked));
                 return Ok(None);
             }
             None | Some(KnownSums::Asked) => {
@@ -105,7 +105,7 @@ impl SumsRequest {
                 let sums = sums.filter(|sums| sums.bytes() <= cache.max_bytes).map(Arc::new);
                 let known = sums.clone().map_or(KnownSums::Impossible, KnownSums::Sums);
                 // What other questions left may have to go for it.
-                question::for_nobody(|| cache.keep(&fixed, &by.of, known));
+                question::for_nobody(|| cache.insert(&fixed, &by.of, known));
                 let Some(sums) = sums else { return Ok(None) };
                 question::hand_over(sums.bytes());
                 sums
@@ -154,7 +154,7 @@ impl KeyColumns {
         part: &NextPart,
         source: &PartsSource,
         batch_rows: usize,
-        queue: &Queue,
+        queue: &ScanQueue,
     ) -> Result<Option<GroupedSums>> {
         let sums = self.of.sums.iter().map(|wanted| wanted.column);
         let columns: Vec<usize> = self.of.keys.iter().copied().chain(sums).collect();

@@ -84,7 +84,7 @@ impl DiskState {
 
     /// Bytes that files may take together, so that the journal has room for its share.
     pub(super) fn most_files(&self) -> u64 {
-        self.disk_limit.saturating_sub(self.journal.limit())
+        self.disk_limit.saturating_sub(self.journal.disk_limit())
     }
 }
 

@@ -91,7 +91,7 @@ impl Note {
                 })
         };
         let without_range = (0..table.columns.len()).filter(unknown).map(|index| table.columns[index].name.to_owned());
-        let sums = groups.iter().map(|group| group.sums.clone()).reduce(|one, other| sums::with(&one, &other));
+        let sums = groups.iter().map(|group| group.sums.clone()).reduce(|one, other| sums::add(&one, &other));
         Self::new(identity, &origins, without_range.collect(), &sums.unwrap_or_default(), table)
     }
 

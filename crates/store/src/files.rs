@@ -117,7 +117,7 @@ fn together(groups: &[RowGroup], table: &Table) -> RowGroup {
         whole.rows += group.rows;
         whole.identity = whole.identity.filter(|identity| group.identity.as_ref() == Some(identity));
         whole.column_bytes.iter_mut().zip(&group.column_bytes).for_each(|(sum, bytes)| *sum += bytes);
-        whole.ranges.iter_mut().zip(&group.ranges).for_each(|(range, more)| *range = range.with(*more));
+        whole.ranges.iter_mut().zip(&group.ranges).for_each(|(range, more)| *range = range.union(*more));
     }
     whole
 }

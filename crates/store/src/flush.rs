@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use probe_common::durable;
 use probe_common::error::{Error, Result};
-use probe_common::paths::named;
+use probe_common::paths::io_error_at;
 
 use super::disk_state::{DiskState, DiskWork, FILE_ROWS, WakeSignal, most_file_in_memory};
 use super::file_names::{numbers_in, table_directory};
@@ -45,7 +45,7 @@ impl Store {
     ///
     /// # Errors
     /// The store keeps its rows already; no thread can be started.
-    pub fn keep(
+    pub fn start_writer(
         self: &Arc<Self>,
         directory: &Path,
         journal: Arc<Journal>,
@@ -90,7 +90,7 @@ impl Store {
 
     /// Bytes and files of the journal; None where nothing is kept.
     pub(super) fn journal_size(&self) -> Option<(u64, u64)> {
-        self.disk.get().map(|disk| disk.journal.size())
+        self.disk.get().map(|disk| disk.journal.disk_usage())
     }
 
     /// Does everything that is due: writes segments to files (all of them, or those that are old or full), brings memory and
@@ -189,11 +189,11 @@ impl Store {
     fn flush_chunk(&self, disk: &DiskState, index: usize, chunk: Vec<Arc<Sealed>>) -> Result<()> {
         // The journal has every row before a file has it, so that a batch that comes again after a crash is recognised by
         // its number.
-        drop(self.taking.write().unwrap_or_else(PoisonError::into_inner));
+        drop(self.appending.write().unwrap_or_else(PoisonError::into_inner));
         disk.journal.sync();
         let Some(table) = self.declared.get(index) else { return Ok(()) };
         let directory = table_directory(&disk.directory, table);
-        durable::create_directory(&directory).map_err(|error| named(&directory, error))?;
+        durable::create_directory(&directory).map_err(|error| io_error_at(&directory, error))?;
         let name = format!("{:08}.parquet", disk.number.fetch_add(1, Ordering::Relaxed));
         let segments: Vec<Arc<Segment>> = chunk.iter().flat_map(|sealed| sealed.segments()).collect();
         let room = |bytes| {

@@ -9,6 +9,7 @@ mod checkpoint;
 mod files;
 mod frame;
 mod newest;
+mod open_connection;
 pub mod replay;
 mod reserve;
 mod share;

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use probe_common::durable;
 use probe_common::error::{Error, Result};
-use probe_common::paths::named;
+use probe_common::paths::io_error_at;
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::Table;
 
@@ -51,7 +51,7 @@ impl RowSink for LiveFiles {
         let number = store.counters.appends.fetch_add(1, Ordering::Relaxed);
         let segment = Arc::new(Segment::new(Some(Arc::clone(identity)), Some(origin), rows, number));
         let directory = table_directory(&disk.directory, table);
-        durable::create_directory(&directory).map_err(|error| named(&directory, error))?;
+        durable::create_directory(&directory).map_err(|error| io_error_at(&directory, error))?;
         let name = format!("{:08}.parquet", disk.number.fetch_add(1, Ordering::Relaxed));
         let room = |bytes| {
             disk.unfinished.store(bytes, Ordering::Relaxed);

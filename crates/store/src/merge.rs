@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use probe_common::error::Result;
-use probe_common::paths::named;
+use probe_common::paths::io_error_at;
 
 use super::disk_state::{DiskState, FILE_ROWS};
 use super::file_names::{numbers_in, table_directory};
@@ -84,7 +84,7 @@ impl Store {
             Ok(merged) => merged,
             Err(error) => {
                 // A wrong file must not replace right ones.
-                fs::remove_file(&path).map_err(|error| named(&path, error))?;
+                fs::remove_file(&path).map_err(|error| io_error_at(&path, error))?;
                 return Err(error);
             }
         };

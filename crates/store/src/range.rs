@@ -92,7 +92,7 @@ impl Range {
     }
 
     /// The range of the rows of both.
-    pub fn with(self, other: Self) -> Self {
+    pub fn union(self, other: Self) -> Self {
         let values = match (self.values, other.values) {
             (Values::None, values) | (values, Values::None) => values,
             (Values::Ints(a, b), Values::Ints(c, d)) => Values::Ints(a.min(c), b.max(d)),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use probe_common::durable;
 use probe_common::error::{Error, Result};
-use probe_common::paths::named;
+use probe_common::paths::io_error_at;
 use probe_proto::decode::Malformed;
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::Table;
@@ -61,7 +61,7 @@ impl RowSink for RowFiles {
         let origin = Origin::batch(&self.instance, self.number);
         let segment = Segment::new(Some(Arc::clone(identity)), Some(origin), rows, self.number);
         let directory = table_directory(&self.directory, table);
-        durable::create_directory(&directory).map_err(|error| named(&directory, error))?;
+        durable::create_directory(&directory).map_err(|error| io_error_at(&directory, error))?;
         write_file(&directory, &format!("{:08}.parquet", self.number), table, &[Arc::new(segment)], &|_| ())?;
         self.number += 1;
         Ok(())

@@ -59,7 +59,7 @@ impl Rows {
             ranges.push(Range::of(&unpacked, column.kind, rows));
             cells.push(unpacked);
         }
-        let sums = sums::of(&cells, table);
+        let sums = sums::of_columns(&cells, table);
         Ok(Self { table, batch: Batch::new(rows, cells, ranges.clone(), sums), ranges, strings: strings.dictionary() })
     }
 
@@ -72,7 +72,7 @@ impl Rows {
         let cells: Vec<Cells> = batch.columns().iter().map(Cells::of_array).collect();
         let kinds = table.columns.iter().map(|column| column.kind);
         let ranges: Vec<Range> = cells.iter().zip(kinds).map(|(cells, kind)| Range::of(cells, kind, rows)).collect();
-        let sums = sums::of(&cells, table);
+        let sums = sums::of_columns(&cells, table);
         let batch = Batch::new(rows, cells, ranges.clone(), sums);
         Some(Self { table, batch, ranges, strings: Strings::default().dictionary() })
     }

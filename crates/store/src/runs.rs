@@ -14,6 +14,6 @@ mod writer_lock;
 pub use info::{RunInfo, RunState};
 pub use list::{Run, is_live, list_runs, list_runs_in, resolve, resolve_in};
 pub use lost::reached;
-pub use remove::{ended, named_runs, remove, size, size_of_files, sweep, why_it_stays};
+pub use remove::{directory_bytes, ended, file_bytes, named_runs, remove, sweep, why_it_stays};
 pub use reserve::Reservation;
 pub use steps::{Reached, last_step};

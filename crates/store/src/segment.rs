@@ -65,13 +65,13 @@ impl Segment {
             sums: rows.batch.sums.iter().map(|(column, _)| (*column, 0)).collect(),
             strings: rows.strings.clone(),
         };
-        empty.with(rows, last_seq, number)
+        empty.with_rows(rows, last_seq, number)
     }
 
     /// This segment with more rows at its end, which must fit ([`Segment::takes`]).
-    pub fn with(&self, rows: Rows, last_seq: u64, number: u64) -> Self {
+    pub fn with_rows(&self, rows: Rows, last_seq: u64, number: u64) -> Self {
         let mut batches = Vec::with_capacity(self.batches.len() + 1);
-        let sums = sums::with(&self.sums, &rows.batch.sums);
+        let sums = sums::add(&self.sums, &rows.batch.sums);
         batches.extend(self.batches.iter().cloned());
         batches.push(Arc::new(rows.batch));
         merge_small(self.table, &mut batches);
@@ -85,7 +85,7 @@ impl Segment {
             id: self.id,
             began: self.began,
             newest: number,
-            ranges: self.ranges.iter().zip(rows.ranges).map(|(range, more)| range.with(more)).collect(),
+            ranges: self.ranges.iter().zip(rows.ranges).map(|(range, more)| range.union(more)).collect(),
             sums,
             strings: self.strings.clone(),
         }
@@ -177,6 +177,6 @@ fn merge_small(table: &Table, batches: &mut Vec<Arc<Batch>>) {
 fn merge(table: &Table, a: &Batch, b: &Batch) -> Result<Batch, ArrowError> {
     let columns = a.cells.iter().zip(&b.cells).zip(table.columns);
     let cells = columns.map(|((x, y), column)| Cells::concat(&[(x, a.rows), (y, b.rows)], column.kind));
-    let ranges = a.ranges.iter().zip(&b.ranges).map(|(x, y)| x.with(*y)).collect();
-    Ok(Batch::new(a.rows + b.rows, cells.collect::<Result<_, _>>()?, ranges, sums::with(&a.sums, &b.sums)))
+    let ranges = a.ranges.iter().zip(&b.ranges).map(|(x, y)| x.union(*y)).collect();
+    Ok(Batch::new(a.rows + b.rows, cells.collect::<Result<_, _>>()?, ranges, sums::add(&a.sums, &b.sums)))
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::SystemTime;
 
 use probe_common::error::{Error, Result};
-use probe_common::paths::named;
+use probe_common::paths::io_error_at;
 use probe_proto::table::Table;
 use probe_proto::tables::TABLES;
 use probe_proto::v1::TableSchema;
@@ -43,10 +43,10 @@ impl LeftOver {
     pub fn set_aside(&self) -> Result<()> {
         for (path, _) in &self.damaged {
             let aside = path.with_extension("parquet.damaged");
-            fs::rename(path, aside).map_err(|error| named(path, error))?;
+            fs::rename(path, aside).map_err(|error| io_error_at(path, error))?;
         }
         for path in &self.unfinished {
-            fs::remove_file(path).map_err(|error| named(path, error))?;
+            fs::remove_file(path).map_err(|error| io_error_at(path, error))?;
         }
         Ok(())
     }
@@ -82,7 +82,7 @@ pub struct Store {
     /// Notified when memory was freed.
     pub(super) relief: Notify,
     /// Held for reading during an append, until the journal has the batch too.
-    pub(super) taking: RwLock<()>,
+    pub(super) appending: RwLock<()>,
 }
 
 impl Store {
@@ -108,7 +108,7 @@ impl Store {
     ///
     /// # Errors
     /// There is no such directory.
-    pub fn left(directory: &Path, disk: u64) -> Result<(Arc<Self>, LeftOver)> {
+    pub fn open_after_crash(directory: &Path, disk: u64) -> Result<(Arc<Self>, LeftOver)> {
         let mut found = found_files::find(directory)?;
         // Files of the run's end are of an end that was not finished.
         for files in &mut found.tables {
@@ -132,14 +132,14 @@ impl Store {
             segment_bytes: AtomicUsize::new(usize::MAX),
             disk: OnceLock::new(),
             relief: Notify::new(),
-            taking: RwLock::default(),
+            appending: RwLock::default(),
         })
     }
 
     /// Hold the guard from before an append until the journal has the batch: a segment is written to a file only when the
     /// journal has all of it.
-    pub fn take(&self) -> RwLockReadGuard<'_, ()> {
-        self.taking.read().unwrap_or_else(PoisonError::into_inner)
+    pub fn begin_append(&self) -> RwLockReadGuard<'_, ()> {
+        self.appending.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Bytes that rows in memory may take.

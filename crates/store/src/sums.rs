@@ -17,14 +17,14 @@ const EXACT: f64 = (1_u64 << 53) as f64;
 pub(super) type Sums = Box<[(usize, i64)]>;
 
 /// The sums of the columns of some rows.
-pub(super) fn of(cells: &[Cells], table: &Table) -> Sums {
+pub(super) fn of_columns(cells: &[Cells], table: &Table) -> Sums {
     let floats = table.columns.iter().zip(cells).enumerate();
     let floats = floats.filter(|(_, (column, _))| column.kind == ColumnType::Float64);
     floats.filter_map(|(index, (_, cells))| Some((index, sum(cells)?))).collect()
 }
 
 /// The sums of the rows of both.
-pub(super) fn with(one: &Sums, other: &Sums) -> Sums {
+pub(super) fn add(one: &Sums, other: &Sums) -> Sums {
     let both = |(index, sum): &(usize, i64)| {
         let more = other.iter().find(|(column, _)| column == index)?.1;
         // Each of the two may be near the limit, so that their sum may exceed it.

@@ -156,7 +156,7 @@ impl TableStore {
                 sealed.extend(next.active.take_all_of(identity));
             }
             let segment = match old {
-                Some(segment) => segment.with(rows, origin.last_seq, number),
+                Some(segment) => segment.with_rows(rows, origin.last_seq, number),
                 None => Segment::new(Some(Arc::clone(identity)), Some(origin), rows, number),
             };
             counters.memory.fetch_add(segment.bytes, Ordering::Relaxed);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use probe_common::error::Result;
-use probe_common::paths::named;
+use probe_common::paths::io_error_at;
 use probe_proto::table::{Source, Table};
 
 use super::file_names::{END_FILE, table_directory};
@@ -32,7 +32,7 @@ pub fn write_system(directory: &Path, tables: &[&'static Table], system: &[Arc<d
                 Source::Agent => segments.extend(segments_beside(filled.as_ref())?),
             }
         }
-        std::fs::create_dir_all(&directory).map_err(|error| named(&directory, error))?;
+        std::fs::create_dir_all(&directory).map_err(|error| io_error_at(&directory, error))?;
         if table.source == Source::Collector || !segments.is_empty() || is_empty(&directory) {
             write_file(&directory, END_FILE, table, &segments, &|_| ())?;
         }
@@ -49,7 +49,7 @@ impl Store {
         let tables = self.tables();
         for (table, snapshot) in tables.iter().zip(self.snapshot()) {
             let directory = table_directory(directory, table);
-            std::fs::create_dir_all(&directory).map_err(|error| named(&directory, error))?;
+            std::fs::create_dir_all(&directory).map_err(|error| io_error_at(&directory, error))?;
             let segments: Vec<Arc<Segment>> = snapshot.segments().collect();
             for (number, segments) in segments.chunks(SEGMENTS).enumerate() {
                 write_file(&directory, &format!("{number:08}.parquet"), table, segments, &|_| ())?;

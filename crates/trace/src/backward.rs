@@ -21,11 +21,11 @@ use super::modules::IntMap;
 use super::symbol_lookup::Names;
 use super::thread::Thread;
 use crate::payload::RETURNS_GRADIENTS;
-use crate::record::Record;
+use crate::record::RingRecord;
 use crate::row_buffer::RowBuffer;
 
 impl<N: Names> Analyser<N> {
-    pub(super) fn backward_begin(&mut self, number: usize, record: Record, sink: &mut RowBuffer) {
+    pub(super) fn backward_begin(&mut self, number: usize, record: RingRecord, sink: &mut RowBuffer) {
         let now = record.ts;
         if record.payload() & RETURNS_GRADIENTS == 0 {
             self.learns(number, now, sink);
@@ -39,7 +39,7 @@ impl<N: Names> Analyser<N> {
         thread.push(Frame::Pass(Box::new(Pass { begin: now, explicit: true, caller: number, ..Pass::default() })));
     }
 
-    pub(super) fn node_start(&mut self, number: usize, record: Record) {
+    pub(super) fn node_start(&mut self, number: usize, record: RingRecord) {
         if self.threads[number].passes == 0 {
             let explicit = self.explicit_pass();
             // A node that a module's forward runs by itself computes what the module computes. torch.compile does this with the
@@ -96,7 +96,7 @@ impl<N: Names> Analyser<N> {
     }
 
     /// The fallback without nodes: a module's gradient became ready, so the time since the last gradient was its work.
-    pub(super) fn gradient_ready(&mut self, number: usize, record: Record) {
+    pub(super) fn gradient_ready(&mut self, number: usize, record: RingRecord) {
         if self.threads[number].passes == 0 {
             let caller = self.explicit_pass().unwrap_or(number);
             self.threads[number].push(Frame::Pass(Box::new(Pass { begin: record.ts, caller, ..Pass::default() })));
@@ -116,7 +116,7 @@ impl<N: Names> Analyser<N> {
         pass.owner = Some(owner);
     }
 
-    pub(super) fn backward_end(&mut self, number: usize, record: Record, sink: &mut RowBuffer) {
+    pub(super) fn backward_end(&mut self, number: usize, record: RingRecord, sink: &mut RowBuffer) {
         let thread = &mut self.threads[number];
         let Some((Frame::Pass(pass), missing)) =
             thread.take(|frame| matches!(frame, Frame::Pass(pass) if pass.explicit))

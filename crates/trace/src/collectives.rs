@@ -10,7 +10,7 @@ use super::device::Device;
 use super::kind::NCCL_TRACE;
 use super::pending_collectives::{GroupProgress, Issued, OperationEnd, Operations, is_message, whole_number};
 use super::symbol_lookup::{Names, Operation};
-use crate::record::{Kind, Record};
+use crate::record::{RecordKind, RingRecord};
 use crate::row_buffer::RowBuffer;
 
 /// An operation whose completion has not been seen for this long, while later ones of its group were completed, gets its
@@ -29,29 +29,29 @@ impl<N: Names> Analyser<N> {
     pub(super) fn collective(
         &mut self,
         number: usize,
-        kind: Kind,
-        record: Record,
+        kind: RecordKind,
+        record: RingRecord,
         device: Device,
         sink: &mut RowBuffer,
     ) {
         match kind {
-            Kind::Issue => self.issue(number, record, device, sink),
-            Kind::Started => {
+            RecordKind::Issue => self.issue(number, record, device, sink),
+            RecordKind::Started => {
                 self.operations.handles.insert(record.b, record.a);
             }
-            Kind::Finished => {
+            RecordKind::Finished => {
                 if let Some(key) = self.operations.handles.remove(&record.a) {
                     let end = self.end_if_known(number, key, record.ts);
                     self.complete(key, end, record.payload() != 0, sink);
                 }
             }
             // A stream waits for the operation, so the return of the call does not mean its end.
-            Kind::Done if record.payload() == 0 && self.is_on_stream(record.a) => {
+            RecordKind::Done if record.payload() == 0 && self.is_on_stream(record.a) => {
                 if !self.is_shown_by_wait(record.a) {
                     self.complete(record.a, OperationEnd::NotSeen, false, sink);
                 }
             }
-            Kind::Done => self.complete(record.a, OperationEnd::At(record.ts), record.payload() != 0, sink),
+            RecordKind::Done => self.complete(record.a, OperationEnd::At(record.ts), record.payload() != 0, sink),
             _ if self.is_shown_by_wait(record.a) => self.threads[number].shown_by_wait = Some(record.a),
             _ => self.complete(record.a, OperationEnd::NotSeen, false, sink),
         }
@@ -93,7 +93,7 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    fn issue(&mut self, number: usize, record: Record, device: Device, sink: &mut RowBuffer) {
+    fn issue(&mut self, number: usize, record: RingRecord, device: Device, sink: &mut RowBuffer) {
         if let Some(key) = self.threads[number].shown_by_wait.take() {
             self.complete(key, OperationEnd::NotSeen, false, sink);
         }
@@ -110,6 +110,7 @@ impl<N: Names> Analyser<N> {
             pass.collective = Some(record.ts);
         }
         let mut seq = (record.payload() >> 24) as i64;
+        let mut collective = None;
         if let Some(kind) = self.operations.kinds.get(&id) {
             let group = self.operations.groups.entry(kind.group_id).or_insert_with(|| GroupProgress {
                 name: kind.group_name.clone(),
@@ -117,12 +118,18 @@ impl<N: Names> Analyser<N> {
                 issued: seq,
                 completed: -1,
                 at: record.ts,
-                has_messages: false,
+                recorded: 0,
+                messages: 0,
             });
             seq = whole_number(seq, group.issued);
             group.issued = group.issued.max(seq);
             group.at = group.at.max(record.ts);
-            group.has_messages |= is_message(&kind.name);
+            group.recorded += 1;
+            if is_message(&kind.name) {
+                group.messages += 1;
+            } else {
+                collective = group.collectives().map(|count| count - 1);
+            }
             self.operations.keep_groups(MAX_GROUPS);
         }
         if self.operations.waiting.len() >= WAITING {
@@ -136,6 +143,7 @@ impl<N: Names> Analyser<N> {
             seq,
             kind: id,
             bytes: record.b,
+            collective,
             waited_for: !is_async && self.threads[number].is_idle(),
             device: if on_stream { device } else { Device::None },
         };
@@ -150,10 +158,17 @@ impl<N: Names> Analyser<N> {
     /// Begins or ends the thread's wait for an operation, which is communication time where it is not inside anything else. The
     /// wait for a synchronous operation lasts from its issue until the thread runs again, not only until the operation is
     /// complete.
-    pub(super) fn wait(&mut self, number: usize, kind: Kind, record: Record, device: Device, sink: &mut RowBuffer) {
+    pub(super) fn wait(
+        &mut self,
+        number: usize,
+        kind: RecordKind,
+        record: RingRecord,
+        device: Device,
+        sink: &mut RowBuffer,
+    ) {
         let thread = &mut self.threads[number];
         let now = record.ts;
-        if kind == Kind::WaitEnd {
+        if kind == RecordKind::WaitEnd {
             thread.wait_began = None;
             if let Some(begin) = thread.waiting_since.take() {
                 thread.parts.wait(begin, now);
@@ -215,13 +230,15 @@ impl<N: Names> Analyser<N> {
                 backend: operation.backend.clone(),
                 step: issued.step,
                 unix_ns: clock.unix_ns(issued.at),
+                collective: issued.collective,
             });
             sink.groups.push(v1::GroupState {
                 name: group.name.clone(),
                 size: group.size,
                 issued: group.issued,
                 pending: pending.collect(),
-                has_messages: group.has_messages,
+                has_messages: group.messages > 0,
+                collectives: group.collectives(),
             });
         }
     }

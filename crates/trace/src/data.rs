@@ -10,14 +10,14 @@ use super::frame::Frame;
 use super::kind::TORCH_TRACE;
 use super::symbol_lookup::Names;
 use crate::payload::{HANDED, LOADER, OUTSTANDING, PERSISTENT, PINNED, PREFETCH, WORKERS};
-use crate::record::Record;
+use crate::record::RingRecord;
 use crate::row_buffer::RowBuffer;
 
 /// The bits of the iterator's address in the second word.
 const ITERATOR: u64 = (1 << OUTSTANDING) - 1;
 
 impl<N: Names> Analyser<N> {
-    pub(super) fn data_begin(&mut self, number: usize, record: Record, sink: &RowBuffer) {
+    pub(super) fn data_begin(&mut self, number: usize, record: RingRecord, sink: &RowBuffer) {
         self.section_asks(number, record.b & ITERATOR, record.ts, sink);
         let frame = Frame::Data {
             begin: record.ts,
@@ -32,14 +32,14 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Which worker loaded the innermost batch that was asked for.
-    pub(super) fn data_loaded(&mut self, number: usize, record: Record) {
+    pub(super) fn data_loaded(&mut self, number: usize, record: RingRecord) {
         if let Some(Frame::Data { loaded, .. }) = self.asked_batch(number) {
             *loaded = Some((record.a, record.b));
         }
     }
 
     /// How much of the innermost batch that was asked for is padding.
-    pub(super) fn data_padding(&mut self, number: usize, record: Record) {
+    pub(super) fn data_padding(&mut self, number: usize, record: RingRecord) {
         if let Some(Frame::Data { padding, .. }) = self.asked_batch(number) {
             *padding = Some(record.a);
         }
@@ -49,7 +49,7 @@ impl<N: Names> Analyser<N> {
         self.threads[number].frames.iter_mut().rev().find(|frame| matches!(frame, Frame::Data { .. }))
     }
 
-    pub(super) fn data_end(&mut self, number: usize, record: Record, sink: &mut RowBuffer) {
+    pub(super) fn data_end(&mut self, number: usize, record: RingRecord, sink: &mut RowBuffer) {
         let thread = &mut self.threads[number];
         let taken = thread.take(|frame| matches!(frame, Frame::Data { .. }));
         let Some((Frame::Data { begin, step, class, ready, outstanding, loaded, padding }, missing)) = taken else {

@@ -12,12 +12,12 @@ use super::payload;
 use super::steps::StepEnd;
 use super::symbol_lookup::Names;
 use super::thread::Thread;
-use crate::record::{Kind, Record};
+use crate::record::{RecordKind, RingRecord};
 use crate::row_buffer::RowBuffer;
 
 impl<N: Names> Analyser<N> {
     /// Takes the next record of `thread`, with when a device reached it.
-    pub fn feed(&mut self, thread: usize, record: Record, device: Device, sink: &mut RowBuffer) {
+    pub fn feed(&mut self, thread: usize, record: RingRecord, device: Device, sink: &mut RowBuffer) {
         let (Some(kind), true) = (record.kind(), thread < self.threads.len()) else { return };
         let Some(clock) = &mut self.clock else { return };
         let ticks = record.ts;
@@ -26,11 +26,11 @@ impl<N: Names> Analyser<N> {
         let mut record = record;
         let has_parted = clock.has_parted(ticks);
         record.ts = self.threads[thread].not_before(clock.take(ticks));
-        self.threads[thread].works |= kind != Kind::Pause;
+        self.threads[thread].works |= kind != RecordKind::Pause;
         if self.threads[thread].works {
             self.newest = self.newest.max(record.ts);
         }
-        if kind == Kind::BackwardEnd {
+        if kind == RecordKind::BackwardEnd {
             let at = |ticks| if ticks == 0 { 0 } else { clock.at(ticks) };
             (record.a, record.b) = (at(record.a), at(record.b));
         }
@@ -41,12 +41,12 @@ impl<N: Names> Analyser<N> {
             self.threads[thread].taint();
         }
         self.broken |= record.lost_other();
-        if kind == Kind::Resume {
+        if kind == RecordKind::Resume {
             return self.resume(record.ts, record.a == 1);
         }
         self.meter.count(kind);
         // Python also collects garbage before the first step.
-        if kind != Kind::Pause {
+        if kind != RecordKind::Pause {
             self.step_begin.get_or_insert(record.ts);
         }
         if !kind.is_within_pass() {
@@ -57,19 +57,19 @@ impl<N: Names> Analyser<N> {
         if device != Device::None {
             self.meter.count_mark();
             // For other kinds the event is recorded before the time is read.
-            let exact = matches!(kind, Kind::Exit | Kind::NodeStart | Kind::NodeEnd);
+            let exact = matches!(kind, RecordKind::Exit | RecordKind::NodeStart | RecordKind::NodeEnd);
             self.queue.note(record.ts, device, exact);
         }
         match kind {
-            Kind::Enter => self.enter(thread, record, device, ticks, sink),
-            Kind::Exit => self.exit(thread, record, device, sink),
-            Kind::Shape => self.shape(thread, record, sink),
-            Kind::NodeStart => self.node_start(thread, record),
-            Kind::NodeEnd => self.node_end(thread),
-            Kind::GradReady => self.gradient_ready(thread, record),
-            Kind::BackwardBegin => self.backward_begin(thread, record, sink),
-            Kind::BackwardEnd => self.backward_end(thread, record, sink),
-            Kind::OptimizerBegin => {
+            RecordKind::Enter => self.enter(thread, record, device, ticks, sink),
+            RecordKind::Exit => self.exit(thread, record, device, sink),
+            RecordKind::Shape => self.shape(thread, record, sink),
+            RecordKind::NodeStart => self.node_start(thread, record),
+            RecordKind::NodeEnd => self.node_end(thread),
+            RecordKind::GradReady => self.gradient_ready(thread, record),
+            RecordKind::BackwardBegin => self.backward_begin(thread, record, sink),
+            RecordKind::BackwardEnd => self.backward_end(thread, record, sink),
+            RecordKind::OptimizerBegin => {
                 self.stepped = true;
                 self.learns(thread, record.ts, sink);
                 self.threads[thread].push(Frame::Optimizer {
@@ -80,40 +80,40 @@ impl<N: Names> Analyser<N> {
                     device_begin: device,
                 });
             }
-            Kind::OptimizerEnd => self.optimizer_end(thread, record, device, sink),
-            Kind::MarkStep => {
+            RecordKind::OptimizerEnd => self.optimizer_end(thread, record, device, sink),
+            RecordKind::MarkStep => {
                 self.end_step(thread, record.ts, record.b as i64, StepEnd::of(record.payload()), device, sink)
             }
-            Kind::DataBegin => self.data_begin(thread, record, sink),
-            Kind::Loaded => self.data_loaded(thread, record),
-            Kind::Padding => self.data_padding(thread, record),
-            Kind::DataEnd => self.data_end(thread, record, sink),
-            Kind::SuspendBegin => self.threads[thread].push(Frame::Suspended),
-            Kind::SuspendEnd => self.close(thread, |frame| matches!(frame, Frame::Suspended), sink),
-            Kind::CheckpointBegin => self.threads[thread].push(Frame::Checkpoint { begin: record.ts }),
-            Kind::CheckpointEnd => self.close(thread, |frame| matches!(frame, Frame::Checkpoint { .. }), sink),
-            Kind::Saved => self.saved(thread, record, sink),
-            Kind::Memory => self.memory(thread, record, sink),
-            Kind::Allocated => self.threads[thread].allocated(record),
-            Kind::Span => self.span(thread, record, sink),
-            Kind::Metric => self.metric(record, sink),
-            Kind::Copy => self.copy(thread, record, sink),
-            Kind::Sync => self.read(thread, record, sink),
-            Kind::OperatorCount => self.operator_count(record, sink),
-            Kind::ProcessorTimes => self.processor.note(thread, record),
-            Kind::Pause => self.pause(thread, record, sink),
-            Kind::Detail => {
+            RecordKind::DataBegin => self.data_begin(thread, record, sink),
+            RecordKind::Loaded => self.data_loaded(thread, record),
+            RecordKind::Padding => self.data_padding(thread, record),
+            RecordKind::DataEnd => self.data_end(thread, record, sink),
+            RecordKind::SuspendBegin => self.threads[thread].push(Frame::Suspended),
+            RecordKind::SuspendEnd => self.close(thread, |frame| matches!(frame, Frame::Suspended), sink),
+            RecordKind::CheckpointBegin => self.threads[thread].push(Frame::Checkpoint { begin: record.ts }),
+            RecordKind::CheckpointEnd => self.close(thread, |frame| matches!(frame, Frame::Checkpoint { .. }), sink),
+            RecordKind::Saved => self.saved(thread, record, sink),
+            RecordKind::Memory => self.memory(thread, record, sink),
+            RecordKind::Allocated => self.threads[thread].allocated(record),
+            RecordKind::Span => self.span(thread, record, sink),
+            RecordKind::Metric => self.metric(record, sink),
+            RecordKind::Copy => self.copy(thread, record, sink),
+            RecordKind::Sync => self.read(thread, record, sink),
+            RecordKind::OperatorCount => self.operator_count(record, sink),
+            RecordKind::ProcessorTimes => self.processor.note(thread, record),
+            RecordKind::Pause => self.pause(thread, record, sink),
+            RecordKind::Detail => {
                 self.detail = record.payload() & 1 != 0;
                 self.captured = record.payload() & payload::CAPTURED != 0;
                 let layers = Layers((record.payload() >> 1) as u16);
                 (self.optimizers, self.pauses) = (layers.has("optimizer"), layers.has("pauses"));
             }
-            Kind::WaitBegin | Kind::WaitEnd => self.wait(thread, kind, record, device, sink),
-            Kind::Issue | Kind::Started | Kind::Finished | Kind::Done | Kind::Posted => {
+            RecordKind::WaitBegin | RecordKind::WaitEnd => self.wait(thread, kind, record, device, sink),
+            RecordKind::Issue | RecordKind::Started | RecordKind::Finished | RecordKind::Done | RecordKind::Posted => {
                 self.collective(thread, kind, record, device, sink);
             }
             // Done above, before the time that has passed was credited.
-            Kind::Resume => {}
+            RecordKind::Resume => {}
         }
     }
 

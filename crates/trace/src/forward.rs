@@ -15,7 +15,7 @@ use super::frame::Frame;
 use super::kind::TORCH_TRACE;
 use super::payload;
 use super::symbol_lookup::Names;
-use crate::record::Record;
+use crate::record::RingRecord;
 use crate::row_buffer::RowBuffer;
 
 /// Further columns of a row of `python.torch_trace`.
@@ -28,7 +28,14 @@ pub(super) struct CallColumns {
 
 impl<N: Names> Analyser<N> {
     /// Begins a call of a module. `ticks` are those of the record, for the registry.
-    pub(super) fn enter(&mut self, number: usize, record: Record, device: Device, ticks: u64, sink: &mut RowBuffer) {
+    pub(super) fn enter(
+        &mut self,
+        number: usize,
+        record: RingRecord,
+        device: Device,
+        ticks: u64,
+        sink: &mut RowBuffer,
+    ) {
         let thread = &mut self.threads[number];
         let outermost = thread.outermost_call();
         let recompute = thread.passes > 0;
@@ -86,7 +93,7 @@ impl<N: Names> Analyser<N> {
         thread.push(Frame::Module { call, address: record.a, tainted: false, hidden: false });
     }
 
-    pub(super) fn exit(&mut self, number: usize, record: Record, device: Device, sink: &mut RowBuffer) {
+    pub(super) fn exit(&mut self, number: usize, record: RingRecord, device: Device, sink: &mut RowBuffer) {
         let thread = &mut self.threads[number];
         let ours = |frame: &Frame| matches!(frame, Frame::Module { address, .. } if *address == record.a);
         let Some((Frame::Module { call: id, tainted, hidden, .. }, missing)) = thread.take(ours) else { return };
@@ -173,7 +180,7 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Adds dimensions to the shape given to the call that began last.
-    pub(super) fn shape(&mut self, number: usize, record: Record, sink: &mut RowBuffer) {
+    pub(super) fn shape(&mut self, number: usize, record: RingRecord, sink: &mut RowBuffer) {
         let thread = &mut self.threads[number];
         let Some(Frame::Module { call: id, .. }) = thread.frames.last() else { return };
         let (bits, first) = (record.payload(), (record.payload() & 0xff) as usize);

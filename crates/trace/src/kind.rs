@@ -75,11 +75,11 @@ macro_rules! records {
         /// The kind of a record: what happened. The comments describe the record's words.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u8)]
-        pub enum Kind {
+        pub enum RecordKind {
             $($(#[$doc])* $kind),*
         }
 
-        impl Kind {
+        impl RecordKind {
             /// All kinds, in the order of their numbers.
             pub(crate) const ALL: [Self; [$(Self::$kind),*].len()] = [$(Self::$kind),*];
 
@@ -167,7 +167,7 @@ records! {
     /// A tensor was copied. `a` when it began, `b` bytes | device read << 48 | device written << 56; payload: see
     /// [`super::operators`], and its line << 8 | the stride << 24.
     Copy => Copies, within_pass;
-    /// A tensor's values were read. Words as of [`Kind::Copy`].
+    /// A tensor's values were read. Words as of [`RecordKind::Copy`].
     Sync => SyncPoints, within_pass;
     /// Memory that a device's allocator reports at the beginning or end of the innermost call. `a` bytes allocated, `b`
     /// reserved; see [`super::module_memory`] for the payload.
@@ -219,7 +219,7 @@ impl Words {
     }
 }
 
-impl Kind {
+impl RecordKind {
     /// Whether the upper 16 bits of the second word name a device's event.
     pub const fn has_mark(self) -> bool {
         self.words().marked

@@ -7,11 +7,11 @@ use super::analyser::Analyser;
 use super::memory_sample::MemorySample;
 use super::symbol_lookup::Names;
 use crate::payload::{MB, MEMORY_VALUES as COUNT};
-use crate::record::Record;
+use crate::record::RingRecord;
 use crate::row_buffer::RowBuffer;
 
 impl<N: Names> Analyser<N> {
-    pub(super) fn memory(&mut self, number: usize, record: Record, sink: &mut RowBuffer) {
+    pub(super) fn memory(&mut self, number: usize, record: RingRecord, sink: &mut RowBuffer) {
         let (part, device) = ((record.payload() & 0xff) as usize, record.payload() >> 8);
         let sample = &mut self.threads[number].memory;
         if part == 0 {

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use super::persist::persist;
-use crate::record::Kind;
+use crate::record::RecordKind;
 
 /// The largest number of steps that are remembered.
 const STEPS: usize = 4096;
@@ -93,12 +93,12 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 impl Meter {
     /// Counts an event of the current step.
     #[inline]
-    pub fn count(&mut self, kind: Kind) {
+    pub fn count(&mut self, kind: RecordKind) {
         match kind {
-            Kind::NodeStart => self.counts.nodes += 1,
+            RecordKind::NodeStart => self.counts.nodes += 1,
             // Copies, reads of tensors and memory at modules are in few steps, and their cost is measured there.
-            Kind::NodeEnd | Kind::Copy | Kind::Sync | Kind::Allocated => {}
-            Kind::CheckpointBegin | Kind::CheckpointEnd | Kind::Saved => {}
+            RecordKind::NodeEnd | RecordKind::Copy | RecordKind::Sync | RecordKind::Allocated => {}
+            RecordKind::CheckpointBegin | RecordKind::CheckpointEnd | RecordKind::Saved => {}
             _ => self.counts.plain += 1,
         }
     }
@@ -228,9 +228,9 @@ mod tests {
             let detail = number % 4 == 0;
             let drift = 1.0 + number as f64 / 800.0;
             let hiccup = if number % 50 == 0 { 5.0 } else { 1.0 };
-            meter.count(Kind::Enter);
-            meter.count(Kind::NodeStart);
-            meter.count(Kind::NodeEnd);
+            meter.count(RecordKind::Enter);
+            meter.count(RecordKind::NodeStart);
+            meter.count(RecordKind::NodeEnd);
             meter.end_step(number, Some(0.01 * drift * hiccup * if detail { 1.06 } else { 1.0 }), detail);
             assert_eq!(meter.ratio().is_some(), meter.pairs() >= MIN_PAIRS);
         }

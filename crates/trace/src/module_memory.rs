@@ -4,11 +4,11 @@ use super::call_memory::{Measured, MeasuredCall};
 use super::frame::Frame;
 use super::thread::Thread;
 use crate::payload::{AT_END, PEAK};
-use crate::record::Record;
+use crate::record::RingRecord;
 
 impl Thread {
     /// Takes the allocator's values for the innermost call that is open.
-    pub(super) fn allocated(&mut self, record: Record) {
+    pub(super) fn allocated(&mut self, record: RingRecord) {
         // Calls within a compiled region are part of it.
         if matches!(self.frames.last(), None | Some(Frame::Module { hidden: true, .. })) {
             return;

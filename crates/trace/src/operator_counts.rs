@@ -7,11 +7,11 @@ use super::analyser::Analyser;
 use super::clock::seconds;
 use super::step_parts::StepPart;
 use super::symbol_lookup::Names;
-use crate::record::Record;
+use crate::record::RingRecord;
 use crate::row_buffer::RowBuffer;
 
 impl<N: Names> Analyser<N> {
-    pub(super) fn operator_count(&mut self, record: Record, sink: &mut RowBuffer) {
+    pub(super) fn operator_count(&mut self, record: RingRecord, sink: &mut RowBuffer) {
         let (Some(clock), payload) = (&self.clock, record.payload()) else { return };
         let Some(part) = StepPart::ALL.get((payload >> 16 & 0xff) as usize) else { return };
         let operator = self.names.operator(payload & 0xffff).map(|name| sink.strings.id(&name));

@@ -8,7 +8,7 @@ use super::clock::seconds;
 use super::symbol_lookup::Names;
 use super::tensor_read::TensorRead;
 use crate::payload::{CONVERTED, DEVICES, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA};
-use crate::record::Record;
+use crate::record::RingRecord;
 use crate::row_buffer::RowBuffer;
 
 /// The largest number of different reads that are summed up in a step. Further reads get rows of their own.
@@ -44,7 +44,7 @@ fn line(names: &impl Names, payload: u64, sink: &mut RowBuffer) -> (Option<Text>
 }
 
 impl<N: Names> Analyser<N> {
-    pub(super) fn copy(&mut self, number: usize, record: Record, sink: &mut RowBuffer) {
+    pub(super) fn copy(&mut self, number: usize, record: RingRecord, sink: &mut RowBuffer) {
         let (Some(clock), payload) = (&self.clock, record.payload()) else { return };
         let begin = clock.at(record.a);
         let (from, to) = ((record.b >> 48) as u8, (record.b >> 56) as u8);
@@ -79,7 +79,7 @@ impl<N: Names> Analyser<N> {
         });
     }
 
-    pub(super) fn read(&mut self, number: usize, record: Record, sink: &mut RowBuffer) {
+    pub(super) fn read(&mut self, number: usize, record: RingRecord, sink: &mut RowBuffer) {
         let Some(clock) = &self.clock else { return };
         // Flags of a copy don't make a different read.
         let payload = record.payload() & !(NON_BLOCKING | IS_CONTIGUOUS | CONVERTED);

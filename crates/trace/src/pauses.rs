@@ -11,7 +11,7 @@ use super::clock::seconds;
 use super::step_parts::StepPart;
 use super::symbol_lookup::Names;
 use crate::payload::{COMPILATION, WITHOUT_ID};
-use crate::record::Record;
+use crate::record::RingRecord;
 use crate::row_buffer::RowBuffer;
 
 /// Seconds below which collections of young generations get no row.
@@ -20,7 +20,7 @@ const SHORT: f64 = 1e-4;
 const FULL: i32 = 2;
 
 impl<N: Names> Analyser<N> {
-    pub(super) fn pause(&mut self, number: usize, record: Record, sink: &mut RowBuffer) {
+    pub(super) fn pause(&mut self, number: usize, record: RingRecord, sink: &mut RowBuffer) {
         let (Some(clock), thread) = (&self.clock, &self.threads[number]) else { return };
         let part = thread.part();
         if part == StepPart::Suspended {

@@ -1,56 +1,56 @@
-//! The numbers in the words of records of each [`Kind`](crate::record::Kind), which the recording writes and the analysis
+//! The numbers in the words of records of each [`RecordKind`](crate::record::RecordKind), which the recording writes and the analysis
 //! reads.
 
-/// [`Kind::Enter`](crate::record::Kind::Enter) of an outermost call: gradients were off.
+/// [`RecordKind::Enter`](crate::record::RecordKind::Enter) of an outermost call: gradients were off.
 pub const NO_GRADIENTS: u64 = 1 << 52;
-/// [`Kind::Enter`](crate::record::Kind::Enter) of an outermost call: the module was in eval mode.
+/// [`RecordKind::Enter`](crate::record::RecordKind::Enter) of an outermost call: the module was in eval mode.
 pub const EVAL_MODE: u64 = 1 << 53;
-/// [`Kind::Enter`](crate::record::Kind::Enter): the bits of the autograd sequence number.
+/// [`RecordKind::Enter`](crate::record::RecordKind::Enter): the bits of the autograd sequence number.
 pub const SEQUENCE: u64 = NO_GRADIENTS - 1;
 
-/// [`Kind::BackwardBegin`](crate::record::Kind::BackwardBegin): the pass returns gradients and adds them to no parameter
+/// [`RecordKind::BackwardBegin`](crate::record::RecordKind::BackwardBegin): the pass returns gradients and adds them to no parameter
 /// (`torch.autograd.grad`).
 pub const RETURNS_GRADIENTS: u64 = 1;
 
-/// [`Kind::MarkStep`](crate::record::Kind::MarkStep): a backward pass ended the step. Without a flag the program marked it.
+/// [`RecordKind::MarkStep`](crate::record::RecordKind::MarkStep): a backward pass ended the step. Without a flag the program marked it.
 pub const BY_BACKWARD: u64 = 1;
-/// [`Kind::MarkStep`](crate::record::Kind::MarkStep): an outermost call ended the step, in a program that only infers.
+/// [`RecordKind::MarkStep`](crate::record::RecordKind::MarkStep): an outermost call ended the step, in a program that only infers.
 pub const BY_CALL: u64 = 1 << 2;
-/// [`Kind::MarkStep`](crate::record::Kind::MarkStep): an optimizer's step ended the step, with the backward pass that it was in.
+/// [`RecordKind::MarkStep`](crate::record::RecordKind::MarkStep): an optimizer's step ended the step, with the backward pass that it was in.
 pub const BY_OPTIMIZER: u64 = 1 << 3;
-/// [`Kind::MarkStep`](crate::record::Kind::MarkStep): several passes or calls together, before it was known that each is a
+/// [`RecordKind::MarkStep`](crate::record::RecordKind::MarkStep): several passes or calls together, before it was known that each is a
 /// step.
 pub const UNIT_UNKNOWN: u64 = 1 << 1;
 
-/// [`Kind::Detail`](crate::record::Kind::Detail): torch.profiler is on for a requested capture.
+/// [`RecordKind::Detail`](crate::record::RecordKind::Detail): torch.profiler is on for a requested capture.
 pub const CAPTURED: u64 = 1 << 40;
 
 /// The largest number of a shape's dimensions that are recorded.
 pub const SHAPE_DIMENSIONS: usize = 6;
-/// [`Kind::Shape`](crate::record::Kind::Shape): 24 bits from here, the number of dimensions. Below them the index of the first
+/// [`RecordKind::Shape`](crate::record::RecordKind::Shape): 24 bits from here, the number of dimensions. Below them the index of the first
 /// dimension in the record.
 pub const SHAPE_COUNT: u32 = 8;
-/// [`Kind::Shape`](crate::record::Kind::Shape): 22 bits from here, the number of tensors of this shape that `torch.func.vmap`
+/// [`RecordKind::Shape`](crate::record::RecordKind::Shape): 22 bits from here, the number of tensors of this shape that `torch.func.vmap`
 /// computes at once; 0 outside of it, [`MANY_VMAPPED`] where there are more or it is not known.
 pub const VMAPPED: u32 = 32;
 /// The value of [`VMAPPED`]'s bits for a number that does not fit or is not known: all ones.
 pub const MANY_VMAPPED: u64 = (1 << 22) - 1;
 
-/// [`Kind::DataBegin`](crate::record::Kind::DataBegin): batches that workers had been told to load, in the second word from
+/// [`RecordKind::DataBegin`](crate::record::RecordKind::DataBegin): batches that workers had been told to load, in the second word from
 /// here on; all ones where there are no workers, or more.
 pub const OUTSTANDING: u32 = 48;
 
-/// [`Kind::DataEnd`](crate::record::Kind::DataEnd): a batch was handed over.
+/// [`RecordKind::DataEnd`](crate::record::RecordKind::DataEnd): a batch was handed over.
 pub const HANDED: u64 = 1;
-/// [`Kind::DataEnd`](crate::record::Kind::DataEnd): a DataLoader gave the values of the other bits.
+/// [`RecordKind::DataEnd`](crate::record::RecordKind::DataEnd): a DataLoader gave the values of the other bits.
 pub const LOADER: u64 = 1 << 1;
-/// [`Kind::DataEnd`](crate::record::Kind::DataEnd): batches are copied into pinned memory.
+/// [`RecordKind::DataEnd`](crate::record::RecordKind::DataEnd): batches are copied into pinned memory.
 pub const PINNED: u64 = 1 << 2;
-/// [`Kind::DataEnd`](crate::record::Kind::DataEnd): workers live on between epochs.
+/// [`RecordKind::DataEnd`](crate::record::RecordKind::DataEnd): workers live on between epochs.
 pub const PERSISTENT: u64 = 1 << 3;
-/// [`Kind::DataEnd`](crate::record::Kind::DataEnd): 16 bits from here, the number of workers.
+/// [`RecordKind::DataEnd`](crate::record::RecordKind::DataEnd): 16 bits from here, the number of workers.
 pub const WORKERS: u32 = 4;
-/// [`Kind::DataEnd`](crate::record::Kind::DataEnd): 16 bits from here, the batches that each worker may be ahead; 0 without
+/// [`RecordKind::DataEnd`](crate::record::RecordKind::DataEnd): 16 bits from here, the batches that each worker may be ahead; 0 without
 /// workers.
 pub const PREFETCH: u32 = 20;
 
@@ -85,9 +85,9 @@ pub const CONVERTED: u64 = 1 << 6;
 /// Number of values of a device's memory. A value that its allocator does not report is `u64::MAX`.
 pub const MEMORY_VALUES: usize = 10;
 
-/// [`Kind::Allocated`](crate::record::Kind::Allocated): at the end of a call. Below it is the device's number.
+/// [`RecordKind::Allocated`](crate::record::RecordKind::Allocated): at the end of a call. Below it is the device's number.
 pub const AT_END: u64 = 1 << 8;
-/// [`Kind::Allocated`](crate::record::Kind::Allocated): from this bit on, the peak of allocated bytes.
+/// [`RecordKind::Allocated`](crate::record::RecordKind::Allocated): from this bit on, the peak of allocated bytes.
 pub const PEAK: u32 = 9;
 
 /// What named a range.
@@ -95,25 +95,25 @@ pub const SPAN_KINDS: [&str; 3] = ["span", "record_function", "nvtx"];
 /// Why a number is NULL. The record has one more than the index of the reason; 0 where the number is not NULL.
 pub const REASONS: [&str; 2] = ["on a device", "not a number"];
 
-/// Functions that save. [`Kind::Saved`](crate::record::Kind::Saved) has their index in its lowest bits.
+/// Functions that save. [`RecordKind::Saved`](crate::record::RecordKind::Saved) has their index in its lowest bits.
 pub const SAVERS: [&str; 3] = ["torch.save", "torch.distributed.checkpoint.save", "safetensors.torch.save_file"];
-/// [`Kind::Saved`](crate::record::Kind::Saved): the bits of that index.
+/// [`RecordKind::Saved`](crate::record::RecordKind::Saved): the bits of that index.
 pub const SAVER: u64 = 3;
-/// [`Kind::Saved`](crate::record::Kind::Saved): an exception ended the save.
+/// [`RecordKind::Saved`](crate::record::RecordKind::Saved): an exception ended the save.
 pub const FAILED: u64 = 1 << 2;
-/// [`Kind::Saved`](crate::record::Kind::Saved): 14 bits from here, the number of the exception's class; 0 if none is known.
+/// [`RecordKind::Saved`](crate::record::RecordKind::Saved): 14 bits from here, the number of the exception's class; 0 if none is known.
 pub const SAVED_ERROR: u32 = 3;
-/// [`Kind::Saved`](crate::record::Kind::Saved): from here on, the step in which the save began.
+/// [`RecordKind::Saved`](crate::record::RecordKind::Saved): from here on, the step in which the save began.
 pub const SAVED_STEP: u32 = 17;
-/// [`Kind::Saved`](crate::record::Kind::Saved): in the second word from here on, the number of the file; 0 if none is known.
+/// [`RecordKind::Saved`](crate::record::RecordKind::Saved): in the second word from here on, the number of the file; 0 if none is known.
 pub const SAVED_FILE: u32 = 48;
-/// [`Kind::Saved`](crate::record::Kind::Saved): the bytes in the second word where they are not known.
+/// [`RecordKind::Saved`](crate::record::RecordKind::Saved): the bytes in the second word where they are not known.
 pub const UNKNOWN_BYTES: u64 = (1 << SAVED_FILE) - 1;
 
 /// Bytes in the unit of our memory columns.
 pub const MB: f64 = 1e6;
 
-/// [`Kind::Pause`](crate::record::Kind::Pause): a compilation, not a garbage collection.
+/// [`RecordKind::Pause`](crate::record::RecordKind::Pause): a compilation, not a garbage collection.
 pub const COMPILATION: u64 = 1 << 8;
-/// [`Kind::Pause`](crate::record::Kind::Pause): a compilation without an id from torch.
+/// [`RecordKind::Pause`](crate::record::RecordKind::Pause): a compilation without an id from torch.
 pub const WITHOUT_ID: u64 = 1 << 9;

@@ -16,6 +16,8 @@ pub(super) struct Issued {
     pub(super) seq: i64,
     pub(super) kind: u64,
     pub(super) bytes: u64,
+    /// Its number among the collectives of its group, from 0. None for a message, and where not all before it were recorded.
+    pub(super) collective: Option<i64>,
     /// Whether nothing else was open on its thread, which waits for it: that wait is communication time.
     pub(super) waited_for: bool,
     /// When the device reached the issue, for an operation that a stream waits for.
@@ -43,13 +45,22 @@ pub(super) struct GroupProgress {
     pub(super) completed: i64,
     /// When the newest operation was issued.
     pub(super) at: u64,
-    /// Whether it has sends or receives.
-    pub(super) has_messages: bool,
+    /// How many operations were recorded.
+    pub(super) recorded: i64,
+    /// How many of those were sends or receives.
+    pub(super) messages: i64,
 }
 
-persist!(Issued { thread, at, step, seq, kind, bytes, waited_for, device });
+impl GroupProgress {
+    /// How many collectives were issued. None where some operations were not recorded, and may have been messages.
+    pub(super) fn collectives(&self) -> Option<i64> {
+        (self.recorded == self.issued.saturating_add(1)).then_some(self.recorded - self.messages)
+    }
+}
+
+persist!(Issued { thread, at, step, seq, kind, bytes, collective, waited_for, device });
 persist!(Operations { waiting, handles, kinds, groups });
-persist!(GroupProgress { name, size, issued, completed, at, has_messages });
+persist!(GroupProgress { name, size, issued, completed, at, recorded, messages });
 
 /// Whether an operation is between two ranks of its group alone.
 pub(super) fn is_message(name: &str) -> bool {
@@ -110,8 +121,8 @@ mod tests {
         let mut operations = Operations::default();
         for number in 0..4_u32 {
             let at = u64::from(number);
-            let progress =
-                GroupProgress { name: number.to_string(), size: 2, issued: 0, completed: -1, at, has_messages: false };
+            let (name, size) = (number.to_string(), 2);
+            let progress = GroupProgress { name, size, issued: 0, completed: -1, at, recorded: 1, messages: 0 };
             operations.groups.insert(number, progress);
             let operation = Operation {
                 name: "all_reduce".into(),
@@ -126,7 +137,17 @@ mod tests {
             operations.keep_groups(3);
             if number == 0 {
                 let (thread, step, seq, kind, bytes) = (0, 0, 0, 0, 0);
-                let issued = Issued { thread, at, step, seq, kind, bytes, waited_for: true, device: Device::None };
+                let issued = Issued {
+                    thread,
+                    at,
+                    step,
+                    seq,
+                    kind,
+                    bytes,
+                    collective: None,
+                    waited_for: true,
+                    device: Device::None,
+                };
                 operations.waiting.insert(7, issued);
             }
         }

@@ -2,7 +2,7 @@
 
 use super::clock::{SECOND, seconds};
 use super::persist::persist;
-use crate::record::Record;
+use crate::record::RingRecord;
 
 /// Times of a thread since it began, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ persist!(ThreadTimes { thread, running, waiting });
 persist!(ProcessorTimes { before, now });
 
 impl ProcessorTimes {
-    pub(super) fn note(&mut self, thread: usize, record: Record) {
+    pub(super) fn note(&mut self, thread: usize, record: RingRecord) {
         self.now = Some(ThreadTimes { thread, running: record.a, waiting: record.b });
     }
 

@@ -1,6 +1,6 @@
 //! A record of a ring: 32 bytes for every kind.
 
-pub use super::kind::{Kind, LOST_DETAIL, LOST_OTHER, RecordTable};
+pub use super::kind::{LOST_DETAIL, LOST_OTHER, RecordKind, RecordTable};
 
 const PAYLOAD: u64 = LOST_OTHER - 1;
 const WORD: u64 = (1 << 48) - 1;
@@ -8,10 +8,10 @@ const WORD: u64 = (1 << 48) - 1;
 /// A record of a ring.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Record {
+pub struct RingRecord {
     /// When it was made, in ticks of [`clock`](super::clock).
     pub ts: u64,
-    /// First word; see [`Kind`].
+    /// First word; see [`RecordKind`].
     pub a: u64,
     /// Second word.
     pub b: u64,
@@ -19,10 +19,10 @@ pub struct Record {
     meta: u64,
 }
 
-impl Record {
+impl RingRecord {
     /// A record; `payload` is cut to 54 bits.
     #[inline(always)]
-    pub const fn new(kind: Kind, payload: u64, ts: u64, a: u64, b: u64) -> Self {
+    pub const fn new(kind: RecordKind, payload: u64, ts: u64, a: u64, b: u64) -> Self {
         Self { ts, a, b, meta: (kind as u64 + 1) << 56 | (payload & PAYLOAD) }
     }
 
@@ -43,7 +43,7 @@ impl Record {
 
     /// The table whose rows are missing where a ring has no room for the record.
     pub fn table(&self) -> RecordTable {
-        self.kind().map_or(RecordTable::Steps, Kind::table)
+        self.kind().map_or(RecordTable::Steps, RecordKind::table)
     }
 
     /// The record with [`LOST_DETAIL`] or [`LOST_OTHER`] set.
@@ -52,7 +52,7 @@ impl Record {
         Self { meta: self.meta | flags, ..self }
     }
 
-    /// The record with the name of a device's event (see [`super::device`]), for kinds for which [`Kind::has_mark`] is true,
+    /// The record with the name of a device's event (see [`super::device`]), for kinds for which [`RecordKind::has_mark`] is true,
     /// whose second word is an address or a small number.
     #[inline(always)]
     pub const fn marked(self, mark: u16) -> Self {
@@ -70,8 +70,8 @@ impl Record {
 
     /// The kind; None for memory that no producer wrote.
     #[inline]
-    pub fn kind(&self) -> Option<Kind> {
-        Kind::ALL.get(((self.meta >> 56) as usize).wrapping_sub(1)).copied()
+    pub fn kind(&self) -> Option<RecordKind> {
+        RecordKind::ALL.get(((self.meta >> 56) as usize).wrapping_sub(1)).copied()
     }
 
     /// The 54 bits that depend on the kind.
@@ -99,12 +99,12 @@ mod tests {
 
     #[test]
     fn kinds_survive_the_round_trip() {
-        for (index, kind) in Kind::ALL.into_iter().enumerate() {
+        for (index, kind) in RecordKind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, index);
-            let record = Record::new(kind, u64::MAX, 1, 2, 3);
+            let record = RingRecord::new(kind, u64::MAX, 1, 2, 3);
             assert_eq!((record.kind(), record.payload(), record.lost_detail()), (Some(kind), PAYLOAD, false));
             assert!(record.flagged(LOST_DETAIL).lost_detail());
         }
-        assert_eq!(Record::default().kind(), None);
+        assert_eq!(RingRecord::default().kind(), None);
     }
 }

@@ -12,7 +12,7 @@ use super::analyser::Analyser;
 use super::device::Device;
 use super::open::OpenFrame;
 use super::persist::{Persist, PersistedBytes, persist};
-use super::record::Record;
+use super::record::RingRecord;
 use super::row_buffer::{RowBuffer, RowCounts};
 use super::shared_layout::{CAPACITY, CheckpointSlot, MAX_RINGS, Reader};
 use super::split_batch::split_batch;
@@ -161,7 +161,7 @@ fn read(file: &File) -> Result<Recovered, String> {
 /// Records of a ring that had not been taken out.
 struct WaitingRecords {
     thread: i64,
-    records: Vec<Record>,
+    records: Vec<RingRecord>,
 }
 
 /// The records of all rings, in the order of the analyser's numbers of threads, and the number of records that can't be read.
@@ -170,7 +170,7 @@ fn waiting(reader: &Reader<'_>, rings: &[RingPosition]) -> (Vec<WaitingRecords>,
     let mut unread_of = |ring: usize, taken: u64, (head, thread): (u64, i64)| {
         let records = reader.records(ring, taken..head);
         let count = records.len() as u64;
-        let readable: Vec<Record> = records.into_iter().filter(|record| record.kind().is_some()).collect();
+        let readable: Vec<RingRecord> = records.into_iter().filter(|record| record.kind().is_some()).collect();
         // An impossible head does not show how many records there were; a full ring has the most.
         unread += head.checked_sub(taken).map_or(CAPACITY as u64, |waiting| waiting.min(CAPACITY as u64)).max(count);
         unread -= readable.len() as u64;

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::record::Record;
+use super::record::RingRecord;
 
 /// Number of records in a ring.
 pub const CAPACITY: usize = 1 << 16;
@@ -18,7 +18,7 @@ pub const MAX_RINGS: usize = 64;
 /// Bytes before a ring's records.
 pub const PAGE: u64 = 4096;
 /// Bytes of a ring.
-pub const RING_BYTES: u64 = PAGE + (CAPACITY * size_of::<Record>()) as u64;
+pub const RING_BYTES: u64 = PAGE + (CAPACITY * size_of::<RingRecord>()) as u64;
 /// Offset, in a ring's page, of the number of records that were ever written.
 pub const HEAD_AT: usize = 0;
 /// Offset, in a ring's page, of the operating-system id of its thread.
@@ -246,16 +246,16 @@ impl<'a> Reader<'a> {
     }
 
     /// The records at `positions` of a ring; empty where it does not have them, or not any more.
-    pub(crate) fn records(&self, number: usize, positions: std::ops::Range<u64>) -> Vec<Record> {
+    pub(crate) fn records(&self, number: usize, positions: std::ops::Range<u64>) -> Vec<RingRecord> {
         let count = positions.end.wrapping_sub(positions.start);
         if positions.start > positions.end || count > CAPACITY as u64 {
             return Vec::new();
         }
-        let mut bytes = vec![0; CAPACITY * size_of::<Record>()];
+        let mut bytes = vec![0; CAPACITY * size_of::<RingRecord>()];
         if self.0.read_exact_at(&mut bytes, ring_at(number) + PAGE).is_err() {
             return Vec::new();
         }
-        let (records, _) = bytes.as_chunks::<{ size_of::<Record>() }>();
-        positions.map(|position| Record::of_bytes(&records[position as usize % CAPACITY])).collect()
+        let (records, _) = bytes.as_chunks::<{ size_of::<RingRecord>() }>();
+        positions.map(|position| RingRecord::of_bytes(&records[position as usize % CAPACITY])).collect()
     }
 }

@@ -7,11 +7,11 @@ use super::analyser::Analyser;
 use super::clock::seconds;
 use super::symbol_lookup::Names;
 use crate::payload::{REASONS, SPAN_KINDS};
-use crate::record::Record;
+use crate::record::RingRecord;
 use crate::row_buffer::RowBuffer;
 
 impl<N: Names> Analyser<N> {
-    pub(super) fn span(&mut self, number: usize, record: Record, sink: &mut RowBuffer) {
+    pub(super) fn span(&mut self, number: usize, record: RingRecord, sink: &mut RowBuffer) {
         let (Some(clock), payload) = (&self.clock, record.payload()) else { return };
         let mut text = |id: u64| -> Option<Text> { self.names.named(true, id).map(|name| sink.strings.id(&name)) };
         let (Some(name), Some(kind)) = (text(payload & 0xffff), SPAN_KINDS.get((payload >> 40 & 0xff) as usize)) else {
@@ -32,7 +32,7 @@ impl<N: Names> Analyser<N> {
         });
     }
 
-    pub(super) fn metric(&mut self, record: Record, sink: &mut RowBuffer) {
+    pub(super) fn metric(&mut self, record: RingRecord, sink: &mut RowBuffer) {
         let Some(clock) = &self.clock else { return };
         let Some(name) = self.names.named(false, record.payload() & 0xffff) else { return };
         let name = sink.strings.id(&name);

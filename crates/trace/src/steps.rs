@@ -19,7 +19,7 @@ use super::step_parts::Parts;
 use super::symbol_lookup::Names;
 use super::thread::Thread;
 use crate::payload::{BY_BACKWARD, BY_CALL, BY_OPTIMIZER, UNIT_UNKNOWN};
-use crate::record::Record;
+use crate::record::RingRecord;
 use crate::row_buffer::RowBuffer;
 
 /// What ended a step.
@@ -65,7 +65,7 @@ struct OnHost {
 }
 
 impl<N: Names> Analyser<N> {
-    pub(super) fn optimizer_end(&mut self, number: usize, record: Record, now: Device, sink: &mut RowBuffer) {
+    pub(super) fn optimizer_end(&mut self, number: usize, record: RingRecord, now: Device, sink: &mut RowBuffer) {
         let thread = &mut self.threads[number];
         if let Some((Frame::Optimizer { begin, own, class, device, device_begin }, missing)) =
             thread.take(|frame| matches!(frame, Frame::Optimizer { .. }))

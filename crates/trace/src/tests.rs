@@ -9,7 +9,7 @@ use super::clock::SECOND;
 use super::symbol_lookup::{ModuleAtAddress, ModuleInfo, Names, Operation};
 use super::{Analyser, Device, STEPS, TORCH_TRACE, payload};
 use crate::clock::Sample;
-use crate::record::{Kind, LOST_DETAIL, Record};
+use crate::record::{LOST_DETAIL, RecordKind, RingRecord};
 use crate::row_buffer::RowBuffer;
 
 mod collectives;
@@ -48,7 +48,7 @@ impl Names for Everyone {
     }
     fn operation(&self, id: u64) -> Option<Operation> {
         (id < 6).then(|| Operation {
-            name: "all_reduce".into(),
+            name: if id == 3 { "send" } else { "all_reduce" }.into(),
             group_id: 0,
             group_name: "0".into(),
             group_size: 2,
@@ -98,14 +98,19 @@ fn feed_to(
     lengths: &[f64],
 ) -> (HashMap<String, Vec<Row>>, RowBuffer) {
     let mut sink = RowBuffer::default();
-    analyser.feed(0, Record::new(Kind::Detail, u64::from(detail) | 0b111110, 1, 0, 0), Device::None, &mut sink);
+    analyser.feed(
+        0,
+        RingRecord::new(RecordKind::Detail, u64::from(detail) | 0b111110, 1, 0, 0),
+        Device::None,
+        &mut sink,
+    );
     for (number, record) in script.records.iter().enumerate() {
         if let Some(length) = lengths.get(number) {
             let ns = (2e9 * length) as u64;
             analyser.compare_clocks(Sample { ticks: 2_000_000_000, monotonic_ns: ns, unix_ns: ns as i64 });
         }
         // Without detail the callbacks record no nodes, and the slot no calls within a call (which this feeds all the same).
-        if detail || !matches!(record.kind(), Some(Kind::NodeStart | Kind::NodeEnd)) {
+        if detail || !matches!(record.kind(), Some(RecordKind::NodeStart | RecordKind::NodeEnd)) {
             analyser.feed(0, *record, Device::None, &mut sink);
         }
     }
@@ -164,7 +169,7 @@ proptest! {
 
     #[test]
     fn nonsense_never_panics(
-        records in prop::collection::vec((0..3_usize, 0..Kind::ALL.len(), any::<u64>(), 0..6_u64, any::<(u64, u64)>(), 0..1_000_u64), 0..400),
+        records in prop::collection::vec((0..3_usize, 0..RecordKind::ALL.len(), any::<u64>(), 0..6_u64, any::<(u64, u64)>(), 0..1_000_u64), 0..400),
     ) {
         let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
         let mut now = 0_u64;
@@ -173,7 +178,7 @@ proptest! {
             now = if delta == 0 { a } else { now.wrapping_add(delta) };
             let (a, b) = if delta % 3 == 0 { (a, b) } else { (small, small + 1) };
             let payload = if delta % 5 == 0 { payload } else { small };
-            let record = Record::new(Kind::ALL[kind], payload, now, a, b);
+            let record = RingRecord::new(RecordKind::ALL[kind], payload, now, a, b);
             let device = match small {
                 0 | 1 => Device::None,
                 2 => Device::Unknown,
@@ -200,9 +205,9 @@ fn steps_are_judged_without_what_they_validated() {
     let alike = script.records.len();
     let mut analyser = analyser();
     let mut sink = RowBuffer::default();
-    let detail = Record::new(Kind::Detail, 1 | 0b111110, 1, 0, 0);
+    let detail = RingRecord::new(RecordKind::Detail, 1 | 0b111110, 1, 0, 0);
     analyser.feed(0, detail, Device::None, &mut sink);
-    let feed = |analyser: &mut Analyser<Everyone>, records: &[Record], sink: &mut RowBuffer| {
+    let feed = |analyser: &mut Analyser<Everyone>, records: &[RingRecord], sink: &mut RowBuffer| {
         records.iter().for_each(|record| analyser.feed(0, *record, Device::None, sink));
         (analyser.meter().counts(), analyser.meter().step_seconds())
     };
@@ -212,9 +217,9 @@ fn steps_are_judged_without_what_they_validated() {
     for _ in 0..40 {
         for call in 0..5 {
             script.pass(if call > 0 { 1_000 } else { 0 });
-            script.put(Kind::Enter, payload::EVAL_MODE | payload::NO_GRADIENTS | script.sequence, 1, 7);
+            script.put(RecordKind::Enter, payload::EVAL_MODE | payload::NO_GRADIENTS | script.sequence, 1, 7);
             script.pass(10_000);
-            script.put(Kind::Exit, script.sequence, 1, 0);
+            script.put(RecordKind::Exit, script.sequence, 1, 0);
         }
         train(&mut script);
     }
@@ -273,15 +278,15 @@ fn detail_off_leaves_the_steps_alone() {
 fn recomputation_is_taken_out_of_its_node() {
     let mut script = Script { now: 1, ..Script::default() };
     script.call(&leaf(1, 1));
-    script.put(Kind::BackwardBegin, 0, 0, 0);
+    script.put(RecordKind::BackwardBegin, 0, 0, 0);
     let first = script.now;
-    script.put(Kind::NodeStart, 0, 0, 0);
+    script.put(RecordKind::NodeStart, 0, 0, 0);
     script.pass(30);
     script.call(&leaf(1, 0));
     script.pass(20);
-    script.put(Kind::NodeEnd, 0, 0, 0);
+    script.put(RecordKind::NodeEnd, 0, 0, 0);
     let last = script.now;
-    script.put(Kind::BackwardEnd, 0, first, last);
+    script.put(RecordKind::BackwardEnd, 0, first, last);
     script.step();
     let (rows, _) = feed(&script, true);
     let trace = &rows[TORCH_TRACE];
@@ -294,21 +299,21 @@ fn recomputation_is_taken_out_of_its_node() {
 #[test]
 fn a_pause_belongs_to_no_step() {
     let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
-    let mut put = |kind, ts, a, b| analyser.feed(0, Record::new(kind, 0, ts, a, b), Device::None, &mut sink);
-    put(Kind::OptimizerBegin, 1_000, 0, 0);
-    put(Kind::OptimizerEnd, 2_000, 1, 1);
+    let mut put = |kind, ts, a, b| analyser.feed(0, RingRecord::new(kind, 0, ts, a, b), Device::None, &mut sink);
+    put(RecordKind::OptimizerBegin, 1_000, 0, 0);
+    put(RecordKind::OptimizerEnd, 2_000, 1, 1);
     // Half a step, then recording is off; it is on again in the middle of another step, whose rest counts.
-    put(Kind::DataBegin, 2_100, 0, 0);
-    put(Kind::DataEnd, 2_900, 0, 0);
-    put(Kind::Resume, 1_000_000, 0, 0);
-    put(Kind::OptimizerBegin, 1_000_300, 0, 0);
-    put(Kind::OptimizerEnd, 1_000_500, 1, 2);
+    put(RecordKind::DataBegin, 2_100, 0, 0);
+    put(RecordKind::DataEnd, 2_900, 0, 0);
+    put(RecordKind::Resume, 1_000_000, 0, 0);
+    put(RecordKind::OptimizerBegin, 1_000_300, 0, 0);
+    put(RecordKind::OptimizerEnd, 1_000_500, 1, 2);
     // Off and on within an interval: the interval has its whole length, and the step counts the time after that.
-    put(Kind::DataBegin, 1_000_600, 0, 0);
-    put(Kind::Resume, 2_000_000, 0, 0);
-    put(Kind::DataEnd, 2_000_100, 0, 0);
-    put(Kind::OptimizerBegin, 2_000_200, 0, 0);
-    put(Kind::OptimizerEnd, 2_000_500, 1, 3);
+    put(RecordKind::DataBegin, 1_000_600, 0, 0);
+    put(RecordKind::Resume, 2_000_000, 0, 0);
+    put(RecordKind::DataEnd, 2_000_100, 0, 0);
+    put(RecordKind::OptimizerBegin, 2_000_200, 0, 0);
+    put(RecordKind::OptimizerEnd, 2_000_500, 1, 3);
     let rows = rows(&mut sink);
     let steps = &rows[STEPS];
     let seen: Vec<_> =
@@ -322,13 +327,13 @@ fn a_pause_belongs_to_no_step() {
 #[test]
 fn a_step_that_recording_began_in_gets_no_row() {
     let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
-    let mut put = |kind, ts, a, b| analyser.feed(0, Record::new(kind, 0, ts, a, b), Device::None, &mut sink);
-    put(Kind::Resume, 1_000, 1, 0);
-    put(Kind::Detail, 1_001, 0, 0);
-    put(Kind::OptimizerBegin, 1_300, 0, 0);
-    put(Kind::OptimizerEnd, 1_500, 1, 1);
-    put(Kind::OptimizerBegin, 2_000, 0, 0);
-    put(Kind::OptimizerEnd, 2_500, 1, 2);
+    let mut put = |kind, ts, a, b| analyser.feed(0, RingRecord::new(kind, 0, ts, a, b), Device::None, &mut sink);
+    put(RecordKind::Resume, 1_000, 1, 0);
+    put(RecordKind::Detail, 1_001, 0, 0);
+    put(RecordKind::OptimizerBegin, 1_300, 0, 0);
+    put(RecordKind::OptimizerEnd, 1_500, 1, 1);
+    put(RecordKind::OptimizerBegin, 2_000, 0, 0);
+    put(RecordKind::OptimizerEnd, 2_500, 1, 2);
     let rows = rows(&mut sink);
     let steps: Vec<i64> = rows[STEPS].iter().map(|row| row["step"].int()).collect();
     assert_eq!(steps, [1]);
@@ -339,11 +344,11 @@ fn a_step_that_recording_began_in_gets_no_row() {
 #[test]
 fn what_was_lost_taints_what_was_open() {
     let mut script = Script { now: 1, ..Script::default() };
-    script.put(Kind::Enter, 0, 9, 7);
+    script.put(RecordKind::Enter, 0, 9, 7);
     script.pass(10);
     script.call(&leaf(1, 1));
     script.pass(10);
-    let last = Record::new(Kind::Exit, 5, script.now, 9, 0).flagged(LOST_DETAIL);
+    let last = RingRecord::new(RecordKind::Exit, 5, script.now, 9, 0).flagged(LOST_DETAIL);
     script.records.push(last);
     script.backward(20);
     script.step();
@@ -358,17 +363,17 @@ fn what_was_lost_taints_what_was_open() {
 fn shapes_without_number_leave_room_for_other_strings() {
     let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
     let feed = |analyser: &mut Analyser<Everyone>, sink: &mut RowBuffer, at: u64, kind, payload, a, b| {
-        analyser.feed(0, Record::new(kind, payload, at, a, b), Device::None, sink);
+        analyser.feed(0, RingRecord::new(kind, payload, at, a, b), Device::None, sink);
     };
-    feed(&mut analyser, &mut sink, 1, Kind::Detail, 0b111111, 0, 0);
+    feed(&mut analyser, &mut sink, 1, RecordKind::Detail, 0b111111, 0, 0);
     let call = |analyser: &mut Analyser<Everyone>, sink: &mut RowBuffer, number: u64, dimensions: u64| {
         let at = 10 + number * 10;
-        feed(analyser, sink, at, Kind::Enter, 0, 1, 0);
-        feed(analyser, sink, at + 1, Kind::Shape, dimensions << 8, number | 3 << 32, 5 | 7 << 32);
+        feed(analyser, sink, at, RecordKind::Enter, 0, 1, 0);
+        feed(analyser, sink, at + 1, RecordKind::Shape, dimensions << 8, number | 3 << 32, 5 | 7 << 32);
         if dimensions > 4 {
-            feed(analyser, sink, at + 2, Kind::Shape, dimensions << 8 | 4, 9, 0);
+            feed(analyser, sink, at + 2, RecordKind::Shape, dimensions << 8 | 4, 9, 0);
         }
-        feed(analyser, sink, at + 3, Kind::Exit, 0, 1, 0);
+        feed(analyser, sink, at + 3, RecordKind::Exit, 0, 1, 0);
     };
     for number in 0..70_000 {
         call(&mut analyser, &mut sink, number, 4);
@@ -379,9 +384,14 @@ fn shapes_without_number_leave_room_for_other_strings() {
     // A number that is known, and two that are not, of which one takes two records.
     call(&mut analyser, &mut sink, 80_000, 4);
     call(&mut analyser, &mut sink, 80_001, 5);
-    analyser.feed(0, Record::new(Kind::Enter, 0, 900_000, 1, 0), Device::None, &mut sink);
-    analyser.feed(0, Record::new(Kind::Shape, 4 << 8, 900_001, 17 | 3 << 32, 5 | 7 << 32), Device::None, &mut sink);
-    analyser.feed(0, Record::new(Kind::Exit, 0, 900_002, 1, 0), Device::None, &mut sink);
+    analyser.feed(0, RingRecord::new(RecordKind::Enter, 0, 900_000, 1, 0), Device::None, &mut sink);
+    analyser.feed(
+        0,
+        RingRecord::new(RecordKind::Shape, 4 << 8, 900_001, 17 | 3 << 32, 5 | 7 << 32),
+        Device::None,
+        &mut sink,
+    );
+    analyser.feed(0, RingRecord::new(RecordKind::Exit, 0, 900_002, 1, 0), Device::None, &mut sink);
     sink.release();
     let rows = rows(&mut sink);
     let shapes: Vec<_> = rows[TORCH_TRACE].iter().map(|row| row["input_shape"].clone()).collect();
@@ -396,11 +406,11 @@ fn samples_under_vmap_are_known_where_a_model_is_given_one_at_a_time() {
         let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
         let (said, word) = shape(vmapped, first);
         let records = [
-            Record::new(Kind::Detail, 0b111111, 1, 0, 0),
-            Record::new(Kind::Enter, 0, 10, 1, 0),
-            Record::new(Kind::Shape, said, 11, word, 0),
-            Record::new(Kind::Exit, 0, 12, 1, 0),
-            Record::new(Kind::MarkStep, 0, 20, 0, 0),
+            RingRecord::new(RecordKind::Detail, 0b111111, 1, 0, 0),
+            RingRecord::new(RecordKind::Enter, 0, 10, 1, 0),
+            RingRecord::new(RecordKind::Shape, said, 11, word, 0),
+            RingRecord::new(RecordKind::Exit, 0, 12, 1, 0),
+            RingRecord::new(RecordKind::MarkStep, 0, 20, 0, 0),
         ];
         records.into_iter().for_each(|record| analyser.feed(0, record, Device::None, &mut sink));
         sink.release();
@@ -430,7 +440,7 @@ fn a_step_in_which_the_machine_slept_gets_no_row_and_the_next_ones_are_right() {
         for end in 1..=16_u64 {
             let at = end as f64 / 4.0;
             if at > seconds - 0.1 && at <= seconds {
-                let record = Record::new(Kind::MarkStep, 0, sample(at, asleep).ticks, 0, end);
+                let record = RingRecord::new(RecordKind::MarkStep, 0, sample(at, asleep).ticks, 0, end);
                 analyser.feed(0, record, Device::None, &mut sink);
             }
         }

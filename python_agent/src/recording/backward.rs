@@ -17,7 +17,7 @@ use super::slot;
 use super::thread::{self, BESIDE, RECORD, SUSPENSIONS};
 use crate::shared::ENABLED;
 use probe_trace::payload::RETURNS_GRADIENTS;
-use probe_trace::record::{Kind, Record};
+use probe_trace::record::{RecordKind, RingRecord};
 
 /// Passes in which the callback reported no node, before it ever reported one.
 static SILENT: AtomicU32 = AtomicU32::new(0);
@@ -86,7 +86,7 @@ fn backward_begin(accumulates: Option<bool>) -> PyResult<()> {
             LAST_ELSEWHERE.store(0, Ordering::Relaxed);
         }
         let payload = if accumulates == Some(false) { RETURNS_GRADIENTS } else { 0 };
-        state.open_if(policy::is_on(Layer::Backward), &state.backward, Kind::BackwardBegin, payload);
+        state.open_if(policy::is_on(Layer::Backward), &state.backward, RecordKind::BackwardBegin, payload);
         Ok(())
     })
 }
@@ -99,7 +99,7 @@ fn backward_end() -> bool {
         let first = earliest(state.first_node.get(), FIRST_ELSEWHERE.load(Ordering::Relaxed));
         let last = state.last_node.get().max(LAST_ELSEWHERE.load(Ordering::Relaxed));
         let watched = WATCHED.load(Ordering::Relaxed) || !NODES.load(Ordering::Relaxed);
-        state.close(&state.backward, Kind::BackwardEnd, u64::from(!watched), first, last);
+        state.close(&state.backward, RecordKind::BackwardEnd, u64::from(!watched), first, last);
         if state.backward.depth() == 0 {
             // A pass within which a forked child has begun to record is not counted any more.
             let _ = PASSES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| open.checked_sub(1));
@@ -130,7 +130,7 @@ fn gradient_ready(module: u64, _parameter: Option<&Bound<'_, PyAny>>) {
             state.last_node.set(now);
         }
         if DETAIL.load(Ordering::Relaxed) && policy::is_on(Layer::Backward) {
-            state.instant(Record::new(Kind::GradReady, 0, now, module, 0));
+            state.instant(RingRecord::new(RecordKind::GradReady, 0, now, module, 0));
         }
     });
 }

@@ -16,7 +16,7 @@ use super::{
 use crate::shared::{self, ATTACHED, BOUNDARY_WANTED, STEP, TRAINING_THREAD};
 use probe_trace::StepEnd;
 use probe_trace::payload::{BY_BACKWARD, BY_CALL, BY_OPTIMIZER, CAPTURED, UNIT_UNKNOWN};
-use probe_trace::record::{Kind, Record};
+use probe_trace::record::{RecordKind, RingRecord};
 
 /// Whether modules are recorded in the current step.
 pub(crate) static DETAIL: AtomicBool = AtomicBool::new(false);
@@ -173,7 +173,7 @@ pub(super) fn end_with_record(state: &ThreadState, payload: u64) {
     // Where optimizers end the steps, each has a beginning on the device.
     let mark = device::mark_if(payload == BY_OPTIMIZER);
     let steps = end_step(state);
-    if !state.instant(Record::new(Kind::MarkStep, payload, ticks(), 0, steps as u64).marked(mark)) {
+    if !state.instant(RingRecord::new(RecordKind::MarkStep, payload, ticks(), 0, steps as u64).marked(mark)) {
         device::take_back(mark);
     }
     apply_detail(state);
@@ -190,7 +190,7 @@ pub(crate) fn end_step(state: &ThreadState) -> i64 {
     state.data_seen.set(false);
     operators::end_step(state);
     if let Some((running, waiting)) = processor::used() {
-        state.write_optional(Record::new(Kind::ProcessorTimes, 0, ticks(), running, waiting));
+        state.write_optional(RingRecord::new(RecordKind::ProcessorTimes, 0, ticks(), running, waiting));
     }
     STEP.fetch_add(1, Ordering::SeqCst) + 1
 }
@@ -211,7 +211,7 @@ pub(super) fn belongs_to_last_step(state: &ThreadState) -> bool {
 
 /// Leaves the current step without a row.
 pub(super) fn leave_out_step() {
-    thread::with(|state| state.instant(Record::new(Kind::Resume, 0, ticks(), 1, 0)));
+    thread::with(|state| state.instant(RingRecord::new(RecordKind::Resume, 0, ticks(), 1, 0)));
 }
 
 /// Sets [`DETAIL`] for the step that begins. Only between two steps.
@@ -232,7 +232,7 @@ fn record_detail(state: &ThreadState, has_detail: bool) {
     let payload = u64::from(has_detail) | u64::from(layers) << 1 | captured;
     if RECORDED_DETAIL.load(Ordering::Relaxed) != payload {
         // Recorded first: if there is no room in the ring, detail stays as it was and the next boundary tries again.
-        if state.instant(Record::new(Kind::Detail, payload, ticks(), 0, 0)) {
+        if state.instant(RingRecord::new(RecordKind::Detail, payload, ticks(), 0, 0)) {
             RECORDED_DETAIL.store(payload, Ordering::Relaxed);
             DETAIL.store(has_detail, Ordering::Relaxed);
             torch_callbacks::watch_nodes(has_detail && policy::is_on(policy::Layer::Backward));
@@ -299,12 +299,12 @@ fn thread_mode(mode: ThreadMode) -> ThreadMode {
         if before != SUSPENDED && mode == SUSPENDED {
             SUSPENSIONS.fetch_add(1, Ordering::AcqRel);
             state.mode.set(RECORD);
-            state.open(&state.suspensions, Kind::SuspendBegin, 0);
+            state.open(&state.suspensions, RecordKind::SuspendBegin, 0);
         }
         state.mode.set(mode);
         if before == SUSPENDED && mode != SUSPENDED {
             SUSPENSIONS.fetch_sub(1, Ordering::AcqRel);
-            state.close(&state.suspensions, Kind::SuspendEnd, 0, 0, 0);
+            state.close(&state.suspensions, RecordKind::SuspendEnd, 0, 0, 0);
         }
         ThreadMode(before)
     })

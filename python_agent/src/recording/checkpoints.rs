@@ -13,7 +13,7 @@ use super::thread::{self, RECORD};
 use super::{module_names, program_errors};
 use crate::shared::{self, ENABLED, STEP};
 use probe_trace::payload::{FAILED, SAVED_ERROR, SAVED_FILE, SAVED_STEP, SAVERS, UNKNOWN_BYTES};
-use probe_trace::record::{Kind, Record};
+use probe_trace::record::{RecordKind, RingRecord};
 use probe_trace::symbol_table::{LearnedName, NameTable};
 
 /// Most names of files that get a number.
@@ -90,10 +90,10 @@ fn run_checkpoint<'py>(
     let is_distributed = u32::from(kind == SAVERS[1]);
     let (step, began) = (STEP.load(Ordering::Relaxed), ticks());
     DISTRIBUTED.fetch_add(is_distributed, Ordering::Relaxed);
-    thread::with(|state| state.open(&state.checkpoints, Kind::CheckpointBegin, 0));
+    thread::with(|state| state.open(&state.checkpoints, RecordKind::CheckpointBegin, 0));
     let result = save.call(args, Some(kwargs));
     let ended = ticks();
-    thread::with(|state| state.close(&state.checkpoints, Kind::CheckpointEnd, 0, 0, 0));
+    thread::with(|state| state.close(&state.checkpoints, RecordKind::CheckpointEnd, 0, 0, 0));
     // A save within which a forked child has begun to record is not counted any more.
     let _ = DISTRIBUTED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| open.checked_sub(is_distributed));
     let known = after.call1((args, kwargs, noted)).and_then(|known| known.extract::<(Option<String>, Option<u64>)>());
@@ -111,7 +111,7 @@ fn run_checkpoint<'py>(
     let file = number(path, MAX_FILES);
     thread::with(|state| {
         if state.mode.get() == RECORD && ENABLED.load(Ordering::Relaxed) {
-            state.instant(Record::new(Kind::Saved, payload, ended, began, bytes | file << SAVED_FILE));
+            state.instant(RingRecord::new(RecordKind::Saved, payload, ended, began, bytes | file << SAVED_FILE));
         }
     });
     result

@@ -18,7 +18,7 @@ use super::program_errors;
 use super::scalar;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
 use crate::shared::{self, ENABLED};
-use probe_trace::record::{Kind, Record};
+use probe_trace::record::{RecordKind, RingRecord};
 use probe_trace::symbol_lookup::Operation;
 use probe_trace::symbol_table::LearnedName;
 
@@ -238,7 +238,7 @@ impl CollectiveGroup {
         let on_stream = !async_op && self.is_on_streams();
         let mark = device::mark_if(on_stream);
         // 54 bits: 30 of sequence number above 24 of description.
-        let record = Record::new(Kind::Issue, seq << 24 | id & 0xff_ffff, ticks(), key, bytes).marked(mark);
+        let record = RingRecord::new(RecordKind::Issue, seq << 24 | id & 0xff_ffff, ticks(), key, bytes).marked(mark);
         let recorded = state.instant(record);
         if !recorded {
             device::take_back(mark);

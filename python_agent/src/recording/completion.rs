@@ -21,20 +21,20 @@ use super::clock::ticks;
 use super::device;
 use super::policy::{self, Layer};
 use super::thread::{self, ThreadState};
-use probe_trace::record::{Kind, Record};
+use probe_trace::record::{RecordKind, RingRecord};
 
 /// Records that the backend has begun to time an operation that this thread is issuing.
 pub(super) fn started(state: &ThreadState, handle: u64) {
     let key = state.collective.get();
     if key != 0 && !state.collective_timed.replace(true) {
-        state.instant(Record::new(Kind::Started, 0, ticks(), key, handle));
+        state.instant(RingRecord::new(RecordKind::Started, 0, ticks(), key, handle));
     }
 }
 
 /// Records that an operation is done, on the thread that did it.
 pub(super) fn finished(state: &ThreadState, handle: u64) {
     let failed = is_handling_exception();
-    state.instant(Record::new(Kind::Finished, u64::from(failed), ticks(), handle, 0));
+    state.instant(RingRecord::new(RecordKind::Finished, u64::from(failed), ticks(), handle, 0));
 }
 
 /// `__cxa_get_globals`, the C++ ABI's own view of this thread's exceptions; null where it is not available.
@@ -89,7 +89,7 @@ impl CollectiveEnd {
 #[pyfunction]
 fn collective_done(key: u64, failed: bool) {
     thread::with(|state| {
-        state.instant(Record::new(Kind::Done, u64::from(failed), ticks(), key, 0));
+        state.instant(RingRecord::new(RecordKind::Done, u64::from(failed), ticks(), key, 0));
     });
 }
 
@@ -98,7 +98,7 @@ fn collective_done(key: u64, failed: bool) {
 fn collective_posted(key: u64) {
     thread::with(|state| {
         state.collective.set(0);
-        state.instant(Record::new(Kind::Posted, 1, ticks(), key, 0));
+        state.instant(RingRecord::new(RecordKind::Posted, 1, ticks(), key, 0));
     });
 }
 
@@ -110,7 +110,7 @@ fn collective_returned() {
         if state.collective_on_stream.replace(false) && state.collective.get() == 0 {
             let mark = device::mark();
             let has_event = u64::from(device::is_event(mark));
-            if !state.instant(Record::new(Kind::WaitEnd, has_event, ticks(), 0, 0).marked(mark)) {
+            if !state.instant(RingRecord::new(RecordKind::WaitEnd, has_event, ticks(), 0, 0).marked(mark)) {
                 device::take_back(mark);
             }
         }
@@ -136,7 +136,7 @@ fn run_wait<'py>(
 /// Records that the calling thread begins to wait for an operation.
 fn wait_begin() {
     let on = policy::is_on(Layer::Collectives);
-    thread::with(|state| state.open_if(on, &state.waits, Kind::WaitBegin, 0));
+    thread::with(|state| state.open_if(on, &state.waits, RecordKind::WaitBegin, 0));
 }
 
 /// Records that the calling thread has waited for an operation. Payload 1: the record has an event, which occurs when the
@@ -146,7 +146,7 @@ fn wait_end() {
         // An operation whose issuing raised was not posted, and this wait is for another one.
         let mark = device::mark_if(state.collective_on_stream.replace(false) && state.collective.get() == 0);
         let (payload, b) = (u64::from(device::is_event(mark)), u64::from(mark) << 48);
-        if !state.close(&state.waits, Kind::WaitEnd, payload, 0, b) {
+        if !state.close(&state.waits, RecordKind::WaitEnd, payload, 0, b) {
             device::take_back(mark);
         }
     });

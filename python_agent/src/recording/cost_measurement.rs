@@ -13,7 +13,7 @@ use super::cost::{EVENT, NODE};
 use super::libtorch::peek;
 use super::ring::Ring;
 use super::{operators, torch_callbacks};
-use probe_trace::record::{Kind, Record, RecordTable};
+use probe_trace::record::{RecordKind, RecordTable, RingRecord};
 
 /// Bytes of memory that are walked through between two measured events.
 const WALK: usize = 1 << 20;
@@ -44,8 +44,8 @@ fn measure_event(memory: &mut [u8], operate: Option<&Bound<'_, PyAny>>) -> PyRes
         operate.map(Bound::call0).transpose()?;
         let began = ticks();
         if number % 2 == 0 {
-            if ring.begin(RecordTable::TorchTrace, Record::new(Kind::Enter, peek(), ticks(), 0, 0)) {
-                ring.end(Record::new(Kind::Exit, peek(), ticks(), 0, 0));
+            if ring.begin(RecordTable::TorchTrace, RingRecord::new(RecordKind::Enter, peek(), ticks(), 0, 0)) {
+                ring.end(RingRecord::new(RecordKind::Exit, peek(), ticks(), 0, 0));
             }
             with.push(ticks().saturating_sub(began));
         } else {

@@ -17,7 +17,7 @@ use super::thread::{self, RECORD};
 use super::{boundary, module_names, slot};
 use crate::shared::ENABLED;
 use probe_trace::payload::{HANDED, LOADER, OUTSTANDING, PERSISTENT, PINNED, PREFETCH, WORKERS};
-use probe_trace::record::{Kind, Record, RecordTable};
+use probe_trace::record::{RecordKind, RecordTable, RingRecord};
 
 /// The class whose name was last remembered: loops seldom change between data sets.
 static NAMED: AtomicU64 = AtomicU64::new(0);
@@ -103,7 +103,10 @@ fn data_begin(iterator: &Bound<'_, PyAny>, watched: Option<&Bound<'_, PyAny>>, t
         let iterator_word = iterator.as_ptr() as u64 & ((1 << OUTSTANDING) - 1)
             | outstanding.min(u64::MAX >> OUTSTANDING) << OUTSTANDING;
         state.data.open(|| {
-            state.begin(RecordTable::DataTrace, Record::new(Kind::DataBegin, class, ticks(), ready, iterator_word))
+            state.begin(
+                RecordTable::DataTrace,
+                RingRecord::new(RecordKind::DataBegin, class, ticks(), ready, iterator_word),
+            )
         });
         Ok(())
     })
@@ -124,7 +127,7 @@ fn data_end(
         }
         let now = ticks();
         let Some(batch) = batch else {
-            state.end(Record::new(Kind::DataEnd, 0, now, u64::MAX, u64::MAX));
+            state.end(RingRecord::new(RecordKind::DataEnd, 0, now, u64::MAX, u64::MAX));
             return Ok(());
         };
         let mut payload = HANDED;
@@ -144,7 +147,7 @@ fn data_end(
             payload |= if is(intern!(py, "_pin_memory"))? { PINNED } else { 0 };
             payload |= if is(intern!(py, "_persistent_workers"))? { PERSISTENT } else { 0 };
             if let Some((worker, time)) = tasks.loaded(iterator)? {
-                state.write_optional(Record::new(Kind::Loaded, 0, now, worker, time.unwrap_or(u64::MAX)));
+                state.write_optional(RingRecord::new(RecordKind::Loaded, 0, now, worker, time.unwrap_or(u64::MAX)));
             }
             Ok(())
         };
@@ -154,12 +157,12 @@ fn data_end(
         let (size, interrupted) =
             size.map_or_else(|error| (BatchSize::default(), Err(error)), |size| (size, interrupted));
         if let Some(padding) = size.padding {
-            state.write_optional(Record::new(Kind::Padding, 0, now, padding.to_bits(), 0));
+            state.write_optional(RingRecord::new(RecordKind::Padding, 0, now, padding.to_bits(), 0));
         }
         let batch_number = number_in_epoch.filter(|value| *value < u64::from(u32::MAX)).unwrap_or(u64::from(u32::MAX));
         let samples = size.samples.unwrap_or(u32::MAX);
-        state.end(Record::new(
-            Kind::DataEnd,
+        state.end(RingRecord::new(
+            RecordKind::DataEnd,
             payload,
             now,
             size.bytes.unwrap_or(u64::MAX),

@@ -13,7 +13,7 @@ use super::policy::{self, Layer};
 use super::thread::{self, BESIDE, TESTING, ThreadState};
 use super::{call_mode, device, first_use, module_memory, module_names};
 use crate::shared;
-use probe_trace::record::{Kind, Record, RecordTable};
+use probe_trace::record::{RecordKind, RecordTable, RingRecord};
 
 /// Records the beginning of a call. False where it was not recorded: then its end must not be either.
 #[inline(always)]
@@ -35,7 +35,7 @@ pub(super) fn enter(state: &ThreadState, module: *mut ffi::PyObject, outermost: 
     // The cost of the event is part of the caller's time, here and at the end.
     let memory = if state.detail.get() { module_memory::query() } else { None };
     let mark = device::mark_if(state.detail.get());
-    let record = Record::new(Kind::Enter, peek() | call_mode, ticks(), module as u64, class_address);
+    let record = RingRecord::new(RecordKind::Enter, peek() | call_mode, ticks(), module as u64, class_address);
     let begun = state.begin(class, record.marked(mark));
     if begun {
         memory.into_iter().for_each(|memory| memory.record(state, record.ts, false));
@@ -48,7 +48,7 @@ pub(super) fn enter(state: &ThreadState, module: *mut ffi::PyObject, outermost: 
 /// Records the end of a call whose beginning was recorded. `may_ask`: the GIL is held and no exception is set.
 #[inline(always)]
 pub(super) fn leave(state: &ThreadState, module: u64, may_ask: bool) {
-    let record = Record::new(Kind::Exit, peek(), ticks(), module, 0);
+    let record = RingRecord::new(RecordKind::Exit, peek(), ticks(), module, 0);
     let record = record.marked(device::mark_if(state.detail.get()));
     if may_ask
         && state.detail.get()

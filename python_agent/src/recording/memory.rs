@@ -13,7 +13,7 @@ use super::thread::{self, RECORD};
 use crate::sampling;
 use crate::shared::ENABLED;
 use probe_trace::payload::MEMORY_VALUES as COUNT;
-use probe_trace::record::{Kind, Record};
+use probe_trace::record::{RecordKind, RingRecord};
 
 /// Records what the allocator of a device reports now.
 #[pyfunction]
@@ -32,7 +32,7 @@ fn memory_sample(device: u8, statistics: &Bound<'_, PyDict>) -> PyResult<()> {
         for (part, pair) in values.chunks_exact(2).enumerate() {
             let payload = u64::from(device) << 8 | part as u64;
             // A row is written whole or not at all: the analysis starts a new row at part 0.
-            if !state.instant(Record::new(Kind::Memory, payload, ticks(), pair[0], pair[1])) {
+            if !state.instant(RingRecord::new(RecordKind::Memory, payload, ticks(), pair[0], pair[1])) {
                 break;
             }
         }

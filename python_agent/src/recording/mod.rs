@@ -1,6 +1,6 @@
 //! What runs on training's threads: slots, callbacks, rings.
 //!
-//! Calls from Python and C++ callbacks become [`record::Record`]s in the ring of the thread they happen on
+//! Calls from Python and C++ callbacks become [`record::RingRecord`]s in the ring of the thread they happen on
 //! ([`thread`], [`ring`]); [`probe_trace`] makes rows of them. Most `unsafe` of the agent is in here.
 //!
 //! From the bottom up: the clock, rings and the state of a thread ([`clock`], [`ring`], [`thread`]); names and costs

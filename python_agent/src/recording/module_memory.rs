@@ -15,10 +15,10 @@ use super::allocator;
 use super::clock::ticks;
 use super::policy::{Layer, is_on};
 use super::program_errors;
-use super::sampled_steps::SampledSteps;
+use super::sampled_steps::{SampledSteps, THINNER};
 use super::thread::ThreadState;
 use probe_trace::payload::{AT_END, PEAK};
-use probe_trace::record::{Kind, Record};
+use probe_trace::record::{RecordKind, RingRecord};
 
 /// The steps in which memory is queried, as [`SampledSteps::new`] takes it: the first step is among them, because memory most
 /// often runs out there.
@@ -37,7 +37,7 @@ struct Source {
 
 static SOURCE: PyOnceLock<Source> = PyOnceLock::new();
 static USED: AtomicBool = AtomicBool::new(false);
-static QUERIES: SampledSteps = SampledSteps::new(REMAINDER);
+static QUERIES: SampledSteps = SampledSteps::new(REMAINDER, THINNER);
 
 fn is_wanted() -> bool {
     USED.load(Ordering::Relaxed) && is_on(Layer::Memory)
@@ -86,7 +86,13 @@ impl DeviceMemory {
     /// in ticks.
     pub(super) fn record(self, state: &ThreadState, ticks: u64, at_end: bool) {
         let end = if at_end { AT_END } else { 0 };
-        state.write_required(Record::new(Kind::Allocated, self.payload | end, ticks, self.allocated, self.reserved));
+        state.write_required(RingRecord::new(
+            RecordKind::Allocated,
+            self.payload | end,
+            ticks,
+            self.allocated,
+            self.reserved,
+        ));
     }
 }
 

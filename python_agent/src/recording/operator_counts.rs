@@ -8,7 +8,7 @@ use super::clock::ticks;
 use super::interned::{self, Interned};
 use super::thread::ThreadState;
 use probe_trace::StepPart;
-use probe_trace::record::{Kind, Record};
+use probe_trace::record::{RecordKind, RingRecord};
 use probe_trace::symbol_table::LearnedName;
 
 /// Operators that are counted: those with a number, and all others together.
@@ -160,7 +160,7 @@ pub(super) fn end_step(state: &ThreadState, stride: u32) {
             let Some((times, outermost, own)) = count.take() else { continue };
             let (now, payload) = (ticks(), operator as u64 | (part as u64) << 16 | u64::from(stride) << 24);
             let counted = u64::from(times) | u64::from(outermost) << 32;
-            state.instant(Record::new(Kind::OperatorCount, payload, now, now.saturating_sub(own), counted));
+            state.instant(RingRecord::new(RecordKind::OperatorCount, payload, now, now.saturating_sub(own), counted));
         }
     }
 }

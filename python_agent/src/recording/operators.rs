@@ -23,11 +23,13 @@ use super::torch_callbacks::OPERATOR_CALLBACK;
 use super::user_line;
 use crate::shared::{self, ENABLED};
 use probe_trace::payload::{CONVERTED, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA, SYNCHRONIZE};
-use probe_trace::record::{Kind, Record};
+use probe_trace::record::{RecordKind, RingRecord};
 
 /// The steps in which operators are watched, as [`SampledSteps::new`] takes it: late enough to come after a program's first
 /// steps, and soon enough for a short run.
 const REMAINDER: u32 = 10;
+/// The stride of the first steps, where watching is cheap: a run of a hundred steps has several watched ones.
+const FIRST_STRIDE: u32 = 16;
 /// Operators in `OPERATORS` that may be open on a thread.
 const MAX_OPEN: usize = 8;
 const COPY: u8 = 0;
@@ -40,7 +42,7 @@ static COPIES: AtomicBool = AtomicBool::new(false);
 static SYNC_POINTS: AtomicBool = AtomicBool::new(false);
 /// Whether one of the two tables is recorded.
 static IS_USED: AtomicBool = AtomicBool::new(false);
-static WATCH: SampledSteps = SampledSteps::new(REMAINDER);
+static WATCH: SampledSteps = SampledSteps::new(REMAINDER, FIRST_STRIDE);
 /// Ticks that torch takes to call the callback and to return.
 static WAY: AtomicU64 = AtomicU64::new(0);
 
@@ -185,13 +187,13 @@ fn record_end(range: *const u8, now: u64) {
         if !ENABLED.load(Ordering::Relaxed) {
             return;
         }
-        let record = |kind| Record::new(kind, payload, now, begin, words);
+        let record = |kind| RingRecord::new(kind, payload, now, begin, words);
         if operator == COPY && COPIES.load(Ordering::Relaxed) && is_on(Layer::Copies) {
-            state.instant(record(Kind::Copy));
+            state.instant(record(RecordKind::Copy));
         }
         let to_host = operator != COPY || words >> 56 == 0 && words >> 48 & 0xff != 0 && payload & NON_BLOCKING == 0;
         if to_host && SYNC_POINTS.load(Ordering::Relaxed) && is_on(Layer::SyncPoints) {
-            state.instant(record(Kind::Sync));
+            state.instant(record(RecordKind::Sync));
         }
     });
 }
@@ -219,7 +221,7 @@ fn sync_end(began: u64, operation: &str, device: &Bound<'_, PyAny>) {
         Err(_) => u64::from(SOME_CUDA),
     };
     let payload = operation as u64 | user_line::id() << 8 | u64::from(WATCH.stride()) << 24;
-    thread::with(|state| state.instant(Record::new(Kind::Sync, payload, now, began, device << 48)));
+    thread::with(|state| state.instant(RingRecord::new(RecordKind::Sync, payload, now, began, device << 48)));
     WATCH.spend(ticks().saturating_sub(now));
 }
 

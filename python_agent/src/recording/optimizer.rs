@@ -14,7 +14,7 @@ use super::thread::{self, BESIDE, RECORD, ThreadState};
 use super::{device, first_use, forward_hooks, module_memory, process_flag, slot};
 use crate::shared::{ENABLED, STEP};
 use probe_trace::payload::BY_OPTIMIZER;
-use probe_trace::record::Kind;
+use probe_trace::record::RecordKind;
 use probe_trace::symbol_table::LearnedName;
 
 const MAX_NAMES: usize = 64;
@@ -88,7 +88,7 @@ pub(super) fn begin(state: &ThreadState, class: &[u8]) {
     }
     state.optimizer.set(0);
     let mark = device::mark_if(DETAIL.load(Ordering::Relaxed));
-    if !state.open_marked(&state.optimizers, Kind::OptimizerBegin, intern(class), mark) {
+    if !state.open_marked(&state.optimizers, RecordKind::OptimizerBegin, intern(class), mark) {
         device::take_back(mark);
     }
 }
@@ -111,7 +111,7 @@ pub(super) fn end(state: &ThreadState, class: &[u8]) {
     // The record has the number of finished steps, and the step is over before anything else learns of it.
     let steps = if ends_step { boundary::end_step(state) } else { STEP.load(Ordering::Relaxed) };
     let steps = steps as u64 | u64::from(mark) << 48;
-    if !state.close(&state.optimizers, Kind::OptimizerEnd, intern(class), u64::from(ends_step), steps) {
+    if !state.close(&state.optimizers, RecordKind::OptimizerEnd, intern(class), u64::from(ends_step), steps) {
         device::take_back(mark);
     }
     if ends_step {

@@ -10,7 +10,7 @@ use super::policy::{Layer, is_on};
 use super::thread::{self, RECORD};
 use crate::shared::ENABLED;
 use probe_trace::payload::{COMPILATION, WITHOUT_ID};
-use probe_trace::record::{Kind, Record};
+use probe_trace::record::{RecordKind, RingRecord};
 
 /// Whether the layer's mechanism is in.
 static PAUSES: AtomicBool = AtomicBool::new(false);
@@ -41,7 +41,7 @@ fn end(start: &AtomicU64, payload: u64, low: u64, high: u64) {
         thread::with(|state| {
             if state.mode.get() == RECORD {
                 let words = low.min(u64::from(u32::MAX)) | high.min(u64::from(u32::MAX)) << 32;
-                state.instant(Record::new(Kind::Pause, payload, ticks(), began, words));
+                state.instant(RingRecord::new(RecordKind::Pause, payload, ticks(), began, words));
             }
         });
     }

@@ -23,7 +23,7 @@ use super::thread::{self, RECORD, SUSPENSIONS, TESTING};
 use super::torch_callbacks::{NODE_CALLBACK, RANGE_CALLBACK};
 use super::{calibration, completion, device, optimizer, profiled_ranges, spans};
 use crate::shared::ENABLED;
-use probe_trace::record::{Kind, Record, RecordTable};
+use probe_trace::record::{RecordKind, RecordTable, RingRecord};
 
 /// Offset in bytes of the sequence number in a RecordFunction; 0: not known.
 static SEQUENCE: AtomicUsize = AtomicUsize::new(0);
@@ -62,8 +62,10 @@ unsafe extern "C" fn node_start(context: *mut *mut c_void, range: *const u8) -> 
             }
             // A node that accumulates a gradient has no sequence number, and is part of the node before it up to its end.
             let mark = device::mark_if(outermost && sequence != u64::MAX);
-            let begun = state
-                .begin(RecordTable::TorchTrace, Record::new(Kind::NodeStart, 0, now, sequence, made_on).marked(mark));
+            let begun = state.begin(
+                RecordTable::TorchTrace,
+                RingRecord::new(RecordKind::NodeStart, 0, now, sequence, made_on).marked(mark),
+            );
             if !begun {
                 device::take_back(mark);
             }
@@ -89,7 +91,7 @@ unsafe extern "C" fn node_end(_range: *const u8, _context: *mut c_void) {
             }
         }
         if recorded {
-            state.end(Record::new(Kind::NodeEnd, 0, now, 0, 0).marked(device::mark_if(outermost)));
+            state.end(RingRecord::new(RecordKind::NodeEnd, 0, now, 0, 0).marked(device::mark_if(outermost)));
         }
     });
 }

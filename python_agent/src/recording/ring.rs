@@ -8,7 +8,7 @@ use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::shared_memory::{self, Region};
-use probe_trace::record::{Record, RecordTable};
+use probe_trace::record::{RecordTable, RingRecord};
 use probe_trace::recover::RingPosition;
 /// Records a ring holds: 2 MiB.
 pub(crate) use probe_trace::shared_layout::CAPACITY;
@@ -53,7 +53,7 @@ pub(crate) struct Ring {
     /// Intervals that have begun on this thread and not ended: a slot is kept for each.
     open: Cell<u64>,
     lost: Cell<u64>,
-    records: *mut Record,
+    records: *mut RingRecord,
     state: AtomicU32,
     next: *mut Ring,
     /// Torch's number of the thread; 0: not known.
@@ -117,7 +117,7 @@ impl Ring {
         let records = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                CAPACITY * size_of::<Record>(),
+                CAPACITY * size_of::<RingRecord>(),
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
                 -1,
@@ -129,11 +129,11 @@ impl Ring {
         }
         // A forked child has no use for the records; where the kernel can't leave them out, it has a copy.
         // SAFETY: the mapping just made.
-        unsafe { libc::madvise(records, CAPACITY * size_of::<Record>(), libc::MADV_WIPEONFORK) };
+        unsafe { libc::madvise(records, CAPACITY * size_of::<RingRecord>(), libc::MADV_WIPEONFORK) };
         Some(Ring::new(records.cast(), thread, None, CAPACITY as u64))
     }
 
-    fn new(records: *mut Record, thread: u64, shared: Option<u32>, there: u64) -> Ring {
+    fn new(records: *mut RingRecord, thread: u64, shared: Option<u32>, there: u64) -> Ring {
         Ring {
             head: AtomicU64::new(0),
             thread: AtomicU64::new(thread),
@@ -168,15 +168,15 @@ impl Ring {
     /// Bytes of memory that it uses: what is allocated of a shared ring, and what has been written so far of another.
     fn used(&self) -> usize {
         if self.shared.is_some() {
-            return PAGE as usize + self.there.load(Ordering::Relaxed) as usize * size_of::<Record>();
+            return PAGE as usize + self.there.load(Ordering::Relaxed) as usize * size_of::<RingRecord>();
         }
-        (self.head.load(Ordering::Relaxed) as usize).min(CAPACITY) * size_of::<Record>()
+        (self.head.load(Ordering::Relaxed) as usize).min(CAPACITY) * size_of::<RingRecord>()
     }
 
     /// Begins an interval: writes `record` and keeps a slot for its end. Where there is no room, counts a loss and returns False:
     /// then [`Ring::end`] must not be called.
     #[inline(always)]
-    pub(crate) fn begin(&self, table: RecordTable, record: Record) -> bool {
+    pub(crate) fn begin(&self, table: RecordTable, record: RingRecord) -> bool {
         // Room for this record, its end, and the ends of all open intervals.
         let needed = self.open.get() + 2 + if table == RecordTable::TorchTrace { KEPT } else { 0 };
         if self.room(needed) {
@@ -191,14 +191,14 @@ impl Ring {
 
     /// Ends an interval for which [`Ring::begin`] returned True.
     #[inline(always)]
-    pub(crate) fn end(&self, record: Record) {
+    pub(crate) fn end(&self, record: RingRecord) {
         self.open.set(self.open.get().saturating_sub(1));
         self.write(record);
     }
 
     /// Writes a record that is no part of an interval. Returns whether there was room.
     #[inline(always)]
-    pub(crate) fn instant(&self, record: Record) -> bool {
+    pub(crate) fn instant(&self, record: RingRecord) -> bool {
         let fits = self.room(self.open.get() + 1);
         if fits {
             self.write(record)
@@ -210,7 +210,7 @@ impl Ring {
 
     /// Writes a record that adds to an open interval. Where there is no room, the intervals that are open now get no rows, and
     /// are counted when they are analysed.
-    pub(crate) fn write_required(&self, record: Record) {
+    pub(crate) fn write_required(&self, record: RingRecord) {
         let table = record.table();
         let reserve = if table == RecordTable::TorchTrace { KEPT } else { 0 };
         if self.room(self.open.get() + 1 + reserve) {
@@ -221,7 +221,7 @@ impl Ring {
     }
 
     /// Writes a record that adds to a row, if there is room to spare. Otherwise the row has NULL in those columns.
-    pub(crate) fn write_optional(&self, record: Record) {
+    pub(crate) fn write_optional(&self, record: RingRecord) {
         if self.room(self.open.get() + 1 + KEPT) {
             self.write(record);
         }
@@ -253,7 +253,7 @@ impl Ring {
     }
 
     #[inline(always)]
-    fn write(&self, record: Record) {
+    fn write(&self, record: RingRecord) {
         let head = self.head.load(Ordering::Relaxed);
         let lost = self.lost.get();
         let record = if lost == 0 { record } else { record.flagged(lost) };
@@ -300,7 +300,7 @@ impl std::ops::Deref for Unlisted {
 impl Drop for Unlisted {
     fn drop(&mut self) {
         // SAFETY: the mapping that `map` made, which nothing else refers to.
-        unsafe { libc::munmap(self.0.records.cast(), CAPACITY * size_of::<Record>()) };
+        unsafe { libc::munmap(self.0.records.cast(), CAPACITY * size_of::<RingRecord>()) };
     }
 }
 
@@ -357,7 +357,7 @@ impl Reader {
 
     /// The record at a waiting position.
     #[inline]
-    pub(crate) fn get(&self, position: u64) -> Record {
+    pub(crate) fn get(&self, position: u64) -> RingRecord {
         // SAFETY: positions below `head` are written (its load acquires), and not written again before `advance`.
         unsafe { self.0.records.add(position as usize % CAPACITY).read() }
     }
@@ -401,13 +401,13 @@ fn all() -> impl Iterator<Item = &'static Ring> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use probe_trace::record::Kind;
+    use probe_trace::record::RecordKind;
 
     /// Writes `count` records, reads them, and sees that they are the ones.
     fn goes_through(ring: &'static Ring, count: u64) {
         let reader = Reader(ring);
         for number in 0..count {
-            assert!(ring.instant(Record::new(Kind::MarkStep, 0, number, number, 0)), "record {number}");
+            assert!(ring.instant(RingRecord::new(RecordKind::MarkStep, 0, number, number, 0)), "record {number}");
             if number % 20_000 == 0 {
                 reader.advance(reader.waiting().end);
             }
@@ -429,7 +429,7 @@ mod tests {
         goes_through(ring, 2000);
         assert_eq!(ring.used(), 128 << 10);
         goes_through(ring, 3 * CAPACITY as u64);
-        assert_eq!(ring.used(), PAGE as usize + CAPACITY * size_of::<Record>());
+        assert_eq!(ring.used(), PAGE as usize + CAPACITY * size_of::<RingRecord>());
     }
 
     #[test]
@@ -446,19 +446,19 @@ mod tests {
     fn overflow_loses_whole_intervals_and_counts_them() {
         let Some(ring) = Ring::acquire() else { panic!("no memory") };
         let reader = Reader(ring);
-        let record = |kind| Record::new(kind, 0, 1, 0, 0);
+        let record = |kind| RingRecord::new(kind, 0, 1, 0, 0);
         let before = LOST.of(RecordTable::TorchTrace).load(Ordering::Relaxed);
         let mut open = 0_u64;
         let mut refused = 0;
         for _ in 0..CAPACITY {
-            if ring.begin(RecordTable::TorchTrace, record(Kind::Enter)) { open += 1 } else { refused += 1 }
+            if ring.begin(RecordTable::TorchTrace, record(RecordKind::Enter)) { open += 1 } else { refused += 1 }
         }
         assert_eq!(LOST.of(RecordTable::TorchTrace).load(Ordering::Relaxed) - before, refused);
         // What the steps need still fits, and so does every end.
-        assert!(ring.begin(RecordTable::Steps, record(Kind::OptimizerBegin)));
-        ring.end(record(Kind::OptimizerEnd));
+        assert!(ring.begin(RecordTable::Steps, record(RecordKind::OptimizerBegin)));
+        ring.end(record(RecordKind::OptimizerEnd));
         for _ in 0..open {
-            ring.end(record(Kind::Exit));
+            ring.end(record(RecordKind::Exit));
         }
         let waiting = reader.waiting();
         assert_eq!(waiting.end - waiting.start, 2 * open + 2);
@@ -466,8 +466,8 @@ mod tests {
         let flagged = waiting.clone().filter(|position| reader.get(*position).lost_detail()).count();
         assert_eq!(flagged, 1, "the first record after the loss says so");
         reader.advance(waiting.end);
-        assert!(ring.begin(RecordTable::TorchTrace, record(Kind::Enter)));
-        ring.end(record(Kind::Exit));
+        assert!(ring.begin(RecordTable::TorchTrace, record(RecordKind::Enter)));
+        ring.end(record(RecordKind::Exit));
         reader.advance(reader.waiting().end);
         ring.finish();
         assert!(reader.is_over());

@@ -3,17 +3,27 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
+use super::clock::ticks;
 use super::policy;
 
 /// Stride of the work, among steps that have detail.
-const THINNER: u32 = 64;
+pub(super) const THINNER: u32 = 64;
 /// In this many first steps sparse detail does not make the work rarer: otherwise a run of a few hundred steps had it once.
 const FIRST_STEPS: i64 = 256;
+/// In this many first steps the work is done at the first stride whatever it costs, because that is not known yet.
+const UNPRICED_STEPS: i64 = 64;
+/// After that it is done at the first stride where it takes at most one part in this many of the steps' time.
+const AFFORDABLE: u64 = 400;
 
 /// The stride of the steps that do the work; 0: none does. `detail_stride` is that of steps with detail.
-fn usual_stride(step: i64, detail_stride: u16) -> u32 {
-    let is_first = (0..FIRST_STEPS).contains(&step);
-    THINNER * u32::from(if is_first { detail_stride.min(1) } else { detail_stride })
+fn usual_stride(step: i64, detail_stride: u16, first_stride: u32, is_affordable: bool) -> u32 {
+    if !(0..FIRST_STEPS).contains(&step) {
+        THINNER * u32::from(detail_stride)
+    } else if step < UNPRICED_STEPS || is_affordable {
+        first_stride * u32::from(detail_stride.min(1))
+    } else {
+        THINNER * u32::from(detail_stride.min(1))
+    }
 }
 
 /// The steps, one of many, in which expensive work is done.
@@ -21,6 +31,8 @@ fn usual_stride(step: i64, detail_stride: u16) -> u32 {
 pub(super) struct SampledSteps {
     /// The work is done in steps whose number modulo the usual stride is this.
     remainder: u32,
+    /// The stride in the first steps, where the work is cheap: a divisor of [`THINNER`].
+    first_stride: u32,
     /// How many of the next steps do the work because it was requested.
     next: AtomicU32,
     /// The newest step that did the work because it was requested; -1: none has.
@@ -30,21 +42,28 @@ pub(super) struct SampledSteps {
     stride: AtomicU32,
     /// Ticks that the newest step that did the work has spent on it.
     spent: AtomicU64,
+    /// When the newest step that did the work began, in ticks.
+    began: AtomicU64,
     /// Ticks a step, computed from `spent` and `stride`.
     cost: AtomicU64,
+    /// Whether one of the first steps has shown that the work is cheap.
+    is_affordable: AtomicBool,
 }
 
 impl SampledSteps {
-    /// Work for the steps whose number modulo the usual stride is `remainder`.
-    pub(super) const fn new(remainder: u32) -> Self {
+    /// Work for the steps whose number modulo the usual stride is `remainder`. The stride of the first steps is `first_stride`.
+    pub(super) const fn new(remainder: u32, first_stride: u32) -> Self {
         Self {
             remainder,
+            first_stride,
             next: AtomicU32::new(0),
             requested: AtomicI64::new(-1),
             on: AtomicBool::new(false),
             stride: AtomicU32::new(1),
             spent: AtomicU64::new(0),
+            began: AtomicU64::new(0),
             cost: AtomicU64::new(0),
+            is_affordable: AtomicBool::new(false),
         }
     }
 
@@ -53,6 +72,7 @@ impl SampledSteps {
         self.next.store(0, Ordering::Relaxed);
         self.requested.store(-1, Ordering::Relaxed);
         self.stride.store(1, Ordering::Relaxed);
+        self.is_affordable.store(false, Ordering::Relaxed);
         self.on.swap(false, Ordering::Relaxed)
     }
 
@@ -75,7 +95,8 @@ impl SampledSteps {
     /// Decides at the beginning of step `step` whether that does the work; never where it is not `wanted`. Returns the decision
     /// if it differs from the one before. It is called when the step before ends, and again when the model is called.
     pub(super) fn begin_step(&self, step: i64, wanted: bool) -> Option<bool> {
-        let usual = usual_stride(step, policy::in_force().stride);
+        let affordable = self.is_affordable.load(Ordering::Relaxed);
+        let usual = usual_stride(step, policy::in_force().stride, self.first_stride, affordable);
         let requested = wanted && self.is_requested(step);
         let its_turn = wanted && usual > 0 && step % i64::from(usual) == i64::from(self.remainder % usual);
         // A requested step stands for itself alone.
@@ -85,10 +106,16 @@ impl SampledSteps {
         if was_on && changes && self.stride() > 1 {
             let cost = self.spent.load(Ordering::Relaxed) / u64::from(self.stride());
             self.cost.store(cost, Ordering::Relaxed);
+            // What a row says it stands for must hold: so the stride does not change again once it depends on the cost.
+            if step < UNPRICED_STEPS {
+                let whole = ticks().saturating_sub(self.began.load(Ordering::Relaxed));
+                self.is_affordable.fetch_or(cost.saturating_mul(AFFORDABLE) <= whole, Ordering::Relaxed);
+            }
         }
         if on && changes {
             self.stride.store(stride, Ordering::Relaxed);
             self.spent.store(0, Ordering::Relaxed);
+            self.began.store(ticks(), Ordering::Relaxed);
         }
         self.on.store(on, Ordering::Relaxed);
         (was_on != on).then_some(on)
@@ -138,7 +165,7 @@ mod tests {
 
     #[test]
     fn steps_that_are_asked_for_have_it_and_are_one_of_one() {
-        let thin = SampledSteps::new(5);
+        let thin = SampledSteps::new(5, THINNER);
         let seen = |step: i64, wanted: bool| {
             let change = thin.begin_step(step, wanted);
             thin.spend(640);
@@ -162,7 +189,7 @@ mod tests {
     fn sparse_detail_makes_it_rarer_after_the_first_steps() {
         let watched = |detail_stride| -> Vec<i64> {
             let is_watched = |step: &i64| {
-                let stride = i64::from(usual_stride(*step, detail_stride));
+                let stride = i64::from(usual_stride(*step, detail_stride, THINNER, false));
                 stride > 0 && step % stride == 10
             };
             (0..600).filter(is_watched).collect()
@@ -173,8 +200,32 @@ mod tests {
     }
 
     #[test]
+    fn the_first_steps_have_it_more_often_where_it_is_cheap() {
+        // Each step that does the work takes a millisecond at least, of which the work is a share.
+        let strides = |share_of_step: f64| -> Vec<(i64, u32)> {
+            let often = SampledSteps::new(10, 16);
+            let mut seen = Vec::new();
+            for step in 0..400 {
+                often.begin_step(step, true);
+                if often.is_on() {
+                    let began = ticks();
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                    often.spend(((ticks() - began) as f64 * share_of_step) as u64);
+                    seen.push((step, often.stride()));
+                }
+            }
+            seen
+        };
+        let (cheap, dear) = (strides(0.02), strides(0.5));
+        let first = [(10, 16), (26, 16), (42, 16), (58, 16)];
+        assert_eq!(dear, [&first[..], &[(74, 64), (138, 64), (202, 64), (266, 64), (330, 64), (394, 64)]].concat());
+        let often: Vec<(i64, u32)> = (0..16).map(|block| (10 + 16 * block, 16)).collect();
+        assert_eq!(cheap, [&often[..], &[(266, 64), (330, 64), (394, 64)]].concat());
+    }
+
+    #[test]
     fn what_is_forced_is_one_of_one_also_in_a_step_whose_turn_it_was() {
-        let thin = SampledSteps::new(5);
+        let thin = SampledSteps::new(5, THINNER);
         thin.on.store(true, Ordering::Relaxed);
         thin.stride.store(THINNER, Ordering::Relaxed);
         assert!(!thin.force(true, 5));

@@ -10,7 +10,7 @@ use super::clock::ticks;
 use super::libtorch::{self, HiddenFromModes};
 use super::thread::ThreadState;
 use probe_trace::payload::{MANY_VMAPPED, SHAPE_COUNT, SHAPE_DIMENSIONS as DIMENSIONS, VMAPPED};
-use probe_trace::record::{Kind, Record};
+use probe_trace::record::{RecordKind, RingRecord};
 
 /// `torch.Tensor` and `torch.nn.Parameter`, kept alive. Subclasses are left alone: asking one for its shape may run
 /// code of its own.
@@ -31,7 +31,7 @@ pub(super) fn record(state: &ThreadState, args: *mut ffi::PyObject, kwargs: *mut
     for first in (0..count.clamp(1, DIMENSIONS)).step_by(4) {
         let at = |index: usize| u64::from(dimensions.get(first + index).copied().unwrap_or_default());
         let payload = vmapped << VMAPPED | (count << SHAPE_COUNT | first) as u64;
-        let record = Record::new(Kind::Shape, payload, ticks(), at(0) | at(1) << 32, at(2) | at(3) << 32);
+        let record = RingRecord::new(RecordKind::Shape, payload, ticks(), at(0) | at(1) << 32, at(2) | at(3) << 32);
         state.write_required(record);
     }
 }

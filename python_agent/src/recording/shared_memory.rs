@@ -17,7 +17,7 @@ use super::process_flag;
 use crate::address::Address;
 use crate::descriptors::{KnownFile, raised};
 use crate::shared;
-use probe_trace::record::Record;
+use probe_trace::record::RingRecord;
 use probe_trace::shared_layout::{
     CAPACITY, LOG_AT, LOG_BYTES, MARK_AT, MAX_RINGS, PAGE, RING_BYTES, RING_MARK, Writer, log_mark, ring_at,
 };
@@ -30,14 +30,14 @@ pub(super) struct Region {
     /// [`PAGE`] bytes, of which the last eight hold the mark.
     pub(super) page: *mut u8,
     /// Address space for [`CAPACITY`] records.
-    pub(super) records: *mut Record,
+    pub(super) records: *mut RingRecord,
     /// Number of records for which memory is allocated.
     pub(super) there: u64,
 }
 
 /// Bytes of a ring that are allocated at once: the largest page of a kernel.
 const PIECE: u64 = 64 << 10;
-const RECORD: u64 = size_of::<Record>() as u64;
+const RECORD: u64 = size_of::<RingRecord>() as u64;
 
 /// The writer of the file; null where there is none. Never freed.
 static FILE: AtomicPtr<Mutex<Writer>> = AtomicPtr::new(std::ptr::null_mut());
@@ -128,7 +128,7 @@ pub(super) fn ring() -> Option<Region> {
         // SAFETY: within the mapping just made, at its beginning, which is allocated; aligned, and nothing else knows it yet.
         unsafe {
             page.add(MARK_AT).cast::<u64>().write(RING_MARK);
-            let records = page.add(PAGE as usize).cast::<Record>();
+            let records = page.add(PAGE as usize).cast::<RingRecord>();
             Ok(Region { number: number as u32, page, records, there: (PIECE - PAGE) / RECORD })
         }
     });
@@ -239,7 +239,7 @@ pub(super) fn log(learned: &LearnedName<'_>) {
     }
 }
 
-const _: () = assert!(RING_BYTES as usize == PAGE as usize + CAPACITY * size_of::<Record>());
+const _: () = assert!(RING_BYTES as usize == PAGE as usize + CAPACITY * size_of::<RingRecord>());
 const _: () = assert!(PIECE > PAGE && (PIECE - PAGE).is_multiple_of(RECORD));
 
 /// Covers in a forked child the mappings that it has not inherited with memory of its own, because code of the agent may still

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::renewable::Renewable;
 use crate::shared::{self, ENABLED};
-use probe_trace::record::{Kind, Record};
+use probe_trace::record::{RecordKind, RingRecord};
 
 /// Whether our function is kept in the slots.
 static KEPT: AtomicBool = AtomicBool::new(false);
@@ -221,7 +221,7 @@ fn put_back_now(py: Python<'_>, state: &ThreadState, is_missed: bool) {
     let mut found = None;
     let looked = patch_below(py, &mut found);
     if found.is_some() && is_missed {
-        state.instant(Record::new(Kind::Resume, 0, ticks(), 1, 0));
+        state.instant(RingRecord::new(RecordKind::Resume, 0, ticks(), 1, 0));
     }
     // An assignment to `nn.Module` is noticed at the end of the step in which it happens, and needs no report where it is rare.
     if let Some(class) = found.filter(|_| !was_reset) {

@@ -14,7 +14,7 @@ use super::scalar;
 use super::shape;
 use super::thread::{self, RECORD, ThreadState};
 use crate::shared::{ENABLED, STEP};
-use probe_trace::record::{Kind, Record};
+use probe_trace::record::{RecordKind, RingRecord};
 use probe_trace::symbol_table::LearnedName;
 
 static SPAN_NAMES: Interned = Interned::new(|id, name| LearnedName::Span(id, name));
@@ -124,7 +124,7 @@ fn end(state: &ThreadState, key: u64, kind: u64) {
     spans.remove(index);
     // Where recording was switched off meanwhile, the range is dropped: its end would not be known later.
     if state.mode.get() == RECORD && ENABLED.load(Ordering::Relaxed) {
-        state.instant(Record::new(Kind::Span, open.payload, now, open.begin, open.step as u64));
+        state.instant(RingRecord::new(RecordKind::Span, open.payload, now, open.begin, open.step as u64));
     }
 }
 
@@ -202,7 +202,7 @@ pub(super) fn log_metric(name: &[u8], value: f64, step: i64) {
     let Some(id) = METRIC_NAMES.intern(name) else { return };
     thread::with(|state| {
         if state.mode.get() == RECORD {
-            state.instant(Record::new(Kind::Metric, u64::from(id), ticks(), value.to_bits(), step as u64));
+            state.instant(RingRecord::new(RecordKind::Metric, u64::from(id), ticks(), value.to_bits(), step as u64));
         }
     });
 }
@@ -231,7 +231,7 @@ fn log_metrics(values: &Bound<'_, PyDict>) {
                 Err(reason) => (0.0, reason),
             };
             let payload = u64::from(id) | reason << 16;
-            state.instant(Record::new(Kind::Metric, payload, ticks(), number.to_bits(), step as u64));
+            state.instant(RingRecord::new(RecordKind::Metric, payload, ticks(), number.to_bits(), step as u64));
         }
     });
 }

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use super::{boundary, clock, drain, fork, policy, process_flag, thread};
 use crate::shared::{self, ATTACHED, ENABLED, MAX_PROBLEM_LENGTH};
 use crate::words::Words;
-use probe_trace::record::{Kind, Record};
+use probe_trace::record::{RecordKind, RingRecord};
 
 /// Whether recording has ever been on.
 static EVER_ON: AtomicBool = AtomicBool::new(false);
@@ -22,7 +22,7 @@ pub fn switch(on: bool) {
         fork::watch();
         if EVER_ON.swap(true, Ordering::Relaxed) {
             // Before anything else is recorded: the time that it was off belongs to no step.
-            thread::with(|state| state.instant(Record::new(Kind::Resume, 0, clock::ticks(), 0, 0)));
+            thread::with(|state| state.instant(RingRecord::new(RecordKind::Resume, 0, clock::ticks(), 0, 0)));
         }
     }
     ENABLED.store(on, Ordering::Relaxed);

@@ -10,7 +10,7 @@ use super::open_spans::OpenSpans;
 use super::ring::{LOST, Ring};
 use super::{libtorch, process_flag};
 use crate::shared::{ENABLED, TRAINING_THREAD};
-use probe_trace::record::{Kind, Record, RecordTable};
+use probe_trace::record::{RecordKind, RecordTable, RingRecord};
 
 /// Mode of a thread that records.
 pub(crate) const RECORD: u8 = 0;
@@ -231,7 +231,7 @@ impl ThreadState {
 
     /// Begins an interval in this thread's ring; see [`Ring::begin`].
     #[inline(always)]
-    pub(crate) fn begin(&self, table: RecordTable, record: Record) -> bool {
+    pub(crate) fn begin(&self, table: RecordTable, record: RingRecord) -> bool {
         match self.ring() {
             Some(ring) => ring.begin(table, record),
             None => without_ring(table),
@@ -240,7 +240,7 @@ impl ThreadState {
 
     /// Ends an interval in this thread's ring; see [`Ring::end`].
     #[inline(always)]
-    pub(crate) fn end(&self, record: Record) {
+    pub(crate) fn end(&self, record: RingRecord) {
         if let Some(ring) = self.ring.get() {
             ring.end(record);
         }
@@ -248,7 +248,7 @@ impl ThreadState {
 
     /// Writes a single record into this thread's ring; see [`Ring::instant`].
     #[inline(always)]
-    pub(crate) fn instant(&self, record: Record) -> bool {
+    pub(crate) fn instant(&self, record: RingRecord) -> bool {
         match self.ring() {
             Some(ring) => ring.instant(record),
             None => without_ring(record.table()),
@@ -256,26 +256,26 @@ impl ThreadState {
     }
 
     /// Adds to an open interval in this thread's ring; see [`Ring::write_required`].
-    pub(crate) fn write_required(&self, record: Record) {
+    pub(crate) fn write_required(&self, record: RingRecord) {
         if let Some(ring) = self.ring.get() {
             ring.write_required(record);
         }
     }
 
     /// Adds to a row, if there is room; see [`Ring::write_optional`].
-    pub(crate) fn write_optional(&self, record: Record) {
+    pub(crate) fn write_optional(&self, record: RingRecord) {
         if let Some(ring) = self.ring.get() {
             ring.write_optional(record);
         }
     }
 
     /// Begins an interval that `bits` notes.
-    pub(crate) fn open(&self, bits: &OpenIntervals, kind: Kind, payload: u64) {
+    pub(crate) fn open(&self, bits: &OpenIntervals, kind: RecordKind, payload: u64) {
         self.open_if(true, bits, kind, payload);
     }
 
     /// Begins an interval that `bits` notes; records it if its layer is `on`.
-    pub(crate) fn open_if(&self, on: bool, bits: &OpenIntervals, kind: Kind, payload: u64) {
+    pub(crate) fn open_if(&self, on: bool, bits: &OpenIntervals, kind: RecordKind, payload: u64) {
         if on {
             self.open_marked(bits, kind, payload, 0);
         } else {
@@ -284,21 +284,21 @@ impl ThreadState {
     }
 
     /// Begins an interval that `bits` notes, with a device's event `mark` (0: none). Returns whether it was recorded.
-    pub(crate) fn open_marked(&self, bits: &OpenIntervals, kind: Kind, payload: u64, mark: u16) -> bool {
+    pub(crate) fn open_marked(&self, bits: &OpenIntervals, kind: RecordKind, payload: u64, mark: u16) -> bool {
         let wanted = self.mode.get() == RECORD && ENABLED.load(Ordering::Relaxed);
         let mut begun = false;
         bits.open(|| {
-            begun = wanted && self.begin(kind.table(), Record::new(kind, payload, ticks(), 0, 0).marked(mark));
+            begun = wanted && self.begin(kind.table(), RingRecord::new(kind, payload, ticks(), 0, 0).marked(mark));
             begun
         });
         begun
     }
 
     /// Ends the innermost interval that `bits` notes. Returns whether its beginning was recorded.
-    pub(crate) fn close(&self, bits: &OpenIntervals, kind: Kind, payload: u64, a: u64, b: u64) -> bool {
+    pub(crate) fn close(&self, bits: &OpenIntervals, kind: RecordKind, payload: u64, a: u64, b: u64) -> bool {
         let recorded = bits.close();
         if recorded {
-            self.end(Record::new(kind, payload, ticks(), a, b));
+            self.end(RingRecord::new(kind, payload, ticks(), a, b));
         }
         recorded
     }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use probe_client::Client;
 use probe_client::discover;
 use probe_client::endpoint::{RunLocation, Target};
-use probe_common::error::{Error, Kind, Result};
-use probe_common::paths::{self, named};
+use probe_common::error::{Error, ErrorKind, Result};
+use probe_common::paths::{self, io_error_at};
 use probe_proto::agent_connection::AgentConnection;
 use probe_proto::env;
 
@@ -78,7 +78,7 @@ pub(super) struct KnownProcess {
 }
 
 /// Processes that live collectors know.
-pub(super) async fn known() -> Result<Vec<KnownProcess>> {
+pub(super) async fn known_processes() -> Result<Vec<KnownProcess>> {
     let mut found = Vec::new();
     for (run, socket) in paths::list_sockets()? {
         let target = Target { location: RunLocation::Socket(socket), pid: None };
@@ -114,7 +114,7 @@ pub(super) async fn find_or_start(
             }
             // The run is over, or there is none: the new one has its name, and the next number.
             Ok(_) => {}
-            Err(error) if error.kind() == Kind::Unreachable => {}
+            Err(error) if error.kind() == ErrorKind::Unreachable => {}
             Err(error) => return Err(error),
         }
     }
@@ -140,7 +140,7 @@ async fn start(name: &str, pid: u32) -> Result<RunCollector> {
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(File::create(&log).map_err(|error| named(&log, error))?)
+        .stderr(File::create(&log).map_err(|error| io_error_at(&log, error))?)
         // Ctrl-C at this terminal does not reach it.
         .process_group(0)
         .spawn()

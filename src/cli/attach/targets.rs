@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use probe_common::error::{Error, Kind, Result};
+use probe_common::error::{Error, ErrorKind, Result};
 use probe_inspect::attach::{self, Interpreter};
 use probe_inspect::stacks::{is_launcher, processes, without_agent};
 
@@ -49,7 +49,7 @@ pub(super) fn find(pid: u32) -> Result<Vec<AttachTarget>> {
                 found.push(AttachTarget { pid, interpreter, command: processes::command(pid).unwrap_or_default() })
             }
             // The process has ended since.
-            Err(error) if error.kind() == Kind::Unreachable => {}
+            Err(error) if error.kind() == ErrorKind::Unreachable => {}
             Err(error) => return Err(error),
         }
     }

@@ -40,7 +40,7 @@ Tab completes, the arrow keys recall earlier lines, Ctrl-C cancels, Ctrl-D exits
 pub(super) enum Command {
     Describe(Option<String>),
     Watch(Duration),
-    Plot(Option<chart::Kind>),
+    Plot(Option<chart::ChartKind>),
     Switch(Switch),
     Frames,
     Python(Option<String>),
@@ -94,8 +94,8 @@ pub(super) fn parse(line: &str) -> Result<Command> {
         }
         r"\plot" => Command::Plot(match plain {
             "" => None,
-            "line" => Some(chart::Kind::Line),
-            "bar" => Some(chart::Kind::Bar),
+            "line" => Some(chart::ChartKind::Line),
+            "bar" => Some(chart::ChartKind::Bar),
             _ => return Err(wrong("line, or bar, or nothing to choose by the first column")),
         }),
         r"\x" => Command::Switch(Switch::Expanded(flag()?)),
@@ -149,7 +149,7 @@ mod tests {
             (r"\rank", Command::Switch(Switch::Rank(None))),
             (r"\rank 3", Command::Switch(Switch::Rank(Some(Some(Rank::One(3)))))),
             (r"\rank auto", Command::Switch(Switch::Rank(Some(None)))),
-            (r"\plot bar", Command::Plot(Some(chart::Kind::Bar))),
+            (r"\plot bar", Command::Plot(Some(chart::ChartKind::Bar))),
             (r"\timeout off", Command::Switch(Switch::Timeout(Some(None)))),
             (r"\frame 2", Command::Switch(Switch::Frame(Some(Some(2))))),
             (r"\frame auto", Command::Switch(Switch::Frame(Some(None)))),
@@ -160,7 +160,7 @@ mod tests {
         }
         for line in [r"\nothing", r"\watch soon", r"\x 1", r"\rank -1", r"\plot pie", r"\at once", r"\frame x", r"\"] {
             let error = parse(line).unwrap_err();
-            assert_eq!(error.kind(), probe_common::error::Kind::Usage, "{line}");
+            assert_eq!(error.kind(), probe_common::error::ErrorKind::Usage, "{line}");
         }
     }
 

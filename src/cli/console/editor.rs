@@ -113,7 +113,7 @@ fn greet(session: &mut Session) {
 /// The path of the history, in a file that is made for its owner alone.
 fn history_file() -> Result<PathBuf> {
     let home = paths::home()?;
-    std::fs::create_dir_all(&home).map_err(|error| paths::named(&home, error))?;
+    std::fs::create_dir_all(&home).map_err(|error| paths::io_error_at(&home, error))?;
     Ok(home.join("console_history"))
 }
 

@@ -38,10 +38,12 @@ pub(super) fn next(text: &str, mode: Mode, whole: bool) -> Option<(Piece, usize)
         return Some((piece, begin + end));
     }
     if first.starts_with(python::PROMPT) {
-        return python::take(first, whole).map(|(code, end)| (Piece::Python(code), begin + end));
+        return python::first_snippet(first, whole).map(|(code, end)| (Piece::Python(code), begin + end));
     }
     match mode {
-        Mode::Python => python::take(&text[line..], whole).map(|(code, end)| (Piece::Python(code), line + end)),
+        Mode::Python => {
+            python::first_snippet(&text[line..], whole).map(|(code, end)| (Piece::Python(code), line + end))
+        }
         Mode::Sql => sql(first, whole).map(|(piece, end)| (piece, begin + end)),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use probe_client::discover;
 use probe_client::endpoint::{RunLocation, Target};
-use probe_client::{Bounds, Client};
+use probe_client::{AnswerBounds, Client};
 use probe_common::error::Result;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -35,7 +35,7 @@ impl Link {
     }
 
     /// Looks for the run again, and connects to it if it is somewhere else now. Returns whether it is.
-    pub(super) fn find_again(&mut self, bounds: Bounds) -> bool {
+    pub(super) fn find_again(&mut self, bounds: AnswerBounds) -> bool {
         if matches!(self.target.location, RunLocation::Directory(_)) {
             return false;
         }
@@ -48,12 +48,12 @@ impl Link {
         report::note(format_args!("{} has ended; its rows are read from {}", target.location.name(), target.location));
         std::mem::replace(&mut self.runtime, runtime).shutdown_background();
         (self.client, self.target) = (client, target);
-        self.bound(bounds);
+        self.set_bounds(bounds);
         true
     }
 
-    pub(super) fn bound(&mut self, bounds: Bounds) {
-        self.client.bound(bounds);
+    pub(super) fn set_bounds(&mut self, bounds: AnswerBounds) {
+        self.client.set_bounds(bounds);
     }
 
     /// Does work with the client, until it is done or Ctrl-C drops it, which ends it at the other end too.

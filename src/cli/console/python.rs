@@ -7,7 +7,7 @@ const CONTINUED: &str = "...";
 
 /// The first snippet of `text` and the byte offset of the rest; None where more text has to come first. `whole` says that no
 /// more will.
-pub(super) fn take(text: &str, whole: bool) -> Option<(String, usize)> {
+pub(super) fn first_snippet(text: &str, whole: bool) -> Option<(String, usize)> {
     let mut code = String::new();
     let mut end = 0;
     // Whether lines say themselves that they belong to the one before.
@@ -114,21 +114,21 @@ mod tests {
         for line in
             ["x", "f('(', \"[\")", "x = {1: [2]}  # (", "if x: y", "'unclosed", "s = 'it\\'s ('", "d = {'a': 1}"]
         {
-            assert_eq!(take(line, false), Some((line.to_owned(), line.len())), "{line}");
+            assert_eq!(first_snippet(line, false), Some((line.to_owned(), line.len())), "{line}");
         }
-        assert_eq!(take("x\ny", false), Some(("x".into(), 2)));
+        assert_eq!(first_snippet("x\ny", false), Some(("x".into(), 2)));
     }
 
     #[test]
     fn more_has_to_come() {
         for line in ["f(", "x = [1,", "'''a", "x = \\", "for i in x:", "for i in x:  # all", "@decorator", "if a:\n  b"]
         {
-            assert_eq!(take(line, false), None, "{line}");
-            assert!(take(line, true).is_some(), "{line}");
+            assert_eq!(first_snippet(line, false), None, "{line}");
+            assert!(first_snippet(line, true).is_some(), "{line}");
         }
-        assert_eq!(take("if a:\n  b\n\nc", false), Some(("if a:\n  b".into(), 11)));
-        assert_eq!(take("f(\n1)", false), Some(("f(\n1)".into(), 5)));
-        assert_eq!(take("f('''\n\n''')", false).unwrap().0, "f('''\n\n''')");
-        assert_eq!(take("while x:\n  a = {\n\n  }\n\n", false).unwrap().0, "while x:\n  a = {\n\n  }");
+        assert_eq!(first_snippet("if a:\n  b\n\nc", false), Some(("if a:\n  b".into(), 11)));
+        assert_eq!(first_snippet("f(\n1)", false), Some(("f(\n1)".into(), 5)));
+        assert_eq!(first_snippet("f('''\n\n''')", false).unwrap().0, "f('''\n\n''')");
+        assert_eq!(first_snippet("while x:\n  a = {\n\n  }\n\n", false).unwrap().0, "while x:\n  a = {\n\n  }");
     }
 }

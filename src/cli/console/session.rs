@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use probe_client::endpoint::RunLocation;
-use probe_client::{Answer, Bounds};
-use probe_common::error::{Error, Kind, Result};
+use probe_client::{Answer, AnswerBounds};
+use probe_common::error::{Error, ErrorKind, Result};
 use probe_proto::v1::{At, EvalCall};
 use tokio::task::JoinHandle;
 
@@ -140,13 +140,13 @@ impl Session {
         Ok(AfterInput::Next(0))
     }
 
-    fn bounds(&self) -> Bounds {
-        Bounds { timeout: self.switches.timeout, ..Bounds::default() }
+    fn bounds(&self) -> AnswerBounds {
+        AnswerBounds { timeout: self.switches.timeout, ..AnswerBounds::default() }
     }
 
     fn bound(&mut self) {
         let bounds = self.bounds();
-        self.link.bound(bounds);
+        self.link.set_bounds(bounds);
     }
 
     fn query(&mut self, sql: String) -> Result<Status> {
@@ -177,7 +177,7 @@ impl Session {
     /// nothing was shown yet.
     fn ask(&mut self, sql: &str) -> Result<Option<Answer>> {
         match self.link.until_interrupted(async |client| client.query(sql).await) {
-            Err(error) if error.kind() == Kind::Unreachable && self.find_again() => {
+            Err(error) if error.kind() == ErrorKind::Unreachable && self.find_again() => {
                 self.link.until_interrupted(async |client| client.query(sql).await)
             }
             answer => answer,
@@ -212,7 +212,7 @@ impl Session {
             Ok(None) => Ok(cancelled("snippet")),
             Err(error) => {
                 // A snippet is never run twice, but the next line is asked where the run is now.
-                if error.kind() == Kind::Unreachable {
+                if error.kind() == ErrorKind::Unreachable {
                     self.find_again();
                 }
                 Err(error)
@@ -279,7 +279,7 @@ impl Session {
         Ok(ended.unwrap_or(0))
     }
 
-    fn plot(&mut self, kind: Option<chart::Kind>) -> Result<Status> {
+    fn plot(&mut self, kind: Option<chart::ChartKind>) -> Result<Status> {
         let sql = self.last()?;
         let Some(answer) = self.ask(&sql)? else { return Ok(cancelled("query")) };
         let drawn = self.link.wait(show::picture(answer, kind))?;

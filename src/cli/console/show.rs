@@ -149,7 +149,7 @@ pub(super) fn text(text: &str, paged: bool) -> Result<()> {
 }
 
 /// An answer as a picture.
-pub(super) async fn picture(mut answer: Answer, kind: Option<chart::Kind>) -> Result<String> {
+pub(super) async fn picture(mut answer: Answer, kind: Option<chart::ChartKind>) -> Result<String> {
     let (mut batches, mut rows) = (Vec::new(), 0);
     while let Some(batch) = answer.batches.next().await {
         let batch = batch?;

@@ -57,7 +57,7 @@ impl Finding {
 }
 
 /// All checks but those of Python.
-pub(super) fn all() -> Vec<Finding> {
+pub(super) fn run_all() -> Vec<Finding> {
     let directories = Directories::from_environment();
     let mut findings = match &directories {
         Ok(directories) => vec![runs(directories), sockets(directories)],

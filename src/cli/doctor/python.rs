@@ -36,7 +36,7 @@ struct InterpreterFacts {
 }
 
 /// Checks the interpreter that PATH has for `python` or, without one, for `python3`.
-pub(super) fn all() -> Vec<Finding> {
+pub(super) fn run_all() -> Vec<Finding> {
     let Some(program) = ["python", "python3"].into_iter().find_map(on_path) else {
         return vec![
             Finding::new("Python", CheckState::None, "there is no python on PATH")

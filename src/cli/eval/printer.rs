@@ -203,7 +203,7 @@ fn write(stderr: bool, text: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use probe_common::error::Kind;
+    use probe_common::error::ErrorKind;
 
     #[test]
     fn every_line_says_its_rank() {
@@ -256,9 +256,9 @@ mod tests {
         assert_eq!(finish(Outcome::Ok), Ok(0));
         assert_eq!(finish(Outcome::Error), Ok(1));
         for outcome in [Outcome::Timeout, Outcome::OutputLimit, Outcome::NoBoundary] {
-            assert_eq!(finish(outcome), Err(Kind::Limit));
+            assert_eq!(finish(outcome), Err(ErrorKind::Limit));
         }
-        assert_eq!(finish(Outcome::Refused), Err(Kind::Denied));
-        assert_eq!(finish(Outcome::Cancelled), Err(Kind::Failed));
+        assert_eq!(finish(Outcome::Refused), Err(ErrorKind::Denied));
+        assert_eq!(finish(Outcome::Cancelled), Err(ErrorKind::Failed));
     }
 }

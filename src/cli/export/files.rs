@@ -54,7 +54,7 @@ pub(super) fn check_file(path: &Path, format: Option<FileFormat>, force: bool) -
 }
 
 /// Writes a plan to a file, which appears whole or not at all.
-pub(super) async fn save(
+pub(super) async fn write_plan(
     client: &mut Client,
     plan: ExportPlan<'_>,
     path: &Path,
@@ -148,7 +148,7 @@ impl Directory {
     }
 
     /// The path of a file in the directory, named as the readers expect: worker, milliseconds, kind.
-    pub(super) fn file(&self, worker: &str, index: usize, milliseconds: i64) -> PathBuf {
+    pub(super) fn file_path(&self, worker: &str, index: usize, milliseconds: i64) -> PathBuf {
         let name = |worker: &str| self.unfinished.path().join(format!("{worker}.{milliseconds}.pt.trace.json.gz"));
         let path = name(worker);
         // A name is taken if two traces of one rank begin together.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use probe_collector::hang_verdict::seconds;
+use probe_collector::hang_sentences::seconds;
 use probe_inspect::stacks::fold::{Owner, names};
 use probe_inspect::stacks::page::{local_time, location};
 use probe_proto::v1::{HangAnswer, RankState};

@@ -90,7 +90,7 @@ impl Collector {
         let ended = child.wait().await?;
         match ended.code() {
             Some(status) if status > 0 => Ok(Some(status as Status)),
-            _ => Err(Error::failed(format!("the collector {} before it listened", ProcessEnd::of(ended).how()))),
+            _ => Err(Error::failed(format!("the collector {} before it listened", ProcessEnd::of(ended).in_words()))),
         }
     }
 
@@ -196,7 +196,7 @@ impl Collector {
                 }
             }
             Some(ended) => {
-                let how = ProcessEnd::of(ended).how();
+                let how = ProcessEnd::of(ended).in_words();
                 report::note(format_args!(
                     "the collector of run {run} {how}: the command continues, and another collector takes over"
                 ));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use probe_client::Client;
 use probe_collector::Collector;
 use probe_collector::background::keep_running;
-use probe_collector::events::{Event, Events, Severity};
+use probe_collector::events::{RunEvent, RunEvents, Severity};
 use probe_common::error::Result;
 use probe_common::interval_env;
 use probe_proto::env::PROBE_DIAGNOSE_EVERY;
@@ -56,7 +56,7 @@ pub(super) fn watch(collector: &Collector, interval: Duration) -> Result<DropGua
 
 struct Watch {
     client: Client,
-    events: Arc<Events>,
+    events: Arc<RunEvents>,
     run: String,
     interval: Duration,
 }
@@ -80,14 +80,14 @@ impl Watch {
                     Ok(diagnosis) => {
                         succeeded = true;
                         for change in over_time.take(&diagnosis) {
-                            self.events.note(event(&change, &diagnosis));
+                            self.events.record(event(&change, &diagnosis));
                         }
                     }
                     // At first there are too few steps. Later it may be a limit of queries, and the next one may succeed.
                     Err(error) if succeeded => {
                         succeeded = false;
                         let message = format!("the run could not be diagnosed, so findings may be missing: {error}");
-                        self.events.note(Event::new("diagnosis", Severity::Info, message));
+                        self.events.record(RunEvent::new("diagnosis", Severity::Info, message));
                     }
                     Err(_) => {}
                 }
@@ -104,18 +104,18 @@ async fn texts(client: &mut Client, sql: &str) -> Vec<String> {
     rows.iter().filter_map(|row| row.text(0)).collect()
 }
 
-fn event(change: &FindingChange, diagnosis: &Diagnosis) -> Event {
+fn event(change: &FindingChange, diagnosis: &Diagnosis) -> RunEvent {
     let event = match change {
         FindingChange::New(finding) => {
             let saving = finding.saving.map(|saving| format!(" ({:.1} ms a step, {:.0} %)", saving.ms, saving.percent));
             let message = format!("{}{}; {}", finding.says, saving.unwrap_or_default(), finding.remedy);
-            let event = Event::new("finding", Severity::Warning, message);
+            let event = RunEvent::new("finding", Severity::Warning, message);
             let rank = if let [rank] = finding.ranks[..] { i32::try_from(rank).ok() } else { None };
             if let Some(rank) = rank { event.at_rank(rank) } else { event }
         }
-        FindingChange::Gone { says, .. } => Event::new("finding", Severity::Info, format!("gone: {says}")),
+        FindingChange::Gone { says, .. } => RunEvent::new("finding", Severity::Info, format!("gone: {says}")),
     };
-    let event = event.with(&change.details());
+    let event = event.with_details(&change.details());
     match diagnosis.steps.numbers.last() {
         Some(step) => event.at_step(*step),
         None => event,

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use probe_client::Client;
 use probe_client::discover;
 use probe_client::endpoint::Endpoint;
-use probe_common::error::{Error, Kind, Result};
+use probe_common::error::{Error, ErrorKind, Result};
 use probe_common::paths::host_name;
 use probe_inspect::stacks::sampler::{self, SamplingPlan};
 use probe_inspect::stacks::{Readers, Subject};
@@ -27,7 +27,7 @@ impl StackTarget {
     pub(in crate::cli) async fn find(endpoint: Option<&str>, connection: &Connection) -> Result<Self> {
         let target = match discover::find(endpoint).await {
             Ok(target) => target,
-            Err(error) if error.kind() == Kind::Unreachable => {
+            Err(error) if error.kind() == ErrorKind::Unreachable => {
                 let parsed = endpoint.and_then(|text| Endpoint::parse(text).ok());
                 let Some(Endpoint::Pid(pid)) = parsed else { return Err(error) };
                 return Self::process(pid).ok_or(error);

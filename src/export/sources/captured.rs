@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::source::{DrawnTable, RowOwner, StepSelection};
 use crate::export::drawing::{Drawing, TrackKey};
 use crate::export::links::number;
-use crate::export::row::{CAPTURE, Column, OWN, Row, hidden, json, named, plain};
+use crate::export::row::{CAPTURE, ExportColumn, ExportRow, OWN, hidden, json, named, plain};
 
 pub(super) const OPERATORS: DrawnTable = DrawnTable {
     table: "python.operators",
@@ -37,7 +37,7 @@ pub(super) const OPERATORS: DrawnTable = DrawnTable {
     draw: operator,
 };
 
-fn operator(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
+fn operator(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let (thread, name) = (row.int(OWN).unwrap_or_default(), row.text(OWN + 1).unwrap_or_default());
     let is_operator = row.text(OWN + 2) == Some("operator");
@@ -47,7 +47,7 @@ fn operator(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Res
     match sequence {
         Some(sequence) if is_backward => flow = drawing.links.backward(process, sequence),
         Some(sequence) => {
-            let id = drawing.links.fresh();
+            let id = drawing.links.new_id();
             (flow, forward) = (Some(Flow::Possible(id)), Some((sequence, id)));
         }
         None => {}
@@ -86,7 +86,7 @@ pub(super) const FRAMES: DrawnTable = DrawnTable {
     draw: frame,
 };
 
-fn frame(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
+fn frame(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let thread = TrackKey::Captured(row.int(OWN).unwrap_or_default());
     let function = row.text(OWN + 1).unwrap_or_default();
@@ -118,11 +118,11 @@ pub(super) const LAUNCHES: DrawnTable = DrawnTable {
 };
 
 /// The id of the arrow from a launch to the activity that it launched.
-fn launched(process: usize, row: &Row<'_>, correlation: Option<i64>) -> Option<u64> {
+fn launched(process: usize, row: &ExportRow<'_>, correlation: Option<i64>) -> Option<u64> {
     correlation.map(|correlation| number((process, row.text(CAPTURE), correlation)))
 }
 
-fn launch(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
+fn launch(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let (thread, name) = (row.int(OWN).unwrap_or_default(), row.text(OWN + 1).unwrap_or_default());
     // cuLaunchKernel is the driver's, cudaLaunchKernel the runtime's.
@@ -174,7 +174,7 @@ pub(super) const KERNELS: DrawnTable = DrawnTable {
     draw: kernel,
 };
 
-fn kernel(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
+fn kernel(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let (name, kind) = (row.text(OWN).unwrap_or_default(), row.text(OWN + 1).unwrap_or_default());
     let category = match kind {
@@ -197,7 +197,7 @@ fn kernel(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Resul
     flows.extend(collective.map(|id| drawing.links.collective(id)));
     let drawn = drawing.slice(process, track, row, (category, name), &row.arguments(columns), &flows)?;
     if let (Some(id), Some(at)) = (collective, drawn) {
-        drawing.links.drawn(id, row.int(OWN + 23).unwrap_or_default(), at);
+        drawing.links.add_part(id, row.int(OWN + 23).unwrap_or_default(), at);
     }
     Ok(())
 }

@@ -2,9 +2,9 @@
 
 use std::io::Result;
 
-use crate::export::choice::Choice;
+use crate::export::choice::ExportChoice;
 use crate::export::drawing::Drawing;
-use crate::export::row::{Column, Row};
+use crate::export::row::{ExportColumn, ExportRow};
 
 /// What the rows of a table belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,13 +39,13 @@ pub(crate) struct DrawnTable {
     pub duration: &'static str,
     /// The order of rows that begin and end together, in SQL.
     pub order: &'static str,
-    pub columns: &'static [Column],
-    pub draw: fn(&mut Drawing<'_>, &Row<'_>, &[Column]) -> Result<()>,
+    pub columns: &'static [ExportColumn],
+    pub draw: fn(&mut Drawing<'_>, &ExportRow<'_>, &[ExportColumn]) -> Result<()>,
 }
 
 impl DrawnTable {
     /// The condition for the rows of the choice, in SQL; None if the choice has no rows of this table.
-    pub(crate) fn condition(&self, choice: &Choice) -> Option<String> {
+    pub(crate) fn condition(&self, choice: &ExportChoice) -> Option<String> {
         let whose = match self.whose {
             RowOwner::Process => choice.processes_condition.clone(),
             RowOwner::Capture => choice.captures_condition.clone(),

@@ -8,7 +8,7 @@ use probe_proto::stage::Stage;
 use super::source::{DrawnTable, RowOwner, StepSelection};
 use crate::export::drawing::{Drawing, TrackKey};
 use crate::export::links::number;
-use crate::export::row::{Column, OWN, Row, hidden, named, plain};
+use crate::export::row::{ExportColumn, ExportRow, OWN, hidden, named, plain};
 
 pub(super) const STEPS: DrawnTable = DrawnTable {
     table: "python.steps",
@@ -33,7 +33,7 @@ pub(super) const STEPS: DrawnTable = DrawnTable {
     draw: step,
 };
 
-fn step(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
+fn step(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let step = row.int(OWN).unwrap_or_default();
     let (category, name) = match drawing.as_profiler {
@@ -66,7 +66,7 @@ pub(super) const MODULES: DrawnTable = DrawnTable {
     draw: module,
 };
 
-fn module(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
+fn module(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let (thread, stage) = (row.int(OWN).unwrap_or_default(), row.text(OWN + 2).unwrap_or_default());
     let module = row.text(OWN + 1).unwrap_or("outside of modules");
@@ -141,7 +141,11 @@ pub(super) const COPIES: DrawnTable = DrawnTable {
 const CATEGORIES: [&str; 4] = ["span", "checkpoint", "pause", "copy"];
 
 /// Draws a slice on a thread, from a source whose own columns begin with the thread and the name.
-fn on_thread<const CATEGORY: usize>(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
+fn on_thread<const CATEGORY: usize>(
+    drawing: &mut Drawing<'_>,
+    row: &ExportRow<'_>,
+    columns: &[ExportColumn],
+) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let thread = TrackKey::Thread(row.int(OWN).unwrap_or_default());
     let name = row.text(OWN + 1).unwrap_or_default();
@@ -170,7 +174,7 @@ pub(super) const BATCHES: DrawnTable = DrawnTable {
     draw: batch,
 };
 
-fn batch(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
+fn batch(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let thread = TrackKey::Thread(row.int(OWN).unwrap_or_default());
     drawing.slice(process, thread, row, ("data", "next batch"), &row.arguments(columns), &[])?;
@@ -197,7 +201,7 @@ pub(super) const SYNC_POINTS: DrawnTable = DrawnTable {
     draw: sync_point,
 };
 
-fn sync_point(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
+fn sync_point(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let thread = TrackKey::Thread(row.int(OWN).unwrap_or_default());
     let name = format!("waits for a device: {}", row.text(OWN + 1).unwrap_or_default());
@@ -227,7 +231,7 @@ pub(super) const COLLECTIVES: DrawnTable = DrawnTable {
     draw: collective,
 };
 
-fn collective(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
+fn collective(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let group = row.text(OWN).unwrap_or_default();
     let operation = row.text(OWN + 3).unwrap_or_default();
@@ -241,7 +245,7 @@ fn collective(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> R
     let flows: [Flow; 1] = [drawing.links.collective(id)];
     let drawn = drawing.slice(process, track, row, ("collective", operation), &arguments, &flows)?;
     if let Some(at) = drawn {
-        drawing.links.drawn(id, row.int(OWN + 2).unwrap_or_default(), at);
+        drawing.links.add_part(id, row.int(OWN + 2).unwrap_or_default(), at);
     }
     Ok(())
 }
@@ -265,7 +269,7 @@ pub(super) const EXCEPTIONS: DrawnTable = DrawnTable {
     draw: exception,
 };
 
-fn exception(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
+fn exception(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let thread = TrackKey::Thread(row.int(OWN).unwrap_or_default());
     let name = row.text(OWN + 1).unwrap_or_default();
@@ -282,10 +286,10 @@ pub(super) const EVENTS: DrawnTable = DrawnTable {
     draw: event,
 };
 
-fn event(drawing: &mut Drawing<'_>, row: &Row<'_>, columns: &[Column]) -> Result<()> {
+fn event(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
     let process = match drawing.process(row) {
         Some(process) => process,
-        None => drawing.beside("", "run")?,
+        None => drawing.entry_without_process("", "run")?,
     };
     let name = row.text(OWN).unwrap_or_default();
     drawing.instant(process, TrackKey::Events, row, ("event", name), &row.arguments(columns))

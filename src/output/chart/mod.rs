@@ -19,7 +19,7 @@ use super::writer::io_error;
 
 /// How to draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ChartKind {
     /// A line over the first column.
     Line,
     /// A bar a row.
@@ -33,7 +33,12 @@ const MAX_SERIES: usize = 4;
 ///
 /// # Errors
 /// No column has numbers, or a line can't be drawn over the first one.
-pub fn draw(schema: &SchemaRef, batches: &[RecordBatch], kind: Option<Kind>, terminal: Terminal) -> Result<String> {
+pub fn draw(
+    schema: &SchemaRef,
+    batches: &[RecordBatch],
+    kind: Option<ChartKind>,
+    terminal: Terminal,
+) -> Result<String> {
     let rows = concat_batches(schema, batches).map_err(io_error)?;
     let is_axis = |kind: &DataType| kind.is_numeric() || matches!(kind, DataType::Timestamp(..));
     let first = schema.fields().first().ok_or_else(|| Error::failed("the answer has no columns to draw"))?;
@@ -48,10 +53,10 @@ pub fn draw(schema: &SchemaRef, batches: &[RecordBatch], kind: Option<Kind>, ter
             .hint("the first column is what is drawn over, and each further column of numbers is drawn"));
     }
     let more = series.split_off(series.len().min(MAX_SERIES));
-    let kind = kind.unwrap_or(if alone || is_axis(first.data_type()) { Kind::Line } else { Kind::Bar });
+    let kind = kind.unwrap_or(if alone || is_axis(first.data_type()) { ChartKind::Line } else { ChartKind::Bar });
     let mut out = String::new();
     match kind {
-        Kind::Bar => {
+        ChartKind::Bar => {
             let labels = match alone {
                 true => (1..=rows.num_rows()).map(|row| Some(row.to_string())).collect(),
                 false => cell::texts(rows.column(0), false)?,
@@ -60,7 +65,7 @@ pub fn draw(schema: &SchemaRef, batches: &[RecordBatch], kind: Option<Kind>, ter
                 bar::draw(&mut out, &labels, series, terminal);
             }
         }
-        Kind::Line => {
+        ChartKind::Line => {
             let over = match alone {
                 true => line::Axis::rows(rows.num_rows()),
                 false if is_axis(first.data_type()) => line::Axis::of(first.name(), rows.column(0))?,

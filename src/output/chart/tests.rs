@@ -6,7 +6,7 @@ use super::*;
 
 const AT_40: Terminal = Terminal { width: Some(40), height: 24, colour: false, shape: crate::output::RowLayout::Fit };
 
-fn draw_columns(columns: Vec<(&str, ArrayRef)>, kind: Option<Kind>) -> Result<String> {
+fn draw_columns(columns: Vec<(&str, ArrayRef)>, kind: Option<ChartKind>) -> Result<String> {
     let columns = columns.into_iter().map(|(name, values)| (name, values, true));
     let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
     draw(&batch.schema(), &[batch], kind, AT_40)
@@ -68,6 +68,6 @@ fn what_can_not_be_drawn_says_so() {
     let error = draw_columns(vec![("module", Arc::clone(&names))], None).unwrap_err();
     assert!(error.hint_text().is_some() && error.to_string().contains("no column of numbers"), "{error}");
     let columns = vec![("module", names), ("n", floats(&[Some(1.0)]))];
-    let error = draw_columns(columns, Some(Kind::Line)).unwrap_err();
+    let error = draw_columns(columns, Some(ChartKind::Line)).unwrap_err();
     assert_eq!(error.hint_text(), Some(r"\plot bar draws a bar a row"));
 }

@@ -3,6 +3,7 @@
 missing     the last rank waits for a line that never comes, and does not enter the all_reduce of the others
 mismatched  the others all_reduce, the last one all_gathers
 message     it sends the first rank nothing more, which receives 64 numbers each step
+early       before the first step it sends the first rank 64 numbers, and gets stuck as in missing
 loader      its DataLoader gives no batch any more
 lock        it waits for a lock that nobody gives back
 deadlock    it all_reduces on one group, and the others on another one
@@ -41,7 +42,7 @@ def wait_for_a_line() -> None:
 
 
 def stand_still(how: str) -> None:
-    if how in ("missing", "message"):
+    if how in ("missing", "message", "early"):
         wait_for_a_line()
     elif how == "mismatched":
         dist.all_gather([torch.ones(8) for _ in range(dist.get_world_size())], torch.ones(8))
@@ -81,9 +82,10 @@ def train(how: str, steps: int) -> None:
             break
         if step == steps and how == "deadlock" and not odd:
             dist.all_reduce(torch.ones(8), group=other)
-        if how == "message" and odd:
+        has_message = how == "message" or (how == "early" and step == 0)
+        if has_message and odd:
             dist.send(torch.ones(64), 0)
-        if how == "message" and dist.get_rank() == 0:
+        if has_message and dist.get_rank() == 0:
             dist.recv(torch.empty(64))
         loss = model(batch).sum()
         loss.backward()

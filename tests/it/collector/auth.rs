@@ -7,7 +7,7 @@ use std::path::Path;
 
 use probe_collector::auth::{Protection, TokenFile};
 use probe_collector::{Collector, Options};
-use probe_common::error::{Error, Kind};
+use probe_common::error::{Error, ErrorKind};
 use probe_common::paths::Listen;
 use probe_proto::v1::collector_frame::Frame;
 use probe_proto::v1::control_client::ControlClient;
@@ -44,12 +44,12 @@ async fn sockets_and_directories_are_ours_alone_and_the_socket_goes_with_the_col
 async fn a_live_name_is_refused_and_takes_nothing() {
     let bench = Bench::start().await;
     let error = refused(Collector::start_in(&bench.directories, options("gpt")).await);
-    assert_eq!((error.kind(), error.to_string().as_str()), (Kind::Failed, "a run called 'gpt' is live"));
+    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Failed, "a run called 'gpt' is live"));
     assert!(error.hint_text().is_some());
     assert!(!bench.directories.runs().join("gpt@2").exists());
     let other = Collector::start_in(&bench.directories, options("bert")).await.unwrap();
     assert_eq!(other.run(), "bert@1");
-    assert_eq!(refused(Collector::start_in(&bench.directories, options("query")).await).kind(), Kind::Usage);
+    assert_eq!(refused(Collector::start_in(&bench.directories, options("query")).await).kind(), ErrorKind::Usage);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -57,11 +57,11 @@ async fn a_runtime_directory_that_others_can_reach_is_refused() {
     let (_dir, directories) = directories();
     fs::create_dir_all(&directories.runtime).unwrap();
     fs::set_permissions(&directories.runtime, fs::Permissions::from_mode(0o755)).unwrap();
-    assert_eq!(refused(Collector::start_in(&directories, options("gpt")).await).kind(), Kind::Denied);
+    assert_eq!(refused(Collector::start_in(&directories, options("gpt")).await).kind(), ErrorKind::Denied);
     fs::remove_dir(&directories.runtime).unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
     symlink(elsewhere.path(), &directories.runtime).unwrap();
-    assert_eq!(refused(Collector::start_in(&directories, options("gpt")).await).kind(), Kind::Denied);
+    assert_eq!(refused(Collector::start_in(&directories, options("gpt")).await).kind(), ErrorKind::Denied);
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
 }
 
@@ -100,9 +100,9 @@ async fn a_stale_socket_is_replaced_and_everything_else_is_left_alone() {
     let open = dir.path().join("open");
     fs::create_dir(&open).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
-    assert_eq!(refused(Collector::start_in(&bench.directories, on(&open.join("s"))).await).kind(), Kind::Denied);
+    assert_eq!(refused(Collector::start_in(&bench.directories, on(&open.join("s"))).await).kind(), ErrorKind::Denied);
     let long = dir.path().join("x".repeat(120));
-    assert_eq!(refused(Collector::start_in(&bench.directories, on(&long)).await).kind(), Kind::Usage);
+    assert_eq!(refused(Collector::start_in(&bench.directories, on(&long)).await).kind(), ErrorKind::Usage);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -119,19 +119,19 @@ async fn tcp_needs_a_token_and_beyond_this_machine_tls() {
     for protection in &all {
         for listen in ["127.0.0.1:0"].iter().chain(&beyond) {
             let error = refused(Collector::start_in(&directories, with(listen, protection)).await);
-            assert_eq!(error.kind(), Kind::Usage);
+            assert_eq!(error.kind(), ErrorKind::Usage);
             assert!(error.hint_text().unwrap().contains("probe token make"), "{error:?}");
         }
     }
     TokenFile::of(&directories).make("a", "query".parse().unwrap()).unwrap();
     for listen in beyond {
         let error = refused(Collector::start_in(&directories, with(listen, &Protection::Loopback)).await);
-        assert_eq!(error.kind(), Kind::Usage);
+        assert_eq!(error.kind(), ErrorKind::Usage);
         assert!(error.hint_text().unwrap().contains("--tls-self-signed"), "{error:?}");
     }
     fs::set_permissions(TokenFile::of(&directories).path(), fs::Permissions::from_mode(0o644)).unwrap();
     let error = refused(Collector::start_in(&directories, with("127.0.0.1:0", &Protection::Loopback)).await);
-    assert_eq!(error.kind(), Kind::Denied);
+    assert_eq!(error.kind(), ErrorKind::Denied);
     assert!(
         !directories.runs().exists() || fs::read_dir(directories.runs()).unwrap().count() == 0,
         "nothing was taken"
@@ -184,16 +184,16 @@ async fn every_call_over_tcp_carries_a_token_that_is_valid_now() {
     let almost = format!("{}x", &right[..right.len() - 1]);
     for wrong in [None, Some("Bearer "), Some(secret.as_str()), Some(almost.as_str())] {
         let error = Error::from(describe(channel.clone(), wrong).await.unwrap_err());
-        assert_eq!(error.kind(), Kind::Denied, "{wrong:?}");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{wrong:?}");
         assert!(error.hint_text().is_some_and(|hint| hint.contains("token")), "{error:?}");
         assert!(!format!("{error:?}").contains(&secret[6..20]));
     }
     // Without a token no service is reachable, agents' included.
     let stream = tokio_stream::iter([probe_proto::v1::AgentFrame::default()]);
     let mut agent = probe_proto::v1::agent_client::AgentClient::new(channel.clone());
-    assert_eq!(Error::from(agent.session(stream).await.unwrap_err()).kind(), Kind::Denied);
+    assert_eq!(Error::from(agent.session(stream).await.unwrap_err()).kind(), ErrorKind::Denied);
     file.revoke("laptop").unwrap();
-    assert_eq!(Error::from(describe(channel, Some(&right)).await.unwrap_err()).kind(), Kind::Denied);
+    assert_eq!(Error::from(describe(channel, Some(&right)).await.unwrap_err()).kind(), ErrorKind::Denied);
     // The socket is open to the user that the kernel reports for the connection.
     assert_eq!(describe(crate::collector::support::channel(&bench.socket()).await, None).await.unwrap(), "gpt@1");
     let noted = "SELECT message LIKE 'no token at tcp:127.0.0.1:%', message LIKE '%attempts%' FROM probe.events WHERE kind = 'refused' ORDER BY ts";
@@ -211,7 +211,7 @@ async fn a_stream_ends_when_its_token_is_revoked() {
     agent.acknowledged(1).await;
     file.revoke("agents").unwrap();
     let ended = agent.end().await;
-    assert_eq!(Error::from(ended.clone()).kind(), Kind::Denied, "{ended:?}");
+    assert_eq!(Error::from(ended.clone()).kind(), ErrorKind::Denied, "{ended:?}");
     assert_eq!(ended.message(), "the token was revoked");
     bench.until("SELECT COUNT(*) FROM python.steps", &[&["3"]]).await;
     bench.until("SELECT state FROM probe.agents", &[&["lost"]]).await;
@@ -265,7 +265,7 @@ async fn eval_over_tcp_needs_the_collector_the_token_and_the_process() {
             while events.message().await.unwrap().is_some() {}
         } else {
             let error = Error::from(asked.unwrap_err());
-            assert_eq!((error.kind(), error.to_string().as_str()), (Kind::Denied, says));
+            assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Denied, says));
             assert!(error.hint_text().is_some(), "{error:?}");
         }
         let status = if says.is_empty() { "ok" } else { "refused" };
@@ -279,7 +279,7 @@ async fn nobody_ends_a_run_over_tcp() {
     let (bench, channel, file) = on_tcp(|_| {}).await;
     let token = format!("Bearer {}", file.make("me", "eval,ingest,query".parse().unwrap()).unwrap());
     let asked = ControlClient::new(channel.clone()).finish(request(FinishCall::default(), Some(&token))).await;
-    assert_eq!(Error::from(asked.unwrap_err()).kind(), Kind::Denied);
+    assert_eq!(Error::from(asked.unwrap_err()).kind(), ErrorKind::Denied);
     assert_eq!(describe(channel, Some(&token)).await.unwrap(), "gpt@1");
     bench.until("SELECT COUNT(*) FROM probe.events WHERE kind = 'refused'", &[&["1"]]).await;
 }

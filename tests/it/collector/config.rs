@@ -1,6 +1,6 @@
 //! Settings reach agents that are connected and agents that connect later.
 
-use probe_common::error::{Error, Kind};
+use probe_common::error::{Error, ErrorKind};
 use probe_proto::v1::{self, ConfigCall, collector_frame::Frame};
 
 use crate::collector::support::{Bench, soon};
@@ -60,7 +60,7 @@ async fn what_cannot_be_set_is_refused_and_not_remembered() {
     let bench = Bench::start().await;
     for (key, value) in [("detail", "sometimes"), ("details", "off"), ("", "")] {
         let error = Error::from(bench.control().await.config(set(key, value)).await.unwrap_err());
-        assert_eq!(error.kind(), Kind::Usage);
+        assert_eq!(error.kind(), ErrorKind::Usage);
         assert!(error.hint_text().unwrap().contains("detail=auto|every-step|1/N|off"), "{error:?}");
     }
     assert!(bench.agent("a").await.welcome.config.is_empty());

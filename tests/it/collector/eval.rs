@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use probe_common::error::{Error, Kind};
+use probe_common::error::{Error, ErrorKind};
 use probe_proto::v1::collector_frame::Frame;
 use probe_proto::v1::eval_event::Event;
 use probe_proto::v1::eval_reply::Reply;
@@ -263,7 +263,7 @@ async fn a_call_that_cannot_be_is_an_error_and_a_row() {
     let bench = Bench::start().await;
     let kind = |status: Status| Error::from(status).kind();
     let error = Error::from(ask(&bench, call("x", At::Auto)).await.unwrap_err());
-    assert_eq!(error.kind(), Kind::Unreachable);
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
     assert!(error.to_string().contains("no training process"), "{error}");
     let agent = bench.agent("a").await;
     let cases = [
@@ -281,7 +281,7 @@ async fn a_call_that_cannot_be_is_an_error_and_a_row() {
     ];
     let count = cases.len();
     for case in cases {
-        assert_eq!(kind(ask(&bench, case).await.unwrap_err()), Kind::Usage);
+        assert_eq!(kind(ask(&bench, case).await.unwrap_err()), ErrorKind::Usage);
     }
     let refused = bench.rows("SELECT COUNT(*) FROM probe.evals WHERE status = 'refused' AND error IS NOT NULL").await;
     assert_eq!(refused, [[(count + 1).to_string()]]);
@@ -390,8 +390,8 @@ async fn completing_a_name_is_no_row() {
     assert_eq!((heard.finished.outcome(), heard.output[&None].as_str()), (Outcome::Ok, "layers\n"));
     assert_eq!(bench.rows("SELECT COUNT(*) FROM probe.evals").await, [["0"]]);
     // Code in its name does not run, and is written down.
-    assert_eq!(Error::from(ask(&bench, lookup("model.la", "x")).await.unwrap_err()).kind(), Kind::Usage);
-    assert_eq!(Error::from(ask(&bench, lookup("f('x')", "")).await.unwrap_err()).kind(), Kind::Usage);
+    assert_eq!(Error::from(ask(&bench, lookup("model.la", "x")).await.unwrap_err()).kind(), ErrorKind::Usage);
+    assert_eq!(Error::from(ask(&bench, lookup("f('x')", "")).await.unwrap_err()).kind(), ErrorKind::Usage);
     assert_eq!(bench.rows("SELECT code, status FROM probe.evals").await, [["x", "refused"]]);
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
-use probe_common::error::{Error, Kind};
-use probe_query::{Engine, Limits, QuerySettings, from_datafusion};
+use probe_common::error::{Error, ErrorKind};
+use probe_query::{Engine, QueryLimits, QuerySettings, from_datafusion};
 
 use crate::sql::{cell, cells, data};
 
@@ -15,7 +15,7 @@ const CROSS_JOIN: &str = "SELECT COUNT(*) FROM python.torch_trace a, python.torc
     python.torch_trace d, python.torch_trace e, python.torch_trace f, python.torch_trace g
     WHERE (a.ts + (b.ts - c.ts)) > (d.ts + (e.ts - f.ts)) + (g.ts - a.ts)";
 
-fn engine(limits: Limits) -> Engine {
+fn engine(limits: QueryLimits) -> Engine {
     Engine::with_limits(data::store(), data::system(), limits).unwrap()
 }
 
@@ -27,7 +27,7 @@ async fn ask(engine: &Engine, sql: &str, asked: QuerySettings) -> Result<usize, 
 
 async fn limit(engine: &Engine, sql: &str, asked: QuerySettings) -> String {
     let error = ask(engine, sql, asked).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::Limit, "{sql}: {error}");
+    assert_eq!(error.kind(), ErrorKind::Limit, "{sql}: {error}");
     format!("{error}; {}", error.hint_text().unwrap())
 }
 
@@ -46,7 +46,7 @@ async fn quiet(engine: &Engine, sql: &str) {
 
 #[tokio::test]
 async fn an_answer_comes_in_time_or_not_at_all() {
-    let engine = engine(Limits { timeout: Some(Duration::from_millis(200)), ..Limits::default() });
+    let engine = engine(QueryLimits { timeout: Some(Duration::from_millis(200)), ..QueryLimits::default() });
     for sql in [BOMB, COUNTED_BOMB, CROSS_JOIN] {
         let said = limit(&engine, sql, QuerySettings::default()).await;
         assert!(said.starts_with("the query did not finish within 200ms; "), "{said}");
@@ -70,7 +70,7 @@ async fn an_answer_comes_in_time_or_not_at_all() {
 
 #[tokio::test]
 async fn a_command_that_asks_itself_may_have_more() {
-    let limits = Limits { timeout: Some(Duration::from_nanos(1)), rows: 1, bytes: 1, ..Limits::default() };
+    let limits = QueryLimits { timeout: Some(Duration::from_nanos(1)), rows: 1, bytes: 1, ..QueryLimits::default() };
     let engine = engine(limits.of_command());
     let asked = QuerySettings {
         timeout: Some(Duration::from_secs(60)),
@@ -83,7 +83,8 @@ async fn a_command_that_asks_itself_may_have_more() {
 
 #[tokio::test]
 async fn limits_hold_where_nothing_is_taken_of_an_answer() {
-    let engine = engine(Limits { timeout: Some(Duration::from_millis(300)), rows: 1_000_000, ..Limits::default() });
+    let engine =
+        engine(QueryLimits { timeout: Some(Duration::from_millis(300)), rows: 1_000_000, ..QueryLimits::default() });
     // If the machine stalls for a moment, planning alone takes longer than the deadline. Then it is asked again.
     let mut tries = 0..10;
     let mut late = loop {
@@ -96,7 +97,11 @@ async fn limits_hold_where_nothing_is_taken_of_an_answer() {
     let error = from_datafusion(late.next().await.unwrap().unwrap_err());
     assert_eq!(error.to_string(), "the query did not finish within 300ms");
     // Here the deadline is later than `quiet` waits, so it is not what ends them.
-    let engine = self::engine(Limits { timeout: Some(Duration::from_secs(600)), rows: 1_000_000, ..Limits::default() });
+    let engine = self::engine(QueryLimits {
+        timeout: Some(Duration::from_secs(600)),
+        rows: 1_000_000,
+        ..QueryLimits::default()
+    });
     let revoked = QuerySettings::default().revoked;
     let mut asked =
         engine.ask(BOMB, QuerySettings { revoked: revoked.clone(), ..QuerySettings::default() }).await.unwrap();
@@ -105,13 +110,14 @@ async fn limits_hold_where_nothing_is_taken_of_an_answer() {
     revoked.cancel();
     quiet(&engine, "of a token that was taken back").await;
     let error = from_datafusion(asked.next().await.unwrap().unwrap_err());
-    assert_eq!((error.kind(), error.to_string().as_str()), (Kind::Denied, "the token was revoked"));
+    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Denied, "the token was revoked"));
     drop(planned);
 }
 
 #[tokio::test]
 async fn who_takes_nothing_of_an_answer_takes_nothing_from_others() {
-    let engine = engine(Limits { running: 4, waiting: 80, timeout: None, memory: 64 << 20, ..Limits::default() });
+    let engine =
+        engine(QueryLimits { running: 4, waiting: 80, timeout: None, memory: 64 << 20, ..QueryLimits::default() });
     let many = async |count| {
         let asked = (0..count).map(|_| engine.query(BOMB, None));
         futures::future::try_join_all(asked).await.unwrap()
@@ -136,7 +142,7 @@ async fn who_takes_nothing_of_an_answer_takes_nothing_from_others() {
 
 #[tokio::test]
 async fn an_answer_has_so_many_rows_and_bytes() {
-    let engine = engine(Limits { rows: 20_000, bytes: 100 << 10, ..Limits::default() });
+    let engine = engine(QueryLimits { rows: 20_000, bytes: 100 << 10, ..QueryLimits::default() });
     let said = limit(&engine, "SELECT 1::int FROM generate_series(1, 20001)", QuerySettings::default()).await;
     assert!(said.starts_with("the answer has more than 20000 rows; ") && said.contains("PROBE_QUERY_ROWS"), "{said}");
     let said = limit(&engine, "SELECT value FROM generate_series(1, 20000)", QuerySettings::default()).await;
@@ -158,7 +164,7 @@ async fn an_answer_has_so_many_rows_and_bytes() {
 
 #[tokio::test]
 async fn memory_is_that_of_all_queries_together() {
-    let engine = engine(Limits { memory: 20 << 20, ..Limits::default() });
+    let engine = engine(QueryLimits { memory: 20 << 20, ..QueryLimits::default() });
     let sql = "SELECT COUNT(DISTINCT repeat('x', 1000) || value) FROM generate_series(1, 100000000)";
     let said = limit(&engine, sql, QuerySettings::default()).await;
     assert!(
@@ -173,7 +179,7 @@ async fn memory_is_that_of_all_queries_together() {
 
 #[tokio::test]
 async fn so_many_run_and_so_many_wait() {
-    let engine = engine(Limits { running: 2, waiting: 1, timeout: None, ..Limits::default() });
+    let engine = engine(QueryLimits { running: 2, waiting: 1, timeout: None, ..QueryLimits::default() });
     let first = engine.query(COUNTED_BOMB, None).await.unwrap();
     let second = engine.query(COUNTED_BOMB, None).await.unwrap();
     let mut third = Box::pin(engine.query("SELECT 1", None));
@@ -200,7 +206,7 @@ async fn so_many_run_and_so_many_wait() {
 
 #[tokio::test]
 async fn an_answer_that_is_dropped_ends_its_query() {
-    let engine = engine(Limits { timeout: None, ..Limits::default() });
+    let engine = engine(QueryLimits { timeout: None, ..QueryLimits::default() });
     let scanning =
         "SELECT a.step FROM python.torch_trace a, generate_series(1, 1000000000) b WHERE a.step + value % 2 = 2";
     for sql in [BOMB, COUNTED_BOMB, CROSS_JOIN, scanning] {
@@ -220,7 +226,7 @@ async fn an_answer_that_is_dropped_ends_its_query() {
 
 #[tokio::test]
 async fn what_a_limit_says_takes_no_memory() {
-    let engine = engine(Limits::default());
+    let engine = engine(QueryLimits::default());
     for sql in [
         "SELECT rank, MAX(step) AS m FROM python.steps GROUP BY rank ORDER BY m DESC LIMIT 1000000000000",
         "SELECT DISTINCT rank FROM python.steps ORDER BY rank LIMIT 1000000000000",
@@ -234,7 +240,7 @@ async fn what_a_limit_says_takes_no_memory() {
 
 #[tokio::test]
 async fn plain_questions_are_neither_weighed_nor_counted() {
-    let engine = engine(Limits::default());
+    let engine = engine(QueryLimits::default());
     // Those of `make bench-query`, and a join.
     for sql in [
         "SELECT module, stage, COUNT(*) AS executions, AVG(duration) AS avg_time_sec, SUM(duration) AS total_time_sec,
@@ -257,7 +263,7 @@ async fn plain_questions_are_neither_weighed_nor_counted() {
 
 #[tokio::test]
 async fn what_functions_make_counts_for_as_long_as_it_is_there() {
-    let engine = engine(Limits { memory: 24 << 20, ..Limits::default() });
+    let engine = engine(QueryLimits { memory: 24 << 20, ..QueryLimits::default() });
     // 8 MB each: one after the other they fit, together they do not.
     let one = "SELECT MAX(length(repeat('x', 1000 + value % 2))) FROM generate_series(1, 8000)";
     for _ in 0..4 {

@@ -123,7 +123,7 @@ fn engines(batches: &[Vec<Drawn>], directory: &std::path::Path) -> (Vec<Engine>,
     let (memory, first) = (Store::new(1 << 30), Store::new(1 << 30));
     let kept = directory.join("kept");
     let journal = Journal::begin(&kept.join("journal"), Begin { disk: 1 << 30, ..Begin::default() }).unwrap();
-    let writer = memory.keep(&kept, journal, 1 << 30, 1 << 30).unwrap();
+    let writer = memory.start_writer(&kept, journal, 1 << 30, 1 << 30).unwrap();
     let mut agents = [0, 0, 1, 1].map(Agent::new);
     let half = batches.len() / 2;
     for (index, batch) in batches.iter().enumerate() {

@@ -14,7 +14,7 @@ use futures::TryStreamExt;
 use hyper_util::rt::TokioIo;
 use probe_collector::server::flight::Question;
 use probe_collector::server::{Audit, flight};
-use probe_common::error::{Error, Kind};
+use probe_common::error::{Error, ErrorKind};
 use probe_proto::tables::TABLES;
 use probe_query::{Engine, Parameters};
 use tokio::net::{UnixListener, UnixStream};
@@ -95,7 +95,7 @@ async fn metadata_limits_a_query_to_a_process() {
     assert_eq!(cells(&served.fetch(info).await.unwrap()), [["101"]]);
     served.client.set_header(flight::PID, "all");
     let error = ours(served.client.execute("SELECT 1".into(), None).await.unwrap_err());
-    assert_eq!(error.kind(), Kind::Usage);
+    assert_eq!(error.kind(), ErrorKind::Usage);
 }
 
 #[tokio::test]
@@ -124,9 +124,9 @@ async fn a_ticket_that_the_client_makes_is_the_one_that_it_would_be_given() {
     assert_eq!(ask(&question).await.unwrap(), [["101"]]);
     // Its limits hold, and so does what queries may do, each said once.
     let narrow = Question { sql: "SELECT step FROM python.steps", rows: Some(1), ..question };
-    assert_eq!(ours(ask(&narrow).await.unwrap_err()).kind(), Kind::Limit);
+    assert_eq!(ours(ask(&narrow).await.unwrap_err()).kind(), ErrorKind::Limit);
     let writes = Question { sql: "DROP TABLE python.steps", ..question };
-    assert_eq!(ours(ask(&writes).await.unwrap_err()).kind(), Kind::Denied);
+    assert_eq!(ours(ask(&writes).await.unwrap_err()).kind(), ErrorKind::Denied);
     // Values go with it.
     let values = Parameters::new(vec![("pid".into(), ScalarValue::Int64(Some(100)))]).unwrap();
     let sql = "SELECT COUNT(DISTINCT pid) FROM python.steps WHERE pid = $pid";
@@ -165,7 +165,7 @@ async fn prepared_statements() {
     assert!(statement.execute_update().await.is_err());
     statement.close().await.unwrap();
     let error = ours(served.client.prepare("DROP TABLE python.steps".into(), None).await.map(|_| ()).unwrap_err());
-    assert_eq!(error.kind(), Kind::Denied);
+    assert_eq!(error.kind(), ErrorKind::Denied);
 }
 
 /// A row of parameters.
@@ -246,7 +246,7 @@ async fn updates_are_denied() {
     let mut served = serve(data::live()).await;
     for sql in ["DELETE FROM python.steps", "COPY python.steps TO '/tmp/steps'", "SELECT 1"] {
         let error = ours(served.client.execute_update(sql.into(), None).await.unwrap_err());
-        assert_eq!(error.kind(), Kind::Denied, "{sql}: {error}");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{sql}: {error}");
     }
 }
 
@@ -254,13 +254,13 @@ async fn updates_are_denied() {
 async fn errors_come_with_their_hints() {
     let mut served = serve(data::live()).await;
     let error = ours(served.client.execute("SELECT * FROM python.stepz".into(), None).await.unwrap_err());
-    assert_eq!((error.kind(), error.hint_text()), (Kind::Failed, Some("did you mean python.steps?")));
+    assert_eq!((error.kind(), error.hint_text()), (ErrorKind::Failed, Some("did you mean python.steps?")));
     // One that shows only when the query runs.
     let sql = "SELECT step / (step - step) FROM python.steps";
     let info = served.client.execute(sql.into(), None).await.unwrap();
     let Err(FlightError::Tonic(status)) = served.fetch(info).await else { panic!("{sql} should have failed") };
     assert_eq!(status.message(), "Divide by zero error");
-    assert_eq!(Error::from(Status::clone(&status)).kind(), Kind::Failed);
+    assert_eq!(Error::from(Status::clone(&status)).kind(), ErrorKind::Failed);
 }
 
 #[tokio::test]

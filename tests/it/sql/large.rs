@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use probe_common::error::{Error, Kind};
+use probe_common::error::{Error, ErrorKind};
 use probe_query::{Engine, QuerySettings};
 
 use crate::sql::{cell, data, rows};
@@ -49,7 +49,7 @@ async fn chains_at_the_bound_are_answered_and_longer_ones_refused() {
     assert!(!rows(&engine, &explained, None).await.unwrap().is_empty());
     for sql in [sum(OPERATORS + 1), sum(20_000)] {
         let error = error(&engine, &sql).await;
-        assert_eq!(error.kind(), Kind::Failed);
+        assert_eq!(error.kind(), ErrorKind::Failed);
         assert!(error.to_string().contains("operators (+, AND, LIKE, UNION); the limit is 500"), "{error}");
         assert!(error.hint_text().unwrap().contains("a list in place of a chain"));
     }
@@ -90,7 +90,7 @@ async fn nests_unions_and_joins_at_the_bound_are_answered() {
         (format!("SELECT '{}'", "x".repeat(256 << 10)), "the limit is 256 KiB"),
     ] {
         let error = error(&engine, &sql).await;
-        assert_eq!(error.kind(), Kind::Failed, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Failed, "{error}");
         assert!(error.to_string().contains(said) && error.hint_text().is_some(), "{error}");
     }
 }

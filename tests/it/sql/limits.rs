@@ -1,6 +1,6 @@
 //! Statements that a query may not have, and their errors.
 
-use probe_common::error::{Error, Kind};
+use probe_common::error::{Error, ErrorKind};
 use probe_query::{Engine, QuerySettings};
 use probe_store::Store;
 
@@ -44,7 +44,7 @@ async fn whatever_does_not_read_is_denied_by_name() {
         ("SELECT * INTO t FROM python.steps".into(), "SELECT INTO"),
     ] {
         let error = error(&engine, &sql).await;
-        assert_eq!(error.kind(), Kind::Denied, "{sql}: {error}");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{sql}: {error}");
         assert_eq!(error.to_string(), format!("{what} is not allowed: queries only read"), "{sql}");
         assert!(error.hint_text().is_some(), "{sql}");
     }
@@ -69,7 +69,7 @@ async fn files_and_addresses_are_no_tables() {
             &own,
         ] {
             let error = error(&engine, sql).await;
-            assert_eq!(error.kind(), Kind::Denied, "{sql}: {error}");
+            assert_eq!(error.kind(), ErrorKind::Denied, "{sql}: {error}");
             assert!(error.to_string().contains("can't read files"), "{sql}: {error}");
         }
         for sql in [
@@ -79,7 +79,7 @@ async fn files_and_addresses_are_no_tables() {
             "SELECT pg_read_file('/etc/passwd')",
         ] {
             let error = error(&engine, sql).await;
-            assert_eq!(error.kind(), Kind::Failed, "{sql}: {error}");
+            assert_eq!(error.kind(), ErrorKind::Failed, "{sql}: {error}");
         }
     }
 }
@@ -155,7 +155,7 @@ async fn names_nearly_right_are_suggested() {
         ("SELECT zeta(step) FROM python.steps", "there is no function 'zeta'", "SHOW FUNCTIONS lists what there is"),
     ] {
         let error = error(&engine, sql).await;
-        assert_eq!(error.kind(), Kind::Failed, "{sql}");
+        assert_eq!(error.kind(), ErrorKind::Failed, "{sql}");
         assert_eq!((error.to_string().as_str(), error.hint_text()), (message, Some(hint)), "{sql}");
     }
     let unknown = error(&engine, "SELECT quux_frobnication FROM python.nccl_trace").await;
@@ -170,7 +170,7 @@ const ALL: &str = "SHOW TABLES lists what there is, and so does probe tables";
 async fn errors_while_running_are_told_plainly() {
     let engine = data::live();
     let error = error(&engine, "SELECT step / (step - step) FROM python.steps").await;
-    assert_eq!((error.kind(), error.to_string().as_str()), (Kind::Failed, "Divide by zero error"));
+    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Failed, "Divide by zero error"));
 }
 
 #[tokio::test]

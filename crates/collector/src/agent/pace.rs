@@ -20,7 +20,7 @@ impl StepPace {
     /// Takes a report: the process has made `steps` steps, `more` of them since the report before. The first steps are timed
     /// from when it had made none, which is rather too long than too short. For a process that had made steps before its first
     /// report, nothing is known until it makes others.
-    pub fn note(&mut self, steps: i64, more: i64, now: Instant) {
+    pub fn add_report(&mut self, steps: i64, more: i64, now: Instant) {
         if steps == 0 {
             self.began.get_or_insert(now);
         }
@@ -57,17 +57,17 @@ mod tests {
     fn the_median_is_of_steps_and_not_of_reports() {
         let (mut pace, start) = (StepPace::default(), Instant::now());
         assert_eq!((pace.usual(), pace.idle(start)), (None, None));
-        pace.note(7, 7, start);
+        pace.add_report(7, 7, start);
         assert_eq!(pace.usual(), None, "how long the first seven took is not known");
         for report in 1..5 {
-            pace.note(7 + 10, 10, start + Duration::from_millis(500) * report);
+            pace.add_report(7 + 10, 10, start + Duration::from_millis(500) * report);
         }
-        pace.note(47, 0, start + Duration::from_secs(10));
+        pace.add_report(47, 0, start + Duration::from_secs(10));
         assert_eq!(pace.usual(), Some(0.05));
         assert_eq!(pace.idle(start + Duration::from_secs(12)), Some(Duration::from_secs(10)));
         let mut quick = StepPace::default();
-        quick.note(0, 0, start);
-        quick.note(30, 30, start + Duration::from_secs(3));
+        quick.add_report(0, 0, start);
+        quick.add_report(30, 30, start + Duration::from_secs(3));
         assert_eq!(quick.usual(), Some(0.1), "all its steps came with one report");
     }
 }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use probe_common::clock;
 
-use super::{AgentState, BatchSource, Loss, MAX_ENTRIES};
+use super::batches::BatchSource;
+use super::{AgentState, Loss, MAX_ENTRIES};
 
 impl AgentState {
     pub(super) fn finish(&mut self, from: &BatchSource<'_>) {

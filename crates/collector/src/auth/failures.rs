@@ -20,14 +20,14 @@ const MAX_DOUBLINGS: u32 = 5;
 
 /// The origin of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Origin {
+pub enum CallOrigin {
     /// An address over TCP: of IPv6 only the network, since a host can use any address of it.
     Address(IpAddr),
     /// A user over a unix socket.
     Uid(Option<u32>),
 }
 
-impl Origin {
+impl CallOrigin {
     pub fn address(address: IpAddr) -> Self {
         Self::Address(match address {
             IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
@@ -48,20 +48,20 @@ struct Attempts {
 
 /// The attempts that are remembered, by origin.
 #[derive(Debug, Default)]
-pub struct Failures(Mutex<HashMap<Origin, Attempts>>);
+pub struct Failures(Mutex<HashMap<CallOrigin, Attempts>>);
 
 /// An attempt that failed; while it lives it counts as waiting.
 #[derive(Debug)]
-pub struct Failure {
+pub struct FailedAttempt {
     failures: Arc<Failures>,
-    from: Origin,
+    from: CallOrigin,
     /// Number of attempts from the same origin, this one included.
     pub count: u64,
     /// How long the answer is to wait; None: too many wait already.
     pub delay: Option<Duration>,
 }
 
-impl Failure {
+impl FailedAttempt {
     /// Whether the attempt is recorded: the first, the second, the fourth, the eighth … are, each with the count.
     pub fn is_noted(&self) -> bool {
         self.count.is_power_of_two()
@@ -69,12 +69,12 @@ impl Failure {
 }
 
 impl Failures {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Origin, Attempts>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<CallOrigin, Attempts>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts an attempt.
-    pub fn add(self: &Arc<Self>, from: Origin, now: Instant) -> Failure {
+    pub fn add(self: &Arc<Self>, from: CallOrigin, now: Instant) -> FailedAttempt {
         let mut all = self.lock();
         all.retain(|_, attempts| attempts.waiting > 0 || now.saturating_duration_since(attempts.newest) < FORGET);
         if all.len() >= MAX_ADDRESSES && !all.contains_key(&from) {
@@ -87,11 +87,11 @@ impl Failures {
         let doublings = u32::try_from(attempts.count - 1).unwrap_or(u32::MAX).min(MAX_DOUBLINGS);
         let delay = (attempts.waiting < MAX_WAITING).then(|| FIRST_DELAY * (1 << doublings));
         attempts.waiting += u32::from(delay.is_some());
-        Failure { failures: Arc::clone(self), from, count: attempts.count, delay }
+        FailedAttempt { failures: Arc::clone(self), from, count: attempts.count, delay }
     }
 }
 
-impl Drop for Failure {
+impl Drop for FailedAttempt {
     fn drop(&mut self) {
         if self.delay.is_some()
             && let Some(attempts) = self.failures.lock().get_mut(&self.from)
@@ -105,8 +105,8 @@ impl Drop for Failure {
 mod tests {
     use super::*;
 
-    fn from(last: u8) -> Origin {
-        Origin::address([10, 0, 0, last].into())
+    fn from(last: u8) -> CallOrigin {
+        CallOrigin::address([10, 0, 0, last].into())
     }
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
         drop(waiting);
         assert!(failures.add(from(2), now).delay.is_some(), "those that were answered wait no more");
         let noted: Vec<_> =
-            (0..9).map(|_| failures.add(from(3), now)).filter(Failure::is_noted).map(|f| f.count).collect();
+            (0..9).map(|_| failures.add(from(3), now)).filter(FailedAttempt::is_noted).map(|f| f.count).collect();
         assert_eq!(noted, [1, 2, 4, 8]);
     }
 
@@ -127,7 +127,7 @@ mod tests {
     fn what_is_remembered_is_bounded_and_forgotten() {
         let (failures, now) = (Arc::new(Failures::default()), Instant::now());
         for number in 0..2 * MAX_ADDRESSES as u32 {
-            drop(failures.add(Origin::address(std::net::Ipv4Addr::from_bits(number).into()), now));
+            drop(failures.add(CallOrigin::address(std::net::Ipv4Addr::from_bits(number).into()), now));
         }
         assert_eq!(failures.lock().len(), MAX_ADDRESSES);
         drop(failures.add(from(1), now + FORGET));
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn one_host_is_one_address() {
-        let origin = |text: &str| text.parse().map(Origin::address);
+        let origin = |text: &str| text.parse().map(CallOrigin::address);
         assert_eq!(origin("2001:db8::1"), origin("2001:db8::ffff:2"));
         assert_ne!(origin("2001:db8::1"), origin("2001:db8:0:1::1"));
         assert_eq!(origin("::ffff:10.0.0.1"), origin("10.0.0.1"));

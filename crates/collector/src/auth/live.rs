@@ -34,7 +34,7 @@ struct LiveToken {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TokenSnapshot {
     /// The version that was read: None before the first reading, Some(None) where there was no file.
     read: Option<Option<Stamp>>,
     entries: Vec<LiveToken>,
@@ -53,7 +53,7 @@ pub struct Grant {
 #[derive(Debug)]
 pub struct Tokens {
     file: TokenFile,
-    state: Mutex<State>,
+    state: Mutex<TokenSnapshot>,
 }
 
 impl Tokens {
@@ -67,7 +67,7 @@ impl Tokens {
         drop(self.current());
     }
 
-    fn current(&self) -> MutexGuard<'_, State> {
+    fn current(&self) -> MutexGuard<'_, TokenSnapshot> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // Taken before reading, so that a change meanwhile is read the next time.
         let stamp = Stamp::of(&self.file);

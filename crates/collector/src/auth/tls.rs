@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use nix::unistd::geteuid;
 use probe_common::error::{Error, Result};
-use probe_common::paths::{Directories, host_name, named, private_directory};
+use probe_common::paths::{Directories, host_name, io_error_at, private_directory};
 use probe_proto::credentials::Pin;
 use probe_proto::tcp;
 use tokio_rustls::TlsAcceptor;
@@ -42,14 +42,14 @@ pub enum Protection {
 
 /// A certificate with its acceptor.
 #[derive(Clone)]
-pub struct Identity {
+pub struct TlsIdentity {
     pub acceptor: TlsAcceptor,
     pub pin: Pin,
 }
 
-impl std::fmt::Debug for Identity {
+impl std::fmt::Debug for TlsIdentity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Identity").field("pin", &self.pin).finish_non_exhaustive()
+        f.debug_struct("TlsIdentity").field("pin", &self.pin).finish_non_exhaustive()
     }
 }
 
@@ -58,7 +58,7 @@ impl Protection {
     ///
     /// # Errors
     /// A file is missing, is open to other users, or has no certificate and key.
-    pub fn identity(&self, directories: &Directories) -> Result<Option<Identity>> {
+    pub fn identity(&self, directories: &Directories) -> Result<Option<TlsIdentity>> {
         match self {
             Self::Loopback | Self::InsecureNoTls => Ok(None),
             Self::SelfSigned => {
@@ -68,7 +68,7 @@ impl Protection {
                 load((&path, &pem), (&path, &pem)).map(Some)
             }
             Self::Files { certificate, key } => {
-                let public = fs::read(certificate).map_err(|error| named(certificate, error))?;
+                let public = fs::read(certificate).map_err(|error| io_error_at(certificate, error))?;
                 load((certificate, &public), (key, &secret(key)?)).map(Some)
             }
         }
@@ -104,7 +104,7 @@ fn first_certificate(path: &Path, pem: &[u8]) -> Result<CertificateDer<'static>>
 }
 
 /// The identity of a certificate and its key, each with the file that it is from.
-fn load((path, certificate): (&Path, &[u8]), (key_path, key): (&Path, &[u8])) -> Result<Identity> {
+fn load((path, certificate): (&Path, &[u8]), (key_path, key): (&Path, &[u8])) -> Result<TlsIdentity> {
     let pin = tcp::pin_of(first_certificate(path, certificate)?.as_ref());
     let chain: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
     let chain = chain.map_err(|_| Error::usage(format!("{} has a broken certificate", path.display())))?;
@@ -116,13 +116,13 @@ fn load((path, certificate): (&Path, &[u8]), (key_path, key): (&Path, &[u8])) ->
     let builder = builder.with_protocol_versions(&[&TLS13]).map_err(unusable)?;
     let mut config = builder.with_no_client_auth().with_single_cert(chain, key).map_err(unusable)?;
     config.alpn_protocols = vec![tcp::ALPN.to_vec()];
-    Ok(Identity { acceptor: TlsAcceptor::from(Arc::new(config)), pin })
+    Ok(TlsIdentity { acceptor: TlsAcceptor::from(Arc::new(config)), pin })
 }
 
 /// Reads a file that belongs to this user or root and is closed to others.
 fn secret(path: &Path) -> Result<Vec<u8>> {
-    let file = File::open(path).map_err(|error| named(path, error))?;
-    let metadata = file.metadata().map_err(|error| named(path, error))?;
+    let file = File::open(path).map_err(|error| io_error_at(path, error))?;
+    let metadata = file.metadata().map_err(|error| io_error_at(path, error))?;
     let (owner, mode) = (metadata.uid(), metadata.mode() & 0o777);
     if owner != geteuid().as_raw() && owner != 0 {
         return Err(Error::denied(format!("{} belongs to uid {owner}, not to you", path.display())));
@@ -132,7 +132,7 @@ fn secret(path: &Path) -> Result<Vec<u8>> {
         return Err(Error::denied(what).hint(format!("chmod 0600 {}", path.display())));
     }
     let mut bytes = Vec::new();
-    file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(|error| named(path, error))?;
+    file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(|error| io_error_at(path, error))?;
     Ok(bytes)
 }
 
@@ -164,14 +164,14 @@ fn make_once(path: &Path) -> Result<()> {
         file.set_permissions(fs::Permissions::from_mode(0o600))?;
         file.write_all(made.cert.pem().as_bytes())
     })();
-    written.map_err(|error: io::Error| named(path, error))
+    written.map_err(|error: io::Error| io_error_at(path, error))
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use probe_common::error::Kind;
+    use probe_common::error::ErrorKind;
 
     #[test]
     fn a_certificate_is_made_once_and_its_key_is_ours_alone() {
@@ -191,8 +191,8 @@ mod tests {
         let files = Protection::Files { certificate: certificate.clone(), key: path.clone() };
         assert_eq!(files.identity(&directories).unwrap().unwrap().pin, first.pin);
         let keyless = Protection::Files { certificate: certificate.clone(), key: certificate };
-        assert_eq!(keyless.identity(&directories).unwrap_err().kind(), Kind::Usage);
+        assert_eq!(keyless.identity(&directories).unwrap_err().kind(), ErrorKind::Usage);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        assert_eq!(Protection::SelfSigned.identity(&directories).unwrap_err().kind(), Kind::Denied);
+        assert_eq!(Protection::SelfSigned.identity(&directories).unwrap_err().kind(), ErrorKind::Denied);
     }
 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use nix::unistd::geteuid;
 use probe_common::error::{Error, Result};
-use probe_common::paths::{Directories, named, only_ours_to_change};
+use probe_common::paths::{Directories, io_error_at, only_ours_to_change};
 use sha2::{Digest, Sha256};
 
 use super::scope::Scopes;
@@ -91,11 +91,11 @@ impl TokenFile {
             Err(error) if error.raw_os_error() == Some(nix::errno::Errno::ELOOP as i32) => {
                 return Err(Error::denied(format!("{} is a symbolic link", self.path.display())));
             }
-            Err(error) => return Err(named(&self.path, error)),
+            Err(error) => return Err(io_error_at(&self.path, error)),
         };
         self.check(&file)?;
         let mut text = String::new();
-        file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(|error| named(&self.path, error))?;
+        file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(|error| io_error_at(&self.path, error))?;
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let tokens = lines.map(|(index, line)| {
             TokenEntry::parse(line).ok_or_else(|| {
@@ -107,7 +107,7 @@ impl TokenFile {
     }
 
     fn check(&self, file: &File) -> Result<()> {
-        let metadata = file.metadata().map_err(|error| named(&self.path, error))?;
+        let metadata = file.metadata().map_err(|error| io_error_at(&self.path, error))?;
         let (owner, mode) = (metadata.uid(), metadata.mode() & 0o777);
         let denied = |what: String| Err(Error::denied(format!("{} {what}", self.path.display())));
         if !metadata.is_file() {
@@ -172,10 +172,10 @@ impl TokenFile {
     /// change.
     fn change(&self, change: impl FnOnce(&mut Vec<TokenEntry>) -> Result<()>) -> Result<()> {
         let home = self.path.parent().unwrap_or(Path::new("/"));
-        std::fs::create_dir_all(home).map_err(|error| named(home, error))?;
+        std::fs::create_dir_all(home).map_err(|error| io_error_at(home, error))?;
         // The lock is on the directory, since the file is replaced.
-        let directory = File::open(home).map_err(|error| named(home, error))?;
-        directory.lock().map_err(|error| named(home, error))?;
+        let directory = File::open(home).map_err(|error| io_error_at(home, error))?;
+        directory.lock().map_err(|error| io_error_at(home, error))?;
         let mut tokens = self.read()?;
         change(&mut tokens)?;
         let mut text = String::new();
@@ -188,7 +188,7 @@ impl TokenFile {
             file.persist(&self.path)?;
             directory.sync_all()
         })();
-        written.map_err(|error: io::Error| named(&self.path, error))
+        written.map_err(|error: io::Error| io_error_at(&self.path, error))
     }
 }
 
@@ -199,7 +199,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
-    use probe_common::error::Kind;
+    use probe_common::error::ErrorKind;
 
     fn file() -> (tempfile::TempDir, TokenFile) {
         let directory = tempfile::tempdir().unwrap();
@@ -234,7 +234,7 @@ mod tests {
         file.make("a", query()).unwrap();
         assert!(file.make("a", query()).unwrap_err().hint_text().unwrap().contains("revoke a"));
         for wrong in ["", "a b", "a\nb", "ä", &"x".repeat(65)] {
-            assert_eq!(file.make(wrong, query()).unwrap_err().kind(), Kind::Usage, "{wrong}");
+            assert_eq!(file.make(wrong, query()).unwrap_err().kind(), ErrorKind::Usage, "{wrong}");
         }
         assert_eq!(file.revoke("b").unwrap_err().hint_text(), Some("available: a"));
         file.revoke("a").unwrap();
@@ -249,12 +249,12 @@ mod tests {
         let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         for mode in [0o640, 0o604, 0o620, 0o666] {
             set(file.path(), mode);
-            assert_eq!(file.read().unwrap_err().kind(), Kind::Denied, "{mode:o}");
+            assert_eq!(file.read().unwrap_err().kind(), ErrorKind::Denied, "{mode:o}");
         }
         set(file.path(), 0o600);
         let home = file.path().parent().unwrap();
         set(home, 0o777);
-        assert_eq!(file.read().unwrap_err().kind(), Kind::Denied);
+        assert_eq!(file.read().unwrap_err().kind(), ErrorKind::Denied);
         set(home, 0o755);
         assert_eq!(file.read().unwrap().len(), 1);
         let good = fs::read_to_string(file.path()).unwrap();
@@ -264,6 +264,6 @@ mod tests {
         }
         fs::remove_file(file.path()).unwrap();
         symlink("/etc/passwd", file.path()).unwrap();
-        assert_eq!(file.read().unwrap_err().kind(), Kind::Denied);
+        assert_eq!(file.read().unwrap_err().kind(), ErrorKind::Denied);
     }
 }

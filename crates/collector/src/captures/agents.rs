@@ -3,14 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use probe_common::error::{Error, Kind, Result};
+use probe_common::error::{Error, ErrorKind, Result};
 use probe_proto::v1::eval_event::Event;
 use probe_proto::v1::{At, Finished, Outcome};
 use probe_store::Identity;
 use serde::Deserialize;
 
-use super::plan::{CapturePlan, who};
-use crate::eval::{Broker, Events};
+use super::plan::{CapturePlan, process_name};
+use crate::eval::{Broker, EvalEvents};
 use crate::server::peer::Caller;
 
 /// A line that a process prints about a capture.
@@ -45,7 +45,7 @@ pub(super) struct Lines(HashMap<Option<i32>, Vec<u8>>);
 
 impl Lines {
     /// Adds output of a rank. Returns the lines that are complete now; other lines than those about a capture are left out.
-    pub(super) fn take(&mut self, rank: Option<i32>, data: &[u8]) -> Vec<ProgressLine> {
+    pub(super) fn add_output(&mut self, rank: Option<i32>, data: &[u8]) -> Vec<ProgressLine> {
         let waiting = self.0.entry(rank).or_default();
         waiting.extend_from_slice(data);
         let Some(end) = waiting.iter().rposition(|byte| *byte == b'\n') else { return Vec::new() };
@@ -58,7 +58,7 @@ impl Lines {
 #[derive(Debug)]
 pub(super) struct Running<'a> {
     plan: &'a CapturePlan,
-    events: Events,
+    events: EvalEvents,
     lines: Lines,
     queue: VecDeque<ProgressLine>,
 }
@@ -89,7 +89,7 @@ impl<'a> Running<'a> {
                 let is_theirs = |process: &Arc<Identity>| process.pid == line.pid && *process.host == line.host;
                 let Some(index) = processes.iter().position(is_theirs) else { continue };
                 if let Some(problem) = &line.problem {
-                    let what = format!("{}: {problem}", who(&processes[index]));
+                    let what = format!("{}: {problem}", process_name(&processes[index]));
                     return Err(match line.late {
                         true => Error::limit(what).hint("allow more with --timeout, or capture fewer --steps"),
                         false => Error::failed(what),
@@ -104,7 +104,7 @@ impl<'a> Running<'a> {
                 Some(Event::Output(output)) => {
                     let (rank, output) = (output.rank, output.output.unwrap_or_default());
                     if !output.stderr {
-                        self.queue.extend(self.lines.take(rank, &output.data));
+                        self.queue.extend(self.lines.add_output(rank, &output.data));
                     }
                 }
                 Some(Event::Finished(finished)) => return ended(&finished).map(|()| None),
@@ -117,9 +117,9 @@ impl<'a> Running<'a> {
 fn ended(finished: &Finished) -> Result<()> {
     let kind = match finished.outcome() {
         Outcome::Ok => return Ok(()),
-        Outcome::Timeout | Outcome::NoBoundary => Kind::Limit,
-        Outcome::Refused => Kind::Denied,
-        _ => Kind::Failed,
+        Outcome::Timeout | Outcome::NoBoundary => ErrorKind::Limit,
+        Outcome::Refused => ErrorKind::Denied,
+        _ => ErrorKind::Failed,
     };
     let last = finished.error.lines().rev().find(|line| !line.trim().is_empty());
     let error = Error::new(kind, last.unwrap_or("the agent does not answer").trim());
@@ -133,13 +133,13 @@ mod tests {
     #[test]
     fn output_is_cut_into_lines_by_rank() {
         let mut lines = Lines::default();
-        assert!(lines.take(Some(0), br#"{"pid": 7, "#).is_empty());
-        assert!(lines.take(Some(1), br#"{"pid": 8, "steps": 2"#).is_empty());
-        let found = lines.take(Some(0), b"\"steps\": 1}\nno line of ours\n{\"pid\": 7, \"first\": 12}\n{");
+        assert!(lines.add_output(Some(0), br#"{"pid": 7, "#).is_empty());
+        assert!(lines.add_output(Some(1), br#"{"pid": 8, "steps": 2"#).is_empty());
+        let found = lines.add_output(Some(0), b"\"steps\": 1}\nno line of ours\n{\"pid\": 7, \"first\": 12}\n{");
         assert_eq!(
             found.iter().map(|line| (line.pid, line.steps, line.first)).collect::<Vec<_>>(),
             [(7, Some(1), None), (7, None, Some(12))]
         );
-        assert_eq!(lines.take(Some(1), b"}\n")[0].steps, Some(2));
+        assert_eq!(lines.add_output(Some(1), b"}\n")[0].steps, Some(2));
     }
 }

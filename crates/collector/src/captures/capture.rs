@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use probe_common::error::{Error, Result};
-use probe_common::paths::named;
+use probe_common::paths::io_error_at;
 use probe_proto::v1::{
     At, CaptureBegan, CaptureCall, CaptureEvent, CaptureProgress, Captured, CapturedRows, capture_event::Event,
 };
@@ -18,7 +18,7 @@ use super::agents::{ProgressLine, Running};
 use super::plan::CapturePlan;
 use super::traces;
 use crate::eval::Broker;
-use crate::events::{Event as Noted, Severity};
+use crate::events::{RunEvent as Noted, Severity};
 use crate::newest_number::newest_number;
 use crate::server::peer::Caller;
 use crate::shared::Shared;
@@ -29,7 +29,7 @@ const DIRECTORY: &str = "captures";
 const MAX_QUEUED_EVENTS: usize = 4;
 
 /// The events that a client gets.
-pub(crate) type Events = mpsc::Receiver<Result<CaptureEvent, Status>>;
+pub(crate) type CaptureEvents = mpsc::Receiver<Result<CaptureEvent, Status>>;
 
 type Client = mpsc::Sender<Result<CaptureEvent, Status>>;
 
@@ -58,7 +58,7 @@ impl Captures {
     ///
     /// # Errors
     /// The call is not valid, or another capture is running. Nothing was touched.
-    pub(crate) async fn ask(self: &Arc<Self>, call: CaptureCall, caller: Caller) -> Result<Events> {
+    pub(crate) async fn ask(self: &Arc<Self>, call: CaptureCall, caller: Caller) -> Result<CaptureEvents> {
         let Ok(permit) = Arc::clone(&self.turn).try_acquire_owned() else {
             let under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner).clone();
             return Err(Error::failed(format!("another capture is running: {under_way}"))
@@ -112,7 +112,7 @@ impl Captures {
             .recursive(true)
             .mode(0o700)
             .create(&plan.directory)
-            .map_err(|error| named(&plan.directory, error))?;
+            .map_err(|error| io_error_at(&plan.directory, error))?;
         let mut check = Running::call(&self.broker, plan, caller, ("check", At::Now))?;
         while check.next().await?.is_some() {}
         let mut begins: Vec<Option<i64>> = vec![None; plan.processes.len()];
@@ -151,7 +151,7 @@ impl Captures {
             }
             Err(error) => Noted::new("capture", Severity::Warning, format!("{name} failed: {error}")),
         };
-        self.shared.events.note(noted);
+        self.shared.events.record(noted);
     }
 
     /// The number of the newest capture that the run has.

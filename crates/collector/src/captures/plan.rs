@@ -68,7 +68,7 @@ impl CapturePlan {
             let of_pid = call.pid.is_none_or(|pid| u32::try_from(process.pid) == Ok(pid));
             of_pid && (call.ranks.is_empty() || process.rank.is_some_and(|rank| call.ranks.contains(&rank)))
         };
-        let there = || everyone.iter().map(|process| who(process)).collect::<Vec<_>>().join(", ");
+        let there = || everyone.iter().map(|process| process_name(process)).collect::<Vec<_>>().join(", ");
         for rank in &call.ranks {
             if !everyone.iter().any(|process| process.rank == Some(*rank)) {
                 return Err(
@@ -146,7 +146,7 @@ pub(super) fn name_of(name: &str, process: &Identity) -> String {
 }
 
 /// The name of a process in messages.
-pub(super) fn who(process: &Identity) -> String {
+pub(super) fn process_name(process: &Identity) -> String {
     match process.rank {
         Some(rank) => format!("rank {rank} (pid {})", process.pid),
         None => format!("process {}", process.pid),
@@ -158,7 +158,7 @@ pub(super) fn who(process: &Identity) -> String {
 mod tests {
     use super::*;
     use crate::tests::agents::agents;
-    use probe_common::error::Kind;
+    use probe_common::error::ErrorKind;
 
     fn plan(live: &[Arc<Agent>], call: CaptureCall) -> Result<CapturePlan> {
         CapturePlan::new("capture-1".into(), call, live, Path::new("/run/captures"))
@@ -177,10 +177,10 @@ mod tests {
             CaptureCall { steps: 1, ranks: vec![1], ..CaptureCall::default() },
             CaptureCall { steps: 1, pid: Some(7), ..CaptureCall::default() },
         ] {
-            assert_eq!(plan(&live, call).unwrap_err().kind(), Kind::Usage);
+            assert_eq!(plan(&live, call).unwrap_err().kind(), ErrorKind::Usage);
         }
         let call = CaptureCall { steps: 1, ..CaptureCall::default() };
-        assert_eq!(plan(&[], call.clone()).unwrap_err().kind(), Kind::Unreachable);
+        assert_eq!(plan(&[], call.clone()).unwrap_err().kind(), ErrorKind::Unreachable);
         assert_eq!(plan(&live, call).unwrap().call.max_bytes, DEFAULT_BYTES);
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use probe_common::error::{Error, Result};
-use probe_common::paths::named;
+use probe_common::paths::io_error_at;
 use probe_import::{Capture, RowCounts};
 use probe_proto::v1::{CaptureEvent, CapturedRows, TracePiece, capture_event::Event};
 use probe_store::{Identity, LiveFiles, Store};
@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tonic::Status;
 
 use super::agents::ProgressLine;
-use super::plan::{CapturePlan, name_of, who};
+use super::plan::{CapturePlan, name_of, process_name};
 
 /// Endings of the names of traces and of memory snapshots.
 const ENDINGS: [&str; 2] = [".json", ".pickle"];
@@ -60,7 +60,7 @@ fn read_all(
         let mut rows = LiveFiles::new(Arc::clone(store), &instance);
         let bounds = (plan.call.max_bytes, report.waited);
         let name = name_of(&plan.name, process);
-        let capture = probe_import::take(&path, (&name, process), bounds, &mut rows)?;
+        let capture = probe_import::import_of_process(&path, (&name, process), bounds, &mut rows)?;
         if plan.call.files {
             send(&path, process, client)?;
         }
@@ -81,11 +81,11 @@ fn path(directory: &Path, process: &Identity, report: &ProgressLine) -> Result<P
             return Ok(path);
         }
     }
-    Err(Error::failed(format!("{} has written no trace to {}", who(process), directory.display())))
+    Err(Error::failed(format!("{} has written no trace to {}", process_name(process), directory.display())))
 }
 
 fn send(path: &Path, process: &Identity, client: &mpsc::Sender<Result<CaptureEvent, Status>>) -> Result<()> {
-    let unread = |error| named(path, error);
+    let unread = |error| io_error_at(path, error);
     let mut file = File::open(path).map_err(unread)?;
     loop {
         let mut piece = Vec::with_capacity(PIECE);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use probe_proto::v1::CaptureCall;
 
 use super::capture::Captures;
-use crate::events::{Event, Severity};
+use crate::events::{RunEvent, Severity};
 use crate::server::peer::Caller;
 use crate::shared::Shared;
 
@@ -48,7 +48,7 @@ impl WhenSlow {
                 Ok(mut events) => while events.recv().await.is_some() {},
                 Err(error) => {
                     let message = format!("steps are slow, and no capture was made of them: {error}");
-                    shared.events.note(Event::new("capture", Severity::Warning, message));
+                    shared.events.record(RunEvent::new("capture", Severity::Warning, message));
                 }
             }
         });

@@ -10,7 +10,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use super::context::Context;
-use super::log::{Log, MAX_CODE_LENGTH, MAX_SESSION_NAME_LENGTH};
+use super::log::{EvalLog, MAX_CODE_LENGTH, MAX_SESSION_NAME_LENGTH};
 use super::printed::printed;
 use super::routes::Routes;
 use super::snippet::Snippet;
@@ -31,24 +31,24 @@ const MAX_RUNNING: usize = 32;
 const MAX_QUEUED_EVENTS: usize = 16;
 
 /// The events that a client gets.
-pub type Events = mpsc::Receiver<Result<EvalEvent, Status>>;
+pub type EvalEvents = mpsc::Receiver<Result<EvalEvent, Status>>;
 
 /// Brings snippets to agents.
 #[derive(Debug)]
 pub struct Broker {
     context: Arc<Context>,
-    log: Arc<Log>,
+    log: Arc<EvalLog>,
     running: Arc<Semaphore>,
 }
 
 impl Broker {
-    pub fn new(run: Arc<str>, registry: Arc<Registry>, routes: Arc<Routes>, log: Arc<Log>) -> Self {
+    pub fn new(run: Arc<str>, registry: Arc<Registry>, routes: Arc<Routes>, log: Arc<EvalLog>) -> Self {
         let running = Arc::new(Semaphore::new(MAX_RUNNING));
         let context = Arc::new(Context { run, registry, routes, turn: Arc::default() });
         Self { context, log, running }
     }
 
-    /// Resolves when it is the caller's turn ([`Log::wait_for_turn`]). Completions take no turn, as they are not recorded.
+    /// Resolves when it is the caller's turn ([`EvalLog::wait_for_turn`]). Completions take no turn, as they are not recorded.
     pub async fn wait_for_turn(&self, call: &EvalCall, asked_by: &Asker) {
         if call.complete.is_empty() || !call.code.is_empty() {
             self.log.wait_for_turn(asked_by, &call.code).await;
@@ -60,7 +60,7 @@ impl Broker {
     ///
     /// # Errors
     /// The call is not valid: nothing has run.
-    pub fn ask(self: &Arc<Self>, call: EvalCall, asked_by: &Asker, over_tcp: bool) -> Result<Events> {
+    pub fn ask(self: &Arc<Self>, call: EvalCall, asked_by: &Asker, over_tcp: bool) -> Result<EvalEvents> {
         // A completion runs no code of the client, so it has no row.
         let listed = call.complete.is_empty() || !call.code.is_empty();
         let mut entry = if listed { self.log.begin(asked_by, &call) } else { self.log.unlisted(asked_by, &call) };

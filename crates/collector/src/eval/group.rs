@@ -13,7 +13,7 @@ pub(super) const ALONE: &str = "--rank N runs it on one rank alone, which must n
 
 /// A process that a snippet may run in.
 #[derive(Debug, Clone)]
-pub(super) struct Target {
+pub(super) struct SnippetTarget {
     pub agent: Arc<Agent>,
     pub rank: Option<i32>,
     pub pid: i32,
@@ -21,7 +21,7 @@ pub(super) struct Target {
     pub shown: bool,
 }
 
-impl Target {
+impl SnippetTarget {
     /// The name of the target in messages.
     pub(super) fn name(&self) -> String {
         match self.rank {
@@ -35,7 +35,7 @@ impl Target {
 #[derive(Debug, Clone)]
 pub(super) struct SnippetGroup {
     /// The processes, by rank. At least one is shown.
-    pub targets: Vec<Target>,
+    pub targets: Vec<SnippetTarget>,
     /// Whether the targets have to run the snippet at the same step.
     pub together: bool,
     /// Ranks of the process group that are not connected here.
@@ -52,10 +52,10 @@ pub(super) fn choose(live: &[Arc<Agent>], call: &EvalCall, run: &str) -> Result<
         let state = agent.state();
         world = world.max(state.identity.world_size);
         let (rank, pid) = (state.identity.rank, state.identity.pid);
-        everyone.push(Target { agent: Arc::clone(agent), rank, pid, shown: false });
+        everyone.push(SnippetTarget { agent: Arc::clone(agent), rank, pid, shown: false });
     }
     everyone.sort_by_key(|target| (target.rank, target.agent.key));
-    let names = || everyone.iter().map(Target::name).collect::<Vec<_>>().join(", ");
+    let names = || everyone.iter().map(SnippetTarget::name).collect::<Vec<_>>().join(", ");
     if everyone.is_empty() {
         return Err(Error::unreachable(format!("no training process is connected to {run}"))
             .hint("a process connects at its first module call, optimizer step or init_process_group; probe list shows who is there"));
@@ -86,7 +86,7 @@ pub(super) fn choose(live: &[Arc<Agent>], call: &EvalCall, run: &str) -> Result<
         return Ok(SnippetGroup::alone(everyone.swap_remove(index)));
     }
     let asked_key = asked.map(|index| everyone[index].agent.key);
-    let (mut ranked, unranked): (Vec<Target>, Vec<Target>) =
+    let (mut ranked, unranked): (Vec<SnippetTarget>, Vec<SnippetTarget>) =
         everyone.into_iter().partition(|target| target.rank.is_some());
     if ranked.is_empty() {
         return SnippetGroup::unrelated(unranked, call.all_ranks);
@@ -106,15 +106,15 @@ pub(super) fn choose(live: &[Arc<Agent>], call: &EvalCall, run: &str) -> Result<
     Ok(SnippetGroup { targets: ranked, together, missing })
 }
 
-impl Target {
+impl SnippetTarget {
     fn is(&self, pid: u32) -> bool {
         u32::try_from(self.pid) == Ok(pid)
     }
 }
 
 impl SnippetGroup {
-    fn alone(target: Target) -> Self {
-        Self { targets: vec![Target { shown: true, ..target }], together: false, missing: Vec::new() }
+    fn alone(target: SnippetTarget) -> Self {
+        Self { targets: vec![SnippetTarget { shown: true, ..target }], together: false, missing: Vec::new() }
     }
 
     /// Returns an error where a target runs no snippets that come over TCP. Processes check that themselves too.
@@ -142,9 +142,9 @@ impl SnippetGroup {
     }
 
     /// The group of processes that are in no process group.
-    fn unrelated(mut targets: Vec<Target>, all: bool) -> Result<Self> {
+    fn unrelated(mut targets: Vec<SnippetTarget>, all: bool) -> Result<Self> {
         if targets.len() > 1 && !all {
-            let all: Vec<&Target> = targets.iter().collect();
+            let all: Vec<&SnippetTarget> = targets.iter().collect();
             return Err(ambiguous("the run", &all));
         }
         for target in &mut targets {
@@ -154,12 +154,12 @@ impl SnippetGroup {
     }
 
     /// The ranks of the targets that `of` selects.
-    pub(super) fn ranks(&self, of: impl Fn(&Target) -> bool) -> Vec<i32> {
+    pub(super) fn ranks(&self, of: impl Fn(&SnippetTarget) -> bool) -> Vec<i32> {
         self.targets.iter().filter(|target| of(target)).filter_map(|target| target.rank).collect()
     }
 }
 
-fn ambiguous(what: &str, targets: &[&Target]) -> Error {
+fn ambiguous(what: &str, targets: &[&SnippetTarget]) -> Error {
     let pids: Vec<String> = targets.iter().map(|target| target.pid.to_string()).collect();
     let hint = format!("say which one: probe {} eval …", pids.first().map_or("PID", String::as_str));
     Error::usage(format!("{what} is {} processes: {}", pids.len(), pids.join(", "))).hint(hint)
@@ -170,7 +170,7 @@ fn ambiguous(what: &str, targets: &[&Target]) -> Error {
 mod tests {
     use super::*;
     use crate::tests::agents::agents;
-    use probe_common::error::Kind;
+    use probe_common::error::ErrorKind;
 
     /// Pids with whether they are shown; whether they run together; ranks that are missing.
     type Chosen = (Vec<(i32, bool)>, bool, Vec<i32>);
@@ -204,7 +204,7 @@ mod tests {
     fn processes_without_ranks_are_told_apart_by_pid() {
         let live = agents(&[None, None], None);
         let error = chosen(&live, EvalCall::default()).unwrap_err();
-        assert_eq!((error.kind(), error.to_string().as_str()), (Kind::Usage, "the run is 2 processes: 100, 101"));
+        assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Usage, "the run is 2 processes: 100, 101"));
         assert_eq!(chosen(&live[..1], EvalCall::default()).unwrap().0, [(100, true)]);
         assert_eq!(chosen(&live, EvalCall { pid: Some(101), ..Default::default() }).unwrap().0, [(101, true)]);
         let all = EvalCall { all_ranks: true, ..Default::default() };
@@ -213,12 +213,12 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_said_with_what_is() {
-        assert_eq!(chosen(&[], EvalCall::default()).unwrap_err().kind(), Kind::Unreachable);
+        assert_eq!(chosen(&[], EvalCall::default()).unwrap_err().kind(), ErrorKind::Unreachable);
         let live = agents(&[Some(0)], Some(1));
         let error = chosen(&live, EvalCall { rank: Some(7), ..Default::default() }).unwrap_err();
         assert_eq!(error.hint_text(), Some("available: rank 0 (pid 100)"));
         let error = chosen(&live, EvalCall { pid: Some(7), ..Default::default() }).unwrap_err();
-        assert_eq!(error.kind(), Kind::Unreachable);
+        assert_eq!(error.kind(), ErrorKind::Unreachable);
         let twins = agents(&[Some(0), Some(0)], Some(1));
         assert!(chosen(&twins, EvalCall::default()).unwrap_err().to_string().contains("rank 0 is 2 processes"));
     }

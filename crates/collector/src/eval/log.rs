@@ -24,7 +24,7 @@ pub(super) const MAX_CODE_LENGTH: usize = 1 << 20;
 pub(super) const MAX_SESSION_NAME_LENGTH: usize = 64;
 /// A row of `probe.evals`.
 #[derive(Debug, Clone)]
-pub struct Record {
+pub struct EvalRecord {
     id: i64,
     ts: i64,
     asked_by: Asker,
@@ -42,7 +42,7 @@ pub struct Record {
     pub error: Option<String>,
 }
 
-impl Record {
+impl EvalRecord {
     fn to_message(&self) -> v1::Eval {
         v1::Eval {
             id: self.id,
@@ -88,14 +88,14 @@ impl Record {
 
 /// The rows that are kept.
 #[derive(Debug, Default)]
-pub struct Log {
-    records: Mutex<NewestRows<Record>>,
+pub struct EvalLog {
+    records: Mutex<NewestRows<EvalRecord>>,
     /// Where rows are written down, for a collector that goes on after this one.
     journal: OnceLock<Arc<Journal>>,
     pace: JournalRate,
 }
 
-impl NumberedRow for Record {
+impl NumberedRow for EvalRecord {
     fn number(&self) -> i64 {
         self.id
     }
@@ -107,21 +107,21 @@ impl NumberedRow for Record {
     }
 }
 
-impl Log {
-    fn lock(&self) -> MutexGuard<'_, NewestRows<Record>> {
+impl EvalLog {
+    fn lock(&self) -> MutexGuard<'_, NewestRows<EvalRecord>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The log with the rows of the collector before. Snippets that were running then have ended with it.
     pub fn restore(evals: &NewestRows<v1::Eval>) -> Self {
-        let records = evals.iter().cloned().map(Record::of_message).collect();
+        let records = evals.iter().cloned().map(EvalRecord::of_message).collect();
         Self { records: Mutex::new(records), journal: OnceLock::new(), pace: JournalRate::default() }
     }
 
     /// Writes rows to `journal` from now on.
-    pub fn keep(&self, journal: Arc<Journal>) {
+    pub fn attach_journal(&self, journal: Arc<Journal>) {
         // As many as the next collector would have, and as the run's directory has in the end.
-        self.lock().bound(journal.list());
+        self.lock().limit_bytes(journal.list_bytes());
         // A run has one journal: a second call names the same one.
         let _ = self.journal.set(journal);
     }
@@ -135,15 +135,17 @@ impl Log {
     /// Resolves when a snippet of this length may be recorded. A caller that asks for more than the journal takes waits.
     pub async fn wait_for_turn(&self, asked_by: &Asker, code: &str) {
         if let Some(journal) = self.journal.get() {
-            self.pace.wait_for_turn(&asked_by.who, code.len().min(MAX_CODE_LENGTH), journal.asked()).await;
+            self.pace
+                .wait_for_turn(&asked_by.who, code.len().min(MAX_CODE_LENGTH), journal.caller_bytes_per_second())
+                .await;
         }
     }
 
     /// Adds the row of a snippet that was asked for.
     pub fn begin(self: &Arc<Self>, asked_by: &Asker, call: &EvalCall) -> EvalEntry {
         let mut records = self.lock();
-        let record = Record::new(records.newest() + 1, asked_by, call);
-        records.put(record.clone());
+        let record = EvalRecord::new(records.newest() + 1, asked_by, call);
+        records.insert(record.clone());
         // With the lock, so that numbers are in order in the journal too.
         self.write_down(record.to_message());
         drop(records);
@@ -153,20 +155,20 @@ impl Log {
     /// Adds the row of a snippet that is refused.
     pub fn refuse(&self, asked_by: &Asker, call: &EvalCall, why: &str) {
         let mut records = self.lock();
-        let mut record = Record::new(records.newest() + 1, asked_by, call);
+        let mut record = EvalRecord::new(records.newest() + 1, asked_by, call);
         record.error = last_line(why);
         record.outcome = Some(Outcome::Refused);
         self.write_down(record.to_message());
-        records.put(record);
+        records.insert(record);
     }
 
     /// An entry without a row, for a call that runs no code of the client.
     pub fn unlisted(self: &Arc<Self>, asked_by: &Asker, call: &EvalCall) -> EvalEntry {
-        EvalEntry { log: Arc::clone(self), record: Record::new(0, asked_by, call), listed: false }
+        EvalEntry { log: Arc::clone(self), record: EvalRecord::new(0, asked_by, call), listed: false }
     }
 }
 
-impl Record {
+impl EvalRecord {
     fn new(id: i64, asked_by: &Asker, call: &EvalCall) -> Self {
         Self {
             id,
@@ -191,8 +193,8 @@ impl Record {
 /// The row of a running snippet. If it is dropped before [`EvalEntry::finish`], the snippet was cancelled.
 #[derive(Debug)]
 pub struct EvalEntry {
-    log: Arc<Log>,
-    pub record: Record,
+    log: Arc<EvalLog>,
+    pub record: EvalRecord,
     listed: bool,
 }
 
@@ -200,7 +202,7 @@ impl EvalEntry {
     /// Puts the record's new state into the table.
     pub fn publish(&self) {
         if self.listed {
-            self.log.lock().put(self.record.clone());
+            self.log.lock().insert(self.record.clone());
             // The code was written down when the snippet was asked for.
             self.log.write_down(v1::Eval { code: String::new(), ..self.record.to_message() });
         }
@@ -233,7 +235,7 @@ impl Drop for EvalEntry {
     }
 }
 
-impl SystemTable for Log {
+impl SystemTable for EvalLog {
     fn table(&self) -> &'static Table {
         &evals::TABLE
     }
@@ -276,18 +278,18 @@ fn status(outcome: Outcome) -> String {
 mod tests {
     use super::*;
 
-    fn ask(log: &Arc<Log>, code: &str, at: At) -> EvalEntry {
+    fn ask(log: &Arc<EvalLog>, code: &str, at: At) -> EvalEntry {
         let asker = Asker { who: "uid:1000".into(), peer: Some("pid:7".into()) };
         log.begin(&asker, &EvalCall { code: code.into(), at: at.into(), session: "mine".into(), ..EvalCall::default() })
     }
 
-    fn row(log: &Log, index: usize) -> Record {
+    fn row(log: &EvalLog, index: usize) -> EvalRecord {
         log.lock().iter().nth(index).unwrap().clone()
     }
 
     #[test]
     fn a_row_is_there_from_the_asking_to_the_end() {
-        let log = Arc::new(Log::default());
+        let log = Arc::new(EvalLog::default());
         let mut entry = ask(&log, "print(1)", At::Auto);
         assert_eq!(log.rows().unwrap().num_rows(), 1);
         assert!(row(&log, 0).outcome.is_none());
@@ -299,7 +301,7 @@ mod tests {
         assert_eq!(kept.error.as_deref(), Some("ValueError: no"));
         assert_eq!((kept.asked_by.peer.as_deref(), kept.session.as_deref()), (Some("pid:7"), Some("mine")));
         // A record comes back from the journal as it was written.
-        assert_eq!(Record::of_message(kept.to_message()).to_message(), kept.to_message());
+        assert_eq!(EvalRecord::of_message(kept.to_message()).to_message(), kept.to_message());
         drop(ask(&log, "print(2)", At::Step));
         assert_eq!(row(&log, 1).outcome, Some(Outcome::Cancelled));
     }

@@ -15,7 +15,7 @@ mod routes;
 mod snippet;
 mod verdict;
 
-pub use broker::{Broker, Events};
-pub use log::Log;
+pub use broker::{Broker, EvalEvents};
+pub use log::EvalLog;
 pub use printed::printed;
 pub use routes::Routes;

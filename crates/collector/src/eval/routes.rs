@@ -59,7 +59,7 @@ impl Routes {
     }
 
     /// Tells all routes that an agent is gone.
-    pub fn gone(&self, agent: u64) {
+    pub fn agent_gone(&self, agent: u64) {
         for route in self.lock().values() {
             let _ = route.send(FromAgent { agent, signal: AgentReply::Gone });
         }

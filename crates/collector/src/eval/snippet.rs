@@ -308,7 +308,7 @@ impl Snippet {
         self.tell(|id| Frame::EvalCancel(v1::EvalCancel { id, reason: reason.to_owned() }));
     }
 
-    fn placed(&mut self, at: At, why: String, step: i64, of: impl Fn(&group::Target) -> bool) {
+    fn placed(&mut self, at: At, why: String, step: i64, of: impl Fn(&group::SnippetTarget) -> bool) {
         let ranks = self.group.ranks(of);
         let text: Vec<String> = ranks.iter().map(i32::to_string).collect();
         self.entry.record.placed = Some(at);

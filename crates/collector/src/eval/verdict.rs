@@ -2,11 +2,11 @@
 
 use probe_proto::v1::{Done, Finished, Outcome};
 
-use super::group::Target;
+use super::group::SnippetTarget;
 
 /// The outcome over all processes: the first that is not OK, otherwise OK. A process that was only cancelled because another
 /// failed comes after that other, and one that is not shown after those that are.
-pub(super) fn verdict(results: &[(&Target, &Done)]) -> Finished {
+pub(super) fn verdict(results: &[(&SnippetTarget, &Done)]) -> Finished {
     let waited = results.iter().map(|(_, done)| done.training_waited_s).fold(0.0, f64::max);
     let wrong = results.iter().filter(|(_, done)| done.outcome() != Outcome::Ok);
     let first = wrong.min_by_key(|(target, done)| (done.outcome() == Outcome::Cancelled, !target.shown));
@@ -54,7 +54,7 @@ mod tests {
     use crate::agent::{Agent, AgentDescription};
     use probe_store::Identity;
 
-    fn target(rank: i32, shown: bool) -> Target {
+    fn target(rank: i32, shown: bool) -> SnippetTarget {
         let text = || Arc::<str>::from("");
         let identity = Identity {
             run: text(),
@@ -66,7 +66,7 @@ mod tests {
             role: text(),
         };
         let agent = Arc::new(Agent::new(rank as u64, "i", Arc::new(identity), AgentDescription::default()));
-        Target { agent, rank: Some(rank), pid: 100 + rank, shown }
+        SnippetTarget { agent, rank: Some(rank), pid: 100 + rank, shown }
     }
 
     fn done(outcome: Outcome, waited: f64) -> Done {

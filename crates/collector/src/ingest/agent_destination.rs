@@ -7,7 +7,8 @@ use probe_store::journal::Journal;
 use probe_store::{Identity, Rows};
 
 use super::destination::Destination;
-use crate::agent::{Agent, BatchSource, RowDestination, Superseded};
+use crate::agent::Agent;
+use crate::agent::batches::{BatchSource, RowDestination, Superseded};
 
 /// Batches that come while the collector runs: the agent counts them, the store takes them, and the journal keeps them.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +38,6 @@ impl Destination for AgentDestination<'_> {
     }
 
     fn lose(&mut self, from: &BatchSource<'_>, rows: u64, reason: &'static str) -> Result<(), Superseded> {
-        self.agent.lose(from, rows, reason, self.keep.journal)
+        self.agent.count_lost_batch(from, rows, reason, self.keep.journal)
     }
 }

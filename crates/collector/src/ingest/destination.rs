@@ -6,7 +6,7 @@ use probe_proto::v1;
 use probe_store::journal::Journal;
 use probe_store::{Identity, Rows};
 
-use crate::agent::{BatchSource, Superseded};
+use crate::agent::batches::{BatchSource, Superseded};
 
 /// Where the batches of a session go, and how they are accounted for.
 pub(crate) trait Destination {

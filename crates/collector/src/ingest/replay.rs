@@ -10,7 +10,7 @@ use probe_store::{Identity, Origin, Rows, Store};
 
 use super::destination::Destination;
 use super::session::IngestSession;
-use crate::agent::{BatchSource, Superseded};
+use crate::agent::batches::{BatchSource, Superseded};
 use crate::hello::understand;
 use crate::written::AllWritten;
 
@@ -88,7 +88,7 @@ impl RecordReceiver for Replay<'_> {
         }
     }
 
-    fn take(&mut self, record: record::Record) {
+    fn receive(&mut self, record: record::Record) {
         use record::Record;
         match record {
             Record::Opened(v1::Opened { connection, hello: Some(hello), .. }) => self.open(connection, hello),

@@ -11,7 +11,7 @@ use probe_store::journal::{Journal, StatusLog};
 use probe_store::{Identity, Rows, Strings};
 
 use super::destination::Destination;
-use crate::agent::{BatchSource, Superseded};
+use crate::agent::batches::{BatchSource, Superseded};
 use crate::hello::{Declaration, DeclaredTable};
 
 /// Largest jump of a sequence number that is believed when its batch is lost.

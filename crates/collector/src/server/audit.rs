@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use arrow::array::RecordBatch;
 use probe_common::clock;
-use probe_common::error::{Error, Kind, Result};
+use probe_common::error::{Error, ErrorKind, Result};
 use probe_proto::encode::StringTable;
 use probe_proto::table::{Table, Time};
 use probe_proto::tables::queries;
@@ -55,9 +55,9 @@ impl Audit {
     }
 
     /// Writes rows to `journal` from now on.
-    pub fn keep(&self, journal: Arc<Journal>) {
+    pub fn attach_journal(&self, journal: Arc<Journal>) {
         // As many as the next collector would have, and as the run's directory has in the end.
-        self.lock().bound(journal.list());
+        self.lock().limit_bytes(journal.list_bytes());
         // A run has one journal: a second call names the same one.
         let _ = self.journal.set(journal);
     }
@@ -65,7 +65,9 @@ impl Audit {
     /// Resolves when a query of this length may be recorded. A caller that asks for more than the journal takes waits.
     pub async fn wait_for_turn(&self, asker: &Asker, sql: &str) {
         if let Some(journal) = self.journal.get() {
-            self.pace.wait_for_turn(&asker.who, sql.len().min(MAX_TEXT_LENGTH), journal.asked()).await;
+            self.pace
+                .wait_for_turn(&asker.who, sql.len().min(MAX_TEXT_LENGTH), journal.caller_bytes_per_second())
+                .await;
         }
     }
 
@@ -93,7 +95,7 @@ impl Audit {
     fn add(&self, query: v1::Query) -> v1::Query {
         let mut rows = self.lock();
         let query = v1::Query { id: rows.newest() + 1, ..query };
-        rows.put(query.clone());
+        rows.insert(query.clone());
         // With the lock, so that numbers are in order in the journal too.
         self.write_down(query.clone());
         query
@@ -146,8 +148,8 @@ impl QueryStatus {
 fn end(query: &mut v1::Query, error: Option<&Error>) {
     let status = match error.map(Error::kind) {
         None => QueryStatus::Ok,
-        Some(Kind::Denied) => QueryStatus::Denied,
-        Some(Kind::Limit) => QueryStatus::Limit,
+        Some(ErrorKind::Denied) => QueryStatus::Denied,
+        Some(ErrorKind::Limit) => QueryStatus::Limit,
         Some(_) => QueryStatus::Error,
     };
     query.status = status.as_str().into();
@@ -170,13 +172,13 @@ pub struct QueryEntry {
 
 impl QueryEntry {
     fn publish(&self) {
-        self.audit.lock().put(self.query.clone());
+        self.audit.lock().insert(self.query.clone());
         // The text was written down when the query was asked.
         self.audit.write_down(v1::Query { sql: String::new(), ..self.query.clone() });
     }
 
     /// Counts rows of the answer that were sent, and their bytes on the wire.
-    pub fn sent(&mut self, rows: u64, bytes: u64) {
+    pub fn count_sent(&mut self, rows: u64, bytes: u64) {
         self.query.rows += rows;
         self.query.bytes += bytes;
     }
@@ -250,8 +252,8 @@ mod tests {
         let rows = |index: usize| row(&audit, index);
         assert_eq!((rows(0).status.as_str(), rows(0).pid), ("", Some(7)));
         assert_eq!(rows(0).hash, "e004ebd5b5532a4b85984a62f8ad48a81aa3460c1ca07701f386135d72cdecf5");
-        entry.sent(2, 100);
-        entry.sent(1, 50);
+        entry.count_sent(2, 100);
+        entry.count_sent(1, 50);
         entry.finish(None);
         entry.finish(Some(&Error::failed("too late")));
         drop(entry);

@@ -17,7 +17,7 @@ use tonic::transport::server::{Connected, TcpConnectInfo};
 
 use super::authority::ValidAuthority;
 use super::forward::forward_writes;
-use super::quota::{Quota, Refused};
+use super::quota::{Quota, RefusedConnection};
 
 /// Longest time for a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -56,9 +56,9 @@ pub(super) fn incoming<L: Accept>(
     futures::stream::unfold((listener, quota), |(listener, quota)| async move {
         loop {
             match listener.accept().await {
-                Ok(io) => match quota.take() {
+                Ok(io) => match quota.acquire() {
                     Ok(permit) => return Some((Ok(CountedConnection { io, _permit: permit }), (listener, quota))),
-                    Err(Refused { why, leaving }) => {
+                    Err(RefusedConnection { why, leaving }) => {
                         drop(leaving.map(|leaving| tokio::spawn(turn_away(io, why, leaving))))
                     }
                 },
@@ -171,14 +171,14 @@ mod tests {
     use tonic::transport::Endpoint;
 
     use super::*;
-    use crate::events::Events;
+    use crate::events::RunEvents;
     use probe_store::journal::NewestRows;
 
     #[tokio::test]
     async fn one_connection_too_many_hears_why_and_an_ended_one_makes_room() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let events = Arc::new(Events::restore(&"gpt@1".into(), &NewestRows::default()));
+        let events = Arc::new(RunEvents::restore(&"gpt@1".into(), &NewestRows::default()));
         let quota = Quota::new("on unix sockets", 1, &events);
         let mut incoming = Box::pin(incoming(UnixListener::bind(&path).unwrap(), quota));
         let mut first = UnixStream::connect(&path).await.unwrap();
@@ -214,10 +214,10 @@ mod tests {
     #[tokio::test]
     async fn what_comes_over_tcp_keeps_nobody_out_on_the_socket() {
         let dir = tempfile::tempdir().unwrap();
-        let events = Arc::new(Events::restore(&"gpt@1".into(), &NewestRows::default()));
-        let [unix, tcp] = Quota::both(true, &events);
-        let taken: Vec<_> = (0..tcp.most()).map(|_| tcp.take().unwrap()).collect();
-        assert!(tcp.take().unwrap_err().why.contains("over TCP"), "{} are taken", taken.len());
+        let events = Arc::new(RunEvents::restore(&"gpt@1".into(), &NewestRows::default()));
+        let [unix, tcp] = Quota::for_unix_and_tcp(true, &events);
+        let taken: Vec<_> = (0..tcp.max_connections()).map(|_| tcp.acquire().unwrap()).collect();
+        assert!(tcp.acquire().unwrap_err().why.contains("over TCP"), "{} are taken", taken.len());
         let path = dir.path().join("s");
         let mut incoming = Box::pin(incoming(UnixListener::bind(&path).unwrap(), unix));
         let (mut command, mut buffer) = (UnixStream::connect(&path).await.unwrap(), [0]);

@@ -21,8 +21,8 @@ use super::peer::{Asker, Caller, Peer};
 use super::refused::{self, Text};
 use super::revoked::RevocableBody;
 use crate::auth::{Failures, Grant, Scope, Scopes, Tokens};
-use crate::eval::Log;
-use crate::events::{Event, Events, Severity};
+use crate::eval::EvalLog;
+use crate::events::{RunEvent, RunEvents, Severity};
 
 /// How often the file of tokens is read, so that running calls notice revoked tokens.
 pub(super) const REFRESH: Duration = Duration::from_secs(1);
@@ -33,8 +33,8 @@ pub struct AccessChecks {
     tokens: Arc<Tokens>,
     failures: Arc<Failures>,
     queries: Arc<Audit>,
-    evals: Arc<Log>,
-    events: Arc<Events>,
+    evals: Arc<EvalLog>,
+    events: Arc<RunEvents>,
 }
 
 /// The service that is called.
@@ -76,12 +76,12 @@ impl Called {
 }
 
 impl AccessChecks {
-    pub fn new(tokens: Arc<Tokens>, queries: Arc<Audit>, evals: Arc<Log>, events: Arc<Events>) -> Arc<Self> {
+    pub fn new(tokens: Arc<Tokens>, queries: Arc<Audit>, evals: Arc<EvalLog>, events: Arc<RunEvents>) -> Arc<Self> {
         Arc::new(Self { tokens, failures: Arc::default(), queries, evals, events })
     }
 
     /// The events, which have refused callers.
-    pub(super) fn events(&self) -> &Arc<Events> {
+    pub(super) fn events(&self) -> &Arc<RunEvents> {
         &self.events
     }
 
@@ -169,7 +169,7 @@ impl AccessChecks {
             }
             Called::Agent | Called::Control => {
                 let message = format!("{} was refused: {why}", asker.name());
-                self.events.note(Event::new("refused", Severity::Warning, message));
+                self.events.record(RunEvent::new("refused", Severity::Warning, message));
             }
         }
     }

@@ -8,10 +8,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use probe_common::error::{Error, Result};
-use probe_common::paths::{Listen, SocketState, named, only_ours_to_change, socket_state};
+use probe_common::paths::{Listen, SocketState, io_error_at, only_ours_to_change, socket_state};
 use tokio::net::{TcpListener, UnixListener};
 
-use crate::auth::Identity;
+use crate::auth::TlsIdentity;
 
 /// Longest path of a socket (bytes): the kernel's 108 with the zero at the end.
 const MAX_PATH_LENGTH: usize = 107;
@@ -20,7 +20,7 @@ const MAX_PATH_LENGTH: usize = 107;
 #[derive(Debug)]
 pub enum BoundListener {
     Unix(UnixListener, SocketFile),
-    Tcp(TcpListener, SocketAddr, Option<Identity>),
+    Tcp(TcpListener, SocketAddr, Option<TlsIdentity>),
 }
 
 /// What protects the listeners over TCP.
@@ -28,7 +28,7 @@ pub enum BoundListener {
 pub struct Locks {
     pub has_tokens: bool,
     pub insecure: bool,
-    pub identity: Option<Identity>,
+    pub identity: Option<TlsIdentity>,
 }
 
 impl BoundListener {
@@ -90,7 +90,7 @@ impl Drop for SocketFile {
 }
 
 fn unix(path: &Path) -> Result<BoundListener> {
-    let path = std::path::absolute(path).map_err(|error| named(path, error))?;
+    let path = std::path::absolute(path).map_err(|error| io_error_at(path, error))?;
     let (Some(parent), Some(_)) = (path.parent(), path.file_name()) else {
         return Err(Error::usage(format!("{} is not a valid socket path", path.display())));
     };
@@ -119,7 +119,7 @@ fn unix(path: &Path) -> Result<BoundListener> {
         .hint(format!("name a shorter directory in {}", probe_proto::env::PROBE_RUNTIME_DIR)));
     }
     // Fails where the directory is there already: it may belong to another user.
-    fs::DirBuilder::new().mode(0o700).create(&private).map_err(|error| named(&private, error))?;
+    fs::DirBuilder::new().mode(0o700).create(&private).map_err(|error| io_error_at(&private, error))?;
     let bound = (|| {
         let listener = UnixListener::bind(&hidden)?;
         fs::set_permissions(&hidden, fs::Permissions::from_mode(0o600))?;
@@ -131,7 +131,7 @@ fn unix(path: &Path) -> Result<BoundListener> {
         let _ = fs::remove_file(&hidden);
     }
     let _ = fs::remove_dir(&private);
-    let (listener, identity) = bound.map_err(|error: io::Error| named(&path, error))?;
+    let (listener, identity) = bound.map_err(|error: io::Error| io_error_at(&path, error))?;
     Ok(BoundListener::Unix(listener, SocketFile { path, identity }))
 }
 

@@ -58,7 +58,7 @@ impl Servers {
     pub fn start(listeners: Vec<BoundListener>, routes: &Routes, gate: &Arc<AccessChecks>) -> Self {
         let stop = CancellationToken::new();
         let over_tcp = listeners.iter().any(|bound| matches!(bound, BoundListener::Tcp(..)));
-        let [unix, tcp] = Quota::both(over_tcp, gate.events());
+        let [unix, tcp] = Quota::for_unix_and_tcp(over_tcp, gate.events());
         let watch = over_tcp.then(|| {
             let (gate, stop) = (Arc::clone(gate), stop.clone());
             tokio::spawn(async move {
@@ -120,7 +120,7 @@ async fn serve(
         BoundListener::Tcp(listener, _, identity) => {
             let server = builder(gate).http2_keepalive_interval(Some(KEEPALIVE));
             let mut server = server.http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT));
-            let most = quota.most();
+            let most = quota.max_connections();
             let connections = incoming(listener, quota);
             let router = server.add_routes(routes);
             match identity {

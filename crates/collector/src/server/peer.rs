@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Extensions;
 use tonic::transport::server::{TcpConnectInfo, UdsConnectInfo};
 
-use crate::auth::{Origin, Scope, Scopes};
+use crate::auth::{CallOrigin, Scope, Scopes};
 
 /// A caller as audit rows have it, by the kernel's word where there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,11 +110,11 @@ impl Peer {
         matches!(self, Self::Socket { uid: Some(uid), .. } if *uid == 0 || *uid == geteuid().as_raw())
     }
 
-    pub(super) fn origin(&self) -> Origin {
+    pub(super) fn origin(&self) -> CallOrigin {
         match self {
-            Self::Socket { uid, .. } => Origin::Uid(*uid),
+            Self::Socket { uid, .. } => CallOrigin::Uid(*uid),
             Self::Tcp(address) => {
-                Origin::address(address.map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |address| address.ip()))
+                CallOrigin::address(address.map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |address| address.ip()))
             }
         }
     }

@@ -38,7 +38,13 @@ struct Waiting {
 
 impl Plans {
     /// Keeps a plan for a call of the same caller on the same connection, and not for longer than the question may take.
-    pub(super) fn keep(self: &Arc<Self>, asker: &Asker, handle: Bytes, plan: PlannedQuery, timeout: Option<Duration>) {
+    pub(super) fn insert(
+        self: &Arc<Self>,
+        asker: &Asker,
+        handle: Bytes,
+        plan: PlannedQuery,
+        timeout: Option<Duration>,
+    ) {
         let wait = timeout.map_or(WAIT, |timeout| timeout.min(WAIT));
         self.add(Waiting { asker: asker.clone(), handle, plan, until: Instant::now() + wait });
         let plans = Arc::downgrade(self);
@@ -103,7 +109,7 @@ mod tests {
     async fn a_plan_is_for_one_call_of_who_asked() {
         let (plans, engine) = (Arc::new(Plans::default()), engine());
         let (here, handle) = (asker("token:a", "tcp:10.0.0.7:1"), Bytes::from_static(b"a question"));
-        plans.keep(&here, handle.clone(), plan(&engine).await, None);
+        plans.insert(&here, handle.clone(), plan(&engine).await, None);
         let now = Instant::now();
         for other in [asker("token:b", "tcp:10.0.0.7:1"), asker("token:a", "tcp:10.0.0.7:2")] {
             assert!(plans.take(&other, &handle, now).is_none());
@@ -114,7 +120,7 @@ mod tests {
         assert!(plans.take(&here, &handle, now).is_none());
         // Without a connection, callers cannot be distinguished.
         let nobody = Asker { who: "nobody".into(), peer: None };
-        plans.keep(&nobody, handle.clone(), plan(&engine).await, None);
+        plans.insert(&nobody, handle.clone(), plan(&engine).await, None);
         assert!(plans.take(&nobody, &handle, Instant::now()).is_none());
     }
 
@@ -124,7 +130,7 @@ mod tests {
         let here = asker("uid:0", "pid:7");
         let short = Duration::from_millis(300);
         for number in 0..2 * MAX_PLANS {
-            plans.keep(&here, number.to_string().into(), plan(&engine).await, (number % 2 == 0).then_some(short));
+            plans.insert(&here, number.to_string().into(), plan(&engine).await, (number % 2 == 0).then_some(short));
             assert!(plans.lock().len() <= MAX_PLANS);
         }
         let last = Bytes::from((2 * MAX_PLANS - 1).to_string());

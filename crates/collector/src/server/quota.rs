@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::events::{Event, Events, Severity};
+use crate::events::{RunEvent, RunEvents, Severity};
 use crate::registry::MAX_LIVE;
 
 /// Most connections of a kind: all agents that may be live, and 256 commands beside them.
@@ -47,29 +47,29 @@ pub(super) struct Quota {
     open: Arc<Semaphore>,
     leaving: Arc<Semaphore>,
     refused: AtomicU64,
-    events: Arc<Events>,
+    events: Arc<RunEvents>,
 }
 
 impl Quota {
     /// The quotas of unix sockets and of TCP.
-    pub(super) fn both(over_tcp: bool, events: &Arc<Events>) -> [Arc<Self>; 2] {
+    pub(super) fn for_unix_and_tcp(over_tcp: bool, events: &Arc<RunEvents>) -> [Arc<Self>; 2] {
         let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
         let most = most(files, over_tcp);
         ["on unix sockets", "over TCP"].map(|kind| Self::new(kind, most, events))
     }
 
-    pub(super) fn new(kind: &'static str, most: usize, events: &Arc<Events>) -> Arc<Self> {
+    pub(super) fn new(kind: &'static str, most: usize, events: &Arc<RunEvents>) -> Arc<Self> {
         let (open, leaving) = (Arc::new(Semaphore::new(most)), Arc::new(Semaphore::new(MAX_LEAVING)));
         Arc::new(Self { kind, most, open, leaving, refused: AtomicU64::new(0), events: Arc::clone(events) })
     }
 
     /// The largest number of connections.
-    pub(super) fn most(&self) -> usize {
+    pub(super) fn max_connections(&self) -> usize {
         self.most
     }
 
     /// Takes one more connection. Refusals are recorded: the first, the second, the fourth, the eighth …
-    pub(super) fn take(&self) -> Result<OwnedSemaphorePermit, Refused> {
+    pub(super) fn acquire(&self) -> Result<OwnedSemaphorePermit, RefusedConnection> {
         Arc::clone(&self.open).try_acquire_owned().map_err(|_| {
             let why = format!("{} connections are open {}, and there may be no more", self.most, self.kind);
             let count = 1 + self.refused.fetch_add(1, Ordering::Relaxed);
@@ -77,16 +77,16 @@ impl Quota {
                 let times = if count == 1 { String::new() } else { format!(" ({count} by now)") };
                 let message = format!("a connection was refused{times}: {why}");
                 tracing::warn!("{message}");
-                self.events.note(Event::new("refused", Severity::Warning, message));
+                self.events.record(RunEvent::new("refused", Severity::Warning, message));
             }
-            Refused { why, leaving: Arc::clone(&self.leaving).try_acquire_owned().ok() }
+            RefusedConnection { why, leaving: Arc::clone(&self.leaving).try_acquire_owned().ok() }
         })
     }
 }
 
 /// A connection that is refused.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct RefusedConnection {
     pub(super) why: String,
     /// Permit to stay open until the client has read the reason.
     pub(super) leaving: Option<OwnedSemaphorePermit>,

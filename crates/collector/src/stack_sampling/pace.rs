@@ -18,13 +18,13 @@ const SAVED: f64 = 1.0;
 
 /// Why a process is sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum SampleReason {
     Always,
     Slow,
     Asked,
 }
 
-impl Kind {
+impl SampleReason {
     /// The value of `python.stack_samples.kind`.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl Kind {
 /// A while in which processes are sampled more often.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Burst {
-    pub(super) kind: Kind,
+    pub(super) kind: SampleReason,
     pub(super) until: Instant,
     pub(super) interval: Duration,
 }
@@ -46,7 +46,7 @@ pub(super) struct Burst {
 impl Burst {
     /// A burst because steps have become slower.
     pub(super) fn slow(now: Instant) -> Self {
-        Self { kind: Kind::Slow, until: now + SLOW_FOR, interval: SLOW }
+        Self { kind: SampleReason::Slow, until: now + SLOW_FOR, interval: SLOW }
     }
 }
 
@@ -60,13 +60,13 @@ pub(super) fn interval(stepping_since: Option<Instant>, now: Instant) -> Duratio
 
 /// The processor time that sampling may take.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct SamplingBudget {
     /// Processor seconds that are left; negative after a sample that took more.
     left: f64,
     reckoned: Instant,
 }
 
-impl Budget {
+impl SamplingBudget {
     pub(super) fn new(now: Instant) -> Self {
         Self { left: SAVED, reckoned: now }
     }
@@ -91,7 +91,7 @@ mod tests {
     /// Samples that are taken in `minutes` by the plan, where each takes `cost` of a processor.
     fn samples(minutes: u32, cost: Duration) -> u32 {
         let began = Instant::now();
-        let mut budget = Budget::new(began);
+        let mut budget = SamplingBudget::new(began);
         let (mut now, mut taken) = (began, 0);
         while now < began + Duration::from_secs(60) * minutes {
             let wait = budget.wait(now);
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn nothing_is_saved_up_without_end() {
         let began = Instant::now();
-        let mut budget = Budget::new(began);
+        let mut budget = SamplingBudget::new(began);
         budget.wait(began + Duration::from_secs(86_400));
         budget.spend(Duration::from_secs(2));
         assert_eq!(budget.wait(began + Duration::from_secs(86_400)), Duration::from_secs(200));

@@ -8,8 +8,8 @@ use probe_common::clock;
 use probe_common::error::{Error, Result};
 use probe_inspect::stacks::main_thread::{MainThread, MainThreads};
 
-use super::pace::{Burst, Kind, interval};
-use super::rows::Sample;
+use super::pace::{Burst, SampleReason, interval};
+use super::rows::StackSample;
 use crate::agent::Agent;
 use crate::stacks::{RunProcess, Stacks};
 
@@ -20,7 +20,7 @@ const AGAIN: Duration = Duration::from_secs(60);
 
 /// A process of the run, and when it is sampled next.
 #[derive(Debug)]
-pub(super) struct Sampled {
+pub(super) struct SampledProcess {
     pub(super) agent: Arc<Agent>,
     run_process: RunProcess,
     threads: MainThreads,
@@ -34,7 +34,7 @@ pub(super) struct Sampled {
     failures: u32,
 }
 
-impl Sampled {
+impl SampledProcess {
     pub(super) fn new(agent: Arc<Agent>, now: Instant) -> Self {
         let run_process = RunProcess::new(&agent.state());
         Self {
@@ -75,7 +75,7 @@ impl Sampled {
         // A process that can't be read is left alone in a burst too.
         match (burst, self.tried) {
             // A client that asks is to be told why.
-            (Some(burst), Some(tried)) if burst.kind == Kind::Asked && self.last.is_none() => {
+            (Some(burst), Some(tried)) if burst.kind == SampleReason::Asked && self.last.is_none() => {
                 self.next.min(tried + Duration::from_secs(1))
             }
             (Some(burst), Some(tried)) if self.last.is_some() => self.next.min(tried + burst.interval),
@@ -87,7 +87,7 @@ impl Sampled {
     ///
     /// # Errors
     /// The process can't be read.
-    pub(super) fn sample(&mut self, stacks: &Stacks, kind: Kind, now: Instant) -> Result<Option<Sample>> {
+    pub(super) fn sample(&mut self, stacks: &Stacks, kind: SampleReason, now: Instant) -> Result<Option<StackSample>> {
         let step = self.agent.state().step;
         let unix_ns = clock::unix_ns();
         self.next = now + interval(self.stepping, now);
@@ -100,7 +100,7 @@ impl Sampled {
         let main = read?;
         let elapsed = self.last.replace(now).map(|last| now.saturating_duration_since(last).as_secs_f64());
         let identity = Arc::clone(&self.run_process.identity);
-        Ok(main.map(|main| Sample { identity, unix_ns, step, kind, elapsed, main }))
+        Ok(main.map(|main| StackSample { identity, unix_ns, step, kind, elapsed, main }))
     }
 
     fn read(&mut self, stacks: &Stacks) -> Result<Option<MainThread>> {
@@ -109,7 +109,7 @@ impl Sampled {
         {
             return Err(why_not);
         }
-        let reader = stacks.readers().of((self.pid(), false))?;
+        let reader = stacks.readers().reader_of((self.pid(), false))?;
         let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
         // Memory that changes while it is read may make no sense to the reader.
         let read = catch_unwind(AssertUnwindSafe(|| self.threads.sample(&mut reader)));

@@ -10,41 +10,41 @@ use probe_proto::tables::stack_samples;
 use probe_proto::v1::StackFrame;
 use probe_store::Identity;
 
-use super::pace::Kind;
+use super::pace::SampleReason;
 use crate::self_ingest::SelfIngest;
 
 /// A sample of a process.
 #[derive(Debug)]
-pub(super) struct Sample {
+pub(super) struct StackSample {
     pub(super) identity: Arc<Identity>,
     pub(super) unix_ns: i64,
     pub(super) step: i64,
-    pub(super) kind: Kind,
+    pub(super) kind: SampleReason,
     pub(super) elapsed: Option<f64>,
     pub(super) main: MainThread,
 }
 
 /// Collects samples, so that rows are kept once a second, and not one by one.
 #[derive(Debug)]
-pub(super) struct Samples {
+pub(super) struct StackSamples {
     table: SelfIngest,
     /// Samples that are not rows yet; None when the run is being written, and no more rows are taken.
-    waiting: Mutex<Option<Vec<Sample>>>,
+    waiting: Mutex<Option<Vec<StackSample>>>,
 }
 
-impl Samples {
+impl StackSamples {
     pub(super) fn new(table: SelfIngest) -> Self {
         Self { table, waiting: Mutex::new(Some(Vec::new())) }
     }
 
-    pub(super) fn add(&self, sample: Sample) {
+    pub(super) fn add(&self, sample: StackSample) {
         if let Some(waiting) = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             waiting.push(sample);
         }
     }
 
     /// Makes rows of the samples that wait.
-    pub(super) fn keep(&self) {
+    pub(super) fn store_waiting(&self) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let samples = waiting.as_mut().map(std::mem::take).unwrap_or_default();
         self.rows_of(&samples);
@@ -56,14 +56,14 @@ impl Samples {
         self.rows_of(&samples);
     }
 
-    fn rows_of(&self, samples: &[Sample]) {
-        let mut left: Vec<&Sample> = samples.iter().collect();
+    fn rows_of(&self, samples: &[StackSample]) {
+        let mut left: Vec<&StackSample> = samples.iter().collect();
         while let Some(first) = left.first() {
             let identity = Arc::clone(&first.identity);
             let (these, others) = left.into_iter().partition(|sample| sample.identity == identity);
-            let these: Vec<&Sample> = these;
+            let these: Vec<&StackSample> = these;
             left = others;
-            let result = self.table.keep(&identity, |rows, texts| {
+            let result = self.table.store_rows(&identity, |rows, texts| {
                 these.iter().for_each(|sample| sample.push(rows, texts));
             });
             if let Err(error) = result {
@@ -73,7 +73,7 @@ impl Samples {
     }
 }
 
-impl Sample {
+impl StackSample {
     fn push(&self, rows: &mut BatchBuilder, texts: &mut StringTable) {
         let Self { main, .. } = self;
         let line =

@@ -12,11 +12,11 @@ use probe_inspect::stacks::sampler::SamplingPlan;
 use probe_proto::env::PROBE_STACK_SAMPLING;
 use probe_proto::v1::{ProcessStacks, StackMethod, StacksAnswer, StacksCall};
 
-use super::pace::{Budget, Burst, Kind};
-use super::process::Sampled;
-use super::rows::Samples;
+use super::pace::{Burst, SampleReason, SamplingBudget};
+use super::process::SampledProcess;
+use super::rows::StackSamples;
 use crate::background::keep_working;
-use crate::events::Events;
+use crate::events::RunEvents;
 use crate::registry::Registry;
 use crate::self_ingest::SelfIngest;
 use crate::stacks::Stacks;
@@ -42,13 +42,13 @@ pub(crate) fn is_on() -> Result<bool> {
 
 /// A thread that samples until this is dropped.
 #[derive(Debug)]
-pub(crate) struct StackSampling(Arc<Shared>);
+pub(crate) struct StackSampling(Arc<SamplerState>);
 
 #[derive(Debug)]
-struct Shared {
+struct SamplerState {
     registry: Arc<Registry>,
     stacks: Arc<Stacks>,
-    samples: Samples,
+    samples: StackSamples,
     /// Whether the thread samples without a burst.
     always: bool,
     bursts: Mutex<BurstRequests>,
@@ -74,13 +74,13 @@ impl StackSampling {
         registry: Arc<Registry>,
         stacks: Arc<Stacks>,
         table: SelfIngest,
-        events: Arc<Events>,
+        events: Arc<RunEvents>,
         always: bool,
     ) -> Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SamplerState {
             registry,
             stacks,
-            samples: Samples::new(table),
+            samples: StackSamples::new(table),
             always,
             bursts: Mutex::default(),
             changed: Condvar::new(),
@@ -119,11 +119,11 @@ impl StackSampling {
         {
             let now = Instant::now();
             let mut bursts = self.0.lock();
-            if bursts.current(now).is_some_and(|burst| burst.kind == Kind::Asked) {
+            if bursts.current(now).is_some_and(|burst| burst.kind == SampleReason::Asked) {
                 return Err(Error::limit("another client is sampling these processes")
                     .hint(format!("ask again in {} s", MAX_DURATION.as_secs())));
             }
-            let burst = Burst { kind: Kind::Asked, until: now + plan.duration, interval: plan.interval };
+            let burst = Burst { kind: SampleReason::Asked, until: now + plan.duration, interval: plan.interval };
             *bursts = BurstRequests { newest: Some(burst), ..BurstRequests::default() };
             self.0.changed.notify_all();
         }
@@ -133,7 +133,7 @@ impl StackSampling {
             bursts.newest = None;
             (std::mem::take(&mut bursts.answer), bursts.processor_time.as_secs_f64())
         };
-        self.0.samples.keep();
+        self.0.samples.store_waiting();
         Ok(StacksAnswer { capture: 0, unix_ns, processes, processor_s })
     }
 
@@ -156,7 +156,7 @@ impl BurstRequests {
     }
 
     /// The entry of a process in the answer.
-    fn entry(&mut self, process: &Sampled) -> &mut ProcessStacks {
+    fn entry(&mut self, process: &SampledProcess) -> &mut ProcessStacks {
         let entry = process.run_process().subject.unread(StackMethod::Memory);
         let index = self.answer.iter().position(|other| other.pid == entry.pid).unwrap_or_else(|| {
             self.answer.push(entry);
@@ -166,7 +166,7 @@ impl BurstRequests {
     }
 }
 
-impl Shared {
+impl SamplerState {
     fn lock(&self) -> MutexGuard<'_, BurstRequests> {
         self.bursts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -180,8 +180,8 @@ impl Shared {
 
     fn run(&self) {
         lower_priority();
-        let mut budget = Budget::new(Instant::now());
-        let mut processes: Vec<Sampled> = Vec::new();
+        let mut budget = SamplingBudget::new(Instant::now());
+        let mut processes: Vec<SampledProcess> = Vec::new();
         let mut refreshed: Option<Instant> = None;
         while !self.over.load(Ordering::Relaxed) {
             let now = Instant::now();
@@ -190,10 +190,10 @@ impl Shared {
             if self.always || burst.is_some() {
                 if refreshed.is_none_or(|at| now.saturating_duration_since(at) >= REFRESH) {
                     self.refresh(&mut processes, now);
-                    self.samples.keep();
+                    self.samples.store_waiting();
                     refreshed = Some(now);
                 }
-                let free = burst.is_some_and(|burst| burst.kind == Kind::Asked);
+                let free = burst.is_some_and(|burst| burst.kind == SampleReason::Asked);
                 let wait = if free { Duration::ZERO } else { budget.wait(now) };
                 if wait.is_zero() {
                     for process in processes.iter_mut().filter(|process| process.due(burst) <= now) {
@@ -219,21 +219,21 @@ impl Shared {
     }
 
     /// Refreshes the list of processes by the agents that are connected.
-    fn refresh(&self, processes: &mut Vec<Sampled>, now: Instant) {
+    fn refresh(&self, processes: &mut Vec<SampledProcess>, now: Instant) {
         let live = self.registry.live();
         processes.retain(|process| live.iter().any(|agent| Arc::ptr_eq(agent, &process.agent)));
         for agent in live {
             if !processes.iter().any(|process| Arc::ptr_eq(&agent, &process.agent)) {
-                processes.push(Sampled::new(agent, now));
+                processes.push(SampledProcess::new(agent, now));
             }
         }
         processes.iter_mut().for_each(|process| process.refresh(now));
     }
 
-    fn sample(&self, process: &mut Sampled, burst: Option<Burst>, now: Instant) {
-        let kind = burst.map_or(Kind::Always, |burst| burst.kind);
+    fn sample(&self, process: &mut SampledProcess, burst: Option<Burst>, now: Instant) {
+        let kind = burst.map_or(SampleReason::Always, |burst| burst.kind);
         let sampled = process.sample(&self.stacks, kind, now);
-        if kind == Kind::Asked {
+        if kind == SampleReason::Asked {
             let mut bursts = self.lock();
             let entry = bursts.entry(process);
             match &sampled {

@@ -153,7 +153,7 @@ fn a_quiet_table_does_not_keep_the_journal() {
         runtime.block_on(fast.steps(100));
         fast.world.begun.journal.sync();
         fast.world.begun.store.keep_up(false).unwrap();
-        let (bytes, _) = fast.world.begun.journal.size();
+        let (bytes, _) = fast.world.begun.journal.disk_usage();
         assert!(bytes < DISK / 20, "{bytes} bytes after batch {batch}");
     }
     assert_eq!(fast.count(&runtime, "SELECT COUNT(*) FROM python.metrics"), 1);
@@ -362,7 +362,9 @@ fn no_question_costs_a_row() {
         queries.failed(&asker, &text, None, &probe_common::error::Error::usage("no"));
         log.refuse(&asker, &call, "no");
         let details = serde_json::json!({ "text": &text });
-        events.note(super::super::events::Event::new("a", super::super::events::Severity::Info, "b").with(&details));
+        events.record(
+            super::super::events::RunEvent::new("a", super::super::events::Severity::Info, "b").with_details(&details),
+        );
         let status = v1::Status { problem: format!("{number} {text}"), ..v1::Status::default() };
         fast.world.agents[0].ingest.status(status, journal);
         journal.sync();
@@ -377,13 +379,13 @@ fn no_question_costs_a_row() {
 fn a_failing_query_is_written_down_once() {
     let directory = tempfile::tempdir().unwrap();
     let world = World::start_with(directory.path(), 64 << 20, 1 << 30);
-    let before = world.begun.journal.size().0;
+    let before = world.begun.journal.disk_usage().0;
     let asker = Asker { who: "token:a".into(), peer: None };
     let text = "x".repeat(60 << 10);
     world.begun.queries.failed(&asker, &text, None, &probe_common::error::Error::usage("no"));
     world.begun.queries.begin(&asker, &text, None).finish(None);
     assert_eq!(world.begun.journal.sync(), None);
-    let more = world.begun.journal.size().0 - before;
+    let more = world.begun.journal.disk_usage().0 - before;
     assert!(more < 2 * (60 << 10) + 2000, "{more}");
     // Rows that were not sent again are there all the same when another collector goes on.
     world.kill();

@@ -17,7 +17,7 @@ use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
 use super::head::Head;
 use super::imported_process;
 use super::input::Input;
-use super::pickle::{self, Limits};
+use super::pickle::{self, PickleLimits};
 use super::rows::ProcessRows;
 use dump::Dump;
 use groups::Groups;
@@ -63,7 +63,7 @@ pub(crate) fn import_file(
 /// The dump in a file's bytes, and why it is not whole: a process that is killed while it writes its dump leaves a part of it.
 pub(crate) fn parse(bytes: Vec<u8>) -> Result<(Dump, Option<String>), String> {
     let (dump, problem) = if pickle::is_pickle(&bytes) {
-        let read = pickle::read_as_far(&bytes[..], Limits::WHOLE, &mut ());
+        let read = pickle::read_as_far(&bytes[..], PickleLimits::WHOLE, &mut ());
         let is_code = read.stopped.as_ref().is_some_and(|stopped| stopped.is_code);
         let problem = read.problem();
         let dump: Result<Dump, String> = read.pickle.parse().map_err(|error| error.to_string());
@@ -90,7 +90,8 @@ fn write(
 ) -> Result<Capture> {
     let rank = rank_in_name(reading.path);
     let mut left_out = BTreeMap::new();
-    let operations = dump.entries.take().map_or_else(Vec::new, |entries| operation::all(entries, &mut left_out));
+    let operations =
+        dump.entries.take().map_or_else(Vec::new, |entries| operation::read_operations(entries, &mut left_out));
     let groups = Groups::new(&dump, &operations, &mut left_out);
     let identity = imported_process::identity(reading.run, None, None, rank, groups.world_size());
     let mut rows = ProcessRows::new(files, identity);

@@ -36,7 +36,7 @@ pub(super) struct Operation {
 }
 
 /// The operations of a dump. Entries that are no valid operation are counted by reason.
-pub(super) fn all<const MAX: usize>(
+pub(super) fn read_operations<const MAX: usize>(
     entries: AtMost<DumpedOperation, MAX>,
     left_out: &mut BTreeMap<Cow<'static, str>, u64>,
 ) -> Vec<Operation> {
@@ -57,20 +57,20 @@ pub(super) fn all<const MAX: usize>(
 pub(super) fn window(operations: &[Operation]) -> Option<(i64, i64)> {
     let first = operations.iter().map(|operation| operation.created).min()?;
     let ends = operations.iter().flat_map(|operation| {
-        [Some(operation.created), known(operation.entry.time_discovered_completed_ns)].into_iter().flatten()
+        [Some(operation.created), known_time(operation.entry.time_discovered_completed_ns)].into_iter().flatten()
     });
     Some((first, ends.max().unwrap_or(first)))
 }
 
 /// A time; 0 stands for none.
-pub(super) fn known(Number(time): Number) -> Option<i64> {
+pub(super) fn known_time(Number(time): Number) -> Option<i64> {
     time.filter(|time| *time > 0)
 }
 
 fn of(mut entry: DumpedOperation) -> Result<Operation, &'static str> {
     let name = entry.profiling_name.take().ok_or("without a name")?.0;
     let (group, description) = entry.process_group.take().ok_or("without a process group")?;
-    let created = known(entry.time_created_ns).ok_or("without a time")?;
+    let created = known_time(entry.time_created_ns).ok_or("without a time")?;
     if name.len() > MAX_TEXT || group.0.len() > MAX_TEXT {
         return Err("with a name past the limit of text");
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::dump::Shapes;
 use super::groups::ProcessGroup;
-use super::operation::{MAX_TEXT, Operation, known};
+use super::operation::{MAX_TEXT, Operation, known_time};
 use crate::lenient::{AtMost, Number};
 use crate::rows::ProcessRows;
 
@@ -29,8 +29,8 @@ pub(super) fn push_operation(operation: &Operation, capture: &str, rows: &mut Pr
         retired: operation.retired,
         pending: operation.pending,
         ts: Time(operation.created),
-        started: known(entry.time_discovered_started_ns).map(Time),
-        completed: known(entry.time_discovered_completed_ns).map(Time),
+        started: known_time(entry.time_discovered_started_ns).map(Time),
+        completed: known_time(entry.time_discovered_completed_ns).map(Time),
         duration_ms: entry.duration_ms.filter(|duration| duration.is_finite()),
         timeout: entry.timeout_ms.0.map(|timeout| timeout as f64 / 1e3),
         input_sizes: shapes(entry.input_sizes.as_ref()).as_deref().map(&mut *id),

@@ -26,7 +26,7 @@ pub(crate) struct Snapshot<'a> {
     pub segments: Option<AtMost<Segment<'a>, MAX_SEGMENTS>>,
     /// The history of each device.
     #[serde(borrow)]
-    pub device_traces: Option<AtMost<AtMost<Event<'a>, MAX_EVENTS>, MAX_DEVICES>>,
+    pub device_traces: Option<AtMost<AtMost<HistoryEntry<'a>, MAX_EVENTS>, MAX_DEVICES>>,
     pub host_segments: Count,
     pub host_traces: Count,
     pub external_annotations: Count,
@@ -119,7 +119,7 @@ pub(crate) struct AllocatorEntry<'a> {
 
 /// An entry of a history.
 #[derive(Debug, Clone)]
-pub(crate) enum Event<'a> {
+pub(crate) enum HistoryEntry<'a> {
     /// An event that was taken out while the file was read, with its number.
     Taken(u32),
     Whole(Box<AllocatorEntry<'a>>),
@@ -181,19 +181,20 @@ impl<'de: 'a, 'a> Deserialize<'de> for TextOrNone<'a> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Event<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for HistoryEntry<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Events;
         impl<'de> Visitor<'de> for Events {
-            type Value = Event<'de>;
+            type Value = HistoryEntry<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an event of the allocator")
             }
-            fn visit_u32<E>(self, number: u32) -> Result<Event<'de>, E> {
-                Ok(Event::Taken(number))
+            fn visit_u32<E>(self, number: u32) -> Result<HistoryEntry<'de>, E> {
+                Ok(HistoryEntry::Taken(number))
             }
-            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Event<'de>, M::Error> {
-                AllocatorEntry::deserialize(MapAccessDeserializer::new(map)).map(|entry| Event::Whole(Box::new(entry)))
+            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<HistoryEntry<'de>, M::Error> {
+                AllocatorEntry::deserialize(MapAccessDeserializer::new(map))
+                    .map(|entry| HistoryEntry::Whole(Box::new(entry)))
             }
         }
         deserializer.deserialize_any(Events)

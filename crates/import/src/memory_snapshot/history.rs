@@ -32,7 +32,7 @@ pub(super) const ACTIONS: &[&str] = &[
 
 /// An event. Texts are numbers of the history's table; missing values are UNKNOWN.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Record {
+pub(super) struct StoredEntry {
     pub action: u8,
     pub line: i32,
     pub address: i64,
@@ -46,7 +46,7 @@ pub(super) struct Record {
     pub metadata: u32,
 }
 
-impl Record {
+impl StoredEntry {
     pub(super) fn action(&self) -> &'static str {
         ACTIONS.get(usize::from(self.action)).copied().unwrap_or_default()
     }
@@ -55,7 +55,7 @@ impl Record {
 /// Events in the order in which they were read.
 pub(crate) struct History<'p> {
     pub texts: TextTable,
-    records: Vec<Record>,
+    records: Vec<StoredEntry>,
     /// The number of events past the bound.
     pub more: u64,
     /// The number of events that could not be parsed.
@@ -90,12 +90,12 @@ impl<'p> History<'p> {
     }
 
     /// The event with this number; None where it was not kept.
-    pub(super) fn get(&self, number: u32) -> Option<&Record> {
+    pub(super) fn get(&self, number: u32) -> Option<&StoredEntry> {
         self.records.get(number as usize)
     }
 
     /// Keeps an event and returns its number; an entry that is no valid event is counted and gives None.
-    pub(super) fn keep(&mut self, entry: &AllocatorEntry<'_>) -> Option<u32> {
+    pub(super) fn add(&mut self, entry: &AllocatorEntry<'_>) -> Option<u32> {
         if self.records.len() >= MAX_EVENTS {
             self.more += 1;
             return None;
@@ -106,7 +106,7 @@ impl<'p> History<'p> {
     }
 
     /// Converts an entry to a record; an entry that is no valid event is counted and gives None.
-    fn record(&mut self, entry: &AllocatorEntry<'_>) -> Option<Record> {
+    fn record(&mut self, entry: &AllocatorEntry<'_>) -> Option<StoredEntry> {
         let action = entry.action.0.and_then(|name| ACTIONS.iter().position(|action| *action == name));
         let Some(action) = action else {
             self.unreadable += 1;
@@ -119,7 +119,7 @@ impl<'p> History<'p> {
         let unknown = |value: Option<i64>| value.unwrap_or(UNKNOWN);
         let frame = entry.frames.0;
         let is_oom = ACTIONS[action] == "oom";
-        Some(Record {
+        Some(StoredEntry {
             action: action as u8,
             line: frame.and_then(|frame| i32::try_from(frame.line.0?).ok()).unwrap_or(i32::MIN),
             address: unknown(entry.addr.0.filter(|_| !is_oom)),
@@ -175,7 +175,7 @@ impl DictWatcher for History<'_> {
             return None;
         }
         let kept = match heap.parse::<AllocatorEntry<'_>>(Value::Dict(dict), MAX_WORK) {
-            Ok(entry) => self.keep(&entry),
+            Ok(entry) => self.add(&entry),
             Err(_) => {
                 self.unreadable += 1;
                 None

@@ -20,23 +20,23 @@ use super::imported_process;
 use super::input::Input;
 use super::lenient::AtMost;
 use super::metadata::rank_in_name;
-use super::pickle::{self, Limits, Partial, Value};
+use super::pickle::{self, Partial, PickleLimits, Value};
 use super::records::known;
 use super::rows::ProcessRows;
 use super::steps::Step;
-use form::{Event, Segment, Segments, Snapshot};
+use form::{HistoryEntry, Segment, Segments, Snapshot};
 pub(crate) use history::History;
 use reckon::HeldBytes;
 
 /// The format's name.
 pub(crate) const NAME: &str = "memory-snapshot";
 /// Limits of a snapshot, beside its events: a pickle by Python keeps three values of each event.
-const LIMITS: Limits = Limits { values: 1 << 24, containers: 5 << 20, memo: 1 << 23 };
+const LIMITS: PickleLimits = PickleLimits { values: 1 << 24, containers: 5 << 20, memo: 1 << 23 };
 /// Most work of the visit at the end: 16 for a value, and 1 for a byte of text.
 const MAX_WORK: u64 = 1 << 30;
 
 /// The process that the rows belong to.
-pub(crate) enum Origin<'a> {
+pub(crate) enum SnapshotOrigin<'a> {
     /// A file that a user imports.
     File { run: &'a str, capture: &'a str },
     /// A process of a live run, in which training waited `waited` seconds for the snapshot.
@@ -58,7 +58,7 @@ pub(crate) fn import_file(
     files: &mut dyn RowSink,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Capture> {
-    import(reading.path, &Origin::File { run: reading.run, capture: reading.capture }, files, progress)
+    import(reading.path, &SnapshotOrigin::File { run: reading.run, capture: reading.capture }, files, progress)
 }
 
 /// Reads a file and writes its rows.
@@ -67,7 +67,7 @@ pub(crate) fn import_file(
 /// The file is no snapshot, or rows can't be written.
 pub(crate) fn import(
     path: &Path,
-    origin: &Origin<'_>,
+    origin: &SnapshotOrigin<'_>,
     files: &mut dyn RowSink,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Capture> {
@@ -80,8 +80,8 @@ pub(crate) fn import(
     let snapshot = parse(&read).map_err(failed)?;
     let Partial { stopped, text_bytes, .. } = &read;
     let (identity, capture, rank_source, waited) = match *origin {
-        Origin::Process { identity, capture, waited } => (identity.clone(), capture, "run", Some(waited)),
-        Origin::File { run, capture } => {
+        SnapshotOrigin::Process { identity, capture, waited } => (identity.clone(), capture, "run", Some(waited)),
+        SnapshotOrigin::File { run, capture } => {
             let rank = path.file_name().and_then(|name| rank_in_name(name.to_str()?));
             let identity = imported_process::identity(run, None, None, rank, None);
             (identity, capture, if rank.is_some() { "name" } else { "none" }, None)
@@ -109,7 +109,7 @@ pub(crate) fn import(
         tool: NAME,
         rank: identity.rank,
         rank_source,
-        file: matches!(origin, Origin::File { .. }).then(|| path.display().to_string()),
+        file: matches!(origin, SnapshotOrigin::File { .. }).then(|| path.display().to_string()),
         file_bytes,
         text_bytes: *text_bytes,
         has_date: true,
@@ -193,7 +193,7 @@ impl Writing<'_, '_, '_> {
             let mut numbers: Vec<u32> = Vec::with_capacity(trace.items.len());
             for event in &trace.items {
                 match event {
-                    Event::Taken(number) => match seen.get_mut(*number as usize) {
+                    HistoryEntry::Taken(number) => match seen.get_mut(*number as usize) {
                         Some(seen) if !*seen => {
                             *seen = true;
                             numbers.push(*number);
@@ -202,7 +202,7 @@ impl Writing<'_, '_, '_> {
                         // The event was counted where it was dropped.
                         None => {}
                     },
-                    Event::Whole(entry) => numbers.extend(history.keep(entry)),
+                    HistoryEntry::Whole(entry) => numbers.extend(history.add(entry)),
                 }
             }
             history.more += trace.more;
@@ -215,8 +215,8 @@ impl Writing<'_, '_, '_> {
             };
             let history = &*history;
             let records = || numbers.iter().filter_map(|number| history.get(*number));
-            let held = reckon::back(records(), end);
-            let events = rows::Events {
+            let held = reckon::held_after_each(records(), end);
+            let events = rows::EventRows {
                 capture: self.capture,
                 device: &rows::device_name(device as i64),
                 texts: &history.texts,

@@ -1,7 +1,7 @@
 //! Computes the bytes allocated and reserved after each event of a history, backwards from the segments at the end.
 
 use super::form::Segment;
-use super::history::Record;
+use super::history::StoredEntry;
 use crate::records::{UNKNOWN, known};
 
 /// Bytes at one time; UNKNOWN where they are not known.
@@ -39,7 +39,7 @@ fn sum(sum: Option<i64>, more: Option<i64>) -> Option<i64> {
 }
 
 /// The bytes that an event adds to those allocated and to those reserved.
-fn change(record: &Record) -> (i64, i64) {
+fn change(record: &StoredEntry) -> (i64, i64) {
     let size = known(record.size).unwrap_or(0);
     match record.action() {
         "alloc" => (size, 0),
@@ -51,7 +51,10 @@ fn change(record: &Record) -> (i64, i64) {
 }
 
 /// The bytes held after each event. A sum that would be negative somewhere is unknown everywhere: events are missing.
-pub(super) fn back<'a>(records: impl DoubleEndedIterator<Item = &'a Record>, end: HeldBytes) -> Vec<HeldBytes> {
+pub(super) fn held_after_each<'a>(
+    records: impl DoubleEndedIterator<Item = &'a StoredEntry>,
+    end: HeldBytes,
+) -> Vec<HeldBytes> {
     let mut now = end;
     let before = |held: i64, added: i64| {
         known(held).and_then(|held| held.checked_sub(added)).filter(|held| *held >= 0).unwrap_or(UNKNOWN)

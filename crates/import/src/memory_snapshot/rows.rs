@@ -5,7 +5,7 @@ use probe_proto::table::Time;
 use probe_proto::tables::{memory_blocks, memory_events};
 
 use super::form::{Block, Segment, TextOrNone};
-use super::history::Record;
+use super::history::StoredEntry;
 use super::reckon::HeldBytes;
 use crate::records::known;
 use crate::rows::ProcessRows;
@@ -16,7 +16,7 @@ use crate::text_table::TextTable;
 const MAX_TEXT: usize = 4096;
 
 /// The events of a device.
-pub(super) struct Events<'a> {
+pub(super) struct EventRows<'a> {
     pub capture: &'a str,
     /// The device's name: cuda:0.
     pub device: &'a str,
@@ -24,8 +24,14 @@ pub(super) struct Events<'a> {
     pub steps: &'a [Step],
 }
 
-impl Events<'_> {
-    pub(super) fn push(&self, number: i64, record: &Record, held: HeldBytes, rows: &mut ProcessRows<'_>) -> Result<()> {
+impl EventRows<'_> {
+    pub(super) fn push(
+        &self,
+        number: i64,
+        record: &StoredEntry,
+        held: HeldBytes,
+        rows: &mut ProcessRows<'_>,
+    ) -> Result<()> {
         rows.push(|id| memory_events::Row {
             capture: id(self.capture),
             number,

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use probe_common::error::{Error, Result};
-use probe_common::paths::named;
+use probe_common::paths::io_error_at;
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
@@ -70,15 +70,15 @@ impl Database {
         let mut input = Input::open(path)?;
         let mut begun = Vec::new();
         let read = (&mut input.text).take(MAGIC.len() as u64).read_to_end(&mut begun);
-        read.map_err(|error| named(path, error))?;
+        read.map_err(|error| io_error_at(path, error))?;
         if begun != MAGIC {
             return Err(failed(&"it is no SQLite database")
                 .hint("export a report with nsys export --type sqlite, and import what that writes"));
         }
         let unpacked = if is_database(path)? { None } else { Some(unpack(&begun, input.text, scratch)) };
-        let unpacked = unpacked.transpose().map_err(|error| named(path, error))?;
+        let unpacked = unpacked.transpose().map_err(|error| io_error_at(path, error))?;
         let file = unpacked.as_ref().map_or(path, |unpacked| unpacked.path());
-        let bytes = std::fs::metadata(file).map_err(|error| named(file, error))?.len();
+        let bytes = std::fs::metadata(file).map_err(|error| io_error_at(file, error))?.len();
         let connection = connect(file, bytes).map_err(|error| failed(&why(&error)))?;
         let mut database = Self {
             connection,
@@ -200,7 +200,7 @@ pub(crate) fn integer(row: &Row<'_>, column: usize) -> Option<i64> {
 
 fn is_database(path: &Path) -> Result<bool> {
     let mut begun = [0; MAGIC.len()];
-    let mut file = std::fs::File::open(path).map_err(|error| named(path, error))?;
+    let mut file = std::fs::File::open(path).map_err(|error| io_error_at(path, error))?;
     Ok(file.read_exact(&mut begun).is_ok() && begun == MAGIC)
 }
 

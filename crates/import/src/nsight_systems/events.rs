@@ -33,7 +33,7 @@ mod nvtx {
 }
 
 /// Reads the events of a process.
-pub(crate) struct Events<'a> {
+pub(crate) struct DatabaseEvents<'a> {
     database: &'a Database,
     names: StringsByNumber<'a>,
     steps: StepRanges,
@@ -48,7 +48,7 @@ pub(crate) struct Events<'a> {
 /// Columns that all activities of devices have.
 const ACTIVITY: [&str; 5] = ["start", "end", "deviceId", "streamId", "correlationId"];
 
-impl<'a> Events<'a> {
+impl<'a> DatabaseEvents<'a> {
     pub(crate) fn new(
         database: &'a Database,
         collected: Collected,
@@ -257,7 +257,7 @@ impl<'a> Events<'a> {
             };
             let name = if is_operator { range.name } else { &text };
             let named = texts.number(name);
-            events.steps.take(named, name, ts, end);
+            events.steps.add(named, name, ts, end);
             if kind == host::ANNOTATION && !is_operator {
                 events.push_module((thread, ts, end, number), name)?;
             }

@@ -6,7 +6,7 @@ use super::heap::{Heap, Pickle, Value};
 use super::memo::Memo;
 use super::opcode::{self as op, is_code, refusal};
 use super::source::CountedBytes;
-use super::watch::{DictWatcher, Limits, Partial, Refused};
+use super::watch::{DictWatcher, Partial, PickleLimits, RefusedPickle};
 
 /// Most containers that are open within each other while they are filled.
 const MAX_DEPTH: usize = 1000;
@@ -17,7 +17,7 @@ const MAX_PROTOCOL: u8 = 5;
 
 struct Machine<'w, R, W> {
     source: CountedBytes<R>,
-    limits: Limits,
+    limits: PickleLimits,
     watch: &'w mut W,
     stack: Vec<Value>,
     /// The height of the stack at each open MARK.
@@ -27,7 +27,7 @@ struct Machine<'w, R, W> {
 }
 
 /// Reads a pickle as far as it can be; nothing of it is run.
-pub(crate) fn read_as_far<W: DictWatcher>(bytes: impl Read, limits: Limits, watch: &mut W) -> Partial {
+pub(crate) fn read_as_far<W: DictWatcher>(bytes: impl Read, limits: PickleLimits, watch: &mut W) -> Partial {
     let mut machine = Machine {
         source: CountedBytes::new(bytes),
         limits,
@@ -48,7 +48,7 @@ pub(crate) fn read_as_far<W: DictWatcher>(bytes: impl Read, limits: Limits, watc
                 return Partial { pickle: Pickle { heap: machine.heap, root }, text_bytes, stopped: None };
             }
             Err(what) => {
-                let stopped = Some(Refused { offset, what, is_code: is_code(opcode) });
+                let stopped = Some(RefusedPickle { offset, what, is_code: is_code(opcode) });
                 let root = machine.close();
                 return Partial { pickle: Pickle { heap: machine.heap, root }, text_bytes: offset, stopped };
             }

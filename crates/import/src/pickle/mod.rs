@@ -20,7 +20,7 @@ mod watch;
 
 pub(crate) use heap::{Heap, Value};
 pub(crate) use machine::read_as_far;
-pub(crate) use watch::{DictWatcher, Limits, Partial};
+pub(crate) use watch::{DictWatcher, Partial, PickleLimits};
 
 /// Whether a file with this beginning is a pickle, of protocol 1 or later.
 pub(crate) fn is_pickle(bytes: &[u8]) -> bool {

@@ -7,7 +7,7 @@ use crate::text_table::TextTable;
 
 /// Limits of what may exist at once.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct PickleLimits {
     /// Values on the stack and in containers.
     pub values: usize,
     /// Lists, tuples and dicts.
@@ -16,21 +16,21 @@ pub(crate) struct Limits {
     pub memo: usize,
 }
 
-impl Limits {
+impl PickleLimits {
     /// Limits for a pickle that is read as a whole.
     pub(crate) const WHOLE: Self = Self { values: 1 << 24, containers: 1 << 21, memo: 1 << 22 };
 }
 
 /// Why a pickle was not read, and where (bytes).
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Refused {
+pub(crate) struct RefusedPickle {
     pub offset: u64,
     pub what: String,
     /// Whether the pickle would run code.
     pub is_code: bool,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for RefusedPickle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "at byte {} of its pickle: {}", self.offset, self.what)
     }
@@ -43,7 +43,7 @@ pub(crate) struct Partial {
     pub pickle: Pickle,
     /// Bytes that were read.
     pub text_bytes: u64,
-    pub stopped: Option<Refused>,
+    pub stopped: Option<RefusedPickle>,
 }
 
 impl Partial {

@@ -9,7 +9,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::{Format, RangePatterns, TraceFile, import};
+use crate::{RangePatterns, TraceFile, TraceFormat, import};
 
 /// A call: time before its first child, whether it launches a kernel then (and for how long that runs), its children, and time
 /// after the last.
@@ -81,7 +81,7 @@ fn imported(events: &[Value]) -> BTreeMap<String, Row> {
     let mut events = events.to_vec();
     events.push(json!({"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 0, "dur": 1}));
     std::fs::write(&path, serde_json::to_vec(&json!({"traceEvents": events})).unwrap()).unwrap();
-    let file = TraceFile { path, capture: "trace.json".into(), named: true, format: Format::Kineto };
+    let file = TraceFile { path, capture: "trace.json".into(), named: true, format: TraceFormat::Kineto };
     import(&[file], "run@1", directory.path(), &RangePatterns::default(), &mut |_| ()).unwrap();
     let mut rows = BTreeMap::new();
     for entry in std::fs::read_dir(directory.path().join("python.operators")).unwrap() {

@@ -10,7 +10,7 @@ use probe_store::Identity;
 use probe_store::row_files::RowFiles;
 use serde_json::{Value, json};
 
-use crate::{Capture, take};
+use crate::{Capture, import_of_process};
 
 fn process() -> Identity {
     Identity {
@@ -29,7 +29,8 @@ fn taken(events: &[Value], max_text: u64, directory: &Path) -> Capture {
     // What the file says of ranks is not asked.
     let text = json!({"distributedInfo": {"rank": 0}, "traceEvents": events});
     std::fs::write(&path, serde_json::to_vec(&text).unwrap()).unwrap();
-    take(&path, ("capture-1/rank3", &process()), (max_text, 0.25), &mut RowFiles::new(directory, "test")).unwrap()
+    import_of_process(&path, ("capture-1/rank3", &process()), (max_text, 0.25), &mut RowFiles::new(directory, "test"))
+        .unwrap()
 }
 
 /// Of each operator by its name: its module and stage.

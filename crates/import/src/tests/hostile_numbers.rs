@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::{Format, RangePatterns, TraceFile, import};
+use crate::{RangePatterns, TraceFile, TraceFormat, import};
 
 /// A sample of each JSON format in which every number has a place.
 fn samples() -> [Value; 4] {
@@ -96,7 +96,7 @@ proptest! {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("rank-5.json");
         std::fs::write(&path, sample.to_string()).unwrap();
-        let format = [Format::Kineto, Format::FlightRecorder, Format::ExecutionTrace, Format::NcclInspector][format];
+        let format = [TraceFormat::Kineto, TraceFormat::FlightRecorder, TraceFormat::ExecutionTrace, TraceFormat::NcclInspector][format];
         let file = TraceFile { path, capture: "rank-5.json".into(), named: true, format };
         let imported = import(&[file], "run@1", directory.path(), &RangePatterns::default(), &mut |_| ());
         if let Err(error) = imported {
@@ -111,7 +111,9 @@ fn samples_are_read_whole() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("rank-5.json");
         std::fs::write(&path, sample.to_string()).unwrap();
-        let format = [Format::Kineto, Format::FlightRecorder, Format::ExecutionTrace, Format::NcclInspector][format];
+        let format =
+            [TraceFormat::Kineto, TraceFormat::FlightRecorder, TraceFormat::ExecutionTrace, TraceFormat::NcclInspector]
+                [format];
         let file = TraceFile { path, capture: "rank-5.json".into(), named: true, format };
         let imported = import(&[file], "run@1", directory.path(), &RangePatterns::default(), &mut |_| ()).unwrap();
         let rows = &imported.captures[0].rows;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::table_rows;
-use crate::{Format, RangePatterns, TraceFile, import};
+use crate::{RangePatterns, TraceFile, TraceFormat, import};
 
 fn span(cat: &str, name: &str, tid: i64, ts: i64, dur: i64) -> Value {
     json!({"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur, "args": {}})
@@ -40,7 +40,7 @@ fn allocations_are_of_the_operator_module_and_step_around_them() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("trace.json");
     std::fs::write(&path, serde_json::to_vec(&json!({"traceEvents": events})).unwrap()).unwrap();
-    let file = TraceFile { path, capture: "trace.json".into(), named: true, format: Format::Kineto };
+    let file = TraceFile { path, capture: "trace.json".into(), named: true, format: TraceFormat::Kineto };
     let imported = import(&[file], "run@1", directory.path(), &RangePatterns::default(), &mut |_| ()).unwrap();
     let capture = &imported.captures[0];
     assert_eq!((capture.rows.memory_events, &*capture.left_out), (5, &[("memory without its size".to_owned(), 1)][..]));

@@ -6,8 +6,8 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::table_rows;
-use crate::pickle::{DictWatcher, Limits, read_as_far};
-use crate::{Capture, Format, RangePatterns, TraceFile, find, import, read_memory_snapshot};
+use crate::pickle::{DictWatcher, PickleLimits, read_as_far};
+use crate::{Capture, RangePatterns, TraceFile, TraceFormat, find, import, read_memory_snapshot};
 
 /// Made by `fuzz/memory_snapshots.py`.
 fn corpus(name: &str) -> Vec<u8> {
@@ -17,7 +17,7 @@ fn corpus(name: &str) -> Vec<u8> {
 fn imported(bytes: &[u8], directory: &Path) -> Result<Capture, String> {
     let path = directory.join("rank_3.pickle");
     fs::write(&path, bytes).unwrap();
-    let file = TraceFile { path, capture: "rank_3.pickle".into(), named: true, format: Format::MemorySnapshot };
+    let file = TraceFile { path, capture: "rank_3.pickle".into(), named: true, format: TraceFormat::MemorySnapshot };
     let mut imported = import(&[file], "run@1", directory, &RangePatterns::default(), &mut |_| ())
         .map_err(|error| error.to_string())?;
     Ok(imported.captures.remove(0))
@@ -110,7 +110,7 @@ fn a_snapshot_is_found_by_what_is_in_it() {
     }
     let found = find(&[directory.path().to_owned()], None).unwrap();
     assert!(
-        found.files.len() == 3 && found.files.iter().all(|file| file.format == Format::MemorySnapshot),
+        found.files.len() == 3 && found.files.iter().all(|file| file.format == TraceFormat::MemorySnapshot),
         "{found:?}"
     );
 }
@@ -165,7 +165,7 @@ impl DictWatcher for Taking {
 fn events_need_no_room_once_they_are_taken_out() {
     // 4 containers and 24 values each.
     let bytes = program(&[b"](", &EVENT.repeat(20_000), b"e"]);
-    let limits = Limits { values: 41_000, containers: 8, memo: 8 };
+    let limits = PickleLimits { values: 41_000, containers: 8, memo: 8 };
     let (mut taking, mut nothing) = (Taking(0), ());
     let read = read_as_far(&bytes[..], limits, &mut taking);
     assert_eq!((read.stopped, taking.0), (None, 20_000));

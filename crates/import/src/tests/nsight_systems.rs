@@ -7,7 +7,7 @@ use std::path::Path;
 use rusqlite::Connection;
 
 use super::table_rows;
-use crate::{Capture, Format, ModuleRange, RangePatterns, StepRange, TraceFile, import};
+use crate::{Capture, ModuleRange, RangePatterns, StepRange, TraceFile, TraceFormat, import};
 
 /// Nanoseconds from 1970 at which sessions begin.
 const START: i64 = 1_767_225_600_000_000_000;
@@ -143,7 +143,7 @@ fn fill(export: &mut Export, pid: i64, device: i64) {
 
 fn imported(path: &Path, pattern: Option<&str>, directory: &Path) -> probe_common::error::Result<Vec<Capture>> {
     let capture = path.file_name().unwrap().to_str().unwrap().to_owned();
-    let file = TraceFile { path: path.to_owned(), capture, named: true, format: Format::NsightSystems };
+    let file = TraceFile { path: path.to_owned(), capture, named: true, format: TraceFormat::NsightSystems };
     let steps = pattern.map(|pattern| StepRange::parse(pattern).unwrap());
     Ok(import(&[file], "run@1", directory, &RangePatterns { steps, modules: None }, &mut |_| ())?.captures)
 }
@@ -241,7 +241,8 @@ fn ranges_that_a_pattern_matches_are_modules_of_what_runs_and_is_launched_in_the
     export.copy(41, (3400, 3500), 2, 4000);
     drop(export);
     let of = |modules: Option<&str>| {
-        let file = TraceFile { path: path.clone(), capture: "x".into(), named: true, format: Format::NsightSystems };
+        let file =
+            TraceFile { path: path.clone(), capture: "x".into(), named: true, format: TraceFormat::NsightSystems };
         let ranges =
             RangePatterns { steps: None, modules: modules.map(|pattern| ModuleRange::parse(pattern).unwrap()) };
         let scratch = tempfile::tempdir().unwrap();

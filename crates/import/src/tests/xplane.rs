@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::table_rows;
-use crate::{Capture, Format, RangePatterns, TraceFile, import};
+use crate::{Capture, RangePatterns, TraceFile, TraceFormat, import};
 
 fn varint(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
@@ -178,7 +178,7 @@ fn chrome() -> Vec<u8> {
     serde_json::to_vec(&json!({"displayTimeUnit": "ns", "traceEvents": events})).unwrap()
 }
 
-fn imported(bytes: &[u8], format: Format, directory: &Path) -> probe_common::error::Result<Capture> {
+fn imported(bytes: &[u8], format: TraceFormat, directory: &Path) -> probe_common::error::Result<Capture> {
     let path = directory.join("rank-5.pb");
     std::fs::write(&path, bytes).unwrap();
     let file = TraceFile { path, capture: "rank-5.pb".into(), named: true, format };
@@ -223,7 +223,7 @@ fn all_rows(directory: &Path) -> [Vec<String>; 4] {
 #[test]
 fn planes_become_rows_of_devices_and_threads() {
     let directory = tempfile::tempdir().unwrap();
-    let capture = imported(&trace(), Format::XPlane, directory.path()).unwrap();
+    let capture = imported(&trace(), TraceFormat::XPlane, directory.path()).unwrap();
     assert_eq!((capture.rank, capture.problem.as_deref(), capture.events), (Some(5), None, 18));
     assert_eq!(capture.began, Some(1_700_000_000_000_000_000 + 5000));
     let left_out: BTreeMap<&str, u64> = capture.left_out.iter().map(|(why, events)| (&**why, *events)).collect();
@@ -256,18 +256,18 @@ fn planes_become_rows_of_devices_and_threads() {
 #[test]
 fn the_same_trace_as_chrome_json_gives_the_same_rows() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    imported(&trace(), Format::XPlane, directories[0].path()).unwrap();
-    imported(&chrome(), Format::Kineto, directories[1].path()).unwrap();
+    imported(&trace(), TraceFormat::XPlane, directories[0].path()).unwrap();
+    imported(&chrome(), TraceFormat::Kineto, directories[1].path()).unwrap();
     assert_eq!(all_rows(directories[0].path()), all_rows(directories[1].path()));
 }
 
 #[test]
 fn a_trace_is_known_by_the_name_of_its_first_plane() {
-    let head = |bytes: &[u8]| Format::of(&crate::head::Head { bytes: bytes.to_vec() });
-    assert_eq!(head(&trace()), Some(Format::XPlane));
+    let head = |bytes: &[u8]| TraceFormat::detect(&crate::head::Head { bytes: bytes.to_vec() });
+    assert_eq!(head(&trace()), Some(TraceFormat::XPlane));
     assert_eq!(
         head(&bytes(1, &[number(1, 2), text(2, "/device:GPU:0"), vec![0x1a, 0xff, 0xff, 0x7f]].concat())),
-        Some(Format::XPlane)
+        Some(TraceFormat::XPlane)
     );
     for other in [&b"\nhost"[..], b"\n", b"", b"\n\x05\x12\x03abc", b"\n\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"] {
         assert_eq!(head(other), None, "{other:?}");
@@ -283,7 +283,7 @@ fn lengths_that_lie_keep_what_came_before() {
     content.extend([0x1a, 0xff, 0xff, 0xff, 0xff, 0x0f, 0x22, 0xff, 0xff, 0x7f]);
     let mut file = vec![0x0a];
     varint(u64::MAX >> 1, &mut file);
-    let capture = imported(&[file, content].concat(), Format::XPlane, directory.path()).unwrap();
+    let capture = imported(&[file, content].concat(), TraceFormat::XPlane, directory.path()).unwrap();
     assert_eq!((capture.rows.kernels, capture.events), (1, 2));
     let problem = capture.problem.unwrap();
     assert!(problem.starts_with("at byte ") && problem.contains("are said to follow"), "{problem}");
@@ -308,7 +308,7 @@ proptest! {
             file.truncate(cut.index(file.len()));
         }
         let directory = tempfile::tempdir().unwrap();
-        if let Ok(capture) = imported(&file, Format::XPlane, directory.path()) {
+        if let Ok(capture) = imported(&file, TraceFormat::XPlane, directory.path()) {
             let counts = capture.rows;
             let rows = counts.kernels + counts.launches + counts.operators + counts.frames;
             let no_events = ["description of events past the limit", "text past the limit, left out of its row"];
@@ -320,6 +320,6 @@ proptest! {
     #[test]
     fn no_bytes_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let directory = tempfile::tempdir().unwrap();
-        let _ = imported(&bytes, Format::XPlane, directory.path());
+        let _ = imported(&bytes, TraceFormat::XPlane, directory.path());
     }
 }

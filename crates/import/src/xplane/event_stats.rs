@@ -98,7 +98,7 @@ pub(crate) struct EventStats<'a> {
 }
 
 impl<'a> EventStats<'a> {
-    pub(crate) fn take(&mut self, stat: Stat, value: Value<'a>) {
+    pub(crate) fn add(&mut self, stat: Stat, value: Value<'a>) {
         match stat {
             Stat::Annotation => self.annotation = value.text(),
             Stat::BytesAccessed => self.bytes_accessed = value.integer().filter(|bytes| *bytes >= 0),
@@ -189,7 +189,7 @@ impl KernelDetails {
 }
 
 /// The bytes in `kind:Unknown size:655360 dest:2 async:1`, as the details of copies and sets have them.
-pub(crate) fn size(details: &str) -> Option<i64> {
+pub(crate) fn bytes_in_details(details: &str) -> Option<i64> {
     let number = |name: &str| words(details).find(|(key, _)| *key == name).and_then(|(_, value)| integer(value));
     number("size").or_else(|| number("num_bytes")).filter(|bytes| *bytes >= 0)
 }
@@ -225,8 +225,8 @@ mod tests {
         );
         let expected = KernelDetails { shared_memory: Some(96), occupancy: Some(50.0), ..KernelDetails::default() };
         assert_eq!(newer, expected, "what can't be is not known");
-        assert_eq!(size("kind:Unknown size:655360 dest:2 async:1"), Some(655_360));
-        assert_eq!(size("kind:Unknown dest:2"), None);
+        assert_eq!(bytes_in_details("kind:Unknown size:655360 dest:2 async:1"), Some(655_360));
+        assert_eq!(bytes_in_details("kind:Unknown dest:2"), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use probe_common::error::Result;
 
-use super::event_stats::{EventStats, KernelDetails, size};
+use super::event_stats::{EventStats, KernelDetails, bytes_in_details};
 use super::lines::{Line, Plane};
 use crate::blank_records::{Activity, device_event, host_event};
 use crate::collect::{Collected, MAX_STEPS};
@@ -11,7 +11,7 @@ use crate::records::{DeviceEvent, HostEvent, Launch, UNKNOWN, device, host};
 use crate::steps::Step;
 
 /// An event and the line that it is on.
-pub(crate) struct Event<'a> {
+pub(crate) struct PlaneEvent<'a> {
     pub plane: Plane,
     pub line: Line,
     /// The thread, for a line of the host.
@@ -27,7 +27,7 @@ impl Collected {
     ///
     /// # Errors
     /// Records can't be written.
-    pub(crate) fn take_plane_event(&mut self, event: &Event<'_>) -> Result<()> {
+    pub(crate) fn take_plane_event(&mut self, event: &PlaneEvent<'_>) -> Result<()> {
         let device = match event.plane {
             Plane::Gpu(device) | Plane::Tpu(device) => device,
             _ => UNKNOWN,
@@ -90,7 +90,7 @@ impl Collected {
         Ok(())
     }
 
-    fn activity(&mut self, event: &Event<'_>, device: i64, stream: i64) -> DeviceEvent {
+    fn activity(&mut self, event: &PlaneEvent<'_>, device: i64, stream: i64) -> DeviceEvent {
         self.has_devices = true;
         let stats = &event.stats;
         let (kind, name) = match stats.memcpy_details.or(stats.memset_details) {
@@ -103,7 +103,7 @@ impl Collected {
             }
             None => (device::KERNEL, event.name),
         };
-        let bytes = stats.memcpy_details.or(stats.memset_details).and_then(size);
+        let bytes = stats.memcpy_details.or(stats.memset_details).and_then(bytes_in_details);
         let bandwidth =
             bytes.filter(|_| event.end > event.ts).map(|bytes| bytes as f64 / (event.end - event.ts) as f64);
         let details = stats.kernel_details.map(KernelDetails::of).unwrap_or_default();
@@ -135,7 +135,7 @@ impl Collected {
         }
     }
 
-    fn take_thread_event(&mut self, event: &Event<'_>) -> Result<()> {
+    fn take_thread_event(&mut self, event: &PlaneEvent<'_>) -> Result<()> {
         let Some(thread) = event.thread else {
             self.leave_out("past the number of threads", 1);
             return Ok(());

@@ -17,7 +17,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use probe_common::error::{Error, Result};
-use probe_common::paths::named;
+use probe_common::paths::io_error_at;
 use probe_store::row_files::RowSink;
 
 use super::capture::{Capture, CaptureFacts, Reading};
@@ -62,7 +62,7 @@ pub(crate) fn import(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Capture> {
     let (file, file_bytes) = open(reading.path, reading.scratch)?;
-    let text_bytes = file.metadata().map_err(|error| named(reading.path, error))?.len();
+    let text_bytes = file.metadata().map_err(|error| io_error_at(reading.path, error))?.len();
     let mut report = |at: u64| {
         progress((at as f64 / text_bytes.max(1) as f64 * file_bytes as f64) as u64, file_bytes);
     };
@@ -108,7 +108,7 @@ fn open(path: &Path, scratch: &Path) -> Result<(File, u64)> {
     if !input.packed {
         return Ok((File::open(path).map_err(failed)?, input.file_bytes));
     }
-    let unpacked = |error: std::io::Error| named(scratch, error);
+    let unpacked = |error: std::io::Error| io_error_at(scratch, error);
     let mut file = tempfile::tempfile_in(scratch).map_err(unpacked)?;
     // The part of a damaged file before the damage is kept.
     let copied = std::io::copy(&mut input.text, &mut file);

@@ -37,7 +37,7 @@ impl Description {
                 NameEntry::Float(value) => Value::Float(*value),
                 NameEntry::Text(text) => Value::Text(text),
             };
-            stats.take(*stat, value);
+            stats.add(*stat, value);
         }
         stats
     }

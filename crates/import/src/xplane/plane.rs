@@ -6,7 +6,7 @@ use std::io::{Read, Seek};
 use probe_common::error::{Error, Result};
 
 use super::event_stats::EventStats;
-use super::events::Event;
+use super::events::PlaneEvent;
 use super::lines::{Line, Plane};
 use super::message::{Fields, Value as Raw, entry};
 use super::names::PlaneNames;
@@ -161,7 +161,7 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
                 }
                 (6, Content::Bytes(length)) => {
                     if self.wire.bytes(length, MAX_NAME, &mut self.buffer)? {
-                        self.space.take(plane, &self.buffer, &names);
+                        self.space.add_stat(plane, &self.buffer, &names);
                     }
                 }
                 _ => self.wire.skip(content)?,
@@ -259,7 +259,7 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
             if let (4, Raw::Bytes(stat)) = (field, value)
                 && let Some((stat, value)) = names.stat(stat)
             {
-                stats.take(stat, value);
+                stats.add(stat, value);
             }
         }
         let name = description.map_or("(no name in the file)", |description| &description.name);
@@ -267,9 +267,9 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
             && let Some(steps) = &mut self.steps
         {
             let named = self.collected.texts.number(name);
-            steps.take(named, name, ts, end);
+            steps.add(named, name, ts, end);
         }
-        self.collected.take_plane_event(&Event { plane, line, thread, name, ts, end, stats })
+        self.collected.take_plane_event(&PlaneEvent { plane, line, thread, name, ts, end, stats })
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Space {
 
 impl Space {
     /// Takes a stat of a plane (`XStat`).
-    pub(crate) fn take(&mut self, plane: Plane, stat: &[u8], names: &PlaneNames) {
+    pub(crate) fn add_stat(&mut self, plane: Plane, stat: &[u8], names: &PlaneNames) {
         let Some((number, raw)) = value(stat) else { return };
         match (plane, names.resolved(raw)) {
             (Plane::Environment, Some(Value::Integer(began))) if names.is_called(number, "profile_start_time") => {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use probe_common::error::{Error, Result};
-use probe_common::paths::named;
+use probe_common::paths::io_error_at;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
@@ -74,9 +74,9 @@ impl SharedDirectory {
     /// The process sees another directory under that path, or none: it is in a container, or in another mount namespace.
     pub fn set_up(parent: &Path, pid: i32) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix(&format!("attach-{pid}-")).tempdir_in(parent);
-        let directory = directory.map_err(|error| named(parent, error))?;
+        let directory = directory.map_err(|error| io_error_at(parent, error))?;
         let ticket = directory.path().join("ticket");
-        fs::write(&ticket, "").map_err(|error| named(&ticket, error))?;
+        fs::write(&ticket, "").map_err(|error| io_error_at(&ticket, error))?;
         let desk = Self { directory };
         if !is_seen(pid, desk.directory.path()) {
             return Err(Error::failed(format!(
@@ -118,7 +118,7 @@ impl SharedDirectory {
                     return serde_json::from_slice(&report).map(Some).map_err(Error::caused);
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(named(&file, error)),
+                Err(error) => return Err(io_error_at(&file, error)),
             }
             if !Path::new(&format!("/proc/{pid}")).exists() {
                 return Err(Error::unreachable(format!("process {pid} ended meanwhile")));

@@ -16,7 +16,7 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 use probe_common::error::{Error, Result};
 
 use super::interpreter::Addresses;
-use super::trace::{SavedRegisters, Thread, ThreadStop};
+use super::trace::{SavedRegisters, ThreadStop, TracedThread};
 use super::tracer::{traced, tracer};
 use super::{machine, maps, threads};
 
@@ -40,7 +40,7 @@ pub(super) struct Injected {
 
 /// Why a thread can't be borrowed now.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum InjectionFailure {
     /// Another thread may be borrowed, or the same one a moment later.
     NotNow,
     /// The thread may not be traced. Some threads never may: the kernel's own that work for a process (io_uring's).
@@ -48,7 +48,7 @@ pub(super) enum Failure {
     For(Error),
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for InjectionFailure {
     fn from(error: io::Error) -> Self {
         match error.raw_os_error() {
             // The thread has ended.
@@ -76,9 +76,9 @@ pub(super) fn inject(pid: i32, addresses: &Addresses, statement: &str) -> Result
             match borrow(candidate.id, &mut stopped, |thread, saved| call(thread, saved, addresses, &memory, statement))
             {
                 Ok(text) => return Ok(Injected { stopped, main: candidate.id == pid, text }),
-                Err(Failure::NotNow) => {}
-                Err(Failure::Denied(error)) if candidate.id != pid => denied = Some(error),
-                Err(Failure::Denied(error) | Failure::For(error)) => return Err(error),
+                Err(InjectionFailure::NotNow) => {}
+                Err(InjectionFailure::Denied(error)) if candidate.id != pid => denied = Some(error),
+                Err(InjectionFailure::Denied(error) | InjectionFailure::For(error)) => return Err(error),
             }
         }
         if Instant::now() > deadline {
@@ -119,38 +119,40 @@ pub(super) fn memory(pid: i32) -> Result<File> {
 pub(super) fn borrow<T: Send>(
     id: i32,
     stopped: &mut Duration,
-    work: impl FnOnce(&mut Thread, &mut SavedRegisters) -> Result<T, Failure> + Send,
-) -> Result<T, Failure> {
+    work: impl FnOnce(&mut TracedThread, &mut SavedRegisters) -> Result<T, InjectionFailure> + Send,
+) -> Result<T, InjectionFailure> {
     // The thread inherits the mask.
     let _undisturbed = BlockedSignals::begin();
     std::thread::scope(|scope| {
         let tracer = scope.spawn(|| borrow_here(id, stopped, work));
-        tracer.join().unwrap_or_else(|_| Err(Failure::For(Error::failed("a defect in probe attach (see above)"))))
+        tracer
+            .join()
+            .unwrap_or_else(|_| Err(InjectionFailure::For(Error::failed("a defect in probe attach (see above)"))))
     })
 }
 
 fn borrow_here<T>(
     id: i32,
     stopped: &mut Duration,
-    work: impl FnOnce(&mut Thread, &mut SavedRegisters) -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    let mut thread = Thread::seize(id).map_err(|error| match error.raw_os_error() {
-        Some(libc::EPERM) => Failure::Denied(not_permitted(id)),
+    work: impl FnOnce(&mut TracedThread, &mut SavedRegisters) -> Result<T, InjectionFailure>,
+) -> Result<T, InjectionFailure> {
+    let mut thread = TracedThread::seize(id).map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM) => InjectionFailure::Denied(not_permitted(id)),
         _ => error.into(),
     })?;
     let begun = Instant::now();
     let done = match thread.stop() {
         Ok(ThreadStop::Ours) => {
-            let saved = thread.save()?;
+            let saved = thread.save_registers()?;
             let mut borrowed = BorrowedThread { thread: &mut thread, saved, is_back: false };
             let done = work(borrowed.thread, &mut borrowed.saved);
-            borrowed.give_back().map_err(Failure::from).and(done)
+            borrowed.give_back().map_err(InjectionFailure::from).and(done)
         }
-        Ok(ThreadStop::Group) => {
-            Err(Failure::For(Error::failed("the process is stopped").hint(format!("kill -CONT {id} continues it"))))
-        }
-        Ok(_) => Err(Failure::NotNow),
-        Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(Failure::NotNow),
+        Ok(ThreadStop::Group) => Err(InjectionFailure::For(
+            Error::failed("the process is stopped").hint(format!("kill -CONT {id} continues it")),
+        )),
+        Ok(_) => Err(InjectionFailure::NotNow),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(InjectionFailure::NotNow),
         Err(error) => Err(error.into()),
     };
     drop(thread);
@@ -178,7 +180,7 @@ impl Drop for BlockedSignals {
 
 /// A thread whose registers are put back, also when the work with it panics.
 struct BorrowedThread<'t> {
-    thread: &'t mut Thread,
+    thread: &'t mut TracedThread,
     saved: SavedRegisters,
     is_back: bool,
 }
@@ -200,14 +202,14 @@ impl Drop for BorrowedThread<'_> {
 
 /// Makes a stopped thread put the statement into the interpreter's list. Returns where the statement is.
 fn call(
-    thread: &mut Thread,
+    thread: &mut TracedThread,
     saved: &mut SavedRegisters,
     addresses: &Addresses,
     memory: &File,
     statement: &str,
-) -> Result<Range<u64>, Failure> {
+) -> Result<Range<u64>, InjectionFailure> {
     if !is_safe(saved, addresses, memory) {
-        return Err(Failure::NotNow);
+        return Err(InjectionFailure::NotNow);
     }
     begin(thread, saved, addresses, memory)?;
     let text = (statement.len() as u64 + 1).next_multiple_of(maps::page_size());
@@ -227,7 +229,7 @@ fn call(
     }
     match pushed? {
         Pushed::Taken => Ok(base..base + text),
-        Pushed::Refused => Err(Failure::For(
+        Pushed::Refused => Err(InjectionFailure::For(
             Error::failed("the interpreter's list of pending calls is full")
                 .hint("its main thread has run no Python code for long; probe PID stack shows where it is"),
         )),
@@ -242,14 +244,14 @@ enum Pushed {
 
 /// Writes the statement to `base` and calls the interpreter's function with it, on the stack that ends at `end`.
 fn push(
-    thread: &mut Thread,
+    thread: &mut TracedThread,
     saved: &SavedRegisters,
     addresses: &Addresses,
     memory: &File,
     statement: &str,
     base: u64,
     end: u64,
-) -> Result<Pushed, Failure> {
+) -> Result<Pushed, InjectionFailure> {
     // The page is zero behind the statement, which ends the string.
     memory.write_all_at(statement.as_bytes(), base)?;
     let top = machine::top(end - 4096);
@@ -260,7 +262,7 @@ fn push(
     thread.run_to_trap(libc::PTRACE_CONT)?;
     let after = thread.registers()?;
     if machine::program_counter(&after) != addresses.trap + machine::BEHIND_TRAP {
-        return Err(Failure::For(Error::failed(
+        return Err(InjectionFailure::For(Error::failed(
             "the interpreter's function faulted; the thread has its registers back",
         )));
     }
@@ -278,7 +280,7 @@ fn is_safe(saved: &SavedRegisters, addresses: &Addresses, memory: &File) -> bool
 
 /// Prepares a stopped thread for calls of ours: holds its signals, and takes it out of its system call.
 pub(super) fn begin(
-    thread: &mut Thread,
+    thread: &mut TracedThread,
     saved: &mut SavedRegisters,
     addresses: &Addresses,
     memory: &File,
@@ -289,22 +291,22 @@ pub(super) fn begin(
 
 /// Makes a stopped thread make a system call.
 pub(super) fn system_call(
-    thread: &mut Thread,
+    thread: &mut TracedThread,
     saved: &SavedRegisters,
     addresses: &Addresses,
     number: i64,
     arguments: [u64; 6],
-) -> Result<u64, Failure> {
+) -> Result<u64, InjectionFailure> {
     let at = addresses.system_call;
     thread.set_registers(&machine::for_system_call(&saved.registers, at, number, arguments))?;
     thread.run_to_trap(libc::PTRACE_SINGLESTEP)?;
     let after = thread.registers()?;
     let failed = || Error::failed("a system call in the process could not be made");
     if machine::program_counter(&after) != at + machine::BEHIND_SYSTEM_CALL {
-        return Err(Failure::For(failed().because("a seccomp filter or a debugger came in between")));
+        return Err(InjectionFailure::For(failed().because("a seccomp filter or a debugger came in between")));
     }
     match machine::result(&after) as i64 {
-        error @ -4095..0 => Err(Failure::For(failed().because(io::Error::from_raw_os_error(-error as i32)))),
+        error @ -4095..0 => Err(InjectionFailure::For(failed().because(io::Error::from_raw_os_error(-error as i32)))),
         result => Ok(result as u64),
     }
 }

@@ -52,7 +52,7 @@ impl Interpreter {
     /// # Errors
     /// The process is no Python one, its files can't be read, or it is older than 3.9.
     pub fn find(pid: i32) -> Result<Self> {
-        let maps = maps::of(pid).map_err(|error| memory_not_opened(pid, error))?;
+        let maps = maps::mappings_of(pid).map_err(|error| memory_not_opened(pid, error))?;
         let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default().to_string_lossy().into_owned();
         // The library first: if there is one, the program only loads it.
         let library = |mapping: &&Mapping| mapping.name().starts_with("libpython") && mapping.name().contains(".so");

@@ -29,7 +29,7 @@ pub(super) fn page_size() -> u64 {
 }
 
 /// All mappings of a process, in the order of their addresses.
-pub(super) fn of(pid: i32) -> std::io::Result<Vec<Mapping>> {
+pub(super) fn mappings_of(pid: i32) -> std::io::Result<Vec<Mapping>> {
     // Read as bytes, because a path need not be UTF-8.
     let text = fs::read(format!("/proc/{pid}/maps"))?;
     Ok(String::from_utf8_lossy(&text).lines().filter_map(parse).collect())

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use probe_common::error::{Error, Result};
-use probe_common::paths::named;
+use probe_common::paths::io_error_at;
 
 mod bootstrap;
 mod image;
@@ -45,7 +45,7 @@ pub struct Sent {
 pub fn send(pid: i32, interpreter: &Interpreter, statement: &str, script: &Path) -> Result<Sent> {
     match interpreter.method() {
         Method::RemoteDebugging => {
-            fs::write(script, statement).map_err(|error| named(script, error))?;
+            fs::write(script, statement).map_err(|error| io_error_at(script, error))?;
             remote_debugging::execute(pid, interpreter, &script.to_string_lossy())?;
             Ok(Sent::default())
         }

@@ -136,7 +136,7 @@ print('fine')
 ";
 
 fn mappings(pid: i32) -> usize {
-    maps::of(pid).unwrap().len()
+    maps::mappings_of(pid).unwrap().len()
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn a_thread_that_may_not_be_traced_is_passed_over() {
     let tracer = std::thread::spawn(move || {
         let entries = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
         let ids = entries.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse::<i32>().unwrap());
-        let others: Vec<_> = ids.filter(|id| *id != pid).map(|id| trace::Thread::seize(id).unwrap()).collect();
+        let others: Vec<_> = ids.filter(|id| *id != pid).map(|id| trace::TracedThread::seize(id).unwrap()).collect();
         seized.0.send(others.len()).unwrap();
         let _ = until.1.recv();
     });
@@ -301,7 +301,7 @@ fn a_signal_that_comes_meanwhile_ends_the_call_that_it_would_have_ended() {
         });
         match sent {
             // The thread got no processor in time to stop, so it was sent nothing.
-            Err(inject::Failure::NotNow) if Instant::now() < deadline => {}
+            Err(inject::InjectionFailure::NotNow) if Instant::now() < deadline => {}
             sent => break sent,
         }
     };
@@ -352,10 +352,10 @@ fn a_process_in_another_mount_namespace_is_read_through_its_own_root() {
 fn what_can_not_be_attached_to_says_why() {
     let kind = |error: Error| (error.kind(), error.to_string());
     let (what, words) = kind(Interpreter::find(i32::MAX).unwrap_err());
-    assert!(what == probe_common::error::Kind::Unreachable && words.contains("there is no process"), "{words}");
+    assert!(what == probe_common::error::ErrorKind::Unreachable && words.contains("there is no process"), "{words}");
     let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
     let (what, words) = kind(Interpreter::find(sleeper.id() as i32).unwrap_err());
-    assert!(what == probe_common::error::Kind::Failed && words.contains("not a Python process"), "{words}");
+    assert!(what == probe_common::error::ErrorKind::Failed && words.contains("not a Python process"), "{words}");
     // SAFETY: a signal to a child that has not been waited for.
     unsafe { libc::kill(sleeper.id() as i32, libc::SIGSTOP) };
     let deadline = Instant::now() + TIMEOUT;
@@ -368,9 +368,9 @@ fn what_can_not_be_attached_to_says_why() {
     sleeper.wait().unwrap();
     let script = Script::start(&mut Command::new(&pythons()[0]), WORK);
     let interpreter = Interpreter::find(script.pid()).unwrap();
-    let mut tracer = trace::Thread::seize(script.pid()).unwrap();
+    let mut tracer = trace::TracedThread::seize(script.pid()).unwrap();
     let error = check(script.pid()).unwrap_err();
-    assert!(error.kind() == probe_common::error::Kind::Denied && error.to_string().contains("traces"), "{error}");
+    assert!(error.kind() == probe_common::error::ErrorKind::Denied && error.to_string().contains("traces"), "{error}");
     // A thread that is stopped can be let go at once. One that does not stop in time is traced until its tracer's thread ends,
     // and this one goes on.
     let deadline = Instant::now() + TIMEOUT;

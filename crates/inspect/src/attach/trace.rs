@@ -38,7 +38,7 @@ pub(super) enum ThreadStop {
 }
 
 /// A thread that we trace.
-pub(super) struct Thread {
+pub(super) struct TracedThread {
     id: i32,
     stopped: bool,
     gone: bool,
@@ -63,7 +63,7 @@ fn ptrace(request: libc::c_uint, id: i32, address: usize, data: usize) -> io::Re
     if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(answer) }
 }
 
-impl Thread {
+impl TracedThread {
     /// Begins to trace a thread, without stopping it.
     pub(super) fn seize(id: i32) -> io::Result<Self> {
         ptrace(libc::PTRACE_SEIZE, id, 0, libc::PTRACE_O_TRACESYSGOOD as usize)?;
@@ -198,7 +198,7 @@ impl Thread {
     }
 
     /// Reads all that a call can change.
-    pub(super) fn save(&self) -> io::Result<SavedRegisters> {
+    pub(super) fn save_registers(&self) -> io::Result<SavedRegisters> {
         let registers = self.registers()?;
         let vectors = self.vectors()?;
         let mut mask = 0_u64;
@@ -222,7 +222,7 @@ impl Thread {
         Err(why)
     }
 
-    /// Blocks all signals but those that an instruction causes, until [`Thread::restore`].
+    /// Blocks all signals but those that an instruction causes, until [`TracedThread::restore`].
     pub(super) fn hold_signals(&self) -> io::Result<()> {
         let mask = BY_INSTRUCTIONS.into_iter().fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)));
         self.set_mask(mask)
@@ -273,7 +273,7 @@ impl Thread {
     }
 }
 
-impl Drop for Thread {
+impl Drop for TracedThread {
     fn drop(&mut self) {
         if self.gone {
             return;

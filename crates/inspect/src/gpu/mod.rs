@@ -24,7 +24,7 @@ pub struct Gpus {
 
 /// The state of a GPU. What the driver does not tell is None.
 #[derive(Debug, Default)]
-pub struct Reading {
+pub struct GpuReading {
     pub index: u32,
     pub uuid: String,
     pub name: Option<String>,
@@ -66,7 +66,7 @@ impl Gpus {
     }
 
     /// Reads the GPUs that are visible. Takes milliseconds, and longer where a GPU is in trouble.
-    pub fn read(&mut self, visible: &Visible) -> Vec<Reading> {
+    pub fn read(&mut self, visible: &Visible) -> Vec<GpuReading> {
         let nvml = self.nvml;
         let all: Vec<Device<'static>> =
             (0..nvml.device_count().unwrap_or(0)).filter_map(|index| nvml.device_by_index(index).ok()).collect();
@@ -83,7 +83,7 @@ impl Gpus {
                 continue;
             }
             let xids = self.xids(device, &uuid);
-            readings.push(Reading { xids, ..read(device, index, uuid) });
+            readings.push(GpuReading { xids, ..read(device, index, uuid) });
         }
         readings
     }
@@ -123,11 +123,11 @@ pub fn by_process() -> BTreeMap<u32, BTreeSet<u32>> {
     found
 }
 
-fn read(device: &Device<'_>, index: u32, uuid: String) -> Reading {
+fn read(device: &Device<'_>, index: u32, uuid: String) -> GpuReading {
     let utilization = device.utilization_rates().ok();
     let memory = device.memory_info().ok();
     let ecc = |kind| device.total_ecc_errors(kind, EccCounter::Volatile).ok();
-    Reading {
+    GpuReading {
         index,
         uuid,
         name: device.name().ok(),

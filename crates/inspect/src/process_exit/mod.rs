@@ -46,7 +46,7 @@ impl ProcessEnd {
     }
 
     /// The end in words: "was ended by SIGKILL".
-    pub fn how(&self) -> String {
+    pub fn in_words(&self) -> String {
         match (&self.signal, self.exit_status) {
             (Some(signal), _) => format!("was ended by {signal}"),
             (None, Some(status)) => format!("ended with exit status {status}"),

@@ -12,14 +12,14 @@ use super::page::location;
 
 /// Which samples a graph has, and whether it separates ranks.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Choice {
+pub struct StackChoice {
     /// One tower for each rank, instead of one for all ranks.
     pub by_rank: bool,
     /// Also threads that waited. Main threads are always in the graph, because it is to show where training waits.
     pub idle: bool,
 }
 
-impl Choice {
+impl StackChoice {
     fn takes(self, thread: &ThreadStack) -> bool {
         !thread.frames.is_empty() && (thread.main || thread.running || self.idle)
     }
@@ -34,7 +34,7 @@ impl Choice {
 }
 
 /// The sampled stacks as lines "outer;inner 12", one a stack, in order.
-pub fn folded(answer: &StacksAnswer, choice: Choice) -> Vec<String> {
+pub fn folded(answer: &StacksAnswer, choice: StackChoice) -> Vec<String> {
     let mut counts = BTreeMap::<String, u64>::new();
     for process in &answer.processes {
         for thread in process.threads.iter().filter(|thread| choice.takes(thread)) {
@@ -55,7 +55,7 @@ fn label(frame: &StackFrame) -> String {
 ///
 /// # Errors
 /// There is nothing to draw, or it can't be written.
-pub fn svg(answer: &StacksAnswer, choice: Choice, title: &str, out: &mut dyn Write) -> Result<()> {
+pub fn svg(answer: &StacksAnswer, choice: StackChoice, title: &str, out: &mut dyn Write) -> Result<()> {
     draw(&folded(answer, choice), title, "samples", out)
 }
 
@@ -123,7 +123,7 @@ type Thread = (Option<Owner>, String);
 type Samples = (Vec<Vec<usize>>, Vec<u64>);
 
 /// A file for speedscope.app: one profile a rank, or one of all, whose weights are numbers of samples.
-pub fn speedscope(answer: &StacksAnswer, choice: Choice, name: &str) -> Value {
+pub fn speedscope(answer: &StacksAnswer, choice: StackChoice, name: &str) -> Value {
     let mut frames = Vec::<Value>::new();
     let mut indexes = BTreeMap::<(String, String, Option<u32>), usize>::new();
     let mut profiles = BTreeMap::<Thread, Samples>::new();
@@ -180,8 +180,8 @@ mod tests {
 
     #[test]
     fn ranks_are_merged_or_told_apart() {
-        assert_eq!(folded(&answer(), Choice::default()), ["<module> (/t.py:3);a,b (/t.py:3) 10"]);
-        let apart = folded(&answer(), Choice { by_rank: true, idle: true });
+        assert_eq!(folded(&answer(), StackChoice::default()), ["<module> (/t.py:3);a,b (/t.py:3) 10"]);
+        let apart = folded(&answer(), StackChoice { by_rank: true, idle: true });
         assert_eq!(apart[0], "rank 0;<module> (/t.py:3);a,b (/t.py:3) 5");
         assert_eq!(apart[1], "rank 0;thread T;<module> (/t.py:3);a,b (/t.py:3) 7");
         assert_eq!(apart.len(), 4);
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn speedscope_weighs_samples() {
-        let file = speedscope(&answer(), Choice { by_rank: true, idle: false }, "gpt@1");
+        let file = speedscope(&answer(), StackChoice { by_rank: true, idle: false }, "gpt@1");
         assert_eq!(file["shared"]["frames"].as_array().map(Vec::len), Some(2));
         assert_eq!(file["profiles"][1]["name"], "rank 1, main thread");
         assert_eq!(file["profiles"][1]["endValue"], 5);
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn an_svg_is_drawn() {
         let mut out = Vec::new();
-        svg(&answer(), Choice::default(), "gpt@1", &mut out).unwrap();
+        svg(&answer(), StackChoice::default(), "gpt@1", &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains("<svg") && text.contains("a,b"), "{text}");
     }

@@ -92,7 +92,7 @@ impl Readers {
     /// Reads one process once. Blocks.
     pub fn read(&self, subject: &Subject, method: StackMethod) -> ProcessStacks {
         let native = method == StackMethod::Native;
-        let read = self.of((subject.pid, native)).and_then(|reader| {
+        let read = self.reader_of((subject.pid, native)).and_then(|reader| {
             let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
             reader.capture(method == StackMethod::Paused)
         });
@@ -110,7 +110,7 @@ impl Readers {
     }
 
     /// The reader of a process.
-    pub fn of(&self, way: ReaderKey) -> Result<Arc<Mutex<Reader>>> {
+    pub fn reader_of(&self, way: ReaderKey) -> Result<Arc<Mutex<Reader>>> {
         {
             let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             match readers.get(&way) {

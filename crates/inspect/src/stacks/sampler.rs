@@ -53,7 +53,7 @@ impl SamplingPlan {
 /// Samples one process until the time is over, the process ends, or `cancelled` is set. Blocks.
 pub fn sample(readers: &Readers, subject: &Subject, plan: SamplingPlan, cancelled: &AtomicBool) -> ProcessStacks {
     let method = StackMethod::Memory;
-    let reader = match readers.of((subject.pid, false)) {
+    let reader = match readers.reader_of((subject.pid, false)) {
         Ok(reader) => reader,
         Err(error) => return subject.failed(method, &error),
     };

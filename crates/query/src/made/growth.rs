@@ -33,7 +33,7 @@ pub(super) enum Growth {
 }
 
 /// The growth of a function; None where the function is not available.
-pub(super) fn of(name: &str) -> Option<Growth> {
+pub(super) fn growth_of(name: &str) -> Option<Growth> {
     use Growth as G;
     Some(match name {
         // Numbers, times and single values.
@@ -94,7 +94,7 @@ pub(super) fn of(name: &str) -> Option<Growth> {
 
 /// Functions whose second argument is a regular expression: a constant, or each row would have one compiled and kept.
 pub(super) fn has_pattern(name: &str) -> bool {
-    matches!(of(name), Some(Growth::Matched | Growth::RegexReplace)) || name == "regexp_match"
+    matches!(growth_of(name), Some(Growth::Matched | Growth::RegexReplace)) || name == "regexp_match"
 }
 
 impl Growth {

@@ -69,7 +69,7 @@ pub(super) fn count(plan: LogicalPlan, pool: &Arc<dyn MemoryPool>) -> Result<Tra
 fn counter(expression: &Expr, schema: &DFSchema) -> Option<Growth> {
     match expression {
         Expr::ScalarFunction(ScalarFunction { func, .. }) if func.inner().is::<CountedFunction>() => None,
-        Expr::ScalarFunction(ScalarFunction { func, args }) => match growth::of(func.name()) {
+        Expr::ScalarFunction(ScalarFunction { func, args }) => match growth::growth_of(func.name()) {
             Some(Growth::Fixed | Growth::Matched) | None => None,
             Some(Growth::Taken) => args.iter().any(|arg| may_be_long(arg, schema)).then_some(Growth::Taken),
             growth => growth,
@@ -132,7 +132,7 @@ fn check(expression: &Expr, schema: &DFSchema) -> Result<()> {
     match expression {
         Expr::ScalarFunction(ScalarFunction { func, args }) => {
             let name = func.name();
-            if !func.inner().is::<CountedFunction>() && growth::of(name).is_none() {
+            if !func.inner().is::<CountedFunction>() && growth::growth_of(name).is_none() {
                 return Err(not_available(name));
             }
             if name.starts_with("arrow_") && names_fixed_size(args) {
@@ -262,7 +262,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         let unknown: Vec<_> =
-            names.iter().filter(|name| growth::of(name).is_none() && !LEFT_OUT.contains(name)).collect();
+            names.iter().filter(|name| growth::growth_of(name).is_none() && !LEFT_OUT.contains(name)).collect();
         assert!(unknown.is_empty(), "{unknown:?}");
     }
 }

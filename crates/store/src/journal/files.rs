@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use probe_common::error::Result;
-use probe_common::paths::named;
+use probe_common::paths::io_error_at;
 
 /// The directory of a run's journal, below the run's own.
 pub fn directory(run: &Path) -> PathBuf {
@@ -17,7 +17,7 @@ pub fn directory(run: &Path) -> PathBuf {
 /// The file system's.
 pub fn remove(run: &Path) -> Result<()> {
     let directory = directory(run);
-    fs::remove_dir_all(&directory).map_err(|error| named(&directory, error))
+    fs::remove_dir_all(&directory).map_err(|error| io_error_at(&directory, error))
 }
 
 /// The path of the file with this number.
@@ -30,11 +30,11 @@ pub(super) fn list(directory: &Path) -> Result<Vec<(u64, PathBuf)>> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(named(directory, error)),
+        Err(error) => return Err(io_error_at(directory, error)),
     };
     let mut files = Vec::new();
     for entry in entries {
-        let path = entry.map_err(|error| named(directory, error))?.path();
+        let path = entry.map_err(|error| io_error_at(directory, error))?.path();
         let number = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok());
         if let (Some(number), Some("log")) = (number, path.extension().and_then(|extension| extension.to_str())) {
             files.push((number, path));

@@ -8,7 +8,7 @@ use probe_proto::v1;
 
 /// The largest number of rows.
 pub(super) const MAX_ROWS: usize = 10_000;
-/// The largest number of bytes of rows, where [`NewestRows::bound`] sets no lower one.
+/// The largest number of bytes of rows, where [`NewestRows::limit_bytes`] sets no lower one.
 pub(super) const MAX_BYTES: usize = 16 << 20;
 /// Bytes of a row in addition to its text.
 const ROW: usize = 100;
@@ -59,7 +59,7 @@ impl<T: NumberedRow> NewestRows<T> {
     }
 
     /// Adds a row, or replaces the one with its number. A row that was dropped is not added again.
-    pub fn put(&mut self, mut row: T) {
+    pub fn insert(&mut self, mut row: T) {
         if row.number() > self.newest {
             self.newest = row.number();
             self.bytes += row.bytes();
@@ -74,7 +74,7 @@ impl<T: NumberedRow> NewestRows<T> {
     }
 
     /// Limits rows to `most` bytes from now on. The newest row is always kept.
-    pub fn bound(&mut self, most: usize) {
+    pub fn limit_bytes(&mut self, most: usize) {
         self.most_bytes = most.min(MAX_BYTES);
         self.shrink();
     }
@@ -90,7 +90,7 @@ impl<T: NumberedRow> NewestRows<T> {
 impl<T: NumberedRow> FromIterator<T> for NewestRows<T> {
     fn from_iter<I: IntoIterator<Item = T>>(rows: I) -> Self {
         let mut newest = Self::default();
-        rows.into_iter().for_each(|row| newest.put(row));
+        rows.into_iter().for_each(|row| newest.insert(row));
         newest
     }
 }
@@ -156,14 +156,14 @@ mod tests {
     fn old_rows_make_room_and_are_not_brought_back() {
         let mut kept: NewestRows<v1::Query> = (1..=MAX_ROWS as i64 + 5).map(|id| query(id, "SELECT 1", "")).collect();
         assert_eq!((kept.rows.len(), kept.rows[0].id, kept.newest()), (MAX_ROWS, 6, MAX_ROWS as i64 + 5));
-        kept.put(query(3, "SELECT 1", "ok"));
+        kept.insert(query(3, "SELECT 1", "ok"));
         assert_eq!((kept.rows.len(), kept.rows[0].id), (MAX_ROWS, 6));
         // Text that a later row does not repeat is still there.
-        kept.put(query(7, "", "ok"));
+        kept.insert(query(7, "", "ok"));
         assert_eq!((kept.rows[1].sql.as_str(), kept.rows[1].status.as_str()), ("SELECT 1", "ok"));
-        kept.bound(10 * kept.rows[1].bytes());
+        kept.limit_bytes(10 * kept.rows[1].bytes());
         assert!((8..=10).contains(&kept.rows.len()));
-        kept.put(query(MAX_ROWS as i64 + 6, &"x".repeat(10_000), ""));
+        kept.insert(query(MAX_ROWS as i64 + 6, &"x".repeat(10_000), ""));
         assert_eq!(kept.rows.len(), 1);
         assert_eq!(kept.bytes, kept.rows[0].bytes());
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use probe_common::error::Result;
-use probe_common::paths::named;
+use probe_common::paths::io_error_at;
 use probe_proto::v1::{self, record};
 
 use super::{JournalCheckpoint, files, frame};
@@ -37,7 +37,7 @@ pub trait RecordReceiver {
     /// Replaces all connections, at the head of a file that does not continue the records before it.
     fn restart(&mut self, connections: &[v1::Connection]);
     /// Takes the next record.
-    fn take(&mut self, record: record::Record);
+    fn receive(&mut self, record: record::Record);
 }
 
 /// Looks for a journal in a run directory.
@@ -72,27 +72,27 @@ impl LeftJournal {
         Ok(ranges)
     }
 
-    /// Gives every record to `take`, in order, without a sum of them.
+    /// Gives every record to `receiver`, in order, without a sum of them.
     ///
     /// # Errors
     /// A file can't be read.
-    pub fn each(&self, take: &mut impl RecordReceiver) -> Result<()> {
+    pub fn for_each(&self, receiver: &mut impl RecordReceiver) -> Result<()> {
         for path in &self.files {
             for record in read(path)?.filter_map(|record| record.record) {
                 match record {
-                    record::Record::Checkpoint(checkpoint) => take.restart(&checkpoint.connections),
-                    record => take.take(record),
+                    record::Record::Checkpoint(checkpoint) => receiver.restart(&checkpoint.connections),
+                    record => receiver.receive(record),
                 }
             }
         }
         Ok(())
     }
 
-    /// Gives every record to `take`, in order, and adds them up.
+    /// Gives every record to `receiver`, in order, and adds them up.
     ///
     /// # Errors
     /// A file can't be read.
-    pub fn replay(&self, take: &mut impl RecordReceiver) -> Result<Replayed> {
+    pub fn replay(&self, receiver: &mut impl RecordReceiver) -> Result<Replayed> {
         let mut replayed = Replayed::default();
         let mut follows = false;
         for path in &self.files {
@@ -104,13 +104,13 @@ impl LeftJournal {
                     Some(record::Record::Checkpoint(checkpoint))
                         if follows && JournalCheckpoint::from_message(checkpoint.clone()) == replayed.checkpoint => {}
                     Some(record::Record::Checkpoint(checkpoint)) => {
-                        take.restart(&checkpoint.connections);
+                        receiver.restart(&checkpoint.connections);
                         replayed.checkpoint.apply(&record);
                     }
                     _ => replayed.checkpoint.apply(&record),
                 }
                 if let Some(record) = record.record {
-                    take.take(record);
+                    receiver.receive(record);
                 }
             }
             follows = frames.damaged == 0;
@@ -123,6 +123,6 @@ impl LeftJournal {
 }
 
 fn read(path: &Path) -> Result<frame::Frames> {
-    let file = fs::read(path).map_err(|error| named(path, error))?;
+    let file = fs::read(path).map_err(|error| io_error_at(path, error))?;
     Ok(frame::Frames::new(file.into()))
 }

@@ -16,7 +16,7 @@ const DISK_PART: u64 = 64;
 ///
 /// # Errors
 /// The file system's; nothing is left there then.
-pub(super) fn take(directory: &Path, disk: u64) -> io::Result<()> {
+pub(super) fn allocate(directory: &Path, disk: u64) -> io::Result<()> {
     let bytes = bytes(disk);
     if bytes == 0 {
         return Ok(());
@@ -32,7 +32,7 @@ pub(super) fn bytes(disk: u64) -> u64 {
 }
 
 /// Gives the reserve back, where there is one.
-pub(super) fn give_back(directory: &Path) {
+pub(super) fn release(directory: &Path) {
     let _ = fs::remove_file(path(directory));
 }
 

@@ -25,38 +25,38 @@ const MIN_LIST_BYTES: u64 = 16 << 10;
 
 /// A journal's share of `disk` bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Share {
+pub(super) struct DiskShare {
     pub(super) disk: u64,
 }
 
-impl Share {
+impl DiskShare {
     /// The limit of all files together (bytes), where a file's head has `head` bytes.
-    pub(super) fn limit(self, head: u64) -> u64 {
+    pub(super) fn limit_bytes(self, head: u64) -> u64 {
         (self.disk / 10).max(head.saturating_mul(6)).min(self.disk / 2)
     }
 
     /// The limit of complete files (bytes), past which the rows in them have to be written to Parquet files.
-    pub(super) fn most_complete(self, head: u64) -> u64 {
-        self.limit(head) / 4
+    pub(super) fn complete_bytes(self, head: u64) -> u64 {
+        self.limit_bytes(head) / 4
     }
 
     /// Bytes after its head with which a file is complete.
-    pub(super) fn file(self, head: u64) -> u64 {
+    pub(super) fn file_bytes(self, head: u64) -> u64 {
         (self.disk / 64).clamp(MIN_FILE_BYTES, MAX_FILE_BYTES).max(head)
     }
 
     /// The limit of texts of all open connections (bytes).
-    pub(super) fn texts(self) -> u64 {
+    pub(super) fn text_bytes(self) -> u64 {
         (self.disk / 64).clamp(MIN_TEXTS_BYTES, MAX_TEXTS_BYTES)
     }
 
     /// The limit of records that one client may cause in a second (bytes).
-    pub(super) fn asked(self) -> u64 {
+    pub(super) fn caller_bytes_per_second(self) -> u64 {
         (self.disk / 1024).clamp(MIN_ASKED, MAX_ASKED)
     }
 
     /// The limit of each of the checkpoint's lists of rows (bytes).
-    pub(super) fn list(self) -> usize {
+    pub(super) fn list_bytes(self) -> usize {
         usize::try_from((self.disk / 512).max(MIN_LIST_BYTES)).unwrap_or(usize::MAX)
     }
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 use super::checkpoint::JournalCheckpoint;
-use super::share::Share;
+use super::share::DiskShare;
 
 /// Waiting bytes that are written at once.
 pub(super) const SYNC_BYTES: usize = 4 << 20;
@@ -27,12 +27,12 @@ pub struct SyncedPosition {
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) directory: PathBuf,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<JournalState>,
     pub(super) wake: Condvar,
     pub(super) durable: watch::Sender<SyncedPosition>,
     /// Whether a problem of the disk has been reported.
     pub(super) is_reported: AtomicBool,
-    pub(super) share: Share,
+    pub(super) share: DiskShare,
     /// How often the disk began to take nothing.
     pub(super) gaps: AtomicU64,
     /// Called when files should be written.
@@ -49,7 +49,7 @@ impl fmt::Debug for DueCallback {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct JournalState {
     /// Encoded records that are not on disk.
     pub(super) waiting: Vec<Vec<u8>>,
     /// Bytes of the waiting records.
@@ -77,7 +77,7 @@ pub(super) struct State {
     pub(super) abandoned: bool,
 }
 
-impl State {
+impl JournalState {
     /// Bytes of the files that are complete.
     pub(super) fn complete(&self) -> u64 {
         self.closed.iter().map(|(_, _, bytes)| bytes).sum()
@@ -102,7 +102,7 @@ impl State {
 
 impl Inner {
     /// Locks the state. It is valid at every point, so a thread that panicked while it held the lock does no harm.
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, JournalState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn the_next_head_has_the_connections_that_were_opened_since() {
         let hello = v1::Hello { instance: "one".into(), host: "x".repeat(1000), ..v1::Hello::default() };
-        let mut state = State { head: 18, ..State::default() };
+        let mut state = JournalState { head: 18, ..JournalState::default() };
         let mut apply = |record| {
             state.checkpoint.apply(&v1::Record { record: Some(record) });
             state.next_head()
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn what_is_being_written_is_counted_once() {
-        let mut state = State { current: 10, in_flight: 7, ..State::default() };
+        let mut state = JournalState { current: 10, in_flight: 7, ..JournalState::default() };
         state.written(5);
         assert_eq!((state.current, state.in_flight), (15, 2));
     }

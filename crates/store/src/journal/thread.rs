@@ -147,9 +147,9 @@ impl Writer {
             (state.current - state.head, state.head, state.on_disk())
         };
         let share = self.inner.share;
-        let due = behind > share.file(head) || (self.opened.elapsed() > FILE_AGE && !frames.is_empty());
+        let due = behind > share.file_bytes(head) || (self.opened.elapsed() > FILE_AGE && !frames.is_empty());
         // The next head takes about as much as this one; where it has no room yet, the file goes on.
-        if due && on_disk + head <= share.limit(head) {
+        if due && on_disk + head <= share.limit_bytes(head) {
             self.next_file(true)?;
         }
         Ok(())
@@ -157,7 +157,7 @@ impl Writer {
 
     /// Writes how far the run came, in the room that was kept for this. The records that wait find none.
     fn write_last_checkpoint(&mut self) {
-        reserve::give_back(&self.inner.directory);
+        reserve::release(&self.inner.directory);
         self.file = None;
         if let Err(error) = self.next_file(false) {
             tracing::warn!("what was recorded last is not counted: {error}");
@@ -239,7 +239,7 @@ impl Inner {
     }
 
     fn within_share(&self, bytes: u64, head: u64) -> io::Result<()> {
-        let most = self.share.limit(head);
+        let most = self.share.limit_bytes(head);
         if bytes <= most {
             return Ok(());
         }
@@ -251,7 +251,7 @@ impl Inner {
     pub(super) fn overdue(&self) -> Option<u64> {
         let state = self.lock();
         let appends = state.closed.back().map(|(_, appends, _)| *appends);
-        appends.filter(|_| state.complete() > self.share.most_complete(state.head))
+        appends.filter(|_| state.complete() > self.share.complete_bytes(state.head))
     }
 }
 

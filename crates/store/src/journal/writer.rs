@@ -15,15 +15,15 @@ use std::time::Instant;
 
 use probe_common::durable;
 use probe_common::error::{Error, Result};
-use probe_common::paths::named;
+use probe_common::paths::io_error_at;
 use probe_proto::v1::{self, record};
 use tokio::sync::watch;
 
 use super::checkpoint::JournalCheckpoint;
 use super::frame;
 use super::reserve;
-use super::share::Share;
-use super::state::{DueCallback, Inner, SYNC_BYTES, State, SyncedPosition};
+use super::share::DiskShare;
+use super::state::{DueCallback, Inner, JournalState, SYNC_BYTES, SyncedPosition};
 use super::thread::Writer;
 
 /// Waiting bytes past which [`Journal::wait_for_room`] waits.
@@ -57,16 +57,17 @@ impl Journal {
     /// # Errors
     /// The file system's.
     pub fn begin(directory: &Path, mut begin: Begin) -> Result<Arc<Self>> {
-        durable::create_directory(directory).map_err(|error| named(directory, error))?;
+        durable::create_directory(directory).map_err(|error| io_error_at(directory, error))?;
         for evicted in &mut begin.checkpoint.evicted {
             evicted.appends = begin.appends;
         }
         begin.checkpoint.close_all();
-        let share = Share { disk: begin.disk };
-        begin.checkpoint.bound(share.list());
+        let share = DiskShare { disk: begin.disk };
+        begin.checkpoint.limit_bytes(share.list_bytes());
         let size = |path: &PathBuf| fs::metadata(path).map_or(0, |metadata| metadata.len());
         let closed = begin.older.iter().map(|path| (path.clone(), begin.appends, size(path))).collect();
-        let state = State { checkpoint: begin.checkpoint, appends: begin.appends, closed, ..State::default() };
+        let state =
+            JournalState { checkpoint: begin.checkpoint, appends: begin.appends, closed, ..JournalState::default() };
         let inner = Arc::new(Inner {
             directory: directory.to_owned(),
             state: Mutex::new(state),
@@ -78,8 +79,8 @@ impl Journal {
             due: OnceLock::new(),
         });
         let mut writer = Writer::new(Arc::clone(&inner), begin.number);
-        writer.next_file(false).map_err(|error| named(directory, error))?;
-        if let Err(error) = reserve::take(directory, begin.disk) {
+        writer.next_file(false).map_err(|error| io_error_at(directory, error))?;
+        if let Err(error) = reserve::allocate(directory, begin.disk) {
             // Only needed where the disk is full at the end, too.
             tracing::debug!("no reserve in {}: {error}", directory.display());
         }
@@ -177,14 +178,14 @@ impl Journal {
     }
 
     /// Bytes and number of the journal's files.
-    pub fn size(&self) -> (u64, u64) {
+    pub fn disk_usage(&self) -> (u64, u64) {
         let state = self.inner.lock();
         (state.on_disk(), 1 + state.closed.len() as u64)
     }
 
     /// Bytes that the journal may take on disk, with its reserve.
-    pub fn limit(&self) -> u64 {
-        self.inner.share.limit(self.inner.lock().head) + reserve::bytes(self.inner.share.disk)
+    pub fn disk_limit(&self) -> u64 {
+        self.inner.share.limit_bytes(self.inner.lock().head) + reserve::bytes(self.inner.share.disk)
     }
 
     /// Whether the journal has nearly all bytes that it may take, so that senders should wait for files to be written.
@@ -192,7 +193,7 @@ impl Journal {
         let state = self.inner.lock();
         // With room for the next head, which the writing thread needs, and for records that come at the same time.
         let coming = state.in_flight + state.bytes as u64 + state.next_head();
-        state.on_disk() + coming > self.inner.share.limit(state.head) / 4 * 3
+        state.on_disk() + coming > self.inner.share.limit_bytes(state.head) / 4 * 3
     }
 
     /// All appends below this number have to be in Parquet files so that the journal's complete files can be removed; None
@@ -211,17 +212,17 @@ impl Journal {
     /// Whether there is room for `bytes` more of text of open connections. The caller then adds the text with the next record.
     pub fn has_room_for_text(&self, bytes: usize) -> bool {
         let texts = self.inner.lock().checkpoint.text_bytes();
-        (texts + bytes) as u64 <= self.inner.share.texts()
+        (texts + bytes) as u64 <= self.inner.share.text_bytes()
     }
 
     /// Bytes that each of the checkpoint's lists of rows may take.
-    pub fn list(&self) -> usize {
-        self.inner.share.list()
+    pub fn list_bytes(&self) -> usize {
+        self.inner.share.list_bytes()
     }
 
     /// Bytes of records that one client may cause in a second.
-    pub fn asked(&self) -> u64 {
-        self.inner.share.asked()
+    pub fn caller_bytes_per_second(&self) -> u64 {
+        self.inner.share.caller_bytes_per_second()
     }
 
     /// Removes files that have nothing newer than `oldest`: every append before that is in a Parquet file or evicted. For one
@@ -328,6 +329,6 @@ mod tests {
             assert_eq!(journal.sync(), None);
         }
         assert_eq!(journal.inner.lock().head / 1024, 100);
-        assert_eq!(journal.size().1, 2, "one that has the text, and one that begins with it");
+        assert_eq!(journal.disk_usage().1, 2, "one that has the text, and one that begins with it");
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use probe_common::durable;
 use probe_common::error::{Error, Result};
-use probe_common::paths::{host_name, named};
+use probe_common::paths::{host_name, io_error_at};
 use probe_common::run_name::RunName;
 use serde::{Deserialize, Serialize};
 
@@ -134,7 +134,7 @@ impl RunInfo {
     /// Reads the file of a run directory.
     pub fn read(directory: &Path) -> Result<Self> {
         let path = directory.join(FILE);
-        let text = fs::read(&path).map_err(|error| named(&path, error))?;
+        let text = fs::read(&path).map_err(|error| io_error_at(&path, error))?;
         serde_json::from_slice(&text).map_err(|error| Error::failed(path.display().to_string()).because(error))
     }
 
@@ -153,7 +153,7 @@ impl RunInfo {
             // Half a description says nothing, and would keep the directory of a run that did not begin.
             let _ = fs::remove_file(&unfinished);
             let hint = format!("make room there, or name another directory in {}", probe_proto::env::PROBE_HOME);
-            named(&path, error).hint(hint)
+            io_error_at(&path, error).hint(hint)
         })
     }
 }

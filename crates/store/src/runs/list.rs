@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use probe_common::error::{Error, Result};
-use probe_common::paths::{Directories, named};
+use probe_common::paths::{Directories, io_error_at};
 use probe_common::run_name::RunName;
 
 use super::info::{RunInfo, RunState};
@@ -32,7 +32,7 @@ pub fn list_runs_in(directories: &Directories) -> Result<Vec<Run>> {
     let entries = match fs::read_dir(&directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(named(&directory, error)),
+        Err(error) => return Err(io_error_at(&directory, error)),
     };
     // Without a runtime directory that can be trusted no collector can be asked.
     let live = directories.sockets().unwrap_or_default();
@@ -107,7 +107,7 @@ mod tests {
         assert!(error.hint_text().unwrap().contains("probe run"), "{error:?}");
 
         for expected in ["gpt@1", "gpt@2"] {
-            let run = Reservation::take(&directories, "gpt").unwrap();
+            let run = Reservation::reserve(&directories, "gpt").unwrap();
             assert_eq!(run.name().to_string(), expected);
             RunInfo::begin(run.name(), "python train.py").write(run.directory()).unwrap();
         }
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn a_live_run_comes_before_a_newer_one_that_has_ended() {
         let (_dir, directories) = directories();
-        let first = Reservation::take(&directories, "gpt").unwrap();
+        let first = Reservation::reserve(&directories, "gpt").unwrap();
         RunInfo::begin(first.name(), "").write(first.directory()).unwrap();
         let _listening = std::os::unix::net::UnixListener::bind(directories.socket_for("gpt@1")).unwrap();
         drop(first);

@@ -17,7 +17,7 @@ pub fn reached(directory: &Path) -> Reached {
     let mut steps = Steps { reached: in_files(directory), connections: HashMap::new() };
     if let Ok(journal) = replay::find(directory) {
         // Up to a file that can't be read.
-        let _ = journal.each(&mut steps);
+        let _ = journal.for_each(&mut steps);
     }
     steps.reached
 }
@@ -86,7 +86,7 @@ impl RecordReceiver for Steps {
         }
     }
 
-    fn take(&mut self, record: record::Record) {
+    fn receive(&mut self, record: record::Record) {
         use record::Record;
         match record {
             Record::Opened(v1::Opened { connection, hello: Some(hello), .. }) => self.open(connection, &hello),

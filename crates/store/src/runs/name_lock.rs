@@ -4,19 +4,19 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 
 use probe_common::error::{Error, Result};
-use probe_common::paths::{Directories, named};
+use probe_common::paths::{Directories, io_error_at};
 
-pub(super) fn take(directories: &Directories, name: &str) -> Result<File> {
+pub(super) fn acquire(directories: &Directories, name: &str) -> Result<File> {
     let path = directories.checked_runtime()?.join(format!("{name}.lock"));
     let flags = nix::fcntl::OFlag::O_NOFOLLOW.bits();
     let opened =
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).custom_flags(flags).open(&path);
-    let file = opened.map_err(|error| named(&path, error))?;
+    let file = opened.map_err(|error| io_error_at(&path, error))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Error::failed(format!("a run called '{name}' is live"))
             .hint(format!("choose another name, or ask that one: probe {name} query …"))),
-        Err(TryLockError::Error(error)) => Err(named(&path, error)),
+        Err(TryLockError::Error(error)) => Err(io_error_at(&path, error)),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 use probe_common::error::{Error, Result};
-use probe_common::paths::{Directories, host_name, named};
+use probe_common::paths::{Directories, host_name, io_error_at};
 use probe_common::run_name::RunName;
 
 use super::info::RunState;
@@ -84,9 +84,9 @@ pub fn ended(run: &Run) -> Option<Timestamp> {
 /// # Errors
 /// The file system's. Then nothing has changed, or the files that the message names are left.
 pub fn remove(run: &Run) -> Result<u64> {
-    let bytes = size(&run.directory);
+    let bytes = directory_bytes(&run.directory);
     let leaving = run.directory.with_file_name(format!("{LEAVING}{}-{}", run.name, std::process::id()));
-    fs::rename(&run.directory, &leaving).map_err(|error| named(&run.directory, error))?;
+    fs::rename(&run.directory, &leaving).map_err(|error| io_error_at(&run.directory, error))?;
     fs::remove_dir_all(&leaving).map_err(|error| {
         Error::failed(format!("some of its files are left in {}", leaving.display()))
             .because(error)
@@ -105,22 +105,22 @@ pub fn sweep(directories: &Directories) -> u64 {
     });
     leftovers
         .map(|path| {
-            let bytes = size(&path);
+            let bytes = directory_bytes(&path);
             if fs::remove_dir_all(&path).is_ok() { bytes } else { 0 }
         })
         .sum()
 }
 
 /// Bytes of all files in a directory; files that can't be read are not counted.
-pub fn size(directory: &Path) -> u64 {
+pub fn directory_bytes(directory: &Path) -> u64 {
     let mut bytes = 0;
     each_file(directory, &mut |file| bytes += file.len());
     bytes
 }
 
 /// Bytes of all files in a run's directory, without the journal.
-pub fn size_of_files(directory: &Path) -> u64 {
-    size(directory).saturating_sub(size(&journal::directory(directory)))
+pub fn file_bytes(directory: &Path) -> u64 {
+    directory_bytes(directory).saturating_sub(directory_bytes(&journal::directory(directory)))
 }
 
 fn newest_change(directory: &Path) -> Option<SystemTime> {

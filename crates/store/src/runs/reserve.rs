@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use probe_common::durable;
 use probe_common::error::{Error, Result};
-use probe_common::paths::{Directories, host_name, named};
+use probe_common::paths::{Directories, host_name, io_error_at};
 use probe_common::run_name::{RunName, check_name};
 
 use super::info::{RunInfo, RunState};
@@ -28,9 +28,9 @@ pub struct Reservation {
 
 impl Reservation {
     /// Reserves the next run called `name`; refused where one is live.
-    pub fn take(directories: &Directories, name: &str) -> Result<Self> {
+    pub fn reserve(directories: &Directories, name: &str) -> Result<Self> {
         check_name(name)?;
-        let lock = name_lock::take(directories, name)?;
+        let lock = name_lock::acquire(directories, name)?;
         let runs = directories.runs();
         durable::create_private_directory(&runs).map_err(|error| not_writable(&runs, error))?;
         let mut number = 1 + newest(&runs, name)?;
@@ -42,7 +42,7 @@ impl Reservation {
                 Ok(()) => {
                     // Without locks the directory is ours too: no collector resumes a run without run.json, and that names
                     // the run's host.
-                    let writer = WriterLock::take(&directory).ok();
+                    let writer = WriterLock::acquire(&directory).ok();
                     return Ok(Self { name: run, directory, _lock: lock, writer });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
@@ -52,15 +52,15 @@ impl Reservation {
     }
 
     /// Reserves the next run called `name`, or one called "name-2", "name-3" … where runs with the names before are live.
-    pub fn take_free(directories: &Directories, name: &str) -> Result<Self> {
+    pub fn reserve_free(directories: &Directories, name: &str) -> Result<Self> {
         let mut free = name.to_owned();
         for number in 2.. {
-            match Self::take(directories, &free) {
+            match Self::reserve(directories, &free) {
                 Err(_) if name_lock::is_held(directories, &free) => free = format!("{name}-{number}"),
                 taken => return taken,
             }
         }
-        Self::take(directories, name)
+        Self::reserve(directories, name)
     }
 
     /// Reserves a run, "gpt@2", whose collector died, to resume it; refused where one of that name is live, where it has ended,
@@ -68,9 +68,9 @@ impl Reservation {
     pub fn resume(directories: &Directories, name: &str) -> Result<Self> {
         let run = RunName::parse(name)?;
         let directory = resolve_in(directories, name)?;
-        let lock = name_lock::take(directories, &run.base)?;
+        let lock = name_lock::acquire(directories, &run.base)?;
         may_go_on(&RunInfo::read(&directory)?)?;
-        let writer = match WriterLock::take(&directory) {
+        let writer = match WriterLock::acquire(&directory) {
             Ok(writer) => Some(writer),
             Err(LockFailure::ByAnother) => {
                 let info = RunInfo::read(&directory)?;
@@ -115,7 +115,7 @@ impl Reservation {
 }
 
 fn not_writable(directory: &Path, error: io::Error) -> Error {
-    named(directory, error).hint(format!("name another directory in {}", probe_proto::env::PROBE_HOME))
+    io_error_at(directory, error).hint(format!("name another directory in {}", probe_proto::env::PROBE_HOME))
 }
 
 /// Refuses a run that has ended, or that only another host can resume.
@@ -136,7 +136,7 @@ fn may_go_on(info: &RunInfo) -> Result<()> {
 
 /// The largest number of a directory with this name; 0 if no directory has the name.
 fn newest(runs: &Path, name: &str) -> Result<u32> {
-    let entries = fs::read_dir(runs).map_err(|error| named(runs, error))?;
+    let entries = fs::read_dir(runs).map_err(|error| io_error_at(runs, error))?;
     let names = entries.filter_map(|entry| RunName::numbered(entry.ok()?.file_name().to_str()?));
     Ok(names.filter(|run| run.base == name).filter_map(|run| run.number).max().unwrap_or_default())
 }
@@ -147,34 +147,34 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
-    use probe_common::error::Kind;
+    use probe_common::error::ErrorKind;
     use probe_common::fault::{self, Fault};
 
     #[test]
     fn a_live_name_is_refused_and_an_ended_one_is_free() {
         let dir = tempfile::tempdir().unwrap();
         let directories = Directories { home: dir.path().join("home"), runtime: dir.path().join("run") };
-        let first = Reservation::take(&directories, "gpt").unwrap();
+        let first = Reservation::reserve(&directories, "gpt").unwrap();
         assert_eq!(fs::metadata(first.directory()).unwrap().mode() & 0o777, 0o700);
-        let error = Reservation::take(&directories, "gpt").unwrap_err();
+        let error = Reservation::reserve(&directories, "gpt").unwrap_err();
         assert_eq!(error.to_string(), "a run called 'gpt' is live");
         assert!(error.hint_text().unwrap().contains("another name"));
-        assert_eq!(Reservation::take(&directories, "other").unwrap().name().to_string(), "other@1");
-        let second = Reservation::take_free(&directories, "gpt").unwrap();
+        assert_eq!(Reservation::reserve(&directories, "other").unwrap().name().to_string(), "other@1");
+        let second = Reservation::reserve_free(&directories, "gpt").unwrap();
         assert_eq!(second.name().to_string(), "gpt-2@1");
-        assert_eq!(Reservation::take_free(&directories, "gpt").unwrap().name().to_string(), "gpt-3@1");
+        assert_eq!(Reservation::reserve_free(&directories, "gpt").unwrap().name().to_string(), "gpt-3@1");
         drop(first);
-        assert_eq!(Reservation::take_free(&directories, "gpt").unwrap().name().to_string(), "gpt@2");
+        assert_eq!(Reservation::reserve_free(&directories, "gpt").unwrap().name().to_string(), "gpt@2");
         drop(second);
-        assert_eq!(Reservation::take(&directories, "gpt").unwrap().name().to_string(), "gpt@3");
-        assert_eq!(Reservation::take(&directories, "query").unwrap_err().kind(), Kind::Usage);
+        assert_eq!(Reservation::reserve(&directories, "gpt").unwrap().name().to_string(), "gpt@3");
+        assert_eq!(Reservation::reserve(&directories, "query").unwrap_err().kind(), ErrorKind::Usage);
     }
 
     #[test]
     fn a_run_of_another_host_is_not_gone_on_with() {
         let dir = tempfile::tempdir().unwrap();
         let directories = Directories { home: dir.path().join("home"), runtime: dir.path().join("run") };
-        let first = Reservation::take(&directories, "gpt").unwrap();
+        let first = Reservation::reserve(&directories, "gpt").unwrap();
         let info = RunInfo::begin(first.name(), "");
         RunInfo { host: "node-7".into(), ..info.clone() }.write(first.directory()).unwrap();
         drop(first);
@@ -192,14 +192,14 @@ mod tests {
         let home = dir.path().join("home");
         let [here, there] =
             ["here", "there"].map(|name| Directories { home: home.clone(), runtime: dir.path().join(name) });
-        let first = Reservation::take(&here, "gpt").unwrap();
+        let first = Reservation::reserve(&here, "gpt").unwrap();
         RunInfo::begin(first.name(), "").write(first.directory()).unwrap();
         let error = Reservation::resume(&there, "gpt@1").unwrap_err();
         assert_eq!(error.to_string(), "a collector is writing run gpt@1 already");
         let run = super::super::named_runs(&there, &["gpt@1".into()]).unwrap().remove(0);
         assert_eq!(run.info.state, RunState::Live, "its collector has its socket elsewhere");
         assert_eq!(super::super::why_it_stays(&there, &run).unwrap(), "gpt@1 is live");
-        assert_eq!(Reservation::take(&there, "gpt").unwrap().name().to_string(), "gpt@2");
+        assert_eq!(Reservation::reserve(&there, "gpt").unwrap().name().to_string(), "gpt@2");
         drop(first);
         let run = super::super::named_runs(&there, &["gpt@1".into()]).unwrap().remove(0);
         assert_eq!((run.info.state, super::super::why_it_stays(&there, &run)), (RunState::Lost, None));
@@ -211,14 +211,14 @@ mod tests {
     fn what_nothing_came_of_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let directories = Directories { home: dir.path().join("home"), runtime: dir.path().join("run") };
-        Reservation::take(&directories, "gpt").unwrap().abandon();
+        Reservation::reserve(&directories, "gpt").unwrap().abandon();
         assert_eq!(fs::read_dir(directories.runs()).unwrap().count(), 0);
         // A run directory whose name could not be synced is removed as well.
         fault::set(&directories.runs(), Fault::Names, true);
-        assert!(Reservation::take(&directories, "gpt").is_err());
+        assert!(Reservation::reserve(&directories, "gpt").is_err());
         fault::set(&directories.runs(), Fault::Names, false);
         assert_eq!(fs::read_dir(directories.runs()).unwrap().count(), 0);
-        assert_eq!(Reservation::take(&directories, "gpt").unwrap().name().to_string(), "gpt@1");
+        assert_eq!(Reservation::reserve(&directories, "gpt").unwrap().name().to_string(), "gpt@1");
     }
 
     #[test]
@@ -227,6 +227,6 @@ mod tests {
         let directories = Directories { home: dir.path().join("home"), runtime: dir.path().join("run") };
         fs::create_dir_all(directories.runs().join("gpt@9")).unwrap();
         fs::create_dir_all(directories.runs().join("gpt@x")).unwrap();
-        assert_eq!(Reservation::take(&directories, "gpt").unwrap().name().to_string(), "gpt@10");
+        assert_eq!(Reservation::reserve(&directories, "gpt").unwrap().name().to_string(), "gpt@10");
     }
 }

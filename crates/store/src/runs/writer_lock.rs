@@ -33,7 +33,7 @@ pub(super) enum LockFailure {
 }
 
 impl WriterLock {
-    pub(super) fn take(directory: &Path) -> Result<Self, LockFailure> {
+    pub(super) fn acquire(directory: &Path) -> Result<Self, LockFailure> {
         let path = directory.join(FILE);
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(false).mode(0o600);

@@ -19,7 +19,7 @@ fn segments(lists: &[Vec<Vec<Row>>]) -> Vec<Arc<Segment>> {
         let origin = Origin { instance: "agent".into(), first_seq: 7, last_seq: u64::MAX };
         let mut rows = batches.iter().map(|batch| Rows::decode(&mapping(), &encode(batch), &mut strings).unwrap());
         let first = Segment::new(Some(Arc::new(identity)), Some(origin), rows.next().unwrap(), 0);
-        Arc::new(rows.fold(first, |segment, rows| segment.with(rows, u64::MAX, 0)))
+        Arc::new(rows.fold(first, |segment, rows| segment.with_rows(rows, u64::MAX, 0)))
     };
     lists.iter().enumerate().map(segment).collect()
 }

@@ -188,7 +188,7 @@ proptest! {
         for batch in &batches {
             let rows = Rows::decode(&mapping(), &encode(batch), &mut strings).unwrap();
             segment = Some(match segment {
-                Some(segment) => segment.with(rows, 0, 0),
+                Some(segment) => segment.with_rows(rows, 0, 0),
                 None => Segment::new(Some(identity()), None, rows, 0),
             });
         }
@@ -212,7 +212,7 @@ fn strings_grow_with_the_connection() {
         sent = table.len();
         let rows = Rows::decode(&mapping(), &encode(&[row]), &mut strings).unwrap();
         segment = Some(match segment {
-            Some(segment) => segment.with(rows, 0, 0),
+            Some(segment) => segment.with_rows(rows, 0, 0),
             None => Segment::new(Some(identity()), None, rows, 0),
         });
     }

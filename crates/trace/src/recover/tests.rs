@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::clock::Sample;
-use crate::record::Kind;
+use crate::record::RecordKind;
 use crate::shared_layout::{
     HEAD_AT, LOG_AT, LOG_BYTES, MARK_AT, PAGE, RING_BYTES, RING_MARK, THREAD_AT, Writer, log_mark, ring_at,
 };
@@ -22,14 +22,14 @@ const BEFORE: u64 = 30;
 const AFTER: u64 = 20;
 
 /// A call of module 1 takes two records; the last one is open.
-fn records() -> Vec<Record> {
+fn records() -> Vec<RingRecord> {
     let call = |number: u64| {
-        let record = |kind, later| Record::new(kind, number, 1000 * (number + 1) + later, 1, 0);
-        [record(Kind::Enter, 0), record(Kind::Exit, 500)]
+        let record = |kind, later| RingRecord::new(kind, number, 1000 * (number + 1) + later, 1, 0);
+        [record(RecordKind::Enter, 0), record(RecordKind::Exit, 500)]
     };
-    let mut records = vec![Record::new(Kind::Detail, u64::MAX, 10, 0, 0)];
+    let mut records = vec![RingRecord::new(RecordKind::Detail, u64::MAX, 10, 0, 0)];
     records.extend((0..BEFORE + AFTER).flat_map(call));
-    records.push(Record::new(Kind::Enter, 99, 1_000_000, 2, 0));
+    records.push(RingRecord::new(RecordKind::Enter, 99, 1_000_000, 2, 0));
     records
 }
 
@@ -57,7 +57,7 @@ fn left(change: impl Fn(&mut Vec<u8>)) -> File {
     file.write_all_at(&(all.len() as u64).to_le_bytes(), page + HEAD_AT as u64).expect("room");
     file.write_all_at(&THREAD.to_le_bytes(), page + THREAD_AT as u64).expect("room");
     file.write_all_at(&RING_MARK.to_le_bytes(), page + MARK_AT as u64).expect("room");
-    let memory: Vec<u8> = all.iter().copied().flat_map(Record::to_bytes).collect();
+    let memory: Vec<u8> = all.iter().copied().flat_map(RingRecord::to_bytes).collect();
     file.write_all_at(&memory, page + PAGE).expect("room");
     file.set_len(page + RING_BYTES).expect("room");
 

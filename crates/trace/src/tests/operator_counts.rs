@@ -7,17 +7,17 @@ use crate::{OPERATOR_COUNTS, StepPart};
 fn counts_are_rows_of_the_step_that_ends_next() {
     let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
     let mut put = |kind, ts, payload, a, b| {
-        analyser.feed(0, Record::new(kind, payload, ts, a, b), Device::None, &mut sink);
+        analyser.feed(0, RingRecord::new(kind, payload, ts, a, b), Device::None, &mut sink);
     };
-    put(Kind::OptimizerBegin, 1_000, 0, 0, 0);
-    put(Kind::OptimizerEnd, 2_000, 0, 1, 1);
+    put(RecordKind::OptimizerBegin, 1_000, 0, 0, 0);
+    put(RecordKind::OptimizerEnd, 2_000, 0, 1, 1);
     // Two calls of operator 3 in forward, one of them by another operator; and of one that has no name.
-    put(Kind::OperatorCount, 5_000, 3 | (StepPart::Forward as u64) << 16 | 64 << 24, 4_000, 2 | 1 << 32);
-    put(Kind::OperatorCount, 5_100, 1024 | (StepPart::Optimizer as u64) << 16 | 64 << 24, 5_000, 7 | 7 << 32);
+    put(RecordKind::OperatorCount, 5_000, 3 | (StepPart::Forward as u64) << 16 | 64 << 24, 4_000, 2 | 1 << 32);
+    put(RecordKind::OperatorCount, 5_100, 1024 | (StepPart::Optimizer as u64) << 16 | 64 << 24, 5_000, 7 | 7 << 32);
     // A part of a newer agent.
-    put(Kind::OperatorCount, 5_200, 3 | 200 << 16, 5_000, 1);
-    put(Kind::OptimizerBegin, 6_000, 0, 0, 0);
-    put(Kind::OptimizerEnd, 7_000, 0, 1, 2);
+    put(RecordKind::OperatorCount, 5_200, 3 | 200 << 16, 5_000, 1);
+    put(RecordKind::OptimizerBegin, 6_000, 0, 0, 0);
+    put(RecordKind::OptimizerEnd, 7_000, 0, 1, 2);
     analyser.end_drain(8_000, true, &mut sink);
     let rows = rows(&mut sink);
     let [known, unknown] = &rows[OPERATOR_COUNTS][..] else { panic!("{:?}", rows[OPERATOR_COUNTS]) };

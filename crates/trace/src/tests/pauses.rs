@@ -11,21 +11,21 @@ fn pauses_have_the_part_that_they_interrupt() {
     let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
     let layers = Layers::ALL.0;
     let mut put = |kind, ts, payload, a, b| {
-        analyser.feed(0, Record::new(kind, payload, ts, a, b), Device::None, &mut sink);
+        analyser.feed(0, RingRecord::new(kind, payload, ts, a, b), Device::None, &mut sink);
     };
     let long = 2_000_000; // Ticks: more than 0.1 ms.
     // A collection before the first step does not begin a step.
-    put(Kind::Pause, 1_000, 0, 900, 0);
-    put(Kind::Detail, 2_000, u64::from(layers) << 1, 0, 0);
-    put(Kind::OptimizerBegin, 3_000, 0, 0, 0);
-    put(Kind::OptimizerEnd, 4_000, 0, 1, 1);
+    put(RecordKind::Pause, 1_000, 0, 900, 0);
+    put(RecordKind::Detail, 2_000, u64::from(layers) << 1, 0, 0);
+    put(RecordKind::OptimizerBegin, 3_000, 0, 0, 0);
+    put(RecordKind::OptimizerEnd, 4_000, 0, 1, 1);
     // A collection too short for a row, a full one, and two compilations.
-    put(Kind::Pause, 5_100, 1, 5_000, 7);
-    put(Kind::Pause, 6_200, 2, 6_000, 8 | 1 << 32);
-    put(Kind::OptimizerBegin, 7_000, 0, 0, 0);
-    put(Kind::Pause, 8_000 + long, COMPILATION, 8_000, 3 | 1 << 32);
-    put(Kind::Pause, 8_500 + long, COMPILATION | WITHOUT_ID, 8_400 + long, 0);
-    put(Kind::OptimizerEnd, 9_000 + long, 0, 1, 2);
+    put(RecordKind::Pause, 5_100, 1, 5_000, 7);
+    put(RecordKind::Pause, 6_200, 2, 6_000, 8 | 1 << 32);
+    put(RecordKind::OptimizerBegin, 7_000, 0, 0, 0);
+    put(RecordKind::Pause, 8_000 + long, COMPILATION, 8_000, 3 | 1 << 32);
+    put(RecordKind::Pause, 8_500 + long, COMPILATION | WITHOUT_ID, 8_400 + long, 0);
+    put(RecordKind::OptimizerEnd, 9_000 + long, 0, 1, 2);
     analyser.end_drain(10_000 + long, true, &mut sink);
     let rows = rows(&mut sink);
     let said: Vec<_> = rows[PAUSES]
@@ -53,13 +53,13 @@ fn processor_time_is_measured_between_two_ends_of_steps_of_one_thread() {
     let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
     let mut end = |thread, at, running: u64, waiting: u64, steps| {
         let mut put = |kind, ts, payload, a, b| {
-            analyser.feed(thread, Record::new(kind, payload, ts, a, b), Device::None, &mut sink);
+            analyser.feed(thread, RingRecord::new(kind, payload, ts, a, b), Device::None, &mut sink);
         };
-        put(Kind::OptimizerBegin, at, 0, 0, 0);
+        put(RecordKind::OptimizerBegin, at, 0, 0, 0);
         if running > 0 {
-            put(Kind::ProcessorTimes, at + 5, 0, running, waiting);
+            put(RecordKind::ProcessorTimes, at + 5, 0, running, waiting);
         }
-        put(Kind::OptimizerEnd, at + 10, 0, 1, steps);
+        put(RecordKind::OptimizerEnd, at + 10, 0, 1, steps);
     };
     end(0, 1_000, 500_000_000, 0, 1);
     end(0, 2_000, 750_000_000, 125_000_000, 2);

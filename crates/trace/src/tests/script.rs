@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::record::{Kind, Record};
+use crate::record::{RecordKind, RingRecord};
 
 /// A training step as a script would record it.
 #[derive(Debug, Default)]
@@ -10,21 +10,21 @@ pub(super) struct Script {
     pub(super) now: u64,
     pub(super) sequence: u64,
     pub(super) steps: u64,
-    pub(super) records: Vec<Record>,
+    pub(super) records: Vec<RingRecord>,
     /// Sequence numbers so far, and the modules whose calls made them.
     pub(super) made: Vec<(u64, u64)>,
 }
 
 impl Script {
-    pub(super) fn put(&mut self, kind: Kind, payload: u64, a: u64, b: u64) {
-        self.records.push(Record::new(kind, payload, self.now, a, b));
+    pub(super) fn put(&mut self, kind: RecordKind, payload: u64, a: u64, b: u64) {
+        self.records.push(RingRecord::new(kind, payload, self.now, a, b));
     }
     pub(super) fn pass(&mut self, ticks: u64) {
         self.now += ticks;
     }
     /// A call of `module` that computes, makes `nodes` nodes, and calls what is in `tree` below it.
     pub(super) fn call(&mut self, tree: &Tree) {
-        self.put(Kind::Enter, self.sequence, tree.module, 7);
+        self.put(RecordKind::Enter, self.sequence, tree.module, 7);
         self.pass(tree.before);
         for _ in 0..tree.nodes {
             self.made.push((self.sequence, tree.module));
@@ -35,30 +35,30 @@ impl Script {
             self.call(child);
             self.pass(tree.between);
         }
-        self.put(Kind::Exit, self.sequence, tree.module, 0);
+        self.put(RecordKind::Exit, self.sequence, tree.module, 0);
     }
     /// The backward pass over everything made, newest first, an `AccumulateGrad` after each node.
     pub(super) fn backward(&mut self, ticks: u64) {
-        self.put(Kind::BackwardBegin, 0, 0, 0);
+        self.put(RecordKind::BackwardBegin, 0, 0, 0);
         self.pass(11);
         let (first, mut last) = (self.now, 0);
         for (sequence, _) in std::mem::take(&mut self.made).into_iter().rev() {
             for number in [sequence, u64::MAX] {
-                self.put(Kind::NodeStart, 0, number, 0);
+                self.put(RecordKind::NodeStart, 0, number, 0);
                 self.pass(ticks);
-                self.put(Kind::NodeEnd, 0, 0, 0);
+                self.put(RecordKind::NodeEnd, 0, 0, 0);
                 last = self.now;
                 self.pass(2);
             }
         }
         self.pass(50);
-        self.put(Kind::BackwardEnd, 0, if last == 0 { 0 } else { first }, last);
+        self.put(RecordKind::BackwardEnd, 0, if last == 0 { 0 } else { first }, last);
     }
     pub(super) fn step(&mut self) {
-        self.put(Kind::OptimizerBegin, 1, 0, 0);
+        self.put(RecordKind::OptimizerBegin, 1, 0, 0);
         self.pass(40);
         self.steps += 1;
-        self.put(Kind::OptimizerEnd, 1, 1, self.steps);
+        self.put(RecordKind::OptimizerEnd, 1, 1, self.steps);
     }
 }
 

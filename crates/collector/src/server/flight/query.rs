@@ -63,7 +63,7 @@ impl Query {
     }
 
     /// The query with the limits of `caller`.
-    pub(super) fn asked(&self, caller: &Caller) -> probe_common::error::Result<QuerySettings> {
+    pub(super) fn settings_for(&self, caller: &Caller) -> probe_common::error::Result<QuerySettings> {
         Ok(QuerySettings {
             pid: self.pid,
             parameters: Parameters::decode(&self.parameters)?,

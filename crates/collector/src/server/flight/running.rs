@@ -32,25 +32,25 @@ impl Service {
             None => self.plan(query, request.extensions()).await?,
         };
         let schema = Arc::clone(plan.schema());
-        self.plans.keep(&caller.asker, query.handle(), plan, query.timeout());
+        self.plans.insert(&caller.asker, query.handle(), plan, query.timeout());
         info(&schema, ticket, request)
     }
 
     /// The plan of a query. One that can't be planned is never run, so its audit row is added here.
     pub(super) async fn plan(&self, query: &Query, extensions: &Extensions) -> Result<PlannedQuery, Status> {
         let caller = Caller::of(extensions);
-        let plan = self.engine.plan(&query.sql, query.asked(&caller)?).await;
+        let plan = self.engine.plan(&query.sql, query.settings_for(&caller)?).await;
         self.noted(&caller, query, plan).await
     }
 
     /// The columns of an answer and of the parameters, which have no values yet.
     pub(super) async fn prepare(&self, query: &Query, extensions: &Extensions) -> Result<(SchemaRef, Schema), Status> {
         let caller = Caller::of(extensions);
-        let prepared = self.engine.prepare(&query.sql, query.asked(&caller)?).await;
+        let prepared = self.engine.prepare(&query.sql, query.settings_for(&caller)?).await;
         let (plan, parameters) = self.noted(&caller, query, prepared).await?;
         let schema = Arc::clone(plan.schema());
         if parameters.fields().is_empty() {
-            self.plans.keep(&caller.asker, query.handle(), plan, query.timeout());
+            self.plans.insert(&caller.asker, query.handle(), plan, query.timeout());
         }
         Ok((schema, parameters))
     }
@@ -71,7 +71,7 @@ impl Service {
         let caller = Caller::of(extensions);
         self.audit.wait_for_turn(&caller.asker, &query.sql).await;
         let mut entry = self.audit.begin(&caller.asker, &query.sql, query.pid);
-        let asked = query.asked(&caller)?;
+        let asked = query.settings_for(&caller)?;
         let rows = match self.plans.take(&caller.asker, &query.handle(), Instant::now()) {
             Some(plan) => self.engine.ask_by(plan, &query.sql, asked).await,
             None => self.engine.ask(&query.sql, asked).await,
@@ -82,7 +82,7 @@ impl Service {
         let (taken, sent) = (Arc::clone(&written), Arc::clone(&written));
         let rows = rows.map(move |batch| match batch {
             Ok(batch) => {
-                lock(&taken).sent(batch.num_rows() as u64, 0);
+                lock(&taken).count_sent(batch.num_rows() as u64, 0);
                 Ok(batch)
             }
             Err(error) => {
@@ -93,7 +93,7 @@ impl Service {
         });
         let messages = FlightDataEncoderBuilder::new().with_schema(schema).build(rows).map_err(Status::from);
         let messages = messages.inspect_ok(move |message| {
-            lock(&sent).sent(0, (message.data_header.len() + message.data_body.len()) as u64);
+            lock(&sent).count_sent(0, (message.data_header.len() + message.data_body.len()) as u64);
         });
         // Reached only when the client has taken everything before it.
         let end = futures::stream::poll_fn(move |_| {
@@ -140,12 +140,12 @@ mod tests {
             if prepares {
                 service.prepare(&query, &extensions).await.unwrap();
                 let prepared = service.plans.take(&asker, &handle, Instant::now()).unwrap();
-                service.plans.keep(&asker, handle.clone(), prepared, None);
+                service.plans.insert(&asker, handle.clone(), prepared, None);
             }
             service.info(&query, ticket.as_any(), request).await.unwrap();
             let plan = service.plans.take(&asker, &handle, Instant::now()).unwrap();
             assert!(service.plans.take(&asker, &handle, Instant::now()).is_none(), "planned once");
-            service.plans.keep(&asker, handle.clone(), plan, None);
+            service.plans.insert(&asker, handle.clone(), plan, None);
             let answer = service.run(query.clone(), &extensions).await.unwrap();
             assert!(service.plans.take(&asker, &handle, Instant::now()).is_none());
             let batches = FlightRecordBatchStream::new_from_flight_data(answer.into_inner().map_err(FlightError::from));

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 pub use libc::user_regs_struct as Registers;
 
-use crate::attach::trace::{CALL, SavedRegisters, Thread, ThreadStop};
+use crate::attach::trace::{CALL, SavedRegisters, ThreadStop, TracedThread};
 
 /// Whether threads can be borrowed.
 pub const IS_KNOWN: bool = true;
@@ -97,7 +97,12 @@ fn is_system_call(memory: &File, address: u64) -> bool {
 
 /// Lets a thread whose signals are held, and which stands before a system call, run until it would make the call. The call is not
 /// made now: the thread ends up at `trap`. `saved` gets the registers that make the call, even if it is another call by now.
-pub fn leave_system_call(thread: &mut Thread, saved: &mut SavedRegisters, memory: &File, trap: u64) -> io::Result<()> {
+pub fn leave_system_call(
+    thread: &mut TracedThread,
+    saved: &mut SavedRegisters,
+    memory: &File,
+    trap: u64,
+) -> io::Result<()> {
     if !is_system_call(memory, saved.registers.pc) {
         return Ok(());
     }

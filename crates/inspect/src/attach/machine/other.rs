@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 
-use crate::attach::trace::{SavedRegisters, Thread};
+use crate::attach::trace::{SavedRegisters, TracedThread};
 
 /// Whether threads can be borrowed.
 pub const IS_KNOWN: bool = false;
@@ -41,7 +41,7 @@ pub fn system_call(_: &Registers, _: &File) -> Option<i64> {
     None
 }
 
-pub fn leave_system_call(_: &mut Thread, _: &mut SavedRegisters, _: &File, _: u64) -> io::Result<()> {
+pub fn leave_system_call(_: &mut TracedThread, _: &mut SavedRegisters, _: &File, _: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 

@@ -5,7 +5,7 @@ use std::io;
 
 pub(crate) use libc::user_regs_struct as Registers;
 
-use crate::attach::trace::{SavedRegisters, Thread};
+use crate::attach::trace::{SavedRegisters, TracedThread};
 
 /// Whether threads can be borrowed.
 pub(crate) const IS_KNOWN: bool = true;
@@ -59,7 +59,7 @@ pub(crate) fn system_call(registers: &Registers, _: &File) -> Option<i64> {
 }
 
 /// Does nothing: by the registers that are put back, the kernel knows which call to take up again, and how.
-pub(crate) fn leave_system_call(_: &mut Thread, _: &mut SavedRegisters, _: &File, _: u64) -> io::Result<()> {
+pub(crate) fn leave_system_call(_: &mut TracedThread, _: &mut SavedRegisters, _: &File, _: u64) -> io::Result<()> {
     Ok(())
 }
 
