@@ -165,15 +165,17 @@ fn stall<'a>(members: &'a [GroupMember], name: &'a str) -> Option<LiveStall<'a>>
     }
     let are_counted = states().all(|group| group.collectives.is_some());
     let by_collectives = if are_counted { compare(members, name, size, Numbering::Collectives) } else { None };
-    let waits_in_message = || {
-        let pending = |group: &GroupState| group.pending.iter().any(|operation| operation.collective.is_none());
-        states().any(pending)
+    let waits_in_message = |member: &GroupMember| {
+        member.group(name).is_some_and(|group| group.pending.iter().any(|operation| operation.collective.is_none()))
+    };
+    // A rank that waits in a message waits for another one: that it has not entered the collective, or that the collective is not
+    // finished, is not its doing.
+    let is_explained = |stall: &LiveStall<'_>| match &stall.missing[..] {
+        [] => stall.differing().is_none() && members.iter().any(waits_in_message),
+        missing => missing.iter().all(|member| waits_in_message(member)),
     };
     match by_collectives {
-        // All ranks have entered the collective: a rank that waits in a message may be what it waits for.
-        Some(stall) if stall.missing.is_empty() && stall.differing().is_none() && waits_in_message() => {
-            not_compared(members, name, size)
-        }
+        Some(stall) if is_explained(&stall) => not_compared(members, name, size),
         Some(stall) => Some(stall),
         None => not_compared(members, name, size),
     }

@@ -128,7 +128,8 @@ impl<N: Names> Analyser<N> {
             if is_message(&kind.name) {
                 group.messages += 1;
             } else {
-                collective = group.collectives().map(|count| count - 1);
+                // An operation that is fed after a later one has an unknown number of collectives before it.
+                collective = group.collectives().filter(|_| seq == group.issued).map(|count| count - 1);
             }
             self.operations.keep_groups(MAX_GROUPS);
         }

@@ -46,8 +46,10 @@ pub(super) struct SampledSteps {
     began: AtomicU64,
     /// Ticks a step, computed from `spent` and `stride`.
     cost: AtomicU64,
-    /// Whether one of the first steps has shown that the work is cheap.
-    is_affordable: AtomicBool,
+    /// The shortest of the first steps that did the work, in ticks.
+    shortest: AtomicU64,
+    /// The least that one of them spent on it, in ticks.
+    least_spent: AtomicU64,
 }
 
 impl SampledSteps {
@@ -63,7 +65,8 @@ impl SampledSteps {
             spent: AtomicU64::new(0),
             began: AtomicU64::new(0),
             cost: AtomicU64::new(0),
-            is_affordable: AtomicBool::new(false),
+            shortest: AtomicU64::new(u64::MAX),
+            least_spent: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -72,7 +75,8 @@ impl SampledSteps {
         self.next.store(0, Ordering::Relaxed);
         self.requested.store(-1, Ordering::Relaxed);
         self.stride.store(1, Ordering::Relaxed);
-        self.is_affordable.store(false, Ordering::Relaxed);
+        self.shortest.store(u64::MAX, Ordering::Relaxed);
+        self.least_spent.store(u64::MAX, Ordering::Relaxed);
         self.on.swap(false, Ordering::Relaxed)
     }
 
@@ -95,8 +99,7 @@ impl SampledSteps {
     /// Decides at the beginning of step `step` whether that does the work; never where it is not `wanted`. Returns the decision
     /// if it differs from the one before. It is called when the step before ends, and again when the model is called.
     pub(super) fn begin_step(&self, step: i64, wanted: bool) -> Option<bool> {
-        let affordable = self.is_affordable.load(Ordering::Relaxed);
-        let usual = usual_stride(step, policy::in_force().stride, self.first_stride, affordable);
+        let usual = usual_stride(step, policy::in_force().stride, self.first_stride, self.is_affordable());
         let requested = wanted && self.is_requested(step);
         let its_turn = wanted && usual > 0 && step % i64::from(usual) == i64::from(self.remainder % usual);
         // A requested step stands for itself alone.
@@ -104,13 +107,16 @@ impl SampledSteps {
         let (was_on, on) = (self.is_on(), requested || its_turn);
         let changes = was_on != on || on && self.stride() != stride;
         if was_on && changes && self.stride() > 1 {
-            let cost = self.spent.load(Ordering::Relaxed) / u64::from(self.stride());
-            self.cost.store(cost, Ordering::Relaxed);
-            // What a row says it stands for must hold: so the stride does not change again once it depends on the cost.
+            let (spent, mut stride) = (self.spent.load(Ordering::Relaxed), self.stride());
+            // A row must stand for as many steps as it says: so the stride does not change again once it depends on the cost.
             if step < UNPRICED_STEPS {
                 let whole = ticks().saturating_sub(self.began.load(Ordering::Relaxed));
-                self.is_affordable.fetch_or(cost.saturating_mul(AFFORDABLE) <= whole, Ordering::Relaxed);
+                self.shortest.fetch_min(whole, Ordering::Relaxed);
+                self.least_spent.fetch_min(spent, Ordering::Relaxed);
+                // The governor decides for the steps to come.
+                stride = if self.is_affordable() { stride } else { THINNER };
             }
+            self.cost.store(spent / u64::from(stride), Ordering::Relaxed);
         }
         if on && changes {
             self.stride.store(stride, Ordering::Relaxed);
@@ -119,6 +125,12 @@ impl SampledSteps {
         }
         self.on.store(on, Ordering::Relaxed);
         (was_on != on).then_some(on)
+    }
+
+    /// Whether the work is cheap, by the first steps that did it. One of them may be long for another reason.
+    fn is_affordable(&self) -> bool {
+        let spent = self.least_spent.load(Ordering::Relaxed) / u64::from(self.first_stride);
+        spent.saturating_mul(AFFORDABLE) <= self.shortest.load(Ordering::Relaxed)
     }
 
     /// Whether the step that begins is a requested one.
@@ -210,7 +222,12 @@ mod tests {
                 if often.is_on() {
                     let began = ticks();
                     std::thread::sleep(std::time::Duration::from_millis(1));
-                    often.spend(((ticks() - began) as f64 * share_of_step) as u64);
+                    let spent = ((ticks() - began) as f64 * share_of_step) as u64;
+                    // One of them saves a checkpoint, too.
+                    if step == 26 {
+                        std::thread::sleep(std::time::Duration::from_millis(50));
+                    }
+                    often.spend(spent);
                     seen.push((step, often.stride()));
                 }
             }

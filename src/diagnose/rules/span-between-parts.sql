@@ -16,7 +16,9 @@
 WITH outermost AS (
     -- Of the threads that train.
     SELECT pid, step, name, CAST(ts AS BIGINT) AS since, CAST(ts AS BIGINT) + CAST(1e9 * duration AS BIGINT) AS until, duration
-    FROM python.spans WHERE $window AND depth = 0 AND thread IN (SELECT thread FROM python.torch_trace WHERE $window AND stage = 'forward')
+    FROM python.spans WHERE $window AND depth = 0 AND EXISTS (
+        SELECT 1 FROM python.torch_trace AS t WHERE t.pid = spans.pid AND t.thread = spans.thread AND t.step BETWEEN $first AND $last AND t.stage = 'forward'
+    )
 ), within AS (
     -- The other parts of a step, known in steps with detail. A range with one of them in it, or around it, is of that part.
     SELECT pid, step, CAST(ts AS BIGINT) AS begins, CAST(ts AS BIGINT) + CAST(1e9 * COALESCE(total_duration, 0.0) AS BIGINT) AS ends FROM python.torch_trace WHERE $window AND depth = 0

@@ -1,7 +1,6 @@
 """Calls: many of small operations, a model in Python, batches of one sample, sequences whose lengths differ, a layer that the
 optimizer does not have, an optimizer that is made anew in each step, a backward pass for each loss, a scaler that skips steps,
-a model that generates while it trains,
-and a little Python between the parts of a step."""
+a model that generates while it trains, and a little Python between the parts of a step."""
 
 from __future__ import annotations
 

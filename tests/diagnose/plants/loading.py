@@ -1,7 +1,6 @@
 """Batches: made in the loop, by too few workers, by more workers than there are processors, by workers that start anew each
 epoch, by workers of which one is slow, with a sample now and then that takes long to load, in batches that take unequally long,
-by workers
-that keep what they have loaded, or by workers that begin slowly."""
+by workers that keep what they have loaded, or by workers that begin slowly."""
 
 from __future__ import annotations
 

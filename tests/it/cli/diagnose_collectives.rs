@@ -100,7 +100,10 @@ fn transfers_that_take_longer_are_told_from_a_rank_that_comes_later() {
     let found = "found: all_reduce of 1.05 MB takes 6 ms since step 140 and took 2 ms before, also on the rank that comes last and waits for no other: ";
     let said = of(jumps, "nccl", 0.004);
     begins(&said, found);
-    assert!(said.contains(": that is 20 % of a step, and steps take 4.0 ms longer since then; do: "), "{said}");
+    assert!(
+        said.contains(": what is slower on its group is 20 % of a step, and steps take 4.0 ms longer since then; do: "),
+        "{said}"
+    );
     let hidden = of(jumps, "nccl", 0.0);
     assert!(hidden.contains(" of a step, which may be hidden behind what is computed; do: "), "{hidden}");
     // The host computes these, and may have less time for it.

@@ -189,6 +189,11 @@ fn collectives_are_compared_beside_messages_where_all_ranks_count_them() {
     // All have entered it, and one waits in a message meanwhile.
     let waits = of(1, 120, 4, Some(("recv", 8)));
     assert_eq!(judge(vec![first.clone(), waits, second.clone()], true, NOW).why, "messages");
+    // A rank that waits in a message has not entered it, and waits for another one.
+    let victim = of(1, 120, 3, Some(("recv", 8)));
+    assert_eq!(judge(vec![first.clone(), victim.clone(), second.clone()], true, NOW).why, "messages");
+    let asleep = of(2, 60, 3, None);
+    assert_eq!(judge(vec![first.clone(), victim, asleep], true, NOW).collective.unwrap().missing, [1, 2]);
     // One rank does not know how many of its operations were messages, or only messages are waited for.
     let mut unknown = of(1, 120, 3, None);
     unknown.groups[0].collectives = None;
