@@ -50,7 +50,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
             let verdict = (!facts.is_empty()).then(|| hang::judge(&facts));
             // Where no collective waits, the ranks stood elsewhere, which the collector noticed.
             let knows_ranks = noticed.as_ref().is_some_and(|noticed| !noticed.ranks.is_empty());
-            match (verdict.filter(|verdict| !knows_ranks || !verdict.stops.is_empty()), noticed) {
+            match (verdict.filter(|verdict| !knows_ranks || !verdict.stalls.is_empty()), noticed) {
                 (Some(verdict), _) => {
                     match args.format {
                         Format::Table => {
@@ -133,26 +133,26 @@ fn show(answer: &HangAnswer, shared: &SharedSteps, format: Format) -> Result<()>
 
 /// Prints a verdict by dumps: a row for each rank of each group that waits, the group of the verdict first.
 fn show_dumps(verdict: &HangVerdict<'_>, format: Format) -> Result<()> {
-    let ranks = |stop: &RecordedStall<'_>| {
+    let ranks = |stall: &RecordedStall<'_>| {
         let with_state =
             |ranks: &[i32], how: &'static str| ranks.iter().map(move |rank| (*rank, how)).collect::<Vec<_>>();
         let mut all = [
-            with_state(&stop.entered, "entered"),
-            with_state(&stop.missing, "missing"),
-            with_state(&stop.unknown, "no dump"),
-            with_state(&stop.perhaps, "part of a dump"),
+            with_state(&stall.entered, "entered"),
+            with_state(&stall.missing, "missing"),
+            with_state(&stall.unknown, "no dump"),
+            with_state(&stall.perhaps, "part of a dump"),
         ]
         .concat();
         all.sort_unstable();
         all
     };
     let rows: Vec<_> = verdict
-        .stops
+        .stalls
         .iter()
-        .flat_map(|stop| ranks(stop).into_iter().map(move |(rank, how)| (stop, rank, how)))
+        .flat_map(|stall| ranks(stall).into_iter().map(move |(rank, how)| (stall, rank, how)))
         .collect();
     let each = || rows.iter();
-    let why = |stop: &RecordedStall<'_>| match stop.why {
+    let why = |stall: &RecordedStall<'_>| match stall.why {
         StallReason::Different => "different",
         StallReason::NotEntered => "not entered",
         StallReason::NotFinished => "not finished",
@@ -160,13 +160,13 @@ fn show_dumps(verdict: &HangVerdict<'_>, format: Format) -> Result<()> {
     rows::show(
         vec![
             ("verdict", rows::text(each().map(|_| Some(&verdict.sentence)))),
-            ("why", rows::text(each().map(|(stop, ..)| Some(why(stop))))),
-            ("group_name", rows::text(each().map(|(stop, ..)| Some(stop.group)))),
-            ("description", rows::text(each().map(|(stop, ..)| stop.description))),
-            ("seq", rows::integers(each().map(|(stop, ..)| Some(stop.operation.seq)))),
-            ("operation_type", rows::text(each().map(|(stop, ..)| Some(&stop.operation.operation_type)))),
-            ("bytes", rows::integers(each().map(|(stop, ..)| stop.operation.bytes))),
-            ("issued", rows::times(each().map(|(stop, ..)| Some(stop.operation.issued)))),
+            ("why", rows::text(each().map(|(stall, ..)| Some(why(stall))))),
+            ("group_name", rows::text(each().map(|(stall, ..)| Some(stall.group)))),
+            ("description", rows::text(each().map(|(stall, ..)| stall.description))),
+            ("seq", rows::integers(each().map(|(stall, ..)| Some(stall.operation.seq)))),
+            ("operation_type", rows::text(each().map(|(stall, ..)| Some(&stall.operation.operation_type)))),
+            ("bytes", rows::integers(each().map(|(stall, ..)| stall.operation.bytes))),
+            ("issued", rows::times(each().map(|(stall, ..)| Some(stall.operation.issued)))),
             ("rank", rows::integers(each().map(|(_, rank, _)| Some(i64::from(*rank))))),
             ("entered", rows::text(each().map(|(.., how)| Some(how)))),
         ],

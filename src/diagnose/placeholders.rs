@@ -110,6 +110,32 @@ const CPU_STEPS: &str = "(
     )
 )";
 
+/// `$delayed_workers`: pids of processes whose data workers wait for a processor for more than a tenth of the time. That their batches
+/// are late is not the loader's doing.
+const DELAYED_WORKERS: &str = "(
+    SELECT pid FROM process.metrics WHERE $window AND data_workers_run_delay IS NOT NULL
+    GROUP BY pid HAVING SUM(data_workers_run_delay) / SUM(data_workers) >= 10
+)";
+
+/// `$usual_other_time`, of a row of `python.steps`: the most time (s) that healthy programs spend outside of the parts. A millisecond of
+/// work takes longer while the thread waits for a processor, by as much as the step does. Each further call of the model, as of a
+/// policy that plays, has a loop around it.
+const USUAL_OTHER_TIME: &str = "(
+    (0.001 + 0.00025 * GREATEST(micro_steps - 1, 0)) * duration / GREATEST(duration - COALESCE(run_delay, 0), 0.02 * duration)
+        + 0.15 * (duration - other_time - COALESCE(checkpoint_time, 0))
+)";
+
+/// `$median_other_time`, of a row of `python.steps`: the time (s) that they mostly spend there.
+const MEDIAN_OTHER_TIME: &str = "(0.0002 + 0.03 * (duration - other_time - COALESCE(checkpoint_time, 0)))";
+
+/// `$time_left`, of columns steps and seconds: that many more steps, and how long they take, in words.
+const TIME_LEFT: &str = "(
+    CAST(CAST(floor(steps) AS BIGINT) AS VARCHAR) || ' more steps (' || CASE WHEN seconds < 60 THEN 'less than a minute'
+        WHEN seconds < 7200 THEN CAST(CAST(ceil(seconds / 60) AS BIGINT) AS VARCHAR) || ' minutes'
+        WHEN seconds < 172800 THEN CAST(CAST(round(seconds / 3600) AS BIGINT) AS VARCHAR) || ' hours'
+        ELSE CAST(CAST(round(seconds / 86400) AS BIGINT) AS VARCHAR) || ' days' END || ')'
+)";
+
 /// `$newest_environment`: the newest row of `python.environment` of each process.
 const NEWEST_ENVIRONMENT: &str = "(
     SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY ts DESC) AS newest FROM python.environment WHERE pid IN ($pids))
@@ -171,8 +197,8 @@ const ROWS_LOST: &str = "(
 
 impl Steps {
     /// SQL with its placeholders replaced: $larger_inputs, $pipelined, $input_size, $few_samples, $python_share, $operator_calls,
-    /// $sampler_share, $cpu_steps, $newest_environment, $part_times, $busy_gpu, $gpu_memory, $captures, $rows_lost, $window, $first,
-    /// $last, $pids. Steps are numbered by the shared count.
+    /// $sampler_share, $cpu_steps, $delayed_workers, $usual_other_time, $median_other_time, $time_left, $newest_environment,
+    /// $part_times, $busy_gpu, $gpu_memory, $captures, $rows_lost, $window, $first, $last, $pids. Steps are numbered by the shared count.
     pub(crate) fn fill(&self, sql: &str) -> String {
         // What is wrong in a run that never settled is asked of all of its steps.
         let settled = self.numbers.first().copied().zip(self.numbers.last().copied());
@@ -190,6 +216,10 @@ impl Steps {
             .replace("$operator_calls", OPERATOR_CALLS)
             .replace("$sampler_share", SAMPLER_SHARE)
             .replace("$cpu_steps", CPU_STEPS)
+            .replace("$delayed_workers", DELAYED_WORKERS)
+            .replace("$usual_other_time", USUAL_OTHER_TIME)
+            .replace("$median_other_time", MEDIAN_OTHER_TIME)
+            .replace("$time_left", TIME_LEFT)
             .replace("$newest_environment", NEWEST_ENVIRONMENT)
             .replace("$part_times", PART_TIMES)
             .replace("$busy_gpu", BUSY_GPU)
@@ -223,15 +253,12 @@ mod tests {
     fn nothing_is_left_that_stands_for_something() {
         let steps = Steps { numbers: vec![4, 5, 9], ..Steps::default() };
         let sql = steps.fill(
-            "SELECT $first, $last FROM $input_size AS s JOIN $python_share AS p ON s.pid = p.pid \
+            "SELECT $first, $last, $usual_other_time, $median_other_time, $time_left FROM $input_size AS s JOIN $python_share AS p ON s.pid = p.pid \
              JOIN $operator_calls AS c ON s.pid = c.pid JOIN $sampler_share AS u ON s.pid = u.pid JOIN $cpu_steps AS d ON s.pid = d.pid JOIN $newest_environment AS e ON s.pid = e.pid \
-             JOIN $gpu_memory AS m ON e.host = m.host JOIN $captures AS c ON c.pid = e.pid JOIN $rows_lost AS l ON e.pid = l.pid WHERE pid IN $larger_inputs AND pid IN $busy_gpu \
+             JOIN $gpu_memory AS m ON e.host = m.host JOIN $captures AS c ON c.pid = e.pid JOIN $rows_lost AS l ON e.pid = l.pid WHERE pid IN $larger_inputs AND pid IN $busy_gpu AND pid IN $delayed_workers \
              AND pid IN (SELECT pid FROM $part_times AS t) AND pid IN $few_samples AND pid IN $pipelined AND pid IN ($pids) AND $window",
         );
         assert!(!sql.contains('$'), "{sql}");
-        assert!(
-            sql.starts_with("SELECT 4, 9 FROM (") && sql.ends_with("step BETWEEN 4 AND 9 AND pid IN (NULL)"),
-            "{sql}"
-        );
+        assert!(sql.starts_with("SELECT 4, 9, (") && sql.ends_with("step BETWEEN 4 AND 9 AND pid IN (NULL)"), "{sql}");
     }
 }

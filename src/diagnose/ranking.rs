@@ -31,15 +31,11 @@ pub(super) fn rank(
     let (uncertain, too_small): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(_, gain)| gain.may_matter);
     let after = if found.is_empty() { "" } else { " after those above" };
     ruled_out.extend(too_small.into_iter().map(|(of, gain)| replays.too_small(of, &gain, after)));
-    let uncertain = uncertain
-        .into_iter()
-        .map(|(of, gain)| {
-            (
-                of.rule,
-                format!("it would save {}{after}, which is too uncertain", range(gain.percent, (gain.low, gain.high))),
-            )
-        })
-        .collect();
+    let why = |gain: &MarginalSaving| {
+        let saves = range(gain.percent, (gain.low, gain.high));
+        format!("it would save {saves}{after}, which is too uncertain")
+    };
+    let uncertain = uncertain.into_iter().map(|(of, gain)| (of.rule, why(&gain))).collect();
     others.sort_by_key(|of| Reverse(of.severity));
     found.extend(others);
     for finding in &mut found {

@@ -8,6 +8,7 @@ use super::steps::MIN_STEPS;
 /// What stands out, and what a step would take without it; or that nothing does, or why that is not decided.
 pub(super) fn verdict(done: &Diagnosis) -> String {
     let steps = &done.steps;
+    let and_notes = |notes| list_of_notes(notes).map(|names| format!("; {names}")).unwrap_or_default();
     match (done.verdict(), done.findings.as_slice()) {
         (Some(finding), _) => format!("{}{}", finding.says, without_it(done, finding)),
         (None, notes) if steps.count() < MIN_STEPS && steps.captures == 0 => format!(
@@ -17,14 +18,10 @@ pub(super) fn verdict(done: &Diagnosis) -> String {
                 1 => "1 step".to_owned(),
                 count => format!("{count} steps"),
             },
-            match list_of_notes(notes) {
-                None => String::new(),
-                Some(names) => format!("; {names}"),
-            }
+            and_notes(notes)
         ),
         (None, notes) if steps.captures == 0 && !done.fits() => {
-            let notes = list_of_notes(notes).map(|names| format!("; {names}")).unwrap_or_default();
-            format!("not decided: {}{notes}", replay_does_not_fit(done))
+            format!("not decided: {}{}", replay_does_not_fit(done), and_notes(notes))
         }
         (None, []) if steps.captures > 0 && !done.not_decided.is_empty() => {
             let decided = done.rules_ruled_out().len();

@@ -36,6 +36,6 @@ pub(crate) async fn ask(client: &mut Client) -> Result<HangFacts> {
 pub(crate) async fn sentence(client: &mut Client, before: i64) -> Result<Option<String>> {
     let facts = recorded::ask(client, Some(before)).await?;
     let verdict = judge(&facts);
-    let shows = verdict.stops.first().is_some_and(|stop| stop.why != StallReason::NotFinished);
+    let shows = verdict.stalls.first().is_some_and(|stall| stall.why != StallReason::NotFinished);
     Ok(shows.then_some(verdict.sentence))
 }

@@ -16,15 +16,16 @@ const MAX_GROUPS: usize = 20;
 pub(crate) fn page(verdict: &HangVerdict<'_>, name: &str) -> String {
     let mut page = format!("{name}: {}\n", printable(&verdict.sentence));
     let (listed, waiting): (Vec<&RecordedStall<'_>>, Vec<&RecordedStall<'_>>) =
-        verdict.stops.iter().partition(|stop| stop.why != StallReason::NotFinished);
-    if let Some(line) = verdict.stops.first().and_then(|stop| stop.operation.line.as_ref()) {
+        verdict.stalls.iter().partition(|stall| stall.why != StallReason::NotFinished);
+    if let Some(line) = verdict.stalls.first().and_then(|stall| stall.operation.line.as_ref()) {
         let _ = writeln!(page, "It was issued from {}", printable(line));
     }
     if !listed.is_empty() {
         let _ =
             writeln!(page, "\nGroups in which a rank is missing or does something else, the oldest operation first:\n");
         let head = ["group", "operation", "number", "entered", "not entered"].map(str::to_owned);
-        let rows: Vec<_> = std::iter::once(head).chain(listed.iter().take(MAX_GROUPS).map(|stop| row(stop))).collect();
+        let rows: Vec<_> =
+            std::iter::once(head).chain(listed.iter().take(MAX_GROUPS).map(|stall| row(stall))).collect();
         table(&mut page, &rows);
     }
     let more = listed.len().saturating_sub(MAX_GROUPS);
@@ -33,11 +34,11 @@ pub(crate) fn page(verdict: &HangVerdict<'_>, name: &str) -> String {
     }
     if !waiting.is_empty() {
         let also = if listed.is_empty() { "" } else { " more" };
-        let groups: Vec<&str> = waiting.iter().map(|stop| stop.group).take(MAX_GROUPS).collect();
+        let groups: Vec<&str> = waiting.iter().map(|stall| stall.group).take(MAX_GROUPS).collect();
         let rest = waiting.len() - groups.len();
-        let recorded = match waiting.first().map(|stop| stop.source) {
+        let recorded = match waiting.first().map(|stall| stall.source) {
             Some(FactSource::Rows) => "all recorded ranks",
-            _ if waiting.iter().any(|stop| !stop.perhaps.is_empty()) => "all ranks with a whole dump",
+            _ if waiting.iter().any(|stall| !stall.perhaps.is_empty()) => "all ranks with a whole dump",
             _ => "all ranks with a dump",
         };
         let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
@@ -55,14 +56,14 @@ pub(crate) fn page(verdict: &HangVerdict<'_>, name: &str) -> String {
     page
 }
 
-fn row(stop: &RecordedStall<'_>) -> [String; 5] {
+fn row(stall: &RecordedStall<'_>) -> [String; 5] {
     let list = |ranks: &[i32]| if ranks.is_empty() { "-".to_owned() } else { ranges(ranks) };
     [
-        printable(&stop.group()),
-        printable(&stop.operation.operation_type),
-        stop.operation.seq.to_string(),
-        list(&stop.entered),
-        list(&stop.missing),
+        printable(&stall.group()),
+        printable(&stall.operation.operation_type),
+        stall.operation.seq.to_string(),
+        list(&stall.entered),
+        list(&stall.missing),
     ]
 }
 

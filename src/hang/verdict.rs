@@ -17,7 +17,7 @@ mod tests;
 #[derive(Debug)]
 pub(crate) struct HangVerdict<'a> {
     /// The worst first: the others may wait for it.
-    pub stops: Vec<RecordedStall<'a>>,
+    pub stalls: Vec<RecordedStall<'a>>,
     pub sentence: String,
     /// Remarks that make the sentence less certain.
     pub remarks: Vec<String>,
@@ -25,20 +25,20 @@ pub(crate) struct HangVerdict<'a> {
 
 /// Judges facts.
 pub(crate) fn judge(facts: &HangFacts) -> HangVerdict<'_> {
-    let mut stops: Vec<RecordedStall<'_>> =
+    let mut stalls: Vec<RecordedStall<'_>> =
         facts.groups.iter().filter_map(|(name, group)| RecordedStall::of(name, group, facts)).collect();
     // A rank that is missing in one group is missing in all that it would have come to later: the oldest is the cause.
-    stops.sort_by_key(|stop| (stop.why == StallReason::NotFinished, stop.operation.issued));
-    let cycle = deadlock(facts, &stops);
+    stalls.sort_by_key(|stall| (stall.why == StallReason::NotFinished, stall.operation.issued));
+    let cycle = deadlock(facts, &stalls);
     if let Some(cycle) = &cycle {
-        stops.sort_by_key(|stop| !cycle.groups.contains(stop.group));
+        stalls.sort_by_key(|stall| !cycle.groups.contains(stall.group));
     }
-    let sentence = match (cycle, stops.first()) {
+    let sentence = match (cycle, stalls.first()) {
         (Some(cycle), _) => cycle.sentence,
-        (None, Some(stop)) => sentences::stall(stop),
+        (None, Some(stall)) => sentences::stall(stall),
         (None, None) => sentences::no_stall(facts).into(),
     };
-    HangVerdict { sentence, remarks: sentences::remarks(facts), stops }
+    HangVerdict { sentence, remarks: sentences::remarks(facts), stalls }
 }
 
 /// Ranks that wait for each other.
@@ -48,7 +48,7 @@ struct Deadlock<'a> {
 }
 
 /// The ranks that wait for each other, each in the oldest operation that it had not finished.
-fn deadlock<'a>(facts: &'a HangFacts, stops: &[RecordedStall<'a>]) -> Option<Deadlock<'a>> {
+fn deadlock<'a>(facts: &'a HangFacts, stalls: &[RecordedStall<'a>]) -> Option<Deadlock<'a>> {
     let mut oldest = BTreeMap::<i32, (&str, &IssuedCollective)>::new();
     for (name, pending) in
         facts.groups.iter().flat_map(|(name, group)| group.collectives.iter().map(move |one| (name, one)))
@@ -61,20 +61,20 @@ fn deadlock<'a>(facts: &'a HangFacts, stops: &[RecordedStall<'a>]) -> Option<Dea
             *known = (name, pending);
         }
     }
-    let stop_of = |rank: &i32| {
+    let stall_of = |rank: &i32| {
         let (group, pending) = oldest.get(rank)?;
-        stops.iter().find(|stop| stop.group == *group && stop.operation.seq == pending.seq)
+        stalls.iter().find(|stall| stall.group == *group && stall.operation.seq == pending.seq)
     };
-    let waits = oldest.keys().filter_map(|rank| Some((*rank, stop_of(rank)?.missing.iter().copied().collect())));
+    let waits = oldest.keys().filter_map(|rank| Some((*rank, stall_of(rank)?.missing.iter().copied().collect())));
     let cycle = wait_cycle::shortest(&waits.collect())?;
     let others = cycle.iter().cycle().skip(1);
     let waiting = |(rank, other): (&i32, &i32)| {
-        let operation = sentences::called(stop_of(rank)?);
+        let operation = sentences::called(stall_of(rank)?);
         Some(cycle_wait(Tense::Past, Owner::Rank(*rank), &operation, Owner::Rank(*other)))
     };
     let phrases: Vec<String> = cycle.iter().zip(others).take(MAX_PHRASES).filter_map(waiting).collect();
     Some(Deadlock {
-        groups: cycle.iter().filter_map(|rank| Some(stop_of(rank)?.group)).collect(),
+        groups: cycle.iter().filter_map(|rank| Some(stall_of(rank)?.group)).collect(),
         sentence: hang_sentences::deadlock(Tense::Past, &sentences::owners(&cycle), &phrases),
     })
 }

@@ -67,16 +67,12 @@ def wrong() -> list[str]:
     found += [f"{rule}: a plant has it, and UNPLANTED says that none does" for rule in meant & UNPLANTED.keys()]
     names = [planted.name for planted in PLANTED]
     found += [f"{name}: several plants have this name" for name in set(names) if names.count(name) > 1]
-    for program in sorted((HERE / "plants").glob("*.py")):
-        listed = {planted.plant for planted in PLANTED if planted.program == program.name}
-        found += [f"{program.name}: {plant} is not in PLANTED" for plant in plants_of(program) - listed]
-        found += [
-            f"{program.name}: it has no plant {plant}, which PLANTED names" for plant in listed - plants_of(program)
-        ]
-    there = {program.name for program in (HERE / "plants").glob("*.py")}
-    return found + [
-        f"{planted.name}: there is no program {planted.program}" for planted in PLANTED if planted.program not in there
-    ]
+    programs = {path.name: plants_of(path) for path in (HERE / "plants").glob("*.py")}
+    listed = {(planted.program, planted.plant) for planted in PLANTED}
+    there = {(program, plant) for program, plants in programs.items() for plant in plants}
+    found += [f"{program}: {plant} is not in PLANTED" for program, plant in there - listed]
+    found += [f"{program}: it has no plant {plant}, which PLANTED names" for program, plant in listed - there]
+    return found
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ pub(crate) enum Numbering {
     Operations,
     /// Those of its collectives alone: it has messages, which two of its ranks count and the others do not.
     Collectives,
-    /// None. It has messages, and its collectives were not counted alone, or no rank waits in one.
-    Messages,
+    /// None: its ranks are not compared. It has messages, and its collectives were not counted alone, or no rank waits in one.
+    NotCompared,
 }
 
 impl Numbering {
@@ -42,7 +42,7 @@ impl Numbering {
         match self {
             Self::Operations => Some(operation.seq),
             Self::Collectives => operation.collective,
-            Self::Messages => None,
+            Self::NotCompared => None,
         }
     }
 
@@ -51,7 +51,7 @@ impl Numbering {
         match self {
             Self::Operations => Some(group.issued),
             Self::Collectives => group.collectives.map(|count| count - 1),
-            Self::Messages => None,
+            Self::NotCompared => None,
         }
     }
 }
@@ -71,9 +71,9 @@ pub(crate) struct LiveStall<'a> {
     pub(crate) number: i64,
     /// The operation as a rank reports it that waits in it.
     pub(crate) operation: Option<&'a PendingOperation>,
-    /// Of a group whose ranks are not compared: those that wait in an operation of it.
+    /// The ranks that have entered it. Of a group whose ranks are not compared: those that wait in an operation of it.
     pub(crate) entered: Vec<&'a GroupMember>,
-    /// None is known of a group whose ranks are not compared.
+    /// The ranks that have not. None is known of a group whose ranks are not compared.
     pub(crate) missing: Vec<&'a GroupMember>,
     /// Of a group whose ranks are not compared: those that wait in no operation of it.
     pub(crate) elsewhere: Vec<&'a GroupMember>,
@@ -115,7 +115,7 @@ impl LiveStall<'_> {
     pub(crate) fn position(&self) -> String {
         match self.numbering {
             Numbering::Collectives => format!("collective {}", self.number),
-            Numbering::Operations | Numbering::Messages => format!("number {}", self.number),
+            Numbering::Operations | Numbering::NotCompared => format!("number {}", self.number),
         }
     }
 
@@ -170,15 +170,11 @@ fn stall<'a>(members: &'a [GroupMember], name: &'a str) -> Option<LiveStall<'a>>
     };
     // A rank that waits in a message waits for another one: that it has not entered the collective, or that the collective is not
     // finished, is not its doing.
-    let is_explained = |stall: &LiveStall<'_>| match &stall.missing[..] {
+    let is_by_message = |stall: &LiveStall<'_>| match &stall.missing[..] {
         [] => stall.differing().is_none() && members.iter().any(waits_in_message),
         missing => missing.iter().all(|member| waits_in_message(member)),
     };
-    match by_collectives {
-        Some(stall) if is_explained(&stall) => not_compared(members, name, size),
-        Some(stall) => Some(stall),
-        None => not_compared(members, name, size),
-    }
+    by_collectives.filter(|stall| !is_by_message(stall)).or_else(|| not_compared(members, name, size))
 }
 
 /// The oldest operation that a rank waits in on a group whose ranks are compared, or that not all ranks have entered.
@@ -215,7 +211,7 @@ fn not_compared<'a>(members: &'a [GroupMember], name: &'a str, size: i32) -> Opt
     let operation = members.iter().filter_map(pending).min_by_key(|operation| operation.unix_ns)?;
     let in_group = members.iter().filter(|member| member.group(name).is_some());
     let (entered, elsewhere) = in_group.partition(|member| pending(member).is_some());
-    let (numbering, number, missing) = (Numbering::Messages, operation.seq, Vec::new());
+    let (numbering, number, missing) = (Numbering::NotCompared, operation.seq, Vec::new());
     Some(LiveStall { group: name, size, numbering, number, operation: Some(operation), entered, missing, elsewhere })
 }
 

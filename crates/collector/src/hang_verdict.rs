@@ -65,7 +65,7 @@ fn deadlock_sentence(cycle: &[CycleWait<'_, '_>]) -> String {
 
 /// Why the group of `stall` does not go on, and the verdict on it.
 fn stall_sentence(stall: &LiveStall<'_>, now_ns: i64) -> (String, String) {
-    if stall.numbering == Numbering::Messages {
+    if stall.numbering == Numbering::NotCompared {
         return ("messages".into(), message_sentence(stall, now_ns));
     }
     if let Some(kinds) = stall.differing() {

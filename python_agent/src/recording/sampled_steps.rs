@@ -10,7 +10,7 @@ use super::policy;
 pub(super) const THINNER: u32 = 64;
 /// In this many first steps sparse detail does not make the work rarer: otherwise a run of a few hundred steps had it once.
 const FIRST_STEPS: i64 = 256;
-/// In this many first steps the work is done at the first stride whatever it costs, because that is not known yet.
+/// For this many steps the work is done at the first stride whatever it costs, because that is not known yet.
 const UNPRICED_STEPS: i64 = 64;
 /// After that it is done at the first stride where it takes at most one part in this many of the steps' time.
 const AFFORDABLE: u64 = 400;

@@ -23,8 +23,6 @@ WITH m AS (
     WHERE g.slope > 0 AND total.memory > g.used
 )
 SELECT m.rank, m.step AS x, m.allocated AS y, rest.steps AS steps_left,
-    '; at that rate the ' || CAST(CAST(round(memory) AS BIGINT) AS VARCHAR) || ' MB of the GPU are full after ' || CAST(CAST(floor(steps) AS BIGINT) AS VARCHAR) || ' more steps ('
-        || CASE WHEN seconds < 60 THEN 'less than a minute' WHEN seconds < 7200 THEN CAST(CAST(ceil(seconds / 60) AS BIGINT) AS VARCHAR) || ' minutes' WHEN seconds < 172800 THEN CAST(CAST(round(seconds / 3600) AS BIGINT) AS VARCHAR) || ' hours'
-            ELSE CAST(CAST(round(seconds / 86400) AS BIGINT) AS VARCHAR) || ' days' END || ') if nobody else needs any' AS until
+    '; at that rate the ' || CAST(CAST(round(memory) AS BIGINT) AS VARCHAR) || ' MB of the GPU are full after ' || $time_left || ' if nobody else needs any' AS until
 -- Nobody waits for a month.
 FROM m LEFT JOIN rest ON m.pid = rest.pid AND rest.seconds < 2592000

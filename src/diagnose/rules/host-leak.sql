@@ -29,9 +29,7 @@ WITH m AS (
 )
 SELECT m.rank, m.step AS x, m.rss AS y, rest.steps AS steps_left,
     '; at that rate the ' || CAST(CAST(round(memory) AS BIGINT) AS VARCHAR) || CASE WHEN is_group THEN ' MB of its control group' ELSE ' MB of the machine' END
-        || ' are full after ' || CAST(CAST(floor(steps) AS BIGINT) AS VARCHAR) || ' more steps ('
-        || CASE WHEN seconds < 60 THEN 'less than a minute' WHEN seconds < 7200 THEN CAST(CAST(ceil(seconds / 60) AS BIGINT) AS VARCHAR) || ' minutes' WHEN seconds < 172800 THEN CAST(CAST(round(seconds / 3600) AS BIGINT) AS VARCHAR) || ' hours'
-            ELSE CAST(CAST(round(seconds / 86400) AS BIGINT) AS VARCHAR) || ' days' END || ') if nobody else needs any' AS until,
+        || ' are full after ' || $time_left || ' if nobody else needs any' AS until,
     -- The allocator keeps what larger inputs needed.
     CASE WHEN varied.pid IS NOT NULL THEN 'inputs vary in size, for which memory grows for some hundred steps: the rule takes 900' END AS ruled_out
 -- Nobody waits for a month.

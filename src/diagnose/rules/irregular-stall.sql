@@ -6,16 +6,12 @@
 -- also: stall, stalls, hiccups, long steps, outliers
 -- says: {who}: in {times} of {steps} steps, between steps {since} and {until}, {part} takes {stall:ms} longer
 -- do: find what the program does in those steps and not in the others (--sql N is the query that lists them): in data, a sample that takes long to load (fetch_time in python.data_trace); in other, a file, a lock or the network
-WITH delayed AS (
-    -- Processes whose workers wait for a processor for more than a tenth of the time. That their batches are late is not the loader's doing.
-    SELECT pid FROM process.metrics WHERE $window AND data_workers_run_delay IS NOT NULL
-    GROUP BY pid HAVING SUM(data_workers_run_delay) / SUM(data_workers) >= 10
-), part AS (
+WITH part AS (
     -- A step may wait for a processor, or collect garbage, in any part. What that takes longer than usual is taken off each part.
     SELECT pid, rank, step, duration, micro_steps, part, part_time AS cost, COALESCE(run_delay, 0.0) + COALESCE(gc_time, 0.0) AS waited
     FROM $part_times AS t
     -- A server that waits for requests does nothing else. Of forward and backward the input may be larger.
-    WHERE $window AND part IN ('data', 'optimizer', 'other') AND kind IS DISTINCT FROM 'call' AND (part <> 'data' OR pid NOT IN (SELECT pid FROM delayed))
+    WHERE $window AND part IN ('data', 'optimizer', 'other') AND kind IS DISTINCT FROM 'call' AND (part <> 'data' OR pid NOT IN $delayed_workers)
 ), usual AS (
     SELECT *, median(cost) OVER pp AS ref, median(duration) OVER pp AS usual_step, median(waited) OVER pp AS usually_waited,
         median(micro_steps) OVER pp AS usual_calls, COUNT(*) OVER pp AS steps

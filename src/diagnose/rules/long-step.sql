@@ -7,11 +7,7 @@
 -- says: {who}: {which} took {longer:ms} longer than usual in {part}{together}: {share:%} of the time of {steps} steps; the thread that trains computed for {computed:%} of that{where}
 -- do: find what the program does there and not in other steps, as a file, a lock or the network, or a sample that takes long to load (probe NAME query "SELECT * FROM python.steps WHERE step = {first}")
 -- record: the kernel must count it (/proc/PID/schedstat)
-WITH delayed AS (
-    -- Processes whose workers wait for a processor for more than a tenth of the time. That their batches are late is not the loader's doing.
-    SELECT pid FROM process.metrics WHERE $window AND data_workers_run_delay IS NOT NULL
-    GROUP BY pid HAVING SUM(data_workers_run_delay) / SUM(data_workers) >= 10
-), left_out AS (
+WITH left_out AS (
     -- Steps whose operators were watched, that were captured or had a snippet of probe eval; the ones beside them may wait for that.
     SELECT pid, step FROM python.operator_counts WHERE $window
     -- A new epoch: workers start, and programs log or validate at the end of the one before.
@@ -32,7 +28,7 @@ WITH delayed AS (
     FROM $part_times AS t LEFT JOIN compiled ON t.pid = compiled.pid AND t.step = compiled.step
         LEFT JOIN $input_size AS input ON t.pid = input.pid AND t.step = input.step
     WHERE t.step BETWEEN $first AND $last AND t.pid IN ($pids) AND t.kind IS DISTINCT FROM 'call' AND t.run_delay IS NOT NULL AND t.captured IS NOT TRUE
-        AND (t.part IN ('optimizer', 'other') OR t.part = 'data' AND t.pid NOT IN (SELECT pid FROM delayed)
+        AND (t.part IN ('optimizer', 'other') OR t.part = 'data' AND t.pid NOT IN $delayed_workers
             OR t.part IN ('forward', 'backward') AND t.pid IN (SELECT pid FROM alone))
 ), usual AS (
     SELECT *, median(cost) OVER pp AS usual_cost, median(duration) OVER pp AS usual_step, median(waited) OVER pp AS usually_waited,

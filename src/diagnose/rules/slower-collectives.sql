@@ -4,7 +4,7 @@
 -- confidence: likely
 -- needs: python.nccl_trace.duration_ms >= 144
 -- also: bandwidth, network, slow link, slow network, regression, slower
--- says: {operation} of {size} MB takes {after} ms since step {since} and took {before} ms before, also on the rank that comes last and waits for no other: what is slower on its group is {share:%} of a step{steps}
+-- says: {operation} of {size} MB takes {after} ms since step {since} and took {before} ms before, also on the rank that comes last and waits for no other: that costs its group {share:%} of a step{steps}
 -- do: look at the link and its card (ethtool -S, ibstat, nvidia-smi nvlink --errorcounters), and at what else uses the network since then; NCCL_DEBUG=INFO says which one NCCL took
 -- record: recorded of operations of NCCL that are not asynchronous (DDP's are), where all ranks are recorded
 WITH n AS (

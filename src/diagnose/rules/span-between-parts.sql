@@ -34,10 +34,10 @@ WITH outermost AS (
 )
 SELECT step, rank, subject, took, cost,
     -- What stands out is what work-between-parts says of the whole part; of that, as much as the range takes.
-    cost - LEAST(cost, GREATEST(other_time - (0.001 + 0.00025 * GREATEST(micro_steps - 1, 0)) * duration / GREATEST(duration - COALESCE(run_delay, 0), 0.02 * duration) - 0.15 * rest, 0.0)) AS ref,
-    cost - LEAST(cost, GREATEST(other_time - 0.0002 - 0.03 * rest, 0.0)) AS expected
+    cost - LEAST(cost, GREATEST(other_time - $usual_other_time, 0.0)) AS ref,
+    cost - LEAST(cost, GREATEST(other_time - $median_other_time, 0.0)) AS expected
 FROM (
-    SELECT s.*, t.name AS subject, t.seconds AS took, LEAST(t.seconds, s.other_time) AS cost, s.duration - s.other_time - COALESCE(s.checkpoint_time, 0) AS rest
+    SELECT s.*, t.name AS subject, t.seconds AS took, LEAST(t.seconds, s.other_time) AS cost
     FROM python.steps s JOIN taken t ON t.pid = s.pid AND t.step = s.step
     -- What comes now and then is no part of each step.
     WHERE s.step BETWEEN $first AND $last AND s.kind IS DISTINCT FROM 'call' AND t.steps >= 0.75 * ($last - $first + 1)

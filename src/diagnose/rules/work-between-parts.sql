@@ -15,10 +15,5 @@
 SELECT step, rank, other_time AS took,
        -- A server that waits for requests does nothing else.
        CASE WHEN kind = 'call' THEN LEAST(other_time, COALESCE(cpu_time, other_time)) ELSE other_time END AS cost,
-       -- A millisecond of work takes longer while the thread waits for a processor, by as much as the step does.
-       -- Each further call of the model, as of a policy that plays, has a loop around it.
-       (0.001 + 0.00025 * GREATEST(micro_steps - 1, 0)) * duration / GREATEST(duration - COALESCE(run_delay, 0), 0.02 * duration)
-           + 0.15 * (duration - other_time - COALESCE(checkpoint_time, 0)) AS ref,
-       -- The median of healthy programs.
-       0.0002 + 0.03 * (duration - other_time - COALESCE(checkpoint_time, 0)) AS expected
+       $usual_other_time AS ref, $median_other_time AS expected
 FROM python.steps WHERE $window

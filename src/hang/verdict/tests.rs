@@ -45,7 +45,8 @@ fn the_oldest_operation_with_a_rank_that_has_not_entered_it_is_named() {
         vec![("1", group(3, &[(0, 9), (1, 8), (2, 8)], later)), ("2", group(3, &[(0, 5), (1, 5), (2, 4)], waiting))],
     );
     let verdict = judge(&facts);
-    let shown: Vec<_> = verdict.stops.iter().map(|stop| (stop.group, stop.operation.seq, &stop.missing[..])).collect();
+    let shown: Vec<_> =
+        verdict.stalls.iter().map(|stall| (stall.group, stall.operation.seq, &stall.missing[..])).collect();
     assert_eq!(shown, [("2", 5, &[2][..]), ("1", 9, &[1, 2][..])]);
     assert_eq!(verdict.sentence, "rank 2 has not entered all_to_all (number 5 of group 2, Byte [8]); ranks 0, 1 have");
 }
@@ -61,7 +62,7 @@ fn ranks_that_wait_for_each_other_on_two_groups_are_a_deadlock() {
         verdict.sentence,
         "ranks 0, 1 waited for each other, as ranks do that use groups in different orders: rank 0 in all_reduce (number 5 of group row, Byte [4]), which rank 1 has not entered; rank 1 in broadcast (number 8 of group column, Byte [8]), which rank 0 has not entered"
     );
-    let groups: Vec<&str> = verdict.stops.iter().map(|stop| stop.group).collect();
+    let groups: Vec<&str> = verdict.stalls.iter().map(|stall| stall.group).collect();
     assert_eq!(groups, ["row", "column", "all"]);
 }
 
@@ -69,7 +70,7 @@ fn ranks_that_wait_for_each_other_on_two_groups_are_a_deadlock() {
 fn a_rank_whose_dump_has_nothing_of_the_group_is_missing_and_one_without_a_dump_is_not_known() {
     let facts = facts(2, vec![("0", group(3, &[(0, 7)], vec![pending(0, 7, "barrier", 1)]))]);
     let verdict = judge(&facts);
-    assert_eq!((&verdict.stops[0].missing[..], &verdict.stops[0].unknown[..]), (&[1][..], &[2][..]));
+    assert_eq!((&verdict.stalls[0].missing[..], &verdict.stalls[0].unknown[..]), (&[1][..], &[2][..]));
     assert!(verdict.sentence.ends_with("rank 0 has; of rank 2 there is no dump"), "{}", verdict.sentence);
 }
 
@@ -79,7 +80,7 @@ fn a_rank_of_whose_dump_only_a_part_was_read_is_not_accused() {
     let mut facts = facts(3, vec![("0", group(3, &[(0, 7), (1, 6), (2, 6)], waiting()))]);
     facts.partial.insert(2);
     let verdict = judge(&facts);
-    assert_eq!((&verdict.stops[0].missing[..], &verdict.stops[0].perhaps[..]), (&[1][..], &[2][..]));
+    assert_eq!((&verdict.stalls[0].missing[..], &verdict.stalls[0].perhaps[..]), (&[1][..], &[2][..]));
     assert!(
         verdict.sentence.ends_with("rank 0 has; of rank 2 there is only a part of the dump"),
         "{}",
@@ -88,7 +89,7 @@ fn a_rank_of_whose_dump_only_a_part_was_read_is_not_accused() {
     assert!(verdict.remarks[0].starts_with("the dump of rank 2 was read only in part"), "{:?}", verdict.remarks);
     facts.partial.insert(1);
     let verdict = judge(&facts);
-    assert_eq!(verdict.stops[0].why, StallReason::NotFinished);
+    assert_eq!(verdict.stalls[0].why, StallReason::NotFinished);
     assert!(verdict.sentence.ends_with("and any of them may be missing"), "{}", verdict.sentence);
 }
 
@@ -100,21 +101,21 @@ fn different_operations_are_told_apart_and_sizes_only_where_they_must_be_equal()
     };
     let differ = facts_of([("all_reduce", 8), ("broadcast", 8)]);
     let verdict = judge(&differ);
-    assert_eq!(verdict.stops[0].why, StallReason::Different);
+    assert_eq!(verdict.stalls[0].why, StallReason::Different);
     assert!(
         verdict.sentence.ends_with("rank 0 in all_reduce (Byte [8]), rank 1 in broadcast (Byte [8])"),
         "{}",
         verdict.sentence
     );
-    assert_eq!(judge(&facts_of([("all_reduce", 8), ("all_reduce", 4)])).stops[0].why, StallReason::Different);
-    assert_eq!(judge(&facts_of([("all_to_all", 8), ("all_to_all", 4)])).stops[0].why, StallReason::NotFinished);
+    assert_eq!(judge(&facts_of([("all_reduce", 8), ("all_reduce", 4)])).stalls[0].why, StallReason::Different);
+    assert_eq!(judge(&facts_of([("all_to_all", 8), ("all_to_all", 4)])).stalls[0].why, StallReason::NotFinished);
 }
 
 #[test]
 fn without_anything_pending_nothing_is_accused() {
     let facts = facts(2, vec![("0", group(2, &[(0, 3), (1, 2)], Vec::new()))]);
     let verdict = judge(&facts);
-    assert!(verdict.stops.is_empty() && verdict.sentence.starts_with("no rank waited"), "{}", verdict.sentence);
+    assert!(verdict.stalls.is_empty() && verdict.sentence.starts_with("no rank waited"), "{}", verdict.sentence);
     let empty = HangFacts { operations: 0, ..facts };
     assert!(judge(&empty).sentence.starts_with("the dumps contain no operations"));
 }

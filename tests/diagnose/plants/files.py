@@ -19,7 +19,8 @@ torch.set_num_threads(1)
 net = common.model(1024)
 optimizer = torch.optim.AdamW(net.parameters())
 samples = common.Samples(1 << 20, 1024)
-path = pathlib.Path(tempfile.mkdtemp()) / "samples"
+directory = tempfile.TemporaryDirectory()
+path = pathlib.Path(directory.name) / "samples"
 PAGES = 2048
 with path.open("wb") as file:
     for _ in range(PAGES // 256):
@@ -42,4 +43,4 @@ for step in range(args.steps):
     nn.functional.cross_entropy(net(samples.x[rows] + 1e-6 * read), samples.y[rows]).backward()
     optimizer.step()
 mapped.close()
-path.unlink()
+directory.cleanup()

@@ -1,5 +1,5 @@
-"""Growth: memory that is kept, steps that become slower, little by little, all at once or for a while, and a loss that rises, or jumps now and
-then."""
+"""Growth: memory that is kept, steps that become slower (little by little, all at once or for a while), and a loss that rises, or
+jumps now and then."""
 
 from __future__ import annotations
 

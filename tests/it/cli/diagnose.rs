@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use probe_proto::table::Time;
-use probe_proto::tables::{copies, environment, overhead, process_metrics, steps, sync_points};
+use probe_proto::tables::{copies, environment, process_metrics, steps, sync_points};
 use probe_store::Store;
 
 use super::diagnosed_runs::{
-    STEPS, advises, begins, compiles, each_second, garbage_collections, logs, nothing, of_rule, of_rules, record, said,
-    says,
+    STEPS, advises, begins, compiles, each_second, garbage_collections, logs, nothing, of_rule, of_rules, record,
+    recording_cost, said, says,
 };
 use crate::cli::support::Home;
 use crate::sql::data::{Agent, START};
@@ -338,28 +338,7 @@ fn compiling_again_and_again_is_told_from_compiling_at_the_beginning() {
 fn recording_that_takes_more_than_it_may_is_a_finding() {
     let said_after = |cost: f64, count: usize| {
         let rows = move |agent: &mut Agent, store: &Store| {
-            let row = |step: i64| overhead::Row {
-                ts: Time(START + step * 1_000_000_000),
-                step,
-                budget: 0.01,
-                detail_stride: 1,
-                step_duration: Some(0.016),
-                events: Some(100.0),
-                events_without_detail: Some(10.0),
-                event_cost: 1e-7,
-                node_cost: 0.0,
-                estimated_cost: Some(cost),
-                estimated_share: Some(cost / 0.016),
-                measured_ratio: None,
-                measured_low: None,
-                measured_high: None,
-                measured_pairs: 0,
-                ring_bytes: 0,
-                buffer_bytes: 0,
-                string_bytes: 0,
-                sender_cpu: None,
-            };
-            agent.send(store, (0..STEPS).step_by(2).take(count).map(row));
+            agent.send(store, (0..STEPS).step_by(2).take(count).map(|step| recording_cost(step, cost)));
         };
         of_rule("recording-too-costly", STEPS, |_| (), rows)
     };

@@ -101,7 +101,7 @@ fn transfers_that_take_longer_are_told_from_a_rank_that_comes_later() {
     let said = of(jumps, "nccl", 0.004);
     begins(&said, found);
     assert!(
-        said.contains(": what is slower on its group is 20 % of a step, and steps take 4.0 ms longer since then; do: "),
+        said.contains(": that costs its group 20 % of a step, and steps take 4.0 ms longer since then; do: "),
         "{said}"
     );
     let hidden = of(jumps, "nccl", 0.0);

@@ -7,7 +7,7 @@ use probe_proto::tables::{environment, memory, overhead, steps};
 use probe_store::Store;
 use serde_json::Value;
 
-use super::diagnosed_runs::{STEPS, logs, nothing, record, record_ranks};
+use super::diagnosed_runs::{STEPS, logs, nothing, record, record_ranks, recording_cost};
 use super::suspicions::ask;
 use crate::cli::support::Home;
 use crate::sql::data::{Agent, START};
@@ -60,25 +60,11 @@ fn evidence(threads: i32) -> impl Fn(&mut Agent, &Store) {
             .collect();
         agent.send(store, memory);
         let cost = |step: i64| overhead::Row {
-            ts: Time(START + step * 1_000_000_000),
-            step,
-            budget: 0.01,
-            detail_stride: 1,
-            step_duration: Some(0.016),
-            events: Some(100.0),
-            events_without_detail: Some(10.0),
-            event_cost: 1e-7,
-            node_cost: 0.0,
-            estimated_cost: Some(0.0001),
-            estimated_share: Some(0.006),
             measured_ratio: Some(1.005),
             measured_low: Some(1.0),
             measured_high: Some(1.01),
             measured_pairs: 20,
-            ring_bytes: 0,
-            buffer_bytes: 0,
-            string_bytes: 0,
-            sender_cpu: None,
+            ..recording_cost(step, 0.0001)
         };
         agent.send(store, (0..STEPS).step_by(2).map(cost));
         let samples: Vec<_> = (0..STEPS).map(|step| agent.stack_sample(step, step as f64 + 0.005)).collect();

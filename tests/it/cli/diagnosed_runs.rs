@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use probe_proto::table::Time;
-use probe_proto::tables::{metrics, pauses, process_metrics, steps};
+use probe_proto::tables::{metrics, overhead, pauses, process_metrics, steps};
 use probe_store::Store;
 use serde_json::Value;
 
@@ -212,5 +212,30 @@ pub(super) fn compiles(steps: &[i64], first: i64) -> impl Fn(&mut Agent, &Store)
         };
         let rows: Vec<_> = (first..).zip(&steps).map(|of| pause(agent, of)).collect();
         agent.send(store, rows);
+    }
+}
+
+/// What recording costs in a step, by its own reckoning (s).
+pub(super) fn recording_cost(step: i64, cost: f64) -> overhead::Row {
+    overhead::Row {
+        ts: Time(START + step * 1_000_000_000),
+        step,
+        budget: 0.01,
+        detail_stride: 1,
+        step_duration: Some(0.016),
+        events: Some(100.0),
+        events_without_detail: Some(10.0),
+        event_cost: 1e-7,
+        node_cost: 0.0,
+        estimated_cost: Some(cost),
+        estimated_share: Some(cost / 0.016),
+        measured_ratio: None,
+        measured_low: None,
+        measured_high: None,
+        measured_pairs: 0,
+        ring_bytes: 0,
+        buffer_bytes: 0,
+        string_bytes: 0,
+        sender_cpu: None,
     }
 }
