@@ -17,9 +17,9 @@ use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_expr_common::physical_expr::{snapshot_generation, snapshot_physical_expr};
 use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicateBuilder};
 use probe_proto::table::Table;
-use probe_store::{ParquetFile, Segment, arrow_schema};
+use probe_store::{ParquetFile, RowBlock, RowGroup, Segment, arrow_schema};
 
-use super::scan_unit::{OfSegment, ScanUnit, UnitStatistics};
+use super::scan_unit::{OfGroup, OfSegment, RowBounds, ScanUnit};
 
 /// Decides which parts a scan skips, again whenever its filters have become narrower.
 #[derive(Debug, Clone)]
@@ -94,6 +94,13 @@ impl Pruner {
         self.decide(predicate, &batches.iter().collect::<Vec<_>>())
     }
 
+    /// Which blocks of a row group may have rows for the query; None where all of them may.
+    pub(super) fn blocks(&self, group: &RowGroup, blocks: &[RowBlock]) -> Option<Vec<bool>> {
+        let predicate = self.predicate.as_ref()?;
+        let blocks: Vec<OfGroup<'_>> = blocks.iter().map(|block| OfGroup(group, block)).collect();
+        self.decide(predicate, &blocks.iter().collect::<Vec<_>>())
+    }
+
     /// Updates the predicate to the filter as it is now.
     fn learn(&mut self) {
         let Some(filter) = &self.filter else { return };
@@ -105,7 +112,7 @@ impl Pruner {
     }
 
     /// Which of `containers` may have rows; None where that cannot be decided.
-    fn decide<K: UnitStatistics>(&self, predicate: &PruningPredicate, containers: &[&K]) -> Option<Vec<bool>> {
+    fn decide<K: RowBounds>(&self, predicate: &PruningPredicate, containers: &[&K]) -> Option<Vec<bool>> {
         if containers.is_empty() {
             return None;
         }
@@ -151,16 +158,16 @@ struct Containers<'a, K> {
     containers: &'a [&'a K],
 }
 
-impl<K: UnitStatistics> Containers<'_, K> {
+impl<K: RowBounds> Containers<'_, K> {
     fn bounds(&self, column: &Column, pick: impl Fn((ScalarValue, ScalarValue)) -> ScalarValue) -> Option<ArrayRef> {
         let (index, field) = self.schema.column_with_name(&column.name)?;
         let unknown = ScalarValue::try_from(field.data_type()).ok()?;
-        let bound = |known: &&K| known.range(self.table, index).0.map_or_else(|| unknown.clone(), &pick);
+        let bound = |known: &&K| known.bounds(self.table, index).map_or_else(|| unknown.clone(), &pick);
         ScalarValue::iter_to_array(self.containers.iter().map(bound)).ok()
     }
 }
 
-impl<K: UnitStatistics> PruningStatistics for Containers<'_, K> {
+impl<K: RowBounds> PruningStatistics for Containers<'_, K> {
     fn min_values(&self, column: &Column) -> Option<ArrayRef> {
         self.bounds(column, |(low, _)| low)
     }
@@ -172,11 +179,11 @@ impl<K: UnitStatistics> PruningStatistics for Containers<'_, K> {
     }
     fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
         let (index, _) = self.schema.column_with_name(&column.name)?;
-        let nulls = self.containers.iter().map(|known| known.range(self.table, index).1 as u64);
-        Some(Arc::new(UInt64Array::from_iter_values(nulls)))
+        let nulls = self.containers.iter().map(|known| known.nulls(self.table, index).map(|nulls| nulls as u64));
+        Some(Arc::new(UInt64Array::from_iter(nulls)))
     }
     fn row_counts(&self) -> Option<ArrayRef> {
-        Some(Arc::new(UInt64Array::from_iter_values(self.containers.iter().map(|known| known.rows() as u64))))
+        Some(Arc::new(UInt64Array::from_iter_values(self.containers.iter().map(|known| known.row_count() as u64))))
     }
     fn contained(&self, _: &Column, _: &HashSet<ScalarValue>) -> Option<BooleanArray> {
         None

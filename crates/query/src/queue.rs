@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder};
-use probe_store::{ParquetFile, RowLocation, Sealed, Segment};
+use probe_store::{ParquetFile, RowBlock, RowLocation, Sealed, Segment};
 
 use super::prune::Pruner;
 use super::scan_unit::{ScanUnit, UnitStatistics};
@@ -18,8 +18,15 @@ pub(super) enum NextPart {
         /// The rows as a whole, where they do not grow any more.
         sealed: Option<Arc<Sealed>>,
     },
-    /// A row group. `counted`: it was on disk when the query began.
-    Group { file: Arc<ParquetFile>, number: usize, counted: bool },
+    /// A row group.
+    Group {
+        file: Arc<ParquetFile>,
+        number: usize,
+        /// Whether it was on disk when the query began.
+        counted: bool,
+        /// What decides which of its rows are skipped.
+        pruner: Pruner,
+    },
 }
 
 impl NextPart {
@@ -57,6 +64,8 @@ struct PartCounts {
     files_scanned: Count,
     row_groups_scanned: Count,
     row_groups_pruned: Count,
+    /// Rows of scanned row groups whose pages were not read.
+    rows_skipped: Count,
     bytes_read: Count,
     /// Bytes of columns in files that were not read: of row groups that were skipped, and of columns that the query does not
     /// need.
@@ -79,6 +88,7 @@ impl ScanQueue {
             files_scanned: counter("files_scanned"),
             row_groups_scanned: counter("row_groups_scanned"),
             row_groups_pruned: counter("row_groups_pruned"),
+            rows_skipped: counter("rows_skipped"),
             bytes_read: counter("bytes_read"),
             bytes_skipped: MetricBuilder::new(metrics).global_gauge("bytes_skipped"),
         };
@@ -103,7 +113,7 @@ impl ScanQueue {
                 RowLocation::Memory(segments) => (segments.clone(), Some(Arc::clone(&sealed))),
                 RowLocation::File(file, number) => {
                     self.counts.segments_scanned.add(1);
-                    return Some(NextPart::Group { file: Arc::clone(file), number: *number, counted: false });
+                    return Some(NextPart::Group { file: Arc::clone(file), number: *number, counted: false, pruner });
                 }
             },
             ScanUnit::Group(file, number) => {
@@ -112,7 +122,7 @@ impl ScanQueue {
                     files.push(Arc::clone(&file));
                     self.counts.files_scanned.add(1);
                 }
-                return Some(NextPart::Group { file, number, counted: true });
+                return Some(NextPart::Group { file, number, counted: true, pruner });
             }
         };
         self.counts.segments_scanned.add(1);
@@ -122,6 +132,12 @@ impl ScanQueue {
             (segment, needed)
         };
         Some(NextPart::Segments { segments: segments.into_iter().map(needed).collect(), sealed })
+    }
+
+    /// Counts the rows of the blocks that are not kept.
+    pub(super) fn skip(&self, blocks: &[RowBlock], keep: &[bool]) {
+        let skipped = blocks.iter().zip(keep).filter(|(_, keep)| !**keep).map(|(block, _)| block.rows);
+        self.counts.rows_skipped.add(skipped.sum());
     }
 
     /// Counts bytes of columns that were read from a file. `counted`: the row group was on disk when the query began.

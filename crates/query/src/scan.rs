@@ -10,7 +10,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::error::DataFusionError;
 use datafusion::physical_plan::metrics::BaselineMetrics;
-use probe_store::{GroupReader, PackedRows, Segment};
+use probe_store::{GroupReader, PackedRows, RowBlock, Segment};
 
 use super::question;
 use super::queue::{NextPart, ScanQueue};
@@ -173,9 +173,15 @@ impl Scan {
             NextPart::Segments { segments, .. } => {
                 Ok(Current::Segments(Position { segments: segments.into(), batch: 0, row: 0 }))
             }
-            NextPart::Group { file, number, counted } => {
+            NextPart::Group { file, number, counted, pruner } => {
+                let choose = |blocks: &[RowBlock]| {
+                    let keep = pruner.blocks(&file.groups[number], blocks)?;
+                    self.queue.skip(blocks, &keep);
+                    Some(keep)
+                };
                 let read = |bytes| self.queue.read(bytes, counted);
-                let reader = GroupReader::open(&file, number, &self.table_columns, &self.read, self.batch_rows, read);
+                let (columns, rows) = (&self.table_columns, self.batch_rows);
+                let reader = GroupReader::open(&file, number, columns, &self.read, rows, choose, read);
                 Ok(Current::Group(reader.map_err(external)?))
             }
         }

@@ -6,7 +6,7 @@ use datafusion::common::ScalarValue;
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, Statistics};
 use probe_proto::table::Table;
-use probe_store::{Batch, Identity, ParquetFile, RowGroup, RowLocation, Sealed, Segment};
+use probe_store::{Batch, Identity, ParquetFile, RowBlock, RowGroup, RowLocation, Sealed, Segment};
 
 /// Smallest and largest value, where they are known and the column has values; and the number of values that are NULL.
 pub(super) type Range = (Option<(ScalarValue, ScalarValue)>, usize);
@@ -109,6 +109,43 @@ impl UnitStatistics for ScanUnit {
             },
             Self::Group(file, number) => UnitStatistics::range(&file.groups[*number], table, index),
         }
+    }
+}
+
+/// What decides whether rows are skipped.
+pub(super) trait RowBounds {
+    /// Number of rows.
+    fn row_count(&self) -> usize;
+    /// Smallest and largest value of the column at `index` in the table, where they are known and it has values.
+    fn bounds(&self, table: &Table, index: usize) -> Option<(ScalarValue, ScalarValue)>;
+    /// Number of values of the column that are NULL, where it is known.
+    fn nulls(&self, table: &Table, index: usize) -> Option<usize>;
+}
+
+impl<Unit: UnitStatistics> RowBounds for Unit {
+    fn row_count(&self) -> usize {
+        UnitStatistics::rows(self)
+    }
+    fn bounds(&self, table: &Table, index: usize) -> Option<(ScalarValue, ScalarValue)> {
+        self.range(table, index).0
+    }
+    fn nulls(&self, table: &Table, index: usize) -> Option<usize> {
+        Some(self.range(table, index).1)
+    }
+}
+
+/// A block of rows of a row group.
+pub(super) struct OfGroup<'a>(pub(super) &'a RowGroup, pub(super) &'a RowBlock);
+
+impl RowBounds for OfGroup<'_> {
+    fn row_count(&self) -> usize {
+        self.1.rows
+    }
+    fn bounds(&self, table: &Table, index: usize) -> Option<(ScalarValue, ScalarValue)> {
+        self.1.range(self.0, table, index).0
+    }
+    fn nulls(&self, table: &Table, index: usize) -> Option<usize> {
+        self.1.range(self.0, table, index).1
     }
 }
 

@@ -173,10 +173,11 @@ impl KeyColumns {
                     }
                 }
             }
-            NextPart::Group { file, number, counted } => {
+            NextPart::Group { file, number, counted, .. } => {
                 let schema = Arc::new(arrow_schema(source.table).project(&columns)?);
                 let mut bytes = 0;
-                let reader = GroupReader::open(file, *number, &columns, &schema, batch_rows, |more| bytes += more);
+                let read = |more| bytes += more;
+                let reader = GroupReader::open(file, *number, &columns, &schema, batch_rows, |_| None, read);
                 let mut reader = reader.map_err(external)?;
                 let mut fits = true;
                 while fits && let Some(rows) = reader.packed() {

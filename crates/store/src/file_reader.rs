@@ -1,4 +1,5 @@
-//! Reads row groups: only the requested column chunks of a file, each with one read of exactly its bytes.
+//! Reads row groups: only the requested column chunks of a file, each with one read of exactly its bytes, and of those only the
+//! pages with rows that are needed.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,7 +14,8 @@ use arrow::error::ArrowError;
 use bytes::{Buf, Bytes};
 use datafusion::common::ScalarValue;
 use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection,
+    RowSelector,
 };
 use parquet::arrow::{ProjectionMask, parquet_to_arrow_schema};
 use parquet::errors::ParquetError;
@@ -25,6 +27,7 @@ use super::files::ParquetFile;
 use super::footer::chunk;
 use super::identity::Identity;
 use super::packed::{PackedColumn, PackedRows};
+use super::row_block::{RowBlock, blocks};
 
 /// Reads the rows of a row group, some of its columns.
 pub struct GroupReader {
@@ -50,8 +53,8 @@ enum ColumnSource {
 }
 
 impl GroupReader {
-    /// Reads the columns of the table with these `indices`, which are those of `schema`. `read` is called with the number
-    /// of bytes of each column that was read from the file.
+    /// Reads the columns of the table with these `indices`, which are those of `schema`. `choose` says which blocks of rows are
+    /// needed, or None for all. `read` is called with the number of bytes of each column that was read from the file.
     ///
     /// # Errors
     /// The file is gone or is not what it was when it was opened.
@@ -61,9 +64,10 @@ impl GroupReader {
         indices: &[usize],
         schema: &SchemaRef,
         batch_rows: usize,
+        choose: impl FnOnce(&[RowBlock]) -> Option<Vec<bool>>,
         read: impl FnMut(usize),
     ) -> Result<Self> {
-        Self::open_group(file, group, indices, schema, batch_rows, read).map_err(|error| cannot(file, error))
+        Self::open_group(file, group, indices, schema, batch_rows, choose, read).map_err(|error| cannot(file, error))
     }
 
     fn open_group(
@@ -72,6 +76,7 @@ impl GroupReader {
         indices: &[usize],
         schema: &SchemaRef,
         batch_rows: usize,
+        choose: impl FnOnce(&[RowBlock]) -> Option<Vec<bool>>,
         mut read: impl FnMut(usize),
     ) -> Result<Self, ParquetError> {
         let group = &file.groups[number];
@@ -93,6 +98,14 @@ impl GroupReader {
         }
         let opened = File::open(&file.path)?;
         let footer = footer(file, &opened)?;
+        let blocks = blocks(footer.metadata(), number, group, file.table, indices);
+        let needed = if blocks.len() > 1 { choose(&blocks).and_then(|keep| selection(&blocks, &keep)) } else { None };
+        if let Some(needed) = &needed {
+            reader.unread = needed.row_count();
+            if reader.unread == 0 {
+                return Ok(reader);
+            }
+        }
         let chunks = footer.metadata().row_group(number);
         let mut roots = Vec::new();
         let mut bytes = Chunks { length: opened.metadata()?.len(), chunks: Vec::new() };
@@ -123,12 +136,14 @@ impl GroupReader {
         };
         reader.columns = indices.iter().zip(schema.fields()).map(source).collect();
         let mask = ProjectionMask::roots(footer.parquet_schema(), roots);
-        let rows = ParquetRecordBatchReaderBuilder::new_with_metadata(bytes, ArrowReaderMetadata::clone(&footer))
+        let mut rows = ParquetRecordBatchReaderBuilder::new_with_metadata(bytes, ArrowReaderMetadata::clone(&footer))
             .with_projection(mask)
             .with_row_groups(vec![number])
-            .with_batch_size(batch_rows)
-            .build()?;
-        reader.reader = Some(rows);
+            .with_batch_size(batch_rows);
+        if let Some(needed) = needed {
+            rows = rows.with_row_selection(needed);
+        }
+        reader.reader = Some(rows.build()?);
         Ok(reader)
     }
 
@@ -204,6 +219,18 @@ impl Texts {
     }
 }
 
+/// The rows of the blocks that are kept; None where these are all.
+fn selection(blocks: &[RowBlock], keep: &[bool]) -> Option<RowSelection> {
+    if blocks.len() != keep.len() || keep.iter().all(|keep| *keep) {
+        return None;
+    }
+    let selector = |(block, keep): (&RowBlock, &bool)| match keep {
+        true => RowSelector::select(block.rows),
+        false => RowSelector::skip(block.rows),
+    };
+    Some(blocks.iter().zip(keep).map(selector).collect::<Vec<_>>().into())
+}
+
 fn cannot(file: &ParquetFile, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     let path = file.path.display();
     if file.had_to_go.load(Ordering::Relaxed) {
@@ -222,7 +249,7 @@ fn footer(file: &ParquetFile, opened: &File) -> Result<Arc<ArrowReaderMetadata>,
         return Ok(footer);
     }
     let metadata =
-        ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Skip).parse_and_finish(opened)?;
+        ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Optional).parse_and_finish(opened)?;
     let described = metadata.file_metadata();
     let schema = parquet_to_arrow_schema(described.schema_descr(), described.key_value_metadata())?;
     let options = ArrowReaderOptions::new().with_schema(Arc::new(with_dictionaries(&schema)));

@@ -25,7 +25,7 @@ use probe_proto::table::{ColumnType, Table};
 use super::file_names::UNFINISHED;
 use super::file_notes::{self, Note};
 use super::files::ParquetFile;
-use super::schema::arrow_schema;
+use super::schema::{arrow_schema, identity_columns};
 use super::segment::Segment;
 
 /// The compression level of zstd.
@@ -154,11 +154,14 @@ fn properties(table: &'static Table, notes: Vec<Note>) -> Result<WriterPropertie
         .set_key_value_metadata(Some(vec![notes]))
         // Each segment is one row group, so size is no reason for the writer to begin another.
         .set_max_row_group_row_count(None)
-        // A scan skips whole row groups. Statistics of pages cost more than they save at this size.
-        .set_statistics_enabled(EnabledStatistics::Chunk)
-        .set_offset_index_disabled(true);
-    for column in table.all_columns() {
+        .set_statistics_enabled(EnabledStatistics::Chunk);
+    for (index, column) in table.all_columns().enumerate() {
         let path = ColumnPath::from(column.name);
+        // A scan skips pages by their bounds. Text and booleans have none, and identity columns are the same in all pages.
+        let has_bounds = !matches!(column.kind, ColumnType::Text | ColumnType::Bool | ColumnType::Unspecified);
+        if has_bounds && index >= identity_columns(table) {
+            properties = properties.set_column_statistics_enabled(path.clone(), EnabledStatistics::Page);
+        }
         properties = match column.kind {
             ColumnType::Timestamp => properties
                 .set_column_dictionary_enabled(path.clone(), false)

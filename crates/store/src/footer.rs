@@ -10,7 +10,12 @@ use super::schema::identity_columns;
 
 /// The column chunk with this name.
 pub(super) fn chunk<'a>(group: &'a RowGroupMetaData, name: &str) -> Option<&'a ColumnChunkMetaData> {
-    group.columns().iter().find(|column| matches!(column.column_path().parts(), [only] if only == name))
+    chunk_index(group, name).map(|index| group.column(index))
+}
+
+/// The index of the column chunk with this name.
+pub(super) fn chunk_index(group: &RowGroupMetaData, name: &str) -> Option<usize> {
+    group.columns().iter().position(|column| matches!(column.column_path().parts(), [only] if only == name))
 }
 
 /// The bytes of each column of the table in the file, identity first; 0 where the file lacks it.

@@ -66,7 +66,7 @@ impl Store {
         let columns: Vec<usize> = (0..schema.fields().len()).collect();
         write_groups(&directory, &name, table, notes.collect(), &|_| (), |number, write| {
             for (file, group) in &groups[number] {
-                for batch in GroupReader::open(file, *group, &columns, &schema, BATCH_ROWS, |_| ())? {
+                for batch in GroupReader::open(file, *group, &columns, &schema, BATCH_ROWS, |_| None, |_| ())? {
                     write(&batch?)?;
                 }
             }

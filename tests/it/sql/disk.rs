@@ -186,6 +186,10 @@ async fn answers_do_not_depend_on_where_rows_are() {
          GROUP BY rank, pid, run, host, role, local_rank, world_size ORDER BY rank",
         "SELECT COUNT(*) FROM python.torch_trace WHERE input_shape IS NULL AND allocated IS NULL AND NOT compiled",
         "SELECT pid, role FROM python.torch_trace ORDER BY ts, call_index, rank LIMIT 3",
+        "SELECT rank, step, call_index, module FROM python.torch_trace WHERE duration >= 0.5 AND module = 'layers.7'
+         ORDER BY step DESC, call_index, rank LIMIT 5",
+        "SELECT MIN(step), MAX(step), COUNT(*), SUM(duration) FROM python.torch_trace
+         WHERE step BETWEEN 21 AND 40 AND allocated IS NULL AND duration IS NOT NULL",
     ] {
         for pid in [None, Some(101), Some(7)] {
             let mut answers = Vec::new();
@@ -197,6 +201,12 @@ async fn answers_do_not_depend_on_where_rows_are() {
             assert_eq!(answers[0], answers[2], "{sql}");
         }
     }
+    // All rows of a rank are in one row group, of which a few pages have this step.
+    let names = ["row_groups_total", "row_groups_scanned", "rows_skipped"];
+    let skipped = metric(&engines[2], "SELECT SUM(duration) FROM python.torch_trace WHERE step = 3", &names).await;
+    let (all, some) = (2 * (ON_DISK + IN_MEMORY) * BATCH, 2 * 3 * BATCH);
+    let few = (all - 2 * 20 * BATCH..all - some).map(|rows| human_readable_count(rows as usize));
+    assert!(skipped[..2] == ["2", "2"] && few.into_iter().any(|rows| rows == skipped[2]), "{skipped:?}");
 }
 
 /// The process of the rows of a part is the same in all of them: groups by process are made without reading rows, and equal

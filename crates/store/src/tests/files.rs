@@ -138,7 +138,7 @@ fn files_of_other_versions() {
     let schema = arrow_schema(&torch_trace::TABLE);
     let indices = [schema.index_of("step").unwrap(), schema.index_of("duration").unwrap()];
     let projected = Arc::new(schema.project(&indices).unwrap());
-    let read: Vec<_> = GroupReader::open(&file, 0, &indices, &projected, 100, |_| ()).unwrap().collect();
+    let read: Vec<_> = GroupReader::open(&file, 0, &indices, &projected, 100, |_| None, |_| ()).unwrap().collect();
     let [Ok(batch)] = &read[..] else { panic!("{read:?}") };
     assert_eq!((batch.num_rows(), batch.column(1).null_count()), (4, 4));
     assert_eq!(format!("{:?}", file.groups[0].range(&torch_trace::TABLE, indices[1])), "(None, 4)");

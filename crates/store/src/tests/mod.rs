@@ -5,6 +5,7 @@
 mod damage;
 mod files;
 mod growing;
+mod row_blocks;
 mod system;
 
 use std::sync::Arc;
