@@ -17,6 +17,7 @@ pub mod env;
 pub mod loopback;
 mod snippet_words;
 pub mod stage;
+pub mod step_part;
 pub mod table;
 pub mod tables;
 pub mod tcp;

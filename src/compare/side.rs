@@ -2,21 +2,22 @@
 
 use std::collections::BTreeMap;
 
+use probe_proto::step_part::StepPart;
+
 /// Number of steps that are compared without a window: the last ones, so that the warm-up is left out.
 pub const LAST_STEPS: i64 = 1000;
 
 /// The parts of a step, the whole step first: their names, and their expressions over `python.steps`.
-pub const PARTS: [(&str, &str); 9] = [
-    ("all", "duration"),
-    ("data", "data_time"),
-    ("forward", "forward_time"),
-    ("backward", "backward_time"),
-    ("optimizer", "optimizer_time"),
-    ("comm", "comm_time"),
-    ("validation", "COALESCE(validation_time, 0)"),
-    ("checkpoint", "COALESCE(checkpoint_time, 0)"),
-    ("other", "other_time"),
-];
+pub const PARTS: [(&str, &str); 9] = {
+    let mut parts = [("all", "duration"); 9];
+    let mut index = 0;
+    while index < StepPart::ALL.len() {
+        let part = StepPart::ALL[index];
+        index += 1;
+        parts[index] = (part.as_str(), part.time());
+    }
+    parts
+};
 
 /// A module and a stage; NULL is backward work that belongs to no module.
 pub type Key = (Option<String>, String);

@@ -23,6 +23,7 @@ pub(crate) mod rule_files;
 mod ruled_out;
 mod sampled;
 mod statistics;
+mod step_reader;
 mod steps;
 mod suspect;
 mod time_above_reference;
@@ -68,7 +69,7 @@ pub(crate) struct DiagnosisSettings {
 /// # Errors
 /// The errors of the steps' queries; the SQL of a user's rule fails; a rule that is named does not exist; the run goes away meanwhile.
 pub(crate) async fn diagnose(client: &mut Client, name: &str, asked: &DiagnosisSettings) -> Result<Diagnosis> {
-    let steps = steps::read(client, name, asked.window).await?;
+    let steps = step_reader::read(client, name, asked.window).await?;
     if asked.reference.is_some() {
         reference::comparable(&steps, name)?;
     }

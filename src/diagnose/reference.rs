@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use super::finding;
 use super::rows::{AnswerRows, ask};
 use super::statistics::change_interval;
-use super::steps::{self, MIN_STEPS, PARTS, Steps, seconds};
+use super::step_reader;
+use super::steps::{MIN_STEPS, PARTS, Steps, seconds};
 use super::waterfall::durations;
 use crate::block_bootstrap::median;
 use crate::step_window::Window;
@@ -72,7 +73,7 @@ impl Reference {
     /// # Errors
     /// The errors of the queries; there is no step in the window.
     pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>) -> Result<Self> {
-        let steps = steps::read(client, name, window).await?;
+        let steps = step_reader::read(client, name, window).await?;
         comparable(&steps, name)?;
         let conditions = conditions(client, &steps).await?;
         let name = window.map_or_else(|| name.to_owned(), |window| format!("steps {window}"));

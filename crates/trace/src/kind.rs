@@ -192,7 +192,7 @@ records! {
     Saved => Checkpoints, within_pass;
     /// How often an operator ran in a part of the step that ends next, on all threads. The host's time in it is from `a` to the
     /// record's time, `b` how often it ran | how often no other operator called it << 32; payload: its number |
-    /// [`super::step_parts::StepPart`] << 16 | the stride << 24.
+    /// [`super::step_parts::RecordedPart`] << 16 | the stride << 24.
     OperatorCount => OperatorCounts, within_pass;
 }
 

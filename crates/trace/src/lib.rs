@@ -73,5 +73,5 @@ pub use kind::{
     SYNC_POINTS, TORCH_TRACE,
 };
 pub use meter::StepEvents;
-pub use step_parts::StepPart;
+pub use step_parts::RecordedPart;
 pub use steps::StepEnd;

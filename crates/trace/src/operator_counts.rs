@@ -5,7 +5,7 @@ use probe_proto::tables::operator_counts;
 
 use super::analyser::Analyser;
 use super::clock::seconds;
-use super::step_parts::StepPart;
+use super::step_parts::RecordedPart;
 use super::symbol_lookup::Names;
 use crate::record::RingRecord;
 use crate::row_buffer::RowBuffer;
@@ -13,7 +13,7 @@ use crate::row_buffer::RowBuffer;
 impl<N: Names> Analyser<N> {
     pub(super) fn operator_count(&mut self, record: RingRecord, sink: &mut RowBuffer) {
         let (Some(clock), payload) = (&self.clock, record.payload()) else { return };
-        let Some(part) = StepPart::ALL.get((payload >> 16 & 0xff) as usize) else { return };
+        let Some(part) = RecordedPart::ALL.get((payload >> 16 & 0xff) as usize) else { return };
         let operator = self.names.operator(payload & 0xffff).map(|name| sink.strings.id(&name));
         let part = sink.strings.id(part.as_str());
         sink.push(operator_counts::Row {

@@ -8,7 +8,7 @@ use probe_proto::tables::pauses;
 
 use super::analyser::Analyser;
 use super::clock::seconds;
-use super::step_parts::StepPart;
+use super::step_parts::RecordedPart;
 use super::symbol_lookup::Names;
 use crate::payload::{COMPILATION, WITHOUT_ID};
 use crate::record::RingRecord;
@@ -23,7 +23,7 @@ impl<N: Names> Analyser<N> {
     pub(super) fn pause(&mut self, number: usize, record: RingRecord, sink: &mut RowBuffer) {
         let (Some(clock), thread) = (&self.clock, &self.threads[number]) else { return };
         let part = thread.part();
-        if part == StepPart::Suspended {
+        if part == RecordedPart::Suspended {
             // A pause in a snippet is part of that.
             return;
         }

@@ -1,13 +1,16 @@
 //! The parts of a step's time on one thread.
 
+use probe_proto::step_part::StepPart;
+
 use super::device::DeviceTime;
 use super::meter::StepEvents;
 use super::persist::persist;
 use super::root_samples::RootSamples;
 
-/// The part of a step that a time belongs to. Records have it as a number.
+/// The part of a step in which something is recorded. Records have it as a number. Waits for other ranks and validation are told
+/// apart only where a step is put together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StepPart {
+pub enum RecordedPart {
     /// Waiting for a batch.
     Data,
     /// Calls of modules.
@@ -24,20 +27,21 @@ pub enum StepPart {
     Other,
 }
 
-impl StepPart {
+impl RecordedPart {
     /// All parts, in the order of their numbers.
     pub const ALL: [Self; 7] =
         [Self::Data, Self::Forward, Self::Backward, Self::Optimizer, Self::Checkpoint, Self::Suspended, Self::Other];
 
+    /// The word in tables. Rows of a snippet are left out of all but the counts of operators.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Self::Data => "data",
-            Self::Forward => "forward",
-            Self::Backward => "backward",
-            Self::Optimizer => "optimizer",
-            Self::Checkpoint => "checkpoint",
+            Self::Data => StepPart::Data.as_str(),
+            Self::Forward => StepPart::Forward.as_str(),
+            Self::Backward => StepPart::Backward.as_str(),
+            Self::Optimizer => StepPart::Optimizer.as_str(),
+            Self::Checkpoint => StepPart::Checkpoint.as_str(),
             Self::Suspended => "suspended",
-            Self::Other => "other",
+            Self::Other => StepPart::Other.as_str(),
         }
     }
 }
@@ -53,12 +57,12 @@ pub(crate) struct DeviceParts {
 persist!(DeviceParts { forward, backward, optimizer });
 
 impl DeviceParts {
-    pub(super) fn credit(&mut self, part: StepPart, time: Option<u64>) {
+    pub(super) fn credit(&mut self, part: RecordedPart, time: Option<u64>) {
         match part {
-            StepPart::Forward => self.forward.add(time),
-            StepPart::Backward => self.backward.add(time),
-            StepPart::Optimizer => self.optimizer.add(time),
-            StepPart::Data | StepPart::Checkpoint | StepPart::Suspended | StepPart::Other => {}
+            RecordedPart::Forward => self.forward.add(time),
+            RecordedPart::Backward => self.backward.add(time),
+            RecordedPart::Optimizer => self.optimizer.add(time),
+            RecordedPart::Data | RecordedPart::Checkpoint | RecordedPart::Suspended | RecordedPart::Other => {}
         }
     }
 }
@@ -159,15 +163,15 @@ persist!(Parts {
 impl Parts {
     /// Adds `time` to `part`.
     #[inline]
-    pub(crate) fn credit(&mut self, part: StepPart, time: u64) {
+    pub(crate) fn credit(&mut self, part: RecordedPart, time: u64) {
         let total = match part {
-            StepPart::Data => &mut self.data,
-            StepPart::Forward => &mut self.forward,
-            StepPart::Backward => &mut self.pending,
-            StepPart::Optimizer => &mut self.optimizer,
-            StepPart::Checkpoint => &mut self.checkpoint,
-            StepPart::Suspended => &mut self.suspended,
-            StepPart::Other => return,
+            RecordedPart::Data => &mut self.data,
+            RecordedPart::Forward => &mut self.forward,
+            RecordedPart::Backward => &mut self.pending,
+            RecordedPart::Optimizer => &mut self.optimizer,
+            RecordedPart::Checkpoint => &mut self.checkpoint,
+            RecordedPart::Suspended => &mut self.suspended,
+            RecordedPart::Other => return,
         };
         *total += time;
     }

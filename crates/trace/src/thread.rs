@@ -8,7 +8,7 @@ use super::memory_sample::MemorySample;
 use super::modules::IntMap;
 use super::persist::persist;
 use super::section::{Mark, Section};
-use super::step_parts::{Parts, StepPart};
+use super::step_parts::{Parts, RecordedPart};
 
 /// A thread's state.
 #[derive(Debug, Default)]
@@ -135,15 +135,15 @@ impl Thread {
         }
     }
 
-    pub(super) fn part(&self) -> StepPart {
+    pub(super) fn part(&self) -> RecordedPart {
         match self.frames.last() {
-            None => StepPart::Other,
-            Some(Frame::Module { .. }) if self.passes == 0 => StepPart::Forward,
-            Some(Frame::Module { .. } | Frame::Node { .. } | Frame::Pass(_)) => StepPart::Backward,
-            Some(Frame::Optimizer { .. }) => StepPart::Optimizer,
-            Some(Frame::Data { .. }) => StepPart::Data,
-            Some(Frame::Suspended) => StepPart::Suspended,
-            Some(Frame::Checkpoint { .. }) => StepPart::Checkpoint,
+            None => RecordedPart::Other,
+            Some(Frame::Module { .. }) if self.passes == 0 => RecordedPart::Forward,
+            Some(Frame::Module { .. } | Frame::Node { .. } | Frame::Pass(_)) => RecordedPart::Backward,
+            Some(Frame::Optimizer { .. }) => RecordedPart::Optimizer,
+            Some(Frame::Data { .. }) => RecordedPart::Data,
+            Some(Frame::Suspended) => RecordedPart::Suspended,
+            Some(Frame::Checkpoint { .. }) => RecordedPart::Checkpoint,
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::clock::ticks;
 use super::interned::{self, Interned};
 use super::thread::ThreadState;
-use probe_trace::StepPart;
+use probe_trace::RecordedPart;
 use probe_trace::record::{RecordKind, RingRecord};
 use probe_trace::symbol_table::LearnedName;
 
@@ -21,8 +21,8 @@ const MAX_OPEN: usize = 32;
 const NODE: &[u8] = b"autograd::engine::evaluate_function";
 
 static NAMES: Interned = Interned::new(|id, name| LearnedName::Operator(id, name));
-static COUNTS: [[Count; OPERATORS]; StepPart::ALL.len()] =
-    [const { [const { Count::new() }; OPERATORS] }; StepPart::ALL.len()];
+static COUNTS: [[Count; OPERATORS]; RecordedPart::ALL.len()] =
+    [const { [const { Count::new() }; OPERATORS] }; RecordedPart::ALL.len()];
 /// Watched steps that ended. What a thread has open from an earlier one has ended on another thread.
 static ENDED: AtomicU64 = AtomicU64::new(0);
 
@@ -53,7 +53,7 @@ impl Count {
 struct Open {
     range: u64,
     operator: u16,
-    part: StepPart,
+    part: RecordedPart,
     /// When torch called us for it, in ticks.
     called: u64,
     /// When it began: when we returned.
@@ -71,7 +71,7 @@ struct Stack {
 
 thread_local! {
     static STACK: Stack = const {
-        const NOTHING: Open = Open { range: 0, operator: 0, part: StepPart::Other, called: 0, began: 0, within: 0 };
+        const NOTHING: Open = Open { range: 0, operator: 0, part: RecordedPart::Other, called: 0, began: 0, within: 0 };
         Stack { open: [const { Cell::new(NOTHING) }; MAX_OPEN], count: Cell::new(0), step: Cell::new(0) }
     };
 }
@@ -87,8 +87,8 @@ pub(super) fn begin(state: &ThreadState, range: u64, name: &[u8], called: u64) {
         let count = stack.count.get();
         let part = match (part(state), count.checked_sub(1).and_then(|above| stack.open.get(above))) {
             // A thread of the engine runs a node, and what it knows begins within the node.
-            (StepPart::Other, None) if name.starts_with(NODE) => StepPart::Backward,
-            (StepPart::Other, Some(above)) => above.get().part,
+            (RecordedPart::Other, None) if name.starts_with(NODE) => RecordedPart::Backward,
+            (RecordedPart::Other, Some(above)) => above.get().part,
             (part, _) => part,
         };
         if let Some(open) = stack.open.get(count) {
@@ -127,19 +127,19 @@ pub(super) fn end(range: u64, now: u64, way: u64) {
     });
 }
 
-fn part(state: &ThreadState) -> StepPart {
+fn part(state: &ThreadState) -> RecordedPart {
     if state.checkpoints.depth() > 0 {
-        StepPart::Checkpoint
+        RecordedPart::Checkpoint
     } else if state.optimizers.depth() > 0 {
-        StepPart::Optimizer
+        RecordedPart::Optimizer
     } else if state.is_in_backward() {
-        StepPart::Backward
+        RecordedPart::Backward
     } else if state.data.depth() > 0 {
-        StepPart::Data
+        RecordedPart::Data
     } else if state.depth.get() > 0 {
-        StepPart::Forward
+        RecordedPart::Forward
     } else {
-        StepPart::Other
+        RecordedPart::Other
     }
 }
 

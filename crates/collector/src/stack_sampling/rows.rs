@@ -90,7 +90,7 @@ impl StackSample {
             step: self.step,
             kind: texts.id(self.kind.as_str()),
             elapsed: self.elapsed,
-            part: texts.id(part(&main.thread.frames)),
+            part: texts.id(part(&main.thread.frames).as_str()),
             function: functions[0],
             file: files[0],
             line: line(user),

@@ -1,38 +1,38 @@
 //! Which part of a training step a thread is in, told from the functions of torch on its stack.
 
+use probe_proto::step_part::StepPart;
 use probe_proto::v1::StackFrame;
 
-/// The part of a step, as the columns of `python.steps` are called: data, forward, backward, optimizer, comm, checkpoint
-/// or other. The outermost function of torch decides: a module that is called within a backward pass is recomputed
-/// there, and what an optimizer calls is part of its step. `frames` begin with the innermost one.
-pub fn part(frames: &[StackFrame]) -> &'static str {
-    frames.iter().rev().find_map(of).unwrap_or("other")
+/// The part of a step, which is never validation. The outermost function of torch decides: a module that is called within a backward
+/// pass is recomputed there, and what an optimizer calls is part of its step. `frames` begin with the innermost one.
+pub fn part(frames: &[StackFrame]) -> StepPart {
+    frames.iter().rev().find_map(of).unwrap_or(StepPart::Other)
 }
 
 /// The part that a function begins; None if the function begins no part.
-fn of(frame: &StackFrame) -> Option<&'static str> {
+fn of(frame: &StackFrame) -> Option<StepPart> {
     let file = frame.file.as_str();
     let function = frame.function.rsplit('.').next().unwrap_or(&frame.function);
     // With the agent's hooks a module may be called without torch's own __call__ in between.
     if function == "forward" && !file.ends_with("/autograd/function.py") {
-        return Some("forward");
+        return Some(StepPart::Forward);
     }
     let (_, file) = file.split_once("/torch/")?;
     match (file, function) {
-        ("utils/data/dataloader.py", "__next__") => Some("data"),
-        ("nn/modules/module.py", "_call_impl" | "_wrapped_call_impl" | "_slow_forward") => Some("forward"),
+        ("utils/data/dataloader.py", "__next__") => Some(StepPart::Data),
+        ("nn/modules/module.py", "_call_impl" | "_wrapped_call_impl" | "_slow_forward") => Some(StepPart::Forward),
         ("autograd/graph.py", "_engine_run_backward") | ("autograd/__init__.py", "backward" | "grad") => {
-            Some("backward")
+            Some(StepPart::Backward)
         }
-        ("_tensor.py", "backward") => Some("backward"),
-        ("serialization.py", "save") => Some("checkpoint"),
-        ("distributed/distributed_c10d.py" | "distributed/_functional_collectives.py", _) => Some("comm"),
-        (file, _) if file.starts_with("distributed/checkpoint/") => Some("checkpoint"),
+        ("_tensor.py", "backward") => Some(StepPart::Backward),
+        ("serialization.py", "save") => Some(StepPart::Checkpoint),
+        ("distributed/distributed_c10d.py" | "distributed/_functional_collectives.py", _) => Some(StepPart::Comm),
+        (file, _) if file.starts_with("distributed/checkpoint/") => Some(StepPart::Checkpoint),
         // Other modules of that directory are no step of an optimizer.
-        ("optim/lr_scheduler.py" | "optim/swa_utils.py", _) => Some("other"),
+        ("optim/lr_scheduler.py" | "optim/swa_utils.py", _) => Some(StepPart::Other),
         (file, function) if file.starts_with("optim/") => match function {
-            "zero_grad" | "state_dict" | "load_state_dict" | "add_param_group" | "__init__" => Some("other"),
-            _ => Some("optimizer"),
+            "zero_grad" | "state_dict" | "load_state_dict" | "add_param_group" | "__init__" => Some(StepPart::Other),
+            _ => Some(StepPart::Optimizer),
         },
         _ => None,
     }
@@ -93,8 +93,8 @@ mod tests {
         ] {
             let mut frames = stack(&frames);
             frames.extend(stack(&[module]));
-            assert_eq!(part(&frames), expected, "{frames:?}");
+            assert_eq!(part(&frames).as_str(), expected, "{frames:?}");
         }
-        assert_eq!(part(&[]), "other");
+        assert_eq!(part(&[]), StepPart::Other);
     }
 }

@@ -1,7 +1,7 @@
 //! Feeds counts of operators to the analysis.
 
 use super::*;
-use crate::{OPERATOR_COUNTS, StepPart};
+use crate::{OPERATOR_COUNTS, RecordedPart};
 
 #[test]
 fn counts_are_rows_of_the_step_that_ends_next() {
@@ -12,8 +12,8 @@ fn counts_are_rows_of_the_step_that_ends_next() {
     put(RecordKind::OptimizerBegin, 1_000, 0, 0, 0);
     put(RecordKind::OptimizerEnd, 2_000, 0, 1, 1);
     // Two calls of operator 3 in forward, one of them by another operator; and of one that has no name.
-    put(RecordKind::OperatorCount, 5_000, 3 | (StepPart::Forward as u64) << 16 | 64 << 24, 4_000, 2 | 1 << 32);
-    put(RecordKind::OperatorCount, 5_100, 1024 | (StepPart::Optimizer as u64) << 16 | 64 << 24, 5_000, 7 | 7 << 32);
+    put(RecordKind::OperatorCount, 5_000, 3 | (RecordedPart::Forward as u64) << 16 | 64 << 24, 4_000, 2 | 1 << 32);
+    put(RecordKind::OperatorCount, 5_100, 1024 | (RecordedPart::Optimizer as u64) << 16 | 64 << 24, 5_000, 7 | 7 << 32);
     // A part of a newer agent.
     put(RecordKind::OperatorCount, 5_200, 3 | 200 << 16, 5_000, 1);
     put(RecordKind::OptimizerBegin, 6_000, 0, 0, 0);
