@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::line::SampledLine;
 use super::replay::Reduction;
+use super::steps::part_in_words;
 
 /// Milliseconds with three significant digits.
 pub(crate) fn show(ms: f64) -> String {
@@ -139,16 +140,17 @@ impl Finding {
         }
     }
 
-    /// A text of the rule with {NAME} replaced by values of the finding.
+    /// A text of the rule with {NAME} replaced by values of the finding. Its part is in words.
     pub(crate) fn text(&self, text: &str) -> String {
         let mut out = text.replace("{who}", &self.who());
+        let in_words = |name: &str, value| if name.starts_with("part") { part_in_words(value) } else { value };
         for (name, value) in self.subject.iter() {
-            out = out.replace(&format!("{{{name}}}"), value);
+            out = out.replace(&format!("{{{name}}}"), in_words(name, value));
         }
         for (name, value) in &self.facts {
             let number = value.as_f64();
             let plain = number.map_or_else(
-                || value.as_str().unwrap_or_default().to_owned(),
+                || in_words(name, value.as_str().unwrap_or_default()).to_owned(),
                 |value| {
                     if value.abs() >= 100.0 || value.fract() == 0.0 {
                         format!("{value:.0}")
@@ -171,7 +173,7 @@ impl Finding {
         for (name, value) in &self.subject {
             subject[name] = json!(value);
         }
-        if let Some(line) = self.sampled.as_ref().filter(|_| subject["line"].is_null()) {
+        if let Some(line) = self.sampled.as_ref().filter(|line| line.is_alone() && subject["line"].is_null()) {
             subject["line"] = json!(line.line());
         }
         let saving = self.saving.map_or_else(

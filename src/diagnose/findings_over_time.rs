@@ -107,13 +107,14 @@ impl FindingsOverTime {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::finding::SavingKind;
     use super::super::line::{CodeLocation, SampledLine};
     use super::*;
     use crate::diagnose::Severity;
 
-    fn finding(rule: &str, severity: Severity, rank: i64) -> Finding {
+    /// A finding of a rank about one module.
+    pub(crate) fn finding(rule: &str, severity: Severity, rank: i64) -> Finding {
         Finding {
             rule: rule.to_owned(),
             family: String::new(),
@@ -178,7 +179,8 @@ mod tests {
             let mut found: Vec<_> = found.into_iter().map(|rule| finding(rule, Severity::Warn, 0)).collect();
             // A line that samples say is of this diagnosis, and not of the finding.
             let location = CodeLocation { function: "burn".into(), file: "train.py".into(), line: noted.len() as i64 };
-            let line = SampledLine { location, is_line: true, library: None, samples: 20, share: 1.0 };
+            let line =
+                SampledLine { location, is_line: true, library: None, samples: 20, share: 1.0, beside: Vec::new() };
             found.iter_mut().for_each(|of| of.sampled = Some(line.clone()));
             noted.extend(before.update(&found, |_| false).into_iter().map(|change| change.details().to_string()));
         }

@@ -8,6 +8,7 @@ use probe_common::error::{Error, ErrorKind as Failure, Result};
 use probe_proto::v1::{StacksCall, WatchCall};
 
 use super::diagnosis::Diagnosis;
+use super::finding::Finding;
 use super::request::{EvidenceKind, EvidenceRequest, UnexplainedTime};
 use super::rows::ask as query;
 use super::rule_files;
@@ -84,7 +85,7 @@ impl EvidenceKind {
                      GROUP BY pid)"
                 );
                 reached(client, &sql, since + i64::from(OPERATOR_STEPS) + 1).await?;
-                Ok(format!("{OPERATOR_STEPS} steps of {} processes, with operators", watched.processes))
+                Ok(format!("{OPERATOR_STEPS} steps of {}, with operators", processes(watched.processes.into())))
             }
         }
     }
@@ -125,11 +126,30 @@ pub(crate) async fn ask(
         let is_recorded = cost.is_ok();
         requests.push(EvidenceRequest { what, row, seconds, cost });
         if is_recorded {
+            let before = std::mem::take(&mut done.findings);
             done = diagnose(client).await?;
+            report(&new_findings(&before, &done.findings));
         }
     }
     done.asked = Some(requests);
     Ok(done)
+}
+
+/// What findings show that those before did not: other causes, or the line of a cause.
+fn new_findings(before: &[Finding], after: &[Finding]) -> String {
+    let news = |of: &Finding| {
+        let known: Vec<&Finding> = before.iter().filter(|known| known.rule == of.rule).collect();
+        match &of.sampled {
+            _ if known.is_empty() => Some(of.rule.clone()),
+            Some(line) if known.iter().all(|known| known.sampled.is_none()) => {
+                Some(format!("the line of {} ({})", of.rule, line.line()))
+            }
+            _ => None,
+        }
+    };
+    let mut news: Vec<String> = after.iter().filter_map(news).collect();
+    news.dedup();
+    if news.is_empty() { "it shows nothing new".to_owned() } else { format!("it shows {}", news.join(", ")) }
 }
 
 /// The largest row of the waterfall without a name that recording `what` could explain.
@@ -174,11 +194,14 @@ async fn sample(client: &mut Client) -> Result<String> {
             None => error,
         });
     }
-    Ok(format!(
-        "{samples} samples of {} processes, for {:.2} s of the collector's processor; training was not stopped",
-        answer.processes.iter().filter(|process| process.samples > 0).count(),
-        answer.processor_s
-    ))
+    let sampled = answer.processes.iter().filter(|process| process.samples > 0).count();
+    let (of, cost) = (processes(sampled as u64), answer.processor_s);
+    Ok(format!("{samples} samples of {of}, for {cost:.2} s of the collector's processor; training was not stopped"))
+}
+
+/// A number of processes in words.
+fn processes(count: u64) -> String {
+    if count == 1 { "1 process".to_owned() } else { format!("{count} processes") }
 }
 
 /// The number of the newest step; -1 if there are no steps.
@@ -211,4 +234,27 @@ async fn longer(client: &mut Client) -> Option<String> {
                WHERE step_duration > 0) WHERE newest = 1";
     let share = query(client, sql).await.ok()?.number("share", 0)?;
     Some(format!(", each of which takes {:.1} % longer by the agents' own reckoning", share * 100.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::findings_over_time::tests::finding;
+    use super::super::line::{CodeLocation, SampledLine};
+    use super::*;
+    use crate::diagnose::Severity;
+
+    #[test]
+    fn what_evidence_shows_is_causes_and_lines() {
+        let stall = finding("periodic-stall", Severity::Warn, 0);
+        let location = CodeLocation { function: "save".into(), file: "train.py".into(), line: 9 };
+        let line = SampledLine { location, is_line: true, library: None, samples: 20, share: 0.9, beside: Vec::new() };
+        let with_line = Finding { sampled: Some(line), ..stall.clone() };
+        let sampler = |rank| finding("slow-sampler", Severity::Note, rank);
+        assert_eq!(new_findings(&[stall.clone()], &[stall.clone()]), "it shows nothing new");
+        assert_eq!(new_findings(&[with_line.clone()], &[with_line.clone()]), "it shows nothing new");
+        assert_eq!(
+            new_findings(&[stall], &[with_line, sampler(0), sampler(1)]),
+            "it shows the line of periodic-stall (train.py:9), slow-sampler"
+        );
+    }
 }

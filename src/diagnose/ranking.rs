@@ -15,7 +15,7 @@ use crate::block_bootstrap::BootstrapDraws;
 type Uncertain = (String, String);
 
 /// Orders findings: first the one that saves most with confidence, then the one that saves most of the remaining time, and so on;
-/// then those that save no time, the worst first. Also returns the rules of candidates that are no findings after all, and of those
+/// then those that save no time, the worst first. One of these that explains a finding about time comes before it. Also returns the rules of candidates that are no findings after all, and of those
 /// that may be one.
 pub(super) fn rank(
     steps: &Steps,
@@ -36,8 +36,12 @@ pub(super) fn rank(
         format!("it would save {saves}{after}, which is too uncertain")
     };
     let uncertain = uncertain.into_iter().map(|(of, gain)| (of.rule, why(&gain))).collect();
-    others.sort_by_key(|of| Reverse(of.severity));
-    found.extend(others);
+    // That something took longer at a time says less than why.
+    others.sort_by_key(|of| (Reverse(of.severity), of.family == "regression"));
+    for finding in others {
+        let symptom = found.iter().position(|of| !of.reductions.is_empty() && explains(&finding, of));
+        found.insert(symptom.unwrap_or(found.len()), finding);
+    }
     for finding in &mut found {
         (finding.says, finding.remedy) = (finding.text(&finding.says), finding.text(&finding.remedy));
     }
@@ -223,14 +227,15 @@ fn more_exact(timed: &[Finding], gains: &[MarginalSaving], best: usize) -> usize
     (0..timed.len()).filter(is_more_exact).max_by(of_most).unwrap_or(best)
 }
 
-/// The findings without a saving that no other of them explains. One explains another of the same ranks that is no worse.
+/// Whether a finding without a saving explains another of the same ranks that is no worse.
+fn explains(one: &Finding, other: &Finding) -> bool {
+    one.explains.contains(&other.rule)
+        && one.severity >= other.severity
+        && (one.ranks.is_empty() || !other.ranks.is_empty() && other.ranks.iter().all(|rank| one.ranks.contains(rank)))
+}
+
+/// The findings without a saving that no other of them explains.
 fn without_explained(findings: Vec<Finding>) -> (Vec<Finding>, Vec<RuledOut>) {
-    let explains = |other: &Finding, of: &Finding| {
-        other.explains.contains(&of.rule)
-            && other.severity >= of.severity
-            && (other.ranks.is_empty()
-                || !of.ranks.is_empty() && of.ranks.iter().all(|rank| other.ranks.contains(rank)))
-    };
     let causes: Vec<Option<String>> = findings
         .iter()
         .map(|of| findings.iter().find(|other| explains(other, of)).map(|other| other.rule.clone()))

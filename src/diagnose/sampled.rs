@@ -16,8 +16,11 @@ use probe_common::error::Result;
 const MIN_SAMPLES: usize = 10;
 /// The fewest steps that the samples must come from: one long step has many samples.
 const MIN_STEPS: usize = 3;
-/// The share of the samples that a line must have with confidence.
+/// The share of the samples that a line, or a few functions together, must have with confidence.
 const SHARE: f64 = 0.5;
+/// The most functions that are named where no single one has that share, and the share that each must have.
+const MAX_FUNCTIONS: usize = 3;
+const SHARE_OF_EACH: f64 = 0.15;
 /// The fewest samples in a part, as a share of the number that its time lets expect: with fewer, stacks and steps disagree.
 const AGREES: f64 = 0.5;
 
@@ -147,26 +150,52 @@ impl StackSamples {
                 PARTS[*part]
             ));
         }
-        most(&there).ok_or_else(|| format!("no line has half of {} samples with 97.5 % confidence", there.len()))
+        most(&there).ok_or_else(|| {
+            format!(
+                "no line, and no {MAX_FUNCTIONS} functions together, have half of {} samples with 97.5 % confidence",
+                there.len()
+            )
+        })
     }
 }
 
-/// The line that has most of these samples with confidence, or the most sampled line of the function that has.
+/// The line that has most of these samples with confidence, or the most sampled line of the function that has, or of the functions
+/// that have them together.
 fn most(samples: &[&StackSample]) -> Option<SampledLine> {
-    let on_line = largest(samples, |of| Some(&of.location));
-    let sure = |of: &Vec<&StackSample>| share_at_least(of.len(), samples.len()) >= SHARE;
-    let (of, is_line) = match on_line.filter(sure) {
-        Some(of) => (of, true),
-        None => (largest(samples, StackSample::function).filter(sure)?, false),
+    let is_sure = |count: usize| share_at_least(count, samples.len()) >= SHARE;
+    if let Some(of) = largest(samples, |of| Some(&of.location)).filter(|of| is_sure(of.len())) {
+        return line(&of, true, samples.len());
+    }
+    if let Some(of) = largest(samples, StackSample::function).filter(|of| is_sure(of.len())) {
+        return line(&of, false, samples.len());
+    }
+    // A line of the top level of a script stands for itself.
+    let function_or_line = |of: &&StackSample| match of.function() {
+        Some((file, function)) => (file.to_owned(), function.to_owned(), None),
+        None => (of.location.file.clone(), of.location.function.clone(), Some(of.location.line)),
     };
-    let mut location = largest(&of, |of| Some(&of.location))?.first()?.location.clone();
+    let mut groups: BTreeMap<_, Vec<&StackSample>> = BTreeMap::new();
+    samples.iter().for_each(|of| groups.entry(function_or_line(of)).or_default().push(of));
+    let mut groups: Vec<_> = groups.into_iter().map(|((_, _, line), of)| (line.is_some(), of)).collect();
+    groups.sort_by_key(|(_, of)| std::cmp::Reverse(of.len()));
+    groups.truncate(MAX_FUNCTIONS);
+    groups.retain(|(_, of)| of.len() as f64 >= SHARE_OF_EACH * samples.len() as f64);
+    is_sure(groups.iter().map(|(_, of)| of.len()).sum()).then_some(())?;
+    let mut lines = groups.iter().map(|(is_line, of)| line(of, *is_line, samples.len()));
+    let first = lines.next()??;
+    Some(SampledLine { beside: lines.collect::<Option<_>>()?, ..first })
+}
+
+/// The most sampled line of these samples, which are some of `all`. `is_line`: they are all of that line.
+fn line(of: &[&StackSample], is_line: bool, all: usize) -> Option<SampledLine> {
+    let mut location = largest(of, |of| Some(&of.location))?.first()?.location.clone();
     if !is_line {
         location.function = without_comprehension(&location.function).to_owned();
     }
-    let library = largest(&of, |of| of.library.as_deref()).filter(|within| 2 * within.len() >= of.len());
+    let library = largest(of, |of| of.library.as_deref()).filter(|within| 2 * within.len() >= of.len());
     let library = library.and_then(|within| within.first()?.library.clone());
-    let share = of.len() as f64 / samples.len() as f64;
-    Some(SampledLine { location, is_line, library, samples: samples.len(), share })
+    let share = of.len() as f64 / all as f64;
+    Some(SampledLine { location, is_line, library, samples: all, share, beside: Vec::new() })
 }
 
 /// The largest group of samples with the same key; samples without a key are left out.
@@ -220,5 +249,32 @@ mod tests {
         assert_eq!(without_comprehension("train.<locals>.step"), "train.<locals>.step");
         assert_eq!(without_comprehension("<listcomp>"), "<listcomp>");
         assert_eq!(without_comprehension("report.<locals>.<listcomp>.<listcomp>"), "report");
+    }
+
+    #[test]
+    fn functions_that_share_the_time_are_named_together() {
+        let samples = |counts: &[(&str, i64, usize)]| -> Vec<StackSample> {
+            let sample = |function: &str, line: i64| {
+                let location = CodeLocation { function: function.into(), file: "train.py".into(), line };
+                StackSample { process: 0, step: 0, part: "other".into(), location, library: None }
+            };
+            counts.iter().flat_map(|(function, line, count)| (0..*count).map(|_| sample(function, *line))).collect()
+        };
+        let said = |counts: &[(&str, i64, usize)]| {
+            let samples = samples(counts);
+            most(&samples.iter().collect::<Vec<_>>()).map(|of| of.text())
+        };
+        assert_eq!(
+            said(&[("score", 9, 40), ("save", 30, 25), ("save", 31, 13), ("<module>", 60, 2)]).unwrap(),
+            "; 50 % of that time is in score, as at train.py:9, and 48 % in save, as at train.py:30 (sampled)"
+        );
+        assert_eq!(
+            said(&[("<module>", 60, 30), ("<module>", 61, 25), ("score", 9, 20), ("save", 30, 20)]).unwrap(),
+            "; 32 % of that time is at train.py:60 in <module>, 26 % at train.py:61 in <module>, and 21 % in save, as at \
+             train.py:30 (sampled)"
+        );
+        let many: Vec<(String, i64, usize)> = (0..12).map(|number| (format!("f{number}"), number, 10)).collect();
+        let many: Vec<_> = many.iter().map(|(function, line, count)| (function.as_str(), *line, *count)).collect();
+        assert_eq!(said(&many), None);
     }
 }

@@ -91,7 +91,8 @@ PLANTED = [
     Planted("small", "collectives.py", "small", ("many-small-collectives",), 2, twin="collectives"),
     Planted("barrier", "collectives.py", "barrier", ("barrier-in-steps",), 2, twin="collectives"),
     Planted("uneven", "collectives.py", "uneven", ("uneven-all-to-all",), 2, (("rank", 1),), twin="collectives"),
-    Planted("stalled", "collectives.py", "stalled", ("stalled-collective",), 2, (("rank", 1),), twin="collectives"),
+    # The other names the step of the rank that came late, and its line.
+    Planted("stalled", "collectives.py", "stalled", ("stalled-collective", "long-step"), 2, (("rank", 1),), twin="collectives"),
     Planted("stages", "pipeline.py", "stages", ("uneven-stages",), 2, (("rank", 1),), twin="pipeline"),
     Planted("bubble", "pipeline.py", "bubble", ("pipeline-bubble",), 2, twin="pipeline"),
     Planted("unequal", "loading.py", "unequal", ("bursts-of-batches",), twin="loading"),
@@ -119,7 +120,8 @@ PLANTED = [
     Planted("sampler", "sequences.py", "sampler", ("slow-sampler",), steps=600, subject=(("part", "data"),), twin="sequences"),
     Planted("embedding", "optimizers.py", "embedding", ("optimizer-bound",), twin="optimizers"),
     Planted("own-optimizer", "optimizers.py", "one-by-one", ("small-operations-in-optimizer",), twin="optimizers"),
-    Planted("while", "growth.py", "while", ("slow-for-a-while",), steps=480, twin="growth"),
+    # The other names the same steps, and the part.
+    Planted("while", "growth.py", "while", ("slow-for-a-while", "irregular-stall"), steps=480, twin="growth"),
     Planted("begin", "loading.py", "begin", ("workers-start-slowly",), twin="loading"),
     # Between what that rule allows and what work-between-parts does, which is said in its place where there is more of it.
     Planted("hashing", "calls.py", "hashing", ("python-between-parts", "work-between-parts"), twin="calls", once=True),

@@ -108,6 +108,8 @@ def test_samples_of_the_stack_name_the_line_of_planted_work(home: Home) -> None:
         assert stacks["what"] == "stacks" and stacks["problem"] is None and stacks["seconds"] >= 4, stacks
         assert "sampling stacks from outside for 4 s" in done.stderr and "of the collector's processor" in done.stderr
         samples += int(stacks["cost"].split()[0])
+        shows = "the line of work-between-parts (" if work["sampled"] else "nothing new"
+        assert f"it shows {shows}" in done.stderr, done.stderr
         return cast("dict[str, Any] | None", work["sampled"])
 
     # On a busy machine four seconds may bring too few samples. Those of the next time are added to them.

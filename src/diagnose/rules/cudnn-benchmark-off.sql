@@ -6,7 +6,7 @@
 -- also: cudnn, cudnn.benchmark, convolutions, autotune
 -- says: {who}: convolutions are {share:%} of the GPU's time in modules and always get inputs of one size, {shape}, and cuDNN does not try which of its algorithms is fastest for it
 -- do: torch.backends.cudnn.benchmark = True, before the first batch
--- record: probe config detail=every-step
+-- record: it is noted where training is on a GPU
 WITH e AS (
     SELECT * FROM $newest_environment
 ), chosen AS (

@@ -6,7 +6,7 @@
 -- also: tf32, tensor cores, matmul precision, mixed precision, autocast, bfloat16, amp
 -- says: {who} multiplies matrices in float32 on a {model}, without its tensor cores: layers that do so are {share:%} of the GPU's time in modules
 -- do: torch.autocast('cuda', torch.bfloat16); or torch.set_float32_matmul_precision('high') (TF32), which changes no types
--- record: probe config detail=every-step
+-- record: it is noted where training is on a GPU
 WITH e AS (
     SELECT * FROM $newest_environment
 ), exact AS (

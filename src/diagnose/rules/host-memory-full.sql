@@ -23,5 +23,5 @@ WITH m AS (
 )
 -- Files that are cached count as used, and are given up where memory is short. Where mapped files are read again and again since
 -- they do not fit, they are in the memory of the processes, too.
-SELECT rank, 'memory' AS seen, 'note' AS severity, round(used) AS used, round(limit) AS limit, round(held) AS held
+SELECT rank, host AS seen, 'note' AS severity, round(used) AS used, round(limit) AS limit, round(held) AS held
 FROM held WHERE used >= 0.95 * limit AND held >= 0.85 * limit AND reads_of_host < 1e6

@@ -6,7 +6,7 @@
 -- also: elementwise, memory-bound, fusion, normalization, dropout, activation
 -- says: {who}: {share:%} of the GPU's time in modules is in those that compute little and read and write much (most of it in {type})
 -- do: torch.compile joins them with what is before and after them; else fused variants (F.scaled_dot_product_attention, apex, Liger)
--- record: probe config detail=every-step
+-- record: it is recorded where training is on a GPU, in steps with detail
 WITH t AS (
     SELECT pid, rank, module_type, SUM(duration) AS took,
         regexp_like(module_type, 'Norm|ReLU|GELU|SiLU|Swish|Sigmoid|Tanh|ELU$|Softmax|Softplus|Dropout|Hardswish|Mish') AS light

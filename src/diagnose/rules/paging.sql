@@ -3,7 +3,7 @@
 -- kind: fact
 -- confidence: likely
 -- needs: process.metrics.major_faults
--- explains: waits-for-a-processor, periodic-stall
+-- explains: waits-for-a-processor, periodic-stall, irregular-stall, slow-for-a-while
 -- also: swap, page faults, major faults, memory pressure, mmap
 -- says: {who} waited for memory to be read from a disk: {faults} page faults a second in {share:%} of the seconds, in which steps take {slower} times as long
 -- do: more memory or fewer workers, where process.metrics.swap grows; where data is mapped from files, a local disk or a copy in memory

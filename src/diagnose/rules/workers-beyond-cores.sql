@@ -7,7 +7,7 @@
 -- also: num_workers, too many workers, oversubscription
 -- says: {workers} data workers on {cores} processors: each was ready and had none for {delay:%} of the time
 -- do: fewer workers (num_workers): with the threads that train, no more than there are processors
--- record: it is recorded with torch 2.6 or later
+-- record: recorded where a DataLoader has workers, with torch 2.6 or later
 WITH p AS (
     SELECT host, pid, AVG(data_workers) AS workers, SUM(data_workers_run_delay) / SUM(data_workers) / 100 AS delay,
         SUM(data_workers_run_delay) / COUNT(*) / 100 AS waiting, SUM(data_workers_percent) / COUNT(*) / 100 AS computes

@@ -111,7 +111,7 @@ fn steps_in_which_a_policy_plays_are_told_from_stalls() {
         };
         of_rule("periodic-stall", STEPS, plays, |_, _| ())
     };
-    begins(&of(4), "found: every rank: every 16 steps, other takes 14.0 ms longer");
+    begins(&of(4), "found: every rank: every 16 steps, the loop's own code (other) takes 14.0 ms longer");
     begins(&of(64), "silent");
 }
 
@@ -131,7 +131,7 @@ fn long_steps_now_and_then_are_told_from_waits_for_a_processor() {
     let found = "found: every rank: in 9 of ";
     let said = of("irregular-stall", data);
     begins(&said, found);
-    assert!(said.contains(" steps, between steps 27 and 110, data takes 80.0 ms longer"), "{said}");
+    assert!(said.contains(" steps, between steps 27 and 110, data loading takes 80.0 ms longer"), "{said}");
     begins(&of("irregular-stall", |row| row.other_time += 0.08), found);
     begins(&of("periodic-stall", data), "silent");
     let waits = |row: &mut steps::Row| {
@@ -178,7 +178,7 @@ fn longer(row: &mut steps::Row) {
 
 #[test]
 fn one_long_step_is_named_with_its_part_and_line() {
-    let found = "found: every rank: step 70 took 500.0 ms longer than usual in other: 21 % of the time of 120 steps; the thread that trains computed for 0 % of that; do: ";
+    let found = "found: every rank: step 70 took 500.0 ms longer than usual in the loop's own code (other): 21 % of the time of 120 steps; the thread that trains computed for 0 % of that; do: ";
     begins(&of_long_step(STEPS, longer, nothing), found);
     let sampled = |agent: &mut Agent, store: &Store| {
         let row = |agent: &mut Agent, of: i64| agent.stack_sample(69, 70.0 + 0.05 * of as f64);
@@ -190,7 +190,7 @@ fn one_long_step_is_named_with_its_part_and_line() {
     let computes = |row: &mut steps::Row| (row.data_time, row.cpu_time) = (0.5005, Some(0.515));
     begins(
         &of_long_step(STEPS, computes, nothing),
-        "found: every rank: step 70 took 500.0 ms longer than usual in data: 21 % of the time of 120 steps; the thread that trains computed for 100 % of",
+        "found: every rank: step 70 took 500.0 ms longer than usual in data loading: 21 % of the time of 120 steps; the thread that trains computed for 100 % of",
     );
     let twice = |row: &mut steps::Row| {
         if [40, 70].contains(&row.step) {
@@ -199,7 +199,7 @@ fn one_long_step_is_named_with_its_part_and_line() {
     };
     begins(
         &of_rule("long-step", STEPS, twice, nothing),
-        "found: every rank: steps 40, 70 took 1000.0 ms longer than usual in other, together: 34 % of the time of 120 steps",
+        "found: every rank: steps 40, 70 took 1000.0 ms longer than usual in the loop's own code (other), together: 34 % of the time of 120 steps",
     );
 }
 
@@ -269,7 +269,11 @@ fn stalls_at_regular_distances_are_said_once() {
     };
     record(&home, "gpt@1", STEPS, stalls, nothing);
     let said = said(&home, ["gpt", "diagnose", "--json", "--rule", "periodic-stall,irregular-stall"]);
-    says(&said, "periodic-stall", "found: every rank: every 16 steps, other takes 80.0 ms longer");
+    says(
+        &said,
+        "periodic-stall",
+        "found: every rank: every 16 steps, the loop's own code (other) takes 80.0 ms longer",
+    );
     says(&said, "irregular-stall", "silent: periodic-stall explains it");
 }
 

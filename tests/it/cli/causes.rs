@@ -137,7 +137,10 @@ fn reads_of_tensors_are_known_from_two_steps_where_both_have_many() {
         };
         of_rule("reads-of-tensors", STEPS, |row| row.other_time = 0.006, watched)
     };
-    begins(&of(&[500, 500]), "found: every rank reads 500 values of tensors one by one in each step, in other");
+    begins(
+        &of(&[500, 500]),
+        "found: every rank reads 500 values of tensors one by one in each step, in the loop's own code (other)",
+    );
     // What is read now and then is not known of one step.
     begins(&of(&[3, 500]), "silent");
     begins(&of(&[500]), "silent");

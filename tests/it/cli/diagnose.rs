@@ -145,7 +145,7 @@ fn reads_and_copies_of_tensors_are_found_by_the_line_and_the_part_that_they_are_
     says(
         &said,
         "reads-of-tensors",
-        "found: every rank reads 500 values of tensors one by one in each step, in other, at train.py:12",
+        "found: every rank reads 500 values of tensors one by one in each step, in the loop's own code (other), at train.py:12",
     );
     let said = of_rules("reads-of-tensors", STEPS, |row| row.forward_time += 0.006, watched("forward"));
     says(

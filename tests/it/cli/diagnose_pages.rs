@@ -61,7 +61,7 @@ fn the_verdict_says_what_a_step_takes_without_its_cause() {
     let stalls = |row: &mut steps::Row| row.other_time = if row.step % 20 == 0 { 0.2 } else { 0.0005 };
     assert_eq!(
         verdict(&stalls, "periodic-stall"),
-        "verdict: every rank: every 20 steps, other takes 199.5 ms longer (6 times); \
+        "verdict: every rank: every 20 steps, the loop's own code (other) takes 199.5 ms longer (6 times); \
          without that a step takes 16.1 ms (38 % [17, 51] less)"
     );
     let works = |row: &mut steps::Row| row.other_time = 0.02;

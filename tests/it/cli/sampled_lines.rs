@@ -77,7 +77,10 @@ fn a_line_is_not_decided_where_samples_are_few_or_disagree() {
         row.function = Some(agent.strings.id(&format!("f{}", row.step)));
         row.line = Some(row.step as i32);
     };
-    assert_eq!(why(&sampled(2, spread)), "the line: no line has half of 120 samples with 97.5 % confidence");
+    assert_eq!(
+        why(&sampled(2, spread)),
+        "the line: no line, and no 3 functions together, have half of 120 samples with 97.5 % confidence"
+    );
     // Samples of a stack that shows nothing of what is between the parts.
     let elsewhere = |agent: &mut Agent, row: &mut stack_samples::Row| {
         if row.step % 5 != 0 {

@@ -32,7 +32,10 @@ fn a_thread_that_sleeps_is_told_from_one_that_has_no_processor() {
         "found: every rank: for 4.5 ms of each step the training thread neither",
     );
     let found = answer(&sleeps, &on_host(1, Some(9)));
-    assert!(found.contains("in other, mostly at train.py:9 in write_log (sampled); do: "), "{found}");
+    assert!(
+        found.contains("in the loop's own code (other), mostly at train.py:9 in write_log (sampled); do: "),
+        "{found}"
+    );
     // Threads that compute together wait for one another, unless it is always the same line of the program.
     begins(&answer(&sleeps, &on_host(4, None)), "silent");
     begins(&answer(&sleeps, &on_host(4, Some(9))), "found: ");
