@@ -245,15 +245,15 @@ mod tests {
 
     #[test]
     fn what_evidence_shows_is_causes_and_lines() {
-        let stall = finding("periodic-stall", Severity::Warn, 0);
+        let stall = [finding("periodic-stall", Severity::Warn, 0)];
         let location = CodeLocation { function: "save".into(), file: "train.py".into(), line: 9 };
         let line = SampledLine { location, is_line: true, library: None, samples: 20, share: 0.9, beside: Vec::new() };
-        let with_line = Finding { sampled: Some(line), ..stall.clone() };
+        let with_line = [Finding { sampled: Some(line), ..stall[0].clone() }];
         let sampler = |rank| finding("slow-sampler", Severity::Note, rank);
-        assert_eq!(new_findings(&[stall.clone()], &[stall.clone()]), "it shows nothing new");
-        assert_eq!(new_findings(&[with_line.clone()], &[with_line.clone()]), "it shows nothing new");
+        assert_eq!(new_findings(&stall, &stall), "it shows nothing new");
+        assert_eq!(new_findings(&with_line, &with_line), "it shows nothing new");
         assert_eq!(
-            new_findings(&[stall], &[with_line, sampler(0), sampler(1)]),
+            new_findings(&stall, &[with_line[0].clone(), sampler(0), sampler(1)]),
             "it shows the line of periodic-stall (train.py:9), slow-sampler"
         );
     }
