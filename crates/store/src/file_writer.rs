@@ -34,6 +34,9 @@ const LEVEL: i32 = 1;
 /// A float column whose different values take more bytes than this gets no dictionary.
 const FLOAT_DICTIONARY: usize = 16 << 10;
 
+/// Rows of a page. A row group with more gets bounds of its pages; one with fewer would only get a larger file.
+const PAGE_ROWS: usize = 20_000;
+
 /// Bytes between two requests for more room.
 const STEP: u64 = 16 << 10;
 
@@ -55,7 +58,8 @@ pub(super) fn write_file(
     let notes: Vec<Note> = segments.iter().map(|segment| Note::of(segment, table)).collect();
     let schema = arrow_schema(table);
     let columns: Vec<usize> = (0..schema.fields().len()).collect();
-    let (metadata, bytes) = write_groups(directory, name, table, notes.clone(), room, |number, write| {
+    let largest = segments.iter().map(|segment| segment.rows).max().unwrap_or(0);
+    let (metadata, bytes) = write_groups(directory, name, table, notes.clone(), largest, room, |number, write| {
         let segment = &segments[number];
         segment.batches.iter().try_for_each(|batch| {
             let rows = segment.record_batch(batch, 0, batch.rows, &columns, &schema);
@@ -65,13 +69,14 @@ pub(super) fn write_file(
     Ok(ParquetFile::written(directory.join(name), bytes, table, segments, &notes, &metadata))
 }
 
-/// Writes a file as [`write_file`] does, with a row group for each of `notes`. `rows` is called with a row group's number
-/// and passes that group's rows to the function that it gets.
+/// Writes a file as [`write_file`] does, with a row group for each of `notes`, the largest of which has `largest` rows. `rows` is
+/// called with a row group's number and passes that group's rows to the function that it gets.
 pub(super) fn write_groups(
     directory: &Path,
     name: &str,
     table: &'static Table,
     notes: Vec<Note>,
+    largest: usize,
     room: ReserveBytes<'_>,
     rows: impl FnMut(usize, &mut dyn FnMut(&RecordBatch) -> Result<()>) -> Result<()>,
 ) -> Result<(ParquetMetaData, u64)> {
@@ -79,7 +84,9 @@ pub(super) fn write_groups(
     let unfinished = directory.join(format!(".{name}.{UNFINISHED}"));
     let written = (|| {
         probe_common::fault::check(&path).map_err(Error::caused)?;
-        let written = write(&unfinished, table, notes, room, rows)?;
+        let groups = notes.len();
+        let properties = properties(table, notes, largest > PAGE_ROWS)?;
+        let written = write(&unfinished, table, groups, properties, room, rows)?;
         durable::rename(&unfinished, &path).map_err(Error::caused)?;
         Ok(written)
     })();
@@ -93,13 +100,13 @@ pub(super) fn write_groups(
 fn write(
     path: &Path,
     table: &'static Table,
-    notes: Vec<Note>,
+    groups: usize,
+    properties: WriterProperties,
     room: ReserveBytes<'_>,
     mut rows: impl FnMut(usize, &mut dyn FnMut(&RecordBatch) -> Result<()>) -> Result<()>,
 ) -> Result<(ParquetMetaData, u64)> {
-    let groups = notes.len();
     // Without Arrow's schema: readers would take text for string views, which few of them can compute with.
-    let options = ArrowWriterOptions::new().with_properties(properties(table, notes)?).with_skip_arrow_metadata(true);
+    let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
     let file = ReservingWriter { file: File::create(path).map_err(Error::caused)?, bytes: 0, asked: 0, room };
     let mut writer = ArrowWriter::try_new_with_options(file, arrow_schema(table), options).map_err(unwrapped)?;
     for number in 0..groups {
@@ -145,7 +152,7 @@ impl Write for ReservingWriter<'_> {
     }
 }
 
-fn properties(table: &'static Table, notes: Vec<Note>) -> Result<WriterProperties> {
+fn properties(table: &'static Table, notes: Vec<Note>, has_pages: bool) -> Result<WriterProperties> {
     let notes = file_notes::write(notes).map_err(Error::caused)?;
     let level = ZstdLevel::try_new(LEVEL).map_err(Error::caused)?;
     let mut properties = WriterProperties::builder()
@@ -154,12 +161,14 @@ fn properties(table: &'static Table, notes: Vec<Note>) -> Result<WriterPropertie
         .set_key_value_metadata(Some(vec![notes]))
         // Each segment is one row group, so size is no reason for the writer to begin another.
         .set_max_row_group_row_count(None)
-        .set_statistics_enabled(EnabledStatistics::Chunk);
+        .set_data_page_row_count_limit(PAGE_ROWS)
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_offset_index_disabled(!has_pages);
     for (index, column) in table.all_columns().enumerate() {
         let path = ColumnPath::from(column.name);
         // A scan skips pages by their bounds. Text and booleans have none, and identity columns are the same in all pages.
         let has_bounds = !matches!(column.kind, ColumnType::Text | ColumnType::Bool | ColumnType::Unspecified);
-        if has_bounds && index >= identity_columns(table) {
+        if has_pages && has_bounds && index >= identity_columns(table) {
             properties = properties.set_column_statistics_enabled(path.clone(), EnabledStatistics::Page);
         }
         properties = match column.kind {

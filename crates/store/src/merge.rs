@@ -62,9 +62,11 @@ impl Store {
             let groups: Vec<RowGroup> = groups.iter().map(row_group).collect();
             Note::merged(&groups.iter().collect::<Vec<_>>(), table)
         });
+        let rows = |groups: &Vec<GroupInFile>| groups.iter().map(|(file, group)| file.groups[*group].rows).sum();
+        let largest: usize = groups.iter().map(rows).max().unwrap_or(0);
         let schema = arrow_schema(table);
         let columns: Vec<usize> = (0..schema.fields().len()).collect();
-        write_groups(&directory, &name, table, notes.collect(), &|_| (), |number, write| {
+        write_groups(&directory, &name, table, notes.collect(), largest, &|_| (), |number, write| {
             for (file, group) in &groups[number] {
                 for batch in GroupReader::open(file, *group, &columns, &schema, BATCH_ROWS, |_| None, |_| ())? {
                     write(&batch?)?;
