@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::steps::Steps;
+use super::steps::{Steps, part_in_words};
+use probe_proto::step_part::StepPart;
 
 /// `$input_size`, with columns pid, step, size: elements of the first tensors that the model was called with in that step. Steps
 /// whose modules were not recorded have no row. A shape is text, `[64, 3, 224, 224]`; dimensions beyond the fourth do not count.
@@ -195,10 +196,19 @@ const ROWS_LOST: &str = "(
         LEFT JOIN evicted e ON e.pid = l.pid AND e.table_name = l.table_name
 )";
 
+/// `$part_in_words`, of a column part: the part as sentences say it.
+fn part_in_words_sql() -> String {
+    let when = |part: StepPart| {
+        let words = part_in_words(part.as_str()).replace('\'', "''");
+        format!("WHEN '{}' THEN '{words}' ", part.as_str())
+    };
+    format!("CASE part {}ELSE part END", StepPart::ALL.map(when).concat())
+}
+
 impl Steps {
     /// SQL with its placeholders replaced: $larger_inputs, $pipelined, $input_size, $few_samples, $python_share, $operator_calls,
     /// $sampler_share, $cpu_steps, $delayed_workers, $usual_other_time, $median_other_time, $time_left, $newest_environment,
-    /// $part_times, $busy_gpu, $gpu_memory, $captures, $rows_lost, $window, $first, $last, $pids. Steps are numbered by the shared count.
+    /// $part_times, $part_in_words, $busy_gpu, $gpu_memory, $captures, $rows_lost, $window, $first, $last, $pids. Steps are numbered by the shared count.
     pub(crate) fn fill(&self, sql: &str) -> String {
         // What is wrong in a run that never settled is asked of all of its steps.
         let settled = self.numbers.first().copied().zip(self.numbers.last().copied());
@@ -222,6 +232,7 @@ impl Steps {
             .replace("$time_left", TIME_LEFT)
             .replace("$newest_environment", NEWEST_ENVIRONMENT)
             .replace("$part_times", PART_TIMES)
+            .replace("$part_in_words", &part_in_words_sql())
             .replace("$busy_gpu", BUSY_GPU)
             .replace("$gpu_memory", GPU_MEMORY)
             .replace("$captures", CAPTURES)
@@ -253,7 +264,7 @@ mod tests {
     fn nothing_is_left_that_stands_for_something() {
         let steps = Steps { numbers: vec![4, 5, 9], ..Steps::default() };
         let sql = steps.fill(
-            "SELECT $first, $last, $usual_other_time, $median_other_time, $time_left FROM $input_size AS s JOIN $python_share AS p ON s.pid = p.pid \
+            "SELECT $first, $last, $usual_other_time, $median_other_time, $time_left, $part_in_words FROM $input_size AS s JOIN $python_share AS p ON s.pid = p.pid \
              JOIN $operator_calls AS c ON s.pid = c.pid JOIN $sampler_share AS u ON s.pid = u.pid JOIN $cpu_steps AS d ON s.pid = d.pid JOIN $newest_environment AS e ON s.pid = e.pid \
              JOIN $gpu_memory AS m ON e.host = m.host JOIN $captures AS c ON c.pid = e.pid JOIN $rows_lost AS l ON e.pid = l.pid WHERE pid IN $larger_inputs AND pid IN $busy_gpu AND pid IN $delayed_workers \
              AND pid IN (SELECT pid FROM $part_times AS t) AND pid IN $few_samples AND pid IN $pipelined AND pid IN ($pids) AND $window",

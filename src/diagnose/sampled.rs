@@ -170,18 +170,12 @@ fn most(samples: &[&StackSample]) -> Option<SampledLine> {
         return line(&of, false, samples.len());
     }
     // A line of the top level of a script stands for itself.
-    let function_or_line = |of: &&StackSample| match of.function() {
-        Some((file, function)) => (file.to_owned(), function.to_owned(), None),
-        None => (of.location.file.clone(), of.location.function.clone(), Some(of.location.line)),
-    };
-    let mut groups: BTreeMap<_, Vec<&StackSample>> = BTreeMap::new();
-    samples.iter().for_each(|of| groups.entry(function_or_line(of)).or_default().push(of));
-    let mut groups: Vec<_> = groups.into_iter().map(|((_, _, line), of)| (line.is_some(), of)).collect();
-    groups.sort_by_key(|(_, of)| std::cmp::Reverse(of.len()));
+    let mut groups = groups(samples, |of| Some(of.function().ok_or(&of.location)));
+    groups.sort_by_key(|of| std::cmp::Reverse(of.len()));
     groups.truncate(MAX_FUNCTIONS);
-    groups.retain(|(_, of)| of.len() as f64 >= SHARE_OF_EACH * samples.len() as f64);
-    is_sure(groups.iter().map(|(_, of)| of.len()).sum()).then_some(())?;
-    let mut lines = groups.iter().map(|(is_line, of)| line(of, *is_line, samples.len()));
+    groups.retain(|of| of.len() as f64 >= SHARE_OF_EACH * samples.len() as f64);
+    is_sure(groups.iter().map(Vec::len).sum()).then_some(())?;
+    let mut lines = groups.iter().map(|of| line(of, of[0].function().is_none(), samples.len()));
     let first = lines.next()??;
     Some(SampledLine { beside: lines.collect::<Option<_>>()?, ..first })
 }
@@ -203,13 +197,21 @@ fn largest<'a, K: Ord>(
     samples: &[&'a StackSample],
     key: impl Fn(&'a StackSample) -> Option<K>,
 ) -> Option<Vec<&'a StackSample>> {
+    groups(samples, key).into_iter().max_by_key(Vec::len)
+}
+
+/// The samples in groups with the same key, in the order of keys; samples without a key are left out.
+fn groups<'a, K: Ord>(
+    samples: &[&'a StackSample],
+    key: impl Fn(&'a StackSample) -> Option<K>,
+) -> Vec<Vec<&'a StackSample>> {
     let mut by_key: BTreeMap<K, Vec<&StackSample>> = BTreeMap::new();
     for of in samples.iter().copied() {
         if let Some(key) = key(of) {
             by_key.entry(key).or_default().push(of);
         }
     }
-    by_key.into_values().max_by_key(Vec::len)
+    by_key.into_values().collect()
 }
 
 fn sample(

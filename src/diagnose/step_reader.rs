@@ -17,7 +17,7 @@ use probe_proto::step_part::StepPart;
 const MIN_TIMED_STEPS: usize = 8;
 
 /// The most steps that are looked at without a window: the newest ones.
-pub(crate) const DEFAULT_STEPS: i64 = 1000;
+const DEFAULT_STEPS: i64 = 1000;
 
 /// The most steps that a window may have.
 const MAX_STEPS: i64 = 20_000;

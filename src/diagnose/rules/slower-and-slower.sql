@@ -20,7 +20,7 @@ WITH grown AS (
         grown / NULLIF(SUM(GREATEST(grown, 0.0)) OVER (PARTITION BY pid), 0) AS share
     FROM grown WHERE grown IS NOT NULL
 )
-SELECT s.rank, s.step AS x, s.cpu_time AS y, CASE WHEN m.part IS NULL THEN '' ELSE concat(', most of it in ', CASE m.part WHEN 'other' THEN 'the loop''s own code (other)' WHEN 'data' THEN 'data loading' ELSE m.part END) END AS grows,
+SELECT s.rank, s.step AS x, s.cpu_time AS y, CASE WHEN m.part IS NULL THEN '' ELSE concat(', most of it in ', $part_in_words) END AS grows,
     CASE m.part WHEN 'backward' THEN 'detach() what is kept from step to step, such as a hidden state or a sum of losses: backward goes through the history of all steps before'
         ELSE 'find what grows with the steps and is gone through in each of them, such as a history that is kept: compare two flame graphs (probe flamegraph), early and late' END AS remedy
 FROM python.steps s LEFT JOIN most m ON s.pid = m.pid AND m.place = 1 AND m.share >= 0.5
