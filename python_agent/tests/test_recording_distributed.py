@@ -403,9 +403,10 @@ def test_fsdp2_keeps_names_and_shows_its_operations() -> None:
         assert wanted <= set(found["operations"]) or not HOOKS_OF_GROUPS
 
 
-def accumulating() -> dict[str, Any]:
+def accumulating(stride: int = 1) -> dict[str, Any]:
     """Two micro-batches a step, of which DDP reduces the sum."""
     dist, native = _start()
+    native.set_policy(1, stride, "all", False)
     torch.manual_seed(0)
     model = torch.nn.parallel.DistributedDataParallel(Net(32, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -425,6 +426,19 @@ def accumulating() -> dict[str, Any]:
         rows.setdefault(table, []).extend(last_rows[table])
     _end(dist)
     return {"rows": rows, "reduced": reduced, "problem": native.problem()}
+
+
+def accumulating_without_detail() -> dict[str, Any]:
+    return accumulating(stride=64)
+
+
+def test_operations_of_backward_are_seen_in_steps_without_detail() -> None:
+    for found in on_ranks("accumulating_without_detail"):
+        assert found["problem"] == NO_PROBLEM and len(found["rows"]["python.steps"]) == 4
+        for step in found["rows"]["python.steps"]:
+            operations = of_step(found["rows"]["python.nccl_trace"], step)
+            assert sum(row["bytes"] for row in operations) == found["reduced"]
+            assert all(row["status"] == "completed" and row["duration_ms"] > 0 for row in operations)
 
 
 def test_without_sync_nothing_is_reduced() -> None:

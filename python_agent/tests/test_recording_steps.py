@@ -309,6 +309,68 @@ def test_optimizers_that_step_in_backward_make_one_step_a_pass() -> None:
     assert found["problem"] == NO_PROBLEM and found["drops"] == []
 
 
+def fused_without_detail() -> dict[str, Any]:
+    """Torch has wrapped the optimizer's class before the agent came, so it has no wrapper of ours, and no callback of ranges is in."""
+    torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    import probe_agent.torch as agent
+
+    agent.install()
+    from probe_agent import _native
+
+    assert _native.set_policy(1, 64, "all", False)
+    return fused()
+
+
+def test_optimizers_that_step_in_backward_are_seen_without_the_callback_of_ranges() -> None:
+    found = in_process(fused_without_detail)
+    assert found["counted"] == 6 and found["kinds"] == ["optimizer"]
+    assert found["steps"] == [[number, 1, 4] for number in range(6)] and found["whole"]
+    assert found["problem"] == NO_PROBLEM and found["drops"] == []
+
+
+def raising_without_detail() -> dict[str, Any]:
+    torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    import probe_agent.torch as agent
+
+    agent.install()
+    from probe_agent import _native
+
+    assert _native.set_policy(1, 64, "all", False)
+
+    def loop(model: nn.Module, x: torch.Tensor) -> None:
+        mine, other, raises = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1)), [True]
+        other.grad = torch.ones(1)
+        inner = torch.optim.SGD([other], lr=0.01)
+
+        def inner_step(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
+            if raises[0]:
+                raise KeyError("in a step")
+            inner.step()
+
+        outer = torch.optim.SGD([mine], lr=0.01)
+        outer.register_step_pre_hook(inner_step)
+        mine.register_post_accumulate_grad_hook(lambda _: outer.step())
+        for number in range(6):
+            raises[0] = number == 3
+            try:
+                (model(x).square().mean() * mine).backward()
+            except KeyError:
+                assert number == 3
+        mine._post_accumulate_grad_hooks.clear()
+        for _ in range(2):
+            model(x).square().mean().backward()
+            outer.step()
+
+    return recorded(loop)
+
+
+def test_an_optimizer_that_raises_in_backward_and_one_within_another_leave_nothing_open() -> None:
+    found = in_process(raising_without_detail)
+    # The pass that raised belongs to the step that the next one ends.
+    assert [micro for _, micro, _ in found["steps"]] == [1, 1, 1, 2, 1, 1, 1], found["steps"]
+    assert found["boundary"] and found["kinds"] == ["optimizer"] and found["problem"] == NO_PROBLEM
+
+
 def served() -> dict[str, Any]:
     def loop(model: nn.Module, x: torch.Tensor) -> None:
         softmax = nn.Softmax(-1)

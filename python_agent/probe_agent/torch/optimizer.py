@@ -37,7 +37,8 @@ _stepped = 0
 
 
 def use_record_function(explicit: bool) -> None:
-    """Time steps by the RecordFunction range around each; the hook before it tells the optimizer.
+    """Time steps by the RecordFunction range around each; the hook before it tells the optimizer. In a backward pass in which there
+    is no callback of ranges, the two hooks time it.
 
     torch takes some ten microseconds to enter and leave that range, which belong to the step too: optimizers made from now on
     (torch wraps a class's ``step`` when its first optimizer is made) get a wrapper around it.
@@ -45,6 +46,7 @@ def use_record_function(explicit: bool) -> None:
     autograd.require_record_function(explicit)
     autograd.use_for_optimizers()
     _handles.append(hook_tables.before_steps(_pre))
+    _handles.append(hook_tables.after_steps(_post))
     _wrap_steps()
 
 

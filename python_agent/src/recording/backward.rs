@@ -13,6 +13,7 @@ use super::forward::beside_error;
 use super::loss;
 use super::optimizer;
 use super::policy::{self, Layer};
+use super::ranges_in_passes;
 use super::slot;
 use super::thread::{self, BESIDE, RECORD, SUSPENSIONS};
 use crate::shared::ENABLED;
@@ -84,6 +85,7 @@ fn backward_begin(accumulates: Option<bool>) -> PyResult<()> {
             state.last_node.set(0);
             FIRST_ELSEWHERE.store(0, Ordering::Relaxed);
             LAST_ELSEWHERE.store(0, Ordering::Relaxed);
+            ranges_in_passes::pass_begins(state, DETAIL.load(Ordering::Relaxed));
         }
         let payload = if accumulates == Some(false) { RETURNS_GRADIENTS } else { 0 };
         state.open_if(policy::is_on(Layer::Backward), &state.backward, RecordKind::BackwardBegin, payload);
@@ -101,6 +103,8 @@ fn backward_end() -> bool {
         let watched = WATCHED.load(Ordering::Relaxed) || !NODES.load(Ordering::Relaxed);
         state.close(&state.backward, RecordKind::BackwardEnd, u64::from(!watched), first, last);
         if state.backward.depth() == 0 {
+            ranges_in_passes::pass_ended(state);
+            optimizer::forget_hooked(state);
             // A pass within which a forked child has begun to record is not counted any more.
             let _ = PASSES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| open.checked_sub(1));
         }

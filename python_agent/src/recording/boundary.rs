@@ -11,7 +11,7 @@ use super::thread::{self, RECORD, SUSPENDED, SUSPENSIONS, ThreadState};
 use super::thread_mode::ThreadMode;
 use super::{
     called_modules, device, module_memory, no_steps, operators, pauses, policy, processor, program_errors,
-    torch_callbacks,
+    ranges_in_passes, torch_callbacks,
 };
 use crate::shared::{self, ATTACHED, BOUNDARY_WANTED, STEP, TRAINING_THREAD};
 use probe_trace::StepEnd;
@@ -281,6 +281,7 @@ fn boundary_reached() -> bool {
 #[pyfunction]
 fn set_captured(captured: bool) {
     IS_CAPTURED.store(captured, Ordering::Relaxed);
+    ranges_in_passes::set_captured(captured);
     // The detail of the step does not change.
     thread::with(|state| record_detail(state, DETAIL.load(Ordering::Relaxed)));
 }

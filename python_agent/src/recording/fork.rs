@@ -19,7 +19,7 @@ use super::process_flag::{IN_CHILD, MAY_BEGIN, is_child, may_begin};
 use super::{
     analyser_checkpoint, autograd_passes, boundary, capture, checkpoints, collectives, config, debug, device, drain,
     exceptions, first_use, forward, module_memory, module_names, operators, optimizer, overhead, pauses, processor,
-    profiled_ranges, ring, shared_memory, slot, tables, thread, torch_callbacks,
+    profiled_ranges, ranges_in_passes, ring, shared_memory, slot, tables, thread, torch_callbacks,
 };
 use crate::sampling::environment;
 use crate::shared::{self, BOUNDARY_WANTED, ENABLED};
@@ -133,6 +133,7 @@ pub(crate) fn begin_in_child() -> bool {
     operators::begin_anew();
     module_memory::begin_anew();
     autograd_passes::begin_anew();
+    ranges_in_passes::begin_anew();
     pauses::begin_anew();
     capture::begin_anew();
     device::begin_anew();

@@ -68,6 +68,7 @@ mod process_flag;
 mod processor;
 mod profiled_ranges;
 mod program_errors;
+mod ranges_in_passes;
 mod record_function;
 mod ring;
 mod sampled_steps;

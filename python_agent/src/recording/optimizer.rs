@@ -174,7 +174,7 @@ fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     thread::with(|state| match state.mode.get() {
         RECORD => {
             first_use::happened(py);
-            if !OPTIMIZERS.load(Ordering::Relaxed) {
+            if is_by_hooks(state) {
                 begin(state, optimizer.get_type().name()?.to_cow()?.as_bytes());
             }
             if state.optimizer.get() == 0 {
@@ -232,11 +232,36 @@ fn optimizer_end(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     })
 }
 
-/// Torch's global hook after an optimizer's step. Used only where RecordFunction does not report the end.
+/// Whether torch's hooks record the step that begins: torch's callback of ranges is not used for optimizers, or it is out because of
+/// a backward pass ([`super::ranges_in_passes`]) and the optimizer has no wrapper of ours.
+fn is_by_hooks(state: &ThreadState) -> bool {
+    if !OPTIMIZERS.load(Ordering::Relaxed) || state.optimizer_by_hooks.get() > 0 {
+        return true;
+    }
+    let is_unseen = state.optimizers.depth() == 0 && PASSES.load(Ordering::Relaxed) > 0;
+    if is_unseen {
+        state.optimizer_by_hooks.set(state.backward.depth() + 1);
+    }
+    is_unseen
+}
+
+/// Forgets a step that the hook before it began in the pass that has ended: it has raised, and the hook after it was not called.
+pub(super) fn forget_hooked(state: &ThreadState) {
+    if state.optimizer_by_hooks.get() > 1 {
+        state.optimizer_by_hooks.set(0);
+        state.optimizers.forget();
+    }
+}
+
+/// Torch's global hook after an optimizer's step. Ends what the hook before it began.
 #[pyfunction]
 fn optimizer_post(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     thread::with(|state| {
-        if state.mode.get() == RECORD && state.optimizers.depth() > 0 {
+        let is_by_hooks = !OPTIMIZERS.load(Ordering::Relaxed) || state.optimizer_by_hooks.get() > 0;
+        if state.mode.get() == RECORD && state.optimizers.depth() > 0 && is_by_hooks {
+            if state.optimizers.depth() == 1 {
+                state.optimizer_by_hooks.set(0);
+            }
             end(state, optimizer.get_type().name()?.to_cow()?.as_bytes());
         }
         Ok(())

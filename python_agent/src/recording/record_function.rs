@@ -4,8 +4,8 @@
 //! torch versions on the Python side's list, only on x86-64 (how a small C++ object is returned differs elsewhere), and
 //! only when the calibration of the one private field, the sequence number, gives exactly one answer.
 //!
-//! The callback of ranges is added once and removed when the agent is taken out; [`ENABLED`](crate::shared::ENABLED) makes it
-//! pass. Those of nodes and operators are there only in steps that have them
+//! The callback of ranges is there all the time, except in some backward passes ([`ranges_in_passes`]);
+//! [`ENABLED`](crate::shared::ENABLED) makes it pass. Those of nodes and operators are there only in steps that have them
 //! ([`GlobalCallback`](super::torch_callbacks::GlobalCallback)).
 
 use std::ffi::c_void;
@@ -21,7 +21,7 @@ use super::libtorch::{self, name_of, symbol};
 use super::optimizer::OPTIMIZERS;
 use super::thread::{self, RECORD, SUSPENSIONS, TESTING};
 use super::torch_callbacks::{NODE_CALLBACK, RANGE_CALLBACK};
-use super::{calibration, completion, device, optimizer, profiled_ranges, spans};
+use super::{calibration, completion, device, optimizer, profiled_ranges, ranges_in_passes, spans};
 use crate::shared::ENABLED;
 use probe_trace::record::{RecordKind, RecordTable, RingRecord};
 
@@ -196,11 +196,11 @@ fn add_record_function() -> PyResult<()> {
     if SEQUENCE.load(Ordering::Relaxed) == 0 {
         return Err(PyRuntimeError::new_err("the sequence number of RecordFunction has not been found"));
     }
-    if !RANGE_CALLBACK.is_there() {
+    if !ranges_in_passes::is_installed() {
         NODE_CALLBACK.prepare(node_start as *const c_void, node_end as *const c_void)?;
         RANGE_CALLBACK.prepare(range_start as *const c_void, range_end as *const c_void)?;
         NODE_CALLBACK.put_in();
-        RANGE_CALLBACK.put_in();
+        ranges_in_passes::install();
         WATCHED.store(true, Ordering::Relaxed);
         profiled_ranges::find(symbol);
     }
@@ -211,13 +211,13 @@ fn add_record_function() -> PyResult<()> {
 #[pyfunction]
 fn remove_record_function() {
     NODE_CALLBACK.take_out();
-    RANGE_CALLBACK.take_out();
+    ranges_in_passes::uninstall();
 }
 
 /// Whether the program's ranges are seen and can be ended: otherwise no capture may begin.
 #[pyfunction]
 fn sees_ranges() -> bool {
-    RANGE_CALLBACK.is_there() && profiled_ranges::are_found()
+    ranges_in_passes::is_installed() && profiled_ranges::are_found()
 }
 
 /// Chooses what the callbacks record.

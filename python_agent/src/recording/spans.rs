@@ -10,6 +10,7 @@ use super::clock::ticks;
 use super::interned::Interned;
 use super::open_spans::{MAX_OPEN, Open};
 use super::policy::{Layer, is_on};
+use super::ranges_in_passes;
 use super::scalar;
 use super::shape;
 use super::thread::{self, RECORD, ThreadState};
@@ -73,6 +74,7 @@ const OF_TORCH: [&[u8]; 24] = [
 /// Notes that a range of torch's RecordFunction began; those that torch itself opens are left out.
 pub(super) fn range_began(state: &ThreadState, range: u64, name: &[u8]) {
     if SPANS.load(Ordering::Relaxed) && !OF_TORCH.iter().any(|prefix| name.starts_with(prefix)) {
+        ranges_in_passes::range_began();
         begin(state, range, name, TORCH);
     }
 }

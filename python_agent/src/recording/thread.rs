@@ -54,8 +54,13 @@ pub(crate) struct ThreadState {
     pub(crate) first_node: Cell<u64>,
     /// When the last autograd node of the outermost open `backward()` ended, in ticks; 0: not yet.
     pub(crate) last_node: Cell<u64>,
+    /// Whether the open `backward()` does without the callback of ranges; see [`super::ranges_in_passes`].
+    pub(crate) pass_without_ranges: Cell<bool>,
     /// The optimizer whose step is open.
     pub(crate) optimizer: Cell<u64>,
+    /// Where torch's hook before steps began the outermost open step of an optimizer, one more than the passes that were open on
+    /// this thread then; else 0.
+    pub(crate) optimizer_by_hooks: Cell<u32>,
     /// Whether an optimizer has stepped in the backward pass that is open, with whose end the training step ends.
     pub(crate) ends_with_pass: Cell<bool>,
     /// Whether a training step ended on this thread and no outermost module has been called since.
@@ -111,7 +116,9 @@ thread_local! {
             suspensions: OpenIntervals::new(),
             first_node: Cell::new(0),
             last_node: Cell::new(0),
+            pass_without_ranges: Cell::new(false),
             optimizer: Cell::new(0),
+            optimizer_by_hooks: Cell::new(0),
             ends_with_pass: Cell::new(false),
             between_steps: Cell::new(false),
             forward_before: Cell::new(false),
@@ -186,7 +193,13 @@ impl ThreadState {
         for bits in intervals.into_iter().chain([&self.checkpoints, &self.suspensions]) {
             bits.forget();
         }
-        let flags = [&self.ends_with_pass, &self.between_steps, &self.forward_before, &self.pass_seen];
+        let flags = [
+            &self.pass_without_ranges,
+            &self.ends_with_pass,
+            &self.between_steps,
+            &self.forward_before,
+            &self.pass_seen,
+        ];
         for flag in flags.into_iter().chain([&self.pass_before, &self.data_seen, &self.collective_timed]) {
             flag.set(false);
         }
@@ -195,6 +208,7 @@ impl ThreadState {
             number.set(0);
         }
         self.repeated.set(0);
+        self.optimizer_by_hooks.set(0);
         self.spans.forget();
     }
 

@@ -102,7 +102,7 @@ impl GlobalCallback {
     }
 
     /// Puts the callback in or takes it out. `wanted` is called while no other thread can change it.
-    fn change(&self, wanted: impl FnOnce() -> bool) {
+    pub(super) fn change(&self, wanted: impl FnOnce() -> bool) {
         let (add, remove) = (ADD.load(Ordering::Relaxed), REMOVE.load(Ordering::Relaxed));
         let start = self.start.load(Ordering::Relaxed);
         let _alone = shared::lock(&CHANGES);
@@ -129,8 +129,7 @@ impl GlobalCallback {
 
 /// Puts the callback of nodes in or takes it out, if nodes are recorded by it. Called between two steps.
 pub(super) fn watch_nodes(wanted: bool) {
-    let is_in_use = RANGE_CALLBACK.is_there() && NODES.load(Ordering::Relaxed);
-    if !is_in_use || WATCHED.load(Ordering::Relaxed) == wanted {
+    if !NODES.load(Ordering::Relaxed) || WATCHED.load(Ordering::Relaxed) == wanted {
         return;
     }
     WATCHED.store(wanted, Ordering::Relaxed);
