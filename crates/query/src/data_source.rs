@@ -150,6 +150,12 @@ impl DataSource for PartsSource {
         } else {
             parts.sort_by_cached_key(|part| range(part).map(|(low, _)| OrderedBound(low)));
         }
+        let overlaps = |part: &ScanUnit, other: &ScanUnit| match (range(part), range(other)) {
+            (Some((_, high)), Some((low, _))) if descending => OrderedBound(high) >= OrderedBound(low),
+            (Some((low, _)), Some((_, high))) => OrderedBound(low) <= OrderedBound(high),
+            _ => true,
+        };
+        let parts = memory_first(parts, overlaps);
         let inner = Arc::new(Self { parts: Arc::new(parts), ..self.clone() });
         Ok(SortOrderPushdownResult::Inexact { inner })
     }
@@ -171,6 +177,18 @@ impl fmt::Debug for PartsSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.fmt_as(DisplayFormatType::Default, f)
     }
+}
+
+/// Moves parts in memory before the first one in a file, if they may have values that come before some of that part's: they are
+/// read in less time, and what is found in them rules out more of the pages.
+fn memory_first(mut parts: Vec<ScanUnit>, overlaps: impl Fn(&ScanUnit, &ScanUnit) -> bool) -> Vec<ScanUnit> {
+    let Some(index) = parts.iter().position(|part| part.file().is_some()) else { return parts };
+    let rest = parts.split_off(index);
+    let may_move = |part: &ScanUnit| part.file().is_none() && overlaps(part, &rest[0]);
+    let (memory, others): (Vec<_>, Vec<_>) = rest.iter().cloned().partition(may_move);
+    parts.extend(memory);
+    parts.extend(others);
+    parts
 }
 
 /// A bound of a column, ordered: bounds of one column are of one type, which always compare.

@@ -1,14 +1,17 @@
 //! The parts that one scan still has to read, shared by all of its partitions: a free partition takes the next part, and
 //! filters that have become narrower meanwhile rule out others.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder};
-use probe_store::{ParquetFile, RowBlock, RowLocation, Sealed, Segment};
+use probe_store::{FileFooter, ParquetFile, RowBlock, RowLocation, Sealed, Segment};
 
 use super::prune::Pruner;
 use super::scan_unit::{ScanUnit, UnitStatistics};
+
+/// Footers that a scan keeps, for the other row groups of these files. One of a large file takes some hundred kilobytes.
+const MAX_FOOTERS: usize = 4;
 
 /// The part to read next.
 pub(super) enum NextPart {
@@ -43,6 +46,8 @@ impl NextPart {
 #[derive(Debug)]
 pub(super) struct ScanQueue {
     left: Mutex<RemainingParts>,
+    /// Footers of the files that were opened last.
+    footers: Mutex<VecDeque<FileFooter>>,
     counts: PartCounts,
 }
 
@@ -95,7 +100,8 @@ impl ScanQueue {
         counts.bytes_skipped.add(bytes);
         counts.prune(&mut pruner, &mut parts);
         parts.reverse();
-        Self { left: Mutex::new(RemainingParts { parts, pruner, opened: HashSet::new(), files: Vec::new() }), counts }
+        let left = RemainingParts { parts, pruner, opened: HashSet::new(), files: Vec::new() };
+        Self { left: Mutex::new(left), footers: Mutex::default(), counts }
     }
 
     /// Takes the next part.
@@ -138,6 +144,17 @@ impl ScanQueue {
     pub(super) fn skip(&self, blocks: &[RowBlock], keep: &[bool]) {
         let skipped = blocks.iter().zip(keep).filter(|(_, keep)| !**keep).map(|(block, _)| block.rows);
         self.counts.rows_skipped.add(skipped.sum());
+    }
+
+    /// Keeps the footer of a file, of which more row groups may be read.
+    pub(super) fn keep(&self, footer: &FileFooter) {
+        let mut footers = self.footers.lock().unwrap_or_else(PoisonError::into_inner);
+        if !footers.contains(footer) {
+            footers.push_back(footer.clone());
+            if footers.len() > MAX_FOOTERS {
+                footers.pop_front();
+            }
+        }
     }
 
     /// Counts bytes of columns that were read from a file. `counted`: the row group was on disk when the query began.

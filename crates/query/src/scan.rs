@@ -182,7 +182,11 @@ impl Scan {
                 let read = |bytes| self.queue.read(bytes, counted);
                 let (columns, rows) = (&self.table_columns, self.batch_rows);
                 let reader = GroupReader::open(&file, number, columns, &self.read, rows, choose, read);
-                Ok(Current::Group(reader.map_err(external)?))
+                let reader = reader.map_err(external)?;
+                if let Some(footer) = reader.footer() {
+                    self.queue.keep(footer);
+                }
+                Ok(Current::Group(reader))
             }
         }
     }

@@ -1,8 +1,6 @@
-//! Reads row groups: only the requested column chunks of a file, each with one read of exactly its bytes, and of those only the
-//! pages with rows that are needed.
+//! Reads row groups: only the requested column chunks of a file, and of those only the pages with rows that are needed.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -11,22 +9,21 @@ use arrow::buffer::ScalarBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef};
 use arrow::error::ArrowError;
-use bytes::{Buf, Bytes};
 use datafusion::common::ScalarValue;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection,
-    RowSelector,
+    RowSelectionPolicy, RowSelector,
 };
 use parquet::arrow::{ProjectionMask, parquet_to_arrow_schema};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaDataReader};
-use parquet::file::reader::{ChunkReader, Length};
 use probe_common::error::{Error, Result};
 
 use super::files::ParquetFile;
-use super::footer::chunk;
+use super::footer::chunk_index;
 use super::identity::Identity;
 use super::packed::{PackedColumn, PackedRows};
+use super::read_bytes::ReadBytes;
 use super::row_block::{RowBlock, blocks};
 
 /// Reads the rows of a row group, some of its columns.
@@ -40,6 +37,17 @@ pub struct GroupReader {
     schema: SchemaRef,
     /// The file, for errors.
     file: Arc<ParquetFile>,
+    footer: Option<FileFooter>,
+}
+
+/// The footer of a file. As long as one is held, readers of the file share it and don't parse it again.
+#[derive(Debug, Clone)]
+pub struct FileFooter(Arc<ArrowReaderMetadata>);
+
+impl PartialEq for FileFooter {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 /// The source of a column of the answer.
@@ -89,6 +97,7 @@ impl GroupReader {
             columns: Vec::new(),
             schema: Arc::clone(schema),
             file: Arc::clone(file),
+            footer: None,
         };
         if let Some(columns) =
             indices.iter().map(|index| Some(ColumnSource::Identity(Arc::clone(constant(*index)?), *index))).collect()
@@ -98,6 +107,7 @@ impl GroupReader {
         }
         let opened = File::open(&file.path)?;
         let footer = footer(file, &opened)?;
+        reader.footer = Some(FileFooter(Arc::clone(&footer)));
         let blocks = blocks(footer.metadata(), number, group, file.table, indices);
         let needed = if blocks.len() > 1 { choose(&blocks).and_then(|keep| selection(&blocks, &keep)) } else { None };
         if let Some(needed) = &needed {
@@ -108,19 +118,16 @@ impl GroupReader {
         }
         let chunks = footer.metadata().row_group(number);
         let mut roots = Vec::new();
-        let mut bytes = Chunks { length: opened.metadata()?.len(), chunks: Vec::new() };
+        let mut bytes = ReadBytes::new(opened.metadata()?.len());
         for (index, field) in indices.iter().zip(schema.fields()) {
             if constant(*index).is_some() {
                 continue;
             }
-            let (Some(chunk), Ok(root)) = (chunk(chunks, field.name()), footer.schema().index_of(field.name())) else {
+            let (Some(chunk), Ok(root)) = (chunk_index(chunks, field.name()), footer.schema().index_of(field.name()))
+            else {
                 continue;
             };
-            let (start, length) = chunk.byte_range();
-            let mut buffer = vec![0; usize::try_from(length)?];
-            opened.read_exact_at(&mut buffer, start)?;
-            read(buffer.len());
-            bytes.chunks.push((start, buffer.into()));
+            read(bytes.read_chunk(&opened, footer.metadata(), number, chunk, needed.as_ref())?);
             roots.push(root);
         }
         // The reader gives columns in the order of the file.
@@ -141,10 +148,16 @@ impl GroupReader {
             .with_row_groups(vec![number])
             .with_batch_size(batch_rows);
         if let Some(needed) = needed {
-            rows = rows.with_row_selection(needed);
+            // A mask would decompress the pages between those that are needed too, which were not read.
+            rows = rows.with_row_selection(needed).with_row_selection_policy(RowSelectionPolicy::Selectors);
         }
         reader.reader = Some(rows.build()?);
         Ok(reader)
+    }
+
+    /// The footer of the file; None where it was not needed.
+    pub const fn footer(&self) -> Option<&FileFooter> {
+        self.footer.as_ref()
     }
 
     /// The next rows, packed as in the file; None after the last.
@@ -242,7 +255,7 @@ fn cannot(file: &ParquetFile, error: impl Into<Box<dyn std::error::Error + Send 
     Error::failed(format!("cannot read {path}")).because(error)
 }
 
-/// The file's footer: readers of the same file share it, and it is not kept for longer.
+/// The file's footer: readers of the same file share it, and it is not kept for longer than [`FileFooter`]s are.
 fn footer(file: &ParquetFile, opened: &File) -> Result<Arc<ArrowReaderMetadata>, ParquetError> {
     let mut shared = file.footer.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(footer) = shared.upgrade() {
@@ -268,43 +281,4 @@ fn with_dictionaries(schema: &Schema) -> Schema {
         _ => Arc::clone(field),
     };
     Schema::new_with_metadata(schema.fields().iter().map(field).collect::<Vec<_>>(), schema.metadata().clone())
-}
-
-/// The column chunks that were read.
-struct Chunks {
-    /// Bytes of the file.
-    length: u64,
-    /// The offset of each chunk in the file, and its bytes.
-    chunks: Vec<(u64, Bytes)>,
-}
-
-impl Chunks {
-    fn from(&self, start: u64) -> Result<Bytes, ParquetError> {
-        let within = |(first, bytes): &&(u64, Bytes)| *first <= start && start - first < bytes.len() as u64;
-        let chunk = self.chunks.iter().find(within);
-        let (first, bytes) = chunk.ok_or_else(|| ParquetError::General(format!("no column is at {start}")))?;
-        Ok(bytes.slice((start - first) as usize..))
-    }
-}
-
-impl Length for Chunks {
-    fn len(&self) -> u64 {
-        self.length
-    }
-}
-
-impl ChunkReader for Chunks {
-    type T = bytes::buf::Reader<Bytes>;
-
-    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        Ok(self.from(start)?.reader())
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        let bytes = self.from(start)?;
-        if bytes.len() < length {
-            return Err(ParquetError::EOF(format!("{length} bytes at {start} are not within a column")));
-        }
-        Ok(bytes.slice(..length))
-    }
 }

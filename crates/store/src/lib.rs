@@ -31,6 +31,7 @@ mod merge;
 mod offsets;
 mod packed;
 mod range;
+mod read_bytes;
 mod record_batch_builder;
 mod row_block;
 pub mod row_files;
@@ -52,7 +53,7 @@ pub mod times;
 mod write;
 
 pub use self::column_mapping::ColumnMapping;
-pub use self::file_reader::GroupReader;
+pub use self::file_reader::{FileFooter, GroupReader};
 pub use self::files::ParquetFile;
 pub use self::flush::StoreWriter;
 pub use self::identity::{Identity, Origin};

@@ -138,6 +138,12 @@ async fn only_what_is_needed_is_read() {
         let scanned: usize = scanned.iter().map(|count| count.parse::<usize>().unwrap()).sum();
         assert!(scanned <= std::thread::available_parallelism().unwrap().get(), "{sql}: {scanned}");
     }
+    // Where all parts have the same values, those in memory are read first, and rule out those on disk.
+    let sql = "SELECT step, duration FROM python.torch_trace ORDER BY duration DESC NULLS LAST LIMIT 3";
+    let scanned = metric(&engine, sql, &["segments_scanned", "row_groups_scanned"]).await;
+    let [segments, groups] = [&scanned[0], &scanned[1]].map(|count| count.parse::<usize>().unwrap());
+    let others = std::thread::available_parallelism().unwrap().get().saturating_sub(segments);
+    assert!(segments > 0 && groups <= others, "{scanned:?}");
 }
 
 #[tokio::test]

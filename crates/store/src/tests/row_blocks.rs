@@ -34,6 +34,7 @@ fn the_rows_of_the_blocks_that_are_needed_are_read_and_no_others() {
     let indices = names.map(|name| schema.index_of(name).unwrap());
     let projected = Arc::new(schema.project(&indices).unwrap());
     let all = concat_batches(&schema, &read(&segment)).unwrap().project(&indices).unwrap();
+    let mut bytes_read = Vec::new();
     for wanted in 0..8_u8 {
         let (mut blocks, mut keep) = (Vec::new(), Vec::new());
         let choose = |found: &[RowBlock]| {
@@ -75,5 +76,7 @@ fn the_rows_of_the_blocks_that_are_needed_are_read_and_no_others() {
         let text = |batches: &[RecordBatch]| format!("{:?}", concat_batches(&projected, batches).unwrap().columns());
         assert_eq!(text(&found), text(&expected), "{keep:?}");
         assert_eq!(bytes > 0, wanted != 0, "where no block is needed nothing is read");
+        bytes_read.push(bytes);
     }
+    assert!([1, 2, 4].iter().all(|wanted| bytes_read[*wanted] < bytes_read[7]), "{bytes_read:?}");
 }
