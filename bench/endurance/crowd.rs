@@ -16,8 +16,12 @@ const AGENTS: u32 = 512;
 /// Rows of each agent's batch, one a second.
 const ROWS: usize = 2048;
 const SECONDS: u64 = 60;
+/// How long they have no rows before.
+const IDLE_SECONDS: u64 = 30;
+/// The most that they may take then, as a share of a core.
+const MAX_IDLE: f64 = 0.02;
 
-/// Connects all agents, of which each sends a batch and a status a second.
+/// Connects all agents, of which each sends a status a second, and later a batch too.
 pub(crate) async fn agents() -> Result<()> {
     println!("\n{AGENTS} agents, each with {ROWS} rows and a status a second ({SECONDS} s)\n");
     let served = Served::start("crowd", &[]).await?;
@@ -33,6 +37,17 @@ pub(crate) async fn agents() -> Result<()> {
         agents.push(agent);
     }
     println!("connected in {:.2} s", began.elapsed().as_secs_f64());
+    let (began, cpu) = (Instant::now(), served.usage()?.cpu);
+    for second in 0..IDLE_SECONDS {
+        tokio::time::sleep(Duration::from_secs(second).saturating_sub(began.elapsed())).await;
+        for agent in &agents {
+            agent.send(Frame::Status(v1::Status::default())).await?;
+        }
+    }
+    tokio::time::sleep(Duration::from_secs(IDLE_SECONDS).saturating_sub(began.elapsed())).await;
+    let idle = (served.usage()?.cpu - cpu) / began.elapsed().as_secs_f64();
+    let verdict = if idle <= MAX_IDLE { "met" } else { "MISSED" };
+    println!("without rows for {IDLE_SECONDS} s: {idle:.3} cores (bound {MAX_IDLE}: {verdict})");
     let (began, cpu) = (Instant::now(), served.usage()?.cpu);
     let mut late: f64 = 0.0;
     for seq in 1..=SECONDS {
