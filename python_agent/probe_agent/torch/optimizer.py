@@ -38,7 +38,7 @@ _stepped = 0
 
 def use_record_function(explicit: bool) -> None:
     """Time steps by the RecordFunction range around each; the hook before it tells the optimizer. In a backward pass in which there
-    is no callback of ranges, the two hooks time it.
+    is no callback of ranges, the hooks before and after it time the steps of optimizers that have no wrapper.
 
     torch takes some ten microseconds to enter and leave that range, which belong to the step too: optimizers made from now on
     (torch wraps a class's ``step`` when its first optimizer is made) get a wrapper around it.
@@ -46,7 +46,8 @@ def use_record_function(explicit: bool) -> None:
     autograd.require_record_function(explicit)
     autograd.use_for_optimizers()
     _handles.append(hook_tables.before_steps(_pre))
-    _handles.append(hook_tables.after_steps(_post))
+    if _has_been_any():
+        _handles.append(hook_tables.after_steps(_post))
     _wrap_steps()
 
 
