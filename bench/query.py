@@ -2,7 +2,7 @@
 
 Runs `bench-query` (release), which makes the rows and asks over them, then asks DuckDB over the same rows in native
 tables, in a file and in memory, on the same machine and with as many threads, at the same priority. p50 of the whole
-query, warm; ours also as it is asked for the first time.
+query, warm; ours also as it is asked for the first time, and by ADBC of a `probe serve` that holds the rows in memory.
 """
 
 import argparse
@@ -14,8 +14,10 @@ import subprocess
 import tempfile
 import time
 
+import adbc_driver_flightsql.dbapi as adbc
 import duckdb
 
+SETTLED_SECONDS = 10.0
 NICENESS = 5  # As the collector's query threads have it (crates/common/src/priority.rs).
 
 QUESTIONS = json.loads((pathlib.Path(__file__).parent / "query" / "questions.json").read_text())
@@ -43,6 +45,30 @@ def peer(directory: str, rounds: int, database: str) -> dict[str, float]:
     return times
 
 
+def by_adbc(binary: str, rows: int, rounds: int, environment: dict[str, str]) -> dict[str, float]:
+    """Times of a client of ADBC over the same rows in a collector, in milliseconds."""
+    command = [binary, "served", str(rows)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) as served:
+        assert served.stdin and served.stdout
+        # Its thread of files may still write.
+        socket = json.loads(served.stdout.readline())["name"]
+        time.sleep(SETTLED_SECONDS)
+        times = {}
+        with adbc.connect(f"grpc+unix://{socket}", autocommit=True) as connection, connection.cursor() as cursor:
+            for question in QUESTIONS:
+                sql = question["sql"].replace(" FROM t", " FROM python.torch_trace")
+                samples = []
+                for _ in range(rounds + 3):
+                    began = time.perf_counter()
+                    cursor.execute(sql)
+                    cursor.fetch_arrow_table()
+                    samples.append(time.perf_counter() - began)
+                times[question["name"]] = statistics.median(samples[3:]) * 1e3
+        served.stdin.close()
+    return times
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--binary", default="target/release/bench-query")
@@ -57,6 +83,7 @@ def main() -> None:
         command = [args.binary, str(args.rows), directory, str(args.rounds)]
         output = subprocess.run(command, env=os.environ | home, stdout=subprocess.PIPE, text=True, check=True).stdout
         ours = {(line["what"], line["name"]): line["value"] for line in map(json.loads, output.splitlines())}
+        client = by_adbc(args.binary, args.rows, args.rounds, os.environ | home)
         os.nice(NICENESS)
         in_file = peer(directory, args.rounds, f"{directory}/duck.db")
         in_memory = peer(directory, args.rounds, ":memory:")
@@ -64,7 +91,8 @@ def main() -> None:
     print(
         f"{rows / 1e6:.1f} M rows, {os.cpu_count()} threads, DuckDB {duckdb.__version__}, load {os.getloadavg()[0]:.1f}"
     )
-    print(f"{'p50, ms':16} {'memory':>9} {'first':>7} {'half disk':>9} {'first':>7} {'DuckDB file':>11} {'memory':>9}")
+    columns = f"{'memory':>9} {'first':>7} {'half disk':>9} {'first':>7} {'ADBC':>8} {'DuckDB file':>11} {'memory':>9}"
+    print(f"{'p50, ms':16} {columns}")
     for question in QUESTIONS:
         name = question["name"]
         memory, half = ours["memory", name], ours["half on disk", name]
@@ -76,7 +104,7 @@ def main() -> None:
             note = f"bound {bound} ms: {verdict(max(memory, half), bound)}"
         note += f"; half on disk {half / memory:.2f} x memory (bound 2: {verdict(half / memory, 2)})"
         times = f"{memory:9.2f} {ours['memory, first', name]:7.2f} {half:9.2f} {ours['half on disk, first', name]:7.2f}"
-        print(f"{name:16} {times} {in_file[name]:11.2f} {in_memory[name]:9.2f}   {note}")
+        print(f"{name:16} {times} {client[name]:8.2f} {in_file[name]:11.2f} {in_memory[name]:9.2f}   {note}")
     if args.last_ten_before:
         growth = ours["memory", "last ten steps"] / args.last_ten_before
         print(f"last ten steps: {growth:.2f} x its time at 10 M rows (bound 1.5: {verdict(growth, 1.5)})")

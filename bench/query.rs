@@ -5,7 +5,7 @@
 //! a JSON object a line for bench/query.py, which asks DuckDB the same over the same rows.
 //!
 //! `query ROWS DIRECTORY [ROUNDS [QUESTION]]`: a throw-away directory, and one question instead of all and of ingest. `query strings`:
-//! the layouts that text could have (`strings`).
+//! the layouts that text could have (`strings`). `query served ROWS`: the rows in a `probe serve`, for what clients ask.
 
 #![expect(clippy::print_stdout, reason = "a benchmark says what it measured")]
 
@@ -13,12 +13,17 @@
 mod agent;
 #[path = "support/ingest.rs"]
 mod ingest;
+#[path = "support/process.rs"]
+#[expect(dead_code, reason = "other benchmarks resume a collector, and read what it uses")]
+mod process;
 #[path = "support/rows.rs"]
 mod rows;
 #[path = "query/run.rs"]
 mod run;
 #[path = "support/sender.rs"]
 mod sender;
+#[path = "query/served.rs"]
+mod served;
 #[path = "query/strings.rs"]
 mod strings;
 
@@ -138,6 +143,10 @@ fn main() -> Result<()> {
     let rows = arguments.next().ok_or("how many rows?")?;
     if rows == "strings" {
         return runtime.block_on(strings::measure());
+    }
+    if rows == "served" {
+        let rows = arguments.next().ok_or("how many rows?")?.parse()?;
+        return runtime.block_on(served::hold(rows));
     }
     let rows = rows.parse()?;
     let directory = arguments.next().ok_or("which directory?")?;

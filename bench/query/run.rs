@@ -1,13 +1,18 @@
 //! A run's rows as its agents would send them: 8 ranks, 128 modules of a transformer, every step forward, backward and
 //! optimizer; times that scatter around each module's own.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use probe_proto::TIMES_PER_SECOND;
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::torch_trace::{Row, TABLE};
+use probe_proto::v1::{self, agent_frame::Frame};
 use probe_store::{ColumnMapping, Identity, Origin, Rows, Store, Strings};
+
+use super::Result;
+use super::agent::{self, channel};
 
 pub(crate) const RANKS: i32 = 8;
 pub(crate) const MODULES: usize = 128;
@@ -50,6 +55,7 @@ impl Numbers {
 struct Agent {
     instance: Arc<str>,
     identity: Arc<Identity>,
+    strings: v1::Strings,
     received: Strings,
     texts: Vec<(Text, Text)>,
     stages: [Text; 3],
@@ -76,9 +82,8 @@ impl Agent {
             .collect();
         let (optimizer, device) = (strings.id("AdamW"), strings.id("cpu"));
         let mut received = Strings::default();
-        if let Some(known) = strings.since(0) {
-            received.extend(known).unwrap_or_default();
-        }
+        let strings = strings.since(0).unwrap_or_default();
+        received.extend(strings.clone()).unwrap_or_default();
         let mut numbers = Numbers(7);
         let typical = (0..MODULES).map(|_| (12.2 + 1.2 * numbers.normal()).exp()).collect();
         Self {
@@ -92,6 +97,7 @@ impl Agent {
                 world_size: Some(RANKS),
                 role: "trainer".into(),
             }),
+            strings,
             received,
             texts,
             stages,
@@ -139,15 +145,22 @@ impl Agent {
         self.now += own as i64 + 300;
     }
 
-    fn batch(&mut self, first: i64) -> Option<Rows> {
+    /// The next batch, which begins with step `first`.
+    fn batch(&mut self, first: i64) -> v1::Batch {
         for step in first..first + STEPS {
             (0..MODULES).for_each(|module| self.row(step, Some(module), 0));
             (0..MODULES).rev().for_each(|module| self.row(step, Some(module), 1));
             self.row(step, None, 2);
         }
         self.seq += 1;
+        let recorded = self.seq * STEP as u64 * STEPS as u64;
+        v1::Batch { seq: self.seq, recorded, ..self.builder.take() }
+    }
+
+    fn rows(&mut self, first: i64) -> Option<Rows> {
+        let batch = self.batch(first);
         let mapping = ColumnMapping::new(&TABLE.wire_schema()).ok()?;
-        Rows::decode(&mapping, &self.builder.take(), &mut self.received).ok()
+        Rows::decode(&mapping, &batch, &mut self.received).ok()
     }
 }
 
@@ -173,7 +186,7 @@ impl Run {
         let end = self.rows + rows;
         while self.rows < end {
             for agent in &mut self.agents {
-                let Some(batch) = agent.batch(self.step) else { continue };
+                let Some(batch) = agent.rows(self.step) else { continue };
                 for store in stores {
                     store.append(&agent.identity, Origin::batch(&agent.instance, agent.seq), batch.clone());
                 }
@@ -181,5 +194,37 @@ impl Run {
             }
             self.step += STEPS;
         }
+    }
+
+    /// Sends about `rows` rows to the collector at `socket`, over a connection a rank. The connections stay open.
+    pub(crate) async fn send(&mut self, socket: &Path, rows: usize) -> Result<Vec<agent::Agent>> {
+        let mut sessions = Vec::new();
+        for agent in &self.agents {
+            let hello = hello(&agent.instance, &agent.identity);
+            let session = agent::Agent::connect(channel(socket).await?, hello).await?;
+            session.send(Frame::Strings(agent.strings.clone())).await?;
+            sessions.push(session);
+        }
+        while self.rows < rows {
+            for (agent, session) in self.agents.iter_mut().zip(&sessions) {
+                session.send(Frame::Batch(agent.batch(self.step))).await?;
+                self.rows += STEP * STEPS as usize;
+            }
+            self.step += STEPS;
+        }
+        for (agent, session) in self.agents.iter().zip(&mut sessions) {
+            session.acknowledged(agent.seq).await?;
+        }
+        Ok(sessions)
+    }
+}
+
+/// The first message of an agent that is one rank of all.
+fn hello(instance: &str, identity: &Identity) -> v1::Hello {
+    v1::Hello {
+        rank: identity.rank,
+        local_rank: identity.local_rank,
+        world_size: identity.world_size,
+        ..agent::hello(instance, identity.pid as u32, vec![TABLE.wire_schema()])
     }
 }
