@@ -17,7 +17,7 @@ import time
 import adbc_driver_flightsql.dbapi as adbc
 import duckdb
 
-SETTLED_SECONDS = 10.0
+LOOK_SECONDS = 1.0  # Between two looks at a collector's files.
 NICENESS = 5  # As the collector's query threads have it (crates/common/src/priority.rs).
 
 QUESTIONS = json.loads((pathlib.Path(__file__).parent / "query" / "questions.json").read_text())
@@ -45,15 +45,25 @@ def peer(directory: str, rounds: int, database: str) -> dict[str, float]:
     return times
 
 
+def wait_for_files(home: str) -> None:
+    """Wait until a collector writes its rows to files no more."""
+    before: set[pathlib.Path] = set()
+    while True:
+        files = {path for path in pathlib.Path(home).rglob("*") if path.suffix in (".parquet", ".writing")}
+        if files == before and not any(path.suffix == ".writing" for path in files):
+            return
+        before = files
+        time.sleep(LOOK_SECONDS)
+
+
 def by_adbc(binary: str, rows: int, rounds: int, environment: dict[str, str]) -> dict[str, float]:
     """Times of a client of ADBC over the same rows in a collector, in milliseconds."""
     command = [binary, "served", str(rows)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) as served:
         assert served.stdin and served.stdout
-        # Its thread of files may still write.
         socket = json.loads(served.stdout.readline())["name"]
-        time.sleep(SETTLED_SECONDS)
+        wait_for_files(environment["PROBE_HOME"])
         times = {}
         with adbc.connect(f"grpc+unix://{socket}", autocommit=True) as connection, connection.cursor() as cursor:
             for question in QUESTIONS:

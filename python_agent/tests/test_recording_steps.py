@@ -309,8 +309,9 @@ def test_optimizers_that_step_in_backward_make_one_step_a_pass() -> None:
     assert found["problem"] == NO_PROBLEM and found["drops"] == []
 
 
-def fused_without_detail() -> dict[str, Any]:
-    """Torch has wrapped the optimizer's class before the agent came, so it has no wrapper of ours, and no callback of ranges is in."""
+def _by_hooks() -> None:
+    """Install the agent when torch has wrapped the optimizer's class already, so that it has no wrapper of ours, and let backward
+    passes from the second step on do without the callback of ranges."""
     torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
     import probe_agent.torch as agent
 
@@ -318,24 +319,22 @@ def fused_without_detail() -> dict[str, Any]:
     from probe_agent import _native
 
     assert _native.set_policy(1, 64, "all", False)
+
+
+def fused_by_hooks() -> dict[str, Any]:
+    _by_hooks()
     return fused()
 
 
 def test_optimizers_that_step_in_backward_are_seen_without_the_callback_of_ranges() -> None:
-    found = in_process(fused_without_detail)
+    found = in_process(fused_by_hooks)
     assert found["counted"] == 6 and found["kinds"] == ["optimizer"]
     assert found["steps"] == [[number, 1, 4] for number in range(6)] and found["whole"]
     assert found["problem"] == NO_PROBLEM and found["drops"] == []
 
 
-def raising_without_detail() -> dict[str, Any]:
-    torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
-    import probe_agent.torch as agent
-
-    agent.install()
-    from probe_agent import _native
-
-    assert _native.set_policy(1, 64, "all", False)
+def raising_by_hooks() -> dict[str, Any]:
+    _by_hooks()
 
     def loop(model: nn.Module, x: torch.Tensor) -> None:
         mine, other, raises = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1)), [True]
@@ -365,7 +364,7 @@ def raising_without_detail() -> dict[str, Any]:
 
 
 def test_an_optimizer_that_raises_in_backward_and_one_within_another_leave_nothing_open() -> None:
-    found = in_process(raising_without_detail)
+    found = in_process(raising_by_hooks)
     # The pass that raised belongs to the step that the next one ends.
     assert [micro for _, micro, _ in found["steps"]] == [1, 1, 1, 2, 1, 1, 1], found["steps"]
     assert found["boundary"] and found["kinds"] == ["optimizer"] and found["problem"] == NO_PROBLEM

@@ -23,8 +23,6 @@ pub(crate) static DETAIL: AtomicBool = AtomicBool::new(false);
 /// The newest record's payload about the step's detail and layers; [`NONE_RECORDED`]: there is no record yet.
 static RECORDED_DETAIL: AtomicU64 = AtomicU64::new(NONE_RECORDED);
 const NONE_RECORDED: u64 = u64::MAX;
-/// Whether torch.profiler is on for a capture in the current step.
-static IS_CAPTURED: AtomicBool = AtomicBool::new(false);
 /// Whether a training step has ever ended.
 pub(crate) static STEPPED: AtomicBool = AtomicBool::new(false);
 
@@ -55,7 +53,7 @@ const MAX_REPEATED: u32 = 64;
 /// Begins anew in a forked child that becomes an agent: it has made no step, and nothing says so far what ends one.
 pub(super) fn begin_anew() {
     UNIT.store(0, Ordering::Relaxed);
-    for flag in [&DETAIL, &IS_CAPTURED, &STEPPED, &ATTACHED] {
+    for flag in [&DETAIL, &policy::IS_CAPTURED, &STEPPED, &ATTACHED] {
         flag.store(false, Ordering::Relaxed);
     }
     RECORDED_DETAIL.store(NONE_RECORDED, Ordering::Relaxed);
@@ -228,7 +226,7 @@ fn record_detail(state: &ThreadState, has_detail: bool) {
     if !pauses::are_recorded() {
         layers &= !(policy::Layer::Pauses as u16);
     }
-    let captured = if IS_CAPTURED.load(Ordering::Relaxed) { CAPTURED } else { 0 };
+    let captured = if policy::IS_CAPTURED.load(Ordering::Relaxed) { CAPTURED } else { 0 };
     let payload = u64::from(has_detail) | u64::from(layers) << 1 | captured;
     if RECORDED_DETAIL.load(Ordering::Relaxed) != payload {
         // Recorded first: if there is no room in the ring, detail stays as it was and the next boundary tries again.
@@ -280,8 +278,9 @@ fn boundary_reached() -> bool {
 /// thread.
 #[pyfunction]
 fn set_captured(captured: bool) {
-    IS_CAPTURED.store(captured, Ordering::Relaxed);
-    ranges_in_passes::set_captured(captured);
+    policy::IS_CAPTURED.store(captured, Ordering::Relaxed);
+    // A capture has to know all ranges, and passes may be open on other threads.
+    ranges_in_passes::update();
     // The detail of the step does not change.
     thread::with(|state| record_detail(state, DETAIL.load(Ordering::Relaxed)));
 }

@@ -174,6 +174,10 @@ fn optimizer_pre(py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     thread::with(|state| match state.mode.get() {
         RECORD => {
             first_use::happened(py);
+            let is_unseen = state.optimizers.depth() == 0 && PASSES.load(Ordering::Relaxed) > 0;
+            if OPTIMIZERS.load(Ordering::Relaxed) && is_unseen {
+                state.optimizer_by_hooks.set(state.backward.depth() + 1);
+            }
             if is_by_hooks(state) {
                 begin(state, optimizer.get_type().name()?.to_cow()?.as_bytes());
             }
@@ -232,17 +236,10 @@ fn optimizer_end(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     })
 }
 
-/// Whether torch's hooks record the step that begins: torch's callback of ranges is not used for optimizers, or it is out because of
-/// a backward pass ([`super::ranges_in_passes`]) and the optimizer has no wrapper of ours.
+/// Whether torch's hooks record the steps that begin and end now: torch's callback of ranges is not used for optimizers, or it was out
+/// because of a backward pass ([`super::ranges_in_passes`]) when one without a wrapper of ours began.
 fn is_by_hooks(state: &ThreadState) -> bool {
-    if !OPTIMIZERS.load(Ordering::Relaxed) || state.optimizer_by_hooks.get() > 0 {
-        return true;
-    }
-    let is_unseen = state.optimizers.depth() == 0 && PASSES.load(Ordering::Relaxed) > 0;
-    if is_unseen {
-        state.optimizer_by_hooks.set(state.backward.depth() + 1);
-    }
-    is_unseen
+    !OPTIMIZERS.load(Ordering::Relaxed) || state.optimizer_by_hooks.get() > 0
 }
 
 /// Forgets a step that the hook before it began in the pass that has ended: it has raised, and the hook after it was not called.
@@ -257,8 +254,7 @@ pub(super) fn forget_hooked(state: &ThreadState) {
 #[pyfunction]
 fn optimizer_post(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
     thread::with(|state| {
-        let is_by_hooks = !OPTIMIZERS.load(Ordering::Relaxed) || state.optimizer_by_hooks.get() > 0;
-        if state.mode.get() == RECORD && state.optimizers.depth() > 0 && is_by_hooks {
+        if state.mode.get() == RECORD && state.optimizers.depth() > 0 && is_by_hooks(state) {
             if state.optimizers.depth() == 1 {
                 state.optimizer_by_hooks.set(0);
             }

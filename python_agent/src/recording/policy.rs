@@ -3,7 +3,7 @@
 //! A policy holds from a step on. Training's thread reads one number at each step's beginning. Policies for later steps wait in a
 //! few words that the background thread fills, so neither waits for the other.
 
-use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU16, AtomicU64, Ordering};
 
 use probe_proto::config::Layers;
 
@@ -86,6 +86,8 @@ static IN_FORCE: AtomicU64 = AtomicU64::new(FIRST.pack(0));
 static TO_COME: [AtomicU64; WAITING] = [const { AtomicU64::new(0) }; WAITING];
 /// First step of the earliest policy that waits.
 static NEXT: AtomicI64 = AtomicI64::new(i64::MAX);
+/// Whether torch.profiler is on for a capture in the current step.
+pub(super) static IS_CAPTURED: AtomicBool = AtomicBool::new(false);
 /// Layers that record now.
 static LAYERS_ON: AtomicU16 = AtomicU16::new(Layers::ALL.0);
 

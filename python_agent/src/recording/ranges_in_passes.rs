@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::autograd_passes::PASSES;
-use super::policy;
+use super::policy::{self, IS_CAPTURED};
 use super::thread::{RECORD, ThreadState};
 use super::torch_callbacks::RANGE_CALLBACK;
 use crate::shared::{self, ENABLED, STEP};
@@ -23,8 +23,6 @@ static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
 static PASSES_WITHOUT: AtomicU32 = AtomicU32::new(0);
 /// Whether the program has opened a range during a pass.
 static IS_NEEDED: AtomicBool = AtomicBool::new(false);
-/// Whether torch.profiler is on for a capture, which has to know all ranges.
-static IS_CAPTURED: AtomicBool = AtomicBool::new(false);
 /// Passes without the callback since the last one that had it.
 static UNSEEN_PASSES: AtomicU64 = AtomicU64::new(0);
 
@@ -50,18 +48,11 @@ pub(super) fn begin_anew() {
     PASSES_WITHOUT.store(0, Ordering::Relaxed);
     IS_NEEDED.store(false, Ordering::Relaxed);
     UNSEEN_PASSES.store(0, Ordering::Relaxed);
-    IS_CAPTURED.store(false, Ordering::Relaxed);
-    update();
-}
-
-/// Sets whether a capture is under way. Passes may be open on other threads.
-pub(super) fn set_captured(captured: bool) {
-    IS_CAPTURED.store(captured, Ordering::Relaxed);
     update();
 }
 
 /// Puts the callback in or takes it out, as the open passes want it.
-fn update() {
+pub(super) fn update() {
     RANGE_CALLBACK.change(|| {
         let is_left_out = PASSES_WITHOUT.load(Ordering::Relaxed) > 0 && !IS_CAPTURED.load(Ordering::Relaxed);
         IS_INSTALLED.load(Ordering::Relaxed) && !is_left_out
