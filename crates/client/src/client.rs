@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datafusion::catalog::CatalogProvider;
 use futures::StreamExt;
-use probe_common::error::{Error, Result};
+use probe_common::error::{Error, ErrorKind, Result};
 use probe_common::paths::Directories;
 use probe_proto::table::Table;
 use probe_proto::tables::custom::is_reserved;
@@ -22,6 +22,9 @@ use crate::remote::RemoteCatalog;
 /// A connection to a live collector, or an engine over a run's directory.
 pub struct Client {
     way: RowOrigin,
+    /// Where the collector is that has not answered a query yet. Its run may end between finding it and asking it, and is
+    /// then read from its directory. Later the end of the run is an error: who asks again and again has to hear of it.
+    unanswered: Option<RunLocation>,
     pid: Option<u32>,
     bounds: AnswerBounds,
     parameters: Parameters,
@@ -41,6 +44,12 @@ fn recorded(directory: &Path) -> Result<Engine> {
     Ok(engine)
 }
 
+/// The rows of a run whose collector has ended since it was found; None where it has not.
+fn ended_meanwhile(location: &RunLocation) -> Option<Result<RowOrigin>> {
+    let directory = location.ended_meanwhile(&Directories::from_environment().ok()?)?;
+    Some(recorded(&directory).map(|engine| RowOrigin::Recorded(Arc::new(engine))))
+}
+
 impl Client {
     /// Connects to `target`. `token_file` holds the token that a TCP port asks for.
     pub async fn open(target: &Target, token_file: Option<&Path>) -> Result<Self> {
@@ -48,34 +57,28 @@ impl Client {
             RunLocation::Directory(directory) => RowOrigin::Recorded(Arc::new(recorded(directory)?)),
             location => match LiveCollector::connect(location, target.pid, token_file).await {
                 Ok(live) => RowOrigin::Live(live),
-                Err(error) => match Directories::from_environment()
-                    .ok()
-                    .and_then(|directories| location.ended_meanwhile(&directories))
-                {
-                    Some(directory) => RowOrigin::Recorded(Arc::new(recorded(&directory)?)),
-                    None => return Err(error),
-                },
+                Err(error) => ended_meanwhile(location).unwrap_or(Err(error))?,
             },
         };
-        Ok(Self { way, pid: target.pid, bounds: AnswerBounds::default(), parameters: Parameters::default() })
+        let unanswered = matches!(way, RowOrigin::Live(_)).then(|| target.location.clone());
+        Ok(Self { unanswered, ..Self::over(way, target.pid) })
     }
 
     /// A client of an engine in this process, which does not record its queries.
     pub fn of_engine(engine: Arc<Engine>) -> Self {
-        Self {
-            way: RowOrigin::Recorded(engine),
-            pid: None,
-            bounds: AnswerBounds::default(),
-            parameters: Parameters::default(),
-        }
+        Self::over(RowOrigin::Recorded(engine), None)
+    }
+
+    fn over(way: RowOrigin, pid: Option<u32>) -> Self {
+        Self { way, unanswered: None, pid, bounds: AnswerBounds::default(), parameters: Parameters::default() }
     }
 
     /// Another client of this collector, over the same connection; None for a run's directory.
     pub fn another(&self) -> Option<Self> {
         match &self.way {
             RowOrigin::Live(live) => {
-                let (way, parameters) = (RowOrigin::Live(live.clone()), self.parameters.clone());
-                Some(Self { way, pid: self.pid, bounds: self.bounds, parameters })
+                let another = Self::over(RowOrigin::Live(live.clone()), self.pid);
+                Some(Self { bounds: self.bounds, parameters: self.parameters.clone(), ..another })
             }
             RowOrigin::Recorded(_) => None,
         }
@@ -116,8 +119,7 @@ impl Client {
                 Engine::with_limits(Store::new(0), Vec::new(), QueryLimits::default().of_command())?
             }
         };
-        let way = RowOrigin::Recorded(Arc::new(engine.with_catalogs(catalogs)));
-        Ok(Self { way, pid: None, bounds: AnswerBounds::default(), parameters: Parameters::default() })
+        Ok(Self::of_engine(Arc::new(engine.with_catalogs(catalogs))))
     }
 
     /// The tables that the run's program declared.
@@ -125,6 +127,17 @@ impl Client {
     /// # Errors
     /// The collector's.
     pub async fn declared(&mut self) -> Result<Vec<&'static Table>> {
+        let unanswered = self.unanswered.take();
+        match self.list_declared().await {
+            Err(error) => {
+                self.read_directory(unanswered, error)?;
+                self.list_declared().await
+            }
+            tables => tables,
+        }
+    }
+
+    async fn list_declared(&mut self) -> Result<Vec<&'static Table>> {
         match &mut self.way {
             RowOrigin::Live(live) => declared::tables(live).await,
             RowOrigin::Recorded(engine) => {
@@ -135,6 +148,27 @@ impl Client {
 
     /// Runs a query.
     pub async fn query(&mut self, sql: &str) -> Result<Answer> {
+        let unanswered = self.unanswered.take();
+        match self.ask(sql).await {
+            Err(error) => {
+                self.read_directory(unanswered, error)?;
+                self.ask(sql).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Reads the run's directory from now on, where `error` came because the run that was `unanswered` has ended.
+    ///
+    /// # Errors
+    /// `error` where it came for another reason.
+    fn read_directory(&mut self, unanswered: Option<RunLocation>, error: Error) -> Result<()> {
+        let unreachable = unanswered.filter(|_| error.kind() == ErrorKind::Unreachable);
+        self.way = unreachable.as_ref().and_then(ended_meanwhile).unwrap_or(Err(error))?;
+        Ok(())
+    }
+
+    async fn ask(&mut self, sql: &str) -> Result<Answer> {
         match &mut self.way {
             RowOrigin::Live(live) => live.query(sql, self.bounds, &self.parameters).await,
             RowOrigin::Recorded(engine) => {

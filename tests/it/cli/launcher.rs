@@ -1,7 +1,9 @@
 //! `probe run` is a launcher: whatever happens to its collector, the command's streams, signals and exit status are its
 //! own; whatever happens to the launcher, the collector ends when its agents have.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::process::{Child, Stdio};
 
 use nix::sys::signal::{Signal, kill};
@@ -100,6 +102,27 @@ async fn a_collector_outlives_its_launcher_until_its_agents_have_ended() {
     assert_eq!((info(&home, "orphan@1").exit_status, info(&home, "orphan@1").agents), (None, 1));
     let count = ["orphan", "query", "SELECT COUNT(*) AS n FROM python.steps", "--format", "csv"];
     assert_eq!(home.stdout(count), "n\n20\n");
+}
+
+#[test]
+fn a_run_that_ends_while_it_is_asked_is_read_from_its_directory() {
+    let home = Home::recorded();
+    let socket = home.directories().socket_for("gpt@1");
+    std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
+    std::fs::set_permissions(socket.parent().unwrap(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    let listener = UnixListener::bind(&socket).unwrap();
+    // The collector goes once the command has connected, and before it answers. Whoever only looks sends nothing.
+    let collector = std::thread::spawn(move || {
+        loop {
+            let (mut connection, _) = listener.accept().unwrap();
+            if connection.read(&mut [0; 24]).unwrap() > 0 {
+                return drop(listener);
+            }
+        }
+    });
+    let count = ["gpt", "query", "SELECT COUNT(*) > 0 AS recorded FROM python.steps", "--format", "csv"];
+    assert_eq!(home.stdout(count), "recorded\ntrue\n");
+    collector.join().unwrap();
 }
 
 #[test]
