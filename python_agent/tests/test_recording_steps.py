@@ -1,13 +1,14 @@
-"""Steps of loops as people write them: without an optimizer of torch, with several, with ones that step in backward."""
+"""Steps of loops as people write them: without an optimizer of torch, with several, and without training."""
 
 from __future__ import annotations
 
 import gc
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 import torch
-from recording_support import NO_PROBLEM, Net, Recorder, in_process
+from recorded_loop import recorded
+from recording_support import NO_PROBLEM, Net, in_process
 from torch import nn
 
 torch.set_num_threads(1)
@@ -16,48 +17,6 @@ torch.set_num_threads(1)
 UNTOLD = 8
 #: Calls of the model before the same is known where nothing trains.
 CALLS = 12
-
-
-def recorded(loop: Callable[[nn.Module, torch.Tensor], None]) -> dict[str, Any]:
-    """The steps of a loop."""
-    import probe_agent.torch as agent
-
-    agent.install()
-    with Unmarked():
-        recorder = Recorder()
-    first = recorder.native.step()
-    torch.manual_seed(0)
-    loop(Net(), torch.randn(4, 32))
-    boundary = recorder.native.boundary_reached()
-    rows = recorder.take()
-    steps, trace = rows["python.steps"], rows["python.torch_trace"]
-    backward = [row["step"] - first for row in trace if row["stage"] == "backward" and row["module"] == "Net"]
-    return {
-        "steps": [[at["step"] - first, at["micro_steps"], at["samples"]] for at in steps],
-        "kinds": sorted({at["kind"] for at in steps}),
-        "warmup": [[at["kind"], at["warmup"]] for at in steps],
-        "counted": recorder.native.step() - first,
-        "backward": backward,
-        "optimizers": [row["step"] - first for row in trace if row["stage"] == "step"],
-        "whole": all(at["forward_time"] > 0 and at["backward_time"] > 0 for at in steps),
-        "boundary": boundary,
-        "problem": recorder.native.problem(),
-        "drops": [list(key) for key in rows["probe.drops"]],
-    }
-
-
-class Unmarked:
-    """No step is marked by hand, so that none has ended yet."""
-
-    def __enter__(self) -> None:
-        from probe_agent import _native
-
-        self.mark, _native.mark_step = _native.mark_step, lambda: None
-
-    def __exit__(self, *_: object) -> None:
-        from probe_agent import _native
-
-        _native.mark_step = self.mark
 
 
 def by_hand() -> dict[str, Any]:
@@ -281,93 +240,6 @@ def test_a_closure_is_part_of_its_optimizers_step() -> None:
     assert found["steps"] == [[number, 4, 16] for number in range(3)], found["steps"]
     assert found["kinds"] == ["optimizer"] and found["backward"] == [0] * 4 + [1] * 4 + [2] * 4
     assert found["whole"] and found["drops"] == []
-
-
-def fused() -> dict[str, Any]:
-    def loop(model: nn.Module, x: torch.Tensor) -> None:
-        optimizers = {parameter: torch.optim.SGD([parameter], lr=0.01) for parameter in model.parameters()}
-
-        def update(parameter: torch.Tensor) -> None:
-            optimizers[parameter].step()
-            optimizers[parameter].zero_grad()
-
-        for parameter in model.parameters():
-            parameter.register_post_accumulate_grad_hook(update)
-        for _ in range(6):
-            model(x).square().mean().backward()
-
-    return recorded(loop)
-
-
-def test_optimizers_that_step_in_backward_make_one_step_a_pass() -> None:
-    found = in_process(fused)
-    assert found["counted"] == 6 and found["kinds"] == ["optimizer"]
-    assert found["steps"] == [[number, 1, 4] for number in range(6)] and found["whole"]
-    # The pass and the steps of all optimizers belong to the step that the first of them would end.
-    assert found["backward"] == list(range(6)) and found["boundary"]
-    assert found["optimizers"] == [number for number in range(6) for _ in Net().parameters()]
-    assert found["problem"] == NO_PROBLEM and found["drops"] == []
-
-
-def _by_hooks() -> None:
-    """Install the agent when torch has wrapped the optimizer's class already, so that it has no wrapper of ours, and let backward
-    passes from the second step on do without the callback of ranges."""
-    torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
-    import probe_agent.torch as agent
-
-    agent.install()
-    from probe_agent import _native
-
-    assert _native.set_policy(1, 64, "all", False)
-
-
-def fused_by_hooks() -> dict[str, Any]:
-    _by_hooks()
-    return fused()
-
-
-def test_optimizers_that_step_in_backward_are_seen_without_the_callback_of_ranges() -> None:
-    found = in_process(fused_by_hooks)
-    assert found["counted"] == 6 and found["kinds"] == ["optimizer"]
-    assert found["steps"] == [[number, 1, 4] for number in range(6)] and found["whole"]
-    assert found["problem"] == NO_PROBLEM and found["drops"] == []
-
-
-def raising_by_hooks() -> dict[str, Any]:
-    _by_hooks()
-
-    def loop(model: nn.Module, x: torch.Tensor) -> None:
-        mine, other, raises = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1)), [True]
-        other.grad = torch.ones(1)
-        inner = torch.optim.SGD([other], lr=0.01)
-
-        def inner_step(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
-            if raises[0]:
-                raise KeyError("in a step")
-            inner.step()
-
-        outer = torch.optim.SGD([mine], lr=0.01)
-        outer.register_step_pre_hook(inner_step)
-        mine.register_post_accumulate_grad_hook(lambda _: outer.step())
-        for number in range(6):
-            raises[0] = number == 3
-            try:
-                (model(x).square().mean() * mine).backward()
-            except KeyError:
-                assert number == 3
-        mine._post_accumulate_grad_hooks.clear()
-        for _ in range(2):
-            model(x).square().mean().backward()
-            outer.step()
-
-    return recorded(loop)
-
-
-def test_an_optimizer_that_raises_in_backward_and_one_within_another_leave_nothing_open() -> None:
-    found = in_process(raising_by_hooks)
-    # The pass that raised belongs to the step that the next one ends.
-    assert [micro for _, micro, _ in found["steps"]] == [1, 1, 1, 2, 1, 1, 1], found["steps"]
-    assert found["boundary"] and found["kinds"] == ["optimizer"] and found["problem"] == NO_PROBLEM
 
 
 def served() -> dict[str, Any]:

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use probe_agent_native::address::Address;
+use probe_agent_native::address::CollectorAddress;
 use probe_agent_native::uplink::buffer::CAPACITY;
 use probe_agent_native::uplink::commands::CommandKind;
-use probe_agent_native::uplink::link::Phase;
+use probe_agent_native::uplink::link::UplinkPhase;
 use probe_agent_native::uplink::settings::{Identity, Settings};
 use probe_proto::v1::agent_frame::Frame as Up;
 use probe_proto::v1::collector_frame::Frame as Down;
@@ -22,8 +22,8 @@ fn status(frame: Up) -> Option<v1::Status> {
     if let Up::Status(status) = frame { Some(status) } else { None }
 }
 
-fn ended(phase: &Phase) -> bool {
-    matches!(phase, Phase::Ended)
+fn ended(phase: &UplinkPhase) -> bool {
+    matches!(phase, UplinkPhase::Ended)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -185,8 +185,9 @@ async fn the_pin_is_the_one_of_the_settings_and_not_of_the_environment() {
     let (_collector, address) = Collector::listen_tcp().await;
     let settings =
         Settings { token_file: Some(token_in(directory.path())), tls_pin: Some("no pin".into()), ..settings() };
-    let link = start_at(Address::Tcp(address), &Rows::default(), CAPACITY, settings);
-    let is_named = |phase: &Phase| matches!(phase, Phase::Connecting(Some(why)) if why.contains("PROBE_TLS_PIN"));
+    let link = start_at(CollectorAddress::Tcp(address), &Rows::default(), CAPACITY, settings);
+    let is_named =
+        |phase: &UplinkPhase| matches!(phase, UplinkPhase::Connecting(Some(why)) if why.contains("PROBE_TLS_PIN"));
     assert!(link.wait_for(DEADLINE, is_named), "{:?}", link.phase());
     link.request_stop(Duration::ZERO, "exit");
 }
@@ -196,8 +197,12 @@ async fn the_connection_carries_the_token() {
     let directory = tempfile::tempdir().unwrap();
     let token = token_in(directory.path());
     let (mut collector, address) = Collector::listen_tcp().await;
-    let link =
-        start_at(Address::Tcp(address), &Rows::default(), CAPACITY, Settings { token_file: Some(token), ..settings() });
+    let link = start_at(
+        CollectorAddress::Tcp(address),
+        &Rows::default(),
+        CAPACITY,
+        Settings { token_file: Some(token), ..settings() },
+    );
     let mut connection = collector.connection().await;
     assert_eq!(connection.authorization.as_deref(), Some("Bearer a-token-of-thirty-two-letters-ab"));
     // A snippet over TCP never reaches Python: this process does not allow such snippets.
@@ -343,7 +348,7 @@ async fn settings_are_reported_when_they_change_and_a_refused_version_stops_for_
     let refused = v1::Refused { message: "protocol 2 is needed".into(), ..Default::default() };
     connection.say(Down::Refused(refused)).await;
     let waiting = std::sync::Arc::clone(&link);
-    let refused = move || waiting.wait_for(DEADLINE, |phase| matches!(phase, Phase::Refused(_)));
+    let refused = move || waiting.wait_for(DEADLINE, |phase| matches!(phase, UplinkPhase::Refused(_)));
     assert!(tokio::task::spawn_blocking(refused).await.unwrap());
     assert!(!ENABLED.load(Ordering::Relaxed), "recording goes on for nobody");
 }

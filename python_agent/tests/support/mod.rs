@@ -5,15 +5,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use probe_agent_native::address::Address;
+use probe_agent_native::address::CollectorAddress;
+use probe_agent_native::python_text::PythonText;
 use probe_agent_native::seconds::Seconds;
-use probe_agent_native::uplink::link::Link;
+use probe_agent_native::uplink::link::Uplink;
 use probe_agent_native::uplink::outbox::Outbox;
+use probe_agent_native::uplink::record_source::RecordSource;
 use probe_agent_native::uplink::settings::{Identity, Settings};
-use probe_agent_native::uplink::source::Source;
 use probe_agent_native::uplink::starter::spawn;
-use probe_agent_native::words::Words;
-use probe_proto::decode::{self, ReceivedStrings, Values};
+use probe_proto::decode::{self, DecodedValues, ReceivedStrings};
 use probe_proto::table::ColumnType;
 use probe_proto::tables::steps;
 use probe_proto::v1::agent_frame::Frame as Up;
@@ -51,7 +51,7 @@ impl Rows {
     }
 }
 
-impl Source for Rows {
+impl RecordSource for Rows {
     fn drain(&mut self, sink: &mut RowBuffer) {
         for step in self.0.lock().unwrap().drain(..) {
             let clock = sink.strings.id(&format!("clock {}", step % 5));
@@ -65,8 +65,8 @@ impl Source for Rows {
 }
 
 /// Starts an uplink to a collector at `socket` that sends what comes from `rows`.
-pub fn start(socket: &Path, rows: &Rows, capacity: usize) -> Arc<Link> {
-    start_at(Address::Unix(socket.to_owned()), rows, capacity, settings())
+pub fn start(socket: &Path, rows: &Rows, capacity: usize) -> Arc<Uplink> {
+    start_at(CollectorAddress::Unix(socket.to_owned()), rows, capacity, settings())
 }
 
 /// Settings of an uplink without a token.
@@ -83,7 +83,7 @@ pub fn settings() -> Settings {
         instance: "test".into(),
         run: "gpt".into(),
         host: "here".into(),
-        command: Words("train.py".into()),
+        command: PythonText("train.py".into()),
         python_version: "3".into(),
         torch_version: "2".into(),
         identity: Identity::default(),
@@ -91,8 +91,8 @@ pub fn settings() -> Settings {
 }
 
 /// Starts an uplink to any address.
-pub fn start_at(address: Address, rows: &Rows, capacity: usize, settings: Settings) -> Arc<Link> {
-    let link = Arc::new(Link::new(address, settings));
+pub fn start_at(address: CollectorAddress, rows: &Rows, capacity: usize, settings: Settings) -> Arc<Uplink> {
+    let link = Arc::new(Uplink::new(address, settings));
     spawn(Arc::clone(&link), Outbox::new(rows.clone(), capacity), drop).unwrap();
     link
 }
@@ -211,8 +211,8 @@ impl Connection {
             decode::column(column.name, column.kind, column.nullable, packed, rows, known).unwrap();
         }
         match decode::column("step", ColumnType::Int64, false, &batch.columns[0], rows, 0).unwrap().values {
-            Values::Ints(values) => values,
-            Values::Constant(value) => vec![value; rows],
+            DecodedValues::Ints(values) => values,
+            DecodedValues::Constant(value) => vec![value; rows],
             other => panic!("{other:?}"),
         }
     }
