@@ -24,11 +24,11 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-type Answer = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send>>;
+type FlightStream = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send>>;
 
 /// Answers `SELECT 1`, whatever is asked.
 #[derive(Debug, Clone, Copy)]
-struct Constant;
+struct ConstantAnswer;
 
 fn schema() -> Schema {
     Schema::new(vec![Field::new("Int64(1)", DataType::Int64, false)])
@@ -39,7 +39,7 @@ fn internal(error: impl std::fmt::Display) -> Status {
 }
 
 #[tonic::async_trait]
-impl FlightSqlService for Constant {
+impl FlightSqlService for ConstantAnswer {
     type FlightService = Self;
 
     async fn do_action_create_prepared_statement(
@@ -79,7 +79,7 @@ impl FlightSqlService for Constant {
         &self,
         _: CommandPreparedStatementQuery,
         _: Request<Ticket>,
-    ) -> Result<Response<Answer>, Status> {
+    ) -> Result<Response<FlightStream>, Status> {
         let batch = RecordBatch::try_new(schema().into(), vec![Arc::new(Int64Array::from(vec![1]))]);
         let batches = futures::stream::iter([Ok(batch.map_err(internal)?)]);
         Ok(Response::new(Box::pin(FlightDataEncoderBuilder::new().build(batches).map_err(Status::from))))
@@ -92,7 +92,7 @@ impl FlightSqlService for Constant {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let socket = std::env::args_os().nth(1).ok_or("usage: bench-flight-floor SOCKET")?;
     let listener = UnixListener::bind(socket)?;
-    let service = FlightServiceServer::new(Constant);
+    let service = FlightServiceServer::new(ConstantAnswer);
     Server::builder().add_service(service).serve_with_incoming(UnixListenerStream::new(listener)).await?;
     Ok(())
 }

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use full_disk::full_disk;
 use ingest::{LAST_STEPS, measure, send};
-use process::{Served, probe};
+use process::{ServeProcess, probe};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -46,7 +46,7 @@ fn verdict(met: bool) -> &'static str {
 }
 
 async fn flood() -> Result<()> {
-    let served = Served::start("flood", &[("PROBE_MEMORY", format!("{BUDGET}M"))]).await?;
+    let served = ServeProcess::start("flood", &[("PROBE_MEMORY", format!("{BUDGET}M"))]).await?;
     let probe = probe()?;
     let asking = tokio::spawn(async move {
         loop {

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use probe_proto::encode::StringTable;
 use probe_proto::tables::torch_trace;
 use probe_proto::v1;
-use probe_query::Engine;
-use probe_store::{ColumnMapping, Identity, Origin, Rows, Store, Strings};
+use probe_query::QueryEngine;
+use probe_store::{BatchOrigin, BatchRows, ColumnMapping, ProcessIdentity, Store, StringReceiver};
 use prost::Message;
 use prost::bytes::Bytes;
 use rows::{STEP, batch};
@@ -33,10 +33,10 @@ fn main() {
     println!("{rows} rows a batch, {:.1} bytes a row on the wire", bytes as f64 / (64 * rows) as f64);
 
     let store = Store::new(1 << 30);
-    let mut strings = Strings::default();
+    let mut strings = StringReceiver::default();
     strings.extend(table.since(0).unwrap()).unwrap();
     let mapping = ColumnMapping::new(&torch_trace::TABLE.wire_schema()).unwrap();
-    let identity = Arc::new(Identity {
+    let identity = Arc::new(ProcessIdentity {
         run: "bench".into(),
         host: "here".into(),
         pid: 1,
@@ -53,9 +53,9 @@ fn main() {
         let mut batch = v1::Batch::decode(frames[number % frames.len()].clone()).unwrap();
         // The frames are repeated, each time as later steps.
         batch.columns[0].base += (number / frames.len() * frames.len() * rows / STEP) as i64;
-        let decoded = Rows::decode(&mapping, &batch, &mut strings).unwrap();
+        let decoded = BatchRows::decode(&mapping, &batch, &mut strings).unwrap();
         let halfway = Instant::now();
-        store.append(&identity, Origin::batch(&instance, number as u64 + 1), decoded);
+        store.append(&identity, BatchOrigin::batch(&instance, number as u64 + 1), decoded);
         decoding += halfway - started;
         appending += halfway.elapsed();
     }
@@ -70,7 +70,7 @@ fn main() {
     println!("{} MiB hold {} rows; {evicted} evicted", store.memory() >> 20, total as u64 - evicted);
 
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let engine = Engine::new(store, Vec::new()).unwrap();
+    let engine = QueryEngine::new(store, Vec::new()).unwrap();
     for (name, sql) in [
         ("SELECT 1", "SELECT 1"),
         (

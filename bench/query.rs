@@ -32,9 +32,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::TryStreamExt;
-use probe_query::Engine;
+use probe_query::QueryEngine;
 use probe_store::Store;
-use run::Run;
+use run::SyntheticRun;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -49,14 +49,14 @@ const BATCHES: u64 = 2000;
 const QUESTIONS: &str = include_str!("query/questions.json");
 
 #[derive(serde::Deserialize)]
-struct Question {
+struct BenchQuery {
     name: String,
     sql: String,
 }
 
 /// All questions, or the one that the command line names.
-fn questions() -> Result<Vec<Question>> {
-    let mut questions: Vec<Question> = serde_json::from_str(QUESTIONS)?;
+fn questions() -> Result<Vec<BenchQuery>> {
+    let mut questions: Vec<BenchQuery> = serde_json::from_str(QUESTIONS)?;
     if let Some(only) = std::env::args().nth(4) {
         questions.retain(|question| question.name == only);
     }
@@ -66,13 +66,13 @@ fn questions() -> Result<Vec<Question>> {
     Ok(questions)
 }
 
-async fn ask(engine: &Engine, sql: &str) -> Result<usize> {
+async fn ask(engine: &QueryEngine, sql: &str) -> Result<usize> {
     let rows = engine.query(sql, None).await?;
     Ok(rows.try_fold(0, |rows, batch| async move { Ok(rows + batch.num_rows()) }).await?)
 }
 
 /// The first of all times, and the median of `rounds` after three, in milliseconds.
-async fn times(engine: &Engine, sql: &str, rounds: usize) -> Result<(f64, f64)> {
+async fn times(engine: &QueryEngine, sql: &str, rounds: usize) -> Result<(f64, f64)> {
     let mut times = Vec::new();
     for _ in 0..rounds + 3 {
         let began = Instant::now();
@@ -91,7 +91,7 @@ fn say(what: &str, name: &str, value: f64) {
 async fn ask_all(what: &str, store: Arc<Store>, rounds: usize) -> Result<()> {
     for question in questions()? {
         // An engine of its own: no question finds the sums that another one has left.
-        let engine = Engine::new(Arc::clone(&store), Vec::new())?;
+        let engine = QueryEngine::new(Arc::clone(&store), Vec::new())?;
         let (first, warm) = times(&engine, &question.sql, rounds).await?;
         say(what, &question.name, warm);
         say(&format!("{what}, first"), &question.name, first);
@@ -109,7 +109,7 @@ fn size(directory: &Path) -> Result<u64> {
 
 async fn measure(rows: usize, directory: &Path, rounds: usize) -> Result<()> {
     let half = rows / 2;
-    let mut run = Run::new();
+    let mut run = SyntheticRun::new();
     let store = Store::new(usize::MAX);
     let began = Instant::now();
     run.fill(&store, half);

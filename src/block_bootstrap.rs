@@ -44,7 +44,7 @@ impl BootstrapDraws {
     }
 
     fn in_blocks(steps: usize, block: usize, seed: u64) -> Self {
-        let mut random = Random(seed);
+        let mut random = SplitMix64(seed);
         let replicate = |_| {
             let mut counts = vec![0; steps];
             random.blocks(steps, block, |start, length| {
@@ -80,7 +80,7 @@ pub(crate) fn sums_of(values: &[f64], seed: u64) -> Vec<f64> {
     for index in 0..2 * steps {
         up_to[index + 1] = up_to[index] + values[index % steps];
     }
-    let mut random = Random(seed);
+    let mut random = SplitMix64(seed);
     let replicate = |_| {
         let mut sum = 0.0;
         random.blocks(steps, block_length(steps), |start, length| sum += up_to[start + length] - up_to[start]);
@@ -113,9 +113,9 @@ fn weighted_median(order: &[(f64, usize)], counts: &[u32]) -> Option<f64> {
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): a small generator with the same numbers on every machine.
-struct Random(u64);
+struct SplitMix64(u64);
 
-impl Random {
+impl SplitMix64 {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -144,7 +144,7 @@ impl Random {
 mod tests {
     use super::*;
 
-    impl Random {
+    impl SplitMix64 {
         fn unit(&mut self) -> f64 {
             (self.next() >> 11) as f64 / (1u64 << 53) as f64
         }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     /// A series whose neighbours are alike: each value takes `memory` of the one before it.
-    fn series(random: &mut Random, steps: usize, mean: f64, memory: f64) -> Vec<Option<f64>> {
+    fn series(random: &mut SplitMix64, steps: usize, mean: f64, memory: f64) -> Vec<Option<f64>> {
         let mut state = random.normal();
         let fresh = (1.0 - memory * memory).sqrt();
         let next = |_| {
@@ -172,7 +172,7 @@ mod tests {
 
     /// How often, of 200 times, two series of one distribution are said to differ by draws of single steps or of blocks.
     fn false_alarms(steps: usize, memory: f64, draws: fn(usize, u64) -> BootstrapDraws) -> usize {
-        let mut random = Random(7);
+        let mut random = SplitMix64(7);
         let (draws_a, draws_b) = (draws(steps, 1), draws(steps, 2));
         let differ = |_: &u64| {
             let (a, b) = (series(&mut random, steps, 1.0, memory), series(&mut random, steps, 1.0, memory));
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn the_sums_of_one_series_are_those_by_counts() {
-        let mut random = Random(5);
+        let mut random = SplitMix64(5);
         for steps in 0..60 {
             let values: Vec<f64> = (0..steps).map(|_| random.normal()).collect();
             let by_counts = BootstrapDraws::new(steps, 9).sums(&values);
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_weighted_median_is_that_of_the_values_written_out() {
-        let mut random = Random(3);
+        let mut random = SplitMix64(3);
         for steps in 1..40 {
             let values: Vec<Option<f64>> =
                 (0..steps).map(|_| (random.below(4) > 0).then(|| random.below(5) as f64)).collect();
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_difference_is_found_and_its_interval_holds_it() {
-        let mut random = Random(11);
+        let mut random = SplitMix64(11);
         let mut held = 0;
         let draws = (BootstrapDraws::new(60, 1), BootstrapDraws::new(60, 2));
         for _ in 0..100 {

@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 
 use probe_client::Client;
 use probe_common::error::Result;
-use probe_inspect::stacks::fold::{Owner, names};
-use probe_proto::table::Source;
+use probe_inspect::stacks::fold::{ProcessLabel, names};
+use probe_proto::table::TableSource;
 use probe_proto::v1::RankState;
 use probe_query::relations;
 
@@ -42,7 +42,7 @@ static WITH_STEPS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let with_steps = relations().filter(|table| has(table.columns, "step"));
     let of_process = with_steps.filter(|table| {
         let is_of_process = ["host", "pid", "rank"].iter().all(|name| has(table.columns, name));
-        matches!(table.source, Source::Agent) || (is_of_process && table.schema != "probe")
+        matches!(table.source, TableSource::Agent) || (is_of_process && table.schema != "probe")
     });
     of_process.map(probe_proto::table::Table::full_name).collect()
 });
@@ -102,7 +102,7 @@ impl SharedSteps {
 
     /// The ranks whose steps are not known to be those of the others, for people; None where all are known.
     pub(crate) fn not_shared(&self) -> Option<String> {
-        let ranks = names(&self.unknown.iter().map(|rank| Owner::Rank(*rank)).collect::<Vec<_>>());
+        let ranks = names(&self.unknown.iter().map(|rank| ProcessLabel::Rank(*rank)).collect::<Vec<_>>());
         let whose = if self.unknown.len() == 1 { "its" } else { "their" };
         (!self.unknown.is_empty()).then(|| {
             format!(

@@ -8,13 +8,13 @@ use probe_client::Client;
 use probe_common::error::Result;
 
 /// A row of an answer that is known to be small.
-pub(crate) struct Row {
+pub(crate) struct AnswerRow {
     batch: RecordBatch,
     /// Index of the row in `batch`.
     index: usize,
 }
 
-impl Row {
+impl AnswerRow {
     pub(crate) fn text(&self, column: usize) -> Option<String> {
         let column = self.batch.column(column);
         let texts = cast(column, &DataType::Utf8).ok()?;
@@ -39,12 +39,12 @@ impl Row {
 }
 
 /// All rows of an answer that is known to be small.
-pub(crate) async fn rows(client: &mut Client, sql: &str) -> Result<Vec<Row>> {
+pub(crate) async fn rows(client: &mut Client, sql: &str) -> Result<Vec<AnswerRow>> {
     let mut answer = client.query(sql).await?;
     let mut found = Vec::new();
     while let Some(batch) = answer.batches.next().await {
         let batch = batch?;
-        found.extend((0..batch.num_rows()).map(|index| Row { batch: batch.clone(), index }));
+        found.extend((0..batch.num_rows()).map(|index| AnswerRow { batch: batch.clone(), index }));
     }
     Ok(found)
 }

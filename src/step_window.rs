@@ -5,14 +5,14 @@ use std::str::FromStr;
 
 /// Steps from one to another, both included; open where an end is not given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
+pub struct StepWindow {
     /// The first step.
     pub first: Option<i64>,
     /// The last step.
     pub last: Option<i64>,
 }
 
-impl FromStr for Window {
+impl FromStr for StepWindow {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -31,14 +31,14 @@ impl FromStr for Window {
     }
 }
 
-impl fmt::Display for Window {
+impl fmt::Display for StepWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let end = |end: Option<i64>| end.map(|step| step.to_string()).unwrap_or_default();
         write!(f, "{}..{}", end(self.first), end(self.last))
     }
 }
 
-impl Window {
+impl StepWindow {
     /// This window by a process's own count: the shared count is `offset` more.
     pub(crate) fn before(self, offset: i64) -> Self {
         let end = |end: Option<i64>| end.map(|step| step.saturating_sub(offset));
@@ -68,10 +68,10 @@ mod tests {
             ("100..", "step >= 100"),
             ("..99", "step <= 99"),
         ] {
-            assert_eq!(text.parse::<Window>().unwrap().condition(), condition);
+            assert_eq!(text.parse::<StepWindow>().unwrap().condition(), condition);
         }
         for text in ["", "..", "a..b", "-1..4", "5..4", "1..2..3", "1.5", "1...2"] {
-            assert!(text.parse::<Window>().is_err(), "{text}");
+            assert!(text.parse::<StepWindow>().is_err(), "{text}");
         }
     }
 }

@@ -8,8 +8,8 @@ use probe_proto::tables::torch_trace;
 use probe_proto::v1::{self, agent_frame::Frame};
 
 use super::Result;
-use super::agent::{Agent, channel, hello};
-use super::process::{Served, probe};
+use super::agent::{BenchAgent, channel, hello};
+use super::process::{ServeProcess, probe};
 use super::rows;
 
 const AGENTS: u32 = 512;
@@ -24,7 +24,7 @@ const MAX_IDLE: f64 = 0.02;
 /// Connects all agents, of which each sends a status a second, and later a batch too.
 pub(crate) async fn agents() -> Result<()> {
     println!("\n{AGENTS} agents, each with {ROWS} rows and a status a second ({SECONDS} s)\n");
-    let served = Served::start("crowd", &[]).await?;
+    let served = ServeProcess::start("crowd", &[]).await?;
     let rest = served.usage()?;
     let mut strings = StringTable::default();
     let batch = rows::batch(&mut strings, ROWS, 0);
@@ -32,7 +32,7 @@ pub(crate) async fn agents() -> Result<()> {
     let began = Instant::now();
     for number in 0..AGENTS {
         let hello = hello(&format!("crowd {number}"), 10_000 + number, vec![torch_trace::TABLE.wire_schema()]);
-        let agent = Agent::connect(channel(&served.socket).await?, hello).await?;
+        let agent = BenchAgent::connect(channel(&served.socket).await?, hello).await?;
         agent.send(Frame::Strings(strings.since(0).ok_or("no strings")?)).await?;
         agents.push(agent);
     }

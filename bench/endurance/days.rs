@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use probe_common::paths::Directories;
+use probe_common::paths::ProbeDirectories;
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::steps;
@@ -10,8 +10,8 @@ use probe_proto::v1::{self, agent_frame::Frame};
 use probe_store::runs;
 
 use super::Result;
-use super::agent::{Agent, channel, hello};
-use super::process::Served;
+use super::agent::{BenchAgent, channel, hello};
+use super::process::ServeProcess;
 use super::sender::{ROWS, Sender};
 
 const DAY: u64 = 86_400;
@@ -29,9 +29,9 @@ fn at(second: u64) -> i64 {
 }
 
 /// Prints a line with what the collector uses now.
-fn say(served: &Served, name: &str, what: &str) -> Result<()> {
+fn say(served: &ServeProcess, name: &str, what: &str) -> Result<()> {
     let usage = served.usage()?;
-    let directory = Directories::from_environment()?.runs().join(format!("{name}@1"));
+    let directory = ProbeDirectories::from_environment()?.runs().join(format!("{name}@1"));
     let (all, files) = (runs::directory_bytes(&directory), runs::file_bytes(&directory));
     println!(
         "| {what} | {:.0} MiB ({:.0} at most) | {} | {} | {:.1} s | {:.1} MiB, journal {:.1} |",
@@ -53,11 +53,11 @@ fn head(title: &str) {
 /// Eight agents, each with a status a second and a step every ten.
 pub(crate) async fn quiet() -> Result<()> {
     head("A quiet day: 8 agents, a status a second and a step every ten seconds each");
-    let served = Served::start("quiet", &[]).await?;
+    let served = ServeProcess::start("quiet", &[]).await?;
     let mut agents = Vec::new();
     for number in 0..AGENTS {
         let hello = hello(&format!("quiet {number}"), 1000 + number, vec![steps::TABLE.wire_schema()]);
-        let agent = Agent::connect(channel(&served.socket).await?, hello).await?;
+        let agent = BenchAgent::connect(channel(&served.socket).await?, hello).await?;
         let mut strings = StringTable::default();
         let clock = strings.id("host");
         agent.send(Frame::Strings(strings.since(0).ok_or("no strings")?)).await?;
@@ -102,7 +102,7 @@ pub(crate) async fn busy() -> Result<()> {
         BUSY_ROWS as f64 / 1e9,
         BUSY_DISK >> 20
     ));
-    let served = Served::start("busy", &[("PROBE_DISK", BUSY_DISK.to_string())]).await?;
+    let served = ServeProcess::start("busy", &[("PROBE_DISK", BUSY_DISK.to_string())]).await?;
     let mut sender = Sender::connect(&served.socket, "busy").await?;
     say(&served, "busy", "in the morning")?;
     let began = Instant::now();

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use probe_common::paths::Directories;
+use probe_common::paths::ProbeDirectories;
 
 use super::Result;
-use super::process::{Served, probe, usage};
+use super::process::{ServeProcess, probe, usage};
 use super::sender::Sender;
 
 /// Files of the large run: links to one file, so that they take no disk.
@@ -16,7 +16,7 @@ const LARGE_FILES: usize = 10_000;
 
 /// Records a run called `name` with `batches` of rows, which ends or whose collector is killed.
 async fn record(name: &str, batches: u64, killed: bool) -> Result<()> {
-    let served = Served::start(name, &[]).await?;
+    let served = ServeProcess::start(name, &[]).await?;
     let mut sender = Sender::connect(&served.socket, name).await?;
     for seq in 1..=batches {
         sender.send(seq).await?;
@@ -27,7 +27,7 @@ async fn record(name: &str, batches: u64, killed: bool) -> Result<()> {
 
 /// Makes copies of the run's directory as runs 2 to `count` of its name.
 fn multiply(name: &str, count: usize) -> Result<()> {
-    let runs = Directories::from_environment()?.runs();
+    let runs = ProbeDirectories::from_environment()?.runs();
     let first = format!("{name}@1");
     for number in 2..=count {
         let (run, copy) = (format!("{name}@{number}"), runs.join(format!("{name}@{number}")));
@@ -124,7 +124,7 @@ pub(crate) async fn large() -> Result<()> {
     // The files of a collector that was killed may be half written, so they are those of another run.
     record("source", 512, false).await?;
     record("large", 1, true).await?;
-    let runs = Directories::from_environment()?.runs();
+    let runs = ProbeDirectories::from_environment()?.runs();
     let (source, table) = (runs.join("source@1/python.torch_trace"), runs.join("large@1/python.torch_trace"));
     fs::create_dir_all(&table)?;
     let files: Vec<_> =
@@ -141,7 +141,7 @@ pub(crate) async fn large() -> Result<()> {
         "SELECT COUNT(*) FROM python.steps",
     ];
     let began = Instant::now();
-    let served = Served::resume("large", &[("PROBE_DISK", "1T".into())]).await?;
+    let served = ServeProcess::resume("large", &[("PROBE_DISK", "1T".into())]).await?;
     let usage = served.usage()?;
     head(&format!(
         "A live run with {LARGE_FILES} files, resumed in {:.2} s, {:.0} MiB",

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::Result;
 use super::ingest::send;
-use super::process::Served;
+use super::process::ServeProcess;
 
 /// `PROBE_DISK`, in bytes.
 const BUDGET: u64 = 300_000_000;
@@ -22,20 +22,20 @@ const LEAST_SHARE: f64 = 0.8;
 
 /// Bytes of a run's directory at one moment.
 #[derive(Debug, Clone, Copy, Default)]
-struct Bytes {
+struct DirectoryBytes {
     files: u64,
     others: u64,
 }
 
-impl Bytes {
+impl DirectoryBytes {
     fn all(self) -> u64 {
         self.files + self.others
     }
 }
 
 /// Rows in Parquet files, and everything else. A file that goes away meanwhile counts nothing.
-fn bytes_in(directory: &Path) -> Bytes {
-    let mut bytes = Bytes::default();
+fn bytes_in(directory: &Path) -> DirectoryBytes {
+    let mut bytes = DirectoryBytes::default();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
         let Ok(metadata) = entry.metadata() else { continue };
@@ -53,7 +53,7 @@ fn bytes_in(directory: &Path) -> Bytes {
 }
 
 /// Looks into the directory every 20 ms until it is told to end.
-fn watch(directory: PathBuf, done: Arc<AtomicBool>) -> JoinHandle<Vec<Bytes>> {
+fn watch(directory: PathBuf, done: Arc<AtomicBool>) -> JoinHandle<Vec<DirectoryBytes>> {
     std::thread::spawn(move || {
         let mut seen = Vec::new();
         while !done.load(Ordering::Relaxed) {
@@ -66,7 +66,7 @@ fn watch(directory: PathBuf, done: Arc<AtomicBool>) -> JoinHandle<Vec<Bytes>> {
 
 /// Prints the most bytes that there were, and the least share of files once the disk was full.
 pub(super) async fn full_disk() -> Result<()> {
-    let served = Served::start("full", &[("PROBE_DISK", BUDGET.to_string())]).await?;
+    let served = ServeProcess::start("full", &[("PROBE_DISK", BUDGET.to_string())]).await?;
     let directory = probe_common::paths::home()?.join("runs/full@1");
     let done = Arc::new(AtomicBool::new(false));
     let watching = watch(directory, Arc::clone(&done));
@@ -76,7 +76,8 @@ pub(super) async fn full_disk() -> Result<()> {
     let rows = rows?;
     served.stop()?;
     let most = seen.iter().map(|bytes| bytes.all()).max().unwrap_or(0);
-    let full: Vec<&Bytes> = seen.iter().skip_while(|bytes| (bytes.all() as f64) < FULL * BUDGET as f64).collect();
+    let full: Vec<&DirectoryBytes> =
+        seen.iter().skip_while(|bytes| (bytes.all() as f64) < FULL * BUDGET as f64).collect();
     let least = full.iter().map(|bytes| bytes.files).min().map_or(f64::NAN, |least| least as f64 / BUDGET as f64);
     println!(
         "PROBE_DISK={} MB at {:.2} M rows/s: {:.1} MB on disk at most ({}), rows in files take {:.0} % of it at least once \

@@ -9,7 +9,7 @@ use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::torch_trace::{Row, TABLE};
 use probe_proto::v1::{self, agent_frame::Frame};
-use probe_store::{ColumnMapping, Identity, Origin, Rows, Store, Strings};
+use probe_store::{BatchOrigin, BatchRows, ColumnMapping, ProcessIdentity, Store, StringReceiver};
 
 use super::Result;
 use super::agent::{self, channel};
@@ -33,9 +33,9 @@ const KINDS: [(&str, &str); 8] = [
 ];
 
 /// A generator of numbers that look random and are the same every time (splitmix64).
-struct Numbers(u64);
+struct SplitMix64(u64);
 
-impl Numbers {
+impl SplitMix64 {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -52,24 +52,24 @@ impl Numbers {
 }
 
 /// The agent of one rank.
-struct Agent {
+struct SyntheticAgent {
     instance: Arc<str>,
-    identity: Arc<Identity>,
+    identity: Arc<ProcessIdentity>,
     strings: v1::Strings,
-    received: Strings,
+    received: StringReceiver,
     texts: Vec<(Text, Text)>,
     stages: [Text; 3],
     optimizer: Text,
     device: Text,
     /// Typical time of each module in forward, in nanoseconds.
     typical: Vec<f64>,
-    numbers: Numbers,
+    numbers: SplitMix64,
     now: i64,
     builder: BatchBuilder,
     seq: u64,
 }
 
-impl Agent {
+impl SyntheticAgent {
     fn new(rank: i32) -> Self {
         let mut strings = StringTable::default();
         let stages = ["forward", "backward", "step"].map(|stage| strings.id(stage));
@@ -81,14 +81,14 @@ impl Agent {
             })
             .collect();
         let (optimizer, device) = (strings.id("AdamW"), strings.id("cpu"));
-        let mut received = Strings::default();
+        let mut received = StringReceiver::default();
         let strings = strings.since(0).unwrap_or_default();
         received.extend(strings.clone()).unwrap_or_default();
-        let mut numbers = Numbers(7);
+        let mut numbers = SplitMix64(7);
         let typical = (0..MODULES).map(|_| (12.2 + 1.2 * numbers.normal()).exp()).collect();
         Self {
             instance: format!("rank {rank}").into(),
-            identity: Arc::new(Identity {
+            identity: Arc::new(ProcessIdentity {
                 run: "gpt@1".into(),
                 host: "node-1".into(),
                 pid: 1000 + rank,
@@ -104,7 +104,7 @@ impl Agent {
             optimizer,
             device,
             typical,
-            numbers: Numbers(rank as u64 + 100),
+            numbers: SplitMix64(rank as u64 + 100),
             now: 1_767_225_600_000_000_000,
             builder: BatchBuilder::new(&TABLE),
             seq: 0,
@@ -157,23 +157,23 @@ impl Agent {
         v1::Batch { seq: self.seq, recorded, ..self.builder.take() }
     }
 
-    fn rows(&mut self, first: i64) -> Option<Rows> {
+    fn rows(&mut self, first: i64) -> Option<BatchRows> {
         let batch = self.batch(first);
         let mapping = ColumnMapping::new(&TABLE.wire_schema()).ok()?;
-        Rows::decode(&mapping, &batch, &mut self.received).ok()
+        BatchRows::decode(&mapping, &batch, &mut self.received).ok()
     }
 }
 
 /// The rows of all ranks.
-pub(crate) struct Run {
-    agents: Vec<Agent>,
+pub(crate) struct SyntheticRun {
+    agents: Vec<SyntheticAgent>,
     step: i64,
     pub(crate) rows: usize,
 }
 
-impl Run {
+impl SyntheticRun {
     pub(crate) fn new() -> Self {
-        Self { agents: (0..RANKS).map(Agent::new).collect(), step: 0, rows: 0 }
+        Self { agents: (0..RANKS).map(SyntheticAgent::new).collect(), step: 0, rows: 0 }
     }
 
     /// Appends about `rows` more rows.
@@ -188,7 +188,7 @@ impl Run {
             for agent in &mut self.agents {
                 let Some(batch) = agent.rows(self.step) else { continue };
                 for store in stores {
-                    store.append(&agent.identity, Origin::batch(&agent.instance, agent.seq), batch.clone());
+                    store.append(&agent.identity, BatchOrigin::batch(&agent.instance, agent.seq), batch.clone());
                 }
                 self.rows += STEP * STEPS as usize;
             }
@@ -197,11 +197,11 @@ impl Run {
     }
 
     /// Sends about `rows` rows to the collector at `socket`, over a connection a rank. The connections stay open.
-    pub(crate) async fn send(&mut self, socket: &Path, rows: usize) -> Result<Vec<agent::Agent>> {
+    pub(crate) async fn send(&mut self, socket: &Path, rows: usize) -> Result<Vec<agent::BenchAgent>> {
         let mut sessions = Vec::new();
         for agent in &self.agents {
             let hello = hello(&agent.instance, &agent.identity);
-            let session = agent::Agent::connect(channel(socket).await?, hello).await?;
+            let session = agent::BenchAgent::connect(channel(socket).await?, hello).await?;
             session.send(Frame::Strings(agent.strings.clone())).await?;
             sessions.push(session);
         }
@@ -220,7 +220,7 @@ impl Run {
 }
 
 /// The first message of an agent that is one rank of all.
-fn hello(instance: &str, identity: &Identity) -> v1::Hello {
+fn hello(instance: &str, identity: &ProcessIdentity) -> v1::Hello {
     v1::Hello {
         rank: identity.rank,
         local_rank: identity.local_rank,

@@ -21,20 +21,20 @@ const QUERIES: [(&str, &str); 3] = [
 ];
 
 #[derive(Clone, Copy)]
-enum Layout {
+enum StringLayout {
     Views,
     Dictionaries,
 }
 
 /// A column whose row `n` is `words[ids[n]]`. A scan makes either layout from ids, once a batch: that is measured too.
-fn text(layout: Layout, words: &[String], ids: &[u16]) -> Result<ArrayRef> {
+fn text(layout: StringLayout, words: &[String], ids: &[u16]) -> Result<ArrayRef> {
     Ok(match layout {
-        Layout::Views => {
+        StringLayout::Views => {
             let all = StringViewArray::from_iter_values(words);
             let ids = UInt16Array::from(ids.to_vec());
             arrow::compute::take(&all, &ids, None)?
         }
-        Layout::Dictionaries => {
+        StringLayout::Dictionaries => {
             let keys = UInt16Array::from(ids.to_vec());
             let values = Arc::new(StringArray::from_iter_values(words));
             Arc::new(DictionaryArray::<UInt16Type>::try_new(keys, values)?)
@@ -42,7 +42,7 @@ fn text(layout: Layout, words: &[String], ids: &[u16]) -> Result<ArrayRef> {
     })
 }
 
-fn batches(layout: Layout, schema: &Arc<Schema>) -> Result<Vec<RecordBatch>> {
+fn batches(layout: StringLayout, schema: &Arc<Schema>) -> Result<Vec<RecordBatch>> {
     let modules: Vec<String> = (0..128).map(|n| format!("transformer.h.{}.mlp.c_{}", n / 8, n % 8)).collect();
     let stages: Vec<String> = ["forward", "backward", "step"].map(str::to_owned).to_vec();
     let mut batches = Vec::with_capacity(ROWS / BATCH + 1);
@@ -57,10 +57,10 @@ fn batches(layout: Layout, schema: &Arc<Schema>) -> Result<Vec<RecordBatch>> {
     Ok(batches)
 }
 
-async fn context(layout: Layout) -> Result<(SessionContext, usize)> {
+async fn context(layout: StringLayout) -> Result<(SessionContext, usize)> {
     let kind = match layout {
-        Layout::Views => DataType::Utf8View,
-        Layout::Dictionaries => DataType::Dictionary(Box::new(DataType::UInt16), Box::new(DataType::Utf8)),
+        StringLayout::Views => DataType::Utf8View,
+        StringLayout::Dictionaries => DataType::Dictionary(Box::new(DataType::UInt16), Box::new(DataType::Utf8)),
     };
     let fields = vec![
         Field::new("module", kind.clone(), false),
@@ -85,8 +85,8 @@ async fn seconds(context: &SessionContext, sql: &str) -> Result<f64> {
 
 /// Asks the queries over both layouts in turn, and prints the medians.
 pub(crate) async fn measure() -> Result<()> {
-    let (views, view_bytes) = context(Layout::Views).await?;
-    let (dictionaries, dictionary_bytes) = context(Layout::Dictionaries).await?;
+    let (views, view_bytes) = context(StringLayout::Views).await?;
+    let (dictionaries, dictionary_bytes) = context(StringLayout::Dictionaries).await?;
     println!("{ROWS} rows in memory: views {} MB, dictionaries {} MB", view_bytes >> 20, dictionary_bytes >> 20);
     for (name, sql) in QUERIES {
         let (mut of_views, mut of_dictionaries) = (Vec::new(), Vec::new());

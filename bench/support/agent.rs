@@ -13,7 +13,7 @@ use super::Result;
 type Acknowledged = std::result::Result<u64, String>;
 
 /// A session of a made-up agent with a collector.
-pub(crate) struct Agent {
+pub(crate) struct BenchAgent {
     frames: mpsc::Sender<v1::AgentFrame>,
     acknowledged: watch::Receiver<Acknowledged>,
 }
@@ -39,7 +39,7 @@ pub(crate) fn hello(instance: &str, pid: u32, tables: Vec<v1::TableSchema>) -> v
     }
 }
 
-impl Agent {
+impl BenchAgent {
     pub(crate) async fn connect(channel: Channel, hello: v1::Hello) -> Result<Self> {
         let mut client = v1::agent_client::AgentClient::new(channel);
         let (frames, outgoing) = mpsc::channel(8);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use probe_collector::auth::Protection;
-use probe_collector::{Collector, Options};
+use probe_collector::auth::TcpProtection;
+use probe_collector::{Collector, CollectorOptions};
 
 use super::Result;
 use super::sender::{ROWS, Sender};
@@ -22,15 +22,15 @@ pub(crate) const LAST_STEPS: &str = "SELECT module, stage, COUNT(*) AS execution
 /// disk, and how many answers came meanwhile: `asked` is a query and its interval, the next one only after the answer.
 pub(crate) async fn measure(batches: u64, asked: Option<(Duration, &'static str)>) -> Result<(f64, u64)> {
     let socket = probe_common::paths::runtime_dir()?.join("bench.sock");
-    let options = Options {
+    let options = CollectorOptions {
         run: "measured".into(),
         command: String::new(),
-        listen: vec![probe_common::paths::Listen::Unix(socket.clone())],
+        listen: vec![probe_common::paths::ListenAddress::Unix(socket.clone())],
         resume: false,
         may_rename: false,
         memory: 2 << 30,
         disk: 10 << 30,
-        protection: Protection::default(),
+        protection: TcpProtection::default(),
         allow_eval: false,
     };
     let collector = Collector::start(options).await?;

@@ -7,14 +7,14 @@ use std::time::Duration;
 use super::Result;
 
 /// A `probe serve`, which is killed on drop.
-pub(crate) struct Served {
+pub(crate) struct ServeProcess {
     child: Child,
     pub(crate) socket: PathBuf,
 }
 
 /// What a process uses, and has used at most.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Usage {
+pub(crate) struct ProcessUsage {
     /// Resident memory now and at most, in MiB.
     pub(crate) resident: f64,
     pub(crate) most_resident: f64,
@@ -24,7 +24,7 @@ pub(crate) struct Usage {
     pub(crate) cpu: f64,
 }
 
-impl Served {
+impl ServeProcess {
     /// Starts a collector for the first run called `name`; `environment` is added to this process's.
     pub(crate) async fn start(name: &str, environment: &[(&str, String)]) -> Result<Self> {
         Self::serve(name, &["--name", name], environment).await
@@ -53,7 +53,7 @@ impl Served {
         Err(format!("no collector answers at {}", served.socket.display()).into())
     }
 
-    pub(crate) fn usage(&self) -> Result<Usage> {
+    pub(crate) fn usage(&self) -> Result<ProcessUsage> {
         usage(self.child.id())
     }
 
@@ -65,7 +65,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for ServeProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -78,7 +78,7 @@ pub(crate) fn probe() -> Result<PathBuf> {
 }
 
 /// What the process uses now, and has used at most.
-pub(crate) fn usage(pid: u32) -> Result<Usage> {
+pub(crate) fn usage(pid: u32) -> Result<ProcessUsage> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let field = |name: &str| -> Result<f64> {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).ok_or_else(|| format!("no {name}"))?;
@@ -88,7 +88,7 @@ pub(crate) fn usage(pid: u32) -> Result<Usage> {
     // The fields behind the name, which may have blanks: utime and stime are the 12th and 13th.
     let times = stat.rsplit(") ").next().ok_or("no times")?.split(' ').skip(11).take(2);
     let ticks: f64 = times.map(str::parse::<f64>).sum::<std::result::Result<_, _>>()?;
-    Ok(Usage {
+    Ok(ProcessUsage {
         resident: field("VmRSS:")? / 1024.0,
         most_resident: field("VmHWM:")? / 1024.0,
         threads: field("Threads:")? as usize,

@@ -7,7 +7,7 @@ use probe_proto::tables::torch_trace::TABLE;
 use probe_proto::v1::{self, agent_frame::Frame};
 
 use super::Result;
-use super::agent::{Agent, channel, hello};
+use super::agent::{BenchAgent, channel, hello};
 use super::rows::{STEP, batch};
 
 /// Rows of a batch.
@@ -19,7 +19,7 @@ const PACKED: usize = 64;
 
 /// Sends batches that are numbered from 1.
 pub(crate) struct Sender {
-    agent: Agent,
+    agent: BenchAgent,
     batches: Vec<v1::Batch>,
 }
 
@@ -29,7 +29,7 @@ impl Sender {
         let mut strings = StringTable::default();
         let batches = (0..PACKED as i64).map(|n| batch(&mut strings, ROWS, n * STEPS)).collect();
         let hello = hello(instance, std::process::id(), vec![TABLE.wire_schema()]);
-        let agent = Agent::connect(channel(socket).await?, hello).await?;
+        let agent = BenchAgent::connect(channel(socket).await?, hello).await?;
         agent.send(Frame::Strings(strings.since(0).ok_or("no strings")?)).await?;
         Ok(Self { agent, batches })
     }

@@ -1,6 +1,6 @@
 //! Frames of an agent, of any bytes. Each target has a file, so that this one builds without the query engine.
 
-use probe_proto::decode::{self, ReceivedStrings, Values};
+use probe_proto::decode::{self, DecodedValues, ReceivedStrings};
 use probe_proto::table::ColumnType;
 use probe_proto::tables::TABLES;
 use probe_proto::v1::{AgentFrame, agent_frame::Frame};
@@ -22,14 +22,14 @@ pub fn frame(data: &[u8]) {
                     let Ok(unpacked) = unpacked else { continue };
                     assert!(unpacked.validity.as_ref().is_none_or(|bits| bits.len() == rows.div_ceil(8)));
                     match &unpacked.values {
-                        Values::Nulls => assert!(column.nullable || rows == 0),
-                        Values::Constant(value) => assert!(rows == 0 || fits(column.kind, *value)),
-                        Values::Ints(values) => {
+                        DecodedValues::Nulls => assert!(column.nullable || rows == 0),
+                        DecodedValues::Constant(value) => assert!(rows == 0 || fits(column.kind, *value)),
+                        DecodedValues::Ints(values) => {
                             assert_eq!(values.len(), rows);
                             let valid = values.iter().enumerate().filter(|(row, _)| unpacked.is_valid(*row));
                             valid.for_each(|(_, value)| assert!(fits(column.kind, *value)));
                         }
-                        Values::Floats(bytes) => assert_eq!(bytes.len(), 8 * rows),
+                        DecodedValues::Floats(bytes) => assert_eq!(bytes.len(), 8 * rows),
                     }
                 }
             }

@@ -46,7 +46,7 @@ pub struct ConfigKey {
     accepts: fn(&str) -> bool,
 }
 
-/// The key of [`Detail`].
+/// The key of [`StepDetail`].
 pub const DETAIL: &str = "detail";
 /// The key of [`Layers`].
 pub const LAYERS: &str = "layers";
@@ -65,7 +65,7 @@ pub static KEYS: &[ConfigKey] = &[
         doc: "Which steps have their modules recorded, the same on all ranks: auto, as many as overhead_budget allows, \
               one of 8 at least, and all for a while when steps get slower; every-step; 1/N, every Nth; off.",
         values: &["auto", "every-step", "1/N", "off"],
-        accepts: |value| Detail::parse(value).is_some(),
+        accepts: |value| StepDetail::parse(value).is_some(),
     },
     ConfigKey {
         name: LAYERS,
@@ -95,7 +95,7 @@ pub static KEYS: &[ConfigKey] = &[
 
 /// Which steps carry module detail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Detail {
+pub enum StepDetail {
     /// All steps.
     EveryStep,
     /// As many steps as the budget allows; the collector chooses which.
@@ -106,7 +106,7 @@ pub enum Detail {
     Off,
 }
 
-impl Detail {
+impl StepDetail {
     /// The largest N of 1/N.
     pub const MAX_STRIDE: u32 = 65_535;
 
@@ -192,11 +192,11 @@ mod tests {
     #[test]
     fn values_are_what_people_write() {
         for (text, detail) in [
-            ("every-step", Some(Detail::EveryStep)),
-            ("auto", Some(Detail::Auto)),
-            ("off", Some(Detail::Off)),
-            ("1/1", Some(Detail::EveryStep)),
-            ("1/6", Some(Detail::Every(6))),
+            ("every-step", Some(StepDetail::EveryStep)),
+            ("auto", Some(StepDetail::Auto)),
+            ("off", Some(StepDetail::Off)),
+            ("1/1", Some(StepDetail::EveryStep)),
+            ("1/6", Some(StepDetail::Every(6))),
             ("1/0", None),
             ("1/70000", None),
             ("1/-2", None),
@@ -204,7 +204,7 @@ mod tests {
             ("2/3", None),
             ("1/N", None),
         ] {
-            assert_eq!(Detail::parse(text), detail, "{text}");
+            assert_eq!(StepDetail::parse(text), detail, "{text}");
         }
         for (text, layers) in [
             ("all", Some(u16::MAX)),

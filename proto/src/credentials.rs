@@ -24,7 +24,7 @@ pub const INSECURE: &str = "insecure-no-tls";
 
 /// Why credentials can't be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct CredentialsProblem {
     /// Whether using them would be unsafe; otherwise the file is missing or not valid.
     pub denied: bool,
     /// What is wrong.
@@ -33,7 +33,7 @@ pub struct Problem {
     pub hint: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for CredentialsProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}; hint: {}", self.message, self.hint)
     }
@@ -43,7 +43,7 @@ impl fmt::Display for Problem {
 #[derive(Clone)]
 pub struct Credentials {
     token: Arc<str>,
-    pin: Option<Pin>,
+    pin: Option<CertificatePin>,
 }
 
 impl fmt::Debug for Credentials {
@@ -58,8 +58,8 @@ impl Credentials {
     ///
     /// # Errors
     /// The file is missing, open to others, or holds no token.
-    pub fn read(path: &Path) -> Result<Self, Problem> {
-        let problem = |denied, message: String, hint: &str| Problem { denied, message, hint: hint.into() };
+    pub fn read(path: &Path) -> Result<Self, CredentialsProblem> {
+        let problem = |denied, message: String, hint: &str| CredentialsProblem { denied, message, hint: hint.into() };
         let named = |what: &dyn fmt::Display| format!("{}: {what}", path.display());
         let make = "on the collector's machine: probe token make NAME --scope query -o FILE";
         let flags = nix::fcntl::OFlag::O_NONBLOCK.bits();
@@ -99,7 +99,7 @@ impl Credentials {
     }
 
     /// The file's text.
-    pub fn text(token: &str, pin: Option<&Pin>) -> String {
+    pub fn text(token: &str, pin: Option<&CertificatePin>) -> String {
         pin.map_or_else(|| format!("{token}\n"), |pin| format!("{token}\npin {pin}\n"))
     }
 
@@ -113,20 +113,20 @@ impl Credentials {
     ///
     /// # Errors
     /// The token would be sent to another machine unencrypted, or the variable is no pin.
-    pub fn way(&self, address: &str, variable: Option<&str>) -> Result<TcpSecurity, Problem> {
+    pub fn way(&self, address: &str, variable: Option<&str>) -> Result<TcpSecurity, CredentialsProblem> {
         if let Some(pin) = &self.pin {
             return Ok(TcpSecurity::Tls(pin.clone()));
         }
         let variable = variable.filter(|value| !value.is_empty());
         match variable {
             Some(INSECURE) => Ok(TcpSecurity::Plain),
-            Some(value) => value.parse().map(TcpSecurity::Tls).map_err(|what: String| Problem {
+            Some(value) => value.parse().map(TcpSecurity::Tls).map_err(|what: String| CredentialsProblem {
                 denied: false,
                 message: format!("{} {what}", crate::env::PROBE_TLS_PIN),
                 hint: "`probe serve` with TLS prints it: sha256: and 64 hexadecimal digits".into(),
             }),
             None if is_loopback(address) => Ok(TcpSecurity::Loopback),
-            None => Err(Problem {
+            None => Err(CredentialsProblem {
                 denied: true,
                 message: format!(
                     "{address} is another machine, and no pin says which certificate it has: the token would be readable on the way"
@@ -148,7 +148,7 @@ pub enum TcpSecurity {
     /// Unencrypted, within this machine, to a process of this user or root.
     Loopback,
     /// TLS, only to a server with this certificate.
-    Tls(Pin),
+    Tls(CertificatePin),
 }
 
 /// Whether `HOST:PORT` is this machine, by its text: a name is not looked up, since the answer cannot be trusted.
@@ -160,16 +160,16 @@ fn is_loopback(address: &str) -> bool {
 
 /// SHA-256 of a certificate, as `openssl x509 -noout -fingerprint -sha256` prints it too.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pin(pub [u8; 32]);
+pub struct CertificatePin(pub [u8; 32]);
 
-impl fmt::Display for Pin {
+impl fmt::Display for CertificatePin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("sha256:")?;
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl FromStr for Pin {
+impl FromStr for CertificatePin {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_file_has_a_token_and_perhaps_a_pin() {
-        let pin = Pin([0xab; 32]);
+        let pin = CertificatePin([0xab; 32]);
         let read = Credentials::parse(&Credentials::text(TOKEN, Some(&pin))).unwrap();
         assert_eq!((read.authorization(), read.pin.clone()), (format!("Bearer {TOKEN}"), Some(pin)));
         assert!(!format!("{read:?}").contains("0123"), "{read:?}");
@@ -227,19 +227,19 @@ mod tests {
 
     #[test]
     fn pins_are_read_as_openssl_writes_them_too() {
-        let pin = Pin([0x0f; 32]);
+        let pin = CertificatePin([0x0f; 32]);
         assert_eq!(pin.to_string().parse(), Ok(pin.clone()));
         assert_eq!(format!("sha256:{}", ["0F"; 32].join(":")).parse(), Ok(pin));
         for wrong in
             ["", "sha256:", "0f0f", &format!("sha256:{}", "0".repeat(63)), &format!("sha256:{}é", "0".repeat(62))]
         {
-            assert!(wrong.parse::<Pin>().is_err(), "{wrong}");
+            assert!(wrong.parse::<CertificatePin>().is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn a_token_leaves_this_machine_only_over_tls_or_where_that_is_asked_for() {
-        let pin = Pin([7; 32]);
+        let pin = CertificatePin([7; 32]);
         let plain = Credentials::parse(TOKEN).unwrap();
         let pinned = Credentials::parse(&Credentials::text(TOKEN, Some(&pin))).unwrap();
         let text = pin.to_string();

@@ -38,7 +38,7 @@ pub enum Malformed {
 
 /// The values of a column.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Values {
+pub enum DecodedValues {
     /// Every row is NULL.
     Nulls,
     /// Every row is this integer (boolean, timestamp, string id).
@@ -51,17 +51,17 @@ pub enum Values {
 
 /// A checked column.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Decoded {
+pub struct DecodedColumn {
     /// The values; those of NULL rows have no meaning.
-    pub values: Values,
+    pub values: DecodedValues,
     /// A bit a row, least significant first, 1 = present; None when every row is present.
     pub validity: Option<Bytes>,
 }
 
-impl Decoded {
+impl DecodedColumn {
     /// Whether `row` has a value.
     pub fn is_valid(&self, row: usize) -> bool {
-        !matches!(self.values, Values::Nulls)
+        !matches!(self.values, DecodedValues::Nulls)
             && self.validity.as_ref().is_none_or(|bits| bits[row / 8] >> (row % 8) & 1 == 1)
     }
 }
@@ -80,7 +80,7 @@ pub fn column(
     column: &v1::Column,
     rows: usize,
     strings: usize,
-) -> Result<Decoded, Malformed> {
+) -> Result<DecodedColumn, Malformed> {
     let wrong = |what: String| Malformed::Column { column: name.to_owned(), what };
     if column.nulls {
         return if !column.data.is_empty() || !column.validity.is_empty() || column.width != 0 {
@@ -88,7 +88,7 @@ pub fn column(
         } else if !nullable && rows > 0 {
             Err(wrong("NULL where the table allows none".into()))
         } else {
-            Ok(Decoded { values: Values::Nulls, validity: None })
+            Ok(DecodedColumn { values: DecodedValues::Nulls, validity: None })
         };
     }
     let width = match column.width {
@@ -107,7 +107,7 @@ pub fn column(
         n => return Err(wrong(format!("{n} bytes of validity for {rows} rows"))),
     };
     if kind == ColumnType::Float64 {
-        return Ok(Decoded { values: Values::Floats(column.data.clone()), validity });
+        return Ok(DecodedColumn { values: DecodedValues::Floats(column.data.clone()), validity });
     }
     let (low, high) = match kind {
         ColumnType::Int32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
@@ -124,7 +124,7 @@ pub fn column(
     let base = column.base;
     if width == 0 {
         return if in_range(base) || rows == 0 {
-            Ok(Decoded { values: Values::Constant(base), validity })
+            Ok(DecodedColumn { values: DecodedValues::Constant(base), validity })
         } else {
             Err(out_of_range(base))
         };
@@ -156,7 +156,7 @@ pub fn column(
             }
         }
     }
-    Ok(Decoded { values: Values::Ints(values), validity })
+    Ok(DecodedColumn { values: DecodedValues::Ints(values), validity })
 }
 
 /// The strings that a connection has received.

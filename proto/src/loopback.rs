@@ -37,7 +37,7 @@ fn check(stream: &TcpStream, me: u32) -> io::Result<()> {
 /// The uid of the socket at `there`, by the text of /proc/net/tcp: of the connection from `here`, or until that is accepted,
 /// of the listening socket.
 fn owner(text: &str, here: SocketAddr, there: SocketAddr) -> Option<u32> {
-    let sockets: Vec<Socket> = text.lines().filter_map(Socket::parse).collect();
+    let sockets: Vec<SocketEntry> = text.lines().filter_map(SocketEntry::parse).collect();
     let taken = sockets.iter().find(|socket| socket.is_taken && (socket.local, socket.remote) == (there, here));
     let listening = |ip: IpAddr| {
         let local = SocketAddr::new(ip, there.port());
@@ -52,7 +52,7 @@ fn owner(text: &str, here: SocketAddr, there: SocketAddr) -> Option<u32> {
 
 /// A line of /proc/net/tcp.
 #[derive(Debug)]
-struct Socket {
+struct SocketEntry {
     local: SocketAddr,
     remote: SocketAddr,
     listens: bool,
@@ -61,7 +61,7 @@ struct Socket {
     is_taken: bool,
 }
 
-impl Socket {
+impl SocketEntry {
     fn parse(line: &str) -> Option<Self> {
         /// TCP_LISTEN.
         const LISTEN: &str = "0A";

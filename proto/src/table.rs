@@ -13,7 +13,7 @@ pub struct Table {
     /// The table's purpose, in one sentence.
     pub doc: &'static str,
     /// Which side fills the table.
-    pub source: Source,
+    pub source: TableSource,
     /// The table's own columns; rows that came from an agent also have [`IDENTITY`].
     pub columns: &'static [Column],
     /// Column names in the order in which rows arrive sorted.
@@ -31,8 +31,8 @@ impl Table {
     /// All columns as SQL sees them: identity first for tables filled by agents.
     pub fn all_columns(&self) -> impl Iterator<Item = &'static Column> {
         let identity: &'static [Column] = match self.source {
-            Source::Agent => IDENTITY,
-            Source::Collector => &[],
+            TableSource::Agent => IDENTITY,
+            TableSource::Collector => &[],
         };
         identity.iter().chain(self.columns)
     }
@@ -51,7 +51,7 @@ impl Table {
 
 /// Which side fills a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum TableSource {
     /// Agents, over the wire; rows carry the identity columns.
     Agent,
     /// The collector itself.
@@ -201,7 +201,7 @@ macro_rules! table {
             schema: stringify!($schema),
             name: stringify!($name),
             doc: $doc,
-            source: $crate::table::Source::$source,
+            source: $crate::table::TableSource::$source,
             columns: &[$($crate::table::Column {
                 name: stringify!($column),
                 kind: <$type as $crate::table::Cell>::KIND,

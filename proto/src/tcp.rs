@@ -18,20 +18,20 @@ use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use tokio_rustls::{TlsConnector, rustls};
 
-use crate::credentials::{Pin, TcpSecurity};
+use crate::credentials::{CertificatePin, TcpSecurity};
 use crate::loopback;
 
 /// The name of HTTP/2 in the TLS handshake.
 pub const ALPN: &[u8] = b"h2";
 
 /// The pin of a certificate.
-pub fn pin_of(certificate: &[u8]) -> Pin {
-    Pin(Sha256::digest(certificate).into())
+pub fn pin_of(certificate: &[u8]) -> CertificatePin {
+    CertificatePin(Sha256::digest(certificate).into())
 }
 
 /// A connection to a collector.
 #[derive(Debug)]
-pub enum Stream {
+pub enum CollectorStream {
     /// Unencrypted.
     Plain(TcpStream),
     /// Encrypted.
@@ -42,26 +42,26 @@ pub enum Stream {
 ///
 /// # Errors
 /// The network's; `PermissionDenied` where the certificate is not the expected one, or another user's process listens.
-pub async fn connect(address: impl ToSocketAddrs, way: &TcpSecurity) -> io::Result<Stream> {
+pub async fn connect(address: impl ToSocketAddrs, way: &TcpSecurity) -> io::Result<CollectorStream> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     let pin = match way {
-        TcpSecurity::Plain => return Ok(Stream::Plain(stream)),
+        TcpSecurity::Plain => return Ok(CollectorStream::Plain(stream)),
         TcpSecurity::Loopback => {
             loopback::check_owner(&stream)?;
-            return Ok(Stream::Plain(stream));
+            return Ok(CollectorStream::Plain(stream));
         }
         TcpSecurity::Tls(pin) => pin,
     };
     // The name is sent, and not used otherwise.
     let name = ServerName::try_from("probe").map_err(io::Error::other)?;
     match TlsConnector::from(Arc::new(config(pin)?)).connect(name, stream).await {
-        Ok(stream) => Ok(Stream::Tls(Box::new(stream))),
+        Ok(stream) => Ok(CollectorStream::Tls(Box::new(stream))),
         Err(error) => Err(explained(error)),
     }
 }
 
-fn config(pin: &Pin) -> io::Result<ClientConfig> {
+fn config(pin: &CertificatePin) -> io::Result<ClientConfig> {
     let provider = Arc::new(ring::default_provider());
     let only = Arc::new(PinnedVerifier { pin: pin.clone(), provider: Arc::clone(&provider) });
     let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13]);
@@ -83,7 +83,7 @@ fn explained(error: io::Error) -> io::Error {
 /// Accepts one certificate and no other.
 #[derive(Debug)]
 struct PinnedVerifier {
-    pin: Pin,
+    pin: CertificatePin,
     provider: Arc<CryptoProvider>,
 }
 
@@ -126,7 +126,7 @@ impl ServerCertVerifier for PinnedVerifier {
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for CollectorStream {
     fn poll_read(self: Pinned<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pinned::new(stream).poll_read(cx, buf),
@@ -135,7 +135,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for CollectorStream {
     fn poll_write(self: Pinned<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(stream) => Pinned::new(stream).poll_write(cx, data),

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 /// Address of a collector: `unix:PATH` or `HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
+pub enum CollectorAddress {
     /// A socket on this machine.
     Unix(PathBuf),
     /// `host:port`, as it was given.
     Tcp(String),
 }
 
-impl Address {
+impl CollectorAddress {
     /// Parses `unix:PATH` or `HOST:PORT`; the error says what is wrong.
     pub fn parse(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
@@ -30,11 +30,11 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_people_write_them() {
-        assert_eq!(Address::parse("unix:/run/a b.sock"), Ok(Address::Unix("/run/a b.sock".into())));
-        assert_eq!(Address::parse("node1:7000"), Ok(Address::Tcp("node1:7000".into())));
-        assert_eq!(Address::parse("[::1]:7000"), Ok(Address::Tcp("[::1]:7000".into())));
+        assert_eq!(CollectorAddress::parse("unix:/run/a b.sock"), Ok(CollectorAddress::Unix("/run/a b.sock".into())));
+        assert_eq!(CollectorAddress::parse("node1:7000"), Ok(CollectorAddress::Tcp("node1:7000".into())));
+        assert_eq!(CollectorAddress::parse("[::1]:7000"), Ok(CollectorAddress::Tcp("[::1]:7000".into())));
         for wrong in ["", "unix:", "node1", ":7000", "node1:", "node1:70000"] {
-            assert!(Address::parse(wrong).is_err(), "{wrong}");
+            assert!(CollectorAddress::parse(wrong).is_err(), "{wrong}");
         }
     }
 }

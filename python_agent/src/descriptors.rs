@@ -2,7 +2,7 @@
 //! that becomes a daemon closes all of them.
 //!
 //! The background thread has a table of descriptors of its own ([`separate`]), so that neither it nor the program sees what the
-//! other opens and closes. What training's threads need lies above the numbers that programs choose by hand ([`raised`]), and
+//! other opens and closes. What training's threads need lies above the numbers that programs choose by hand ([`move_up`]), and
 //! is used only while it still is the same file ([`KnownFile`]).
 
 use std::cell::Cell;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 
-/// The lowest number of [`raised`] descriptors.
+/// The lowest number of [`move_up`] descriptors.
 const MIN_RAISED: c_int = 200;
 /// The number of standard error.
 const LAST_STREAM: RawFd = 2;
@@ -112,7 +112,7 @@ pub(crate) fn open_sockets(numbers: &[RawFd]) {
             if libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) != 0 {
                 return;
             }
-            let ends = ends.map(raised);
+            let ends = ends.map(move_up);
             for (end, number) in ends.into_iter().zip(pair) {
                 libc::dup3(end, *number, libc::O_CLOEXEC);
             }
@@ -124,7 +124,7 @@ pub(crate) fn open_sockets(numbers: &[RawFd]) {
 }
 
 /// Moves a descriptor of ours to a number that programs do not choose by hand. It stays where it is if there are no such numbers.
-pub(crate) fn raised(low: RawFd) -> RawFd {
+pub(crate) fn move_up(low: RawFd) -> RawFd {
     // SAFETY: a descriptor that the caller has just opened and hands over.
     unsafe {
         let high = libc::fcntl(low, libc::F_DUPFD_CLOEXEC, MIN_RAISED);
@@ -136,10 +136,10 @@ pub(crate) fn raised(low: RawFd) -> RawFd {
     }
 }
 
-/// [`raised`], for descriptors of the agent's Python half.
+/// [`move_up`], for descriptors of the agent's Python half.
 #[pyfunction]
 fn raise_descriptor(low: RawFd) -> RawFd {
-    raised(low)
+    move_up(low)
 }
 
 /// Adds this file's functions to the module.
@@ -198,7 +198,7 @@ mod tests {
     fn a_thread_of_its_own_table_sees_nothing_of_the_process_and_keeps_nothing_open() {
         let (mut reader, writer) = pipe().expect("a pipe");
         let kept = File::open("/proc/self/cmdline").expect("a file");
-        let number = raised(kept.into_raw_fd());
+        let number = move_up(kept.into_raw_fd());
         assert!(number >= MIN_RAISED);
         let (other, id) = (writer.as_raw_fd(), file_id(number));
         let (separated, is_separated) = std::sync::mpsc::channel();

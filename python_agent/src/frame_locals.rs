@@ -20,10 +20,10 @@ use pyo3::types::{PyDict, PyList};
 const OPTIMIZED: u64 = 1;
 
 /// The path from a frame to the pointer to its dictionary: at each offset but the last is a pointer to follow.
-type Offsets = &'static [usize];
+type PointerPath = &'static [usize];
 
 /// The offsets for a version of CPython, in builds whose objects begin with a count and a type; None where none are needed.
-fn offsets(version: (u8, u8)) -> Option<Offsets> {
+fn offsets(version: (u8, u8)) -> Option<PointerPath> {
     match version {
         (3, 9 | 10) => Some(&[56]),
         (3, 11) => Some(&[24, 24]),
@@ -68,8 +68,8 @@ proved = sys.implementation.name == 'cpython' and not hasattr(sys, 'getobjects')
 ";
 
 /// The offsets for this interpreter; None where none are needed or the test fails.
-fn proved(py: Python<'_>) -> Option<Offsets> {
-    static PROVED: OnceLock<Option<Offsets>> = OnceLock::new();
+fn proved(py: Python<'_>) -> Option<PointerPath> {
+    static PROVED: OnceLock<Option<PointerPath>> = OnceLock::new();
     if let Some(known) = PROVED.get() {
         return *known;
     }

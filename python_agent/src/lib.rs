@@ -6,7 +6,7 @@
 //!
 //! - [`shared`] is the little state that all of them and the Python half use. [`renewable`] is for state that a forked child makes
 //!   anew.
-//! - [`frame_locals`] reads the variables that a snippet may name. [`words`] takes texts from Python and bounds them, and
+//! - [`frame_locals`] reads the variables that a snippet may name. [`python_text`] takes texts from Python and bounds them, and
 //!   [`seconds`] takes time spans.
 //! - [`address`] is the address of the collector, and [`detached_process`] starts a collector.
 //! - [`descriptors`] keeps the agent's files and the program's apart, and [`terminal`] writes lines for the person who runs the
@@ -21,6 +21,7 @@ pub mod address;
 mod descriptors;
 mod detached_process;
 mod frame_locals;
+pub mod python_text;
 pub mod recording;
 mod renewable;
 pub mod sampling;
@@ -28,7 +29,6 @@ pub mod seconds;
 pub mod shared;
 mod terminal;
 pub mod uplink;
-pub mod words;
 
 /// The extension module. Each part registers its own functions.
 #[pymodule]

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use probe_common::error::{Error, Result};
 use probe_common::paths;
-use probe_inspect::attach::{self, AttachSettings, AttachState, Method, Report, SharedDirectory};
+use probe_inspect::attach::{self, AttachSettings, AttachState, BootstrapReport, InjectionMethod, SharedDirectory};
 use probe_proto::config;
 
 use self::collector::{KnownProcess, RunCollector};
 use self::targets::AttachTarget;
-use super::status::Status;
+use super::status::CommandStatus;
 use super::{connect, report};
 
 /// Put the agent into a running Python process
@@ -57,7 +57,7 @@ pub(super) struct Args {
 /// How much longer than its timeout a process that has begun may take: imports take long on a busy machine.
 const EXTRA_PATIENCE: Duration = Duration::from_secs(60);
 
-pub(super) fn run(args: Args) -> Result<Status> {
+pub(super) fn run(args: Args) -> Result<CommandStatus> {
     let finding = connect::one_thread()?;
     let known = finding.block_on(collector::known_processes())?;
     let candidates = targets::find(args.pid)?;
@@ -148,7 +148,12 @@ fn attach_to(one: &AttachTarget, found: &RunCollector, args: &Args, packages: &[
 }
 
 /// Prints how attaching went.
-fn tell(one: &AttachTarget, report: &Report, sent: &attach::Sent, found: &RunCollector) -> Result<AttachState> {
+fn tell(
+    one: &AttachTarget,
+    report: &BootstrapReport,
+    sent: &attach::SentStatement,
+    found: &RunCollector,
+) -> Result<AttachState> {
     let pid = one.pid;
     if let Some(error) = &report.error {
         let hint = match error.contains("probe_agent") {
@@ -209,11 +214,11 @@ impl AttachTarget {
     fn plan(&self, dry: bool) -> String {
         let Self { pid, interpreter, .. } = self;
         let how = match interpreter.method() {
-            Method::RemoteDebugging => "by its own protocol for debuggers (PEP 768)",
-            Method::Borrowing => "by borrowing one of its threads (ptrace) for a call of Py_AddPendingCall",
+            InjectionMethod::RemoteDebugging => "by its own protocol for debuggers (PEP 768)",
+            InjectionMethod::Borrowing => "by borrowing one of its threads (ptrace) for a call of Py_AddPendingCall",
         };
         let would = if dry { "would be attached to" } else { "is being attached to" };
-        let (version, path) = (interpreter.shown(), &interpreter.path);
+        let (version, path) = (interpreter.version_text(), &interpreter.path);
         format!("process {pid} (Python {version}, {path}) {would} {how}{}", if dry { ", and may be" } else { "" })
     }
 }

@@ -13,11 +13,11 @@ use probe_common::error::{Error, Result};
 use probe_proto::v1::{self, At, eval_event::Event};
 use serde_json::json;
 
-use self::answer::{BenchAnswer, Evaluation, Output};
-use super::connect::{Connection, with_client};
-use super::eval::printer::Printer;
-use super::eval::{Rank, before_deadline, call};
-use super::status::Status;
+use self::answer::{BenchAnswer, Evaluation, SnippetOutput};
+use super::connect::{ConnectOptions, with_client};
+use super::eval::printer::SnippetPrinter;
+use super::eval::{SnippetRank, before_deadline, call};
+use super::status::CommandStatus;
 use crate::output;
 use crate::small_rows::rows;
 
@@ -62,14 +62,14 @@ pub(super) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectOptions,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|seconds| (0.01..=60.0).contains(seconds)).ok_or_else(|| "0.01 to 60 seconds".to_owned())
 }
 
-pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
+pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<CommandStatus> {
     let expressions: Vec<&str> =
         std::iter::once(&args.expression).chain(&args.against).map(|text| text.trim()).collect();
     if expressions.contains(&"") {
@@ -88,7 +88,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
                 "__import__('probe_agent.benchmark.request', fromlist=['answer']).answer({:?}, globals())",
                 request.to_string()
             );
-            let call = call(code, At::Step, rank.map(Rank::One), args.timeout, MAX_OUTPUT);
+            let call = call(code, At::Step, rank.map(SnippetRank::One), args.timeout, MAX_OUTPUT);
             let Some(found) = evaluate(&mut client, call).await? else { return Ok(1) };
             if let BenchAnswer::Timed(timed) = found.answer {
                 let figures = figures::compute(&timed, &expressions);
@@ -114,19 +114,19 @@ async fn lowest_rank(client: &mut Client) -> Result<Option<i32>> {
 async fn evaluate(client: &mut Client, call: v1::EvalCall) -> Result<Option<Evaluation>> {
     before_deadline(call.timeout_s, async {
         let mut events = client.eval(call).await?;
-        let mut printed = Output::default();
+        let mut printed = SnippetOutput::default();
         let mut step = 0;
         let mut rank = None;
         while let Some(event) = events.next().await {
             match event?.event {
-                Some(Event::Output(piece)) => printed.take(&piece.output.unwrap_or_default()),
+                Some(Event::Output(piece)) => printed.add_output(&piece.output.unwrap_or_default()),
                 Some(Event::RankDone(rank_done)) => {
                     let done = rank_done.done.unwrap_or_default();
                     (rank, step) = (rank_done.rank, done.step);
                     printed.raised(&done);
                 }
                 Some(Event::Finished(finished)) => return printed.finish(&finished, rank, step),
-                Some(Event::Notice(notice)) => Printer::notice(&notice),
+                Some(Event::Notice(notice)) => SnippetPrinter::notice(&notice),
                 Some(Event::Placement(_)) | None => {}
             }
         }

@@ -12,10 +12,10 @@ use probe_client::Client;
 use probe_common::error::{Error, Result};
 use probe_proto::v1::{CaptureCall, CaptureEvent, Captured, capture_event::Event};
 
-use self::files::Files;
+use self::files::ReceivedTraces;
 use self::progress::ShownProgress;
-use super::connect::{Connection, with_client};
-use super::status::Status;
+use super::connect::{ConnectOptions, with_client};
+use super::status::CommandStatus;
 
 /// Record what some steps do, operator by operator
 ///
@@ -40,7 +40,7 @@ pub(super) struct Args {
     steps: u32,
     /// Ranks to record: all, or numbers (0,3)
     #[arg(long, value_name = "N,…|all", default_value = "all", value_parser = ranks)]
-    rank: Ranks,
+    rank: CaptureRanks,
     /// What to record in addition to operators and kernels. Stacks make steps much slower
     #[arg(long, value_enum, value_name = "WHAT,…", value_delimiter = ',', default_value = "modules")]
     with: Vec<CaptureDetail>,
@@ -62,12 +62,12 @@ pub(super) struct Args {
     #[arg(long, value_name = "BYTES", value_parser = super::amounts::bytes, default_value = "512M")]
     max_bytes: u64,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectOptions,
 }
 
 /// Ranks that are asked for; none means all.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Ranks(Vec<i32>);
+struct CaptureRanks(Vec<i32>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum CaptureDetail {
@@ -85,17 +85,17 @@ enum CaptureDetail {
     None,
 }
 
-fn ranks(text: &str) -> Result<Ranks, String> {
+fn ranks(text: &str) -> Result<CaptureRanks, String> {
     if text == "all" {
-        return Ok(Ranks(Vec::new()));
+        return Ok(CaptureRanks(Vec::new()));
     }
     let rank = |rank: &str| rank.trim().parse().ok().filter(|rank| *rank >= 0);
     let ranks: Option<Vec<i32>> = text.split(',').map(rank).collect();
-    ranks.map(Ranks).ok_or_else(|| "write it like 0, 0,3 or all".to_owned())
+    ranks.map(CaptureRanks).ok_or_else(|| "write it like 0, 0,3 or all".to_owned())
 }
 
-pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
-    let mut files = args.output.as_deref().map(Files::new).transpose()?;
+pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<CommandStatus> {
+    let mut files = args.output.as_deref().map(ReceivedTraces::new).transpose()?;
     let has = |with: CaptureDetail| args.with.contains(&with);
     let call = CaptureCall {
         steps: args.steps,
@@ -128,7 +128,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
 async fn receive<E: Into<Error>>(
     events: &mut (impl Stream<Item = Result<CaptureEvent, E>> + Unpin),
     progress: &mut ShownProgress,
-    files: &mut Option<Files>,
+    files: &mut Option<ReceivedTraces>,
 ) -> Result<Captured> {
     while let Some(event) = events.next().await {
         match event.map_err(Into::into)?.event {
@@ -136,7 +136,7 @@ async fn receive<E: Into<Error>>(
             Some(Event::Progress(done)) => progress.show(&done),
             Some(Event::Piece(piece)) => {
                 if let Some(files) = files {
-                    files.take(&piece)?;
+                    files.write_piece(&piece)?;
                 }
             }
             Some(Event::Captured(captured)) => return Ok(captured),
@@ -147,7 +147,7 @@ async fn receive<E: Into<Error>>(
     Err(Error::failed("the collector disconnected before it reported the result of the capture"))
 }
 
-async fn show(client: &mut Client, captured: &Captured) -> Result<Status> {
+async fn show(client: &mut Client, captured: &Captured) -> Result<CommandStatus> {
     page::show(client, captured).await?;
     Ok(0)
 }
@@ -158,8 +158,8 @@ mod tests {
 
     #[test]
     fn ranks_are_read_as_people_write_them() {
-        assert_eq!(ranks("all"), Ok(Ranks(vec![])));
-        assert_eq!(ranks("0,3"), Ok(Ranks(vec![0, 3])));
+        assert_eq!(ranks("all"), Ok(CaptureRanks(vec![])));
+        assert_eq!(ranks("0,3"), Ok(CaptureRanks(vec![0, 3])));
         assert!(["", "a", "0,", "-1", "0-3"].iter().all(|text| ranks(text).is_err()));
     }
 }

@@ -1,15 +1,15 @@
 //! `probe compare A [B]`: before and after.
 
 use probe_client::Client;
-use probe_client::endpoint::Target;
+use probe_client::endpoint::FoundEndpoint;
 use probe_common::error::{Error, Result};
 
-use super::connect::{self, Connection};
+use super::connect::{self, ConnectOptions};
 use super::report;
-use super::status::{INTERRUPTED, Status};
+use super::status::{CommandStatus, INTERRUPTED};
 use crate::compare::{self, ComparedRow, ComparedRun, ComparisonVerdict, LAST_STEPS, MIN_STEPS};
-use crate::output::{Format, rows};
-use crate::step_window::Window;
+use crate::output::{OutputFormat, rows};
+use crate::step_window::StepWindow;
 
 /// Rows of modules that a table shows without --top.
 const TOP: usize = 20;
@@ -40,21 +40,21 @@ pub(super) struct Args {
     /// Steps of A, and of B unless --against is given: 10..50 (both included), 100.., ..99 [default: the last 1000 of
     /// each]
     #[arg(long, value_name = "WINDOW")]
-    steps: Option<Window>,
+    steps: Option<StepWindow>,
     /// Steps of B
     #[arg(long, value_name = "WINDOW")]
-    against: Option<Window>,
+    against: Option<StepWindow>,
     /// Number of modules to show; 0 means all [default: 20 in a table, otherwise all]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectOptions,
 }
 
-pub(super) fn run(args: &Args) -> Result<Status> {
+pub(super) fn run(args: &Args) -> Result<CommandStatus> {
     if args.b.is_none() && (args.steps.is_none() || args.against.is_none()) {
         let a = args.a.as_deref().unwrap_or("gpt");
         return Err(Error::usage("there is only one run in one window, and a comparison needs two")
@@ -83,7 +83,11 @@ pub(super) fn run(args: &Args) -> Result<Status> {
     })
 }
 
-async fn side(client: &mut Client, target: &Target, window: Option<Window>) -> Result<(ComparedRun, String)> {
+async fn side(
+    client: &mut Client,
+    target: &FoundEndpoint,
+    window: Option<StepWindow>,
+) -> Result<(ComparedRun, String)> {
     let name = target.pid.map_or_else(|| target.location.name(), |pid| format!("process {pid}"));
     Ok((compare::read(client, &name, window).await?, name))
 }
@@ -111,7 +115,7 @@ fn say(which: &str, name: &str, side: &ComparedRun) {
     }
 }
 
-fn show(mut compared: Vec<ComparedRow>, args: &Args) -> Result<Status> {
+fn show(mut compared: Vec<ComparedRow>, args: &Args) -> Result<CommandStatus> {
     let outside = compared
         .iter()
         .filter(|row| matches!(row.verdict, ComparisonVerdict::Slower | ComparisonVerdict::Faster))
@@ -119,7 +123,7 @@ fn show(mut compared: Vec<ComparedRow>, args: &Args) -> Result<Status> {
     let judged = outside + compared.iter().filter(|row| row.verdict == ComparisonVerdict::WithinNoise).count();
     let parts = compared.iter().filter(|row| row.what.is_none()).count();
     let all = compared.len();
-    match args.top.or((args.format == Format::Table).then_some(TOP)) {
+    match args.top.or((args.format == OutputFormat::Table).then_some(TOP)) {
         None | Some(0) => {}
         Some(top) => compared.truncate(parts + top),
     }
@@ -130,7 +134,7 @@ fn show(mut compared: Vec<ComparedRow>, args: &Args) -> Result<Status> {
     let integer = |count: usize| i64::try_from(count).ok();
     // People get a microsecond and a tenth of a percent, which is more than noise leaves; programs get all of it.
     let rounded = |value: f64, per_unit: f64| match args.format {
-        Format::Table => (value * per_unit).round() / per_unit,
+        OutputFormat::Table => (value * per_unit).round() / per_unit,
         _ => value,
     };
     let ms = |field: fn(&ComparedRow) -> Option<f64>| {
@@ -140,7 +144,7 @@ fn show(mut compared: Vec<ComparedRow>, args: &Args) -> Result<Status> {
         rows::floats(compared.iter().map(|row| Some(rounded(field(row)?, 10.0))))
     };
     let verdict = |row: &ComparedRow| match row.verdict {
-        ComparisonVerdict::TooFewSteps if args.format == Format::Table => {
+        ComparisonVerdict::TooFewSteps if args.format == OutputFormat::Table => {
             format!("too few steps: {}", row.steps_a.min(row.steps_b))
         }
         verdict => verdict.as_str().to_owned(),

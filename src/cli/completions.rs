@@ -3,7 +3,7 @@
 use clap_complete::Shell;
 use probe_common::error::Result;
 
-use super::status::Status;
+use super::status::CommandStatus;
 use crate::output;
 
 /// Print the completion script of a shell
@@ -17,7 +17,7 @@ pub(super) struct Args {
     shell: Shell,
 }
 
-pub(super) fn run(args: Args, mut command: clap::Command) -> Result<Status> {
+pub(super) fn run(args: Args, mut command: clap::Command) -> Result<CommandStatus> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "probe", &mut script);
     output::unless_closed(std::io::Write::write_all(&mut std::io::stdout(), &script))?;

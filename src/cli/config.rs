@@ -6,10 +6,10 @@ use probe_common::error::{Error, Result};
 use probe_proto::config::{self, KEYS};
 use probe_proto::v1::AgentConfig;
 
-use super::connect::{Connection, with_client};
+use super::connect::{ConnectOptions, with_client};
 use super::report;
-use super::status::Status;
-use crate::output::{Format, rows};
+use super::status::CommandStatus;
+use crate::output::{OutputFormat, rows};
 
 /// Show or change what agents record while they run
 ///
@@ -22,9 +22,9 @@ pub(super) struct Args {
     settings: Vec<String>,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectOptions,
 }
 
 fn help() -> String {
@@ -32,7 +32,7 @@ fn help() -> String {
     format!("Keys:\n{}\nExamples:\n  probe gpt config\n  probe gpt config detail=off", keys.collect::<String>())
 }
 
-pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
+pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<CommandStatus> {
     let mut shown: Vec<&str> = Vec::new();
     let mut values = HashMap::new();
     for setting in &args.settings {
@@ -61,13 +61,13 @@ fn check(key: &str, value: Option<&str>) -> Result<()> {
     })
 }
 
-fn show(agents: &[AgentConfig], shown: &[&str], format: Format) -> Result<()> {
+fn show(agents: &[AgentConfig], shown: &[&str], format: OutputFormat) -> Result<()> {
     let mut settings: Vec<(&AgentConfig, &str, &str)> = Vec::new();
     for agent in agents {
         let pairs = agent.values.iter().map(|(key, value)| (agent, key.as_str(), value.as_str()));
         settings.extend(pairs.filter(|(_, key, _)| shown.is_empty() || shown.contains(key)));
     }
-    if settings.is_empty() && format == Format::Table {
+    if settings.is_empty() && format == OutputFormat::Table {
         report::note("no live process has reported its settings");
         return Ok(());
     }

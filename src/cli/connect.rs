@@ -7,41 +7,46 @@ use std::time::Duration;
 
 use probe_client::Client;
 use probe_client::discover;
-use probe_client::endpoint::{RunLocation, Target};
+use probe_client::endpoint::{FoundEndpoint, RunLocation};
 use probe_common::error::{Error, Result};
 use tokio::io::Interest;
 use tokio::net::unix::pipe::Sender;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::status::{INTERRUPTED, Status};
+use super::status::{CommandStatus, INTERRUPTED};
 
 /// Options of every command that connects.
 #[derive(Debug, clap::Args)]
-pub(super) struct Connection {
+pub(super) struct ConnectOptions {
     /// File with the token for a TCP endpoint
     #[arg(long, value_name = "FILE", env = probe_proto::env::PROBE_TOKEN_FILE, hide_env_values = true)]
     token_file: Option<PathBuf>,
 }
 
-impl Connection {
+impl ConnectOptions {
     pub(super) fn token_file(&self) -> Option<&std::path::Path> {
         self.token_file.as_deref()
     }
 }
 
 /// Finds ENDPOINT and runs `work` with its client. Ctrl-C drops the work, which cancels it in the collector too.
-pub(super) fn with_client<F>(endpoint: Option<&str>, connection: &Connection, work: F) -> Result<Status>
+pub(super) fn with_client<F>(endpoint: Option<&str>, connection: &ConnectOptions, work: F) -> Result<CommandStatus>
 where
-    F: AsyncFnOnce(Client, &Target) -> Result<Status>,
+    F: AsyncFnOnce(Client, &FoundEndpoint) -> Result<CommandStatus>,
 {
     until(INTERRUPTED, endpoint, connection, work)
 }
 
 /// Finds ENDPOINT and runs `work` with its client. Ctrl-C ends it with status `interrupted`.
-pub(super) fn until<F>(interrupted: Status, endpoint: Option<&str>, connection: &Connection, work: F) -> Result<Status>
+pub(super) fn until<F>(
+    interrupted: CommandStatus,
+    endpoint: Option<&str>,
+    connection: &ConnectOptions,
+    work: F,
+) -> Result<CommandStatus>
 where
-    F: AsyncFnOnce(Client, &Target) -> Result<Status>,
+    F: AsyncFnOnce(Client, &FoundEndpoint) -> Result<CommandStatus>,
 {
     let finding = one_thread()?;
     let target = finding.block_on(discover::find(endpoint))?;
@@ -57,7 +62,7 @@ where
 }
 
 /// Finds one ENDPOINT of several, and connects.
-pub(super) async fn open(endpoint: Option<&str>, connection: &Connection) -> Result<(Client, Target)> {
+pub(super) async fn open(endpoint: Option<&str>, connection: &ConnectOptions) -> Result<(Client, FoundEndpoint)> {
     let target = discover::find(endpoint).await?;
     let client = Client::open(&target, connection.token_file.as_deref()).await?;
     Ok((client, target))
@@ -65,7 +70,10 @@ pub(super) async fn open(endpoint: Option<&str>, connection: &Connection) -> Res
 
 /// Does work that waits for others, in one thread, until it is done or Ctrl-C drops it and ends with status
 /// `interrupted`.
-pub(super) fn interruptible_alone(interrupted: Status, work: impl Future<Output = Result<Status>>) -> Result<Status> {
+pub(super) fn interruptible_alone(
+    interrupted: CommandStatus,
+    work: impl Future<Output = Result<CommandStatus>>,
+) -> Result<CommandStatus> {
     let runtime = one_thread()?;
     let status = runtime.block_on(unless_interrupted(interrupted, work));
     runtime.shutdown_background();
@@ -76,8 +84,8 @@ pub(super) fn interruptible_alone(interrupted: Status, work: impl Future<Output 
 pub(super) async fn open_with(
     endpoint: Option<&str>,
     others: &[(String, String)],
-    connection: &Connection,
-) -> Result<(Client, Target)> {
+    connection: &ConnectOptions,
+) -> Result<(Client, FoundEndpoint)> {
     let target = discover::find(endpoint).await?;
     let mut other_targets = Vec::new();
     for (name, other) in others {
@@ -89,7 +97,10 @@ pub(super) async fn open_with(
 
 /// Does work for which rows are read in this process, until it is done or Ctrl-C drops it and ends with status
 /// `interrupted`.
-pub(super) fn interruptible(interrupted: Status, work: impl Future<Output = Result<Status>>) -> Result<Status> {
+pub(super) fn interruptible(
+    interrupted: CommandStatus,
+    work: impl Future<Output = Result<CommandStatus>>,
+) -> Result<CommandStatus> {
     let runtime = many_threads()?;
     let status = runtime.block_on(unless_interrupted(interrupted, work));
     runtime.shutdown_background();
@@ -98,7 +109,10 @@ pub(super) fn interruptible(interrupted: Status, work: impl Future<Output = Resu
 
 /// Does work, and drops it when Ctrl-C comes. Ctrl-C is listened for before the work begins, so that it is never too early:
 /// dropping the work takes away what it has to (a file half written).
-async fn unless_interrupted(interrupted: Status, work: impl Future<Output = Result<Status>>) -> Result<Status> {
+async fn unless_interrupted(
+    interrupted: CommandStatus,
+    work: impl Future<Output = Result<CommandStatus>>,
+) -> Result<CommandStatus> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(unless(&mut interrupt, work).await?.unwrap_or(interrupted))
 }
@@ -126,7 +140,7 @@ pub(super) async fn within<T>(timeout: Option<Duration>, asked: impl Future<Outp
 }
 
 /// Resolves when standard output is a pipe that has no reader any more, and never otherwise.
-pub(super) async fn unread() {
+pub(super) async fn reader_gone() {
     let is_pipe = std::fs::metadata("/proc/self/fd/1").is_ok_and(|stdout| stdout.file_type().is_fifo());
     // The pipe is only watched: writes to it still wait.
     let watched = || Sender::from_owned_fd_unchecked(std::io::stdout().as_fd().try_clone_to_owned()?);

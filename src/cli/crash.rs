@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use probe_common::error::Result;
 use serde_json::json;
 
-use super::connect::{Connection, with_client};
-use super::status::Status;
-use crate::crash::{self, Crash, CrashedProcess};
-use crate::output::{self, Format, Terminal, rows};
+use super::connect::{ConnectOptions, with_client};
+use super::status::CommandStatus;
+use crate::crash::{self, CrashAccount, CrashedProcess};
+use crate::output::{self, OutputFormat, Terminal, rows};
 
 /// Show how processes crashed
 ///
@@ -27,17 +27,17 @@ use crate::output::{self, Format, Terminal, rows};
 pub(super) struct Args {
     /// Output format: a page to read, or one row per process
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectOptions,
 }
 
-pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
+pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<CommandStatus> {
     args.format.check_stdout()?;
     with_client(endpoint, &args.connection, async |mut client, target| {
         let answer = crash::ask(&mut client).await?;
         match args.format {
-            Format::Table => {
+            OutputFormat::Table => {
                 let name = target.pid.map_or_else(|| target.location.name(), |pid| format!("process {pid}"));
                 let page = crash::page(&answer, &name, Terminal::of_stdout().width);
                 output::unless_closed(write!(io::stdout(), "{page}"))?;
@@ -48,7 +48,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     })
 }
 
-fn show(answer: &Crash, format: Format) -> Result<()> {
+fn show(answer: &CrashAccount, format: OutputFormat) -> Result<()> {
     let each = || answer.accounts.iter();
     let module = |account: &CrashedProcess| account.module.clone();
     let collective = |account: &CrashedProcess| account.collective.clone();

@@ -6,13 +6,13 @@ use probe_client::Client;
 use probe_client::discover;
 use probe_collector::eval::printed;
 use probe_common::error::{Error, Result};
-use probe_inspect::attach::Report;
+use probe_inspect::attach::BootstrapReport;
 use probe_proto::agent_connection::AgentConnection;
 use probe_proto::v1::{self, At};
 
-use super::connect::Connection;
+use super::connect::ConnectOptions;
 use super::eval;
-use super::status::Status;
+use super::status::CommandStatus;
 use super::{connect, report};
 
 /// Take the agent out of a process, or out of all processes of a run
@@ -34,7 +34,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = super::amounts::duration, default_value = "30s")]
     timeout: Duration,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectOptions,
 }
 
 /// Bytes that the snippet may print.
@@ -44,7 +44,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const TO_GO: Duration = Duration::from_secs(15);
 
 /// Takes PID|RUN after the command, or before it as other commands have it.
-pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
+pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<CommandStatus> {
     let whom = match (args.whom.as_deref(), endpoint) {
         (Some(one), Some(other)) => {
             return Err(Error::usage(format!(
@@ -84,7 +84,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
                 }
             }
         }
-        Ok(failed.map_or(0, |error| error.kind() as Status))
+        Ok(failed.map_or(0, |error| error.kind() as CommandStatus))
     })
 }
 
@@ -115,7 +115,7 @@ async fn detach(client: &mut Client, agent: &v1::AgentInfo, args: &Args) -> Resu
         }
         _ => return Err(wrong(finished.error.trim())),
     }
-    let report: Report = serde_json::from_slice(&printed).map_err(|error| wrong(&error.to_string()))?;
+    let report: BootstrapReport = serde_json::from_slice(&printed).map_err(|error| wrong(&error.to_string()))?;
     if let Some(why) = report.refused {
         return Err(wrong(&why));
     }

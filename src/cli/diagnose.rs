@@ -4,22 +4,22 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::connect::{self, Connection};
+use super::connect::{self, ConnectOptions};
 use super::report;
-use super::status::{INTERRUPTED, Status};
+use super::status::{CommandStatus, INTERRUPTED};
 use crate::diagnose::rule::Rule;
 use crate::diagnose::rule_files;
 use crate::diagnose::{self, Diagnosis, DiagnosisSettings, Finding, MIN_STEPS, Reference, Severity};
 use crate::output;
-use crate::step_window::Window;
+use crate::step_window::StepWindow;
 use probe_client::Client;
-use probe_client::endpoint::Target;
+use probe_client::endpoint::FoundEndpoint;
 use probe_common::error::{Error, ErrorKind, Result};
 
 /// A finding is at least as severe as --fail-on says.
-const FOUND: Status = 6;
+const FOUND: CommandStatus = 6;
 /// Too little was recorded to tell.
-const TOO_LITTLE: Status = 7;
+const TOO_LITTLE: CommandStatus = 7;
 
 /// Rows that --sql shows.
 const ROWS_OF_SQL: usize = 10;
@@ -31,7 +31,7 @@ const RETRY_EVERY: Duration = Duration::from_millis(100);
 
 /// How the answer looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-enum Format {
+enum DiagnosisFormat {
     /// A page to read
     #[default]
     Table,
@@ -63,7 +63,7 @@ enum Format {
 pub(super) struct Args {
     /// Steps to look at: 10..50 (both included), 100.., ..99 [default: the newest 1000]
     #[arg(long, value_name = "WINDOW")]
-    steps: Option<Window>,
+    steps: Option<StepWindow>,
     /// Print the SQL behind finding N, and its first rows as comments
     #[arg(long, value_name = "N")]
     sql: Option<usize>,
@@ -102,15 +102,15 @@ pub(super) struct Args {
     rules: Option<PathBuf>,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: DiagnosisFormat,
     /// The same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectOptions,
 }
 
-pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
+pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<CommandStatus> {
     let own = args.rules.as_deref().map(rule_files::of_directory).transpose()?.unwrap_or_default();
     connect::interruptible(INTERRUPTED, async {
         let (mut lost, mut was_live): (Option<Instant>, bool) = (None, false);
@@ -133,7 +133,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
 }
 
 /// Diagnoses the run and prints the answer. `was_live` becomes true where its collector was reached, and stays so.
-async fn answer(args: &Args, endpoint: Option<&str>, own: &[Rule], was_live: &mut bool) -> Result<Status> {
+async fn answer(args: &Args, endpoint: Option<&str>, own: &[Rule], was_live: &mut bool) -> Result<CommandStatus> {
     let (mut client, target) = connect::open(endpoint, &args.connection).await?;
     *was_live |= client.is_live();
     let name = name(&target);
@@ -180,37 +180,37 @@ impl Args {
     /// Whether a person waits for the page of all findings, so that the run may be asked for more.
     fn asks_by_itself(&self) -> bool {
         let plain = self.steps.is_none() && self.suspect.is_none() && self.against.is_none() && self.verify.is_none();
-        let page = self.sql.is_none() && !self.json && self.format == Format::Table;
+        let page = self.sql.is_none() && !self.json && self.format == DiagnosisFormat::Table;
         plain && page && self.only.is_empty() && !self.no_ask && io::stdout().is_terminal()
     }
 
     /// One answer in the requested format.
     fn shown(&self, page: impl FnOnce() -> String, json: impl FnOnce() -> serde_json::Value) -> String {
-        match if self.json { Format::Json } else { self.format } {
-            Format::Table => page(),
-            Format::Json => format!("{:#}\n", json()),
-            Format::Ndjson => format!("{}\n", json()),
+        match if self.json { DiagnosisFormat::Json } else { self.format } {
+            DiagnosisFormat::Table => page(),
+            DiagnosisFormat::Json => format!("{:#}\n", json()),
+            DiagnosisFormat::Ndjson => format!("{}\n", json()),
         }
     }
 }
 
 async fn page(args: &Args, client: &mut Client, done: &Diagnosis, name: &str) -> Result<String> {
     let top = args.top.unwrap_or(usize::MAX);
-    Ok(match (args.sql, if args.json { Format::Json } else { args.format }) {
+    Ok(match (args.sql, if args.json { DiagnosisFormat::Json } else { args.format }) {
         (Some(number), _) => {
             let finding = numbered(done, number)?;
             let rows = first_rows(client, &finding.sql).await;
             statement(finding) + &rows.unwrap_or_else(|error| format!("-- no rows: {error}\n"))
         }
         // Where rules are named, the user wants to know of each.
-        (None, Format::Table) => diagnose::page(done, name, top, args.all || !args.only.is_empty()),
-        (None, Format::Json) if args.top.is_some() => {
+        (None, DiagnosisFormat::Table) => diagnose::page(done, name, top, args.all || !args.only.is_empty()),
+        (None, DiagnosisFormat::Json) if args.top.is_some() => {
             return Err(
                 Error::usage("--top is for the page and for ndjson").hint("leave it out: the JSON has all findings")
             );
         }
-        (None, Format::Json) => format!("{:#}\n", diagnose::json(done, name)),
-        (None, Format::Ndjson) => {
+        (None, DiagnosisFormat::Json) => format!("{:#}\n", diagnose::json(done, name)),
+        (None, DiagnosisFormat::Ndjson) => {
             done.findings.iter().take(top).map(|finding| format!("{}\n", finding.json())).collect()
         }
     })
@@ -221,12 +221,12 @@ struct ReferenceRun {
     /// None for the same run.
     client: Option<Client>,
     name: String,
-    window: Option<Window>,
+    window: Option<StepWindow>,
 }
 
 impl ReferenceRun {
-    async fn open(args: &Args, other: &str, target: &Target) -> Result<Self> {
-        if let Some(window) = other.contains("..").then(|| other.parse::<Window>().ok()).flatten() {
+    async fn open(args: &Args, other: &str, target: &FoundEndpoint) -> Result<Self> {
+        if let Some(window) = other.contains("..").then(|| other.parse::<StepWindow>().ok()).flatten() {
             return Ok(Self { client: None, name: name(target), window: Some(window) });
         }
         let (client, target) = connect::open(Some(other), &args.connection).await?;
@@ -234,16 +234,16 @@ impl ReferenceRun {
     }
 
     /// The steps after a window of the same run; those before, where it has no end.
-    fn after(&self) -> Option<Window> {
+    fn after(&self) -> Option<StepWindow> {
         let window = self.window.filter(|_| self.client.is_none())?;
         Some(match (window.first, window.last) {
-            (_, Some(last)) => Window { first: Some(last + 1), last: None },
-            (first, None) => Window { first: None, last: first.map(|first| first - 1) },
+            (_, Some(last)) => StepWindow { first: Some(last + 1), last: None },
+            (first, None) => StepWindow { first: None, last: first.map(|first| first - 1) },
         })
     }
 }
 
-fn name(target: &Target) -> String {
+fn name(target: &FoundEndpoint) -> String {
     target.pid.map_or_else(|| target.location.name(), |pid| format!("process {pid}"))
 }
 
@@ -267,9 +267,9 @@ fn statement(finding: &Finding) -> String {
 /// The first rows of a query as a table in comments, so that they can follow it.
 async fn first_rows(client: &mut Client, sql: &str) -> Result<String> {
     let answer = client.query(sql).await?;
-    let (mut table, mut printed) = (Vec::new(), output::Printed::default());
+    let (mut table, mut printed) = (Vec::new(), output::PrintedRows::default());
     let mut writer =
-        output::Format::Table.writer(answer.schema.clone(), output::Terminal::default(), Box::new(&mut table))?;
+        output::OutputFormat::Table.writer(answer.schema.clone(), output::Terminal::default(), Box::new(&mut table))?;
     output::feed(answer, Some(ROWS_OF_SQL), writer.as_mut(), &mut printed).await??;
     drop(writer);
     let mut lines: Vec<String> = String::from_utf8_lossy(&table).lines().map(|line| format!("-- {line}\n")).collect();
@@ -288,7 +288,7 @@ fn is_too_little(done: &Diagnosis) -> bool {
 }
 
 /// The exit status. A finding that is only possible never fails a build.
-fn status(done: &Diagnosis, fail_on: Option<Severity>) -> Status {
+fn status(done: &Diagnosis, fail_on: Option<Severity>) -> CommandStatus {
     let Some(least) = fail_on else { return 0 };
     if done.findings.iter().any(|finding| finding.severity >= least && finding.confidence != "possible") {
         FOUND

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use probe_common::error::{Error, Result};
 use probe_proto::env;
-use probe_proto::table::{IDENTITY, Source, Table};
+use probe_proto::table::{IDENTITY, Table, TableSource};
 use probe_query::relations;
 
-use super::status::Status;
+use super::status::CommandStatus;
 use super::tables::type_name;
 
 /// Write the generated pages of the documentation
@@ -25,7 +25,7 @@ pub(super) struct Args {
 
 const GENERATED: &str = "<!-- Written by `probe generate-docs docs`; change what it is made from. -->\n\n";
 
-pub(super) fn run(args: Args, command: clap::Command) -> Result<Status> {
+pub(super) fn run(args: Args, command: clap::Command) -> Result<CommandStatus> {
     for (name, text) in [("cli.md", command_line(command)), ("tables.md", all_tables())] {
         let path = args.directory.join(name);
         if !args.check {
@@ -86,7 +86,7 @@ fn all_tables() -> String {
 
 fn one_table(out: &mut String, table: &Table) {
     let _ = write!(out, "\n## {}\n\n{}", table.full_name(), table.doc);
-    if table.source == Source::Agent {
+    if table.source == TableSource::Agent {
         out.push_str(" Its rows also have the [columns of every agent table](#columns-of-every-agent-table).");
     }
     out.push_str("\n\n");

@@ -8,9 +8,9 @@ use std::io::{self, Write as _};
 
 use probe_common::error::Result;
 
-use self::checks::Finding;
-use super::status::Status;
-use crate::output::{self, Format, rows};
+use self::checks::CheckResult;
+use super::status::CommandStatus;
+use crate::output::{self, OutputFormat, rows};
 
 /// Check what works on this machine
 ///
@@ -23,13 +23,13 @@ use crate::output::{self, Format, rows};
 pub(super) struct Args {
     /// Output format
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
 }
 
-pub(super) fn run(args: &Args) -> Result<Status> {
+pub(super) fn run(args: &Args) -> Result<CommandStatus> {
     let mut findings = checks::run_all();
     findings.extend(python::run_all());
-    if args.format == Format::Table {
+    if args.format == OutputFormat::Table {
         output::unless_closed(write!(io::stdout(), "{}", page(&findings)))?;
     } else {
         let each = || findings.iter();
@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args) -> Result<Status> {
     Ok(u8::from(findings.iter().any(|finding| finding.needed && finding.state == checks::CheckState::Missing)))
 }
 
-fn page(findings: &[Finding]) -> String {
+fn page(findings: &[CheckResult]) -> String {
     let mut page = String::new();
     let widest = findings.iter().map(|finding| finding.check.len()).max().unwrap_or_default();
     for finding in findings {

@@ -48,19 +48,19 @@ Exit status:
 
 /// The command line with the ENDPOINT taken out.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Split {
+pub(super) struct SplitArguments {
     pub(super) endpoint: Option<String>,
     pub(super) arguments: Vec<OsString>,
 }
 
 /// Takes the ENDPOINT out, where there is one. `root` has the commands.
-pub(super) fn split(mut words: Vec<OsString>, root: &clap::Command) -> Result<Split> {
+pub(super) fn split(mut words: Vec<OsString>, root: &clap::Command) -> Result<SplitArguments> {
     let commands = commands(root);
     let is_command = |word: &OsString| commands.iter().any(|command| **command == **word);
     let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
-    let Some(first) = words.first() else { return Ok(Split { endpoint: None, arguments: words }) };
+    let Some(first) = words.first() else { return Ok(SplitArguments { endpoint: None, arguments: words }) };
     if is_command(first) || is_option(first) {
-        return Ok(Split { endpoint: None, arguments: words });
+        return Ok(SplitArguments { endpoint: None, arguments: words });
     }
     let Some(endpoint) = first.to_str().map(str::to_owned) else {
         return Err(Error::usage("the first word is neither a command nor an ENDPOINT: it is not UTF-8"));
@@ -68,13 +68,13 @@ pub(super) fn split(mut words: Vec<OsString>, root: &clap::Command) -> Result<Sp
     match words.get(1) {
         Some(second) if is_command(second) || is_option(second) => {
             words.remove(0);
-            Ok(Split { endpoint: Some(endpoint), arguments: words })
+            Ok(SplitArguments { endpoint: Some(endpoint), arguments: words })
         }
         // `probe gpt` opens the console. A word that is nearly a command is mistyped, unless a run is called so.
         None if Endpoint::parse(&endpoint).is_ok()
             && (nearest(&endpoint, &commands).is_none() || is_there(&endpoint)) =>
         {
-            Ok(Split { endpoint: Some(endpoint), arguments: vec![OsString::from("console")] })
+            Ok(SplitArguments { endpoint: Some(endpoint), arguments: vec![OsString::from("console")] })
         }
         second => Err(no_command(&endpoint, second.map(|word| word.to_string_lossy()).as_deref(), &commands)),
     }
@@ -151,7 +151,7 @@ mod tests {
             ("", None, ""),
             ("run x query", None, "run x query"),
         ] {
-            let expected = Split { endpoint: endpoint.map(Into::into), arguments: words(rest) };
+            let expected = SplitArguments { endpoint: endpoint.map(Into::into), arguments: words(rest) };
             assert_eq!(split(words(line), &root()).unwrap(), expected, "{line}");
         }
     }

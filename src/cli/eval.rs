@@ -11,10 +11,10 @@ use probe_client::Client;
 use probe_common::error::{Error, Result};
 use probe_proto::v1::{self, At, eval_event::Event};
 
-use self::printer::Printer;
-use super::connect::{Connection, with_client};
+use self::printer::SnippetPrinter;
+use super::connect::{ConnectOptions, with_client};
 use super::input;
-use super::status::Status;
+use super::status::CommandStatus;
 
 /// Run Python in the training process
 ///
@@ -40,7 +40,7 @@ pub(super) struct Args {
     file: Option<PathBuf>,
     /// Run on this rank only, or show the output of every rank (all)
     #[arg(long, value_name = "N|all", value_parser = rank)]
-    rank: Option<Rank>,
+    rank: Option<SnippetRank>,
     /// Keep the variables that the snippet assigns, for the next snippet of this session
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
@@ -64,13 +64,13 @@ pub(super) struct Args {
     max_output: u64,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: EvalFormat,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectOptions,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-enum Format {
+enum EvalFormat {
     /// What the snippet prints, as it prints it
     #[default]
     Text,
@@ -79,7 +79,7 @@ enum Format {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rank {
+pub(super) enum SnippetRank {
     One(i32),
     All,
 }
@@ -96,16 +96,19 @@ pub(super) const FRAMES: &str = "__import__('probe_agent.eval.frames', fromlist=
 /// How long after a snippet's deadline its end is waited for.
 const EXTRA_TIMEOUT: Duration = Duration::from_secs(15);
 
-pub(super) fn rank(text: &str) -> Result<Rank, String> {
+pub(super) fn rank(text: &str) -> Result<SnippetRank, String> {
     match text {
-        "all" => Ok(Rank::All),
-        number => {
-            number.parse().ok().filter(|rank| *rank >= 0).map(Rank::One).ok_or_else(|| "a rank's number, or all".into())
-        }
+        "all" => Ok(SnippetRank::All),
+        number => number
+            .parse()
+            .ok()
+            .filter(|rank| *rank >= 0)
+            .map(SnippetRank::One)
+            .ok_or_else(|| "a rank's number, or all".into()),
     }
 }
 
-pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
+pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<CommandStatus> {
     let (code, file) = (args.code.as_deref(), args.file.as_deref());
     let code = match (code.unwrap_or_default(), file) {
         _ if args.frames => FRAMES.to_owned(),
@@ -119,12 +122,18 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
     if args.frames && args.at == At::Auto {
         call.at = At::Now as i32;
     }
-    let printer = Printer::with(call.all_ranks, args.format == Format::Ndjson);
+    let printer = SnippetPrinter::with(call.all_ranks, args.format == EvalFormat::Ndjson);
     with_client(endpoint, &args.connection, async |mut client, _| show_by(&mut client, call, printer).await)
 }
 
 /// A request to a collector, in no session.
-pub(super) fn call(code: String, at: At, rank: Option<Rank>, timeout: Duration, max_output: u64) -> v1::EvalCall {
+pub(super) fn call(
+    code: String,
+    at: At,
+    rank: Option<SnippetRank>,
+    timeout: Duration,
+    max_output: u64,
+) -> v1::EvalCall {
     v1::EvalCall {
         code,
         at: at as i32,
@@ -132,21 +141,21 @@ pub(super) fn call(code: String, at: At, rank: Option<Rank>, timeout: Duration, 
         max_output,
         pid: None,
         rank: match rank {
-            Some(Rank::One(rank)) => Some(rank),
+            Some(SnippetRank::One(rank)) => Some(rank),
             _ => None,
         },
-        all_ranks: rank == Some(Rank::All),
+        all_ranks: rank == Some(SnippetRank::All),
         ..v1::EvalCall::default()
     }
 }
 
 /// Runs a snippet, and shows what it prints and how it ended.
-pub(super) async fn show(client: &mut Client, call: v1::EvalCall) -> Result<Status> {
-    let printer = Printer::new(call.all_ranks);
+pub(super) async fn show(client: &mut Client, call: v1::EvalCall) -> Result<CommandStatus> {
+    let printer = SnippetPrinter::new(call.all_ranks);
     show_by(client, call, printer).await
 }
 
-async fn show_by(client: &mut Client, call: v1::EvalCall, printer: Printer) -> Result<Status> {
+async fn show_by(client: &mut Client, call: v1::EvalCall, printer: SnippetPrinter) -> Result<CommandStatus> {
     before_deadline(call.timeout_s, evaluate(client, call, printer)).await
 }
 
@@ -158,7 +167,7 @@ pub(super) async fn before_deadline<T>(timeout_s: f64, evaluated: impl Future<Ou
     })
 }
 
-async fn evaluate(client: &mut Client, call: v1::EvalCall, mut printer: Printer) -> Result<Status> {
+async fn evaluate(client: &mut Client, call: v1::EvalCall, mut printer: SnippetPrinter) -> Result<CommandStatus> {
     let mut events = client.eval(call).await?;
     while let Some(event) = events.next().await {
         match event?.event {
@@ -166,7 +175,7 @@ async fn evaluate(client: &mut Client, call: v1::EvalCall, mut printer: Printer)
             Some(Event::Output(output)) => printer.output(output.rank, output.output.unwrap_or_default())?,
             Some(Event::RankDone(done)) => printer.rank_done(done.rank, done.done.unwrap_or_default())?,
             Some(Event::Finished(finished)) => return printer.finished(finished),
-            Some(Event::Notice(notice)) => Printer::notice(&notice),
+            Some(Event::Notice(notice)) => SnippetPrinter::notice(&notice),
             // An event of a newer collector.
             None => {}
         }

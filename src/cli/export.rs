@@ -5,17 +5,17 @@ mod files;
 use std::path::PathBuf;
 
 use probe_client::Client;
-use probe_client::endpoint::Target;
+use probe_client::endpoint::FoundEndpoint;
 use probe_common::error::{Error, Result};
 use probe_export::WrittenCounts;
 
-use self::files::{Directory, FileFormat, write_plan};
-use super::connect::{Connection, with_client};
-use super::ranks::Ranks;
+use self::files::{FileFormat, UnfinishedDirectory, write_plan};
+use super::connect::{ConnectOptions, with_client};
+use super::ranks::RankSelection;
 use super::report;
-use super::status::Status;
-use crate::export::{ExportChoice, ExportPlan, Request};
-use crate::step_window::Window;
+use super::status::CommandStatus;
+use crate::export::{ExportChoice, ExportPlan, ExportRequest};
+use crate::step_window::StepWindow;
 
 /// Write a timeline for Perfetto, Chrome, HTA and TensorBoard
 ///
@@ -33,10 +33,10 @@ use crate::step_window::Window;
 pub(super) struct Args {
     /// Steps to write: 10..50 (both included), 100.., ..99 [default: the newest 10; all of an imported trace]
     #[arg(long, value_name = "WINDOW")]
-    steps: Option<Window>,
+    steps: Option<StepWindow>,
     /// Ranks to write: 0,3 or all
     #[arg(long, value_name = "RANKS", default_value = "all")]
-    rank: Ranks,
+    rank: RankSelection,
     /// File to write, which appears when it is complete
     #[arg(short, long, value_name = "FILE", required_unless_present = "per_rank", conflicts_with = "per_rank")]
     output: Option<PathBuf>,
@@ -50,17 +50,17 @@ pub(super) struct Args {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectOptions,
 }
 
-pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
+pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<CommandStatus> {
     // Errors that can be found before anything is read.
     let shape = match &args.output {
         Some(path) => Some(files::check_file(path, args.format, args.force)?),
         None => None,
     };
-    let directory = args.per_rank.as_deref().map(Directory::create).transpose()?;
-    let request = Request { steps: args.steps, ranks: args.rank.0.clone() };
+    let directory = args.per_rank.as_deref().map(UnfinishedDirectory::create).transpose()?;
+    let request = ExportRequest { steps: args.steps, ranks: args.rank.0.clone() };
     with_client(endpoint, &args.connection, async |mut client, target| {
         let name = name(target);
         let choice = ExportChoice::find(&mut client, &name, &request).await?;
@@ -88,11 +88,16 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     })
 }
 
-fn name(target: &Target) -> String {
+fn name(target: &FoundEndpoint) -> String {
     target.pid.map_or_else(|| target.location.name(), |pid| format!("process {pid}"))
 }
 
-async fn per_rank(client: &mut Client, choice: &ExportChoice, name: &str, directory: Directory) -> Result<()> {
+async fn per_rank(
+    client: &mut Client,
+    choice: &ExportChoice,
+    name: &str,
+    directory: UnfinishedDirectory,
+) -> Result<()> {
     let without_rank = choice.processes.iter().filter(|process| process.rank.is_none()).count();
     if without_rank > 0 && choice.processes.len() > 1 {
         return Err(Error::failed(format!(

@@ -8,14 +8,14 @@ use probe_common::error::Result;
 use probe_inspect::stacks::flame::{self, StackChoice};
 use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
 
-use super::connect::{self, Connection};
+use super::connect::{self, ConnectOptions};
 use super::report;
 use super::stack::target::StackTarget;
 use super::stack::{RATE, status};
-use super::status::{INTERRUPTED, Status};
-use crate::output::{self, Unfinished};
-use crate::profile::{self, Selection, Weight};
-use crate::step_window::Window;
+use super::status::{CommandStatus, INTERRUPTED};
+use crate::output::{self, UnfinishedFile};
+use crate::profile::{self, CaptureSelection, StackWeight};
+use crate::step_window::StepWindow;
 
 /// Sample stacks and draw a flame graph
 ///
@@ -50,10 +50,10 @@ pub(super) struct Args {
     operators: bool,
     /// What the width of an operator is
     #[arg(long, value_enum, default_value_t, requires = "operators")]
-    weight: Weight,
+    weight: StackWeight,
     /// Steps whose operators are drawn: 10..50 (both included), 100.., ..99 [default: all that were captured]
     #[arg(long, value_name = "WINDOW", requires = "operators")]
-    steps: Option<Window>,
+    steps: Option<StepWindow>,
     /// Only this rank
     #[arg(long, value_name = "N")]
     rank: Option<i32>,
@@ -64,7 +64,7 @@ pub(super) struct Args {
     #[arg(long)]
     idle: bool,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectOptions,
 }
 
 /// What a flame graph is written as.
@@ -89,13 +89,13 @@ impl FlamegraphFormat {
     }
 }
 
-pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
+pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<CommandStatus> {
     let shape = args
         .format
         .or_else(|| args.output.as_deref().and_then(FlamegraphFormat::of_file))
         .unwrap_or(FlamegraphFormat::Svg);
     // Before anything is sampled in vain.
-    let file = args.output.as_deref().map(Unfinished::create).transpose()?;
+    let file = args.output.as_deref().map(UnfinishedFile::create).transpose()?;
     if args.operators {
         return operators(&args, endpoint, shape, file);
     }
@@ -132,7 +132,7 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
 }
 
 /// Writes what was drawn to the requested file or to standard output.
-fn deliver(args: &Args, file: Option<Unfinished>, drawn: &[u8], what: &str) -> Result<()> {
+fn deliver(args: &Args, file: Option<UnfinishedFile>, drawn: &[u8], what: &str) -> Result<()> {
     match (&args.output, file) {
         (Some(path), Some(file)) => {
             file.file()?.write_all(drawn).map_err(|error| file.failed(error))?;
@@ -145,8 +145,13 @@ fn deliver(args: &Args, file: Option<Unfinished>, drawn: &[u8], what: &str) -> R
 }
 
 /// Draws the operators of captures.
-fn operators(args: &Args, endpoint: Option<&str>, shape: FlamegraphFormat, file: Option<Unfinished>) -> Result<Status> {
-    let selection = Selection { steps: args.steps, ranks: args.rank.map(|rank| vec![i64::from(rank)]) };
+fn operators(
+    args: &Args,
+    endpoint: Option<&str>,
+    shape: FlamegraphFormat,
+    file: Option<UnfinishedFile>,
+) -> Result<CommandStatus> {
+    let selection = CaptureSelection { steps: args.steps, ranks: args.rank.map(|rank| vec![i64::from(rank)]) };
     connect::with_client(endpoint, &args.connection, async |mut client, target| {
         let name = target.pid.map_or_else(|| target.location.name(), |pid| format!("process {pid}"));
         let folded = profile::folded(&mut client, &name, &selection, args.weight, args.by_rank).await?;
@@ -159,7 +164,7 @@ fn operators(args: &Args, endpoint: Option<&str>, shape: FlamegraphFormat, file:
                 writeln!(drawn, "{}", flame::speedscope_of_stacks(&folded, &name, "nanoseconds"))?
             }
         }
-        let on = if args.weight == Weight::Host { "the host" } else { "devices" };
+        let on = if args.weight == StackWeight::Host { "the host" } else { "devices" };
         deliver(
             args,
             file,

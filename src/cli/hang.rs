@@ -7,11 +7,11 @@ use probe_proto::v1::{HangAnswer, RankState};
 
 mod page;
 
-use super::connect::{Connection, with_client};
+use super::connect::{ConnectOptions, with_client};
 use super::report;
-use super::status::Status;
+use super::status::CommandStatus;
 use crate::hang::{self, HangVerdict, RecordedStall, StallReason};
-use crate::output::{self, Format, rows};
+use crate::output::{self, OutputFormat, rows};
 use crate::shared_steps::SharedSteps;
 use page::page;
 
@@ -33,12 +33,12 @@ use page::page;
 pub(super) struct Args {
     /// Output format: a page to read, or one row per rank (of a run that has ended: per rank of each group that waits)
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectOptions,
 }
 
-pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
+pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<CommandStatus> {
     args.format.check_stdout()?;
     with_client(endpoint, &args.connection, async |mut client, target| {
         let name = target.location.name();
@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
             match (verdict.filter(|verdict| !knows_ranks || !verdict.stalls.is_empty()), noticed) {
                 (Some(verdict), _) => {
                     match args.format {
-                        Format::Table => {
+                        OutputFormat::Table => {
                             output::unless_closed(write!(io::stdout(), "{}", hang::page(&verdict, &name)))?;
                         }
                         format => show_dumps(&verdict, format)?,
@@ -77,7 +77,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
             }),
         };
         match args.format {
-            Format::Table => {
+            OutputFormat::Table => {
                 let page = page(&answer, &shared, &name, client.is_live());
                 output::unless_closed(write!(io::stdout(), "{page}"))?;
             }
@@ -87,7 +87,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
     })
 }
 
-fn show(answer: &HangAnswer, shared: &SharedSteps, format: Format) -> Result<()> {
+fn show(answer: &HangAnswer, shared: &SharedSteps, format: OutputFormat) -> Result<()> {
     let each = || answer.ranks.iter();
     let collective = answer.collective.as_ref();
     let entered = |rank: &RankState| {
@@ -132,7 +132,7 @@ fn show(answer: &HangAnswer, shared: &SharedSteps, format: Format) -> Result<()>
 }
 
 /// Prints a verdict by dumps: a row for each rank of each group that waits, the group of the verdict first.
-fn show_dumps(verdict: &HangVerdict<'_>, format: Format) -> Result<()> {
+fn show_dumps(verdict: &HangVerdict<'_>, format: OutputFormat) -> Result<()> {
     let ranks = |stall: &RecordedStall<'_>| {
         let with_state =
             |ranks: &[i32], how: &'static str| ranks.iter().map(move |rank| (*rank, how)).collect::<Vec<_>>();

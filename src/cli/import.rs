@@ -10,23 +10,24 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use nix::sys::signal::Signal;
 use probe_common::error::{Error, Result};
-use probe_common::paths::Directories;
+use probe_common::paths::ProbeDirectories;
 use probe_import::{
-    Capture, FilesToImport, ImportProgress, Imported, ModuleRange, RangePatterns, StepRange, TraceFile, TraceFormat,
+    FilesToImport, ImportProgress, ImportResult, ImportedCapture, ModuleRange, RangePatterns, StepRange, TraceFile,
+    TraceFormat,
 };
 use probe_proto::tables::TABLES;
-use probe_store::runs::{Reservation, RunInfo, RunState};
+use probe_store::runs::{RunInfo, RunReservation, RunState};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{self, UnboundedSender};
 
 use super::connect;
 use super::progress_line::ProgressLine;
 use super::report;
-use super::signals::Signals;
-use super::status::Status;
+use super::signals::EndingSignals;
+use super::status::CommandStatus;
 
 /// The status where files that were named are left out.
-const LEFT_OUT: Status = 1;
+const LEFT_OUT: CommandStatus = 1;
 /// How long an import that a signal has ended may go on until its next report of progress.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -81,20 +82,20 @@ fn formats() -> impl TypedValueParser<Value = TraceFormat> {
     .try_map(|name| TraceFormat::named(&name))
 }
 
-pub(super) fn run(args: &Args) -> Result<Status> {
+pub(super) fn run(args: &Args) -> Result<CommandStatus> {
     let ranges = RangePatterns {
         steps: args.step_range.as_deref().map(StepRange::parse).transpose()?,
         modules: args.module_range.as_deref().map(ModuleRange::parse).transpose()?,
     };
     let FilesToImport { files, unknown, unreadable, refused, repeated } = probe_import::find(&args.paths, args.format)?;
-    let directories = Directories::from_environment()?;
+    let directories = ProbeDirectories::from_environment()?;
     let runtime = connect::one_thread()?;
     // A signal may come as soon as there is a directory.
-    let signals = runtime.block_on(async { Signals::listen() })?;
-    let reservation = Reservation::reserve(&directories, &args.name)?;
+    let signals = runtime.block_on(async { EndingSignals::listen() })?;
+    let reservation = RunReservation::reserve(&directories, &args.name)?;
     let paths: Vec<String> = args.paths.iter().map(|path| path.display().to_string()).collect();
     let import =
-        Arc::new(Import { files, reservation, ranges, paths: paths.join(" "), is_ended: AtomicBool::new(false) });
+        Arc::new(ImportJob { files, reservation, ranges, paths: paths.join(" "), is_ended: AtomicBool::new(false) });
     let name = import.reservation.name().to_string();
     let outcome = unless_ended(runtime, signals, &import);
     if !matches!(outcome, Ok(ImportOutcome::Done(_))) {
@@ -114,15 +115,15 @@ pub(super) fn run(args: &Args) -> Result<Status> {
         }
         ImportOutcome::Ended(signal) => {
             report::note(format_args!("ended by {signal}: nothing is left of run {name}"));
-            Ok(128 + signal as Status)
+            Ok(128 + signal as CommandStatus)
         }
     }
 }
 
 /// What is read, and what it becomes.
-struct Import {
+struct ImportJob {
     files: Vec<TraceFile>,
-    reservation: Reservation,
+    reservation: RunReservation,
     ranges: RangePatterns,
     /// The files and directories that were named.
     paths: String,
@@ -132,12 +133,12 @@ struct Import {
 
 /// How an import ended: done, or by a signal.
 enum ImportOutcome {
-    Done(Imported),
+    Done(ImportResult),
     Ended(Signal),
 }
 
 /// Imports, until it is done or a signal comes; nothing is written any more then.
-fn unless_ended(runtime: Runtime, mut signals: Signals, import: &Arc<Import>) -> Result<ImportOutcome> {
+fn unless_ended(runtime: Runtime, mut signals: EndingSignals, import: &Arc<ImportJob>) -> Result<ImportOutcome> {
     let outcome = runtime.block_on(async {
         let (stopped, mut has_stopped) = mpsc::unbounded_channel();
         let filled = tokio::task::spawn_blocking({
@@ -158,9 +159,9 @@ fn unless_ended(runtime: Runtime, mut signals: Signals, import: &Arc<Import>) ->
     outcome
 }
 
-impl Import {
+impl ImportJob {
     /// Writes the run's files. Once the import has ended, reports that by `stopped` and does not return.
-    fn fill(&self, stopped: &UnboundedSender<()>) -> Result<Imported> {
+    fn fill(&self, stopped: &UnboundedSender<()>) -> Result<ImportResult> {
         let (directory, name) = (self.reservation.directory(), self.reservation.name());
         let mut line = ProgressLine::new();
         let mut report = |progress: ImportProgress<'_>| {
@@ -193,7 +194,7 @@ impl Import {
     }
 }
 
-fn tell(name: &str, Imported { captures, refused }: &Imported) {
+fn tell(name: &str, ImportResult { captures, refused }: &ImportResult) {
     for capture in captures {
         if let Some(problem) = &capture.problem {
             report::note(format_args!("{} was read in part: {problem}", capture.name));
@@ -213,7 +214,7 @@ fn tell(name: &str, Imported { captures, refused }: &Imported) {
 }
 
 /// "12 operators, 3 launches".
-fn rows_of(captures: &[Capture]) -> String {
+fn rows_of(captures: &[ImportedCapture]) -> String {
     let mut sums: Vec<([&str; 2], i64)> = Vec::new();
     for (what, rows) in captures.iter().flat_map(|capture| capture.rows.named()) {
         match sums.iter_mut().find(|(known, _)| *known == what) {

@@ -37,7 +37,7 @@ fn allowed(name: &str) -> String {
 
 /// Why a program can't be started.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Missing {
+pub(super) enum LaunchFailure {
     /// There is no such program. Shells say 127.
     NotFound,
     /// The file may not be executed. Shells say 126.
@@ -45,7 +45,7 @@ pub(super) enum Missing {
 }
 
 /// Looks for a program as `exec` would, so that nothing is started in vain.
-pub(super) fn look_for(program: &OsStr) -> Result<(), Missing> {
+pub(super) fn look_for(program: &OsStr) -> Result<(), LaunchFailure> {
     let executable =
         |path: &Path| path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
     let candidates: Vec<PathBuf> = if program.as_encoded_bytes().contains(&b'/') {
@@ -58,11 +58,11 @@ pub(super) fn look_for(program: &OsStr) -> Result<(), Missing> {
         return Ok(());
     }
     let existing = candidates.into_iter().find(|path| path.exists());
-    Err(existing.map_or(Missing::NotFound, Missing::NotExecutable))
+    Err(existing.map_or(LaunchFailure::NotFound, LaunchFailure::NotExecutable))
 }
 
 /// A command line as a person would type it.
-pub(super) fn shown(command: &[OsString]) -> String {
+pub(super) fn command_text(command: &[OsString]) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%^".contains(c);
     let quoted = command.iter().map(|word| {
         let word = word.to_string_lossy();
@@ -109,14 +109,14 @@ mod tests {
     fn a_missing_program_is_told_from_one_that_may_not_run() {
         assert_eq!(look_for("sh".as_ref()), Ok(()));
         assert_eq!(look_for("/bin/sh".as_ref()), Ok(()));
-        assert_eq!(look_for("no-such-program".as_ref()), Err(Missing::NotFound));
-        assert_eq!(look_for("/etc/passwd".as_ref()), Err(Missing::NotExecutable("/etc/passwd".into())));
+        assert_eq!(look_for("no-such-program".as_ref()), Err(LaunchFailure::NotFound));
+        assert_eq!(look_for("/etc/passwd".as_ref()), Err(LaunchFailure::NotExecutable("/etc/passwd".into())));
     }
 
     #[test]
     fn a_command_is_shown_as_it_would_be_typed() {
         assert_eq!(
-            shown(&["python".into(), "a b.py".into(), "it's".into(), "".into()]),
+            command_text(&["python".into(), "a b.py".into(), "it's".into(), "".into()]),
             r"python 'a b.py' 'it'\''s' ''"
         );
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use probe_client::Client;
-use probe_client::endpoint::{RunLocation, Target};
+use probe_client::endpoint::{FoundEndpoint, RunLocation};
 use probe_common::error::{Error, Result};
 use probe_common::paths;
 use probe_inspect::gpu;
@@ -14,9 +14,9 @@ use probe_proto::agent_connection::AgentConnection;
 use probe_proto::v1;
 use probe_store::runs;
 
-use super::status::Status;
+use super::status::CommandStatus;
 use super::{connect, report};
-use crate::output::{Format, rows};
+use crate::output::{OutputFormat, rows};
 
 /// How long a collector may take to list its processes.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -37,11 +37,11 @@ pub(super) struct Args {
     with_agent: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
 }
 
 /// A process, or a collector that has none.
-struct Row {
+struct ListedProcess {
     /// None for a process that no collector knows.
     run: Option<String>,
     pid: Option<u32>,
@@ -53,10 +53,10 @@ struct Row {
     gpu: Option<String>,
 }
 
-pub(super) fn run(args: Args) -> Result<Status> {
+pub(super) fn run(args: Args) -> Result<CommandStatus> {
     let sockets = paths::list_sockets()?;
     let descriptions = connect::one_thread()?.block_on(join_all(sockets.iter().map(|(_, socket)| async move {
-        let target = Target { location: RunLocation::Socket(socket.clone()), pid: None };
+        let target = FoundEndpoint { location: RunLocation::Socket(socket.clone()), pid: None };
         let asked = async { Client::open(&target, None).await?.describe().await };
         let late = |_| Err(Error::limit(format!("no answer within {} s", TIMEOUT.as_secs())));
         tokio::time::timeout(TIMEOUT, asked).await.unwrap_or_else(late)
@@ -71,7 +71,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
     let known: BTreeSet<u32> = found.iter().filter_map(|row| row.pid).collect();
     let others = if args.with_agent { Vec::new() } else { without_agent::find(&known) };
     let example = others.iter().find(|other| !other.has_agent).map(|other| other.pid);
-    found.extend(others.into_iter().map(|other| Row {
+    found.extend(others.into_iter().map(|other| ListedProcess {
         run: None,
         pid: Some(other.pid),
         agent: None,
@@ -79,7 +79,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
         is_elsewhere: other.has_agent,
         gpu: None,
     }));
-    if found.is_empty() && args.format == Format::Table {
+    if found.is_empty() && args.format == OutputFormat::Table {
         report::note("nothing is live");
         let recorded = runs::list_runs().unwrap_or_default();
         report::hint(match recorded.last() {
@@ -94,7 +94,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
         row.gpu = on.map(|on| on.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
     }
     show(&found, args.format)?;
-    if args.format == Format::Table && found.iter().any(|row| row.is_elsewhere) {
+    if args.format == OutputFormat::Table && found.iter().any(|row| row.is_elsewhere) {
         report::hint(format_args!(
             "the agent of a process that is elsewhere has its collector's socket in another directory than {}, or has no \
              collector: XDG_RUNTIME_DIR or PROBE_RUNTIME_DIR names it",
@@ -102,7 +102,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
         ));
     }
     if let Some(pid) = example
-        && args.format == Format::Table
+        && args.format == OutputFormat::Table
     {
         report::hint(format_args!(
             "probe attach {pid} records a process without an agent, and probe {pid} stack shows where it is"
@@ -111,15 +111,15 @@ pub(super) fn run(args: Args) -> Result<Status> {
     Ok(0)
 }
 
-fn rows_of(description: v1::Description, all: bool) -> Vec<Row> {
+fn rows_of(description: v1::Description, all: bool) -> Vec<ListedProcess> {
     let v1::Description { run, command, agents, .. } = description;
     let mut agents: Vec<_> =
         agents.into_iter().filter(|agent| all || agent.state != AgentConnection::Ended.as_str()).collect();
     agents.sort_by_key(|agent| (agent.rank, agent.pid));
     if agents.is_empty() {
-        return vec![Row { run: Some(run), pid: None, agent: None, command, is_elsewhere: false, gpu: None }];
+        return vec![ListedProcess { run: Some(run), pid: None, agent: None, command, is_elsewhere: false, gpu: None }];
     }
-    let row = |agent: v1::AgentInfo| Row {
+    let row = |agent: v1::AgentInfo| ListedProcess {
         run: Some(run.clone()),
         pid: Some(agent.pid),
         command: agent.command.clone(),
@@ -130,7 +130,7 @@ fn rows_of(description: v1::Description, all: bool) -> Vec<Row> {
     agents.into_iter().map(row).collect()
 }
 
-fn state(row: &Row) -> &str {
+fn state(row: &ListedProcess) -> &str {
     match (&row.agent, &row.run) {
         (Some(agent), _) => &agent.state,
         (None, Some(_)) => "no process",
@@ -139,7 +139,7 @@ fn state(row: &Row) -> &str {
     }
 }
 
-fn show(found: &[Row], format: Format) -> Result<()> {
+fn show(found: &[ListedProcess], format: OutputFormat) -> Result<()> {
     let agents = || found.iter().map(|row| row.agent.as_ref());
     let speed = |agent: &v1::AgentInfo| (agent.steps_per_second > 0.0).then_some(agent.steps_per_second);
     let mut columns = vec![
@@ -153,7 +153,7 @@ fn show(found: &[Row], format: Format) -> Result<()> {
         ("command", rows::text(found.iter().map(|row| Some(&row.command)))),
     ];
     // People without GPUs need no empty column; programs get the same ones everywhere.
-    if format == Format::Table && found.iter().all(|row| row.gpu.is_none()) {
+    if format == OutputFormat::Table && found.iter().all(|row| row.gpu.is_none()) {
         columns.retain(|(name, _)| *name != "gpu");
     }
     rows::show(columns, format)

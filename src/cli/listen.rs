@@ -4,19 +4,19 @@ use std::ffi::OsString;
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 
-use probe_collector::auth::Protection;
-use probe_collector::{Collector, Options, disk_limit, memory_limit};
+use probe_collector::auth::TcpProtection;
+use probe_collector::{Collector, CollectorOptions, disk_limit, memory_limit};
 use probe_common::error::Result;
-use probe_common::paths::Listen;
+use probe_common::paths::ListenAddress;
 
 use super::report;
 
 /// Options of every command that is a collector.
 #[derive(Debug, PartialEq, clap::Args)]
-pub(super) struct Listening {
+pub(super) struct ListenOptions {
     /// Also listen here, in addition to the run's own socket (TCP needs tokens: probe token make)
     #[arg(long, value_name = "unix:PATH|HOST:PORT", value_parser = parse)]
-    listen: Vec<Listen>,
+    listen: Vec<ListenAddress>,
     /// Encrypt TCP with a self-signed certificate, made once and kept. Clients check it by the pin that is printed
     #[arg(long, conflicts_with_all = ["tls_cert", "insecure_no_tls"])]
     tls_self_signed: bool,
@@ -34,23 +34,33 @@ pub(super) struct Listening {
     allow_eval: bool,
 }
 
-impl Listening {
+impl ListenOptions {
     /// The options of a collector.
-    pub(super) fn options(self, run: String, command: String) -> Result<Options> {
+    pub(super) fn options(self, run: String, command: String) -> Result<CollectorOptions> {
         let memory = memory_limit()?;
         let disk = disk_limit()?;
         let protection = match (self.tls_cert, self.tls_key) {
-            (Some(certificate), Some(key)) => Protection::Files { certificate, key },
-            _ if self.tls_self_signed => Protection::SelfSigned,
-            _ if self.insecure_no_tls => Protection::InsecureNoTls,
-            _ => Protection::Loopback,
+            (Some(certificate), Some(key)) => TcpProtection::Files { certificate, key },
+            _ if self.tls_self_signed => TcpProtection::SelfSigned,
+            _ if self.insecure_no_tls => TcpProtection::InsecureNoTls,
+            _ => TcpProtection::Loopback,
         };
         let (listen, allow_eval) = (self.listen, self.allow_eval);
-        Ok(Options { run, command, resume: false, may_rename: false, listen, memory, disk, protection, allow_eval })
+        Ok(CollectorOptions {
+            run,
+            command,
+            resume: false,
+            may_rename: false,
+            listen,
+            memory,
+            disk,
+            protection,
+            allow_eval,
+        })
     }
 }
 
-impl Listening {
+impl ListenOptions {
     /// The words of a command line that parse to these options.
     pub(super) fn to_arguments(&self) -> Vec<OsString> {
         let listen = self.listen.iter().flat_map(|listen| ["--listen".into(), listen.to_string().into()]);
@@ -73,13 +83,17 @@ pub(super) fn say_pin(collector: &Collector) {
     }
 }
 
-fn parse(text: &str) -> Result<Listen, String> {
+fn parse(text: &str) -> Result<ListenAddress, String> {
     if let Some(path) = text.strip_prefix("unix:") {
-        return if path.is_empty() { Err("unix: is followed by a path".into()) } else { Ok(Listen::Unix(path.into())) };
+        return if path.is_empty() {
+            Err("unix: is followed by a path".into())
+        } else {
+            Ok(ListenAddress::Unix(path.into()))
+        };
     }
     let mut addresses =
         text.to_socket_addrs().map_err(|error| format!("{error}; write it like 127.0.0.1:7777 or unix:/run/x.sock"))?;
-    addresses.next().map(Listen::Tcp).ok_or_else(|| "that host has no address".into())
+    addresses.next().map(ListenAddress::Tcp).ok_or_else(|| "that host has no address".into())
 }
 
 #[cfg(test)]
@@ -91,10 +105,10 @@ mod tests {
     #[derive(Debug, clap::Parser)]
     struct Line {
         #[command(flatten)]
-        listening: Listening,
+        listening: ListenOptions,
     }
 
-    fn parsed(words: &[OsString]) -> Listening {
+    fn parsed(words: &[OsString]) -> ListenOptions {
         Line::parse_from([OsString::from("probe")].iter().chain(words)).listening
     }
 
@@ -115,8 +129,8 @@ mod tests {
 
     #[test]
     fn addresses_and_paths_are_told_apart() {
-        assert_eq!(parse("unix:/x"), Ok(Listen::Unix("/x".into())));
-        assert_eq!(parse("127.0.0.1:80"), Ok(Listen::Tcp(([127, 0, 0, 1], 80).into())));
+        assert_eq!(parse("unix:/x"), Ok(ListenAddress::Unix("/x".into())));
+        assert_eq!(parse("127.0.0.1:80"), Ok(ListenAddress::Tcp(([127, 0, 0, 1], 80).into())));
         assert!(["unix:", "/x", "80", "127.0.0.1", "127.0.0.1:99999"].iter().all(|text| parse(text).is_err()));
     }
 }

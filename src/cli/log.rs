@@ -20,16 +20,16 @@ pub(super) fn to_stderr() {
     // A second call changes nothing.
     let words = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
-        .event_format(Words)
+        .event_format(MessageFormat)
         // The layer would report a closed standard error on standard error, and panic.
         .log_internal_errors(false);
     let _ = tracing_subscriber::registry().with(words.with_filter(filter)).try_init();
 }
 
 /// `probe: warning: …`
-struct Words;
+struct MessageFormat;
 
-impl<S, N> FormatEvent<S, N> for Words
+impl<S, N> FormatEvent<S, N> for MessageFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,

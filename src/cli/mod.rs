@@ -52,7 +52,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use probe_common::error::{Error, Result};
 
-use self::status::Status;
+use self::status::CommandStatus;
 
 /// SQL and Python inside a live PyTorch training run.
 #[derive(Debug, Parser)]
@@ -111,19 +111,19 @@ pub fn main() -> ExitCode {
     ExitCode::from(status)
 }
 
-fn parse_and_run(split: &endpoint_arg::Split) -> Result<Status> {
+fn parse_and_run(split: &endpoint_arg::SplitArguments) -> Result<CommandStatus> {
     let arguments = std::iter::once(OsString::from("probe")).chain(split.arguments.iter().cloned());
     match Probe::try_parse_from(arguments) {
         Ok(probe) => dispatch(probe.command, split.endpoint.as_deref()),
         Err(error) => {
             // clap writes help to stdout and complaints to stderr; a closed pipe is no reason to complain again.
             let _ = error.print();
-            Ok(error.exit_code() as Status)
+            Ok(error.exit_code() as CommandStatus)
         }
     }
 }
 
-fn dispatch(command: Command, endpoint: Option<&str>) -> Result<Status> {
+fn dispatch(command: Command, endpoint: Option<&str>) -> Result<CommandStatus> {
     let without = |name: &str| match endpoint {
         Some(endpoint) => Err(Error::usage(format!("probe {name} takes no ENDPOINT, but got '{endpoint}'"))
             .hint(format!("probe {name} --help"))),

@@ -8,13 +8,13 @@ use arrow::array::{Array, ArrayRef, AsArray, Float64Array, StringArray};
 use arrow::datatypes::{DataType, Float64Type};
 use probe_common::error::Result;
 
-use super::connect::{Connection, with_client};
-use super::ranks::Ranks;
+use super::connect::{ConnectOptions, with_client};
+use super::ranks::RankSelection;
 use super::report;
-use super::status::Status;
-use crate::output::{self, Format, rows};
-use crate::profile::{self, Profile, ProfileRows, Selection};
-use crate::step_window::Window;
+use super::status::CommandStatus;
+use crate::output::{self, OutputFormat, rows};
+use crate::profile::{self, CaptureSelection, Profile, ProfileRows};
+use crate::step_window::StepWindow;
 
 /// Rows of a table without --top.
 const TOP: usize = 20;
@@ -44,20 +44,20 @@ pub(super) struct Args {
     top: Option<usize>,
     /// Steps that count: 10..50 (both included), 100.., ..99 [default: all that were captured]
     #[arg(long, value_name = "WINDOW")]
-    steps: Option<Window>,
+    steps: Option<StepWindow>,
     /// Ranks that count: 0,3 or all
     #[arg(long, value_name = "RANKS", default_value = "all")]
-    rank: Ranks,
+    rank: RankSelection,
     /// Output format: a page to read, or rows
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectOptions,
 }
 
-pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
+pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<CommandStatus> {
     args.format.check_stdout()?;
-    let selection = Selection { steps: args.steps, ranks: args.rank.0.clone() };
+    let selection = CaptureSelection { steps: args.steps, ranks: args.rank.0.clone() };
     with_client(endpoint, &args.connection, async |mut client, target| {
         let name = target.pid.map_or_else(|| target.location.name(), |pid| format!("process {pid}"));
         let profile = profile::ask(&mut client, &name, &selection, args.by).await?;
@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
 }
 
 fn show(profile: &Profile, name: &str, args: &Args) -> Result<()> {
-    let top = match args.top.or((args.format == Format::Table).then_some(TOP)) {
+    let top = match args.top.or((args.format == OutputFormat::Table).then_some(TOP)) {
         None | Some(0) => usize::MAX,
         Some(top) => top,
     };
@@ -75,7 +75,7 @@ fn show(profile: &Profile, name: &str, args: &Args) -> Result<()> {
     let shown = profile.rows.slice(0, all.min(top));
     let schema = shown.schema();
     let fields = schema.fields().iter().zip(shown.columns());
-    if args.format != Format::Table {
+    if args.format != OutputFormat::Table {
         return rows::show(
             fields.map(|(field, values)| (field.name().as_str(), values.clone())).collect(),
             args.format,

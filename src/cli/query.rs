@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use datafusion::common::ScalarValue;
-use probe_client::endpoint::Target;
+use probe_client::endpoint::FoundEndpoint;
 use probe_client::{AnswerBounds, Client, Parameters};
 use probe_common::error::{Error, Result};
 
 use super::amounts::count;
-use super::connect::{self, Connection, within};
-use super::status::{INTERRUPTED, Status};
+use super::connect::{self, ConnectOptions, within};
+use super::status::{CommandStatus, INTERRUPTED};
 use super::watch::{self, RepeatedQuery};
 use super::{input, parameter, report};
-use crate::output::{self, Format, Printed};
+use crate::output::{self, OutputFormat, PrintedRows};
 
 /// Query a run in SQL
 ///
@@ -43,7 +43,7 @@ pub(super) struct Args {
     file: Option<PathBuf>,
     /// Output format [default: by the extension of -o FILE, else table]
     #[arg(long, value_enum, hide_default_value = true)]
-    format: Option<Format>,
+    format: Option<OutputFormat>,
     /// Write the result to a file, which appears when the result is complete
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -74,18 +74,18 @@ pub(super) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = super::amounts::bytes)]
     max_bytes: Option<u64>,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectOptions,
 }
 
-pub(super) fn run(mut args: Args, endpoint: Option<&str>) -> Result<Status> {
+pub(super) fn run(mut args: Args, endpoint: Option<&str>) -> Result<CommandStatus> {
     let interval = args.watch.take().map(|text| watch::interval(text, &mut args.sql, args.file.is_some()));
     let interval = interval.transpose()?;
     let example = "probe gpt query \"SELECT * FROM python.steps ORDER BY step DESC LIMIT 5\"";
     let sql = input::text(args.sql.as_deref(), args.file.as_deref(), "SQL", example)?;
     let format = match (args.format, &args.output) {
         (Some(format), _) => format,
-        (None, Some(path)) => Format::of_file(path)?,
-        (None, None) => Format::default(),
+        (None, Some(path)) => OutputFormat::of_file(path)?,
+        (None, None) => OutputFormat::default(),
     };
     if args.output.is_none() {
         format.check_stdout()?;
@@ -105,7 +105,7 @@ pub(super) fn run(mut args: Args, endpoint: Option<&str>) -> Result<Status> {
     let watch =
         interval.map(|interval| RepeatedQuery::new(sql.clone(), format, limit, interval, args.timeout)).transpose()?;
     let parameters = Parameters::new(std::mem::take(&mut args.param))?;
-    let work = async |mut client: Client, target: &Target| {
+    let work = async |mut client: Client, target: &FoundEndpoint| {
         client.set_parameters(parameters.clone());
         client.set_bounds(AnswerBounds { timeout: args.timeout, rows: args.max_rows, bytes: args.max_bytes });
         let asked = async {
@@ -117,7 +117,7 @@ pub(super) fn run(mut args: Args, endpoint: Option<&str>) -> Result<Status> {
         tokio::select! {
             status = asked => status,
             // Once the reader of the output is gone, a query need not go on until it has something to write, nor be repeated.
-            () = connect::unread() => Ok(0),
+            () = connect::reader_gone() => Ok(0),
         }
     };
     // Watching has no end of its own: an interrupt is its normal end.
@@ -148,7 +148,13 @@ fn other_run(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), endpoint.to_owned()))
 }
 
-async fn answer(client: &mut Client, sql: &str, format: Format, limit: Option<usize>, args: &Args) -> Result<Status> {
+async fn answer(
+    client: &mut Client,
+    sql: &str,
+    format: OutputFormat,
+    limit: Option<usize>,
+    args: &Args,
+) -> Result<CommandStatus> {
     let began = Instant::now();
     let answer = client.query(sql).await?;
     let printed = match &args.output {
@@ -164,14 +170,14 @@ async fn answer(client: &mut Client, sql: &str, format: Format, limit: Option<us
         // A program reads what was asked for, and nothing beside it.
     } else if let Some(path) = &args.output {
         report::note(format_args!("{rows} in {seconds:.3} s, written to {}", path.display()));
-    } else if format == Format::Table && io::stdout().is_terminal() {
+    } else if format == OutputFormat::Table && io::stdout().is_terminal() {
         report::note(format_args!("{rows} in {seconds:.3} s"));
     }
     Ok(0)
 }
 
 /// The end of an answer that a limit cut.
-fn cut(printed: Printed, args: &Args) -> Error {
+fn cut(printed: PrintedRows, args: &Args) -> Error {
     let rows = count(printed.rows);
     let first = match &args.output {
         Some(path) => format!("{} has only the first {rows}", path.display()),

@@ -4,9 +4,9 @@ use std::str::FromStr;
 
 /// Ranks; None for all.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Ranks(pub(super) Option<Vec<i64>>);
+pub(super) struct RankSelection(pub(super) Option<Vec<i64>>);
 
-impl FromStr for Ranks {
+impl FromStr for RankSelection {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -26,11 +26,11 @@ mod tests {
 
     #[test]
     fn ranks_are_read_as_people_write_them() {
-        assert_eq!("0,3".parse(), Ok(Ranks(Some(vec![0, 3]))));
-        assert_eq!("2".parse(), Ok(Ranks(Some(vec![2]))));
-        assert_eq!("all".parse(), Ok(Ranks(None)));
+        assert_eq!("0,3".parse(), Ok(RankSelection(Some(vec![0, 3]))));
+        assert_eq!("2".parse(), Ok(RankSelection(Some(vec![2]))));
+        assert_eq!("all".parse(), Ok(RankSelection(None)));
         for text in ["", "-1", "0,", "a", "0-3", "99999999999"] {
-            assert!(text.parse::<Ranks>().is_err(), "{text}");
+            assert!(text.parse::<RankSelection>().is_err(), "{text}");
         }
     }
 }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use probe_common::error::{Error, ErrorKind, Result};
-use probe_common::paths::Directories;
-use probe_store::runs::{self, Run, RunState};
+use probe_common::paths::ProbeDirectories;
+use probe_store::runs::{self, RecordedRun, RunState};
 
 use super::report;
-use super::status::Status;
+use super::status::CommandStatus;
 
 /// Remove recorded runs
 ///
@@ -33,8 +33,8 @@ pub(super) struct Args {
     dry_run: bool,
 }
 
-pub(super) fn run(args: &Args) -> Result<Status> {
-    let directories = Directories::from_environment()?;
+pub(super) fn run(args: &Args) -> Result<CommandStatus> {
+    let directories = ProbeDirectories::from_environment()?;
     let chosen = match args.older_than {
         Some(age) => older_than(&directories, age)?,
         None => by_name(&directories, &args.names)?,
@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args) -> Result<Status> {
 }
 
 /// The named runs. One wrong name is an error, and nothing is removed: the list was not meant so.
-fn by_name(directories: &Directories, names: &[String]) -> Result<Vec<Run>> {
+fn by_name(directories: &ProbeDirectories, names: &[String]) -> Result<Vec<RecordedRun>> {
     let chosen = runs::named_runs(directories, names).map_err(|error| {
         let kind = if error.kind() == ErrorKind::Unreachable { ErrorKind::Failed } else { error.kind() };
         let hint = error.hint_text().map(str::to_owned);
@@ -72,7 +72,7 @@ fn by_name(directories: &Directories, names: &[String]) -> Result<Vec<Run>> {
     Ok(chosen)
 }
 
-fn older_than(directories: &Directories, age: Duration) -> Result<Vec<Run>> {
+fn older_than(directories: &ProbeDirectories, age: Duration) -> Result<Vec<RecordedRun>> {
     let too_long = || Error::usage("--older-than is too large");
     let age = SignedDuration::try_from(age).map_err(|_| too_long())?;
     let before = Timestamp::now().checked_sub(age).map_err(|_| too_long())?;
@@ -97,7 +97,7 @@ struct RemovedRuns {
 }
 
 impl RemovedRuns {
-    fn one(&mut self, run: &Run, dry_run: bool) {
+    fn one(&mut self, run: &RecordedRun, dry_run: bool) {
         let name = &run.name;
         let removed = if dry_run { Ok(runs::directory_bytes(&run.directory)) } else { runs::remove(run) };
         match removed {
@@ -116,7 +116,7 @@ impl RemovedRuns {
         }
     }
 
-    fn say(&self, dry_run: bool) -> Result<Status> {
+    fn say(&self, dry_run: bool) -> Result<CommandStatus> {
         let runs = |count: usize| if count == 1 { "1 run".to_owned() } else { format!("{count} runs") };
         if self.removed > 1 || self.failed > 0 {
             let (runs, bytes) = (runs(self.removed), amount(self.bytes));
@@ -129,7 +129,7 @@ impl RemovedRuns {
     }
 }
 
-fn words(run: &Run) -> String {
+fn words(run: &RecordedRun) -> String {
     let day = |time: Timestamp| time.strftime("%Y-%m-%d").to_string();
     match (run.info.state, runs::ended(run)) {
         (RunState::Ended, Some(ended)) => format!("which ended {}", day(ended)),

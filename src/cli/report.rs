@@ -6,18 +6,18 @@ use std::io::Write;
 use anstyle::{AnsiColor, Style};
 use probe_common::error::Error;
 
-use super::status::Status;
+use super::status::CommandStatus;
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default().bold();
 
 /// Prints an error and its hint. Returns the exit status of the process.
-pub(super) fn error(error: &Error) -> Status {
+pub(super) fn error(error: &Error) -> CommandStatus {
     line(&format!("{ERROR}error:{ERROR:#} {error}"));
     if let Some(text) = error.hint_text() {
         hint(text);
     }
-    error.kind() as Status
+    error.kind() as CommandStatus
 }
 
 /// Prints what to do about an error or a note.

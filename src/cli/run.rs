@@ -3,7 +3,7 @@
 mod collector;
 pub(super) mod greeting;
 mod pythons;
-mod seen;
+mod torch_imports;
 
 use std::ffi::OsString;
 use std::io;
@@ -20,13 +20,13 @@ use probe_proto::v1::{FinishCall, FinishOutcome};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, timeout_at};
 
-use self::collector::{Collector, TIMEOUT};
-use self::pythons::Pythons;
-use self::seen::Seen;
-use super::launch::{self, Missing};
-use super::listen::Listening;
-use super::signals::{Signals, child_had_it};
-use super::status::Status;
+use self::collector::{CollectorProcess, TIMEOUT};
+use self::pythons::PythonProcesses;
+use self::torch_imports::TorchImportReports;
+use super::launch::{self, LaunchFailure};
+use super::listen::ListenOptions;
+use super::signals::{EndingSignals, child_had_it};
+use super::status::CommandStatus;
 use super::{connect, report};
 
 /// The hint where no process has reported to this launcher.
@@ -63,13 +63,13 @@ pub(super) struct Args {
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]
-    listening: Listening,
+    listening: ListenOptions,
     /// What to run
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
-pub(super) fn run(args: Args) -> Result<Status> {
+pub(super) fn run(args: Args) -> Result<CommandStatus> {
     let Some(program) = args.command.first() else { return Err(Error::usage("there is no command to run")) };
     // Before anything is started, so that a typing mistake leaves no run behind.
     if let Err(missing) = launch::look_for(program) {
@@ -82,9 +82,13 @@ pub(super) fn run(args: Args) -> Result<Status> {
     let may_rename = given.is_none();
     let name = given.unwrap_or_else(|| launch::name_of(&args.command));
     connect::one_thread()?.block_on(async {
-        let mut signals = Signals::listen()?;
-        let mut collector =
-            Collector::start((&name, may_rename), launch::shown(&args.command), args.listening.to_arguments()).await?;
+        let mut signals = EndingSignals::listen()?;
+        let mut collector = CollectorProcess::start(
+            (&name, may_rename),
+            launch::command_text(&args.command),
+            args.listening.to_arguments(),
+        )
+        .await?;
         let ready = tokio::select! {
             ready = collector.ready() => ready?,
             signal = signals.next() => {
@@ -102,7 +106,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
             report::note(format_args!("a run called {name} is live, so this one is called {short}"));
         }
         report::note(format_args!("run {run} at {endpoint}; from another terminal: probe {short} query \"SELECT …\""));
-        let seen = Seen::begin(endpoint);
+        let seen = TorchImportReports::begin(endpoint);
         let child = Command::new(program)
             .args(&args.command[1..])
             .env(env::PROBE, "1")
@@ -117,7 +121,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
             }
         };
         let (pid, began) = (child.id().unwrap_or_default(), Instant::now());
-        let mut pythons = Pythons::below(pid, endpoint);
+        let mut pythons = PythonProcesses::below(pid, endpoint);
         let ended = tokio::select! {
             ended = wait(child, &mut signals) => ended?,
             never = collector.watch() => match never {},
@@ -132,7 +136,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
 }
 
 /// Waits for the child, and hands on signals that this process gets meanwhile.
-async fn wait(mut child: Child, signals: &mut Signals) -> io::Result<ExitStatus> {
+async fn wait(mut child: Child, signals: &mut EndingSignals) -> io::Result<ExitStatus> {
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw);
     loop {
         tokio::select! {
@@ -148,9 +152,9 @@ async fn wait(mut child: Child, signals: &mut Signals) -> io::Result<ExitStatus>
 /// Tells the collector to write the run, and prints what a person should know of it. `why_none`: sentences about processes that
 /// were not recorded, and a hint. The command's exit status stays its own.
 async fn finish(
-    collector: &mut Collector,
+    collector: &mut CollectorProcess,
     call: FinishCall,
-    signals: &mut Signals,
+    signals: &mut EndingSignals,
     why_none: impl FnOnce() -> (Vec<String>, Option<&'static str>),
 ) {
     let run = collector.run().to_owned();
@@ -199,7 +203,11 @@ async fn finish(
 }
 
 /// What is known of the processes that the command started, and of how it ended, in sentences, and a hint.
-fn why_none(seen: &Seen, pythons: &Pythons, ended: ExitStatus) -> (Vec<String>, Option<&'static str>) {
+fn why_none(
+    seen: &TorchImportReports,
+    pythons: &PythonProcesses,
+    ended: ExitStatus,
+) -> (Vec<String>, Option<&'static str>) {
     let (unreached, running) = (pythons.unreached(), pythons.running());
     let (sentences, hint) = match () {
         () if !seen.is_empty() => (seen.sentences(), NONE_TRAINED),
@@ -211,28 +219,28 @@ fn why_none(seen: &Seen, pythons: &Pythons, ended: ExitStatus) -> (Vec<String>, 
     (sentences, Some(hint))
 }
 
-fn by_signal(signal: Signal) -> Status {
-    128 + signal as Status
+fn by_signal(signal: Signal) -> CommandStatus {
+    128 + signal as CommandStatus
 }
 
 /// Says why the command can't be started, with a shell's exit statuses.
-fn not_started(program: &std::ffi::OsStr, missing: &Missing) -> Status {
+fn not_started(program: &std::ffi::OsStr, missing: &LaunchFailure) -> CommandStatus {
     let program = program.to_string_lossy();
     match missing {
-        Missing::NotFound if program.starts_with('-') => {
+        LaunchFailure::NotFound if program.starts_with('-') => {
             report::error(
                 &Error::usage(format!("probe run has no option '{program}'"))
                     .hint("options come before the command: probe run --name gpt -- python train.py"),
             );
             2
         }
-        Missing::NotFound => {
+        LaunchFailure::NotFound => {
             report::error(
                 &Error::failed(format!("there is no command '{program}'")).hint("give its path, or add it to PATH"),
             );
             127
         }
-        Missing::NotExecutable(path) => {
+        LaunchFailure::NotExecutable(path) => {
             report::error(
                 &Error::failed(format!("{} is not executable", path.display()))
                     .hint(format!("python {program}, or chmod +x")),

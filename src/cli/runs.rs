@@ -7,15 +7,15 @@ use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use futures::StreamExt;
 use jiff::Timestamp;
-use probe_client::endpoint::{RunLocation, Target};
+use probe_client::endpoint::{FoundEndpoint, RunLocation};
 use probe_client::{Client, collect};
 use probe_common::error::Result;
-use probe_common::paths::Directories;
-use probe_store::runs::{self, Reached, Run, RunState};
+use probe_common::paths::ProbeDirectories;
+use probe_store::runs::{self, ReachedSteps, RecordedRun, RunState};
 
-use super::status::Status;
+use super::status::CommandStatus;
 use super::{connect, remove, report};
-use crate::output::{Format, rows};
+use crate::output::{OutputFormat, rows};
 
 /// How long the answer of a live run is waited for, which is newer than its file.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -40,33 +40,33 @@ const MAX_ASKED: usize = 4;
 pub(super) struct Args {
     /// Output format
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
     #[command(subcommand)]
-    action: Option<Action>,
+    action: Option<RunsAction>,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum RunsAction {
     Rm(remove::Args),
 }
 
-pub(super) fn run(args: Args) -> Result<Status> {
+pub(super) fn run(args: Args) -> Result<CommandStatus> {
     match args.action {
-        Some(Action::Rm(args)) => remove::run(&args),
+        Some(RunsAction::Rm(args)) => remove::run(&args),
         None => list(args.format),
     }
 }
 
-fn list(format: Format) -> Result<Status> {
+fn list(format: OutputFormat) -> Result<CommandStatus> {
     format.check_stdout()?;
     let all = runs::list_runs()?;
-    if all.is_empty() && format == Format::Table {
+    if all.is_empty() && format == OutputFormat::Table {
         report::note("no run has been recorded yet");
         report::hint("probe run -- python train.py records one");
         return Ok(0);
     }
     // Live runs are asked first: nothing that takes long is done while they may answer.
-    let is_live = |run: &&Run| run.info.state == RunState::Live;
+    let is_live = |run: &&RecordedRun| run.info.state == RunState::Live;
     let asking = futures::stream::iter(all.iter().filter(is_live).map(live)).buffered(MAX_ASKED).collect();
     let live: Vec<Option<RunProgress>> = connect::one_thread()?.block_on(asking);
     let mut live = live.into_iter();
@@ -75,7 +75,7 @@ fn list(format: Format) -> Result<Status> {
     let nanoseconds = |time: Timestamp| i64::try_from(time.as_nanosecond()).ok();
     let started = || all.iter().map(|run| run.info.started);
     // People get short times; programs get exact ones.
-    let people = format == Format::Table;
+    let people = format == OutputFormat::Table;
     let started = match people {
         true => rows::coarse_times(started().map(Timestamp::as_second)),
         false => rows::times(started().map(nanoseconds)),
@@ -97,7 +97,7 @@ fn list(format: Format) -> Result<Status> {
 }
 
 /// How long a run took (s), so far if it is live; None where its end is not known.
-fn seconds(run: &Run) -> Option<f64> {
+fn seconds(run: &RecordedRun) -> Option<f64> {
     let ended = match run.info.state {
         RunState::Live => Timestamp::now(),
         // A lost run whose disk was full at its end has its end all the same.
@@ -114,26 +114,26 @@ struct RunProgress {
 
 /// The columns of a run that no collector answered for, by its directory: of a live one as far as they are on disk. Not in
 /// parallel, since the journal is read of all that have not ended.
-fn recorded(run: &Run) -> RunProgress {
+fn recorded(run: &RecordedRun) -> RunProgress {
     match run.info.state {
         RunState::Ended => RunProgress {
             last_step: run.info.last_step.or_else(|| runs::last_step(&run.directory)),
             ranks: Some(ranks(run.info.ranks.len(), run.info.agents)),
         },
         RunState::Live | RunState::Lost => {
-            let Reached { last_step, ranks: numbered } = runs::reached(&run.directory);
+            let ReachedSteps { last_step, ranks: numbered } = runs::reached(&run.directory);
             RunProgress { last_step, ranks: Some(ranks(numbered.len(), usize::from(last_step.is_some()))) }
         }
     }
 }
 
 /// The columns of a live run, by its collector; None if it does not answer in time, or has another runtime directory.
-async fn live(run: &Run) -> Option<RunProgress> {
+async fn live(run: &RecordedRun) -> Option<RunProgress> {
     tokio::time::timeout(TIMEOUT, ask_live(run)).await.ok().and_then(Result::ok)
 }
 
 /// Bytes of a run on disk. An ended run does not change: its file has the sum over all its files.
-fn bytes(run: &Run) -> u64 {
+fn bytes(run: &RecordedRun) -> u64 {
     run.info.bytes.unwrap_or_else(|| runs::directory_bytes(&run.directory))
 }
 
@@ -142,9 +142,9 @@ fn ranks(numbered: usize, agents: usize) -> i64 {
     numbered.max(usize::from(agents > 0)) as i64
 }
 
-async fn ask_live(run: &Run) -> Result<RunProgress> {
-    let socket = Directories::from_environment()?.socket_for(&run.name.to_string());
-    let mut client = Client::open(&Target { location: RunLocation::Socket(socket), pid: None }, None).await?;
+async fn ask_live(run: &RecordedRun) -> Result<RunProgress> {
+    let socket = ProbeDirectories::from_environment()?.socket_for(&run.name.to_string());
+    let mut client = Client::open(&FoundEndpoint { location: RunLocation::Socket(socket), pid: None }, None).await?;
     let agents = client.describe().await?.agents;
     let numbered: BTreeSet<i32> = agents.iter().filter_map(|agent| agent.rank).collect();
     let (_, batches) = collect(client.query("SELECT MAX(step) AS last_step FROM python.steps").await?).await?;

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use nix::sys::signal::SigSet;
 use nix::unistd::setsid;
-use probe_collector::{Collector, Options};
+use probe_collector::{Collector, CollectorOptions};
 use probe_common::error::Result;
 
-use super::listen::{self, Listening};
-use super::run::greeting::{self, Launch, Ready};
-use super::signals::Signals;
-use super::status::Status;
+use super::listen::{self, ListenOptions};
+use super::run::greeting::{self, LaunchMessage, ReadyMessage};
+use super::signals::EndingSignals;
+use super::status::CommandStatus;
 use super::{connect, report};
 
 /// How long the first process is waited for where the collector is to end when it is idle.
@@ -43,7 +43,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "RUN", conflicts_with = "name")]
     resume: Option<String>,
     #[command(flatten)]
-    listening: Listening,
+    listening: ListenOptions,
     /// Exit when no process has been connected for this long, or none connects within the first minute
     #[arg(long, value_name = "DURATION", value_parser = super::amounts::duration)]
     exit_when_idle: Option<Duration>,
@@ -52,7 +52,7 @@ pub(super) struct Args {
     launched: bool,
 }
 
-pub(super) fn run(args: Args) -> Result<Status> {
+pub(super) fn run(args: Args) -> Result<CommandStatus> {
     // The parent may have blocked all signals, as an agent does for its threads, and a mask is inherited.
     let _ = SigSet::empty().thread_set_mask();
     probe_query::keep_little();
@@ -64,13 +64,13 @@ pub(super) fn run(args: Args) -> Result<Status> {
     let name = args.resume.unwrap_or(args.name);
     let may_rename = launch.as_ref().is_some_and(|launch| launch.may_rename);
     let command = launch.map(|launch| launch.command).unwrap_or_default();
-    let options = Options { resume, may_rename, ..args.listening.options(name, command)? };
+    let options = CollectorOptions { resume, may_rename, ..args.listening.options(name, command)? };
     connect::many_threads()?.block_on(async {
-        let signals = Signals::listen()?;
+        let signals = EndingSignals::listen()?;
         let collector = Collector::start(options).await?;
         if args.launched {
             listen::say_pin(&collector);
-            Ready { run: collector.run().to_owned(), endpoint: collector.endpoint() }.say();
+            ReadyMessage { run: collector.run().to_owned(), endpoint: collector.endpoint() }.say();
         } else {
             say(&collector);
         }
@@ -79,7 +79,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
         drop(findings);
         match collector.stop(exit_status).await {
             // The launcher has got the error, and prints it.
-            Err(error) if exit_status.is_some() => Ok(error.kind() as Status),
+            Err(error) if exit_status.is_some() => Ok(error.kind() as CommandStatus),
             stopped => stopped.map(|()| 0),
         }
     })
@@ -88,7 +88,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
 /// Waits until the collector has to end. Returns the command's exit status where the launcher has sent it.
 async fn until_over(
     collector: &Collector,
-    mut signals: Signals,
+    mut signals: EndingSignals,
     exit_when_idle: Option<Duration>,
     launched: bool,
 ) -> Result<Option<i32>> {
@@ -99,7 +99,7 @@ async fn until_over(
             status = collector.command_ended() => return Ok(Some(status)),
             gone = greeting::launcher_gone() => gone?,
         }
-        signals = Signals::listen()?;
+        signals = EndingSignals::listen()?;
     }
     let idle = async {
         match (exit_when_idle, launched) {
@@ -119,10 +119,10 @@ async fn until_over(
 }
 
 /// Leaves the launcher's terminal, whose Ctrl-C is for the command, and reads the launcher's message.
-fn launched() -> Result<Launch> {
+fn launched() -> Result<LaunchMessage> {
     // This fails for the leader of a process group, which was started in a group of its own.
     let _ = setsid();
-    Launch::read()
+    LaunchMessage::read()
 }
 
 /// Makes the kernel end a collector rather than training when memory runs out: another collector takes over the run.

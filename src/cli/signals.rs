@@ -11,7 +11,7 @@ use probe_common::error::Result;
 use tokio::signal::unix::{self, SignalKind, signal};
 
 /// The signals that would end this process; None for one that is ignored.
-pub(super) struct Signals {
+pub(super) struct EndingSignals {
     interrupt: Option<unix::Signal>,
     quit: Option<unix::Signal>,
     hangup: Option<unix::Signal>,
@@ -21,7 +21,7 @@ pub(super) struct Signals {
     _file_size: Option<unix::Signal>,
 }
 
-impl Signals {
+impl EndingSignals {
     /// Starts to receive the signals.
     pub(super) fn listen() -> Result<Self> {
         let ignored = ignored();

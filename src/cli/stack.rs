@@ -12,10 +12,10 @@ use probe_inspect::stacks::page;
 use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
 
 use self::target::StackTarget;
-use super::connect::{self, Connection};
-use super::status::{INTERRUPTED, Status};
-use super::watch::{INTERVAL, Screen};
-use crate::output::{self, Format, Terminal};
+use super::connect::{self, ConnectOptions};
+use super::status::{CommandStatus, INTERRUPTED};
+use super::watch::{INTERVAL, RedrawnScreen};
+use crate::output::{self, OutputFormat, Terminal};
 
 /// The default rate, in samples a second.
 pub(super) const RATE: f64 = 100.0;
@@ -60,9 +60,9 @@ pub(super) struct Args {
     watch: Option<Duration>,
     /// Output format: a page to read, or rows like those of python.stacks
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectOptions,
 }
 
 impl Args {
@@ -76,9 +76,9 @@ impl Args {
     }
 }
 
-pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
+pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<CommandStatus> {
     args.format.check_stdout()?;
-    if args.watch.is_some() && args.format != Format::Table {
+    if args.watch.is_some() && args.format != OutputFormat::Table {
         return Err(Error::usage("--watch shows pages, one after another")
             .hint("probe gpt query --watch asks python.stacks, which has every capture"));
     }
@@ -103,7 +103,7 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
             show(&answer, &target, format)?;
             return status(&answer);
         };
-        let mut screen = Screen::default();
+        let mut screen = RedrawnScreen::default();
         let mut ticks = tokio::time::interval(interval);
         loop {
             ticks.tick().await;
@@ -123,8 +123,8 @@ pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
     })
 }
 
-fn show(answer: &StacksAnswer, target: &StackTarget, format: Format) -> Result<()> {
-    if format != Format::Table {
+fn show(answer: &StacksAnswer, target: &StackTarget, format: OutputFormat) -> Result<()> {
+    if format != OutputFormat::Table {
         return rows::show(answer, format);
     }
     let sampled = answer.processes.iter().any(|process| process.samples > 1);
@@ -134,10 +134,10 @@ fn show(answer: &StacksAnswer, target: &StackTarget, format: Format) -> Result<(
 }
 
 /// The exit status. An answer without a thread of any process has failed: denied if a process may not be read.
-pub(super) fn status(answer: &StacksAnswer) -> Result<Status> {
+pub(super) fn status(answer: &StacksAnswer) -> Result<CommandStatus> {
     if answer.processes.iter().any(|process| !process.threads.is_empty()) {
         return Ok(0);
     }
     let denied = answer.processes.iter().any(|process| process.problem.contains("may not be read"));
-    Ok(if denied { ErrorKind::Denied } else { ErrorKind::Failed } as Status)
+    Ok(if denied { ErrorKind::Denied } else { ErrorKind::Failed } as CommandStatus)
 }

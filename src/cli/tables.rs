@@ -10,9 +10,9 @@ use probe_proto::table::{Column, ColumnType, Table};
 use probe_proto::tables::TABLES;
 use probe_query::relations;
 
-use super::connect::{Connection, with_client};
-use super::status::Status;
-use crate::output::{self, Format, Terminal, rows};
+use super::connect::{ConnectOptions, with_client};
+use super::status::CommandStatus;
+use crate::output::{self, OutputFormat, Terminal, rows};
 
 /// List tables, or the columns of one
 ///
@@ -31,12 +31,12 @@ pub(super) struct Args {
     name: Option<String>,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectOptions,
 }
 
-pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<Status> {
+pub(super) fn run(args: Args, endpoint: Option<&str>) -> Result<CommandStatus> {
     match (&args.name, endpoint) {
         (Some(name), None) => one(find_by(name, &[])?, args.format).map(|()| 0),
         (Some(name), _) if find_by(name, &[]).is_ok() => one(find_by(name, &[])?, args.format).map(|()| 0),
@@ -87,7 +87,7 @@ pub(super) async fn count(client: &mut Client, own: &[&'static Table]) -> Result
     Ok(batches.iter().flat_map(|batch| counted(batch)).collect())
 }
 
-fn all(counts: Option<Vec<i64>>, own: &[&'static Table], format: Format) -> Result<()> {
+fn all(counts: Option<Vec<i64>>, own: &[&'static Table], format: OutputFormat) -> Result<()> {
     rows::show(listed(counts, own), format)
 }
 
@@ -106,8 +106,8 @@ pub(super) fn listed(counts: Option<Vec<i64>>, own: &[&'static Table]) -> Vec<(&
     columns
 }
 
-fn one(table: &'static Table, format: Format) -> Result<()> {
-    if format == Format::Table {
+fn one(table: &'static Table, format: OutputFormat) -> Result<()> {
+    if format == OutputFormat::Table {
         let mut text = describe(table, Terminal::of_stdout().width);
         text.push_str("\nExamples:\n");
         for example in table.examples {

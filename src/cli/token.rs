@@ -5,14 +5,14 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use probe_collector::auth::{Scopes, TokenFile, self_signed_pin};
+use probe_collector::auth::{TokenFile, TokenScopes, self_signed_pin};
 use probe_common::error::{Error, Result};
-use probe_common::paths::Directories;
-use probe_proto::credentials::{Credentials, Pin};
+use probe_common::paths::ProbeDirectories;
+use probe_proto::credentials::{CertificatePin, Credentials};
 
 use super::report;
-use super::status::Status;
-use crate::output::{Format, rows};
+use super::status::CommandStatus;
+use crate::output::{OutputFormat, rows};
 
 /// Make, list and revoke tokens for this user's collectors
 ///
@@ -30,14 +30,14 @@ use crate::output::{Format, rows};
 )]
 pub(super) struct Args {
     #[command(subcommand)]
-    action: Action,
+    action: TokenAction,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum TokenAction {
     Make(NewToken),
-    List(List),
-    Revoke(Revoke),
+    List(ListTokens),
+    Revoke(RevokeToken),
 }
 
 /// Make a token and the file that a client needs
@@ -46,14 +46,14 @@ struct NewToken {
     /// Name of the token: probe.queries and probe.evals show it as token:NAME
     name: String,
     /// Permissions: ingest (agents), query (reading), eval (running code); none implies another
-    #[arg(long, value_name = "SCOPE,…", value_parser = str::parse::<Scopes>, default_value = "query")]
-    scope: Scopes,
+    #[arg(long, value_name = "SCOPE,…", value_parser = str::parse::<TokenScopes>, default_value = "query")]
+    scope: TokenScopes,
     /// File to write for the client; - is standard output [default: NAME.token]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Pin of the collector's certificate, for that file [default: the pin of --tls-self-signed, if there is one]
-    #[arg(long, value_name = "PIN", value_parser = str::parse::<Pin>)]
-    tls_pin: Option<Pin>,
+    #[arg(long, value_name = "PIN", value_parser = str::parse::<CertificatePin>)]
+    tls_pin: Option<CertificatePin>,
     /// Make that certificate if there is none yet, so that its pin is in the file
     #[arg(long, conflicts_with = "tls_pin")]
     tls_self_signed: bool,
@@ -61,27 +61,27 @@ struct NewToken {
 
 /// List tokens with their names, scopes and times of creation
 #[derive(Debug, clap::Args)]
-struct List {
+struct ListTokens {
     /// Output format
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
 }
 
 /// Revoke tokens: new calls with them are refused, and current calls end
 #[derive(Debug, clap::Args)]
-struct Revoke {
+struct RevokeToken {
     /// Names as in probe token list
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
 }
 
-pub(super) fn run(args: Args) -> Result<Status> {
-    let directories = Directories::from_environment()?;
+pub(super) fn run(args: Args) -> Result<CommandStatus> {
+    let directories = ProbeDirectories::from_environment()?;
     let file = TokenFile::of(&directories);
     match args.action {
-        Action::Make(args) => make(&directories, &file, args),
-        Action::List(args) => list(&file, args.format),
-        Action::Revoke(args) => {
+        TokenAction::Make(args) => make(&directories, &file, args),
+        TokenAction::List(args) => list(&file, args.format),
+        TokenAction::Revoke(args) => {
             for name in &args.names {
                 file.revoke(name)?;
                 report::note(format_args!("{name} is revoked"));
@@ -91,7 +91,7 @@ pub(super) fn run(args: Args) -> Result<Status> {
     }
 }
 
-fn make(directories: &Directories, file: &TokenFile, args: NewToken) -> Result<Status> {
+fn make(directories: &ProbeDirectories, file: &TokenFile, args: NewToken) -> Result<CommandStatus> {
     let pin = match args.tls_pin {
         Some(pin) => Some(pin),
         None => self_signed_pin(directories, args.tls_self_signed)?,
@@ -120,9 +120,9 @@ fn make(directories: &Directories, file: &TokenFile, args: NewToken) -> Result<S
     Ok(0)
 }
 
-fn list(file: &TokenFile, format: Format) -> Result<Status> {
+fn list(file: &TokenFile, format: OutputFormat) -> Result<CommandStatus> {
     let tokens = file.read()?;
-    if tokens.is_empty() && format == Format::Table {
+    if tokens.is_empty() && format == OutputFormat::Table {
         report::note("there is no token");
         report::hint("probe token make NAME --scope query makes one");
         return Ok(0);

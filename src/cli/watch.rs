@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use jiff::Zoned;
-use probe_client::endpoint::{RunLocation, Target};
-use probe_client::{Answer, Client};
+use probe_client::endpoint::{FoundEndpoint, RunLocation};
+use probe_client::{Client, QueryAnswer};
 use probe_common::error::{Error, ErrorKind, Result};
 use probe_common::paths::{SocketState, socket_state};
 use tokio::time::MissedTickBehavior;
@@ -15,8 +15,8 @@ use unicode_width::UnicodeWidthStr;
 use super::amounts::{count, duration};
 use super::connect::within;
 use super::report;
-use super::status::Status;
-use crate::output::{self, Format, Printed, RowLayout, Terminal, feed};
+use super::status::CommandStatus;
+use crate::output::{self, OutputFormat, PrintedRows, RowLayout, Terminal, feed};
 
 /// The default interval.
 pub(super) const INTERVAL: &str = "2s";
@@ -40,7 +40,7 @@ pub(super) fn interval(text: String, sql: &mut Option<String>, has_file: bool) -
 /// A query, how often to repeat it, and how to show its answers.
 pub(super) struct RepeatedQuery {
     sql: String,
-    format: Format,
+    format: OutputFormat,
     limit: Option<usize>,
     interval: Duration,
     timeout: Option<Duration>,
@@ -50,7 +50,7 @@ pub(super) struct RepeatedQuery {
 impl RepeatedQuery {
     pub(super) fn new(
         sql: String,
-        format: Format,
+        format: OutputFormat,
         limit: Option<usize>,
         interval: Duration,
         timeout: Option<Duration>,
@@ -70,10 +70,10 @@ impl RepeatedQuery {
     }
 
     /// Repeats the query until it is interrupted, an error ends it, or the output is closed.
-    pub(super) async fn run(&self, client: &mut Client, target: &Target) -> Result<Status> {
+    pub(super) async fn run(&self, client: &mut Client, target: &FoundEndpoint) -> Result<CommandStatus> {
         let mut ticks = tokio::time::interval(self.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut screen = Screen::default();
+        let mut screen = RedrawnScreen::default();
         let mut shown = WatchOutput::default();
         loop {
             ticks.tick().await;
@@ -94,12 +94,18 @@ impl RepeatedQuery {
     }
 
     /// Shows an answer instead of the previous one.
-    async fn draw(&self, answer: Answer, terminal: Terminal, target: &Target, screen: &mut Screen) -> Result<bool> {
+    async fn draw(
+        &self,
+        answer: QueryAnswer,
+        terminal: Terminal,
+        target: &FoundEndpoint,
+        screen: &mut RedrawnScreen,
+    ) -> Result<bool> {
         let room = terminal.height.saturating_sub(FRAME).max(1);
         // No more rows than there are lines: what can't be seen need not be fetched.
         let limit = self.limit.map_or(room, |limit| limit.min(room));
         let mut text = Vec::new();
-        let mut printed = Printed::default();
+        let mut printed = PrintedRows::default();
         let mut writer = self.format.writer(answer.schema.clone(), terminal, Box::new(&mut text));
         let written = match &mut writer {
             Ok(writer) => feed(answer, Some(limit), writer.as_mut(), &mut printed).await?,
@@ -120,10 +126,13 @@ impl RepeatedQuery {
     }
 
     /// Writes an answer after the previous one.
-    async fn append(&self, answer: Answer, shown: &mut WatchOutput) -> Result<bool> {
+    async fn append(&self, answer: QueryAnswer, shown: &mut WatchOutput) -> Result<bool> {
         let out = Box::new(io::BufWriter::new(io::stdout()));
         let again = shown.columns.as_ref() == Some(&answer.schema);
-        if shown.columns.is_some() && self.format == Format::Table && !output::unless_closed(writeln!(io::stdout()))? {
+        if shown.columns.is_some()
+            && self.format == OutputFormat::Table
+            && !output::unless_closed(writeln!(io::stdout()))?
+        {
             return Ok(false);
         }
         shown.columns = Some(answer.schema.clone());
@@ -132,7 +141,7 @@ impl RepeatedQuery {
         } else {
             self.format.writer(answer.schema.clone(), Terminal::default(), out)
         };
-        let mut printed = Printed::default();
+        let mut printed = PrintedRows::default();
         let written = match writer {
             Ok(mut writer) => feed(answer, self.limit, writer.as_mut(), &mut printed).await?,
             Err(error) => Err(error),
@@ -155,12 +164,12 @@ struct WatchOutput {
 
 /// A terminal that is redrawn.
 #[derive(Default)]
-pub(super) struct Screen {
+pub(super) struct RedrawnScreen {
     /// The terminal as it was drawn last; None before the first time.
     last: Option<Terminal>,
 }
 
-impl Screen {
+impl RedrawnScreen {
     /// Draws all lines in one write, each over the old one, so that nothing flickers.
     pub(super) fn draw<'a>(&mut self, lines: impl Iterator<Item = &'a str>, terminal: Terminal) -> io::Result<()> {
         // The screen is cleared only where old and new lines would not line up. Lines that are too long are not wrapped.
@@ -197,7 +206,7 @@ fn header(sql: &str, interval: Duration, name: &str, width: usize) -> String {
 }
 
 /// The error for people: one of a collector that has gone says so.
-fn explain(error: Error, target: &Target) -> Error {
+fn explain(error: Error, target: &FoundEndpoint) -> Error {
     let gone = match &target.location {
         RunLocation::Socket(path) => error.kind() == ErrorKind::Unreachable || socket_state(path) != SocketState::Live,
         RunLocation::Tcp(_) => error.kind() == ErrorKind::Unreachable,

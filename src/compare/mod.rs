@@ -7,7 +7,7 @@ mod sql;
 use std::num::NonZero;
 use std::thread;
 
-pub use self::side::{ComparedRun, Key, LAST_STEPS, PARTS};
+pub use self::side::{ComparedRun, LAST_STEPS, ModuleStage, PARTS};
 pub use self::sql::read;
 use crate::block_bootstrap::{BootstrapDraws, median, middle95};
 
@@ -52,7 +52,7 @@ impl ComparisonVerdict {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparedRow {
     /// None for the whole step and its parts.
-    pub what: Option<Key>,
+    pub what: Option<ModuleStage>,
     /// The stage, or the part of the step.
     pub stage: String,
     /// Median over A's steps.
@@ -90,7 +90,7 @@ pub fn compare(a: &ComparedRun, b: &ComparedRun) -> Vec<ComparedRow> {
         line(None, (*name).to_owned(), &times(a), &times(b), &draws)
     };
     let mut rows: Vec<ComparedRow> = PARTS.iter().enumerate().map(part).collect();
-    let mut keys: Vec<&Key> = a.modules.keys().chain(b.modules.keys()).collect();
+    let mut keys: Vec<&ModuleStage> = a.modules.keys().chain(b.modules.keys()).collect();
     keys.sort_unstable();
     keys.dedup();
     let mut modules = in_parallel(&keys, |key| module(key, a.modules.get(*key), b.modules.get(*key), &draws));
@@ -100,7 +100,7 @@ pub fn compare(a: &ComparedRun, b: &ComparedRun) -> Vec<ComparedRow> {
 }
 
 fn module(
-    key: &Key,
+    key: &ModuleStage,
     a: Option<&Vec<Option<f64>>>,
     b: Option<&Vec<Option<f64>>>,
     draws: &(BootstrapDraws, BootstrapDraws),
@@ -118,7 +118,7 @@ fn module(
 
 /// The row of a module or a part of a step, from its times in seconds a step.
 fn line(
-    what: Option<Key>,
+    what: Option<ModuleStage>,
     stage: String,
     a: &[Option<f64>],
     b: &[Option<f64>],

@@ -20,7 +20,7 @@ pub const PARTS: [(&str, &str); 9] = {
 };
 
 /// A module and a stage; NULL is backward work that belongs to no module.
-pub type Key = (Option<String>, String);
+pub type ModuleStage = (Option<String>, String);
 
 /// What was measured on one side, in seconds a step: means over the processes that ran it.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -38,7 +38,7 @@ pub struct ComparedRun {
     /// Times in the order of [`PARTS`], each in the order of `steps`.
     pub parts: Vec<Vec<f64>>,
     /// Times in the order of `steps`; None where the step was not recorded in detail, or the module not timed in it.
-    pub modules: BTreeMap<Key, Vec<Option<f64>>>,
+    pub modules: BTreeMap<ModuleStage, Vec<Option<f64>>>,
     /// Clocks of the times: host, device.
     pub clocks: Vec<String>,
 }

@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, HashMap};
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{Float64Type, Int64Type};
 use futures::StreamExt;
-use probe_client::{Answer, Client};
+use probe_client::{Client, QueryAnswer};
 use probe_common::error::{Error, Result};
 
 use super::side::{ComparedRun, LAST_STEPS, PARTS};
 use crate::shared_steps::SharedSteps;
-use crate::step_window::Window;
+use crate::step_window::StepWindow;
 use crate::why_no_step::why_no_step;
 
 /// Steps that a side may have: their sums by module are held in memory.
@@ -24,7 +24,7 @@ const MAX_STEPS: usize = 10_000;
 ///
 /// # Errors
 /// The query's; there is no step in the window, or too many.
-pub async fn read(client: &mut Client, name: &str, window: Option<Window>) -> Result<ComparedRun> {
+pub async fn read(client: &mut Client, name: &str, window: Option<StepWindow>) -> Result<ComparedRun> {
     let shared = SharedSteps::read(client).await?;
     let mut side = steps(client, &shared, window).await?;
     side.processes_left_out = shared.left_out();
@@ -36,7 +36,7 @@ pub async fn read(client: &mut Client, name: &str, window: Option<Window>) -> Re
         return Err(Error::limit(format!("{name} has {count} steps in that window; the limit is {MAX_STEPS}"))
             .hint(format!("choose fewer: --steps {}..{last}", last - MAX_STEPS as i64 + 1)));
     }
-    side.modules = modules(client, &shared, Window { first: Some(first), last: Some(last) }, &side.steps).await?;
+    side.modules = modules(client, &shared, StepWindow { first: Some(first), last: Some(last) }, &side.steps).await?;
     Ok(side)
 }
 
@@ -52,7 +52,7 @@ struct StepRow {
 }
 
 /// `python.steps`, a row a step.
-async fn steps(client: &mut Client, shared: &SharedSteps, window: Option<Window>) -> Result<ComparedRun> {
+async fn steps(client: &mut Client, shared: &SharedSteps, window: Option<StepWindow>) -> Result<ComparedRun> {
     let condition = match window {
         Some(window) => window.condition(),
         None => format!("step > (SELECT MAX(step) FROM python.steps) - {LAST_STEPS}"),
@@ -109,9 +109,9 @@ async fn steps(client: &mut Client, shared: &SharedSteps, window: Option<Window>
 async fn modules(
     client: &mut Client,
     shared: &SharedSteps,
-    window: Window,
+    window: StepWindow,
     steps: &[i64],
-) -> Result<BTreeMap<super::side::Key, Vec<Option<f64>>>> {
+) -> Result<BTreeMap<super::side::ModuleStage, Vec<Option<f64>>>> {
     let sql = format!(
         "SELECT module, stage, step, CASE WHEN COUNT(seconds) = COUNT(*) THEN AVG(seconds) END AS seconds FROM ( \
            SELECT module, stage, step, host, pid, CASE WHEN COUNT(duration) = COUNT(*) THEN SUM(duration) END AS seconds \
@@ -120,7 +120,7 @@ async fn modules(
         window.condition()
     );
     let indexes: HashMap<i64, usize> = steps.iter().enumerate().map(|(index, step)| (*step, index)).collect();
-    let mut found: BTreeMap<super::side::Key, Vec<Option<f64>>> = BTreeMap::new();
+    let mut found: BTreeMap<super::side::ModuleStage, Vec<Option<f64>>> = BTreeMap::new();
     each(client.query(&shared.rewrite(&sql)).await?, |batch| {
         let (module, stage) = (batch.column(0).as_string::<i32>(), batch.column(1).as_string::<i32>());
         let (step, seconds) =
@@ -137,7 +137,7 @@ async fn modules(
 }
 
 /// Why there is nothing to compare.
-async fn nothing(client: &mut Client, shared: &SharedSteps, name: &str, window: Option<Window>) -> Result<Error> {
+async fn nothing(client: &mut Client, shared: &SharedSteps, name: &str, window: Option<StepWindow>) -> Result<Error> {
     let mut range = None;
     let sql = "SELECT MIN(step) AS first, MAX(step) AS last FROM python.steps";
     each(client.query(&shared.rewrite(sql)).await?, |batch| {
@@ -158,7 +158,7 @@ async fn nothing(client: &mut Client, shared: &SharedSteps, name: &str, window: 
     })
 }
 
-async fn each(mut answer: Answer, mut visit: impl FnMut(&RecordBatch)) -> Result<()> {
+async fn each(mut answer: QueryAnswer, mut visit: impl FnMut(&RecordBatch)) -> Result<()> {
     while let Some(batch) = answer.batches.next().await {
         visit(&batch?);
     }

@@ -7,7 +7,7 @@ pub(crate) const MAX_ACCOUNTS: usize = 32;
 
 /// How a run's processes ended.
 #[derive(Debug, Default)]
-pub(crate) struct Crash {
+pub(crate) struct CrashAccount {
     /// Processes that ended badly, in the order in which they ended.
     pub(crate) accounts: Vec<CrashedProcess>,
     /// Number of processes that did not end badly.
@@ -38,9 +38,9 @@ pub(crate) struct CrashedProcess {
     pub(crate) steps: i64,
     /// When its newest step was over (ns since 1970).
     pub(crate) last_step: Option<i64>,
-    pub(crate) module: Option<Interval>,
-    pub(crate) collective: Option<Collective>,
-    pub(crate) memory: Vec<Memory>,
+    pub(crate) module: Option<LastInterval>,
+    pub(crate) collective: Option<LastCollective>,
+    pub(crate) memory: Vec<MemoryReadings>,
     pub(crate) kept: Option<KeptByModules>,
     /// Name, value and step.
     pub(crate) metrics: Vec<(String, Option<f64>, i64)>,
@@ -57,7 +57,7 @@ pub(crate) struct CrashedProcess {
 /// The module that was entered last and not left; where there was none, or that is not known, the one whose interval was
 /// recorded last.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Interval {
+pub(crate) struct LastInterval {
     pub(crate) module: String,
     pub(crate) stage: String,
     pub(crate) step: i64,
@@ -67,7 +67,7 @@ pub(crate) struct Interval {
 
 /// The collective that was issued last; an unfinished one takes precedence over a finished one.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Collective {
+pub(crate) struct LastCollective {
     pub(crate) operation_type: String,
     pub(crate) group: String,
     pub(crate) seq: i64,
@@ -78,7 +78,7 @@ pub(crate) struct Collective {
 
 /// Memory of a device, or of the host (cpu), in MB.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryReadings {
     pub(crate) device: String,
     pub(crate) first: Option<f64>,
     /// A minute before `last`.

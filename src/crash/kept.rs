@@ -4,7 +4,7 @@
 use probe_client::Client;
 use probe_common::error::Result;
 
-use crate::small_rows::{Row, rows};
+use crate::small_rows::{AnswerRow, rows};
 
 /// Modules and optimizers by what stays allocated after them (MB), the largest first.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,7 +31,7 @@ pub(super) async fn ask(client: &mut Client, process: &str) -> Result<Option<Kep
          GROUP BY step, module ORDER BY step, 3 DESC, module"
     );
     let found = rows(client, &sql).await?;
-    let sums = found.iter().filter_map(|row: &Row| Some((row.int(0)?, row.text(1)?, row.float(2)?))).collect();
+    let sums = found.iter().filter_map(|row: &AnswerRow| Some((row.int(0)?, row.text(1)?, row.float(2)?))).collect();
     Ok(of_sums(sums))
 }
 

@@ -9,6 +9,6 @@ mod queries;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use account::{Crash, CrashedProcess};
+pub(crate) use account::{CrashAccount, CrashedProcess};
 pub(crate) use page::page;
 pub(crate) use queries::ask;

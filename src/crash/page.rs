@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use probe_inspect::stacks::fold::{Owner, names};
+use probe_inspect::stacks::fold::{ProcessLabel, names};
 use probe_inspect::stacks::page::local_time;
 use probe_proto::agent_connection::AgentConnection;
 use unicode_width::UnicodeWidthStr;
 
-use super::account::{Crash, CrashedProcess, MAX_ACCOUNTS, Memory, RaisedException};
+use super::account::{CrashAccount, CrashedProcess, MAX_ACCOUNTS, MemoryReadings, RaisedException};
 use super::amounts::{bytes, duration, megabytes, significant};
 
 /// Width of the label before a fact.
@@ -16,8 +16,8 @@ const LABEL: usize = 13;
 const MAX_LINES: usize = 40;
 
 /// The whole page for the run or process called `name`, in lines of at most `width` if that is known.
-pub(crate) fn page(crash: &Crash, name: &str, width: Option<usize>) -> String {
-    let mut page = Page { text: String::new(), width };
+pub(crate) fn page(crash: &CrashAccount, name: &str, width: Option<usize>) -> String {
+    let mut page = CrashPage { text: String::new(), width };
     let groups = groups(&crash.accounts);
     page.paragraph("", &format!("{name}: {}", headline(crash, &groups)));
     if let Some(sentence) = &crash.collectives {
@@ -48,18 +48,18 @@ fn groups(accounts: &[CrashedProcess]) -> Vec<Vec<&CrashedProcess>> {
 }
 
 fn owners(accounts: &[&CrashedProcess]) -> String {
-    let mut owners: Vec<Owner> = accounts
+    let mut owners: Vec<ProcessLabel> = accounts
         .iter()
         .map(|account| match account.rank.and_then(|rank| i32::try_from(rank).ok()) {
-            Some(rank) => Owner::Rank(rank),
-            None => Owner::Pid(u32::try_from(account.pid).unwrap_or_default()),
+            Some(rank) => ProcessLabel::Rank(rank),
+            None => ProcessLabel::Pid(u32::try_from(account.pid).unwrap_or_default()),
         })
         .collect();
     owners.sort_unstable();
     names(&owners)
 }
 
-fn headline(crash: &Crash, groups: &[Vec<&CrashedProcess>]) -> String {
+fn headline(crash: &CrashAccount, groups: &[Vec<&CrashedProcess>]) -> String {
     let Some(first) = groups.first() else {
         let others = crash.well - crash.live;
         return match (crash.live, others) {
@@ -97,12 +97,12 @@ fn are(count: usize) -> String {
     if count == 1 { "1 process is".into() } else { format!("{count} processes are") }
 }
 
-struct Page {
+struct CrashPage {
     text: String,
     width: Option<usize>,
 }
 
-impl Page {
+impl CrashPage {
     fn account(&mut self, group: &[&CrashedProcess]) {
         let account = group[0];
         let whose = match (group.len(), account.rank) {
@@ -264,7 +264,7 @@ impl Page {
 }
 
 /// The memory of a device in words: "cpu 812 MB at first, 1.20 GB a minute before the end, 1.41 GB at the end, at most 1.50 GB".
-fn trend(memory: &Memory) -> String {
+fn trend(memory: &MemoryReadings) -> String {
     let amount = |value: Option<f64>, words: &str| value.map(|value| format!("{} {words}", megabytes(value)));
     let at_most = memory.peak.map(|peak| format!("at most {}", megabytes(peak)));
     let parts = [

@@ -4,7 +4,9 @@ use probe_client::Client;
 use probe_common::error::Result;
 use probe_proto::agent_connection::AgentConnection;
 
-use super::account::{Collective, Crash, CrashedProcess, Interval, MAX_ACCOUNTS, Memory, RaisedException};
+use super::account::{
+    CrashAccount, CrashedProcess, LastCollective, LastInterval, MAX_ACCOUNTS, MemoryReadings, RaisedException,
+};
 use super::kept;
 use crate::hang;
 use crate::small_rows::rows;
@@ -18,8 +20,8 @@ const STALE: i64 = 600_000_000_000;
 ///
 /// # Errors
 /// The queries'.
-pub(crate) async fn ask(client: &mut Client) -> Result<Crash> {
-    let mut crash = Crash::default();
+pub(crate) async fn ask(client: &mut Client) -> Result<CrashAccount> {
+    let mut crash = CrashAccount::default();
     let sql = "SELECT host, pid, rank, state, ended, exit_status, signal, cause, last_seen, step FROM probe.agents \
                ORDER BY COALESCE(ended, last_seen), rank, pid";
     for row in rows(client, sql).await? {
@@ -81,7 +83,7 @@ async fn fill(client: &mut Client, account: &mut CrashedProcess) -> Result<()> {
          ORDER BY ts DESC, depth DESC LIMIT 1",
         newest("python.torch_trace")
     );
-    let recorded = rows(client, &sql).await?.first().map(|row| Interval {
+    let recorded = rows(client, &sql).await?.first().map(|row| LastInterval {
         module: row.text(0).unwrap_or_default(),
         stage: row.text(1).unwrap_or_default(),
         step: row.int(2).unwrap_or_default(),
@@ -99,7 +101,7 @@ async fn fill(client: &mut Client, account: &mut CrashedProcess) -> Result<()> {
     );
     let issued = rows(client, &sql).await?;
     let pending = issued.iter().rev().find(|row| row.text(4).as_deref() == Some("pending"));
-    account.collective = pending.or(issued.first()).map(|row| Collective {
+    account.collective = pending.or(issued.first()).map(|row| LastCollective {
         operation_type: row.text(0).unwrap_or_default(),
         group: row.text(1).unwrap_or_default(),
         seq: row.int(2).unwrap_or_default(),
@@ -140,11 +142,11 @@ async fn fill(client: &mut Client, account: &mut CrashedProcess) -> Result<()> {
 
 /// The interval that a process was in when it ended, from the details of that event: of several threads the one that entered
 /// an interval last, and one of a module before one outside of modules.
-fn inside(details: &str) -> Option<Interval> {
+fn inside(details: &str) -> Option<LastInterval> {
     let details: serde_json::Value = serde_json::from_str(details).ok()?;
     let threads = details["inside"].as_array()?;
     let innermost = threads.iter().find(|thread| thread["module"].is_string()).or(threads.first())?;
-    Some(Interval {
+    Some(LastInterval {
         module: innermost["module"].as_str().unwrap_or("(outside of modules)").to_owned(),
         stage: innermost["stage"].as_str()?.to_owned(),
         step: innermost["step"].as_i64()?,
@@ -152,7 +154,7 @@ fn inside(details: &str) -> Option<Interval> {
     })
 }
 
-async fn memory(client: &mut Client, process: &str) -> Result<Vec<Memory>> {
+async fn memory(client: &mut Client, process: &str) -> Result<Vec<MemoryReadings>> {
     let sql = format!(
         "SELECT device, first_value(COALESCE(allocated, rss) ORDER BY ts), last_value(COALESCE(allocated, rss) ORDER BY ts), \
          MAX(COALESCE(max_allocated, max_rss)), CAST(MAX(ts) AS BIGINT) FROM python.memory WHERE {process} GROUP BY device ORDER BY device"
@@ -167,7 +169,7 @@ async fn memory(client: &mut Client, process: &str) -> Result<Vec<Memory>> {
             last - RECENT
         );
         let before = rows(client, &sql).await?.first().and_then(|row| row.float(0));
-        devices.push(Memory { device, first: row.float(1), before, last: row.float(2), peak: row.float(3) });
+        devices.push(MemoryReadings { device, first: row.float(1), before, last: row.float(2), peak: row.float(3) });
     }
     Ok(devices)
 }

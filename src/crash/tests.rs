@@ -1,6 +1,6 @@
 //! How accounts are folded and worded. That they are told of real processes is tested in tests/e2e.
 
-use super::account::{Collective, Crash, CrashedProcess, Interval, Memory, RaisedException};
+use super::account::{CrashAccount, CrashedProcess, LastCollective, LastInterval, MemoryReadings, RaisedException};
 use super::kept::KeptByModules;
 use super::page;
 
@@ -17,8 +17,8 @@ fn account(rank: i64) -> CrashedProcess {
         last_seen: START,
         steps: 30,
         last_step: Some(START - 12_500_000_000),
-        module: Some(Interval { module: "layers.3.mlp".into(), stage: "backward".into(), step: 29, inside: false }),
-        collective: Some(Collective {
+        module: Some(LastInterval { module: "layers.3.mlp".into(), stage: "backward".into(), step: 29, inside: false }),
+        collective: Some(LastCollective {
             operation_type: "all_reduce".into(),
             group: "0".into(),
             seq: 120,
@@ -52,7 +52,7 @@ fn failed(rank: i64) -> CrashedProcess {
         signal: None,
         exit_status: Some(1),
         exceptions: vec![raised],
-        memory: vec![Memory {
+        memory: vec![MemoryReadings {
             device: "cpu".into(),
             first: Some(812.4),
             before: None,
@@ -73,7 +73,7 @@ fn failed(rank: i64) -> CrashedProcess {
 #[test]
 fn a_signal_after_an_exception_does_not_hide_it() {
     let both = CrashedProcess { signal: Some("SIGALRM".into()), ..failed(5) };
-    let crash = Crash { accounts: vec![both], ..Crash::default() };
+    let crash = CrashAccount { accounts: vec![both], ..CrashAccount::default() };
     let headline = "gpt: rank 5 was ended by SIGALRM, with an uncaught ValueError, after 30 steps\n";
     assert!(page(&crash, "gpt", None).starts_with(headline), "{}", page(&crash, "gpt", None));
 }
@@ -81,7 +81,7 @@ fn a_signal_after_an_exception_does_not_hide_it() {
 #[test]
 fn ranks_that_ended_alike_are_one_and_the_first_is_the_headline() {
     let accounts = vec![failed(5), account(0), account(1), account(2), account(7)];
-    let crash = Crash { accounts, ..Crash::default() };
+    let crash = CrashAccount { accounts, ..CrashAccount::default() };
     let page = page(&crash, "gpt", None);
     assert!(
         page.starts_with(
@@ -115,7 +115,7 @@ fn a_thread_that_an_exception_ended_before_is_named() {
         ..shown
     };
     account.exceptions.push(feed);
-    let page = page(&Crash { accounts: vec![account], ..Crash::default() }, "gpt", None);
+    let page = page(&CrashAccount { accounts: vec![account], ..CrashAccount::default() }, "gpt", None);
     let line = "\n  thread       ValueError: corrupt shard 3 ended thread Thread-1 (feed) 61.0 s before, at feed (train.py:9)\n";
     assert!(page.contains(line), "{page}");
     assert!(page.contains("\n  exception    ValueError: "), "{page}");
@@ -126,7 +126,7 @@ fn other_steps_or_another_end_are_another_account() {
     let mut later = account(1);
     later.steps = 31;
     let unknown = CrashedProcess { signal: None, ..account(2) };
-    let crash = Crash { accounts: vec![account(0), later, unknown], ..Crash::default() };
+    let crash = CrashAccount { accounts: vec![account(0), later, unknown], ..CrashAccount::default() };
     let page = page(&crash, "gpt", None);
     assert!(!page.contains("the command"), "{page}");
     assert!(page.contains("\nrank 0: ") && page.contains("\nrank 1: ") && page.contains("\nrank 2: "), "{page}");
@@ -135,7 +135,7 @@ fn other_steps_or_another_end_are_another_account() {
 
 #[test]
 fn lines_fit_and_lose_no_word() {
-    let crash = Crash { accounts: vec![failed(5)], ..Crash::default() };
+    let crash = CrashAccount { accounts: vec![failed(5)], ..CrashAccount::default() };
     let whole = page(&crash, "gpt", None);
     for width in [40, 80, 120] {
         let wrapped = page(&crash, "gpt", Some(width));
@@ -146,7 +146,8 @@ fn lines_fit_and_lose_no_word() {
 
 #[test]
 fn a_command_that_ended_well_all_the_same_is_named() {
-    let crash = |status| Crash { accounts: vec![failed(5)], command_status: Some(status), ..Crash::default() };
+    let crash =
+        |status| CrashAccount { accounts: vec![failed(5)], command_status: Some(status), ..CrashAccount::default() };
     let page = |status| page(&crash(status), "gpt", None);
     let headline = "gpt: rank 5 ended with exit status 1 by ValueError after 30 steps";
     assert!(page(0).starts_with(&format!("{headline}; the command went on and ended with status 0\n")), "{}", page(0));
@@ -155,7 +156,7 @@ fn a_command_that_ended_well_all_the_same_is_named() {
 
 #[test]
 fn where_nothing_crashed_that_is_said() {
-    let text = |well, live| page(&Crash { well, live, ..Crash::default() }, "gpt", None);
+    let text = |well, live| page(&CrashAccount { well, live, ..CrashAccount::default() }, "gpt", None);
     assert_eq!(text(0, 0), "gpt: no process has connected, so none crashed\n");
     assert_eq!(text(2, 2), "gpt: nothing crashed; 2 processes are live\n");
     assert_eq!(text(1, 0), "gpt: nothing crashed; 1 process ended well\n");

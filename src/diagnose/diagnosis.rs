@@ -8,7 +8,7 @@ use super::reference::ReferenceComparison;
 use super::replay::FITS;
 use super::request::EvidenceRequest;
 use super::ruled_out::RuledOut;
-use super::steps::{Steps, Ticks};
+use super::steps::{DiagnosedSteps, Ticks};
 use super::waterfall::{WaterfallRow, durations};
 
 /// A rule that could not decide, the reason, and how to record the data that it needs.
@@ -19,7 +19,7 @@ pub(crate) struct UndecidedRule {
 }
 
 pub(crate) struct Diagnosis {
-    pub(crate) steps: Steps,
+    pub(crate) steps: DiagnosedSteps,
     pub(crate) findings: Vec<Finding>,
     pub(crate) waterfall: Vec<WaterfallRow>,
     pub(crate) ruled_out: Vec<RuledOut>,

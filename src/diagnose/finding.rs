@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::line::SampledLine;
-use super::replay::Reduction;
+use super::replay::TimeReduction;
 use super::steps::part_in_words;
 
 /// Milliseconds with three significant digits.
@@ -113,14 +113,14 @@ pub(crate) struct Finding {
     pub(crate) explains: Vec<String>,
     pub(crate) sql: String,
     /// The time that it takes beyond what is expected, by part and process.
-    pub(crate) reductions: Vec<Reduction>,
+    pub(crate) reductions: Vec<TimeReduction>,
     /// The time by which it stands out, if that is less: the severity follows from it. Otherwise empty.
-    pub(crate) certain: Vec<Reduction>,
+    pub(crate) certain: Vec<TimeReduction>,
 }
 
 impl Finding {
     /// The time from which the severity follows.
-    pub(crate) fn certain(&self) -> &[Reduction] {
+    pub(crate) fn certain(&self) -> &[TimeReduction] {
         if self.certain.is_empty() { &self.reductions } else { &self.certain }
     }
 

@@ -11,7 +11,7 @@ use super::finding::Finding;
 const GONE_AFTER: u32 = 2;
 
 /// A rule and its subject. Ranks are not part of it: one more rank is no new finding.
-type Key = (String, BTreeMap<String, String>);
+type FindingKey = (String, BTreeMap<String, String>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct CurrentFinding {
@@ -49,7 +49,7 @@ impl FindingChange {
 
 /// Warnings that were reported and are not gone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct FindingsOverTime(BTreeMap<Key, CurrentFinding>);
+pub(crate) struct FindingsOverTime(BTreeMap<FindingKey, CurrentFinding>);
 
 impl FindingsOverTime {
     /// Restores the state from the details of earlier changes, in their order.
@@ -75,7 +75,7 @@ impl FindingsOverTime {
     }
 
     /// Updates the state by the newest diagnosis, and returns the changes.
-    pub(crate) fn take(&mut self, diagnosis: &Diagnosis) -> Vec<FindingChange> {
+    pub(crate) fn update_with(&mut self, diagnosis: &Diagnosis) -> Vec<FindingChange> {
         let undecided = |rule: &str| diagnosis.not_decided.iter().any(|open| open.rule == rule);
         self.update(&diagnosis.findings, undecided)
     }
@@ -89,7 +89,7 @@ impl FindingsOverTime {
             }
         }
         // A finding that became a note is still there, and an undecided rule does not end a finding.
-        let is_there = |(rule, subject): &Key| {
+        let is_there = |(rule, subject): &FindingKey| {
             undecided(rule) || findings.iter().any(|finding| finding.rule == *rule && finding.subject == *subject)
         };
         self.0.retain(|key, current| {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::finding::{Finding, Severity};
-use super::rows::{AnswerRows, Column};
-use super::rule::{Kind, Rule};
+use super::rows::{AnswerRows, ColumnValues};
+use super::rule::{Rule, RuleKind};
 use super::ruled_out::{NoFinding, RuleScore};
 use super::statistics::{BLOCKS, floor, trend};
-use super::steps::Steps;
+use super::steps::DiagnosedSteps;
 use super::time_above_reference::time;
 
 /// Columns that mean something to every rule; the others are facts.
@@ -28,12 +28,12 @@ pub(crate) struct RuleFindings {
     pub(crate) is_undecided: bool,
 }
 
-type Subject = BTreeMap<String, String>;
+type FindingSubject = BTreeMap<String, String>;
 /// A rank and, where a rule takes several parts of a step together, the part.
 type RankAndPart = (Option<i64>, Option<String>);
 
-pub(crate) fn judge(rule: &Rule, rows: &AnswerRows, steps: &Steps) -> RuleFindings {
-    let mut groups: BTreeMap<Subject, BTreeMap<RankAndPart, Vec<usize>>> = BTreeMap::new();
+pub(crate) fn judge(rule: &Rule, rows: &AnswerRows, steps: &DiagnosedSteps) -> RuleFindings {
+    let mut groups: BTreeMap<FindingSubject, BTreeMap<RankAndPart, Vec<usize>>> = BTreeMap::new();
     for row in 0..rows.count {
         let of_subject = SUBJECT.iter().filter(|name| **name != "part" || !rule.all_parts);
         let subject = of_subject.filter_map(|name| Some(((*name).to_owned(), rows.text(name, row)?))).collect();
@@ -50,7 +50,7 @@ pub(crate) fn judge(rule: &Rule, rows: &AnswerRows, steps: &Steps) -> RuleFindin
         let mut told = Vec::new();
         for ((rank, _), indices) in by_rank {
             most = most.max(indices.len());
-            if indices.len() < rule.least && rule.kind != Kind::Fact {
+            if indices.len() < rule.least && rule.kind != RuleKind::Fact {
                 continue;
             }
             if let Some(why) = rows.text("ruled_out", indices[0]) {
@@ -58,11 +58,11 @@ pub(crate) fn judge(rule: &Rule, rows: &AnswerRows, steps: &Steps) -> RuleFindin
                 continue;
             }
             let judgement = match rule.kind {
-                Kind::Time => time(rule, rows, &indices, (steps, &at), rank, &mut finding),
-                Kind::Trend => growth(rule, rows, &indices, &mut finding),
-                Kind::Fact => fact(rows, &indices, &mut finding),
+                RuleKind::Time => time(rule, rows, &indices, (steps, &at), rank, &mut finding),
+                RuleKind::Trend => growth(rule, rows, &indices, &mut finding),
+                RuleKind::Fact => fact(rows, &indices, &mut finding),
             };
-            is_open |= rule.kind == Kind::Fact && judgement.is_err();
+            is_open |= rule.kind == RuleKind::Fact && judgement.is_err();
             match judgement {
                 Ok(of) => {
                     finding.ranks.extend(rank.filter(|rank| !finding.ranks.contains(rank)));
@@ -80,7 +80,7 @@ pub(crate) fn judge(rule: &Rule, rows: &AnswerRows, steps: &Steps) -> RuleFindin
         judged.findings.push(finding);
     }
     if judged.findings.is_empty() {
-        let has_too_few = rows.count > 0 && most < rule.least && rule.kind != Kind::Fact;
+        let has_too_few = rows.count > 0 && most < rule.least && rule.kind != RuleKind::Fact;
         if has_too_few {
             judged.miss(format!("{most} rows are too few: the rule needs {}", rule.least).into());
         }
@@ -99,7 +99,7 @@ impl RuleFindings {
     }
 }
 
-fn empty(rule: &Rule, subject: Subject) -> Finding {
+fn empty(rule: &Rule, subject: FindingSubject) -> Finding {
     Finding {
         rule: rule.name.clone(),
         family: rule.family.clone(),
@@ -133,11 +133,11 @@ fn facts(rows: &AnswerRows, indices: &[usize], finding: &mut Finding) {
             continue;
         }
         let value = match column {
-            Column::Numbers(values) | Column::Flags(values) => {
+            ColumnValues::Numbers(values) | ColumnValues::Flags(values) => {
                 let known: Vec<f64> = indices.iter().filter_map(|row| values[*row]).collect();
                 if known.is_empty() { Value::Null } else { json!(known.iter().sum::<f64>() / known.len() as f64) }
             }
-            Column::Texts(values) => json!(indices.iter().find_map(|row| values[*row].clone())),
+            ColumnValues::Texts(values) => json!(indices.iter().find_map(|row| values[*row].clone())),
         };
         finding.facts.insert(name.clone(), value);
     }

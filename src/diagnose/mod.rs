@@ -44,10 +44,10 @@ pub(crate) use suspect::suspect;
 pub(crate) use verify::verify;
 
 use self::recorded::RecordedCounts;
-use self::replay::Reduction;
-use self::rule::{Kind, Rule};
+use self::replay::TimeReduction;
+use self::rule::{Rule, RuleKind};
 use self::ruled_out::RuledOut;
-use crate::step_window::Window;
+use crate::step_window::StepWindow;
 use probe_client::Client;
 use probe_common::error::{Error, ErrorKind as Failure, Result};
 
@@ -55,7 +55,7 @@ use probe_common::error::{Error, ErrorKind as Failure, Result};
 #[derive(Default)]
 pub(crate) struct DiagnosisSettings {
     /// The steps to look at; the newest ones where there is no window.
-    pub(crate) window: Option<Window>,
+    pub(crate) window: Option<StepWindow>,
     /// Rules of the user's own, in addition to those built in.
     pub(crate) own: Vec<Rule>,
     /// Names of the rules to run; all rules where there are none.
@@ -118,7 +118,7 @@ pub(crate) async fn diagnose(client: &mut Client, name: &str, asked: &DiagnosisS
     let open = |(rule, why)| UndecidedRule { rule, why, how: "let it train longer".into() };
     done.not_decided.extend(uncertain.into_iter().map(open));
     sampled::name_lines(client, &mut done, &rules).await?;
-    let claims: Vec<Vec<Reduction>> = done.findings.iter().map(|finding| finding.reductions.clone()).collect();
+    let claims: Vec<Vec<TimeReduction>> = done.findings.iter().map(|finding| finding.reductions.clone()).collect();
     done.waterfall = waterfall::waterfall(&done.steps, &claims);
     Ok(done)
 }
@@ -134,16 +134,16 @@ async fn one(
 ) -> Result<Vec<Finding>> {
     let undecided = |why: String| UndecidedRule { rule: rule.name.clone(), why, how: rule.record.clone() };
     let least = match rule.kind {
-        Kind::Time => MIN_STEPS,
-        Kind::Trend => 1,
-        Kind::Fact => 0,
+        RuleKind::Time => MIN_STEPS,
+        RuleKind::Trend => 1,
+        RuleKind::Fact => 0,
     };
     if done.steps.count() < least {
         let why = format!("{} steps after the warm-up are too few: the rule needs {least}", done.steps.count());
         done.not_decided.push(UndecidedRule { rule: rule.name.clone(), why, how: "let it train longer".into() });
         return Ok(Vec::new());
     }
-    if rule.kind == Kind::Time && !done.fits() {
+    if rule.kind == RuleKind::Time && !done.fits() {
         done.not_decided.push(undecided(verdict::replay_does_not_fit(done)));
         return Ok(Vec::new());
     }

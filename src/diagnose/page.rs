@@ -11,11 +11,11 @@ use super::recording::RecordingCost;
 use super::reference::ReferenceComparison;
 use super::request::EvidenceRequest;
 use super::ruled_out::RuledOut;
-use super::steps::{PARTS, Steps, Ticks, UNACCOUNTED, seconds};
+use super::steps::{DiagnosedSteps, PARTS, Ticks, UNACCOUNTED, seconds};
 use super::verdict::verdict;
 use super::waterfall::WaterfallRow;
 
-fn ms(steps: &Steps, ticks: Ticks) -> f64 {
+fn ms(steps: &DiagnosedSteps, ticks: Ticks) -> f64 {
     seconds(ticks) * 1000.0 / steps.count().max(1) as f64
 }
 

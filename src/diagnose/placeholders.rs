@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::steps::{Steps, part_in_words};
+use super::steps::{DiagnosedSteps, part_in_words};
 use probe_proto::step_part::StepPart;
 
 /// `$input_size`, with columns pid, step, size: elements of the first tensors that the model was called with in that step. Steps
@@ -205,7 +205,7 @@ fn part_in_words_sql() -> String {
     format!("CASE part {}ELSE part END", StepPart::ALL.map(when).concat())
 }
 
-impl Steps {
+impl DiagnosedSteps {
     /// SQL with its placeholders replaced: $larger_inputs, $pipelined, $input_size, $few_samples, $python_share, $operator_calls,
     /// $sampler_share, $cpu_steps, $delayed_workers, $usual_other_time, $median_other_time, $time_left, $newest_environment,
     /// $part_times, $part_in_words, $busy_gpu, $gpu_memory, $captures, $rows_lost, $window, $first, $last, $pids. Steps are numbered by the shared count.
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn nothing_is_left_that_stands_for_something() {
-        let steps = Steps { numbers: vec![4, 5, 9], ..Steps::default() };
+        let steps = DiagnosedSteps { numbers: vec![4, 5, 9], ..DiagnosedSteps::default() };
         let sql = steps.fill(
             "SELECT $first, $last, $usual_other_time, $median_other_time, $time_left, $part_in_words FROM $input_size AS s JOIN $python_share AS p ON s.pid = p.pid \
              JOIN $operator_calls AS c ON s.pid = c.pid JOIN $sampler_share AS u ON s.pid = u.pid JOIN $cpu_steps AS d ON s.pid = d.pid JOIN $newest_environment AS e ON s.pid = e.pid \

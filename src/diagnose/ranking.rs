@@ -4,24 +4,24 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::finding::{Finding, Saving, Severity, show};
-use super::replay::{Reduction, replay};
+use super::replay::{TimeReduction, replay};
 use super::rule::{self, Rule};
 use super::ruled_out::{RuleScore, RuledOut};
 use super::statistics::ratio_interval;
-use super::steps::{PARTS, Steps, Ticks, seconds};
+use super::steps::{DiagnosedSteps, PARTS, Ticks, seconds};
 use crate::block_bootstrap::BootstrapDraws;
 
 /// A rule whose finding would save much on average, and in too few steps to be sure of it; and that in words.
-type Uncertain = (String, String);
+type UncertainSaving = (String, String);
 
 /// Orders findings: first the one that saves most with confidence, then the one that saves most of the remaining time, and so on;
 /// then those that save no time, the worst first. One of these that explains a finding about time comes before it. Also returns the rules of candidates that are no findings after all, and of those
 /// that may be one.
 pub(super) fn rank(
-    steps: &Steps,
+    steps: &DiagnosedSteps,
     candidates: Vec<Finding>,
     rules: &BTreeMap<String, Rule>,
-) -> (Vec<Finding>, Vec<RuledOut>, Vec<Uncertain>) {
+) -> (Vec<Finding>, Vec<RuledOut>, Vec<UncertainSaving>) {
     let replays = StepReplays::new(steps, rules);
     let (timed, others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|of| !of.reductions.is_empty());
     let (timed, mut ruled_out) = replays.without_symptoms(timed);
@@ -59,7 +59,7 @@ pub(crate) struct SavingRange {
 }
 
 /// The saving of all `reductions` together.
-pub(super) fn together(steps: &Steps, reductions: &[&Reduction]) -> SavingRange {
+pub(super) fn together(steps: &DiagnosedSteps, reductions: &[&TimeReduction]) -> SavingRange {
     let base = replay(steps, &[]);
     let gain: Vec<Ticks> = base.iter().zip(replay(steps, reductions)).map(|(now, then)| now - then).collect();
     let (sum, whole) = (gain.iter().sum::<Ticks>(), base.iter().sum::<Ticks>());
@@ -72,7 +72,7 @@ pub(super) fn together(steps: &Steps, reductions: &[&Reduction]) -> SavingRange 
 
 /// Replays of the steps without the causes of findings.
 struct StepReplays<'a> {
-    steps: &'a Steps,
+    steps: &'a DiagnosedSteps,
     rules: &'a BTreeMap<String, Rule>,
     draws: BootstrapDraws,
     /// The duration (ticks) of each step in the replay without reductions.
@@ -98,7 +98,7 @@ struct MarginalSaving {
 }
 
 impl<'a> StepReplays<'a> {
-    fn new(steps: &'a Steps, rules: &'a BTreeMap<String, Rule>) -> Self {
+    fn new(steps: &'a DiagnosedSteps, rules: &'a BTreeMap<String, Rule>) -> Self {
         let base = replay(steps, &[]);
         Self {
             steps,
@@ -118,7 +118,7 @@ impl<'a> StepReplays<'a> {
     }
 
     /// Percent that `reductions` save without any other.
-    fn alone(&self, reductions: &[Reduction]) -> f64 {
+    fn alone(&self, reductions: &[TimeReduction]) -> f64 {
         let without: Ticks = replay(self.steps, &reductions.iter().collect::<Vec<_>>()).iter().sum();
         self.percent(self.whole - without)
     }
@@ -142,7 +142,7 @@ impl<'a> StepReplays<'a> {
     /// Takes the best of the remaining findings until the rest save too little. Also returns the rest, with what each would save.
     fn in_order(&self, mut timed: Vec<Finding>) -> (Vec<Finding>, Vec<(Finding, MarginalSaving)>) {
         let mut found: Vec<Finding> = Vec::new();
-        let mut before: Vec<Reduction> = Vec::new();
+        let mut before: Vec<TimeReduction> = Vec::new();
         loop {
             let now = replay(self.steps, &before.iter().collect::<Vec<_>>());
             let gains: Vec<MarginalSaving> = timed.iter().map(|of| self.gain(&now, &before, of)).collect();
@@ -172,7 +172,7 @@ impl<'a> StepReplays<'a> {
     }
 
     /// The saving of a finding from steps that take `now` after the reductions `before` it.
-    fn gain(&self, now: &[Ticks], before: &[Reduction], finding: &Finding) -> MarginalSaving {
+    fn gain(&self, now: &[Ticks], before: &[TimeReduction], finding: &Finding) -> MarginalSaving {
         let rule = &self.rules[&finding.rule];
         let certain = self.saving(now, before, finding.certain(), rule);
         if finding.certain.is_empty() || certain.severity.is_none() {
@@ -202,8 +202,14 @@ impl<'a> StepReplays<'a> {
         RuledOut { rule: finding.rule, why, score: Some(score) }
     }
 
-    fn saving(&self, now: &[Ticks], before: &[Reduction], reductions: &[Reduction], rule: &Rule) -> MarginalSaving {
-        let with: Vec<&Reduction> = before.iter().chain(reductions).collect();
+    fn saving(
+        &self,
+        now: &[Ticks],
+        before: &[TimeReduction],
+        reductions: &[TimeReduction],
+        rule: &Rule,
+    ) -> MarginalSaving {
+        let with: Vec<&TimeReduction> = before.iter().chain(reductions).collect();
         let then = replay(self.steps, &with);
         let gain: Vec<Ticks> = now.iter().zip(&then).map(|(now, then)| now - then).collect();
         let (sum, by): (Ticks, _) = (gain.iter().sum(), floats(&gain));
@@ -263,7 +269,7 @@ fn is_cause(one: &Finding, other: &Finding) -> bool {
 /// Whether both take time from the same part of a process's steps. What a program does before and after it validates or saves is
 /// in `other`.
 fn in_same_part(one: &Finding, another: &Finding) -> bool {
-    let place = |of: &Reduction| match PARTS[of.part] {
+    let place = |of: &TimeReduction| match PARTS[of.part] {
         "validation" | "checkpoint" => (of.process, "other"),
         part => (of.process, part),
     };

@@ -6,17 +6,17 @@ use probe_client::Client;
 use probe_common::error::{ErrorKind as Failure, Result};
 
 use super::rows::{AnswerRows, ask};
-use super::rule::{Kind, Rule};
-use super::steps::Steps;
+use super::rule::{Rule, RuleKind};
+use super::steps::DiagnosedSteps;
 
 /// A column that a rule needs (TABLE.COLUMN), and the fewest values that one process must have.
-struct Need<'a> {
+struct NeededColumn<'a> {
     table: &'a str,
     column: &'a str,
     least: i64,
 }
 
-impl<'a> Need<'a> {
+impl<'a> NeededColumn<'a> {
     fn parse(need: &'a str) -> Self {
         let (need, least) = need.split_once(" >= ").unwrap_or((need, "1"));
         let (table, column) = need.rsplit_once('.').unwrap_or((need, "*"));
@@ -60,9 +60,9 @@ impl RecordedCounts {
     ///
     /// # Errors
     /// The run has gone.
-    pub(super) async fn read(client: &mut Client, steps: &Steps, rules: &[Rule]) -> Result<Self> {
+    pub(super) async fn read(client: &mut Client, steps: &DiagnosedSteps, rules: &[Rule]) -> Result<Self> {
         let mut columns = BTreeMap::<&str, BTreeSet<&str>>::new();
-        for need in rules.iter().flat_map(|rule| &rule.needs).map(|need| Need::parse(need)) {
+        for need in rules.iter().flat_map(|rule| &rule.needs).map(|need| NeededColumn::parse(need)) {
             columns.entry(need.table).or_default().insert(need.column);
         }
         let mut counts = BTreeMap::new();
@@ -85,13 +85,13 @@ impl RecordedCounts {
 
     /// Why the rule can't decide: the first of its needs that is not met. None if all needs are met.
     pub(super) fn lack(&self, rule: &Rule) -> Option<String> {
-        let of_steps = (rule.kind == Kind::Time).then_some("python.steps");
-        let mut tables = rule.needs.iter().map(|need| Need::parse(need).table).chain(of_steps);
+        let of_steps = (rule.kind == RuleKind::Time).then_some("python.steps");
+        let mut tables = rule.needs.iter().map(|need| NeededColumn::parse(need).table).chain(of_steps);
         if let Some((table, share)) = tables.find_map(|table| self.lost.get_key_value(table)) {
             return Some(format!("{:.1} % of the rows of {table} are lost (probe.drops says why)", share * 100.0));
         }
         rule.needs.iter().find_map(|text| {
-            let Need { table, column, least } = Need::parse(text);
+            let NeededColumn { table, column, least } = NeededColumn::parse(text);
             let count = self.counts.get(&(table.to_owned(), column.to_owned())).copied().unwrap_or(0);
             let of = match condition(table) {
                 _ if of_captures(table).is_some() => "in a capture of these steps",
@@ -110,7 +110,7 @@ impl RecordedCounts {
 }
 
 /// The counts of columns of one table; None where the query failed.
-async fn count(client: &mut Client, steps: &Steps, table: &str, columns: &[&str]) -> Result<Option<Vec<i64>>> {
+async fn count(client: &mut Client, steps: &DiagnosedSteps, table: &str, columns: &[&str]) -> Result<Option<Vec<i64>>> {
     let list = |each: &dyn Fn(usize, &str) -> String| {
         columns.iter().enumerate().map(|(index, column)| each(index, column)).collect::<Vec<_>>().join(", ")
     };
@@ -138,7 +138,7 @@ async fn ask_if_possible(client: &mut Client, sql: &str) -> Result<Option<Answer
 }
 
 /// By table, the largest share of its rows that a process lost, where that is more than [`MAX_LOST`].
-async fn lost(client: &mut Client, steps: &Steps) -> Result<BTreeMap<String, f64>> {
+async fn lost(client: &mut Client, steps: &DiagnosedSteps) -> Result<BTreeMap<String, f64>> {
     let some = steps.fill("SELECT COUNT(*) AS count FROM probe.drops WHERE pid IN ($pids) AND reason <> 'evicted'");
     let shares = steps.fill("SELECT table_name, MAX(share) AS share FROM $rows_lost GROUP BY table_name");
     let count = ask_if_possible(client, &some).await?.and_then(|rows| rows.int("count", 0));

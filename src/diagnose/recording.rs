@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::rows::ask;
-use super::steps::Steps;
+use super::steps::DiagnosedSteps;
 use probe_client::Client;
 
 /// Shares of step time that recording takes, in the process in which it takes most.
@@ -19,7 +19,7 @@ pub(crate) struct RecordingCost {
 
 impl RecordingCost {
     /// Reads the cost of recording; None where it is not known.
-    pub(super) async fn read(client: &mut Client, steps: &Steps) -> Option<Self> {
+    pub(super) async fn read(client: &mut Client, steps: &DiagnosedSteps) -> Option<Self> {
         // A single row may show an unusual moment, so this is the median over the last minute. The cost is a mean, so it is a
         // share of the mean step: where steps are unequal, their median may be far from that.
         let sql = "SELECT median(o.estimated_cost) / MAX(s.mean) AS share, MAX(o.budget) AS budget, \

@@ -12,10 +12,10 @@ use super::finding;
 use super::rows::{AnswerRows, ask};
 use super::statistics::change_interval;
 use super::step_reader;
-use super::steps::{MIN_STEPS, PARTS, Steps, seconds};
+use super::steps::{DiagnosedSteps, MIN_STEPS, PARTS, seconds};
 use super::waterfall::durations;
 use crate::block_bootstrap::median;
-use crate::step_window::Window;
+use crate::step_window::StepWindow;
 use probe_client::Client;
 use probe_common::error::{Error, Result};
 
@@ -40,7 +40,7 @@ const NO_CONDITION: [&str; 13] = [
 /// The run or window with which steps are compared.
 pub(crate) struct Reference {
     name: String,
-    pub(super) steps: Steps,
+    pub(super) steps: DiagnosedSteps,
     /// The newest row of `python.environment` of each process.
     conditions: AnswerRows,
 }
@@ -72,7 +72,7 @@ impl Reference {
     ///
     /// # Errors
     /// The errors of the queries; there is no step in the window.
-    pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>) -> Result<Self> {
+    pub(crate) async fn read(client: &mut Client, name: &str, window: Option<StepWindow>) -> Result<Self> {
         let steps = step_reader::read(client, name, window).await?;
         comparable(&steps, name)?;
         let conditions = conditions(client, &steps).await?;
@@ -88,7 +88,7 @@ impl Reference {
 
     /// The rows for $reference in SQL: pid, part, the median of that part (s), and the share of the time in which threads waited for a
     /// processor. A rank that the reference does not have gets the medians of all of its ranks.
-    pub(super) fn values(&self, of: &Steps) -> String {
+    pub(super) fn values(&self, of: &DiagnosedSteps) -> String {
         let mut values = Vec::new();
         for process in &of.processes {
             let alike = self.steps.process_of(process.rank);
@@ -112,8 +112,9 @@ impl Reference {
     ///
     /// # Errors
     /// The query's errors.
-    pub(super) async fn against(&self, client: &mut Client, now: &Steps) -> Result<ReferenceComparison> {
-        let ms = |steps: &Steps| durations(steps).iter().map(|step| seconds(*step) * 1000.0).collect::<Vec<f64>>();
+    pub(super) async fn against(&self, client: &mut Client, now: &DiagnosedSteps) -> Result<ReferenceComparison> {
+        let ms =
+            |steps: &DiagnosedSteps| durations(steps).iter().map(|step| seconds(*step) * 1000.0).collect::<Vec<f64>>();
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
         let (before, after) = (ms(&self.steps), ms(now));
         let interval = change_interval(&after, &before).map(|(low, high)| (low * 100.0, high * 100.0));
@@ -131,7 +132,7 @@ impl Reference {
 
 /// # Errors
 /// There are only captures, which are not compared.
-pub(super) fn comparable(steps: &Steps, name: &str) -> Result<()> {
+pub(super) fn comparable(steps: &DiagnosedSteps, name: &str) -> Result<()> {
     if steps.captures == 0 {
         return Ok(());
     }
@@ -204,7 +205,7 @@ impl ReferenceComparison {
 }
 
 /// Rows of `python.environment` of each process, by rank, the newest first.
-async fn conditions(client: &mut Client, steps: &Steps) -> Result<AnswerRows> {
+async fn conditions(client: &mut Client, steps: &DiagnosedSteps) -> Result<AnswerRows> {
     let sql = "SELECT * FROM python.environment WHERE pid IN ($pids) ORDER BY rank, ts DESC";
     ask(client, &steps.fill(sql)).await
 }

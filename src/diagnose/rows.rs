@@ -10,7 +10,7 @@ use probe_common::error::{Error, Result};
 
 /// The values of a column.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Column {
+pub(crate) enum ColumnValues {
     Numbers(Vec<Option<f64>>),
     /// Booleans, stored as 1 and 0.
     Flags(Vec<Option<f64>>),
@@ -20,7 +20,7 @@ pub(crate) enum Column {
 /// A whole answer in memory.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct AnswerRows {
-    pub(crate) columns: Vec<(String, Column)>,
+    pub(crate) columns: Vec<(String, ColumnValues)>,
     pub(crate) count: usize,
 }
 
@@ -31,9 +31,9 @@ pub(crate) struct AnswerRows {
 pub(crate) async fn ask(client: &mut Client, sql: &str) -> Result<AnswerRows> {
     let mut answer = client.query(sql).await?;
     let column = |kind: &DataType| match kind {
-        DataType::Boolean => Column::Flags(Vec::new()),
-        kind if kind.is_numeric() => Column::Numbers(Vec::new()),
-        _ => Column::Texts(Vec::new()),
+        DataType::Boolean => ColumnValues::Flags(Vec::new()),
+        kind if kind.is_numeric() => ColumnValues::Numbers(Vec::new()),
+        _ => ColumnValues::Texts(Vec::new()),
     };
     let fields = answer.schema.fields().iter();
     let mut rows = AnswerRows {
@@ -46,11 +46,11 @@ pub(crate) async fn ask(client: &mut Client, sql: &str) -> Result<AnswerRows> {
         rows.count += batch.num_rows();
         for (values, (_, column)) in batch.columns().iter().zip(&mut rows.columns) {
             match column {
-                Column::Numbers(found) | Column::Flags(found) => {
+                ColumnValues::Numbers(found) | ColumnValues::Flags(found) => {
                     let numbers = cast(values, &DataType::Float64).map_err(failed)?;
                     found.extend(numbers.as_primitive::<Float64Type>().iter());
                 }
-                Column::Texts(found) => {
+                ColumnValues::Texts(found) => {
                     let texts = cast(values, &DataType::Utf8).map_err(failed)?;
                     let texts = texts.as_string::<i32>();
                     found.extend((0..texts.len()).map(|row| texts.is_valid(row).then(|| texts.value(row).to_owned())));
@@ -62,15 +62,15 @@ pub(crate) async fn ask(client: &mut Client, sql: &str) -> Result<AnswerRows> {
 }
 
 impl AnswerRows {
-    pub(crate) fn column(&self, name: &str) -> Option<&Column> {
+    pub(crate) fn column(&self, name: &str) -> Option<&ColumnValues> {
         self.columns.iter().find(|(column, _)| column == name).map(|(_, column)| column)
     }
 
     /// A number of a column; None also where there is no such column, or its values are texts.
     pub(crate) fn number(&self, name: &str, row: usize) -> Option<f64> {
         match self.column(name)? {
-            Column::Numbers(values) | Column::Flags(values) => values.get(row).copied().flatten(),
-            Column::Texts(_) => None,
+            ColumnValues::Numbers(values) | ColumnValues::Flags(values) => values.get(row).copied().flatten(),
+            ColumnValues::Texts(_) => None,
         }
     }
 
@@ -82,9 +82,9 @@ impl AnswerRows {
     /// A value of a column as text.
     pub(crate) fn text(&self, name: &str, row: usize) -> Option<String> {
         match self.column(name)? {
-            Column::Numbers(values) => values.get(row).copied().flatten().map(|value| value.to_string()),
-            Column::Flags(values) => values.get(row).copied().flatten().map(|value| (value == 1.0).to_string()),
-            Column::Texts(values) => values.get(row).cloned().flatten(),
+            ColumnValues::Numbers(values) => values.get(row).copied().flatten().map(|value| value.to_string()),
+            ColumnValues::Flags(values) => values.get(row).copied().flatten().map(|value| (value == 1.0).to_string()),
+            ColumnValues::Texts(values) => values.get(row).cloned().flatten(),
         }
     }
 }

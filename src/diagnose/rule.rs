@@ -6,7 +6,7 @@ use probe_query::nearest;
 
 /// The meaning of a rule's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RuleKind {
     /// Rows with step, rank, cost, ref (s): the time that a part of a step took, and the time that it takes where nothing is
     /// wrong. Where ref is the most that it may take then, expected (s) is what it mostly takes.
     Time,
@@ -21,7 +21,7 @@ pub(crate) enum Kind {
 pub(crate) struct Rule {
     pub(crate) name: String,
     pub(crate) family: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: RuleKind,
     /// The part of the step that has the cost, where no column says it.
     pub(crate) part: Option<String>,
     pub(crate) confidence: String,
@@ -138,9 +138,9 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Rule> {
         get(key).map(|text| text.split(',').map(|word| word.trim().to_owned()).collect()).unwrap_or_default()
     };
     let kind = match need("kind")?.as_str() {
-        "time" => Kind::Time,
-        "trend" => Kind::Trend,
-        "fact" => Kind::Fact,
+        "time" => RuleKind::Time,
+        "trend" => RuleKind::Trend,
+        "fact" => RuleKind::Fact,
         other => return Err(wrong(format!("there is no kind '{other}'")).hint("time, trend or fact")),
     };
     let part = get("part");

@@ -157,13 +157,13 @@ pub(crate) fn of_directory(directory: &Path) -> Result<Vec<Rule>> {
 #[cfg(test)]
 mod tests {
     use probe_client::Client;
-    use probe_client::endpoint::{RunLocation, Target};
+    use probe_client::endpoint::{FoundEndpoint, RunLocation};
     use probe_proto::tables::TABLES;
 
     use super::*;
     use crate::diagnose::rows;
     use crate::diagnose::rule::REFERENCE;
-    use crate::diagnose::steps::Steps;
+    use crate::diagnose::steps::DiagnosedSteps;
     use crate::shared_steps::tests::shared;
     use crate::unique_pids::UniquePids;
 
@@ -182,16 +182,16 @@ mod tests {
     async fn the_sql_of_every_rule_has_an_answer_also_where_nothing_was_recorded() {
         let directory = tempfile::tempdir().unwrap();
         probe_store::write_system(directory.path(), TABLES, &[]).unwrap();
-        let target = Target { location: RunLocation::Directory(directory.path().to_owned()), pid: None };
+        let target = FoundEndpoint { location: RunLocation::Directory(directory.path().to_owned()), pid: None };
         let mut client = Client::open(&target, None).await.unwrap();
         // Also where tables are replaced by queries, since hosts have the same process ids and steps are counted differently.
-        let replaced = Steps {
+        let replaced = DiagnosedSteps {
             shared: shared(&[0, -5]),
             pids: UniquePids::of([("a", 7), ("b", 7)].into_iter()),
-            ..Steps::default()
+            ..DiagnosedSteps::default()
         };
         let mut failed = Vec::new();
-        for steps in [Steps::default(), replaced] {
+        for steps in [DiagnosedSteps::default(), replaced] {
             for rule in built_in().unwrap() {
                 let sql = steps.fill(&rule.sql).replace(REFERENCE, "(1, 'forward', 1e0, 0e0)");
                 match rows::ask(&mut client, &sql).await {

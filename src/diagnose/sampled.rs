@@ -8,7 +8,7 @@ use super::line::{CodeLocation, SampledLine};
 use super::rows::{AnswerRows, ask};
 use super::rule::Rule;
 use super::statistics::share_at_least;
-use super::steps::{PARTS, Steps, part, seconds};
+use super::steps::{DiagnosedSteps, PARTS, part, seconds};
 use probe_client::Client;
 use probe_common::error::Result;
 
@@ -58,7 +58,7 @@ pub(super) async fn name_lines(
 
 struct StackSample {
     process: usize,
-    /// The index of the step in `Steps::numbers`.
+    /// The index of the step in `DiagnosedSteps::numbers`.
     step: usize,
     part: String,
     location: CodeLocation,
@@ -86,7 +86,7 @@ fn without_comprehension(mut name: &str) -> &str {
 struct StackSamples(Vec<StackSample>);
 
 impl StackSamples {
-    async fn read(client: &mut Client, steps: &Steps) -> Result<Self> {
+    async fn read(client: &mut Client, steps: &DiagnosedSteps) -> Result<Self> {
         let begins = "SELECT pid, step, CAST(ts AS BIGINT) AS ts, duration FROM python.steps WHERE $window ORDER BY ts";
         let begins = ask(client, &steps.fill(begins)).await?;
         let at: BTreeMap<i64, usize> = steps.numbers.iter().enumerate().map(|(at, step)| (*step, at)).collect();
@@ -113,7 +113,7 @@ impl StackSamples {
     }
 
     /// The line of a finding, or why it has none.
-    fn of(&self, finding: &Finding, rule: &Rule, steps: &Steps) -> Result<SampledLine, String> {
+    fn of(&self, finding: &Finding, rule: &Rule, steps: &DiagnosedSteps) -> Result<SampledLine, String> {
         // Parts of several ranks are one finding where they are the same part. A rule about several parts may say which one has
         // the line: backward passes are in the line that begins them.
         let parts: BTreeSet<usize> = finding.reductions.iter().map(|of| of.part).collect();
@@ -217,7 +217,7 @@ fn groups<'a, K: Ord>(
 fn sample(
     rows: &AnswerRows,
     row: usize,
-    steps: &Steps,
+    steps: &DiagnosedSteps,
     spans: &BTreeMap<i64, Vec<(f64, f64, usize)>>,
 ) -> Option<StackSample> {
     let (pid, ts) = (rows.int("pid", row)?, rows.number("ts", row)?);

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::rows::{AnswerRows, ask};
-use super::steps::{PARTS, Process, Steps, TICKS_IN_SECOND, Ticks, UNACCOUNTED, ticks};
+use super::steps::{DiagnosedProcess, DiagnosedSteps, PARTS, TICKS_IN_SECOND, Ticks, UNACCOUNTED, ticks};
 use crate::block_bootstrap::median;
 use crate::shared_steps::SharedSteps;
-use crate::step_window::Window;
+use crate::step_window::StepWindow;
 use crate::unique_pids::UniquePids;
 use crate::why_no_step::why_no_step;
 use probe_client::Client;
@@ -27,9 +27,9 @@ const MAX_STEPS: i64 = 20_000;
 ///
 /// # Errors
 /// The errors of the queries; there is no step in the window, or there are too many.
-pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>) -> Result<Steps> {
+pub(crate) async fn read(client: &mut Client, name: &str, window: Option<StepWindow>) -> Result<DiagnosedSteps> {
     let shared = SharedSteps::read(client).await?;
-    let asked = window.map_or_else(|| "true".to_owned(), Window::condition);
+    let asked = window.map_or_else(|| "true".to_owned(), StepWindow::condition);
     let found = ask(
         client,
         &shared.rewrite(&format!(
@@ -61,9 +61,10 @@ pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>
     }
     let all = processes(&found);
     let pids = UniquePids::of(all.iter().map(|process| (process.host.as_str(), process.pid)));
-    let unique = |row: usize| Process { pid: pids.pid(&all[row].host, all[row].pid), ..all[row].clone() };
+    let unique = |row: usize| DiagnosedProcess { pid: pids.pid(&all[row].host, all[row].pid), ..all[row].clone() };
     let processes = chosen.into_iter().map(unique).collect();
-    let mut steps = Steps { processes, read: Some((first, last)), others, shared, pids, ..Steps::default() };
+    let mut steps =
+        DiagnosedSteps { processes, read: Some((first, last)), others, shared, pids, ..DiagnosedSteps::default() };
     let parts = StepPart::ALL.map(|part| format!("{} AS {}", part.time(), part.as_str())).join(", ");
     let sql = format!(
         "SELECT host, pid, rank, step, duration, warmup, captured, samples, run_delay, gpu_idle_max, {parts} FROM python.steps WHERE $window"
@@ -77,17 +78,17 @@ pub(crate) async fn read(client: &mut Client, name: &str, window: Option<Window>
 }
 
 /// The processes of captures of operators and kernels, for a run in which no agent recorded steps.
-async fn captured(client: &mut Client) -> Result<Steps> {
-    let steps = Steps::default();
+async fn captured(client: &mut Client) -> Result<DiagnosedSteps> {
+    let steps = DiagnosedSteps::default();
     let sql = steps.fill("SELECT host, pid, rank FROM $captures AS c ORDER BY rank, host, pid");
     let found = ask(client, &sql).await?;
     let (durations, parts) = (vec![Vec::new(); found.count], vec![Vec::new(); found.count]);
-    Ok(Steps { durations, parts, processes: processes(&found), captures: found.count, ..steps })
+    Ok(DiagnosedSteps { durations, parts, processes: processes(&found), captures: found.count, ..steps })
 }
 
 /// The process of each row, by its columns host, pid and rank.
-fn processes(found: &AnswerRows) -> Vec<Process> {
-    let process = |row: usize| Process {
+fn processes(found: &AnswerRows) -> Vec<DiagnosedProcess> {
+    let process = |row: usize| DiagnosedProcess {
         host: found.text("host", row).unwrap_or_default(),
         pid: found.int("pid", row).unwrap_or_default(),
         rank: found.int("rank", row),
@@ -120,11 +121,11 @@ fn choose(found: &AnswerRows) -> (Vec<usize>, usize) {
 }
 
 /// Adds the steps of `rows` that every process finished, except those that are warming up, were captured or had a snippet.
-fn keep(steps: &mut Steps, rows: &AnswerRows, snippets: &BTreeSet<i64>) {
+fn keep(steps: &mut DiagnosedSteps, rows: &AnswerRows, snippets: &BTreeSet<i64>) {
     let mut by_step: BTreeMap<i64, Vec<Option<usize>>> = BTreeMap::new();
     for row in 0..rows.count {
         let (host, pid, rank) = (rows.text("host", row), rows.int("pid", row), rows.int("rank", row));
-        let is = |process: &Process| {
+        let is = |process: &DiagnosedProcess| {
             Some(process.pid) == pid && process.rank == rank && Some(&process.host) == host.as_ref()
         };
         let (Some(process), Some(step)) = (steps.processes.iter().position(is), rows.int("step", row)) else {
@@ -177,7 +178,7 @@ fn no_step(name: &str) -> Error {
     Error::failed(format!("{name} has no finished step to look at"))
 }
 
-async fn nothing(client: &mut Client, shared: &SharedSteps, name: &str, window: Option<Window>) -> Result<Error> {
+async fn nothing(client: &mut Client, shared: &SharedSteps, name: &str, window: Option<StepWindow>) -> Result<Error> {
     let sql = shared.rewrite("SELECT MIN(step) AS first, MAX(step) AS last FROM python.steps");
     let found = ask(client, &sql).await?;
     Ok(match (found.int("first", 0).zip(found.int("last", 0)), window) {

@@ -33,7 +33,7 @@ pub(crate) const UNACCOUNTED: usize = StepPart::ALL.len();
 
 /// A process whose steps are looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Process {
+pub(crate) struct DiagnosedProcess {
     pub(crate) host: String,
     /// The process id, unique among the hosts of the run: rules tell processes apart by it.
     pub(crate) pid: i64,
@@ -42,8 +42,8 @@ pub(crate) struct Process {
 
 /// The steps that are looked at, by process.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Steps {
-    pub(crate) processes: Vec<Process>,
+pub(crate) struct DiagnosedSteps {
+    pub(crate) processes: Vec<DiagnosedProcess>,
     /// The numbers of the steps, ascending.
     pub(crate) numbers: Vec<i64>,
     /// The first and the last step that was read, those of the warm-up included.
@@ -96,7 +96,7 @@ pub(crate) fn part_in_words(name: &str) -> &str {
     }
 }
 
-impl Steps {
+impl DiagnosedSteps {
     pub(crate) fn count(&self) -> usize {
         self.numbers.len()
     }

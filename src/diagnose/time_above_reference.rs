@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::finding::Finding;
-use super::replay::Reduction;
+use super::replay::TimeReduction;
 use super::rows::AnswerRows;
 use super::rule::Rule;
 use super::ruled_out::{NoFinding, RuleScore};
 use super::statistics::{deviation, mean_interval, period};
-use super::steps::{PARTS, Steps, Ticks, part, seconds, ticks};
+use super::steps::{DiagnosedSteps, PARTS, Ticks, part, seconds, ticks};
 use crate::block_bootstrap::median;
 
 /// Judges the rows at `indices`, which are of one rank and subject, and adds what they say to `finding`.
@@ -21,7 +21,7 @@ pub(super) fn time(
     rule: &Rule,
     rows: &AnswerRows,
     indices: &[usize],
-    (steps, at): (&Steps, &BTreeMap<i64, usize>),
+    (steps, at): (&DiagnosedSteps, &BTreeMap<i64, usize>),
     rank: Option<i64>,
     finding: &mut Finding,
 ) -> Result<(), NoFinding> {
@@ -64,7 +64,7 @@ pub(super) fn time(
         if rule.is_of_host() {
             within_slack(rule, &mut by, steps, process)?;
         }
-        Ok::<_, NoFinding>(Reduction { part, process, by })
+        Ok::<_, NoFinding>(TimeReduction { part, process, by })
     };
     let certain = beyond(finding, |of| of.reference)?;
     if rows.column("expected").is_some() {
@@ -114,7 +114,7 @@ fn excess(
     rule: &Rule,
     all: &[PartTime],
     expected: fn(&PartTime) -> f64,
-    steps: &Steps,
+    steps: &DiagnosedSteps,
     process: usize,
     finding: &mut Finding,
 ) -> Result<Vec<Ticks>, String> {
@@ -158,7 +158,7 @@ fn excess(
 ///
 /// # Errors
 /// Hardly anything is left, though there was enough for a finding.
-fn within_slack(rule: &Rule, by: &mut [Ticks], steps: &Steps, process: usize) -> Result<(), String> {
+fn within_slack(rule: &Rule, by: &mut [Ticks], steps: &DiagnosedSteps, process: usize) -> Result<(), String> {
     let whole: Ticks = (0..steps.count()).map(|step| steps.duration(process, step)).sum();
     let is_enough = |by: &[Ticks]| by.iter().sum::<Ticks>() as f64 >= rule.levels[0] / 100.0 * whole as f64;
     let was_enough = is_enough(by);

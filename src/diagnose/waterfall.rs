@@ -4,9 +4,9 @@
 //! finding claims of it comes first; of what is left, each part is what the middle rank spent there (`typical` in the
 //! median step, `excess` above it in all), `uneven` is what the slowest rank spent beyond that, and `comm` is its wait.
 
-use super::replay::{Reduction, taken};
+use super::replay::{TimeReduction, taken};
 use super::statistics::middle;
-use super::steps::{COMM, PARTS, Steps, Ticks};
+use super::steps::{COMM, DiagnosedSteps, PARTS, Ticks};
 
 /// A row of the waterfall.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,10 +22,10 @@ pub(crate) struct WaterfallRow {
 }
 
 /// The waterfall of `steps`, of which the findings claim `claims`.
-pub(crate) fn waterfall(steps: &Steps, claims: &[Vec<Reduction>]) -> Vec<WaterfallRow> {
+pub(crate) fn waterfall(steps: &DiagnosedSteps, claims: &[Vec<TimeReduction>]) -> Vec<WaterfallRow> {
     let slowest: Vec<usize> = (0..steps.count()).map(|step| slowest(steps, step)).collect();
     let mut claimed_rows = Vec::new();
-    let mut before: Vec<&Reduction> = Vec::new();
+    let mut before: Vec<&TimeReduction> = Vec::new();
     let mut gone = taken(steps, &[]);
     for (finding, reductions) in claims.iter().enumerate() {
         before.extend(reductions);
@@ -63,7 +63,7 @@ pub(crate) fn waterfall(steps: &Steps, claims: &[Vec<Reduction>]) -> Vec<Waterfa
 }
 
 /// The process whose own work took longest in a step; of several the first.
-fn slowest(steps: &Steps, step: usize) -> usize {
+fn slowest(steps: &DiagnosedSteps, step: usize) -> usize {
     let own = |process: &usize| steps.duration(*process, step) - steps.parts[*process][step][COMM];
     (0..steps.processes.len()).rev().max_by_key(own).unwrap_or(0)
 }
@@ -79,7 +79,7 @@ fn row(part: &'static str, finding: Option<usize>, values: Vec<Ticks>) -> Option
 }
 
 /// The recorded duration of each step: that of the rank whose own work took longest.
-pub(super) fn durations(steps: &Steps) -> Vec<Ticks> {
+pub(super) fn durations(steps: &DiagnosedSteps) -> Vec<Ticks> {
     (0..steps.count()).map(|step| steps.duration(slowest(steps, step), step)).collect()
 }
 
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn what_a_finding_claims_is_its_own_row() {
         let steps = steps_of(vec![vec![[30, 10, 0, 0, 0, 0, 0, 0, 0]; 4]]);
-        let claim = Reduction { part: 0, process: 0, by: vec![25; 4] };
+        let claim = TimeReduction { part: 0, process: 0, by: vec![25; 4] };
         let rows = waterfall(&steps, &[vec![claim]]);
         let found: Vec<_> = rows.iter().map(|row| (row.part, row.finding, row.typical)).collect();
         assert_eq!(found, [("data", None, 20), ("forward", None, 40), ("data", Some(0), 100)]);
@@ -116,10 +116,10 @@ mod tests {
             steps in any_steps(),
             claims in prop::collection::vec((0_usize..9, 0_usize..4, -1000_i64..1_000_000), 0..5),
         ) {
-            let claims: Vec<Vec<Reduction>> = claims
+            let claims: Vec<Vec<TimeReduction>> = claims
                 .into_iter()
                 .map(|(part, process, by)| {
-                    vec![Reduction { part, process: process % steps.processes.len(), by: vec![by; steps.count()] }]
+                    vec![TimeReduction { part, process: process % steps.processes.len(), by: vec![by; steps.count()] }]
                 })
                 .collect();
             let rows = waterfall(&steps, &claims);

@@ -6,7 +6,7 @@ use probe_common::error::{Error, Result};
 use super::processes::{RecordedProcess, align, check_ranks, processes};
 use super::row::each;
 use crate::shared_steps::SharedSteps;
-use crate::step_window::Window;
+use crate::step_window::StepWindow;
 
 /// Default number of steps of a live or recorded run.
 const NEWEST_STEPS: i64 = 10;
@@ -15,9 +15,9 @@ const UNIX: i64 = 1_000_000_000_000_000_000;
 
 /// The requested steps and ranks.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Request {
+pub(crate) struct ExportRequest {
     /// Steps; None for the newest, or all of an imported trace.
-    pub(crate) steps: Option<Window>,
+    pub(crate) steps: Option<StepWindow>,
     /// Ranks; None for all.
     pub(crate) ranks: Option<Vec<i64>>,
 }
@@ -28,7 +28,7 @@ pub(crate) struct ExportChoice {
     /// The processes, by rank.
     pub(crate) processes: Vec<RecordedProcess>,
     /// The steps; None for everything there is.
-    pub(crate) steps: Option<Window>,
+    pub(crate) steps: Option<StepWindow>,
     /// Whether the export is one file for each process, as other tools read them.
     pub(crate) per_rank: bool,
     /// The condition for the steps, in SQL, by the own count of each process.
@@ -51,7 +51,7 @@ impl ExportChoice {
     ///
     /// # Errors
     /// There is no such rank or step; or the queries'.
-    pub(crate) async fn find(client: &mut Client, name: &str, request: &Request) -> Result<Self> {
+    pub(crate) async fn find(client: &mut Client, name: &str, request: &ExportRequest) -> Result<Self> {
         let mut processes = processes(client).await?;
         if processes.is_empty() {
             return Err(Error::failed(format!("{name} has no process with rows")).hint("probe runs lists other runs"));
@@ -103,7 +103,7 @@ impl ExportChoice {
         }
     }
 
-    async fn choose_steps(&mut self, client: &mut Client, request: &Request) -> Result<()> {
+    async fn choose_steps(&mut self, client: &mut Client, request: &ExportRequest) -> Result<()> {
         let range =
             |table: &str, condition: &str| format!("SELECT MIN(step), MAX(step) FROM {table} WHERE {condition}");
         let shared = SharedSteps::read(client).await?;
@@ -132,7 +132,7 @@ impl ExportChoice {
             (None, None, _) => None,
         };
         let Some((from, to)) = window else { return Ok(()) };
-        let window = Window { first: Some(from), last: Some(to) };
+        let window = StepWindow { first: Some(from), last: Some(to) };
         self.steps = Some(window);
         self.steps_condition = shared.condition(|offset| window.before(offset).condition());
         self.not_shared = shared.not_shared();

@@ -7,7 +7,7 @@ use futures::StreamExt;
 use probe_client::Client;
 use probe_common::error::Result;
 
-use super::drawing::Drawing;
+use super::drawing::TimelineDrawing;
 use super::row::{ExportRow, columns};
 use super::sources::DrawnTable;
 
@@ -118,7 +118,7 @@ impl SourceCursor {
     ///
     /// # Errors
     /// Those of the output.
-    pub(super) fn draw(&mut self, drawing: &mut Drawing<'_>) -> std::io::Result<()> {
+    pub(super) fn draw(&mut self, drawing: &mut TimelineDrawing<'_>) -> std::io::Result<()> {
         (self.source.draw)(drawing, &self.row(), self.source.columns)?;
         self.index += 1;
         if self.index >= self.batches.front().and_then(|batch| batch.first()).map_or(0, |column| column.len()) {

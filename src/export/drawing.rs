@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::io::Result;
 
 use probe_export::{
-    Argument, Counter, CounterId, Flow, Instant, Point, ProcessId, Slice, Timeline, TraceProcess, Track, TrackId,
+    Argument, Counter, CounterId, Flow, InstantEvent, ProcessId, Slice, Timeline, TraceProcess, Track, TrackId,
+    TrackPoint,
 };
 
 use super::choice::ExportChoice;
-use super::links::Links;
+use super::pending_flows::PendingFlows;
 use super::row::{CAPTURE, ExportRow, HOST, PID};
 
 /// Which track of a process.
@@ -45,9 +46,9 @@ struct DrawnProcess {
 }
 
 /// A timeline that rows are drawn on.
-pub(super) struct Drawing<'a> {
+pub(super) struct TimelineDrawing<'a> {
     pub(crate) timeline: Timeline<'a>,
-    pub(crate) links: Links,
+    pub(crate) links: PendingFlows,
     /// Whether steps are called as torch.profiler calls them.
     pub(crate) as_profiler: bool,
     shown: Vec<DrawnProcess>,
@@ -58,7 +59,7 @@ pub(super) struct Drawing<'a> {
     counters: HashMap<(usize, String), CounterId>,
 }
 
-impl<'a> Drawing<'a> {
+impl<'a> TimelineDrawing<'a> {
     pub(super) fn new(mut timeline: Timeline<'a>, choice: &ExportChoice, as_profiler: bool) -> Result<Self> {
         let mut shown = Vec::new();
         for process in &choice.processes {
@@ -76,7 +77,7 @@ impl<'a> Drawing<'a> {
             by_pid.entry(process.pid).or_default().push(index);
         }
         let (tracks, counters) = (HashMap::new(), HashMap::new());
-        Ok(Self { timeline, links: Links::default(), as_profiler, shown, by_pid, last: 0, tracks, counters })
+        Ok(Self { timeline, links: PendingFlows::default(), as_profiler, shown, by_pid, last: 0, tracks, counters })
     }
 
     /// The process of a row; None for one that was not chosen.
@@ -124,7 +125,7 @@ impl<'a> Drawing<'a> {
         (category, name): (&str, &str),
         arguments: &[Argument<'_>],
         flows: &[Flow],
-    ) -> Result<Option<Point>> {
+    ) -> Result<Option<TrackPoint>> {
         let track = self.track(process, key)?;
         let (ts, duration) = (self.time(process, row.ts()), row.duration().unwrap_or_default());
         self.timeline.slice(&Slice { track, ts, duration, name, category, arguments, flows })
@@ -140,7 +141,7 @@ impl<'a> Drawing<'a> {
     ) -> Result<()> {
         let track = self.track(process, key)?;
         let ts = self.time(process, row.ts());
-        self.timeline.instant(&Instant { track, ts, name, category, arguments })
+        self.timeline.instant(&InstantEvent { track, ts, name, category, arguments })
     }
 
     pub(super) fn count(

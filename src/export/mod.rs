@@ -4,11 +4,11 @@
 mod choice;
 mod cursor;
 mod drawing;
-mod links;
+mod pending_flows;
 mod plan;
 mod processes;
 mod row;
 mod sources;
 
-pub(crate) use self::choice::{ExportChoice, Request};
+pub(crate) use self::choice::{ExportChoice, ExportRequest};
 pub(crate) use self::plan::ExportPlan;

@@ -8,7 +8,7 @@ use probe_export::{Timeline, TraceFormat, WrittenCounts};
 
 use super::choice::ExportChoice;
 use super::cursor::SourceCursor;
-use super::drawing::Drawing;
+use super::drawing::TimelineDrawing;
 use super::sources::SOURCES;
 
 /// The rows to write, by source, and when the first of them began.
@@ -73,7 +73,7 @@ impl<'a> ExportPlan<'a> {
         failed: &dyn Fn(io::Error) -> Error,
     ) -> Result<WrittenCounts> {
         let as_profiler = self.choice.per_rank && self.operators == 0;
-        let mut drawing = Drawing::new(Timeline::new(format), self.choice, as_profiler).map_err(failed)?;
+        let mut drawing = TimelineDrawing::new(Timeline::new(format), self.choice, as_profiler).map_err(failed)?;
         let mut drawn = 0;
         loop {
             let mut next: Option<(usize, (i64, i64))> = None;

@@ -6,7 +6,7 @@ use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use futures::StreamExt;
 use probe_client::Client;
 use probe_common::error::{Error, Result};
-use probe_export::{Argument, Value};
+use probe_export::{Argument, ArgumentValue};
 
 /// Columns with which every source begins.
 pub(super) const HOST: usize = 0;
@@ -102,11 +102,11 @@ impl<'a> ExportRow<'a> {
         let value = |own_index: usize, column: &ExportColumn| {
             let array = self.is_known(OWN + own_index)?;
             Some(match array.data_type() {
-                DataType::Int64 => Value::Int(self.int(OWN + own_index)?),
-                DataType::Float64 => Value::Float(self.float(OWN + own_index)?),
-                DataType::Boolean => Value::Bool(self.flag(OWN + own_index)),
-                _ if column.is_json => Value::Json(self.text(OWN + own_index)?),
-                _ => Value::Text(self.text(OWN + own_index)?),
+                DataType::Int64 => ArgumentValue::Int(self.int(OWN + own_index)?),
+                DataType::Float64 => ArgumentValue::Float(self.float(OWN + own_index)?),
+                DataType::Boolean => ArgumentValue::Bool(self.flag(OWN + own_index)),
+                _ if column.is_json => ArgumentValue::Json(self.text(OWN + own_index)?),
+                _ => ArgumentValue::Text(self.text(OWN + own_index)?),
             })
         };
         let shown = own.iter().enumerate().filter(|(_, column)| !column.argument.is_empty());

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use probe_client::Client;
 use probe_common::error::Result;
 
-use super::facts::{Completion, HangFacts, IssuedCollective};
-use crate::small_rows::{Row, rows};
+use super::facts::{CollectiveCompletion, HangFacts, IssuedCollective};
+use crate::small_rows::{AnswerRow, rows};
 
 /// Asks for the facts of all dumps.
 ///
@@ -14,7 +14,7 @@ use crate::small_rows::{Row, rows};
 /// The queries'.
 pub(crate) async fn ask(client: &mut Client) -> Result<HangFacts> {
     let mut facts = HangFacts::default();
-    let rank = |row: &Row, column: usize| row.int(column).and_then(|rank| i32::try_from(rank).ok());
+    let rank = |row: &AnswerRow, column: usize| row.int(column).and_then(|rank| i32::try_from(rank).ok());
     let sql = "SELECT rank, problem IS NOT NULL FROM python.captures WHERE tool = 'flight-recorder'";
     for row in rows(client, sql).await? {
         match rank(&row, 0) {
@@ -62,7 +62,7 @@ pub(crate) async fn ask(client: &mut Client) -> Result<HangFacts> {
                 format!("{function} {file}:{line}")
             }),
             element_type: None,
-            completion: Completion::Unfinished,
+            completion: CollectiveCompletion::Unfinished,
         };
         facts.groups.entry(name).or_default().collectives.push(pending);
     }

@@ -17,12 +17,12 @@ pub(crate) struct IssuedCollective {
     pub issued: i64,
     /// Function and line: "train /home/me/train.py:62".
     pub line: Option<String>,
-    pub completion: Completion,
+    pub completion: CollectiveCompletion,
 }
 
 /// Whether a collective had finished on a rank.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Completion {
+pub(crate) enum CollectiveCompletion {
     #[default]
     Unfinished,
     /// The end of the collective is not seen. It was issued so long ago that it would have finished if all ranks had entered it.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use probe_client::Client;
 use probe_common::error::Result;
 
-use super::facts::{Completion, FactSource, HangFacts, IssuedCollective, ProcessGroup};
-use crate::small_rows::{Row, rows};
+use super::facts::{CollectiveCompletion, FactSource, HangFacts, IssuedCollective, ProcessGroup};
+use crate::small_rows::{AnswerRow, rows};
 
 /// An operation whose completion is not seen (NCCL's) may have finished if it was not issued so long (ns) before the process ended.
 const NOT_SEEN: i64 = 10_000_000_000;
@@ -107,7 +107,7 @@ impl RankProcesses {
     }
 
     /// The rank of a row that begins with rank, host and pid; None where it is of another process.
-    fn rank(&self, row: &Row) -> Option<i32> {
+    fn rank(&self, row: &AnswerRow) -> Option<i32> {
         let rank = row.int(0).and_then(|rank| i32::try_from(rank).ok())?;
         let process = self.of.get(&rank)?;
         (row.int(2) == Some(process.pid) && row.text(1).as_ref() == Some(&process.host)).then_some(rank)
@@ -140,9 +140,9 @@ async fn fill(
         let issued = row.int(8).unwrap_or_default();
         let age = processes.of[&rank].over.saturating_sub(issued);
         let completion = match row.text(9).as_deref() {
-            Some("pending" | "failed") => Completion::Unfinished,
-            Some("issued") if age >= NOT_SEEN => Completion::NotSeen,
-            _ => Completion::Finished,
+            Some("pending" | "failed") => CollectiveCompletion::Unfinished,
+            Some("issued") if age >= NOT_SEEN => CollectiveCompletion::NotSeen,
+            _ => CollectiveCompletion::Finished,
         };
         let (element_type, bytes) = (row.text(6), row.int(7));
         let size = bytes.map(|bytes| format!("{bytes} B")).unwrap_or_default();

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use probe_collector::hang_sentences::{self, Tense, different_operations, not_finished, operation_name};
-use probe_inspect::stacks::fold::{Owner, names};
+use probe_inspect::stacks::fold::{ProcessLabel, names};
 
 use super::facts::{FactSource, HangFacts};
 use super::stall::{RecordedStall, StallReason};
@@ -104,8 +104,8 @@ pub(super) fn remarks(facts: &HangFacts) -> Vec<String> {
 }
 
 /// Ranks as the names of processes.
-pub(super) fn owners(ranks: &[i32]) -> Vec<Owner> {
-    ranks.iter().map(|rank| Owner::Rank(*rank)).collect()
+pub(super) fn owners(ranks: &[i32]) -> Vec<ProcessLabel> {
+    ranks.iter().map(|rank| ProcessLabel::Rank(*rank)).collect()
 }
 
 fn rank_names(ranks: &[i32]) -> String {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use probe_common::collectives::has_equal_tensors;
 
-use super::facts::{Completion, FactSource, HangFacts, IssuedCollective, ProcessGroup};
+use super::facts::{CollectiveCompletion, FactSource, HangFacts, IssuedCollective, ProcessGroup};
 
 /// Why a group does not go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +43,8 @@ impl<'a> RecordedStall<'a> {
     pub(super) fn of(name: &'a str, group: &'a ProcessGroup, facts: &HangFacts) -> Option<Self> {
         let (known, unknown): (Vec<i32>, Vec<i32>) =
             group.ranks.iter().partition(|rank| facts.ranks.contains_key(rank));
-        let unfinished = || group.collectives.iter().filter(|pending| pending.completion != Completion::Finished);
+        let unfinished =
+            || group.collectives.iter().filter(|pending| pending.completion != CollectiveCompletion::Finished);
         let numbers: BTreeSet<i64> = unfinished().map(|pending| pending.seq).collect();
         // A dump without any operation of the group is of a rank that entered none that the recorder still has.
         let behind = |seq: i64| move |rank: &&i32| group.last.get(rank).is_none_or(|last| *last < seq);
@@ -61,7 +62,9 @@ impl<'a> RecordedStall<'a> {
             (true, true) => StallReason::NotFinished,
         };
         // What all have entered and whose end is not seen may well have finished.
-        if why == StallReason::NotFinished && at_it().all(|pending| pending.completion != Completion::Unfinished) {
+        if why == StallReason::NotFinished
+            && at_it().all(|pending| pending.completion != CollectiveCompletion::Unfinished)
+        {
             return None;
         }
         let description = group.description.as_deref();

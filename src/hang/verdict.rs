@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use probe_collector::hang_sentences::{self, MAX_PHRASES, Tense, cycle_wait};
 use probe_common::wait_cycle;
-use probe_inspect::stacks::fold::Owner;
+use probe_inspect::stacks::fold::ProcessLabel;
 
-use super::facts::{Completion, HangFacts, IssuedCollective};
+use super::facts::{CollectiveCompletion, HangFacts, IssuedCollective};
 use super::sentences;
 use super::stall::{RecordedStall, StallReason};
 
@@ -53,7 +53,7 @@ fn deadlock<'a>(facts: &'a HangFacts, stalls: &[RecordedStall<'a>]) -> Option<De
     for (name, pending) in
         facts.groups.iter().flat_map(|(name, group)| group.collectives.iter().map(move |one| (name, one)))
     {
-        if pending.completion == Completion::Finished {
+        if pending.completion == CollectiveCompletion::Finished {
             continue;
         }
         let known = oldest.entry(pending.rank).or_insert((name, pending));
@@ -70,7 +70,7 @@ fn deadlock<'a>(facts: &'a HangFacts, stalls: &[RecordedStall<'a>]) -> Option<De
     let others = cycle.iter().cycle().skip(1);
     let waiting = |(rank, other): (&i32, &i32)| {
         let operation = sentences::called(stall_of(rank)?);
-        Some(cycle_wait(Tense::Past, Owner::Rank(*rank), &operation, Owner::Rank(*other)))
+        Some(cycle_wait(Tense::Past, ProcessLabel::Rank(*rank), &operation, ProcessLabel::Rank(*other)))
     };
     let phrases: Vec<String> = cycle.iter().zip(others).take(MAX_PHRASES).filter_map(waiting).collect();
     Some(Deadlock {

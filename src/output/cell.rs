@@ -22,7 +22,7 @@ const MAX_CHARACTERS: usize = 4096;
 
 /// Alignment of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Align {
+pub(super) enum Alignment {
     /// Text, times.
     Left,
     /// Integers.
@@ -31,7 +31,7 @@ pub(super) enum Align {
     Point,
 }
 
-impl Align {
+impl Alignment {
     pub(super) fn of(kind: &DataType) -> Self {
         match kind {
             DataType::Dictionary(_, values) => Self::of(values),
@@ -44,7 +44,7 @@ impl Align {
 
 /// Whether a value of this type may be cut: text may; a number or a time would become another one.
 pub(super) fn may_cut(kind: &DataType) -> bool {
-    Align::of(kind) == Align::Left && !kind.is_temporal() && *kind != DataType::Boolean
+    Alignment::of(kind) == Alignment::Left && !kind.is_temporal() && *kind != DataType::Boolean
 }
 
 /// Whether a column's integers are amounts, whose thousands may stand apart, and not names like a pid or a step:

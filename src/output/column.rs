@@ -3,16 +3,16 @@
 use anstyle::{Effects, Style};
 use arrow::datatypes::Field;
 
-use super::cell::{self, Align};
+use super::cell::{self, Alignment};
 use super::terminal::Terminal;
 
 const HEADER: Style = Style::new().effects(Effects::BOLD);
 const FAINT: Style = Style::new().effects(Effects::DIMMED);
 
 /// A column with all its cells.
-pub(super) struct Column {
+pub(super) struct TextColumn {
     pub(super) name: String,
-    pub(super) align: Align,
+    pub(super) align: Alignment,
     /// Whether cells may be cut where the terminal is narrow.
     pub(super) may_cut: bool,
     /// Whether digits of integers are grouped by thousands.
@@ -20,12 +20,12 @@ pub(super) struct Column {
     pub(super) cells: Vec<Option<String>>,
 }
 
-impl Column {
+impl TextColumn {
     /// A column without cells yet.
     pub(super) fn new(field: &Field, terminal: Terminal) -> Self {
         Self {
             name: field.name().chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
-            align: Align::of(field.data_type()),
+            align: Alignment::of(field.data_type()),
             may_cut: cell::may_cut(field.data_type()),
             // Output that a program may read has plain digits.
             group: terminal.is_terminal() && cell::is_amount(field),

@@ -8,27 +8,27 @@ use arrow::csv::WriterBuilder;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
-use super::writer::{Out, Writer, io_error, time_formats};
+use super::writer::{AnswerWriter, BoxedOutput, io_error, time_formats};
 
 /// Writes CSV.
 pub(super) struct CsvWriter<'a> {
-    out: Out<'a>,
+    out: BoxedOutput<'a>,
     schema: SchemaRef,
     begun: bool,
 }
 
 impl<'a> CsvWriter<'a> {
-    pub(super) fn new(schema: SchemaRef, out: Out<'a>) -> Self {
+    pub(super) fn new(schema: SchemaRef, out: BoxedOutput<'a>) -> Self {
         Self { out, schema, begun: false }
     }
 
     /// A writer of rows that follow others of the same columns: it writes no header.
-    pub(super) fn continued(schema: SchemaRef, out: Out<'a>) -> Self {
+    pub(super) fn continued(schema: SchemaRef, out: BoxedOutput<'a>) -> Self {
         Self { out, schema, begun: true }
     }
 }
 
-impl Writer for CsvWriter<'_> {
+impl AnswerWriter for CsvWriter<'_> {
     fn batch(&mut self, batch: &RecordBatch) -> io::Result<()> {
         let (naive, zoned) = time_formats(&self.schema);
         let builder = WriterBuilder::new().with_header(!self.begun);

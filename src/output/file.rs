@@ -9,7 +9,7 @@ use probe_common::error::{Error, Result};
 use tempfile::NamedTempFile;
 
 /// A file that is being written, under another name beside its own; removed again where it is not finished.
-pub struct Unfinished {
+pub struct UnfinishedFile {
     /// The requested path, as it was given.
     requested: PathBuf,
     output: OutputTarget,
@@ -22,7 +22,7 @@ enum OutputTarget {
     Existing(File),
 }
 
-impl Unfinished {
+impl UnfinishedFile {
     /// Begins to write `path`.
     ///
     /// # Errors
@@ -109,14 +109,14 @@ mod tests {
         let path = directory.path().join("rows.csv");
         fs::write(&path, "old").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
-        let unfinished = Unfinished::create(&path).unwrap();
+        let unfinished = UnfinishedFile::create(&path).unwrap();
         unfinished.file().unwrap().write_all(b"half").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(names(directory.path()).len(), 2);
         drop(unfinished);
         assert_eq!((fs::read_to_string(&path).unwrap().as_str(), names(directory.path()).len()), ("old", 1));
 
-        let unfinished = Unfinished::create(&path).unwrap();
+        let unfinished = UnfinishedFile::create(&path).unwrap();
         unfinished.file().unwrap().write_all(b"new").unwrap();
         unfinished.finish().unwrap();
         assert_eq!((fs::read_to_string(&path).unwrap().as_str(), names(directory.path()).len()), ("new", 1));
@@ -129,13 +129,13 @@ mod tests {
         let (path, link) = (directory.path().join("rows.csv"), directory.path().join("latest.csv"));
         fs::write(&path, "old").unwrap();
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        let unfinished = Unfinished::create(&link).unwrap();
+        let unfinished = UnfinishedFile::create(&link).unwrap();
         unfinished.file().unwrap().write_all(b"new").unwrap();
         unfinished.finish().unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-        Unfinished::create(Path::new("/dev/null")).unwrap().finish().unwrap();
-        assert!(Unfinished::create(directory.path()).is_err());
-        assert!(Unfinished::create(&directory.path().join("none/rows.csv")).is_err());
+        UnfinishedFile::create(Path::new("/dev/null")).unwrap().finish().unwrap();
+        assert!(UnfinishedFile::create(directory.path()).is_err());
+        assert!(UnfinishedFile::create(&directory.path().join("none/rows.csv")).is_err());
     }
 }

@@ -7,12 +7,12 @@ use ::arrow::datatypes::SchemaRef;
 use probe_common::error::{Error, Result};
 
 use super::terminal::Terminal;
-use super::writer::{Out, Writer};
+use super::writer::{AnswerWriter, BoxedOutput};
 use super::{arrow, csv, json, json_rows, parquet, table};
 
 /// `--format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum Format {
+pub enum OutputFormat {
     /// Aligned columns; floats rounded to 6 significant digits
     #[default]
     Table,
@@ -33,7 +33,7 @@ pub enum Format {
 /// Rows that the table format shows without `--limit-rows`.
 pub const TABLE_ROWS: usize = 10_000;
 
-impl Format {
+impl OutputFormat {
     /// The default limit of rows: the table format holds them all before it can set widths.
     pub fn default_rows(self) -> Option<usize> {
         (self == Self::Table).then_some(TABLE_ROWS)
@@ -74,7 +74,12 @@ impl Format {
 
     /// A writer of this format for rows of `schema`; fails where the format has no such type, or where it begins with
     /// something that can't be written.
-    pub fn writer<'a>(self, schema: SchemaRef, terminal: Terminal, out: Out<'a>) -> io::Result<Box<dyn Writer + 'a>> {
+    pub fn writer<'a>(
+        self,
+        schema: SchemaRef,
+        terminal: Terminal,
+        out: BoxedOutput<'a>,
+    ) -> io::Result<Box<dyn AnswerWriter + 'a>> {
         Ok(match self {
             Self::Table => Box::new(table::TableWriter::new(schema, terminal, out)),
             Self::Csv => Box::new(csv::CsvWriter::new(schema, out)),
@@ -87,14 +92,14 @@ impl Format {
     }
 }
 
-impl Format {
+impl OutputFormat {
     /// A writer for a further answer with the same columns: CSV has its header once.
     pub fn next_writer<'a>(
         self,
         schema: SchemaRef,
         terminal: Terminal,
-        out: Out<'a>,
-    ) -> io::Result<Box<dyn Writer + 'a>> {
+        out: BoxedOutput<'a>,
+    ) -> io::Result<Box<dyn AnswerWriter + 'a>> {
         match self {
             Self::Csv => Ok(Box::new(csv::CsvWriter::continued(schema, out))),
             format => format.writer(schema, terminal, out),

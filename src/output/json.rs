@@ -9,7 +9,7 @@ use arrow::error::ArrowError;
 use arrow::json::writer::{JsonFormat, LineDelimited, Writer as ArrowWriter, WriterBuilder};
 
 use super::names::{distinct, renamed};
-use super::writer::{Out, Writer, io_error, time_formats};
+use super::writer::{AnswerWriter, BoxedOutput, io_error, time_formats};
 
 /// Writes JSON of either shape.
 pub(super) struct JsonWriter<W: Write, F: JsonFormat> {
@@ -19,9 +19,9 @@ pub(super) struct JsonWriter<W: Write, F: JsonFormat> {
 
 /// An array with a row a line, for people and grep.
 #[derive(Debug, Default)]
-pub(super) struct Array;
+pub(super) struct JsonArray;
 
-impl JsonFormat for Array {
+impl JsonFormat for JsonArray {
     fn start_stream<W: Write>(&self, out: &mut W) -> Result<(), ArrowError> {
         Ok(out.write_all(b"[")?)
     }
@@ -35,14 +35,14 @@ impl JsonFormat for Array {
     }
 }
 
-impl<'a> JsonWriter<Out<'a>, Array> {
-    pub(super) fn array(schema: &SchemaRef, out: Out<'a>) -> Self {
+impl<'a> JsonWriter<BoxedOutput<'a>, JsonArray> {
+    pub(super) fn array(schema: &SchemaRef, out: BoxedOutput<'a>) -> Self {
         Self { writer: builder(schema).build(out), schema: distinct(schema) }
     }
 }
 
-impl<'a> JsonWriter<Out<'a>, LineDelimited> {
-    pub(super) fn lines(schema: &SchemaRef, out: Out<'a>) -> Self {
+impl<'a> JsonWriter<BoxedOutput<'a>, LineDelimited> {
+    pub(super) fn lines(schema: &SchemaRef, out: BoxedOutput<'a>) -> Self {
         Self { writer: builder(schema).build(out), schema: distinct(schema) }
     }
 }
@@ -53,7 +53,7 @@ fn builder(schema: &SchemaRef) -> WriterBuilder {
     builder.with_timestamp_format(naive.into()).with_timestamp_tz_format(zoned.into())
 }
 
-impl<W: Write, F: JsonFormat> Writer for JsonWriter<W, F> {
+impl<W: Write, F: JsonFormat> AnswerWriter for JsonWriter<W, F> {
     fn batch(&mut self, batch: &RecordBatch) -> io::Result<()> {
         let batch = renamed(batch, &self.schema)?;
         self.writer.write(&batch).map_err(io_error)?;

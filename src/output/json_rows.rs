@@ -18,27 +18,28 @@ use arrow::json::writer::{
 use serde_json::{Value, json};
 
 use super::names::{distinct, renamed};
-use super::writer::{Out, Writer, io_error};
+use super::writer::{AnswerWriter, BoxedOutput, io_error};
 
 /// Writes the format.
 pub(super) struct JsonRowsWriter<'a> {
-    writer: ArrowWriter<Out<'a>, LineDelimited>,
+    writer: ArrowWriter<BoxedOutput<'a>, LineDelimited>,
     schema: SchemaRef,
     rows: usize,
 }
 
 impl<'a> JsonRowsWriter<'a> {
     /// Writes the line of columns at once, so that an answer without rows has its columns.
-    pub(super) fn new(schema: &SchemaRef, mut out: Out<'a>) -> io::Result<Self> {
+    pub(super) fn new(schema: &SchemaRef, mut out: BoxedOutput<'a>) -> io::Result<Self> {
         let schema = distinct(schema);
         let columns: Vec<Value> = schema.fields().iter().map(described).collect();
         writeln!(out, "{}", json!({ "columns": columns }))?;
-        let builder = WriterBuilder::new().with_struct_mode(StructMode::ListOnly).with_encoder_factory(Arc::new(Exact));
+        let builder =
+            WriterBuilder::new().with_struct_mode(StructMode::ListOnly).with_encoder_factory(Arc::new(ExactEncoders));
         Ok(Self { writer: builder.build(out), schema, rows: 0 })
     }
 }
 
-impl Writer for JsonRowsWriter<'_> {
+impl AnswerWriter for JsonRowsWriter<'_> {
     fn batch(&mut self, batch: &RecordBatch) -> io::Result<()> {
         let batch = renamed(batch, &self.schema)?;
         self.rows += batch.num_rows();
@@ -93,9 +94,9 @@ fn kind(kind: &DataType) -> Value {
 
 /// Encodes exactly the values that the other JSON formats do not keep.
 #[derive(Debug)]
-struct Exact;
+struct ExactEncoders;
 
-impl EncoderFactory for Exact {
+impl EncoderFactory for ExactEncoders {
     fn make_default_encoder<'a>(
         &self,
         _: &'a FieldRef,
@@ -104,18 +105,18 @@ impl EncoderFactory for Exact {
     ) -> Result<Option<NullableEncoder<'a>>, ArrowError> {
         let as_type = |kind| cast(array, &kind);
         let encoder: Box<dyn Encoder> = match array.data_type() {
-            kind if kind.is_floating() => Box::new(Floats(as_type(DataType::Float64)?)),
-            DataType::Timestamp(..) | DataType::Duration(_) => Box::new(Integers(as_type(DataType::Int64)?)),
-            kind if kind.is_decimal() => Box::new(Texts(as_type(DataType::Utf8)?)),
+            kind if kind.is_floating() => Box::new(FloatEncoder(as_type(DataType::Float64)?)),
+            DataType::Timestamp(..) | DataType::Duration(_) => Box::new(IntegerEncoder(as_type(DataType::Int64)?)),
+            kind if kind.is_decimal() => Box::new(TextEncoder(as_type(DataType::Utf8)?)),
             _ => return Ok(None),
         };
         Ok(Some(NullableEncoder::new(encoder, array.nulls().cloned())))
     }
 }
 
-struct Floats(ArrayRef);
+struct FloatEncoder(ArrayRef);
 
-impl Encoder for Floats {
+impl Encoder for FloatEncoder {
     fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
         let value = self.0.as_primitive::<Float64Type>().value(row);
         // A write to memory does not fail.
@@ -128,17 +129,17 @@ impl Encoder for Floats {
     }
 }
 
-struct Integers(ArrayRef);
+struct IntegerEncoder(ArrayRef);
 
-impl Encoder for Integers {
+impl Encoder for IntegerEncoder {
     fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
         let _ = write!(out, "{}", self.0.as_primitive::<Int64Type>().value(row));
     }
 }
 
-struct Texts(ArrayRef);
+struct TextEncoder(ArrayRef);
 
-impl Encoder for Texts {
+impl Encoder for TextEncoder {
     fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
         let _ = serde_json::to_writer(out, self.0.as_string::<i32>().value(row));
     }

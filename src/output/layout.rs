@@ -10,7 +10,7 @@ const MIN_TEXT_WIDTH: usize = 12;
 
 /// The measures of a column before layout.
 #[derive(Debug, Clone)]
-pub(super) struct Measure<'a> {
+pub(super) struct ColumnMeasure<'a> {
     /// Name of the column.
     pub(super) header: &'a str,
     /// Width of the widest cell.
@@ -29,7 +29,7 @@ pub(super) enum LayoutPlan {
 }
 
 /// Fits columns into `width` (None: no limit) by wrapping headers, then by cutting the widest text.
-pub(super) fn plan(columns: &[Measure<'_>], width: Option<usize>) -> LayoutPlan {
+pub(super) fn plan(columns: &[ColumnMeasure<'_>], width: Option<usize>) -> LayoutPlan {
     let natural = columns.iter().map(|c| c.header.width().max(c.cells)).collect::<Vec<_>>();
     let Some(limit) = width else { return LayoutPlan::Table(natural) };
     let gaps = GAP * columns.len().saturating_sub(1);
@@ -37,7 +37,7 @@ pub(super) fn plan(columns: &[Measure<'_>], width: Option<usize>) -> LayoutPlan 
     if fits(&natural) {
         return LayoutPlan::Table(natural);
     }
-    let longest_piece = |c: &Measure<'_>| pieces(c.header).map(UnicodeWidthStr::width).max().unwrap_or_default();
+    let longest_piece = |c: &ColumnMeasure<'_>| pieces(c.header).map(UnicodeWidthStr::width).max().unwrap_or_default();
     let mut widths: Vec<usize> = columns.iter().map(|c| c.cells.max(longest_piece(c))).collect();
     if fits(&widths) {
         widen(&mut widths, &natural, limit - gaps);
@@ -92,7 +92,7 @@ pub(super) fn wrap(header: &str, width: usize) -> Vec<String> {
 
 /// Text cut to `width` with an ellipsis: at the end, or in the middle of a name without spaces, whose end says most
 /// (`layers.0.…attn.qkv`).
-pub(super) fn cut(text: &str, width: usize) -> String {
+pub(super) fn truncate(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
@@ -123,11 +123,11 @@ mod tests {
 
     use super::*;
 
-    fn text(header: &str, cells: usize) -> Measure<'_> {
-        Measure { header, cells, may_cut: true }
+    fn text(header: &str, cells: usize) -> ColumnMeasure<'_> {
+        ColumnMeasure { header, cells, may_cut: true }
     }
-    fn number(header: &str, cells: usize) -> Measure<'_> {
-        Measure { header, cells, may_cut: false }
+    fn number(header: &str, cells: usize) -> ColumnMeasure<'_> {
+        ColumnMeasure { header, cells, may_cut: false }
     }
 
     #[test]
@@ -143,10 +143,10 @@ mod tests {
 
     #[test]
     fn names_are_cut_in_the_middle_and_sentences_at_the_end() {
-        assert_eq!(cut("layers.10.attn.qkv_projection", 13), "layers…ection");
-        assert_eq!(cut("loss went to infinity", 10), "loss went…");
-        assert_eq!(cut("short", 5), "short");
-        assert_eq!(cut("日本語日本語", 5), "日…語");
+        assert_eq!(truncate("layers.10.attn.qkv_projection", 13), "layers…ection");
+        assert_eq!(truncate("loss went to infinity", 10), "loss went…");
+        assert_eq!(truncate("short", 5), "short");
+        assert_eq!(truncate("日本語日本語", 5), "日…語");
     }
 
     proptest! {
@@ -156,7 +156,7 @@ mod tests {
             limit in 1_usize..120,
         ) {
             let columns: Vec<_> = columns.iter()
-                .map(|(header, cells, may_cut)| Measure { header, cells: *cells, may_cut: *may_cut }).collect();
+                .map(|(header, cells, may_cut)| ColumnMeasure { header, cells: *cells, may_cut: *may_cut }).collect();
             if let LayoutPlan::Table(widths) = plan(&columns, Some(limit)) {
                 prop_assert!(widths.iter().sum::<usize>() + GAP * columns.len().saturating_sub(1) <= limit);
                 for (column, width) in columns.iter().zip(&widths) {
@@ -168,7 +168,7 @@ mod tests {
 
         #[test]
         fn a_cut_text_fits(text in ".*", width in 1_usize..30) {
-            prop_assert!(cut(&text, width).width() <= width);
+            prop_assert!(truncate(&text, width).width() <= width);
         }
     }
 }

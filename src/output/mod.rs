@@ -20,8 +20,8 @@ mod table;
 mod terminal;
 mod writer;
 
-pub use self::file::Unfinished;
-pub use self::format::{Format, TABLE_ROWS};
-pub use self::print::{Printed, feed, print, save, unless_closed};
+pub use self::file::UnfinishedFile;
+pub use self::format::{OutputFormat, TABLE_ROWS};
+pub use self::print::{PrintedRows, feed, print, save, unless_closed};
 pub use self::terminal::{RowLayout, Terminal};
-pub use self::writer::{Out, Writer};
+pub use self::writer::{AnswerWriter, BoxedOutput};

@@ -12,7 +12,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 
 use super::names::{distinct, renamed};
-use super::writer::{Out, Writer};
+use super::writer::{AnswerWriter, BoxedOutput};
 
 /// Rows of a row group, which a reader's filter can skip as a whole.
 const MAX_GROUP_ROWS: usize = 1 << 17;
@@ -23,13 +23,13 @@ const MAX_GROUP_BYTES: usize = 32 << 20;
 /// Writes Parquet.
 pub(super) struct ParquetWriter<'a> {
     /// None once it has been finished.
-    writer: Option<ArrowWriter<Out<'a>>>,
+    writer: Option<ArrowWriter<BoxedOutput<'a>>>,
     schema: SchemaRef,
 }
 
 impl<'a> ParquetWriter<'a> {
     /// Fails where the answer has a type that Parquet has not.
-    pub(super) fn new(schema: &SchemaRef, out: Out<'a>) -> io::Result<Self> {
+    pub(super) fn new(schema: &SchemaRef, out: BoxedOutput<'a>) -> io::Result<Self> {
         let schema = distinct(schema);
         if let Some(field) = schema.fields().iter().find(|field| matches!(field.data_type(), DataType::Interval(_))) {
             let name = field.name();
@@ -47,7 +47,7 @@ impl<'a> ParquetWriter<'a> {
     }
 }
 
-impl Writer for ParquetWriter<'_> {
+impl AnswerWriter for ParquetWriter<'_> {
     fn batch(&mut self, batch: &RecordBatch) -> io::Result<()> {
         let Some(writer) = &mut self.writer else { return Err(io::Error::other("the file has been finished")) };
         let batch = renamed(batch, &self.schema)?;

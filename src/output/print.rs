@@ -4,17 +4,17 @@ use std::io;
 use std::path::Path;
 
 use futures::StreamExt;
-use probe_client::Answer;
+use probe_client::QueryAnswer;
 use probe_common::error::{Error, Result};
 
-use super::file::Unfinished;
-use super::format::Format;
+use super::file::UnfinishedFile;
+use super::format::OutputFormat;
 use super::terminal::Terminal;
-use super::writer::Writer;
+use super::writer::AnswerWriter;
 
 /// The part of an answer that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Printed {
+pub struct PrintedRows {
     /// Number of rows written.
     pub rows: usize,
     /// Whether there are more that a limit kept back.
@@ -25,10 +25,10 @@ pub struct Printed {
 ///
 /// # Errors
 /// The answer's, or those of standard output.
-pub async fn print(answer: Answer, format: Format, limit: Option<usize>) -> Result<Printed> {
+pub async fn print(answer: QueryAnswer, format: OutputFormat, limit: Option<usize>) -> Result<PrintedRows> {
     format.check_stdout()?;
     let out = Box::new(io::BufWriter::with_capacity(1 << 16, io::stdout()));
-    let mut printed = Printed::default();
+    let mut printed = PrintedRows::default();
     let written = match format.writer(answer.schema.clone(), Terminal::of_stdout(), out) {
         Ok(mut writer) => feed(answer, limit, writer.as_mut(), &mut printed).await?,
         Err(error) => Err(error),
@@ -42,12 +42,12 @@ pub async fn print(answer: Answer, format: Format, limit: Option<usize>) -> Resu
 ///
 /// # Errors
 /// The answer's, or those of the file; the file is then as it was before.
-pub async fn save(answer: Answer, format: Format, limit: Option<usize>, path: &Path) -> Result<Printed> {
-    let unfinished = Unfinished::create(path)?;
+pub async fn save(answer: QueryAnswer, format: OutputFormat, limit: Option<usize>, path: &Path) -> Result<PrintedRows> {
+    let unfinished = UnfinishedFile::create(path)?;
     let out = Box::new(io::BufWriter::with_capacity(1 << 16, unfinished.file()?));
     let failed = |error: io::Error| unfinished.failed(error);
     let mut writer = format.writer(answer.schema.clone(), Terminal::default(), out).map_err(failed)?;
-    let mut printed = Printed::default();
+    let mut printed = PrintedRows::default();
     feed(answer, limit, writer.as_mut(), &mut printed).await?.map_err(failed)?;
     drop(writer);
     unfinished.finish()?;
@@ -57,10 +57,10 @@ pub async fn save(answer: Answer, format: Format, limit: Option<usize>, path: &P
 /// Gives an answer's first `limit` rows to a writer. The answer's error is the outer one, the writer's the inner one;
 /// `printed` has the rows written so far.
 pub async fn feed(
-    mut answer: Answer,
+    mut answer: QueryAnswer,
     limit: Option<usize>,
-    writer: &mut dyn Writer,
-    printed: &mut Printed,
+    writer: &mut dyn AnswerWriter,
+    printed: &mut PrintedRows,
 ) -> Result<io::Result<()>> {
     while let Some(batch) = answer.batches.next().await {
         let batch = batch?;

@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use unicode_width::UnicodeWidthStr;
 
 use super::cell::NULL;
-use super::column::{Column, styles};
+use super::column::{TextColumn, styles};
 use super::terminal::Terminal;
 
 /// Writes every row of `columns`.
-pub(super) fn write(out: &mut dyn Write, columns: &[Column], terminal: Terminal) -> io::Result<()> {
+pub(super) fn write(out: &mut dyn Write, columns: &[TextColumn], terminal: Terminal) -> io::Result<()> {
     let (header, faint) = styles(terminal);
     let names = columns.iter().map(|column| column.name.width()).max().unwrap_or_default();
     let rows = columns.first().map_or(0, |column| column.cells.len());

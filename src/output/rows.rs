@@ -9,7 +9,7 @@ use arrow::array::{
 };
 use probe_common::error::Result;
 
-use super::format::Format;
+use super::format::OutputFormat;
 use super::print::unless_closed;
 use super::table;
 use super::terminal::Terminal;
@@ -50,10 +50,10 @@ pub fn coarse_times(values: impl IntoIterator<Item = i64>) -> ArrayRef {
 pub fn show_what_fits<'a>(
     mut columns: Vec<(&'a str, ArrayRef)>,
     optional: &[&str],
-    format: Format,
+    format: OutputFormat,
 ) -> Result<Vec<&'a str>> {
     let mut left_out = Vec::new();
-    if format == Format::Table {
+    if format == OutputFormat::Table {
         let terminal = Terminal::of_stdout();
         for name in optional {
             if table::fits(&columns, terminal)? {
@@ -68,7 +68,7 @@ pub fn show_what_fits<'a>(
 }
 
 /// Writes named columns, all of one length, to standard output.
-pub fn show(columns: Vec<(&str, ArrayRef)>, format: Format) -> Result<()> {
+pub fn show(columns: Vec<(&str, ArrayRef)>, format: OutputFormat) -> Result<()> {
     let columns = columns.into_iter().map(|(name, values)| (name, values, true));
     let batch = RecordBatch::try_from_iter_with_nullable(columns).map_err(io_error)?;
     format.check_stdout()?;

@@ -8,23 +8,23 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{Field, SchemaRef};
 use unicode_width::UnicodeWidthStr;
 
-use super::cell::{self, Align, NULL};
-use super::column::{Column, styles};
-use super::layout::{self, LayoutPlan, Measure};
+use super::cell::{self, Alignment, NULL};
+use super::column::{TextColumn, styles};
+use super::layout::{self, ColumnMeasure, LayoutPlan};
 use super::records;
 use super::terminal::{RowLayout, Terminal};
-use super::writer::{Out, Writer};
+use super::writer::{AnswerWriter, BoxedOutput};
 
 /// Writes a table, or records where the table does not fit the terminal.
 pub(super) struct TableWriter<'a> {
-    columns: Vec<Column>,
+    columns: Vec<TextColumn>,
     terminal: Terminal,
-    out: Out<'a>,
+    out: BoxedOutput<'a>,
 }
 
 impl<'a> TableWriter<'a> {
-    pub(super) fn new(schema: SchemaRef, terminal: Terminal, out: Out<'a>) -> Self {
-        let columns = schema.fields().iter().map(|field| Column::new(field, terminal));
+    pub(super) fn new(schema: SchemaRef, terminal: Terminal, out: BoxedOutput<'a>) -> Self {
+        let columns = schema.fields().iter().map(|field| TextColumn::new(field, terminal));
         Self { columns: columns.collect(), terminal, out }
     }
 }
@@ -32,19 +32,19 @@ impl<'a> TableWriter<'a> {
 /// Whether columns fit beside each other.
 pub(super) fn fits(columns: &[(&str, ArrayRef)], terminal: Terminal) -> io::Result<bool> {
     let made = columns.iter().map(|(name, values)| {
-        let mut column = Column::new(&Field::new(*name, values.data_type().clone(), true), terminal);
+        let mut column = TextColumn::new(&Field::new(*name, values.data_type().clone(), true), terminal);
         column.cells = cell::texts(values, column.group)?;
-        if column.align == Align::Point {
+        if column.align == Alignment::Point {
             align_points(&mut column.cells);
         }
         Ok(column)
     });
-    let made = made.collect::<io::Result<Vec<Column>>>()?;
-    let measures: Vec<Measure<'_>> = made.iter().map(measure).collect();
+    let made = made.collect::<io::Result<Vec<TextColumn>>>()?;
+    let measures: Vec<ColumnMeasure<'_>> = made.iter().map(measure).collect();
     Ok(layout::plan(&measures, terminal.width) != LayoutPlan::Records)
 }
 
-impl Writer for TableWriter<'_> {
+impl AnswerWriter for TableWriter<'_> {
     fn batch(&mut self, batch: &RecordBatch) -> io::Result<()> {
         for (column, array) in self.columns.iter_mut().zip(batch.columns()) {
             column.cells.extend(cell::texts(array, column.group)?);
@@ -53,10 +53,10 @@ impl Writer for TableWriter<'_> {
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        for column in self.columns.iter_mut().filter(|column| column.align == Align::Point) {
+        for column in self.columns.iter_mut().filter(|column| column.align == Alignment::Point) {
             align_points(&mut column.cells);
         }
-        let measures: Vec<Measure<'_>> = self.columns.iter().map(measure).collect();
+        let measures: Vec<ColumnMeasure<'_>> = self.columns.iter().map(measure).collect();
         let plan = match (self.terminal.shape, layout::plan(&measures, self.terminal.width)) {
             (RowLayout::Records, _) => LayoutPlan::Records,
             (RowLayout::Wide, LayoutPlan::Records) => layout::plan(&measures, None),
@@ -81,7 +81,7 @@ impl TableWriter<'_> {
             for ((column, width), lines) in self.columns.iter().zip(widths).zip(&wrapped) {
                 // Wrapped headers stand on the rule.
                 let text = (line + lines.len()).checked_sub(height).map_or("", |index| lines[index].as_str());
-                row.cell(text, *width, column.align != Align::Left, header);
+                row.cell(text, *width, column.align != Alignment::Left, header);
             }
             writeln!(self.out, "{}", row.end())?;
         }
@@ -95,10 +95,13 @@ impl TableWriter<'_> {
             let mut line = TableLine::default();
             for (column, width) in self.columns.iter().zip(widths) {
                 match &column.cells[row] {
-                    Some(text) => {
-                        line.cell(&layout::cut(text, *width), *width, column.align != Align::Left, Style::new())
-                    }
-                    None => line.cell(NULL, *width, column.align != Align::Left, faint),
+                    Some(text) => line.cell(
+                        &layout::truncate(text, *width),
+                        *width,
+                        column.align != Alignment::Left,
+                        Style::new(),
+                    ),
+                    None => line.cell(NULL, *width, column.align != Alignment::Left, faint),
                 }
             }
             writeln!(self.out, "{}", line.end())?;
@@ -107,9 +110,9 @@ impl TableWriter<'_> {
     }
 }
 
-fn measure(column: &Column) -> Measure<'_> {
+fn measure(column: &TextColumn) -> ColumnMeasure<'_> {
     let widths = column.cells.iter().map(|cell| cell.as_deref().unwrap_or(NULL).width());
-    Measure { header: &column.name, cells: widths.max().unwrap_or_default(), may_cut: column.may_cut }
+    ColumnMeasure { header: &column.name, cells: widths.max().unwrap_or_default(), may_cut: column.may_cut }
 }
 
 /// Pads floats at their right, so that their points align.

@@ -1,4 +1,4 @@
-//! [`Writer`]: the interface of writers of rows, whatever their format.
+//! [`AnswerWriter`]: the interface of writers of rows, whatever their format.
 
 use std::io::{self, Write};
 
@@ -7,10 +7,10 @@ use arrow::datatypes::{DataType, Schema};
 use arrow::error::ArrowError;
 
 /// The output of a writer.
-pub type Out<'a> = Box<dyn Write + Send + 'a>;
+pub type BoxedOutput<'a> = Box<dyn Write + Send + 'a>;
 
 /// Takes an answer batch by batch and writes it somewhere.
-pub trait Writer {
+pub trait AnswerWriter {
     /// Writes a batch of the answer's schema.
     fn batch(&mut self, batch: &RecordBatch) -> io::Result<()>;
     /// Ends the answer, and writes rows that were held back.

@@ -3,5 +3,5 @@
 mod queries;
 mod stacks;
 
-pub(crate) use self::queries::{Profile, ProfileRows, Selection, ask};
-pub(crate) use self::stacks::{Weight, folded};
+pub(crate) use self::queries::{CaptureSelection, Profile, ProfileRows, ask};
+pub(crate) use self::stacks::{StackWeight, folded};

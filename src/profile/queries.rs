@@ -5,7 +5,7 @@ use arrow::compute::concat_batches;
 use probe_client::{Client, collect};
 use probe_common::error::{Error, Result};
 
-use crate::step_window::Window;
+use crate::step_window::StepWindow;
 
 /// What a row of a profile is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -23,17 +23,17 @@ pub(crate) enum ProfileRows {
 
 /// Which rows of captures count.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Selection {
+pub(crate) struct CaptureSelection {
     /// Steps; None for all.
-    pub(crate) steps: Option<Window>,
+    pub(crate) steps: Option<StepWindow>,
     /// Ranks; None for all.
     pub(crate) ranks: Option<Vec<i64>>,
 }
 
-impl Selection {
+impl CaptureSelection {
     /// The condition for these rows, in SQL.
     pub(crate) fn condition(&self) -> String {
-        let steps = self.steps.map_or_else(|| "true".to_owned(), Window::condition);
+        let steps = self.steps.map_or_else(|| "true".to_owned(), StepWindow::condition);
         let ranks = self.ranks.as_ref().map(|ranks| {
             let listed: Vec<String> = ranks.iter().map(i64::to_string).collect();
             format!(" AND rank IN ({})", listed.join(", "))
@@ -61,7 +61,12 @@ pub(crate) struct Profile {
 ///
 /// # Errors
 /// Nothing was captured; or the queries'.
-pub(crate) async fn ask(client: &mut Client, name: &str, selection: &Selection, by: ProfileRows) -> Result<Profile> {
+pub(crate) async fn ask(
+    client: &mut Client,
+    name: &str,
+    selection: &CaptureSelection,
+    by: ProfileRows,
+) -> Result<Profile> {
     let condition = selection.condition();
     let head = whole(
         client,
@@ -146,7 +151,7 @@ async fn categories(client: &mut Client, condition: &str) -> Result<Vec<(String,
 }
 
 /// The error where nothing was captured, with how to record it.
-pub(crate) async fn nothing(client: &mut Client, name: &str, selection: &Selection) -> Result<Error> {
+pub(crate) async fn nothing(client: &mut Client, name: &str, selection: &CaptureSelection) -> Result<Error> {
     let sql = "SELECT COUNT(*) AS captures, MIN(first_step) AS first, MAX(last_step) AS last FROM python.captures";
     let captures = whole(client, sql).await?;
     if number(&captures, "captures").unwrap_or_default() == 0.0 {

@@ -9,11 +9,11 @@ use futures::StreamExt;
 use probe_client::Client;
 use probe_common::error::{Error, Result};
 
-use super::queries::{Selection, nothing};
+use super::queries::{CaptureSelection, nothing};
 
 /// What the width of a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub(crate) enum Weight {
+pub(crate) enum StackWeight {
     /// Time on the host, nanoseconds
     #[default]
     Host,
@@ -21,7 +21,7 @@ pub(crate) enum Weight {
     Device,
 }
 
-impl Weight {
+impl StackWeight {
     fn column(self) -> &'static str {
         match self {
             Self::Host => "self_duration",
@@ -31,7 +31,7 @@ impl Weight {
 }
 
 /// Stacks, outermost first, and their own time in nanoseconds.
-pub(crate) type Folded = BTreeMap<Vec<String>, u64>;
+pub(crate) type FoldedStacks = BTreeMap<Vec<String>, u64>;
 
 /// Reads the stacks of the run called `name`. With `by_rank` the outermost frame is the rank.
 ///
@@ -40,10 +40,10 @@ pub(crate) type Folded = BTreeMap<Vec<String>, u64>;
 pub(crate) async fn folded(
     client: &mut Client,
     name: &str,
-    selection: &Selection,
-    weight: Weight,
+    selection: &CaptureSelection,
+    weight: StackWeight,
     by_rank: bool,
-) -> Result<Folded> {
+) -> Result<FoldedStacks> {
     // Rows of each thread come in order of time: the open operators are those of a smaller depth.
     let sql = format!(
         "SELECT host, pid, rank, capture, thread, depth, name, {} AS weight FROM python.operators WHERE {} \
@@ -83,7 +83,7 @@ pub(crate) async fn folded(
 #[derive(Default)]
 struct StackFolder {
     rows: u64,
-    folded: Folded,
+    folded: FoldedStacks,
     thread: Option<(String, i64, String, i64)>,
     open: Vec<(i64, String)>,
 }

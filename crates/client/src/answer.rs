@@ -10,14 +10,14 @@ use futures::{Stream, StreamExt};
 use probe_common::error::Result;
 
 /// A stream of batches of rows.
-pub type Batches = Pin<Box<dyn Stream<Item = Result<RecordBatch>> + Send>>;
+pub type BatchStream = Pin<Box<dyn Stream<Item = Result<RecordBatch>> + Send>>;
 
 /// An answer: its columns, known before the first row, and its rows.
-pub struct Answer {
+pub struct QueryAnswer {
     /// The columns.
     pub schema: SchemaRef,
     /// The rows, as they come.
-    pub batches: Batches,
+    pub batches: BatchStream,
 }
 
 /// Bounds on an answer; where one is None, the collector's or engine's own applies.
@@ -32,7 +32,7 @@ pub struct AnswerBounds {
 }
 
 /// Reads a whole answer into memory, for answers that are known to be small.
-pub async fn collect(mut answer: Answer) -> Result<(SchemaRef, Vec<Arc<RecordBatch>>)> {
+pub async fn collect(mut answer: QueryAnswer) -> Result<(SchemaRef, Vec<Arc<RecordBatch>>)> {
     let mut batches = Vec::new();
     while let Some(batch) = answer.batches.next().await {
         batches.push(Arc::new(batch?));

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use datafusion::catalog::CatalogProvider;
 use futures::StreamExt;
 use probe_common::error::{Error, ErrorKind, Result};
-use probe_common::paths::Directories;
+use probe_common::paths::ProbeDirectories;
 use probe_proto::table::Table;
 use probe_proto::tables::custom::is_reserved;
 use probe_proto::v1;
-use probe_query::{CATALOG, Engine, Parameters, QueryLimits, QuerySettings};
+use probe_query::{CATALOG, Parameters, QueryEngine, QueryLimits, QuerySettings};
 use probe_store::Store;
 
-use crate::answer::{Answer, AnswerBounds};
+use crate::answer::{AnswerBounds, QueryAnswer};
 use crate::declared;
-use crate::endpoint::{RunLocation, Target, live_hint};
+use crate::endpoint::{FoundEndpoint, RunLocation, live_hint};
 use crate::live::LiveCollector;
 use crate::remote::RemoteCatalog;
 
@@ -32,11 +32,11 @@ pub struct Client {
 
 enum RowOrigin {
     Live(LiveCollector),
-    Recorded(Arc<Engine>),
+    Recorded(Arc<QueryEngine>),
 }
 
 /// An engine over a run directory. Remarks about the directory are logged as warnings.
-fn recorded(directory: &Path) -> Result<Engine> {
+fn recorded(directory: &Path) -> Result<QueryEngine> {
     let (engine, remarks) = probe_collector::open_run(directory)?;
     for remark in remarks {
         tracing::warn!("{}: {remark}", directory.display());
@@ -46,13 +46,13 @@ fn recorded(directory: &Path) -> Result<Engine> {
 
 /// The rows of a run whose collector has ended since it was found; None where it has not.
 fn ended_meanwhile(location: &RunLocation) -> Option<Result<RowOrigin>> {
-    let directory = location.ended_meanwhile(&Directories::from_environment().ok()?)?;
+    let directory = location.ended_meanwhile(&ProbeDirectories::from_environment().ok()?)?;
     Some(recorded(&directory).map(|engine| RowOrigin::Recorded(Arc::new(engine))))
 }
 
 impl Client {
     /// Connects to `target`. `token_file` holds the token that a TCP port asks for.
-    pub async fn open(target: &Target, token_file: Option<&Path>) -> Result<Self> {
+    pub async fn open(target: &FoundEndpoint, token_file: Option<&Path>) -> Result<Self> {
         let way = match &target.location {
             RunLocation::Directory(directory) => RowOrigin::Recorded(Arc::new(recorded(directory)?)),
             location => match LiveCollector::connect(location, target.pid, token_file).await {
@@ -65,7 +65,7 @@ impl Client {
     }
 
     /// A client of an engine in this process, which does not record its queries.
-    pub fn of_engine(engine: Arc<Engine>) -> Self {
+    pub fn of_engine(engine: Arc<QueryEngine>) -> Self {
         Self::over(RowOrigin::Recorded(engine), None)
     }
 
@@ -102,7 +102,11 @@ impl Client {
     /// Connects to `target` for queries that can also name the tables of `others`: those called b are `b.python.steps`
     /// and so on. They run in this process; tables of live runs are streamed to it, each once for every time that a
     /// query names it.
-    pub async fn open_with(target: &Target, others: &[(String, Target)], token_file: Option<&Path>) -> Result<Self> {
+    pub async fn open_with(
+        target: &FoundEndpoint,
+        others: &[(String, FoundEndpoint)],
+        token_file: Option<&Path>,
+    ) -> Result<Self> {
         let mut catalogs: Vec<(String, Arc<dyn CatalogProvider>)> = Vec::new();
         for (name, other) in others {
             let catalog = match Self::open(other, token_file).await?.way {
@@ -116,7 +120,7 @@ impl Client {
             RowOrigin::Recorded(engine) => Arc::into_inner(engine).ok_or_else(|| Error::failed("the run is in use"))?,
             RowOrigin::Live(live) => {
                 catalogs.push((CATALOG.to_owned(), Arc::new(RemoteCatalog::new(live).await?)));
-                Engine::with_limits(Store::new(0), Vec::new(), QueryLimits::default().of_command())?
+                QueryEngine::with_limits(Store::new(0), Vec::new(), QueryLimits::default().of_command())?
             }
         };
         Ok(Self::of_engine(Arc::new(engine.with_catalogs(catalogs))))
@@ -147,7 +151,7 @@ impl Client {
     }
 
     /// Runs a query.
-    pub async fn query(&mut self, sql: &str) -> Result<Answer> {
+    pub async fn query(&mut self, sql: &str) -> Result<QueryAnswer> {
         let unanswered = self.unanswered.take();
         match self.ask(sql).await {
             Err(error) => {
@@ -168,7 +172,7 @@ impl Client {
         Ok(())
     }
 
-    async fn ask(&mut self, sql: &str) -> Result<Answer> {
+    async fn ask(&mut self, sql: &str) -> Result<QueryAnswer> {
         match &mut self.way {
             RowOrigin::Live(live) => live.query(sql, self.bounds, &self.parameters).await,
             RowOrigin::Recorded(engine) => {
@@ -179,7 +183,7 @@ impl Client {
                 let rows = engine.ask(sql, asked).await?;
                 let schema = rows.schema();
                 let batches = rows.map(|batch| batch.map_err(|error| probe_query::from_datafusion(&error)));
-                Ok(Answer { schema, batches: Box::pin(batches) })
+                Ok(QueryAnswer { schema, batches: Box::pin(batches) })
             }
         }
     }

@@ -10,10 +10,10 @@ use probe_proto::env;
 use probe_store::runs;
 
 use crate::client::Client;
-use crate::endpoint::{Endpoint, RunLocation, Target, live_hint};
+use crate::endpoint::{Endpoint, FoundEndpoint, RunLocation, live_hint};
 
 /// Finds the target of `written`, else of `PROBE_ENDPOINT`, else the only live run.
-pub async fn find(written: Option<&str>) -> Result<Target> {
+pub async fn find(written: Option<&str>) -> Result<FoundEndpoint> {
     let variable = std::env::var(env::PROBE_ENDPOINT).ok().filter(|value| !value.is_empty());
     match written.map(str::to_owned).or(variable) {
         Some(text) => find_written(&text).await,
@@ -21,8 +21,8 @@ pub async fn find(written: Option<&str>) -> Result<Target> {
     }
 }
 
-async fn find_written(text: &str) -> Result<Target> {
-    let at = |location| Ok(Target { location, pid: None });
+async fn find_written(text: &str) -> Result<FoundEndpoint> {
+    let at = |location| Ok(FoundEndpoint { location, pid: None });
     let endpoint = Endpoint::parse(text).map_err(|error| match error.kind() {
         // A name that is not valid is reported as an endpoint that does not exist.
         ErrorKind::Usage => Error::unreachable(format!("there is no run '{text}'")).because(error).hint(live_hint()),
@@ -53,34 +53,34 @@ fn socket_words(state: paths::SocketState) -> &'static str {
     }
 }
 
-fn find_run(name: &RunName) -> Result<Target> {
+fn find_run(name: &RunName) -> Result<FoundEndpoint> {
     let live = paths::list_sockets()?;
     let matches = |run: &str| match name.number {
         Some(_) => run == name.to_string(),
         None => run == name.base || run.rsplit_once('@').is_some_and(|(base, _)| base == name.base),
     };
     if let Some((_, socket)) = live.iter().rev().find(|(run, _)| matches(run)) {
-        return Ok(Target { location: RunLocation::Socket(socket.clone()), pid: None });
+        return Ok(FoundEndpoint { location: RunLocation::Socket(socket.clone()), pid: None });
     }
     match runs::resolve(&name.to_string()) {
-        Ok(directory) => Ok(Target { location: RunLocation::Directory(directory), pid: None }),
+        Ok(directory) => Ok(FoundEndpoint { location: RunLocation::Directory(directory), pid: None }),
         Err(error) => Err(Error::unreachable(format!("no run '{name}' is live, and {error}")).hint(live_hint())),
     }
 }
 
-async fn find_pid(pid: u32) -> Result<Target> {
+async fn find_pid(pid: u32) -> Result<FoundEndpoint> {
     // A process that was detached from one run and attached to another is in the latter.
     let mut former = None;
     for (_, socket) in paths::list_sockets()? {
         let location = RunLocation::Socket(socket);
-        let Ok(mut client) = Client::open(&Target { location: location.clone(), pid: None }, None).await else {
+        let Ok(mut client) = Client::open(&FoundEndpoint { location: location.clone(), pid: None }, None).await else {
             continue;
         };
         let Ok(description) = client.describe().await else { continue };
         let mut here = description.agents.iter().filter(|agent| agent.pid == pid).peekable();
         if here.peek().is_some() {
             let is_live = here.any(|agent| agent.state == AgentConnection::Live.as_str());
-            let target = Target { location, pid: Some(pid) };
+            let target = FoundEndpoint { location, pid: Some(pid) };
             if is_live {
                 return Ok(target);
             }
@@ -98,10 +98,10 @@ async fn find_pid(pid: u32) -> Result<Target> {
     Err(Error::unreachable(what).hint(live_hint()))
 }
 
-fn only_live() -> Result<Target> {
+fn only_live() -> Result<FoundEndpoint> {
     let mut live = paths::list_sockets()?;
     match (live.pop(), live.is_empty()) {
-        (Some((_, socket)), true) => Ok(Target { location: RunLocation::Socket(socket), pid: None }),
+        (Some((_, socket)), true) => Ok(FoundEndpoint { location: RunLocation::Socket(socket), pid: None }),
         (Some(_), false) => Err(Error::usage("several runs are live, and no ENDPOINT was given").hint(live_hint())),
         (None, _) => Err(Error::unreachable("no run is live, and no ENDPOINT was given").hint(live_hint())),
     }

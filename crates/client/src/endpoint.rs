@@ -12,7 +12,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use probe_common::error::{Error, Result};
-use probe_common::paths::{self, Directories, SocketState};
+use probe_common::paths::{self, ProbeDirectories, SocketState};
 use probe_common::run_name::RunName;
 use probe_store::runs;
 
@@ -84,7 +84,7 @@ impl fmt::Display for RunLocation {
 
 impl RunLocation {
     /// The directory of a run whose collector has ended since this location was found.
-    pub(crate) fn ended_meanwhile(&self, directories: &Directories) -> Option<PathBuf> {
+    pub(crate) fn ended_meanwhile(&self, directories: &ProbeDirectories) -> Option<PathBuf> {
         let Self::Socket(socket) = self else { return None };
         let run = RunName::numbered(socket.file_stem()?.to_str()?)?.to_string();
         let has_ended = *socket == directories.socket_for(&run) && paths::socket_state(socket) != SocketState::Live;
@@ -104,7 +104,7 @@ impl RunLocation {
 
 /// An ENDPOINT that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct FoundEndpoint {
     /// Where the run's rows are.
     pub location: RunLocation,
     /// The process whose rows alone are read; None for all.
@@ -133,7 +133,8 @@ mod tests {
     #[test]
     fn a_run_that_has_ended_since_it_was_found_has_a_directory() {
         let directory = tempfile::tempdir().unwrap();
-        let directories = Directories { home: directory.path().join("home"), runtime: directory.path().join("run") };
+        let directories =
+            ProbeDirectories { home: directory.path().join("home"), runtime: directory.path().join("run") };
         std::fs::create_dir_all(&directories.runtime).unwrap();
         let run = RunName::parse("gpt@1").unwrap();
         let location = RunLocation::Socket(directories.socket_for("gpt@1"));

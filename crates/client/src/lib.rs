@@ -11,6 +11,6 @@ pub mod endpoint;
 mod live;
 mod remote;
 
-pub use self::answer::{Answer, AnswerBounds, Batches, collect};
+pub use self::answer::{AnswerBounds, BatchStream, QueryAnswer, collect};
 pub use self::client::Client;
 pub use probe_query::Parameters;

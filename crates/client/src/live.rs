@@ -9,9 +9,9 @@ use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::sql::client::FlightSqlServiceClient;
 use futures::{StreamExt, TryStreamExt};
 use hyper_util::rt::TokioIo;
-use probe_collector::server::flight::{self, Question};
+use probe_collector::server::flight::{self, QueryRequest};
 use probe_common::error::{Error, ErrorKind, Result};
-use probe_proto::credentials::{Credentials, Problem, TcpSecurity};
+use probe_proto::credentials::{Credentials, CredentialsProblem, TcpSecurity};
 use probe_proto::v1::{self, control_client::ControlClient};
 use probe_proto::{env, tcp};
 use tokio::net::UnixStream;
@@ -22,7 +22,7 @@ use tower::service_fn;
 
 use probe_query::Parameters;
 
-use crate::answer::{Answer, AnswerBounds};
+use crate::answer::{AnswerBounds, QueryAnswer};
 use crate::endpoint::{RunLocation, live_hint};
 
 /// The hint for a connection without TLS that breaks.
@@ -71,7 +71,12 @@ impl LiveCollector {
         Ok(Self { channel, pid, authorization, plain })
     }
 
-    pub(super) async fn query(&mut self, sql: &str, bounds: AnswerBounds, parameters: &Parameters) -> Result<Answer> {
+    pub(super) async fn query(
+        &mut self,
+        sql: &str,
+        bounds: AnswerBounds,
+        parameters: &Parameters,
+    ) -> Result<QueryAnswer> {
         // A row can be larger than gRPC's 4 MiB (a snippet in probe.evals); the collector is trusted anyway.
         let service = FlightServiceClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
         let mut client = FlightSqlServiceClient::new_from_inner(service);
@@ -79,7 +84,7 @@ impl LiveCollector {
             client.set_header("authorization", value.to_str().unwrap_or_default());
         }
         let AnswerBounds { timeout, rows, bytes } = bounds;
-        let ticket = flight::ticket(&Question { sql, pid: self.pid, timeout, rows, bytes, parameters })?;
+        let ticket = flight::ticket(&QueryRequest { sql, pid: self.pid, timeout, rows, bytes, parameters })?;
         let mut stream = client.do_get(ticket).await.map_err(|error| self.hinted(flight_error(error)))?;
         // The schema comes with the first message; peeking for it here keeps an empty answer's columns.
         let first = stream.try_next().await.map_err(flight_error)?;
@@ -90,7 +95,7 @@ impl LiveCollector {
         };
         let rest = stream.map_err(flight_error);
         let batches = futures::stream::iter(first.map(Ok)).chain(rest);
-        Ok(Answer { schema, batches: Box::pin(batches) })
+        Ok(QueryAnswer { schema, batches: Box::pin(batches) })
     }
 
     pub(super) async fn describe(&mut self) -> Result<v1::Description> {
@@ -161,7 +166,7 @@ fn credentials(address: &str, token_file: Option<&Path>) -> Result<(Credentials,
         return Err(Error::denied(format!("{address} asks for a token"))
             .hint(format!("give its file: --token-file FILE, or {}", env::PROBE_TOKEN_FILE)));
     };
-    let to_error = |problem: Problem| {
+    let to_error = |problem: CredentialsProblem| {
         let kind = if problem.denied { ErrorKind::Denied } else { ErrorKind::Usage };
         Error::new(kind, problem.message).hint(problem.hint)
     };

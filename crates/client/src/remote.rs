@@ -127,7 +127,7 @@ impl TableProvider for RemoteTable {
             None => Arc::clone(&self.schema),
         };
         let sql = select(self.table, &schema, filters, limit);
-        let scan = Scan { catalog: self.catalog.clone(), schema: Arc::clone(&schema), sql };
+        let scan = RemoteScan { catalog: self.catalog.clone(), schema: Arc::clone(&schema), sql };
         Ok(Arc::new(StreamingTableExec::try_new(schema, vec![Arc::new(scan)], None, [], false, None)?))
     }
 }
@@ -203,13 +203,13 @@ fn value(expression: &Expr) -> Option<String> {
 }
 
 #[derive(Debug)]
-struct Scan {
+struct RemoteScan {
     catalog: RemoteCatalog,
     schema: SchemaRef,
     sql: String,
 }
 
-impl PartitionStream for Scan {
+impl PartitionStream for RemoteScan {
     fn schema(&self) -> &SchemaRef {
         &self.schema
     }

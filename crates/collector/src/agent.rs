@@ -14,14 +14,14 @@ use std::time::Instant;
 use probe_common::clock;
 use probe_proto::agent_connection::AgentConnection;
 use probe_proto::v1::{self, CollectorFrame, collector_frame};
-use probe_store::Identity;
+use probe_store::ProcessIdentity;
 use probe_store::journal::MAX_ENTRIES;
-use probe_store::journal::replay::Ranges;
+use probe_store::journal::replay::BatchRanges;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-pub(crate) use self::description::{AgentDescription, Loss, ProcessLife};
+pub(crate) use self::description::{AgentDescription, ProcessLife, RowLoss};
 use self::pace::StepPace;
 use self::status::MAX_LATE;
 pub(crate) use self::status::truncate_status;
@@ -45,7 +45,7 @@ pub struct Agent {
 /// The part of an agent that changes.
 #[derive(Debug)]
 pub struct AgentState {
-    pub identity: Arc<Identity>,
+    pub identity: Arc<ProcessIdentity>,
     pub about: AgentDescription,
     /// The newest Hello, without its tables: those belong to the connection.
     pub hello: v1::Hello,
@@ -66,15 +66,15 @@ pub struct AgentState {
     /// Batches from `durable_seq` to `done_seq`, by their position in the journal.
     unsynced: VecDeque<(u64, u64)>,
     /// By table, newer batches that files have: a disk that failed for a while had taken no journal.
-    ahead: BTreeMap<String, Ranges>,
+    ahead: BTreeMap<String, BatchRanges>,
     /// By table, rows ever stored.
     pub stored: BTreeMap<String, u64>,
     /// By table, rows recorded by the newest batch's word.
     pub recorded: BTreeMap<String, u64>,
     /// What the agent lost, by table and reason, by its word.
-    pub lost_there: BTreeMap<(String, String), Loss>,
+    pub lost_there: BTreeMap<(String, String), RowLoss>,
     /// What the collector lost, by table and reason.
-    pub lost_here: BTreeMap<(String, Cow<'static, str>), Loss>,
+    pub lost_here: BTreeMap<(String, Cow<'static, str>), RowLoss>,
     pub step: i64,
     /// What is added to the agent's count of steps to get the count that all ranks share; None where that is not known, because
     /// the agent counts from when it was attached.
@@ -110,7 +110,7 @@ pub struct AgentState {
 
 /// Why a frame was not sent to an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotSent;
+pub struct FrameNotSent;
 
 /// Why a connection was not welcomed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,7 +122,7 @@ pub enum NotWelcomed {
 
 impl Agent {
     /// An agent that connects for the first time.
-    pub fn new(key: u64, instance: &str, identity: Arc<Identity>, about: AgentDescription) -> Self {
+    pub fn new(key: u64, instance: &str, identity: Arc<ProcessIdentity>, about: AgentDescription) -> Self {
         let now = clock::unix_ns();
         let step_offset = (!about.attached).then_some(0);
         let state = AgentState {
@@ -169,8 +169,12 @@ impl Agent {
     /// An agent that the collector before knew, with what files have of its rows.
     pub fn restore(key: u64, run: &Arc<str>, instance: &str, record: &v1::AgentRecord, all: &AllWritten) -> Self {
         let hello = record.hello.clone().unwrap_or_default();
-        let agent =
-            Self::new(key, instance, Arc::new(Identity::of_hello(run, &hello)), AgentDescription::of_hello(hello));
+        let agent = Self::new(
+            key,
+            instance,
+            Arc::new(ProcessIdentity::of_hello(run, &hello)),
+            AgentDescription::of_hello(hello),
+        );
         if let Some(status) = &record.status {
             // Its late plans were noted when they came.
             let _ = agent.report(status.clone());
@@ -186,7 +190,7 @@ impl Agent {
             state.stored = record.stored.iter().map(|(table, rows)| (table.clone(), *rows)).collect();
             state.recorded = record.recorded.iter().map(|(table, rows)| (table.clone(), *rows)).collect();
             for lost in &record.lost {
-                let loss = Loss { rows: lost.rows, last: lost.unix_ns };
+                let loss = RowLoss { rows: lost.rows, last: lost.unix_ns };
                 state.lost_here.insert((lost.table.clone(), lost.reason.clone().into()), loss);
             }
             for ((_, table), written) in all.iter().filter(|((of, _), _)| of == instance) {
@@ -250,10 +254,10 @@ impl Agent {
     }
 
     /// Sends a frame to the agent, without waiting.
-    pub fn send(&self, frame: collector_frame::Frame) -> Result<(), NotSent> {
+    pub fn send(&self, frame: collector_frame::Frame) -> Result<(), FrameNotSent> {
         let state = self.state();
-        let downlink = state.downlink.as_ref().ok_or(NotSent)?;
-        downlink.try_send(Ok(CollectorFrame { frame: Some(frame) })).map_err(|_| NotSent)
+        let downlink = state.downlink.as_ref().ok_or(FrameNotSent)?;
+        downlink.try_send(Ok(CollectorFrame { frame: Some(frame) })).map_err(|_| FrameNotSent)
     }
 
     /// Whether the agent is connected.
@@ -294,7 +298,7 @@ impl Agent {
             }
             let loss = state.lost_there.entry(key).or_default();
             if drop.rows != loss.rows {
-                *loss = Loss { rows: drop.rows, last: now };
+                *loss = RowLoss { rows: drop.rows, last: now };
             }
         }
         status.late.into_iter().skip(known).take(MAX_LATE).collect()

@@ -17,9 +17,9 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// How long to wait before a task that panicked starts again.
 #[derive(Debug)]
-struct Pauses(Duration);
+struct RestartDelay(Duration);
 
-impl Pauses {
+impl RestartDelay {
     const fn new() -> Self {
         Self(MIN_PAUSE)
     }
@@ -37,7 +37,7 @@ impl Pauses {
 /// Runs the future that `begin` makes until it completes, and makes another one after each panic. `what` names the task in
 /// a sentence, as in "the choice of detail".
 pub async fn keep_running<F: Future<Output = ()>>(what: &str, events: &RunEvents, begin: impl Fn() -> F) {
-    let mut pauses = Pauses::new();
+    let mut pauses = RestartDelay::new();
     while let Err(panic) = AssertUnwindSafe(async { begin().await }).catch_unwind().await {
         let pause = pauses.after(what, &*panic, events);
         tokio::time::sleep(pause).await;
@@ -46,7 +46,7 @@ pub async fn keep_running<F: Future<Output = ()>>(what: &str, events: &RunEvents
 
 /// Runs `work` on the calling thread until it returns, and again after each panic. `sleep` is how the thread waits in between.
 pub(crate) fn keep_working(what: &str, events: &RunEvents, sleep: impl Fn(Duration), work: impl Fn()) {
-    let mut pauses = Pauses::new();
+    let mut pauses = RestartDelay::new();
     while let Err(panic) = catch_unwind(AssertUnwindSafe(&work)) {
         sleep(pauses.after(what, &*panic, events));
     }

@@ -6,41 +6,41 @@ use std::time::Duration;
 
 use probe_common::clock;
 use probe_common::error::{Error, Result};
-use probe_common::paths::{Directories, Listen};
+use probe_common::paths::{ListenAddress, ProbeDirectories};
 use probe_proto::MAX_FRAME;
-use probe_proto::credentials::Pin;
+use probe_proto::credentials::CertificatePin;
 use probe_proto::v1::agent_server::AgentServer;
 use probe_proto::v1::control_server::ControlServer;
-use probe_query::{Engine, QueryLimits};
+use probe_query::{QueryEngine, QueryLimits};
 use probe_store::journal::{self, Journal};
-use probe_store::runs::{Reservation, RunInfo};
+use probe_store::runs::{RunInfo, RunReservation};
 use probe_store::{Store, StoreWriter, SystemTable};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::service::Routes as Services;
 
 use super::background::keep_running;
-use super::captures::{Captures, WhenSlow};
+use super::captures::{CaptureRunner, SlowStepCaptures};
 use super::events::RunEvents;
-use super::finish::Finish;
-use super::recovery::{self, Recovered};
-use super::registry::Registry;
+use super::finish::RunFinish;
+use super::recovery::{self, RecoveredRun};
+use super::registry::AgentRegistry;
 use super::settings::SharedSettings;
-use super::shared::Shared;
+use super::shared::CollectorState;
 use super::stack_sampling::StackSampling;
 use super::{control, governor, gpus, hang, idle, self_ingest, service, stack_sampling, stacks};
-use crate::auth::{Protection, TokenFile, Tokens};
-use crate::eval::{Broker, EvalLog};
-use crate::server::{AccessChecks, Audit, BoundListener, Locks, Servers, flight};
+use crate::auth::{TcpProtection, TokenFile, Tokens};
+use crate::eval::{EvalLog, SnippetBroker};
+use crate::server::{AccessChecks, BoundListener, ListenerSecurity, QueryAudit, Servers, flight};
 
 /// What a collector is started with.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct CollectorOptions {
     /// The run's name: without a number, or with it where a run is to go on.
     pub run: String,
     /// What `probe run` starts; empty for `probe serve`.
     pub command: String,
     /// Where to listen, beside the run's own socket in the runtime directory, which is always there.
-    pub listen: Vec<Listen>,
+    pub listen: Vec<ListenAddress>,
     /// Go on with this run ("gpt@2"), whose collector died, instead of beginning one.
     pub resume: bool,
     /// Where a run of this name is live, take another name: "gpt-2".
@@ -50,7 +50,7 @@ pub struct Options {
     /// Bytes that the run may take on disk.
     pub disk: u64,
     /// How TCP is protected; it needs a token in any case.
-    pub protection: Protection,
+    pub protection: TcpProtection,
     /// Snippets may come over TCP.
     pub allow_eval: bool,
 }
@@ -58,16 +58,16 @@ pub struct Options {
 /// A running collector. If it is dropped without [`Collector::stop`], it writes nothing, and its run counts as lost.
 #[derive(Debug)]
 pub struct Collector {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<CollectorState>,
     pub(super) keeper: StoreWriter,
     pub(super) system: Vec<Arc<dyn SystemTable>>,
-    engine: Arc<Engine>,
-    pub(super) reservation: Reservation,
+    engine: Arc<QueryEngine>,
+    pub(super) reservation: RunReservation,
     pub(super) info: RunInfo,
     pub(super) sampling: Arc<StackSampling>,
     pub(super) servers: Servers,
-    endpoint: Listen,
-    pin: Option<Pin>,
+    endpoint: ListenAddress,
+    pin: Option<CertificatePin>,
     /// Ends the streams of agents when it is dropped.
     _stopping: DropGuard,
 }
@@ -78,30 +78,30 @@ impl Collector {
     /// # Errors
     /// A run of that name is live; the name, the tokens, the certificate or an address to listen at is refused; the file
     /// system's.
-    pub async fn start(options: Options) -> Result<Self> {
-        Self::start_in(&Directories::from_environment()?, options).await
+    pub async fn start(options: CollectorOptions) -> Result<Self> {
+        Self::start_in(&ProbeDirectories::from_environment()?, options).await
     }
 
     /// Starts a collector with run directories and sockets below `directories`.
     ///
     /// # Errors
     /// As [`Collector::start`].
-    pub async fn start_in(directories: &Directories, options: Options) -> Result<Self> {
+    pub async fn start_in(directories: &ProbeDirectories, options: CollectorOptions) -> Result<Self> {
         let limits = QueryLimits::of_collector(options.memory)?;
         let hang_after = hang::stopped_after()?;
         let gpu_interval = gpus::interval()?;
         let samples_stacks = stack_sampling::is_on()?;
         let file = TokenFile::of(directories);
-        let over_tcp = options.listen.iter().any(|listen| matches!(listen, Listen::Tcp(_)));
-        let locks = Locks {
+        let over_tcp = options.listen.iter().any(|listen| matches!(listen, ListenAddress::Tcp(_)));
+        let locks = ListenerSecurity {
             has_tokens: over_tcp && !file.read()?.is_empty(),
-            insecure: options.protection == Protection::InsecureNoTls,
+            insecure: options.protection == TcpProtection::InsecureNoTls,
             identity: if over_tcp { options.protection.identity(directories)? } else { None },
         };
         let reservation = match (options.resume, options.may_rename) {
-            (true, _) => Reservation::resume(directories, &options.run)?,
-            (false, true) => Reservation::reserve_free(directories, &options.run)?,
-            (false, false) => Reservation::reserve(directories, &options.run)?,
+            (true, _) => RunReservation::resume(directories, &options.run)?,
+            (false, true) => RunReservation::reserve_free(directories, &options.run)?,
+            (false, false) => RunReservation::reserve(directories, &options.run)?,
         };
         let run = reservation.name().to_string();
         let run: Arc<str> = run.into();
@@ -131,7 +131,7 @@ impl Collector {
         let recovering = tokio::task::spawn_blocking(move || begin(&directory, &name, memory, options.disk));
         let OpenedStore { store, registry, log, events, queries, journal, keeper } =
             recovering.await.unwrap_or_else(|error| Err(Error::caused(error)))?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(CollectorState {
             run,
             directory: reservation.directory().to_owned(),
             command: info.command.clone(),
@@ -143,7 +143,7 @@ impl Collector {
             events,
             settings: SharedSettings::default(),
             routes: Arc::default(),
-            finish: Finish::default(),
+            finish: RunFinish::default(),
             stopping: CancellationToken::new(),
         });
         if let Some(event) = resumed {
@@ -156,17 +156,17 @@ impl Collector {
         }
         let registry = Arc::clone(&shared.registry);
         let system = recovery::system_tables(&shared.run, &registry, &store, &log, &shared.events, &queries);
-        let engine = Arc::new(Engine::with_limits(store, system.clone(), limits)?);
+        let engine = Arc::new(QueryEngine::with_limits(store, system.clone(), limits)?);
         let events = Arc::clone(&shared.events);
         let gate = AccessChecks::new(Tokens::new(file), Arc::clone(&queries), Arc::clone(&log), events);
-        let broker = Arc::new(Broker::new(Arc::clone(&shared.run), registry, Arc::clone(&shared.routes), log));
+        let broker = Arc::new(SnippetBroker::new(Arc::clone(&shared.run), registry, Arc::clone(&shared.routes), log));
         let agent = service::AgentService(Arc::clone(&shared));
         let captures = if options.resume { stacks::captures(&engine).await? } else { 0 };
         let keep = |table| {
             let (store, journal) = (Arc::clone(&shared.store), Arc::clone(&shared.journal));
             self_ingest::SelfIngest::new(table, store, journal, Arc::clone(&shared.registry))
         };
-        let stacks = stacks::Stacks::new(
+        let stacks = stacks::StackCollector::new(
             Arc::clone(&shared.registry),
             Arc::clone(&broker),
             keep(&probe_proto::tables::stacks::TABLE),
@@ -182,7 +182,7 @@ impl Collector {
             samples_stacks,
         )?;
         let sampling = Arc::new(sampling);
-        let hangs = Arc::new(hang::Hangs {
+        let hangs = Arc::new(hang::HangWatch {
             registry: Arc::clone(&shared.registry),
             stacks: Arc::clone(&stacks),
             broker: Arc::clone(&broker),
@@ -206,9 +206,9 @@ impl Collector {
             });
         }
         let eval_over_tcp = options.allow_eval;
-        let captures = Captures::new(Arc::clone(&shared), Arc::clone(&broker), Arc::clone(&engine));
+        let captures = CaptureRunner::new(Arc::clone(&shared), Arc::clone(&broker), Arc::clone(&engine));
         let captures = Arc::new(captures);
-        let when_slow = WhenSlow::new(Arc::clone(&shared), Arc::clone(&captures));
+        let when_slow = SlowStepCaptures::new(Arc::clone(&shared), Arc::clone(&captures));
         let control = control::ControlService {
             shared: Arc::clone(&shared),
             broker,
@@ -222,7 +222,8 @@ impl Collector {
             .add_service(ControlServer::new(control))
             .add_service(flight::service(Arc::clone(&engine), queries));
         // The last socket that was asked for, or otherwise the run's own.
-        let unix = listeners.iter().rev().map(BoundListener::listen).find(|listen| matches!(listen, Listen::Unix(_)));
+        let unix =
+            listeners.iter().rev().map(BoundListener::listen).find(|listen| matches!(listen, ListenAddress::Unix(_)));
         let endpoint = unix.ok_or_else(|| Error::failed("no socket was bound"))?;
         let servers = Servers::start(listeners, &services, &gate);
         let _stopping = shared.stopping.clone().drop_guard();
@@ -253,12 +254,12 @@ impl Collector {
     }
 
     /// SHA-256 of the certificate that the collector shows over TCP; None without TLS.
-    pub fn pin(&self) -> Option<&Pin> {
+    pub fn pin(&self) -> Option<&CertificatePin> {
         self.pin.as_ref()
     }
 
     /// The engine that answers SQL.
-    pub fn engine(&self) -> &Arc<Engine> {
+    pub fn engine(&self) -> &Arc<QueryEngine> {
         &self.engine
     }
 
@@ -287,10 +288,10 @@ impl Collector {
 /// The parts of a collector that keep rows.
 pub(super) struct OpenedStore {
     pub(super) store: Arc<Store>,
-    pub(super) registry: Arc<Registry>,
+    pub(super) registry: Arc<AgentRegistry>,
     pub(super) log: Arc<EvalLog>,
     pub(super) events: Arc<RunEvents>,
-    pub(super) queries: Arc<Audit>,
+    pub(super) queries: Arc<QueryAudit>,
     pub(super) journal: Arc<Journal>,
     pub(super) keeper: StoreWriter,
 }
@@ -298,7 +299,7 @@ pub(super) struct OpenedStore {
 /// Opens the parts that keep rows, and loads existing rows (none for a new run).
 pub(super) fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) -> Result<OpenedStore> {
     let recovered = recovery::recover(directory, run, disk)?;
-    let Recovered { store, registry, log, events, queries, begin, remarks, left_over } = recovered;
+    let RecoveredRun { store, registry, log, events, queries, begin, remarks, left_over } = recovered;
     for remark in remarks {
         tracing::warn!("{run}: {remark}");
     }
@@ -317,9 +318,14 @@ pub(super) fn begin(directory: &Path, run: &Arc<str>, memory: usize, disk: u64) 
 }
 
 /// Binds the run's own socket first, then the addresses in `listen`.
-async fn bind(directories: &Directories, run: &str, listen: &[Listen], locks: &Locks) -> Result<Vec<BoundListener>> {
+async fn bind(
+    directories: &ProbeDirectories,
+    run: &str,
+    listen: &[ListenAddress],
+    locks: &ListenerSecurity,
+) -> Result<Vec<BoundListener>> {
     directories.checked_runtime()?;
-    let own = Listen::Unix(directories.socket_for(run));
+    let own = ListenAddress::Unix(directories.socket_for(run));
     let mut listeners = Vec::with_capacity(1 + listen.len());
     for listen in std::iter::once(&own).chain(listen.iter().filter(|listen| **listen != own)) {
         listeners.push(BoundListener::bind(listen, locks).await?);

@@ -11,38 +11,38 @@ use probe_proto::{VERSION, config};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::captures::Captures;
+use super::captures::CaptureRunner;
 use super::events::{RunEvent, Severity};
-use super::hang::Hangs;
+use super::hang::HangWatch;
 use super::process_exits;
-use super::shared::Shared;
+use super::shared::CollectorState;
 use super::stack_sampling::StackSampling;
-use super::stacks::Stacks;
-use crate::auth::Scope;
-use crate::eval::Broker;
-use crate::server::peer::{Asker, Caller};
+use super::stacks::StackCollector;
+use crate::auth::TokenScope;
+use crate::eval::SnippetBroker;
+use crate::server::peer::{AuditedCaller, Caller};
 
 /// The service that commands call.
 #[derive(Debug, Clone)]
 pub(crate) struct ControlService {
-    pub shared: Arc<Shared>,
-    pub broker: Arc<Broker>,
-    pub stacks: Arc<Stacks>,
+    pub shared: Arc<CollectorState>,
+    pub broker: Arc<SnippetBroker>,
+    pub stacks: Arc<StackCollector>,
     pub sampling: Arc<StackSampling>,
-    pub hangs: Arc<Hangs>,
-    pub captures: Arc<Captures>,
+    pub hangs: Arc<HangWatch>,
+    pub captures: Arc<CaptureRunner>,
     /// Snippets may come over TCP, from tokens that are for them.
     pub eval_over_tcp: bool,
 }
 
 impl ControlService {
     /// Refuses a call that acts on training where its caller may only read.
-    fn require(&self, caller: &Caller, scope: Scope, what: &str) -> Result<()> {
+    fn require(&self, caller: &Caller, scope: TokenScope, what: &str) -> Result<()> {
         caller.require(scope, what).inspect_err(|error| self.note_refused(caller, error))
     }
 
     fn may_capture(&self, caller: &Caller) -> Result<(), Status> {
-        self.require(caller, Scope::Eval, "switch torch.profiler on")?;
+        self.require(caller, TokenScope::Eval, "switch torch.profiler on")?;
         if caller.over_tcp && !self.eval_over_tcp {
             let error = Error::denied("this collector makes no captures for a client that comes over TCP").hint(
                 "it has to be started with --allow-eval; or ask on the collector's machine, over its unix socket",
@@ -116,7 +116,7 @@ impl Control for ControlService {
         let asked_by = caller.asker.clone();
         let values = request.into_inner().values;
         if !values.is_empty() {
-            self.require(&caller, Scope::Eval, "change what is recorded")?;
+            self.require(&caller, TokenScope::Eval, "change what is recorded")?;
         }
         if values.contains_key(config::CAPTURE_ON) {
             self.may_capture(&caller)?;
@@ -132,7 +132,7 @@ impl Control for ControlService {
 
     async fn watch(&self, request: Request<WatchCall>) -> Result<Response<WatchAnswer>, Status> {
         let caller = Caller::of(request.extensions());
-        self.require(&caller, Scope::Eval, "change what is recorded")?;
+        self.require(&caller, TokenScope::Eval, "change what is recorded")?;
         let call = request.into_inner();
         let answer = self.shared.settings.watch(call, &self.shared.registry.live())?;
         let message = format!(
@@ -146,7 +146,7 @@ impl Control for ControlService {
     }
 
     async fn hang(&self, request: Request<HangCall>) -> Result<Response<HangAnswer>, Status> {
-        let asked_by = Asker::of(request.extensions());
+        let asked_by = AuditedCaller::of(request.extensions());
         Ok(Response::new(self.hangs.ask(&asked_by).await?))
     }
 
@@ -157,7 +157,7 @@ impl Control for ControlService {
             return Ok(Response::new(self.sampling.ask(&call).await?));
         }
         if matches!(call.method(), StackMethod::Paused | StackMethod::Native) {
-            self.require(&caller, Scope::Eval, "stop training to read its stacks")?;
+            self.require(&caller, TokenScope::Eval, "stop training to read its stacks")?;
         }
         Ok(Response::new(self.stacks.ask(call, &caller.asker).await?))
     }

@@ -3,18 +3,22 @@
 use std::sync::Arc;
 
 use probe_proto::v1::{self, agent_frame::Frame};
-use probe_trace::recover::Recovered;
+use probe_trace::recover::RecoveredRows;
 
 use super::agent::Agent;
 use super::session::{AgentSession, StreamEnd};
-use super::shared::Shared;
+use super::shared::CollectorState;
 
 /// About how many bytes of strings are taken at once.
 const STRINGS_AT_ONCE: usize = 1 << 20;
 
 /// Ingests what a dead process had recorded and not sent, or sent without an acknowledgement. Returns the number of rows. An error
 /// says what was wrong; rows before it are kept.
-pub(super) async fn inherit(shared: &Arc<Shared>, agent: &Arc<Agent>, left: Recovered) -> Result<u64, String> {
+pub(super) async fn inherit(
+    shared: &Arc<CollectorState>,
+    agent: &Arc<Agent>,
+    left: RecoveredRows,
+) -> Result<u64, String> {
     let wrong = |end: StreamEnd| match end {
         StreamEnd::Malformed(problem) | StreamEnd::BadBatch(problem) => problem,
         StreamEnd::Refused(refused) => refused.message,

@@ -12,7 +12,7 @@ use probe_proto::table::{Table, Time};
 use probe_proto::tables::events;
 use probe_proto::v1::{self, record};
 use probe_store::journal::{Journal, NewestRows};
-use probe_store::{Identity, RecordBatchBuilder, SystemTable};
+use probe_store::{ProcessIdentity, RecordBatchBuilder, SystemTable};
 
 use crate::truncate::truncate;
 
@@ -58,7 +58,7 @@ impl RunEvent {
     }
 
     /// Makes the event one of this process.
-    pub fn of_process(mut self, process: &Identity) -> Self {
+    pub fn of_process(mut self, process: &ProcessIdentity) -> Self {
         self.0.host = Some(process.host.to_string());
         self.0.pid = Some(process.pid);
         self.0.rank = process.rank;

@@ -17,14 +17,14 @@ const PROGRESS: Duration = Duration::from_secs(1);
 
 /// The state of the end of a run.
 #[derive(Debug, Default)]
-pub(super) struct Finish {
+pub(super) struct RunFinish {
     /// The command's exit status in shell form (128 + signal).
     command: watch::Sender<Option<i32>>,
     /// How writing the run went.
     outcome: watch::Sender<Option<FinishOutcome>>,
 }
 
-impl Finish {
+impl RunFinish {
     /// Resolves when the command has ended.
     pub(super) async fn command_ended(&self) -> i32 {
         let mut command = self.command.subscribe();

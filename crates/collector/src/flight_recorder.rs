@@ -9,8 +9,8 @@ use probe_common::user_code::is_user_code;
 use probe_proto::v1::{At, EvalCall};
 use serde::{Deserialize, Serialize};
 
-use crate::eval::Broker;
-use crate::server::peer::Asker;
+use crate::eval::SnippetBroker;
+use crate::server::peer::AuditedCaller;
 use crate::truncate::truncate;
 
 /// How long an answer may take (s): a process that keeps its GIL gives none.
@@ -63,14 +63,14 @@ _recorded()
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct FlightRecording {
     /// The collectives that are not finished, oldest first.
-    pending: Vec<Operation>,
+    pending: Vec<UnfinishedCollective>,
     /// By group, the numbers that were last enqueued, begun and finished; -1 for none, or not known.
     groups: serde_json::Map<String, serde_json::Value>,
 }
 
 /// A collective that is not finished.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Operation {
+struct UnfinishedCollective {
     operation: String,
     group: String,
     description: String,
@@ -84,7 +84,7 @@ struct Operation {
 }
 
 /// Asks a process; None where it does not answer, for whatever reason.
-pub(super) async fn ask(broker: &Arc<Broker>, pid: u32, asked_by: &Asker) -> Option<FlightRecording> {
+pub(super) async fn ask(broker: &Arc<SnippetBroker>, pid: u32, asked_by: &AuditedCaller) -> Option<FlightRecording> {
     let call = EvalCall {
         code: CODE.into(),
         at: At::Now.into(),

@@ -7,15 +7,15 @@
 
 use std::time::Duration;
 
-use probe_proto::config::{self, Detail};
+use probe_proto::config::{self, StepDetail};
 use probe_proto::v1::Cost;
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::captures::WhenSlow;
+use super::captures::SlowStepCaptures;
 use super::events::{RunEvent, Severity};
-use super::shared::Shared;
-use super::slow_steps::{Change, SlowStepWatch};
+use super::shared::CollectorState;
+use super::slow_steps::{SlowStepWatch, StepTimeChange};
 use super::stack_sampling::StackSampling;
 
 /// Pause between two looks at the agents, which report as often.
@@ -47,12 +47,12 @@ pub(crate) struct Governor {
 
 /// What recording costs a process.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Load {
+pub(crate) struct RecordingLoad {
     budget: f64,
     cost: Cost,
 }
 
-impl Load {
+impl RecordingLoad {
     /// How much longer a step with detail takes, in seconds: the agent's estimate, within the bounds that were measured.
     fn detail(&self) -> f64 {
         let Cost { step_seconds, detail, low, high, .. } = self.cost;
@@ -79,7 +79,7 @@ impl Default for Governor {
 
 impl Governor {
     /// Decides the stride for these processes, from what recording costs each.
-    pub(crate) fn choose_stride(&mut self, loads: &[Load]) -> u32 {
+    pub(crate) fn choose_stride(&mut self, loads: &[RecordingLoad]) -> u32 {
         let known = || loads.iter().filter(|load| load.cost.step_seconds > 0.0);
         let over = |stride| known().map(|load| load.share_of_budget(stride)).fold(0.0, f64::max);
         let slowest = known().map(|load| load.cost.step_seconds).fold(0.0, f64::max);
@@ -111,7 +111,7 @@ impl Governor {
 }
 
 /// Decides about detail for as long as the collector lives.
-pub(crate) async fn run(shared: &Shared, captures: &WhenSlow, sampling: &StackSampling) {
+pub(crate) async fn run(shared: &CollectorState, captures: &SlowStepCaptures, sampling: &StackSampling) {
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut governor, mut watch) = (Governor::default(), SlowStepWatch::default());
@@ -129,21 +129,21 @@ pub(crate) async fn run(shared: &Shared, captures: &WhenSlow, sampling: &StackSa
 }
 
 /// Looks at the agents once and tells them what changes. Returns whether steps have become slower.
-fn check_agents(shared: &Shared, governor: &mut Governor, watch: &mut SlowStepWatch) -> bool {
+fn check_agents(shared: &CollectorState, governor: &mut Governor, watch: &mut SlowStepWatch) -> bool {
     let live = shared.registry.live();
     let (mut costs, mut loads, mut step) = (Vec::new(), Vec::new(), 0);
     let mut automatic = false;
     for agent in &live {
         let state = agent.state();
         let setting = |key: &str| state.settings.get(key).map(String::as_str);
-        let is_automatic = setting(config::DETAIL).and_then(Detail::parse) == Some(Detail::Auto);
+        let is_automatic = setting(config::DETAIL).and_then(StepDetail::parse) == Some(StepDetail::Auto);
         automatic |= is_automatic;
         step = step.max(state.step);
         let Some(cost) = state.cost else { continue };
         costs.push(cost);
         if is_automatic {
             let budget = setting(config::OVERHEAD_BUDGET).and_then(config::budget).unwrap_or(0.01);
-            loads.push(Load { budget, cost });
+            loads.push(RecordingLoad { budget, cost });
         }
     }
     let change = watch.check(&costs);
@@ -157,11 +157,11 @@ fn check_agents(shared: &Shared, governor: &mut Governor, watch: &mut SlowStepWa
         shared.events.record(change.event(step, automatic));
     }
     shared.settings.repeat_if_late(&shared.registry);
-    matches!(change, Some(Change::Slower { .. }))
+    matches!(change, Some(StepTimeChange::Slower { .. }))
 }
 
 /// Tells the agents, if anything is to change. `reached` is the step that the furthest of them has reached.
-fn plan(shared: &Shared, governed: u32, capture: bool, compares: bool, loads: &[Load], reached: i64) {
+fn plan(shared: &CollectorState, governed: u32, capture: bool, compares: bool, loads: &[RecordingLoad], reached: i64) {
     let stride = if capture { 1 } else { governed };
     let Some((before, plan)) = shared.settings.plan(&shared.registry, stride, capture || !compares) else { return };
     // A capture is its own event, which says why.
@@ -185,12 +185,12 @@ fn plan(shared: &Shared, governed: u32, capture: bool, compares: bool, loads: &[
 mod tests {
     use super::*;
 
-    fn load(step: f64, every_step: f64, detail: f64) -> Load {
-        Load { budget: 0.01, cost: Cost { step_seconds: step, every_step, detail, ..Cost::default() } }
+    fn load(step: f64, every_step: f64, detail: f64) -> RecordingLoad {
+        RecordingLoad { budget: 0.01, cost: Cost { step_seconds: step, every_step, detail, ..Cost::default() } }
     }
 
-    fn measured(load: Load, low: f64, high: f64) -> Load {
-        Load { cost: Cost { low: Some(low), high: Some(high), ..load.cost }, ..load }
+    fn measured(load: RecordingLoad, low: f64, high: f64) -> RecordingLoad {
+        RecordingLoad { cost: Cost { low: Some(low), high: Some(high), ..load.cost }, ..load }
     }
 
     #[test]
@@ -252,7 +252,7 @@ mod tests {
     fn one_of_eight_steps_has_detail_where_the_budget_is_not_smaller() {
         let dear = load(1e-4, 0.0, 1e-3);
         assert_eq!(Governor::default().choose_stride(&[dear]), 8);
-        let with = |budget| Load { budget, ..dear };
+        let with = |budget| RecordingLoad { budget, ..dear };
         assert_eq!(Governor::default().choose_stride(&[with(0.1)]), 8);
         assert_eq!(Governor::default().choose_stride(&[with(0.001), dear]), 128);
         assert_eq!(Governor::default().choose_stride(&[with(1e-6)]), 1024);

@@ -9,16 +9,16 @@ use probe_common::clock;
 use probe_common::error::Result;
 use probe_common::interval_env;
 use probe_common::paths::host_name;
-use probe_inspect::gpu::{GpuReading, Gpus, Visible};
+use probe_inspect::gpu::{GpuReading, Gpus, VisibleGpus};
 use probe_proto::env::PROBE_GPU_METRICS;
 use probe_proto::table::Time;
 use probe_proto::tables::gpu_metrics;
-use probe_store::Identity;
+use probe_store::ProcessIdentity;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::events::{RunEvent, RunEvents, Severity};
-use super::registry::Registry;
+use super::registry::AgentRegistry;
 use super::self_ingest::SelfIngest;
 
 /// Default pause between two readings.
@@ -36,15 +36,15 @@ pub(crate) fn interval() -> Result<Option<Duration>> {
 
 /// Reads GPUs and keeps the readings.
 pub(crate) struct GpuSampler {
-    registry: Arc<Registry>,
+    registry: Arc<AgentRegistry>,
     events: Arc<RunEvents>,
     ingest: SelfIngest,
     /// The identity of the rows: the collector's own.
-    identity: Arc<Identity>,
-    gpus: Mutex<Opened>,
+    identity: Arc<ProcessIdentity>,
+    gpus: Mutex<OpenedGpus>,
 }
 
-enum Opened {
+enum OpenedGpus {
     NotYet,
     /// The node has no driver; it is not looked for again.
     None,
@@ -52,8 +52,8 @@ enum Opened {
 }
 
 impl GpuSampler {
-    pub(crate) fn new(registry: Arc<Registry>, events: Arc<RunEvents>, ingest: SelfIngest, run: Arc<str>) -> Self {
-        let identity = Identity {
+    pub(crate) fn new(registry: Arc<AgentRegistry>, events: Arc<RunEvents>, ingest: SelfIngest, run: Arc<str>) -> Self {
+        let identity = ProcessIdentity {
             run,
             host: host_name().into(),
             pid: i32::try_from(std::process::id()).unwrap_or(-1),
@@ -62,7 +62,7 @@ impl GpuSampler {
             world_size: None,
             role: "collector".into(),
         };
-        Self { registry, events, ingest, identity: Arc::new(identity), gpus: Mutex::new(Opened::NotYet) }
+        Self { registry, events, ingest, identity: Arc::new(identity), gpus: Mutex::new(OpenedGpus::NotYet) }
     }
 
     /// Reads again and again until the collector stops, or there turns out to be no driver.
@@ -95,11 +95,11 @@ impl GpuSampler {
             return true;
         }
         let mut opened = self.gpus.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Opened::NotYet = *opened {
-            *opened = Gpus::open().map_or(Opened::None, Opened::Gpus);
+        if let OpenedGpus::NotYet = *opened {
+            *opened = Gpus::open().map_or(OpenedGpus::None, OpenedGpus::Gpus);
         }
-        let Opened::Gpus(gpus) = &mut *opened else { return false };
-        let mut visible = Visible::default();
+        let OpenedGpus::Gpus(gpus) = &mut *opened else { return false };
+        let mut visible = VisibleGpus::default();
         here.iter().for_each(|process| visible.add(process.pid));
         let readings = gpus.read(&visible);
         drop(opened);
@@ -113,13 +113,13 @@ impl GpuSampler {
     }
 
     /// The live processes of this node.
-    fn here(&self) -> Vec<Arc<Identity>> {
+    fn here(&self) -> Vec<Arc<ProcessIdentity>> {
         let live = self.registry.live();
         let identities = live.iter().map(|agent| Arc::clone(&agent.state().identity));
         identities.filter(|identity| identity.host == self.identity.host).collect()
     }
 
-    fn keep(&self, readings: &[GpuReading], here: &[Arc<Identity>]) {
+    fn keep(&self, readings: &[GpuReading], here: &[Arc<ProcessIdentity>]) {
         let result = self.ingest.store_rows(&self.identity, |rows, texts| {
             for reading in readings {
                 let megabytes = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / 1e6);
@@ -155,7 +155,7 @@ impl GpuSampler {
 }
 
 /// The ranks that compute on a GPU, smallest first.
-fn ranks(reading: &GpuReading, here: &[Arc<Identity>]) -> String {
+fn ranks(reading: &GpuReading, here: &[Arc<ProcessIdentity>]) -> String {
     let pids = reading.pids.as_deref().unwrap_or_default();
     let on_it = here.iter().filter(|process| u32::try_from(process.pid).is_ok_and(|pid| pids.contains(&pid)));
     let mut ranks: Vec<i32> = on_it.filter_map(|process| process.rank).collect();

@@ -8,19 +8,19 @@ use probe_common::error::Result;
 use probe_common::interval_env;
 use probe_proto::env::PROBE_HANG_AFTER;
 use probe_proto::v1::{HangAnswer, ProcessStacks, RankState, StacksAnswer, StacksCall};
-use probe_store::Identity;
+use probe_store::ProcessIdentity;
 use tokio_util::sync::CancellationToken;
 
 use super::agent::Agent;
 use super::events::{RunEvent, RunEvents, Severity};
 use super::flight_recorder::{self, FlightRecording};
-use super::hang_details::{Recordings, details, recorded_by};
-use super::registry::Registry;
-use super::stacks::Stacks;
-use crate::eval::Broker;
+use super::hang_details::{FlightRecordings, details, recorded_by};
+use super::registry::AgentRegistry;
+use super::stacks::StackCollector;
+use crate::eval::SnippetBroker;
 use crate::hang_stalls::{GroupMember, oldest_pending};
 use crate::hang_verdict::judge;
-use crate::server::peer::Asker;
+use crate::server::peer::AuditedCaller;
 
 /// Default of how long steps may stop.
 const AFTER: Duration = Duration::from_secs(30);
@@ -37,10 +37,10 @@ const FRESH: f64 = 5.0;
 
 /// Looks for hangs.
 #[derive(Debug)]
-pub(crate) struct Hangs {
-    pub registry: Arc<Registry>,
-    pub stacks: Arc<Stacks>,
-    pub broker: Arc<Broker>,
+pub(crate) struct HangWatch {
+    pub registry: Arc<AgentRegistry>,
+    pub stacks: Arc<StackCollector>,
+    pub broker: Arc<SnippetBroker>,
     pub events: Arc<RunEvents>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn stopped_after() -> Result<Option<Duration>> {
 /// An agent as it is now.
 struct AgentSnapshot {
     agent: Arc<Agent>,
-    identity: Arc<Identity>,
+    identity: Arc<ProcessIdentity>,
     member: GroupMember,
     idle: Option<Duration>,
     /// How long its oldest operation has not finished.
@@ -64,7 +64,7 @@ struct AgentSnapshot {
 
 /// Whether training makes steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Progress {
+enum TrainingProgress {
     /// Training makes steps, as far as is known.
     GoesOn,
     /// A collective has waited for long, and no step has a usual duration yet.
@@ -73,12 +73,12 @@ enum Progress {
     Stopped,
 }
 
-impl Hangs {
+impl HangWatch {
     /// Says why no step is finished, or that steps go on.
     ///
     /// # Errors
     /// No agent is connected, or too many clients ask.
-    pub(crate) async fn ask(&self, asked_by: &Asker) -> Result<HangAnswer> {
+    pub(crate) async fn ask(&self, asked_by: &AuditedCaller) -> Result<HangAnswer> {
         let _turn = self.stacks.wait_for_turn(asked_by).await?;
         let progress = progress(&self.snapshots(), ASKED, ASKED);
         self.examine(progress, asked_by).await.map(|(answer, _)| answer)
@@ -112,8 +112,8 @@ impl Hangs {
                 None if waited => {}
                 None => {
                     let progress = progress(&snapshots, after, after.saturating_mul(FIRST_STEPS));
-                    if progress != Progress::GoesOn
-                        && let Ok((answer, recorded)) = self.examine(progress, &Asker::collector("hang")).await
+                    if progress != TrainingProgress::GoesOn
+                        && let Ok((answer, recorded)) = self.examine(progress, &AuditedCaller::collector("hang")).await
                         && is_worth_saying(&answer)
                     {
                         reported_hang = Some(ReportedHang::now(&snapshots, after, progress));
@@ -132,8 +132,12 @@ impl Hangs {
         all
     }
 
-    async fn examine(&self, progress: Progress, asked_by: &Asker) -> Result<(HangAnswer, Recordings)> {
-        let stopped = progress != Progress::GoesOn;
+    async fn examine(
+        &self,
+        progress: TrainingProgress,
+        asked_by: &AuditedCaller,
+    ) -> Result<(HangAnswer, FlightRecordings)> {
+        let stopped = progress != TrainingProgress::GoesOn;
         let (stacks, recorded) = tokio::join!(
             self.stacks.ask_without_turn(StacksCall::default(), asked_by),
             self.recorded(stopped, asked_by)
@@ -143,7 +147,7 @@ impl Hangs {
         let members: Vec<_> = self.snapshots().into_iter().map(|snapshot| snapshot.placed(&stacks)).collect();
         let mut answer = judge(members.clone(), stopped, now);
         // Before the first steps a rank may do without collectives for long. That they differ between ranks is a hang even then.
-        if progress == Progress::WaitsBeforeSteps
+        if progress == TrainingProgress::WaitsBeforeSteps
             && !["not entered", "different", "deadlock", "messages"].contains(&&*answer.why)
         {
             answer = judge(members, false, now);
@@ -155,7 +159,7 @@ impl Hangs {
     }
 
     /// Asks the Flight Recorders of the processes that have stopped; none where steps go on.
-    async fn recorded(&self, stopped: bool, asked_by: &Asker) -> Recordings {
+    async fn recorded(&self, stopped: bool, asked_by: &AuditedCaller) -> FlightRecordings {
         let snapshots = if stopped { self.snapshots() } else { Vec::new() };
         let asked = snapshots.into_iter().map(|snapshot| async move {
             let state = snapshot.member.state;
@@ -165,7 +169,7 @@ impl Hangs {
         futures::future::join_all(asked).await.into_iter().flatten().collect()
     }
 
-    fn say(&self, answer: &HangAnswer, recorded: &Recordings, snapshots: &[AgentSnapshot]) {
+    fn say(&self, answer: &HangAnswer, recorded: &FlightRecordings, snapshots: &[AgentSnapshot]) {
         let severity = if answer.why == "outside" { Severity::Warning } else { Severity::Error };
         // By the count of the lowest rank, which is the count that ranks share.
         let step = answer.ranks.first().map(|rank| rank.step).unwrap_or_default();
@@ -230,20 +234,20 @@ impl AgentSnapshot {
 
 /// Whether a process that has made steps has made none for longer than `after`, or a collective has not finished for longer than
 /// `first` while no step has a usual duration. A process that validates is at work, and the others may wait for it.
-fn progress(snapshots: &[AgentSnapshot], after: Duration, first: Duration) -> Progress {
+fn progress(snapshots: &[AgentSnapshot], after: Duration, first: Duration) -> TrainingProgress {
     if snapshots.iter().any(|snapshot| snapshot.member.state.validates) {
-        return Progress::GoesOn;
+        return TrainingProgress::GoesOn;
     }
     let has_stopped = |snapshot: &AgentSnapshot| {
         let usual = snapshot.member.state.step_s.unwrap_or(f64::INFINITY);
         snapshot.idle.is_some_and(|idle| idle > after && idle.as_secs_f64() > TIMES * usual)
     };
     if snapshots.iter().any(has_stopped) {
-        return Progress::Stopped;
+        return TrainingProgress::Stopped;
     }
     let has_no_steps = snapshots.iter().all(|snapshot| snapshot.member.state.step_s.is_none());
     let waits = snapshots.iter().any(|snapshot| snapshot.pending.is_some_and(|pending| pending > first));
-    if has_no_steps && waits { Progress::WaitsBeforeSteps } else { Progress::GoesOn }
+    if has_no_steps && waits { TrainingProgress::WaitsBeforeSteps } else { TrainingProgress::GoesOn }
 }
 
 /// Whether an answer is a hang to report. It is none while a rank is at work: it validates while the others wait for it, or it
@@ -272,7 +276,7 @@ struct ReportedHang {
 }
 
 impl ReportedHang {
-    fn now(snapshots: &[AgentSnapshot], after: Duration, progress: Progress) -> Self {
+    fn now(snapshots: &[AgentSnapshot], after: Duration, progress: TrainingProgress) -> Self {
         let is_long = |time: Option<Duration>| time.is_some_and(|time| time > after);
         let long = |snapshot: &&AgentSnapshot| is_long(snapshot.idle) || is_long(snapshot.pending);
         let stopped: Vec<_> = snapshots
@@ -285,7 +289,7 @@ impl ReportedHang {
             let (group, operation) = oldest_pending(&snapshot.member.groups)?;
             Some((Arc::clone(&snapshot.agent), group.name.clone(), operation.seq))
         };
-        let is_early = progress == Progress::WaitsBeforeSteps;
+        let is_early = progress == TrainingProgress::WaitsBeforeSteps;
         let waits = if is_early { snapshots.iter().filter_map(waiting).collect() } else { Vec::new() };
         let longest = snapshots.iter().filter(|_| is_early).filter_map(|snapshot| snapshot.pending).max();
         let since = Instant::now().checked_sub(longest.unwrap_or(after)).unwrap_or_else(Instant::now);

@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 use super::flight_recorder::FlightRecording;
 
 /// The answers of Flight Recorders, by host and pid.
-pub(crate) type Recordings = Vec<((String, u32), FlightRecording)>;
+pub(crate) type FlightRecordings = Vec<((String, u32), FlightRecording)>;
 
-pub(crate) fn recorded_by<'a>(recorded: &'a Recordings, rank: &RankState) -> Option<&'a FlightRecording> {
+pub(crate) fn recorded_by<'a>(recorded: &'a FlightRecordings, rank: &RankState) -> Option<&'a FlightRecording> {
     recorded.iter().find(|((host, pid), _)| (host, pid) == (&rank.host, &rank.pid)).map(|(_, recorded)| recorded)
 }
 
 /// The details of the event that says `answer`.
-pub(crate) fn details(answer: &HangAnswer, recorded: &Recordings) -> serde_json::Value {
+pub(crate) fn details(answer: &HangAnswer, recorded: &FlightRecordings) -> serde_json::Value {
     let rank = |rank: &RankState| {
         json!({
             "rank": rank.rank, "pid": rank.pid, "host": rank.host, "step": rank.step, "step_ago_s": rank.step_ago_s,

@@ -1,7 +1,7 @@
 //! The sentences of a verdict on a hang. The verdict on a live run and the one on a run that has ended say the same, in
 //! another tense.
 
-use probe_inspect::stacks::fold::{Owner, names};
+use probe_inspect::stacks::fold::{ProcessLabel, names};
 
 /// Ranks of which a verdict says where they are.
 pub const MAX_PHRASES: usize = 4;
@@ -21,18 +21,18 @@ pub fn operation_name(operation_type: &str, position: &str, group: &str, about: 
 }
 
 /// Ranks do different things under one number; `kinds` are the operations with their ranks.
-pub fn different_operations(position: &str, group: &str, kinds: &[(String, Vec<Owner>)]) -> String {
+pub fn different_operations(position: &str, group: &str, kinds: &[(String, Vec<ProcessLabel>)]) -> String {
     let each: Vec<String> = kinds.iter().map(|(what, ranks)| format!("{} in {what}", names(ranks))).collect();
     format!("ranks are in different operations as {position} of group {group}: {}", each.join(", "))
 }
 
 /// "rank 2 has not entered all_reduce (…)".
-pub fn not_entered(missing: &[Owner], operation: &str) -> String {
+pub fn not_entered(missing: &[ProcessLabel], operation: &str) -> String {
     format!("{} not entered {operation}", entered(missing))
 }
 
 /// "ranks 0, 1 have", which ends a sentence about what others have not entered.
-pub fn entered(ranks: &[Owner]) -> String {
+pub fn entered(ranks: &[ProcessLabel]) -> String {
     format!("{} {}", names(ranks), if ranks.len() == 1 { "has" } else { "have" })
 }
 
@@ -51,7 +51,7 @@ pub fn no_answer(tense: Tense) -> &'static str {
 }
 
 /// Ranks wait for each other; `phrases` say how ([`cycle_wait`]), and where they are.
-pub fn deadlock(tense: Tense, ranks: &[Owner], phrases: &[String]) -> String {
+pub fn deadlock(tense: Tense, ranks: &[ProcessLabel], phrases: &[String]) -> String {
     let wait = if tense == Tense::Present { "wait" } else { "waited" };
     format!(
         "{} {wait} for each other, as ranks do that use groups in different orders: {}",
@@ -61,7 +61,7 @@ pub fn deadlock(tense: Tense, ranks: &[Owner], phrases: &[String]) -> String {
 }
 
 /// In which operation a rank of a deadlock waits for the next one.
-pub fn cycle_wait(tense: Tense, rank: Owner, operation: &str, missing: Owner) -> String {
+pub fn cycle_wait(tense: Tense, rank: ProcessLabel, operation: &str, missing: ProcessLabel) -> String {
     let waits = if tense == Tense::Present { " waits" } else { "" };
     format!("{}{waits} in {operation}, which {} has not entered", names(&[rank]), names(&[missing]))
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use probe_common::collectives::has_equal_tensors;
 use probe_common::wait_cycle;
-use probe_inspect::stacks::fold::Owner;
+use probe_inspect::stacks::fold::ProcessLabel;
 use probe_proto::v1::{Collective, GroupState, PendingOperation, RankState};
 
 use super::hang_sentences::{bytes, operation_name};
@@ -17,8 +17,8 @@ pub(crate) struct GroupMember {
 }
 
 impl GroupMember {
-    pub(crate) fn owner(&self) -> Owner {
-        self.state.rank.map_or(Owner::Pid(self.state.pid), Owner::Rank)
+    pub(crate) fn owner(&self) -> ProcessLabel {
+        self.state.rank.map_or(ProcessLabel::Pid(self.state.pid), ProcessLabel::Rank)
     }
 
     fn group(&self, name: &str) -> Option<&GroupState> {
@@ -28,7 +28,7 @@ impl GroupMember {
 
 /// The numbers by which the operations of a group are compared between its ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Numbering {
+pub(crate) enum OperationNumbering {
     /// Those of all its operations.
     Operations,
     /// Those of its collectives alone: it has messages, which two of its ranks count and the others do not.
@@ -37,7 +37,7 @@ pub(crate) enum Numbering {
     NotCompared,
 }
 
-impl Numbering {
+impl OperationNumbering {
     fn number(self, operation: &PendingOperation) -> Option<i64> {
         match self {
             Self::Operations => Some(operation.seq),
@@ -66,7 +66,7 @@ pub(crate) fn oldest_pending(groups: &[GroupState]) -> Option<(&GroupState, &Pen
 pub(crate) struct LiveStall<'a> {
     pub(crate) group: &'a str,
     pub(crate) size: i32,
-    pub(crate) numbering: Numbering,
+    pub(crate) numbering: OperationNumbering,
     /// The number of the operation; of a group whose ranks are not compared, that of the rank that waits in it.
     pub(crate) number: i64,
     /// The operation as a rank reports it that waits in it.
@@ -81,8 +81,8 @@ pub(crate) struct LiveStall<'a> {
 
 impl LiveStall<'_> {
     /// The kinds of operation that ranks issued under this number, where they differ.
-    pub(crate) fn differing(&self) -> Option<Vec<(String, Vec<Owner>)>> {
-        let mut kinds = Vec::<(String, Vec<Owner>)>::new();
+    pub(crate) fn differing(&self) -> Option<Vec<(String, Vec<ProcessLabel>)>> {
+        let mut kinds = Vec::<(String, Vec<ProcessLabel>)>::new();
         let mut sizes = BTreeSet::new();
         for member in &self.entered {
             let Some(operation) = self.operation_of(member) else { continue };
@@ -114,8 +114,8 @@ impl LiveStall<'_> {
     /// Its number as a verdict names it.
     pub(crate) fn position(&self) -> String {
         match self.numbering {
-            Numbering::Collectives => format!("collective {}", self.number),
-            Numbering::Operations | Numbering::NotCompared => format!("number {}", self.number),
+            OperationNumbering::Collectives => format!("collective {}", self.number),
+            OperationNumbering::Operations | OperationNumbering::NotCompared => format!("number {}", self.number),
         }
     }
 
@@ -161,10 +161,10 @@ fn stall<'a>(members: &'a [GroupMember], name: &'a str) -> Option<LiveStall<'a>>
     let size = states().map(|group| group.size).max()?;
     // Where there are two ranks, both count each message.
     if size <= 2 || !states().any(|group| group.has_messages) {
-        return compare(members, name, size, Numbering::Operations);
+        return compare(members, name, size, OperationNumbering::Operations);
     }
     let are_counted = states().all(|group| group.collectives.is_some());
-    let by_collectives = if are_counted { compare(members, name, size, Numbering::Collectives) } else { None };
+    let by_collectives = if are_counted { compare(members, name, size, OperationNumbering::Collectives) } else { None };
     let waits_in_message = |member: &GroupMember| {
         member.group(name).is_some_and(|group| group.pending.iter().any(|operation| operation.collective.is_none()))
     };
@@ -178,7 +178,12 @@ fn stall<'a>(members: &'a [GroupMember], name: &'a str) -> Option<LiveStall<'a>>
 }
 
 /// The oldest operation that a rank waits in on a group whose ranks are compared, or that not all ranks have entered.
-fn compare<'a>(members: &'a [GroupMember], name: &'a str, size: i32, numbering: Numbering) -> Option<LiveStall<'a>> {
+fn compare<'a>(
+    members: &'a [GroupMember],
+    name: &'a str,
+    size: i32,
+    numbering: OperationNumbering,
+) -> Option<LiveStall<'a>> {
     let states = || members.iter().filter_map(|member| member.group(name));
     let newest = || states().filter_map(|group| numbering.newest(group));
     let pending =
@@ -188,7 +193,7 @@ fn compare<'a>(members: &'a [GroupMember], name: &'a str, size: i32, numbering: 
         Some(number) => number,
         // Where completion is not known (NCCL), ranks that are further have issued what the others have not. A rank that has
         // not may still wait in a message.
-        None if least < most && numbering == Numbering::Operations => least + 1,
+        None if least < most && numbering == OperationNumbering::Operations => least + 1,
         None => return None,
     };
     // A rank that has issued nothing on a group may not be in it, unless the group has all ranks.
@@ -211,7 +216,7 @@ fn not_compared<'a>(members: &'a [GroupMember], name: &'a str, size: i32) -> Opt
     let operation = members.iter().filter_map(pending).min_by_key(|operation| operation.unix_ns)?;
     let in_group = members.iter().filter(|member| member.group(name).is_some());
     let (entered, elsewhere) = in_group.partition(|member| pending(member).is_some());
-    let (numbering, number, missing) = (Numbering::NotCompared, operation.seq, Vec::new());
+    let (numbering, number, missing) = (OperationNumbering::NotCompared, operation.seq, Vec::new());
     Some(LiveStall { group: name, size, numbering, number, operation: Some(operation), entered, missing, elsewhere })
 }
 

@@ -1,11 +1,13 @@
 //! The verdict on a hang of a live run, from how far each rank is.
 
-use probe_inspect::stacks::fold::{Owner, names};
+use probe_inspect::stacks::fold::{ProcessLabel, names};
 use probe_inspect::stacks::page::location;
 use probe_proto::v1::HangAnswer;
 
 use super::hang_sentences::{self, MAX_PHRASES, Tense, bytes, seconds};
-use super::hang_stalls::{CycleWait, GroupMember, LiveStall, Numbering, deadlock, oldest_pending, stalls, worst};
+use super::hang_stalls::{
+    CycleWait, GroupMember, LiveStall, OperationNumbering, deadlock, oldest_pending, stalls, worst,
+};
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +20,7 @@ pub(crate) fn judge(members: Vec<GroupMember>, stopped: bool, now_ns: i64) -> Ha
         let with_steps = members.iter().filter_map(|member| Some((member.state.step_ago_s?, member)));
         let freshest = with_steps.min_by(|(one, _), (other, _)| one.total_cmp(other));
         answer.why = "steps go on".into();
-        let validating: Vec<Owner> =
+        let validating: Vec<ProcessLabel> =
             members.iter().filter(|member| member.state.validates).map(GroupMember::owner).collect();
         answer.verdict = match freshest {
             _ if !validating.is_empty() => {
@@ -54,7 +56,7 @@ pub(crate) fn judge(members: Vec<GroupMember>, stopped: bool, now_ns: i64) -> Ha
 
 /// The verdict on ranks that wait for each other.
 fn deadlock_sentence(cycle: &[CycleWait<'_, '_>]) -> String {
-    let all: Vec<Owner> = cycle.iter().map(|wait| wait.member.owner()).collect();
+    let all: Vec<ProcessLabel> = cycle.iter().map(|wait| wait.member.owner()).collect();
     let waiting = |wait: &CycleWait<'_, '_>| {
         hang_sentences::cycle_wait(Tense::Present, wait.member.owner(), &wait.stall.called(), wait.missing.owner())
     };
@@ -65,7 +67,7 @@ fn deadlock_sentence(cycle: &[CycleWait<'_, '_>]) -> String {
 
 /// Why the group of `stall` does not go on, and the verdict on it.
 fn stall_sentence(stall: &LiveStall<'_>, now_ns: i64) -> (String, String) {
-    if stall.numbering == Numbering::NotCompared {
+    if stall.numbering == OperationNumbering::NotCompared {
         return ("messages".into(), message_sentence(stall, now_ns));
     }
     if let Some(kinds) = stall.differing() {
@@ -108,7 +110,7 @@ fn not_finished(stall: &LiveStall<'_>, now_ns: i64) -> String {
     )
 }
 
-fn owners(members: &[&GroupMember]) -> Vec<Owner> {
+fn owners(members: &[&GroupMember]) -> Vec<ProcessLabel> {
     members.iter().map(|member| member.owner()).collect()
 }
 

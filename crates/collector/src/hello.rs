@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use probe_proto::{PROTOCOL, VERSION, tables, v1};
-use probe_store::{ColumnMapping, Identity, Store};
+use probe_store::{ColumnMapping, ProcessIdentity, Store};
 use prost::Message;
 
 use super::agent::AgentDescription;
@@ -22,7 +22,7 @@ const MAX_TABLES_LENGTH: usize = 256 << 10;
 /// A Hello that was understood.
 #[derive(Debug)]
 pub(crate) struct AcceptedHello {
-    pub declaration: Declaration,
+    pub declaration: ConnectionDeclaration,
     pub about: AgentDescription,
     pub unix_ns: i64,
     /// What of the Hello is ignored, in words; empty when nothing is.
@@ -31,9 +31,9 @@ pub(crate) struct AcceptedHello {
 
 /// Whose rows a connection brings, and of which tables.
 #[derive(Debug)]
-pub(crate) struct Declaration {
+pub(crate) struct ConnectionDeclaration {
     pub instance: String,
-    pub identity: Arc<Identity>,
+    pub identity: Arc<ProcessIdentity>,
     pub tables: Vec<DeclaredTable>,
 }
 
@@ -139,9 +139,9 @@ pub(crate) fn understand(hello: v1::Hello, run: &Arc<str>, store: &Store) -> Res
         run: String::new(),
         ..hello
     };
-    let identity = Arc::new(Identity::of_hello(run, &hello));
+    let identity = Arc::new(ProcessIdentity::of_hello(run, &hello));
     Ok(AcceptedHello {
-        declaration: Declaration { instance: hello.instance.clone(), identity, tables },
+        declaration: ConnectionDeclaration { instance: hello.instance.clone(), identity, tables },
         unix_ns: hello.unix_ns,
         remark: truncate(remarks.join("; "), MAX_TEXT),
         about: AgentDescription::of_hello(hello),

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::registry::{AgentConnections, Registry};
+use super::registry::{AgentConnections, AgentRegistry};
 
 /// Resolves when no agent has been connected for `quiet`, or none ever came within `first`.
-pub(super) async fn wait(registry: &Registry, quiet: Duration, first: Duration) {
+pub(super) async fn wait(registry: &AgentRegistry, quiet: Duration, first: Duration) {
     let mut changes = registry.changes();
     loop {
         changes.mark_unchanged();
@@ -36,14 +36,14 @@ mod tests {
     use super::*;
     use crate::agent::AgentDescription;
     use probe_proto::v1;
-    use probe_store::Identity;
+    use probe_store::ProcessIdentity;
 
     const LONG: Duration = Duration::from_secs(30);
     const SHORT: Duration = Duration::from_millis(20);
 
-    fn identity() -> Arc<Identity> {
+    fn identity() -> Arc<ProcessIdentity> {
         let text = || Arc::<str>::from("");
-        Arc::new(Identity {
+        Arc::new(ProcessIdentity {
             run: text(),
             host: text(),
             pid: 1,
@@ -56,14 +56,14 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_ever_came() {
-        let registry = Registry::new();
+        let registry = AgentRegistry::new();
         timeout(LONG, wait(&registry, LONG, SHORT)).await.unwrap();
         assert!(timeout(SHORT, wait(&registry, SHORT, LONG)).await.is_err(), "the first one is waited for");
     }
 
     #[tokio::test]
     async fn the_last_one_left() {
-        let registry = Registry::new();
+        let registry = AgentRegistry::new();
         let (downlink, _frames) = mpsc::channel(1);
         let (agent, _) = registry.connect("a", identity(), AgentDescription::default(), 1).unwrap();
         registry.welcome(&agent, 1, downlink, v1::Welcome::default()).unwrap();

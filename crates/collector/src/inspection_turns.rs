@@ -33,7 +33,7 @@ pub(crate) struct InspectionTurns {
     /// When the next inspection may begin.
     next: Turn<Instant>,
     waiting: CallerQuota,
-    samplings: Samplings,
+    samplings: SamplingDeadlines,
     sampled_by: CallerQuota,
 }
 
@@ -47,12 +47,12 @@ pub(crate) struct InspectionTurn<'a> {
 }
 
 /// When the running samplings end, by number.
-type Samplings = Arc<Mutex<BTreeMap<u64, Instant>>>;
+type SamplingDeadlines = Arc<Mutex<BTreeMap<u64, Instant>>>;
 
 /// A running sampling.
 #[derive(Debug)]
-pub(crate) struct Sampling {
-    all: Samplings,
+pub(crate) struct RunningSampling {
+    all: SamplingDeadlines,
     number: u64,
     over: Arc<AtomicBool>,
     _mine: CallerPermit,
@@ -65,7 +65,7 @@ impl Default for InspectionTurns {
             there,
             next,
             waiting: CallerQuota::default(),
-            samplings: Samplings::default(),
+            samplings: SamplingDeadlines::default(),
             sampled_by: CallerQuota::default(),
         }
     }
@@ -94,7 +94,7 @@ impl InspectionTurns {
     ///
     /// # Errors
     /// Too many samplings are running already, of this caller or in all.
-    pub(crate) fn sampling(&self, who: &str, duration: Duration) -> Result<Sampling> {
+    pub(crate) fn sampling(&self, who: &str, duration: Duration) -> Result<RunningSampling> {
         let mine = self.sampled_by.acquire(who, MAX_SAMPLINGS_OF_ONE).ok_or_else(|| {
             Error::limit(format!("too many samplings: {MAX_SAMPLINGS_OF_ONE} of {who} are running"))
                 .hint("wait until one of them has ended")
@@ -108,7 +108,7 @@ impl InspectionTurns {
         }
         let number = samplings.last_key_value().map_or(0, |(last, _)| last + 1);
         samplings.insert(number, now + duration);
-        Ok(Sampling { all: Arc::clone(&self.samplings), number, over: Arc::default(), _mine: mine })
+        Ok(RunningSampling { all: Arc::clone(&self.samplings), number, over: Arc::default(), _mine: mine })
     }
 }
 
@@ -119,7 +119,7 @@ impl Drop for InspectionTurn<'_> {
     }
 }
 
-impl Sampling {
+impl RunningSampling {
     /// Does `work` on a thread of its own, for which a collector that ends does not wait. The flag tells the thread to stop when
     /// this is dropped: when the client has gone, or the collector ends.
     pub(crate) async fn run<T: Send + 'static>(
@@ -137,14 +137,14 @@ impl Sampling {
     }
 }
 
-impl Drop for Sampling {
+impl Drop for RunningSampling {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         lock(&self.all).remove(&self.number);
     }
 }
 
-fn lock(samplings: &Samplings) -> MutexGuard<'_, BTreeMap<u64, Instant>> {
+fn lock(samplings: &SamplingDeadlines) -> MutexGuard<'_, BTreeMap<u64, Instant>> {
     samplings.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -58,6 +58,6 @@ mod truncate;
 mod written;
 
 pub use budget::{disk_limit, memory_limit};
-pub use collector::{Collector, Options};
+pub use collector::{Collector, CollectorOptions};
 pub use recovery::open_run;
-pub use shared::Shared;
+pub use shared::CollectorState;

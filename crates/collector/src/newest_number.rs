@@ -4,10 +4,10 @@ use arrow::array::{Array, AsArray};
 use arrow::datatypes::Int64Type;
 use futures::StreamExt;
 use probe_common::error::Result;
-use probe_query::{Engine, QuerySettings};
+use probe_query::{QueryEngine, QuerySettings};
 
 /// The number that `sql` selects, one row of one integer; 0 where it is NULL.
-pub(crate) async fn newest_number(engine: &Engine, sql: &str) -> Result<i64> {
+pub(crate) async fn newest_number(engine: &QueryEngine, sql: &str) -> Result<i64> {
     let mut rows = engine.ask(sql, QuerySettings::default()).await?;
     while let Some(batch) = rows.next().await {
         let batch = batch.map_err(|error| probe_query::from_datafusion(&error))?;

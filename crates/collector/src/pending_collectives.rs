@@ -10,14 +10,14 @@ use probe_proto::encode::StringTable;
 use probe_proto::table::{Table, Time};
 use probe_proto::tables::nccl_trace;
 use probe_proto::v1::GroupState;
-use probe_store::{Identity, RecordBatchBuilder, SystemTable};
+use probe_store::{ProcessIdentity, RecordBatchBuilder, SystemTable};
 
-use super::registry::Registry;
+use super::registry::AgentRegistry;
 
 /// The rows with status `pending`.
 #[derive(Debug)]
 pub(crate) struct PendingCollectivesTable {
-    pub registry: Arc<Registry>,
+    pub registry: Arc<AgentRegistry>,
 }
 
 impl SystemTable for PendingCollectivesTable {
@@ -29,7 +29,7 @@ impl SystemTable for PendingCollectivesTable {
         RecordBatchBuilder::new(&nccl_trace::TABLE).finish(&StringTable::default())
     }
 
-    fn beside(&self) -> Result<Vec<(Arc<Identity>, RecordBatch)>> {
+    fn beside(&self) -> Result<Vec<(Arc<ProcessIdentity>, RecordBatch)>> {
         let mut found = Vec::new();
         for agent in self.registry.all() {
             let state = agent.state();

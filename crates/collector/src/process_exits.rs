@@ -11,15 +11,15 @@ use probe_common::paths::host_name;
 use probe_inspect::process_exit::{ProcessEnd, WatchedProcess};
 use probe_proto::agent_connection::AgentConnection;
 use probe_proto::v1::{self, record};
-use probe_store::Identity;
+use probe_store::ProcessIdentity;
 use tokio::time::timeout;
 use tonic::Extensions;
 use tonic::transport::server::UdsConnectInfo;
 
 use super::agent::{Agent, ProcessLife};
 use super::events::{RunEvent, Severity};
-use super::rings::{RingContents, Rings};
-use super::shared::Shared;
+use super::rings::{LiveRings, RingContents};
+use super::shared::CollectorState;
 use crate::truncate::{MAX_TEXT, truncate};
 
 /// How long a collector that ends waits for processes that are known to end.
@@ -44,7 +44,7 @@ impl PeerProcess {
 }
 
 /// Watches the process of an agent that has just said Hello, unless it is watched already.
-pub(super) fn watch(shared: &Arc<Shared>, agent: &Arc<Agent>, peer: &PeerProcess) {
+pub(super) fn watch(shared: &Arc<CollectorState>, agent: &Arc<Agent>, peer: &PeerProcess) {
     let (process, rings) = {
         let mut state = agent.state();
         state.kernel_pid = peer.pid;
@@ -54,7 +54,7 @@ pub(super) fn watch(shared: &Arc<Shared>, agent: &Arc<Agent>, peer: &PeerProcess
         let Some(process) = find(&state.identity, &state.about.command, peer) else { return };
         state.life = ProcessLife::Watched;
         // The descriptor belongs to the watched process: it lives, and the kernel says that it is the one that speaks.
-        let rings = peer.pid.zip(state.hello.rings).map(|(pid, descriptor)| Rings::open(pid, descriptor));
+        let rings = peer.pid.zip(state.hello.rings).map(|(pid, descriptor)| LiveRings::open(pid, descriptor));
         if let Some(Err(problem)) = &rings {
             state.note_problem(format!(
                 "its rings can't be read from here ({problem}): if it is killed, its last tenth of a second is lost"
@@ -83,7 +83,7 @@ pub(super) fn watch(shared: &Arc<Shared>, agent: &Arc<Agent>, peer: &PeerProcess
 
 /// The process that an agent says it is, if it is on this node. Over TCP a client can say any number, so the command line has to
 /// be the process's own, too.
-fn find(identity: &Identity, command: &str, peer: &PeerProcess) -> Option<WatchedProcess> {
+fn find(identity: &ProcessIdentity, command: &str, peer: &PeerProcess) -> Option<WatchedProcess> {
     if let Some(pid) = peer.pid {
         return WatchedProcess::watch(pid, identity.pid).ok();
     }
@@ -98,7 +98,7 @@ fn find(identity: &Identity, command: &str, peer: &PeerProcess) -> Option<Watche
 }
 
 /// Writes down how a process ended, and when (ns since 1970). Its connection may be open for a moment still.
-fn note(shared: &Shared, agent: &Agent, (end, ended_ns): (ProcessEnd, i64), contents: &RingContents) {
+fn note(shared: &CollectorState, agent: &Agent, (end, ended_ns): (ProcessEnd, i64), contents: &RingContents) {
     let end = match agent.state().wait_status {
         Some(status) if end == ProcessEnd::default() => ProcessEnd::of_wait_status(status),
         _ => end,
@@ -137,7 +137,13 @@ fn is_bad(end: &ProcessEnd, said_goodbye: bool) -> bool {
     }
 }
 
-fn event_of(end: &ProcessEnd, process: &Identity, step: i64, said_goodbye: bool, contents: &RingContents) -> RunEvent {
+fn event_of(
+    end: &ProcessEnd,
+    process: &ProcessIdentity,
+    step: i64,
+    said_goodbye: bool,
+    contents: &RingContents,
+) -> RunEvent {
     let who = match process.rank {
         Some(rank) => format!("rank {rank} (process {})", process.pid),
         None => format!("process {}", process.pid),
@@ -168,7 +174,7 @@ fn event_of(end: &ProcessEnd, process: &Identity, step: i64, said_goodbye: bool,
 
 /// Takes the wait status of a process from its parent. The watch may not know it: before Linux 6.15 the kernel tells only the
 /// parent.
-pub(super) fn take_wait_status(shared: &Shared, pid: u32, wait_status: i32) {
+pub(super) fn take_wait_status(shared: &CollectorState, pid: u32, wait_status: i32) {
     for agent in shared.registry.all() {
         let mut state = agent.state();
         if matches!(state.life, ProcessLife::Watched | ProcessLife::Recovering)
@@ -180,8 +186,8 @@ pub(super) fn take_wait_status(shared: &Shared, pid: u32, wait_status: i32) {
 }
 
 /// Waits, for a limited time, for the exit status of processes that are gone or said Bye.
-pub(super) async fn wait_for_exits(shared: &Shared) {
-    let settled = |shared: &Shared| {
+pub(super) async fn wait_for_exits(shared: &CollectorState) {
+    let settled = |shared: &CollectorState| {
         let going = |agent: &Arc<Agent>| {
             let state = agent.state();
             state.presence != AgentConnection::Live && state.life == ProcessLife::Watched
@@ -190,7 +196,8 @@ pub(super) async fn wait_for_exits(shared: &Shared) {
     };
     // An end that is not known by then is NULL.
     let _ = timeout(SETTLE_TIMEOUT, shared.until(settled)).await;
-    let recovered =
-        |shared: &Shared| !shared.registry.all().iter().any(|agent| agent.state().life == ProcessLife::Recovering);
+    let recovered = |shared: &CollectorState| {
+        !shared.registry.all().iter().any(|agent| agent.state().life == ProcessLife::Recovering)
+    };
     let _ = timeout(RECOVERY_TIMEOUT, shared.until(recovered)).await;
 }

@@ -9,66 +9,66 @@ use std::sync::Arc;
 use probe_common::error::Result;
 use probe_proto::tables::steps;
 use probe_proto::v1;
-use probe_query::{Engine, QueryLimits};
+use probe_query::{QueryEngine, QueryLimits};
 use probe_store::SystemTable;
-use probe_store::journal::Begin;
+use probe_store::journal::JournalStart;
 use probe_store::journal::replay;
 use probe_store::runs::{RunInfo, RunState};
-use probe_store::{LeftOver, StorageStats, Store};
+use probe_store::{LeftOverFiles, StorageStats, Store};
 
 use super::budget::memory_limit;
 use super::events::{RunEvent, RunEvents, Severity};
-use super::ingest::Replay;
+use super::ingest::JournalReplay;
 use super::pending_collectives::PendingCollectivesTable;
-use super::registry::Registry;
+use super::registry::AgentRegistry;
 use super::tables::{AgentsTable, DropsTable};
 use super::written::written_batches;
 use crate::eval::EvalLog;
-use crate::server::Audit;
+use crate::server::QueryAudit;
 
 /// Why rows are lost that the collector acknowledged, and that are neither in files nor in the journal.
 const NOT_KEPT: &str = "not on disk when the collector ended";
 
 /// What a collector has left.
 #[derive(Debug)]
-pub(crate) struct Recovered {
+pub(crate) struct RecoveredRun {
     pub store: Arc<Store>,
-    pub registry: Arc<Registry>,
+    pub registry: Arc<AgentRegistry>,
     pub log: Arc<EvalLog>,
     pub events: Arc<RunEvents>,
-    pub queries: Arc<Audit>,
+    pub queries: Arc<QueryAudit>,
     /// What a collector that goes on begins its journal with.
-    pub begin: Begin,
+    pub begin: JournalStart,
     /// Remarks for the user.
     pub remarks: Vec<String>,
     /// Files that are of no use.
-    pub left_over: LeftOver,
+    pub left_over: LeftOverFiles,
 }
 
 /// Opens a run directory for queries, without a collector. The second value has remarks for the user.
 ///
 /// # Errors
 /// There is no such directory, or its files can't be read.
-pub fn open_run(directory: &Path) -> Result<(Engine, Vec<String>)> {
+pub fn open_run(directory: &Path) -> Result<(QueryEngine, Vec<String>)> {
     let limits = QueryLimits::of_collector(memory_limit()?)?.of_command();
     if replay::find(directory)?.files.is_empty() {
-        return Ok((Engine::with_limits(Store::open(directory)?, Vec::new(), limits)?, Vec::new()));
+        return Ok((QueryEngine::with_limits(Store::open(directory)?, Vec::new(), limits)?, Vec::new()));
     }
     let run: Arc<str> = RunInfo::read(directory)?.run.into();
     let recovered = recover(directory, &run, u64::MAX)?;
-    let Recovered { registry, store, log, events, queries, .. } = &recovered;
+    let RecoveredRun { registry, store, log, events, queries, .. } = &recovered;
     let system = system_tables(&run, registry, store, log, events, queries);
-    Ok((Engine::with_limits(recovered.store, system, limits)?, recovered.remarks))
+    Ok((QueryEngine::with_limits(recovered.store, system, limits)?, recovered.remarks))
 }
 
 /// The tables that a collector itself fills.
 pub(super) fn system_tables(
     run: &Arc<str>,
-    registry: &Arc<Registry>,
+    registry: &Arc<AgentRegistry>,
     store: &Arc<Store>,
     log: &Arc<EvalLog>,
     events: &Arc<RunEvents>,
-    queries: &Arc<Audit>,
+    queries: &Arc<QueryAudit>,
 ) -> Vec<Arc<dyn SystemTable>> {
     vec![
         Arc::new(AgentsTable { registry: Arc::clone(registry), store: Arc::clone(store) }),
@@ -93,11 +93,11 @@ pub(super) fn resumed_event(before: RunState) -> RunEvent {
 }
 
 /// Puts together what a run's directory has, for a collector that may keep `disk` bytes on disk; writes nothing.
-pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<Recovered> {
+pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<RecoveredRun> {
     let (store, left_over) = Store::open_after_crash(directory, disk)?;
     let left = replay::find(directory)?;
     let written = written_batches(&store);
-    let mut replay = Replay::new(run, &store, &written, left.evicted()?);
+    let mut replay = JournalReplay::new(run, &store, &written, left.evicted()?);
     let replayed = left.replay(&mut replay)?;
     let appended = replay.appended();
     let mut remarks = Vec::new();
@@ -147,12 +147,12 @@ pub(crate) fn recover(directory: &Path, run: &Arc<str>, disk: u64) -> Result<Rec
     }
     remarks.extend(lost_rows(&not_kept));
     store.restore_evicted(run, &checkpoint.evicted);
-    let registry = Arc::new(Registry::restore(run, &checkpoint, &written));
+    let registry = Arc::new(AgentRegistry::restore(run, &checkpoint, &written));
     let log = Arc::new(EvalLog::restore(&checkpoint.evals));
     let events = Arc::new(RunEvents::restore(run, &checkpoint.events));
-    let queries = Arc::new(Audit::restore(&checkpoint.queries));
-    let begin = Begin { checkpoint, older: left.files, number: left.next, appends: store.appends(), disk };
-    Ok(Recovered { store, registry, log, events, queries, begin, remarks, left_over })
+    let queries = Arc::new(QueryAudit::restore(&checkpoint.queries));
+    let begin = JournalStart { checkpoint, older: left.files, number: left.next, appends: store.appends(), disk };
+    Ok(RecoveredRun { store, registry, log, events, queries, begin, remarks, left_over })
 }
 
 /// A remark about the rows of each table that are nowhere: of steps, or of the table that lost most, and of all others together.

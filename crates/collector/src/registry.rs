@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use probe_proto::agent_connection::AgentConnection;
 use probe_proto::v1;
-use probe_store::Identity;
+use probe_store::ProcessIdentity;
 use probe_store::journal::JournalCheckpoint;
 use tokio::sync::watch;
 
@@ -22,8 +22,8 @@ const MAX_KNOWN: usize = 8192;
 
 /// All agents, by the order in which they first came.
 #[derive(Debug)]
-pub struct Registry {
-    agents: Mutex<Agents>,
+pub struct AgentRegistry {
+    agents: Mutex<RegisteredAgents>,
     connections: AtomicU64,
     open: AtomicUsize,
     changed: watch::Sender<u64>,
@@ -31,7 +31,7 @@ pub struct Registry {
 }
 
 #[derive(Debug, Default)]
-struct Agents {
+struct RegisteredAgents {
     in_order: Vec<Arc<Agent>>,
     by_instance: HashMap<String, Arc<Agent>>,
     next_key: u64,
@@ -54,7 +54,7 @@ pub enum AgentConnections {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooManyAgents;
 
-impl Registry {
+impl AgentRegistry {
     pub fn new() -> Self {
         Self {
             agents: Mutex::default(),
@@ -82,7 +82,7 @@ impl Registry {
         registry
     }
 
-    fn lock(&self) -> MutexGuard<'_, Agents> {
+    fn lock(&self) -> MutexGuard<'_, RegisteredAgents> {
         self.agents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -96,7 +96,7 @@ impl Registry {
     pub fn connect(
         &self,
         instance: &str,
-        identity: Arc<Identity>,
+        identity: Arc<ProcessIdentity>,
         about: AgentDescription,
         connection: u64,
     ) -> Result<(Arc<Agent>, u64), TooManyAgents> {
@@ -138,7 +138,7 @@ impl Registry {
         gone
     }
 
-    /// Wakes the receivers of [`Registry::changes`].
+    /// Wakes the receivers of [`AgentRegistry::changes`].
     pub fn notify(&self) {
         self.changed.send_modify(|count| *count += 1);
     }
@@ -180,7 +180,7 @@ impl Registry {
     }
 }
 
-impl Agents {
+impl RegisteredAgents {
     fn live(&self) -> usize {
         self.in_order.iter().filter(|agent| agent.is_live()).count()
     }
@@ -188,7 +188,7 @@ impl Agents {
     fn admit(
         &mut self,
         instance: &str,
-        identity: &Arc<Identity>,
+        identity: &Arc<ProcessIdentity>,
         about: &AgentDescription,
     ) -> Result<Arc<Agent>, TooManyAgents> {
         if self.live() >= MAX_LIVE {
@@ -215,7 +215,7 @@ impl Agents {
 
 /// An open stream; dropping it says that it is closed.
 #[derive(Debug)]
-pub struct OpenStream(Arc<Registry>);
+pub struct OpenStream(Arc<AgentRegistry>);
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
@@ -231,12 +231,12 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::agent::NotSent;
+    use crate::agent::FrameNotSent;
 
     #[test]
     fn the_first_frame_to_an_agent_is_welcome_whoever_sends_one_meanwhile() {
-        let registry = Registry::new();
-        let identity = Arc::new(Identity::of_hello(&"gpt@1".into(), &v1::Hello::default()));
+        let registry = AgentRegistry::new();
+        let identity = Arc::new(ProcessIdentity::of_hello(&"gpt@1".into(), &v1::Hello::default()));
         let connect = |connection| {
             let (agent, _) =
                 registry.connect("a", Arc::clone(&identity), AgentDescription::default(), connection).unwrap();
@@ -246,14 +246,14 @@ mod tests {
         let welcome = v1::Welcome::default;
         let (downlink, mut frames) = mpsc::channel(2);
         let agent = connect(1);
-        assert_eq!((agent.is_live(), agent.send(configure())), (false, Err(NotSent)));
+        assert_eq!((agent.is_live(), agent.send(configure())), (false, Err(FrameNotSent)));
         registry.welcome(&agent, 1, downlink.clone(), welcome()).unwrap();
         assert_eq!((agent.is_live(), agent.send(configure())), (true, Ok(())));
         let mut next = || frames.try_recv().unwrap().unwrap().frame.unwrap();
         assert_eq!([next(), next()], [Frame::Welcome(welcome()), configure()]);
         // The agent comes again: what is sent now is for neither connection, and the older one is not welcomed any more.
         connect(2);
-        assert_eq!(agent.send(configure()), Err(NotSent));
+        assert_eq!(agent.send(configure()), Err(FrameNotSent));
         assert_eq!(registry.welcome(&agent, 1, downlink, welcome()), Err(NotWelcomed::Superseded));
         let (downlink, frames) = mpsc::channel(1);
         drop(frames);

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::agent::Agent;
 use super::dead_process;
-use super::shared::Shared;
+use super::shared::CollectorState;
 use probe_proto::agent_connection::AgentConnection;
 
 /// The file's name, as the kernel shows it.
@@ -29,7 +29,7 @@ static ONE_AT_A_TIME: Semaphore = Semaphore::const_new(1);
 
 /// The rings of a process that lives.
 #[derive(Debug)]
-pub(super) struct Rings(File);
+pub(super) struct LiveRings(File);
 
 /// What a process left in its rings.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ pub(super) struct RingContents {
     pub(super) problem: Option<String>,
 }
 
-impl Rings {
+impl LiveRings {
     /// Opens the file of a process's `descriptor`. The error says why that can't be.
     pub(super) fn open(pid: i32, descriptor: u32) -> Result<Self, String> {
         let path = format!("/proc/{pid}/fd/{descriptor}");
@@ -62,7 +62,7 @@ impl Rings {
     }
 
     /// Takes what the process left, which has just ended.
-    pub(super) async fn inherit(self, shared: &Arc<Shared>, agent: &Arc<Agent>) -> RingContents {
+    pub(super) async fn inherit(self, shared: &Arc<CollectorState>, agent: &Arc<Agent>) -> RingContents {
         let quiet = shared.until(|_| agent.state().presence != AgentConnection::Live);
         let _ = timeout(REST_TIMEOUT, quiet).await;
         if agent.state().presence == AgentConnection::Ended {

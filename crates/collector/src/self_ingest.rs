@@ -2,8 +2,8 @@
 //! store, journal and files.
 //!
 //! They come in under an instance of the collector's ([`is_local`](super::instance::is_local)), so that their batches have
-//! numbers of their own. No agent is connected under such an instance, and [`Registry`](super::registry::Registry) does not list
-//! it.
+//! numbers of their own. No agent is connected under such an instance, and
+//! [`AgentRegistry`](super::registry::AgentRegistry) does not list it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,14 +15,14 @@ use probe_proto::table::Table;
 use probe_proto::v1;
 use probe_proto::{MAX_ROWS, PROTOCOL, VERSION};
 use probe_store::journal::Journal;
-use probe_store::{Identity, Store};
+use probe_store::{ProcessIdentity, Store};
 
 use super::agent::batches::RowDestination;
 use super::agent::{Agent, AgentDescription};
-use super::hello::{Declaration, HelloRefusal, understand};
+use super::hello::{ConnectionDeclaration, HelloRefusal, understand};
 use super::ingest::{AgentDestination, IngestSession};
 use super::instance::PREFIX;
-use super::registry::Registry;
+use super::registry::AgentRegistry;
 
 /// The largest number of open feeds: where more processes have rows within [`IDLE`], all feeds are closed and opened again.
 const MAX_FEEDS: usize = 4096;
@@ -36,8 +36,8 @@ pub(crate) struct SelfIngest {
     table: &'static Table,
     store: Arc<Store>,
     journal: Arc<Journal>,
-    registry: Arc<Registry>,
-    feeds: Mutex<HashMap<Arc<Identity>, ProcessFeed>>,
+    registry: Arc<AgentRegistry>,
+    feeds: Mutex<HashMap<Arc<ProcessIdentity>, ProcessFeed>>,
 }
 
 /// The rows that the collector adds about one process.
@@ -59,7 +59,7 @@ impl SelfIngest {
         table: &'static Table,
         store: Arc<Store>,
         journal: Arc<Journal>,
-        registry: Arc<Registry>,
+        registry: Arc<AgentRegistry>,
     ) -> Self {
         Self { table, store, journal, registry, feeds: Mutex::default() }
     }
@@ -70,7 +70,7 @@ impl SelfIngest {
     /// The system gives no random numbers, or what was pushed does not fit the table's declaration.
     pub(crate) fn store_rows(
         &self,
-        identity: &Arc<Identity>,
+        identity: &Arc<ProcessIdentity>,
         fill: impl FnOnce(&mut BatchBuilder, &mut StringTable),
     ) -> Result<()> {
         let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,13 +93,13 @@ impl SelfIngest {
         feed.ingest(builder.take(), self.to())
     }
 
-    fn close_idle(&self, feeds: &mut HashMap<Arc<Identity>, ProcessFeed>, longest: Duration) {
+    fn close_idle(&self, feeds: &mut HashMap<Arc<ProcessIdentity>, ProcessFeed>, longest: Duration) {
         for (_, feed) in feeds.extract_if(|_, feed| feed.used.elapsed() >= longest) {
             feed.ingest.close(true, &self.journal);
         }
     }
 
-    fn open(&self, identity: &Arc<Identity>) -> Result<ProcessFeed> {
+    fn open(&self, identity: &Arc<ProcessIdentity>) -> Result<ProcessFeed> {
         let mut random = [0_u8; 8];
         getrandom::fill(&mut random).map_err(|error| Error::failed("no random numbers").because(error))?;
         let instance = format!("{PREFIX}{:016x}", u64::from_le_bytes(random));
@@ -117,7 +117,7 @@ impl SelfIngest {
         })?;
         let agent = Agent::new(0, &instance, Arc::clone(identity), AgentDescription::default());
         agent.state().connection = connection;
-        let declaration = Declaration { identity: Arc::clone(identity), ..greeting.declaration };
+        let declaration = ConnectionDeclaration { identity: Arc::clone(identity), ..greeting.declaration };
         let to = AgentDestination { agent: &agent, keep: self.to() };
         let ingest = IngestSession::open(connection, hello, declaration, 0, &to);
         Ok(ProcessFeed {
@@ -170,7 +170,7 @@ mod tests {
         let feeds = SelfIngest::new(&steps::TABLE, store, journal, Arc::clone(&begun.registry));
         let process = |pid| {
             let hello = v1::Hello { pid, ..v1::Hello::default() };
-            Arc::new(Identity::of_hello(&run, &hello))
+            Arc::new(ProcessIdentity::of_hello(&run, &hello))
         };
         let (first, second) = (process(1), process(2));
         let keep = |identity| {

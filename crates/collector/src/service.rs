@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::shared::Shared;
+use super::shared::CollectorState;
 use super::{process_exits, stream};
 use crate::server::peer::Caller;
 
@@ -19,7 +19,7 @@ const MAX_STREAMS: usize = 2048;
 
 /// The service that agents call.
 #[derive(Debug, Clone)]
-pub(crate) struct AgentService(pub Arc<Shared>);
+pub(crate) struct AgentService(pub Arc<CollectorState>);
 
 #[tonic::async_trait]
 impl Agent for AgentService {

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use probe_common::clock;
 use probe_proto::VERSION;
 use probe_proto::v1::{self, CollectorFrame, agent_frame, collector_frame, record};
-use probe_store::Identity;
+use probe_store::ProcessIdentity;
 use tonic::Status;
 
-use super::agent::batches::{RowDestination, Superseded};
+use super::agent::batches::{ConnectionSuperseded, RowDestination};
 use super::agent::{Agent, Downlink, NotWelcomed, truncate_status};
 use super::events::{RunEvent, Severity};
 use super::hello::{AcceptedHello, DeclaredTable, HelloRefusal, truncate_hello, understand};
 use super::ingest::{AgentDestination, IngestError, IngestSession};
 use super::settings::offset_among_ranks;
-use super::shared::Shared;
+use super::shared::CollectorState;
 use crate::truncate::{MAX_TEXT, truncate};
 
 /// How a stream ends.
@@ -35,8 +35,8 @@ pub(super) enum StreamEnd {
     Refused(v1::Refused),
 }
 
-impl From<Superseded> for StreamEnd {
-    fn from(_: Superseded) -> Self {
+impl From<ConnectionSuperseded> for StreamEnd {
+    fn from(_: ConnectionSuperseded) -> Self {
         Self::Closed(Status::aborted("a newer connection of the same agent took over"))
     }
 }
@@ -44,7 +44,7 @@ impl From<Superseded> for StreamEnd {
 impl From<IngestError> for StreamEnd {
     fn from(error: IngestError) -> Self {
         match error {
-            IngestError::Superseded => Superseded.into(),
+            IngestError::Superseded => ConnectionSuperseded.into(),
             IngestError::Malformed(problem) => Self::Malformed(problem),
             IngestError::BadBatch(problem) => Self::BadBatch(problem),
         }
@@ -61,7 +61,7 @@ pub(super) struct AgentSession {
 
 impl AgentSession {
     pub(super) fn begin(
-        shared: &Shared,
+        shared: &CollectorState,
         hello: v1::Hello,
         downlink: &Downlink,
         connection: u64,
@@ -102,7 +102,7 @@ impl AgentSession {
         });
         match welcomed {
             Ok(()) => {}
-            Err(NotWelcomed::Superseded) => return Err(Superseded.into()),
+            Err(NotWelcomed::Superseded) => return Err(ConnectionSuperseded.into()),
             Err(NotWelcomed::Gone) => {
                 shared.registry.disconnect(&agent, connection, false);
                 return Err(StreamEnd::Broken);
@@ -114,7 +114,7 @@ impl AgentSession {
 
     /// A session without a connection: it takes what a process left that is gone, as if the process had sent it.
     pub(super) fn take_over(
-        shared: &Shared,
+        shared: &CollectorState,
         agent: &Arc<Agent>,
         tables: Vec<v1::TableSchema>,
     ) -> Result<Self, StreamEnd> {
@@ -129,7 +129,7 @@ impl AgentSession {
     }
 
     /// Keeps in the agent's state what was wrong with its frames.
-    pub(super) fn note_end(&self, end: &StreamEnd, shared: &Shared) {
+    pub(super) fn note_end(&self, end: &StreamEnd, shared: &CollectorState) {
         let (StreamEnd::Malformed(problem) | StreamEnd::BadBatch(problem)) = end else { return };
         let mut state = self.agent.state();
         state.note_problem(truncate(format!("sent a malformed frame: {problem}"), MAX_TEXT));
@@ -151,7 +151,7 @@ impl AgentSession {
     }
 
     /// Takes in a frame.
-    pub(super) fn receive(&mut self, shared: &Shared, frame: agent_frame::Frame) -> Result<(), StreamEnd> {
+    pub(super) fn receive(&mut self, shared: &CollectorState, frame: agent_frame::Frame) -> Result<(), StreamEnd> {
         use agent_frame::Frame;
         match frame {
             Frame::Batch(batch) => Ok(self.ingest.batch(batch, &mut destination(&self.agent, shared))?),
@@ -162,7 +162,7 @@ impl AgentSession {
             }
             Frame::Status(status) => {
                 if self.agent.state().connection != self.ingest.connection() {
-                    return Err(Superseded.into());
+                    return Err(ConnectionSuperseded.into());
                 }
                 let status = truncate_status(status);
                 for late in self.agent.report(status.clone()) {
@@ -186,7 +186,7 @@ impl AgentSession {
     }
 
     /// Takes strings where there is room for them. After a connection has brought too many, it gets no later ones in either.
-    fn strings(&mut self, shared: &Shared, strings: v1::Strings) -> Result<(), StreamEnd> {
+    fn strings(&mut self, shared: &CollectorState, strings: v1::Strings) -> Result<(), StreamEnd> {
         let bytes = strings.values.iter().map(String::len).sum();
         if self.ingest.lacks_text() {
             return Ok(());
@@ -202,7 +202,7 @@ impl AgentSession {
     }
 
     /// Takes a new Hello, by which more of the identity is known: rows from now on belong to the new identity.
-    fn renew(&mut self, shared: &Shared, hello: v1::Hello) -> Result<(), StreamEnd> {
+    fn renew(&mut self, shared: &CollectorState, hello: v1::Hello) -> Result<(), StreamEnd> {
         let hello = truncate_hello(hello);
         let AcceptedHello { declaration, about, remark, .. } = understand(hello.clone(), &shared.run, &shared.store)?;
         if declaration.instance != *self.agent.instance {
@@ -211,7 +211,7 @@ impl AgentSession {
         {
             let mut state = self.agent.state();
             if state.connection != self.ingest.connection() {
-                return Err(Superseded.into());
+                return Err(ConnectionSuperseded.into());
             }
             state.identity = Arc::clone(&declaration.identity);
             state.about = about;
@@ -227,7 +227,7 @@ impl AgentSession {
     }
 
     /// Ends the session. `bye`: the agent said Bye.
-    pub(super) fn close(&self, bye: bool, shared: &Shared) {
+    pub(super) fn close(&self, bye: bool, shared: &CollectorState) {
         self.ingest.close(bye, &shared.journal);
     }
 
@@ -243,7 +243,7 @@ impl AgentSession {
 }
 
 /// Where the agent's batches go.
-fn destination<'a>(agent: &'a Agent, shared: &'a Shared) -> AgentDestination<'a> {
+fn destination<'a>(agent: &'a Agent, shared: &'a CollectorState) -> AgentDestination<'a> {
     AgentDestination { agent, keep: RowDestination { store: &shared.store, journal: &shared.journal } }
 }
 
@@ -259,7 +259,7 @@ fn refuse(agent: &Agent, tables: &[DeclaredTable]) {
 }
 
 /// The event of an agent that heard of a plan too late: ranks differ in detail for a few steps.
-fn came_late(late: v1::LatePlan, process: &Identity) -> RunEvent {
+fn came_late(late: v1::LatePlan, process: &ProcessIdentity) -> RunEvent {
     let v1::LatePlan { from_step, until_step } = late;
     let message = format!(
         "the plan of which steps are recorded in detail came late: steps {from_step} to {until_step} may have other detail here than in other processes"

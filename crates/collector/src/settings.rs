@@ -16,7 +16,7 @@ use probe_proto::v1::{AgentConfig, ConfigAnswer, Configure, Plan, WatchAnswer, W
 use tokio::time::timeout;
 
 use super::agent::{Agent, AgentState};
-use super::registry::Registry;
+use super::registry::AgentRegistry;
 
 /// How long agents are given to say that a setting is in force.
 const CONFIRMATION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -153,8 +153,9 @@ impl SharedSettings {
             |agent: &&Arc<Agent>| call.operator_steps == 0 || agent.send(Frame::Configure(watch.clone())).is_ok();
         let processes = live.iter().filter(tells).count();
         let automatic = live.iter().filter(|agent| {
-            let detail = agent.state().settings.get(config::DETAIL).and_then(|detail| config::Detail::parse(detail));
-            detail == Some(config::Detail::Auto)
+            let detail =
+                agent.state().settings.get(config::DETAIL).and_then(|detail| config::StepDetail::parse(detail));
+            detail == Some(config::StepDetail::Auto)
         });
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         Ok(WatchAnswer { processes: count(processes), automatic: count(automatic.count()) })
@@ -179,7 +180,7 @@ impl SharedSettings {
 
     /// Sets `stride` for agents with detail=auto, from a step on. Returns the stride before and the plan; None where the
     /// stride holds already.
-    pub(crate) fn plan(&self, registry: &Registry, stride: u32, whole: bool) -> Option<(u32, Plan)> {
+    pub(crate) fn plan(&self, registry: &AgentRegistry, stride: u32, whole: bool) -> Option<(u32, Plan)> {
         let mut state = self.lock();
         let before = state.plan;
         if (before.stride, before.whole) == (stride, whole) {
@@ -194,7 +195,7 @@ impl SharedSettings {
     }
 
     /// Sends the newest plan again, for a later step, if an agent received it too late.
-    pub(crate) fn repeat_if_late(&self, registry: &Registry) {
+    pub(crate) fn repeat_if_late(&self, registry: &AgentRegistry) {
         let mut state = self.lock();
         let live = registry.live();
         let number = state.plan.number;
@@ -208,7 +209,7 @@ impl SharedSettings {
 
     /// Sets `values` on every agent, waits until the live ones confirm, and returns what is in force in each. An agent that did
     /// not confirm in time is shown with what it last reported.
-    pub(crate) async fn set(&self, values: HashMap<String, String>, registry: &Registry) -> Result<ConfigAnswer> {
+    pub(crate) async fn set(&self, values: HashMap<String, String>, registry: &AgentRegistry) -> Result<ConfigAnswer> {
         for (key, value) in &values {
             let known = config::KEYS.iter().map(|key| format!("{}={}", key.name, key.values.join("|")));
             config::check(key, value).map_err(|what| {

@@ -1,4 +1,4 @@
-//! [`Shared`]: the state that all services of a collector share.
+//! [`CollectorState`]: the state that all services of a collector share.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -8,14 +8,14 @@ use probe_store::journal::Journal;
 use tokio_util::sync::CancellationToken;
 
 use super::events::RunEvents;
-use super::finish::Finish;
-use super::registry::Registry;
+use super::finish::RunFinish;
+use super::registry::AgentRegistry;
 use super::settings::SharedSettings;
-use crate::eval::Routes;
+use crate::eval::ReplyRoutes;
 
 /// The state that all services of a collector share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct CollectorState {
     /// The run with its number.
     pub(super) run: Arc<str>,
     pub(super) directory: PathBuf,
@@ -25,18 +25,18 @@ pub struct Shared {
     pub(super) listening: OnceLock<Vec<String>>,
     pub(super) store: Arc<Store>,
     pub(super) journal: Arc<Journal>,
-    pub(super) registry: Arc<Registry>,
+    pub(super) registry: Arc<AgentRegistry>,
     /// What happened; [`RunEvents::record`] adds to it.
     pub(super) events: Arc<RunEvents>,
     pub(super) settings: SharedSettings,
-    pub(super) routes: Arc<Routes>,
+    pub(super) routes: Arc<ReplyRoutes>,
     /// The end of the command, and of the run.
-    pub(super) finish: Finish,
+    pub(super) finish: RunFinish,
     /// Cancelled when streams of agents are to end.
     pub(super) stopping: CancellationToken,
 }
 
-impl Shared {
+impl CollectorState {
     /// Resolves when `holds` returns true, which is checked whenever an agent comes, goes or reports.
     pub(super) async fn until(&self, holds: impl Fn(&Self) -> bool) {
         let mut changes = self.registry.changes();

@@ -14,11 +14,11 @@ const CAPTURE_LOOKS: u32 = 60;
 /// Watches whether steps are slow.
 #[derive(Debug, Default)]
 pub(crate) struct SlowStepWatch {
-    slow: Option<Slow>,
+    slow: Option<SlowPeriod>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Slow {
+struct SlowPeriod {
     baseline: f64,
     /// How long steps took when slowness was last reported (s).
     reported: f64,
@@ -27,7 +27,7 @@ struct Slow {
 
 /// A change of the durations of steps; values are medians, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Change {
+pub(crate) enum StepTimeChange {
     /// Steps take longer than the run's own baseline.
     Slower { recent: f64, baseline: f64 },
     /// Steps still take longer, and have been captured long enough.
@@ -45,14 +45,14 @@ impl SlowStepWatch {
     }
 
     /// Looks at the durations of all processes, of which the one that has slowed down the most counts.
-    pub(crate) fn check(&mut self, costs: &[Cost]) -> Option<Change> {
+    pub(crate) fn check(&mut self, costs: &[Cost]) -> Option<StepTimeChange> {
         let known = costs.iter().filter(|cost| cost.recent > 0.0 && cost.baseline > 0.0);
         let worst = known.max_by(|a, b| (a.recent / a.baseline).total_cmp(&(b.recent / b.baseline)))?;
         let (recent, now) = (worst.recent, worst.baseline);
         let Some(slow) = &mut self.slow else {
             if recent > SLOW * now {
-                self.slow = Some(Slow { baseline: now, reported: recent, looks: 0 });
-                return Some(Change::Slower { recent, baseline: now });
+                self.slow = Some(SlowPeriod { baseline: now, reported: recent, looks: 0 });
+                return Some(StepTimeChange::Slower { recent, baseline: now });
             }
             return None;
         };
@@ -60,22 +60,22 @@ impl SlowStepWatch {
         let baseline = slow.baseline;
         if recent <= NORMAL * baseline {
             self.slow = None;
-            return Some(Change::Again { recent, baseline });
+            return Some(StepTimeChange::Again { recent, baseline });
         }
         if recent <= NORMAL * now {
             self.slow = None;
-            return Some(Change::Settled { recent, baseline });
+            return Some(StepTimeChange::Settled { recent, baseline });
         }
         if recent > SLOW * slow.reported {
             // Steps have become slower once more, for another reason: worth another capture.
-            *slow = Slow { baseline, reported: recent, looks: 0 };
-            return Some(Change::Slower { recent, baseline });
+            *slow = SlowPeriod { baseline, reported: recent, looks: 0 };
+            return Some(StepTimeChange::Slower { recent, baseline });
         }
-        (slow.looks == CAPTURE_LOOKS).then_some(Change::Captured { recent, baseline })
+        (slow.looks == CAPTURE_LOOKS).then_some(StepTimeChange::Captured { recent, baseline })
     }
 }
 
-impl Change {
+impl StepTimeChange {
     /// The event that reports the change. `automatic`: whether every step is recorded in detail because of it.
     pub(crate) fn event(self, step: i64, automatic: bool) -> RunEvent {
         let event = |kind, severity, message, recent: f64, baseline: f64| {
@@ -87,22 +87,22 @@ impl Change {
             s => format!("{s:.3} s"),
         };
         match self {
-            Change::Slower { recent, baseline } => {
+            StepTimeChange::Slower { recent, baseline } => {
                 let (recent_words, baseline_words) = (took(recent), took(baseline));
                 let detail = if automatic { "; every step is recorded in detail meanwhile" } else { "" };
                 let message = format!("steps take {recent_words} instead of {baseline_words} (medians){detail}");
                 event("slow", Severity::Warning, message, recent, baseline)
             }
-            Change::Captured { recent, baseline } => {
+            StepTimeChange::Captured { recent, baseline } => {
                 let message =
                     format!("steps still take {}; they have been recorded in detail for long enough", took(recent));
                 event("capture", Severity::Info, message, recent, baseline)
             }
-            Change::Again { recent, baseline } => {
+            StepTimeChange::Again { recent, baseline } => {
                 let message = format!("steps take {} again", took(recent));
                 event("slow", Severity::Info, message, recent, baseline)
             }
-            Change::Settled { recent, baseline } => {
+            StepTimeChange::Settled { recent, baseline } => {
                 let message = format!("steps take {} by now, which was {} before", took(recent), took(baseline));
                 event("slow", Severity::Info, message, recent, baseline)
             }
@@ -125,12 +125,16 @@ mod tests {
         assert_eq!(watch.check(&[pace(0.0, 0.0), pace(0.14, 0.1)]), None);
         assert!(!watch.captures());
         let slower = watch.check(&[pace(0.1, 0.1), pace(0.2, 0.1)]);
-        assert_eq!(slower, Some(Change::Slower { recent: 0.2, baseline: 0.1 }));
+        assert_eq!(slower, Some(StepTimeChange::Slower { recent: 0.2, baseline: 0.1 }));
         assert!(watch.captures());
         assert_eq!(watch.check(&[pace(0.2, 0.1)]), None, "once");
-        assert_eq!(watch.check(&[pace(0.4, 0.1)]), Some(Change::Slower { recent: 0.4, baseline: 0.1 }), "slower still");
+        assert_eq!(
+            watch.check(&[pace(0.4, 0.1)]),
+            Some(StepTimeChange::Slower { recent: 0.4, baseline: 0.1 }),
+            "slower still"
+        );
         assert_eq!(watch.check(&[pace(0.13, 0.1)]), None, "not yet");
-        assert_eq!(watch.check(&[pace(0.11, 0.1)]), Some(Change::Again { recent: 0.11, baseline: 0.1 }));
+        assert_eq!(watch.check(&[pace(0.11, 0.1)]), Some(StepTimeChange::Again { recent: 0.11, baseline: 0.1 }));
         assert!(!watch.captures());
     }
 
@@ -138,11 +142,11 @@ mod tests {
     fn a_capture_ends_and_so_does_a_slow_time_that_stays() {
         let mut watch = SlowStepWatch::default();
         watch.check(&[pace(0.2, 0.1)]);
-        let changes: Vec<Change> = (0..100).filter_map(|_| watch.check(&[pace(0.2, 0.1)])).collect();
-        assert_eq!(changes, [Change::Captured { recent: 0.2, baseline: 0.1 }]);
+        let changes: Vec<StepTimeChange> = (0..100).filter_map(|_| watch.check(&[pace(0.2, 0.1)])).collect();
+        assert_eq!(changes, [StepTimeChange::Captured { recent: 0.2, baseline: 0.1 }]);
         assert!(!watch.captures());
         // The baseline of the agents has moved on.
-        assert_eq!(watch.check(&[pace(0.2, 0.19)]), Some(Change::Settled { recent: 0.2, baseline: 0.1 }));
+        assert_eq!(watch.check(&[pace(0.2, 0.19)]), Some(StepTimeChange::Settled { recent: 0.2, baseline: 0.1 }));
         assert_eq!(watch.check(&[pace(0.2, 0.2)]), None);
     }
 }

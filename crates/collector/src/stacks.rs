@@ -9,19 +9,19 @@ use probe_common::clock;
 use probe_common::error::{Error, ErrorKind, Result};
 use probe_common::paths::host_name;
 use probe_inspect::stacks::sampler::{self, SamplingPlan};
-use probe_inspect::stacks::{Readers, Subject, agent, each, permission};
+use probe_inspect::stacks::{InspectedProcess, StackReaders, agent, each, permission};
 use probe_proto::v1::{At, EvalCall, ProcessStacks, StackMethod, StacksAnswer, StacksCall};
-use probe_query::Engine;
-use probe_store::Identity;
+use probe_query::QueryEngine;
+use probe_store::ProcessIdentity;
 
 use self::thread_rows::ThreadRows;
 use super::agent::AgentState;
 use super::inspection_turns::{InspectionTurn, InspectionTurns};
 use super::newest_number::newest_number;
-use super::registry::Registry;
+use super::registry::AgentRegistry;
 use super::self_ingest::SelfIngest;
-use crate::eval::Broker;
-use crate::server::peer::Asker;
+use crate::eval::SnippetBroker;
+use crate::server::peer::AuditedCaller;
 
 /// How long an agent may take to say where its threads are (s).
 const AGENT_SECONDS: f64 = 5.0;
@@ -32,10 +32,10 @@ const ROWS: usize = 8192;
 
 /// Reads stacks, or asks agents for them, and keeps them.
 #[derive(Debug)]
-pub(crate) struct Stacks {
-    registry: Arc<Registry>,
-    broker: Arc<Broker>,
-    readers: Arc<Readers>,
+pub(crate) struct StackCollector {
+    registry: Arc<AgentRegistry>,
+    broker: Arc<SnippetBroker>,
+    readers: Arc<StackReaders>,
     ingest: SelfIngest,
     run: Arc<str>,
     host: String,
@@ -47,17 +47,17 @@ pub(crate) struct Stacks {
 /// A process of the run, and the identity of the rows of its stacks.
 #[derive(Debug, Clone)]
 pub(crate) struct RunProcess {
-    pub identity: Arc<Identity>,
-    pub subject: Subject,
+    pub identity: Arc<ProcessIdentity>,
+    pub subject: InspectedProcess,
     /// The process at the other end of the agent's connection ([`AgentState::kernel_pid`]).
     pub kernel_pid: Option<i32>,
 }
 
-impl Stacks {
+impl StackCollector {
     /// Begins with the number of captures that the run has already.
     pub(crate) fn new(
-        registry: Arc<Registry>,
-        broker: Arc<Broker>,
+        registry: Arc<AgentRegistry>,
+        broker: Arc<SnippetBroker>,
         ingest: SelfIngest,
         run: Arc<str>,
         captures: i64,
@@ -71,7 +71,7 @@ impl Stacks {
     ///
     /// # Errors
     /// Too many wait already.
-    pub(crate) async fn wait_for_turn(&self, asked_by: &Asker) -> Result<InspectionTurn<'_>> {
+    pub(crate) async fn wait_for_turn(&self, asked_by: &AuditedCaller) -> Result<InspectionTurn<'_>> {
         self.turns.wait_for_turn(&asked_by.who).await
     }
 
@@ -79,7 +79,7 @@ impl Stacks {
     ///
     /// # Errors
     /// No agent is connected, or what is asked can't be done. Why one process could not be read is in its part of the answer.
-    pub(crate) async fn ask(&self, call: StacksCall, asked_by: &Asker) -> Result<StacksAnswer> {
+    pub(crate) async fn ask(&self, call: StacksCall, asked_by: &AuditedCaller) -> Result<StacksAnswer> {
         // Samplings do not wait for the turn: they take long, and little of a process's time.
         let _turn = if call.duration_s == 0.0 { Some(self.wait_for_turn(asked_by).await?) } else { None };
         self.ask_without_turn(call, asked_by).await
@@ -88,8 +88,8 @@ impl Stacks {
     /// Does what is asked at once, without a turn.
     ///
     /// # Errors
-    /// Those of [`Stacks::ask`].
-    pub(crate) async fn ask_without_turn(&self, call: StacksCall, asked_by: &Asker) -> Result<StacksAnswer> {
+    /// Those of [`StackCollector::ask`].
+    pub(crate) async fn ask_without_turn(&self, call: StacksCall, asked_by: &AuditedCaller) -> Result<StacksAnswer> {
         let method = StackMethod::try_from(call.method)
             .map_err(|_| Error::usage("unknown way to read stacks; known: auto, memory, paused, native, agent"))?;
         let chosen = self.choose(call.pid, call.rank)?;
@@ -132,7 +132,12 @@ impl Stacks {
     }
 
     /// Reads those that can be read, all at one time, and asks the others.
-    async fn once(&self, chosen: &[RunProcess], method: StackMethod, asked_by: &Asker) -> Result<Vec<ProcessStacks>> {
+    async fn once(
+        &self,
+        chosen: &[RunProcess],
+        method: StackMethod,
+        asked_by: &AuditedCaller,
+    ) -> Result<Vec<ProcessStacks>> {
         let mut why_not = vec![None; chosen.len()];
         for (why_not, process) in why_not.iter_mut().zip(chosen) {
             *why_not = match method {
@@ -141,7 +146,7 @@ impl Stacks {
             };
         }
         let here = chosen.iter().zip(&why_not).filter(|(_, why_not)| why_not.is_none());
-        let here: Vec<Subject> = here.map(|(process, _)| process.subject.clone()).collect();
+        let here: Vec<InspectedProcess> = here.map(|(process, _)| process.subject.clone()).collect();
         let (readers, how) =
             (Arc::clone(&self.readers), if method == StackMethod::Auto { StackMethod::Memory } else { method });
         let reading = tokio::task::spawn_blocking(move || readers.read_all(&here, how));
@@ -156,7 +161,7 @@ impl Stacks {
         Ok(asked.into_iter().filter_map(|asked| asked.or_else(|| read.next())).collect())
     }
 
-    pub(crate) fn readers(&self) -> &Readers {
+    pub(crate) fn readers(&self) -> &StackReaders {
         &self.readers
     }
 
@@ -185,7 +190,12 @@ impl Stacks {
     }
 
     /// Asks the agent, and puts into the answer why it was asked.
-    async fn ask_agent(&self, subject: &Subject, why: Option<Error>, asked_by: &Asker) -> ProcessStacks {
+    async fn ask_agent(
+        &self,
+        subject: &InspectedProcess,
+        why: Option<Error>,
+        asked_by: &AuditedCaller,
+    ) -> ProcessStacks {
         let mut stacks = match self.printed(subject, asked_by).await.and_then(|text| agent::understand(subject, &text))
         {
             Ok(stacks) => stacks,
@@ -201,7 +211,7 @@ impl Stacks {
         stacks
     }
 
-    async fn printed(&self, subject: &Subject, asked_by: &Asker) -> Result<Vec<u8>> {
+    async fn printed(&self, subject: &InspectedProcess, asked_by: &AuditedCaller) -> Result<Vec<u8>> {
         let call = EvalCall {
             code: agent::CODE.into(),
             at: At::Now.into(),
@@ -213,8 +223,13 @@ impl Stacks {
         self.broker.printed(call, &asked_by.within("stack")).await
     }
 
-    async fn sample(&self, chosen: &[RunProcess], plan: SamplingPlan, asked_by: &Asker) -> Result<Vec<ProcessStacks>> {
-        let subjects: Vec<Subject> = chosen.iter().map(|process| process.subject.clone()).collect();
+    async fn sample(
+        &self,
+        chosen: &[RunProcess],
+        plan: SamplingPlan,
+        asked_by: &AuditedCaller,
+    ) -> Result<Vec<ProcessStacks>> {
+        let subjects: Vec<InspectedProcess> = chosen.iter().map(|process| process.subject.clone()).collect();
         let unreadable: Vec<Option<Error>> = chosen.iter().map(|process| self.unreadable(process)).collect();
         let readers = Arc::clone(&self.readers);
         let sampling = self.turns.sampling(&asked_by.who, plan.duration)?;
@@ -260,14 +275,14 @@ impl Stacks {
 ///
 /// # Errors
 /// They can't be read.
-pub(crate) async fn captures(engine: &Engine) -> Result<i64> {
+pub(crate) async fn captures(engine: &QueryEngine) -> Result<i64> {
     newest_number(engine, "SELECT MAX(capture) FROM python.stacks").await
 }
 
 impl RunProcess {
     pub(crate) fn new(state: &AgentState) -> Self {
         let identity = Arc::clone(&state.identity);
-        let subject = Subject { host: Arc::clone(&identity.host), pid: identity.pid, rank: identity.rank };
+        let subject = InspectedProcess { host: Arc::clone(&identity.host), pid: identity.pid, rank: identity.rank };
         Self { identity, subject, kernel_pid: state.kernel_pid }
     }
 

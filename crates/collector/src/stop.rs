@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::collector::Collector;
 use super::events::{RunEvent, Severity};
 use super::process_exits;
-use super::shared::Shared;
+use super::shared::CollectorState;
 
 /// How long live agents are given to send what they have and say Bye.
 const BYE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -86,7 +86,7 @@ fn command_ended(status: i32, going_on: usize) -> RunEvent {
 }
 
 /// Fills in what is known of the run when it ends.
-fn describe(info: &mut RunInfo, shared: &Shared, exit_status: Option<i32>) {
+fn describe(info: &mut RunInfo, shared: &CollectorState, exit_status: Option<i32>) {
     info.state = RunState::Ended;
     info.ended = Some(Timestamp::now());
     info.exit_status = exit_status;

@@ -11,7 +11,7 @@ use tonic::{Code, Status, Streaming};
 use super::agent::Downlink;
 use super::process_exits::{self, PeerProcess};
 use super::session::{AgentSession, StreamEnd};
-use super::shared::Shared;
+use super::shared::CollectorState;
 
 /// A stream that says nothing at first is closed after this long.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -19,7 +19,7 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const REST_TIMEOUT: Duration = Duration::from_millis(200);
 /// Speaks with an agent until the stream ends, or its token is `gone`.
 pub(crate) async fn serve(
-    shared: Arc<Shared>,
+    shared: Arc<CollectorState>,
     mut inbound: Streaming<AgentFrame>,
     downlink: Downlink,
     peer: PeerProcess,
@@ -58,7 +58,7 @@ pub(crate) async fn serve(
 }
 
 async fn speak(
-    shared: &Arc<Shared>,
+    shared: &Arc<CollectorState>,
     inbound: &mut Streaming<AgentFrame>,
     downlink: &Downlink,
     (connection, peer): (u64, PeerProcess),

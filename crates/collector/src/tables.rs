@@ -10,10 +10,10 @@ use probe_proto::agent_connection::AgentConnection;
 use probe_proto::encode::StringTable;
 use probe_proto::table::{Table, Text, Time};
 use probe_proto::tables::{agents, drops};
-use probe_store::{Evicted, Identity, RecordBatchBuilder, Store, SystemTable};
+use probe_store::{EvictedRows, ProcessIdentity, RecordBatchBuilder, Store, SystemTable};
 
 use super::agent::{AgentState, ProcessLife};
-use super::registry::Registry;
+use super::registry::AgentRegistry;
 
 /// Why rows are lost that an agent had recorded, and that had not come when its process or its connection ended.
 const NOT_SENT: &str = "not sent in time";
@@ -21,7 +21,7 @@ const NOT_SENT: &str = "not sent in time";
 /// The table `probe.agents`.
 #[derive(Debug)]
 pub(crate) struct AgentsTable {
-    pub registry: Arc<Registry>,
+    pub registry: Arc<AgentRegistry>,
     pub store: Arc<Store>,
 }
 
@@ -46,7 +46,7 @@ impl SystemTable for AgentsTable {
 }
 
 /// Evicted rows by host and pid. `evicted` has one entry for each process and table, of which there may be thousands.
-fn evicted_rows(evicted: Vec<Evicted>) -> HashMap<(Arc<str>, i32), u64> {
+fn evicted_rows(evicted: Vec<EvictedRows>) -> HashMap<(Arc<str>, i32), u64> {
     let mut rows: HashMap<(Arc<str>, i32), u64> = HashMap::new();
     for evicted in evicted {
         let sum = rows.entry((Arc::clone(&evicted.identity.host), evicted.identity.pid)).or_default();
@@ -99,7 +99,7 @@ fn agent_row(state: &AgentState, evicted: u64, disk: Option<&str>, strings: &mut
 /// The table `probe.drops`: rows that agents say they lost, that the collector lost, and that the store evicted.
 #[derive(Debug)]
 pub(crate) struct DropsTable {
-    pub registry: Arc<Registry>,
+    pub registry: Arc<AgentRegistry>,
     pub store: Arc<Store>,
 }
 
@@ -109,7 +109,8 @@ impl SystemTable for DropsTable {
     }
 
     fn rows(&self) -> Result<RecordBatch> {
-        let mut rows = Drops { builder: RecordBatchBuilder::new(&drops::TABLE), strings: StringTable::default() };
+        let mut rows =
+            DropsBuilder { builder: RecordBatchBuilder::new(&drops::TABLE), strings: StringTable::default() };
         for agent in self.registry.all() {
             let state = agent.state();
             for ((table, reason), loss) in &state.lost_there {
@@ -136,13 +137,13 @@ impl SystemTable for DropsTable {
     }
 }
 
-struct Drops {
+struct DropsBuilder {
     builder: RecordBatchBuilder,
     strings: StringTable,
 }
 
-impl Drops {
-    fn push(&mut self, identity: &Identity, table: &str, reason: &str, at: &str, rows: u64, last: i64) {
+impl DropsBuilder {
+    fn push(&mut self, identity: &ProcessIdentity, table: &str, reason: &str, at: &str, rows: u64, last: i64) {
         let mut text = |text: &str| -> Text { self.strings.id(text) };
         let row = drops::Row {
             run: text(&identity.run),
@@ -174,8 +175,8 @@ mod tests {
     fn evicted_rows_are_summed_by_process() {
         let evicted = |host: &str, pid, rank, table, rows| {
             let hello = probe_proto::v1::Hello { host: host.into(), pid, rank, ..Default::default() };
-            let identity = Arc::new(Identity::of_hello(&"gpt@1".into(), &hello));
-            Evicted { identity, table, rows, last: std::time::SystemTime::UNIX_EPOCH }
+            let identity = Arc::new(ProcessIdentity::of_hello(&"gpt@1".into(), &hello));
+            EvictedRows { identity, table, rows, last: std::time::SystemTime::UNIX_EPOCH }
         };
         let rows = evicted_rows(vec![
             evicted("a", 7, None, &steps::TABLE, 1),

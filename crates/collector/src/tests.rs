@@ -15,7 +15,7 @@ use probe_common::fault;
 use probe_proto::encode::BatchBuilder;
 use probe_proto::tables::steps;
 use probe_proto::v1;
-use probe_query::Engine;
+use probe_query::QueryEngine;
 use probe_store::journal;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -215,7 +215,7 @@ impl World {
         }
         let _still = store.hold_still();
         let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events, queries);
-        let engine = Engine::new(Arc::clone(store), system).unwrap();
+        let engine = QueryEngine::new(Arc::clone(store), system).unwrap();
         let sql = "SELECT CAST(rows_recorded - rows_stored - COALESCE(d.lost, 0) AS BIGINT) FROM probe.agents
                    LEFT JOIN (SELECT pid, SUM(rows) AS lost FROM probe.drops GROUP BY pid) d USING (pid)";
         let batches: Vec<RecordBatch> =
@@ -230,7 +230,7 @@ impl World {
         let OpenedStore { store, registry, log, events, queries, .. } = &self.begun;
         let _still = store.hold_still();
         let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events, queries);
-        let engine = Engine::new(Arc::clone(store), system).unwrap();
+        let engine = QueryEngine::new(Arc::clone(store), system).unwrap();
         let rows = |sql: String| {
             let batches: Vec<_> =
                 runtime.block_on(async { engine.query(&sql, None).await.unwrap().try_collect().await.unwrap() });
@@ -400,7 +400,7 @@ fn events_outlive_the_collector_that_noticed_them() {
     }
     world = World::start(directory.path());
     world.begun.events.record(RunEvent::new("slow", Severity::Warning, "slower"));
-    let engine = Engine::new(Arc::clone(&world.begun.store), vec![world.begun.events]).unwrap();
+    let engine = QueryEngine::new(Arc::clone(&world.begun.store), vec![world.begun.events]).unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let batches: Vec<RecordBatch> = runtime.block_on(async {
         let sql = "SELECT id, kind, severity, run, pid, step, message, details FROM probe.events ORDER BY id";

@@ -4,17 +4,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use probe_proto::v1;
-use probe_store::journal::replay::Ranges;
-use probe_store::{Identity, Store};
+use probe_store::journal::replay::BatchRanges;
+use probe_store::{ProcessIdentity, Store};
 
 /// What files have of one agent and table.
 #[derive(Debug, Default, Clone)]
 pub struct WrittenRows {
     /// Batches, by number.
-    pub ranges: Ranges,
+    pub ranges: BatchRanges,
     pub rows: u64,
     /// The identity of the rows.
-    identity: Option<Arc<Identity>>,
+    identity: Option<Arc<ProcessIdentity>>,
 }
 
 impl WrittenRows {

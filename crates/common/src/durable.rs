@@ -86,7 +86,7 @@ fn sync(directory: &Path, opened: &File) -> io::Result<()> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::fault::{Fault, set};
+    use crate::fault::{DiskFault, set};
 
     #[test]
     fn what_has_no_name_on_disk_is_not_there() {
@@ -94,10 +94,10 @@ mod tests {
         let (above, below) = (directory.path().join("a"), directory.path().join("a/b"));
         let (from, to) = (directory.path().join("from"), directory.path().join("to"));
         fs::write(&from, "rows").unwrap();
-        set(directory.path(), Fault::Names, true);
+        set(directory.path(), DiskFault::Names, true);
         assert!(create_directory(&below).is_err() && !above.exists());
         assert!(rename(&from, &to).is_err() && !to.exists());
-        set(directory.path(), Fault::Names, false);
+        set(directory.path(), DiskFault::Names, false);
         create_directory(&below).unwrap();
         assert!(below.is_dir());
         fs::write(&from, "rows").unwrap();

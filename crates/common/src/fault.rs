@@ -9,14 +9,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Directories that tests have broken, and how.
-static BROKEN: Mutex<BTreeSet<(PathBuf, Fault)>> = Mutex::new(BTreeSet::new());
+static BROKEN: Mutex<BTreeSet<(PathBuf, DiskFault)>> = Mutex::new(BTreeSet::new());
 
 /// Whether a disk that failed is tried again without the usual pause.
 static RETRY_AT_ONCE: AtomicBool = AtomicBool::new(false);
 
 /// What goes wrong below a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fault {
+pub enum DiskFault {
     /// Writing fails: the disk is full.
     Full,
     /// Names can't be synced to disk.
@@ -27,11 +27,11 @@ pub enum Fault {
 
 /// Makes writing below `directory` fail from now on, or work again.
 pub fn breaks(directory: &Path, broken: bool) {
-    set(directory, Fault::Full, broken);
+    set(directory, DiskFault::Full, broken);
 }
 
 /// Sets or clears a fault below `directory`.
-pub fn set(directory: &Path, fault: Fault, broken: bool) {
+pub fn set(directory: &Path, fault: DiskFault, broken: bool) {
     let mut all = BROKEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let entry = (directory.to_owned(), fault);
     if broken {
@@ -52,15 +52,15 @@ pub fn retries_at_once() -> bool {
     RETRY_AT_ONCE.load(Ordering::Relaxed)
 }
 
-fn is_broken(path: &Path, how: Fault) -> bool {
+fn is_broken(path: &Path, how: DiskFault) -> bool {
     let all = BROKEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     all.iter().any(|(broken, fault)| *fault == how && path.starts_with(broken))
 }
 
 /// Fails if a test has broken the disk that `path` is on.
 pub fn check(path: &Path) -> io::Result<()> {
-    assert!(!is_broken(path, Fault::Panic), "this test has it so");
-    if is_broken(path, Fault::Full) {
+    assert!(!is_broken(path, DiskFault::Panic), "this test has it so");
+    if is_broken(path, DiskFault::Full) {
         return Err(io::Error::new(io::ErrorKind::StorageFull, "no space left on this test"));
     }
     Ok(())
@@ -68,7 +68,7 @@ pub fn check(path: &Path) -> io::Result<()> {
 
 /// Fails if a test has made syncing of names in `directory` fail.
 pub fn check_names(directory: &Path) -> io::Result<()> {
-    if is_broken(directory, Fault::Names) {
+    if is_broken(directory, DiskFault::Names) {
         return Err(io::Error::other("this test has no names on disk"));
     }
     Ok(())

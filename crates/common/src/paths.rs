@@ -19,14 +19,14 @@ use crate::error::{Error, Result};
 
 /// An address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Listen {
+pub enum ListenAddress {
     /// A unix socket.
     Unix(PathBuf),
     /// A TCP address.
     Tcp(SocketAddr),
 }
 
-impl fmt::Display for Listen {
+impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
@@ -37,14 +37,14 @@ impl fmt::Display for Listen {
 
 /// The two directories in which `probe` keeps its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Directories {
+pub struct ProbeDirectories {
     /// The directory whose `runs/` holds the run directories.
     pub home: PathBuf,
     /// The directory of the sockets of live collectors.
     pub runtime: PathBuf,
 }
 
-impl Directories {
+impl ProbeDirectories {
     /// The directories that the environment names; neither is created or looked at.
     pub fn from_environment() -> Result<Self> {
         Self::from_variables(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
@@ -110,22 +110,22 @@ impl Directories {
 
 /// The directory of runs: `$PROBE_HOME`, else `$XDG_STATE_HOME/probe`, else `~/.local/state/probe`.
 pub fn home() -> Result<PathBuf> {
-    Ok(Directories::from_environment()?.home)
+    Ok(ProbeDirectories::from_environment()?.home)
 }
 
 /// The directory of sockets, created with mode 0700 and checked: it is ours alone, and no symlink.
 pub fn runtime_dir() -> Result<PathBuf> {
-    Ok(Directories::from_environment()?.checked_runtime()?.to_owned())
+    Ok(ProbeDirectories::from_environment()?.checked_runtime()?.to_owned())
 }
 
 /// The socket of the collector that records `run` ("gpt@2").
 pub fn socket_for(run: &str) -> Result<PathBuf> {
-    Ok(Directories::from_environment()?.socket_for(run))
+    Ok(ProbeDirectories::from_environment()?.socket_for(run))
 }
 
 /// Live collectors of this user on this machine: the run that each records, and its socket.
 pub fn list_sockets() -> Result<Vec<(String, PathBuf)>> {
-    Directories::from_environment()?.sockets()
+    ProbeDirectories::from_environment()?.sockets()
 }
 
 /// What is at a socket's path.
@@ -246,9 +246,11 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
 
-    fn directories_from(variables: &[(&str, &str)]) -> Directories {
-        Directories::from_variables(|name| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v)))
-            .unwrap()
+    fn directories_from(variables: &[(&str, &str)]) -> ProbeDirectories {
+        ProbeDirectories::from_variables(|name| {
+            variables.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v))
+        })
+        .unwrap()
     }
 
     #[test]
@@ -256,7 +258,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let session = dir.path().to_str().unwrap();
         let all = [("PROBE_HOME", "/a"), ("XDG_STATE_HOME", "/b"), ("HOME", "/c"), ("PROBE_RUNTIME_DIR", "/d")];
-        assert_eq!(directories_from(&all), Directories { home: "/a".into(), runtime: "/d".into() });
+        assert_eq!(directories_from(&all), ProbeDirectories { home: "/a".into(), runtime: "/d".into() });
         assert_eq!(directories_from(&all[1..]).home, Path::new("/b/probe"));
         assert_eq!(directories_from(&all[2..]).home, Path::new("/c/.local/state/probe"));
         assert_eq!(directories_from(&[("HOME", "/c"), ("XDG_RUNTIME_DIR", session)]).runtime, dir.path().join("probe"));
@@ -292,7 +294,7 @@ mod tests {
     fn live_stale_and_absent_sockets_are_told_apart() {
         let dir = tempfile::tempdir().unwrap();
         let runtime = dir.path().join("run");
-        let directories = Directories { home: dir.path().into(), runtime: runtime.clone() };
+        let directories = ProbeDirectories { home: dir.path().into(), runtime: runtime.clone() };
         assert_eq!(directories.sockets().unwrap(), []);
         assert!(!runtime.exists(), "looking makes nothing");
         private_directory(&runtime).unwrap();

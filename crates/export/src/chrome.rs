@@ -8,11 +8,12 @@ use serde_json::value::RawValue;
 
 use super::format::TraceFormat;
 use super::model::{
-    Argument, Counter, CounterId, Flow, FlowKind, Instant, Point, ProcessId, Slice, TraceProcess, Track, TrackId, Value,
+    Argument, ArgumentValue, Counter, CounterId, Flow, FlowKind, InstantEvent, ProcessId, Slice, TraceProcess, Track,
+    TrackId, TrackPoint,
 };
 
 /// The writer of a file.
-pub struct Chrome<W> {
+pub struct ChromeWriter<W> {
     out: W,
     base: i64,
     /// Text after the events.
@@ -32,7 +33,7 @@ pub struct Chrome<W> {
 /// Numbers of devices are below this, as torch.profiler writes them.
 const MAX_DEVICES: i64 = 512;
 
-impl<W: Write> Chrome<W> {
+impl<W: Write> ChromeWriter<W> {
     /// Begins a file for viewers. Times are written from `base` on, which `is_unix` where it is from 1970. `about` are more
     /// values beside the events, each as JSON; they come after the events, because older Perfettos stop at a key before them
     /// that they do not know, and take `displayTimeUnit` for the unit of times.
@@ -93,8 +94,8 @@ impl<W: Write> Chrome<W> {
         if !self.devices.contains(&device) {
             self.devices.push(device);
             let name = track.group.clone().unwrap_or_else(|| format!("device {device}"));
-            self.metadata("process_name", (device, 0), ("name", Value::Text(&name)))?;
-            let order = Value::Int(5_000_000 + i64::from(device));
+            self.metadata("process_name", (device, 0), ("name", ArgumentValue::Text(&name)))?;
+            let order = ArgumentValue::Int(5_000_000 + i64::from(device));
             self.metadata("process_sort_index", (device, 0), ("sort_index", order))?;
         }
         Ok(Some(device))
@@ -130,17 +131,17 @@ impl<W: Write> Chrome<W> {
         self.out.write_all(b"}}")
     }
 
-    fn value(&mut self, value: Value<'_>) -> Result<()> {
+    fn value(&mut self, value: ArgumentValue<'_>) -> Result<()> {
         match value {
-            Value::Json(text) if serde_json::from_str::<&RawValue>(text).is_ok() && !text.contains('\n') => {
+            ArgumentValue::Json(text) if serde_json::from_str::<&RawValue>(text).is_ok() && !text.contains('\n') => {
                 self.out.write_all(text.as_bytes())
             }
-            Value::Text(text) | Value::Json(text) => string(&mut self.out, text),
-            Value::Int(number) => write!(self.out, "{number}"),
+            ArgumentValue::Text(text) | ArgumentValue::Json(text) => string(&mut self.out, text),
+            ArgumentValue::Int(number) => write!(self.out, "{number}"),
             // JSON has no NaN.
-            Value::Float(number) if !number.is_finite() => self.out.write_all(b"null"),
-            Value::Float(number) => write!(self.out, "{number}"),
-            Value::Bool(truth) => write!(self.out, "{truth}"),
+            ArgumentValue::Float(number) if !number.is_finite() => self.out.write_all(b"null"),
+            ArgumentValue::Float(number) => write!(self.out, "{number}"),
+            ArgumentValue::Bool(truth) => write!(self.out, "{truth}"),
         }
     }
 
@@ -151,7 +152,7 @@ impl<W: Write> Chrome<W> {
         self.arguments(&[argument])
     }
 
-    fn arrow(&mut self, phase: &str, kind: FlowKind, id: u64, from: Point) -> Result<()> {
+    fn arrow(&mut self, phase: &str, kind: FlowKind, id: u64, from: TrackPoint) -> Result<()> {
         let name = match kind {
             FlowKind::Launch => "ac2g",
             FlowKind::Backward => "fwdbwd",
@@ -167,7 +168,7 @@ impl<W: Write> Chrome<W> {
         self.out.write_all(b"}")
     }
 
-    fn flow(&mut self, flow: Flow, here: Point) -> Result<()> {
+    fn flow(&mut self, flow: Flow, here: TrackPoint) -> Result<()> {
         match flow {
             Flow::Begin(kind, id) => self.arrow("s", kind, id, here),
             Flow::Through(kind, id) => self.arrow("t", kind, id, here),
@@ -183,7 +184,7 @@ impl<W: Write> Chrome<W> {
     }
 }
 
-impl<W: Write> TraceFormat for Chrome<W> {
+impl<W: Write> TraceFormat for ChromeWriter<W> {
     fn process(&mut self, id: ProcessId, process: &TraceProcess) -> Result<()> {
         let own =
             process.pid.filter(|pid| self.as_profiler && *pid >= MAX_DEVICES).and_then(|pid| i32::try_from(pid).ok());
@@ -194,8 +195,8 @@ impl<W: Write> TraceFormat for Chrome<W> {
         };
         self.processes.push(pid);
         let thread = (pid, 0);
-        self.metadata("process_name", thread, ("name", Value::Text(&process.name)))?;
-        self.metadata("process_sort_index", thread, ("sort_index", Value::Int(i64::from(id.0))))
+        self.metadata("process_name", thread, ("name", ArgumentValue::Text(&process.name)))?;
+        self.metadata("process_sort_index", thread, ("sort_index", ArgumentValue::Int(i64::from(id.0))))
     }
 
     fn track(&mut self, id: TrackId, track: &Track, lane: usize) -> Result<()> {
@@ -219,8 +220,8 @@ impl<W: Write> TraceFormat for Chrome<W> {
         self.threads.push(thread);
         let group = track.group.as_ref().map(|group| format!("{group} ")).unwrap_or_default();
         let more = if lane > 0 { format!(" ({})", lane + 1) } else { String::new() };
-        self.metadata("thread_name", thread, ("name", Value::Text(&format!("{group}{}{more}", track.name))))?;
-        self.metadata("thread_sort_index", thread, ("sort_index", Value::Int(i64::from(track.order))))
+        self.metadata("thread_name", thread, ("name", ArgumentValue::Text(&format!("{group}{}{more}", track.name))))?;
+        self.metadata("thread_sort_index", thread, ("sort_index", ArgumentValue::Int(i64::from(track.order))))
     }
 
     fn counter(&mut self, _: CounterId, _: &Counter) -> Result<()> {
@@ -236,7 +237,7 @@ impl<W: Write> TraceFormat for Chrome<W> {
         self.out.write_all(b",\"dur\":")?;
         microseconds(&mut self.out, slice.duration)?;
         self.arguments(slice.arguments)?;
-        let here = Point { track: slice.track, ts: slice.ts };
+        let here = TrackPoint { track: slice.track, ts: slice.ts };
         slice.flows.iter().try_for_each(|flow| self.flow(*flow, here))
     }
 
@@ -244,7 +245,7 @@ impl<W: Write> TraceFormat for Chrome<W> {
         Ok(())
     }
 
-    fn instant(&mut self, instant: &Instant<'_>, _: ProcessId) -> Result<()> {
+    fn instant(&mut self, instant: &InstantEvent<'_>, _: ProcessId) -> Result<()> {
         let thread = self.thread(instant.track);
         self.event("i")?;
         self.out.write_all(b",\"s\":\"t\"")?;
@@ -259,7 +260,7 @@ impl<W: Write> TraceFormat for Chrome<W> {
         self.text("name", &counter.name)?;
         self.at((self.pid(counter.process), 0), ts)?;
         let unit = if counter.unit.is_empty() { "value" } else { counter.unit };
-        self.arguments(&[(unit, Value::Float(value))])
+        self.arguments(&[(unit, ArgumentValue::Float(value))])
     }
 
     fn finish(&mut self) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::io::Result;
 
-use super::model::{Counter, CounterId, Instant, ProcessId, Slice, TraceProcess, Track, TrackId};
+use super::model::{Counter, CounterId, InstantEvent, ProcessId, Slice, TraceProcess, Track, TrackId};
 
 /// A file in one format. Slices come properly nested on each track: [`TraceFormat::end`] ends the one that began last.
 pub trait TraceFormat {
@@ -20,7 +20,7 @@ pub trait TraceFormat {
     /// Ends the innermost open slice of a track.
     fn end(&mut self, track: TrackId, ts: i64) -> Result<()>;
     /// Writes an instant.
-    fn instant(&mut self, instant: &Instant<'_>, process: ProcessId) -> Result<()>;
+    fn instant(&mut self, instant: &InstantEvent<'_>, process: ProcessId) -> Result<()>;
     /// Writes the value of a counter from `ts` on.
     fn count(&mut self, id: CounterId, counter: &Counter, ts: i64, value: f64) -> Result<()>;
     /// Ends the file.

@@ -14,7 +14,7 @@ pub(crate) struct TrackLanes {
 
 /// A lane for a slice, and the begin and end with which it nests there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Placed {
+pub(crate) struct PlacedSlice {
     pub lane: usize,
     /// Begin of the slice; like `end`, it is within [`RESOLUTION`] of the recorded time.
     pub ts: i64,
@@ -36,24 +36,24 @@ impl TrackLanes {
     }
 
     /// The first lane on which a slice nests; None past [`MAX_LANES`]. Slices have to come in order of `ts`.
-    pub(crate) fn find(&self, ts: i64, end: i64) -> Option<Placed> {
+    pub(crate) fn find(&self, ts: i64, end: i64) -> Option<PlacedSlice> {
         for (lane, open) in self.lanes.iter().enumerate() {
             // Slices that end within the resolution after `ts` have ended, and this one begins at their end.
             let begins = open.iter().rev().copied().take_while(|around| *around <= ts + RESOLUTION && *around < end);
             let begins = begins.fold(ts, i64::max);
             match open.iter().rev().find(|around| **around > begins) {
-                None => return Some(Placed { lane, ts: begins, end }),
+                None => return Some(PlacedSlice { lane, ts: begins, end }),
                 Some(around) if end <= around + RESOLUTION => {
-                    return Some(Placed { lane, ts: begins, end: end.min(*around) });
+                    return Some(PlacedSlice { lane, ts: begins, end: end.min(*around) });
                 }
                 Some(_) => {}
             }
         }
-        (self.lanes.len() < MAX_LANES).then_some(Placed { lane: self.lanes.len(), ts, end })
+        (self.lanes.len() < MAX_LANES).then_some(PlacedSlice { lane: self.lanes.len(), ts, end })
     }
 
     /// Opens a slice on the lane that [`Self::find`] returned.
-    pub(crate) fn open(&mut self, placed: Placed) {
+    pub(crate) fn open(&mut self, placed: PlacedSlice) {
         if placed.lane == self.lanes.len() {
             self.lanes.push(Vec::new());
         }

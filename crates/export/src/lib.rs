@@ -13,10 +13,11 @@ mod perfetto;
 mod tests;
 mod timeline;
 
-pub use self::chrome::Chrome;
+pub use self::chrome::ChromeWriter;
 pub use self::format::TraceFormat;
 pub use self::model::{
-    Argument, Counter, CounterId, Flow, FlowKind, Instant, Point, ProcessId, Slice, TraceProcess, Track, TrackId, Value,
+    Argument, ArgumentValue, Counter, CounterId, Flow, FlowKind, InstantEvent, ProcessId, Slice, TraceProcess, Track,
+    TrackId, TrackPoint,
 };
-pub use self::perfetto::Perfetto;
+pub use self::perfetto::PerfettoWriter;
 pub use self::timeline::{Timeline, WrittenCounts};

@@ -52,7 +52,7 @@ pub struct Counter {
 
 /// A point on a track.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Point {
+pub struct TrackPoint {
     /// The track, or the lane of it where the slice lies.
     pub track: TrackId,
     /// The time.
@@ -61,7 +61,7 @@ pub struct Point {
 
 /// The value of an argument.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Value<'a> {
+pub enum ArgumentValue<'a> {
     /// Text.
     Text(&'a str),
     /// Text that is JSON: written as such where the format is JSON.
@@ -75,7 +75,7 @@ pub enum Value<'a> {
 }
 
 /// A named value.
-pub type Argument<'a> = (&'a str, Value<'a>);
+pub type Argument<'a> = (&'a str, ArgumentValue<'a>);
 
 /// What an arrow means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -109,7 +109,7 @@ pub enum Flow {
         /// The arrow's id in formats where an arrow joins two slices.
         pair: u64,
         /// Where that slice begins.
-        from: Point,
+        from: TrackPoint,
     },
 }
 
@@ -134,7 +134,7 @@ pub struct Slice<'a> {
 
 /// An event at a point in time.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Instant<'a> {
+pub struct InstantEvent<'a> {
     /// The track.
     pub track: TrackId,
     /// Its time.

@@ -8,14 +8,14 @@ use std::io::{Result, Write};
 
 use prost::Message;
 
-use self::interned::{Texts, Use};
+use self::interned::{InternedTexts, TextUse};
 use self::messages::{
     Clock, ClockSnapshot, CounterDescriptor, DebugAnnotation, ProcessDescriptor, TracePacket, TrackDescriptor,
     TrackEvent,
 };
 use super::format::TraceFormat;
 use super::model::{
-    Argument, Counter, CounterId, Flow, Instant, ProcessId, Slice, TraceProcess, Track, TrackId, Value,
+    Argument, ArgumentValue, Counter, CounterId, Flow, InstantEvent, ProcessId, Slice, TraceProcess, Track, TrackId,
 };
 
 /// The number of the only sequence of packets: there is one writer.
@@ -43,22 +43,22 @@ const TRACKS: u64 = 3 << 40;
 const COUNTERS: u64 = 4 << 40;
 
 /// The writer of a file.
-pub struct Perfetto<W> {
+pub struct PerfettoWriter<W> {
     out: W,
-    texts: Texts,
+    texts: InternedTexts,
     groups: BTreeMap<(u32, String), u64>,
     /// Whether the next packet resets the numbers of texts.
     clears: bool,
     buffer: Vec<u8>,
 }
 
-impl<W: Write> Perfetto<W> {
+impl<W: Write> PerfettoWriter<W> {
     /// Begins a file; where times are from 1970, `first` is one of them, so that viewers can show dates.
     ///
     /// # Errors
     /// Those of `out`.
     pub fn new(out: W, first: Option<i64>) -> Result<Self> {
-        let (texts, groups) = (Texts::default(), BTreeMap::new());
+        let (texts, groups) = (InternedTexts::default(), BTreeMap::new());
         let mut new = Self { out, texts, groups, clears: true, buffer: Vec::new() };
         if let Some(timestamp) = first.and_then(|first| u64::try_from(first).ok()) {
             // Times of packets are of the clock since boot, which is declared equal to that of the day.
@@ -114,31 +114,31 @@ impl<W: Write> Perfetto<W> {
     }
 
     fn named(&mut self, kind: i32, track: TrackId, name: &str, category: &str, with: &[Argument<'_>]) -> TrackEvent {
-        let annotation = |texts: &mut Texts, (name, value): &Argument<'_>| {
+        let annotation = |texts: &mut InternedTexts, (name, value): &Argument<'_>| {
             let mut made =
-                DebugAnnotation { name_iid: texts.number(Use::ArgumentName, name), ..DebugAnnotation::default() };
+                DebugAnnotation { name_iid: texts.number(TextUse::ArgumentName, name), ..DebugAnnotation::default() };
             match value {
-                Value::Text(text) | Value::Json(text) => {
-                    made.string_value_iid = Some(texts.number(Use::Argument, text));
+                ArgumentValue::Text(text) | ArgumentValue::Json(text) => {
+                    made.string_value_iid = Some(texts.number(TextUse::Argument, text));
                 }
-                Value::Int(number) => made.int_value = Some(*number),
-                Value::Float(number) => made.double_value = Some(*number),
-                Value::Bool(truth) => made.bool_value = Some(*truth),
+                ArgumentValue::Int(number) => made.int_value = Some(*number),
+                ArgumentValue::Float(number) => made.double_value = Some(*number),
+                ArgumentValue::Bool(truth) => made.bool_value = Some(*truth),
             }
             made
         };
         TrackEvent {
             kind,
             track_uuid: TRACKS + u64::from(track.0),
-            name_iid: Some(self.texts.number(Use::Name, name)),
-            category_iids: vec![self.texts.number(Use::Category, category)],
+            name_iid: Some(self.texts.number(TextUse::Name, name)),
+            category_iids: vec![self.texts.number(TextUse::Category, category)],
             debug_annotations: with.iter().map(|argument| annotation(&mut self.texts, argument)).collect(),
             ..TrackEvent::default()
         }
     }
 }
 
-impl<W: Write> TraceFormat for Perfetto<W> {
+impl<W: Write> TraceFormat for PerfettoWriter<W> {
     fn process(&mut self, id: ProcessId, process: &TraceProcess) -> Result<()> {
         self.descriptor(TrackDescriptor {
             uuid: PROCESSES + u64::from(id.0),
@@ -190,7 +190,7 @@ impl<W: Write> TraceFormat for Perfetto<W> {
         self.event(ts, TrackEvent { kind: END, track_uuid, ..TrackEvent::default() })
     }
 
-    fn instant(&mut self, instant: &Instant<'_>, _: ProcessId) -> Result<()> {
+    fn instant(&mut self, instant: &InstantEvent<'_>, _: ProcessId) -> Result<()> {
         let event = self.named(INSTANT, instant.track, instant.name, instant.category, instant.arguments);
         self.event(instant.ts, event)
     }

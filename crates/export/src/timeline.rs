@@ -4,7 +4,9 @@ use std::io::Result;
 
 use super::format::TraceFormat;
 use super::lanes::TrackLanes;
-use super::model::{Counter, CounterId, Flow, Instant, Point, ProcessId, Slice, TraceProcess, Track, TrackId};
+use super::model::{
+    Counter, CounterId, Flow, InstantEvent, ProcessId, Slice, TraceProcess, Track, TrackId, TrackPoint,
+};
 
 /// Numbers of what was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,7 +23,7 @@ pub struct WrittenCounts {
     pub left_out: u64,
 }
 
-struct Row {
+struct TrackRow {
     track: Track,
     lanes: TrackLanes,
     /// The track of each lane in the file; the first is the row's own.
@@ -33,7 +35,7 @@ pub struct Timeline<'a> {
     format: Box<dyn TraceFormat + 'a>,
     processes: u32,
     /// By the number of the track: None for tracks of lanes beyond the first.
-    rows: Vec<Option<Row>>,
+    rows: Vec<Option<TrackRow>>,
     counters: Vec<Counter>,
     /// Numbers of what was written so far.
     pub written: WrittenCounts,
@@ -60,7 +62,7 @@ impl<'a> Timeline<'a> {
     pub fn track(&mut self, track: Track) -> Result<TrackId> {
         let id = TrackId(self.rows.len() as u32);
         self.format.track(id, &track, 0)?;
-        self.rows.push(Some(Row { track, lanes: TrackLanes::default(), ids: vec![id] }));
+        self.rows.push(Some(TrackRow { track, lanes: TrackLanes::default(), ids: vec![id] }));
         Ok(id)
     }
 
@@ -74,7 +76,7 @@ impl<'a> Timeline<'a> {
 
     /// Draws a slice. Those of a track have to come in order of `ts`, longer ones first. Returns where it was drawn; None where
     /// it was not, because too many of the track overlap, or there is no such track.
-    pub fn slice(&mut self, slice: &Slice<'_>) -> Result<Option<Point>> {
+    pub fn slice(&mut self, slice: &Slice<'_>) -> Result<Option<TrackPoint>> {
         let Some(Some(row)) = self.rows.get_mut(slice.track.0 as usize) else { return Ok(None) };
         let end = slice.ts.saturating_add(slice.duration.max(0));
         let Some(placed) = row.lanes.find(slice.ts, end) else {
@@ -104,11 +106,11 @@ impl<'a> Timeline<'a> {
         self.written.slices += 1;
         let is_end = |flow: &&Flow| !matches!(flow, Flow::Begin(..) | Flow::Possible(_));
         self.written.arrows += slice.flows.iter().filter(is_end).count() as u64;
-        Ok(Some(Point { track, ts: placed.ts }))
+        Ok(Some(TrackPoint { track, ts: placed.ts }))
     }
 
     /// Draws an instant.
-    pub fn instant(&mut self, instant: &Instant<'_>) -> Result<()> {
+    pub fn instant(&mut self, instant: &InstantEvent<'_>) -> Result<()> {
         let Some(Some(row)) = self.rows.get(instant.track.0 as usize) else { return Ok(()) };
         self.written.instants += 1;
         self.format.instant(instant, row.track.process)

@@ -4,7 +4,7 @@ use crate::records::{DeviceEvent, HostEvent, UNKNOWN};
 use crate::text_table::NONE;
 
 /// Fields that all activities of devices have.
-pub(crate) struct Activity {
+pub(crate) struct DeviceActivity {
     pub ts: i64,
     pub end: i64,
     pub device: i64,
@@ -34,7 +34,7 @@ pub(crate) fn host_event(thread: u32, kind: u8, ts: i64, end: i64, number: i64) 
 }
 
 /// An activity of a device with all other fields unknown.
-pub(crate) fn device_event(activity: &Activity, kind: u8) -> DeviceEvent {
+pub(crate) fn device_event(activity: &DeviceActivity, kind: u8) -> DeviceEvent {
     DeviceEvent {
         correlation: activity.correlation,
         kind,

@@ -12,7 +12,7 @@ use super::range_patterns::RangePatterns;
 use super::rows::ProcessRows;
 
 /// A file to read as one format, and the run of its rows.
-pub(crate) struct Reading<'a> {
+pub(crate) struct CaptureSource<'a> {
     pub path: &'a Path,
     /// The run.
     pub run: &'a str,
@@ -69,7 +69,7 @@ impl RowCounts {
 
 /// The result of importing a file.
 #[derive(Debug)]
-pub struct Capture {
+pub struct ImportedCapture {
     /// The capture's name in the run.
     pub name: String,
     /// The rank of the process, where it is known.
@@ -128,7 +128,7 @@ impl CaptureFacts {
     ///
     /// # Errors
     /// The file system's.
-    pub(crate) fn write(self, name: &str, rows: &mut ProcessRows<'_>) -> Result<Capture> {
+    pub(crate) fn write(self, name: &str, rows: &mut ProcessRows<'_>) -> Result<ImportedCapture> {
         let reasons = serde_json::to_string(&self.left_out).ok().filter(|_| !self.left_out.is_empty());
         rows.push(|id| captures::Row {
             capture: id(name),
@@ -169,7 +169,7 @@ impl CaptureFacts {
             cost: self.cost,
             waited: self.waited,
         })?;
-        Ok(Capture {
+        Ok(ImportedCapture {
             name: name.to_owned(),
             rank: self.rank,
             began: self.window.filter(|_| self.has_date).map(|(first, _)| first),

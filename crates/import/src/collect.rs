@@ -11,17 +11,17 @@ use probe_common::error::Result;
 
 use super::chrome_planes::ChromePlanes;
 use super::device_lines::DeviceLines;
-use super::elements::{Element, Elements};
+use super::elements::{ElementReader, JsonElement};
 use super::event::ChromeEvent;
-use super::host_processes::{HostProcesses, OneProcess, Part};
+use super::host_processes::{CollectOptions, HostProcesses, SelectedProcess};
 use super::kinds::{self, EventKind};
 use super::mend::mended;
-use super::metadata::Metadata;
+use super::metadata::TraceMetadata;
 use super::number::integer;
 use super::records::{DeviceEvent, HostEvent, Launch, MemoryEvent};
-use super::sorter::Sorter;
+use super::sorter::RecordSorter;
 use super::step_ranges::StepRanges;
-use super::steps::Step;
+use super::steps::StepInterval;
 use super::text_table::TextTable;
 
 /// Most threads and streams of hosts.
@@ -41,15 +41,15 @@ pub(crate) struct HostThread {
 }
 
 /// The result of the first pass.
-pub(crate) struct Collected {
-    pub host: Sorter<HostEvent>,
-    pub launches: Sorter<Launch>,
-    pub devices: Sorter<DeviceEvent>,
-    pub memory: Sorter<MemoryEvent>,
+pub(crate) struct CollectedEvents {
+    pub host: RecordSorter<HostEvent>,
+    pub launches: RecordSorter<Launch>,
+    pub devices: RecordSorter<DeviceEvent>,
+    pub memory: RecordSorter<MemoryEvent>,
     pub texts: TextTable,
     pub threads: Vec<HostThread>,
-    pub steps: Vec<Step>,
-    pub metadata: Metadata,
+    pub steps: Vec<StepInterval>,
+    pub metadata: TraceMetadata,
     /// Elements of the array of events.
     pub events: u64,
     pub left_out: BTreeMap<Cow<'static, str>, u64>,
@@ -71,19 +71,19 @@ pub(crate) struct Collected {
     thread_numbers: HashMap<(String, String), u32>,
     pub processes: HostProcesses,
     /// The process whose events are collected; None: those of all.
-    only: Option<OneProcess>,
+    only: Option<SelectedProcess>,
     /// Ranges that the user said are steps.
     step_ranges: Option<StepRanges>,
 }
 
-impl Collected {
+impl CollectedEvents {
     /// Reads the whole text, and keeps the events of its first `max_text` bytes. What stops it is in `problem`, and what came
     /// before is kept.
     ///
     /// # Errors
     /// Records can't be written to `directory`.
     pub(crate) fn read(text: impl Read, directory: &Path, max_text: u64, progress: &mut dyn FnMut()) -> Result<Self> {
-        let part = Part { max_text, only: None, step_range: None };
+        let part = CollectOptions { max_text, only: None, step_range: None };
         Self::read_part(text, directory, part, progress)
     }
 
@@ -94,12 +94,12 @@ impl Collected {
     pub(crate) fn read_part(
         text: impl Read,
         directory: &Path,
-        Part { max_text, only, step_range }: Part<'_>,
+        CollectOptions { max_text, only, step_range }: CollectOptions<'_>,
         progress: &mut dyn FnMut(),
     ) -> Result<Self> {
         let step_ranges = step_range.map(|pattern| StepRanges::new(Some(pattern)));
         let mut collected = Self { only, step_ranges, ..Self::empty(directory) };
-        let mut elements = Elements::new(text);
+        let mut elements = ElementReader::new(text);
         collected.read_elements(&mut elements, max_text, progress)?;
         collected.text_bytes = elements.offset();
         collected.finish_planes()?;
@@ -117,14 +117,14 @@ impl Collected {
     /// An empty collection. Records that do not fit in memory are written to `directory`.
     pub(crate) fn empty(directory: &Path) -> Self {
         Self {
-            host: Sorter::new(directory),
-            launches: Sorter::new(directory),
-            devices: Sorter::new(directory),
-            memory: Sorter::new(directory),
+            host: RecordSorter::new(directory),
+            launches: RecordSorter::new(directory),
+            devices: RecordSorter::new(directory),
+            memory: RecordSorter::new(directory),
             texts: TextTable::default(),
             threads: Vec::new(),
             steps: Vec::new(),
-            metadata: Metadata::default(),
+            metadata: TraceMetadata::default(),
             events: 0,
             left_out: BTreeMap::new(),
             mended: 0,
@@ -150,14 +150,14 @@ impl Collected {
 
     fn read_elements(
         &mut self,
-        elements: &mut Elements<impl Read>,
+        elements: &mut ElementReader<impl Read>,
         max_text: u64,
         progress: &mut dyn FnMut(),
     ) -> Result<()> {
         let collected = self;
         loop {
             match elements.next() {
-                Ok(Some(Element::Event(text, offset))) => {
+                Ok(Some(JsonElement::Event(text, offset))) => {
                     collected.events += 1;
                     if offset + text.len() as u64 > max_text {
                         collected.leave_out("past the bytes of a capture", 1);
@@ -168,7 +168,7 @@ impl Collected {
                         progress();
                     }
                 }
-                Ok(Some(Element::Value(key, text))) => collected.metadata.add(key, text),
+                Ok(Some(JsonElement::Value(key, text))) => collected.metadata.add(key, text),
                 Ok(None) => return Ok(()),
                 Err(stopped) => {
                     let (what, offset, event) = (stopped.what, stopped.offset, collected.events);

@@ -4,14 +4,14 @@
 use std::collections::HashMap;
 
 use super::records::{DeviceEvent, known};
-use super::steps::{Step, step_at};
+use super::steps::{StepInterval, step_at};
 
 /// Most steps and runs of programs of all devices.
 const MAX_SPANS: usize = 1 << 20;
 
 /// A run of a program on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Program {
+struct ProgramRun {
     ts: i64,
     end: i64,
     /// The number of the name in the table of texts.
@@ -23,8 +23,8 @@ struct Program {
 pub(crate) struct DeviceLines {
     /// Numbers of steps by the group of their events.
     groups: HashMap<i64, i64>,
-    steps: HashMap<i64, Vec<Step>>,
-    programs: HashMap<i64, Vec<Program>>,
+    steps: HashMap<i64, Vec<StepInterval>>,
+    programs: HashMap<i64, Vec<ProgramRun>>,
     spans: usize,
     /// The latest operation of each line, until it is known whether it encloses the next.
     open: HashMap<(i64, i64), DeviceEvent>,
@@ -33,7 +33,7 @@ pub(crate) struct DeviceLines {
 }
 
 impl DeviceLines {
-    pub(crate) fn take_step(&mut self, device: i64, step: Step, group: Option<i64>) {
+    pub(crate) fn take_step(&mut self, device: i64, step: StepInterval, group: Option<i64>) {
         if let Some(group) = group
             && self.groups.len() < MAX_SPANS
         {
@@ -46,7 +46,7 @@ impl DeviceLines {
 
     pub(crate) fn take_program(&mut self, device: i64, (ts, end): (i64, i64), name: u32) {
         if self.has_room() {
-            self.programs.entry(device).or_default().push(Program { ts, end, name });
+            self.programs.entry(device).or_default().push(ProgramRun { ts, end, name });
         }
     }
 

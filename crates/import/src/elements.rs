@@ -22,7 +22,7 @@ const EVENTS: &str = "traceEvents";
 
 /// A part of the text.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Element<'a> {
+pub(crate) enum JsonElement<'a> {
     /// An element of the array of events, with its offset (bytes of text).
     Event(&'a [u8], u64),
     /// A value of another key at the top.
@@ -31,7 +31,7 @@ pub(crate) enum Element<'a> {
 
 /// Why reading stopped. Everything before the offset is in order.
 #[derive(Debug)]
-pub(crate) struct Stopped {
+pub(crate) struct ElementError {
     /// What is wrong.
     pub what: String,
     /// The offset of the problem (bytes of text).
@@ -40,7 +40,7 @@ pub(crate) struct Stopped {
 
 /// The state of the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum At {
+enum ReaderPosition {
     Start,
     /// Before a key of the object at the top.
     Key,
@@ -52,7 +52,7 @@ enum At {
 }
 
 /// Reads elements.
-pub(crate) struct Elements<R> {
+pub(crate) struct ElementReader<R> {
     input: R,
     /// Text that was read, from the current element on.
     buffer: Vec<u8>,
@@ -61,13 +61,13 @@ pub(crate) struct Elements<R> {
     /// The offset of `buffer` in the text.
     base: u64,
     ended: bool,
-    at: At,
+    at: ReaderPosition,
     key: String,
     /// The key of the array.
     array: &'static str,
 }
 
-impl<R: Read> Elements<R> {
+impl<R: Read> ElementReader<R> {
     pub(crate) fn new(input: R) -> Self {
         Self::of_array(input, EVENTS)
     }
@@ -75,7 +75,7 @@ impl<R: Read> Elements<R> {
     /// Reads text whose events are the array of the key `array`.
     pub(crate) fn of_array(input: R, array: &'static str) -> Self {
         let key = String::new();
-        Self { input, buffer: Vec::new(), position: 0, base: 0, ended: false, at: At::Start, key, array }
+        Self { input, buffer: Vec::new(), position: 0, base: 0, ended: false, at: ReaderPosition::Start, key, array }
     }
 
     /// Bytes of text that have been read.
@@ -84,38 +84,42 @@ impl<R: Read> Elements<R> {
     }
 
     /// The next element; None at the end of the text.
-    pub(crate) fn next(&mut self) -> Result<Option<Element<'_>>, Stopped> {
+    pub(crate) fn next(&mut self) -> Result<Option<JsonElement<'_>>, ElementError> {
         loop {
             match self.at {
-                At::Start => match self.peek()? {
-                    Some(b'{') => self.enter(At::Key),
-                    Some(b'[') => self.enter(At::BareEvent),
+                ReaderPosition::Start => match self.peek()? {
+                    Some(b'{') => self.enter(ReaderPosition::Key),
+                    Some(b'[') => self.enter(ReaderPosition::BareEvent),
                     Some(_) => return Err(self.stopped("it is no JSON object or array")),
                     None => return Err(self.stopped("it is empty")),
                 },
-                At::Key => match self.peek()? {
+                ReaderPosition::Key => match self.peek()? {
                     Some(b',') => self.position += 1,
-                    Some(b'}') => self.enter(At::End),
+                    Some(b'}') => self.enter(ReaderPosition::End),
                     Some(b'"') => {
                         if let Some((start, end)) = self.value_of_key()? {
-                            return Ok(Some(Element::Value(&self.key, &self.buffer[start..end])));
+                            return Ok(Some(JsonElement::Value(&self.key, &self.buffer[start..end])));
                         }
                     }
                     Some(_) => return Err(self.stopped("a key was expected")),
                     None => return Err(self.stopped("the text ends within its object")),
                 },
-                At::Event | At::BareEvent => match self.peek()? {
+                ReaderPosition::Event | ReaderPosition::BareEvent => match self.peek()? {
                     Some(b',') => self.position += 1,
-                    Some(b']') => self.enter(if self.at == At::Event { At::Key } else { At::End }),
+                    Some(b']') => self.enter(if self.at == ReaderPosition::Event {
+                        ReaderPosition::Key
+                    } else {
+                        ReaderPosition::End
+                    }),
                     Some(_) => {
                         let length = self.measure()?;
                         let (start, offset) = (self.position, self.offset());
                         self.position += length;
-                        return Ok(Some(Element::Event(&self.buffer[start..start + length], offset)));
+                        return Ok(Some(JsonElement::Event(&self.buffer[start..start + length], offset)));
                     }
                     None => return Err(self.stopped("the text ends within its events")),
                 },
-                At::End => {
+                ReaderPosition::End => {
                     return match self.peek()? {
                         None => Ok(None),
                         Some(_) => Err(self.stopped("something follows the end of the trace")),
@@ -125,13 +129,13 @@ impl<R: Read> Elements<R> {
         }
     }
 
-    fn enter(&mut self, at: At) {
+    fn enter(&mut self, at: ReaderPosition) {
         self.position += 1;
         self.at = at;
     }
 
     /// Reads a key, and its value unless that is the array of events.
-    fn value_of_key(&mut self) -> Result<Option<(usize, usize)>, Stopped> {
+    fn value_of_key(&mut self) -> Result<Option<(usize, usize)>, ElementError> {
         let length = self.measure()?;
         let text = &self.buffer[self.position..self.position + length];
         self.key = serde_json::from_slice(text).unwrap_or_else(|_| String::from_utf8_lossy(text).into_owned());
@@ -142,7 +146,7 @@ impl<R: Read> Elements<R> {
         self.position += 1;
         let first = self.peek()?;
         if self.key == self.array && first == Some(b'[') {
-            self.enter(At::Event);
+            self.enter(ReaderPosition::Event);
             return Ok(None);
         }
         if first.is_none() {
@@ -154,12 +158,12 @@ impl<R: Read> Elements<R> {
         Ok(Some((start, start + length)))
     }
 
-    fn stopped(&self, what: &str) -> Stopped {
-        Stopped { what: what.to_owned(), offset: self.offset() }
+    fn stopped(&self, what: &str) -> ElementError {
+        ElementError { what: what.to_owned(), offset: self.offset() }
     }
 
     /// The byte that is `ahead` bytes after the position; None at the end.
-    fn byte(&mut self, ahead: usize) -> Result<Option<u8>, Stopped> {
+    fn byte(&mut self, ahead: usize) -> Result<Option<u8>, ElementError> {
         while self.position + ahead >= self.buffer.len() {
             if !self.more()? {
                 return Ok(None);
@@ -169,7 +173,7 @@ impl<R: Read> Elements<R> {
     }
 
     /// Reads more text into the buffer; false at the end.
-    fn more(&mut self) -> Result<bool, Stopped> {
+    fn more(&mut self) -> Result<bool, ElementError> {
         if self.ended {
             return Ok(false);
         }
@@ -191,14 +195,14 @@ impl<R: Read> Elements<R> {
             Err(error) => {
                 self.ended = true;
                 let offset = self.base + self.buffer.len() as u64;
-                return Err(Stopped { what: error.to_string(), offset });
+                return Err(ElementError { what: error.to_string(), offset });
             }
         }
         Ok(!self.ended)
     }
 
     /// The next byte that is no white space.
-    fn peek(&mut self) -> Result<Option<u8>, Stopped> {
+    fn peek(&mut self) -> Result<Option<u8>, ElementError> {
         loop {
             let rest = &self.buffer[self.position..];
             let blank = rest.iter().take_while(|byte| is_blank(**byte)).count();
@@ -213,7 +217,7 @@ impl<R: Read> Elements<R> {
     }
 
     /// Length of the element that begins at the position.
-    fn measure(&mut self) -> Result<usize, Stopped> {
+    fn measure(&mut self) -> Result<usize, ElementError> {
         let (mut ahead, mut depth) = (0_usize, 0_usize);
         loop {
             if ahead > MAX_ELEMENT {
@@ -262,7 +266,7 @@ impl<R: Read> Elements<R> {
     }
 
     /// The end of the string that begins `ahead` bytes after the position, counted from the position too.
-    fn string(&mut self, mut ahead: usize) -> Result<usize, Stopped> {
+    fn string(&mut self, mut ahead: usize) -> Result<usize, ElementError> {
         ahead += 1;
         loop {
             if ahead > MAX_ELEMENT {

@@ -12,15 +12,15 @@ use super::number::{float, integer, nanoseconds, quantity};
 /// An event, as its text has it. A key that comes twice has its last value.
 #[derive(Debug, Default)]
 pub(crate) struct ChromeEvent<'a> {
-    pub ph: Text<'a>,
-    pub cat: Text<'a>,
-    pub name: Text<'a>,
-    pub pid: Text<'a>,
-    pub tid: Text<'a>,
+    pub ph: EventText<'a>,
+    pub cat: EventText<'a>,
+    pub name: EventText<'a>,
+    pub pid: EventText<'a>,
+    pub tid: EventText<'a>,
     /// Nanoseconds.
     pub ts: Option<i64>,
     pub dur: EventDuration,
-    pub args: Args<'a>,
+    pub args: EventArguments<'a>,
 }
 
 /// How long an event lasted.
@@ -54,13 +54,13 @@ impl EventDuration {
 }
 
 /// Text, or a number as its text; empty if the event has neither.
-pub(crate) type Text<'a> = Cow<'a, str>;
+pub(crate) type EventText<'a> = Cow<'a, str>;
 
 /// Arguments of an event.
 #[derive(Debug, Default)]
-pub(crate) struct Args<'a> {
+pub(crate) struct EventArguments<'a> {
     /// Name of a process or thread, in an event that names one.
-    pub name: Option<Text<'a>>,
+    pub name: Option<EventText<'a>>,
     pub external_id: Option<i64>,
     pub correlation: Option<i64>,
     pub device: Option<i64>,
@@ -72,7 +72,7 @@ pub(crate) struct Args<'a> {
     /// Values of inputs that are no tensors, each as text.
     pub inputs: Option<&'a str>,
     pub flops: Option<f64>,
-    pub call_stack: Option<Text<'a>>,
+    pub call_stack: Option<EventText<'a>>,
     pub python_id: Option<i64>,
     pub python_parent: Option<i64>,
     pub grid: Option<&'a str>,
@@ -85,11 +85,11 @@ pub(crate) struct Args<'a> {
     pub bytes: Option<i64>,
     pub bandwidth: Option<f64>,
     pub graph_id: Option<i64>,
-    pub collective: Option<Text<'a>>,
-    pub group_name: Option<Text<'a>>,
-    pub group_ranks: Option<Text<'a>>,
+    pub collective: Option<EventText<'a>>,
+    pub group_name: Option<EventText<'a>>,
+    pub group_ranks: Option<EventText<'a>>,
     pub group_size: Option<i64>,
-    pub dtype: Option<Text<'a>>,
+    pub dtype: Option<EventText<'a>>,
     pub seq: Option<i64>,
     pub in_elements: Option<i64>,
     pub out_elements: Option<i64>,
@@ -150,7 +150,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for ChromeEvent<'a> {
             }
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<ChromeEvent<'de>, M::Error> {
                 let mut event = ChromeEvent::default();
-                while let Some(key) = map.next_key::<Key<'de>>()? {
+                while let Some(key) = map.next_key::<JsonKey<'de>>()? {
                     match &*key.0 {
                         "ph" => event.ph = text(map.next_value()?),
                         "cat" => event.cat = text(map.next_value()?),
@@ -176,38 +176,38 @@ impl<'de: 'a, 'a> Deserialize<'de> for ChromeEvent<'a> {
 }
 
 /// A key, without a copy where it has no escapes.
-struct Key<'a>(Cow<'a, str>);
+struct JsonKey<'a>(Cow<'a, str>);
 
-impl<'de> Deserialize<'de> for Key<'de> {
+impl<'de> Deserialize<'de> for JsonKey<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Word;
         impl<'de> Visitor<'de> for Word {
-            type Value = Key<'de>;
+            type Value = JsonKey<'de>;
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("a key")
             }
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Key<'de>, E> {
-                Ok(Key(Cow::Borrowed(text)))
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<JsonKey<'de>, E> {
+                Ok(JsonKey(Cow::Borrowed(text)))
             }
-            fn visit_str<E>(self, text: &str) -> Result<Key<'de>, E> {
-                Ok(Key(Cow::Owned(text.to_owned())))
+            fn visit_str<E>(self, text: &str) -> Result<JsonKey<'de>, E> {
+                Ok(JsonKey(Cow::Owned(text.to_owned())))
             }
         }
         deserializer.deserialize_str(Word)
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Args<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for EventArguments<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Fields;
         impl<'de> Visitor<'de> for Fields {
-            type Value = Args<'de>;
+            type Value = EventArguments<'de>;
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("arguments: a JSON object")
             }
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Args<'de>, M::Error> {
-                let mut args = Args::default();
-                while let Some(key) = map.next_key::<Key<'de>>()? {
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<EventArguments<'de>, M::Error> {
+                let mut args = EventArguments::default();
+                while let Some(key) = map.next_key::<JsonKey<'de>>()? {
                     args.take(&key.0, map.next_value()?);
                 }
                 Ok(args)
@@ -217,10 +217,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Args<'a> {
     }
 }
 
-impl<'a> Args<'a> {
+impl<'a> EventArguments<'a> {
     /// The facts of a collective as JSON; None for another event.
     pub(crate) fn collective(&self) -> Option<String> {
-        let text = |text: &Option<Text<'_>>| text.as_deref().map(Value::from);
+        let text = |text: &Option<EventText<'_>>| text.as_deref().map(Value::from);
         let values = [
             ("Collective name", Some(Value::from(self.collective.as_deref()?))),
             ("Process Group Name", text(&self.group_name)),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use probe_common::error::{Error, Result};
 
 use super::formats::TraceFormat;
-use super::head::Head;
+use super::head::FileHead;
 
 /// Most directories within each other.
 const MAX_DEPTH: usize = 8;
@@ -123,11 +123,11 @@ impl FilesToImport {
 }
 
 /// The format of a file; where it is not known, its beginning.
-fn format(path: &Path, forced: Option<TraceFormat>) -> Result<std::result::Result<TraceFormat, Head>> {
+fn format(path: &Path, forced: Option<TraceFormat>) -> Result<std::result::Result<TraceFormat, FileHead>> {
     if let Some(format) = forced {
         return Ok(Ok(format));
     }
-    let head = Head::read(path)?;
+    let head = FileHead::read(path)?;
     Ok(TraceFormat::detect(&head).ok_or(head))
 }
 

@@ -4,8 +4,8 @@
 use probe_common::error::{Error, Result};
 use probe_store::row_files::RowSink;
 
-use super::capture::{Capture, Reading};
-use super::head::Head;
+use super::capture::{CaptureSource, ImportedCapture};
+use super::head::FileHead;
 use super::{
     execution_trace, flight_recorder, kineto, memory_snapshot, nccl_inspector, nsight_compute, nsight_systems, xplane,
 };
@@ -73,7 +73,7 @@ impl TraceFormat {
     }
 
     /// Whether a file with this beginning has this format.
-    fn recognises(self, head: &Head) -> bool {
+    fn recognises(self, head: &FileHead) -> bool {
         match self {
             Self::ExecutionTrace => execution_trace::recognises(head),
             Self::FlightRecorder => flight_recorder::is_dump(head),
@@ -93,10 +93,10 @@ impl TraceFormat {
     /// The file is not of the format, or rows can't be written.
     pub(crate) fn import(
         self,
-        reading: &Reading<'_>,
+        reading: &CaptureSource<'_>,
         rows: &mut dyn RowSink,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Vec<Capture>> {
+    ) -> Result<Vec<ImportedCapture>> {
         match self {
             Self::ExecutionTrace => execution_trace::import(reading, rows, progress).map(|capture| vec![capture]),
             Self::NcclInspector => nccl_inspector::import(reading, rows, progress),
@@ -110,7 +110,7 @@ impl TraceFormat {
     }
 
     /// The format of a file with this beginning.
-    pub(crate) fn detect(head: &Head) -> Option<Self> {
+    pub(crate) fn detect(head: &FileHead) -> Option<Self> {
         Self::ALL.iter().copied().find(|format| format.recognises(head))
     }
 

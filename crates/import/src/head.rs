@@ -5,25 +5,25 @@ use std::path::Path;
 
 use probe_common::error::{Error, Result};
 
-use super::input::Input;
+use super::input::TextInput;
 
 /// Bytes of text that are read.
 const MAX_BYTES: u64 = 64 << 10;
 
 /// The beginning of a file's text, unpacked where it is gzip.
 #[derive(Debug)]
-pub(crate) struct Head {
+pub(crate) struct FileHead {
     pub bytes: Vec<u8>,
 }
 
-impl Head {
+impl FileHead {
     /// Reads the beginning of a file.
     ///
     /// # Errors
     /// The path is no regular file, or can't be read.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let mut bytes = Vec::new();
-        let read = Input::open(path)?.text.take(MAX_BYTES).read_to_end(&mut bytes);
+        let read = TextInput::open(path)?.text.take(MAX_BYTES).read_to_end(&mut bytes);
         match read {
             // The reader of the whole file reports where it is damaged.
             Err(error) if bytes.is_empty() => {
@@ -109,17 +109,17 @@ fn end_of_string(text: &[u8], start: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::Head;
+    use super::FileHead;
 
     #[test]
     fn keys_are_those_of_the_outermost_object() {
-        let head = Head { bytes: br#" {"a": {"b": "}\"", "c": ["d"]}, "e\"": 1, "f" : "g", "#.to_vec() };
+        let head = FileHead { bytes: br#" {"a": {"b": "}\"", "c": ["d"]}, "e\"": 1, "f" : "g", "#.to_vec() };
         assert!(head.is_json() && head.has_key("a") && head.has_key("f") && head.has_key("e\\\""));
         for other in ["b", "c", "d", "g"] {
             assert!(!head.has_key(other), "{other}");
         }
         for odd in [&b""[..], b"\"", b"{\"", b"{\"a\\", b"]]]]\"a\":", b"\xef\xbb\xbf \n"] {
-            assert!(!Head { bytes: odd.to_vec() }.has_key("a"));
+            assert!(!FileHead { bytes: odd.to_vec() }.has_key("a"));
         }
     }
 }

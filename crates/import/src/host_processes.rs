@@ -12,25 +12,25 @@ const MAX_PROCESSES: usize = 1024;
 
 /// What of a file is collected.
 #[derive(Debug)]
-pub(crate) struct Part<'a> {
+pub(crate) struct CollectOptions<'a> {
     /// Bytes of text whose events are collected.
     pub max_text: u64,
     /// The process whose events are collected; None: those of all.
-    pub only: Option<OneProcess>,
+    pub only: Option<SelectedProcess>,
     /// Which ranges are steps; None: those with the names of torch.profiler's steps.
     pub step_range: Option<&'a StepRange>,
 }
 
 /// A process of a file that has several.
 #[derive(Debug, Clone)]
-pub(crate) struct OneProcess {
+pub(crate) struct SelectedProcess {
     pub pid: i32,
     /// The other ones. Events that are of none of them are collected with the first process.
     pub others: BTreeSet<i32>,
     pub is_first: bool,
 }
 
-impl OneProcess {
+impl SelectedProcess {
     pub(crate) fn has(&self, event: &ChromeEvent<'_>) -> bool {
         match pid(&event.pid) {
             Some(pid) if pid == self.pid => true,

@@ -1,6 +1,6 @@
 //! The process that the rows of a file belong to.
 
-use probe_store::Identity;
+use probe_store::ProcessIdentity;
 
 /// The identity of a process, as a file has it. Files have less of it than agents: a host without a name is `unknown`, and a
 /// process without a number is -1.
@@ -10,8 +10,8 @@ pub(crate) fn identity(
     pid: Option<i32>,
     rank: Option<i32>,
     world_size: Option<i32>,
-) -> Identity {
-    Identity {
+) -> ProcessIdentity {
+    ProcessIdentity {
         run: run.into(),
         host: host.unwrap_or("unknown").into(),
         pid: pid.unwrap_or(-1),

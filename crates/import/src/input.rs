@@ -21,7 +21,7 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The text of a file, and how much of the file has been read for it.
-pub(crate) struct Input {
+pub(crate) struct TextInput {
     /// The text.
     pub text: Box<dyn Read + Send>,
     /// Size of the file (bytes).
@@ -47,12 +47,12 @@ impl<R: Read> Read for CountingReader<R> {
 }
 
 /// A reader that fails where there is more text than [`MAX_EXPANSION`] allows.
-struct Bounded<R> {
+struct BoundedReader<R> {
     inner: R,
     left: u64,
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Read for BoundedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         match self.left.checked_sub(read as u64) {
@@ -66,7 +66,7 @@ impl<R: Read> Read for Bounded<R> {
     }
 }
 
-impl Input {
+impl TextInput {
     /// Opens a regular file.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Input {
         }
         let text: Box<dyn Read + Send> = if packed {
             let left = MIN_TEXT_LIMIT.max(file_bytes.saturating_mul(MAX_EXPANSION));
-            Box::new(Bounded { inner: MultiGzDecoder::new(file), left })
+            Box::new(BoundedReader { inner: MultiGzDecoder::new(file), left })
         } else {
             Box::new(file)
         };

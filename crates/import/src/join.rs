@@ -5,19 +5,19 @@ use std::path::Path;
 use probe_common::error::Result;
 
 use super::records::{DeviceEvent, Launch, UNKNOWN};
-use super::sorter::{Sorted, Sorter};
+use super::sorter::{RecordSorter, SortedRecords};
 
 /// The activities with a launch, sorted by it; each activity without one is given to `alone`.
 ///
 /// # Errors
 /// Records can't be written, or read again.
 pub(crate) fn join(
-    devices: &Sorted<DeviceEvent>,
-    launches: &Sorted<Launch>,
+    devices: &SortedRecords<DeviceEvent>,
+    launches: &SortedRecords<Launch>,
     directory: &Path,
     mut alone: impl FnMut(DeviceEvent) -> Result<()>,
-) -> Result<Sorted<DeviceEvent>> {
-    let mut joined = Sorter::new(directory);
+) -> Result<SortedRecords<DeviceEvent>> {
+    let mut joined = RecordSorter::new(directory);
     let mut launches = launches.group(0).peekable();
     // A second iterator runs ahead, to count the activities that share a launch.
     let mut ahead = devices.group(0).peekable();

@@ -3,16 +3,16 @@
 use std::path::Path;
 
 use probe_common::error::{Error, Result};
-use probe_store::Identity;
+use probe_store::ProcessIdentity;
 use probe_store::row_files::RowSink;
 
-use super::capture::{Capture, CaptureFacts, Reading};
-use super::collect::Collected;
-use super::host_processes::{OneProcess, Part};
+use super::capture::{CaptureFacts, CaptureSource, ImportedCapture};
+use super::collect::CollectedEvents;
+use super::host_processes::{CollectOptions, SelectedProcess};
 use super::imported_process;
-use super::input::Input;
+use super::input::TextInput;
 use super::metadata;
-use super::row_writer::Ranges;
+use super::row_writer::RangeTable;
 use super::rows::ProcessRows;
 use super::second_pass;
 
@@ -27,7 +27,7 @@ pub(crate) enum TraceOrigin<'a> {
     File { run: &'a str, capture: &'a str },
     /// A process of a live run, which wrote the file for us.
     Process {
-        identity: &'a Identity,
+        identity: &'a ProcessIdentity,
         capture: &'a str,
         /// Bytes of text whose events become rows.
         max_text: u64,
@@ -44,7 +44,7 @@ impl TraceOrigin<'_> {
     }
 
     /// The process, and the source of its rank.
-    fn identity(&self, collected: &Collected, path: &Path) -> (Identity, &'static str) {
+    fn identity(&self, collected: &CollectedEvents, path: &Path) -> (ProcessIdentity, &'static str) {
         match self {
             Self::Process { identity, .. } => ((*identity).clone(), "run"),
             Self::File { run, .. } => {
@@ -64,7 +64,7 @@ impl TraceOrigin<'_> {
 }
 
 /// Whether times can count from 1970, and the base to add to them for that.
-fn clock(collected: &Collected) -> (bool, i64) {
+fn clock(collected: &CollectedEvents) -> (bool, i64) {
     let first = collected.window.map_or(0, |(first, _)| first);
     match collected.metadata.base.filter(|base| base.unsigned_abs() <= MAX_BASE) {
         _ if first > UNIX => (true, 0),
@@ -74,7 +74,7 @@ fn clock(collected: &Collected) -> (bool, i64) {
 }
 
 /// The rank, and the source of that.
-fn rank(collected: &Collected, path: &Path) -> (Option<i32>, &'static str) {
+fn rank(collected: &CollectedEvents, path: &Path) -> (Option<i32>, &'static str) {
     // A file of several processes has the ranks of all of them.
     let is_alone = !collected.is_part();
     let in_name = || metadata::rank_in_name(path.file_name()?.to_str()?).filter(|_| is_alone);
@@ -91,14 +91,14 @@ fn rank(collected: &Collected, path: &Path) -> (Option<i32>, &'static str) {
 /// # Errors
 /// The file is no trace, or rows can't be written.
 pub(crate) fn import_file(
-    reading: &Reading<'_>,
+    reading: &CaptureSource<'_>,
     files: &mut dyn RowSink,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Vec<Capture>> {
+) -> Result<Vec<ImportedCapture>> {
     let (path, scratch) = (reading.path, reading.scratch);
     let origin = TraceOrigin::File { run: reading.run, capture: reading.capture };
     let step_range = reading.ranges.steps.as_ref();
-    let part = |only| Part { max_text: u64::MAX, only, step_range };
+    let part = |only| CollectOptions { max_text: u64::MAX, only, step_range };
     let found = read(path, part(None), scratch, progress)?;
     let processes = found.collected.processes.with_operators();
     if processes.len() < 2 {
@@ -119,7 +119,7 @@ pub(crate) fn import_file(
     let mut captures = Vec::new();
     for pid in &processes {
         let others = processes.iter().copied().filter(|other| other != pid).collect();
-        let only = OneProcess { pid: *pid, others, is_first: captures.is_empty() };
+        let only = SelectedProcess { pid: *pid, others, is_first: captures.is_empty() };
         let found = read(path, part(Some(only)), scratch, progress)?;
         let origin = TraceOrigin::File { run: reading.run, capture: &format!("{}/{pid}", reading.capture) };
         captures.push(write(found, path, &origin, files, scratch)?);
@@ -137,19 +137,19 @@ pub(crate) fn import(
     files: &mut dyn RowSink,
     scratch: &Path,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Capture> {
+) -> Result<ImportedCapture> {
     let max_text = match *origin {
         TraceOrigin::File { .. } => u64::MAX,
         TraceOrigin::Process { max_text, .. } => max_text,
     };
-    let part = Part { max_text, only: None, step_range: None };
+    let part = CollectOptions { max_text, only: None, step_range: None };
     let found = read(path, part, scratch, progress)?;
     write(found, path, origin, files, scratch)
 }
 
 /// A file after the first pass.
 struct FoundEvents {
-    collected: Collected,
+    collected: CollectedEvents,
     file_bytes: u64,
 }
 
@@ -157,11 +157,16 @@ struct FoundEvents {
 ///
 /// # Errors
 /// The file can't be read, or has no events that are known.
-fn read(path: &Path, part: Part<'_>, scratch: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<FoundEvents> {
-    let input = Input::open(path)?;
+fn read(
+    path: &Path,
+    part: CollectOptions<'_>,
+    scratch: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<FoundEvents> {
+    let input = TextInput::open(path)?;
     let (file_bytes, consumed) = (input.file_bytes, input.consumed);
     let mut report = || progress(consumed.load(std::sync::atomic::Ordering::Relaxed), file_bytes);
-    let collected = Collected::read_part(input.text, scratch, part, &mut report)?;
+    let collected = CollectedEvents::read_part(input.text, scratch, part, &mut report)?;
     if collected.is_empty() {
         let why = collected.problem.unwrap_or_else(|| "no event of it is of a kind that is known here".into());
         return Err(Error::failed(format!("{} has no events to import: {why}", path.display())).hint(
@@ -178,7 +183,7 @@ fn write(
     origin: &TraceOrigin<'_>,
     files: &mut dyn RowSink,
     scratch: &Path,
-) -> Result<Capture> {
+) -> Result<ImportedCapture> {
     let waited = match *origin {
         TraceOrigin::File { .. } => None,
         TraceOrigin::Process { waited, .. } => Some(waited),
@@ -188,7 +193,7 @@ fn write(
     let file = matches!(origin, TraceOrigin::File { .. }).then(|| path.display().to_string());
     let (has_date, base) = clock(&collected);
     let mut rows = ProcessRows::new(files, identity);
-    let ranges = (base, Ranges::Operators);
+    let ranges = (base, RangeTable::Operators);
     let written = second_pass::write(&mut collected, origin.capture(), ranges, scratch, &mut rows)?;
     let facts = CaptureFacts {
         tool: "kineto",

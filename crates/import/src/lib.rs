@@ -57,13 +57,13 @@ use std::path::Path;
 
 use probe_common::error::{Error, Result};
 use probe_common::paths::io_error_at;
-use probe_store::Identity;
+use probe_store::ProcessIdentity;
 use probe_store::row_files::{RowFiles, RowSink};
 
-use capture::Reading;
+use capture::CaptureSource;
 use rows::DiscardingSink;
 
-pub use capture::{Capture, RowCounts};
+pub use capture::{ImportedCapture, RowCounts};
 pub use files::{FilesToImport, TraceFile, find};
 pub use formats::TraceFormat;
 pub use range_patterns::{ModuleRange, RangePatterns, StepRange};
@@ -83,9 +83,9 @@ pub struct ImportProgress<'a> {
 
 /// What came of an import.
 #[derive(Debug)]
-pub struct Imported {
+pub struct ImportResult {
     /// The files that were read.
-    pub captures: Vec<Capture>,
+    pub captures: Vec<ImportedCapture>,
     /// Files that are no traces, and why.
     pub refused: Vec<(TraceFile, Error)>,
 }
@@ -101,11 +101,11 @@ pub fn import(
     directory: &Path,
     ranges: &RangePatterns,
     progress: &mut dyn FnMut(ImportProgress<'_>),
-) -> Result<Imported> {
+) -> Result<ImportResult> {
     let mut row_files = RowFiles::new(directory, "import");
     let (mut captures, mut refused) = (Vec::new(), Vec::new());
     for (number, file) in files.iter().enumerate() {
-        let reading = Reading { path: &file.path, run, capture: &file.capture, ranges, scratch: directory };
+        let reading = CaptureSource { path: &file.path, run, capture: &file.capture, ranges, scratch: directory };
         let mut report =
             |read: u64, size: u64| progress(ImportProgress { capture: &file.capture, file: number, read, size });
         match file.format.import(&reading, &mut row_files, &mut report) {
@@ -117,7 +117,7 @@ pub fn import(
         let first = refused.into_iter().next().map(|(_, error)| error);
         return Err(first.unwrap_or_else(|| Error::failed("there is no trace to import")));
     }
-    Ok(Imported { captures, refused })
+    Ok(ImportResult { captures, refused })
 }
 
 /// Writes the rows of a trace, or of a memory snapshot, that the process `identity` of a live run wrote to `path`, as the capture
@@ -128,11 +128,11 @@ pub fn import(
 /// The file is no trace, or rows can't be written.
 pub fn import_of_process(
     path: &Path,
-    (capture, identity): (&str, &Identity),
+    (capture, identity): (&str, &ProcessIdentity),
     (max_text, waited): (u64, f64),
     rows: &mut dyn RowSink,
-) -> Result<Capture> {
-    if pickle::is_pickle(&head::Head::read(path)?.bytes) {
+) -> Result<ImportedCapture> {
+    if pickle::is_pickle(&head::FileHead::read(path)?.bytes) {
         let origin = memory_snapshot::SnapshotOrigin::Process { identity, capture, waited };
         return memory_snapshot::import(path, &origin, rows, &mut |_, _| ());
     }
@@ -147,7 +147,7 @@ pub fn import_of_process(
 /// Records can't be written to `directory`.
 #[doc(hidden)]
 pub fn read(text: &[u8], directory: &Path) -> Result<u64> {
-    let collected = collect::Collected::read(text, directory, u64::MAX, &mut || ())?;
+    let collected = collect::CollectedEvents::read(text, directory, u64::MAX, &mut || ())?;
     let left_out: u64 = collected.left_out.values().sum();
     Ok(collected.events.saturating_sub(left_out))
 }
@@ -168,7 +168,7 @@ pub fn read_flight_recorder(bytes: &[u8]) -> Result<(), String> {
 #[doc(hidden)]
 pub fn read_memory_snapshot(bytes: &[u8]) -> Result<(), String> {
     let mut nothing = || ();
-    let mut history = memory_snapshot::History::new(&mut nothing);
+    let mut history = memory_snapshot::AllocatorHistory::new(&mut nothing);
     let read = memory_snapshot::read(bytes, &mut history)?;
     memory_snapshot::parse(&read).map(|_| ())
 }
@@ -230,12 +230,12 @@ fn as_file(
     bytes: &[u8],
     directory: &Path,
     format: &str,
-    import: impl FnOnce(&Reading<'_>) -> Result<Vec<Capture>>,
+    import: impl FnOnce(&CaptureSource<'_>) -> Result<Vec<ImportedCapture>>,
 ) -> Result<u64> {
     let path = directory.join(format!("probe-{}.{format}", std::process::id()));
     std::fs::write(&path, bytes).map_err(|error| io_error_at(&path, error))?;
     let ranges = RangePatterns::default();
-    let reading = Reading { path: &path, run: "run@1", capture: "capture", ranges: &ranges, scratch: directory };
+    let reading = CaptureSource { path: &path, run: "run@1", capture: "capture", ranges: &ranges, scratch: directory };
     let captures = import(&reading);
     let removed = std::fs::remove_file(&path).map_err(|error| io_error_at(&path, error));
     let events = captures?.iter().map(|capture| capture.events).sum();

@@ -11,7 +11,7 @@ const MAX_VALUE: usize = 4 << 20;
 
 /// Metadata at the top level of the file.
 #[derive(Debug, Default)]
-pub(crate) struct Metadata {
+pub(crate) struct TraceMetadata {
     /// The base that times are added to (nanoseconds from 1970).
     pub base: Option<i64>,
     pub rank: Option<i32>,
@@ -21,7 +21,7 @@ pub(crate) struct Metadata {
     pub versions: BTreeMap<String, Value>,
 }
 
-impl Metadata {
+impl TraceMetadata {
     /// Takes the value of a top-level key, if the key is known.
     pub(crate) fn add(&mut self, key: &str, text: &[u8]) {
         if text.len() > MAX_VALUE {

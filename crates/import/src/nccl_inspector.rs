@@ -11,11 +11,11 @@ use probe_proto::tables::nccl_inspector;
 use probe_store::row_files::RowSink;
 use serde_json::Value;
 
-use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
-use super::elements::{Element, Elements};
-use super::head::Head;
+use super::capture::{CaptureFacts, CaptureSource, ImportedCapture, RowCounts};
+use super::elements::{ElementReader, JsonElement};
+use super::head::FileHead;
 use super::imported_process;
-use super::input::Input;
+use super::input::TextInput;
 use super::metadata::rank_in_name;
 use super::rows::ProcessRows;
 
@@ -28,7 +28,7 @@ const REPORT: u64 = 1024;
 const MAX_TEXT: usize = 1 << 10;
 
 /// Whether a file with this beginning is a dump.
-pub(crate) fn recognises(head: &Head) -> bool {
+pub(crate) fn recognises(head: &FileHead) -> bool {
     head.is_json() && head.has_key("header") && (head.has_key("coll_perf") || head.has_key("p2p_perf"))
 }
 
@@ -55,10 +55,10 @@ struct ProcessObjects {
 /// # Errors
 /// The file is no dump, or rows can't be written.
 pub(crate) fn import(
-    reading: &Reading<'_>,
+    reading: &CaptureSource<'_>,
     files: &mut dyn RowSink,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Vec<Capture>> {
+) -> Result<Vec<ImportedCapture>> {
     // A file belongs to one process, unless dumps were put together: then it is read once more for each process.
     let mut processes = Vec::new();
     let found = read(reading, progress, &mut |operation| {
@@ -85,11 +85,11 @@ pub(crate) fn import(
 
 /// Imports one process. The first also gets the counts of the whole file.
 fn import_process(
-    reading: &Reading<'_>,
+    reading: &CaptureSource<'_>,
     (process, processes, name): (&DumpingProcess, &[DumpingProcess], &str),
     files: &mut dyn RowSink,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Capture> {
+) -> Result<ImportedCapture> {
     let rank = reading.path.file_name().and_then(|name| rank_in_name(name.to_str()?));
     let identity = imported_process::identity(reading.run, Some(&process.host), Some(process.pid), rank, None);
     let mut rows = ProcessRows::new(files, identity);
@@ -116,7 +116,7 @@ fn import_process(
         rank,
         rank_source: if rank.is_some() { "name" } else { "none" },
         file: Some(reading.path.display().to_string()),
-        file_bytes: Input::open(reading.path)?.file_bytes,
+        file_bytes: TextInput::open(reading.path)?.file_bytes,
         text_bytes: found.text_bytes,
         has_date: true,
         window,
@@ -133,28 +133,28 @@ fn import_process(
 
 /// Reads all objects, and calls `each` with those that are operations.
 fn read(
-    reading: &Reading<'_>,
+    reading: &CaptureSource<'_>,
     progress: &mut dyn FnMut(u64, u64),
-    each: &mut dyn FnMut(&Operation<'_>) -> Result<()>,
+    each: &mut dyn FnMut(&InspectedOperation<'_>) -> Result<()>,
 ) -> Result<ProcessObjects> {
-    let input = Input::open(reading.path)?;
+    let input = TextInput::open(reading.path)?;
     // Objects follow each other with nothing between, so that brackets around them make them an array.
-    let mut elements = Elements::new((&b"["[..]).chain(input.text).chain(&b"]"[..]));
+    let mut elements = ElementReader::new((&b"["[..]).chain(input.text).chain(&b"]"[..]));
     let (mut found, mut objects) = (ProcessObjects::default(), 0_u64);
     loop {
         match elements.next() {
-            Ok(Some(Element::Event(text, _))) => {
+            Ok(Some(JsonElement::Event(text, _))) => {
                 objects += 1;
                 if objects.is_multiple_of(REPORT) {
                     progress(input.consumed.load(Ordering::Relaxed), input.file_bytes);
                 }
                 let object = serde_json::from_slice::<Value>(text).ok();
-                match object.as_ref().and_then(Operation::of) {
+                match object.as_ref().and_then(InspectedOperation::of) {
                     Some(operation) => each(&operation)?,
                     None => *found.left_out.entry("no finished operation".into()).or_insert(0) += 1,
                 }
             }
-            Ok(Some(Element::Value(..))) => {}
+            Ok(Some(JsonElement::Value(..))) => {}
             Ok(None) => break,
             Err(stopped) => {
                 // The added bracket before the text is not in the file.
@@ -170,7 +170,7 @@ fn read(
 }
 
 /// An operation.
-struct Operation<'a> {
+struct InspectedOperation<'a> {
     process: DumpingProcess,
     /// Nanoseconds from 1970.
     dumped: i64,
@@ -183,7 +183,7 @@ struct Operation<'a> {
     communicator: &'a str,
 }
 
-impl<'a> Operation<'a> {
+impl<'a> InspectedOperation<'a> {
     fn of(object: &'a Value) -> Option<Self> {
         let header = object.get("header")?;
         let about = object.get("metadata")?;

@@ -12,14 +12,14 @@ mod survey;
 use probe_common::error::{Error, Result};
 use probe_store::row_files::RowSink;
 
-use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
+use super::capture::{CaptureFacts, CaptureSource, ImportedCapture, RowCounts};
 use super::imported_process;
-use super::input::Input;
+use super::input::TextInput;
 use super::metadata::rank_in_name;
 use super::rows::{DiscardingSink, ProcessRows};
-use records::Records;
+use records::PageRecords;
 use rows::MetricRows;
-use survey::{ProfiledProcess, Survey};
+use survey::{PageSurvey, ProfiledProcess};
 
 /// The format's name in `--format` and `python.captures`.
 pub(crate) const NAME: &str = "nsight-compute";
@@ -36,16 +36,16 @@ pub(crate) fn recognises(text: &[u8]) -> bool {
 /// # Errors
 /// The file is no such page, or rows can't be written.
 pub(crate) fn import(
-    reading: &Reading<'_>,
+    reading: &CaptureSource<'_>,
     files: &mut dyn RowSink,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Vec<Capture>> {
-    let open = || -> Result<Records> {
-        Records::open(reading.path)?.ok_or_else(|| {
+) -> Result<Vec<ImportedCapture>> {
+    let open = || -> Result<PageRecords> {
+        PageRecords::open(reading.path)?.ok_or_else(|| {
             refused(reading, "no line of it begins with \"ID\", as the header of the details and the raw page does")
         })
     };
-    let survey = Survey::of(open()?, progress);
+    let survey = PageSurvey::of(open()?, progress);
     if survey.processes.is_empty() {
         return Err(refused(reading, survey.problem.as_deref().unwrap_or("there is no kernel in it")));
     }
@@ -56,17 +56,17 @@ pub(crate) fn import(
     Ok(captures)
 }
 
-fn refused(reading: &Reading<'_>, why: &str) -> Error {
+fn refused(reading: &CaptureSource<'_>, why: &str) -> Error {
     Error::failed(format!("{} has no metrics to import: {why}", reading.path.display()))
         .hint("print the page with ncu --import REPORT --csv, or ncu --import REPORT --csv --page raw")
 }
 
 /// Reads a text without a file, and returns the number of its records and of the rows of its first process.
 pub(crate) fn read(text: &[u8]) -> Result<(u64, u64)> {
-    let input = || Input::of(std::io::Cursor::new(text.to_vec()), text.len() as u64).map_err(Error::caused);
-    let open = || Records::of(input()?).map_err(Error::caused);
+    let input = || TextInput::of(std::io::Cursor::new(text.to_vec()), text.len() as u64).map_err(Error::caused);
+    let open = || PageRecords::of(input()?).map_err(Error::caused);
     let Some(records) = open()? else { return Ok((0, 0)) };
-    let survey = Survey::of(records, &mut |_, _| ());
+    let survey = PageSurvey::of(records, &mut |_, _| ());
     let (Some(process), Some(records)) = (survey.processes.first(), open()?) else { return Ok((survey.records, 0)) };
     let mut sink = DiscardingSink;
     let identity = imported_process::identity("fuzz", process.host.as_deref(), Some(process.pid), None, None);
@@ -78,14 +78,14 @@ pub(crate) fn read(text: &[u8]) -> Result<(u64, u64)> {
 
 /// Imports one process. With `is_first`, it also gets the counts of the whole file.
 fn import_process(
-    reading: &Reading<'_>,
-    records: Records,
-    survey: &Survey,
+    reading: &CaptureSource<'_>,
+    records: PageRecords,
+    survey: &PageSurvey,
     process: &ProfiledProcess,
     is_first: bool,
     files: &mut dyn RowSink,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Capture> {
+) -> Result<ImportedCapture> {
     let file_bytes = records.file_bytes;
     let name = match survey.processes.len() {
         1 => reading.capture.to_owned(),

@@ -14,16 +14,16 @@ mod tables;
 use probe_common::error::{Error, Result};
 use probe_store::row_files::RowSink;
 
-use super::capture::{Capture, CaptureFacts, Reading};
-use super::collect::Collected;
+use super::capture::{CaptureFacts, CaptureSource, ImportedCapture};
+use super::collect::CollectedEvents;
 use super::imported_process;
-use super::row_writer::Ranges;
+use super::row_writer::RangeTable;
 use super::rows::ProcessRows;
 use super::second_pass;
 use about::FileFacts;
 use database::Database;
 use events::DatabaseEvents;
-use processes::{Processes, pid};
+use processes::{ExportedProcesses, pid};
 
 /// The format's name in `--format` and `python.captures`.
 pub(crate) const NAME: &str = "nsight-systems";
@@ -38,16 +38,16 @@ pub(crate) fn recognises(head: &[u8]) -> bool {
 /// # Errors
 /// The file is no export of Nsight Systems with events, or rows can't be written.
 pub(crate) fn import(
-    reading: &Reading<'_>,
+    reading: &CaptureSource<'_>,
     files: &mut dyn RowSink,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Vec<Capture>> {
+) -> Result<Vec<ImportedCapture>> {
     let database = Database::open(reading.path, reading.scratch)?;
     if tables::EVENTS.iter().all(|(table, _)| database.table(table).is_none()) {
         return Err(refused(reading, "it has none of the tables that an export of Nsight Systems has"));
     }
     let about = FileFacts::read(&database)?;
-    let processes = Processes::find(&database)?;
+    let processes = ExportedProcesses::find(&database)?;
     if processes.found.is_empty() {
         let why = processes.problem.as_deref().unwrap_or("no kernel, call or range of the program is in it");
         return Err(refused(reading, why));
@@ -67,17 +67,17 @@ pub(crate) fn import(
     Ok(captures)
 }
 
-fn refused(reading: &Reading<'_>, why: &str) -> Error {
+fn refused(reading: &CaptureSource<'_>, why: &str) -> Error {
     Error::failed(format!("{} has no events to import: {why}", reading.path.display()))
         .hint("export a report with nsys export --type sqlite, and import what that writes")
 }
 
 /// What all processes of a file share.
 struct FileContext<'a> {
-    reading: &'a Reading<'a>,
+    reading: &'a CaptureSource<'a>,
     database: &'a Database,
     about: &'a FileFacts,
-    processes: &'a Processes,
+    processes: &'a ExportedProcesses,
 }
 
 impl FileContext<'_> {
@@ -88,7 +88,7 @@ impl FileContext<'_> {
         is_first: bool,
         files: &mut dyn RowSink,
         progress: &mut dyn FnMut(u64),
-    ) -> Result<Capture> {
+    ) -> Result<ImportedCapture> {
         let Self { reading, database, about, processes } = *self;
         let is_alone = processes.found.len() == 1;
         let name = match is_alone {
@@ -96,7 +96,7 @@ impl FileContext<'_> {
             false => format!("{}/{}", reading.capture, pid(key)),
         };
         let (rank, rank_source) = processes.rank(key, reading.path);
-        let collected = Collected::empty(reading.scratch);
+        let collected = CollectedEvents::empty(reading.scratch);
         let process = (!is_alone).then_some(key);
         let mut collected = DatabaseEvents::new(database, collected, process, reading.ranges, progress).read()?;
         if is_first {
@@ -106,7 +106,7 @@ impl FileContext<'_> {
         let identity = imported_process::identity(reading.run, about.host.as_deref(), Some(pid(key)), rank, None);
         let base = about.start.unwrap_or(0);
         let mut rows = ProcessRows::new(files, identity);
-        let written = second_pass::write(&mut collected, &name, (base, Ranges::Spans), reading.scratch, &mut rows)?;
+        let written = second_pass::write(&mut collected, &name, (base, RangeTable::Spans), reading.scratch, &mut rows)?;
         let facts = CaptureFacts {
             tool: NAME,
             rank,
@@ -125,7 +125,7 @@ impl FileContext<'_> {
     }
 
     /// Counts the rows that become no rows here.
-    fn count_left_out(&self, collected: &mut Collected) -> Result<()> {
+    fn count_left_out(&self, collected: &mut CollectedEvents) -> Result<()> {
         if self.processes.past > 0 {
             collected.events += self.processes.past;
             collected.leave_out("past the number of processes", self.processes.past);

@@ -13,14 +13,14 @@ pub(crate) trait SortRecord: Copy {
 }
 
 /// A field of a record.
-trait Field: Sized {
+trait RecordField: Sized {
     fn put(self, out: &mut Vec<u8>);
     fn take(bytes: &mut &[u8]) -> Self;
 }
 
 macro_rules! field {
     ($($kind:ty),*) => {$(
-        impl Field for $kind {
+        impl RecordField for $kind {
             fn put(self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.to_le_bytes());
             }
@@ -51,10 +51,10 @@ macro_rules! record {
                 key(self)
             }
             fn write(&self, out: &mut Vec<u8>) {
-                $(Field::put(self.$field, out);)*
+                $(RecordField::put(self.$field, out);)*
             }
             fn read(mut bytes: &[u8]) -> Self {
-                Self { $($field: Field::take(&mut bytes),)* }
+                Self { $($field: RecordField::take(&mut bytes),)* }
             }
         }
     };

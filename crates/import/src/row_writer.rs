@@ -56,7 +56,7 @@ pub(crate) struct SpanRow<'a> {
 
 /// The table in which ranges of the program become rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ranges {
+pub(crate) enum RangeTable {
     /// In python.operators, as annotations: those of torch.profiler.
     Operators,
     /// In python.spans: those of NVTX. The innermost of them stands for the operator of a launch that is in none.
@@ -89,7 +89,7 @@ pub(crate) struct MemoryRow<'a> {
 
 /// Numbers of rows.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Counts {
+pub(crate) struct WrittenRowCounts {
     pub operators: i64,
     pub kernels: i64,
     pub launches: i64,
@@ -106,10 +106,10 @@ pub(crate) struct RowWriter<'a, 'f> {
     pub capture: &'a str,
     /// Added to every time (nanoseconds).
     pub base: i64,
-    pub ranges: Ranges,
+    pub ranges: RangeTable,
     pub has_devices: bool,
     pub lines: &'a DeviceLines,
-    pub counts: Counts,
+    pub counts: WrittenRowCounts,
     /// Bytes of tensors by the numbers of their shapes and types.
     pub tensor_bytes: HashMap<(u32, u32), Option<i64>>,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use probe_common::error::Result;
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Row, Text};
-use probe_store::Identity;
+use probe_store::ProcessIdentity;
 use probe_store::row_files::RowSink;
 
 /// Rows of a file; and bytes of text.
@@ -22,12 +22,12 @@ struct TableRows {
 /// Rows of one process.
 pub(crate) struct ProcessRows<'a> {
     files: &'a mut dyn RowSink,
-    identity: Arc<Identity>,
+    identity: Arc<ProcessIdentity>,
     tables: Vec<TableRows>,
 }
 
 impl<'a> ProcessRows<'a> {
-    pub(crate) fn new(files: &'a mut dyn RowSink, identity: Identity) -> Self {
+    pub(crate) fn new(files: &'a mut dyn RowSink, identity: ProcessIdentity) -> Self {
         Self { files, identity: Arc::new(identity), tables: Vec::new() }
     }
 
@@ -64,7 +64,7 @@ impl<'a> ProcessRows<'a> {
         Ok(())
     }
 
-    fn flush(files: &mut dyn RowSink, identity: &Arc<Identity>, rows: &mut TableRows) -> Result<()> {
+    fn flush(files: &mut dyn RowSink, identity: &Arc<ProcessIdentity>, rows: &mut TableRows) -> Result<()> {
         files.write(identity, rows.table, &mut rows.builder, &rows.strings)?;
         rows.strings = StringTable::default();
         Ok(())
@@ -77,7 +77,7 @@ pub(crate) struct DiscardingSink;
 impl RowSink for DiscardingSink {
     fn write(
         &mut self,
-        _: &Arc<Identity>,
+        _: &Arc<ProcessIdentity>,
         _: &'static probe_proto::table::Table,
         builder: &mut BatchBuilder,
         _: &StringTable,

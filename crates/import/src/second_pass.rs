@@ -6,13 +6,13 @@ use std::path::Path;
 use probe_common::error::Result;
 
 use super::capture::{CaptureFacts, RowCounts};
-use super::collect::Collected;
+use super::collect::CollectedEvents;
 use super::join::join;
 use super::records::MemoryEvent;
-use super::row_writer::{Counts, Ranges, RowWriter};
+use super::row_writer::{RangeTable, RowWriter, WrittenRowCounts};
 use super::rows::ProcessRows;
-use super::sorter::{Sorted, Sorter};
-use super::walk::Walk;
+use super::sorter::{RecordSorter, SortedRecords};
+use super::walk::ThreadWalk;
 
 /// Writes the rows of `collected`, with `base` added to all times, and returns the facts of the capture. A format adds what it
 /// knows of the file.
@@ -20,16 +20,16 @@ use super::walk::Walk;
 /// # Errors
 /// Records can't be read again, or rows can't be written.
 pub(crate) fn write(
-    collected: &mut Collected,
+    collected: &mut CollectedEvents,
     capture: &str,
-    (base, ranges): (i64, Ranges),
+    (base, ranges): (i64, RangeTable),
     scratch: &Path,
     rows: &mut ProcessRows<'_>,
 ) -> Result<CaptureFacts> {
-    let host = std::mem::replace(&mut collected.host, Sorter::new(scratch)).finish()?;
-    let launches = std::mem::replace(&mut collected.launches, Sorter::new(scratch)).finish()?;
-    let devices = std::mem::replace(&mut collected.devices, Sorter::new(scratch)).finish()?;
-    let memory = numbered(std::mem::replace(&mut collected.memory, Sorter::new(scratch)), scratch)?;
+    let host = std::mem::replace(&mut collected.host, RecordSorter::new(scratch)).finish()?;
+    let launches = std::mem::replace(&mut collected.launches, RecordSorter::new(scratch)).finish()?;
+    let devices = std::mem::replace(&mut collected.devices, RecordSorter::new(scratch)).finish()?;
+    let memory = numbered(std::mem::replace(&mut collected.memory, RecordSorter::new(scratch)), scratch)?;
     let mut writer = RowWriter {
         rows,
         texts: &collected.texts,
@@ -38,14 +38,14 @@ pub(crate) fn write(
         ranges,
         has_devices: collected.has_devices,
         lines: &collected.device_lines,
-        counts: Counts::default(),
+        counts: WrittenRowCounts::default(),
         tensor_bytes: HashMap::new(),
     };
     let joined = join(&devices, &launches, scratch, |event| writer.kernel(&event, None, None, None))?;
     devices.check()?;
     launches.check()?;
     drop((devices, launches));
-    let mut walk = Walk::new(&collected.texts, &collected.steps, &collected.device_lines);
+    let mut walk = ThreadWalk::new(&collected.texts, &collected.steps, &collected.device_lines);
     walk.run(&collected.threads, (&host, &joined, &memory), &mut writer)?;
     let (counts, too_deep) = (writer.counts, walk.too_deep);
     if too_deep > 0 {
@@ -76,9 +76,9 @@ pub(crate) fn write(
 }
 
 /// Memory events by thread, with numbers by time.
-fn numbered(memory: Sorter<MemoryEvent>, scratch: &Path) -> Result<Sorted<MemoryEvent>> {
+fn numbered(memory: RecordSorter<MemoryEvent>, scratch: &Path) -> Result<SortedRecords<MemoryEvent>> {
     let memory = memory.finish()?;
-    let mut by_thread = Sorter::new(scratch);
+    let mut by_thread = RecordSorter::new(scratch);
     for (number, event) in memory.group(0).enumerate() {
         by_thread.push(MemoryEvent { number: number as i64, sorted: 1, ..event })?;
     }

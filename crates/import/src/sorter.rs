@@ -20,7 +20,7 @@ const MEMORY: usize = 12 << 20;
 const MIN_READ_BYTES: usize = 4 << 10;
 
 /// Collects records in any order.
-pub(crate) struct Sorter<R> {
+pub(crate) struct RecordSorter<R> {
     directory: Box<Path>,
     memory: usize,
     pending: Vec<R>,
@@ -35,7 +35,7 @@ struct SortedRun {
     groups: BTreeMap<u32, (u64, u64)>,
 }
 
-impl<R: SortRecord> Sorter<R> {
+impl<R: SortRecord> RecordSorter<R> {
     /// A sorter whose file is in `directory`.
     pub(crate) fn new(directory: &Path) -> Self {
         Self::with_memory(directory, MEMORY)
@@ -82,7 +82,7 @@ impl<R: SortRecord> Sorter<R> {
     ///
     /// # Errors
     /// The file system's.
-    pub(crate) fn finish(mut self) -> Result<Sorted<R>> {
+    pub(crate) fn finish(mut self) -> Result<SortedRecords<R>> {
         let mut in_memory = BTreeMap::new();
         if self.runs.is_empty() {
             self.pending.sort_unstable_by_key(|record| (record.group(), record.key()));
@@ -94,12 +94,12 @@ impl<R: SortRecord> Sorter<R> {
         }
         let file = self.file.map(|file| file.into_inner().map_err(std::io::IntoInnerError::into_error)).transpose();
         let file = file.map_err(|error| io_error_at(&self.directory, error))?;
-        Ok(Sorted { pending: self.pending, in_memory, runs: self.runs, file, failed: Cell::new(false) })
+        Ok(SortedRecords { pending: self.pending, in_memory, runs: self.runs, file, failed: Cell::new(false) })
     }
 }
 
 /// Sorted records.
-pub(crate) struct Sorted<R> {
+pub(crate) struct SortedRecords<R> {
     pending: Vec<R>,
     in_memory: BTreeMap<u32, (usize, usize)>,
     runs: Vec<SortedRun>,
@@ -108,7 +108,7 @@ pub(crate) struct Sorted<R> {
     failed: Cell<bool>,
 }
 
-impl<R: SortRecord> Sorted<R> {
+impl<R: SortRecord> SortedRecords<R> {
     /// Fails if a record could not be read again.
     ///
     /// # Errors
@@ -218,7 +218,7 @@ mod tests {
                 correlation: *correlation, thread: 1, ts: i64::from(*ts), end: 0, number: number as i64, graph: 0,
             }).collect();
             let directory = tempfile::tempdir().unwrap();
-            let mut sorter = Sorter::with_memory(directory.path(), memory);
+            let mut sorter = RecordSorter::with_memory(directory.path(), memory);
             records.iter().for_each(|record| sorter.push(*record).unwrap());
             let sorted = sorter.finish().unwrap();
             let mut expected = records;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::kinds;
 use crate::range_patterns::StepRange;
-use crate::steps::Step;
+use crate::steps::StepInterval;
 
 /// Most steps of a process.
 const MAX_STEPS: usize = 1 << 20;
@@ -43,7 +43,7 @@ impl StepRanges {
     }
 
     /// The steps in order of time. Where a text has no number, or all have the same number, the steps are counted from 0.
-    pub(crate) fn finish(mut self) -> Vec<Step> {
+    pub(crate) fn finish(mut self) -> Vec<StepInterval> {
         self.steps.sort_unstable();
         let first = self.steps.first().and_then(|(_, _, number)| *number);
         let are_numbered = self.steps.iter().all(|(_, _, number)| number.is_some())
@@ -53,7 +53,7 @@ impl StepRanges {
             .enumerate()
             .map(|(index, (ts, end, number))| {
                 let number = number.filter(|_| are_numbered).unwrap_or(index as i64);
-                Step { ts, end, number }
+                StepInterval { ts, end, number }
             })
             .collect()
     }

@@ -10,9 +10,9 @@ use super::device_lines::DeviceLines;
 use super::kinds;
 use super::python_frame::PythonFrame;
 use super::records::{DeviceEvent, HostEvent, MemoryEvent, UNKNOWN, device, host, known};
-use super::row_writer::{FrameRow, LaunchRow, MemoryRow, OperatorRow, Ranges, RowWriter, SpanRow};
-use super::sorter::{RecordGroup, Sorted};
-use super::steps::{Step, step_at};
+use super::row_writer::{FrameRow, LaunchRow, MemoryRow, OperatorRow, RangeTable, RowWriter, SpanRow};
+use super::sorter::{RecordGroup, SortedRecords};
+use super::steps::{StepInterval, step_at};
 use super::text_table::{NONE, TextTable};
 use probe_proto::stage::Stage;
 
@@ -54,9 +54,9 @@ struct OpenModule {
 }
 
 /// Walks the threads of a capture.
-pub(crate) struct Walk<'a> {
+pub(crate) struct ThreadWalk<'a> {
     texts: &'a TextTable,
-    steps: &'a [Step],
+    steps: &'a [StepInterval],
     lines: &'a DeviceLines,
     frames: HashMap<u32, PythonFrame>,
     modules: TextTable,
@@ -73,8 +73,8 @@ pub(crate) struct Walk<'a> {
     pub too_deep: u64,
 }
 
-impl<'a> Walk<'a> {
-    pub(crate) fn new(texts: &'a TextTable, steps: &'a [Step], lines: &'a DeviceLines) -> Self {
+impl<'a> ThreadWalk<'a> {
+    pub(crate) fn new(texts: &'a TextTable, steps: &'a [StepInterval], lines: &'a DeviceLines) -> Self {
         Self {
             texts,
             steps,
@@ -99,7 +99,11 @@ impl<'a> Walk<'a> {
     pub(crate) fn run(
         &mut self,
         threads: &[HostThread],
-        (events, devices, memory): (&Sorted<HostEvent>, &Sorted<DeviceEvent>, &Sorted<MemoryEvent>),
+        (events, devices, memory): (
+            &SortedRecords<HostEvent>,
+            &SortedRecords<DeviceEvent>,
+            &SortedRecords<MemoryEvent>,
+        ),
         rows: &mut RowWriter<'_, '_>,
     ) -> Result<()> {
         let mut order = events.groups();
@@ -153,7 +157,7 @@ impl<'a> Walk<'a> {
                 parent.device = parent.device.saturating_add(open.device);
                 parent.event.name
             });
-            if open.event.kind == host::ANNOTATION && rows.ranges == Ranges::Spans {
+            if open.event.kind == host::ANNOTATION && rows.ranges == RangeTable::Spans {
                 let around = self.open.iter().filter(|open| open.event.kind == host::ANNOTATION);
                 let parent = around.clone().next_back().map(|open| open.event.name);
                 let (depth, step) = (around.count() as i32, self.step(&open.event));
@@ -342,7 +346,7 @@ impl<'a> Walk<'a> {
         rows: &mut RowWriter<'_, '_>,
     ) -> Result<()> {
         let around = self.open.iter().rposition(|open| open.event.end > event.ts);
-        let is_operator = |open: &OpenOperator| open.event.kind == host::OPERATOR || rows.ranges == Ranges::Spans;
+        let is_operator = |open: &OpenOperator| open.event.kind == host::OPERATOR || rows.ranges == RangeTable::Spans;
         let operator = self.open.iter().rposition(|open| is_operator(open) && open.event.end > event.ts);
         let module = operator.map_or_else(|| self.running_module(), |index| self.open[index].module);
         let operator = operator.map(|index| self.open[index].event.name);

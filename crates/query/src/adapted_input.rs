@@ -14,7 +14,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 
 /// The batches of one partition.
-pub(super) type Batches = BoxStream<'static, Result<RecordBatch>>;
+pub(super) type BatchStream = BoxStream<'static, Result<RecordBatch>>;
 
 /// Gives the rows of `input`.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct AdaptedInput {
     /// The node's name in plans.
     pub(super) name: &'static str,
     /// The batches that the node makes of its input's.
-    pub(super) adapt: fn(SendableRecordBatchStream, &TaskContext) -> Batches,
+    pub(super) adapt: fn(SendableRecordBatchStream, &TaskContext) -> BatchStream,
     pub(super) input: Arc<dyn ExecutionPlan>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct AdaptedInput {
 pub(super) fn checked(
     batches: SendableRecordBatchStream,
     mut check: impl FnMut(&RecordBatch) -> Result<()> + Send + 'static,
-) -> Batches {
+) -> BatchStream {
     let checked = batches.map(move |batch| {
         let batch = batch?;
         check(&batch)?;

@@ -16,7 +16,7 @@ const MAX_STALLED: usize = 32;
 
 /// The slots of one engine.
 #[derive(Debug)]
-pub(super) struct Admission {
+pub(super) struct QueryAdmission {
     running: Arc<Semaphore>,
     /// Slots for queries that run and for those that wait.
     there: Arc<Semaphore>,
@@ -26,8 +26,8 @@ pub(super) struct Admission {
 
 /// The slot of a query that may run.
 #[derive(Debug)]
-pub(super) struct Permit {
-    admission: Arc<Admission>,
+pub(super) struct QueryPermit {
+    admission: Arc<QueryAdmission>,
     // Dropped before `_running`: the query that runs next finds it free.
     _there: Option<OwnedSemaphorePermit>,
     _running: OwnedSemaphorePermit,
@@ -35,12 +35,12 @@ pub(super) struct Permit {
 
 /// A query that has stalled and has no slot.
 #[derive(Debug)]
-pub(super) struct Stall {
-    admission: Arc<Admission>,
+pub(super) struct StalledQuery {
+    admission: Arc<QueryAdmission>,
     end: CancellationToken,
 }
 
-impl Admission {
+impl QueryAdmission {
     /// As many slots as `limits` says.
     pub(super) fn new(limits: &QueryLimits) -> Self {
         let all = limits.running.saturating_add(limits.waiting).min(Semaphore::MAX_PERMITS);
@@ -55,21 +55,21 @@ impl Admission {
     ///
     /// # Errors
     /// Too many queries wait already, or the wait takes too long.
-    pub(super) async fn enter(self: &Arc<Self>, bounds: &QueryBounds) -> Result<Permit> {
+    pub(super) async fn enter(self: &Arc<Self>, bounds: &QueryBounds) -> Result<QueryPermit> {
         let there = Arc::clone(&self.there).try_acquire_owned().map_err(|_| bounds.limits.too_many_queries())?;
         bounds.until_ended(self.wait(Some(there))).await?
     }
 
-    async fn wait(self: &Arc<Self>, there: Option<OwnedSemaphorePermit>) -> Result<Permit> {
+    async fn wait(self: &Arc<Self>, there: Option<OwnedSemaphorePermit>) -> Result<QueryPermit> {
         let running = Arc::clone(&self.running).acquire_owned().await;
         let running = running.map_err(|_| Error::failed("the engine has ended"))?;
-        Ok(Permit { admission: Arc::clone(self), _running: running, _there: there })
+        Ok(QueryPermit { admission: Arc::clone(self), _running: running, _there: there })
     }
 }
 
-impl Permit {
+impl QueryPermit {
     /// Gives the slot to another query for as long as the client reads nothing.
-    pub(super) fn stall(self) -> Stall {
+    pub(super) fn stall(self) -> StalledQuery {
         let end = CancellationToken::new();
         let mut stalled = self.admission.stalled.lock().unwrap_or_else(PoisonError::into_inner);
         if stalled.len() >= MAX_STALLED
@@ -79,23 +79,23 @@ impl Permit {
         }
         stalled.push_back(end.clone());
         drop(stalled);
-        Stall { admission: Arc::clone(&self.admission), end }
+        StalledQuery { admission: Arc::clone(&self.admission), end }
     }
 }
 
-impl Stall {
+impl StalledQuery {
     /// Resolves when the query is given up: too many have stalled, and this one for longest.
     pub(super) async fn ended(&self) {
         self.end.cancelled().await;
     }
 
     /// Waits for a slot again.
-    pub(super) async fn go_on(self) -> Result<Permit> {
+    pub(super) async fn go_on(self) -> Result<QueryPermit> {
         self.admission.wait(None).await
     }
 }
 
-impl Drop for Stall {
+impl Drop for StalledQuery {
     fn drop(&mut self) {
         // No other query has this token: cancelled, it can be found in the list.
         self.end.cancel();

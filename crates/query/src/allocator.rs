@@ -62,7 +62,7 @@ fn trim() {
 /// A look costs some microseconds, and a search for free pages a tenth of a millisecond. A process that has grown little is
 /// not searched.
 #[derive(Debug)]
-pub(super) struct Overhead {
+pub(super) struct ProcessOverhead {
     /// Bytes that all queries together may take.
     budget: usize,
     /// Bytes beside the allocated ones before the first query.
@@ -76,7 +76,7 @@ pub(super) struct Overhead {
     next: AtomicU64,
 }
 
-impl Overhead {
+impl ProcessOverhead {
     /// The overhead of a process whose queries together may take `budget` bytes.
     pub(super) fn new(budget: usize) -> Self {
         let first = beside().unwrap_or(0);

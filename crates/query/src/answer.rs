@@ -20,11 +20,11 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinHandle};
 
-use super::admission::Permit;
+use super::admission::QueryPermit;
 use super::bounds::QueryBounds;
 use super::errors::within;
 use super::memory::QueryMemory;
-use super::question;
+use super::query_task;
 
 /// Batches that may be ready before the client takes them.
 const MAX_READY_BATCHES: usize = 4;
@@ -34,31 +34,31 @@ const AHEAD_KIB: u32 = 512;
 const STALLED: Duration = Duration::from_millis(100);
 
 /// A batch that is ready, its share of `AHEAD_KIB`, and its share of the memory of queries.
-type Ready = (RecordBatch, OwnedSemaphorePermit, MemoryReservation);
-type Queue = Mutex<Receiver<Ready>>;
+type ReadyBatch = (RecordBatch, OwnedSemaphorePermit, MemoryReservation);
+type ReadyBatches = Mutex<Receiver<ReadyBatch>>;
 
 /// The end of the channel into which a query puts its batches.
 pub(super) struct AnswerOutput {
-    sender: Sender<Ready>,
-    queue: Weak<Queue>,
+    sender: Sender<ReadyBatch>,
+    queue: Weak<ReadyBatches>,
     ahead: Arc<Semaphore>,
     pub(super) bounds: QueryBounds,
     reservation: MemoryReservation,
-    permit: Option<Permit>,
+    permit: Option<QueryPermit>,
     rows: u64,
     bytes: u64,
 }
 
 /// The end of the channel from which batches are taken, before the query has begun.
 pub(super) struct WaitingAnswer {
-    queue: Arc<Queue>,
+    queue: Arc<ReadyBatches>,
     bounds: QueryBounds,
     share: Arc<QueryMemory>,
 }
 
 /// The batches of a running query. Dropping this ends the query.
 pub(super) struct RunningAnswer {
-    queue: Arc<Queue>,
+    queue: Arc<ReadyBatches>,
     query: JoinHandle<Result<()>>,
     bounds: QueryBounds,
     share: Arc<QueryMemory>,
@@ -109,7 +109,11 @@ pub(super) fn channel(bounds: &QueryBounds, share: &Arc<QueryMemory>) -> (Waitin
 
 impl AnswerOutput {
     /// Runs `work`, which puts batches here, until it is done, a limit is reached, or the answer has been dropped.
-    pub(super) async fn make(mut self, permit: Permit, work: impl AsyncFnOnce(&mut Self) -> Result<()>) -> Result<()> {
+    pub(super) async fn make(
+        mut self,
+        permit: QueryPermit,
+        work: impl AsyncFnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
         self.permit = Some(permit);
         let (sender, bounds, queue) = (self.sender.clone(), self.bounds.clone(), Weak::clone(&self.queue));
         let result = {
@@ -160,7 +164,7 @@ impl AnswerOutput {
         let reserved = match tokio::time::timeout(STALLED, &mut room).await {
             Ok(reserved) => reserved,
             Err(_) => {
-                let Some(stall) = self.permit.take().map(Permit::stall) else { return Ok(false) };
+                let Some(stall) = self.permit.take().map(QueryPermit::stall) else { return Ok(false) };
                 let reserved = tokio::select! {
                     reserved = room => reserved,
                     () = stall.ended() => return Err(self.bounds.limits.nobody_takes()),
@@ -177,7 +181,7 @@ impl AnswerOutput {
 
 impl WaitingAnswer {
     /// The answer of `query`, which puts its batches into the other end.
-    pub(super) fn of(self, query: JoinHandle<Result<()>>) -> RunningAnswer {
+    pub(super) fn answer_of(self, query: JoinHandle<Result<()>>) -> RunningAnswer {
         let end = EndOnDrop::new(query.abort_handle(), &self.bounds);
         RunningAnswer { queue: self.queue, query, bounds: self.bounds, share: self.share, taken: None, _end: end }
     }
@@ -204,7 +208,7 @@ impl RunningAnswer {
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         self.free_taken();
         let queue = Arc::clone(&self.queue);
-        let next = std::future::poll_fn(|context| -> Poll<Option<Ready>> { lock(&queue).poll_recv(context) });
+        let next = std::future::poll_fn(|context| -> Poll<Option<ReadyBatch>> { lock(&queue).poll_recv(context) });
         match self.bounds.until_ended(next).await? {
             Some((batch, _ahead_permit, reservation)) => {
                 self.taken = Some((batch.clone(), reservation));
@@ -216,7 +220,7 @@ impl RunningAnswer {
 
     fn free_taken(&mut self) {
         let taken = self.taken.take();
-        question::within(&self.share, || drop(taken));
+        query_task::within(&self.share, || drop(taken));
     }
 
     /// The result of the query: one that broke off must not look like one that came to its end.
@@ -231,7 +235,7 @@ impl Drop for RunningAnswer {
     }
 }
 
-fn lock(queue: &Queue) -> MutexGuard<'_, Receiver<Ready>> {
+fn lock(queue: &ReadyBatches) -> MutexGuard<'_, Receiver<ReadyBatch>> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -8,13 +8,13 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal;
 
 /// The expressions of one aggregate.
-pub(super) struct Arguments {
+pub(super) struct AggregateArguments {
     expressions: Vec<Arc<dyn PhysicalExpr>>,
     /// Arrays of the arguments that are constants (as that of COUNT(*)): made once, as long as the longest batch so far.
     constants: Vec<Option<ArrayRef>>,
 }
 
-impl Arguments {
+impl AggregateArguments {
     pub(super) fn new(expressions: Vec<Arc<dyn PhysicalExpr>>) -> Self {
         Self { constants: vec![None; expressions.len()], expressions }
     }

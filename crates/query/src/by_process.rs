@@ -21,10 +21,10 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 
 use super::aggregate_rule::AggregateRule;
-use super::arguments::Arguments;
+use super::arguments::AggregateArguments;
 use super::cell_state::CellState;
 use super::known_aggregates::{self, KnownGroup};
-use super::partial_aggregate::{AggregateWay, PartialAggregate};
+use super::partial_aggregate::{AggregateStrategy, PartialAggregate};
 use super::plain_argument::is_unordered;
 use super::source::PartsSource;
 
@@ -80,7 +80,7 @@ fn replacement(aggregate: &AggregateExec) -> Option<Arc<dyn ExecutionPlan>> {
     Some(Arc::new(PartialAggregate::new(aggregate, input, way)))
 }
 
-impl AggregateWay for ByProcess {
+impl AggregateStrategy for ByProcess {
     const NAME: &'static str = "ByProcessExec";
 
     fn groups(&self) -> &[usize] {
@@ -110,15 +110,15 @@ impl PartialAggregate<ByProcess> {
         metrics: BaselineMetrics,
         first: bool,
     ) -> Result<RecordBatch> {
-        let mut groups = Groups::new();
+        let mut groups = GroupAccumulators::new();
         for known in self.way.known.iter().filter(|_| first) {
             let accumulators = self.accumulators(&mut groups, &known.group)?;
             for (accumulator, state) in accumulators.iter_mut().zip(&known.states) {
                 accumulator.merge_batch(state)?;
             }
         }
-        let mut arguments: Vec<Arguments> =
-            self.aggregates.iter().map(|aggregate| Arguments::new(aggregate.expressions())).collect();
+        let mut arguments: Vec<AggregateArguments> =
+            self.aggregates.iter().map(|aggregate| AggregateArguments::new(aggregate.expressions())).collect();
         while let Some(batch) = batches.next().await {
             let (batch, _timer) = (batch?, metrics.elapsed_compute().timer());
             if batch.num_rows() == 0 {
@@ -158,7 +158,7 @@ impl PartialAggregate<ByProcess> {
     /// The accumulators of a group, created where the group is new.
     fn accumulators<'a>(
         &self,
-        groups: &'a mut Groups,
+        groups: &'a mut GroupAccumulators,
         group: &[ScalarValue],
     ) -> Result<&'a mut Vec<Box<dyn Accumulator>>> {
         if !groups.contains_key(group) {
@@ -170,4 +170,4 @@ impl PartialAggregate<ByProcess> {
 }
 
 /// The accumulators of each group so far.
-type Groups = HashMap<Vec<ScalarValue>, Vec<Box<dyn Accumulator>>>;
+type GroupAccumulators = HashMap<Vec<ScalarValue>, Vec<Box<dyn Accumulator>>>;

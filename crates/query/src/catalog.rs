@@ -12,7 +12,7 @@ use probe_store::Store;
 use probe_store::SystemTable;
 
 use super::provider::RowsTable;
-use super::snapshots::{QuerySnapshot, Snapshots};
+use super::snapshots::{QuerySnapshot, StoreSnapshot};
 use super::source::SharedByScans;
 use super::views;
 
@@ -46,13 +46,13 @@ pub fn is_taken(name: &str) -> bool {
 
 /// All tables as one query sees them, and the views over them.
 #[derive(Debug, Clone)]
-pub(super) struct Catalog {
+pub(super) struct QueryCatalog {
     tables: Arc<Vec<(&'static Table, Arc<RowsTable>)>>,
     /// The session state that a view is planned with.
     state: Arc<SessionState>,
 }
 
-impl Catalog {
+impl QueryCatalog {
     /// The tables now, with the rows that they have when the first of them is scanned; with `pid`, only those of that process.
     /// `scans` is what the scans share, `state` is what the query is planned with.
     pub(super) fn new(
@@ -62,7 +62,7 @@ impl Catalog {
         scans: &SharedByScans,
         state: &Arc<SessionState>,
     ) -> Self {
-        let snapshots = Arc::new(Snapshots::new(store));
+        let snapshots = Arc::new(StoreSnapshot::new(store));
         let table = |(index, table): (usize, &&'static Table)| {
             let filled = system.iter().find(|filled| std::ptr::eq(filled.table(), *table)).cloned();
             let snapshot = QuerySnapshot { all: Arc::clone(&snapshots), index };
@@ -86,7 +86,7 @@ pub(super) type NamedCatalog = (String, Arc<dyn CatalogProvider>);
 /// Everything that one query can name: the run's own tables, and those of other runs where the query has any.
 #[derive(Debug)]
 pub(super) struct Catalogs {
-    pub(super) own: Catalog,
+    pub(super) own: QueryCatalog,
     /// Tables of other runs. A catalog that is called [`CATALOG`] hides `own`.
     pub(super) others: Arc<[NamedCatalog]>,
 }
@@ -107,23 +107,23 @@ impl CatalogProviderList for Catalogs {
     }
 }
 
-impl CatalogProvider for Catalog {
+impl CatalogProvider for QueryCatalog {
     fn schema_names(&self) -> Vec<String> {
         schemas_of(self.tables.iter().map(|(table, _)| *table)).into_iter().map(str::to_owned).collect()
     }
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
         let name = self.tables.iter().map(|(table, _)| table.schema).find(|schema| *schema == name)?;
-        Some(Arc::new(Schema { catalog: self.clone(), name }))
+        Some(Arc::new(QuerySchema { catalog: self.clone(), name }))
     }
 }
 
 #[derive(Debug)]
-struct Schema {
-    catalog: Catalog,
+struct QuerySchema {
+    catalog: QueryCatalog,
     name: &'static str,
 }
 
-impl Schema {
+impl QuerySchema {
     fn find(&self, name: &str) -> Option<Arc<RowsTable>> {
         let mut tables = self.catalog.tables.iter();
         let found = tables.find(|(table, _)| table.schema == self.name && table.name == name);
@@ -132,7 +132,7 @@ impl Schema {
 }
 
 #[async_trait]
-impl SchemaProvider for Schema {
+impl SchemaProvider for QuerySchema {
     fn table_names(&self) -> Vec<String> {
         let tables = self.catalog.tables.iter().filter(|(table, _)| table.schema == self.name);
         let views = views::VIEWS.iter().map(|view| &view.table).filter(|view| view.schema == self.name);

@@ -92,20 +92,20 @@ fn first_leaf(mut expression: &Expr) -> &Expr {
 }
 
 /// Takes a tree of operators apart: its leaves in order, and what is done with them.
-fn flatten(expression: Expr, instructions: &mut Vec<Instruction>, leaves: &mut Vec<Expr>) {
+fn flatten(expression: Expr, instructions: &mut Vec<ArithmeticInstruction>, leaves: &mut Vec<Expr>) {
     match expression {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_checked(op) => {
             flatten(*left, instructions, leaves);
             flatten(*right, instructions, leaves);
-            instructions.push(Instruction::Combine(op));
+            instructions.push(ArithmeticInstruction::Combine(op));
         }
         Expr::Negative(value) if !matches!(*value, Expr::Literal(..)) => {
-            instructions.push(Instruction::Zero);
+            instructions.push(ArithmeticInstruction::Zero);
             flatten(*value, instructions, leaves);
-            instructions.push(Instruction::Combine(Operator::Minus));
+            instructions.push(ArithmeticInstruction::Combine(Operator::Minus));
         }
         leaf => {
-            instructions.push(Instruction::Leaf);
+            instructions.push(ArithmeticInstruction::Leaf);
             leaves.push(leaf);
         }
     }
@@ -113,7 +113,7 @@ fn flatten(expression: Expr, instructions: &mut Vec<Instruction>, leaves: &mut V
 
 /// A part of the computation, which keeps its values on a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Instruction {
+enum ArithmeticInstruction {
     /// Puts the next argument on the stack.
     Leaf,
     Zero,
@@ -125,7 +125,7 @@ enum Instruction {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct CheckedArithmetic {
     kind: DataType,
-    instructions: Vec<Instruction>,
+    instructions: Vec<ArithmeticInstruction>,
     signature: Signature,
 }
 
@@ -195,9 +195,9 @@ impl CheckedArithmetic {
         let (mut arguments, mut values) = (arguments.into_iter(), Vec::new());
         for instruction in &self.instructions {
             let value = match instruction {
-                Instruction::Leaf => arguments.next().ok_or_else(wrong)?,
-                Instruction::Zero => zero.clone(),
-                Instruction::Combine(operator) => {
+                ArithmeticInstruction::Leaf => arguments.next().ok_or_else(wrong)?,
+                ArithmeticInstruction::Zero => zero.clone(),
+                ArithmeticInstruction::Combine(operator) => {
                     let (right, left) = values.pop().zip(values.pop()).ok_or_else(wrong)?;
                     combine(left, *operator, right)?
                 }

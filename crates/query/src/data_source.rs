@@ -23,7 +23,7 @@ use datafusion::physical_plan::{DisplayFormatType, SortOrderPushdownResult};
 
 use super::queue::ScanQueue;
 use super::row_filter;
-use super::scan::Batches;
+use super::scan::ScanBatches;
 use super::scan_unit::{ScanUnit, UnitStatistics, statistics};
 use super::source::PartsSource;
 
@@ -51,7 +51,7 @@ impl DataSource for PartsSource {
                 return Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.projected), empty)));
             }
         };
-        let batches = Batches::new(self.scan(args.partition, queue, &args.context)?, Arc::clone(&self.projected));
+        let batches = ScanBatches::new(self.scan(args.partition, queue, &args.context)?, Arc::clone(&self.projected));
         Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.projected), futures::stream::iter(batches))))
     }
 

@@ -1,4 +1,4 @@
-//! [`Engine`]: plans and runs queries.
+//! [`QueryEngine`]: plans and runs queries.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use probe_store::{Store, SystemTable};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::admission::Admission;
+use crate::admission::QueryAdmission;
 use crate::allocator;
 use crate::answer::{self, AnswerOutput, EndOnDrop};
 use crate::bounds::QueryBounds;
 use crate::by_process;
-use crate::catalog::{CATALOG, Catalog, NO_SCHEMA};
+use crate::catalog::{CATALOG, NO_SCHEMA, QueryCatalog};
 use crate::checked_sum::CheckedSum;
 use crate::epoch::EpochOfDuration;
 use crate::errors::or_say;
@@ -43,11 +43,11 @@ use crate::percentile::ApproxPercentile;
 use crate::plan_cache::PlanCache;
 use crate::planner::{PlannedQuery, Planner, RunnablePlan};
 use crate::planning_stop;
-use crate::question;
-use crate::running::Running;
+use crate::query_task;
+use crate::running::RunningCount;
 use crate::source::SharedByScans;
 use crate::stopping::StopAnywhere;
-use crate::threads::{Threads, give_back_stack};
+use crate::threads::{QueryThreads, give_back_stack};
 use crate::totals;
 
 /// Sums that are kept take at most the memory of queries divided by this, beside it.
@@ -55,16 +55,16 @@ const SUMS: usize = 16;
 
 /// Answers SQL over a store and the collector's own tables. Queries are read-only, within [`QueryLimits`], and run on the engine's
 /// own threads: the caller only waits. Dropping an answer ends its query.
-pub struct Engine {
+pub struct QueryEngine {
     planner: Arc<Planner>,
     limits: Arc<QueryLimits>,
     memory: Arc<MemoryBudget>,
-    admission: Arc<Admission>,
-    queries: Running,
-    threads: Threads,
+    admission: Arc<QueryAdmission>,
+    queries: RunningCount,
+    threads: QueryThreads,
 }
 
-impl Engine {
+impl QueryEngine {
     /// An engine over `store` and the tables of `system`, within the default limits.
     ///
     /// # Errors
@@ -76,10 +76,10 @@ impl Engine {
     /// An engine over `store` and the tables of `system`, within `limits`.
     ///
     /// # Errors
-    /// The errors of [`Engine::new`].
+    /// The errors of [`QueryEngine::new`].
     pub fn with_limits(store: Arc<Store>, system: Vec<Arc<dyn SystemTable>>, limits: QueryLimits) -> Result<Self> {
         allocator::keep_little();
-        question::follow_tasks();
+        query_task::follow_tasks();
         let runtime = RuntimeEnvBuilder::new()
             // Each query gets a memory pool of its own (`memory`).
             .with_memory_pool(Arc::new(GreedyMemoryPool::new(0)))
@@ -125,11 +125,11 @@ impl Engine {
                 scans,
                 cache: PlanCache::default(),
             }),
-            admission: Arc::new(Admission::new(&limits)),
+            admission: Arc::new(QueryAdmission::new(&limits)),
             memory: Arc::new(MemoryBudget::new(&limits)),
             limits: Arc::new(limits),
-            queries: Running::default(),
-            threads: Threads::start(running)?,
+            queries: RunningCount::default(),
+            threads: QueryThreads::start(running)?,
         })
     }
 
@@ -146,7 +146,7 @@ impl Engine {
     /// This engine's own tables as they are now, for the queries of another engine.
     pub fn catalog(&self, pid: Option<i32>) -> Arc<dyn CatalogProvider> {
         let Planner { store, system, scans, state, .. } = &*self.planner;
-        Arc::new(Catalog::new(store, system, pid, scans, state))
+        Arc::new(QueryCatalog::new(store, system, pid, scans, state))
     }
 
     /// Runs a query over the tables as they are now; rows come as they are found. With `pid`, tables have only that
@@ -158,19 +158,19 @@ impl Engine {
         self.ask(sql, QuerySettings { pid, ..QuerySettings::default() }).await
     }
 
-    /// Runs a query as [`Engine::query`] does, with the parameters and limits of `asked`.
+    /// Runs a query as [`QueryEngine::query`] does, with the parameters and limits of `asked`.
     ///
     /// # Errors
-    /// The errors of [`Engine::query`].
+    /// The errors of [`QueryEngine::query`].
     pub async fn ask(&self, sql: &str, asked: QuerySettings) -> Result<SendableRecordBatchStream> {
         self.answer(sql, asked, None).await
     }
 
-    /// Runs a query as [`Engine::ask`] does, by a plan that [`Engine::plan`] made of the same text, process and parameters. The
-    /// rows are those of now.
+    /// Runs a query as [`QueryEngine::ask`] does, by a plan that [`QueryEngine::plan`] made of the same text, process and
+    /// parameters. The rows are those of now.
     ///
     /// # Errors
-    /// The errors of [`Engine::query`].
+    /// The errors of [`QueryEngine::query`].
     pub async fn ask_by(
         &self,
         plan: PlannedQuery,
@@ -212,17 +212,18 @@ impl Engine {
             let stream = or_say(execute_stream(plan, context))?;
             output.send_all(output::plain_stream(stream, schema)).await
         };
-        let mut answer = answer.of(self.begin(&share, output.make(permit, work))?);
+        let mut answer = answer.answer_of(self.begin(&share, output.make(permit, work))?);
         let (schema, to_keep) = answer.first(async { schema.await.ok() }).await?;
         // Not within the query, because plans that are dropped for this one would count as memory that the query gave back.
         to_keep.into_iter().for_each(|plan| self.planner.cache.insert(plan));
         Ok(answer.stream(schema))
     }
 
-    /// The plan of a query, without running it; it has the columns of the stream that [`Engine::query`] gives for the same text.
+    /// The plan of a query, without running it; it has the columns of the stream that [`QueryEngine::query`] gives for the same
+    /// text.
     ///
     /// # Errors
-    /// The errors of [`Engine::query`].
+    /// The errors of [`QueryEngine::query`].
     pub async fn plan(&self, sql: &str, asked: QuerySettings) -> Result<PlannedQuery> {
         let (sql, parameters) = (sql.to_owned(), asked.parameters.clone());
         let planning = move |planner: Arc<Planner>, pid, bounds: QueryBounds, memory| async move {
@@ -234,19 +235,19 @@ impl Engine {
         Ok(self.measured(plan, &share))
     }
 
-    /// The columns of [`Engine::plan`].
+    /// The columns of [`QueryEngine::plan`].
     ///
     /// # Errors
-    /// The errors of [`Engine::query`].
+    /// The errors of [`QueryEngine::query`].
     pub async fn schema(&self, sql: &str, asked: QuerySettings) -> Result<SchemaRef> {
         Ok(Arc::clone(self.plan(sql, asked).await?.schema()))
     }
 
     /// The plan of a query, and its parameters: what they are called and, where it follows from the query, of which type they are
-    /// (Null where it does not). No values are needed; [`Engine::ask_by`] runs the plan where there are no parameters.
+    /// (Null where it does not). No values are needed; [`QueryEngine::ask_by`] runs the plan where there are no parameters.
     ///
     /// # Errors
-    /// The errors of [`Engine::query`].
+    /// The errors of [`QueryEngine::query`].
     pub async fn prepare(&self, sql: &str, asked: QuerySettings) -> Result<(PlannedQuery, Schema)> {
         let sql = sql.to_owned();
         let planning = move |planner: Arc<Planner>, pid, bounds: QueryBounds, _| async move {
@@ -289,7 +290,7 @@ impl Engine {
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<JoinHandle<Result<T>>> {
         let running = self.queries.begin();
-        let work = question::run_to_end(share, work);
+        let work = query_task::run_to_end(share, work);
         let work = async move {
             let _running = running;
             work.await
@@ -326,7 +327,7 @@ impl Engine {
     }
 }
 
-impl fmt::Debug for Engine {
+impl fmt::Debug for QueryEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (store, system) = (&self.planner.store, &self.planner.system);
         f.debug_struct("Engine").field("store", store).field("system", system).finish_non_exhaustive()

@@ -12,13 +12,13 @@ use super::statement_complexity::MAX_EXPRESSIONS;
 
 /// Refuses a plan with too many expressions once names are expanded.
 pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
-    Total(0).columns(plan).map(|_| ())
+    ExpressionCount(0).columns(plan).map(|_| ())
 }
 
 /// The number of expressions that have been counted.
-struct Total(usize);
+struct ExpressionCount(usize);
 
-impl Total {
+impl ExpressionCount {
     /// The number of expressions of each column of a plan, names expanded.
     fn columns(&mut self, plan: &LogicalPlan) -> Result<Vec<usize>> {
         let (mut known, mut sizes) = (HashMap::new(), Vec::new());

@@ -20,13 +20,13 @@ use futures::stream::BoxStream;
 use probe_store::PackedRows;
 
 use super::aggregate_rule::AggregateRule;
-use super::arguments::Arguments;
+use super::arguments::AggregateArguments;
 use super::cell_state::CellState;
-use super::from_sums::FromSums;
 use super::group_keys::{self, GroupKeys};
 use super::narrowed::NarrowedColumns;
-use super::partial_aggregate::{AggregateWay, PartialAggregate};
-use super::scan::Scan;
+use super::partial_aggregate::{AggregateStrategy, PartialAggregate};
+use super::partition_sums::PartitionSums;
+use super::scan::PartitionScan;
 use super::source::PartsSource;
 use super::sums_request::KeptCells;
 
@@ -65,7 +65,7 @@ fn replacement(aggregate: &AggregateExec) -> Option<Arc<dyn ExecutionPlan>> {
     possible.then(|| Arc::new(PartialAggregate::new(aggregate, Arc::clone(input), way)) as Arc<dyn ExecutionPlan>)
 }
 
-impl AggregateWay for GroupById {
+impl AggregateStrategy for GroupById {
     const NAME: &'static str = "GroupByIdExec";
 
     fn groups(&self) -> &[usize] {
@@ -81,8 +81,8 @@ impl AggregateWay for GroupById {
         partition: usize,
         context: &Arc<TaskContext>,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let partition = Partition::new(node, partition, context)?;
-        Ok(futures::stream::try_unfold(partition, Partition::next).boxed())
+        let partition = GroupedPartition::new(node, partition, context)?;
+        Ok(futures::stream::try_unfold(partition, GroupedPartition::next).boxed())
     }
 }
 
@@ -97,13 +97,13 @@ fn kept_by(filter: Option<&Arc<dyn PhysicalExpr>>, batch: &RecordBatch) -> Resul
 }
 
 /// One partition, as far as it has been read.
-struct Partition {
-    scan: Scan,
+struct GroupedPartition {
+    scan: PartitionScan,
     keys: GroupKeys,
     /// The groups of the rows that were read last.
     groups: Vec<usize>,
     /// The arguments of each aggregate, over the columns of `narrowed`.
-    arguments: Vec<Arguments>,
+    arguments: Vec<AggregateArguments>,
     filters: Vec<Option<Arc<dyn PhysicalExpr>>>,
     narrowed: NarrowedColumns,
     /// The columns of `narrowed` for cells, in which columns that are no keys are NULL.
@@ -115,17 +115,17 @@ struct Partition {
     metrics: BaselineMetrics,
     ended: bool,
     /// What sums answer, where they can.
-    from_sums: Option<FromSums>,
+    from_sums: Option<PartitionSums>,
 }
 
-impl Partition {
+impl GroupedPartition {
     fn new(node: &PartialAggregate<GroupById>, partition: usize, context: &TaskContext) -> Result<Self> {
         let (schema, GroupById { groups, filters }) = (node.input.schema(), &node.way);
         let arguments = aggregate_expressions(&node.aggregates, &AggregateMode::Partial, groups.len())?;
         let narrowed = NarrowedColumns::of(arguments.iter().flatten().chain(filters.iter().flatten()), &schema)?;
         let argument = |expressions: Vec<Arc<dyn PhysicalExpr>>| {
             let expressions = expressions.iter().map(|expression| narrowed.expression(expression));
-            Ok(Arguments::new(expressions.collect::<Result<_>>()?))
+            Ok(AggregateArguments::new(expressions.collect::<Result<_>>()?))
         };
         let filter = |filter: &Option<_>| filter.as_ref().map(|filter| narrowed.expression(filter)).transpose();
         let columns = groups.iter().map(|column| (*column, schema.field(*column).data_type().clone())).collect();
@@ -143,7 +143,7 @@ impl Partition {
             reservation: MemoryConsumer::new(GroupById::NAME).register(context.memory_pool()),
             metrics: node.baseline(partition),
             ended: false,
-            from_sums: FromSums::new(node, partition),
+            from_sums: PartitionSums::new(node, partition),
         })
     }
 
@@ -152,7 +152,7 @@ impl Partition {
         while !self.ended {
             // Other tasks have their turn, and an abandoned query ends here.
             tokio::task::coop::consume_budget().await;
-            let is_enough = if let Some(cells) = FromSums::next(&mut self.from_sums, &mut self.scan) {
+            let is_enough = if let Some(cells) = PartitionSums::next(&mut self.from_sums, &mut self.scan) {
                 self.add_cells(cells?)?
             } else if let Some(rows) = self.scan.next_rows() {
                 self.add(&rows?)?
@@ -224,7 +224,7 @@ impl Partition {
     }
 
     fn take(&mut self) -> Result<RecordBatch> {
-        let mut columns = self.keys.take()?;
+        let mut columns = self.keys.take_groups()?;
         for accumulator in &mut self.accumulators {
             columns.extend(accumulator.state(EmitTo::All)?);
         }

@@ -42,13 +42,13 @@ pub(super) struct GroupKeys {
     groups: HashMap<Box<[u64]>, u32, RandomState>,
     /// The keys of all groups in the order in which they were found.
     keys: Vec<u64>,
-    texts: Texts,
-    index: Index,
+    texts: NumberedTexts,
+    index: GroupIndex,
 }
 
 /// Distinct texts of all columns, numbered.
 #[derive(Default)]
-struct Texts {
+struct NumberedTexts {
     numbers: HashMap<Arc<str>, u64, RandomState>,
     texts: Vec<Arc<str>>,
     bytes: usize,
@@ -56,7 +56,7 @@ struct Texts {
 
 /// The group of each combination of codes, as far as it is known, for as long as the codes have the same meaning.
 #[derive(Default)]
-struct Index {
+struct GroupIndex {
     meaning: Vec<GroupColumn>,
     groups: Vec<u32>,
 }
@@ -90,7 +90,13 @@ impl PartialEq for GroupColumn {
 impl GroupKeys {
     /// Groups by `columns`, which have types that are supported.
     pub(super) fn new(columns: Vec<(usize, DataType)>) -> Self {
-        Self { columns, groups: HashMap::default(), keys: Vec::new(), texts: Texts::default(), index: Index::default() }
+        Self {
+            columns,
+            groups: HashMap::default(),
+            keys: Vec::new(),
+            texts: NumberedTexts::default(),
+            index: GroupIndex::default(),
+        }
     }
 
     /// Number of groups.
@@ -188,10 +194,10 @@ impl GroupKeys {
     }
 
     /// Takes the groups out, as columns in the order in which the groups were found; texts stay numbered.
-    pub(super) fn take(&mut self) -> Result<Vec<ArrayRef>> {
+    pub(super) fn take_groups(&mut self) -> Result<Vec<ArrayRef>> {
         let width = self.columns.len() + 1;
         self.groups.clear();
-        self.index = Index::default();
+        self.index = GroupIndex::default();
         let keys = std::mem::take(&mut self.keys);
         let values = |column: usize| {
             let null = move |key: &[u64]| key[width - 1] >> column & 1 == 1;
@@ -231,7 +237,7 @@ impl GroupKeys {
     }
 }
 
-impl Texts {
+impl NumberedTexts {
     fn number(&mut self, text: &str) -> u64 {
         if let Some(number) = self.numbers.get(text) {
             return *number;
@@ -264,7 +270,7 @@ impl GroupColumn {
     }
 
     /// The word in a group's key for the value of a code; None for NULL.
-    fn word(&self, code: usize, texts: &mut Texts) -> Result<Option<u64>> {
+    fn word(&self, code: usize, texts: &mut NumberedTexts) -> Result<Option<u64>> {
         Ok(match &self.of {
             GroupValues::Value(value) => word(value, texts)?,
             _ if code + 1 == self.codes => None,
@@ -274,7 +280,7 @@ impl GroupColumn {
     }
 }
 
-fn word(value: &ScalarValue, texts: &mut Texts) -> Result<Option<u64>> {
+fn word(value: &ScalarValue, texts: &mut NumberedTexts) -> Result<Option<u64>> {
     Ok(match value {
         value if value.is_null() => None,
         ScalarValue::Utf8View(Some(text)) => Some(texts.number(text)),
@@ -286,8 +292,8 @@ fn word(value: &ScalarValue, texts: &mut Texts) -> Result<Option<u64>> {
 }
 
 /// The word of each value of a column, and which values are not NULL.
-fn words(column: &PackedColumn, rows: usize, texts: &mut Texts) -> Result<(Vec<u64>, Option<NullBuffer>)> {
-    let texts_of = |ids: Vec<usize>, values: &StringViewArray, texts: &mut Texts| {
+fn words(column: &PackedColumn, rows: usize, texts: &mut NumberedTexts) -> Result<(Vec<u64>, Option<NullBuffer>)> {
+    let texts_of = |ids: Vec<usize>, values: &StringViewArray, texts: &mut NumberedTexts| {
         let mut numbers: Vec<Option<u64>> = vec![None; values.len()];
         let number = |id: usize| match numbers.get_mut(id) {
             Some(known) => *known.get_or_insert_with(|| texts.number(values.value(id))),

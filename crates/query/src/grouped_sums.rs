@@ -66,7 +66,7 @@ struct ColumnSums {
 }
 
 /// Adds up the rows of one part.
-pub(super) struct Builder {
+pub(super) struct GroupedSumsBuilder {
     keys: GroupKeys,
     types: Vec<DataType>,
     groups: Vec<usize>,
@@ -76,7 +76,7 @@ pub(super) struct Builder {
     max_bytes: usize,
 }
 
-impl Builder {
+impl GroupedSumsBuilder {
     /// The builder for a part of `rows` rows. The rows that are added have the key columns first, which have these `types`, and
     /// then the columns that are `wanted`. The sums may take `max_bytes`.
     pub(super) fn new(types: &[DataType], wanted: &[WantedSum], rows: usize, max_bytes: usize) -> Self {
@@ -116,7 +116,7 @@ impl Builder {
     /// # Errors
     /// Arrow's.
     pub(super) fn finish(mut self, kinds: &[ColumnType]) -> Result<GroupedSums> {
-        let keys = self.keys.take()?;
+        let keys = self.keys.take_groups()?;
         self.rows.shrink_to_fit();
         for (_, sums) in &mut self.columns {
             sums.values.shrink_to_fit();

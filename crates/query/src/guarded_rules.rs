@@ -16,9 +16,9 @@ pub(super) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
         match rule.name() {
             // It finds a condition's columns in the nodes below by their names. With two of one name, as joins have, the condition
             // may end up on the wrong side. Conditions of the query itself have been handed to the scans before.
-            "FilterPushdown" | "FilterPushdown(Post)" => Arc::new(Guarded { rule, harms: has_one_name_twice }),
+            "FilterPushdown" | "FilterPushdown(Post)" => Arc::new(GuardedRule { rule, harms: has_one_name_twice }),
             // It takes COUNT(DISTINCT x) of a constant for 1, also where the constant is NULL or there are no rows.
-            "aggregate_statistics" => Arc::new(Guarded { rule, harms: has_distinct }),
+            "aggregate_statistics" => Arc::new(GuardedRule { rule, harms: has_distinct }),
             _ => rule,
         }
     };
@@ -27,12 +27,12 @@ pub(super) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
 
 /// A rule that is skipped for plans with a node that it harms.
 #[derive(Debug)]
-struct Guarded {
+struct GuardedRule {
     rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>,
     harms: fn(&Arc<dyn ExecutionPlan>) -> bool,
 }
 
-impl PhysicalOptimizerRule for Guarded {
+impl PhysicalOptimizerRule for GuardedRule {
     fn name(&self) -> &str {
         self.rule.name()
     }
@@ -54,7 +54,7 @@ impl PhysicalOptimizerRule for Guarded {
     }
 }
 
-impl Guarded {
+impl GuardedRule {
     fn would_harm(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
         let mut is_harmed = false;
         plan.apply(|node| {

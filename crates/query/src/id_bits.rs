@@ -9,7 +9,7 @@ const WORD: usize = u64::BITS as usize;
 
 /// The rows that are kept: `texts` says it of each id, and `null` of rows without a text. The bits of rows that are not `wanted`
 /// may have any value.
-pub(super) fn kept(ids: &ArrayRef, texts: &[bool], null: bool, wanted: Option<&BooleanBuffer>) -> BooleanBuffer {
+pub(super) fn kept_rows(ids: &ArrayRef, texts: &[bool], null: bool, wanted: Option<&BooleanBuffer>) -> BooleanBuffer {
     if let Some(ids) = ids.as_primitive_opt::<UInt8Type>() {
         // A table of all possible ids, so that no bounds are checked for each row.
         let mut all = [false; 256];
@@ -99,9 +99,9 @@ mod tests {
             ];
             let is_kept = |id: &Option<u8>| id.map_or(null, |id| kept.get(usize::from(id)) == Some(&true));
             for array in &arrays {
-                let all = super::kept(array, &kept, null, None);
+                let all = super::kept_rows(array, &kept, null, None);
                 prop_assert_eq!(all.iter().collect::<Vec<_>>(), ids.iter().map(is_kept).collect::<Vec<_>>());
-                let some = super::kept(array, &kept, null, Some(&wanted));
+                let some = super::kept_rows(array, &kept, null, Some(&wanted));
                 for row in wanted.set_indices() {
                     prop_assert_eq!(some.value(row), all.value(row));
                 }

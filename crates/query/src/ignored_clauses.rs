@@ -9,22 +9,22 @@ use datafusion::sql::sqlparser::ast::{
 use probe_common::error::{Error, Result};
 
 /// What is refused, and what to write in its place.
-type Refused = (&'static str, &'static str);
+type RefusedClause = (&'static str, &'static str);
 
 /// Refuses a statement with a part that would be ignored or misunderstood.
 pub(super) fn check(statement: &Statement) -> Result<()> {
-    match statement.visit(&mut Ignored) {
+    match statement.visit(&mut IgnoredClauseFinder) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break((what, instead)) => Err(Error::failed(format!("{what} is not supported")).hint(instead)),
     }
 }
 
-struct Ignored;
+struct IgnoredClauseFinder;
 
-impl Visitor for Ignored {
-    type Break = Refused;
+impl Visitor for IgnoredClauseFinder {
+    type Break = RefusedClause;
 
-    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Refused> {
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<RefusedClause> {
         refuse(query.settings.is_some(), "SETTINGS", "probe query --timeout, --max-rows and --max-bytes set limits")?;
         let format = "probe query --format says how answers are printed";
         refuse(query.format_clause.is_some(), "FORMAT", format)?;
@@ -32,7 +32,7 @@ impl Visitor for Ignored {
         of_all_rows(&query.body)
     }
 
-    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<Refused> {
+    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<RefusedClause> {
         match expression {
             Expr::RLike { .. } => refuse(true, "RLIKE or REGEXP", "write text ~ 'pattern'"),
             // It would be a regular expression in which % and _ stand for themselves.
@@ -41,7 +41,7 @@ impl Visitor for Ignored {
         }
     }
 
-    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Refused> {
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<RefusedClause> {
         refuse(select.prewhere.is_some(), "PREWHERE", "write WHERE")?;
         refuse(!select.connect_by.is_empty(), "CONNECT BY", "write WITH RECURSIVE")?;
         refuse(select.exclude.is_some(), "EXCLUDE behind other columns", "write it behind the *: * EXCLUDE (column)")?;
@@ -70,7 +70,7 @@ impl Visitor for Ignored {
         })
     }
 
-    fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<Refused> {
+    fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<RefusedClause> {
         let number_rows = "number the rows: row_number() OVER ()";
         match table {
             TableFactor::Table { sample, with_ordinality, partitions, version, json_path, .. } => {
@@ -90,7 +90,7 @@ impl Visitor for Ignored {
 }
 
 /// Refuses set operations that count how often a row is there: each row of the left side would be kept or left out.
-fn of_all_rows(body: &SetExpr) -> ControlFlow<Refused> {
+fn of_all_rows(body: &SetExpr) -> ControlFlow<RefusedClause> {
     let SetExpr::SetOperation { op, set_quantifier, left, right } = body else { return ControlFlow::Continue(()) };
     if matches!(set_quantifier, SetQuantifier::All) {
         let number =
@@ -102,15 +102,15 @@ fn of_all_rows(body: &SetExpr) -> ControlFlow<Refused> {
     of_all_rows(right)
 }
 
-fn sampled(is_there: bool) -> ControlFlow<Refused> {
+fn sampled(is_there: bool) -> ControlFlow<RefusedClause> {
     refuse(is_there, "TABLESAMPLE", "WHERE random() < 0.1 keeps about a tenth of the rows")
 }
 
-fn wildcard(options: &WildcardAdditionalOptions) -> ControlFlow<Refused> {
+fn wildcard(options: &WildcardAdditionalOptions) -> ControlFlow<RefusedClause> {
     refuse(options.opt_ilike.is_some(), "* ILIKE", "name the columns; DESCRIBE TABLE lists them")?;
     refuse(options.opt_alias.is_some(), "a name for *", "rename columns one by one: column AS name")
 }
 
-fn refuse(is_there: bool, what: &'static str, instead: &'static str) -> ControlFlow<Refused> {
+fn refuse(is_there: bool, what: &'static str, instead: &'static str) -> ControlFlow<RefusedClause> {
     if is_there { ControlFlow::Break((what, instead)) } else { ControlFlow::Continue(()) }
 }

@@ -58,25 +58,25 @@ impl OptimizerRule for BoundOperands {
 fn bounded(operand: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let is_known = match &operand {
         Expr::Column(_) | Expr::Literal(..) => true,
-        Expr::ScalarFunction(function) => function.func.inner().is::<Bounded>(),
+        Expr::ScalarFunction(function) => function.func.inner().is::<BoundedArgument>(),
         _ => false,
     };
     if is_known {
         return Ok(Transformed::no(operand));
     }
     let (_, field) = operand.to_field(schema)?;
-    let function = ScalarUDF::from(Bounded { field, signature: Signature::any(1, Volatility::Immutable) });
+    let function = ScalarUDF::from(BoundedArgument { field, signature: Signature::any(1, Volatility::Immutable) });
     Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), vec![operand]))))
 }
 
 /// A function that returns its argument, and says in which range its values lie.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Bounded {
+struct BoundedArgument {
     field: FieldRef,
     signature: Signature,
 }
 
-impl ScalarUDFImpl for Bounded {
+impl ScalarUDFImpl for BoundedArgument {
     fn name(&self) -> &str {
         "bounded"
     }

@@ -11,7 +11,7 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservation};
 use probe_common::error::Error;
 
-use super::allocator::{self, Overhead};
+use super::allocator::{self, ProcessOverhead};
 use super::bounds::QueryBounds;
 use super::counting::MemoryAccount;
 use super::limits::QueryLimits;
@@ -44,7 +44,7 @@ pub(super) struct MemoryBudget {
     /// Number of shares that exist.
     shares: AtomicUsize,
     /// Memory that the process takes beside the memory of queries.
-    overhead: Overhead,
+    overhead: ProcessOverhead,
 }
 
 /// The memory that one query holds.
@@ -84,7 +84,7 @@ impl MemoryBudget {
             own,
             plain,
             shares: AtomicUsize::new(0),
-            overhead: Overhead::new(limits.memory),
+            overhead: ProcessOverhead::new(limits.memory),
         }
     }
 

@@ -19,14 +19,14 @@ const NEED_NAMES: [&str; 2] = ["eliminate_group_by_constant", "single_distinct_a
 
 /// The rules, of which those that need names are skipped where one is there twice.
 pub(super) fn guard(rules: Vec<Rule>) -> Vec<Rule> {
-    let guard = |rule: Rule| if NEED_NAMES.contains(&rule.name()) { Arc::new(Guarded(rule)) } else { rule };
+    let guard = |rule: Rule| if NEED_NAMES.contains(&rule.name()) { Arc::new(NameGuardedRule(rule)) } else { rule };
     rules.into_iter().map(guard).collect()
 }
 
 #[derive(Debug)]
-struct Guarded(Rule);
+struct NameGuardedRule(Rule);
 
-impl OptimizerRule for Guarded {
+impl OptimizerRule for NameGuardedRule {
     fn name(&self) -> &str {
         self.0.name()
     }

@@ -13,7 +13,7 @@ pub(super) fn are_missing(error: &DataFusionError) -> bool {
 }
 
 /// Names the columns with a CAST that are called as another one, or as what their query is sorted by.
-pub(super) fn give(statement: &mut Statement) {
+pub(super) fn give_names(statement: &mut Statement) {
     if let Statement::Statement(statement) = statement {
         let _ = statement.visit(&mut CastNames);
     }

@@ -17,11 +17,11 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::stream::BoxStream;
 
 use super::queue::ScanQueue;
-use super::scan::Scan;
+use super::scan::PartitionScan;
 use super::source::PartsSource;
 
 /// A way to compute the states of an aggregate's groups.
-pub(super) trait AggregateWay: Debug + Clone + Send + Sync + 'static {
+pub(super) trait AggregateStrategy: Debug + Clone + Send + Sync + 'static {
     /// The name of its node in a plan.
     const NAME: &'static str;
 
@@ -62,7 +62,7 @@ pub(super) struct PartialAggregate<W> {
     queue: Arc<OnceLock<Arc<ScanQueue>>>,
 }
 
-impl<W: AggregateWay> PartialAggregate<W> {
+impl<W: AggregateStrategy> PartialAggregate<W> {
     /// The node that computes `aggregate` over `input` this `way`.
     pub(super) fn new(aggregate: &AggregateExec, input: Arc<dyn ExecutionPlan>, way: W) -> Self {
         Self {
@@ -80,11 +80,11 @@ impl<W: AggregateWay> PartialAggregate<W> {
     ///
     /// # Errors
     /// The input is no scan.
-    pub(super) fn scan(&self, partition: usize, context: &TaskContext) -> Result<Scan> {
+    pub(super) fn scan(&self, partition: usize, context: &TaskContext) -> Result<PartitionScan> {
         let source = PartsSource::of(&self.input);
         let source = source.ok_or_else(|| DataFusionError::Internal(format!("{} is not over a scan", W::NAME)))?;
         let scan = source.scan(partition, Arc::clone(self.queue.get_or_init(|| source.queue())), context)?;
-        Ok(Scan { by_part: true, ..scan })
+        Ok(PartitionScan { by_part: true, ..scan })
     }
 
     /// The metric of this node that counts the parts which sums answer for.
@@ -97,7 +97,7 @@ impl<W: AggregateWay> PartialAggregate<W> {
     }
 }
 
-impl<W: AggregateWay> DisplayAs for PartialAggregate<W> {
+impl<W: AggregateStrategy> DisplayAs for PartialAggregate<W> {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (input, groups) = (self.input.schema(), self.way.groups());
         let aggregates: Vec<&str> = self.aggregates.iter().map(|aggregate| aggregate.name()).collect();
@@ -111,7 +111,7 @@ impl<W: AggregateWay> DisplayAs for PartialAggregate<W> {
     }
 }
 
-impl<W: AggregateWay> ExecutionPlan for PartialAggregate<W> {
+impl<W: AggregateStrategy> ExecutionPlan for PartialAggregate<W> {
     fn name(&self) -> &'static str {
         W::NAME
     }

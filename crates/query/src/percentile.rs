@@ -57,7 +57,7 @@ impl AggregateUDFImpl for ApproxPercentile {
         kind == Some(&DataType::Float64) && !arguments.is_distinct
     }
     fn create_groups_accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn GroupsAccumulator>> {
-        Ok(Box::new(Groups::new(PercentileCall::of(&arguments)?)))
+        Ok(Box::new(PercentileGroups::new(PercentileCall::of(&arguments)?)))
     }
 }
 
@@ -165,7 +165,7 @@ impl PercentileGroup {
     }
 }
 
-struct Groups {
+struct PercentileGroups {
     call: PercentileCall,
     groups: Vec<PercentileGroup>,
     /// Values of all groups that wait.
@@ -175,7 +175,7 @@ struct Groups {
     sorter: FloatSorter,
 }
 
-impl Groups {
+impl PercentileGroups {
     fn new(call: PercentileCall) -> Self {
         Self { call, groups: Vec::new(), waiting: 0, bytes: 0, sorter: FloatSorter::default() }
     }
@@ -203,7 +203,7 @@ impl Groups {
     }
 }
 
-impl GroupsAccumulator for Groups {
+impl GroupsAccumulator for PercentileGroups {
     fn update_batch(
         &mut self,
         values: &[ArrayRef],

@@ -16,7 +16,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, TableSource, Volatility};
 use probe_store::Store;
 
 use super::provider::RowsTable;
-use super::snapshots::Snapshots;
+use super::snapshots::StoreSnapshot;
 
 /// The most plans that are kept. Of more, the one that was last asked longest ago is dropped.
 const MAX_PLANS: usize = 64;
@@ -29,12 +29,12 @@ const MAX_TEXT: usize = 16 << 10;
 #[derive(Debug, Default)]
 pub(super) struct PlanCache {
     /// The one that was asked last is at the end.
-    kept: Mutex<VecDeque<KeptPlan>>,
+    kept: Mutex<VecDeque<CachedPlan>>,
 }
 
 /// A plan whose tables have never been scanned, and the question that it is the plan of.
 #[derive(Clone)]
-pub(super) struct KeptPlan {
+pub(super) struct CachedPlan {
     sql: Arc<str>,
     pid: Option<i32>,
     /// Number of tables there were: a new one may change what a text means.
@@ -53,7 +53,7 @@ struct OptimizedPlan {
     after: LogicalPlan,
 }
 
-impl KeptPlan {
+impl CachedPlan {
     /// The plan of a text without parameters over the tables of `store`. None where it reads anything else: rows of other runs,
     /// series, lists of tables and functions.
     ///
@@ -130,7 +130,7 @@ fn is_immutable(plan: &LogicalPlan) -> Result<bool> {
     Ok(is_immutable)
 }
 
-impl fmt::Debug for KeptPlan {
+impl fmt::Debug for CachedPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeptPlan").field("sql", &self.sql).field("pid", &self.pid).finish_non_exhaustive()
     }
@@ -138,7 +138,7 @@ impl fmt::Debug for KeptPlan {
 
 impl PlanCache {
     /// The plan of this text for this process, where it is kept and there are as many tables as then.
-    pub(super) fn find(&self, sql: &str, pid: Option<i32>, tables: usize) -> Option<KeptPlan> {
+    pub(super) fn find(&self, sql: &str, pid: Option<i32>, tables: usize) -> Option<CachedPlan> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let index = kept.iter().position(|one| &*one.sql == sql && one.pid == pid && one.tables == tables)?;
         let found = kept.remove(index)?;
@@ -147,7 +147,7 @@ impl PlanCache {
     }
 
     /// Keeps a plan.
-    pub(super) fn insert(&self, plan: KeptPlan) {
+    pub(super) fn insert(&self, plan: CachedPlan) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|one| one.sql != plan.sql || one.pid != plan.pid);
         kept.push_back(plan);
@@ -162,7 +162,7 @@ impl PlanCache {
 /// # Errors
 /// DataFusion's.
 pub(super) fn over_unscanned_tables(plan: LogicalPlan, store: &Arc<Store>) -> Result<Option<LogicalPlan>> {
-    let snapshots = Arc::new(Snapshots::new(store));
+    let snapshots = Arc::new(StoreSnapshot::new(store));
     let mut tables: HashMap<usize, Arc<dyn TableSource>> = HashMap::new();
     over_tables(plan, store, |table| {
         // One table for all that name it: they must see the same rows.
@@ -199,13 +199,13 @@ mod tests {
 
     use super::*;
 
-    fn plan(sql: &str, pid: Option<i32>, bytes: usize) -> KeptPlan {
-        KeptPlan { bytes, ..of(sql, pid).unwrap() }
+    fn plan(sql: &str, pid: Option<i32>, bytes: usize) -> CachedPlan {
+        CachedPlan { bytes, ..of(sql, pid).unwrap() }
     }
 
-    fn of(sql: &str, pid: Option<i32>) -> Option<KeptPlan> {
+    fn of(sql: &str, pid: Option<i32>) -> Option<CachedPlan> {
         let schema = Arc::new(Schema::empty());
-        KeptPlan::new(sql, pid, 40, &LogicalPlan::default(), &schema, &Store::new(1 << 20)).unwrap()
+        CachedPlan::new(sql, pid, 40, &LogicalPlan::default(), &schema, &Store::new(1 << 20)).unwrap()
     }
 
     #[test]

@@ -19,7 +19,7 @@ use probe_common::error::Result;
 use probe_store::{Store, SystemTable};
 
 use super::bounds::QueryBounds;
-use super::catalog::{CATALOG, Catalog, Catalogs, NO_SCHEMA, NamedCatalog};
+use super::catalog::{CATALOG, Catalogs, NO_SCHEMA, NamedCatalog, QueryCatalog};
 use super::column_names;
 use super::described_types;
 use super::errors::{no_run, no_table, or_say, within};
@@ -31,8 +31,8 @@ use super::memory::QueryMemory;
 use super::names_of_casts;
 use super::output;
 use super::parameters::{self, Parameters};
-use super::plan_cache::{self, KeptPlan, PlanCache};
-use super::question;
+use super::plan_cache::{self, CachedPlan, PlanCache};
+use super::query_task;
 use super::source::SharedByScans;
 use super::table_functions;
 
@@ -58,10 +58,10 @@ pub struct PlannedQuery {
     tables: usize,
     /// Bytes that the plan takes in memory, as far as they are counted.
     pub(super) bytes: usize,
-    /// Whether its text needs much of a stack, which is taken when the text is read ([`question::take_stack`]).
+    /// Whether its text needs much of a stack, which is taken when the text is read ([`query_task::take_stack`]).
     pub(super) is_deep: bool,
     /// What the cache has of the text, or may have.
-    kept: Option<KeptPlan>,
+    kept: Option<CachedPlan>,
     /// Whether the cache has it.
     is_kept: bool,
 }
@@ -73,7 +73,7 @@ pub(super) struct RunnablePlan {
     pub(super) plan: Arc<dyn ExecutionPlan>,
     pub(super) context: Arc<TaskContext>,
     /// What the cache should have of the text, if it has less.
-    pub(super) to_keep: Option<KeptPlan>,
+    pub(super) to_keep: Option<CachedPlan>,
 }
 
 impl PlannedQuery {
@@ -82,7 +82,7 @@ impl PlannedQuery {
     }
 
     /// The copy for the cache, which has none. All the memory of `share` was allocated for this plan.
-    pub(super) fn take_copy(&mut self, share: &QueryMemory) -> Option<KeptPlan> {
+    pub(super) fn take_copy(&mut self, share: &QueryMemory) -> Option<CachedPlan> {
         if self.is_kept {
             return None;
         }
@@ -109,7 +109,7 @@ impl fmt::Debug for PlannedQuery {
 
 /// `plan` for the cache. All the memory of `share` was allocated for it. None where the text needs a deep stack, because that is
 /// taken when the text is read.
-fn measured(plan: &KeptPlan, share: &QueryMemory) -> Option<KeptPlan> {
+fn measured(plan: &CachedPlan, share: &QueryMemory) -> Option<CachedPlan> {
     let is_deep = share.deep.load(Ordering::Relaxed);
     if is_deep {
         return None;
@@ -147,7 +147,7 @@ impl Planner {
             if let Some(optimized) = optimized {
                 to_keep = measured(&optimized, share);
             }
-            question::check()?;
+            query_task::check()?;
             let config = std::mem::take(state.config_mut());
             *state.config_mut() = config.with_batch_size(made::width::rows(&plan)?);
             state.query_planner().create_physical_plan(&plan, &state).await
@@ -168,8 +168,8 @@ impl Planner {
         &self,
         state: &SessionState,
         plan: LogicalPlan,
-        kept: Option<KeptPlan>,
-    ) -> DataFusionResult<(LogicalPlan, Option<KeptPlan>)> {
+        kept: Option<CachedPlan>,
+    ) -> DataFusionResult<(LogicalPlan, Option<CachedPlan>)> {
         let Some(kept) = kept else { return Ok((state.optimize(&plan)?, None)) };
         if let Some(optimized) = kept.optimized(&plan, &self.store)? {
             return Ok((optimized, None));
@@ -220,7 +220,7 @@ impl Planner {
     /// `planned`, which has no parameters, with its copy for the cache.
     fn with_copy(&self, mut planned: PlannedQuery, sql: &str, pid: Option<i32>) -> Result<PlannedQuery> {
         let PlannedQuery { plan, schema, tables, .. } = &planned;
-        planned.kept = or_say(KeptPlan::new(sql, pid, *tables, plan, schema, &self.store))?;
+        planned.kept = or_say(CachedPlan::new(sql, pid, *tables, plan, schema, &self.store))?;
         Ok(planned)
     }
 
@@ -276,7 +276,7 @@ impl Planner {
         pid: Option<i32>,
         bounds: &QueryBounds,
     ) -> Result<(SessionState, LogicalPlan)> {
-        let own = Catalog::new(&self.store, &self.system, pid, &self.scans, &self.state);
+        let own = QueryCatalog::new(&self.store, &self.system, pid, &self.scans, &self.state);
         let catalogs: Arc<dyn CatalogProviderList> = Arc::new(Catalogs { own, others: Arc::clone(&self.others) });
         let mut state = self.state.as_ref().clone();
         state.register_catalog_list(Arc::clone(&catalogs));
@@ -295,7 +295,7 @@ impl Planner {
         let plan = match state.statement_to_plan(statement).await {
             Err(error) if names_of_casts::are_missing(&error) => {
                 let (mut named, _) = understood(sql)?;
-                names_of_casts::give(&mut named);
+                names_of_casts::give_names(&mut named);
                 state.statement_to_plan(named).await.map_err(|_| error)
             }
             planned => planned,

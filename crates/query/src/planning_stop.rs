@@ -15,7 +15,7 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 use super::checked_arithmetic::CheckArithmetic;
 use super::key_bounds::BoundOperands;
 use super::lazy_conditions::LazyConditions;
-use super::question;
+use super::query_task;
 
 /// A rule of the planner that fails if the query is over, and otherwise does what the inner rule does.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl AnalyzerRule for StoppableRule<Analysis> {
     }
 
     fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
-        question::check()?;
+        query_task::check()?;
         self.0.analyze(plan, config)
     }
 }
@@ -59,7 +59,7 @@ impl OptimizerRule for StoppableRule<Optimization> {
     }
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        question::check()?;
+        query_task::check()?;
         self.0.rewrite(plan, config)
     }
 }
@@ -88,9 +88,9 @@ mod tests {
             let optimizer = Optimizer::with_rules(optimizer_rules(Optimizer::new().rules));
             optimizer.optimize(plan.clone(), &OptimizerContext::new(), |_, _| {})
         };
-        question::within(&share, || (analyze().unwrap(), optimize().unwrap()));
+        query_task::within(&share, || (analyze().unwrap(), optimize().unwrap()));
         bounds.gone.cancel();
-        for ended in question::within(&share, || [analyze(), optimize()]) {
+        for ended in query_task::within(&share, || [analyze(), optimize()]) {
             assert!(ended.unwrap_err().to_string().contains("disconnected"));
         }
     }

@@ -15,12 +15,12 @@ use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExecBuilder;
 use datafusion::physical_plan::union::UnionExec;
-use probe_proto::table::{Source, Table};
+use probe_proto::table::{Table, TableSource};
 use probe_store::{Segment, Store, arrow_schema};
 use probe_store::{SystemTable, segments_beside, system_segment};
 
 use super::scan_unit::{ScanUnit, statistics};
-use super::snapshots::{QuerySnapshot, Snapshots};
+use super::snapshots::{QuerySnapshot, StoreSnapshot};
 use super::source::{PartsSource, SharedByScans};
 
 /// One table as it is when a scan of the query is planned.
@@ -50,7 +50,7 @@ impl RowsTable {
     }
 
     /// The same table, not scanned yet, as it will be at the instant of `snapshots`.
-    pub(super) fn unscanned(&self, snapshots: &Arc<Snapshots>) -> Self {
+    pub(super) fn unscanned(&self, snapshots: &Arc<StoreSnapshot>) -> Self {
         Self {
             table: self.table,
             schema: Arc::clone(&self.schema),
@@ -77,7 +77,7 @@ impl RowsTable {
         let snapshot = self.snapshot.taken()?;
         let mut parts: Vec<ScanUnit> = Vec::new();
         // Files of the collector's own tables hold rows of an earlier time.
-        if self.system.is_none() || self.table.source == Source::Agent {
+        if self.system.is_none() || self.table.source == TableSource::Agent {
             parts.extend(snapshot.files.iter().flat_map(ScanUnit::of_file));
         }
         if let Some(system) = &self.system {
@@ -105,8 +105,8 @@ impl RowsTable {
     /// The rows that the collector has now.
     fn filled(&self, system: &dyn SystemTable) -> Result<Vec<Arc<Segment>>> {
         let filled = self.filled.get_or_init(|| match self.table.source {
-            Source::Agent => segments_beside(system),
-            Source::Collector => Ok(system_segment(system)?.into_iter().collect()),
+            TableSource::Agent => segments_beside(system),
+            TableSource::Collector => Ok(system_segment(system)?.into_iter().collect()),
         });
         filled.clone().map_err(|error| DataFusionError::External(Box::new(error)))
     }

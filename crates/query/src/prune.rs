@@ -19,7 +19,7 @@ use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicate
 use probe_proto::table::Table;
 use probe_store::{ParquetFile, RowBlock, RowGroup, Segment, arrow_schema};
 
-use super::scan_unit::{OfGroup, OfSegment, RowBounds, ScanUnit};
+use super::scan_unit::{RowBounds, RowGroupBlock, ScanUnit, SegmentBatch};
 
 /// Decides which parts a scan skips, again whenever its filters have become narrower.
 #[derive(Debug, Clone)]
@@ -90,14 +90,14 @@ impl Pruner {
     /// Which batches of a segment may have rows for the query; None where all of them may.
     pub(super) fn batches(&self, segment: &Segment) -> Option<Vec<bool>> {
         let predicate = self.predicate.as_ref()?;
-        let batches: Vec<OfSegment<'_>> = segment.batches.iter().map(|batch| OfSegment(segment, batch)).collect();
+        let batches: Vec<SegmentBatch<'_>> = segment.batches.iter().map(|batch| SegmentBatch(segment, batch)).collect();
         self.decide(predicate, &batches.iter().collect::<Vec<_>>())
     }
 
     /// Which blocks of a row group may have rows for the query; None where all of them may.
     pub(super) fn blocks(&self, group: &RowGroup, blocks: &[RowBlock]) -> Option<Vec<bool>> {
         let predicate = self.predicate.as_ref()?;
-        let blocks: Vec<OfGroup<'_>> = blocks.iter().map(|block| OfGroup(group, block)).collect();
+        let blocks: Vec<RowGroupBlock<'_>> = blocks.iter().map(|block| RowGroupBlock(group, block)).collect();
         self.decide(predicate, &blocks.iter().collect::<Vec<_>>())
     }
 
@@ -116,7 +116,7 @@ impl Pruner {
         if containers.is_empty() {
             return None;
         }
-        let known = Containers { table: self.table, schema: &self.schema, containers };
+        let known = ContainerStatistics { table: self.table, schema: &self.schema, containers };
         predicate.prune(&known).ok()
     }
 }
@@ -152,13 +152,13 @@ fn literal(filter: Arc<dyn PhysicalExpr>, scanned: &SchemaRef) -> Result<Arc<dyn
 }
 
 /// Statistics of parts or files in the form that DataFusion needs.
-struct Containers<'a, K> {
+struct ContainerStatistics<'a, K> {
     table: &'static Table,
     schema: &'a Schema,
     containers: &'a [&'a K],
 }
 
-impl<K: RowBounds> Containers<'_, K> {
+impl<K: RowBounds> ContainerStatistics<'_, K> {
     fn bounds(&self, column: &Column, pick: impl Fn((ScalarValue, ScalarValue)) -> ScalarValue) -> Option<ArrayRef> {
         let (index, field) = self.schema.column_with_name(&column.name)?;
         let unknown = ScalarValue::try_from(field.data_type()).ok()?;
@@ -167,7 +167,7 @@ impl<K: RowBounds> Containers<'_, K> {
     }
 }
 
-impl<K: RowBounds> PruningStatistics for Containers<'_, K> {
+impl<K: RowBounds> PruningStatistics for ContainerStatistics<'_, K> {
     fn min_values(&self, column: &Column) -> Option<ArrayRef> {
         self.bounds(column, |(low, _)| low)
     }

@@ -5,7 +5,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder};
-use probe_store::{FileFooter, ParquetFile, RowBlock, RowLocation, Sealed, Segment};
+use probe_store::{FileFooter, ParquetFile, RowBlock, RowLocation, SealedRows, Segment};
 
 use super::prune::Pruner;
 use super::scan_unit::{ScanUnit, UnitStatistics};
@@ -19,7 +19,7 @@ pub(super) enum NextPart {
     Segments {
         segments: Vec<(Arc<Segment>, Option<Vec<bool>>)>,
         /// The rows as a whole, where they do not grow any more.
-        sealed: Option<Arc<Sealed>>,
+        sealed: Option<Arc<SealedRows>>,
     },
     /// A row group.
     Group {
@@ -147,7 +147,7 @@ impl ScanQueue {
     }
 
     /// Keeps the footer of a file, of which more row groups may be read.
-    pub(super) fn keep(&self, footer: &FileFooter) {
+    pub(super) fn keep_footer(&self, footer: &FileFooter) {
         let mut footers = self.footers.lock().unwrap_or_else(PoisonError::into_inner);
         if !footers.contains(footer) {
             footers.push_back(footer.clone());

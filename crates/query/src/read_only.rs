@@ -66,7 +66,7 @@ fn check(statement: &Statement) -> Result<()> {
 
 fn check_sql(sql: &Sql) -> Result<()> {
     match sql {
-        Sql::Query(query) => match query.visit(&mut Writes) {
+        Sql::Query(query) => match query.visit(&mut WriteFinder) {
             ControlFlow::Break(what) => Err(refused(what)),
             ControlFlow::Continue(()) => ignored_clauses::check(sql),
         },
@@ -82,9 +82,9 @@ fn check_sql(sql: &Sql) -> Result<()> {
 }
 
 /// Finds the parts of a query that write.
-struct Writes;
+struct WriteFinder;
 
-impl Visitor for Writes {
+impl Visitor for WriteFinder {
     type Break = &'static str;
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Self::Break> {

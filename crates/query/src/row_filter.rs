@@ -34,10 +34,10 @@ pub(super) fn is_made_on_the_way(condition: &Arc<dyn PhysicalExpr>) -> bool {
 
 /// All conditions of one scan, as one partition applies them.
 pub(super) struct RowFilter {
-    conditions: Vec<Condition>,
+    conditions: Vec<FilterCondition>,
 }
 
-struct Condition {
+struct FilterCondition {
     /// The condition, over the columns of `narrowed`.
     expression: Arc<dyn PhysicalExpr>,
     narrowed: NarrowedColumns,
@@ -45,7 +45,7 @@ struct Condition {
     made_on_the_way: bool,
     tried: FilterTrial,
     /// The results for the texts for which it was evaluated last.
-    of_texts: Option<OfTexts>,
+    of_texts: Option<ResultsByText>,
 }
 
 /// How many rows a condition that may be left out has seen and kept since it changed.
@@ -57,14 +57,14 @@ struct FilterTrial {
 }
 
 /// The results of a condition for each distinct text.
-struct OfTexts {
+struct ResultsByText {
     values: Arc<StringViewArray>,
     /// Whether each text is kept, and whether NULL is; None where the condition fails for a text, which perhaps no row has.
     kept: Option<(Vec<bool>, bool)>,
 }
 
 /// The rows that a condition keeps.
-enum KeptRows {
+enum FilteredRows {
     All,
     Some(BooleanBuffer),
 }
@@ -76,13 +76,13 @@ impl RowFilter {
     /// A condition names another column.
     pub(super) fn new(conditions: &[Arc<dyn PhysicalExpr>], read: &SchemaRef) -> Result<Self> {
         let applied = conditions.iter().filter(|condition| !is_volatile(condition));
-        Ok(Self { conditions: applied.map(|one| Condition::new(one, read)).collect::<Result<_>>()? })
+        Ok(Self { conditions: applied.map(|one| FilterCondition::new(one, read)).collect::<Result<_>>()? })
     }
 
     /// The rows that satisfy all conditions (None for all rows), and their number.
     pub(super) fn wanted(&mut self, rows: &PackedRows) -> Result<(Option<BooleanArray>, usize)> {
         let (mut wanted, mut count) = (None, rows.rows);
-        self.conditions.sort_by_key(Condition::cost);
+        self.conditions.sort_by_key(FilterCondition::cost);
         for condition in &mut self.conditions {
             if count == 0 {
                 break;
@@ -92,7 +92,7 @@ impl RowFilter {
             }
             let left = condition.left(rows, wanted.as_ref())?;
             let before = count;
-            if let KeptRows::Some(kept) = left {
+            if let FilteredRows::Some(kept) = left {
                 let next: BooleanBuffer = wanted.map_or_else(|| kept.clone(), |wanted| &wanted & &kept);
                 count = next.count_set_bits();
                 wanted = Some(next);
@@ -103,7 +103,7 @@ impl RowFilter {
     }
 }
 
-impl Condition {
+impl FilterCondition {
     fn new(expression: &Arc<dyn PhysicalExpr>, read: &SchemaRef) -> Result<Self> {
         let narrowed = NarrowedColumns::of(std::iter::once(expression), read)?;
         Ok(Self {
@@ -146,25 +146,25 @@ impl Condition {
     }
 
     /// The rows that the condition keeps of those still `wanted`; the bits of other rows may have any value.
-    fn left(&mut self, rows: &PackedRows, wanted: Option<&BooleanBuffer>) -> Result<KeptRows> {
+    fn left(&mut self, rows: &PackedRows, wanted: Option<&BooleanBuffer>) -> Result<FilteredRows> {
         if self.is_of_one_text()
             && let PackedColumn::Text { ids, values } = &rows.columns[self.narrowed.columns[0]]
             && let Some((kept, null)) = self.of_texts(values, rows.rows)?
         {
-            return Ok(KeptRows::Some(id_bits::kept(ids, kept, *null, wanted)));
+            return Ok(FilteredRows::Some(id_bits::kept_rows(ids, kept, *null, wanted)));
         }
         let columns = rows.project(&self.narrowed.columns);
         if columns.columns.iter().all(|column| matches!(column, PackedColumn::Constant(_))) {
             let one = PackedRows { rows: 1, ..columns }.record_batch(&self.narrowed.schema)?;
             let kept = self.evaluate(&one)?.value(0);
-            return Ok(if kept { KeptRows::All } else { KeptRows::Some(BooleanBuffer::new_unset(rows.rows)) });
+            return Ok(if kept { FilteredRows::All } else { FilteredRows::Some(BooleanBuffer::new_unset(rows.rows)) });
         }
         let Some(wanted) = wanted else {
-            return Ok(KeptRows::Some(self.evaluate(&columns.record_batch(&self.narrowed.schema)?)?));
+            return Ok(FilteredRows::Some(self.evaluate(&columns.record_batch(&self.narrowed.schema)?)?));
         };
         let columns = columns.filter(&BooleanArray::new(wanted.clone(), None))?;
         let kept = self.evaluate(&columns.record_batch(&self.narrowed.schema)?)?;
-        Ok(KeptRows::Some(spread(wanted, &kept)))
+        Ok(FilteredRows::Some(spread(wanted, &kept)))
     }
 
     /// Whether the condition keeps each of `values`, and NULL: evaluated once for as long as the texts are the same.
@@ -179,7 +179,7 @@ impl Condition {
                 let null = self.say(new_null_array(&DataType::Utf8View, 1))?;
                 Ok((kept.iter().collect(), null.value(0)))
             });
-            self.of_texts = Some(OfTexts { values: Arc::clone(values), kept: kept.ok() });
+            self.of_texts = Some(ResultsByText { values: Arc::clone(values), kept: kept.ok() });
         }
         Ok(self.of_texts.as_ref().and_then(|known| known.kept.as_ref()))
     }

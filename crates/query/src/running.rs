@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The number of scans or queries that are running.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Running(Arc<AtomicUsize>);
+pub(super) struct RunningCount(Arc<AtomicUsize>);
 
 /// Counts one scan or query as running until it is dropped.
 #[derive(Debug)]
-pub(super) struct Guard(Running);
+pub(super) struct RunningGuard(RunningCount);
 
-impl Running {
+impl RunningCount {
     /// Counts one more as running, until the guard is dropped.
-    pub(super) fn begin(&self) -> Guard {
+    pub(super) fn begin(&self) -> RunningGuard {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Guard(self.clone())
+        RunningGuard(self.clone())
     }
 
     /// The number that is running now.
@@ -24,7 +24,7 @@ impl Running {
     }
 }
 
-impl Drop for Guard {
+impl Drop for RunningGuard {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }

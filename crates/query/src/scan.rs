@@ -12,17 +12,17 @@ use datafusion::error::DataFusionError;
 use datafusion::physical_plan::metrics::BaselineMetrics;
 use probe_store::{GroupReader, PackedRows, RowBlock, Segment};
 
-use super::question;
+use super::query_task;
 use super::queue::{NextPart, ScanQueue};
 use super::row_filter::RowFilter;
-use super::running::Guard;
+use super::running::RunningGuard;
 
 /// Batches that a scan reads without finding a row before it gives an empty batch, so that other tasks have their turn and an
 /// abandoned query ends.
 const MAX_SILENT: usize = 64;
 
 /// One partition being read.
-pub(super) struct Scan {
+pub(super) struct PartitionScan {
     pub(super) queue: Arc<ScanQueue>,
     /// The indices in the table of the columns that are read.
     pub(super) table_columns: Vec<usize>,
@@ -32,26 +32,26 @@ pub(super) struct Scan {
     pub(super) output: Vec<usize>,
     pub(super) filter: RowFilter,
     pub(super) batch_rows: usize,
-    /// Whether rows end with each part, and [`Scan::next_cells`] begins the next.
+    /// Whether rows end with each part, and [`PartitionScan::next_cells`] begins the next.
     pub(super) by_part: bool,
     /// Rows that may still be given.
     pub(super) left: usize,
     pub(super) metrics: BaselineMetrics,
-    pub(super) current: Option<Current>,
+    pub(super) current: Option<CurrentPart>,
     /// Parts that have been begun.
     pub(super) parts: usize,
     /// Counts this scan as running while it exists.
-    pub(super) _running: Guard,
+    pub(super) _running: RunningGuard,
 }
 
 /// The part that is being read.
-pub(super) enum Current {
-    Segments(Position),
+pub(super) enum CurrentPart {
+    Segments(SegmentPosition),
     Group(GroupReader),
 }
 
 /// The position of a scan in its segments, the first of which is being read.
-pub(super) struct Position {
+pub(super) struct SegmentPosition {
     /// Segments, each with the batches that may have rows for the query; None for all batches.
     segments: VecDeque<(Arc<Segment>, Option<Vec<bool>>)>,
     batch: usize,
@@ -59,7 +59,7 @@ pub(super) struct Position {
 }
 
 /// Rows that a scan has read, with the columns that come out.
-pub(super) struct KeptRows {
+pub(super) struct ScannedRows {
     pub(super) rows: PackedRows,
     /// The rows that the filters keep; None for all.
     pub(super) keep: Option<BooleanArray>,
@@ -67,20 +67,20 @@ pub(super) struct KeptRows {
     pub(super) count: usize,
 }
 
-impl KeptRows {
+impl ScannedRows {
     /// A bit for each row, which says whether it is kept; None for all.
     pub(super) fn bits(&self) -> Option<&BooleanBuffer> {
         self.keep.as_ref().map(BooleanArray::values)
     }
 }
 
-impl Scan {
+impl PartitionScan {
     /// The next rows that the filters keep, with the columns that come out; perhaps no rows of a batch that was read.
     pub(super) fn next_rows(&mut self) -> Option<Result<PackedRows>> {
         let rows = self.next_kept()?;
         let time = self.metrics.elapsed_compute().clone();
         let _timer = time.timer();
-        let rows = rows.and_then(|KeptRows { rows, keep, .. }| {
+        let rows = rows.and_then(|ScannedRows { rows, keep, .. }| {
             let rows = keep.map_or_else(|| Ok(rows.clone()), |keep| rows.filter(&keep))?;
             Ok(rows.first(self.left))
         });
@@ -95,13 +95,13 @@ impl Scan {
     }
 
     /// The next rows with those that the filters keep, for a scan without a limit.
-    pub(super) fn next_kept(&mut self) -> Option<Result<KeptRows>> {
+    pub(super) fn next_kept(&mut self) -> Option<Result<ScannedRows>> {
         let time = self.metrics.elapsed_compute().clone();
         let _timer = time.timer();
-        let rows = question::check().and_then(|()| self.read_rows().transpose()).transpose()?;
+        let rows = query_task::check().and_then(|()| self.read_rows().transpose()).transpose()?;
         let kept = rows.and_then(|rows| {
             let (keep, count) = self.filter.wanted(&rows)?;
-            Ok(KeptRows { rows: rows.project(&self.output), keep, count })
+            Ok(ScannedRows { rows: rows.project(&self.output), keep, count })
         });
         if kept.is_err() {
             self.left = 0;
@@ -157,8 +157,8 @@ impl Scan {
                     }
                     continue;
                 }
-                Some(Current::Group(reader)) => reader.packed().map(|rows| rows.map_err(external)),
-                Some(Current::Segments(position)) => position.next(&self.table_columns, self.batch_rows),
+                Some(CurrentPart::Group(reader)) => reader.packed().map(|rows| rows.map_err(external)),
+                Some(CurrentPart::Segments(position)) => position.next(&self.table_columns, self.batch_rows),
             };
             if next.is_some() {
                 return next;
@@ -168,10 +168,10 @@ impl Scan {
         None
     }
 
-    fn begin(&self, taken: NextPart) -> Result<Current> {
+    fn begin(&self, taken: NextPart) -> Result<CurrentPart> {
         match taken {
             NextPart::Segments { segments, .. } => {
-                Ok(Current::Segments(Position { segments: segments.into(), batch: 0, row: 0 }))
+                Ok(CurrentPart::Segments(SegmentPosition { segments: segments.into(), batch: 0, row: 0 }))
             }
             NextPart::Group { file, number, counted, pruner } => {
                 let choose = |blocks: &[RowBlock]| {
@@ -184,15 +184,15 @@ impl Scan {
                 let reader = GroupReader::open(&file, number, columns, &self.read, rows, choose, read);
                 let reader = reader.map_err(external)?;
                 if let Some(footer) = reader.footer() {
-                    self.queue.keep(footer);
+                    self.queue.keep_footer(footer);
                 }
-                Ok(Current::Group(reader))
+                Ok(CurrentPart::Group(reader))
             }
         }
     }
 }
 
-impl Position {
+impl SegmentPosition {
     fn next(&mut self, table_columns: &[usize], batch_rows: usize) -> Option<Result<PackedRows>> {
         loop {
             let (segment, needed) = self.segments.front()?;
@@ -216,8 +216,8 @@ impl Position {
 
 /// The rows of a scan as batches. Small batches are combined where they are of one part, so that a column with one value in all
 /// rows of a part has one value in every batch.
-pub(super) struct Batches {
-    scan: Scan,
+pub(super) struct ScanBatches {
+    scan: PartitionScan,
     schema: SchemaRef,
     together: BatchCoalescer,
     /// The number of the part whose rows are in `together`.
@@ -225,9 +225,9 @@ pub(super) struct Batches {
     ended: bool,
 }
 
-impl Batches {
+impl ScanBatches {
     /// Batches of the rows of `scan`, whose output columns are those of `schema`.
-    pub(super) fn new(scan: Scan, schema: SchemaRef) -> Self {
+    pub(super) fn new(scan: PartitionScan, schema: SchemaRef) -> Self {
         let together = BatchCoalescer::new(Arc::clone(&schema), scan.batch_rows)
             .with_biggest_coalesce_batch_size(Some(scan.batch_rows / 2));
         Self { scan, schema, together, part: 0, ended: false }
@@ -242,7 +242,7 @@ impl Batches {
     }
 }
 
-impl Iterator for Batches {
+impl Iterator for ScanBatches {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -6,10 +6,10 @@ use datafusion::common::ScalarValue;
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, Statistics};
 use probe_proto::table::Table;
-use probe_store::{Batch, Identity, ParquetFile, RowBlock, RowGroup, RowLocation, Sealed, Segment};
+use probe_store::{ParquetFile, ProcessIdentity, RowBlock, RowGroup, RowLocation, SealedRows, Segment, StoredBatch};
 
 /// Smallest and largest value, where they are known and the column has values; and the number of values that are NULL.
-pub(super) type Range = (Option<(ScalarValue, ScalarValue)>, usize);
+pub(super) type ColumnBounds = (Option<(ScalarValue, ScalarValue)>, usize);
 
 /// A unit of a scan: rows in memory or a row group of a file.
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ pub(super) enum ScanUnit {
     /// Rows in memory that still grow, or rows of the collector itself.
     Segment(Arc<Segment>),
     /// Rows that were in memory when the query began. They may be in a file only when they are read.
-    Sealed(Arc<Sealed>),
+    Sealed(Arc<SealedRows>),
     /// The row group of this number.
     Group(Arc<ParquetFile>, usize),
 }
@@ -29,7 +29,7 @@ impl ScanUnit {
     }
 
     /// The process that all rows of the unit came from, where it is one process and known.
-    pub(super) fn identity(&self) -> Option<&Arc<Identity>> {
+    pub(super) fn identity(&self) -> Option<&Arc<ProcessIdentity>> {
         match self {
             Self::Segment(segment) => segment.identity.as_ref(),
             Self::Sealed(sealed) => sealed.identity.as_ref(),
@@ -65,7 +65,7 @@ pub(super) trait UnitStatistics {
     /// Bytes that the rows take in memory or in their file.
     fn bytes(&self) -> usize;
     /// Bounds and NULLs of the column at `index` in the table, whose first columns are the identity.
-    fn range(&self, table: &Table, index: usize) -> Range;
+    fn range(&self, table: &Table, index: usize) -> ColumnBounds;
 }
 
 impl UnitStatistics for RowGroup {
@@ -75,7 +75,7 @@ impl UnitStatistics for RowGroup {
     fn bytes(&self) -> usize {
         self.column_bytes.iter().sum::<u64>() as usize
     }
-    fn range(&self, table: &Table, index: usize) -> Range {
+    fn range(&self, table: &Table, index: usize) -> ColumnBounds {
         Self::range(self, table, index)
     }
 }
@@ -98,7 +98,7 @@ impl UnitStatistics for ScanUnit {
             Self::Group(file, number) => UnitStatistics::bytes(&file.groups[*number]),
         }
     }
-    fn range(&self, table: &Table, index: usize) -> Range {
+    fn range(&self, table: &Table, index: usize) -> ColumnBounds {
         match self {
             Self::Segment(segment) => segment.range(index),
             Self::Sealed(sealed) => match &*sealed.location() {
@@ -135,9 +135,9 @@ impl<Unit: UnitStatistics> RowBounds for Unit {
 }
 
 /// A block of rows of a row group.
-pub(super) struct OfGroup<'a>(pub(super) &'a RowGroup, pub(super) &'a RowBlock);
+pub(super) struct RowGroupBlock<'a>(pub(super) &'a RowGroup, pub(super) &'a RowBlock);
 
-impl RowBounds for OfGroup<'_> {
+impl RowBounds for RowGroupBlock<'_> {
     fn row_count(&self) -> usize {
         self.1.rows
     }
@@ -150,16 +150,16 @@ impl RowBounds for OfGroup<'_> {
 }
 
 /// A batch of a segment. Batches are too many to be parts, but a scan skips them when it reads their segment.
-pub(super) struct OfSegment<'a>(pub(super) &'a Segment, pub(super) &'a Batch);
+pub(super) struct SegmentBatch<'a>(pub(super) &'a Segment, pub(super) &'a StoredBatch);
 
-impl UnitStatistics for OfSegment<'_> {
+impl UnitStatistics for SegmentBatch<'_> {
     fn rows(&self) -> usize {
         self.1.rows
     }
     fn bytes(&self) -> usize {
         self.1.bytes
     }
-    fn range(&self, _: &Table, index: usize) -> Range {
+    fn range(&self, _: &Table, index: usize) -> ColumnBounds {
         self.0.batch_range(self.1, index)
     }
 }
@@ -187,7 +187,7 @@ fn column(parts: &[ScanUnit], table: &Table, index: usize, rows: usize) -> Colum
 
 /// The combined range of several units, from the range and number of rows of each. There are bounds only where they are known of
 /// each unit that has values.
-fn together(ranges: impl Iterator<Item = (Range, usize)>) -> Range {
+fn together(ranges: impl Iterator<Item = (ColumnBounds, usize)>) -> ColumnBounds {
     let mut bounds: Option<(ScalarValue, ScalarValue)> = None;
     let mut nulls = 0;
     let mut known = true;

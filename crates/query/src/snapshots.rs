@@ -7,7 +7,7 @@ use probe_store::{Store, TableSnapshot};
 
 /// All tables of a store at one instant. A plan that has not begun holds none of their rows.
 #[derive(Debug)]
-pub(super) struct Snapshots {
+pub(super) struct StoreSnapshot {
     store: Arc<Store>,
     taken: OnceLock<Vec<Arc<TableSnapshot>>>,
 }
@@ -15,12 +15,12 @@ pub(super) struct Snapshots {
 /// One table of them.
 #[derive(Debug)]
 pub(super) struct QuerySnapshot {
-    pub(super) all: Arc<Snapshots>,
+    pub(super) all: Arc<StoreSnapshot>,
     /// The index of the table in the store.
     pub(super) index: usize,
 }
 
-impl Snapshots {
+impl StoreSnapshot {
     pub(super) fn new(store: &Arc<Store>) -> Self {
         Self { store: Arc::clone(store), taken: OnceLock::new() }
     }

@@ -19,8 +19,8 @@ use probe_store::{arrow_schema, identity_columns};
 use super::prune::Pruner;
 use super::queue::ScanQueue;
 use super::row_filter::{self, RowFilter};
-use super::running::Running;
-use super::scan::Scan;
+use super::running::RunningCount;
+use super::scan::PartitionScan;
 use super::scan_unit::ScanUnit;
 use super::sums_cache::SumsCache;
 
@@ -28,14 +28,14 @@ use super::sums_cache::SumsCache;
 #[derive(Debug, Clone)]
 pub(super) struct SharedByScans {
     /// Counts those that are running.
-    pub(super) running: Running,
+    pub(super) running: RunningCount,
     pub(super) sums: Arc<SumsCache>,
 }
 
 impl SharedByScans {
     /// Sums that are kept take at most `sums_bytes`.
     pub(super) fn new(sums_bytes: usize) -> Self {
-        Self { running: Running::default(), sums: Arc::new(SumsCache::new(sums_bytes)) }
+        Self { running: RunningCount::default(), sums: Arc::new(SumsCache::new(sums_bytes)) }
     }
 }
 
@@ -146,8 +146,8 @@ impl PartsSource {
     }
 
     /// The scan of one partition.
-    pub(super) fn scan(&self, partition: usize, queue: Arc<ScanQueue>, context: &TaskContext) -> Result<Scan> {
-        Ok(Scan {
+    pub(super) fn scan(&self, partition: usize, queue: Arc<ScanQueue>, context: &TaskContext) -> Result<PartitionScan> {
+        Ok(PartitionScan {
             queue,
             table_columns: self.table_columns.clone(),
             read: Arc::clone(&self.read),

@@ -37,14 +37,14 @@ pub(super) fn check(statement: &Statement) -> Result<()> {
 
 /// The size of a query.
 #[derive(Debug, Default, Clone, Copy)]
-struct Size {
+struct StatementSize {
     relations: usize,
     expressions: usize,
     /// How deep queries are nested within expressions.
     subqueries: usize,
 }
 
-impl Size {
+impl StatementSize {
     fn add(&mut self, other: Self) {
         self.relations = self.relations.saturating_add(other.relations);
         self.expressions = self.expressions.saturating_add(other.expressions);
@@ -76,17 +76,18 @@ impl Size {
     }
 }
 
-fn measure(sql: &Sql, view: &dyn Fn(&str, &str) -> Option<Size>) -> Result<Size> {
-    let mut measurer = Measurer { view, queries: vec![VisitedQuery::default()], written: 0, within: HashSet::new() };
+fn measure(sql: &Sql, view: &dyn Fn(&str, &str) -> Option<StatementSize>) -> Result<StatementSize> {
+    let mut measurer =
+        StatementMeasurer { view, queries: vec![VisitedQuery::default()], written: 0, within: HashSet::new() };
     match sql.visit(&mut measurer) {
         ControlFlow::Break(error) => Err(error),
-        ControlFlow::Continue(()) => Ok(measurer.queries.first().map_or(Size::default(), |whole| whole.size)),
+        ControlFlow::Continue(()) => Ok(measurer.queries.first().map_or(StatementSize::default(), |whole| whole.size)),
     }
 }
 
 /// Visits a statement and adds up its size.
-struct Measurer<'a> {
-    view: &'a dyn Fn(&str, &str) -> Option<Size>,
+struct StatementMeasurer<'a> {
+    view: &'a dyn Fn(&str, &str) -> Option<StatementSize>,
     /// The queries that are being visited, the innermost last.
     queries: Vec<VisitedQuery>,
     /// Relations that have been visited.
@@ -98,16 +99,16 @@ struct Measurer<'a> {
 /// A query that is being visited.
 #[derive(Default)]
 struct VisitedQuery {
-    size: Size,
+    size: StatementSize,
     /// The sizes of the queries of its WITH that have been visited, by name.
-    named: HashMap<String, Size>,
+    named: HashMap<String, StatementSize>,
     /// The names of the queries of its WITH, by their addresses.
     names: HashMap<*const Query, String>,
 }
 
-impl Measurer<'_> {
+impl StatementMeasurer<'_> {
     /// Counts a relation or clause as it is written.
-    fn see(&mut self, size: Size) -> ControlFlow<Error> {
+    fn see(&mut self, size: StatementSize) -> ControlFlow<Error> {
         self.written += usize::from(size.relations > 0);
         if self.written > MAX_WRITTEN_RELATIONS {
             let text = format!("the query names more than {MAX_WRITTEN_RELATIONS} tables");
@@ -116,7 +117,7 @@ impl Measurer<'_> {
         self.add(size)
     }
 
-    fn add(&mut self, size: Size) -> ControlFlow<Error> {
+    fn add(&mut self, size: StatementSize) -> ControlFlow<Error> {
         if let Some(query) = self.queries.last_mut() {
             query.size.add(size);
             if let Err(error) = query.size.check() {
@@ -126,7 +127,7 @@ impl Measurer<'_> {
         ControlFlow::Continue(())
     }
 
-    fn relation(&self, name: &ObjectName) -> Size {
+    fn relation(&self, name: &ObjectName) -> StatementSize {
         let parts: Vec<&str> =
             name.0.iter().filter_map(ObjectNamePart::as_ident).map(|part| part.value.as_str()).collect();
         let found = match parts[..] {
@@ -135,12 +136,12 @@ impl Measurer<'_> {
             [] => None,
         };
         let mut size = found.unwrap_or_default();
-        size.add(Size { relations: 1, ..Size::default() });
+        size.add(StatementSize { relations: 1, ..StatementSize::default() });
         size
     }
 }
 
-impl Visitor for Measurer<'_> {
+impl Visitor for StatementMeasurer<'_> {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Error> {
@@ -149,11 +150,11 @@ impl Visitor for Measurer<'_> {
             open.names.insert(&raw const *named.query, named.alias.name.value.to_lowercase());
         }
         self.queries.push(open);
-        self.see(Size { relations: values(&query.body), ..Size::default() })
+        self.see(StatementSize { relations: values(&query.body), ..StatementSize::default() })
     }
 
     fn post_visit_query(&mut self, query: &Query) -> ControlFlow<Error> {
-        let mut size = self.queries.pop().map_or(Size::default(), |query| query.size);
+        let mut size = self.queries.pop().map_or(StatementSize::default(), |query| query.size);
         size.subqueries += usize::from(self.within.contains(&(&raw const *query)));
         if let Some(outer) = self.queries.last_mut()
             && let Some(name) = outer.names.get(&(&raw const *query))
@@ -180,13 +181,13 @@ impl Visitor for Measurer<'_> {
             );
         }
         let relations = usize::from(select.from.is_empty());
-        self.see(Size { relations, expressions: groupings.saturating_mul(by), subqueries: 0 })
+        self.see(StatementSize { relations, expressions: groupings.saturating_mul(by), subqueries: 0 })
     }
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<Error> {
         let size = match factor {
             TableFactor::Table { name, .. } => self.relation(name),
-            _ => Size { relations: 1, ..Size::default() },
+            _ => StatementSize { relations: 1, ..StatementSize::default() },
         };
         self.see(size)
     }
@@ -197,7 +198,7 @@ impl Visitor for Measurer<'_> {
         {
             self.within.insert(&raw const **query);
         }
-        self.add(Size { expressions: 1, ..Size::default() })
+        self.add(StatementSize { expressions: 1, ..StatementSize::default() })
     }
 }
 
@@ -230,15 +231,15 @@ fn groupings(by: &[Expr], modifiers: &[GroupByWithModifier]) -> usize {
 }
 
 /// The size of the view `schema.name`.
-fn of_view(schema: &str, name: &str) -> Option<Size> {
-    static VIEWS: LazyLock<Vec<Size>> = LazyLock::new(|| {
+fn of_view(schema: &str, name: &str) -> Option<StatementSize> {
+    static VIEWS: LazyLock<Vec<StatementSize>> = LazyLock::new(|| {
         let size = |view: &views::View| {
             let parsed = read_only::parse(view.sql());
             // Views are over tables. One that can't be read, which a test would see, is as large as can be.
             let Ok(Statement::Statement(sql)) = parsed else {
-                return Size { relations: usize::MAX, ..Size::default() };
+                return StatementSize { relations: usize::MAX, ..StatementSize::default() };
             };
-            measure(&sql, &|_, _| None).unwrap_or(Size { relations: usize::MAX, ..Size::default() })
+            measure(&sql, &|_, _| None).unwrap_or(StatementSize { relations: usize::MAX, ..StatementSize::default() })
         };
         views::VIEWS.iter().map(size).collect()
     });
@@ -251,7 +252,7 @@ fn of_view(schema: &str, name: &str) -> Option<Size> {
 mod tests {
     use super::*;
 
-    fn size(sql: &str) -> Result<Size> {
+    fn size(sql: &str) -> Result<StatementSize> {
         let Statement::Statement(statement) = read_only::parse(sql)? else { panic!("{sql}") };
         measure(&statement, &of_view)
     }

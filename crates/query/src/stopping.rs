@@ -22,7 +22,7 @@ use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder};
 
 use crate::adapted_input::{AdaptedInput, checked};
-use crate::question;
+use crate::query_task;
 
 /// Makes every node that multiplies rows yield, too, and ends nodes that read or join rows when their query is over.
 #[derive(Debug)]
@@ -84,7 +84,11 @@ fn stoppable_filter(filter: Option<&JoinFilter>, join: JoinType) -> Option<JoinF
 
 /// The node, whose batches come until the query is over.
 fn stoppable(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-    Arc::new(AdaptedInput { name: "StoppableExec", adapt: |batches, _| checked(batches, |_| question::check()), input })
+    Arc::new(AdaptedInput {
+        name: "StoppableExec",
+        adapt: |batches, _| checked(batches, |_| query_task::check()),
+        input,
+    })
 }
 
 /// A condition that fails once the query that the thread works for is over.
@@ -121,7 +125,7 @@ impl PhysicalExpr for StoppableCondition {
     }
 
     fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
-        question::check()?;
+        query_task::check()?;
         self.0.evaluate(batch)
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use probe_store::{ParquetFile, Sealed};
+use probe_store::{ParquetFile, SealedRows};
 use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
 
@@ -19,7 +19,7 @@ const EXPECTED_ENTRIES: usize = 1024;
 /// A part whose rows do not change, as long as an entry refers to it.
 #[derive(Debug, Clone)]
 pub(super) enum FixedPart {
-    Sealed(Weak<Sealed>),
+    Sealed(Weak<SealedRows>),
     Group(Weak<ParquetFile>, usize),
 }
 
@@ -48,12 +48,12 @@ pub(super) enum KnownSums {
 struct SumsKey {
     /// The address of the part. No other part has it while the entry keeps a reference, and its row group.
     part: (usize, usize),
-    of: SumsOf,
+    of: SumsSelection,
 }
 
 /// Which sums of a part.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct SumsOf {
+pub(super) struct SumsSelection {
     /// The indices in the table of the key columns, ascending, none of them of the identity.
     pub(super) keys: Box<[usize]>,
     /// What is added up, in the order of the columns.
@@ -67,9 +67,9 @@ struct SumsEntry {
 }
 
 #[derive(Debug, Clone)]
-struct Bytes;
+struct SumsWeighter;
 
-impl Weighter<SumsKey, SumsEntry> for Bytes {
+impl Weighter<SumsKey, SumsEntry> for SumsWeighter {
     fn weight(&self, _: &SumsKey, entry: &SumsEntry) -> u64 {
         let sums = if let KnownSums::Sums(sums) = &entry.known { sums.bytes() } else { 0 };
         (ENTRY_BYTES + sums) as u64
@@ -80,7 +80,7 @@ impl Weighter<SumsKey, SumsEntry> for Bytes {
 #[derive(Debug)]
 pub(super) struct SumsCache {
     /// In one piece, which a large entry fits.
-    cache: Mutex<Cache<SumsKey, SumsEntry, Bytes>>,
+    cache: Mutex<Cache<SumsKey, SumsEntry, SumsWeighter>>,
     /// The most bytes that the sums of one part may take.
     pub(super) max_bytes: usize,
 }
@@ -88,14 +88,14 @@ pub(super) struct SumsCache {
 impl SumsCache {
     /// A cache of at most `bytes` bytes.
     pub(super) fn new(bytes: usize) -> Self {
-        let cache = Mutex::new(Cache::with_weighter(EXPECTED_ENTRIES, bytes as u64, Bytes));
+        let cache = Mutex::new(Cache::with_weighter(EXPECTED_ENTRIES, bytes as u64, SumsWeighter));
         Self { cache, max_bytes: bytes / PARTS }
     }
 
     /// What is known of these sums of a part. Sums with bounds do where none are wanted.
-    pub(super) fn find(&self, part: &FixedPart, of: &SumsOf) -> Option<KnownSums> {
+    pub(super) fn find(&self, part: &FixedPart, of: &SumsSelection) -> Option<KnownSums> {
         let cache = self.lock();
-        let find = |of: &SumsOf| cache.get(&SumsKey::new(part, of)).map(|entry| entry.known.clone());
+        let find = |of: &SumsSelection| cache.get(&SumsKey::new(part, of)).map(|entry| entry.known.clone());
         match find(of) {
             known @ (None | Some(KnownSums::Asked)) => find(&of.with_bounds()).or(known),
             known => known,
@@ -103,16 +103,16 @@ impl SumsCache {
     }
 
     /// Keeps what is known of these sums of a part, in place of what was known.
-    pub(super) fn insert(&self, part: &FixedPart, of: &SumsOf, known: KnownSums) {
+    pub(super) fn insert(&self, part: &FixedPart, of: &SumsSelection, known: KnownSums) {
         self.lock().insert(SumsKey::new(part, of), SumsEntry { known, _part: part.clone() });
     }
 
-    fn lock(&self) -> MutexGuard<'_, Cache<SumsKey, SumsEntry, Bytes>> {
+    fn lock(&self) -> MutexGuard<'_, Cache<SumsKey, SumsEntry, SumsWeighter>> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl SumsOf {
+impl SumsSelection {
     fn with_bounds(&self) -> Self {
         let sums = self.sums.iter().map(|wanted| WantedSum { bounds: true, ..*wanted });
         Self { keys: self.keys.clone(), sums: sums.collect() }
@@ -120,7 +120,7 @@ impl SumsOf {
 }
 
 impl SumsKey {
-    fn new(part: &FixedPart, of: &SumsOf) -> Self {
+    fn new(part: &FixedPart, of: &SumsSelection) -> Self {
         let part = match part {
             FixedPart::Sealed(sealed) => (sealed.as_ptr() as usize, usize::MAX),
             FixedPart::Group(file, number) => (file.as_ptr() as usize, *number),

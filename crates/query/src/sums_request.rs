@@ -8,18 +8,18 @@ use datafusion::common::{Result, ScalarValue};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use probe_proto::table::ColumnType;
-use probe_store::{GroupReader, Identity, PackedColumn, PackedRows, arrow_schema, identity_columns};
+use probe_store::{GroupReader, PackedColumn, PackedRows, ProcessIdentity, arrow_schema, identity_columns};
 
 use super::group_keys;
-use super::grouped_sums::{Builder, GroupedSums, WantedSum};
+use super::grouped_sums::{GroupedSums, GroupedSumsBuilder, WantedSum};
 use super::held_conditions::HeldConditions;
-use super::question;
+use super::query_task;
 use super::queue::{NextPart, ScanQueue};
 use super::row_filter::{self, RowFilter};
 use super::scan::external;
 use super::scan_unit::{ScanUnit, UnitStatistics};
 use super::source::PartsSource;
-use super::sums_cache::{FixedPart, KnownSums, SumsOf};
+use super::sums_cache::{FixedPart, KnownSums, SumsSelection};
 
 /// The most columns by which sums are kept.
 const MAX_KEYS: usize = 4;
@@ -35,7 +35,7 @@ pub(super) struct SumsRequest {
 
 /// The columns by which parts are added up, and what filters the cells.
 struct KeyColumns {
-    of: SumsOf,
+    of: SumsSelection,
     types: Vec<DataType>,
     kinds: Vec<ColumnType>,
     /// The filter, over all columns that are read.
@@ -96,18 +96,18 @@ impl SumsRequest {
             Some(KnownSums::Impossible) => return Ok(None),
             // With a filter the rows themselves are faster, unless the question comes again.
             None if by.filters_rows => {
-                question::for_nobody(|| cache.insert(&fixed, &by.of, KnownSums::Asked));
+                query_task::for_nobody(|| cache.insert(&fixed, &by.of, KnownSums::Asked));
                 return Ok(None);
             }
             None | Some(KnownSums::Asked) => {
-                let builder = Builder::new(&by.types, &by.of.sums, unit.rows(), cache.max_bytes);
+                let builder = GroupedSumsBuilder::new(&by.types, &by.of.sums, unit.rows(), cache.max_bytes);
                 let sums = by.build(builder, part, &self.source, batch_rows, queue)?;
                 let sums = sums.filter(|sums| sums.bytes() <= cache.max_bytes).map(Arc::new);
                 let known = sums.clone().map_or(KnownSums::Impossible, KnownSums::Sums);
                 // What other questions left may have to go for it.
-                question::for_nobody(|| cache.insert(&fixed, &by.of, known));
+                query_task::for_nobody(|| cache.insert(&fixed, &by.of, known));
                 let Some(sums) = sums else { return Ok(None) };
-                question::hand_over(sums.bytes());
+                query_task::hand_over(sums.bytes());
                 sums
             }
         };
@@ -140,7 +140,7 @@ impl KeyColumns {
         let all: Vec<ColumnType> = source.table.all_columns().map(|column| column.kind).collect();
         Ok(Some(Self {
             kinds: keys.iter().map(|key| all[*key]).collect(),
-            of: SumsOf { keys: keys.into(), sums: sums.into() },
+            of: SumsSelection { keys: keys.into(), sums: sums.into() },
             types,
             filter: RowFilter::new(conditions, &source.read)?,
             filters_rows: !conditions.is_empty(),
@@ -150,7 +150,7 @@ impl KeyColumns {
     /// Adds up all rows of a part; None where its sums can't be kept.
     fn build(
         &self,
-        mut builder: Builder,
+        mut builder: GroupedSumsBuilder,
         part: &NextPart,
         source: &PartsSource,
         batch_rows: usize,
@@ -166,7 +166,7 @@ impl KeyColumns {
                         offsets.map(move |offset| (batch, offset, (batch.rows - offset).min(batch_rows)))
                     });
                     for (batch, offset, rows) in pieces {
-                        question::check()?;
+                        query_task::check()?;
                         if !builder.add(&segment.packed(batch, offset, rows, &columns)?)? {
                             return Ok(None);
                         }
@@ -181,7 +181,7 @@ impl KeyColumns {
                 let mut reader = reader.map_err(external)?;
                 let mut fits = true;
                 while fits && let Some(rows) = reader.packed() {
-                    question::check()?;
+                    query_task::check()?;
                     fits = builder.add(&rows.map_err(external)?)?;
                 }
                 // Where the rows have to be read after all, their columns are read again.
@@ -195,7 +195,7 @@ impl KeyColumns {
     }
 
     /// The cells that the filter keeps, as rows of `source`.
-    fn kept(&mut self, sums: Arc<GroupedSums>, source: &PartsSource, identity: &Identity) -> Result<KeptCells> {
+    fn kept(&mut self, sums: Arc<GroupedSums>, source: &PartsSource, identity: &ProcessIdentity) -> Result<KeptCells> {
         let column = |(read, index): (usize, &usize)| -> Result<PackedColumn> {
             if *index < identity_columns(source.table) {
                 return Ok(PackedColumn::Constant(identity.value(*index)));

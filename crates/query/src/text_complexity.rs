@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use probe_common::error::{Error, Result};
 use probe_proto::table::Table;
 
-use super::{question, views};
+use super::{query_task, views};
 
 /// Bytes of text.
 pub(super) const MAX_TEXT: usize = 256 << 10;
@@ -45,7 +45,7 @@ pub(super) fn check(sql: &str) -> Result<()> {
     written.check()?;
     match written.operators.saturating_sub(PLAIN_OPERATORS) {
         0 => Ok(()),
-        many => question::take_stack(many * STACK_OF_OPERATOR),
+        many => query_task::take_stack(many * STACK_OF_OPERATOR),
     }
 }
 

@@ -35,7 +35,7 @@ const MIN_THREADS: usize = 4;
 /// Groups of threads. The first has a thread for each core, the second half as many, the third a third: a single query has
 /// the whole machine, and a hundred do not have a hundred times as many threads.
 #[derive(Debug)]
-pub(super) struct Threads {
+pub(super) struct QueryThreads {
     groups: Mutex<Vec<ThreadGroup>>,
     /// The most groups that there may be.
     most: usize,
@@ -54,7 +54,7 @@ impl ThreadGroup {
     }
 }
 
-impl Threads {
+impl QueryThreads {
     /// Starts the threads of one query, of `most` that run at a time. There are up to twice as many groups, because the tasks of
     /// a query end a little after it.
     pub(super) fn start(most: usize) -> Result<Self> {
@@ -96,7 +96,7 @@ impl Threads {
     }
 }
 
-impl Drop for Threads {
+impl Drop for QueryThreads {
     fn drop(&mut self) {
         // An engine is dropped where nothing may block, and the result of what still runs is not needed.
         for group in self.groups().drain(..) {
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_question_that_is_worked_on_for_long_gives_way_and_its_threads_end_with_it() {
-        let threads = Threads::start(1).unwrap();
+        let threads = QueryThreads::start(1).unwrap();
         let niceness = || {
             // SAFETY: getpriority reads a number.
             unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }

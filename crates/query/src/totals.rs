@@ -21,15 +21,15 @@ use probe_store::PackedColumn;
 
 use super::aggregate_rule::AggregateRule;
 use super::cell_state::CellState;
-use super::from_sums::FromSums;
 use super::kept_sum;
-use super::partial_aggregate::{AggregateWay, PartialAggregate};
+use super::partial_aggregate::{AggregateStrategy, PartialAggregate};
+use super::partition_sums::PartitionSums;
 use super::plain_argument::{PlainArgument, is_unordered};
-use super::scan::{KeptRows, Scan};
+use super::scan::{PartitionScan, ScannedRows};
 use super::source::PartsSource;
 use super::sums_request::KeptCells;
 
-/// Replaces aggregates by [`Totals`] where that is possible.
+/// Replaces aggregates by [`ScanTotals`] where that is possible.
 pub(super) const RULE: AggregateRule = AggregateRule { name: "Totals", replacement };
 
 /// What is added up for one aggregate. A column is an index in the input.
@@ -64,7 +64,7 @@ impl WantedTotal {
         }
     }
 
-    fn state(self, total: &Total) -> Vec<ScalarValue> {
+    fn state(self, total: &RunningTotal) -> Vec<ScalarValue> {
         match self {
             Self::Rows | Self::Values(_) => vec![ScalarValue::Int64(Some(total.values as i64))],
             Self::Sum(_) => vec![ScalarValue::Float64(total.sum())],
@@ -75,7 +75,7 @@ impl WantedTotal {
 
 /// The rows of one aggregate so far.
 #[derive(Debug, Clone, Copy, Default)]
-struct Total {
+struct RunningTotal {
     values: u64,
     /// Times, in multiples of 1/[`TIMES_PER_SECOND`].
     multiples: i128,
@@ -83,8 +83,8 @@ struct Total {
     floats: f64,
 }
 
-impl Total {
-    fn add(&mut self, wanted: WantedTotal, rows: &KeptRows) -> Result<()> {
+impl RunningTotal {
+    fn add(&mut self, wanted: WantedTotal, rows: &ScannedRows) -> Result<()> {
         match wanted {
             WantedTotal::Rows => self.values += rows.count as u64,
             WantedTotal::Values(column) => self.values += count(&rows.rows.columns[column], rows) as u64,
@@ -110,7 +110,7 @@ impl Total {
         Ok(())
     }
 
-    fn add_values(&mut self, column: usize, rows: &KeptRows) -> Result<()> {
+    fn add_values(&mut self, column: usize, rows: &ScannedRows) -> Result<()> {
         if let PackedColumn::Offsets { base, offsets, kind: ColumnType::Float64 } = &rows.rows.columns[column]
             && let Some(sum) = kept_sum::sum(offsets, rows.bits())
         {
@@ -136,7 +136,7 @@ impl Total {
 }
 
 /// The number of rows that are kept and have a value.
-fn count(column: &PackedColumn, rows: &KeptRows) -> usize {
+fn count(column: &PackedColumn, rows: &ScannedRows) -> usize {
     match column {
         PackedColumn::Constant(value) if value.is_null() => 0,
         PackedColumn::Constant(_) => rows.count,
@@ -148,7 +148,7 @@ fn count(column: &PackedColumn, rows: &KeptRows) -> usize {
 
 /// The first half of an aggregate over a scan: what each aggregate needs.
 #[derive(Debug, Clone)]
-struct Totals {
+struct ScanTotals {
     wanted: Vec<WantedTotal>,
 }
 
@@ -165,11 +165,11 @@ fn replacement(aggregate: &AggregateExec) -> Option<Arc<dyn ExecutionPlan>> {
         && aggregate.filter_expr().iter().all(Option::is_none)
         && source.is_complete()
         && states.fields().iter().map(|field| field.data_type()).eq(types);
-    let way = Totals { wanted };
+    let way = ScanTotals { wanted };
     possible.then(|| Arc::new(PartialAggregate::new(aggregate, Arc::clone(input), way)) as Arc<dyn ExecutionPlan>)
 }
 
-impl AggregateWay for Totals {
+impl AggregateStrategy for ScanTotals {
     const NAME: &'static str = "TotalsExec";
 
     fn states(
@@ -178,24 +178,24 @@ impl AggregateWay for Totals {
         context: &Arc<TaskContext>,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let scan = node.scan(partition, context)?;
-        let from_sums = FromSums::new(node, partition);
+        let from_sums = PartitionSums::new(node, partition);
         let totals = node.way.clone().of_rows(scan, from_sums, Arc::clone(&node.schema), node.baseline(partition));
         Ok(futures::stream::once(totals).boxed())
     }
 }
 
-impl Totals {
+impl ScanTotals {
     /// The states of the rows of one partition.
     async fn of_rows(
         self,
-        mut scan: Scan,
-        mut from_sums: Option<FromSums>,
+        mut scan: PartitionScan,
+        mut from_sums: Option<PartitionSums>,
         schema: SchemaRef,
         metrics: BaselineMetrics,
     ) -> Result<RecordBatch> {
-        let mut totals = vec![Total::default(); self.wanted.len()];
+        let mut totals = vec![RunningTotal::default(); self.wanted.len()];
         loop {
-            if let Some(cells) = FromSums::next(&mut from_sums, &mut scan) {
+            if let Some(cells) = PartitionSums::next(&mut from_sums, &mut scan) {
                 let (cells, _timer) = (cells?, metrics.elapsed_compute().timer());
                 let states = from_sums.iter().flat_map(|from_sums| &from_sums.states);
                 totals.iter_mut().zip(states).try_for_each(|(total, state)| total.add_cells(*state, &cells))?;

@@ -17,7 +17,7 @@ use datafusion::catalog::TableProvider;
 use datafusion::catalog::view::ViewTable;
 use datafusion::common::Result;
 use datafusion::execution::SessionState;
-use probe_proto::table::{Column, ColumnType, Source, Table};
+use probe_proto::table::{Column, ColumnType, Table, TableSource};
 use probe_proto::tables::TABLES;
 
 /// A named query.
@@ -97,7 +97,7 @@ fn read(text: &'static str) -> Option<View> {
         schema,
         name,
         doc,
-        source: Source::Collector,
+        source: TableSource::Collector,
         // Leaked once, so that the columns are static as those of declared tables.
         columns: columns.leak(),
         sort: &[],

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::identity::{Identity, Origin};
-use super::rows::Rows;
+use super::identity::{BatchOrigin, ProcessIdentity};
+use super::rows::BatchRows;
 use super::store::Store;
 
 /// Segments are evicted whole, so one may take no more than the memory limit divided by this.
@@ -13,7 +13,7 @@ const SEGMENTS_IN_LIMIT: usize = 32;
 impl Store {
     /// Appends the rows of a batch of one process. Never waits for a query; past the memory limit it evicts rows. Returns the
     /// append's number, which counts over all tables; None where there was nothing to append.
-    pub fn append(&self, identity: &Arc<Identity>, origin: Origin, rows: Rows) -> Option<u64> {
+    pub fn append(&self, identity: &Arc<ProcessIdentity>, origin: BatchOrigin, rows: BatchRows) -> Option<u64> {
         let index = self.declared.index_of(rows.table())?;
         if rows.is_empty() {
             return None;

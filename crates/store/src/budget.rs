@@ -13,8 +13,8 @@ use probe_proto::v1::{self, record};
 use super::disk_state::DiskState;
 use super::file_names::numbers_in;
 use super::files::ParquetFile;
-use super::identity::{Identity, Origin};
-use super::store::{Evicted, Store};
+use super::identity::{BatchOrigin, ProcessIdentity};
+use super::store::{EvictedRows, Store};
 use super::table::TableSnapshot;
 
 /// The longest time that [`Store::wait_for_room`] waits.
@@ -22,13 +22,13 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Store {
     /// Rows evicted so far, by process and table.
-    pub fn evicted(&self) -> Vec<Evicted> {
+    pub fn evicted(&self) -> Vec<EvictedRows> {
         let losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = |((identity, index), (rows, last)): (&(Arc<Identity>, usize), &(u64, SystemTime))| {
+        let entry = |((identity, index), (rows, last)): (&(Arc<ProcessIdentity>, usize), &(u64, SystemTime))| {
             let table = self.declared.get(*index)?;
-            Some(Evicted { identity: Arc::clone(identity), table, rows: *rows, last: *last })
+            Some(EvictedRows { identity: Arc::clone(identity), table, rows: *rows, last: *last })
         };
-        let mut all: Vec<Evicted> = losses.iter().filter_map(entry).collect();
+        let mut all: Vec<EvictedRows> = losses.iter().filter_map(entry).collect();
         all.sort_by_cached_key(|e| (e.table.full_name(), e.identity.rank, e.identity.pid));
         all
     }
@@ -126,7 +126,7 @@ impl Store {
             is_removed
         });
         self.remove_files(disk, files);
-        Self::bury(disk);
+        Self::remove_given_up(disk);
         while !self.has_room(disk, more) {
             let mut removed_files = disk.removed_files.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(file) = (!removed_files.is_empty()).then(|| removed_files.remove(0)) else { return };
@@ -137,7 +137,7 @@ impl Store {
     }
 
     /// Removes given-up files that no query reads any more.
-    pub(super) fn bury(disk: &DiskState) {
+    pub(super) fn remove_given_up(disk: &DiskState) {
         let mut removed_files = disk.removed_files.lock().unwrap_or_else(PoisonError::into_inner);
         // One reference is the list's own; no new one can be made from elsewhere.
         removed_files.retain(|file| Arc::strong_count(file) > 1 || fs::remove_file(&file.path).is_err());
@@ -181,7 +181,7 @@ impl Store {
         }
     }
 
-    fn journal_eviction(&self, identity: &Identity, origin: &Origin, index: usize, rows: usize) {
+    fn journal_eviction(&self, identity: &ProcessIdentity, origin: &BatchOrigin, index: usize, rows: usize) {
         let (Some(disk), Some(table)) = (self.disk.get(), self.declared.get(index)) else { return };
         disk.journal.record(record::Record::Evicted(v1::Evicted {
             instance: origin.instance.to_string(),
@@ -202,7 +202,7 @@ impl Store {
         for evicted in evicted {
             let index = tables.iter().position(|table| table.full_name() == evicted.table);
             let (Some(index), Some(hello)) = (index, &evicted.identity) else { continue };
-            let loss = losses.entry((Arc::new(Identity::of_hello(run, hello)), index));
+            let loss = losses.entry((Arc::new(ProcessIdentity::of_hello(run, hello)), index));
             let loss = loss.or_insert((0, SystemTime::UNIX_EPOCH));
             loss.0 += evicted.rows;
             let since_epoch = Duration::from_nanos(evicted.unix_ns.try_into().unwrap_or(0));
@@ -212,8 +212,8 @@ impl Store {
 }
 
 fn count(
-    losses: &mut HashMap<(Arc<Identity>, usize), (u64, SystemTime)>,
-    identity: Arc<Identity>,
+    losses: &mut HashMap<(Arc<ProcessIdentity>, usize), (u64, SystemTime)>,
+    identity: Arc<ProcessIdentity>,
     index: usize,
     rows: usize,
 ) {

@@ -13,18 +13,18 @@ use arrow::datatypes::{DataType, Int64Type};
 use arrow::error::ArrowError;
 use bytes::Bytes;
 use datafusion::common::ScalarValue;
-use probe_proto::decode::{Decoded, Values};
+use probe_proto::decode::{DecodedColumn, DecodedValues};
 use probe_proto::table::ColumnType;
 
 use super::integers::{narrow, offsets_array, wide, widened};
 use super::packed::PackedColumn;
 use super::schema::{arrow_type, utc};
-use super::strings::Dictionary;
+use super::strings::StringDictionary;
 use super::times;
 
 /// The values of a column, as many as the batch has rows.
 #[derive(Debug, Clone)]
-pub enum Cells {
+pub enum ColumnCells {
     /// Every row is NULL.
     Nulls,
     /// Every row that is not NULL has this value: an integer, a timestamp, a boolean as 0 or 1, the id of a string.
@@ -48,25 +48,25 @@ pub enum Cells {
     Array(ArrayRef),
 }
 
-impl Cells {
+impl ColumnCells {
     /// The cells of checked values, which are copied: a reference would keep their whole frame in memory, uncounted.
-    pub fn new(decoded: Decoded, kind: ColumnType, rows: usize) -> Self {
+    pub fn new(decoded: DecodedColumn, kind: ColumnType, rows: usize) -> Self {
         let validity = match decoded.validity.map(|bits| validity(&bits, rows)) {
             Some(validity) if validity.null_count() == rows => return Self::Nulls,
             Some(validity) if validity.null_count() > 0 => Some(validity),
             _ => None,
         };
         match decoded.values {
-            Values::Nulls => Self::Nulls,
-            Values::Constant(value) => Self::Constant { value, validity },
-            Values::Floats(bytes) => {
+            DecodedValues::Nulls => Self::Nulls,
+            DecodedValues::Constant(value) => Self::Constant { value, validity },
+            DecodedValues::Floats(bytes) => {
                 let mut values: Vec<f64> = bytes.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect();
                 match times::narrow(&mut values, validity.as_ref()) {
                     Some((base, offsets)) => Self::Offsets { base, offsets },
                     None => Self::Array(Arc::new(Float64Array::new(values.into(), validity))),
                 }
             }
-            Values::Ints(values) => Self::ints(values, validity, kind),
+            DecodedValues::Ints(values) => Self::ints(values, validity, kind),
         }
     }
 
@@ -121,7 +121,7 @@ impl Cells {
         kind: ColumnType,
         offset: usize,
         length: usize,
-        strings: &Dictionary,
+        strings: &StringDictionary,
     ) -> Result<PackedColumn, ArrowError> {
         let text = |ids| PackedColumn::Text { ids, values: strings.values() };
         Ok(match self {
@@ -220,7 +220,7 @@ fn null(kind: ColumnType) -> Result<ScalarValue, ArrowError> {
 }
 
 /// One value in SQL's type. The `value` of a text is its id.
-fn scalar(value: i64, kind: ColumnType, strings: &Dictionary) -> Result<ScalarValue, ArrowError> {
+fn scalar(value: i64, kind: ColumnType, strings: &StringDictionary) -> Result<ScalarValue, ArrowError> {
     Ok(match kind {
         ColumnType::Int32 => ScalarValue::Int32(Some(value as i32)),
         ColumnType::Bool => ScalarValue::Boolean(Some(value != 0)),

@@ -16,9 +16,9 @@ pub(super) const TABLE_SLOTS: usize = custom::MAX_TABLES;
 
 /// The tables that the program declared.
 #[derive(Debug, Default)]
-pub(super) struct Declared(RwLock<Vec<&'static Table>>);
+pub(super) struct DeclaredTables(RwLock<Vec<&'static Table>>);
 
-impl Declared {
+impl DeclaredTables {
     /// The declarations of a run directory's `tables`.
     pub(super) fn of(tables: Vec<&'static Table>) -> Self {
         Self(RwLock::new(tables))

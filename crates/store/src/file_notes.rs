@@ -8,12 +8,12 @@ use probe_proto::table::ColumnType;
 use probe_proto::table::Table;
 use serde::{Deserialize, Serialize};
 
-use super::identity::{Identity, Origin};
-use super::range::Values;
+use super::column_range::ValueBounds;
+use super::identity::{BatchOrigin, ProcessIdentity};
 use super::row_group::RowGroup;
 use super::schema::identity_columns;
 use super::segment::Segment;
-use super::sums::{self, Sums};
+use super::sums::{self, ExactSums};
 
 /// The metadata key of the notes.
 const KEY: &str = "probe";
@@ -24,15 +24,15 @@ const VERSION: u32 = 2;
 const WITHOUT_RANGES: u32 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Notes {
+struct FileNotes {
     version: u32,
     /// The notes, in the order of the row groups.
-    groups: Vec<Note>,
+    groups: Vec<RowGroupNote>,
 }
 
 /// The note on one row group. The fields about an agent are missing for rows of the collector itself.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
-pub(super) struct Note {
+pub(super) struct RowGroupNote {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     instance: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,7 +64,7 @@ pub(super) struct Note {
     sums: BTreeMap<String, i64>,
 }
 
-impl Note {
+impl RowGroupNote {
     /// The note on a row group that is this segment.
     pub(super) fn of(segment: &Segment, table: &Table) -> Self {
         let origins = segment.origin.as_slice();
@@ -74,7 +74,7 @@ impl Note {
     /// The note on a row group that is made of these `groups`.
     pub(super) fn merged(groups: &[&RowGroup], table: &Table) -> Self {
         let identity = groups.first().and_then(|group| group.identity.as_deref());
-        let mut origins: Vec<Origin> = Vec::new();
+        let mut origins: Vec<BatchOrigin> = Vec::new();
         for origin in groups.iter().flat_map(|group| &group.origins) {
             match origins.last_mut() {
                 Some(last) if last.last_seq.checked_add(1) == Some(origin.first_seq) => last.last_seq = origin.last_seq,
@@ -85,9 +85,9 @@ impl Note {
             let own = *index + identity_columns(table);
             table.columns[*index].kind == ColumnType::Float64
                 && groups.iter().any(|group| match group.ranges[own].values {
-                    Values::Unknown => true,
-                    Values::Floats(low, high) => is_negative_zero(low) || is_negative_zero(high),
-                    Values::None | Values::Ints(..) => false,
+                    ValueBounds::Unknown => true,
+                    ValueBounds::Floats(low, high) => is_negative_zero(low) || is_negative_zero(high),
+                    ValueBounds::None | ValueBounds::Ints(..) => false,
                 })
         };
         let without_range = (0..table.columns.len()).filter(unknown).map(|index| table.columns[index].name.to_owned());
@@ -95,9 +95,15 @@ impl Note {
         Self::new(identity, &origins, without_range.collect(), &sums.unwrap_or_default(), table)
     }
 
-    fn new(identity: Option<&Identity>, origins: &[Origin], nan: Vec<String>, sums: &Sums, table: &Table) -> Self {
+    fn new(
+        identity: Option<&ProcessIdentity>,
+        origins: &[BatchOrigin],
+        nan: Vec<String>,
+        sums: &ExactSums,
+        table: &Table,
+    ) -> Self {
         let text = |text: &Arc<str>| text.to_string();
-        let range = |origin: &Origin| (origin.first_seq, origin.last_seq);
+        let range = |origin: &BatchOrigin| (origin.first_seq, origin.last_seq);
         Self {
             instance: origins.first().map(|origin| text(&origin.instance)),
             first_seq: origins.first().map(|origin| origin.first_seq),
@@ -116,8 +122,8 @@ impl Note {
     }
 
     /// The process, where the rows are of one.
-    pub(super) fn identity(&self) -> Option<Identity> {
-        Some(Identity {
+    pub(super) fn identity(&self) -> Option<ProcessIdentity> {
+        Some(ProcessIdentity {
             run: self.run.as_deref()?.into(),
             host: self.host.as_deref()?.into(),
             pid: self.pid?,
@@ -129,7 +135,7 @@ impl Note {
     }
 
     /// The batches, where the note names them.
-    pub(super) fn origins(&self) -> Vec<Origin> {
+    pub(super) fn origins(&self) -> Vec<BatchOrigin> {
         let (Some(instance), Some(first), Some(last)) = (self.instance.as_deref(), self.first_seq, self.last_seq)
         else {
             return Vec::new();
@@ -137,7 +143,7 @@ impl Note {
         let instance: Arc<str> = instance.into();
         let one = [(first, last)];
         let ranges = if self.ranges.is_empty() { &one[..] } else { &self.ranges };
-        let origin = |(first_seq, last_seq): &(u64, u64)| Origin {
+        let origin = |(first_seq, last_seq): &(u64, u64)| BatchOrigin {
             instance: Arc::clone(&instance),
             first_seq: *first_seq,
             last_seq: *last_seq,
@@ -146,7 +152,7 @@ impl Note {
     }
 
     /// The exact sums, by index of the column.
-    pub(super) fn sums(&self, table: &Table) -> Sums {
+    pub(super) fn sums(&self, table: &Table) -> ExactSums {
         let columns = table.columns.iter().enumerate();
         columns.filter_map(|(index, column)| Some((index, *self.sums.get(column.name)?))).collect()
     }
@@ -159,25 +165,25 @@ fn is_negative_zero(value: f64) -> bool {
 /// Float columns whose range in a file would not say what the segment has: NaN, or a negative zero as a bound.
 fn without_range(segment: &Segment, table: &Table) -> Vec<String> {
     let columns = table.columns.iter().zip(segment.ranges()).filter(|(column, range)| match range.values {
-        Values::Unknown => column.kind == ColumnType::Float64,
-        Values::Floats(low, high) => is_negative_zero(low) || is_negative_zero(high),
-        Values::None | Values::Ints(..) => false,
+        ValueBounds::Unknown => column.kind == ColumnType::Float64,
+        ValueBounds::Floats(low, high) => is_negative_zero(low) || is_negative_zero(high),
+        ValueBounds::None | ValueBounds::Ints(..) => false,
     });
     columns.map(|(column, _)| column.name.to_owned()).collect()
 }
 
 /// The metadata entry for the notes of a file.
-pub(super) fn write(groups: Vec<Note>) -> Result<KeyValue, serde_json::Error> {
+pub(super) fn write(groups: Vec<RowGroupNote>) -> Result<KeyValue, serde_json::Error> {
     let version = if groups.iter().any(|note| !note.ranges.is_empty()) { VERSION } else { WITHOUT_RANGES };
-    let text = serde_json::to_string(&Notes { version, groups })?;
+    let text = serde_json::to_string(&FileNotes { version, groups })?;
     Ok(KeyValue::new(KEY.to_owned(), text))
 }
 
 /// The notes of a file; None for a file of another program.
-pub(super) fn read(metadata: Option<&Vec<KeyValue>>) -> Result<Option<Vec<Note>>, String> {
+pub(super) fn read(metadata: Option<&Vec<KeyValue>>) -> Result<Option<Vec<RowGroupNote>>, String> {
     let Some(entry) = metadata.into_iter().flatten().find(|entry| entry.key == KEY) else { return Ok(None) };
     let text = entry.value.as_deref().unwrap_or_default();
-    let notes: Notes = serde_json::from_str(text).map_err(|error| format!("its metadata '{KEY}': {error}"))?;
+    let notes: FileNotes = serde_json::from_str(text).map_err(|error| format!("its metadata '{KEY}': {error}"))?;
     if notes.version > VERSION {
         return Err(format!("it was written by another version of probe ({KEY} metadata {})", notes.version));
     }

@@ -21,7 +21,7 @@ use probe_common::error::{Error, Result};
 
 use super::files::ParquetFile;
 use super::footer::chunk_index;
-use super::identity::Identity;
+use super::identity::ProcessIdentity;
 use super::packed::{PackedColumn, PackedRows};
 use super::read_bytes::ReadBytes;
 use super::row_block::{RowBlock, blocks};
@@ -53,9 +53,9 @@ impl PartialEq for FileFooter {
 /// The source of a column of the answer.
 enum ColumnSource {
     /// The column with this index among those that are read from the file.
-    File(usize, Texts),
+    File(usize, LastTexts),
     /// The value of the group's identity column with this index.
-    Identity(Arc<Identity>, usize),
+    Identity(Arc<ProcessIdentity>, usize),
     /// The file lacks the column.
     Nulls,
 }
@@ -138,7 +138,7 @@ impl GroupReader {
             None => {
                 let root = footer.schema().index_of(field.name()).ok();
                 root.and_then(|root| order.binary_search(&root).ok())
-                    .map_or(ColumnSource::Nulls, |column| ColumnSource::File(column, Texts::default()))
+                    .map_or(ColumnSource::Nulls, |column| ColumnSource::File(column, LastTexts::default()))
             }
         };
         reader.columns = indices.iter().zip(schema.fields()).map(source).collect();
@@ -209,9 +209,9 @@ impl Iterator for GroupReader {
 
 /// The texts of a column as they were last read. Mostly the next rows have the same dictionary.
 #[derive(Default)]
-struct Texts(Option<(ArrayRef, Arc<StringViewArray>)>);
+struct LastTexts(Option<(ArrayRef, Arc<StringViewArray>)>);
 
-impl Texts {
+impl LastTexts {
     /// A column that was read, packed: text as ids in its dictionary.
     fn packed(&mut self, read: &ArrayRef) -> Result<PackedColumn, ArrowError> {
         let Some(read) = read.as_dictionary_opt::<Int32Type>() else {

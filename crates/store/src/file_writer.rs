@@ -23,7 +23,7 @@ use probe_common::error::{Error, Result};
 use probe_proto::table::{ColumnType, Table};
 
 use super::file_names::UNFINISHED;
-use super::file_notes::{self, Note};
+use super::file_notes::{self, RowGroupNote};
 use super::files::ParquetFile;
 use super::schema::{arrow_schema, identity_columns};
 use super::segment::Segment;
@@ -55,7 +55,7 @@ pub(super) fn write_file(
     segments: &[Arc<Segment>],
     room: ReserveBytes<'_>,
 ) -> Result<ParquetFile> {
-    let notes: Vec<Note> = segments.iter().map(|segment| Note::of(segment, table)).collect();
+    let notes: Vec<RowGroupNote> = segments.iter().map(|segment| RowGroupNote::of(segment, table)).collect();
     let schema = arrow_schema(table);
     let columns: Vec<usize> = (0..schema.fields().len()).collect();
     let largest = segments.iter().map(|segment| segment.rows).max().unwrap_or(0);
@@ -75,7 +75,7 @@ pub(super) fn write_groups(
     directory: &Path,
     name: &str,
     table: &'static Table,
-    notes: Vec<Note>,
+    notes: Vec<RowGroupNote>,
     largest: usize,
     room: ReserveBytes<'_>,
     rows: impl FnMut(usize, &mut dyn FnMut(&RecordBatch) -> Result<()>) -> Result<()>,
@@ -152,7 +152,7 @@ impl Write for ReservingWriter<'_> {
     }
 }
 
-fn properties(table: &'static Table, notes: Vec<Note>, has_pages: bool) -> Result<WriterProperties> {
+fn properties(table: &'static Table, notes: Vec<RowGroupNote>, has_pages: bool) -> Result<WriterProperties> {
     let notes = file_notes::write(notes).map_err(Error::caused)?;
     let level = ZstdLevel::try_new(LEVEL).map_err(Error::caused)?;
     let mut properties = WriterProperties::builder()

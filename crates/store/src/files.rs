@@ -15,14 +15,14 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataR
 use probe_common::error::{Error, Result};
 use probe_proto::table::Table;
 
-use super::file_notes::{self, Note};
+use super::column_range::ColumnRange;
+use super::file_notes::{self, RowGroupNote};
 use super::footer;
-use super::identity::Identity;
-use super::range::Range;
+use super::identity::ProcessIdentity;
 use super::row_group::RowGroup;
 use super::schema::{arrow_schema, identity_columns, same};
 use super::segment::Segment;
-use super::sums::Sums;
+use super::sums::ExactSums;
 
 /// A Parquet file with rows of one table.
 #[derive(Debug)]
@@ -70,10 +70,10 @@ impl ParquetFile {
         bytes: u64,
         table: &'static Table,
         segments: &[Arc<Segment>],
-        notes: &[Note],
+        notes: &[RowGroupNote],
         metadata: &ParquetMetaData,
     ) -> Self {
-        let group = |((segment, note), group): ((&Arc<Segment>, &Note), _)| RowGroup {
+        let group = |((segment, note), group): ((&Arc<Segment>, &RowGroupNote), _)| RowGroup {
             rows: segment.rows,
             column_bytes: footer::column_bytes(group, table),
             origins: segment.origin.iter().cloned().collect(),
@@ -110,8 +110,8 @@ fn together(groups: &[RowGroup], table: &Table) -> RowGroup {
         column_bytes: vec![0; columns].into(),
         origins: Vec::new(),
         identity: groups.first().and_then(|group| group.identity.clone()),
-        ranges: vec![Range::EMPTY; columns].into(),
-        sums: Sums::default(),
+        ranges: vec![ColumnRange::EMPTY; columns].into(),
+        sums: ExactSums::default(),
     };
     for group in groups {
         whole.rows += group.rows;
@@ -123,10 +123,10 @@ fn together(groups: &[RowGroup], table: &Table) -> RowGroup {
 }
 
 /// Ranges of all columns. Those of identity columns are as a footer would give them: without bounds of text.
-fn all_ranges(segment: &Segment, table: &Table) -> Box<[Range]> {
+fn all_ranges(segment: &Segment, table: &Table) -> Box<[ColumnRange]> {
     let identity = segment.identity.iter();
     let identity = identity.flat_map(|identity| {
-        (0..identity_columns(table)).map(|column| Range::of_constant(&identity.value(column), segment.rows))
+        (0..identity_columns(table)).map(|column| ColumnRange::of_constant(&identity.value(column), segment.rows))
     });
     identity.chain(segment.ranges().iter().copied()).collect()
 }
@@ -145,13 +145,13 @@ fn groups(metadata: &ParquetMetaData, table: &'static Table) -> Result<(Vec<RowG
     }
     let has_notes = notes.is_some();
     let mut notes = notes.map(Vec::into_iter);
-    let mut known: Vec<Arc<Identity>> = Vec::new();
+    let mut known: Vec<Arc<ProcessIdentity>> = Vec::new();
     let mut groups = Vec::with_capacity(metadata.num_row_groups());
     for group in metadata.row_groups() {
         let note = notes.as_mut().and_then(Iterator::next);
         let exact = |column: &str| note.as_ref().is_some_and(|note| !note.nan.iter().any(|nan| nan == column));
         let ranges = footer::ranges(group, table, exact)?;
-        let noted = note.as_ref().and_then(Note::identity);
+        let noted = note.as_ref().and_then(RowGroupNote::identity);
         let identity = noted.or_else(|| footer::identity(group, table)).map(|identity| {
             known.iter().find(|known| ***known == identity).cloned().unwrap_or_else(|| {
                 known.push(Arc::new(identity));
@@ -161,7 +161,7 @@ fn groups(metadata: &ParquetMetaData, table: &'static Table) -> Result<(Vec<RowG
         groups.push(RowGroup {
             rows: group.num_rows() as usize,
             column_bytes: footer::column_bytes(group, table),
-            origins: note.as_ref().map(Note::origins).unwrap_or_default(),
+            origins: note.as_ref().map(RowGroupNote::origins).unwrap_or_default(),
             identity,
             ranges,
             sums: note.as_ref().map(|note| note.sums(table)).unwrap_or_default(),

@@ -20,7 +20,7 @@ use super::disk_state::{DiskState, DiskWork, FILE_ROWS, WakeSignal, most_file_in
 use super::file_names::{numbers_in, table_directory};
 use super::file_writer::write_file;
 use super::merge::NEIGHBOURS;
-use super::sealed::Sealed;
+use super::sealed::SealedRows;
 use super::segment::Segment;
 use super::store::Store;
 use crate::journal::{Journal, panicked};
@@ -114,7 +114,7 @@ impl Store {
             tracing::warn!("small files are not merged any more: {error}");
             disk.unmergeable.store(true, Ordering::Relaxed);
         }
-        Self::bury(disk);
+        Self::remove_given_up(disk);
         self.relief.notify_waiters();
         flushed
     }
@@ -126,7 +126,7 @@ impl Store {
         let _alone = disk.round.lock().unwrap_or_else(PoisonError::into_inner);
         let merged = self.merge_files(disk, 2);
         if !leave {
-            Self::bury(disk);
+            Self::remove_given_up(disk);
         }
         merged
     }
@@ -168,7 +168,7 @@ impl Store {
     }
 
     /// The segments of the next file, marked so that they are not evicted.
-    fn next_chunk(&self, disk: &DiskState, index: usize) -> Option<Vec<Arc<Sealed>>> {
+    fn next_chunk(&self, disk: &DiskState, index: usize) -> Option<Vec<Arc<SealedRows>>> {
         // Eviction holds this lock too: what it has evicted is not in the snapshot that is read here.
         let mut writing = disk.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let snapshot = self.tables[index].snapshot();
@@ -181,12 +181,12 @@ impl Store {
             bytes += more;
             fits
         });
-        let chunk: Vec<Arc<Sealed>> = chunk.cloned().collect();
+        let chunk: Vec<Arc<SealedRows>> = chunk.cloned().collect();
         writing.extend(chunk.iter().flat_map(|sealed| sealed.segments()).map(|segment| segment.id));
         (!chunk.is_empty()).then_some(chunk)
     }
 
-    fn flush_chunk(&self, disk: &DiskState, index: usize, chunk: Vec<Arc<Sealed>>) -> Result<()> {
+    fn flush_chunk(&self, disk: &DiskState, index: usize, chunk: Vec<Arc<SealedRows>>) -> Result<()> {
         // The journal has every row before a file has it, so that a batch that comes again after a crash is recognised by
         // its number.
         drop(self.appending.write().unwrap_or_else(PoisonError::into_inner));

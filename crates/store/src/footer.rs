@@ -4,8 +4,8 @@ use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::statistics::Statistics;
 use probe_proto::table::{ColumnType, Table};
 
-use super::identity::Identity;
-use super::range::{Range, Values};
+use super::column_range::{ColumnRange, ValueBounds};
+use super::identity::ProcessIdentity;
 use super::schema::identity_columns;
 
 /// The column chunk with this name.
@@ -30,10 +30,12 @@ pub(super) fn ranges(
     group: &RowGroupMetaData,
     table: &Table,
     exact: impl Fn(&str) -> bool,
-) -> Result<Box<[Range]>, String> {
+) -> Result<Box<[ColumnRange]>, String> {
     let rows = group.num_rows() as usize;
     let range = |column: &probe_proto::table::Column| {
-        let Some(chunk) = chunk(group, column.name) else { return Ok(Range { values: Values::None, nulls: rows }) };
+        let Some(chunk) = chunk(group, column.name) else {
+            return Ok(ColumnRange { values: ValueBounds::None, nulls: rows });
+        };
         let statistics = chunk.statistics();
         let nulls = match statistics.and_then(Statistics::null_count_opt) {
             Some(nulls) => nulls as usize,
@@ -41,35 +43,35 @@ pub(super) fn ranges(
             None => return Err(format!("its footer does not say how many values of {} are NULL", column.name)),
         };
         let values = match statistics {
-            _ if nulls == rows => Values::None,
+            _ if nulls == rows => ValueBounds::None,
             Some(statistics) => values(statistics, column.kind, || exact(column.name)),
-            None => Values::Unknown,
+            None => ValueBounds::Unknown,
         };
-        Ok(Range { values, nulls })
+        Ok(ColumnRange { values, nulls })
     };
     table.all_columns().map(range).collect()
 }
 
-fn values(statistics: &Statistics, kind: ColumnType, exact: impl FnOnce() -> bool) -> Values {
+fn values(statistics: &Statistics, kind: ColumnType, exact: impl FnOnce() -> bool) -> ValueBounds {
     let bounds = match (statistics, kind) {
         (Statistics::Int32(bounds), ColumnType::Int32) => {
-            bounds.min_opt().zip(bounds.max_opt()).map(|(low, high)| Values::Ints((*low).into(), (*high).into()))
+            bounds.min_opt().zip(bounds.max_opt()).map(|(low, high)| ValueBounds::Ints((*low).into(), (*high).into()))
         }
         (Statistics::Int64(bounds), ColumnType::Int64 | ColumnType::Timestamp) => {
-            bounds.min_opt().zip(bounds.max_opt()).map(|(low, high)| Values::Ints(*low, *high))
+            bounds.min_opt().zip(bounds.max_opt()).map(|(low, high)| ValueBounds::Ints(*low, *high))
         }
         (Statistics::Double(bounds), ColumnType::Float64) if exact() => {
             // The footer's zeros are signed outwards, whatever the signs of the values. Columns with a negative zero are
             // never exact, so that every zero here is positive.
-            bounds.min_opt().zip(bounds.max_opt()).map(|(low, high)| Values::Floats(low + 0.0, high + 0.0))
+            bounds.min_opt().zip(bounds.max_opt()).map(|(low, high)| ValueBounds::Floats(low + 0.0, high + 0.0))
         }
         _ => None,
     };
-    bounds.unwrap_or(Values::Unknown)
+    bounds.unwrap_or(ValueBounds::Unknown)
 }
 
 /// The process of all rows, where the footer shows that there is only one.
-pub(super) fn identity(group: &RowGroupMetaData, table: &Table) -> Option<Identity> {
+pub(super) fn identity(group: &RowGroupMetaData, table: &Table) -> Option<ProcessIdentity> {
     if identity_columns(table) == 0 {
         return None;
     }
@@ -90,7 +92,7 @@ pub(super) fn identity(group: &RowGroupMetaData, table: &Table) -> Option<Identi
         }
         _ => None,
     };
-    Some(Identity {
+    Some(ProcessIdentity {
         run: text("run")?,
         host: text("host")?,
         pid: int("pid")??,

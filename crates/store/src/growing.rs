@@ -6,8 +6,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use super::identity::Identity;
-use super::rows::Rows;
+use super::identity::ProcessIdentity;
+use super::rows::BatchRows;
 use super::segment::Segment;
 
 /// Number of groups: some hundred processes are a few in each.
@@ -15,24 +15,24 @@ const GROUPS: usize = 32;
 
 /// A table's growing segments, one for each process and connection.
 #[derive(Debug, Default, Clone)]
-pub struct Growing {
+pub struct GrowingSegments {
     /// None for a group without segments: all empty groups would count the references of one shared empty list.
     groups: [Option<Arc<Vec<Arc<Segment>>>>; GROUPS],
 }
 
-impl Growing {
+impl GrowingSegments {
     /// All segments.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Segment>> {
         self.groups.iter().flatten().flat_map(|group| group.iter())
     }
 
     /// Takes out the segment of the process and connection of `rows`.
-    pub(super) fn take(&mut self, identity: &Identity, rows: &Rows) -> Option<Arc<Segment>> {
+    pub(super) fn take_segment(&mut self, identity: &ProcessIdentity, rows: &BatchRows) -> Option<Arc<Segment>> {
         self.remove_first(group_of(Some(identity)), |segment| segment.takes(identity, rows))
     }
 
     /// Takes out all segments of a process.
-    pub(super) fn take_all_of(&mut self, identity: &Identity) -> Vec<Arc<Segment>> {
+    pub(super) fn take_all_of(&mut self, identity: &ProcessIdentity) -> Vec<Arc<Segment>> {
         let is_its = |segment: &Segment| segment.identity.as_deref() == Some(identity);
         std::iter::from_fn(|| self.remove_first(group_of(Some(identity)), is_its)).collect()
     }
@@ -67,7 +67,7 @@ impl Growing {
     }
 }
 
-fn group_of(identity: Option<&Identity>) -> usize {
+fn group_of(identity: Option<&ProcessIdentity>) -> usize {
     let mut hasher = DefaultHasher::new();
     identity.hash(&mut hasher);
     hasher.finish() as usize % GROUPS

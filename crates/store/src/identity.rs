@@ -7,7 +7,7 @@ use probe_proto::v1;
 
 /// The agent and the batches that rows came in. They make sure that each batch is stored once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
+pub struct BatchOrigin {
     /// `Hello.instance`: random, made once in the life of an agent.
     pub instance: Arc<str>,
     /// Number of the oldest batch.
@@ -16,7 +16,7 @@ pub struct Origin {
     pub last_seq: u64,
 }
 
-impl Origin {
+impl BatchOrigin {
     /// The origin of one batch.
     pub fn batch(instance: &Arc<str>, seq: u64) -> Self {
         Self { instance: Arc::clone(instance), first_seq: seq, last_seq: seq }
@@ -25,7 +25,7 @@ impl Origin {
 
 /// The process that rows came from, as its agent's newest Hello describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Identity {
+pub struct ProcessIdentity {
     /// The run, with its number: `gpt@2`.
     pub run: Arc<str>,
     /// Host name.
@@ -42,7 +42,7 @@ pub struct Identity {
     pub role: Arc<str>,
 }
 
-impl Identity {
+impl ProcessIdentity {
     /// The identity in a Hello, in the run with this name.
     pub fn of_hello(run: &Arc<str>, hello: &v1::Hello) -> Self {
         Self {

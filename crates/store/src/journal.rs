@@ -23,4 +23,4 @@ pub use files::{directory, remove};
 pub use newest::{NewestRows, NumberedRow};
 pub use status::StatusLog;
 pub use thread::panicked;
-pub use writer::{Begin, Journal};
+pub use writer::{Journal, JournalStart};

@@ -1,7 +1,7 @@
 //! The store of rows: append-only segments behind snapshots, so that a query sees one instant and ingest never waits.
 //!
-//! [`Strings`], [`ColumnMapping`] and [`Rows`] turn batches that arrive into columns; [`Store::append`] adds them to the growing
-//! segment of their process and publishes the table's next snapshot. A store that keeps its rows (`flush`) writes
+//! [`StringReceiver`], [`ColumnMapping`] and [`BatchRows`] turn batches that arrive into columns; [`Store::append`] adds them
+//! to the growing segment of their process and publishes the table's next snapshot. A store that keeps its rows (`flush`) writes
 //! sealed segments to Parquet files of the run directory; [`Store::open`] opens such a directory again. Memory and disk
 //! are bounded, and evicted rows are counted (`budget`).
 //!
@@ -12,6 +12,7 @@ mod append;
 mod budget;
 mod cells;
 mod column_mapping;
+mod column_range;
 mod declared;
 mod disk_state;
 mod file_names;
@@ -30,7 +31,6 @@ mod live_files;
 mod merge;
 mod offsets;
 mod packed;
-mod range;
 mod read_bytes;
 mod record_batch_builder;
 mod row_block;
@@ -56,19 +56,19 @@ pub use self::column_mapping::ColumnMapping;
 pub use self::file_reader::{FileFooter, GroupReader};
 pub use self::files::ParquetFile;
 pub use self::flush::StoreWriter;
-pub use self::identity::{Identity, Origin};
+pub use self::identity::{BatchOrigin, ProcessIdentity};
 pub use self::live_files::LiveFiles;
 pub use self::packed::{PackedColumn, PackedRows};
 pub use self::record_batch_builder::RecordBatchBuilder;
 pub use self::row_block::RowBlock;
 pub use self::row_group::RowGroup;
-pub use self::rows::{Batch, Rows};
+pub use self::rows::{BatchRows, StoredBatch};
 pub use self::schema::{arrow_schema, identity_columns, table_of};
-pub use self::sealed::{RowLocation, Sealed};
+pub use self::sealed::{RowLocation, SealedRows};
 pub use self::segment::Segment;
 pub use self::storage_stats::StorageStats;
-pub use self::store::{Evicted, LeftOver, Store};
-pub use self::strings::Strings;
+pub use self::store::{EvictedRows, LeftOverFiles, Store};
+pub use self::strings::StringReceiver;
 pub use self::system::{SystemTable, segments_beside, system_segment};
 pub use self::table::TableSnapshot;
 pub use self::write::write_system;

@@ -11,7 +11,7 @@ use probe_proto::table::Table;
 
 use super::file_names::table_directory;
 use super::file_writer::write_file;
-use super::identity::{Identity, Origin};
+use super::identity::{BatchOrigin, ProcessIdentity};
 use super::row_files::{RowSink, decode};
 use super::segment::Segment;
 use super::store::Store;
@@ -34,7 +34,7 @@ impl LiveFiles {
 impl RowSink for LiveFiles {
     fn write(
         &mut self,
-        identity: &Arc<Identity>,
+        identity: &Arc<ProcessIdentity>,
         table: &'static Table,
         builder: &mut BatchBuilder,
         strings: &StringTable,
@@ -45,7 +45,7 @@ impl RowSink for LiveFiles {
             return Err(Error::failed(format!("{} is not kept here", table.full_name())));
         };
         self.number += 1;
-        let origin = Origin::batch(&self.instance, self.number);
+        let origin = BatchOrigin::batch(&self.instance, self.number);
         let _alone = disk.round.lock().unwrap_or_else(PoisonError::into_inner);
         rows.strings.count(&store.counters.texts);
         let number = store.counters.appends.fetch_add(1, Ordering::Relaxed);

@@ -16,7 +16,7 @@ use probe_common::paths::io_error_at;
 
 use super::disk_state::{DiskState, FILE_ROWS};
 use super::file_names::{numbers_in, table_directory};
-use super::file_notes::Note;
+use super::file_notes::RowGroupNote;
 use super::file_reader::GroupReader;
 use super::file_writer::write_groups;
 use super::files::ParquetFile;
@@ -43,7 +43,7 @@ impl Store {
                     break;
                 }
                 self.merge_into_one(disk, index, &files)?;
-                Self::bury(disk);
+                Self::remove_given_up(disk);
             }
         }
         Ok(())
@@ -60,7 +60,7 @@ impl Store {
         let row_group = |(file, group): &GroupInFile| file.groups[*group].clone();
         let notes = groups.iter().map(|groups| {
             let groups: Vec<RowGroup> = groups.iter().map(row_group).collect();
-            Note::merged(&groups.iter().collect::<Vec<_>>(), table)
+            RowGroupNote::merged(&groups.iter().collect::<Vec<_>>(), table)
         });
         let rows = |groups: &Vec<GroupInFile>| groups.iter().map(|(file, group)| file.groups[*group].rows).sum();
         let largest: usize = groups.iter().map(rows).max().unwrap_or(0);
@@ -130,7 +130,7 @@ fn mergeable(table: &TableSnapshot, least: usize, most: MergeLimits) -> Option<V
     let memory: Vec<u64> = table.flushed.iter().map(|flushed| flushed.bytes as u64).collect();
     let on_disk = vec![0; table.files.len()];
     [(&*table.files, on_disk), (&flushed, memory)].into_iter().find_map(|(files, memory)| {
-        let facts: Vec<Facts> = files
+        let facts: Vec<MergeFacts> = files
             .iter()
             .map(|file| {
                 let whole = file.groups.iter().all(|group| group.identity.is_some() && !group.origins.is_empty());
@@ -154,17 +154,17 @@ struct MergeLimits {
 }
 
 /// Rows and bytes of a file, and whether it may be merged.
-type Facts = (usize, u64, bool);
+type MergeFacts = (usize, u64, bool);
 
 /// The first run of `least` files or more of about the same size or smaller, and of `most_bytes` together; small sizes
 /// first.
-fn run(files: &[Facts], least: usize, most_bytes: u64) -> Option<Range<usize>> {
+fn run(files: &[MergeFacts], least: usize, most_bytes: u64) -> Option<Range<usize>> {
     let tier = |rows: usize| rows.max(1).ilog2() / TIER_BITS;
     (0..=tier(FILE_ROWS)).find_map(|most| {
         let mut start = 0;
         while start < files.len() {
             let (mut rows, mut bytes) = (0, 0);
-            let fits = |(more, more_bytes, may): &&Facts| {
+            let fits = |(more, more_bytes, may): &&MergeFacts| {
                 rows += more;
                 bytes += more_bytes;
                 *may && tier(*more) <= most && rows <= FILE_ROWS && bytes <= most_bytes
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn neighbours_of_a_size_are_merged() {
-        let run = |files: &[Facts], least| super::run(files, least, 1000);
+        let run = |files: &[MergeFacts], least| super::run(files, least, 1000);
         let small = [(20, 10, true); 10];
         assert_eq!(run(&small, 8), Some(0..10));
         assert_eq!(run(&small[..7], 8), None);

@@ -7,8 +7,8 @@ use parquet::file::metadata::ParquetMetaData;
 use parquet::file::page_index::column_index::{ColumnIndexMetaData, PrimitiveColumnIndex};
 use probe_proto::table::{ColumnType, Table};
 
+use super::column_range::{ColumnRange, ValueBounds};
 use super::footer::chunk_index;
-use super::range::{Range, Values};
 use super::row_group::RowGroup;
 
 /// Rows that follow each other.
@@ -60,7 +60,7 @@ pub(super) fn blocks(
     table: &Table,
     indices: &[usize],
 ) -> Vec<RowBlock> {
-    let pages: Vec<(usize, Vec<Page>)> =
+    let pages: Vec<(usize, Vec<ColumnPage>)> =
         indices.iter().filter_map(|index| Some((*index, pages(metadata, number, group, table, *index)?))).collect();
     let mut ends: BTreeSet<usize> = pages.iter().flat_map(|(_, pages)| pages.iter().map(|page| page.end)).collect();
     // Where pages have other rows than their row group, nothing is known of them.
@@ -71,7 +71,7 @@ pub(super) fn blocks(
     let mut begin = 0;
     let block = |end: usize| {
         let rows = end - begin;
-        let column = |(index, pages): &(usize, Vec<Page>)| {
+        let column = |(index, pages): &(usize, Vec<ColumnPage>)| {
             let page = pages.get(pages.partition_point(|page| page.end < end))?;
             Some((*index, page.column(rows)))
         };
@@ -82,7 +82,7 @@ pub(super) fn blocks(
 }
 
 /// A page of a column.
-struct Page {
+struct ColumnPage {
     rows: usize,
     /// The number of the row after its last one, in the row group.
     end: usize,
@@ -90,7 +90,7 @@ struct Page {
     nulls: usize,
 }
 
-impl Page {
+impl ColumnPage {
     /// What it says of some of its rows.
     fn column(&self, rows: usize) -> BlockColumn {
         let nulls = match self.nulls {
@@ -111,10 +111,10 @@ fn pages(
     group: &RowGroup,
     table: &Table,
     index: usize,
-) -> Option<Vec<Page>> {
+) -> Option<Vec<ColumnPage>> {
     let column = table.all_columns().nth(index)?;
     let at = chunk_index(metadata.row_group(number), column.name)?;
-    if !matches!(group.ranges[index].values, Values::Ints(..) | Values::Floats(..)) {
+    if !matches!(group.ranges[index].values, ValueBounds::Ints(..) | ValueBounds::Floats(..)) {
         return None;
     }
     let known = metadata.column_index()?.get(number)?.get(at)?;
@@ -130,26 +130,26 @@ fn pages(
         };
         let rows = end.checked_sub(begin).filter(|rows| *rows > 0)?;
         let nulls = usize::try_from(*nulls_of.get(page)?).ok()?;
-        let values = if nulls == rows { Values::None } else { values(known, column.kind, page)? };
-        pages.push(Page { rows, end, bounds: Range { values, nulls }.bounds(column.kind), nulls });
+        let values = if nulls == rows { ValueBounds::None } else { values(known, column.kind, page)? };
+        pages.push(ColumnPage { rows, end, bounds: ColumnRange { values, nulls }.bounds(column.kind), nulls });
     }
     (!pages.is_empty()).then_some(pages)
 }
 
-fn values(known: &ColumnIndexMetaData, kind: ColumnType, page: usize) -> Option<Values> {
+fn values(known: &ColumnIndexMetaData, kind: ColumnType, page: usize) -> Option<ValueBounds> {
     fn bounds<T: Copy>(index: &PrimitiveColumnIndex<T>, page: usize) -> Option<(T, T)> {
         Some((*index.min_values().get(page)?, *index.max_values().get(page)?))
     }
     match (known, kind) {
         (ColumnIndexMetaData::INT32(index), ColumnType::Int32) => {
-            bounds(index, page).map(|(low, high)| Values::Ints(low.into(), high.into()))
+            bounds(index, page).map(|(low, high)| ValueBounds::Ints(low.into(), high.into()))
         }
         (ColumnIndexMetaData::INT64(index), ColumnType::Int64 | ColumnType::Timestamp) => {
-            bounds(index, page).map(|(low, high)| Values::Ints(low, high))
+            bounds(index, page).map(|(low, high)| ValueBounds::Ints(low, high))
         }
         // Zeros are signed outwards, as in the footer.
         (ColumnIndexMetaData::DOUBLE(index), ColumnType::Float64) => {
-            bounds(index, page).map(|(low, high)| Values::Floats(low + 0.0, high + 0.0))
+            bounds(index, page).map(|(low, high)| ValueBounds::Floats(low + 0.0, high + 0.0))
         }
         _ => None,
     }

@@ -14,10 +14,10 @@ use probe_proto::table::Table;
 use super::column_mapping::ColumnMapping;
 use super::file_names::table_directory;
 use super::file_writer::write_file;
-use super::identity::{Identity, Origin};
-use super::rows::Rows;
+use super::identity::{BatchOrigin, ProcessIdentity};
+use super::rows::BatchRows;
 use super::segment::Segment;
-use super::strings::Strings;
+use super::strings::StringReceiver;
 
 /// A sink for rows that come in bulk, of one process and one table at a time.
 pub trait RowSink {
@@ -27,7 +27,7 @@ pub trait RowSink {
     /// The file system's; the rows do not fit the table's declaration.
     fn write(
         &mut self,
-        identity: &Arc<Identity>,
+        identity: &Arc<ProcessIdentity>,
         table: &'static Table,
         builder: &mut BatchBuilder,
         strings: &StringTable,
@@ -52,13 +52,13 @@ impl RowFiles {
 impl RowSink for RowFiles {
     fn write(
         &mut self,
-        identity: &Arc<Identity>,
+        identity: &Arc<ProcessIdentity>,
         table: &'static Table,
         builder: &mut BatchBuilder,
         strings: &StringTable,
     ) -> Result<()> {
         let Some(rows) = decode(table, builder, strings)? else { return Ok(()) };
-        let origin = Origin::batch(&self.instance, self.number);
+        let origin = BatchOrigin::batch(&self.instance, self.number);
         let segment = Segment::new(Some(Arc::clone(identity)), Some(origin), rows, self.number);
         let directory = table_directory(&self.directory, table);
         durable::create_directory(&directory).map_err(|error| io_error_at(&directory, error))?;
@@ -69,15 +69,19 @@ impl RowSink for RowFiles {
 }
 
 /// The rows of `builder` as columns, which leaves it empty; None where it has no rows.
-pub(super) fn decode(table: &'static Table, builder: &mut BatchBuilder, strings: &StringTable) -> Result<Option<Rows>> {
+pub(super) fn decode(
+    table: &'static Table,
+    builder: &mut BatchBuilder,
+    strings: &StringTable,
+) -> Result<Option<BatchRows>> {
     if builder.rows() == 0 {
         return Ok(None);
     }
     let wrong = |error: Malformed| Error::failed(table.full_name()).because(error);
     let mapping = ColumnMapping::new(&table.wire_schema()).map_err(wrong)?;
-    let mut texts = Strings::default();
+    let mut texts = StringReceiver::default();
     if let Some(all) = strings.since(0) {
         texts.extend(all).map_err(wrong)?;
     }
-    Rows::decode(&mapping, &builder.take(), &mut texts).map(Some).map_err(wrong)
+    BatchRows::decode(&mapping, &builder.take(), &mut texts).map(Some).map_err(wrong)
 }

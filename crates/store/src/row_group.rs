@@ -5,10 +5,10 @@ use std::sync::Arc;
 use datafusion::common::ScalarValue;
 use probe_proto::table::Table;
 
-use super::identity::{Identity, Origin};
-use super::range::Range;
+use super::column_range::ColumnRange;
+use super::identity::{BatchOrigin, ProcessIdentity};
 use super::schema::identity_columns;
-use super::sums::{self, Sums};
+use super::sums::{self, ExactSums};
 
 /// The facts about a row group that are known without reading it.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,13 +18,13 @@ pub struct RowGroup {
     /// Bytes of each column of the table in the file, identity first; 0 for one that the file lacks.
     pub column_bytes: Box<[u64]>,
     /// The batches and their agent, where the file names them: one range, or several that were merged.
-    pub origins: Vec<Origin>,
+    pub origins: Vec<BatchOrigin>,
     /// The process of all rows, where it is one.
-    pub identity: Option<Arc<Identity>>,
+    pub identity: Option<Arc<ProcessIdentity>>,
     /// The range of each column of the table, identity first.
-    pub(super) ranges: Box<[Range]>,
+    pub(super) ranges: Box<[ColumnRange]>,
     /// The sums of float columns, where the file has them.
-    pub(super) sums: Sums,
+    pub(super) sums: ExactSums,
 }
 
 impl RowGroup {

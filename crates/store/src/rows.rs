@@ -5,41 +5,41 @@ use probe_proto::decode::{self, Malformed};
 use probe_proto::table::Table;
 use probe_proto::v1;
 
-use super::cells::Cells;
+use super::cells::ColumnCells;
 use super::column_mapping::ColumnMapping;
-use super::range::Range;
+use super::column_range::ColumnRange;
 use super::schema::own_schema;
-use super::strings::{Dictionary, Strings};
-use super::sums::{self, Sums};
+use super::strings::{StringDictionary, StringReceiver};
+use super::sums::{self, ExactSums};
 
 /// The rows of one batch of one table. A column that is NULL or the same in every row costs no bytes a row.
 #[derive(Debug, Clone)]
-pub struct Rows {
+pub struct BatchRows {
     table: &'static Table,
-    pub batch: Batch,
-    pub ranges: Vec<Range>,
-    pub strings: Dictionary,
+    pub batch: StoredBatch,
+    pub ranges: Vec<ColumnRange>,
+    pub strings: StringDictionary,
 }
 
 /// Stored rows: cells and a range for each column of the table, identity excepted.
 #[derive(Debug, Clone)]
-pub struct Batch {
+pub struct StoredBatch {
     pub rows: usize,
-    pub cells: Vec<Cells>,
+    pub cells: Vec<ColumnCells>,
     /// The range of each column.
-    pub ranges: Vec<Range>,
+    pub ranges: Vec<ColumnRange>,
     /// The exact sums of float columns.
-    pub(super) sums: Sums,
+    pub(super) sums: ExactSums,
     pub bytes: usize,
 }
 
-impl Rows {
+impl BatchRows {
     /// Checks and unpacks a batch of the table that `mapping` is for, whose text is in `strings`.
     ///
     /// # Errors
     /// Anything that does not fit the declaration; and a batch of a table that is not known here, which the caller has to
     /// ignore and count ([`ColumnMapping::table`]).
-    pub fn decode(mapping: &ColumnMapping, batch: &v1::Batch, strings: &mut Strings) -> Result<Self, Malformed> {
+    pub fn decode(mapping: &ColumnMapping, batch: &v1::Batch, strings: &mut StringReceiver) -> Result<Self, Malformed> {
         let Some(table) = mapping.table() else {
             return Err(Malformed::Column { column: "(all)".into(), what: "of a table that is not known here".into() });
         };
@@ -53,14 +53,19 @@ impl Rows {
         for (column, source) in table.columns.iter().zip(mapping.sources()) {
             let decoded = match source.and_then(|index| batch.columns.get(index)) {
                 Some(packed) => decode::column(column.name, column.kind, column.nullable, packed, rows, known)?,
-                None => decode::Decoded { values: decode::Values::Nulls, validity: None },
+                None => decode::DecodedColumn { values: decode::DecodedValues::Nulls, validity: None },
             };
-            let unpacked = Cells::new(decoded, column.kind, rows);
-            ranges.push(Range::of(&unpacked, column.kind, rows));
+            let unpacked = ColumnCells::new(decoded, column.kind, rows);
+            ranges.push(ColumnRange::of(&unpacked, column.kind, rows));
             cells.push(unpacked);
         }
         let sums = sums::of_columns(&cells, table);
-        Ok(Self { table, batch: Batch::new(rows, cells, ranges.clone(), sums), ranges, strings: strings.dictionary() })
+        Ok(Self {
+            table,
+            batch: StoredBatch::new(rows, cells, ranges.clone(), sums),
+            ranges,
+            strings: strings.dictionary(),
+        })
     }
 
     /// The rows of a record batch with the table's own columns, unchanged; None where it has others.
@@ -69,12 +74,13 @@ impl Rows {
             return None;
         }
         let rows = batch.num_rows();
-        let cells: Vec<Cells> = batch.columns().iter().map(Cells::of_array).collect();
+        let cells: Vec<ColumnCells> = batch.columns().iter().map(ColumnCells::of_array).collect();
         let kinds = table.columns.iter().map(|column| column.kind);
-        let ranges: Vec<Range> = cells.iter().zip(kinds).map(|(cells, kind)| Range::of(cells, kind, rows)).collect();
+        let ranges: Vec<ColumnRange> =
+            cells.iter().zip(kinds).map(|(cells, kind)| ColumnRange::of(cells, kind, rows)).collect();
         let sums = sums::of_columns(&cells, table);
-        let batch = Batch::new(rows, cells, ranges.clone(), sums);
-        Some(Self { table, batch, ranges, strings: Strings::default().dictionary() })
+        let batch = StoredBatch::new(rows, cells, ranges.clone(), sums);
+        Some(Self { table, batch, ranges, strings: StringReceiver::default().dictionary() })
     }
 
     /// The table of the rows.
@@ -93,10 +99,11 @@ impl Rows {
     }
 }
 
-impl Batch {
-    pub(super) fn new(rows: usize, cells: Vec<Cells>, ranges: Vec<Range>, sums: Sums) -> Self {
-        let fixed = cells.len() * size_of::<Cells>() + ranges.len() * size_of::<Range>() + size_of_val(&*sums);
-        let bytes = cells.iter().map(Cells::bytes).sum::<usize>() + fixed;
+impl StoredBatch {
+    pub(super) fn new(rows: usize, cells: Vec<ColumnCells>, ranges: Vec<ColumnRange>, sums: ExactSums) -> Self {
+        let fixed =
+            cells.len() * size_of::<ColumnCells>() + ranges.len() * size_of::<ColumnRange>() + size_of_val(&*sums);
+        let bytes = cells.iter().map(ColumnCells::bytes).sum::<usize>() + fixed;
         Self { rows, cells, ranges, sums, bytes }
     }
 }

@@ -12,8 +12,8 @@ mod steps;
 mod writer_lock;
 
 pub use info::{RunInfo, RunState};
-pub use list::{Run, is_live, list_runs, list_runs_in, resolve, resolve_in};
+pub use list::{RecordedRun, is_live, list_runs, list_runs_in, resolve, resolve_in};
 pub use lost::reached;
 pub use remove::{directory_bytes, ended, file_bytes, named_runs, remove, sweep, why_it_stays};
-pub use reserve::Reservation;
-pub use steps::{Reached, last_step};
+pub use reserve::RunReservation;
+pub use steps::{ReachedSteps, last_step};

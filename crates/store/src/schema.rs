@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
-use probe_proto::table::{ColumnType, IDENTITY, Source, Table};
+use probe_proto::table::{ColumnType, IDENTITY, Table, TableSource};
 use probe_proto::tables::{TABLES, custom};
 use probe_proto::v1;
 
@@ -31,8 +31,8 @@ pub(crate) fn own_schema(table: &'static Table) -> SchemaRef {
 /// Number of identity columns, which come before the table's own.
 pub fn identity_columns(table: &Table) -> usize {
     match table.source {
-        Source::Agent => IDENTITY.len(),
-        Source::Collector => 0,
+        TableSource::Agent => IDENTITY.len(),
+        TableSource::Collector => 0,
     }
 }
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::files::ParquetFile;
-use super::identity::Identity;
+use super::identity::ProcessIdentity;
 use super::segment::Segment;
 
 /// The rows that one row group of a file has, or will have.
 #[derive(Debug)]
-pub struct Sealed {
-    pub identity: Option<Arc<Identity>>,
+pub struct SealedRows {
+    pub identity: Option<Arc<ProcessIdentity>>,
     pub rows: usize,
     location: ArcSwap<RowLocation>,
 }
@@ -26,7 +26,7 @@ pub enum RowLocation {
     File(Arc<ParquetFile>, usize),
 }
 
-impl Sealed {
+impl SealedRows {
     /// The rows of segments of one process.
     pub fn new(segments: Vec<Arc<Segment>>) -> Self {
         Self {

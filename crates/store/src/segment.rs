@@ -9,14 +9,14 @@ use arrow::error::ArrowError;
 use datafusion::common::ScalarValue;
 use probe_proto::table::Table;
 
-use super::cells::Cells;
-use super::identity::{Identity, Origin};
+use super::cells::ColumnCells;
+use super::column_range::ColumnRange;
+use super::identity::{BatchOrigin, ProcessIdentity};
 use super::packed::{PackedColumn, PackedRows};
-use super::range::Range;
-use super::rows::{Batch, Rows};
+use super::rows::{BatchRows, StoredBatch};
 use super::schema::identity_columns;
-use super::strings::Dictionary;
-use super::sums::{self, Sums};
+use super::strings::StringDictionary;
+use super::sums::{self, ExactSums};
 
 /// A batch with fewer rows than this is merged with its neighbours: a scan has a cost for each batch, and agents that send
 /// ten times a second send small ones. Each merge about doubles a batch, so that a row is copied a handful of times at most.
@@ -27,10 +27,10 @@ const MAX_SMALL_ROWS: usize = 2048;
 pub struct Segment {
     pub table: &'static Table,
     /// None for tables that the collector itself fills.
-    pub identity: Option<Arc<Identity>>,
+    pub identity: Option<Arc<ProcessIdentity>>,
     /// None for tables that the collector itself fills, too.
-    pub origin: Option<Origin>,
-    pub batches: Vec<Arc<Batch>>,
+    pub origin: Option<BatchOrigin>,
+    pub batches: Vec<Arc<StoredBatch>>,
     pub rows: usize,
     /// Bytes of the rows in memory, without the strings, which belong to the connection.
     pub bytes: usize,
@@ -40,15 +40,20 @@ pub struct Segment {
     pub began: Instant,
     /// Number of the newest append in it.
     pub newest: u64,
-    ranges: Vec<Range>,
+    ranges: Vec<ColumnRange>,
     /// The exact sums of float columns.
-    pub(super) sums: Sums,
-    strings: Dictionary,
+    pub(super) sums: ExactSums,
+    strings: StringDictionary,
 }
 
 impl Segment {
     /// A segment of `rows`.
-    pub fn new(identity: Option<Arc<Identity>>, origin: Option<Origin>, rows: Rows, number: u64) -> Self {
+    pub fn new(
+        identity: Option<Arc<ProcessIdentity>>,
+        origin: Option<BatchOrigin>,
+        rows: BatchRows,
+        number: u64,
+    ) -> Self {
         let table = rows.table();
         let last_seq = origin.as_ref().map_or(0, |origin| origin.last_seq);
         let empty = Self {
@@ -61,7 +66,7 @@ impl Segment {
             id: number,
             began: Instant::now(),
             newest: number,
-            ranges: vec![Range::EMPTY; table.columns.len()],
+            ranges: vec![ColumnRange::EMPTY; table.columns.len()],
             sums: rows.batch.sums.iter().map(|(column, _)| (*column, 0)).collect(),
             strings: rows.strings.clone(),
         };
@@ -69,7 +74,7 @@ impl Segment {
     }
 
     /// This segment with more rows at its end, which must fit ([`Segment::takes`]).
-    pub fn with_rows(&self, rows: Rows, last_seq: u64, number: u64) -> Self {
+    pub fn with_rows(&self, rows: BatchRows, last_seq: u64, number: u64) -> Self {
         let mut batches = Vec::with_capacity(self.batches.len() + 1);
         let sums = sums::add(&self.sums, &rows.batch.sums);
         batches.extend(self.batches.iter().cloned());
@@ -78,7 +83,7 @@ impl Segment {
         Self {
             table: self.table,
             identity: self.identity.clone(),
-            origin: self.origin.clone().map(|origin| Origin { last_seq, ..origin }),
+            origin: self.origin.clone().map(|origin| BatchOrigin { last_seq, ..origin }),
             rows: batches.iter().map(|batch| batch.rows).sum(),
             bytes: batches.iter().map(|batch| batch.bytes).sum(),
             batches,
@@ -92,12 +97,12 @@ impl Segment {
     }
 
     /// Whether rows of this process and connection belong here.
-    pub fn takes(&self, identity: &Identity, rows: &Rows) -> bool {
+    pub fn takes(&self, identity: &ProcessIdentity, rows: &BatchRows) -> bool {
         self.identity.as_deref() == Some(identity) && self.strings.is_same(&rows.strings)
     }
 
     /// Ranges of the table's own columns.
-    pub fn ranges(&self) -> &[Range] {
+    pub fn ranges(&self) -> &[ColumnRange] {
         &self.ranges
     }
 
@@ -107,7 +112,7 @@ impl Segment {
     }
 
     /// The bounds and the number of NULLs of the column with this index (identity first) in one batch of the segment.
-    pub fn batch_range(&self, batch: &Batch, index: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
+    pub fn batch_range(&self, batch: &StoredBatch, index: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
         self.range_of(&batch.ranges, batch.rows, index)
     }
 
@@ -116,7 +121,12 @@ impl Segment {
         sums::value(&self.sums, index.checked_sub(identity_columns(self.table))?)
     }
 
-    fn range_of(&self, ranges: &[Range], rows: usize, index: usize) -> (Option<(ScalarValue, ScalarValue)>, usize) {
+    fn range_of(
+        &self,
+        ranges: &[ColumnRange],
+        rows: usize,
+        index: usize,
+    ) -> (Option<(ScalarValue, ScalarValue)>, usize) {
         match index.checked_sub(identity_columns(self.table)) {
             Some(own) => (ranges[own].bounds(self.table.columns[own].kind), ranges[own].nulls),
             None => match self.identity_value(index) {
@@ -129,7 +139,7 @@ impl Segment {
     /// `length` rows of a batch from `offset` on, with the columns of these indices.
     pub fn packed(
         &self,
-        batch: &Batch,
+        batch: &StoredBatch,
         offset: usize,
         length: usize,
         indices: &[usize],
@@ -141,7 +151,7 @@ impl Segment {
     /// `length` rows of a batch from `offset` on as SQL sees them. The columns of these indices are those of `schema`.
     pub fn record_batch(
         &self,
-        batch: &Batch,
+        batch: &StoredBatch,
         offset: usize,
         length: usize,
         indices: &[usize],
@@ -150,7 +160,13 @@ impl Segment {
         self.packed(batch, offset, length, indices)?.record_batch(schema)
     }
 
-    fn column(&self, batch: &Batch, offset: usize, length: usize, index: usize) -> Result<PackedColumn, ArrowError> {
+    fn column(
+        &self,
+        batch: &StoredBatch,
+        offset: usize,
+        length: usize,
+        index: usize,
+    ) -> Result<PackedColumn, ArrowError> {
         match (index.checked_sub(identity_columns(self.table)), &self.identity) {
             (Some(own), _) => batch.cells[own].packed(self.table.columns[own].kind, offset, length, &self.strings),
             (None, Some(identity)) => Ok(PackedColumn::Constant(identity.value(index))),
@@ -163,7 +179,7 @@ impl Segment {
     }
 }
 
-fn merge_small(table: &Table, batches: &mut Vec<Arc<Batch>>) {
+fn merge_small(table: &Table, batches: &mut Vec<Arc<StoredBatch>>) {
     while let [.., a, b] = &batches[..] {
         if b.rows >= MAX_SMALL_ROWS || a.rows >= 2 * b.rows {
             return;
@@ -174,9 +190,9 @@ fn merge_small(table: &Table, batches: &mut Vec<Arc<Batch>>) {
     }
 }
 
-fn merge(table: &Table, a: &Batch, b: &Batch) -> Result<Batch, ArrowError> {
+fn merge(table: &Table, a: &StoredBatch, b: &StoredBatch) -> Result<StoredBatch, ArrowError> {
     let columns = a.cells.iter().zip(&b.cells).zip(table.columns);
-    let cells = columns.map(|((x, y), column)| Cells::concat(&[(x, a.rows), (y, b.rows)], column.kind));
+    let cells = columns.map(|((x, y), column)| ColumnCells::concat(&[(x, a.rows), (y, b.rows)], column.kind));
     let ranges = a.ranges.iter().zip(&b.ranges).map(|(x, y)| x.union(*y)).collect();
-    Ok(Batch::new(a.rows + b.rows, cells.collect::<Result<_, _>>()?, ranges, sums::add(&a.sums, &b.sums)))
+    Ok(StoredBatch::new(a.rows + b.rows, cells.collect::<Result<_, _>>()?, ranges, sums::add(&a.sums, &b.sums)))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use probe_common::error::Result;
 use probe_proto::encode::StringTable;
-use probe_proto::table::{Source, Table};
+use probe_proto::table::{Table, TableSource};
 use probe_proto::tables::store;
 
 use super::store::Store;
@@ -47,7 +47,7 @@ impl SystemTable for StorageStats {
         let run = strings.id(&self.run);
         let problem = self.store.problem().map(|problem| strings.id(&problem));
         for (table, snapshot) in self.store.tables().into_iter().zip(self.store.snapshot()) {
-            if table.source == Source::Agent {
+            if table.source == TableSource::Agent {
                 let name = table.full_name();
                 let evicted = evicted.get(&name).copied().unwrap_or(0);
                 builder.push(store::Row { run, table_name: strings.id(&name), problem, ..row(&snapshot, evicted) });

@@ -14,13 +14,13 @@ use probe_proto::tables::TABLES;
 use probe_proto::v1::TableSchema;
 use tokio::sync::Notify;
 
-use super::declared::{self, Declared};
+use super::declared::{self, DeclaredTables};
 use super::disk_state::{DiskState, most_file_in_memory};
 use super::file_names::END_FILE;
 use super::files::ParquetFile;
 use super::found_files;
-use super::identity::Identity;
-use super::table::{Counters, TableSnapshot, TableStore};
+use super::identity::ProcessIdentity;
+use super::table::{StoreCounters, TableSnapshot, TableStore};
 
 /// Strings of connections may take the memory limit divided by this, and `MIN_TEXT_BYTES` in any case.
 const TEXT_IN_LIMIT: usize = 4;
@@ -28,14 +28,14 @@ const MIN_TEXT_BYTES: usize = 1 << 20;
 
 /// Files of a run directory that are not part of the store.
 #[derive(Debug, Default)]
-pub struct LeftOver {
+pub struct LeftOverFiles {
     /// Files that can't be read, and why.
     pub damaged: Vec<(PathBuf, Error)>,
     /// Files that were never finished, and those of an end that was not finished. Their rows are in the journal.
     pub unfinished: Vec<PathBuf>,
 }
 
-impl LeftOver {
+impl LeftOverFiles {
     /// Renames damaged files and removes unfinished ones.
     ///
     /// # Errors
@@ -54,8 +54,8 @@ impl LeftOver {
 
 /// Rows of one process and table that were evicted.
 #[derive(Debug, Clone)]
-pub struct Evicted {
-    pub identity: Arc<Identity>,
+pub struct EvictedRows {
+    pub identity: Arc<ProcessIdentity>,
     pub table: &'static Table,
     /// Number of rows evicted so far.
     pub rows: u64,
@@ -64,17 +64,17 @@ pub struct Evicted {
 }
 
 /// All evictions so far, by process and index of the table.
-pub(super) type Losses = Mutex<HashMap<(Arc<Identity>, usize), (u64, SystemTime)>>;
+pub(super) type EvictionTotals = Mutex<HashMap<(Arc<ProcessIdentity>, usize), (u64, SystemTime)>>;
 
 /// All tables of a run, or of all runs that a collector serves.
 #[derive(Debug)]
 pub struct Store {
     /// The tables in the order of [`Store::tables`], followed by empty slots for further declared ones.
     pub(super) tables: Vec<TableStore>,
-    pub(super) declared: Declared,
+    pub(super) declared: DeclaredTables,
     pub(super) limit: AtomicUsize,
-    pub(super) counters: Counters,
-    pub(super) losses: Losses,
+    pub(super) counters: StoreCounters,
+    pub(super) losses: EvictionTotals,
     /// The largest size of a segment, so that no file of one segment is too large for the disk.
     pub(super) segment_bytes: AtomicUsize,
     /// State of a store that keeps its rows on disk, once it does.
@@ -88,7 +88,7 @@ pub struct Store {
 impl Store {
     /// An empty store whose rows may take `memory_limit` bytes.
     pub fn new(memory_limit: usize) -> Arc<Self> {
-        Self::of(Vec::new(), Declared::default(), memory_limit)
+        Self::of(Vec::new(), DeclaredTables::default(), memory_limit)
     }
 
     /// Opens a run directory. Rows stay in their files; a table without files is empty.
@@ -99,7 +99,7 @@ impl Store {
         let found = found_files::find(directory)?;
         match found.damaged.into_iter().next() {
             Some((_, error)) => Err(error),
-            None => Ok(Self::of(found.tables, Declared::of(found.declared), usize::MAX)),
+            None => Ok(Self::of(found.tables, DeclaredTables::of(found.declared), usize::MAX)),
         }
     }
 
@@ -108,27 +108,27 @@ impl Store {
     ///
     /// # Errors
     /// There is no such directory.
-    pub fn open_after_crash(directory: &Path, disk: u64) -> Result<(Arc<Self>, LeftOver)> {
+    pub fn open_after_crash(directory: &Path, disk: u64) -> Result<(Arc<Self>, LeftOverFiles)> {
         let mut found = found_files::find(directory)?;
         // Files of the run's end are of an end that was not finished.
         for files in &mut found.tables {
             let ends = files.extract_if(.., |file| file.path.file_name().is_some_and(|name| name == END_FILE));
             found.unfinished.extend(ends.map(|file| file.path.clone()));
         }
-        let store = Self::of(found.tables, Declared::of(found.declared), usize::MAX);
+        let store = Self::of(found.tables, DeclaredTables::of(found.declared), usize::MAX);
         store.segment_bytes.store(most_file_in_memory(disk), Ordering::Relaxed);
-        Ok((store, LeftOver { damaged: found.damaged, unfinished: found.unfinished }))
+        Ok((store, LeftOverFiles { damaged: found.damaged, unfinished: found.unfinished }))
     }
 
-    fn of(files: Vec<Vec<Arc<ParquetFile>>>, declared: Declared, limit: usize) -> Arc<Self> {
+    fn of(files: Vec<Vec<Arc<ParquetFile>>>, declared: DeclaredTables, limit: usize) -> Arc<Self> {
         let mut tables: Vec<TableStore> = files.into_iter().map(TableStore::of_files).collect();
         tables.resize_with(TABLES.len() + declared::TABLE_SLOTS, TableStore::default);
         Arc::new(Self {
             tables,
             declared,
             limit: AtomicUsize::new(limit),
-            counters: Counters::default(),
-            losses: Losses::default(),
+            counters: StoreCounters::default(),
+            losses: EvictionTotals::default(),
             segment_bytes: AtomicUsize::new(usize::MAX),
             disk: OnceLock::new(),
             relief: Notify::new(),

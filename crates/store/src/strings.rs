@@ -1,7 +1,7 @@
 //! The strings of a connection, ready for text columns to be gathered from.
 //!
 //! Text is stored as ids (four bytes a row). A scan turns them into Arrow string views by gathering from the
-//! [`Dictionary`], which shares its string data with every array made from it. A connection has one dictionary, which all its
+//! [`StringDictionary`], which shares its string data with every array made from it. A connection has one dictionary, which all its
 //! segments share. If each segment had its own, of when it was sealed, all these versions would be kept as long as their rows.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,10 +17,10 @@ const BLOCK: u32 = 32 << 10;
 
 /// The strings that a connection has sent so far.
 #[derive(Debug)]
-pub struct Strings {
+pub struct StringReceiver {
     received: ReceivedStrings,
     builder: StringViewBuilder,
-    dictionary: Dictionary,
+    dictionary: StringDictionary,
 }
 
 /// The strings of a connection, and their memory, which is counted until the last segment that needs them is dropped.
@@ -41,19 +41,19 @@ impl Drop for ConnectionStrings {
     }
 }
 
-impl Default for Strings {
+impl Default for StringReceiver {
     fn default() -> Self {
         let values = ArcSwap::from_pointee(StringViewArray::from_iter_values([""; 0]));
         let strings = ConnectionStrings { values, bytes: AtomicUsize::new(0), total: OnceLock::new() };
         Self {
             received: ReceivedStrings::default(),
             builder: StringViewBuilder::new().with_fixed_block_size(BLOCK),
-            dictionary: Dictionary(Arc::new(strings)),
+            dictionary: StringDictionary(Arc::new(strings)),
         }
     }
 }
 
-impl Strings {
+impl StringReceiver {
     /// Adds new entries: they must continue the table, or repeat existing entries word for word.
     pub fn extend(&mut self, strings: v1::Strings) -> Result<(), Malformed> {
         let known = self.received.values().len();
@@ -76,7 +76,7 @@ impl Strings {
     }
 
     /// The connection's dictionary, which has all strings so far.
-    pub fn dictionary(&mut self) -> Dictionary {
+    pub fn dictionary(&mut self) -> StringDictionary {
         let values = &self.dictionary.0.values;
         if values.load().len() < self.len() {
             values.store(Arc::new(self.builder.finish_cloned()));
@@ -87,9 +87,9 @@ impl Strings {
 
 /// The strings of a connection by id, also those that come later. An id always means the same string.
 #[derive(Debug, Clone)]
-pub struct Dictionary(Arc<ConnectionStrings>);
+pub struct StringDictionary(Arc<ConnectionStrings>);
 
-impl Dictionary {
+impl StringDictionary {
     /// Whether both are of one connection, so that ids mean the same.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_segment_s_dictionary_keeps_no_strings_of_its_own() {
-        let mut strings = Strings::default();
+        let mut strings = StringReceiver::default();
         let mut more = |first, text: &str| {
             strings.extend(v1::Strings { first, values: vec![text.to_owned()] }).unwrap();
             strings.dictionary()

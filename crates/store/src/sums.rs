@@ -7,24 +7,24 @@ use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, Float64Array};
 use arrow::datatypes::{Float64Type, UInt8Type, UInt16Type, UInt32Type};
 use probe_proto::table::{ColumnType, Table};
 
-use super::cells::Cells;
+use super::cells::ColumnCells;
 use super::times;
 
 /// Whole multiples up to this number have exact floats.
 const EXACT: f64 = (1_u64 << 53) as f64;
 
 /// Index among the table's own columns, and sum in multiples. A column without an exact sum is missing.
-pub(super) type Sums = Box<[(usize, i64)]>;
+pub(super) type ExactSums = Box<[(usize, i64)]>;
 
 /// The sums of the columns of some rows.
-pub(super) fn of_columns(cells: &[Cells], table: &Table) -> Sums {
+pub(super) fn of_columns(cells: &[ColumnCells], table: &Table) -> ExactSums {
     let floats = table.columns.iter().zip(cells).enumerate();
     let floats = floats.filter(|(_, (column, _))| column.kind == ColumnType::Float64);
     floats.filter_map(|(index, (_, cells))| Some((index, sum(cells)?))).collect()
 }
 
 /// The sums of the rows of both.
-pub(super) fn add(one: &Sums, other: &Sums) -> Sums {
+pub(super) fn add(one: &ExactSums, other: &ExactSums) -> ExactSums {
     let both = |(index, sum): &(usize, i64)| {
         let more = other.iter().find(|(column, _)| column == index)?.1;
         // Each of the two may be near the limit, so that their sum may exceed it.
@@ -35,16 +35,16 @@ pub(super) fn add(one: &Sums, other: &Sums) -> Sums {
 }
 
 /// The sum of the column with this index among the table's own, in its unit, such as seconds; None where it is not known.
-pub(super) fn value(sums: &Sums, own: usize) -> Option<f64> {
+pub(super) fn value(sums: &ExactSums, own: usize) -> Option<f64> {
     let (_, sum) = sums.iter().find(|(column, _)| *column == own)?;
     Some(times::float(*sum))
 }
 
-fn sum(cells: &Cells) -> Option<i64> {
+fn sum(cells: &ColumnCells) -> Option<i64> {
     match cells {
-        Cells::Nulls => Some(0),
-        Cells::Offsets { base, offsets } => sum_of_offsets(offsets, *base),
-        Cells::Array(array) => sum_of(array.as_primitive_opt::<Float64Type>()?),
+        ColumnCells::Nulls => Some(0),
+        ColumnCells::Offsets { base, offsets } => sum_of_offsets(offsets, *base),
+        ColumnCells::Array(array) => sum_of(array.as_primitive_opt::<Float64Type>()?),
         _ => None,
     }
 }

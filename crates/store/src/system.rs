@@ -7,8 +7,8 @@ use arrow::array::RecordBatch;
 use probe_common::error::{Error, Result};
 use probe_proto::table::Table;
 
-use crate::identity::Identity;
-use crate::rows::Rows;
+use crate::identity::ProcessIdentity;
+use crate::rows::BatchRows;
 use crate::segment::Segment;
 
 /// A table that the collector itself fills. Its rows have the table's own columns, without those of an identity
@@ -25,7 +25,7 @@ pub trait SystemTable: Send + Sync + Debug {
     ///
     /// # Errors
     /// Rows that are not the table's.
-    fn beside(&self) -> Result<Vec<(Arc<Identity>, RecordBatch)>> {
+    fn beside(&self) -> Result<Vec<(Arc<ProcessIdentity>, RecordBatch)>> {
         Ok(Vec::new())
     }
 }
@@ -52,7 +52,7 @@ pub fn segments_beside(filled: &dyn SystemTable) -> Result<Vec<Arc<Segment>>> {
     segments.collect()
 }
 
-fn of_table(table: &'static Table, rows: &RecordBatch) -> Result<Rows> {
+fn of_table(table: &'static Table, rows: &RecordBatch) -> Result<BatchRows> {
     let wrong = || Error::failed(format!("{}: its rows have the columns of another table", table.full_name()));
-    Rows::of_record_batch(table, rows).ok_or_else(wrong)
+    BatchRows::of_record_batch(table, rows).ok_or_else(wrong)
 }

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 
 use super::files::ParquetFile;
-use super::growing::Growing;
-use super::identity::{Identity, Origin};
-use super::rows::Rows;
-use super::sealed::Sealed;
+use super::growing::GrowingSegments;
+use super::identity::{BatchOrigin, ProcessIdentity};
+use super::rows::BatchRows;
+use super::sealed::SealedRows;
 use super::segment::Segment;
 
 /// A segment is sealed when it has this many rows.
@@ -22,18 +22,18 @@ pub struct TableSnapshot {
     /// Files with rows that are on disk only.
     pub files: Arc<Vec<Arc<ParquetFile>>>,
     /// Segments in memory whose rows are in a file too.
-    pub flushed: Arc<Vec<Arc<Flushed>>>,
+    pub flushed: Arc<Vec<Arc<FlushedSegments>>>,
     /// Segments that do not grow any more, and are in no file yet.
-    pub sealed: Arc<Vec<Arc<Sealed>>>,
+    pub sealed: Arc<Vec<Arc<SealedRows>>>,
     /// Segments that grow.
-    pub active: Growing,
+    pub active: GrowingSegments,
 }
 
 /// Segments that a file was made of, for as long as memory has room for them.
 #[derive(Debug)]
-pub struct Flushed {
+pub struct FlushedSegments {
     /// The segments, by row group of the file.
-    pub sealed: Vec<Arc<Sealed>>,
+    pub sealed: Vec<Arc<SealedRows>>,
     pub file: Arc<ParquetFile>,
     /// Number of the newest append in the segments.
     pub newest: u64,
@@ -41,7 +41,7 @@ pub struct Flushed {
     pub bytes: usize,
 }
 
-impl Flushed {
+impl FlushedSegments {
     /// Gives up the memory: further reads are from the file.
     fn evict_from_memory(&self) {
         for (group, sealed) in self.sealed.iter().enumerate() {
@@ -63,7 +63,7 @@ impl TableSnapshot {
     }
 
     /// All segments that do not grow any more and were in memory at the instant of the snapshot.
-    pub fn all_sealed(&self) -> impl Iterator<Item = &Arc<Sealed>> {
+    pub fn all_sealed(&self) -> impl Iterator<Item = &Arc<SealedRows>> {
         self.flushed.iter().flat_map(|flushed| &flushed.sealed).chain(&*self.sealed)
     }
 
@@ -83,7 +83,7 @@ pub(crate) struct TableStore {
 
 /// Counters over all tables.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct StoreCounters {
     /// Bytes that all rows take in memory.
     pub memory: AtomicUsize,
     /// Bytes that strings of connections take in addition, for as long as a connection or a row needs them.
@@ -129,18 +129,18 @@ impl TableStore {
     /// Appends rows. A segment is sealed when it has [`SEGMENT_ROWS`] or `segment_bytes`.
     pub(crate) fn append(
         &self,
-        identity: &Arc<Identity>,
-        origin: Origin,
-        rows: Rows,
+        identity: &Arc<ProcessIdentity>,
+        origin: BatchOrigin,
+        rows: BatchRows,
         segment_bytes: usize,
-        counters: &Counters,
+        counters: &StoreCounters,
     ) -> AppendResult {
         rows.strings.count(&counters.texts);
         self.change(|next| {
             // Numbered under the lock: any later holder of the lock sees the rows of every smaller number.
             let number = counters.appends.fetch_add(1, Ordering::Relaxed);
             let fits = |segment: &Arc<Segment>| segment.rows + rows.len() <= SEGMENT_ROWS;
-            let old = next.active.take(identity, &rows);
+            let old = next.active.take_segment(identity, &rows);
             let mut sealed = Vec::new();
             let old = match old {
                 // A segment becomes a row group of a file, whose size is limited.
@@ -191,29 +191,29 @@ impl TableStore {
     }
 
     /// Records that `sealed` were written to `file`, each as a row group.
-    pub(crate) fn flushed(&self, sealed: Vec<Arc<Sealed>>, file: Arc<ParquetFile>) {
+    pub(crate) fn flushed(&self, sealed: Vec<Arc<SealedRows>>, file: Arc<ParquetFile>) {
         self.change(|next| {
-            let written: HashSet<*const Sealed> = sealed.iter().map(Arc::as_ptr).collect();
+            let written: HashSet<*const SealedRows> = sealed.iter().map(Arc::as_ptr).collect();
             Arc::make_mut(&mut next.sealed).retain(|sealed| !written.contains(&Arc::as_ptr(sealed)));
             let segments: Vec<Arc<Segment>> = sealed.iter().flat_map(|sealed| sealed.segments()).collect();
             let newest = segments.iter().map(|segment| segment.newest).max().unwrap_or(0);
             let bytes = segments.iter().map(|segment| segment.bytes).sum();
-            Arc::make_mut(&mut next.flushed).push(Arc::new(Flushed { sealed, file, newest, bytes }));
+            Arc::make_mut(&mut next.flushed).push(Arc::new(FlushedSegments { sealed, file, newest, bytes }));
         });
     }
 
     /// Adds a segment that came whole and is in `file`.
-    pub(crate) fn take_in(&self, segment: Arc<Segment>, file: Arc<ParquetFile>, counters: &Counters) {
+    pub(crate) fn take_in(&self, segment: Arc<Segment>, file: Arc<ParquetFile>, counters: &StoreCounters) {
         self.change(|next| {
             let (newest, bytes) = (segment.newest, segment.bytes);
             counters.memory.fetch_add(bytes, Ordering::Relaxed);
-            let sealed = vec![Arc::new(Sealed::new(vec![segment]))];
-            Arc::make_mut(&mut next.flushed).push(Arc::new(Flushed { sealed, file, newest, bytes }));
+            let sealed = vec![Arc::new(SealedRows::new(vec![segment]))];
+            Arc::make_mut(&mut next.flushed).push(Arc::new(FlushedSegments { sealed, file, newest, bytes }));
         });
     }
 
     /// Takes the oldest flushed segments out of memory; false if no segment in memory is flushed.
-    pub(crate) fn unload(&self, counters: &Counters) -> bool {
+    pub(crate) fn unload(&self, counters: &StoreCounters) -> bool {
         self.change(|next| {
             if next.flushed.is_empty() {
                 return false;
@@ -233,7 +233,7 @@ impl TableStore {
         files: &[Arc<ParquetFile>],
         merged: Arc<ParquetFile>,
         groups: &[Vec<(Arc<ParquetFile>, usize)>],
-        counters: &Counters,
+        counters: &StoreCounters,
     ) {
         let is_old = |file: &Arc<ParquetFile>| files.iter().any(|old| Arc::ptr_eq(old, file));
         self.change(|next| {
@@ -248,12 +248,12 @@ impl TableStore {
                     old.and_then(|old| old.sealed.get(*group)).map_or_else(Vec::new, |s| s.segments())
                 };
                 let sealed =
-                    groups.iter().map(|groups| Arc::new(Sealed::new(groups.iter().flat_map(segments).collect())));
+                    groups.iter().map(|groups| Arc::new(SealedRows::new(groups.iter().flat_map(segments).collect())));
                 let sealed = sealed.collect();
                 let newest = gone.iter().map(|gone| gone.newest).max().unwrap_or(0);
                 let bytes = gone.iter().map(|gone| gone.bytes).sum();
                 let mut flushed = flushed;
-                flushed.insert(index, Arc::new(Flushed { sealed, file: merged, newest, bytes }));
+                flushed.insert(index, Arc::new(FlushedSegments { sealed, file: merged, newest, bytes }));
                 next.flushed = Arc::new(flushed);
                 return;
             }
@@ -269,7 +269,7 @@ impl TableStore {
     }
 
     /// Removes a file, with its segments in memory; None where it is gone already.
-    pub(crate) fn remove_file(&self, file: &Arc<ParquetFile>, counters: &Counters) -> Option<()> {
+    pub(crate) fn remove_file(&self, file: &Arc<ParquetFile>, counters: &StoreCounters) -> Option<()> {
         self.change(|next| {
             if let Some(index) = next.files.iter().position(|known| Arc::ptr_eq(known, file)) {
                 Arc::make_mut(&mut next.files).remove(index);
@@ -283,7 +283,7 @@ impl TableStore {
     }
 
     /// Takes out the unflushed segment with this id, as it is by now; None where it is gone already.
-    pub(crate) fn remove(&self, id: u64, counters: &Counters) -> Option<Arc<Segment>> {
+    pub(crate) fn remove(&self, id: u64, counters: &StoreCounters) -> Option<Arc<Segment>> {
         self.change(|next| {
             let removed = match next.active.remove(id) {
                 Some(removed) => removed,
@@ -299,8 +299,8 @@ impl TableStore {
     }
 }
 
-fn seal(sealed: &mut Arc<Vec<Arc<Sealed>>>, segments: Vec<Arc<Segment>>) {
+fn seal(sealed: &mut Arc<Vec<Arc<SealedRows>>>, segments: Vec<Arc<Segment>>) {
     if !segments.is_empty() {
-        Arc::make_mut(sealed).extend(segments.into_iter().map(|segment| Arc::new(Sealed::new(vec![segment]))));
+        Arc::make_mut(sealed).extend(segments.into_iter().map(|segment| Arc::new(SealedRows::new(vec![segment]))));
     }
 }

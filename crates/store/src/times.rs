@@ -56,7 +56,7 @@ pub(super) fn widened(offsets: &ArrayRef, base: i64) -> Option<Float64Array> {
 
 /// The smallest and largest multiple; None if some value is not a whole multiple.
 fn bounds(values: &[f64]) -> Option<(f64, f64)> {
-    let mut lanes = Lanes { low: [f64::MAX; LANES], high: [f64::MIN; LANES], others: [0; LANES] };
+    let mut lanes = LaneBounds { low: [f64::MAX; LANES], high: [f64::MIN; LANES], others: [0; LANES] };
     let (chunks, rest) = values.as_chunks::<LANES>();
     chunks.iter().for_each(|chunk| lanes.add(chunk));
     rest.iter().for_each(|value| lanes.add(&[*value; LANES]));
@@ -74,14 +74,14 @@ fn not_whole(value: f64, multiple: f64) -> u64 {
 }
 
 /// The bounds of the values in each lane.
-struct Lanes {
+struct LaneBounds {
     low: [f64; LANES],
     high: [f64; LANES],
     /// What [`not_whole`] says of all values together.
     others: [u64; LANES],
 }
 
-impl Lanes {
+impl LaneBounds {
     fn add(&mut self, values: &[f64; LANES]) {
         for (lane, value) in values.iter().enumerate() {
             let multiple = value * TIMES_PER_SECOND as f64;

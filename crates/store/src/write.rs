@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use probe_common::error::Result;
 use probe_common::paths::io_error_at;
-use probe_proto::table::{Source, Table};
+use probe_proto::table::{Table, TableSource};
 
 use super::file_names::{END_FILE, table_directory};
 use super::file_writer::write_file;
@@ -28,12 +28,12 @@ pub fn write_system(directory: &Path, tables: &[&'static Table], system: &[Arc<d
         let mut segments = Vec::new();
         for filled in rows {
             match table.source {
-                Source::Collector => segments.extend(system_segment(filled.as_ref())?),
-                Source::Agent => segments.extend(segments_beside(filled.as_ref())?),
+                TableSource::Collector => segments.extend(system_segment(filled.as_ref())?),
+                TableSource::Agent => segments.extend(segments_beside(filled.as_ref())?),
             }
         }
         std::fs::create_dir_all(&directory).map_err(|error| io_error_at(&directory, error))?;
-        if table.source == Source::Collector || !segments.is_empty() || is_empty(&directory) {
+        if table.source == TableSource::Collector || !segments.is_empty() || is_empty(&directory) {
             write_file(&directory, END_FILE, table, &segments, &|_| ())?;
         }
     }

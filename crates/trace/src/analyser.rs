@@ -5,27 +5,27 @@ use probe_proto::encode::StringTable;
 use probe_proto::table::Text;
 
 use super::batch_shapes::BatchShapes;
-use super::calls::{CallId, Calls, EndedThreads, NO_CALL};
-use super::clock::{Clock, Sample, seconds};
-use super::device_step::Queue;
-use super::meter::Meter;
+use super::calls::{CallId, EndedThreads, ModuleCalls, NO_CALL};
+use super::clock::{ClockSample, TickClock, seconds};
+use super::device_step::DeviceQueue;
+use super::meter::DetailMeter;
 use super::modules::Modules;
-use super::pending_collectives::Operations;
+use super::pending_collectives::PendingOperations;
 use super::processor::ProcessorTimes;
-use super::settling::Settling;
-use super::symbol_lookup::Names;
+use super::settling::SettlingDetector;
+use super::symbol_lookup::SymbolLookup;
 use super::tensor_read::TensorRead;
-use super::thread::Thread;
+use super::thread::AnalysedThread;
 
 /// The state of the analysis between two drains.
 #[derive(Debug)]
 pub struct Analyser<N> {
     pub(super) names: N,
-    pub(super) clock: Option<Clock>,
-    pub(super) threads: Vec<Thread>,
+    pub(super) clock: Option<TickClock>,
+    pub(super) threads: Vec<AnalysedThread>,
     pub(super) ended: EndedThreads,
     pub(super) modules: Modules,
-    pub(super) calls: Calls,
+    pub(super) calls: ModuleCalls,
     /// Number of steps finished.
     pub(super) step: i64,
     /// When the current step began.
@@ -46,20 +46,20 @@ pub struct Analyser<N> {
     pub(super) infers: bool,
     /// Whether optimizers get rows.
     pub(super) optimizers: bool,
-    pub(super) operations: Operations,
+    pub(super) operations: PendingOperations,
     /// The host's reads of tensors in the current step.
     pub(super) reads: Vec<TensorRead>,
     /// Peak memory of a device, as its allocator reported at the end of the current step.
     pub(super) peak: Option<f64>,
-    pub(super) queue: Queue,
+    pub(super) queue: DeviceQueue,
     /// Processor time of the thread that ends steps.
     pub(super) processor: ProcessorTimes,
     /// Time of garbage collections in the current step.
     pub(super) collecting: u64,
     /// Whether garbage collections are recorded.
     pub(super) pauses: bool,
-    pub(super) meter: Meter,
-    pub(super) settling: Settling,
+    pub(super) meter: DetailMeter,
+    pub(super) settling: SettlingDetector,
     pub(super) batch_shapes: BatchShapes,
     pub(super) words: CommonTexts,
     /// When the newest record was made.
@@ -68,7 +68,7 @@ pub struct Analyser<N> {
 
 /// The times of a row of `python.torch_trace`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Times {
+pub(super) struct TraceRowTimes {
     pub(super) begin: u64,
     /// Own time on the host.
     pub(super) own: u64,
@@ -78,7 +78,7 @@ pub(super) struct Times {
     pub(super) device_total: Option<u64>,
 }
 
-impl Times {
+impl TraceRowTimes {
     /// Own time and total in seconds: the host's, or the device's, because work that was launched on a device is not done
     /// when the call returns.
     pub(super) fn where_it_computes(self, on_host: bool) -> (Option<f64>, Option<f64>) {
@@ -103,11 +103,11 @@ pub(super) struct CommonTexts {
 }
 
 /// The id of `text`, which `known` remembers.
-pub(super) fn word(known: &mut Option<Text>, strings: &mut StringTable, text: &str) -> Text {
+pub(super) fn common_text(known: &mut Option<Text>, strings: &mut StringTable, text: &str) -> Text {
     *known.get_or_insert_with(|| strings.id(text))
 }
 
-impl<N: Names> Analyser<N> {
+impl<N: SymbolLookup> Analyser<N> {
     /// An analyser that looks names up in `names`.
     pub fn new(names: N) -> Self {
         Self {
@@ -116,7 +116,7 @@ impl<N: Names> Analyser<N> {
             threads: Vec::new(),
             ended: EndedThreads::default(),
             modules: Modules::default(),
-            calls: Calls::default(),
+            calls: ModuleCalls::default(),
             step: 0,
             step_begin: None,
             detail: false,
@@ -127,15 +127,15 @@ impl<N: Names> Analyser<N> {
             stepped: false,
             infers: false,
             optimizers: true,
-            operations: Operations::default(),
+            operations: PendingOperations::default(),
             reads: Vec::new(),
             peak: None,
-            queue: Queue::default(),
+            queue: DeviceQueue::default(),
             processor: ProcessorTimes::default(),
             collecting: 0,
             pauses: false,
-            meter: Meter::default(),
-            settling: Settling::default(),
+            meter: DetailMeter::default(),
+            settling: SettlingDetector::default(),
             batch_shapes: BatchShapes::default(),
             words: CommonTexts::default(),
             newest: 0,
@@ -143,12 +143,12 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Takes a comparison of the clocks into account. No record can be fed before the first one.
-    pub fn compare_clocks(&mut self, sample: Sample) {
-        self.clock.get_or_insert_with(|| Clock::new(sample)).compare(sample);
+    pub fn compare_clocks(&mut self, sample: ClockSample) {
+        self.clock.get_or_insert_with(|| TickClock::new(sample)).compare(sample);
     }
 
     /// Whether the clocks have been compared over less than a few milliseconds when `sample` was taken.
-    pub fn is_new_at(&self, sample: Sample) -> bool {
+    pub fn is_new_at(&self, sample: ClockSample) -> bool {
         self.clock.as_ref().is_none_or(|clock| clock.is_new_at(sample))
     }
 
@@ -163,14 +163,14 @@ impl<N: Names> Analyser<N> {
     }
 
     /// The meter of the newest steps.
-    pub fn meter(&mut self) -> &mut Meter {
+    pub fn meter(&mut self) -> &mut DetailMeter {
         &mut self.meter
     }
 
     /// Sets the operating-system id of the thread with the number `thread`. Numbers are small: those of rings, in order.
     pub fn name_thread(&mut self, thread: usize, id: i64) {
         if self.threads.len() <= thread {
-            self.threads.resize_with(thread + 1, Thread::default);
+            self.threads.resize_with(thread + 1, AnalysedThread::default);
         }
         self.threads[thread].id = id;
     }
@@ -189,7 +189,7 @@ impl<N: Names> Analyser<N> {
             let parts = std::mem::take(&mut thread.parts);
             // A backward pass may still come to its calls: `nn.DataParallel` has a thread for each forward pass of a replica.
             self.ended.push(thread.torch_thread, self.step, std::mem::take(&mut thread.breakpoints));
-            *thread = Thread::default();
+            *thread = AnalysedThread::default();
             thread.parts = parts;
         }
     }
@@ -201,6 +201,6 @@ impl<N: Names> Analyser<N> {
 
     /// The oldest call that is still open on any thread.
     pub(super) fn oldest_open(&self) -> CallId {
-        self.threads.iter().filter_map(Thread::outermost_call).map(|(call, _)| call).min().unwrap_or(NO_CALL)
+        self.threads.iter().filter_map(AnalysedThread::outermost_call).map(|(call, _)| call).min().unwrap_or(NO_CALL)
     }
 }

@@ -10,25 +10,25 @@ use probe_proto::stage::Stage;
 use probe_proto::table::Time;
 use probe_proto::tables::torch_trace;
 
-use super::analyser::{Analyser, Times, word};
+use super::analyser::{Analyser, TraceRowTimes, common_text};
 use super::calls::{CallId, NO_CALL};
 use super::clock::seconds;
 use super::drops::{INCOMPLETE, RING_FULL};
 use super::forward::CallColumns;
-use super::frame::{BackwardWork, Frame, Pass};
+use super::frame::{BackwardPass, BackwardWork, ThreadFrame};
 use super::kind::TORCH_TRACE;
 use super::modules::IntMap;
-use super::symbol_lookup::Names;
-use super::thread::Thread;
+use super::symbol_lookup::SymbolLookup;
+use super::thread::AnalysedThread;
 use crate::payload::RETURNS_GRADIENTS;
 use crate::record::RingRecord;
 use crate::row_buffer::RowBuffer;
 
-impl<N: Names> Analyser<N> {
+impl<N: SymbolLookup> Analyser<N> {
     pub(super) fn backward_begin(&mut self, number: usize, record: RingRecord, sink: &mut RowBuffer) {
         let now = record.ts;
         if record.payload() & RETURNS_GRADIENTS == 0 {
-            self.learns(number, now, sink);
+            self.learning_begins(number, now, sink);
         } else {
             self.differentiates(number, now, sink);
         }
@@ -36,7 +36,12 @@ impl<N: Names> Analyser<N> {
         if thread.passes == 0 {
             thread.recomputed.clear();
         }
-        thread.push(Frame::Pass(Box::new(Pass { begin: now, explicit: true, caller: number, ..Pass::default() })));
+        thread.push(ThreadFrame::Pass(Box::new(BackwardPass {
+            begin: now,
+            explicit: true,
+            caller: number,
+            ..BackwardPass::default()
+        })));
     }
 
     pub(super) fn node_start(&mut self, number: usize, record: RingRecord) {
@@ -49,17 +54,21 @@ impl<N: Names> Analyser<N> {
             }
             // Nodes on a thread of the engine (a device's), or run by something that calls the engine itself.
             let caller = explicit.unwrap_or(number);
-            self.threads[number].push(Frame::Pass(Box::new(Pass { begin: record.ts, caller, ..Pass::default() })));
+            self.threads[number].push(ThreadFrame::Pass(Box::new(BackwardPass {
+                begin: record.ts,
+                caller,
+                ..BackwardPass::default()
+            })));
         }
-        let Some(pass) = self.threads[number].pass() else { return };
+        let Some(pass) = self.threads[number].innermost_pass() else { return };
         let (caller, previous) = (pass.caller, pass.owner.unwrap_or(NO_CALL));
         let owner = match record.a {
             u64::MAX => previous,
             sequence => self.owner(sequence, record.b, caller),
         };
         let thread = &mut self.threads[number];
-        let is_inner = matches!(thread.frames.last(), Some(Frame::Node { .. }));
-        if let Some(pass) = thread.pass() {
+        let is_inner = matches!(thread.frames.last(), Some(ThreadFrame::Node { .. }));
+        if let Some(pass) = thread.innermost_pass() {
             if !is_inner {
                 // The time between the last node and this one belongs to the last one.
                 let (linger, on_device) = (std::mem::take(&mut pass.linger), std::mem::take(&mut pass.device_linger));
@@ -75,13 +84,13 @@ impl<N: Names> Analyser<N> {
                 work.begin = record.ts;
             }
         }
-        thread.push(Frame::Node { owner });
+        thread.push(ThreadFrame::Node { owner });
     }
 
     /// The call in which the node `sequence` of the thread that torch knows as `made_on` was made; in a pass of the thread
     /// `caller`, which mostly is the same.
     fn owner(&self, sequence: u64, made_on: u64, caller: usize) -> CallId {
-        let is_made_on = |thread: &&Thread| thread.torch_thread == made_on;
+        let is_made_on = |thread: &&AnalysedThread| thread.torch_thread == made_on;
         let caller = self.threads.get(caller);
         let is_known = made_on != 0 && caller.is_none_or(|caller| caller.torch_thread != 0);
         if !is_known || caller.as_ref().is_some_and(is_made_on) {
@@ -92,18 +101,22 @@ impl<N: Names> Analyser<N> {
     }
 
     pub(super) fn node_end(&mut self, number: usize) {
-        let _ = self.threads[number].take(|frame| matches!(frame, Frame::Node { .. }));
+        let _ = self.threads[number].take_frame(|frame| matches!(frame, ThreadFrame::Node { .. }));
     }
 
     /// The fallback without nodes: a module's gradient became ready, so the time since the last gradient was its work.
     pub(super) fn gradient_ready(&mut self, number: usize, record: RingRecord) {
         if self.threads[number].passes == 0 {
             let caller = self.explicit_pass().unwrap_or(number);
-            self.threads[number].push(Frame::Pass(Box::new(Pass { begin: record.ts, caller, ..Pass::default() })));
+            self.threads[number].push(ThreadFrame::Pass(Box::new(BackwardPass {
+                begin: record.ts,
+                caller,
+                ..BackwardPass::default()
+            })));
         }
         let calls = &self.calls;
         let thread = &mut self.threads[number];
-        let Some(Frame::Pass(pass)) = thread.frames.last_mut() else { return };
+        let Some(ThreadFrame::Pass(pass)) = thread.frames.last_mut() else { return };
         let newest = pass.newest.get_or_insert_with(|| calls.iter().map(|(id, call)| (call.address, id)).collect());
         let owner = newest.get(&record.a).copied().unwrap_or(NO_CALL);
         let time =
@@ -118,8 +131,8 @@ impl<N: Names> Analyser<N> {
 
     pub(super) fn backward_end(&mut self, number: usize, record: RingRecord, sink: &mut RowBuffer) {
         let thread = &mut self.threads[number];
-        let Some((Frame::Pass(pass), missing)) =
-            thread.take(|frame| matches!(frame, Frame::Pass(pass) if pass.explicit))
+        let Some((ThreadFrame::Pass(pass), missing)) =
+            thread.take_frame(|frame| matches!(frame, ThreadFrame::Pass(pass) if pass.explicit))
         else {
             return;
         };
@@ -139,18 +152,18 @@ impl<N: Names> Analyser<N> {
             let tail = (end - last).min(whole - head);
             thread.parts.backward += whole - head - tail;
             match thread.frames.last() {
-                Some(Frame::Module { .. }) => thread.parts.forward += head + tail,
-                Some(Frame::Optimizer { .. }) => thread.parts.optimizer += head + tail,
+                Some(ThreadFrame::Module { .. }) => thread.parts.forward += head + tail,
+                Some(ThreadFrame::Optimizer { .. }) => thread.parts.optimizer += head + tail,
                 // After the last node, DDP waits for its last buckets.
                 _ if pass.collective.is_some() => thread.parts.comm += tail,
                 _ => {}
             }
         }
         // The time before its first node and after its last one belongs to the frame that called it.
-        thread.give(pass.head + pass.linger, &mut self.calls);
+        thread.add_time_to_open(pass.head + pass.linger, &mut self.calls);
         self.push_pass(number, *pass, sink);
         for other in 0..self.threads.len() {
-            if self.threads[other].pass().is_some_and(|pass| !pass.explicit && pass.caller == number) {
+            if self.threads[other].innermost_pass().is_some_and(|pass| !pass.explicit && pass.caller == number) {
                 self.end_implicit_pass(other, sink);
             }
         }
@@ -164,12 +177,12 @@ impl<N: Names> Analyser<N> {
     /// Ends a pass that was begun by nodes and not by a call, if one is open.
     pub(super) fn end_implicit_pass(&mut self, number: usize, sink: &mut RowBuffer) {
         let thread = &mut self.threads[number];
-        let implicit = |frame: &Frame| matches!(frame, Frame::Pass(pass) if !pass.explicit);
+        let implicit = |frame: &ThreadFrame| matches!(frame, ThreadFrame::Pass(pass) if !pass.explicit);
         // Frames that are open inside a node (recomputation) are part of it.
         if !thread.frames.last().is_some_and(implicit) {
             return;
         }
-        if let Some((Frame::Pass(pass), _)) = thread.take(implicit) {
+        if let Some((ThreadFrame::Pass(pass), _)) = thread.take_frame(implicit) {
             let pending = std::mem::take(&mut thread.parts.pending);
             thread.parts.backward += pending;
             if pass.caller != number {
@@ -185,13 +198,13 @@ impl<N: Names> Analyser<N> {
 
     /// A thread that is inside `backward()`.
     pub(super) fn explicit_pass(&self) -> Option<usize> {
-        self.threads
-            .iter()
-            .position(|thread| thread.frames.iter().any(|frame| matches!(frame, Frame::Pass(pass) if pass.explicit)))
+        self.threads.iter().position(|thread| {
+            thread.frames.iter().any(|frame| matches!(frame, ThreadFrame::Pass(pass) if pass.explicit))
+        })
     }
 
     /// Adds the rows of a pass: one for each call that had work in it, and for each call around such a call.
-    fn push_pass(&mut self, number: usize, pass: Pass, sink: &mut RowBuffer) {
+    fn push_pass(&mut self, number: usize, pass: BackwardPass, sink: &mut RowBuffer) {
         if pass.work.is_empty() {
             return;
         }
@@ -203,10 +216,10 @@ impl<N: Names> Analyser<N> {
         // A device's own thread counts no calls.
         let caller = self.threads.get(pass.caller).unwrap_or(thread);
         let (id, micro_step) = (thread.id, caller.micro_step());
-        let stage = word(&mut self.words.backward, &mut sink.strings, Stage::Backward.as_str());
+        let stage = common_text(&mut self.words.backward, &mut sink.strings, Stage::Backward.as_str());
         // Without any event the sums would be 0 although no time is known.
         let on_device = |work: BackwardWork| work.device.sum().filter(|_| pass.on_device);
-        let times = |own: BackwardWork, total: BackwardWork| Times {
+        let times = |own: BackwardWork, total: BackwardWork| TraceRowTimes {
             begin: total.begin,
             own: own.own,
             total: total.own,

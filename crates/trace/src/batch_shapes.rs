@@ -18,7 +18,7 @@ persist!(BatchShapes { shapes });
 
 impl BatchShapes {
     /// The shape for the module at `address`.
-    pub fn of(&self, address: u64) -> Option<Text> {
+    pub fn shape_of(&self, address: u64) -> Option<Text> {
         self.shapes.iter().flatten().find(|(known, _)| *known == address).map(|(_, shape)| *shape)
     }
 
@@ -45,8 +45,11 @@ mod tests {
         }
         shapes.set(0, Some(Text(100)));
         shapes.set(0, None);
-        assert_eq!((shapes.of(0), shapes.of(1)), (Some(Text(100)), Some(Text(1))));
+        assert_eq!((shapes.shape_of(0), shapes.shape_of(1)), (Some(Text(100)), Some(Text(1))));
         shapes.set(modules, Some(Text(7)));
-        assert_eq!((shapes.of(modules), shapes.of(1), shapes.of(0)), (Some(Text(7)), None, Some(Text(100))));
+        assert_eq!(
+            (shapes.shape_of(modules), shapes.shape_of(1), shapes.shape_of(0)),
+            (Some(Text(7)), None, Some(Text(100)))
+        );
     }
 }

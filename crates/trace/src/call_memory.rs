@@ -29,7 +29,7 @@ pub(super) struct CallMemory {
 
 /// The memory of a call that has ended (MB).
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Measured {
+pub(super) struct EndedCallMemory {
     device: u8,
     pub(super) allocated: f64,
     pub(super) own_delta: Option<f64>,
@@ -40,7 +40,7 @@ pub(super) struct Measured {
 persist!(MeasuredCall { depth, device, allocated, end, within, unsure });
 persist!(CallMemory { begun });
 
-impl Measured {
+impl EndedCallMemory {
     /// Whether the values are of the device with this name.
     pub(super) fn is_of(&self, device: Option<&str>) -> bool {
         device.and_then(|name| name.strip_prefix("cuda:")).and_then(|number| number.parse().ok()) == Some(self.device)
@@ -49,7 +49,7 @@ impl Measured {
 
 impl CallMemory {
     /// Takes the innermost call out, and adds its change to the call around it.
-    pub(super) fn pop(&mut self) -> Option<Measured> {
+    pub(super) fn pop(&mut self) -> Option<EndedCallMemory> {
         let call = self.begun.pop()?;
         let delta = call.end.map(|[allocated, ..]| allocated.wrapping_sub(call.allocated) as i64);
         if let Some(around) = self.begun.last_mut() {
@@ -59,7 +59,7 @@ impl CallMemory {
             }
         }
         let ([allocated, reserved, peak], delta) = call.end.zip(delta)?;
-        Some(Measured {
+        Some(EndedCallMemory {
             device: call.device,
             allocated: allocated as f64 / MB,
             own_delta: (!call.unsure).then(|| delta.wrapping_sub(call.within) as f64 / MB),
@@ -76,7 +76,7 @@ impl CallMemory {
     }
 
     /// Takes out calls that are deeper than `depth`, whose ends never came.
-    pub(super) fn cut(&mut self, depth: usize) {
+    pub(super) fn drop_deeper(&mut self, depth: usize) {
         while self.begun.last().is_some_and(|call| call.depth > depth) {
             self.pop();
         }

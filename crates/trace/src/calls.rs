@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use probe_proto::table::Text;
 
-use super::device::{Device, DeviceTime};
+use super::device::{DeviceTime, DeviceTimestamp};
 use super::modules::IntMap;
 use super::persist::{Persist, PersistedBytes, persist};
 
@@ -28,7 +28,7 @@ pub(crate) struct ModuleCall {
     pub(crate) own: u64,
     /// Own device time so far, and when the device reached the call's beginning.
     pub(super) device: DeviceTime,
-    pub(super) device_begin: Device,
+    pub(super) device_begin: DeviceTimestamp,
     pub(crate) recompute: bool,
     /// Whether modules were recorded at its beginning, so that it gets a row.
     pub(crate) detail: bool,
@@ -51,7 +51,7 @@ persist!(ModuleCall {
     detail,
     shape,
 });
-persist!(Calls { first, calls });
+persist!(ModuleCalls { first, calls });
 persist!(Breakpoints { points, step });
 
 /// The largest number of calls. Beyond it the oldest are forgotten, and their backward work belongs to no module.
@@ -59,12 +59,12 @@ const MAX_CALLS: usize = 1 << 18;
 
 /// Calls of this step and the one before, for as long as autograd may come back to them.
 #[derive(Debug, Default)]
-pub(crate) struct Calls {
+pub(crate) struct ModuleCalls {
     first: CallId,
     calls: VecDeque<ModuleCall>,
 }
 
-impl Calls {
+impl ModuleCalls {
     pub(crate) fn push(&mut self, call: ModuleCall) -> CallId {
         self.calls.push_back(call);
         self.first + self.calls.len() as u64 - 1
@@ -91,7 +91,7 @@ impl Calls {
     }
 
     /// Keeps the number of calls bounded where no step ever ends.
-    pub(crate) fn bound(&mut self, oldest_open: CallId) {
+    pub(crate) fn drop_oldest(&mut self, oldest_open: CallId) {
         if self.calls.len() > MAX_CALLS {
             while self.first < oldest_open && self.calls.len() > MAX_CALLS / 2 {
                 self.forget_first();

@@ -5,12 +5,12 @@ use probe_proto::tables::checkpoints;
 
 use super::analyser::Analyser;
 use super::clock::seconds;
-use super::symbol_lookup::Names;
+use super::symbol_lookup::SymbolLookup;
 use crate::payload::{FAILED, SAVED_ERROR, SAVED_FILE, SAVED_STEP, SAVER, SAVERS, UNKNOWN_BYTES};
 use crate::record::RingRecord;
 use crate::row_buffer::RowBuffer;
 
-impl<N: Names> Analyser<N> {
+impl<N: SymbolLookup> Analyser<N> {
     pub(super) fn saved(&mut self, number: usize, record: RingRecord, sink: &mut RowBuffer) {
         let (Some(clock), payload) = (&self.clock, record.payload()) else { return };
         let text = |number: u64| self.names.saved(number.checked_sub(1)?);

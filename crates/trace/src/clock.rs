@@ -14,7 +14,7 @@ mod tests;
 
 /// The same moment on three clocks.
 #[derive(Debug, Clone, Copy)]
-pub struct Sample {
+pub struct ClockSample {
     /// Ticks of the records' clock.
     pub ticks: u64,
     /// Nanoseconds of `CLOCK_MONOTONIC`, which Python's `perf_counter` shows.
@@ -53,16 +53,16 @@ const DAYS: usize = 16;
 /// Converts ticks to points in time. Points that were converted before do not change: the line goes on from there, and meets
 /// the system's clock a second later, without a step.
 #[derive(Debug)]
-pub(super) struct Clock {
+pub(super) struct TickClock {
     /// Samples between the oldest and newest of which a tick's length is measured.
-    samples: VecDeque<Sample>,
-    last: Sample,
+    samples: VecDeque<ClockSample>,
+    last: ClockSample,
     /// The length of a tick; None before the second sample.
     ns_per_tick: Option<f64>,
     /// Unix time minus monotonic time in nanoseconds, from a point in time on; the newest first.
     days: VecDeque<(u64, i64)>,
     /// The stretches of the line, the newest first.
-    line: VecDeque<Stretch>,
+    line: VecDeque<ClockStretch>,
     /// Newest ticks that became a point in time.
     newest: u64,
     /// The ticks at which one of the clocks stood still, until a later record comes.
@@ -71,17 +71,17 @@ pub(super) struct Clock {
 
 /// A straight part of the line from `ticks` on, which are the point in time `at`, to the next stretch.
 #[derive(Debug, Clone, Copy)]
-struct Stretch {
+struct ClockStretch {
     ticks: u64,
     at: u64,
     ns_per_tick: f64,
 }
 
-persist!(Sample { ticks, monotonic_ns, unix_ns });
-persist!(Clock { samples, last, ns_per_tick, days, line, newest, parted });
-persist!(Stretch { ticks, at, ns_per_tick });
+persist!(ClockSample { ticks, monotonic_ns, unix_ns });
+persist!(TickClock { samples, last, ns_per_tick, days, line, newest, parted });
+persist!(ClockStretch { ticks, at, ns_per_tick });
 
-impl Sample {
+impl ClockSample {
     fn unix_minus_monotonic(self) -> i64 {
         self.unix_ns.wrapping_sub(self.monotonic_ns as i64)
     }
@@ -96,28 +96,28 @@ fn units(ns: f64) -> f64 {
     ns * (SECOND as f64 * 1e-9)
 }
 
-impl Clock {
+impl TickClock {
     /// A clock whose ticks are nanoseconds until a second sample says otherwise.
-    pub(super) fn new(first: Sample) -> Self {
+    pub(super) fn new(first: ClockSample) -> Self {
         let at = first.at() as u64;
         Self {
             samples: VecDeque::from([first]),
             last: first,
             ns_per_tick: None,
             days: VecDeque::from([(at, first.unix_minus_monotonic())]),
-            line: VecDeque::from([Stretch { ticks: first.ticks, at, ns_per_tick: 1.0 }]),
+            line: VecDeque::from([ClockStretch { ticks: first.ticks, at, ns_per_tick: 1.0 }]),
             newest: first.ticks,
             parted: None,
         }
     }
 
     /// Whether `sample` is too close to the first one to measure the length of a tick.
-    pub(super) fn is_new_at(&self, sample: Sample) -> bool {
+    pub(super) fn is_new_at(&self, sample: ClockSample) -> bool {
         self.ns_per_tick.is_none() && sample.monotonic_ns.saturating_sub(self.last.monotonic_ns) < 5_000_000
     }
 
     /// Takes another sample into account.
-    pub(super) fn compare(&mut self, sample: Sample) {
+    pub(super) fn compare(&mut self, sample: ClockSample) {
         let ticks = sample.ticks.saturating_sub(self.last.ticks);
         let passed = sample.monotonic_ns.saturating_sub(self.last.monotonic_ns);
         if ticks > 0 && passed > 0 {
@@ -139,19 +139,19 @@ impl Clock {
 
     /// Continues the line after one of the clocks stood still since the last sample. Up to there it does not change; from there
     /// on it is as far before `sample` as the system's clock has gone.
-    fn part(&mut self, sample: Sample, passed: u64, slope: f64) {
+    fn part(&mut self, sample: ClockSample, passed: u64, slope: f64) {
         let from = sample.ticks.saturating_sub((passed as f64 / slope) as u64).max(self.last.ticks).max(self.newest);
         let passed_since = units(sample.ticks.saturating_sub(from) as f64 * slope).round() as i64;
         let at = u64::try_from(sample.at().saturating_sub(passed_since)).unwrap_or(0).max(self.at(self.newest));
         self.line.truncate(STRETCHES);
-        self.line.push_front(Stretch { ticks: from, at, ns_per_tick: slope });
+        self.line.push_front(ClockStretch { ticks: from, at, ns_per_tick: slope });
         self.samples = VecDeque::from([sample]);
         self.newest = from;
         self.parted = Some(from);
     }
 
     /// Bends the line, from the newest record on, towards the point in time of `sample`.
-    fn steer(&mut self, sample: Sample) {
+    fn steer(&mut self, sample: ClockSample) {
         let slope = self.measure(sample);
         let (from, at) = (self.newest, self.at(self.newest));
         let since = sample.ticks.wrapping_sub(from) as i64 as f64;
@@ -162,19 +162,23 @@ impl Clock {
         }
         self.line.truncate(STRETCHES);
         if ahead == 0 {
-            return self.line.push_front(Stretch { ticks: from, at, ns_per_tick: slope });
+            return self.line.push_front(ClockStretch { ticks: from, at, ns_per_tick: slope });
         }
         // However far the line is from the target, durations become an eighth longer or shorter at most.
         let length = ahead.saturating_abs().saturating_mul((1.0 / MAX_TURNED) as i64).max(CATCH_UP);
         let turned = (length.saturating_add(ahead)) as f64 / length as f64;
         let ticks = (length as f64 / units(slope)).round();
-        self.line.push_front(Stretch { ticks: from, at, ns_per_tick: slope * turned });
+        self.line.push_front(ClockStretch { ticks: from, at, ns_per_tick: slope * turned });
         let reached = at.saturating_add_signed(units(ticks * slope * turned).round() as i64);
-        self.line.push_front(Stretch { ticks: from.saturating_add(ticks as u64), at: reached, ns_per_tick: slope });
+        self.line.push_front(ClockStretch {
+            ticks: from.saturating_add(ticks as u64),
+            at: reached,
+            ns_per_tick: slope,
+        });
     }
 
     /// The length of a tick in nanoseconds, over the last minute.
-    fn measure(&mut self, sample: Sample) -> f64 {
+    fn measure(&mut self, sample: ClockSample) -> f64 {
         if self.samples.back().is_none_or(|last| sample.monotonic_ns.saturating_sub(last.monotonic_ns) >= SAMPLE_NS) {
             self.samples.push_back(sample);
         }
@@ -190,7 +194,7 @@ impl Clock {
     }
 
     /// Takes in a record that was made at `ticks`, and returns its point in time.
-    pub(super) fn take(&mut self, ticks: u64) -> u64 {
+    pub(super) fn place_record(&mut self, ticks: u64) -> u64 {
         self.newest = self.newest.max(ticks);
         self.at(ticks)
     }
@@ -203,7 +207,7 @@ impl Clock {
     /// The point in time at `ticks`.
     pub(super) fn at(&self, ticks: u64) -> u64 {
         let stretch = self.line.iter().find(|stretch| stretch.ticks <= ticks).or(self.line.back());
-        let Some(Stretch { ticks: from, at, ns_per_tick }) = stretch else { return 0 };
+        let Some(ClockStretch { ticks: from, at, ns_per_tick }) = stretch else { return 0 };
         let passed = units(ticks.wrapping_sub(*from) as i64 as f64 * ns_per_tick);
         at.saturating_add_signed(passed.round() as i64)
     }

@@ -6,12 +6,18 @@ use probe_proto::tables::nccl_trace;
 
 use super::analyser::Analyser;
 use super::clock::seconds;
-use super::pending_collectives::{Issued, OperationEnd};
-use super::symbol_lookup::Names;
+use super::pending_collectives::{IssuedOperation, OperationEnd};
+use super::symbol_lookup::SymbolLookup;
 use crate::row_buffer::RowBuffer;
 
-impl<N: Names> Analyser<N> {
-    pub(super) fn push_operation(&self, issued: &Issued, end: OperationEnd, failed: bool, sink: &mut RowBuffer) {
+impl<N: SymbolLookup> Analyser<N> {
+    pub(super) fn push_operation(
+        &self,
+        issued: &IssuedOperation,
+        end: OperationEnd,
+        failed: bool,
+        sink: &mut RowBuffer,
+    ) {
         let (Some(clock), Some(operation)) = (&self.clock, self.operations.kinds.get(&issued.kind)) else { return };
         let seconds = match end {
             OperationEnd::At(end) if end > issued.at => Some(seconds(end - issued.at)),

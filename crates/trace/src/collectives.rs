@@ -6,10 +6,12 @@ use probe_proto::v1;
 
 use super::analyser::Analyser;
 use super::clock::SECOND;
-use super::device::Device;
+use super::device::DeviceTimestamp;
 use super::kind::NCCL_TRACE;
-use super::pending_collectives::{GroupProgress, Issued, OperationEnd, Operations, is_message, whole_number};
-use super::symbol_lookup::{Names, Operation};
+use super::pending_collectives::{
+    GroupProgress, IssuedOperation, OperationEnd, PendingOperations, is_message, whole_number,
+};
+use super::symbol_lookup::{CollectiveOperation, SymbolLookup};
 use crate::record::{RecordKind, RingRecord};
 use crate::row_buffer::RowBuffer;
 
@@ -25,13 +27,13 @@ const MAX_GROUPS: usize = 1024;
 /// The largest number of operations under way. Beyond it new ones are not kept.
 const WAITING: usize = 1 << 16;
 
-impl<N: Names> Analyser<N> {
+impl<N: SymbolLookup> Analyser<N> {
     pub(super) fn collective(
         &mut self,
         number: usize,
         kind: RecordKind,
         record: RingRecord,
-        device: Device,
+        device: DeviceTimestamp,
         sink: &mut RowBuffer,
     ) {
         match kind {
@@ -71,7 +73,7 @@ impl<N: Names> Analyser<N> {
     /// thread, or its stream on a device whose times are known.
     fn is_shown_by_wait(&self, key: u64) -> bool {
         self.operations.under_way(key).is_some_and(|(issued, operation)| {
-            matches!(issued.device, Device::At { .. }) || operation.backend == "gloo" && !operation.async_op
+            matches!(issued.device, DeviceTimestamp::At { .. }) || operation.backend == "gloo" && !operation.async_op
         })
     }
 
@@ -81,9 +83,9 @@ impl<N: Names> Analyser<N> {
     }
 
     /// When an operation ended whose wait ended at `now`, and on the device at `device`. None: it has not ended yet.
-    fn end_of_wait(&self, key: u64, now: u64, has_event: bool, device: Device) -> Option<OperationEnd> {
+    fn end_of_wait(&self, key: u64, now: u64, has_event: bool, device: DeviceTimestamp) -> Option<OperationEnd> {
         let issued = self.operations.waiting.get(&key)?;
-        if issued.device == Device::None {
+        if issued.device == DeviceTimestamp::None {
             return Some(OperationEnd::At(now));
         }
         match device.since(issued.device) {
@@ -93,7 +95,7 @@ impl<N: Names> Analyser<N> {
         }
     }
 
-    fn issue(&mut self, number: usize, record: RingRecord, device: Device, sink: &mut RowBuffer) {
+    fn issue(&mut self, number: usize, record: RingRecord, device: DeviceTimestamp, sink: &mut RowBuffer) {
         if let Some(key) = self.threads[number].shown_by_wait.take() {
             self.complete(key, OperationEnd::NotSeen, false, sink);
         }
@@ -137,7 +139,7 @@ impl<N: Names> Analyser<N> {
             sink.dropped(NCCL_TRACE, "too many under way", 1);
             return;
         }
-        let issued = Issued {
+        let issued = IssuedOperation {
             thread: number,
             at: record.ts,
             step: self.step,
@@ -146,10 +148,10 @@ impl<N: Names> Analyser<N> {
             bytes: record.b,
             collective,
             waited_for: !is_async && self.threads[number].is_idle(),
-            device: if on_stream { device } else { Device::None },
+            device: if on_stream { device } else { DeviceTimestamp::None },
         };
         self.threads[number].waiting_since = issued.waited_for.then_some(record.ts);
-        if matches!(issued.device, Device::At { .. }) {
+        if matches!(issued.device, DeviceTimestamp::At { .. }) {
             // Patched functions wait before their return is recorded.
             self.threads[number].shown_by_wait = Some(record.a);
         }
@@ -164,7 +166,7 @@ impl<N: Names> Analyser<N> {
         number: usize,
         kind: RecordKind,
         record: RingRecord,
-        device: Device,
+        device: DeviceTimestamp,
         sink: &mut RowBuffer,
     ) {
         let thread = &mut self.threads[number];
@@ -210,8 +212,8 @@ impl<N: Names> Analyser<N> {
     pub(super) fn report_groups(&self, before: u64, sink: &mut RowBuffer) {
         sink.groups.clear();
         let Some(clock) = &self.clock else { return };
-        let Operations { waiting, kinds, groups, .. } = &self.operations;
-        let mut late: Vec<(&Issued, &Operation)> = waiting
+        let PendingOperations { waiting, kinds, groups, .. } = &self.operations;
+        let mut late: Vec<(&IssuedOperation, &CollectiveOperation)> = waiting
             .values()
             .filter(|issued| issued.at < before)
             .filter_map(|i| Some((i, kinds.get(&i.kind)?)))
@@ -251,7 +253,7 @@ impl<N: Names> Analyser<N> {
         }
         let before = if last { u64::MAX } else { now.saturating_sub(GIVE_UP) };
         let operations = &self.operations;
-        let is_late = |issued: &Issued| {
+        let is_late = |issued: &IssuedOperation| {
             let group = operations.kinds.get(&issued.kind).and_then(|kind| operations.groups.get(&kind.group_id));
             issued.at < before && (last || group.is_none_or(|group| issued.seq < group.completed))
         };

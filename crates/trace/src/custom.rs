@@ -2,7 +2,7 @@
 
 /// One value of a row.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum CustomValue {
     /// Not given, or None.
     Null,
     /// An integer, a boolean, nanoseconds since 1970.
@@ -15,11 +15,11 @@ pub enum Value {
 
 /// A row that waits: when it was appended, and a value for each column that the program declared.
 #[derive(Debug)]
-pub struct WaitingRow {
+pub struct CustomRow {
     /// The step that the row belongs to.
     pub step: i64,
     /// Nanoseconds since 1970.
     pub unix_ns: i64,
     /// The values, in the order of the table's columns after `step` and `ts`.
-    pub values: Vec<Value>,
+    pub values: Vec<CustomValue>,
 }

@@ -6,9 +6,9 @@ use probe_proto::tables::data_trace;
 use super::analyser::Analyser;
 use super::clock::seconds;
 use super::drops::INCOMPLETE;
-use super::frame::Frame;
+use super::frame::ThreadFrame;
 use super::kind::TORCH_TRACE;
-use super::symbol_lookup::Names;
+use super::symbol_lookup::SymbolLookup;
 use crate::payload::{HANDED, LOADER, OUTSTANDING, PERSISTENT, PINNED, PREFETCH, WORKERS};
 use crate::record::RingRecord;
 use crate::row_buffer::RowBuffer;
@@ -16,10 +16,10 @@ use crate::row_buffer::RowBuffer;
 /// The bits of the iterator's address in the second word.
 const ITERATOR: u64 = (1 << OUTSTANDING) - 1;
 
-impl<N: Names> Analyser<N> {
+impl<N: SymbolLookup> Analyser<N> {
     pub(super) fn data_begin(&mut self, number: usize, record: RingRecord, sink: &RowBuffer) {
         self.section_asks(number, record.b & ITERATOR, record.ts, sink);
-        let frame = Frame::Data {
+        let frame = ThreadFrame::Data {
             begin: record.ts,
             step: self.step,
             class: record.payload(),
@@ -33,26 +33,27 @@ impl<N: Names> Analyser<N> {
 
     /// Which worker loaded the innermost batch that was asked for.
     pub(super) fn data_loaded(&mut self, number: usize, record: RingRecord) {
-        if let Some(Frame::Data { loaded, .. }) = self.asked_batch(number) {
+        if let Some(ThreadFrame::Data { loaded, .. }) = self.asked_batch(number) {
             *loaded = Some((record.a, record.b));
         }
     }
 
     /// How much of the innermost batch that was asked for is padding.
     pub(super) fn data_padding(&mut self, number: usize, record: RingRecord) {
-        if let Some(Frame::Data { padding, .. }) = self.asked_batch(number) {
+        if let Some(ThreadFrame::Data { padding, .. }) = self.asked_batch(number) {
             *padding = Some(record.a);
         }
     }
 
-    fn asked_batch(&mut self, number: usize) -> Option<&mut Frame> {
-        self.threads[number].frames.iter_mut().rev().find(|frame| matches!(frame, Frame::Data { .. }))
+    fn asked_batch(&mut self, number: usize) -> Option<&mut ThreadFrame> {
+        self.threads[number].frames.iter_mut().rev().find(|frame| matches!(frame, ThreadFrame::Data { .. }))
     }
 
     pub(super) fn data_end(&mut self, number: usize, record: RingRecord, sink: &mut RowBuffer) {
         let thread = &mut self.threads[number];
-        let taken = thread.take(|frame| matches!(frame, Frame::Data { .. }));
-        let Some((Frame::Data { begin, step, class, ready, outstanding, loaded, padding }, missing)) = taken else {
+        let taken = thread.take_frame(|frame| matches!(frame, ThreadFrame::Data { .. }));
+        let Some((ThreadFrame::Data { begin, step, class, ready, outstanding, loaded, padding }, missing)) = taken
+        else {
             return;
         };
         if missing > 0 {
@@ -73,7 +74,7 @@ impl<N: Names> Analyser<N> {
         let samples = half(record.b >> 32);
         // A loader that another one reads from hands over the same samples.
         if let Some(samples) = samples
-            && !thread.frames.iter().any(|frame| matches!(frame, Frame::Data { .. }))
+            && !thread.frames.iter().any(|frame| matches!(frame, ThreadFrame::Data { .. }))
         {
             let sum = thread.parts.batch_samples.get_or_insert(0);
             *sum = sum.saturating_add(samples);

@@ -5,7 +5,7 @@ use super::persist::{Persist, PersistedBytes};
 
 /// When a device reached a record, as far as that is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub enum Device {
+pub enum DeviceTimestamp {
     /// The record has to do with no device.
     #[default]
     None,
@@ -15,7 +15,7 @@ pub enum Device {
     At { device: u8, at: i64 },
 }
 
-impl Device {
+impl DeviceTimestamp {
     /// The time from an earlier record to this one; None where it is not known, or the records are of two devices.
     pub(super) fn since(self, before: Self) -> Option<u64> {
         match (before, self) {
@@ -31,7 +31,7 @@ impl Device {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DeviceTime(Option<u64>);
 
-impl Persist for Device {
+impl Persist for DeviceTimestamp {
     fn put(&self, to: &mut Vec<u8>) {
         match self {
             Self::None => 0_u8.put(to),

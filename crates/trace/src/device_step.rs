@@ -6,7 +6,7 @@
 //! smallest difference so far is that of an empty queue. Where the queue was never empty, work counts as waiting for too
 //! short a time, and the bound still holds.
 
-use super::device::Device;
+use super::device::DeviceTimestamp;
 use super::persist::persist;
 
 /// The clocks may drift apart by one part in this many.
@@ -14,7 +14,7 @@ const DRIFT: u64 = 5_000;
 
 /// What the device did in a step.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct StepOnDevice {
+pub(super) struct DeviceStep {
     /// The time from the end of the step before to the end of this one.
     pub(super) duration: Option<u64>,
     /// The longest time for which nothing may have been queued.
@@ -23,7 +23,7 @@ pub(super) struct StepOnDevice {
 
 /// The state of a device's queue. All times are in units of the host's [`clock`](super::clock).
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct DeviceQueue {
     device: Option<u8>,
     /// The device's clock minus the host's, of an event that did not wait; as of `newest`.
     offset: i64,
@@ -36,15 +36,15 @@ pub(super) struct Queue {
     has_event: bool,
     mixed: bool,
     /// When the device reached the end of the step before.
-    ended: Device,
+    ended: DeviceTimestamp,
 }
 
-persist!(Queue { device, offset, newest, until, waited, has_event, mixed, ended });
+persist!(DeviceQueue { device, offset, newest, until, waited, has_event, mixed, ended });
 
-impl Queue {
+impl DeviceQueue {
     /// Takes in an event that was recorded at `host`. `exact`: not earlier, so that it shows how the clocks differ.
-    pub(super) fn note(&mut self, host: u64, device: Device, exact: bool) {
-        let Device::At { device, at } = device else { return };
+    pub(super) fn note_event(&mut self, host: u64, device: DeviceTimestamp, exact: bool) {
+        let DeviceTimestamp::At { device, at } = device else { return };
         let lag = at.saturating_sub_unsigned(host);
         self.has_event = true;
         if self.device != Some(device) {
@@ -65,17 +65,17 @@ impl Queue {
     }
 
     /// Ends a step that took `whole` at `end`, which the device reached at `device`.
-    pub(super) fn end_step(&mut self, end: u64, whole: u64, device: Device) -> StepOnDevice {
+    pub(super) fn end_step(&mut self, end: u64, whole: u64, device: DeviceTimestamp) -> DeviceStep {
         let remaining = self.until.saturating_sub(end);
         let waited = std::mem::replace(&mut self.waited, remaining).saturating_sub(remaining);
         let known = std::mem::take(&mut self.has_event) && !std::mem::take(&mut self.mixed);
         let duration = device.since(std::mem::replace(&mut self.ended, device));
-        StepOnDevice { duration: duration.filter(|_| known), idle: known.then(|| whole.saturating_sub(waited)) }
+        DeviceStep { duration: duration.filter(|_| known), idle: known.then(|| whole.saturating_sub(waited)) }
     }
 
     /// Forgets waits so far: they belong to no step.
     pub(super) fn skip(&mut self) {
-        (self.waited, self.has_event, self.mixed, self.ended) = (0, false, false, Device::None);
+        (self.waited, self.has_event, self.mixed, self.ended) = (0, false, false, DeviceTimestamp::None);
     }
 }
 
@@ -87,40 +87,40 @@ mod tests {
 
     const OFFSET: i64 = -1_000_000_000;
 
-    fn at(host: u64) -> Device {
-        Device::At { device: 0, at: host as i64 + OFFSET }
+    fn at(host: u64) -> DeviceTimestamp {
+        DeviceTimestamp::At { device: 0, at: host as i64 + OFFSET }
     }
 
     #[test]
     fn what_waits_is_no_gap() {
-        let mut queue = Queue::default();
+        let mut queue = DeviceQueue::default();
         // Reached as it is recorded: nothing was queued. Then 30 of work, that the device ends in the next step.
-        queue.note(100, at(100), true);
-        queue.note(150, at(170), true);
-        queue.note(190, at(220), true);
-        let end = |queue: &mut Queue, host, device| {
+        queue.note_event(100, at(100), true);
+        queue.note_event(150, at(170), true);
+        queue.note_event(190, at(220), true);
+        let end = |queue: &mut DeviceQueue, host, device| {
             let step = queue.end_step(host, 100, device);
             (step.duration, step.idle)
         };
         assert_eq!(end(&mut queue, 200, at(220)), (None, Some(100 - 20 - 10)));
-        queue.note(300, at(300), true);
+        queue.note_event(300, at(300), true);
         assert_eq!(end(&mut queue, 300, at(300)), (Some(80), Some(100 - 20)));
         // No event, and nothing is known; one of another device, and it is not known whose gaps they are.
-        assert_eq!(end(&mut queue, 400, Device::None), (None, None));
-        queue.note(450, at(450), true);
-        queue.note(460, Device::At { device: 1, at: 5 }, true);
-        assert_eq!(end(&mut queue, 500, Device::None), (None, None));
+        assert_eq!(end(&mut queue, 400, DeviceTimestamp::None), (None, None));
+        queue.note_event(450, at(450), true);
+        queue.note_event(460, DeviceTimestamp::At { device: 1, at: 5 }, true);
+        assert_eq!(end(&mut queue, 500, DeviceTimestamp::None), (None, None));
     }
 
     #[test]
     fn a_device_whose_clock_runs_away_is_followed() {
-        let mut queue = Queue::default();
+        let mut queue = DeviceQueue::default();
         let mut idle = Vec::new();
         for step in 1..=1_000_u64 {
             let host = step * 1_000_000;
             // 50 in a million faster, and always idle.
-            queue.note(host, Device::At { device: 0, at: (host + host / 20_000) as i64 }, true);
-            idle.extend(queue.end_step(host, 1_000_000, Device::None).idle);
+            queue.note_event(host, DeviceTimestamp::At { device: 0, at: (host + host / 20_000) as i64 }, true);
+            idle.extend(queue.end_step(host, 1_000_000, DeviceTimestamp::None).idle);
         }
         assert_eq!(idle, vec![1_000_000; 1_000]);
     }
@@ -129,7 +129,7 @@ mod tests {
         /// For a device that does one thing after the other, the reported bound is never below the true idle time.
         #[test]
         fn it_is_a_bound(work in prop::collection::vec((0..500_u64, 0..400_u64, any::<bool>(), 1..5_u64), 1..200)) {
-            let mut queue = Queue::default();
+            let mut queue = DeviceQueue::default();
             let (mut now, mut free, mut begin, mut idle) = (1_000_u64, 1_000_u64, 1_000_u64, 0_u64);
             let mut steps = Vec::new();
             for (pass, length, event, end) in work {
@@ -138,12 +138,12 @@ mod tests {
                 idle += now.saturating_sub(free);
                 free = free.max(now) + length;
                 if event {
-                    queue.note(now, at(free), true);
+                    queue.note_event(now, at(free), true);
                 }
                 if end == 1 {
                     idle += now.saturating_sub(free);
                     free = free.max(now);
-                    steps.push((queue.end_step(now, now - begin, Device::None).idle, idle));
+                    steps.push((queue.end_step(now, now - begin, DeviceTimestamp::None).idle, idle));
                     (begin, idle) = (now, 0);
                 }
             }

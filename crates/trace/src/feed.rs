@@ -4,20 +4,20 @@ use probe_proto::config::Layers;
 
 use super::analyser::Analyser;
 use super::collectives::PENDING;
-use super::device::{Device, DeviceTime};
+use super::device::{DeviceTime, DeviceTimestamp};
 use super::drops::INCOMPLETE;
-use super::frame::Frame;
+use super::frame::ThreadFrame;
 use super::kind::TORCH_TRACE;
 use super::payload;
 use super::steps::StepEnd;
-use super::symbol_lookup::Names;
-use super::thread::Thread;
+use super::symbol_lookup::SymbolLookup;
+use super::thread::AnalysedThread;
 use crate::record::{RecordKind, RingRecord};
 use crate::row_buffer::RowBuffer;
 
-impl<N: Names> Analyser<N> {
+impl<N: SymbolLookup> Analyser<N> {
     /// Takes the next record of `thread`, with when a device reached it.
-    pub fn feed(&mut self, thread: usize, record: RingRecord, device: Device, sink: &mut RowBuffer) {
+    pub fn feed(&mut self, thread: usize, record: RingRecord, device: DeviceTimestamp, sink: &mut RowBuffer) {
         let (Some(kind), true) = (record.kind(), thread < self.threads.len()) else { return };
         let Some(clock) = &mut self.clock else { return };
         let ticks = record.ts;
@@ -25,7 +25,7 @@ impl<N: Names> Analyser<N> {
         // two of them is counted once and exactly.
         let mut record = record;
         let has_parted = clock.has_parted(ticks);
-        record.ts = self.threads[thread].not_before(clock.take(ticks));
+        record.ts = self.threads[thread].not_before(clock.place_record(ticks));
         self.threads[thread].works |= kind != RecordKind::Pause;
         if self.threads[thread].works {
             self.newest = self.newest.max(record.ts);
@@ -54,11 +54,11 @@ impl<N: Names> Analyser<N> {
         }
         self.threads[thread].advance(record.ts, &mut self.calls);
         self.threads[thread].advance_device(device, &mut self.calls);
-        if device != Device::None {
+        if device != DeviceTimestamp::None {
             self.meter.count_mark();
             // For other kinds the event is recorded before the time is read.
             let exact = matches!(kind, RecordKind::Exit | RecordKind::NodeStart | RecordKind::NodeEnd);
-            self.queue.note(record.ts, device, exact);
+            self.queue.note_event(record.ts, device, exact);
         }
         match kind {
             RecordKind::Enter => self.enter(thread, record, device, ticks, sink),
@@ -71,8 +71,8 @@ impl<N: Names> Analyser<N> {
             RecordKind::BackwardEnd => self.backward_end(thread, record, sink),
             RecordKind::OptimizerBegin => {
                 self.stepped = true;
-                self.learns(thread, record.ts, sink);
-                self.threads[thread].push(Frame::Optimizer {
+                self.learning_begins(thread, record.ts, sink);
+                self.threads[thread].push(ThreadFrame::Optimizer {
                     begin: record.ts,
                     own: 0,
                     class: record.payload(),
@@ -88,10 +88,12 @@ impl<N: Names> Analyser<N> {
             RecordKind::Loaded => self.data_loaded(thread, record),
             RecordKind::Padding => self.data_padding(thread, record),
             RecordKind::DataEnd => self.data_end(thread, record, sink),
-            RecordKind::SuspendBegin => self.threads[thread].push(Frame::Suspended),
-            RecordKind::SuspendEnd => self.close(thread, |frame| matches!(frame, Frame::Suspended), sink),
-            RecordKind::CheckpointBegin => self.threads[thread].push(Frame::Checkpoint { begin: record.ts }),
-            RecordKind::CheckpointEnd => self.close(thread, |frame| matches!(frame, Frame::Checkpoint { .. }), sink),
+            RecordKind::SuspendBegin => self.threads[thread].push(ThreadFrame::Suspended),
+            RecordKind::SuspendEnd => self.close(thread, |frame| matches!(frame, ThreadFrame::Suspended), sink),
+            RecordKind::CheckpointBegin => self.threads[thread].push(ThreadFrame::Checkpoint { begin: record.ts }),
+            RecordKind::CheckpointEnd => {
+                self.close(thread, |frame| matches!(frame, ThreadFrame::Checkpoint { .. }), sink)
+            }
             RecordKind::Saved => self.saved(thread, record, sink),
             RecordKind::Memory => self.memory(thread, record, sink),
             RecordKind::Allocated => self.threads[thread].allocated(record),
@@ -100,7 +102,7 @@ impl<N: Names> Analyser<N> {
             RecordKind::Copy => self.copy(thread, record, sink),
             RecordKind::Sync => self.read(thread, record, sink),
             RecordKind::OperatorCount => self.operator_count(record, sink),
-            RecordKind::ProcessorTimes => self.processor.note(thread, record),
+            RecordKind::ProcessorTimes => self.processor.note_times(thread, record),
             RecordKind::Pause => self.pause(thread, record, sink),
             RecordKind::Detail => {
                 self.detail = record.payload() & 1 != 0;
@@ -118,8 +120,8 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Takes out a frame that gets no row.
-    fn close(&mut self, thread: usize, wanted: impl Fn(&Frame) -> bool, sink: &mut RowBuffer) {
-        if let Some((_, missing @ 1..)) = self.threads[thread].take(wanted) {
+    fn close(&mut self, thread: usize, wanted: impl Fn(&ThreadFrame) -> bool, sink: &mut RowBuffer) {
+        if let Some((_, missing @ 1..)) = self.threads[thread].take_frame(wanted) {
             sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
         }
     }
@@ -136,7 +138,7 @@ impl<N: Names> Analyser<N> {
         self.report_groups(now.saturating_sub(PENDING), sink);
         if let Some(clock) = self.clock.as_ref().filter(|_| self.newest > 0) {
             sink.last_record_ns = clock.unix_ns(self.newest);
-            sink.validates = self.trained && self.threads.iter().any(Thread::is_validating);
+            sink.validates = self.trained && self.threads.iter().any(AnalysedThread::is_validating);
         }
     }
 }

@@ -4,17 +4,17 @@ use probe_proto::stage::Stage;
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::torch_trace;
 
-use super::analyser::{Analyser, Times, word};
-use super::call_memory::Measured;
+use super::analyser::{Analyser, TraceRowTimes, common_text};
+use super::call_memory::EndedCallMemory;
 use super::calls::{CallId, ModuleCall, NO_CALL};
 use super::clock::seconds;
-use super::device::Device;
 use super::device::DeviceTime;
+use super::device::DeviceTimestamp;
 use super::drops::{INCOMPLETE, RING_FULL};
-use super::frame::Frame;
+use super::frame::ThreadFrame;
 use super::kind::TORCH_TRACE;
 use super::payload;
-use super::symbol_lookup::Names;
+use super::symbol_lookup::SymbolLookup;
 use crate::record::RingRecord;
 use crate::row_buffer::RowBuffer;
 
@@ -22,17 +22,17 @@ use crate::row_buffer::RowBuffer;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallColumns {
     pub(super) shape: Option<Text>,
-    pub(super) memory: Option<Measured>,
+    pub(super) memory: Option<EndedCallMemory>,
     pub(super) thread: i64,
 }
 
-impl<N: Names> Analyser<N> {
+impl<N: SymbolLookup> Analyser<N> {
     /// Begins a call of a module. `ticks` are those of the record, for the registry.
     pub(super) fn enter(
         &mut self,
         number: usize,
         record: RingRecord,
-        device: Device,
+        device: DeviceTimestamp,
         ticks: u64,
         sink: &mut RowBuffer,
     ) {
@@ -50,7 +50,7 @@ impl<N: Names> Analyser<N> {
             // torch.compile turns a module into another one (fx's GraphModule), which is not part of the model.
             let inner = self.calls.get(call).and_then(|call| self.modules.get(call.module));
             if inner.is_some_and(|inner| inner.compiled) {
-                thread.push(Frame::Module { call, address: record.a, tainted: false, hidden: true });
+                thread.push(ThreadFrame::Module { call, address: record.a, tainted: false, hidden: true });
                 return;
             }
         }
@@ -90,13 +90,15 @@ impl<N: Names> Analyser<N> {
         if self.detail {
             thread.breakpoints.push(record.payload() & payload::SEQUENCE, call);
         }
-        thread.push(Frame::Module { call, address: record.a, tainted: false, hidden: false });
+        thread.push(ThreadFrame::Module { call, address: record.a, tainted: false, hidden: false });
     }
 
-    pub(super) fn exit(&mut self, number: usize, record: RingRecord, device: Device, sink: &mut RowBuffer) {
+    pub(super) fn exit(&mut self, number: usize, record: RingRecord, device: DeviceTimestamp, sink: &mut RowBuffer) {
         let thread = &mut self.threads[number];
-        let ours = |frame: &Frame| matches!(frame, Frame::Module { address, .. } if *address == record.a);
-        let Some((Frame::Module { call: id, tainted, hidden, .. }, missing)) = thread.take(ours) else { return };
+        let ours = |frame: &ThreadFrame| matches!(frame, ThreadFrame::Module { address, .. } if *address == record.a);
+        let Some((ThreadFrame::Module { call: id, tainted, hidden, .. }, missing)) = thread.take_frame(ours) else {
+            return;
+        };
         if missing > 0 {
             sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
         }
@@ -119,11 +121,11 @@ impl<N: Names> Analyser<N> {
         }
         let total = record.ts.saturating_sub(call.begin);
         let stage = if call.recompute {
-            word(&mut self.words.recompute, &mut sink.strings, Stage::Recompute.as_str())
+            common_text(&mut self.words.recompute, &mut sink.strings, Stage::Recompute.as_str())
         } else {
-            let forward = word(&mut self.words.forward, &mut sink.strings, Stage::Forward.as_str());
+            let forward = common_text(&mut self.words.forward, &mut sink.strings, Stage::Forward.as_str());
             if thread.is_validating() {
-                let validation = word(&mut self.words.validation, &mut sink.strings, Stage::Validation.as_str());
+                let validation = common_text(&mut self.words.validation, &mut sink.strings, Stage::Validation.as_str());
                 sink.quiet = (!self.trained).then_some((validation, forward));
                 validation
             } else {
@@ -131,7 +133,7 @@ impl<N: Names> Analyser<N> {
             }
         };
         let device_total = device.since(call.device_begin);
-        let times = Times {
+        let times = TraceRowTimes {
             begin: call.begin,
             own: call.own.min(total),
             total,
@@ -142,18 +144,25 @@ impl<N: Names> Analyser<N> {
         self.push_call(id, stage, times, more, sink);
         if idle {
             let oldest = self.oldest_open();
-            self.calls.bound(oldest);
+            self.calls.drop_oldest(oldest);
         }
     }
 
     /// Adds a row about a module call in `stage`.
-    pub(super) fn push_call(&self, id: CallId, stage: Text, times: Times, more: CallColumns, sink: &mut RowBuffer) {
+    pub(super) fn push_call(
+        &self,
+        id: CallId,
+        stage: Text,
+        times: TraceRowTimes,
+        more: CallColumns,
+        sink: &mut RowBuffer,
+    ) {
         let (Some(clock), Some(call)) = (&self.clock, self.calls.get(id)) else { return };
         let Some(module) = self.modules.get(call.module) else { return };
         let (duration, total_duration) = times.where_it_computes(module.on_host);
         // The memory was measured on one device. Nothing is known about any other.
         let is_of_device =
-            |measured: &Measured| module.device.is_none_or(|device| measured.is_of(sink.strings.get(device)));
+            |measured: &EndedCallMemory| module.device.is_none_or(|device| measured.is_of(sink.strings.get(device)));
         let memory = more.memory.filter(is_of_device);
         sink.push(torch_trace::Row {
             step: call.step,
@@ -182,7 +191,7 @@ impl<N: Names> Analyser<N> {
     /// Adds dimensions to the shape given to the call that began last.
     pub(super) fn shape(&mut self, number: usize, record: RingRecord, sink: &mut RowBuffer) {
         let thread = &mut self.threads[number];
-        let Some(Frame::Module { call: id, .. }) = thread.frames.last() else { return };
+        let Some(ThreadFrame::Module { call: id, .. }) = thread.frames.last() else { return };
         let (bits, first) = (record.payload(), (record.payload() & 0xff) as usize);
         let dimensions = (bits >> payload::SHAPE_COUNT & 0xff_ffff) as usize;
         let words = [record.a & 0xffff_ffff, record.a >> 32, record.b & 0xffff_ffff, record.b >> 32];

@@ -1,7 +1,7 @@
 //! Frames that can be open on a thread: calls of modules, backward passes and their nodes, optimizers, batches.
 
 use super::calls::CallId;
-use super::device::{Device, DeviceTime};
+use super::device::{DeviceTime, DeviceTimestamp};
 use super::modules::IntMap;
 use super::persist::{Persist, PersistedBytes, persist};
 
@@ -15,7 +15,7 @@ pub(crate) struct BackwardWork {
 
 /// A call of `backward()` that is open, or nodes that the engine runs on a thread of its own.
 #[derive(Debug, Default)]
-pub(crate) struct Pass {
+pub(crate) struct BackwardPass {
     pub(crate) begin: u64,
     /// Whether a call on this thread began the pass, and not nodes alone.
     pub(crate) explicit: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Pass {
 
 /// A frame that is open on a thread.
 #[derive(Debug)]
-pub(crate) enum Frame {
+pub(crate) enum ThreadFrame {
     /// A module's call. `hidden`: part of `call`, a compiled region, and not a call of its own.
     Module {
         call: CallId,
@@ -48,7 +48,7 @@ pub(crate) enum Frame {
         tainted: bool,
         hidden: bool,
     },
-    Pass(Box<Pass>),
+    Pass(Box<BackwardPass>),
     Node {
         owner: CallId,
     },
@@ -57,7 +57,7 @@ pub(crate) enum Frame {
         own: u64,
         class: u64,
         device: DeviceTime,
-        device_begin: Device,
+        device_begin: DeviceTimestamp,
     },
     /// A batch that was asked for at `begin`. The other fields are those of the record.
     Data {
@@ -79,9 +79,21 @@ pub(crate) enum Frame {
 }
 
 persist!(BackwardWork { own, begin, device });
-persist!(Pass { begin, explicit, caller, head, linger, device_linger, on_device, owner, work, collective, newest });
+persist!(BackwardPass {
+    begin,
+    explicit,
+    caller,
+    head,
+    linger,
+    device_linger,
+    on_device,
+    owner,
+    work,
+    collective,
+    newest
+});
 
-impl Persist for Frame {
+impl Persist for ThreadFrame {
     fn put(&self, to: &mut Vec<u8>) {
         match self {
             Self::Module { call, address, tainted, hidden } => {

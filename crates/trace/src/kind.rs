@@ -91,9 +91,9 @@ macro_rules! records {
                 }
             }
 
-            const fn words(self) -> Words {
+            const fn words(self) -> KindProperties {
                 match self {
-                    $(Self::$kind => Words::NONE$(.$word())*),*
+                    $(Self::$kind => KindProperties::NONE$(.$word())*),*
                 }
             }
         }
@@ -197,13 +197,13 @@ records! {
 }
 
 #[derive(Clone, Copy)]
-struct Words {
+struct KindProperties {
     marked: bool,
     collective: bool,
     within_pass: bool,
 }
 
-impl Words {
+impl KindProperties {
     const NONE: Self = Self { marked: false, collective: false, within_pass: false };
 
     const fn marked(self) -> Self {

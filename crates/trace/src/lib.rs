@@ -66,7 +66,7 @@ mod validation;
 
 pub use analyser::Analyser;
 pub use batch_shapes::BatchShapes;
-pub use device::Device;
+pub use device::DeviceTimestamp;
 pub use drops::RING_FULL;
 pub use kind::{
     CHECKPOINTS, COPIES, DATA_TRACE, MEMORY, METRICS, NCCL_TRACE, OPERATOR_COUNTS, PAUSES, RecordTable, SPANS, STEPS,

@@ -5,12 +5,12 @@ use probe_proto::tables::memory;
 
 use super::analyser::Analyser;
 use super::memory_sample::MemorySample;
-use super::symbol_lookup::Names;
+use super::symbol_lookup::SymbolLookup;
 use crate::payload::{MB, MEMORY_VALUES as COUNT};
 use crate::record::RingRecord;
 use crate::row_buffer::RowBuffer;
 
-impl<N: Names> Analyser<N> {
+impl<N: SymbolLookup> Analyser<N> {
     pub(super) fn memory(&mut self, number: usize, record: RingRecord, sink: &mut RowBuffer) {
         let (part, device) = ((record.payload() & 0xff) as usize, record.payload() >> 8);
         let sample = &mut self.threads[number].memory;

@@ -58,7 +58,7 @@ impl StepEvents {
 
 /// The ratio of steps with detail to those without.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Ratio {
+pub struct DetailRatio {
     pub median: f64,
     /// 95 % interval, by order statistics.
     pub low: f64,
@@ -66,7 +66,7 @@ pub struct Ratio {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Step {
+struct MeteredStep {
     number: i64,
     seconds: f64,
     detail: bool,
@@ -74,11 +74,11 @@ struct Step {
 
 /// Event counts and durations of the newest steps, with detail and without.
 #[derive(Debug, Default)]
-pub struct Meter {
+pub struct DetailMeter {
     counts: StepEvents,
     with: Option<StepEvents>,
     without: Option<StepEvents>,
-    steps: VecDeque<Step>,
+    steps: VecDeque<MeteredStep>,
     ended_steps: usize,
     pairs: VecDeque<f64>,
     /// The last step of the newest pair.
@@ -90,7 +90,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     Some(*values.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
-impl Meter {
+impl DetailMeter {
     /// Counts an event of the current step.
     #[inline]
     pub fn count(&mut self, kind: RecordKind) {
@@ -135,7 +135,7 @@ impl Meter {
         if self.steps.len() == STEPS {
             self.steps.pop_front();
         }
-        self.steps.push_back(Step { number, seconds, detail });
+        self.steps.push_back(MeteredStep { number, seconds, detail });
         self.pair();
     }
 
@@ -166,7 +166,7 @@ impl Meter {
     }
 
     /// The ratio of the durations with detail and without; None until there are enough pairs.
-    pub fn ratio(&self) -> Option<Ratio> {
+    pub fn ratio(&self) -> Option<DetailRatio> {
         let count = self.pairs.len();
         if count < MIN_PAIRS {
             return None;
@@ -176,7 +176,7 @@ impl Meter {
         // The median lies between these two of the sorted values in 95 of 100 cases, whatever they are distributed like.
         let outside = ((count as f64 - 1.96 * (count as f64).sqrt()) / 2.0).floor() as usize;
         let outside = outside.clamp(1, count / 2);
-        Some(Ratio { median: sorted[count / 2], low: sorted[outside - 1], high: sorted[count - outside] })
+        Some(DetailRatio { median: sorted[count / 2], low: sorted[outside - 1], high: sorted[count - outside] })
     }
 
     /// Events of the newest step with detail, and without.
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn steps_with_detail_are_compared_with_their_neighbours() {
-        let mut meter = Meter::default();
+        let mut meter = DetailMeter::default();
         // The machine gets slower by half meanwhile, and every 50th step is a slow one.
         for number in 0..400 {
             let detail = number % 4 == 0;
@@ -243,12 +243,12 @@ mod tests {
 
     #[test]
     fn no_step_is_in_two_pairs_and_gaps_are_none() {
-        let mut meter = Meter::default();
+        let mut meter = DetailMeter::default();
         for number in 0..30 {
             meter.end_step(number, Some(1.0), number % 2 == 0);
         }
         assert_eq!(meter.pairs(), 6);
-        let mut gaps = Meter::default();
+        let mut gaps = DetailMeter::default();
         for number in 0..60 {
             gaps.end_step(number, (number % 3 != 0).then_some(1.0), number % 2 == 0);
         }
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_slower_second_stands_out_against_half_a_minute() {
-        let mut meter = Meter::default();
+        let mut meter = DetailMeter::default();
         for number in 0..3000 {
             meter.end_step(number, Some(0.002), true);
         }
@@ -267,7 +267,7 @@ mod tests {
             meter.end_step(number, Some(0.02), true);
         }
         assert_eq!(meter.recent_and_baseline(), Some((0.02, 0.002)));
-        let mut short = Meter::default();
+        let mut short = DetailMeter::default();
         for number in 0..60 {
             short.end_step(number, Some(0.002), true);
         }

@@ -1,21 +1,21 @@
 //! Device memory at calls of modules and steps of optimizers: the allocated bytes when one began and when it ended.
 
-use super::call_memory::{Measured, MeasuredCall};
-use super::frame::Frame;
-use super::thread::Thread;
+use super::call_memory::{EndedCallMemory, MeasuredCall};
+use super::frame::ThreadFrame;
+use super::thread::AnalysedThread;
 use crate::payload::{AT_END, PEAK};
 use crate::record::RingRecord;
 
-impl Thread {
+impl AnalysedThread {
     /// Takes the allocator's values for the innermost call that is open.
     pub(super) fn allocated(&mut self, record: RingRecord) {
         // Calls within a compiled region are part of it.
-        if matches!(self.frames.last(), None | Some(Frame::Module { hidden: true, .. })) {
+        if matches!(self.frames.last(), None | Some(ThreadFrame::Module { hidden: true, .. })) {
             return;
         }
         let (depth, held) = (self.frames.len(), &mut self.held);
         let (device, at_end) = (record.payload() as u8, record.payload() & AT_END != 0);
-        held.cut(depth);
+        held.drop_deeper(depth);
         match held.begun.last_mut().filter(|call| call.depth == depth) {
             // There are several values at the end of an optimizer's step, and further ones of an optimizer within one: the
             // first beginning and the last end count.
@@ -39,9 +39,9 @@ impl Thread {
     }
 
     /// Takes the memory of the call that was just taken from the stack.
-    pub(super) fn take_measured(&mut self) -> Option<Measured> {
+    pub(super) fn take_measured(&mut self) -> Option<EndedCallMemory> {
         let depth = self.frames.len() + 1;
-        self.held.cut(depth);
+        self.held.drop_deeper(depth);
         self.held.begun.last().is_some_and(|call| call.depth == depth).then(|| self.held.pop())?
     }
 }

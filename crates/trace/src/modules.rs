@@ -7,7 +7,7 @@ use probe_proto::encode::StringTable;
 use probe_proto::table::Text;
 
 use super::persist::{Persist, PersistedBytes, persist};
-use super::symbol_lookup::Names;
+use super::symbol_lookup::SymbolLookup;
 
 /// Hashes one integer. Addresses and ids are spread well enough by a multiplication.
 #[derive(Debug, Default, Clone, Copy)]
@@ -34,7 +34,7 @@ pub(crate) type IntMap<K, V> = HashMap<K, V, BuildHasherDefault<IntHasher>>;
 
 /// A module, ready for rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Module {
+pub(crate) struct ResolvedModule {
     pub(crate) name: Option<Text>,
     pub(crate) class: Option<Text>,
     pub(crate) device: Option<Text>,
@@ -63,15 +63,15 @@ struct ModuleAtAddress {
 pub(crate) struct Modules {
     generation: u64,
     by_address: IntMap<u64, ModuleAtAddress>,
-    all: Vec<Module>,
-    ids: HashMap<Module, u32>,
+    all: Vec<ResolvedModule>,
+    ids: HashMap<ResolvedModule, u32>,
     /// Modules that were not found, by address, class and outermost module: another module may come to the address.
     hopeless: HashSet<(u64, u64, u64)>,
     /// Whether a module was met whose parameters are on a device.
     on_device: bool,
 }
 
-persist!(Module { name, class, device, on_host, compiled, has_parameters, known });
+persist!(ResolvedModule { name, class, device, on_host, compiled, has_parameters, known });
 persist!(ModuleAtAddress { id, class, since, until });
 
 /// Leaves `hopeless` out: the modules of a process that has ended cannot be walked again.
@@ -84,7 +84,7 @@ impl Persist for Modules {
     }
     fn get(from: &mut PersistedBytes<'_>) -> Option<Self> {
         let (generation, by_address) = (u64::get(from)?, Persist::get(from)?);
-        let (all, on_device) = (Vec::<Module>::get(from)?, bool::get(from)?);
+        let (all, on_device) = (Vec::<ResolvedModule>::get(from)?, bool::get(from)?);
         let ids = all.iter().copied().zip(0..).collect();
         Some(Self { generation, by_address, all, ids, hopeless: HashSet::new(), on_device })
     }
@@ -92,7 +92,7 @@ impl Persist for Modules {
 
 impl Modules {
     /// Forgets addresses if the registry has changed. Called where an outermost call begins.
-    pub(crate) fn refresh(&mut self, names: &impl Names) {
+    pub(crate) fn refresh(&mut self, names: &impl SymbolLookup) {
         let generation = names.generation();
         if generation != self.generation {
             self.generation = generation;
@@ -101,7 +101,7 @@ impl Modules {
     }
 
     /// The module behind an id that [`Modules::find`] gave.
-    pub(crate) fn get(&self, id: u32) -> Option<&Module> {
+    pub(crate) fn get(&self, id: u32) -> Option<&ResolvedModule> {
         self.all.get(id as usize)
     }
 
@@ -113,7 +113,7 @@ impl Modules {
     /// The module at `address`, of the class at `class`, called at the time `at` within the outermost call of `root`.
     pub(crate) fn find(
         &mut self,
-        names: &impl Names,
+        names: &impl SymbolLookup,
         strings: &mut StringTable,
         address: u64,
         class: u64,
@@ -129,7 +129,7 @@ impl Modules {
         }
         let found = names.module(address, ticks);
         let module = match found.info {
-            Some(info) => Module {
+            Some(info) => ResolvedModule {
                 name: Some(strings.id(&info.name)),
                 class: Some(strings.id(&info.class)),
                 device: info.device.as_ref().map(|device| strings.id(device)),
@@ -147,7 +147,7 @@ impl Modules {
                 let class = names.class(class).map(|class| strings.id(&class));
                 let root = self.by_address.get(&root).and_then(|known| self.all.get(known.id as usize));
                 let on_host = root.is_some_and(|root| root.on_host);
-                Module {
+                ResolvedModule {
                     name: class,
                     class,
                     device: None,

@@ -5,10 +5,10 @@ use probe_proto::stage::Stage;
 
 use super::analyser::Analyser;
 use super::drops::INCOMPLETE;
-use super::frame::Frame;
+use super::frame::ThreadFrame;
 use super::kind::TORCH_TRACE;
-use super::symbol_lookup::Names;
-use super::thread::Thread;
+use super::symbol_lookup::SymbolLookup;
+use super::thread::AnalysedThread;
 use crate::row_buffer::RowBuffer;
 
 /// The innermost frame that is open on a thread.
@@ -26,7 +26,7 @@ pub struct OpenFrame {
     pub since_ns: i64,
 }
 
-impl<N: Names> Analyser<N> {
+impl<N: SymbolLookup> Analyser<N> {
     /// The innermost frame of each thread that has one, the one entered last first.
     pub fn open(&self, strings: &StringTable) -> Vec<OpenFrame> {
         let mut open: Vec<OpenFrame> =
@@ -35,14 +35,14 @@ impl<N: Names> Analyser<N> {
         open
     }
 
-    fn innermost(&self, thread: &Thread, strings: &StringTable) -> Option<OpenFrame> {
+    fn innermost(&self, thread: &AnalysedThread, strings: &StringTable) -> Option<OpenFrame> {
         let module = |call| {
             let name = self.modules.get(self.calls.get(call)?.module)?.name?;
             strings.get(name).map(str::to_owned)
         };
         let newest = thread.not_before(0);
         let (module, stage, since) = match thread.frames.last()? {
-            Frame::Module { call, .. } => {
+            ThreadFrame::Module { call, .. } => {
                 let known = self.calls.get(*call);
                 let stage = match known {
                     Some(call) if call.recompute => Stage::Recompute.as_str(),
@@ -51,12 +51,14 @@ impl<N: Names> Analyser<N> {
                 };
                 (module(*call), stage, known.map_or(newest, |call| call.begin))
             }
-            Frame::Node { owner } => (module(*owner), Stage::Backward.as_str(), newest),
-            Frame::Pass(pass) => (None, Stage::Backward.as_str(), pass.begin),
-            Frame::Optimizer { begin, class, .. } => (self.names.optimizer(*class), Stage::Step.as_str(), *begin),
-            Frame::Data { begin, class, .. } => (self.names.class(*class).map(|name| name.to_string()), "data", *begin),
-            Frame::Suspended => (None, "snippet", newest),
-            Frame::Checkpoint { begin } => (None, "checkpoint", *begin),
+            ThreadFrame::Node { owner } => (module(*owner), Stage::Backward.as_str(), newest),
+            ThreadFrame::Pass(pass) => (None, Stage::Backward.as_str(), pass.begin),
+            ThreadFrame::Optimizer { begin, class, .. } => (self.names.optimizer(*class), Stage::Step.as_str(), *begin),
+            ThreadFrame::Data { begin, class, .. } => {
+                (self.names.class(*class).map(|name| name.to_string()), "data", *begin)
+            }
+            ThreadFrame::Suspended => (None, "snippet", newest),
+            ThreadFrame::Checkpoint { begin } => (None, "checkpoint", *begin),
         };
         let since_ns = self.clock.as_ref().map_or(0, |clock| clock.unix_ns(since));
         Some(OpenFrame { thread: thread.id, module, stage, step: self.step, since_ns })
@@ -68,8 +70,12 @@ impl<N: Names> Analyser<N> {
         self.flush_reads(sink);
         let frames = self.threads.iter().flat_map(|thread| &thread.frames);
         let missing = frames.map(|frame| match frame {
-            Frame::Module { call, hidden: false, .. } if self.calls.get(*call).is_some_and(|call| call.detail) => 1,
-            Frame::Pass(pass) => pass.work.len() as u64,
+            ThreadFrame::Module { call, hidden: false, .. }
+                if self.calls.get(*call).is_some_and(|call| call.detail) =>
+            {
+                1
+            }
+            ThreadFrame::Pass(pass) => pass.work.len() as u64,
             _ => 0,
         });
         let missing: u64 = missing.sum();

@@ -6,11 +6,11 @@ use probe_proto::tables::operator_counts;
 use super::analyser::Analyser;
 use super::clock::seconds;
 use super::step_parts::RecordedPart;
-use super::symbol_lookup::Names;
+use super::symbol_lookup::SymbolLookup;
 use crate::record::RingRecord;
 use crate::row_buffer::RowBuffer;
 
-impl<N: Names> Analyser<N> {
+impl<N: SymbolLookup> Analyser<N> {
     pub(super) fn operator_count(&mut self, record: RingRecord, sink: &mut RowBuffer) {
         let (Some(clock), payload) = (&self.clock, record.payload()) else { return };
         let Some(part) = RecordedPart::ALL.get((payload >> 16 & 0xff) as usize) else { return };

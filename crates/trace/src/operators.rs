@@ -5,7 +5,7 @@ use probe_proto::tables::{copies, sync_points};
 
 use super::analyser::Analyser;
 use super::clock::seconds;
-use super::symbol_lookup::Names;
+use super::symbol_lookup::SymbolLookup;
 use super::tensor_read::TensorRead;
 use crate::payload::{CONVERTED, DEVICES, IS_CONTIGUOUS, NON_BLOCKING, OPERATORS, SOME_CUDA};
 use crate::record::RingRecord;
@@ -35,7 +35,7 @@ fn device(code: u8, sink: &mut RowBuffer) -> Text {
 }
 
 /// The file and line of the program with the number in `payload`.
-fn line(names: &impl Names, payload: u64, sink: &mut RowBuffer) -> (Option<Text>, Option<i32>) {
+fn line(names: &impl SymbolLookup, payload: u64, sink: &mut RowBuffer) -> (Option<Text>, Option<i32>) {
     let location = names.line(payload >> 8 & 0xffff).unwrap_or_default();
     match location.rsplit_once(':').and_then(|(file, line)| Some((file, line.parse().ok()?))) {
         Some((file, line)) => (Some(sink.strings.id(file)), Some(line)),
@@ -43,7 +43,7 @@ fn line(names: &impl Names, payload: u64, sink: &mut RowBuffer) -> (Option<Text>
     }
 }
 
-impl<N: Names> Analyser<N> {
+impl<N: SymbolLookup> Analyser<N> {
     pub(super) fn copy(&mut self, number: usize, record: RingRecord, sink: &mut RowBuffer) {
         let (Some(clock), payload) = (&self.clock, record.payload()) else { return };
         let begin = clock.at(record.a);

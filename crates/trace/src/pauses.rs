@@ -9,7 +9,7 @@ use probe_proto::tables::pauses;
 use super::analyser::Analyser;
 use super::clock::seconds;
 use super::step_parts::RecordedPart;
-use super::symbol_lookup::Names;
+use super::symbol_lookup::SymbolLookup;
 use crate::payload::{COMPILATION, WITHOUT_ID};
 use crate::record::RingRecord;
 use crate::row_buffer::RowBuffer;
@@ -19,7 +19,7 @@ const SHORT: f64 = 1e-4;
 /// The generation of a full collection.
 const FULL: i32 = 2;
 
-impl<N: Names> Analyser<N> {
+impl<N: SymbolLookup> Analyser<N> {
     pub(super) fn pause(&mut self, number: usize, record: RingRecord, sink: &mut RowBuffer) {
         let (Some(clock), thread) = (&self.clock, &self.threads[number]) else { return };
         let part = thread.part();

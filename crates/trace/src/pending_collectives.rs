@@ -2,14 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::device::Device;
+use super::device::DeviceTimestamp;
 use super::modules::IntMap;
 use super::persist::persist;
-use super::symbol_lookup::Operation;
+use super::symbol_lookup::CollectiveOperation;
 
 /// An operation that was issued.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Issued {
+pub(super) struct IssuedOperation {
     pub(super) thread: usize,
     pub(super) at: u64,
     pub(super) step: i64,
@@ -21,15 +21,15 @@ pub(super) struct Issued {
     /// Whether nothing else was open on its thread, which waits for it: that wait is communication time.
     pub(super) waited_for: bool,
     /// When the device reached the issue, for an operation that a stream waits for.
-    pub(super) device: Device,
+    pub(super) device: DeviceTimestamp,
 }
 
 /// Pending operations.
 #[derive(Debug, Default)]
-pub(super) struct Operations {
-    pub(super) waiting: IntMap<u64, Issued>,
+pub(super) struct PendingOperations {
+    pub(super) waiting: IntMap<u64, IssuedOperation>,
     pub(super) handles: IntMap<u64, u64>,
-    pub(super) kinds: HashMap<u64, Operation>,
+    pub(super) kinds: HashMap<u64, CollectiveOperation>,
     /// Groups by their numbers.
     pub(super) groups: HashMap<u32, GroupProgress>,
 }
@@ -58,8 +58,8 @@ impl GroupProgress {
     }
 }
 
-persist!(Issued { thread, at, step, seq, kind, bytes, collective, waited_for, device });
-persist!(Operations { waiting, handles, kinds, groups });
+persist!(IssuedOperation { thread, at, step, seq, kind, bytes, collective, waited_for, device });
+persist!(PendingOperations { waiting, handles, kinds, groups });
 persist!(GroupProgress { name, size, issued, completed, at, recorded, messages });
 
 /// Whether an operation is between two ranks of its group alone.
@@ -78,14 +78,14 @@ pub(super) fn whole_number(recorded: i64, newest: i64) -> i64 {
     newest.wrapping_add(if ahead < NUMBERS / 2 { ahead } else { ahead - NUMBERS })
 }
 
-impl Operations {
+impl PendingOperations {
     /// If there are more than `most` groups, forgets the one that has been unused longest and has no pending operation: a program
     /// may make groups without end. A group that is used again is learned again.
     pub(super) fn keep_groups(&mut self, most: usize) {
         if self.groups.len() <= most {
             return;
         }
-        let group_of = |issued: &Issued| self.kinds.get(&issued.kind).map(|kind| kind.group_id);
+        let group_of = |issued: &IssuedOperation| self.kinds.get(&issued.kind).map(|kind| kind.group_id);
         let busy: HashSet<u32> = self.waiting.values().filter_map(group_of).collect();
         let idle = self.groups.iter().filter(|(number, _)| !busy.contains(number));
         if let Some(number) = idle.min_by_key(|(_, group)| group.at).map(|(number, _)| *number) {
@@ -94,7 +94,7 @@ impl Operations {
         }
     }
 
-    pub(super) fn under_way(&self, key: u64) -> Option<(&Issued, &Operation)> {
+    pub(super) fn under_way(&self, key: u64) -> Option<(&IssuedOperation, &CollectiveOperation)> {
         let issued = self.waiting.get(&key)?;
         Some((issued, self.kinds.get(&issued.kind)?))
     }
@@ -118,13 +118,13 @@ mod tests {
 
     #[test]
     fn groups_that_a_program_makes_without_end_are_forgotten_and_none_that_is_waited_for() {
-        let mut operations = Operations::default();
+        let mut operations = PendingOperations::default();
         for number in 0..4_u32 {
             let at = u64::from(number);
             let (name, size) = (number.to_string(), 2);
             let progress = GroupProgress { name, size, issued: 0, completed: -1, at, recorded: 1, messages: 0 };
             operations.groups.insert(number, progress);
-            let operation = Operation {
+            let operation = CollectiveOperation {
                 name: "all_reduce".into(),
                 group_id: number,
                 group_name: number.to_string(),
@@ -137,7 +137,7 @@ mod tests {
             operations.keep_groups(3);
             if number == 0 {
                 let (thread, step, seq, kind, bytes) = (0, 0, 0, 0, 0);
-                let issued = Issued {
+                let issued = IssuedOperation {
                     thread,
                     at,
                     step,
@@ -146,7 +146,7 @@ mod tests {
                     bytes,
                     collective: None,
                     waited_for: true,
-                    device: Device::None,
+                    device: DeviceTimestamp::None,
                 };
                 operations.waiting.insert(7, issued);
             }

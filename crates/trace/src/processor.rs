@@ -24,7 +24,7 @@ persist!(ThreadTimes { thread, running, waiting });
 persist!(ProcessorTimes { before, now });
 
 impl ProcessorTimes {
-    pub(super) fn note(&mut self, thread: usize, record: RingRecord) {
+    pub(super) fn note_times(&mut self, thread: usize, record: RingRecord) {
         self.now = Some(ThreadTimes { thread, running: record.a, waiting: record.b });
     }
 

@@ -9,12 +9,12 @@ use probe_proto::v1::{Batch, Drop, Status, TableSchema};
 use prost::Message;
 
 use super::analyser::Analyser;
-use super::device::Device;
+use super::device::DeviceTimestamp;
 use super::open::OpenFrame;
 use super::persist::{Persist, PersistedBytes, persist};
 use super::record::RingRecord;
 use super::row_buffer::{RowBuffer, RowCounts};
-use super::shared_layout::{CAPACITY, CheckpointSlot, MAX_RINGS, Reader};
+use super::shared_layout::{CAPACITY, CheckpointReader, CheckpointSlot, MAX_RINGS};
 use super::split_batch::split_batch;
 use super::symbol_table::KnownNames;
 
@@ -39,33 +39,33 @@ persist!(RingPosition { ring, taken, thread });
 
 /// The state of an agent besides analyser and sink.
 #[derive(Debug)]
-pub struct Outgoing {
+pub struct UplinkCheckpoint {
     /// The rings, in the order of the analyser's numbers of threads.
     pub rings: Vec<RingPosition>,
     /// The tables in Hello.
-    pub tables: Vec<Encoded>,
+    pub tables: Vec<EncodedMessage>,
     /// Number of the newest batch.
     pub last_seq: u64,
     /// Batches that are not acknowledged, oldest first.
-    pub batches: Vec<Encoded>,
+    pub batches: Vec<EncodedMessage>,
     /// The report that the agent would send now.
-    pub status: Encoded,
+    pub status: EncodedMessage,
 }
 
-persist!(Outgoing { rings, tables, last_seq, batches, status });
+persist!(UplinkCheckpoint { rings, tables, last_seq, batches, status });
 
 /// A message, encoded.
 #[derive(Debug, Clone)]
-pub struct Encoded(Bytes);
+pub struct EncodedMessage(Bytes);
 
-impl Encoded {
+impl EncodedMessage {
     /// Encodes a message.
     pub fn of(message: &impl Message) -> Self {
         Self(message.encode_to_vec().into())
     }
 }
 
-impl Persist for Encoded {
+impl Persist for EncodedMessage {
     fn put(&self, to: &mut Vec<u8>) {
         self.0.len().put(to);
         to.extend_from_slice(&self.0);
@@ -78,7 +78,7 @@ impl Persist for Encoded {
 
 /// All that was recovered, ready to be stored as if the process itself had sent it.
 #[derive(Debug)]
-pub struct Recovered {
+pub struct RecoveredRows {
     /// Tables of the batches.
     pub tables: Vec<TableSchema>,
     /// Strings of the batches.
@@ -96,10 +96,10 @@ pub struct Recovered {
 }
 
 /// Writes all that [`recover`] needs except the names.
-pub fn put<N: super::symbol_lookup::Names>(
+pub fn write_state<N: super::symbol_lookup::SymbolLookup>(
     analyser: &Analyser<N>,
     sink: &RowBuffer,
-    outgoing: &Outgoing,
+    outgoing: &UplinkCheckpoint,
     to: &mut Vec<u8>,
 ) {
     analyser.put(to);
@@ -111,13 +111,13 @@ pub fn put<N: super::symbol_lookup::Names>(
 ///
 /// # Errors
 /// Why nothing could be read, in words that end a sentence about the rings ("they were …").
-pub fn recover(file: &File) -> Result<Recovered, String> {
+pub fn recover(file: &File) -> Result<RecoveredRows, String> {
     // Randomly overwritten state may make the analysis panic, as no state of a process does.
     catch_unwind(AssertUnwindSafe(|| read(file))).unwrap_or_else(|_| Err("what they say makes no sense".to_owned()))
 }
 
-fn read(file: &File) -> Result<Recovered, String> {
-    let reader = Reader::open(file)?;
+fn read(file: &File) -> Result<RecoveredRows, String> {
+    let reader = CheckpointReader::open(file)?;
     let state = reader.part(CheckpointSlot::State).ok_or("nothing whole was put down beside them")?;
     let names = reader.part(CheckpointSlot::Names).and_then(|names| KnownNames::get(&mut PersistedBytes::new(&names)));
     let mut names = names.unwrap_or_default();
@@ -127,7 +127,7 @@ fn read(file: &File) -> Result<Recovered, String> {
     }
     let understood = |mut from: PersistedBytes<'_>| {
         let analyser = Analyser::restore(names, &mut from)?;
-        Some((analyser, RowBuffer::restore(&mut from)?, Outgoing::get(&mut from)?))
+        Some((analyser, RowBuffer::restore(&mut from)?, UplinkCheckpoint::get(&mut from)?))
     };
     let (mut analyser, (mut sink, counted), outgoing) =
         understood(PersistedBytes::new(&state)).ok_or("what was put down beside them makes no sense")?;
@@ -155,7 +155,7 @@ fn read(file: &File) -> Result<Recovered, String> {
         batches.push(batch);
     }
     let status = report(status, &analyser, &sink, counted, seq);
-    Ok(Recovered { tables, strings: sink.strings, batches, status, open, records, unread })
+    Ok(RecoveredRows { tables, strings: sink.strings, batches, status, open, records, unread })
 }
 
 /// Records of a ring that had not been taken out.
@@ -165,7 +165,7 @@ struct WaitingRecords {
 }
 
 /// The records of all rings, in the order of the analyser's numbers of threads, and the number of records that can't be read.
-fn waiting(reader: &Reader<'_>, rings: &[RingPosition]) -> (Vec<WaitingRecords>, u64) {
+fn waiting(reader: &CheckpointReader<'_>, rings: &[RingPosition]) -> (Vec<WaitingRecords>, u64) {
     let mut unread = 0;
     let mut unread_of = |ring: usize, taken: u64, (head, thread): (u64, i64)| {
         let records = reader.records(ring, taken..head);
@@ -207,7 +207,7 @@ fn feed(analyser: &mut Analyser<KnownNames>, waiting: &[WaitingRecords], sink: &
         let (mark, record) = waiting[ring].records[next[ring]].unmarked();
         next[ring] += 1;
         // When a device reached the record is not known: only the process could have asked the device.
-        let device = if mark == 0 { Device::None } else { Device::Unknown };
+        let device = if mark == 0 { DeviceTimestamp::None } else { DeviceTimestamp::Unknown };
         analyser.feed(ring, record, device, sink);
     }
 }

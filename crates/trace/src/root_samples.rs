@@ -7,13 +7,13 @@ const MAX_ROOTS: usize = 6;
 
 /// An outermost module: its number, which unnamed modules of one class may share, and its address, which another module may have
 /// after it.
-pub(super) type Root = (u32, u64);
+pub(super) type RootModule = (u32, u64);
 
 /// Samples by outermost module.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct RootSamples {
     /// Each module and its samples, without gaps.
-    roots: [Option<(Root, i64)>; MAX_ROOTS],
+    roots: [Option<(RootModule, i64)>; MAX_ROOTS],
     /// Whether there were further modules.
     has_more: bool,
 }
@@ -22,8 +22,8 @@ persist!(RootSamples { roots, has_more });
 
 impl RootSamples {
     /// Adds samples that the module was given.
-    pub(super) fn add(&mut self, module: Root, samples: i64) {
-        let is_place = |root: &&mut Option<(Root, i64)>| root.is_none_or(|(known, _)| known == module);
+    pub(super) fn add(&mut self, module: RootModule, samples: i64) {
+        let is_place = |root: &&mut Option<(RootModule, i64)>| root.is_none_or(|(known, _)| known == module);
         match self.roots.iter_mut().find(is_place) {
             Some(root) => {
                 let before = root.map_or(0, |(_, before)| before);
@@ -74,7 +74,7 @@ impl RootSamples {
         }
     }
 
-    fn of(&self, module: Root) -> Option<i64> {
+    fn of(&self, module: RootModule) -> Option<i64> {
         self.roots.iter().flatten().find(|(known, _)| *known == module).map(|(_, samples)| *samples)
     }
 }

@@ -11,7 +11,7 @@ use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::{Row, Table, Text};
 use probe_proto::tables::{TABLES, steps, torch_trace};
 
-use crate::custom::{Value, WaitingRow};
+use crate::custom::{CustomRow, CustomValue};
 use crate::persist::{Persist, PersistedBytes};
 
 /// The longest time for which intervals are held.
@@ -69,7 +69,7 @@ pub struct RowBuffer {
 
 impl Default for RowBuffer {
     fn default() -> Self {
-        let tables = TABLES.iter().filter(|t| t.source == probe_proto::table::Source::Agent);
+        let tables = TABLES.iter().filter(|t| t.source == probe_proto::table::TableSource::Agent);
         Self {
             strings: StringTable::default(),
             builders: tables.map(|t| (*t, BatchBuilder::new(t), 0)).collect(),
@@ -123,10 +123,10 @@ impl RowBuffer {
 
     /// Adds a row to the table of the program with this index, called `name`. Texts of all such tables are bounded together:
     /// they share the connection's string table with our own tables, which could not record any more if it were full.
-    pub fn push_values(&mut self, index: usize, name: &'static str, row: &WaitingRow) {
+    pub fn push_values(&mut self, index: usize, name: &'static str, row: &CustomRow) {
         let mut ids = Vec::with_capacity(row.values.len());
         for value in &row.values {
-            let Value::Text(text) = value else { continue };
+            let CustomValue::Text(text) = value else { continue };
             let before = self.strings.len();
             let full = self.texts.0 >= MAX_TEXTS || self.texts.1 + text.len() > MAX_TEXT_BYTES;
             if full && !self.strings.has(text) {
@@ -146,10 +146,10 @@ impl RowBuffer {
             ts.put_int(row.unix_ns);
             for (column, value) in own.iter_mut().zip(&row.values) {
                 match value {
-                    Value::Null => column.put_null(),
-                    Value::Int(number) => column.put_int(*number),
-                    Value::Float(number) => column.put_float(*number),
-                    Value::Text(_) => match ids.next() {
+                    CustomValue::Null => column.put_null(),
+                    CustomValue::Int(number) => column.put_int(*number),
+                    CustomValue::Float(number) => column.put_float(*number),
+                    CustomValue::Text(_) => match ids.next() {
                         Some(id) => column.put_int(i64::from(id.0)),
                         None => column.put_null(),
                     },
@@ -208,11 +208,11 @@ impl RowBuffer {
                 *recorded += rows;
             }
         }
-        self.unsent(table, reason, rows);
+        self.count_unsent(table, reason, rows);
     }
 
     /// Counts rows that were taken from here and dropped before they were sent.
-    pub fn unsent(&mut self, table: &'static str, reason: &'static str, rows: u64) {
+    pub fn count_unsent(&mut self, table: &'static str, reason: &'static str, rows: u64) {
         *self.drops.entry((table, reason)).or_default() += rows;
     }
 

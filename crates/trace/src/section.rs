@@ -2,23 +2,23 @@
 
 use super::meter::StepEvents;
 use super::persist::persist;
-use super::step_parts::Parts;
+use super::step_parts::StepParts;
 use crate::payload::{EVAL_MODE, NO_GRADIENTS};
 
 /// Times and counts up to a point in time.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Mark {
+pub(crate) struct PartsSnapshot {
     pub(super) at: u64,
-    pub(super) parts: Parts,
+    pub(super) parts: StepParts,
     pub(super) counts: StepEvents,
 }
 
 /// A section of a thread's time that is either training or validation as a whole.
 #[derive(Debug, Default)]
-pub(crate) struct Section {
-    pub(super) from: Mark,
+pub(crate) struct ThreadSection {
+    pub(super) from: PartsSnapshot,
     /// The end of the last call.
-    pub(super) until: Mark,
+    pub(super) until: PartsSnapshot,
     /// Number of intervals that had been recorded when the section began.
     pub(super) rows: u64,
     /// The iterator that its batches come from; 0 is none.
@@ -31,10 +31,10 @@ pub(crate) struct Section {
     pub(super) differentiated: bool,
 }
 
-persist!(Mark { at, parts, counts });
-persist!(Section { from, until, rows, iterator, trains, modules, mode, differentiated });
+persist!(PartsSnapshot { at, parts, counts });
+persist!(ThreadSection { from, until, rows, iterator, trains, modules, mode, differentiated });
 
-impl Section {
+impl ThreadSection {
     pub(super) fn has_calls(&self) -> bool {
         !self.modules.is_empty()
     }

@@ -15,7 +15,7 @@ const MAX_WINDOWS: usize = 16;
 
 /// Durations of the newest steps, until they are even.
 #[derive(Debug, Default)]
-pub(super) struct Settling {
+pub(super) struct SettlingDetector {
     window: [u64; WINDOW],
     filled: usize,
     windows: usize,
@@ -23,7 +23,7 @@ pub(super) struct Settling {
     settled: bool,
 }
 
-impl Persist for Settling {
+impl Persist for SettlingDetector {
     fn put(&self, to: &mut Vec<u8>) {
         self.window.put(to);
         self.filled.put(to);
@@ -38,7 +38,7 @@ impl Persist for Settling {
     }
 }
 
-impl Settling {
+impl SettlingDetector {
     /// Whether the run is still warming up, after the steps that were taken in.
     pub(super) fn is_unsettled(&self) -> bool {
         !self.settled
@@ -70,7 +70,7 @@ mod tests {
 
     /// How many of the steps are warm-up.
     fn warmup(durations: impl Iterator<Item = u64>) -> usize {
-        let mut settling = Settling::default();
+        let mut settling = SettlingDetector::default();
         durations.take_while(|duration| settling.is_warmup(*duration)).count()
     }
 

@@ -84,13 +84,13 @@ impl CheckpointSlot {
 
 /// The description of a copy: its generation (0: nothing), bytes, and their checksum, with a checksum of its own.
 #[derive(Debug, Clone, Copy, Default)]
-struct Slot {
+struct CopyHeader {
     generation: u64,
     bytes: u64,
     checksum: u32,
 }
 
-impl Slot {
+impl CopyHeader {
     fn to_bytes(self) -> [u8; SLOT] {
         let mut bytes = [0; SLOT];
         bytes[..8].copy_from_slice(&self.generation.to_le_bytes());
@@ -121,14 +121,14 @@ fn header() -> [u8; SLOTS_AT as usize] {
 
 /// Writes parts. A file has one writer.
 #[derive(Debug)]
-pub struct Writer {
+pub struct CheckpointWriter {
     file: File,
     generation: u64,
     buffer: Vec<u8>,
     is_clear: bool,
 }
 
-impl Writer {
+impl CheckpointWriter {
     /// A writer for a new, empty file.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ impl Writer {
     ///
     /// # Errors
     /// There are too many bytes, or there is no memory for them. The part is then empty.
-    pub fn put(&mut self, part: CheckpointSlot, fill: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+    pub fn write_slot(&mut self, part: CheckpointSlot, fill: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         self.buffer.clear();
         fill(&mut self.buffer);
         let (offsets, most) = part.offsets();
@@ -152,7 +152,7 @@ impl Writer {
             true => Err(io::Error::from(io::ErrorKind::FileTooLarge)),
             false => self.file.write_all_at(&self.buffer, offsets[which]),
         };
-        let slot = Slot {
+        let slot = CopyHeader {
             generation: self.generation,
             bytes: self.buffer.len() as u64,
             checksum: crc32fast::hash(&self.buffer),
@@ -186,9 +186,9 @@ impl Writer {
 
 /// Reads a file.
 #[derive(Debug)]
-pub(crate) struct Reader<'a>(&'a File);
+pub(crate) struct CheckpointReader<'a>(&'a File);
 
-impl<'a> Reader<'a> {
+impl<'a> CheckpointReader<'a> {
     /// Opens a file. An error says why it can't be read, in words that follow "they" (the rings).
     pub(crate) fn open(file: &'a File) -> Result<Self, String> {
         let mut bytes = [0; SLOTS_AT as usize];
@@ -204,11 +204,11 @@ impl<'a> Reader<'a> {
     /// The newest copy of a part that is whole.
     pub(crate) fn part(&self, part: CheckpointSlot) -> Option<Vec<u8>> {
         let (offsets, most) = part.offsets();
-        let mut slots: Vec<(Slot, u64)> = (0..2)
+        let mut slots: Vec<(CopyHeader, u64)> = (0..2)
             .filter_map(|which| {
                 let mut bytes = [0; SLOT];
                 self.0.read_exact_at(&mut bytes, part.slot_at(which)).ok()?;
-                Some((Slot::of(&bytes).filter(|slot| slot.bytes <= most)?, offsets[which]))
+                Some((CopyHeader::of(&bytes).filter(|slot| slot.bytes <= most)?, offsets[which]))
             })
             .collect();
         slots.sort_by_key(|(slot, _)| std::cmp::Reverse(slot.generation));

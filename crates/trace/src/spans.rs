@@ -5,12 +5,12 @@ use probe_proto::tables::{metrics, spans};
 
 use super::analyser::Analyser;
 use super::clock::seconds;
-use super::symbol_lookup::Names;
+use super::symbol_lookup::SymbolLookup;
 use crate::payload::{REASONS, SPAN_KINDS};
 use crate::record::RingRecord;
 use crate::row_buffer::RowBuffer;
 
-impl<N: Names> Analyser<N> {
+impl<N: SymbolLookup> Analyser<N> {
     pub(super) fn span(&mut self, number: usize, record: RingRecord, sink: &mut RowBuffer) {
         let (Some(clock), payload) = (&self.clock, record.payload()) else { return };
         let mut text = |id: u64| -> Option<Text> { self.names.named(true, id).map(|name| sink.strings.id(&name)) };

@@ -85,7 +85,9 @@ mod tests {
             let step = decode::column("step", ColumnType::Int64, false, &piece.columns[0], rows, 0).unwrap();
             let samples =
                 decode::column("samples", ColumnType::Int64, true, &piece.columns[samples_at], rows, 0).unwrap();
-            let (decode::Values::Ints(step), decode::Values::Ints(sample)) = (&step.values, &samples.values) else {
+            let (decode::DecodedValues::Ints(step), decode::DecodedValues::Ints(sample)) =
+                (&step.values, &samples.values)
+            else {
                 panic!("{step:?}")
             };
             for row in 0..rows {

@@ -1,11 +1,11 @@
 //! Writes and reads the state of the analysis between two drains.
 
 use super::analyser::{Analyser, CommonTexts};
-use super::meter::Meter;
+use super::meter::DetailMeter;
 use super::persist::{Persist, PersistedBytes};
-use super::symbol_lookup::Names;
+use super::symbol_lookup::SymbolLookup;
 
-impl<N: Names> Analyser<N> {
+impl<N: SymbolLookup> Analyser<N> {
     /// Appends all that a successor needs to go on: everything except the names and the meter of overhead.
     pub fn put(&self, to: &mut Vec<u8>) {
         self.clock.put(to);
@@ -66,7 +66,7 @@ impl<N: Names> Analyser<N> {
             processor,
             collecting,
             pauses,
-            meter: Meter::default(),
+            meter: DetailMeter::default(),
             settling,
             batch_shapes,
             words: CommonTexts::default(),

@@ -69,7 +69,7 @@ impl DeviceParts {
 
 /// Validation in a step, taken out of the other parts: times in units of the clock, and counts.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Validation {
+pub(crate) struct ValidationParts {
     pub(crate) data: u64,
     pub(crate) forward: u64,
     pub(crate) backward: u64,
@@ -84,7 +84,7 @@ pub(crate) struct Validation {
     pub(super) counts: StepEvents,
 }
 
-impl Validation {
+impl ValidationParts {
     pub(crate) fn sum(&self) -> u64 {
         self.data + self.forward + self.backward + self.comm + self.other
     }
@@ -106,13 +106,13 @@ impl Validation {
 
 /// Times of a step so far, in units of the clock, and counts.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Parts {
+pub(crate) struct StepParts {
     pub(crate) data: u64,
     pub(crate) forward: u64,
     pub(crate) backward: u64,
     pub(crate) optimizer: u64,
     pub(crate) comm: u64,
-    pub(crate) validation: Validation,
+    pub(crate) validation: ValidationParts,
     pub(crate) checkpoint: u64,
     pub(crate) suspended: u64,
     /// Time in the backward call that is open. Its end decides how much of it was backward.
@@ -129,7 +129,7 @@ pub(crate) struct Parts {
     pub(super) lost: bool,
 }
 
-persist!(Validation {
+persist!(ValidationParts {
     data,
     forward,
     backward,
@@ -142,7 +142,7 @@ persist!(Validation {
     device_backward,
     counts,
 });
-persist!(Parts {
+persist!(StepParts {
     data,
     forward,
     backward,
@@ -160,7 +160,7 @@ persist!(Parts {
     lost,
 });
 
-impl Parts {
+impl StepParts {
     /// Adds `time` to `part`.
     #[inline]
     pub(crate) fn credit(&mut self, part: RecordedPart, time: u64) {
@@ -191,7 +191,7 @@ impl Parts {
     /// Moves what was counted between `before` and `after`, which are `time` apart, to validation, in `self` and in `after`.
     /// Since `after`, only time that counts as other has passed.
     pub(crate) fn leave_out(&mut self, before: &Self, after: &mut Self, time: u64, counts: StepEvents) {
-        let mut moved = Validation {
+        let mut moved = ValidationParts {
             data: after.data.saturating_sub(before.data),
             forward: after.forward.saturating_sub(before.forward),
             backward: after.backward.saturating_sub(before.backward),
@@ -200,7 +200,7 @@ impl Parts {
             samples: after.samples.since(&before.samples),
             batch_samples: after.batch_samples.unwrap_or(0).saturating_sub(before.batch_samples.unwrap_or(0)),
             counts,
-            ..Validation::default()
+            ..ValidationParts::default()
         };
         let snippets = after.suspended.saturating_sub(before.suspended);
         let saved = after.checkpoint.saturating_sub(before.checkpoint);

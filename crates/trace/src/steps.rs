@@ -4,20 +4,20 @@ use probe_proto::stage::Stage;
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::{steps, torch_trace};
 
-use super::analyser::{Analyser, Times, word};
-use super::call_memory::Measured;
+use super::analyser::{Analyser, TraceRowTimes, common_text};
+use super::call_memory::EndedCallMemory;
 use super::clock::seconds;
-use super::device::Device;
 use super::device::DeviceTime;
-use super::device_step::StepOnDevice;
+use super::device::DeviceTimestamp;
+use super::device_step::DeviceStep;
 use super::drops::{CLOCK_STOPPED, INCOMPLETE, RING_FULL};
-use super::frame::Frame;
+use super::frame::ThreadFrame;
 use super::kind::{STEPS, TORCH_TRACE};
-use super::meter::Meter;
-use super::settling::Settling;
-use super::step_parts::Parts;
-use super::symbol_lookup::Names;
-use super::thread::Thread;
+use super::meter::DetailMeter;
+use super::settling::SettlingDetector;
+use super::step_parts::StepParts;
+use super::symbol_lookup::SymbolLookup;
+use super::thread::AnalysedThread;
 use crate::payload::{BY_BACKWARD, BY_CALL, BY_OPTIMIZER, UNIT_UNKNOWN};
 use crate::record::RingRecord;
 use crate::row_buffer::RowBuffer;
@@ -57,32 +57,44 @@ impl StepEnd {
 }
 
 /// Times of a step on the host in addition to its parts.
-struct OnHost {
+struct HostTimes {
     /// Seconds on a processor, and ready without one.
     processor: (Option<f64>, Option<f64>),
     /// Time in garbage collections, in units of the clock.
     collecting: u64,
 }
 
-impl<N: Names> Analyser<N> {
-    pub(super) fn optimizer_end(&mut self, number: usize, record: RingRecord, now: Device, sink: &mut RowBuffer) {
+impl<N: SymbolLookup> Analyser<N> {
+    pub(super) fn optimizer_end(
+        &mut self,
+        number: usize,
+        record: RingRecord,
+        now: DeviceTimestamp,
+        sink: &mut RowBuffer,
+    ) {
         let thread = &mut self.threads[number];
-        if let Some((Frame::Optimizer { begin, own, class, device, device_begin }, missing)) =
-            thread.take(|frame| matches!(frame, Frame::Optimizer { .. }))
+        if let Some((ThreadFrame::Optimizer { begin, own, class, device, device_begin }, missing)) =
+            thread.take_frame(|frame| matches!(frame, ThreadFrame::Optimizer { .. }))
         {
             if missing > 0 {
                 sink.dropped(TORCH_TRACE, INCOMPLETE, missing);
             }
             // An optimizer within an optimizer (a wrapper) gets no row: its time belongs to the outer one.
             let memory = thread.take_measured();
-            let is_outermost = !thread.frames.iter().any(|frame| matches!(frame, Frame::Optimizer { .. }));
+            let is_outermost = !thread.frames.iter().any(|frame| matches!(frame, ThreadFrame::Optimizer { .. }));
             if !is_outermost {
-                thread.give(own, &mut self.calls);
+                thread.add_time_to_open(own, &mut self.calls);
             } else if self.detail && self.optimizers {
                 let total = record.ts.saturating_sub(begin);
                 let device_total = now.since(device_begin);
                 let device = device_total.and(device.sum());
-                self.push_optimizer(number, Times { begin, own, total, device, device_total }, class, memory, sink);
+                self.push_optimizer(
+                    number,
+                    TraceRowTimes { begin, own, total, device, device_total },
+                    class,
+                    memory,
+                    sink,
+                );
             }
         }
         if record.a == 1 {
@@ -93,9 +105,9 @@ impl<N: Names> Analyser<N> {
     fn push_optimizer(
         &mut self,
         number: usize,
-        times: Times,
+        times: TraceRowTimes,
         class: u64,
-        memory: Option<Measured>,
+        memory: Option<EndedCallMemory>,
         sink: &mut RowBuffer,
     ) {
         let (Some(clock), thread) = (&self.clock, &self.threads[number]) else { return };
@@ -108,7 +120,7 @@ impl<N: Names> Analyser<N> {
             module: class,
             module_type: class,
             depth: 0,
-            stage: word(&mut self.words.step, &mut sink.strings, Stage::Step.as_str()),
+            stage: common_text(&mut self.words.step, &mut sink.strings, Stage::Step.as_str()),
             ts: Time(clock.unix_ns(times.begin)),
             duration,
             total_duration,
@@ -133,7 +145,7 @@ impl<N: Names> Analyser<N> {
         now: u64,
         finished: i64,
         by: StepEnd,
-        device: Device,
+        device: DeviceTimestamp,
         sink: &mut RowBuffer,
     ) {
         let (Some(clock), Some(begin)) = (&self.clock, self.step_begin.replace(now)) else { return };
@@ -152,7 +164,7 @@ impl<N: Names> Analyser<N> {
         let ended = finished - 1;
         let missed = ended.saturating_sub(self.step);
         let host =
-            OnHost { processor: self.processor.end_step(number), collecting: std::mem::take(&mut self.collecting) };
+            HostTimes { processor: self.processor.end_step(number), collecting: std::mem::take(&mut self.collecting) };
         if std::mem::take(&mut self.is_partial) {
             sink.forget_held();
             self.meter.end_step(ended, None, self.detail);
@@ -180,7 +192,7 @@ impl<N: Names> Analyser<N> {
     /// begins in the middle of a step, which then gets no row.
     pub(super) fn resume(&mut self, now: u64, is_partial: bool) {
         self.is_partial |= is_partial;
-        let idle = self.threads.iter().all(Thread::is_idle);
+        let idle = self.threads.iter().all(AnalysedThread::is_idle);
         self.step_begin = (!idle).then_some(now);
         self.broken = false;
         self.queue.skip();
@@ -208,8 +220,8 @@ impl<N: Names> Analyser<N> {
         (step, by): (i64, StepEnd),
         ts: Time,
         whole: u64,
-        mut parts: Parts,
-        (host, on_device): (OnHost, StepOnDevice),
+        mut parts: StepParts,
+        (host, on_device): (HostTimes, DeviceStep),
         sink: &mut RowBuffer,
     ) {
         parts.backward += std::mem::take(&mut parts.pending);
@@ -218,9 +230,9 @@ impl<N: Names> Analyser<N> {
         let inferred = std::mem::replace(&mut self.infers, by == StepEnd::ByCall);
         if inferred && !self.infers {
             // The program has begun to train: what was learned from calls says nothing of its steps.
-            self.settling = Settling::default();
+            self.settling = SettlingDetector::default();
             let counts = self.meter.so_far();
-            self.meter = Meter::default();
+            self.meter = DetailMeter::default();
             self.meter.set(counts);
         }
         // The profiler's cost is not part of recording's.
@@ -246,8 +258,8 @@ impl<N: Names> Analyser<N> {
             cpu_time,
             run_delay,
             gc_time: self.pauses.then_some(seconds(host.collecting)),
-            kind: Some(word(&mut self.words.ended[by as usize], &mut sink.strings, by.as_str())),
-            clock: word(&mut self.words.host, &mut sink.strings, "host"),
+            kind: Some(common_text(&mut self.words.ended[by as usize], &mut sink.strings, by.as_str())),
+            clock: common_text(&mut self.words.host, &mut sink.strings, "host"),
             micro_steps: parts.micro_steps,
             samples: parts.samples.of_step(parts.batch_samples),
             max_allocated: self.peak,
@@ -265,8 +277,8 @@ impl<N: Names> Analyser<N> {
 }
 
 /// Begins another step on `thread` at `now`.
-fn begin_step(thread: &mut Thread, now: u64) {
-    thread.parts = Parts { comm_until: now, ..Parts::default() };
+fn begin_step(thread: &mut AnalysedThread, now: u64) {
+    thread.parts = StepParts { comm_until: now, ..StepParts::default() };
     thread.waiting_since = None;
     (thread.section, thread.validated) = (None, None);
     thread.breakpoints.end_step();

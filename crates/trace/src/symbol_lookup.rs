@@ -34,7 +34,7 @@ pub struct ModuleAtAddress {
 
 /// What collectives of one kind on one group have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Operation {
+pub struct CollectiveOperation {
     /// Name of the operation in torch.distributed.
     pub name: Cow<'static, str>,
     /// Number of the group in this process.
@@ -52,10 +52,10 @@ pub struct Operation {
 }
 
 persist!(ModuleInfo { name, class, device, compiled, has_parameters });
-persist!(Operation { name, group_id, group_name, group_size, dtype, async_op, backend });
+persist!(CollectiveOperation { name, group_id, group_name, group_size, dtype, async_op, backend });
 
 /// The registry. Times are in ticks.
-pub trait Names: Debug + Send {
+pub trait SymbolLookup: Debug + Send {
     /// A number that grows whenever an answer may have changed.
     fn generation(&self) -> u64;
     /// The module that was at `address` at the time `at`, and the times in which that is true.
@@ -67,7 +67,7 @@ pub trait Names: Debug + Send {
     /// The optimizer class behind an id.
     fn optimizer(&self, id: u64) -> Option<String>;
     /// The kind of collective behind an id.
-    fn operation(&self, id: u64) -> Option<Operation>;
+    fn operation(&self, id: u64) -> Option<CollectiveOperation>;
     /// The name of a range (`is_span`) or of a logged number.
     fn named(&self, is_span: bool, id: u64) -> Option<String>;
     /// The text behind a number of a save: the name of its file, or of the class of the exception that ended it.

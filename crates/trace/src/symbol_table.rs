@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::persist::{Persist, PersistedBytes, persist};
-use super::symbol_lookup::{ModuleAtAddress, ModuleInfo, Names, Operation};
+use super::symbol_lookup::{CollectiveOperation, ModuleAtAddress, ModuleInfo, SymbolLookup};
 
 /// A module at an address, from when it was known and until when it was there (ticks; `u64::MAX`: it still is).
 #[derive(Debug, Clone)]
@@ -37,10 +37,10 @@ pub fn find(entries: &[KnownModule], ticks: u64) -> ModuleAtAddress {
 /// Names by number.
 pub type NameTable = HashMap<u64, String>;
 
-/// All names of [`Names`]. A missing name is not known, and never guessed.
+/// All names of [`SymbolLookup`]. A missing name is not known, and never guessed.
 #[derive(Debug, Default)]
 pub struct KnownNames {
-    /// The [`Names::generation`] when this was written down.
+    /// The [`SymbolLookup::generation`] when this was written down.
     pub generation: u64,
     /// Modules by address.
     pub modules: HashMap<u64, Vec<KnownModule>>,
@@ -49,7 +49,7 @@ pub struct KnownNames {
     /// Classes of optimizers.
     pub optimizers: NameTable,
     /// Kinds of collectives, by number.
-    pub operations: Vec<Operation>,
+    pub operations: Vec<CollectiveOperation>,
     /// Names of ranges.
     pub spans: NameTable,
     /// Names of logged numbers.
@@ -82,7 +82,7 @@ pub enum LearnedName<'a> {
     /// A module type.
     Class(u64, &'a str),
     /// A kind of collective.
-    Operation(u64, &'a Operation),
+    Operation(u64, &'a CollectiveOperation),
     /// A module.
     Module(u64, &'a KnownModule),
     /// The address whose module is gone, and since when (ticks).
@@ -172,7 +172,7 @@ impl KnownNames {
     }
 }
 
-impl Names for KnownNames {
+impl SymbolLookup for KnownNames {
     fn generation(&self) -> u64 {
         self.generation
     }
@@ -186,7 +186,7 @@ impl Names for KnownNames {
     fn optimizer(&self, id: u64) -> Option<String> {
         self.optimizers.get(&id).cloned()
     }
-    fn operation(&self, id: u64) -> Option<Operation> {
+    fn operation(&self, id: u64) -> Option<CollectiveOperation> {
         self.operations.get(usize::try_from(id).ok()?).cloned()
     }
     fn named(&self, is_span: bool, id: u64) -> Option<String> {

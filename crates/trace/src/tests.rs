@@ -6,9 +6,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::clock::SECOND;
-use super::symbol_lookup::{ModuleAtAddress, ModuleInfo, Names, Operation};
-use super::{Analyser, Device, STEPS, TORCH_TRACE, payload};
-use crate::clock::Sample;
+use super::symbol_lookup::{CollectiveOperation, ModuleAtAddress, ModuleInfo, SymbolLookup};
+use super::{Analyser, DeviceTimestamp, STEPS, TORCH_TRACE, payload};
+use crate::clock::ClockSample;
 use crate::record::{LOST_DETAIL, RecordKind, RingRecord};
 use crate::row_buffer::RowBuffer;
 
@@ -25,7 +25,7 @@ use script::{Script, Tree, tree};
 #[derive(Debug)]
 struct Everyone;
 
-impl Names for Everyone {
+impl SymbolLookup for Everyone {
     fn generation(&self) -> u64 {
         1
     }
@@ -46,8 +46,8 @@ impl Names for Everyone {
     fn optimizer(&self, id: u64) -> Option<String> {
         (id < 4).then(|| format!("Optimizer{id}"))
     }
-    fn operation(&self, id: u64) -> Option<Operation> {
-        (id < 6).then(|| Operation {
+    fn operation(&self, id: u64) -> Option<CollectiveOperation> {
+        (id < 6).then(|| CollectiveOperation {
             name: if id == 3 { "send" } else { "all_reduce" }.into(),
             group_id: 0,
             group_name: "0".into(),
@@ -78,8 +78,8 @@ const TICK: f64 = 1.0 / SECOND as f64;
 /// An analyser with two threads.
 fn analyser() -> Analyser<Everyone> {
     let mut analyser = Analyser::new(Everyone);
-    analyser.compare_clocks(Sample { ticks: 0, monotonic_ns: 0, unix_ns: 0 });
-    analyser.compare_clocks(Sample { ticks: SECOND, monotonic_ns: 1_000_000_000, unix_ns: 1_000_000_000 });
+    analyser.compare_clocks(ClockSample { ticks: 0, monotonic_ns: 0, unix_ns: 0 });
+    analyser.compare_clocks(ClockSample { ticks: SECOND, monotonic_ns: 1_000_000_000, unix_ns: 1_000_000_000 });
     analyser.name_thread(0, 100);
     analyser.name_thread(1, 101);
     analyser
@@ -101,17 +101,17 @@ fn feed_to(
     analyser.feed(
         0,
         RingRecord::new(RecordKind::Detail, u64::from(detail) | 0b111110, 1, 0, 0),
-        Device::None,
+        DeviceTimestamp::None,
         &mut sink,
     );
     for (number, record) in script.records.iter().enumerate() {
         if let Some(length) = lengths.get(number) {
             let ns = (2e9 * length) as u64;
-            analyser.compare_clocks(Sample { ticks: 2_000_000_000, monotonic_ns: ns, unix_ns: ns as i64 });
+            analyser.compare_clocks(ClockSample { ticks: 2_000_000_000, monotonic_ns: ns, unix_ns: ns as i64 });
         }
         // Without detail the callbacks record no nodes, and the slot no calls within a call (which this feeds all the same).
         if detail || !matches!(record.kind(), Some(RecordKind::NodeStart | RecordKind::NodeEnd)) {
-            analyser.feed(0, *record, Device::None, &mut sink);
+            analyser.feed(0, *record, DeviceTimestamp::None, &mut sink);
         }
     }
     analyser.end_drain(script.now, true, &mut sink);
@@ -180,9 +180,9 @@ proptest! {
             let payload = if delta % 5 == 0 { payload } else { small };
             let record = RingRecord::new(RecordKind::ALL[kind], payload, now, a, b);
             let device = match small {
-                0 | 1 => Device::None,
-                2 => Device::Unknown,
-                _ => Device::At { device: small as u8 % 2, at: if delta % 3 == 0 { a as i64 } else { now as i64 } },
+                0 | 1 => DeviceTimestamp::None,
+                2 => DeviceTimestamp::Unknown,
+                _ => DeviceTimestamp::At { device: small as u8 % 2, at: if delta % 3 == 0 { a as i64 } else { now as i64 } },
             };
             analyser.feed(thread, if delta == 7 { record.flagged(LOST_DETAIL) } else { record }, device, &mut sink);
         }
@@ -206,9 +206,9 @@ fn steps_are_judged_without_what_they_validated() {
     let mut analyser = analyser();
     let mut sink = RowBuffer::default();
     let detail = RingRecord::new(RecordKind::Detail, 1 | 0b111110, 1, 0, 0);
-    analyser.feed(0, detail, Device::None, &mut sink);
+    analyser.feed(0, detail, DeviceTimestamp::None, &mut sink);
     let feed = |analyser: &mut Analyser<Everyone>, records: &[RingRecord], sink: &mut RowBuffer| {
-        records.iter().for_each(|record| analyser.feed(0, *record, Device::None, sink));
+        records.iter().for_each(|record| analyser.feed(0, *record, DeviceTimestamp::None, sink));
         (analyser.meter().counts(), analyser.meter().step_seconds())
     };
     let before = feed(&mut analyser, &script.records, &mut sink);
@@ -299,7 +299,8 @@ fn recomputation_is_taken_out_of_its_node() {
 #[test]
 fn a_pause_belongs_to_no_step() {
     let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
-    let mut put = |kind, ts, a, b| analyser.feed(0, RingRecord::new(kind, 0, ts, a, b), Device::None, &mut sink);
+    let mut put =
+        |kind, ts, a, b| analyser.feed(0, RingRecord::new(kind, 0, ts, a, b), DeviceTimestamp::None, &mut sink);
     put(RecordKind::OptimizerBegin, 1_000, 0, 0);
     put(RecordKind::OptimizerEnd, 2_000, 1, 1);
     // Half a step, then recording is off; it is on again in the middle of another step, whose rest counts.
@@ -327,7 +328,8 @@ fn a_pause_belongs_to_no_step() {
 #[test]
 fn a_step_that_recording_began_in_gets_no_row() {
     let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
-    let mut put = |kind, ts, a, b| analyser.feed(0, RingRecord::new(kind, 0, ts, a, b), Device::None, &mut sink);
+    let mut put =
+        |kind, ts, a, b| analyser.feed(0, RingRecord::new(kind, 0, ts, a, b), DeviceTimestamp::None, &mut sink);
     put(RecordKind::Resume, 1_000, 1, 0);
     put(RecordKind::Detail, 1_001, 0, 0);
     put(RecordKind::OptimizerBegin, 1_300, 0, 0);
@@ -363,7 +365,7 @@ fn what_was_lost_taints_what_was_open() {
 fn shapes_without_number_leave_room_for_other_strings() {
     let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
     let feed = |analyser: &mut Analyser<Everyone>, sink: &mut RowBuffer, at: u64, kind, payload, a, b| {
-        analyser.feed(0, RingRecord::new(kind, payload, at, a, b), Device::None, sink);
+        analyser.feed(0, RingRecord::new(kind, payload, at, a, b), DeviceTimestamp::None, sink);
     };
     feed(&mut analyser, &mut sink, 1, RecordKind::Detail, 0b111111, 0, 0);
     let call = |analyser: &mut Analyser<Everyone>, sink: &mut RowBuffer, number: u64, dimensions: u64| {
@@ -384,14 +386,14 @@ fn shapes_without_number_leave_room_for_other_strings() {
     // A number that is known, and two that are not, of which one takes two records.
     call(&mut analyser, &mut sink, 80_000, 4);
     call(&mut analyser, &mut sink, 80_001, 5);
-    analyser.feed(0, RingRecord::new(RecordKind::Enter, 0, 900_000, 1, 0), Device::None, &mut sink);
+    analyser.feed(0, RingRecord::new(RecordKind::Enter, 0, 900_000, 1, 0), DeviceTimestamp::None, &mut sink);
     analyser.feed(
         0,
         RingRecord::new(RecordKind::Shape, 4 << 8, 900_001, 17 | 3 << 32, 5 | 7 << 32),
-        Device::None,
+        DeviceTimestamp::None,
         &mut sink,
     );
-    analyser.feed(0, RingRecord::new(RecordKind::Exit, 0, 900_002, 1, 0), Device::None, &mut sink);
+    analyser.feed(0, RingRecord::new(RecordKind::Exit, 0, 900_002, 1, 0), DeviceTimestamp::None, &mut sink);
     sink.release();
     let rows = rows(&mut sink);
     let shapes: Vec<_> = rows[TORCH_TRACE].iter().map(|row| row["input_shape"].clone()).collect();
@@ -412,7 +414,7 @@ fn samples_under_vmap_are_known_where_a_model_is_given_one_at_a_time() {
             RingRecord::new(RecordKind::Exit, 0, 12, 1, 0),
             RingRecord::new(RecordKind::MarkStep, 0, 20, 0, 0),
         ];
-        records.into_iter().for_each(|record| analyser.feed(0, record, Device::None, &mut sink));
+        records.into_iter().for_each(|record| analyser.feed(0, record, DeviceTimestamp::None, &mut sink));
         sink.release();
         let rows = rows(&mut sink);
         let (step, trace) = (&rows[STEPS][0], &rows[TORCH_TRACE][0]);
@@ -425,7 +427,7 @@ fn samples_under_vmap_are_known_where_a_model_is_given_one_at_a_time() {
 fn a_step_in_which_the_machine_slept_gets_no_row_and_the_next_ones_are_right() {
     let mut analyser = Analyser::new(Everyone);
     let mut sink = RowBuffer::default();
-    let sample = |seconds: f64, asleep: u64| Sample {
+    let sample = |seconds: f64, asleep: u64| ClockSample {
         ticks: ((seconds + asleep as f64) * SECOND as f64) as u64,
         monotonic_ns: (seconds * 1e9) as u64,
         unix_ns: (seconds * 1e9) as i64 + asleep as i64 * 1_000_000_000,
@@ -441,7 +443,7 @@ fn a_step_in_which_the_machine_slept_gets_no_row_and_the_next_ones_are_right() {
             let at = end as f64 / 4.0;
             if at > seconds - 0.1 && at <= seconds {
                 let record = RingRecord::new(RecordKind::MarkStep, 0, sample(at, asleep).ticks, 0, end);
-                analyser.feed(0, record, Device::None, &mut sink);
+                analyser.feed(0, record, DeviceTimestamp::None, &mut sink);
             }
         }
     }

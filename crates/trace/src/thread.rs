@@ -1,30 +1,30 @@
 //! The stack of frames that are open on one thread, and the frames that its time goes to.
 
 use super::call_memory::CallMemory;
-use super::calls::{Breakpoints, CallId, Calls};
-use super::device::Device;
-use super::frame::{Frame, Pass};
+use super::calls::{Breakpoints, CallId, ModuleCalls};
+use super::device::DeviceTimestamp;
+use super::frame::{BackwardPass, ThreadFrame};
 use super::memory_sample::MemorySample;
 use super::modules::IntMap;
 use super::persist::persist;
-use super::section::{Mark, Section};
-use super::step_parts::{Parts, RecordedPart};
+use super::section::{PartsSnapshot, ThreadSection};
+use super::step_parts::{RecordedPart, StepParts};
 
 /// A thread's state.
 #[derive(Debug, Default)]
-pub(crate) struct Thread {
+pub(crate) struct AnalysedThread {
     /// Operating-system id.
     pub(crate) id: i64,
     /// Whether it has done anything but collect garbage. The agent's own threads only do that, also while training stands still.
     pub(crate) works: bool,
-    pub(crate) frames: Vec<Frame>,
+    pub(crate) frames: Vec<ThreadFrame>,
     /// Number of frames that are passes, and of those that are modules.
     pub(crate) passes: u32,
     pub(crate) modules: i32,
     pub(crate) breakpoints: Breakpoints,
     /// torch's number of the thread, which autograd nodes have that it made; 0: not known.
     pub(crate) torch_thread: u64,
-    pub(crate) parts: Parts,
+    pub(crate) parts: StepParts,
     /// Calls of each module in the current forward pass, and in the current backward pass.
     pub(crate) called: IntMap<u32, i32>,
     pub(crate) recomputed: IntMap<u32, i32>,
@@ -41,17 +41,17 @@ pub(crate) struct Thread {
     /// A device's memory at the calls that are open.
     pub(super) held: CallMemory,
     /// The current section, which is training or validation.
-    pub(crate) section: Option<Section>,
+    pub(crate) section: Option<ThreadSection>,
     /// Where validation ended, while nothing has trained since.
-    pub(crate) validated: Option<Mark>,
+    pub(crate) validated: Option<PartsSnapshot>,
     /// The iterator whose batch was trained with last, while it has batches; 0 is none.
     pub(crate) trains_from: u64,
     last: u64,
     /// When the device reached the newest record that has an event.
-    pub(super) device: Device,
+    pub(super) device: DeviceTimestamp,
 }
 
-persist!(Thread {
+persist!(AnalysedThread {
     id,
     works,
     frames,
@@ -75,10 +75,10 @@ persist!(Thread {
     device,
 });
 
-impl Thread {
+impl AnalysedThread {
     /// Gives the time up to `now` to what is open.
     #[inline]
-    pub(crate) fn advance(&mut self, now: u64, calls: &mut Calls) {
+    pub(crate) fn advance(&mut self, now: u64, calls: &mut ModuleCalls) {
         let time = now.saturating_sub(self.last);
         // A first record has nothing before it.
         let time = if self.last == 0 { 0 } else { time };
@@ -86,21 +86,21 @@ impl Thread {
         let part = self.part();
         self.parts.credit(part, time);
         match self.frames.last_mut() {
-            Some(Frame::Module { call, .. }) => {
+            Some(ThreadFrame::Module { call, .. }) => {
                 if let Some(call) = calls.get_mut(*call) {
                     call.own += time;
                 }
             }
-            Some(Frame::Optimizer { own, .. }) => *own += time,
-            Some(Frame::Pass(pass)) if pass.owner.is_some() => pass.linger += time,
-            Some(Frame::Pass(pass)) => pass.head += time,
-            Some(Frame::Node { owner }) => {
+            Some(ThreadFrame::Optimizer { own, .. }) => *own += time,
+            Some(ThreadFrame::Pass(pass)) if pass.owner.is_some() => pass.linger += time,
+            Some(ThreadFrame::Pass(pass)) => pass.head += time,
+            Some(ThreadFrame::Node { owner }) => {
                 let owner = *owner;
-                if let Some(pass) = self.pass() {
+                if let Some(pass) = self.innermost_pass() {
                     pass.work.entry(owner).or_default().own += time;
                 }
             }
-            Some(Frame::Data { .. } | Frame::Suspended | Frame::Checkpoint { .. }) | None => {}
+            Some(ThreadFrame::Data { .. } | ThreadFrame::Suspended | ThreadFrame::Checkpoint { .. }) | None => {}
         }
     }
 
@@ -117,17 +117,17 @@ impl Thread {
     }
 
     /// Gives `time` to what is open now, in addition to the time that passes.
-    pub(crate) fn give(&mut self, time: u64, calls: &mut Calls) {
+    pub(crate) fn add_time_to_open(&mut self, time: u64, calls: &mut ModuleCalls) {
         match self.frames.last_mut() {
-            Some(Frame::Module { call, .. }) => {
+            Some(ThreadFrame::Module { call, .. }) => {
                 if let Some(call) = calls.get_mut(*call) {
                     call.own += time;
                 }
             }
-            Some(Frame::Optimizer { own, .. }) => *own += time,
-            Some(Frame::Node { owner }) => {
+            Some(ThreadFrame::Optimizer { own, .. }) => *own += time,
+            Some(ThreadFrame::Node { owner }) => {
                 let owner = *owner;
-                if let Some(pass) = self.pass() {
+                if let Some(pass) = self.innermost_pass() {
                     pass.work.entry(owner).or_default().own += time;
                 }
             }
@@ -138,45 +138,47 @@ impl Thread {
     pub(super) fn part(&self) -> RecordedPart {
         match self.frames.last() {
             None => RecordedPart::Other,
-            Some(Frame::Module { .. }) if self.passes == 0 => RecordedPart::Forward,
-            Some(Frame::Module { .. } | Frame::Node { .. } | Frame::Pass(_)) => RecordedPart::Backward,
-            Some(Frame::Optimizer { .. }) => RecordedPart::Optimizer,
-            Some(Frame::Data { .. }) => RecordedPart::Data,
-            Some(Frame::Suspended) => RecordedPart::Suspended,
-            Some(Frame::Checkpoint { .. }) => RecordedPart::Checkpoint,
+            Some(ThreadFrame::Module { .. }) if self.passes == 0 => RecordedPart::Forward,
+            Some(ThreadFrame::Module { .. } | ThreadFrame::Node { .. } | ThreadFrame::Pass(_)) => {
+                RecordedPart::Backward
+            }
+            Some(ThreadFrame::Optimizer { .. }) => RecordedPart::Optimizer,
+            Some(ThreadFrame::Data { .. }) => RecordedPart::Data,
+            Some(ThreadFrame::Suspended) => RecordedPart::Suspended,
+            Some(ThreadFrame::Checkpoint { .. }) => RecordedPart::Checkpoint,
         }
     }
 
     /// The innermost pass.
-    pub(crate) fn pass(&mut self) -> Option<&mut Pass> {
+    pub(crate) fn innermost_pass(&mut self) -> Option<&mut BackwardPass> {
         self.frames.iter_mut().rev().find_map(|frame| match frame {
-            Frame::Pass(pass) => Some(&mut **pass),
+            ThreadFrame::Pass(pass) => Some(&mut **pass),
             _ => None,
         })
     }
 
     /// The outermost pass.
-    pub(crate) fn outermost_pass(&mut self) -> Option<&mut Pass> {
+    pub(crate) fn outermost_pass(&mut self) -> Option<&mut BackwardPass> {
         self.frames.iter_mut().find_map(|frame| match frame {
-            Frame::Pass(pass) => Some(&mut **pass),
+            ThreadFrame::Pass(pass) => Some(&mut **pass),
             _ => None,
         })
     }
 
-    pub(crate) fn push(&mut self, frame: Frame) {
+    pub(crate) fn push(&mut self, frame: ThreadFrame) {
         match frame {
-            Frame::Pass(_) => self.passes += 1,
-            Frame::Module { .. } => self.modules += 1,
+            ThreadFrame::Pass(_) => self.passes += 1,
+            ThreadFrame::Module { .. } => self.modules += 1,
             _ => {}
         }
         self.frames.push(frame);
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Frame> {
+    pub(crate) fn pop(&mut self) -> Option<ThreadFrame> {
         let frame = self.frames.pop()?;
         match frame {
-            Frame::Pass(_) => self.passes = self.passes.saturating_sub(1),
-            Frame::Module { .. } => self.modules = (self.modules - 1).max(0),
+            ThreadFrame::Pass(_) => self.passes = self.passes.saturating_sub(1),
+            ThreadFrame::Module { .. } => self.modules = (self.modules - 1).max(0),
             _ => {}
         }
         Some(frame)
@@ -184,7 +186,7 @@ impl Thread {
 
     /// Takes the innermost frame that `wanted` accepts, and all frames within it, whose ends are missing. Returns the frame and
     /// the number of those within it; None, without a change, where there is no such frame.
-    pub(crate) fn take(&mut self, wanted: impl Fn(&Frame) -> bool) -> Option<(Frame, u64)> {
+    pub(crate) fn take_frame(&mut self, wanted: impl Fn(&ThreadFrame) -> bool) -> Option<(ThreadFrame, u64)> {
         let index = self.frames.iter().rposition(wanted)?;
         let mut within = 0;
         while self.frames.len() > index + 1 {
@@ -197,7 +199,7 @@ impl Thread {
     /// The innermost module call that is open.
     pub(crate) fn innermost_call(&self) -> Option<CallId> {
         self.frames.iter().rev().find_map(|frame| match frame {
-            Frame::Module { call, .. } => Some(*call),
+            ThreadFrame::Module { call, .. } => Some(*call),
             _ => None,
         })
     }
@@ -205,7 +207,7 @@ impl Thread {
     /// The oldest module call that is open, and the address of its module.
     pub(crate) fn outermost_call(&self) -> Option<(CallId, u64)> {
         self.frames.iter().find_map(|frame| match frame {
-            Frame::Module { call, address, .. } => Some((*call, *address)),
+            ThreadFrame::Module { call, address, .. } => Some((*call, *address)),
             _ => None,
         })
     }
@@ -219,7 +221,7 @@ impl Thread {
     pub(crate) fn taint(&mut self) {
         self.lost = true;
         for frame in &mut self.frames {
-            if let Frame::Module { tainted, .. } = frame {
+            if let ThreadFrame::Module { tainted, .. } = frame {
                 *tainted = true;
             }
         }

@@ -21,12 +21,12 @@
 //! A process in which nothing has ever trained does not validate: it infers, and its calls are forward passes.
 
 use super::analyser::Analyser;
-use super::analyser::word;
-use super::frame::Frame;
+use super::analyser::common_text;
+use super::frame::ThreadFrame;
 use super::meter::StepEvents;
-use super::section::{Mark, Section};
-use super::symbol_lookup::Names;
-use super::thread::Thread;
+use super::section::{PartsSnapshot, ThreadSection};
+use super::symbol_lookup::SymbolLookup;
+use super::thread::AnalysedThread;
 use crate::payload::EVAL_MODE;
 use crate::row_buffer::RowBuffer;
 use probe_proto::stage::Stage;
@@ -34,10 +34,10 @@ use probe_proto::stage::Stage;
 /// The largest number of different modules of a section that are remembered.
 const MAX_MODULES: usize = 16;
 
-impl Thread {
+impl AnalysedThread {
     /// Whether the current section is validation so far.
     pub(super) fn is_validating(&self) -> bool {
-        self.section.as_ref().is_some_and(Section::validates)
+        self.section.as_ref().is_some_and(ThreadSection::validates)
     }
 
     /// The number of the outermost call in the step. Validation counts its own calls.
@@ -55,13 +55,13 @@ impl Thread {
 
     /// Whether only optimizers' steps are open, so that what begins now is part of the loop itself.
     fn is_in_loop(&self) -> bool {
-        self.frames.iter().all(|frame| matches!(frame, Frame::Optimizer { .. }))
+        self.frames.iter().all(|frame| matches!(frame, ThreadFrame::Optimizer { .. }))
     }
 }
 
-impl<N: Names> Analyser<N> {
-    fn mark(&self, number: usize, at: u64) -> Mark {
-        Mark { at, parts: self.threads[number].parts.clone(), counts: self.meter.so_far() }
+impl<N: SymbolLookup> Analyser<N> {
+    fn mark(&self, number: usize, at: u64) -> PartsSnapshot {
+        PartsSnapshot { at, parts: self.threads[number].parts.clone(), counts: self.meter.so_far() }
     }
 
     fn begin_section(&mut self, number: usize, now: u64, sink: &RowBuffer) {
@@ -69,7 +69,8 @@ impl<N: Names> Analyser<N> {
             let mut from = self.mark(number, now);
             // The record that begins the section is counted already.
             from.counts = from.counts.minus(StepEvents { plain: 1, ..StepEvents::default() });
-            self.threads[number].section = Some(Section { from, rows: sink.intervals(), ..Section::default() });
+            self.threads[number].section =
+                Some(ThreadSection { from, rows: sink.intervals(), ..ThreadSection::default() });
         }
     }
 
@@ -81,7 +82,7 @@ impl<N: Names> Analyser<N> {
         // What was called without parameters after the loop before does not begin this one.
         self.threads[number].section.take_if(|section| section.is_prepared());
         // The section's unused batch is of another iterator and waits to be trained with, so the section is over.
-        let is_over = |section: &Section| {
+        let is_over = |section: &ThreadSection| {
             section.trains || section.has_calls() || section.iterator != 0 && section.iterator != iterator
         };
         if self.threads[number].section.as_ref().is_some_and(is_over) {
@@ -122,7 +123,7 @@ impl<N: Names> Analyser<N> {
         }
         self.begin_section(number, now, sink);
         let thread = &mut self.threads[number];
-        let of_training = |section: &Section| section.iterator != 0 && section.iterator == thread.trains_from;
+        let of_training = |section: &ThreadSection| section.iterator != 0 && section.iterator == thread.trains_from;
         if mode == 0 || mode & EVAL_MODE == 0 && thread.section.as_ref().is_some_and(of_training) {
             return self.section_trains(number, now, sink);
         }
@@ -170,14 +171,14 @@ impl<N: Names> Analyser<N> {
     fn restage_section(&mut self, number: usize, sink: &mut RowBuffer) {
         let thread = &self.threads[number];
         let Some(section) = &thread.section else { return };
-        let forward = word(&mut self.words.forward, &mut sink.strings, Stage::Forward.as_str());
-        let validation = word(&mut self.words.validation, &mut sink.strings, Stage::Validation.as_str());
+        let forward = common_text(&mut self.words.forward, &mut sink.strings, Stage::Forward.as_str());
+        let validation = common_text(&mut self.words.validation, &mut sink.strings, Stage::Validation.as_str());
         let (from, to) = if section.validates() { (forward, validation) } else { (validation, forward) };
         sink.restage(section.rows, thread.id, from, to);
     }
 
     /// Takes in the beginning of a backward pass or an optimizer's step: from now on, calls in eval mode are validation.
-    pub(super) fn learns(&mut self, number: usize, now: u64, sink: &mut RowBuffer) {
+    pub(super) fn learning_begins(&mut self, number: usize, now: u64, sink: &mut RowBuffer) {
         self.trained = true;
         sink.quiet = None;
         self.section_trains(number, now, sink);
@@ -191,7 +192,7 @@ impl<N: Names> Analyser<N> {
         }
         match &mut self.threads[number].section {
             Some(section) if self.stepped && section.may_differentiate() => section.differentiated = true,
-            _ => self.learns(number, now, sink),
+            _ => self.learning_begins(number, now, sink),
         }
     }
 
@@ -204,7 +205,7 @@ impl<N: Names> Analyser<N> {
     }
 
     /// Counts the time between the two marks, or since the validation before, as validation.
-    fn leave_out(&mut self, number: usize, from: Mark, mut until: Mark) {
+    fn leave_out(&mut self, number: usize, from: PartsSnapshot, mut until: PartsSnapshot) {
         let thread = &mut self.threads[number];
         let from = thread.validated.take().unwrap_or(from);
         let (time, counts) = (until.at.saturating_sub(from.at), until.counts.minus(from.counts));

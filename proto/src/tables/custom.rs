@@ -4,7 +4,7 @@
 //! Both sides check with this module: the agent when the program declares a table, the collector when it receives that.
 
 use super::TABLES;
-use crate::table::{Column, ColumnType, IDENTITY, Source, Table};
+use crate::table::{Column, ColumnType, IDENTITY, Table, TableSource};
 use crate::v1;
 
 /// Most tables that the programs of a run may declare. Each lasts to the end of the run, like its declaration.
@@ -63,7 +63,7 @@ pub fn declare(full_name: &str, columns: &[(String, ColumnType)]) -> Result<&'st
         schema: leak(schema),
         name: leak(name),
         doc: DOC,
-        source: Source::Agent,
+        source: TableSource::Agent,
         columns: columns.leak(),
         sort: &["step", "ts"],
         examples: vec![example].leak(),

@@ -4,13 +4,13 @@
 use std::time::{Duration, Instant};
 
 use super::analyser::ANALYSER;
-use super::ring::{self, Reader};
+use super::ring::{self, RingReader};
 use super::shared_memory::{self, writer};
 use super::{overhead, symbolizer};
 use crate::renewable::Renewable;
 use crate::shared::lock;
 use probe_trace::persist::Persist;
-use probe_trace::recover::{self, Outgoing};
+use probe_trace::recover::{self, UplinkCheckpoint};
 use probe_trace::row_buffer::RowBuffer;
 use probe_trace::shared_layout::CheckpointSlot;
 
@@ -22,14 +22,14 @@ const SHARE: f64 = 50.0;
 const MAX_PAUSE: f64 = 1.0;
 
 #[derive(Debug)]
-struct State {
+struct CheckpointState {
     /// Earliest time of the next drain and write.
     next: Option<Instant>,
     /// Version of the names that were written last.
-    names: Option<symbolizer::Version>,
+    names: Option<symbolizer::NamesVersion>,
 }
 
-static STATE: Renewable<State> = Renewable::new(|| State { next: None, names: None });
+static STATE: Renewable<CheckpointState> = Renewable::new(|| CheckpointState { next: None, names: None });
 
 /// Forgets in a forked child what was written into the parent's memory.
 pub(super) fn begin_anew() {
@@ -43,9 +43,9 @@ pub fn is_due() -> bool {
 
 /// Sets whether what is drained is held in the rings until [`write`]; without holding, nothing is written. Returns whether
 /// it is held.
-pub fn hold(on: bool) -> bool {
+pub fn set_holding(on: bool) -> bool {
     let Some(writer) = writer() else {
-        ring::hold(false);
+        ring::set_holding(false);
         return false;
     };
     if !on {
@@ -53,25 +53,25 @@ pub fn hold(on: bool) -> bool {
         let _ = lock(writer).clear();
         STATE.lock().next = None;
     }
-    ring::hold(on);
+    ring::set_holding(on);
     on
 }
 
 /// Writes the state of the analysis and what has not been sent. `outgoing` is given the positions of the rings.
-pub fn write(sink: &RowBuffer, outgoing: impl FnOnce(Vec<recover::RingPosition>) -> Outgoing) {
+pub fn write(sink: &RowBuffer, outgoing: impl FnOnce(Vec<recover::RingPosition>) -> UplinkCheckpoint) {
     let Some(writer) = writer() else { return };
     let before = overhead::cpu();
     let (mut writer, mut state) = (lock(writer), STATE.lock());
     let version = symbolizer::version();
     if state.names != Some(version) {
         // Without names there still are rows: those of modules have no name.
-        let put = writer.put(CheckpointSlot::Names, |to| symbolizer::dump().put(to));
+        let put = writer.write_slot(CheckpointSlot::Names, |to| symbolizer::dump().put(to));
         state.names = put.is_ok().then_some(version);
     }
-    let rings = Reader::all().iter().map(Reader::position).collect();
+    let rings = RingReader::all().iter().map(RingReader::position).collect();
     let analyser = ANALYSER.lock();
     // State that is too large is not written. It is recorded and sent all the same.
-    let _ = writer.put(CheckpointSlot::State, |to| recover::put(&analyser, sink, &outgoing(rings), to));
+    let _ = writer.write_slot(CheckpointSlot::State, |to| recover::write_state(&analyser, sink, &outgoing(rings), to));
     drop(analyser);
     ring::release();
     // Processor time of this thread: on a busy machine it may have waited for a processor in between.

@@ -114,7 +114,7 @@ fn becomes_unit(py: Python<'_>, events: &DoublingCount, unit: u8) -> bool {
     let Some(count) = events.add() else { return false };
     if may_step(py) {
         if unit == BACKWARD {
-            no_steps::passed(count);
+            no_steps::note_backward_passes(count);
         } else if ATTACHED.load(Ordering::Relaxed) {
             no_steps::evaluated(count);
         }
@@ -151,7 +151,7 @@ fn call_may_end(py: Python<'_>, state: &ThreadState, module: usize) {
     let unit = UNIT.load(Ordering::Relaxed);
     if state.call_mode.get() == 0 {
         if unit == 0 {
-            no_steps::called(|| may_step(py));
+            no_steps::note_training_call(|| may_step(py));
         }
     } else if unit == CALL {
         end_with_record(state, BY_CALL);

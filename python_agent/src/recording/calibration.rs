@@ -15,8 +15,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use super::libtorch::{current_thread, name_of, peek};
-use super::shim::{FLOAT, Tensor};
-use super::torch_callbacks::{BACKWARD_FUNCTION, Callback, FUNCTION, callback, with_callback};
+use super::shim::{FLOAT, ShimTensor};
+use super::torch_callbacks::{BACKWARD_FUNCTION, FUNCTION, RecordFunctionCallback, callback, with_callback};
 use crate::shared;
 
 /// How many words of a RecordFunction are searched; it is larger than this.
@@ -24,7 +24,7 @@ const SEARCHED_WORDS: usize = 40;
 static SCANNED: [AtomicU64; SEARCHED_WORDS] = [const { AtomicU64::new(0) }; SEARCHED_WORDS];
 
 /// Returns the result of `work()`, which runs on this thread with this callback registered and over an overwritten stack.
-fn run_with_callback<T>(callback: Callback, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+fn run_with_callback<T>(callback: RecordFunctionCallback, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     with_callback(callback, || {
         fill_stack(u64::MAX);
         work()
@@ -62,9 +62,9 @@ unsafe extern "C" fn scan(context: *mut *mut c_void, range: *const u8) -> *mut *
 }
 
 /// Which words of a RecordFunction have had the expected value of a field in every round so far.
-struct Candidates([bool; SEARCHED_WORDS]);
+struct WordCandidates([bool; SEARCHED_WORDS]);
 
-impl Candidates {
+impl WordCandidates {
     fn all() -> Self {
         Self([true; SEARCHED_WORDS])
     }
@@ -106,7 +106,7 @@ fn not_one(offsets: &[usize], what: &str) -> PyErr {
 /// The offset of the sequence number in bytes. `operate()` runs one operation that autograd records on the calling thread. It is
 /// run at several sequence numbers, and exactly one field must show them all.
 pub(super) fn find_sequence(operate: &Bound<'_, PyAny>) -> PyResult<usize> {
-    let mut candidates = Candidates::all();
+    let mut candidates = WordCandidates::all();
     for gap in [7, 29, 3, 61] {
         for _ in 0..gap {
             operate.call0()?;
@@ -122,7 +122,7 @@ pub(super) fn find_sequence(operate: &Bound<'_, PyAny>) -> PyResult<usize> {
 /// in a process that may still fork.
 pub(super) fn find_made_on(operate: &Bound<'_, PyAny>) -> PyResult<usize> {
     let py = operate.py();
-    let mut candidates = Candidates::all();
+    let mut candidates = WordCandidates::all();
     for _ in 0..3 {
         let operate = operate.clone().unbind();
         let made = move || Python::attach(|py| PyResult::Ok((complement_of(current_thread), operate.call0(py)?)));
@@ -162,7 +162,7 @@ unsafe extern "C" fn scan_copy(context: *mut *mut c_void, range: *const u8) -> *
 
 /// A pair of tensors as Python sees it: the addresses of the destination and the source of a copy, and the source's bytes and
 /// whether it is contiguous.
-type Pair = (u64, u64, i64, bool);
+type TensorPair = (u64, u64, i64, bool);
 
 /// The offset of the inputs in bytes, and the tag of an IValue that is a tensor. `copy(index)` copies between the two float32
 /// tensors of a pair on this thread. Exactly one field must show all pairs, and torch's C shim must agree with Python about them.
@@ -172,9 +172,9 @@ pub(super) fn find_inputs(copy: &Bound<'_, PyAny>) -> PyResult<(usize, u32)> {
         shared::lock(&FOUND).clear();
         let at_copy = callback(FUNCTION, scan_copy as *const c_void, std::ptr::null()).with_inputs();
         let answer = run_with_callback(at_copy, || copy.call1((pair,)))?;
-        let (to, from, bytes, contiguous) = answer.extract::<Pair>()?;
+        let (to, from, bytes, contiguous) = answer.extract::<TensorPair>()?;
         // SAFETY: an at::Tensor is the address of what it refers to, and the tensors of the pairs live as long as `copy`.
-        let tensor = unsafe { Tensor::of((&raw const from).cast()) };
+        let tensor = unsafe { ShimTensor::of((&raw const from).cast()) };
         if !tensor.is_some_and(|tensor| tensor.is(bytes, FLOAT, contiguous)) {
             return Err(PyRuntimeError::new_err("torch's C shim does not describe a tensor as Python does"));
         }

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub(crate) use probe_trace::clock::Sample;
+pub(crate) use probe_trace::clock::ClockSample;
 
 static COUNTER: AtomicBool = AtomicBool::new(false);
 
@@ -58,7 +58,7 @@ pub(crate) fn unix_ns() -> i64 {
 }
 
 /// Reads all clocks as closely together as a few tries allow.
-pub(crate) fn sample() -> Sample {
+pub(crate) fn sample() -> ClockSample {
     let once = || {
         let before = ticks();
         let monotonic_ns = nanoseconds(libc::CLOCK_MONOTONIC);
@@ -66,7 +66,7 @@ pub(crate) fn sample() -> Sample {
         let width = after.wrapping_sub(before);
         (
             width,
-            Sample {
+            ClockSample {
                 ticks: before.wrapping_add(width / 2),
                 monotonic_ns,
                 unix_ns: nanoseconds(libc::CLOCK_REALTIME) as i64,

@@ -19,7 +19,7 @@ use super::scalar;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
 use crate::shared::{self, ENABLED};
 use probe_trace::record::{RecordKind, RingRecord};
-use probe_trace::symbol_lookup::Operation;
+use probe_trace::symbol_lookup::CollectiveOperation;
 use probe_trace::symbol_table::LearnedName;
 
 /// Keys of operations, unique in this process; 0 is none.
@@ -27,20 +27,20 @@ static KEYS: AtomicU64 = AtomicU64::new(1);
 
 /// What operations have in common, by id.
 #[derive(Debug, Default)]
-pub(super) struct Operations {
+pub(super) struct OperationRegistry {
     ids: HashMap<(u32, &'static str, usize, bool), u64>,
-    all: Vec<Operation>,
+    all: Vec<CollectiveOperation>,
 }
 
-pub(super) static OPERATIONS: LazyLock<Mutex<Operations>> = LazyLock::new(Mutex::default);
+pub(super) static OPERATIONS: LazyLock<Mutex<OperationRegistry>> = LazyLock::new(Mutex::default);
 
 /// What all operations issued under this id have in common.
-pub(crate) fn operation(id: u64) -> Option<Operation> {
+pub(crate) fn operation(id: u64) -> Option<CollectiveOperation> {
     shared::lock(&OPERATIONS).all.get(id as usize).cloned()
 }
 
 /// What operations have in common, for all ids in order.
-pub(super) fn operations() -> Vec<Operation> {
+pub(super) fn operations() -> Vec<CollectiveOperation> {
     shared::lock(&OPERATIONS).all.clone()
 }
 
@@ -126,7 +126,7 @@ impl CollectiveGroup {
                 RECORD if policy::is_on(Layer::Collectives) => {
                     let began = ticks();
                     program_errors::swallow(args.py(), "recording a collective", self.issue_hooked(state, args));
-                    cost::spent(began);
+                    cost::add_rare(began);
                 }
                 BESIDE => return Err(beside_error()),
                 // Numbers go on: ranks compare them, and one may record where another does not.
@@ -274,7 +274,7 @@ impl CollectiveGroup {
             _ => String::new(),
         };
         let backend = self.backends.iter().find(|(at, _)| *at == device).or(self.backends.first());
-        let operation = Operation {
+        let operation = CollectiveOperation {
             name: operation.into(),
             group_id: self.id,
             group_name: self.name.clone(),

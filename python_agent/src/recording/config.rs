@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-use probe_proto::config::{self, Detail, Layers};
+use probe_proto::config::{self, Layers, StepDetail};
 use probe_proto::v1::{LatePlan, Plan};
 
 use super::overhead;
-use super::policy::{self, Policy};
+use super::policy::{self, RecordingPolicy};
 use crate::shared::{STEP, lock};
 
 /// Late plans that are remembered.
@@ -46,15 +46,16 @@ impl ReceivedSettings {
     }
 
     /// What the settings and the plan together say of steps and layers.
-    fn policy(&self) -> Policy {
+    fn policy(&self) -> RecordingPolicy {
         let layers = self.value(config::LAYERS).and_then(Layers::parse).unwrap_or(Layers::ALL);
-        let (stride, compare) = match self.value(config::DETAIL).and_then(Detail::parse).unwrap_or(Detail::Auto) {
-            Detail::EveryStep => (1, false),
-            Detail::Off => (0, false),
-            Detail::Every(stride) => (u16::try_from(stride).unwrap_or(u16::MAX), false),
-            Detail::Auto => (u16::try_from(self.plan.stride).unwrap_or(u16::MAX), !self.plan.whole),
+        let (stride, compare) = match self.value(config::DETAIL).and_then(StepDetail::parse).unwrap_or(StepDetail::Auto)
+        {
+            StepDetail::EveryStep => (1, false),
+            StepDetail::Off => (0, false),
+            StepDetail::Every(stride) => (u16::try_from(stride).unwrap_or(u16::MAX), false),
+            StepDetail::Auto => (u16::try_from(self.plan.stride).unwrap_or(u16::MAX), !self.plan.whole),
         };
-        Policy { stride, layers, compare }
+        RecordingPolicy { stride, layers, compare }
     }
 }
 
@@ -113,7 +114,7 @@ pub fn in_force() -> BTreeMap<String, String> {
 
 /// State of the collector's plans.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plans {
+pub struct PlanState {
     /// Number of the newest plan that came.
     pub number: u64,
     /// Whether the newest plan came late.
@@ -125,8 +126,8 @@ pub struct Plans {
 }
 
 /// State of the collector's plans so far.
-pub fn plans() -> Plans {
+pub fn plans() -> PlanState {
     let set = lock(&SET);
     let newest_late = set.newest_late.iter().copied().collect();
-    Plans { number: set.plan.number, late: set.late, late_plans: set.late_plans, newest_late }
+    PlanState { number: set.plan.number, late: set.late, late_plans: set.late_plans, newest_late }
 }

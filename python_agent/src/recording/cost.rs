@@ -15,7 +15,7 @@ static RARE: AtomicU64 = AtomicU64::new(0);
 
 /// Ticks by kind of event.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Costs {
+pub(crate) struct EventCosts {
     /// Begin or end of a module call.
     pub(crate) event: u64,
     /// Begin and end of an autograd node.
@@ -26,9 +26,9 @@ pub(crate) struct Costs {
     pub(crate) rare: u64,
 }
 
-pub(crate) fn costs() -> Costs {
+pub(crate) fn costs() -> EventCosts {
     let [event, node, rare] = [&EVENT, &NODE, &RARE].map(|ticks| ticks.load(Ordering::Relaxed));
-    Costs { event, node, mark: device::cost(), rare }
+    EventCosts { event, node, mark: device::cost(), rare }
 }
 
 /// Forgets in a forked child what the parent has spent.
@@ -37,6 +37,6 @@ pub(super) fn begin_anew() {
 }
 
 /// Adds the time since `began` to the cost of rare hooks, which are called a few times a step.
-pub(super) fn spent(began: u64) {
+pub(super) fn add_rare(began: u64) {
     RARE.fetch_add(ticks().saturating_sub(began), Ordering::Relaxed);
 }

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::attributes::{known, number};
+use super::attributes::{hide_own_errors, number};
 use super::batch::BatchSize;
 use super::clock::ticks;
 use super::cost;
-use super::data_tasks::Tasks;
+use super::data_tasks::WorkerTasks;
 use super::policy::{self, Layer};
 use super::thread::{self, RECORD};
 use super::{boundary, module_names, slot};
@@ -36,12 +36,12 @@ fn class_of(source: &Bound<'_, PyAny>) -> PyResult<u64> {
 /// workers' queue at once and puts them into another; else both names mean the same queue.
 fn batches_ready(iterator: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     let py = iterator.py();
-    let from_workers = known(py, iterator.getattr_opt(intern!(py, "_worker_result_queue")))?.flatten();
-    let pinned = known(py, iterator.getattr_opt(intern!(py, "_data_queue")))?.flatten();
+    let from_workers = hide_own_errors(py, iterator.getattr_opt(intern!(py, "_worker_result_queue")))?.flatten();
+    let pinned = hide_own_errors(py, iterator.getattr_opt(intern!(py, "_data_queue")))?.flatten();
     let both_are_one = matches!((&from_workers, &pinned), (Some(queue), Some(other)) if queue.is(other));
     let mut sum = None;
     for queue in [from_workers, pinned.filter(|_| !both_are_one)].into_iter().flatten() {
-        let size = known(py, queue.call_method0(intern!(py, "qsize")))?;
+        let size = hide_own_errors(py, queue.call_method0(intern!(py, "qsize")))?;
         let Some(size) = size.and_then(|size| size.extract::<u64>().ok()) else { return Ok(None) };
         sum = Some(sum.unwrap_or(0) + size);
     }
@@ -61,7 +61,7 @@ pub(super) fn next_batch<'py>(
     watched: Option<&Bound<'py, PyAny>>,
     index: Option<u64>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let mut tasks = Tasks::NONE;
+    let mut tasks = WorkerTasks::NONE;
     data_begin(iterator, watched, &mut tasks)?;
     let batch = ask.call1((iterator,));
     data_end(iterator, batch.as_ref().ok(), index, &tasks)?;
@@ -70,7 +70,11 @@ pub(super) fn next_batch<'py>(
 
 /// Records that a DataLoader's iterator is asked for a batch or, with `watched`, an iterator over that. Notes the `tasks` of its
 /// workers.
-fn data_begin(iterator: &Bound<'_, PyAny>, watched: Option<&Bound<'_, PyAny>>, tasks: &mut Tasks) -> PyResult<()> {
+fn data_begin(
+    iterator: &Bound<'_, PyAny>,
+    watched: Option<&Bound<'_, PyAny>>,
+    tasks: &mut WorkerTasks,
+) -> PyResult<()> {
     let py = iterator.py();
     thread::with(|state| {
         let on = ENABLED.load(Ordering::Relaxed);
@@ -88,7 +92,7 @@ fn data_begin(iterator: &Bound<'_, PyAny>, watched: Option<&Bound<'_, PyAny>>, t
         }
         let source = match watched {
             Some(source) => Some(source.clone()),
-            None => known(py, iterator.getattr_opt(intern!(py, "_dataset")))?.flatten(),
+            None => hide_own_errors(py, iterator.getattr_opt(intern!(py, "_dataset")))?.flatten(),
         };
         let class = source.and_then(|source| class_of(&source).ok()).unwrap_or_default();
         let (mut ready, mut outstanding) = (u64::MAX, u64::MAX);
@@ -96,10 +100,10 @@ fn data_begin(iterator: &Bound<'_, PyAny>, watched: Option<&Bound<'_, PyAny>>, t
         if watched.is_none() && number(iterator, intern!(py, "_num_workers"))?.is_some_and(|workers| workers > 0) {
             ready = batches_ready(iterator)?.unwrap_or(u64::MAX);
             outstanding = number(iterator, intern!(py, "_tasks_outstanding"))?.unwrap_or(u64::MAX);
-            tasks.note(iterator)?;
+            tasks.note_tasks(iterator)?;
         }
         // The record is made last, so that the time until here is not counted as waiting.
-        cost::spent(began);
+        cost::add_rare(began);
         let iterator_word = iterator.as_ptr() as u64 & ((1 << OUTSTANDING) - 1)
             | outstanding.min(u64::MAX >> OUTSTANDING) << OUTSTANDING;
         state.data.open(|| {
@@ -118,7 +122,7 @@ fn data_end(
     iterator: &Bound<'_, PyAny>,
     batch: Option<&Bound<'_, PyAny>>,
     index: Option<u64>,
-    tasks: &Tasks,
+    tasks: &WorkerTasks,
 ) -> PyResult<()> {
     let py = iterator.py();
     thread::with(|state| {
@@ -168,7 +172,7 @@ fn data_end(
             size.bytes.unwrap_or(u64::MAX),
             batch_number | u64::from(samples) << 32,
         ));
-        cost::spent(now);
+        cost::add_rare(now);
         interrupted
     })
 }

@@ -21,25 +21,25 @@ const MAX_TASKS_IN_ORDER: usize = 8;
 static LOADER_ITERATOR: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The number of a task in the epoch, and the worker that it was given to.
-type Task = (u64, u32);
+type WorkerTask = (u64, u32);
 
 /// The tasks of workers, oldest first.
 #[derive(Debug)]
-pub(super) struct Tasks {
+pub(super) struct WorkerTasks {
     is_in_order: bool,
     count: usize,
-    tasks: [Task; MAX_TASKS],
+    tasks: [WorkerTask; MAX_TASKS],
 }
 
-impl Tasks {
+impl WorkerTasks {
     pub(super) const NONE: Self = Self { is_in_order: true, count: 0, tasks: [(0, 0); MAX_TASKS] };
 
-    fn as_slice(&self) -> &[Task] {
+    fn as_slice(&self) -> &[WorkerTask] {
         &self.tasks[..self.count]
     }
 
     /// Notes the tasks of the iterator's workers. There are none if it is not a DataLoader's with workers, of torch's own class.
-    pub(super) fn note(&mut self, iterator: &Bound<'_, PyAny>) -> PyResult<()> {
+    pub(super) fn note_tasks(&mut self, iterator: &Bound<'_, PyAny>) -> PyResult<()> {
         self.count = 0;
         if iterator.get_type().as_ptr() != LOADER_ITERATOR.load(Ordering::Relaxed) {
             return Ok(());
@@ -68,7 +68,7 @@ impl Tasks {
         Ok(Some((u64::from(worker), time)))
     }
 
-    fn handed(&self, iterator: &Bound<'_, PyAny>) -> PyResult<Option<Task>> {
+    fn handed(&self, iterator: &Bound<'_, PyAny>) -> PyResult<Option<WorkerTask>> {
         let py = iterator.py();
         if self.count == 0 {
             return Ok(None);

@@ -1,14 +1,14 @@
 //! Rows without a collector, for tests and for examining what a script records.
 
 use probe_proto::config::Layers;
-use probe_proto::decode::{self, Values};
+use probe_proto::decode::{self, DecodedValues};
 use probe_proto::table::ColumnType;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use super::drain;
-use super::policy::{self, Policy};
+use super::policy::{self, RecordingPolicy};
 use crate::renewable::Renewable;
 use crate::shared;
 use probe_trace::row_buffer::RowBuffer;
@@ -49,15 +49,15 @@ fn take_rows<'py>(py: Python<'py>, last: bool) -> PyResult<Bound<'py, PyDict>> {
                     continue;
                 }
                 let value = match &decoded.values {
-                    Values::Floats(bytes) => {
+                    DecodedValues::Floats(bytes) => {
                         let mut float = [0_u8; 8];
                         float.copy_from_slice(&bytes[index * 8..index * 8 + 8]);
                         row.set_item(column.name, f64::from_le_bytes(float))?;
                         continue;
                     }
-                    Values::Ints(values) => values[index],
-                    Values::Constant(value) => *value,
-                    Values::Nulls => 0,
+                    DecodedValues::Ints(values) => values[index],
+                    DecodedValues::Constant(value) => *value,
+                    DecodedValues::Nulls => 0,
                 };
                 match column.kind {
                     ColumnType::Text => {
@@ -89,7 +89,7 @@ fn analyse(py: Python<'_>) {
 /// Sets `detail` as the collector would: from the next step on.
 #[pyfunction]
 fn set_detail(on: bool) {
-    policy::set(Policy { stride: u16::from(on), ..policy::newest() });
+    policy::set(RecordingPolicy { stride: u16::from(on), ..policy::newest() });
 }
 
 /// The stride of detail: one of this many steps carries detail; 0: none.
@@ -103,7 +103,7 @@ fn stride() -> u16 {
 #[pyfunction]
 fn set_policy(from_step: i64, stride: u16, layers: &str, compare: bool) -> PyResult<bool> {
     let layers = Layers::parse(layers).ok_or_else(|| PyValueError::new_err("no such layers"))?;
-    Ok(policy::set_from(Policy { stride, layers, compare }, from_step))
+    Ok(policy::set_from(RecordingPolicy { stride, layers, compare }, from_step))
 }
 
 /// Sets whether a snippet waits for a boundary, as the uplink does.

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::analyser::ANALYSER;
 use super::clock::{self, ticks};
-use super::device::{self, Harvest, Resolved};
-use super::ring::{LOST, Reader};
+use super::device::{self, NewestEvents, ResolvedEvent};
+use super::ring::{LOST, RingReader};
 use super::symbolizer::Symbolizer;
 use super::{exceptions, overhead, process_flag, shared_memory, slot, spans, tables};
 use crate::renewable::Renewable;
-use crate::sampling::Sampler;
+use crate::sampling::ProcessSampler;
 use probe_trace::row_buffer::RowBuffer;
 use probe_trace::{Analyser, METRICS, RING_FULL, RecordTable, SPANS};
 
@@ -28,8 +28,8 @@ static PREPARED: AtomicBool = AtomicBool::new(false);
 /// Whether the next drain takes everything, because nothing more will be recorded.
 static LAST: AtomicBool = AtomicBool::new(false);
 
-static HARVEST: Renewable<Harvest> = Renewable::new(Harvest::default);
-static SAMPLER: Renewable<Sampler> = Renewable::new(Sampler::default);
+static HARVEST: Renewable<NewestEvents> = Renewable::new(NewestEvents::default);
+static SAMPLER: Renewable<ProcessSampler> = Renewable::new(ProcessSampler::default);
 
 /// Values of the loss counters that sinks already have.
 static COUNTED: Renewable<[u64; RecordTable::ALL.len() + COUNTERS.len()]> =
@@ -66,7 +66,7 @@ pub(super) fn begin_anew() {
 
 /// All counters of losses, always in the same order.
 fn counters() -> impl Iterator<Item = (&'static AtomicU64, &'static str, &'static str)> {
-    RecordTable::ALL.into_iter().map(|table| (LOST.of(table), table.name(), RING_FULL)).chain(COUNTERS)
+    RecordTable::ALL.into_iter().map(|table| (LOST.counter(table), table.name(), RING_FULL)).chain(COUNTERS)
 }
 
 /// Makes rows of everything in the rings. For the background thread: takes no GIL.
@@ -90,7 +90,7 @@ pub(super) fn drain_now(sink: &mut RowBuffer, last: bool) {
     let now = ticks();
     let patience = if last { 0 } else { analyser.ticks(DEVICE_NS) };
     let (until, given_up) = (now.saturating_sub(young), now.saturating_sub(patience));
-    let readers = Reader::all();
+    let readers = RingReader::all();
     device::prepare();
     let until = device::relaxed(|| merge(&mut analyser, &readers, until, given_up, sink));
     for (number, reader) in readers.iter().enumerate() {
@@ -100,7 +100,7 @@ pub(super) fn drain_now(sink: &mut RowBuffer, last: bool) {
         }
     }
     analyser.end_drain(until, last, sink);
-    overhead::note(&mut analyser, sample, last, sink);
+    overhead::add_row_if_due(&mut analyser, sample, last, sink);
     if last {
         sink.release();
     }
@@ -114,7 +114,7 @@ pub(super) fn drain_now(sink: &mut RowBuffer, last: bool) {
 }
 
 /// A ring being read.
-struct Cursor {
+struct RingCursor {
     number: usize,
     position: u64,
     end: u64,
@@ -125,7 +125,7 @@ struct Cursor {
 /// wait. Returns the time up to which all records are analysed.
 fn merge(
     analyser: &mut Analyser<Symbolizer>,
-    readers: &[Reader],
+    readers: &[RingReader],
     until: u64,
     given_up: u64,
     sink: &mut RowBuffer,
@@ -137,7 +137,7 @@ fn merge(
         analyser.name_thread(number, reader.thread());
         analyser.know_torch_thread(number, reader.torch_thread());
         if !waiting.is_empty() {
-            cursors.push(Cursor {
+            cursors.push(RingCursor {
                 number,
                 position: waiting.start,
                 end: waiting.end,
@@ -159,8 +159,8 @@ fn merge(
         while cursor.position < cursor.end && cursor.next <= until && cursor.next <= bound {
             let (mark, record) = reader.get(cursor.position).unmarked();
             let device = match harvest.resolve(mark, record.ts <= given_up) {
-                Resolved::As(device) => device,
-                Resolved::NotYet => {
+                ResolvedEvent::As(device) => device,
+                ResolvedEvent::NotYet => {
                     reader.advance(cursor.position);
                     return record.ts.saturating_sub(1);
                 }

@@ -108,7 +108,7 @@ pub(super) fn begin_anew() {
 }
 
 /// How many exceptions have been drained so far.
-pub fn taken() -> u64 {
+pub fn drained_count() -> u64 {
     shared::lock(&ALL).taken
 }
 
@@ -119,7 +119,7 @@ pub fn are_awaited() -> bool {
 }
 
 /// Notes that the collector has stored the first `count` exceptions.
-pub fn stored(count: u64) {
+pub fn note_stored(count: u64) {
     shared::lock(&ALL).stored = count;
     STORED.notify_all();
 }

@@ -16,7 +16,7 @@ use pyo3::{ffi, intern};
 use super::libtorch::symbol;
 
 /// What torch's functions examine, as it was when the layer was put in.
-struct Torch {
+struct TorchGlobals {
     /// `Module.__call__`. A class that overrides it is called in the usual way.
     call: Py<PyAny>,
     /// `Module._call_impl`. A class that overrides it is called in the usual way.
@@ -36,7 +36,7 @@ type TracingState = unsafe extern "C" fn() -> *const *const c_void;
 /// Torch's function of this type; null: `is_tracing` is called, which takes longer.
 static TRACING: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-static TORCH: OnceLock<Torch> = OnceLock::new();
+static TORCH: OnceLock<TorchGlobals> = OnceLock::new();
 static ON: AtomicBool = AtomicBool::new(false);
 
 /// Calls `module.forward` if that is all that a call of `module` would do. Returns its result, NULL with its exception included;
@@ -80,7 +80,7 @@ unsafe fn call_now(
 }
 
 /// The bound `forward`, a new reference; None where more than that is to be called.
-unsafe fn forward_of(py: Python<'_>, torch: &Torch, module: *mut ffi::PyObject) -> Option<*mut ffi::PyObject> {
+unsafe fn forward_of(py: Python<'_>, torch: &TorchGlobals, module: *mut ffi::PyObject) -> Option<*mut ffi::PyObject> {
     // SAFETY: as of the caller. References that are borrowed from dictionaries are used before anything else runs.
     unsafe {
         let class = ffi::Py_TYPE(module).cast();
@@ -123,7 +123,7 @@ unsafe fn forward_of(py: Python<'_>, torch: &Torch, module: *mut ffi::PyObject) 
 }
 
 /// Whether torch.jit traces on this thread, or that can't be found out.
-unsafe fn traces(torch: &Torch) -> bool {
+unsafe fn traces(torch: &TorchGlobals) -> bool {
     let state = TRACING.load(Ordering::Relaxed);
     // SAFETY: as of the caller; torch's function of this name has this signature, and its answer is never null.
     unsafe {
@@ -191,7 +191,14 @@ fn use_fast_calls(
         let (call, call_impl) = (module.getattr("__call__")?.unbind(), module.getattr("_call_impl")?.unbind());
         let state = symbol(c"_ZN5torch3jit6tracer15getTracingStateEv").unwrap_or(std::ptr::null_mut());
         TRACING.store(state, Ordering::Relaxed);
-        TORCH.get_or_init(|| Torch { call, call_impl, module_names, profiler_names, is_tracing, evaluates_frames });
+        TORCH.get_or_init(|| TorchGlobals {
+            call,
+            call_impl,
+            module_names,
+            profiler_names,
+            is_tracing,
+            evaluates_frames,
+        });
     }
     let on = on && TORCH.get().is_some();
     ON.store(on, Ordering::Relaxed);

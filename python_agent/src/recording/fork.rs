@@ -34,21 +34,21 @@ static WAITED_NS: AtomicU64 = AtomicU64::new(0);
 /// Every lock that a child may take, except those that are only taken with the GIL held, as the fork is. No thread that holds one
 /// of them takes another, so any order is right if it is always the same: that of the fields.
 struct ForkLocks {
-    _registry: MutexGuard<'static, module_names::Registry>,
-    _operations: MutexGuard<'static, collectives::Operations>,
+    _registry: MutexGuard<'static, module_names::ModuleRegistry>,
+    _operations: MutexGuard<'static, collectives::OperationRegistry>,
     _layers: MutexGuard<'static, BTreeMap<&'static str, String>>,
     _problem: MutexGuard<'static, String>,
     _beside: MutexGuard<'static, String>,
     _walker: MutexGuard<'static, Option<Py<PyAny>>>,
     _boundary: MutexGuard<'static, Option<Py<PyAny>>>,
     _first_use: MutexGuard<'static, Option<Py<PyAny>>>,
-    _profiled: MutexGuard<'static, Vec<profiled_ranges::Profiled>>,
+    _profiled: MutexGuard<'static, Vec<profiled_ranges::ProfiledRange>>,
     _callbacks: MutexGuard<'static, ()>,
     _saved: MutexGuard<'static, Vec<String>>,
     _config: MutexGuard<'static, config::ReceivedSettings>,
     _tables: MutexGuard<'static, tables::DeclaredTables>,
     _exceptions: MutexGuard<'static, exceptions::PendingExceptions>,
-    _facts: MutexGuard<'static, environment::Facts>,
+    _facts: MutexGuard<'static, environment::EnvironmentFacts>,
     _loader: Option<MutexGuard<'static, ()>>,
 }
 
@@ -113,7 +113,7 @@ extern "C" fn in_child() {
     BOUNDARY_WANTED.store(false, Ordering::Relaxed);
     let _ = HELD.try_with(|held| drop(held.take()));
     thread::retire();
-    shared_memory::leave();
+    shared_memory::leave_in_child();
 }
 
 /// Makes a forked child an agent: what the parent had recorded and not sent stays the parent's. False where this is no forked

@@ -12,7 +12,7 @@ const LENGTH: usize = 127;
 const REACH: usize = 64;
 
 /// At most `length` bytes of UTF-8, without a part of a character at the end.
-pub(super) fn cut(text: &[u8], length: usize) -> &[u8] {
+pub(super) fn truncate_utf8(text: &[u8], length: usize) -> &[u8] {
     let mut end = text.len().min(length);
     while end > 0 && text.get(end).is_some_and(|next| next & 0xc0 == 0x80) {
         end -= 1;
@@ -21,7 +21,7 @@ pub(super) fn cut(text: &[u8], length: usize) -> &[u8] {
 }
 
 /// A name, written once.
-struct Name {
+struct InternedName {
     /// 0 free, 1 being written, 2 there.
     state: AtomicU8,
     length: AtomicU8,
@@ -30,14 +30,14 @@ struct Name {
 }
 
 /// A table of names.
-pub(super) struct Interned([Name; MAX_NAMES], fn(u64, &str) -> LearnedName<'_>);
+pub(super) struct InternedNames([InternedName; MAX_NAMES], fn(u64, &str) -> LearnedName<'_>);
 
-impl Interned {
+impl InternedNames {
     /// An empty table. `learned` makes the entry of the log that tells a new name.
     pub(super) const fn new(learned: fn(u64, &str) -> LearnedName<'_>) -> Self {
         Self(
             [const {
-                Name {
+                InternedName {
                     state: AtomicU8::new(0),
                     length: AtomicU8::new(0),
                     hash: AtomicU64::new(0),
@@ -50,7 +50,7 @@ impl Interned {
 
     /// The number of a name, which is added if it is new; None if there is no room for it.
     pub(super) fn intern(&self, name: &[u8]) -> Option<u16> {
-        let name = cut(name, LENGTH);
+        let name = truncate_utf8(name, LENGTH);
         // FNV-1a.
         let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -94,7 +94,7 @@ impl Interned {
 mod tests {
     use super::*;
 
-    static NAMES_OF_A_TEST: Interned = Interned::new(|id, name| LearnedName::Span(id, name));
+    static NAMES_OF_A_TEST: InternedNames = InternedNames::new(|id, name| LearnedName::Span(id, name));
 
     #[test]
     fn names_are_kept_once_and_no_more_than_fit() {

@@ -7,7 +7,7 @@ use super::untraced::Untraced;
 use super::{data, program_errors};
 
 /// A function and its arguments, as `pickle` takes them.
-type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyAny>, String));
+type PickledCall<'py> = (Bound<'py, PyAny>, (Bound<'py, PyAny>, String));
 
 /// The `__next__` or `__init__` of DataLoader iterators, in place of torch's. Python has no frame of it: it would be one more between
 /// the program's line and what warns in torch's function, and the warning would be said to come from another line (`stacklevel`).
@@ -69,7 +69,7 @@ impl LoaderMethod {
     }
 
     /// Pickled and copied as what torch's class has there, also in a process without the agent.
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<PickledCall<'py>> {
         let module: String = self.original.bind(py).getattr("__module__")?.extract()?;
         let class = py.import(module)?.getattr("_BaseDataLoaderIter")?;
         Ok((py.import("builtins")?.getattr("getattr")?, (class, self.name.clone())))

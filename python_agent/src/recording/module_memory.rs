@@ -26,7 +26,7 @@ const REMAINDER: u32 = 0;
 
 /// Torch's functions and state that a query needs.
 #[derive(Debug)]
-struct Source {
+struct TorchMemoryFunctions {
     /// `torch._C._cuda_memoryStats`.
     statistics: Py<PyAny>,
     /// `torch._C._cuda_getDevice`.
@@ -35,7 +35,7 @@ struct Source {
     cuda: Py<PyDict>,
 }
 
-static SOURCE: PyOnceLock<Source> = PyOnceLock::new();
+static SOURCE: PyOnceLock<TorchMemoryFunctions> = PyOnceLock::new();
 static USED: AtomicBool = AtomicBool::new(false);
 static QUERIES: SampledSteps = SampledSteps::new(REMAINDER, THINNER);
 
@@ -155,7 +155,7 @@ fn watch_module_memory(
     USED.store(source.is_some(), Ordering::Relaxed);
     if let Some(((statistics, device), cuda)) = source {
         // Torch's functions never change, so the first ones are kept.
-        SOURCE.get_or_init(py, || Source { statistics, device, cuda });
+        SOURCE.get_or_init(py, || TorchMemoryFunctions { statistics, device, cuda });
     }
 }
 

@@ -19,14 +19,14 @@ use probe_trace::symbol_lookup::ModuleInfo;
 use probe_trace::symbol_table::{KnownModule, LearnedName};
 
 #[derive(Debug, Default)]
-pub(super) struct Registry {
+pub(super) struct ModuleRegistry {
     pub(super) modules: HashMap<u64, Vec<KnownModule>>,
     pub(super) types: HashMap<u64, Arc<str>>,
     /// Addresses that have an entry of a module that is gone.
     pub(super) past: Vec<u64>,
 }
 
-pub(super) static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
+pub(super) static REGISTRY: LazyLock<Mutex<ModuleRegistry>> = LazyLock::new(Mutex::default);
 /// Grows whenever the name of a module may have changed.
 pub(super) static GENERATION: AtomicU64 = AtomicU64::new(1);
 /// Grows when a module is gone, so that another one at its address is not taken for known.
@@ -87,7 +87,7 @@ fn walk(py: Python<'_>, module: *mut ffi::PyObject, again: bool) -> (bool, bool)
     }
     // A walk before the first step has ended is no cost of steps.
     if shared::STEP.load(Ordering::Relaxed) > 0 {
-        cost::spent(began);
+        cost::add_rare(began);
     }
     let is_known = known.as_ref().ok().copied();
     let is_ours = program_errors::swallow(py, "finding the names of modules", known.map(drop));
@@ -107,11 +107,11 @@ fn set_walker(walker: Option<Py<PyAny>>) {
 
 /// A module as Python's walk describes it: address, qualified name (None: a root or wrapper, shown by its class name),
 /// class name, device, compiled, has parameters.
-type Described = (u64, Option<String>, String, Option<String>, bool, bool);
+type DescribedModule = (u64, Option<String>, String, Option<String>, bool, bool);
 
 /// Adds the names of modules.
 #[pyfunction]
-fn name_modules(modules: Vec<Described>) {
+fn name_modules(modules: Vec<DescribedModule>) {
     let mut registry = shared::lock(&REGISTRY);
     let now = ticks();
     for (address, name, class, device, compiled, has_parameters) in modules {

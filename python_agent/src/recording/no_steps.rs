@@ -25,7 +25,7 @@ const BEGINNING: &str = "no step has ended";
 
 /// Notes an outermost call of a module in training mode, with gradients on, before the first step and the first backward pass.
 /// `may_step` says whether there is an optimizer that may still step.
-pub(super) fn called(may_step: impl FnOnce() -> bool) {
+pub(super) fn note_training_call(may_step: impl FnOnce() -> bool) {
     let Some(count) = CALLS.add() else { return };
     if !SAID.load(Ordering::Relaxed) && !may_step() {
         say(&format!(
@@ -37,7 +37,7 @@ pub(super) fn called(may_step: impl FnOnce() -> bool) {
 }
 
 /// Notes that there have been this many backward passes before the first step, while there is an optimizer that may still step.
-pub(super) fn passed(count: u32) {
+pub(super) fn note_backward_passes(count: u32) {
     // Without that layer steps of optimizers are not seen.
     let is_off = shared::lock(&shared::LAYERS).get("optimizer").is_some_and(|mechanism| mechanism == "off");
     if count >= MANY_PASSES && !is_off {

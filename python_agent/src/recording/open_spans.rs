@@ -7,7 +7,7 @@ pub(super) const MAX_OPEN: usize = 32;
 
 /// A range that is open.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Open {
+pub(super) struct OpenSpan {
     pub(super) key: u64,
     pub(super) begin: u64,
     pub(super) step: i64,
@@ -18,7 +18,7 @@ pub(super) struct Open {
 /// The ranges that are open on a thread.
 #[derive(Debug)]
 pub(crate) struct OpenSpans {
-    pub(super) open: [Cell<Open>; MAX_OPEN],
+    pub(super) open: [Cell<OpenSpan>; MAX_OPEN],
     pub(super) count: Cell<usize>,
     pub(super) serial: Cell<u64>,
 }
@@ -26,7 +26,7 @@ pub(crate) struct OpenSpans {
 impl OpenSpans {
     pub(crate) const fn new() -> Self {
         Self {
-            open: [const { Cell::new(Open { key: 0, begin: 0, step: 0, payload: 0 }) }; MAX_OPEN],
+            open: [const { Cell::new(OpenSpan { key: 0, begin: 0, step: 0, payload: 0 }) }; MAX_OPEN],
             count: Cell::new(0),
             serial: Cell::new(0),
         }

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::clock::ticks;
-use super::interned::{self, Interned};
+use super::interned::{self, InternedNames};
 use super::thread::ThreadState;
 use probe_trace::RecordedPart;
 use probe_trace::record::{RecordKind, RingRecord};
@@ -20,20 +20,20 @@ const MAX_OPEN: usize = 32;
 /// How torch names the run of a node of a backward pass.
 const NODE: &[u8] = b"autograd::engine::evaluate_function";
 
-static NAMES: Interned = Interned::new(|id, name| LearnedName::Operator(id, name));
-static COUNTS: [[Count; OPERATORS]; RecordedPart::ALL.len()] =
-    [const { [const { Count::new() }; OPERATORS] }; RecordedPart::ALL.len()];
+static NAMES: InternedNames = InternedNames::new(|id, name| LearnedName::Operator(id, name));
+static COUNTS: [[OperatorCount; OPERATORS]; RecordedPart::ALL.len()] =
+    [const { [const { OperatorCount::new() }; OPERATORS] }; RecordedPart::ALL.len()];
 /// Watched steps that ended. What a thread has open from an earlier one has ended on another thread.
 static ENDED: AtomicU64 = AtomicU64::new(0);
 
 /// How often an operator ran in a part of the current step.
-struct Count {
+struct OperatorCount {
     times: AtomicU32,
     outermost: AtomicU32,
     ticks: AtomicU64,
 }
 
-impl Count {
+impl OperatorCount {
     const fn new() -> Self {
         Self { times: AtomicU32::new(0), outermost: AtomicU32::new(0), ticks: AtomicU64::new(0) }
     }
@@ -50,7 +50,7 @@ impl Count {
 
 /// An operator that runs.
 #[derive(Debug, Clone, Copy)]
-struct Open {
+struct RunningOperator {
     range: u64,
     operator: u16,
     part: RecordedPart,
@@ -62,17 +62,17 @@ struct Open {
     within: u64,
 }
 
-struct Stack {
-    open: [Cell<Open>; MAX_OPEN],
+struct RunningOperators {
+    open: [Cell<RunningOperator>; MAX_OPEN],
     count: Cell<usize>,
     /// The value of [`ENDED`] for which this holds.
     step: Cell<u64>,
 }
 
 thread_local! {
-    static STACK: Stack = const {
-        const NOTHING: Open = Open { range: 0, operator: 0, part: RecordedPart::Other, called: 0, began: 0, within: 0 };
-        Stack { open: [const { Cell::new(NOTHING) }; MAX_OPEN], count: Cell::new(0), step: Cell::new(0) }
+    static STACK: RunningOperators = const {
+        const NOTHING: RunningOperator = RunningOperator { range: 0, operator: 0, part: RecordedPart::Other, called: 0, began: 0, within: 0 };
+        RunningOperators { open: [const { Cell::new(NOTHING) }; MAX_OPEN], count: Cell::new(0), step: Cell::new(0) }
     };
 }
 
@@ -92,7 +92,7 @@ pub(super) fn begin(state: &ThreadState, range: u64, name: &[u8], called: u64) {
             (part, _) => part,
         };
         if let Some(open) = stack.open.get(count) {
-            open.set(Open { range, operator, part, called, began: ticks(), within: 0 });
+            open.set(RunningOperator { range, operator, part, called, began: ticks(), within: 0 });
             stack.count.set(count + 1);
         }
     });

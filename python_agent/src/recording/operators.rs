@@ -17,7 +17,7 @@ use super::libtorch::name_of;
 use super::operator_counts;
 use super::policy::{Layer, is_on};
 use super::sampled_steps::SampledSteps;
-use super::shim::{self, Tensor};
+use super::shim::{self, ShimTensor};
 use super::thread::{self, RECORD, SUSPENSIONS, ThreadState};
 use super::torch_callbacks::OPERATOR_CALLBACK;
 use super::user_line;
@@ -53,7 +53,7 @@ static TENSOR_TAG: AtomicU32 = AtomicU32::new(0);
 
 /// An operator in `OPERATORS` that is open on its thread.
 #[derive(Debug, Clone, Copy)]
-struct Open {
+struct OpenOperator {
     range: u64,
     operator: u8,
     begin: u64,
@@ -61,15 +61,15 @@ struct Open {
     contents: Option<(u64, u64)>,
 }
 
-struct Stack {
-    open: [Cell<Open>; MAX_OPEN],
+struct OperatorStack {
+    open: [Cell<OpenOperator>; MAX_OPEN],
     count: Cell<usize>,
 }
 
 thread_local! {
-    static STACK: Stack = const {
-        Stack {
-            open: [const { Cell::new(Open { range: 0, operator: 0, begin: 0, contents: None }) }; MAX_OPEN],
+    static STACK: OperatorStack = const {
+        OperatorStack {
+            open: [const { Cell::new(OpenOperator { range: 0, operator: 0, begin: 0, contents: None }) }; MAX_OPEN],
             count: Cell::new(0),
         }
     };
@@ -156,7 +156,7 @@ unsafe fn open(range: *const u8, operator: u8) {
     STACK.with(|stack| {
         let count = stack.count.get();
         if count < MAX_OPEN {
-            stack.open[count].set(Open { range: range as u64, operator, begin: ticks(), contents });
+            stack.open[count].set(OpenOperator { range: range as u64, operator, begin: ticks(), contents });
             stack.count.set(count + 1);
         }
     });
@@ -180,7 +180,9 @@ fn record_end(range: *const u8, now: u64) {
         stack.count.set(count - 1);
         Some((open, stack.open[0].get().operator))
     });
-    let Some((Open { operator, begin, contents: Some((payload, words)), .. }, outermost)) = ended else { return };
+    let Some((OpenOperator { operator, begin, contents: Some((payload, words)), .. }, outermost)) = ended else {
+        return;
+    };
     let outermost = u64::from(if operator == NONZERO { NONZERO } else { outermost });
     let payload = payload | outermost | u64::from(WATCH.stride()) << 24;
     thread::with(|state| {
@@ -226,7 +228,7 @@ fn sync_end(began: u64, operation: &str, device: &Bound<'_, PyAny>) {
 }
 
 /// The tensor at `index` of a RecordFunction's inputs; None where torch does not tell.
-unsafe fn input(range: *const u8, index: usize) -> Option<Tensor> {
+unsafe fn input(range: *const u8, index: usize) -> Option<ShimTensor> {
     // SAFETY: calibration saw an ArrayRef of IValues there: pointer and length; an IValue is 16 bytes, the tensor's
     // pointer and a tag.
     unsafe {
@@ -239,7 +241,7 @@ unsafe fn input(range: *const u8, index: usize) -> Option<Tensor> {
         if value.add(8).cast::<u32>().read() != TENSOR_TAG.load(Ordering::Relaxed) {
             return None;
         }
-        Tensor::of(value)
+        ShimTensor::of(value)
     }
 }
 

@@ -8,7 +8,7 @@ use pyo3::types::{PyDict, PyTuple};
 use super::autograd_passes::PASSES;
 use super::boundary::{self, DETAIL};
 use super::forward::beside_error;
-use super::interned::cut;
+use super::interned::truncate_utf8;
 use super::primary_optimizer::PrimaryOptimizer;
 use super::thread::{self, BESIDE, RECORD, ThreadState};
 use super::{device, first_use, forward_hooks, module_memory, process_flag, slot};
@@ -21,20 +21,20 @@ const MAX_NAMES: usize = 64;
 const LENGTH: usize = 63;
 
 /// A class name, written once. Optimizers have few classes, so a fixed table needs neither lock nor memory.
-struct Name {
+struct OptimizerName {
     /// 0 free, 1 being written, 2 there.
     state: AtomicU8,
     length: AtomicU8,
     bytes: [AtomicU8; LENGTH],
 }
 
-static CLASSES: [Name; MAX_NAMES] =
-    [const { Name { state: AtomicU8::new(0), length: AtomicU8::new(0), bytes: [const { AtomicU8::new(0) }; LENGTH] } };
-        MAX_NAMES];
+static CLASSES: [OptimizerName; MAX_NAMES] = [const {
+    OptimizerName { state: AtomicU8::new(0), length: AtomicU8::new(0), bytes: [const { AtomicU8::new(0) }; LENGTH] }
+}; MAX_NAMES];
 
 /// The id of a class name (its first 63 bytes); [`MAX_NAMES`] when the table is full.
 fn intern(name: &[u8]) -> u64 {
-    let name = cut(name, LENGTH);
+    let name = truncate_utf8(name, LENGTH);
     for (id, entry) in CLASSES.iter().enumerate() {
         match entry.state.load(Ordering::Acquire) {
             2 => {
@@ -267,13 +267,13 @@ fn optimizer_post(optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
 /// Notes that an optimizer was made.
 #[pyfunction]
 fn optimizer_made(address: u64) {
-    PRIMARY_OPTIMIZER.made(address);
+    PRIMARY_OPTIMIZER.note_made(address);
 }
 
 /// Notes that an optimizer is gone. Its address may become another one's.
 #[pyfunction]
 fn optimizer_gone(address: u64) {
-    PRIMARY_OPTIMIZER.gone(address);
+    PRIMARY_OPTIMIZER.note_gone(address);
 }
 
 /// Adds this file's functions to the module.

@@ -8,7 +8,7 @@ use probe_proto::table::Time;
 use probe_proto::tables::overhead;
 use probe_proto::v1;
 
-use super::clock::Sample;
+use super::clock::ClockSample;
 use super::symbolizer::Symbolizer;
 use super::{cost as costs, module_memory, operators, policy, ring};
 use crate::renewable::Renewable;
@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(400);
 /// `overhead_budget`, as the bits of a float.
 static BUDGET: AtomicU64 = AtomicU64::new(0.01_f64.to_bits());
 static BUFFER_BYTES: AtomicUsize = AtomicUsize::new(0);
-static STATE: Renewable<State> = Renewable::new(State::default);
+static STATE: Renewable<OverheadState> = Renewable::new(OverheadState::default);
 
 /// Sets what recording may cost, as a share of step time.
 pub(super) fn set_budget(share: f64) {
@@ -48,10 +48,10 @@ pub fn cost() -> Option<v1::Cost> {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OverheadState {
     reported: Option<v1::Cost>,
     looked: Option<Instant>,
-    row: Option<Row>,
+    row: Option<OverheadRow>,
     /// Ticks of rare hooks, and the step, at the examination before.
     rare: (u64, i64),
     rare_per_step: f64,
@@ -59,7 +59,7 @@ struct State {
 
 /// The newest row.
 #[derive(Debug, Clone, Copy)]
-struct Row {
+struct OverheadRow {
     at: Instant,
     step: i64,
     cpu: Option<(i64, f64)>,
@@ -76,7 +76,7 @@ pub(super) fn cpu() -> Option<(i64, f64)> {
 }
 
 /// Examines the newest steps, if it is time, and adds a row if two seconds have passed or (`last`) training is over.
-pub(super) fn note(analyser: &mut Analyser<Symbolizer>, now: Sample, last: bool, sink: &mut RowBuffer) {
+pub(super) fn add_row_if_due(analyser: &mut Analyser<Symbolizer>, now: ClockSample, last: bool, sink: &mut RowBuffer) {
     let mut state = STATE.lock();
     let step = STEP.load(Ordering::Relaxed);
     if step == 0 || !last && state.looked.is_some_and(|looked| looked.elapsed() < LOOK) {
@@ -118,7 +118,9 @@ pub(super) fn note(analyser: &mut Analyser<Symbolizer>, now: Sample, last: bool,
     }
     let cpu = cpu();
     let share = match (state.row, cpu) {
-        (Some(Row { at, cpu: Some((last_thread, then)), .. }), Some((thread, now))) if last_thread == thread => {
+        (Some(OverheadRow { at, cpu: Some((last_thread, then)), .. }), Some((thread, now)))
+            if last_thread == thread =>
+        {
             Some((now - then) / at.elapsed().as_secs_f64().max(1e-6))
         }
         _ => None,
@@ -150,5 +152,5 @@ pub(super) fn note(analyser: &mut Analyser<Symbolizer>, now: Sample, last: bool,
         string_bytes: sink.strings.bytes() as i64,
         sender_cpu: share,
     });
-    state.row = Some(Row { at: Instant::now(), step, cpu });
+    state.row = Some(OverheadRow { at: Instant::now(), step, cpu });
 }

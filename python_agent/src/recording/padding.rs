@@ -20,7 +20,7 @@ static INT32: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
 static FLOAT32: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Sequences as their tensor has them in memory, without gaps.
-struct Sequences<'a> {
+struct SequenceTensor<'a> {
     memory: &'a [u8],
     /// Bytes of the value of one position.
     width: usize,
@@ -71,7 +71,7 @@ pub(super) fn share(tensor: &Bound<'_, PyAny>, batch_size: Option<u64>) -> Optio
     // SAFETY: these bytes are within the storage, which the tensor keeps, and no other Python thread runs while they are read.
     let memory = unsafe { slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(address), bytes) };
     let width = width * features;
-    Sequences { memory, width, samples, positions, is_position_first, values }.share()
+    SequenceTensor { memory, width, samples, positions, is_position_first, values }.share()
 }
 
 /// The type of the values of a tensor, and the bytes of each; None where they are of no sequences.
@@ -86,7 +86,7 @@ fn values_of(tensor: &Bound<'_, PyAny>, dimensions: usize) -> Option<(ValueType,
     }
 }
 
-impl Sequences<'_> {
+impl SequenceTensor<'_> {
     /// The share of positions at one end of the samples that have the value of the padding there: of the end that has more.
     fn share(&self) -> Option<f64> {
         let sample_bytes = self.positions.checked_mul(self.width)?;
@@ -165,7 +165,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Sequences, ValueType};
+    use super::{SequenceTensor, ValueType};
 
     fn share_of(rows: &[&[i64]], is_position_first: bool) -> Option<f64> {
         let (samples, positions) = (rows.len(), rows[0].len());
@@ -175,7 +175,7 @@ mod tests {
         let values = (0..samples * positions).map(place).map(|(sample, position)| rows[sample][position]);
         let memory: Vec<u8> = values.flat_map(i64::to_le_bytes).collect();
         let values = ValueType::Integers;
-        Sequences { memory: &memory, width: 8, samples, positions, is_position_first, values }.share()
+        SequenceTensor { memory: &memory, width: 8, samples, positions, is_position_first, values }.share()
     }
 
     #[test]
@@ -212,7 +212,8 @@ mod tests {
             };
             let memory: Vec<u8> = filled.iter().flat_map(|filled| row(*filled)).flat_map(f32::to_le_bytes).collect();
             let (samples, values) = (filled.len(), ValueType::Floats);
-            Sequences { memory: &memory, width: 8, samples, positions: 10, is_position_first: false, values }.share()
+            SequenceTensor { memory: &memory, width: 8, samples, positions: 10, is_position_first: false, values }
+                .share()
         };
         assert_eq!(of(&[10, 2, 6], 0.0), Some(12.0 / 30.0));
         assert_eq!(of(&[10, 10], 0.0), Some(0.0));

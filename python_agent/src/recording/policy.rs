@@ -17,7 +17,7 @@ const SPARED: u64 = 32;
 /// What holds from a step on. It is packed into one word with the step in the upper `STEP_BITS`; for a later step than fits, it
 /// holds at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Policy {
+pub struct RecordingPolicy {
     /// One of this many steps carries detail: the one whose number is a multiple, unless `compare` is set; 0: none.
     pub stride: u16,
     /// Layers that record.
@@ -32,7 +32,7 @@ const LAYERS: u32 = Layers::NAMES.len() as u32;
 const COMPARE: u32 = 16 + LAYERS;
 const _: () = assert!(COMPARE < 64 - STEP_BITS);
 
-impl Policy {
+impl RecordingPolicy {
     const fn pack(self, from_step: u64) -> u64 {
         let value = self.stride as u64 | (self.layers.0 as u64) << 16 | (self.compare as u64) << COMPARE;
         (from_step & ((1 << STEP_BITS) - 1)) << (64 - STEP_BITS) | value
@@ -79,7 +79,7 @@ fn hash(number: u64) -> u64 {
 }
 
 /// What holds at the start of a process.
-const FIRST: Policy = Policy { stride: 1, layers: Layers::ALL, compare: false };
+const FIRST: RecordingPolicy = RecordingPolicy { stride: 1, layers: Layers::ALL, compare: false };
 
 static IN_FORCE: AtomicU64 = AtomicU64::new(FIRST.pack(0));
 /// Policies that wait for their step. Empty slots are 0, which is no policy: one from step 0 on holds at once.
@@ -119,18 +119,18 @@ pub(crate) enum Layer {
 }
 
 /// The newest policy that was set, whether it holds yet or not.
-pub fn newest() -> Policy {
+pub fn newest() -> RecordingPolicy {
     let latest = TO_COME.iter().map(|slot| slot.load(Ordering::SeqCst)).max().unwrap_or(0);
-    Policy::unpack(if latest == 0 { IN_FORCE.load(Ordering::SeqCst) } else { latest })
+    RecordingPolicy::unpack(if latest == 0 { IN_FORCE.load(Ordering::SeqCst) } else { latest })
 }
 
 /// The policy that holds in the current step.
-pub fn in_force() -> Policy {
-    Policy::unpack(IN_FORCE.load(Ordering::Relaxed))
+pub fn in_force() -> RecordingPolicy {
+    RecordingPolicy::unpack(IN_FORCE.load(Ordering::Relaxed))
 }
 
 /// Sets a policy that holds from the next step on.
-pub fn set(policy: Policy) {
+pub fn set(policy: RecordingPolicy) {
     for slot in &TO_COME {
         slot.store(0, Ordering::SeqCst);
     }
@@ -138,7 +138,7 @@ pub fn set(policy: Policy) {
 }
 
 /// Sets a policy that holds from step `from_step` on. False when that step has begun already: then it holds from the next one on.
-pub fn set_from(policy: Policy, from_step: i64) -> bool {
+pub fn set_from(policy: RecordingPolicy, from_step: i64) -> bool {
     if from_step > STEP.load(Ordering::SeqCst) {
         let word = policy.pack(from_step as u64);
         let free = |slot: &&AtomicU64| slot.compare_exchange(0, word, Ordering::SeqCst, Ordering::SeqCst).is_ok();
@@ -192,11 +192,12 @@ mod tests {
 
     #[test]
     fn steps_with_detail_depend_on_their_number_alone() {
-        let policy = |stride, compare| Policy { stride, layers: Layers(0b01101), compare };
+        let policy = |stride, compare| RecordingPolicy { stride, layers: Layers(0b01101), compare };
         for policy in [policy(0, false), policy(1, true), policy(65_535, true), policy(8, false)] {
-            assert_eq!(Policy::unpack(policy.pack(7)), policy);
+            assert_eq!(RecordingPolicy::unpack(policy.pack(7)), policy);
         }
-        let detailed = |policy: Policy, steps: i64| (0..steps).filter(|step| policy.is_detailed(*step)).count();
+        let detailed =
+            |policy: RecordingPolicy, steps: i64| (0..steps).filter(|step| policy.is_detailed(*step)).count();
         assert_eq!(detailed(policy(0, true), 100), 0);
         assert_eq!(detailed(policy(1, false), 100), 100);
         assert_eq!((detailed(policy(6, false), 60), detailed(policy(6, true), 60)), (10, 10));
@@ -225,7 +226,7 @@ mod tests {
 
     #[test]
     fn policies_hold_from_their_steps_on() {
-        let stride = |stride| Policy { stride, layers: Layers::ALL, compare: false };
+        let stride = |stride| RecordingPolicy { stride, layers: Layers::ALL, compare: false };
         STEP.store(10, Ordering::SeqCst);
         assert!(set_from(stride(4), 20) && set_from(stride(0), 13));
         assert_eq!(newest(), stride(4));

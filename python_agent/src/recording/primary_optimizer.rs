@@ -54,7 +54,7 @@ impl PrimaryOptimizer {
 
     /// Notes that an optimizer was made. Optimizers that take turns are made before their loop; one that is made later belongs to
     /// another loop (the next trial of a sweep, the next fold), also where the one before is still alive.
-    pub(super) fn made(&self, optimizer: u64) {
+    pub(super) fn note_made(&self, optimizer: u64) {
         if self.primary.load(Ordering::Relaxed) != 0 {
             let free =
                 |slot: &AtomicU64| slot.compare_exchange(0, optimizer, Ordering::Relaxed, Ordering::Relaxed).is_ok();
@@ -101,7 +101,7 @@ impl PrimaryOptimizer {
     }
 
     /// Notes that an optimizer is gone. Its address may become another one's.
-    pub(super) fn gone(&self, optimizer: u64) {
+    pub(super) fn note_gone(&self, optimizer: u64) {
         for address in [&self.primary, &self.retired].into_iter().chain(&self.new) {
             let _ = address.compare_exchange(optimizer, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
@@ -150,15 +150,15 @@ mod tests {
     fn one_that_is_made_later_has_its_own_steps_at_once() {
         let turns = PrimaryOptimizer::new();
         for trial in 1..100 {
-            turns.made(2 * trial);
-            turns.made(2 * trial + 1);
+            turns.note_made(2 * trial);
+            turns.note_made(2 * trial + 1);
             // Two that take turns, three times: one step each.
             let steps = [2 * trial, 2 * trial + 1].repeat(3);
             assert_eq!(ends_after(&turns, &steps), [0, 2, 4], "{trial}");
         }
         // More than are remembered.
-        (1000..1100).for_each(|optimizer| turns.made(optimizer));
-        turns.gone(1000);
+        (1000..1100).for_each(|optimizer| turns.note_made(optimizer));
+        turns.note_gone(1000);
         assert_eq!(ends_after(&turns, &[1000, 1001, 1001]), [1, 2]);
     }
 
@@ -167,7 +167,7 @@ mod tests {
         let turns = PrimaryOptimizer::new();
         assert_eq!(ends_after(&turns, &[1; 5]).len(), 5);
         for inner in 2..10 {
-            turns.made(inner);
+            turns.note_made(inner);
             assert_eq!(ends_after(&turns, &[inner; 6]).len(), 6);
             assert_eq!(ends_after(&turns, &[1; 10]).len(), 8);
         }

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use crate::descriptors::{KnownFile, raised};
+use crate::descriptors::{KnownFile, move_up};
 
 /// The thread (upper half) and its open file (lower half). 0: none yet.
 static OPEN: AtomicI64 = AtomicI64::new(0);
@@ -64,7 +64,7 @@ fn parse(text: &[u8], running: u64) -> Option<u64> {
 fn open_for(thread: i64) -> libc::c_int {
     // SAFETY: a path that ends in a zero byte.
     let low = unsafe { libc::open(c"/proc/thread-self/schedstat".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
-    let file = if low < 0 { -1 } else { raised(low) };
+    let file = if low < 0 { -1 } else { move_up(low) };
     FILE.set(file);
     OPEN.store(if file < 0 { NEVER } else { thread << 32 | i64::from(file) }, Ordering::Relaxed);
     file

@@ -13,14 +13,14 @@ use pyo3::prelude::*;
 use crate::shared;
 
 /// A range of the program's own, or of torch's, that began while a profiler was on in its thread.
-pub(super) struct Profiled {
+pub(super) struct ProfiledRange {
     range: usize,
     thread: usize,
     /// A collective's, which may end on another thread at any time.
     ends_elsewhere: bool,
 }
 
-pub(super) static PROFILED: Mutex<Vec<Profiled>> = Mutex::new(Vec::new());
+pub(super) static PROFILED: Mutex<Vec<ProfiledRange>> = Mutex::new(Vec::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// `torch::profiler::impl::profilerEnabled()`; null before [`find`], and where torch lacks it.
 static IS_PROFILED: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
@@ -60,7 +60,7 @@ pub(super) fn range_began(range: *const u8, ends_elsewhere: bool) {
     // SAFETY: torch's function of this name, stored by `find` only; it looks at a thread-local pointer.
     if unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> bool>(is_profiled)() } {
         let mut profiled = shared::lock(&PROFILED);
-        profiled.push(Profiled { range: range as usize, thread: this_thread(), ends_elsewhere });
+        profiled.push(ProfiledRange { range: range as usize, thread: this_thread(), ends_elsewhere });
         COUNT.store(profiled.len(), Ordering::Relaxed);
     }
 }

@@ -97,7 +97,7 @@ unsafe extern "C" fn node_end(_range: *const u8, _context: *mut c_void) {
 }
 
 /// The user ranges that the callback distinguishes.
-enum Range<'a> {
+enum UserRange<'a> {
     Optimizer(&'a [u8]),
     Gloo,
     Test,
@@ -105,26 +105,28 @@ enum Range<'a> {
     Other,
 }
 
-unsafe fn range_of<'a>(range: *const u8) -> Range<'a> {
+unsafe fn range_of<'a>(range: *const u8) -> UserRange<'a> {
     // SAFETY: as of the caller.
-    let Some(name) = (unsafe { name_of(range) }) else { return Range::Other };
+    let Some(name) = (unsafe { name_of(range) }) else { return UserRange::Other };
     let name = name.to_bytes();
     if let Some(class) = name.strip_prefix(b"Optimizer.step#") {
-        Range::Optimizer(class.strip_suffix(b".step").unwrap_or(class))
+        UserRange::Optimizer(class.strip_suffix(b".step").unwrap_or(class))
     } else if name.starts_with(b"gloo:") {
-        Range::Gloo
+        UserRange::Gloo
     } else if name == TEST_RANGE {
-        Range::Test
+        UserRange::Test
     } else {
-        Range::Named(name)
+        UserRange::Named(name)
     }
 }
 
 /// Whether it is a range of a process group, which may end it on a thread of its own.
-fn is_of_collective(range: &Range<'_>) -> bool {
+fn is_of_collective(range: &UserRange<'_>) -> bool {
     match range {
-        Range::Gloo => true,
-        Range::Named(name) => [&b"nccl:"[..], b"mpi:", b"ucc:", b"xccl:"].iter().any(|prefix| name.starts_with(prefix)),
+        UserRange::Gloo => true,
+        UserRange::Named(name) => {
+            [&b"nccl:"[..], b"mpi:", b"ucc:", b"xccl:"].iter().any(|prefix| name.starts_with(prefix))
+        }
         _ => false,
     }
 }
@@ -139,11 +141,11 @@ unsafe extern "C" fn range_start(context: *mut *mut c_void, range: *const u8) ->
     profiled_ranges::range_began(range, is_of_collective(&what));
     if ENABLED.load(Ordering::Relaxed) {
         match what {
-            Range::Optimizer(class) if OPTIMIZERS.load(Ordering::Relaxed) => {
+            UserRange::Optimizer(class) if OPTIMIZERS.load(Ordering::Relaxed) => {
                 thread::with(|state| optimizer::begin(state, class))
             }
-            Range::Gloo => thread::with(|state| completion::started(state, range as u64)),
-            Range::Named(name) => thread::with(|state| spans::range_began(state, range as u64, name)),
+            UserRange::Gloo => thread::with(|state| completion::started(state, range as u64)),
+            UserRange::Named(name) => thread::with(|state| spans::range_began(state, range as u64, name)),
             _ => {}
         }
     }
@@ -154,19 +156,19 @@ unsafe extern "C" fn range_end(range: *const u8, _context: *mut c_void) {
     let is_over = profiled_ranges::range_ended(range);
     // SAFETY: torch gave us `range`.
     match unsafe { range_of(range) } {
-        Range::Optimizer(class) if OPTIMIZERS.load(Ordering::Relaxed) => {
+        UserRange::Optimizer(class) if OPTIMIZERS.load(Ordering::Relaxed) => {
             thread::with(|state| optimizer::end(state, class))
         }
-        Range::Gloo if ENABLED.load(Ordering::Relaxed) => {
+        UserRange::Gloo if ENABLED.load(Ordering::Relaxed) => {
             thread::with(|state| completion::finished(state, range as u64))
         }
-        Range::Test => thread::with(|state| {
+        UserRange::Test => thread::with(|state| {
             if state.mode.get() == TESTING {
                 state.test_ranges.set(state.test_ranges.get() + 1);
             }
         }),
-        Range::Named(_) if is_over => thread::with(|state| spans::range_ended(state, range as u64)),
-        Range::Named(_) => thread::with(|state| spans::give_up(state, range as u64)),
+        UserRange::Named(_) if is_over => thread::with(|state| spans::range_ended(state, range as u64)),
+        UserRange::Named(_) => thread::with(|state| spans::give_up(state, range as u64)),
         _ => {}
     }
 }

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use super::shared_memory::{self, Region};
+use super::shared_memory::{self, RingRegion};
 use probe_trace::record::{RecordTable, RingRecord};
 use probe_trace::recover::RingPosition;
 /// Records a ring holds: 2 MiB.
@@ -23,11 +23,11 @@ const FREE: u32 = 2;
 
 /// Records that had no room, by the table that misses them.
 #[derive(Debug)]
-pub(crate) struct Lost([AtomicU64; RecordTable::ALL.len()]);
+pub(crate) struct LostRecords([AtomicU64; RecordTable::ALL.len()]);
 
-impl Lost {
+impl LostRecords {
     /// The counter of a table.
-    pub(crate) fn of(&self, table: RecordTable) -> &AtomicU64 {
+    pub(crate) fn counter(&self, table: RecordTable) -> &AtomicU64 {
         &self.0[table as usize]
     }
 }
@@ -39,7 +39,7 @@ pub(super) fn begin_anew() {
 }
 
 /// Losses of all threads since the agent began.
-pub(crate) static LOST: Lost = Lost([const { AtomicU64::new(0) }; RecordTable::ALL.len()]);
+pub(crate) static LOST: LostRecords = LostRecords([const { AtomicU64::new(0) }; RecordTable::ALL.len()]);
 
 /// The records of one thread. Only that thread uses the `Cell`s. Where rings are shared, this struct too is in shared memory, in
 /// front of its records: the collector, which reads it when the process is gone, uses `head` and `thread` only.
@@ -62,7 +62,7 @@ pub(crate) struct Ring {
     shared: Option<u32>,
     /// Number of records for which there is memory.
     there: AtomicU64,
-    tail: Tail,
+    tail: RingTail,
 }
 
 const _: () = assert!(offset_of!(Ring, head) == HEAD_AT && offset_of!(Ring, thread) == THREAD_AT);
@@ -70,7 +70,7 @@ const _: () = assert!(offset_of!(Ring, head) == HEAD_AT && offset_of!(Ring, thre
 /// The reader's side, on a cache line of its own: only the reader writes it.
 #[derive(Debug)]
 #[repr(C, align(128))]
-struct Tail {
+struct RingTail {
     /// Positions below this may be written again.
     free: AtomicU64,
     /// Positions below this have been read.
@@ -113,7 +113,7 @@ impl Ring {
 
     /// A new ring in ordinary memory. None without memory.
     fn map(thread: u64) -> Option<Ring> {
-        // SAFETY: an anonymous private mapping of a fixed size; the result is checked. Unmapped with an [`Unlisted`] only.
+        // SAFETY: an anonymous private mapping of a fixed size; the result is checked. Unmapped with an [`UnlistedRing`] only.
         let records = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -146,12 +146,12 @@ impl Ring {
             torch_thread: AtomicU64::new(0),
             shared,
             there: AtomicU64::new(there),
-            tail: Tail { free: AtomicU64::new(0), taken: AtomicU64::new(0) },
+            tail: RingTail { free: AtomicU64::new(0), taken: AtomicU64::new(0) },
         }
     }
 
     /// A new ring in shared memory, where it stays for good.
-    fn within(region: Region, thread: u64) -> &'static mut Ring {
+    fn within(region: RingRegion, thread: u64) -> &'static mut Ring {
         let ring = region.page.cast::<Ring>();
         // SAFETY: a page and CAPACITY records behind it, mapped for this ring alone and never unmapped.
         unsafe {
@@ -161,8 +161,8 @@ impl Ring {
     }
 
     /// A ring that is never read, for measurements.
-    pub(crate) fn unlisted() -> Option<Unlisted> {
-        Ring::map(0).map(Unlisted)
+    pub(crate) fn unlisted() -> Option<UnlistedRing> {
+        Ring::map(0).map(UnlistedRing)
     }
 
     /// Bytes of memory that it uses: what is allocated of a shared ring, and what has been written so far of another.
@@ -266,7 +266,7 @@ impl Ring {
 
     #[cold]
     fn lose(&self, table: RecordTable) {
-        LOST.of(table).fetch_add(1, Ordering::Relaxed);
+        LOST.counter(table).fetch_add(1, Ordering::Relaxed);
         self.lost.set(self.lost.get() | table.flag());
     }
 
@@ -287,9 +287,9 @@ unsafe impl Sync for Ring {}
 
 /// A ring that one function owns, unmapped when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Unlisted(Ring);
+pub(crate) struct UnlistedRing(Ring);
 
-impl std::ops::Deref for Unlisted {
+impl std::ops::Deref for UnlistedRing {
     type Target = Ring;
 
     fn deref(&self) -> &Ring {
@@ -297,7 +297,7 @@ impl std::ops::Deref for Unlisted {
     }
 }
 
-impl Drop for Unlisted {
+impl Drop for UnlistedRing {
     fn drop(&mut self) {
         // SAFETY: the mapping that `map` made, which nothing else refers to.
         unsafe { libc::munmap(self.0.records.cast(), CAPACITY * size_of::<RingRecord>()) };
@@ -305,7 +305,7 @@ impl Drop for Unlisted {
 }
 
 /// Sets whether records that are read from now on stay until [`release`]. For the one thread that drains.
-pub(crate) fn hold(on: bool) {
+pub(crate) fn set_holding(on: bool) {
     HOLD.store(on, Ordering::Relaxed);
     release();
 }
@@ -330,12 +330,12 @@ pub(crate) fn used() -> usize {
 
 /// The reading side of a ring, for the one thread that drains.
 #[derive(Clone, Copy)]
-pub(crate) struct Reader(&'static Ring);
+pub(crate) struct RingReader(&'static Ring);
 
-impl Reader {
+impl RingReader {
     /// All rings, oldest first: the index of a ring never changes.
-    pub(crate) fn all() -> Vec<Reader> {
-        let mut readers: Vec<Reader> = all().map(Reader).collect();
+    pub(crate) fn all() -> Vec<RingReader> {
+        let mut readers: Vec<RingReader> = all().map(RingReader).collect();
         readers.reverse();
         readers
     }
@@ -405,7 +405,7 @@ mod tests {
 
     /// Writes `count` records, reads them, and sees that they are the ones.
     fn goes_through(ring: &'static Ring, count: u64) {
-        let reader = Reader(ring);
+        let reader = RingReader(ring);
         for number in 0..count {
             assert!(ring.instant(RingRecord::new(RecordKind::MarkStep, 0, number, number, 0)), "record {number}");
             if number % 20_000 == 0 {
@@ -445,15 +445,15 @@ mod tests {
     #[test]
     fn overflow_loses_whole_intervals_and_counts_them() {
         let Some(ring) = Ring::acquire() else { panic!("no memory") };
-        let reader = Reader(ring);
+        let reader = RingReader(ring);
         let record = |kind| RingRecord::new(kind, 0, 1, 0, 0);
-        let before = LOST.of(RecordTable::TorchTrace).load(Ordering::Relaxed);
+        let before = LOST.counter(RecordTable::TorchTrace).load(Ordering::Relaxed);
         let mut open = 0_u64;
         let mut refused = 0;
         for _ in 0..CAPACITY {
             if ring.begin(RecordTable::TorchTrace, record(RecordKind::Enter)) { open += 1 } else { refused += 1 }
         }
-        assert_eq!(LOST.of(RecordTable::TorchTrace).load(Ordering::Relaxed) - before, refused);
+        assert_eq!(LOST.counter(RecordTable::TorchTrace).load(Ordering::Relaxed) - before, refused);
         // What the steps need still fits, and so does every end.
         assert!(ring.begin(RecordTable::Steps, record(RecordKind::OptimizerBegin)));
         ring.end(record(RecordKind::OptimizerEnd));

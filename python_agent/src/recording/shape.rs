@@ -136,14 +136,14 @@ unsafe fn shape_of(tensor: *mut ffi::PyObject, dimensions: &mut [u32; DIMENSIONS
 
 /// Torch's functions for the tensors that `torch.func` wraps around others. They are native and run no code of the program.
 #[derive(Debug)]
-struct Transforms {
+struct TransformFunctions {
     is_wrapped: Py<PyAny>,
     is_batched: Py<PyAny>,
     dimension: Py<PyAny>,
     unwrapped: Py<PyAny>,
 }
 
-static TRANSFORMS: OnceLock<Transforms> = OnceLock::new();
+static TRANSFORMS: OnceLock<TransformFunctions> = OnceLock::new();
 /// Nested transforms that are unwrapped at most.
 const LEVELS: usize = 8;
 
@@ -156,7 +156,7 @@ unsafe fn vmapped(tensor: *mut ffi::PyObject) -> u64 {
     transforms.count(tensor).map_or(MANY_VMAPPED, |count| count.min(MANY_VMAPPED))
 }
 
-impl Transforms {
+impl TransformFunctions {
     fn count(&self, mut tensor: Bound<'_, PyAny>) -> PyResult<u64> {
         let py = tensor.py();
         let mut count = 0_u64;
@@ -179,7 +179,7 @@ impl Transforms {
 /// Sets the functions for tensors that `torch.func` wraps: four functions of `torch._C._functorch`.
 #[pyfunction]
 fn set_tensor_transforms(is_wrapped: Py<PyAny>, is_batched: Py<PyAny>, dimension: Py<PyAny>, unwrapped: Py<PyAny>) {
-    TRANSFORMS.get_or_init(|| Transforms { is_wrapped, is_batched, dimension, unwrapped });
+    TRANSFORMS.get_or_init(|| TransformFunctions { is_wrapped, is_batched, dimension, unwrapped });
 }
 
 /// Sets the types of plain tensors: `torch.Tensor` and `torch.nn.Parameter`.

@@ -14,18 +14,18 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use super::process_flag;
-use crate::address::Address;
-use crate::descriptors::{KnownFile, raised};
+use crate::address::CollectorAddress;
+use crate::descriptors::{KnownFile, move_up};
 use crate::shared;
 use probe_trace::record::RingRecord;
 use probe_trace::shared_layout::{
-    CAPACITY, LOG_AT, LOG_BYTES, MARK_AT, MAX_RINGS, PAGE, RING_BYTES, RING_MARK, Writer, log_mark, ring_at,
+    CAPACITY, CheckpointWriter, LOG_AT, LOG_BYTES, MARK_AT, MAX_RINGS, PAGE, RING_BYTES, RING_MARK, log_mark, ring_at,
 };
 use probe_trace::symbol_table::LearnedName;
 
 /// The part of the file that holds a ring.
 #[derive(Debug)]
-pub(super) struct Region {
+pub(super) struct RingRegion {
     pub(super) number: u32,
     /// [`PAGE`] bytes, of which the last eight hold the mark.
     pub(super) page: *mut u8,
@@ -40,7 +40,7 @@ const PIECE: u64 = 64 << 10;
 const RECORD: u64 = size_of::<RingRecord>() as u64;
 
 /// The writer of the file; null where there is none. Never freed.
-static FILE: AtomicPtr<Mutex<Writer>> = AtomicPtr::new(std::ptr::null_mut());
+static FILE: AtomicPtr<Mutex<CheckpointWriter>> = AtomicPtr::new(std::ptr::null_mut());
 /// Whether [`begin`] has tried to make the file.
 static TRIED: AtomicBool = AtomicBool::new(false);
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
@@ -59,7 +59,7 @@ pub(super) fn begin() {
     }
     // A collector that is reached over TCP is taken to be on another node.
     let collector = std::env::var(probe_proto::env::PROBE_COLLECTOR).unwrap_or_default();
-    if matches!(Address::parse(&collector), Ok(Address::Tcp(_))) {
+    if matches!(CollectorAddress::parse(&collector), Ok(CollectorAddress::Tcp(_))) {
         return;
     }
     // SAFETY: the name is a C string; the result is checked.
@@ -67,10 +67,10 @@ pub(super) fn begin() {
     if descriptor < 0 {
         return not_shared(&std::io::Error::last_os_error());
     }
-    let descriptor = raised(descriptor);
+    let descriptor = move_up(descriptor);
     // SAFETY: the kernel has just returned the descriptor, and nothing else uses it.
     let file = unsafe { File::from_raw_fd(descriptor) };
-    match Writer::begin(file) {
+    match CheckpointWriter::begin(file) {
         Ok(writer) => {
             KNOWN_FILE.set(descriptor);
             DESCRIPTOR.store(descriptor, Ordering::Release);
@@ -83,7 +83,7 @@ pub(super) fn begin() {
     }
 }
 
-/// Makes an own file in a forked child that has [left](leave) the parent's. The owner of the parent's file is leaked: its
+/// Makes an own file in a forked child that has [left](leave_in_child) the parent's. The owner of the parent's file is leaked: its
 /// descriptor is closed, and the number may be another file's by now.
 pub(super) fn begin_anew() {
     FILE.store(std::ptr::null_mut(), Ordering::Release);
@@ -100,7 +100,7 @@ pub(crate) fn descriptor() -> Option<RawFd> {
 }
 
 /// What writes names and state into the file; None where the calling thread does not have it open.
-pub(super) fn writer() -> Option<&'static Mutex<Writer>> {
+pub(super) fn writer() -> Option<&'static Mutex<CheckpointWriter>> {
     // SAFETY: null, or what `begin` made, which is never freed.
     let writer = unsafe { FILE.load(Ordering::Acquire).as_ref() };
     writer.filter(|_| descriptor().is_some())
@@ -118,7 +118,7 @@ fn closed() -> std::io::Error {
 
 /// A region for one more ring; None where the ring has to be ordinary memory.
 #[cold]
-pub(super) fn ring() -> Option<Region> {
+pub(super) fn ring() -> Option<RingRegion> {
     if FILE.load(Ordering::Acquire).is_null() {
         return None;
     }
@@ -129,7 +129,7 @@ pub(super) fn ring() -> Option<Region> {
         unsafe {
             page.add(MARK_AT).cast::<u64>().write(RING_MARK);
             let records = page.add(PAGE as usize).cast::<RingRecord>();
-            Ok(Region { number: number as u32, page, records, there: (PIECE - PAGE) / RECORD })
+            Ok(RingRegion { number: number as u32, page, records, there: (PIECE - PAGE) / RECORD })
         }
     });
     match made {
@@ -247,7 +247,7 @@ const _: () = assert!(PIECE > PAGE && (PIECE - PAGE).is_multiple_of(RECORD));
 ///
 /// A fork handler of another library may have run before and have mapped memory there: that stays as it is, and the agent's code
 /// is then kept from the rings by nothing but its own checks for a forked child.
-pub(super) fn leave() {
+pub(super) fn leave_in_child() {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     for (number, page) in MAPPED.iter().enumerate() {

@@ -9,20 +9,20 @@ use super::libtorch::symbol;
 use probe_trace::payload::DEVICES;
 
 /// A function of the shim; null where this torch has none of the name.
-type Function = AtomicPtr<c_void>;
+type ShimFunction = AtomicPtr<c_void>;
 
-static NUMEL: Function = AtomicPtr::new(std::ptr::null_mut());
-static DTYPE: Function = AtomicPtr::new(std::ptr::null_mut());
-static DEVICE_TYPE: Function = AtomicPtr::new(std::ptr::null_mut());
-static DEVICE_INDEX: Function = AtomicPtr::new(std::ptr::null_mut());
+static NUMEL: ShimFunction = AtomicPtr::new(std::ptr::null_mut());
+static DTYPE: ShimFunction = AtomicPtr::new(std::ptr::null_mut());
+static DEVICE_TYPE: ShimFunction = AtomicPtr::new(std::ptr::null_mut());
+static DEVICE_INDEX: ShimFunction = AtomicPtr::new(std::ptr::null_mut());
 /// Torch has this from 2.8 on.
-static ELEMENT: Function = AtomicPtr::new(std::ptr::null_mut());
+static ELEMENT: ShimFunction = AtomicPtr::new(std::ptr::null_mut());
 /// Torch has this from 2.8 on.
-static CONTIGUOUS: Function = AtomicPtr::new(std::ptr::null_mut());
+static CONTIGUOUS: ShimFunction = AtomicPtr::new(std::ptr::null_mut());
 /// With `SIZES` and `STRIDES` it replaces `CONTIGUOUS` where torch lacks that.
-static DIM: Function = AtomicPtr::new(std::ptr::null_mut());
-static SIZES: Function = AtomicPtr::new(std::ptr::null_mut());
-static STRIDES: Function = AtomicPtr::new(std::ptr::null_mut());
+static DIM: ShimFunction = AtomicPtr::new(std::ptr::null_mut());
+static SIZES: ShimFunction = AtomicPtr::new(std::ptr::null_mut());
+static STRIDES: ShimFunction = AtomicPtr::new(std::ptr::null_mut());
 
 /// Bytes of an element by `c10::ScalarType`, whose numbers are in saved files and never change: uint8 to complex128, bool,
 /// the quantized ones, bfloat16, packed ones and bits, float8, uint16 to uint64. Torch versions with later types have a function
@@ -34,7 +34,7 @@ const ELEMENT_SIZES: [u8; 30] =
 pub(super) const FLOAT: i32 = 6;
 
 /// Properties of an at::Tensor.
-pub(super) struct Tensor {
+pub(super) struct ShimTensor {
     pub(super) bytes: i64,
     pub(super) dtype: i32,
     /// Type in the upper four bits, index in the lower.
@@ -42,7 +42,7 @@ pub(super) struct Tensor {
     pub(super) contiguous: bool,
 }
 
-impl Tensor {
+impl ShimTensor {
     /// The properties of the living at::Tensor at `handle`; None where torch does not tell, or before [`find`].
     pub(super) unsafe fn of(handle: *const u8) -> Option<Self> {
         let device_type: i32 = ask(&DEVICE_TYPE, handle)?;
@@ -93,7 +93,7 @@ fn by_strides(handle: *const u8) -> Option<bool> {
 }
 
 /// Calls a function of the shim, `int32_t f(AtenTensorHandle, T *)`, which returns 0 for success.
-fn ask<T: Default>(function: &Function, handle: *const u8) -> Option<T> {
+fn ask<T: Default>(function: &ShimFunction, handle: *const u8) -> Option<T> {
     let function = function.load(Ordering::Relaxed);
     if function.is_null() {
         return None;
@@ -111,7 +111,7 @@ fn ask<T: Default>(function: &Function, handle: *const u8) -> Option<T> {
 
 /// Finds the functions. The error is the name of one that is missing and can't be replaced.
 pub(super) fn find() -> Result<(), &'static CStr> {
-    let look = |function: &Function, name: &'static CStr| {
+    let look = |function: &ShimFunction, name: &'static CStr| {
         let found = symbol(name);
         function.store(found.unwrap_or(std::ptr::null_mut()), Ordering::Relaxed);
         found.map(drop).ok_or(name)

@@ -51,14 +51,14 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 static RESTORE_ASKED: AtomicBool = AtomicBool::new(false);
 
 /// What the background thread keeps about the slots.
-struct Watch {
+struct SlotWatch {
     /// When it last ordered an examination of all classes.
     looked: Option<Instant>,
     /// Since when the slot of `nn.Module` has had the original; None while it has our function.
     reset_since: Option<Instant>,
 }
 
-static WATCH: Renewable<Watch> = Renewable::new(|| Watch { looked: None, reset_since: None });
+static WATCH: Renewable<SlotWatch> = Renewable::new(|| SlotWatch { looked: None, reset_since: None });
 
 /// Begins anew in a forked child that becomes an agent.
 pub(super) fn begin_anew() {
@@ -231,7 +231,7 @@ fn put_back_now(py: Python<'_>, state: &ThreadState, is_missed: bool) {
         );
     }
     program_errors::swallow(py, "the slots of modules", looked);
-    cost::spent(began);
+    cost::add_rare(began);
 }
 
 /// Patches every class below `nn.Module` that has the original in its slot. `found` becomes the name of one that had lost our

@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 
 use super::clock::ticks;
-use super::interned::Interned;
-use super::open_spans::{MAX_OPEN, Open};
+use super::interned::InternedNames;
+use super::open_spans::{MAX_OPEN, OpenSpan};
 use super::policy::{Layer, is_on};
 use super::ranges_in_passes;
 use super::scalar;
@@ -18,8 +18,8 @@ use crate::shared::{ENABLED, STEP};
 use probe_trace::record::{RecordKind, RingRecord};
 use probe_trace::symbol_table::LearnedName;
 
-static SPAN_NAMES: Interned = Interned::new(|id, name| LearnedName::Span(id, name));
-static METRIC_NAMES: Interned = Interned::new(|id, name| LearnedName::Metric(id, name));
+static SPAN_NAMES: InternedNames = InternedNames::new(|id, name| LearnedName::Span(id, name));
+static METRIC_NAMES: InternedNames = InternedNames::new(|id, name| LearnedName::Metric(id, name));
 
 /// Whether ranges are recorded.
 static SPANS: AtomicBool = AtomicBool::new(false);
@@ -89,7 +89,7 @@ pub(super) fn range_ended(state: &ThreadState, range: u64) {
 /// Gives up a range whose end will not be reported: it gets no row, and is counted.
 pub(super) fn give_up(state: &ThreadState, range: u64) {
     let spans = &state.spans;
-    let ours = |open: Open| open.key == range && open.payload >> 40 == TORCH;
+    let ours = |open: OpenSpan| open.key == range && open.payload >> 40 == TORCH;
     if let Some(index) = (0..spans.count.get()).rev().find(|index| ours(spans.open[*index].get())) {
         spans.remove(index);
         CUT.fetch_add(1, Ordering::Relaxed);
@@ -112,7 +112,7 @@ fn begin(state: &ThreadState, key: u64, name: &[u8], kind: u64) -> bool {
     let depth = spans.count.get();
     let parent = depth.checked_sub(1).map_or(0, |above| (spans.open[above].get().payload & 0xffff) + 1);
     let payload = u64::from(name) | parent << 16 | (depth as u64) << 32 | kind << 40;
-    spans.open[depth].set(Open { key, begin: ticks(), step: STEP.load(Ordering::Relaxed), payload });
+    spans.open[depth].set(OpenSpan { key, begin: ticks(), step: STEP.load(Ordering::Relaxed), payload });
     spans.count.set(depth + 1);
     true
 }
@@ -120,7 +120,7 @@ fn begin(state: &ThreadState, key: u64, name: &[u8], kind: u64) -> bool {
 fn end(state: &ThreadState, key: u64, kind: u64) {
     let now = ticks();
     let spans = &state.spans;
-    let ours = |open: Open| open.key == key && open.payload >> 40 == kind;
+    let ours = |open: OpenSpan| open.key == key && open.payload >> 40 == kind;
     let Some(index) = (0..spans.count.get()).rev().find(|index| ours(spans.open[*index].get())) else { return };
     let open = spans.open[index].get();
     spans.remove(index);

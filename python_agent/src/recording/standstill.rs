@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 const MAX_STANDSTILL: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum MeetingPhase {
     /// The main thread has not reached the pending call yet.
     Asked,
     /// The main thread was at no good point.
@@ -32,18 +32,18 @@ enum Phase {
     Over,
 }
 
-struct Meeting {
-    phase: Mutex<Phase>,
+struct MainThreadMeeting {
+    phase: Mutex<MeetingPhase>,
     changed: Condvar,
 }
 
-impl Meeting {
+impl MainThreadMeeting {
     fn new() -> Self {
-        Self { phase: Mutex::new(Phase::Asked), changed: Condvar::new() }
+        Self { phase: Mutex::new(MeetingPhase::Asked), changed: Condvar::new() }
     }
 
     /// Changes the phase from `from` to `to`; false where the phase is another one by now.
-    fn advance(&self, from: Phase, to: Phase) -> bool {
+    fn advance(&self, from: MeetingPhase, to: MeetingPhase) -> bool {
         let mut phase = lock(&self.phase);
         let holds = *phase == from;
         if holds {
@@ -56,19 +56,19 @@ impl Meeting {
     /// Makes the main thread wait until the work is done. Where the work does not begin in time, the main thread goes on, and the
     /// work must not be done.
     fn stand(&self, longest: Duration) {
-        self.wait_while(Phase::Waits, Instant::now() + longest);
-        if !self.advance(Phase::Waits, Phase::Refused) {
-            self.wait_while(Phase::Works, Instant::now() + longest);
+        self.wait_while(MeetingPhase::Waits, Instant::now() + longest);
+        if !self.advance(MeetingPhase::Waits, MeetingPhase::Refused) {
+            self.wait_while(MeetingPhase::Works, Instant::now() + longest);
         }
     }
 
-    fn set(&self, phase: Phase) {
+    fn set(&self, phase: MeetingPhase) {
         *lock(&self.phase) = phase;
         self.changed.notify_all();
     }
 
     /// Waits until the phase is not `phase` any more, or until the time `until`.
-    fn wait_while(&self, phase: Phase, until: Instant) {
+    fn wait_while(&self, phase: MeetingPhase, until: Instant) {
         let mut now = lock(&self.phase);
         while *now == phase {
             let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) else { break };
@@ -82,24 +82,24 @@ impl Meeting {
 
 /// The pending call that the main thread runs. An exception is that of a signal handler, which Python runs on the main thread at
 /// any point; it is raised in the program, where it belongs.
-fn meet(py: Python<'_>, meeting: &Meeting, is_good: &Py<PyAny>) -> PyResult<()> {
-    if *lock(&meeting.phase) == Phase::Over {
+fn meet(py: Python<'_>, meeting: &MainThreadMeeting, is_good: &Py<PyAny>) -> PyResult<()> {
+    if *lock(&meeting.phase) == MeetingPhase::Over {
         return Ok(());
     }
     match is_good.call0(py).and_then(|good| good.is_truthy(py)) {
         Ok(true) => {}
         Ok(false) => {
-            meeting.set(Phase::Refused);
+            meeting.set(MeetingPhase::Refused);
             return Ok(());
         }
         Err(error) => {
-            meeting.set(Phase::Refused);
+            meeting.set(MeetingPhase::Refused);
             // An error of ours: there was no memory, or no stack, for `is_good`.
             let no_room = error.is_instance_of::<PyRecursionError>(py) || error.is_instance_of::<PyMemoryError>(py);
             return if no_room { Ok(()) } else { Err(error) };
         }
     }
-    if meeting.advance(Phase::Asked, Phase::Waits) {
+    if meeting.advance(MeetingPhase::Asked, MeetingPhase::Waits) {
         py.detach(|| meeting.stand(MAX_STANDSTILL));
     }
     Ok(())
@@ -119,22 +119,22 @@ fn while_main_stands(
     let is_good = Arc::new(is_good);
     loop {
         // A meeting that the main thread has left can't be used again.
-        let meeting = Arc::new(Meeting::new());
+        let meeting = Arc::new(MainThreadMeeting::new());
         let (met, is_good) = (Arc::clone(&meeting), Arc::clone(&is_good));
         if !pending_call::on_main_thread(move |py| meet(py, &met, &is_good)) {
             return Err(PyRuntimeError::new_err("the interpreter's list of pending calls is full"));
         }
-        py.detach(|| meeting.wait_while(Phase::Asked, deadline));
+        py.detach(|| meeting.wait_while(MeetingPhase::Asked, deadline));
         // The GIL is held again; to get it may have taken long.
-        if meeting.advance(Phase::Waits, Phase::Works) {
+        if meeting.advance(MeetingPhase::Waits, MeetingPhase::Works) {
             let begun = Instant::now();
             let done = work.call0();
-            meeting.set(Phase::Over);
+            meeting.set(MeetingPhase::Over);
             return done.map(|_| Some(begun.elapsed().as_secs_f64()));
         }
         if Instant::now() >= deadline {
             // The main thread may still reach the call, and finds that it is over.
-            meeting.set(Phase::Over);
+            meeting.set(MeetingPhase::Over);
             return Ok(None);
         }
         py.detach(|| std::thread::sleep(PAUSE));
@@ -154,23 +154,23 @@ mod tests {
 
     #[test]
     fn work_that_comes_too_late_is_not_done() {
-        let meeting = Meeting::new();
-        assert!(meeting.advance(Phase::Asked, Phase::Waits));
+        let meeting = MainThreadMeeting::new();
+        assert!(meeting.advance(MeetingPhase::Asked, MeetingPhase::Waits));
         meeting.stand(Duration::ZERO);
-        assert!(!meeting.advance(Phase::Waits, Phase::Works), "the main thread has gone on");
+        assert!(!meeting.advance(MeetingPhase::Waits, MeetingPhase::Works), "the main thread has gone on");
     }
 
     #[test]
     fn the_main_thread_stands_until_work_that_has_begun_is_done() {
-        let meeting = Meeting::new();
-        assert!(meeting.advance(Phase::Asked, Phase::Waits));
+        let meeting = MainThreadMeeting::new();
+        assert!(meeting.advance(MeetingPhase::Asked, MeetingPhase::Waits));
         std::thread::scope(|scope| {
             let main = scope.spawn(|| meeting.stand(LONG));
-            assert!(meeting.advance(Phase::Waits, Phase::Works));
+            assert!(meeting.advance(MeetingPhase::Waits, MeetingPhase::Works));
             assert!(!main.is_finished());
-            meeting.set(Phase::Over);
+            meeting.set(MeetingPhase::Over);
             main.join().expect("it goes on");
         });
-        assert_eq!(*lock(&meeting.phase), Phase::Over);
+        assert_eq!(*lock(&meeting.phase), MeetingPhase::Over);
     }
 }

@@ -6,8 +6,8 @@ use probe_proto::config::Layers;
 use pyo3::prelude::*;
 
 use super::{boundary, clock, drain, fork, policy, process_flag, thread};
+use crate::python_text::PythonText;
 use crate::shared::{self, ATTACHED, ENABLED, MAX_PROBLEM_LENGTH};
-use crate::words::Words;
 use probe_trace::record::{RecordKind, RingRecord};
 
 /// Whether recording has ever been on.
@@ -81,7 +81,7 @@ fn layers() -> std::collections::BTreeMap<&'static str, String> {
 
 /// Keeps what went wrong, in words. Every report has them.
 #[pyfunction]
-fn set_problem(problem: Words<MAX_PROBLEM_LENGTH>) {
+fn set_problem(problem: PythonText<MAX_PROBLEM_LENGTH>) {
     *shared::lock(&shared::PROBLEM) = problem.0;
 }
 

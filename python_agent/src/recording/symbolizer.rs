@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 use super::module_names::{GENERATION, LEARNED, REGISTRY, WALK_AGAIN};
 use super::{checkpoints, collectives, interned, operator_counts, optimizer, spans, user_line};
 use crate::shared;
-use probe_trace::symbol_lookup::{ModuleAtAddress, Names, Operation};
+use probe_trace::symbol_lookup::{CollectiveOperation, ModuleAtAddress, SymbolLookup};
 use probe_trace::symbol_table::{self, KnownNames, NameTable};
 
 /// Version of all names: changes with every new one.
-pub(super) type Version = (u64, u64);
+pub(super) type NamesVersion = (u64, u64);
 
 /// The version of the names that are known now.
-pub(super) fn version() -> Version {
+pub(super) fn version() -> NamesVersion {
     (GENERATION.load(Ordering::Acquire), LEARNED.load(Ordering::Acquire))
 }
 
@@ -45,7 +45,7 @@ pub(super) fn dump() -> KnownNames {
 #[derive(Debug)]
 pub(super) struct Symbolizer;
 
-impl Names for Symbolizer {
+impl SymbolLookup for Symbolizer {
     fn generation(&self) -> u64 {
         GENERATION.load(Ordering::Acquire)
     }
@@ -67,7 +67,7 @@ impl Names for Symbolizer {
         optimizer::class_name(id)
     }
 
-    fn operation(&self, id: u64) -> Option<Operation> {
+    fn operation(&self, id: u64) -> Option<CollectiveOperation> {
         collectives::operation(id)
     }
 

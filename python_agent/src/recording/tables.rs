@@ -19,7 +19,7 @@ use super::thread::{self, RECORD};
 use super::{process_flag, scalar, shape, spans};
 use crate::shared::{self, ENABLED, STEP, lock};
 use crate::terminal::say;
-use probe_trace::custom::{Value, WaitingRow};
+use probe_trace::custom::{CustomRow, CustomValue};
 use probe_trace::row_buffer::RowBuffer;
 
 /// Bytes of rows of all tables that may wait between two drains.
@@ -36,7 +36,7 @@ const REFUSED: usize = 3;
 struct DeclaredTable {
     table: &'static Table,
     name: &'static str,
-    rows: Vec<WaitingRow>,
+    rows: Vec<CustomRow>,
     dropped: [u64; REASONS.len()],
     refused: bool,
 }
@@ -135,11 +135,11 @@ fn append_row(index: usize, values: &Bound<'_, PyDict>) -> PyResult<()> {
     let mut reason = None;
     for column in own {
         match values.get_item(column.name)? {
-            None => row.push(Value::Null),
+            None => row.push(CustomValue::Null),
             Some(value) => match read(&value, column.kind) {
                 Ok(value) => row.push(value),
-                Err(Unread::Counted(why)) => reason = Some(why),
-                Err(Unread::Raised) => return Err(wrong(table, column.name, column.kind, &value)),
+                Err(UnstoredValue::Counted(why)) => reason = Some(why),
+                Err(UnstoredValue::Raised) => return Err(wrong(table, column.name, column.kind, &value)),
             },
         }
     }
@@ -154,7 +154,8 @@ fn append_row(index: usize, values: &Bound<'_, PyDict>) -> PyResult<()> {
 fn append_columns(index: usize, columns: Vec<Bound<'_, PyList>>, count: usize) -> PyResult<()> {
     let Some(table) = declared(index) else { return Ok(()) };
     let own = &table.columns[2..];
-    let mut rows: Vec<Result<Vec<Value>, usize>> = (0..count).map(|_| Ok(Vec::with_capacity(own.len()))).collect();
+    let mut rows: Vec<Result<Vec<CustomValue>, usize>> =
+        (0..count).map(|_| Ok(Vec::with_capacity(own.len()))).collect();
     for (column, values) in own.iter().zip(&columns) {
         if values.len() != count {
             return Err(PyValueError::new_err(format!(
@@ -166,8 +167,8 @@ fn append_columns(index: usize, columns: Vec<Bound<'_, PyList>>, count: usize) -
         for (row, value) in rows.iter_mut().zip(values.iter()) {
             match (read(&value, column.kind), &mut *row) {
                 (Ok(value), Ok(values)) => values.push(value),
-                (Err(Unread::Counted(why)), row) => *row = Err(why),
-                (Err(Unread::Raised), _) => return Err(wrong(table, column.name, column.kind, &value)),
+                (Err(UnstoredValue::Counted(why)), row) => *row = Err(why),
+                (Err(UnstoredValue::Raised), _) => return Err(wrong(table, column.name, column.kind, &value)),
                 (_, Err(_)) => {}
             }
         }
@@ -183,16 +184,16 @@ fn declared(index: usize) -> Option<&'static Table> {
 }
 
 /// Why a value can't be stored in its column.
-enum Unread {
+enum UnstoredValue {
     /// The row is counted as lost, for this reason.
     Counted(usize),
     /// The value has another type, which is the program's mistake.
     Raised,
 }
 
-fn read(value: &Bound<'_, PyAny>, kind: ColumnType) -> Result<Value, Unread> {
+fn read(value: &Bound<'_, PyAny>, kind: ColumnType) -> Result<CustomValue, UnstoredValue> {
     if value.is_none() {
-        return Ok(Value::Null);
+        return Ok(CustomValue::Null);
     }
     let py = value.py();
     // SAFETY: a living object.
@@ -200,33 +201,35 @@ fn read(value: &Bound<'_, PyAny>, kind: ColumnType) -> Result<Value, Unread> {
     if is_tensor {
         if !scalar::is_on_host(value) {
             // Reading it would wait for the device.
-            return Ok(Value::Null);
+            return Ok(CustomValue::Null);
         }
-        let item = scalar::item(value).map_err(|_| Unread::Raised)?;
+        let item = scalar::item(value).map_err(|_| UnstoredValue::Raised)?;
         return read(&item, kind);
     }
     let whole = || match value.extract::<i64>() {
-        Ok(number) => Ok(Value::Int(number)),
-        Err(error) if error.is_instance_of::<PyOverflowError>(py) => Err(Unread::Counted(LARGE_NUMBER)),
-        Err(_) => Err(Unread::Raised),
+        Ok(number) => Ok(CustomValue::Int(number)),
+        Err(error) if error.is_instance_of::<PyOverflowError>(py) => Err(UnstoredValue::Counted(LARGE_NUMBER)),
+        Err(_) => Err(UnstoredValue::Raised),
     };
     match kind {
         ColumnType::Int64 if !value.is_instance_of::<PyBool>() => whole(),
         ColumnType::Timestamp => whole(),
         ColumnType::Float64 => match spans::number(value) {
-            Ok(number) => Ok(Value::Float(number)),
-            Err(_) => Err(Unread::Raised),
+            Ok(number) => Ok(CustomValue::Float(number)),
+            Err(_) => Err(UnstoredValue::Raised),
         },
-        ColumnType::Bool => value.extract::<bool>().map(|is| Value::Int(i64::from(is))).map_err(|_| Unread::Raised),
+        ColumnType::Bool => {
+            value.extract::<bool>().map(|is| CustomValue::Int(i64::from(is))).map_err(|_| UnstoredValue::Raised)
+        }
         ColumnType::Text => {
-            let text = value.cast::<PyString>().map_err(|_| Unread::Raised)?;
+            let text = value.cast::<PyString>().map_err(|_| UnstoredValue::Raised)?;
             let text = text.to_string_lossy();
             match text.len() > custom::MAX_TEXT_LENGTH {
-                true => Err(Unread::Counted(LONG_TEXT)),
-                false => Ok(Value::Text(text.as_ref().into())),
+                true => Err(UnstoredValue::Counted(LONG_TEXT)),
+                false => Ok(CustomValue::Text(text.as_ref().into())),
             }
         }
-        _ => Err(Unread::Raised),
+        _ => Err(UnstoredValue::Raised),
     }
 }
 
@@ -239,7 +242,7 @@ fn wrong(table: &Table, column: &str, kind: ColumnType, value: &Bound<'_, PyAny>
     ))
 }
 
-fn keep(index: usize, step: i64, row: Result<Vec<Value>, usize>) {
+fn keep(index: usize, step: i64, row: Result<Vec<CustomValue>, usize>) {
     let mut all = lock(&ALL);
     let waiting = all.bytes;
     let Some(entry) = all.tables.get_mut(index) else { return };
@@ -248,12 +251,13 @@ fn keep(index: usize, step: i64, row: Result<Vec<Value>, usize>) {
         Ok(_) => return entry.dropped[REFUSED] += 1,
         Err(why) => return entry.dropped[why] += 1,
     };
-    let text = |value: &Value| if let Value::Text(text) = value { text.len() } else { 0 };
-    let bytes = size_of::<WaitingRow>() + values.iter().map(|value| size_of::<Value>() + text(value)).sum::<usize>();
+    let text = |value: &CustomValue| if let CustomValue::Text(text) = value { text.len() } else { 0 };
+    let bytes =
+        size_of::<CustomRow>() + values.iter().map(|value| size_of::<CustomValue>() + text(value)).sum::<usize>();
     if waiting + bytes > MAX_WAITING {
         return entry.dropped[TOO_MANY] += 1;
     }
-    entry.rows.push(WaitingRow { step, unix_ns: unix_ns(), values });
+    entry.rows.push(CustomRow { step, unix_ns: unix_ns(), values });
     all.bytes += bytes;
 }
 

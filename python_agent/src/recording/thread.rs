@@ -140,12 +140,12 @@ thread_local! {
         }
     };
     /// Gives the ring back when the thread ends. Only threads with a ring have this.
-    static RETURN: Return = const { Return };
+    static RETURN: ReturnRing = const { ReturnRing };
 }
 
-struct Return;
+struct ReturnRing;
 
-impl Drop for Return {
+impl Drop for ReturnRing {
     fn drop(&mut self) {
         STATE.with(|state| {
             state.inert.set(true);
@@ -340,7 +340,7 @@ fn runs_elsewhere() -> bool {
 
 #[cold]
 fn without_ring(table: RecordTable) -> bool {
-    LOST.of(table).fetch_add(1, Ordering::Relaxed);
+    LOST.counter(table).fetch_add(1, Ordering::Relaxed);
     false
 }
 

@@ -18,7 +18,7 @@ const USER_SCOPE: usize = 7;
 /// `at::RecordFunctionCallback` of torch 2.5 to 2.15, as tests/torch_layout.cpp compares it.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct Callback {
+pub(super) struct RecordFunctionCallback {
     start: *const c_void,
     end: *const c_void,
     probability: f64,
@@ -39,9 +39,9 @@ pub(super) static RANGE_CALLBACK: GlobalCallback = GlobalCallback::new(USER_SCOP
 pub(super) static OPERATOR_CALLBACK: GlobalCallback = GlobalCallback::new(FUNCTION, true);
 
 /// Torch's function that adds a callback.
-type Add = unsafe extern "C" fn(Callback) -> u64;
+type AddCallback = unsafe extern "C" fn(RecordFunctionCallback) -> u64;
 
-impl Callback {
+impl RecordFunctionCallback {
     /// This callback, called with the inputs of the operator that begins.
     pub(super) fn with_inputs(self) -> Self {
         Self { needs_inputs: true, ..self }
@@ -49,10 +49,18 @@ impl Callback {
 }
 
 /// A callback for this scope of torch's, which calls `start` and `end`.
-pub(super) fn callback(scope: usize, start: *const c_void, end: *const c_void) -> Callback {
+pub(super) fn callback(scope: usize, start: *const c_void, end: *const c_void) -> RecordFunctionCallback {
     let mut scopes = [false; SCOPES];
     scopes[scope] = true;
-    Callback { start, end, probability: 1.0, scopes, needs_inputs: false, needs_outputs: false, needs_ids: false }
+    RecordFunctionCallback {
+        start,
+        end,
+        probability: 1.0,
+        scopes,
+        needs_inputs: false,
+        needs_outputs: false,
+        needs_ids: false,
+    }
 }
 
 /// A callback that torch calls on all threads, which is added and removed again.
@@ -112,13 +120,15 @@ impl GlobalCallback {
         }
         if !wanted {
             // SAFETY: `at::removeCallback`, with a handle that torch gave.
-            unsafe { std::mem::transmute::<*mut c_void, Remove>(remove)(self.handle.swap(0, Ordering::Relaxed)) };
+            unsafe {
+                std::mem::transmute::<*mut c_void, RemoveCallback>(remove)(self.handle.swap(0, Ordering::Relaxed))
+            };
             return;
         }
         let plain = callback(self.scope, start, self.end.load(Ordering::Relaxed));
         let given = if self.needs_inputs { plain.with_inputs() } else { plain };
         // SAFETY: `at::addGlobalCallback`; the functions are ours and stay loaded as long as the process lives.
-        let handle = unsafe { std::mem::transmute::<*mut c_void, Add>(add)(given) };
+        let handle = unsafe { std::mem::transmute::<*mut c_void, AddCallback>(add)(given) };
         self.handle.store(handle, Ordering::Relaxed);
     }
 
@@ -137,21 +147,21 @@ pub(super) fn watch_nodes(wanted: bool) {
 }
 
 /// The result of `work()` with a callback on this thread alone, which is removed before anything else runs.
-pub(super) fn with_callback<T>(callback: Callback, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+pub(super) fn with_callback<T>(callback: RecordFunctionCallback, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     let add = adder(c"_ZN2at22addThreadLocalCallbackENS_22RecordFunctionCallbackE")?;
     let remove = remover().ok_or_else(missing)?;
     // SAFETY: torch's function, and callbacks of ours.
-    let _added = Added { handle: unsafe { add(callback) }, remove };
+    let _added = AddedCallback { handle: unsafe { add(callback) }, remove };
     work()
 }
 
 /// A callback of this thread, which is removed when this is dropped.
-struct Added {
+struct AddedCallback {
     handle: u64,
-    remove: Remove,
+    remove: RemoveCallback,
 }
 
-impl Drop for Added {
+impl Drop for AddedCallback {
     fn drop(&mut self) {
         // SAFETY: the handle that torch gave, on the same thread.
         unsafe { (self.remove)(self.handle) };
@@ -180,19 +190,19 @@ const ADD_GLOBAL: &CStr = c"_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbac
 const REMOVE_ANY: &CStr = c"_ZN2at14removeCallbackEm";
 
 /// Torch's function that removes a callback.
-type Remove = unsafe extern "C" fn(u64);
+type RemoveCallback = unsafe extern "C" fn(u64);
 
 /// Torch's function of this name, which adds a callback.
-fn adder(name: &CStr) -> PyResult<Add> {
+fn adder(name: &CStr) -> PyResult<AddCallback> {
     let add = symbol(name).ok_or_else(missing)?;
     // SAFETY: only asked for functions with torch's own argument types.
-    Ok(unsafe { std::mem::transmute::<*mut c_void, Add>(add) })
+    Ok(unsafe { std::mem::transmute::<*mut c_void, AddCallback>(add) })
 }
 
 /// Torch's function that removes a callback; None where torch lacks it.
-fn remover() -> Option<Remove> {
+fn remover() -> Option<RemoveCallback> {
     // SAFETY: the function of this name, with torch's own argument types.
-    symbol(REMOVE_ANY).map(|remove| unsafe { std::mem::transmute::<*mut c_void, Remove>(remove) })
+    symbol(REMOVE_ANY).map(|remove| unsafe { std::mem::transmute::<*mut c_void, RemoveCallback>(remove) })
 }
 
 /// A start function that does nothing, to measure torch's call of it.
@@ -224,7 +234,7 @@ mod tests {
     }
 
     /// Torch's, while which another thread takes the callback out, if that does not wait.
-    unsafe extern "C" fn add(_: Callback) -> u64 {
+    unsafe extern "C" fn add(_: RecordFunctionCallback) -> u64 {
         IS_ADDING.store(true, Ordering::SeqCst);
         wait(&IS_OUT, Duration::from_millis(100));
         IN_TORCH.fetch_add(1, Ordering::SeqCst) as u64 + 1

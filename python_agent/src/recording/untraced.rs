@@ -8,15 +8,15 @@ use pyo3::ffi::{self, PyThreadState};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-type Switch = unsafe extern "C" fn(*mut PyThreadState);
+type TracingSwitch = unsafe extern "C" fn(*mut PyThreadState);
 
 /// `PyThreadState_EnterTracing` and `PyThreadState_LeaveTracing`; None before Python 3.11, which does not have them.
-static SWITCHES: OnceLock<Option<(Switch, Switch)>> = OnceLock::new();
+static SWITCHES: OnceLock<Option<(TracingSwitch, TracingSwitch)>> = OnceLock::new();
 
 /// While this value lives, profilers and tracers do not see the calling thread. Python disables them in the same way while it
 /// calls one.
 pub(super) struct Untraced<'py> {
-    end: Option<(*mut PyThreadState, Switch)>,
+    end: Option<(*mut PyThreadState, TracingSwitch)>,
     _py: Python<'py>,
 }
 
@@ -45,11 +45,11 @@ impl Drop for Untraced<'_> {
     }
 }
 
-fn switch(name: &CStr) -> Option<Switch> {
+fn switch(name: &CStr) -> Option<TracingSwitch> {
     // SAFETY: a name that ends in a zero byte; the interpreter is loaded. Both functions have this signature in every release.
     unsafe {
         let found = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
-        (!found.is_null()).then(|| std::mem::transmute::<*mut c_void, Switch>(found))
+        (!found.is_null()).then(|| std::mem::transmute::<*mut c_void, TracingSwitch>(found))
     }
 }
 

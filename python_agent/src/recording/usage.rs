@@ -2,7 +2,7 @@
 
 /// Resources used since the process began, by all threads together.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Usage {
+pub(crate) struct ResourceUsage {
     /// Seconds in user code.
     pub(crate) user: f64,
     /// Seconds in the kernel.
@@ -15,7 +15,7 @@ pub(crate) struct Usage {
     pub(crate) max_rss: f64,
 }
 
-impl Usage {
+impl ResourceUsage {
     /// The resources used so far. None where the system call fails.
     pub(crate) fn now() -> Option<Self> {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();

@@ -8,7 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use super::interned::Interned;
+use super::interned::InternedNames;
 use crate::shared;
 
 /// Frames that are searched for one of the program's own code.
@@ -19,7 +19,7 @@ const FILE: usize = 110;
 /// Directories of files that are not the program's own code.
 static LIBRARIES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// The lines of the program that records name. A record has the id plus 1, so that 0 is no line.
-static LINES: Interned = Interned::new(|id, line| LearnedName::Line(id + 1, line));
+static LINES: InternedNames = InternedNames::new(|id, line| LearnedName::Line(id + 1, line));
 
 /// The id of the innermost line of the program's own code on this thread, plus 1; 0 if the thread runs no code of the program.
 pub(super) fn id() -> u64 {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use super::proc::{self, Io};
+use super::proc::{self, ProcessIo};
 
 /// Name of the process of a DataLoader's worker in torch 2.6 and later.
 const DATA_WORKER: &str = "pt_data_worker";
@@ -13,7 +13,7 @@ const MAX_THREADS: usize = 256;
 
 /// The children of this process.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Children {
+pub(super) struct ChildProcesses {
     pub(super) count: i32,
     pub(super) resident_pages: u64,
     /// Workers of DataLoaders, by pid.
@@ -23,12 +23,12 @@ pub(super) struct Children {
 /// Resources that a worker has used since it began.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct DataWorker {
-    pub(super) used: proc::Used,
+    pub(super) used: proc::ProcessorTime,
     pub(super) run_delay: Option<f64>,
-    pub(super) io: Option<Io>,
+    pub(super) io: Option<ProcessIo>,
 }
 
-impl Children {
+impl ChildProcesses {
     /// The sum of the increase of `value` since `before` over all workers. None without workers, or where the value of one is not
     /// known.
     pub(super) fn more_than(&self, before: &Self, value: impl Fn(&DataWorker) -> Option<f64>) -> Option<f64> {
@@ -44,8 +44,8 @@ impl Children {
 
 /// The children of this process. A child belongs to the thread that made it, so those of every thread are read. None where the
 /// kernel does not list them (a build option), or where there are too many threads.
-pub(super) fn look() -> Option<Children> {
-    let mut found = Children::default();
+pub(super) fn read_children() -> Option<ChildProcesses> {
+    let mut found = ChildProcesses::default();
     for (index, thread) in fs::read_dir("/proc/self/task").ok()?.flatten().enumerate() {
         if index >= MAX_THREADS {
             return None;
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn a_child_is_found_and_its_memory_counted() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("a child");
-        let found = look();
+        let found = read_children();
         drop(child.stdin.take());
         child.wait().expect("its end");
         // Not every kernel tells.
@@ -98,10 +98,11 @@ mod tests {
 
     #[test]
     fn what_workers_used_is_since_the_look_before_or_since_they_began() {
-        let worker = |began, seconds| DataWorker { used: proc::Used { began, seconds }, run_delay: None, io: None };
-        let of = |workers: &[(u32, DataWorker)]| Children {
+        let worker =
+            |began, seconds| DataWorker { used: proc::ProcessorTime { began, seconds }, run_delay: None, io: None };
+        let of = |workers: &[(u32, DataWorker)]| ChildProcesses {
             data_workers: workers.iter().copied().collect(),
-            ..Children::default()
+            ..ChildProcesses::default()
         };
         let before = of(&[(7, worker(1, 10.0)), (8, worker(1, 20.0)), (9, worker(1, 30.0))]);
         // 8 has ended, 9 is another process than before, 10 is new.

@@ -39,9 +39,9 @@ pub(crate) enum Fact {
 }
 
 /// Facts by the name of their column, as they are known now.
-pub(crate) type Facts = Option<HashMap<String, Option<Fact>>>;
+pub(crate) type EnvironmentFacts = Option<HashMap<String, Option<Fact>>>;
 
-pub(crate) static FACTS: Mutex<Facts> = Mutex::new(None);
+pub(crate) static FACTS: Mutex<EnvironmentFacts> = Mutex::new(None);
 
 /// Adds this file's functions to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -58,16 +58,16 @@ fn note_environment(facts: HashMap<String, Option<Fact>>) {
 
 /// The facts of the newest row.
 #[derive(Debug, Default)]
-pub(super) struct Noted {
+pub(super) struct NotedEnvironment {
     facts: HashMap<String, Option<Fact>>,
     first_seen: Option<Instant>,
     last_row: Option<Instant>,
     rows: u32,
 }
 
-impl Noted {
+impl NotedEnvironment {
     /// Adds a row if a fact has changed.
-    pub(super) fn note(&mut self, now: Instant, batches: &BatchShapes, last: bool, sink: &mut RowBuffer) {
+    pub(super) fn add_changes(&mut self, now: Instant, batches: &BatchShapes, last: bool, sink: &mut RowBuffer) {
         let changed = shared::lock(&FACTS).as_ref().filter(|facts| **facts != self.facts).cloned();
         let Some(facts) = changed else { return };
         let seen = *self.first_seen.get_or_insert(now);
@@ -143,7 +143,7 @@ impl Noted {
             parameter_dtype: text("parameter_dtype"),
             memory_format: text("memory_format"),
             device: text("device"),
-            batch_shape: long(MODEL_ADDRESS).and_then(|address| batches.of(address as u64)),
+            batch_shape: long(MODEL_ADDRESS).and_then(|address| batches.shape_of(address as u64)),
             optimizer: text("optimizer"),
             optimizer_fused: flag("optimizer_fused"),
             optimizer_foreach: flag("optimizer_foreach"),

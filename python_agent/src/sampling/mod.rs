@@ -7,4 +7,4 @@ pub(crate) mod environment;
 mod proc;
 mod sampler;
 
-pub use sampler::{MEMORY, PROCESS, Sampler};
+pub use sampler::{MEMORY, PROCESS, ProcessSampler};

@@ -6,7 +6,7 @@ use crate::descriptors::is_separate;
 
 /// Bytes of input and output since the process began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Io {
+pub(super) struct ProcessIo {
     pub(super) read: u64,
     pub(super) written: u64,
     pub(super) disk_read: u64,
@@ -14,13 +14,13 @@ pub(super) struct Io {
 }
 
 /// Input and output of `process`: a pid, or "self".
-pub(super) fn io(process: &str) -> Option<Io> {
+pub(super) fn io(process: &str) -> Option<ProcessIo> {
     parse_io(&fs::read_to_string(format!("/proc/{process}/io")).ok()?)
 }
 
-fn parse_io(text: &str) -> Option<Io> {
+fn parse_io(text: &str) -> Option<ProcessIo> {
     let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-    Some(Io {
+    Some(ProcessIo {
         read: value("rchar:")?,
         written: value("wchar:")?,
         disk_read: value("read_bytes:")?,
@@ -30,7 +30,7 @@ fn parse_io(text: &str) -> Option<Io> {
 
 /// Processor time of a process.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Used {
+pub(super) struct ProcessorTime {
     /// When the process began, in ticks of the kernel since the machine was started: its pid may be reused.
     pub(super) began: u64,
     /// Seconds of all its threads, in user code and in the kernel.
@@ -38,18 +38,18 @@ pub(super) struct Used {
 }
 
 /// Processor time of `process`: a pid, or "self".
-pub(super) fn used(process: &str) -> Option<Used> {
+pub(super) fn used(process: &str) -> Option<ProcessorTime> {
     // SAFETY: no pointers; the name is one that every Linux knows.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     parse_used(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?, ticks as f64)
 }
 
-fn parse_used(stat: &str, ticks_per_second: f64) -> Option<Used> {
+fn parse_used(stat: &str, ticks_per_second: f64) -> Option<ProcessorTime> {
     // A name may have parentheses and spaces itself. The first field after it is the third of proc(5).
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
     let (user, system, began) = (field(14)?, field(15)?, field(22)?);
-    Some(Used { began, seconds: (user + system) as f64 / ticks_per_second })
+    Some(ProcessorTime { began, seconds: (user + system) as f64 / ticks_per_second })
 }
 
 /// Seconds in which the main thread of a process was ready and had no processor, since it began.
@@ -111,10 +111,10 @@ mod tests {
     fn what_proc_says_is_read() {
         let text =
             "rchar: 10\nwchar: 20\nsyscr: 1\nsyscw: 1\nread_bytes: 30\nwrite_bytes: 40\ncancelled_write_bytes: 0\n";
-        assert_eq!(parse_io(text), Some(Io { read: 10, written: 20, disk_read: 30, disk_written: 40 }));
+        assert_eq!(parse_io(text), Some(ProcessIo { read: 10, written: 20, disk_read: 30, disk_written: 40 }));
         assert_eq!(parse_io("rchar: 10\n"), None);
         let stat = "77 (a) b (c) S 1 77 77 0 -1 4194304 9 8 7 6 150 50 3 4 20 0 1 0 4242 99 88";
-        assert_eq!(parse_used(stat, 100.0), Some(Used { began: 4242, seconds: 2.0 }));
+        assert_eq!(parse_used(stat, 100.0), Some(ProcessorTime { began: 4242, seconds: 2.0 }));
         assert_eq!((parse_used("77 (a) S 1 2", 100.0), parse_used("77", 100.0)), (None, None));
         assert_eq!((parse_run_delay("7 2500000000 9\n"), parse_run_delay("7")), (Some(2.5), None));
         assert!(used("self").is_some_and(|used| used.began > 0));

@@ -10,7 +10,7 @@ use probe_proto::tables::{memory, process_metrics};
 
 use super::{cgroup, children, environment, proc};
 use crate::recording::policy::{Layer, is_on};
-use crate::recording::usage::{Usage, page_size};
+use crate::recording::usage::{ResourceUsage, page_size};
 use crate::shared;
 use probe_trace::BatchShapes;
 use probe_trace::payload::MB;
@@ -26,19 +26,19 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// The newest measurements, and their times.
 #[derive(Debug, Default)]
-pub struct Sampler {
-    process: Option<(Instant, Counters)>,
+pub struct ProcessSampler {
+    process: Option<(Instant, SampledCounters)>,
     memory: Option<(Instant, i64)>,
-    children: Option<(Instant, Option<children::Children>)>,
-    environment: environment::Noted,
+    children: Option<(Instant, Option<children::ChildProcesses>)>,
+    environment: environment::NotedEnvironment,
 }
 
 /// Counts since the process began, its groups were made, or the machine was started.
 #[derive(Debug, Clone)]
-struct Counters {
-    usage: Usage,
-    io: Option<proc::Io>,
-    children: Option<children::Children>,
+struct SampledCounters {
+    usage: ResourceUsage,
+    io: Option<proc::ProcessIo>,
+    children: Option<children::ChildProcesses>,
     throttled: BTreeMap<PathBuf, f64>,
     /// Seconds of pressure, in the order of [`PRESSURES`].
     pressure: [Option<f64>; 3],
@@ -46,9 +46,9 @@ struct Counters {
 
 const PRESSURES: [&str; 3] = ["cpu", "memory", "io"];
 
-impl Counters {
-    fn now(children: Option<children::Children>) -> Option<Self> {
-        let (usage, io, throttled) = (Usage::now()?, proc::io("self"), cgroup::throttled());
+impl SampledCounters {
+    fn now(children: Option<children::ChildProcesses>) -> Option<Self> {
+        let (usage, io, throttled) = (ResourceUsage::now()?, proc::io("self"), cgroup::throttled());
         Some(Self { usage, io, children, throttled, pressure: PRESSURES.map(proc::pressure) })
     }
 
@@ -59,12 +59,12 @@ impl Counters {
     }
 }
 
-impl Sampler {
+impl ProcessSampler {
     /// Adds the rows that are due. `batches` are the newest shapes that modules were given; `last`: nothing more will be recorded.
     pub fn sample(&mut self, batches: &BatchShapes, last: bool, sink: &mut RowBuffer) {
         let now = Instant::now();
         if is_on(Layer::Environment) {
-            self.environment.note(now, batches, last, sink);
+            self.environment.add_changes(now, batches, last, sink);
         }
         let due = |last: Option<Instant>| last.is_none_or(|last| now.duration_since(last) >= SECOND);
         if PROCESS.load(Ordering::Relaxed) && is_on(Layer::Process) && due(self.process.as_ref().map(|(last, _)| *last))
@@ -83,7 +83,7 @@ impl Sampler {
 
     fn look_at_children(&mut self, now: Instant) {
         if self.children.as_ref().is_none_or(|(last, _)| now.duration_since(*last) >= SECOND) {
-            self.children = Some((now, children::look()));
+            self.children = Some((now, children::read_children()));
         }
     }
 
@@ -113,7 +113,7 @@ impl Sampler {
             device_frees: None,
             rss: rss.map(|bytes| bytes / MB),
             // The kernel brings its maximum up to date from time to time only.
-            max_rss: Usage::now().map(|usage| usage.max_rss.max(rss.unwrap_or(0.0)) / MB),
+            max_rss: ResourceUsage::now().map(|usage| usage.max_rss.max(rss.unwrap_or(0.0)) / MB),
             children: count,
             children_rss: pages.map(|pages| pages as f64 * page_size() as f64 / MB),
         });
@@ -122,17 +122,19 @@ impl Sampler {
     fn sample_process(&mut self, now: Instant, sink: &mut RowBuffer) {
         self.look_at_children(now);
         let children = self.children.as_ref().and_then(|(_, children)| children.clone());
-        let Some(counters) = Counters::now(children) else { return };
+        let Some(counters) = SampledCounters::now(children) else { return };
         let before = self.process.replace((now, counters.clone()));
         let seconds = before.as_ref().map(|(last, _)| now.duration_since(*last).as_secs_f64());
         let over_time = |difference: f64| Some(difference.max(0.0) / seconds.filter(|seconds| *seconds > 0.0)?);
-        let rate =
-            |value: &dyn Fn(&Counters) -> Option<f64>| over_time(value(&counters)? - value(&before.as_ref()?.1)?);
+        let rate = |value: &dyn Fn(&SampledCounters) -> Option<f64>| {
+            over_time(value(&counters)? - value(&before.as_ref()?.1)?)
+        };
         let pressure = |resource: usize| rate(&|c| c.pressure[resource]).map(|share| (share * 100.0).min(100.0));
         let throttled = before.as_ref().and_then(|(_, before)| over_time(counters.throttled_since(before)?));
         let usage = counters.usage;
-        let percent = |value: &dyn Fn(&Usage) -> f64| rate(&|c| Some(value(&c.usage))).map(|share| share * 100.0);
-        let io = |value: fn(&proc::Io) -> u64| rate(&|c| c.io.as_ref().map(|io| value(io) as f64));
+        let percent =
+            |value: &dyn Fn(&ResourceUsage) -> f64| rate(&|c| Some(value(&c.usage))).map(|share| share * 100.0);
+        let io = |value: fn(&proc::ProcessIo) -> u64| rate(&|c| c.io.as_ref().map(|io| value(io) as f64));
         let of_workers = |value: fn(&children::DataWorker) -> Option<f64>| {
             let before = before.as_ref().and_then(|(_, before)| before.children.as_ref())?;
             over_time(counters.children.as_ref()?.more_than(before, value)?)
@@ -182,9 +184,9 @@ mod tests {
 
     #[test]
     fn a_process_is_measured_and_its_rates_need_two_looks() {
-        let mut sampler = Sampler::default();
+        let mut sampler = ProcessSampler::default();
         let mut sink = RowBuffer::default();
-        let before = Usage::now().expect("usage");
+        let before = ResourceUsage::now().expect("usage");
         sampler.sample_process(Instant::now(), &mut sink);
         let (_, counters) = sampler.process.clone().expect("what was measured");
         assert!(counters.usage.user >= before.user && counters.usage.max_rss > 1e6);

@@ -138,31 +138,31 @@ impl Snippet {
 
 /// The queue of commands and the queue of replies.
 #[derive(Debug, Default)]
-pub struct Commands {
-    waiting: Mutex<Waiting>,
+pub struct CommandQueues {
+    waiting: Mutex<WaitingCommands>,
     arrived: Condvar,
-    replies: Mutex<Replies>,
+    replies: Mutex<WaitingReplies>,
     sent: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingCommands {
     /// Commands with their times of arrival.
     commands: VecDeque<(Instant, Command)>,
     closed: bool,
 }
 
 #[derive(Debug, Default)]
-struct Replies {
+struct WaitingReplies {
     connection: u64,
     frames: VecDeque<EvalReply>,
     /// Bytes of output in `frames`.
     output: usize,
 }
 
-impl Commands {
+impl CommandQueues {
     /// Adds a command for Python.
-    pub fn put(&self, command: Command) {
+    pub fn push(&self, command: Command) {
         lock(&self.waiting).commands.push_back((Instant::now(), command));
         self.arrived.notify_all();
     }
@@ -173,7 +173,7 @@ impl Commands {
         self.arrived.notify_all();
     }
 
-    /// Whether [`Commands::close`] was called.
+    /// Whether [`CommandQueues::close`] was called.
     pub fn is_closed(&self) -> bool {
         lock(&self.waiting).closed
     }
@@ -191,7 +191,7 @@ impl Commands {
     }
 
     /// Takes the next command. Its snippet has the seconds that it has waited.
-    pub fn take(&self) -> Option<Command> {
+    pub fn take_next(&self) -> Option<Command> {
         let (came, mut command) = lock(&self.waiting).commands.pop_front()?;
         if let Some(snippet) = &mut command.snippet {
             snippet.waited_s = came.elapsed().as_secs_f64();
@@ -202,7 +202,7 @@ impl Commands {
     /// Waits up to `timeout` for the next command and takes it.
     pub fn next(&self, timeout: Duration) -> Option<Command> {
         self.wait(timeout);
-        self.take()
+        self.take_next()
     }
 
     /// Removes a snippet that Python has not taken, so that it will not run. False where Python has taken it.
@@ -217,7 +217,7 @@ impl Commands {
 
     /// Begins a connection: replies from now on belong to `connection`, and older ones are discarded.
     pub fn begin(&self, connection: u64) {
-        *lock(&self.replies) = Replies { connection, ..Replies::default() };
+        *lock(&self.replies) = WaitingReplies { connection, ..WaitingReplies::default() };
         self.sent.notify_all();
     }
 
@@ -226,7 +226,7 @@ impl Commands {
         self.begin(0);
         // Commands that Python has not taken are discarded, because their results would have no receiver.
         lock(&self.waiting).commands.retain(|(_, command)| command.connection != connection);
-        self.put(Command::of(CommandKind::Disconnected, connection, 0));
+        self.push(Command::of(CommandKind::Disconnected, connection, 0));
     }
 
     /// Appends a reply; false where its connection is gone.
@@ -245,7 +245,7 @@ impl Commands {
     /// Waits up to `timeout` until little output waits to be sent on this connection, or the connection is gone. False on
     /// timeout.
     pub fn wait_for_room(&self, connection: u64, timeout: Duration) -> bool {
-        let is_full = |replies: &mut Replies| replies.connection == connection && replies.output >= OUTPUT_AHEAD;
+        let is_full = |replies: &mut WaitingReplies| replies.connection == connection && replies.output >= OUTPUT_AHEAD;
         let waited = self.sent.wait_timeout_while(lock(&self.replies), timeout, is_full);
         !waited.unwrap_or_else(std::sync::PoisonError::into_inner).1.timed_out()
     }
@@ -267,7 +267,7 @@ impl Commands {
     }
 }
 
-impl Replies {
+impl WaitingReplies {
     /// Appends output, in frames of which all but the last are full.
     fn output(&mut self, id: u64, output: v1::Output) {
         let v1::Output { stderr, mut data } = output;
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn output_in_a_row_is_joined_and_its_order_kept() {
-        let commands = Commands::default();
+        let commands = CommandQueues::default();
         commands.begin(1);
         for (text, stderr) in [("a", false), ("b", false), ("c", true), ("d", false)] {
             assert!(commands.reply(1, 7, output(text, stderr)));
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn output_of_any_size_is_cut_and_whoever_can_wait_for_room() {
-        let commands = Commands::default();
+        let commands = CommandQueues::default();
         commands.begin(1);
         assert!(commands.reply(1, 7, output("a", false)));
         assert!(commands.wait_for_room(1, Duration::ZERO));
@@ -337,41 +337,41 @@ mod tests {
 
     #[test]
     fn replies_to_a_connection_that_is_gone_are_not_sent_on_the_next() {
-        let commands = Commands::default();
+        let commands = CommandQueues::default();
         commands.begin(1);
         assert!(commands.reply(1, 1, output("old", false)));
         commands.end(1);
         commands.begin(2);
         assert!(!commands.reply(1, 1, output("late", false)));
         assert_eq!(commands.next_reply(), None);
-        assert_eq!(commands.take().map(|c| c.kind), Some(CommandKind::Disconnected));
+        assert_eq!(commands.take_next().map(|c| c.kind), Some(CommandKind::Disconnected));
     }
 
     #[test]
     fn a_snippet_can_be_taken_back_until_it_is_taken() {
-        let commands = Commands::default();
+        let commands = CommandQueues::default();
         let decide = |id| {
             let snippet = Snippet::to_decide(v1::EvalDecide::default());
             Command { snippet: Some(snippet), ..Command::of(CommandKind::Decide, 1, id) }
         };
-        commands.put(decide(1));
-        commands.put(Command::of(CommandKind::Go, 1, 2));
+        commands.push(decide(1));
+        commands.push(Command::of(CommandKind::Go, 1, 2));
         assert!(!commands.withdraw(1, 2) && !commands.withdraw(2, 1), "no snippet, and another connection's");
         assert!(commands.withdraw(1, 1) && !commands.withdraw(1, 1));
-        assert_eq!(commands.take().map(|c| c.id), Some(2));
-        commands.put(decide(3));
+        assert_eq!(commands.take_next().map(|c| c.id), Some(2));
+        commands.push(decide(3));
         commands.end(1);
-        assert_eq!(commands.take().map(|c| c.kind), Some(CommandKind::Disconnected), "who asked for it is gone");
+        assert_eq!(commands.take_next().map(|c| c.kind), Some(CommandKind::Disconnected), "who asked for it is gone");
     }
 
     #[test]
     fn closing_wakes_whoever_waits() {
-        let commands = std::sync::Arc::new(Commands::default());
+        let commands = std::sync::Arc::new(CommandQueues::default());
         let waiting = std::thread::spawn({
             let commands = std::sync::Arc::clone(&commands);
             move || {
                 commands.wait(Duration::from_secs(60));
-                commands.take().is_none()
+                commands.take_next().is_none()
             }
         });
         commands.close();

@@ -11,9 +11,9 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
-use crate::address::Address;
+use crate::address::CollectorAddress;
 
-use super::resolve::Resolved;
+use super::resolve::ResolvedAddresses;
 use super::settings::Settings;
 
 /// An attempt to connect fails after this time.
@@ -21,7 +21,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection to a collector, and the header that it requires.
 #[derive(Debug)]
-pub struct Connected {
+pub struct CollectorConnection {
     /// The client for one session: it is dropped when that ends, so that the channel's own reconnecting is never used.
     pub client: AgentClient<Channel>,
     /// The token; None where the collector is not reached over TCP.
@@ -30,11 +30,15 @@ pub struct Connected {
 
 /// Connects to the collector. On this thread nothing may read the environment, which the program may be changing: the values that
 /// are needed are in the settings.
-pub async fn connect(address: &Address, settings: &Settings, resolved: &mut Resolved) -> Result<Connected, String> {
+pub async fn connect(
+    address: &CollectorAddress,
+    settings: &Settings,
+    resolved: &mut ResolvedAddresses,
+) -> Result<CollectorConnection, String> {
     // The name is for the HTTP/2 header only; the connector decides which address is used.
     let endpoint = Endpoint::from_static("http://collector").connect_timeout(CONNECT_TIMEOUT);
     let (channel, authorization) = match address.clone() {
-        Address::Unix(path) => {
+        CollectorAddress::Unix(path) => {
             let connector = service_fn(move |_| {
                 let path = path.clone();
                 async move {
@@ -46,7 +50,7 @@ pub async fn connect(address: &Address, settings: &Settings, resolved: &mut Reso
             });
             (endpoint.connect_with_connector(connector).await, None)
         }
-        Address::Tcp(host) => {
+        CollectorAddress::Tcp(host) => {
             let file = settings.token_file.as_deref().ok_or_else(|| {
                 format!(
                     "{host} asks for a token; hint: {} names the file of one with scope ingest",
@@ -70,7 +74,7 @@ pub async fn connect(address: &Address, settings: &Settings, resolved: &mut Reso
     let channel = channel.map_err(|error| innermost(&error))?;
     let frame = probe_proto::MAX_FRAME;
     let client = AgentClient::new(channel).max_decoding_message_size(frame).max_encoding_message_size(frame);
-    Ok(Connected { client, authorization })
+    Ok(CollectorConnection { client, authorization })
 }
 
 /// Checks that the collector belongs to this process's user or to root, because it can have code run in this process.

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use probe_proto::v1::{Hello, TableSchema};
 use tokio::sync::{Notify, watch};
 
-use crate::address::Address;
+use crate::address::CollectorAddress;
 use crate::recording::analyser_checkpoint;
 use crate::recording::clock::unix_ns;
 use crate::shared::{ATTACHED, lock};
 
-use super::commands::Commands;
+use super::commands::CommandQueues;
 use super::settings::{Identity, MAX_COMMAND_LENGTH, Settings};
 
 /// A request to end the uplink.
@@ -35,7 +35,7 @@ struct UplinkRequests {
 
 /// State of the uplink, for `probe_agent.status()`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Phase {
+pub enum UplinkPhase {
     /// There is no connection yet, or not any more, for this reason if it is known.
     Connecting(Option<String>),
     /// The uplink is connected to the collector of this run.
@@ -47,7 +47,7 @@ pub enum Phase {
     Ended,
 }
 
-impl Phase {
+impl UplinkPhase {
     /// The word for the phase in `probe_agent.status()`.
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -69,13 +69,13 @@ impl Phase {
 
 /// One uplink, from start to stop.
 #[derive(Debug)]
-pub struct Link {
+pub struct Uplink {
     /// Address of the collector.
-    pub address: Address,
+    pub address: CollectorAddress,
     /// Settings that are fixed from the start.
     pub settings: Settings,
     /// Snippets and replies.
-    pub commands: Commands,
+    pub commands: CommandQueues,
     /// Notified by threads that have the descriptors of the uplink when something waits to be sent.
     pub(super) woken: Notify,
     stop: watch::Sender<Option<StopRequest>>,
@@ -83,24 +83,24 @@ pub struct Link {
     was_asked: Condvar,
     identity: Mutex<Identity>,
     identity_version: AtomicU64,
-    phase: Mutex<Phase>,
+    phase: Mutex<UplinkPhase>,
     phase_changed: Condvar,
 }
 
-impl Link {
+impl Uplink {
     /// An uplink that has not begun.
-    pub fn new(address: Address, settings: Settings) -> Self {
+    pub fn new(address: CollectorAddress, settings: Settings) -> Self {
         Self {
             address,
             identity: Mutex::new(settings.identity),
             settings,
-            commands: Commands::default(),
+            commands: CommandQueues::default(),
             woken: Notify::new(),
             stop: watch::Sender::new(None),
             asked: Mutex::default(),
             was_asked: Condvar::new(),
             identity_version: AtomicU64::new(1),
-            phase: Mutex::new(Phase::Connecting(None)),
+            phase: Mutex::new(UplinkPhase::Connecting(None)),
             phase_changed: Condvar::new(),
         }
     }
@@ -145,7 +145,7 @@ impl Link {
             attached: ATTACHED.load(Ordering::Relaxed),
             says_arrived: true,
             rings: analyser_checkpoint::descriptor()
-                .filter(|_| matches!(self.address, Address::Unix(_)))
+                .filter(|_| matches!(self.address, CollectorAddress::Unix(_)))
                 .and_then(|number| u32::try_from(number).ok()),
         }
     }
@@ -162,7 +162,7 @@ impl Link {
         self.was_asked.notify_one();
     }
 
-    /// Passes on what other threads ask, until [`Link::end_passing_on`]. Runs on a thread that has the descriptors of the uplink.
+    /// Passes on what other threads ask, until [`Uplink::end_passing_on`]. Runs on a thread that has the descriptors of the uplink.
     pub(super) fn pass_on(&self) {
         let mut asked = lock(&self.asked);
         while !asked.is_over {
@@ -181,7 +181,7 @@ impl Link {
         }
     }
 
-    /// Ends [`Link::pass_on`].
+    /// Ends [`Uplink::pass_on`].
     pub(super) fn end_passing_on(&self) {
         lock(&self.asked).is_over = true;
         self.was_asked.notify_one();
@@ -192,7 +192,7 @@ impl Link {
         self.stop.borrow().clone()
     }
 
-    /// Waits for [`Link::request_stop`].
+    /// Waits for [`Uplink::request_stop`].
     pub async fn stopping(&self) -> StopRequest {
         let mut stop = self.stop.subscribe();
         loop {
@@ -206,23 +206,23 @@ impl Link {
     }
 
     /// Sets the state of the uplink.
-    pub fn set_phase(&self, phase: Phase) {
+    pub fn set_phase(&self, phase: UplinkPhase) {
         *lock(&self.phase) = phase;
         self.phase_changed.notify_all();
     }
 
     /// State of the uplink.
-    pub fn phase(&self) -> Phase {
+    pub fn phase(&self) -> UplinkPhase {
         lock(&self.phase).clone()
     }
 
     /// Whether a collector has welcomed this agent and the connection still exists.
     pub fn is_connected(&self) -> bool {
-        matches!(*lock(&self.phase), Phase::Connected(_))
+        matches!(*lock(&self.phase), UplinkPhase::Connected(_))
     }
 
     /// Waits up to `timeout` until `reached` holds for the phase; false where it does not by then.
-    pub fn wait_for(&self, timeout: Duration, reached: impl Fn(&Phase) -> bool) -> bool {
+    pub fn wait_for(&self, timeout: Duration, reached: impl Fn(&UplinkPhase) -> bool) -> bool {
         let phase = lock(&self.phase);
         let waited = self.phase_changed.wait_timeout_while(phase, timeout, |phase| !reached(phase));
         !waited.unwrap_or_else(std::sync::PoisonError::into_inner).1.timed_out()

@@ -13,8 +13,8 @@ use probe_trace::row_buffer::RowBuffer;
 use probe_trace::split_batch::split_batch;
 
 use super::buffer::SendBuffer;
-use super::source::Source;
-use super::status::{Pace, status_now};
+use super::record_source::RecordSource;
+use super::status::{StepRate, status_now};
 
 /// Bytes of waiting batches up to which they are written to shared memory even without a collector.
 const PUT_DOWN_ALONE: usize = 1 << 20;
@@ -26,14 +26,14 @@ pub struct Outbox {
     /// Batches that the collector has not acknowledged.
     pub buffer: SendBuffer,
     /// Steps per second.
-    pub pace: Pace,
+    pub pace: StepRate,
     /// Number of strings that accepted batches may use.
     pub strings_ready: usize,
     /// Exceptions that a thread may wait for: how many, and the batch that the last of them is in.
     pub awaited: Option<(u64, u64)>,
     /// Whether the report before Bye has been made.
     pub last_report_sent: bool,
-    pub(super) source: Box<dyn Source>,
+    pub(super) source: Box<dyn RecordSource>,
     string_bytes: usize,
     strings_counted: usize,
     pub(super) drained: bool,
@@ -41,11 +41,11 @@ pub struct Outbox {
 
 impl Outbox {
     /// An empty outbox.
-    pub fn new(source: impl Source, capacity: usize) -> Self {
+    pub fn new(source: impl RecordSource, capacity: usize) -> Self {
         Self {
             sink: RowBuffer::default(),
             buffer: SendBuffer::new(capacity),
-            pace: Pace::default(),
+            pace: StepRate::default(),
             strings_ready: 0,
             awaited: None,
             last_report_sent: false,
@@ -75,7 +75,7 @@ impl Outbox {
     pub fn acknowledge(&mut self, seq: u64) {
         self.buffer.acknowledge(seq);
         if let Some((count, _)) = self.awaited.take_if(|(_, last)| *last <= seq) {
-            exceptions::stored(count);
+            exceptions::note_stored(count);
         }
     }
 
@@ -83,10 +83,10 @@ impl Outbox {
     /// shared memory before any of it is sent, so that the collector finds what it has not received should this process die.
     /// Where there has been no collector for a while, this would be much each time and of no use, and is left out.
     pub(super) fn collect(&mut self, connected: bool) {
-        let holds = self.source.hold(connected || self.buffer.bytes() < PUT_DOWN_ALONE);
+        let holds = self.source.set_holding(connected || self.buffer.bytes() < PUT_DOWN_ALONE);
         crate::recording::set_buffer_bytes(self.buffer.bytes());
         self.source.drain(&mut self.sink);
-        self.pace.note(Instant::now(), shared::STEP.load(Ordering::Relaxed));
+        self.pace.add_sample(Instant::now(), shared::STEP.load(Ordering::Relaxed));
         while let Some(text) = self.sink.strings.get(Text(self.strings_counted as u32)) {
             self.string_bytes += text.len();
             self.strings_counted += 1;
@@ -97,19 +97,19 @@ impl Outbox {
         for batch in self.sink.take().into_iter().flat_map(split_batch) {
             let (table, rows) = (names[batch.table as usize], u64::from(batch.rows));
             if too_many {
-                self.sink.unsent(table, "too many strings", rows);
+                self.sink.count_unsent(table, "too many strings", rows);
             } else if self.buffer.push(batch) {
                 self.strings_ready = self.strings_counted;
             } else {
-                self.sink.unsent(table, "send buffer full", rows);
+                self.sink.count_unsent(table, "send buffer full", rows);
             }
         }
         if exceptions::are_awaited() && self.awaited.is_none() {
-            self.awaited = Some((exceptions::taken(), self.buffer.last_seq()));
+            self.awaited = Some((exceptions::drained_count(), self.buffer.last_seq()));
         }
         if holds {
             let status = status_now(&self.pace, self.buffer.last_sent(), &self.sink);
-            self.source.keep(&self.sink, &self.buffer, status);
+            self.source.write_checkpoint(&self.sink, &self.buffer, status);
         }
     }
 }

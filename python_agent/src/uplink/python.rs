@@ -11,14 +11,14 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFrozenSet};
 
-use crate::address::Address;
+use crate::address::CollectorAddress;
+use crate::python_text::PythonText;
 use crate::recording::{self, config};
 use crate::seconds::Seconds;
 use crate::shared::{self, lock};
-use crate::words::Words;
 
 use super::commands::{Command, CommandKind, Snippet};
-use super::link::{Link, Phase};
+use super::link::{Uplink, UplinkPhase};
 use super::settings::{CollectorRestart, Identity, Settings};
 use super::snippet_words::{At, Outcome};
 use super::starter;
@@ -27,7 +27,7 @@ use super::starter;
 const MAX_TEXT_BYTES: usize = 256 << 10;
 
 /// The uplink of this process, from its start on.
-static LINK: Mutex<Option<Arc<Link>>> = Mutex::new(None);
+static LINK: Mutex<Option<Arc<Uplink>>> = Mutex::new(None);
 
 /// Whether this is a forked child that is no agent, in which nothing of ours runs.
 static FORKED: AtomicBool = AtomicBool::new(false);
@@ -67,11 +67,11 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyfunction]
 fn start(settings: Settings) -> PyResult<bool> {
     let mut current = lock(&LINK);
-    if FORKED.load(Ordering::Relaxed) || current.as_ref().is_some_and(|link| link.phase() != Phase::Ended) {
+    if FORKED.load(Ordering::Relaxed) || current.as_ref().is_some_and(|link| link.phase() != UplinkPhase::Ended) {
         return Ok(false);
     }
-    let address = Address::parse(&settings.collector).map_err(PyValueError::new_err)?;
-    let link = Arc::new(Link::new(address, settings));
+    let address = CollectorAddress::parse(&settings.collector).map_err(PyValueError::new_err)?;
+    let link = Arc::new(Uplink::new(address, settings));
     starter::start(Arc::clone(&link)).map_err(|error| PyOSError::new_err(error.to_string()))?;
     *current = Some(link);
     Ok(true)
@@ -87,7 +87,7 @@ fn stop(py: Python<'_>, timeout_s: Seconds, reason: &str) -> bool {
         link.request_stop(timeout_s.0, reason);
         // The thread keeps the deadline itself; the extra time is for one that can't.
         link.wait_for(timeout_s.0 + Duration::from_millis(200), |phase| {
-            matches!(phase, Phase::Ended | Phase::Refused(_))
+            matches!(phase, UplinkPhase::Ended | UplinkPhase::Refused(_))
         })
     })
 }
@@ -155,8 +155,8 @@ fn status(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     facts.set_item("config", config::in_force())?;
     facts.set_item("problem", lock(&shared::PROBLEM).clone())?;
     let phase = link().map(|link| link.phase());
-    facts.set_item("phase", phase.as_ref().map(Phase::as_str))?;
-    facts.set_item("run", phase.as_ref().and_then(Phase::run))?;
+    facts.set_item("phase", phase.as_ref().map(UplinkPhase::as_str))?;
+    facts.set_item("run", phase.as_ref().and_then(UplinkPhase::run))?;
     Ok(facts)
 }
 
@@ -174,13 +174,13 @@ fn next_command(py: Python<'_>, timeout_s: Seconds) -> PyResult<Option<Command>>
     let link = link().ok_or_else(ended)?;
     // Taken with the GIL held: until then the collector can withdraw it.
     py.detach(|| link.commands.wait(timeout_s.0));
-    let command = link.commands.take();
+    let command = link.commands.take_next();
     if command.is_none() && link.commands.is_closed() { Err(ended()) } else { Ok(command) }
 }
 
 /// Replies where a snippet belongs, and why.
 #[pyfunction]
-fn reply_placed(connection: u64, id: u64, at: At, why: Words<MAX_TEXT_BYTES>) -> bool {
+fn reply_placed(connection: u64, id: u64, at: At, why: PythonText<MAX_TEXT_BYTES>) -> bool {
     reply(connection, id, Reply::Placed(v1::Placed { at: at.0 as i32, why: why.0 }))
 }
 
@@ -216,18 +216,18 @@ fn reply_output(connection: u64, id: u64, stderr: bool, data: &[u8]) -> bool {
 
 /// Replies how a snippet ended. A snippet that is `still_running` gets a second reply later.
 #[pyfunction]
-#[pyo3(signature = (connection, id, outcome, error, seconds, training_waited_s, step, still_running=false, hint=Words::default()))]
+#[pyo3(signature = (connection, id, outcome, error, seconds, training_waited_s, step, still_running=false, hint=PythonText::default()))]
 #[allow(clippy::too_many_arguments)] // The fields of the message.
 fn reply_done(
     connection: u64,
     id: u64,
     outcome: Outcome,
-    error: Words<MAX_TEXT_BYTES>,
+    error: PythonText<MAX_TEXT_BYTES>,
     seconds: f64,
     training_waited_s: f64,
     step: i64,
     still_running: bool,
-    hint: Words<MAX_TEXT_BYTES>,
+    hint: PythonText<MAX_TEXT_BYTES>,
 ) -> bool {
     let (outcome, error, hint) = (outcome.0 as i32, error.0, hint.0);
     let done = v1::Done { outcome, error, seconds, training_waited_s, step, still_running, hint };
@@ -241,6 +241,6 @@ fn reply(connection: u64, id: u64, reply: Reply) -> bool {
     taken
 }
 
-fn link() -> Option<Arc<Link>> {
+fn link() -> Option<Arc<Uplink>> {
     if FORKED.load(Ordering::Relaxed) { None } else { lock(&LINK).clone() }
 }

@@ -16,9 +16,9 @@ const GOOD_IF_NONE: Duration = Duration::from_secs(10);
 
 /// The resolver's last answer, and its time.
 #[derive(Debug, Default)]
-pub struct Resolved(Option<(Instant, Result<Vec<SocketAddr>, String>)>);
+pub struct ResolvedAddresses(Option<(Instant, Result<Vec<SocketAddr>, String>)>);
 
-impl Resolved {
+impl ResolvedAddresses {
     /// The addresses of `HOST:PORT`.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_is_asked_for_once_a_minute() {
-        let mut resolved = Resolved::default();
+        let mut resolved = ResolvedAddresses::default();
         let address: SocketAddr = "192.0.2.1:7".parse().expect("an address");
         let (begun, mut asked) = (Instant::now(), 0);
         for second in 0..180 {
@@ -81,7 +81,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_that_is_not_there_yet_is_asked_for_sooner_and_a_number_never() {
-        let mut resolved = Resolved::default();
+        let mut resolved = ResolvedAddresses::default();
         let (begun, mut asked) = (Instant::now(), 0);
         for second in 0..60 {
             let none = resolved.asking("nowhere:7", begun + Duration::from_secs(second), async |_| {

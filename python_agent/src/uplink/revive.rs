@@ -35,13 +35,13 @@ struct LostCollector {
 
 impl Reviver {
     /// Notes that the collector of this run has just been lost.
-    pub(super) fn lost(&mut self, run: String) {
+    pub(super) fn note_lost(&mut self, run: String) {
         self.lost = Some(LostCollector { run, since: Instant::now(), pause: WAIT });
     }
 
     /// Starts another collector when it is time, because the old one is still gone. One that dies before the agent has connected
     /// is followed by another, after longer and longer pauses: it may be reading a long journal.
-    pub(super) fn still_gone(&mut self, revival: Option<&CollectorRestart>) {
+    pub(super) fn restart_if_due(&mut self, revival: Option<&CollectorRestart>) {
         let Some(revival) = revival else { return };
         let Some(lost) = self.lost.as_mut().filter(|lost| lost.since.elapsed() >= lost.pause) else { return };
         (lost.since, lost.pause) = (Instant::now(), (lost.pause * 2).clamp(AGAIN.0, AGAIN.1));
@@ -78,17 +78,17 @@ mod tests {
             log: log.clone(),
         };
         let mut reviver = Reviver::default();
-        reviver.still_gone(Some(&revival));
+        reviver.restart_if_due(Some(&revival));
         assert!(!log.exists(), "nothing was lost");
-        reviver.lost("gpt@2".into());
-        reviver.still_gone(Some(&revival));
+        reviver.note_lost("gpt@2".into());
+        reviver.restart_if_due(Some(&revival));
         assert!(!log.exists(), "it may be back in a moment");
         let later = |reviver: &mut Reviver| {
             let lost = reviver.lost.as_mut().expect("it was lost");
             lost.since = lost.since.checked_sub(lost.pause).expect("an earlier time");
         };
         later(&mut reviver);
-        reviver.still_gone(None);
+        reviver.restart_if_due(None);
         assert!(!log.exists(), "nobody said how");
         let wait_for_lines = |count: usize| {
             while std::fs::read_to_string(&log).expect("it was started").lines().count() < count {
@@ -96,12 +96,12 @@ mod tests {
             }
         };
         let pause = |reviver: &Reviver| reviver.lost.as_ref().map(|lost| lost.pause);
-        reviver.still_gone(Some(&revival));
+        reviver.restart_if_due(Some(&revival));
         wait_for_lines(1);
-        reviver.still_gone(Some(&revival));
+        reviver.restart_if_due(Some(&revival));
         assert_eq!(pause(&reviver), Some(AGAIN.0), "it may be starting");
         later(&mut reviver);
-        reviver.still_gone(Some(&revival));
+        reviver.restart_if_due(Some(&revival));
         wait_for_lines(2);
         assert_eq!(pause(&reviver), Some(AGAIN.0 * 2));
         // SAFETY: asks only.

@@ -12,16 +12,16 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status, Streaming};
 
-use crate::address::Address;
+use crate::address::CollectorAddress;
 use crate::recording::config;
 use crate::shared::set_problem;
 
 use super::commands::{Command, CommandKind, Snippet};
-use super::connect::Connected;
+use super::connect::CollectorConnection;
 use super::fitting::fitting;
-use super::link::{Link, Phase};
+use super::link::{Uplink, UplinkPhase};
 use super::outbox::Outbox;
-use super::status::Reporter;
+use super::status::StatusReporter;
 
 /// The connection is given up and tried again when Hello is not answered for this long.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
@@ -43,11 +43,11 @@ pub enum ConnectionEnd {
     Refused(String, Option<Duration>),
 }
 
-struct Session<'a> {
-    link: &'a Link,
+struct UplinkSession<'a> {
+    link: &'a Uplink,
     outbox: &'a RefCell<Outbox>,
     number: u64,
-    reporter: Reporter,
+    reporter: StatusReporter,
     strings_sent: usize,
     identity_sent: u64,
     /// Number of tables that the newest Hello declared.
@@ -60,14 +60,19 @@ struct Session<'a> {
 
 /// Runs a session with the collector until the connection ends. `number` is that of the connection, from 1. The second value is
 /// whether the collector welcomed the agent.
-pub async fn run(link: &Link, outbox: &RefCell<Outbox>, connected: Connected, number: u64) -> (ConnectionEnd, bool) {
-    let Connected { mut client, authorization } = connected;
+pub async fn run(
+    link: &Uplink,
+    outbox: &RefCell<Outbox>,
+    connected: CollectorConnection,
+    number: u64,
+) -> (ConnectionEnd, bool) {
+    let CollectorConnection { mut client, authorization } = connected;
     let (frames, receiver) = mpsc::channel(FRAMES_AHEAD);
-    let mut session = Session {
+    let mut session = UplinkSession {
         link,
         outbox,
         number,
-        reporter: Reporter::default(),
+        reporter: StatusReporter::default(),
         strings_sent: 0,
         identity_sent: link.identity_version(),
         tables_sent: 0,
@@ -102,7 +107,7 @@ pub async fn run(link: &Link, outbox: &RefCell<Outbox>, connected: Connected, nu
     (end, true)
 }
 
-impl Session<'_> {
+impl UplinkSession<'_> {
     fn hello(&mut self) -> AgentFrame {
         let tables: Vec<_> = self.outbox.borrow().sink.tables().map(|table| table.wire_schema()).collect();
         self.tables_sent = tables.len();
@@ -117,7 +122,7 @@ impl Session<'_> {
         }
         self.configure(&v1::Configure { values: welcome.config, plan: welcome.plan, watch_operators: 0 });
         self.link.commands.begin(self.number);
-        self.link.set_phase(Phase::Connected(welcome.run));
+        self.link.set_phase(UplinkPhase::Connected(welcome.run));
     }
 
     async fn speak(
@@ -274,7 +279,7 @@ impl Session<'_> {
                 Command { reason: cancel.reason, ..command }
             }
         };
-        self.link.commands.put(command);
+        self.link.commands.push(command);
         None
     }
 
@@ -289,7 +294,7 @@ impl Session<'_> {
             return Some((id, why));
         }
         // To the collector, or from it.
-        let came_far = over_tcp || matches!(self.link.address, Address::Tcp(_));
+        let came_far = over_tcp || matches!(self.link.address, CollectorAddress::Tcp(_));
         let why = "this process runs no snippets that come over TCP (PROBE_EVAL=tcp lets them)";
         (came_far && !self.link.settings.eval_over_tcp).then_some((id, why))
     }

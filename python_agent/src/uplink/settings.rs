@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 
+use crate::python_text::PythonText;
 use crate::seconds::Seconds;
-use crate::words::Words;
 
 /// The command line is truncated to this (characters, and bytes).
 pub const MAX_COMMAND_LENGTH: usize = 4096;
@@ -40,7 +40,7 @@ pub struct Settings {
     /// Host name.
     pub host: String,
     /// The command line, of which arguments may be any bytes.
-    pub command: Words<MAX_COMMAND_LENGTH>,
+    pub command: PythonText<MAX_COMMAND_LENGTH>,
     /// Version of the interpreter.
     pub python_version: String,
     /// Version of torch.

@@ -18,9 +18,9 @@ use crate::shared::set_problem;
 use crate::terminal::LineWriter;
 
 use super::buffer::CAPACITY;
-use super::link::{Link, Phase};
+use super::link::{Uplink, UplinkPhase};
 use super::outbox::{self, Outbox};
-use super::source::Recording;
+use super::record_source::RingSource;
 use super::thread;
 
 /// How long a start waits at most until the background thread is there: it takes less than a millisecond, where there is a processor.
@@ -39,16 +39,16 @@ pub(super) fn begin_anew() {
 }
 
 /// Starts the background thread for this process's recording.
-pub fn start(link: Arc<Link>) -> io::Result<()> {
+pub fn start(link: Arc<Uplink>) -> io::Result<()> {
     with_signals_blocked(|| {
         let writer = LineWriter::start()?;
-        let outbox = PARKED.lock().take().unwrap_or_else(|| Outbox::new(Recording::default(), CAPACITY));
+        let outbox = PARKED.lock().take().unwrap_or_else(|| Outbox::new(RingSource::default(), CAPACITY));
         let park = |outbox| *PARKED.lock() = Some(outbox);
         let (begins, has_begun) = sync_channel(1);
         let run = move || {
             run_separately(&link, writer, |link| {
                 let _ = begins.send(());
-                thread::body(link, outbox, park)
+                thread::run_uplink(link, outbox, park)
             });
         };
         std::thread::Builder::new().name("probe-wake".into()).spawn(run)?;
@@ -60,9 +60,9 @@ pub fn start(link: Arc<Link>) -> io::Result<()> {
 
 /// Starts a background thread that sends what `outbox` drains, and gives it to `park` when it has ended. It has the descriptors of
 /// the process.
-pub fn spawn(link: Arc<Link>, outbox: Outbox, park: fn(Outbox)) -> io::Result<()> {
+pub fn spawn(link: Arc<Uplink>, outbox: Outbox, park: fn(Outbox)) -> io::Result<()> {
     with_signals_blocked(|| {
-        let run = move || run(&link, || thread::body(&link, outbox, park));
+        let run = move || run(&link, || thread::run_uplink(&link, outbox, park));
         std::thread::Builder::new().name("probe-wake".into()).spawn(run).map(drop)
     })
 }
@@ -76,7 +76,7 @@ fn with_signals_blocked<T>(make: impl FnOnce() -> io::Result<T>) -> io::Result<T
 }
 
 /// Runs `body` with descriptors of its own. `writer` writes what it says, because it has no standard error of the process.
-fn run_separately(link: &Link, writer: LineWriter, body: impl FnOnce(&Link) + Send) {
+fn run_separately(link: &Uplink, writer: LineWriter, body: impl FnOnce(&Uplink) + Send) {
     let kept = analyser_checkpoint::descriptor();
     // Where the kernel refuses, the threads go on with the process's descriptors.
     let is_separate = descriptors::separate(kept).is_ok();
@@ -103,7 +103,7 @@ fn note_what_tokio_keeps(kept: Option<RawFd>) {
 }
 
 /// Runs `body` on a thread of its own, and wakes it when it is asked to.
-fn run(link: &Link, body: impl FnOnce() + Send) {
+fn run(link: &Uplink, body: impl FnOnce() + Send) {
     std::thread::scope(|threads| {
         let uplink = std::thread::Builder::new().name("probe-uplink".into()).spawn_scoped(threads, || {
             let _end = EndsPassingOn(link);
@@ -113,14 +113,14 @@ fn run(link: &Link, body: impl FnOnce() + Send) {
             Ok(_) => link.pass_on(),
             Err(error) => {
                 set_problem(format!("sending ended: there is no thread for it: {error}"));
-                link.set_phase(Phase::Ended);
+                link.set_phase(UplinkPhase::Ended);
             }
         }
     });
 }
 
 /// Ends the passing on when the background thread ends, also where that panics.
-struct EndsPassingOn<'a>(&'a Link);
+struct EndsPassingOn<'a>(&'a Uplink);
 
 impl Drop for EndsPassingOn<'_> {
     fn drop(&mut self) {

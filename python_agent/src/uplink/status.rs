@@ -18,13 +18,13 @@ const WINDOW: Duration = Duration::from_secs(10);
 
 /// Steps per second, from samples of the step counter.
 #[derive(Debug, Default)]
-pub struct Pace {
+pub struct StepRate {
     samples: VecDeque<(Instant, i64)>,
 }
 
-impl Pace {
+impl StepRate {
     /// Notes that `step` steps are finished; at most twice a second.
-    pub fn note(&mut self, now: Instant, step: i64) {
+    pub fn add_sample(&mut self, now: Instant, step: i64) {
         if self.samples.back().is_some_and(|(last, _)| now.duration_since(*last) < INTERVAL) {
             return;
         }
@@ -47,20 +47,20 @@ impl Pace {
 
 /// Decides when a report is due.
 #[derive(Debug, Default)]
-pub struct Reporter {
-    last: Option<(Instant, Facts)>,
+pub struct StatusReporter {
+    last: Option<(Instant, StatusFacts)>,
 }
 
 /// The parts of a report whose change is reported at once.
 #[derive(Debug, Clone, PartialEq)]
-struct Facts {
+struct StatusFacts {
     layers: BTreeMap<&'static str, String>,
     config: BTreeMap<String, String>,
     problem: String,
-    plans: config::Plans,
+    plans: config::PlanState,
 }
 
-impl Facts {
+impl StatusFacts {
     fn now() -> Self {
         // Not within the expression below, in which the lock would be held while another one is taken.
         let problem = lock(&shared::PROBLEM).clone();
@@ -76,15 +76,15 @@ impl Facts {
     }
 }
 
-impl Reporter {
+impl StatusReporter {
     /// Whether half a second has passed, or something has changed, since the last report.
     pub fn is_due(&self) -> bool {
-        self.last.as_ref().is_none_or(|(when, facts)| when.elapsed() >= INTERVAL || *facts != Facts::now())
+        self.last.as_ref().is_none_or(|(when, facts)| when.elapsed() >= INTERVAL || *facts != StatusFacts::now())
     }
 
     /// Makes the report that is sent now.
-    pub fn report(&mut self, pace: &Pace, last_seq: u64, sink: &RowBuffer) -> v1::Status {
-        let facts = Facts::now();
+    pub fn report(&mut self, pace: &StepRate, last_seq: u64, sink: &RowBuffer) -> v1::Status {
+        let facts = StatusFacts::now();
         let status = facts.report(pace, last_seq, sink);
         self.last = Some((Instant::now(), facts));
         status
@@ -92,12 +92,12 @@ impl Reporter {
 }
 
 /// The report as it would be now.
-pub fn status_now(pace: &Pace, last_seq: u64, sink: &RowBuffer) -> v1::Status {
-    Facts::now().report(pace, last_seq, sink)
+pub fn status_now(pace: &StepRate, last_seq: u64, sink: &RowBuffer) -> v1::Status {
+    StatusFacts::now().report(pace, last_seq, sink)
 }
 
-impl Facts {
-    fn report(&self, pace: &Pace, last_seq: u64, sink: &RowBuffer) -> v1::Status {
+impl StatusFacts {
+    fn report(&self, pace: &StepRate, last_seq: u64, sink: &RowBuffer) -> v1::Status {
         let facts = self;
         let drops = sink.drops.iter().map(|((table, reason), rows)| v1::Drop {
             table: (*table).to_owned(),
@@ -132,13 +132,13 @@ mod tests {
 
     #[test]
     fn pace_is_of_the_last_ten_seconds() {
-        let mut pace = Pace::default();
+        let mut pace = StepRate::default();
         let start = Instant::now();
         assert_eq!(pace.per_second(), 0.0);
         // Two steps a second for a minute, then one.
         for half in 0..240 {
             let step = if half < 120 { half } else { 120 + (half - 120) / 2 };
-            pace.note(start + INTERVAL * half as u32, step);
+            pace.add_sample(start + INTERVAL * half as u32, step);
             if half == 119 {
                 assert!((pace.per_second() - 2.0).abs() < 0.1, "{}", pace.per_second());
             }

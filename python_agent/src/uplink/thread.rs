@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
 
-use crate::address::Address;
+use crate::address::CollectorAddress;
 use crate::recording::exceptions;
 use crate::shared::{self, set_problem};
 use crate::terminal::say;
 
 use super::connect::connect;
-use super::link::{Link, Phase};
+use super::link::{Uplink, UplinkPhase};
 use super::outbox::Outbox;
-use super::resolve::Resolved;
+use super::resolve::ResolvedAddresses;
 use super::revive::Reviver;
 use super::session::{self, ConnectionEnd};
 
@@ -35,7 +35,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const FLUSH: Duration = Duration::from_secs(2);
 
 /// What the background thread does, from start to stop.
-pub(super) fn body(link: &Link, mut outbox: Outbox, park: fn(Outbox)) {
+pub(super) fn run_uplink(link: &Uplink, mut outbox: Outbox, park: fn(Outbox)) {
     outbox.drained = false;
     outbox.last_report_sent = false;
     let outbox = RefCell::new(outbox);
@@ -56,14 +56,14 @@ pub(super) fn body(link: &Link, mut outbox: Outbox, park: fn(Outbox)) {
     }
     link.commands.close();
     let mut outbox = outbox.into_inner();
-    outbox.source.hold(false);
+    outbox.source.set_holding(false);
     park(outbox);
-    if !matches!(link.phase(), Phase::Refused(_)) {
-        link.set_phase(Phase::Ended);
+    if !matches!(link.phase(), UplinkPhase::Refused(_)) {
+        link.set_phase(UplinkPhase::Ended);
     }
 }
 
-async fn work(link: &Link, outbox: &RefCell<Outbox>) {
+async fn work(link: &Uplink, outbox: &RefCell<Outbox>) {
     let has_warned = Cell::new(false);
     tokio::select! {
         () = collect(link, outbox) => {}
@@ -71,7 +71,7 @@ async fn work(link: &Link, outbox: &RefCell<Outbox>) {
         () = send(link, outbox, &has_warned) => {}
         () = async { sleep_until(link.stopping().await.deadline.into()).await } => {
             // On a busy machine the deadline may come before the attempt that was to be the last.
-            if let Phase::Connecting(Some(why)) = link.phase()
+            if let UplinkPhase::Connecting(Some(why)) = link.phase()
                 && !has_warned.get()
             {
                 unreachable(link, &why, false);
@@ -83,7 +83,7 @@ async fn work(link: &Link, outbox: &RefCell<Outbox>) {
 /// Ends the uplink when the process's first thread has ended, which is the end of a program that leaves by a return from it: of a
 /// child, for one, that a thread has forked. The kernel ends a process with its last thread, so none of ours may stay. Never
 /// returns.
-async fn end_with_first_thread(link: &Link) {
+async fn end_with_first_thread(link: &Uplink) {
     let mut looks = interval(LOOK_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while !first_thread_has_ended() {
@@ -104,7 +104,7 @@ fn first_thread_has_ended() -> bool {
 }
 
 /// Drains the recording until the end. Never returns: the sending ends the uplink.
-async fn collect(link: &Link, outbox: &RefCell<Outbox>) {
+async fn collect(link: &Uplink, outbox: &RefCell<Outbox>) {
     let mut ticks = interval(DRAIN_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let stopping = link.stopping();
@@ -132,13 +132,13 @@ async fn collect(link: &Link, outbox: &RefCell<Outbox>) {
 }
 
 /// Connects and runs sessions, again and again. Returns when everything was sent at the end, or when that is not possible.
-async fn send(link: &Link, outbox: &RefCell<Outbox>, has_warned: &Cell<bool>) {
+async fn send(link: &Uplink, outbox: &RefCell<Outbox>, has_warned: &Cell<bool>) {
     let begun = Instant::now();
     let mut sessions = 0;
     let mut delay = BACKOFF.0;
     let mut welcomed_before = false;
     let mut reviver = Reviver::default();
-    let mut resolved = Resolved::default();
+    let mut resolved = ResolvedAddresses::default();
     loop {
         let (why, pause) = match connect(&link.address, &link.settings, &mut resolved).await {
             Err(why) => (why, None),
@@ -157,10 +157,10 @@ async fn send(link: &Link, outbox: &RefCell<Outbox>, has_warned: &Cell<bool>) {
                 }
             }
         };
-        if let Phase::Connected(run) = link.phase() {
-            reviver.lost(run);
+        if let UplinkPhase::Connected(run) = link.phase() {
+            reviver.note_lost(run);
         }
-        link.set_phase(Phase::Connecting(Some(why.clone())));
+        link.set_phase(UplinkPhase::Connecting(Some(why.clone())));
         let stop = link.stop_requested();
         let ending = stop.is_some();
         let patient = begun.elapsed() < link.settings.patience_s.0;
@@ -178,7 +178,7 @@ async fn send(link: &Link, outbox: &RefCell<Outbox>, has_warned: &Cell<bool>) {
             return;
         }
         if !ending {
-            reviver.still_gone(link.settings.revival.as_ref());
+            reviver.restart_if_due(link.settings.revival.as_ref());
         }
         tokio::select! {
             () = sleep(pause.unwrap_or(delay)) => {}
@@ -189,10 +189,10 @@ async fn send(link: &Link, outbox: &RefCell<Outbox>, has_warned: &Cell<bool>) {
     }
 }
 
-fn unreachable(link: &Link, why: &str, before: bool) {
+fn unreachable(link: &Uplink, why: &str, before: bool) {
     let address = match &link.address {
-        Address::Unix(path) => format!("unix:{}", path.display()),
-        Address::Tcp(host) => host.clone(),
+        CollectorAddress::Unix(path) => format!("unix:{}", path.display()),
+        CollectorAddress::Tcp(host) => host.clone(),
     };
     let what = if before { "lost the collector" } else { "no collector" };
     set_problem(format!("{what} at {address}: {why}"));
@@ -201,7 +201,7 @@ fn unreachable(link: &Link, why: &str, before: bool) {
 }
 
 /// Switches recording off, because the collector will never accept this agent: training must not pay for it.
-fn refused(link: &Link, why: &str) {
+fn refused(link: &Uplink, why: &str) {
     shared::ENABLED.store(false, Ordering::Relaxed);
     set_problem(format!("the collector refused this agent: {why}"));
     say(&format!(
@@ -209,5 +209,5 @@ fn refused(link: &Link, why: &str) {
          version of probe on both sides",
         probe_proto::VERSION
     ));
-    link.set_phase(Phase::Refused(why.to_owned()));
+    link.set_phase(UplinkPhase::Refused(why.to_owned()));
 }

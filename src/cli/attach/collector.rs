@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use probe_client::Client;
 use probe_client::discover;
-use probe_client::endpoint::{RunLocation, Target};
+use probe_client::endpoint::{FoundEndpoint, RunLocation};
 use probe_common::error::{Error, ErrorKind, Result};
 use probe_common::paths::{self, io_error_at};
 use probe_proto::agent_connection::AgentConnection;
@@ -81,7 +81,7 @@ pub(super) struct KnownProcess {
 pub(super) async fn known_processes() -> Result<Vec<KnownProcess>> {
     let mut found = Vec::new();
     for (run, socket) in paths::list_sockets()? {
-        let target = Target { location: RunLocation::Socket(socket), pid: None };
+        let target = FoundEndpoint { location: RunLocation::Socket(socket), pid: None };
         // A collector that does not answer has no agents.
         let asked = async { Client::open(&target, None).await?.describe().await };
         let Ok(Ok(description)) = tokio::time::timeout(Duration::from_secs(2), asked).await else { continue };
@@ -105,7 +105,7 @@ pub(super) async fn find_or_start(
     let previous = known.iter().rfind(|known| targets.iter().any(|one| one.pid == known.pid));
     if let Some(name) = name.or(previous.map(|known| known.run.as_str())) {
         match discover::find(Some(name)).await {
-            Ok(Target { location: RunLocation::Socket(socket), .. }) => {
+            Ok(FoundEndpoint { location: RunLocation::Socket(socket), .. }) => {
                 return Ok(RunCollector {
                     run: RunLocation::Socket(socket.clone()).name(),
                     address: format!("unix:{}", socket.display()),
@@ -145,7 +145,7 @@ async fn start(name: &str, pid: u32) -> Result<RunCollector> {
         .process_group(0)
         .spawn()
         .map_err(|error| Error::failed(format!("{} could not be started", program.display())).because(error))?;
-    let target = Target { location: RunLocation::Socket(socket.clone()), pid: None };
+    let target = FoundEndpoint { location: RunLocation::Socket(socket.clone()), pid: None };
     let deadline = Instant::now() + TIMEOUT;
     loop {
         if paths::socket_state(&socket) == paths::SocketState::Live

@@ -38,7 +38,7 @@ pub(super) struct SavedState {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Timed {
+pub(super) struct TimedExpressions {
     pub(super) timings: Vec<Timing>,
     pub(super) kept: SavedState,
     /// torch.get_num_threads().
@@ -60,7 +60,7 @@ pub(super) enum BenchAnswer {
         #[expect(dead_code, reason = "its presence is what tells")]
         watching: u64,
     },
-    Timed(Timed),
+    Timed(TimedExpressions),
 }
 
 #[derive(Debug)]
@@ -75,14 +75,14 @@ pub(super) struct Evaluation {
 
 /// What the process has printed by now.
 #[derive(Debug, Default)]
-pub(super) struct Output {
+pub(super) struct SnippetOutput {
     stdout: Vec<u8>,
     traceback: bool,
 }
 
-impl Output {
+impl SnippetOutput {
     /// Adds output. Standard error is passed on at once.
-    pub(super) fn take(&mut self, output: &v1::Output) {
+    pub(super) fn add_output(&mut self, output: &v1::Output) {
         if output.stderr {
             let _ = io::stderr().write_all(&output.data);
         } else {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::answer::{Timed, Timing};
+use super::answer::{TimedExpressions, Timing};
 use crate::block_bootstrap::{BootstrapDraws, median, middle95};
 
 /// Samples that an interval needs, and the outer percentiles.
@@ -13,7 +13,7 @@ const SEED: u64 = 1;
 
 /// Statistics of one timing, in seconds a call.
 #[derive(Debug, Clone)]
-pub(super) struct Figures {
+pub(super) struct TimingStatistics {
     pub(super) timing: Timing,
     pub(super) expression: String,
     pub(super) median: f64,
@@ -25,7 +25,7 @@ pub(super) struct Figures {
 
 /// The ratio of the second expression to the first.
 #[derive(Debug, Clone)]
-pub(super) struct Compared {
+pub(super) struct TimingRatio {
     pub(super) part: String,
     pub(super) ratio: f64,
     pub(super) interval: Option<(f64, f64)>,
@@ -33,22 +33,22 @@ pub(super) struct Compared {
 
 /// Statistics of all timings, and the comparisons of the two expressions.
 #[derive(Debug, Clone)]
-pub(super) struct AllFigures {
-    pub(super) each: Vec<Figures>,
-    pub(super) compared: Vec<Compared>,
+pub(super) struct BenchStatistics {
+    pub(super) each: Vec<TimingStatistics>,
+    pub(super) compared: Vec<TimingRatio>,
 }
 
-pub(super) fn compute(timed: &Timed, expressions: &[&str]) -> AllFigures {
-    let each: Vec<Figures> = timed.timings.iter().filter_map(|timing| figures(timing, expressions)).collect();
+pub(super) fn compute(timed: &TimedExpressions, expressions: &[&str]) -> BenchStatistics {
+    let each: Vec<TimingStatistics> = timed.timings.iter().filter_map(|timing| figures(timing, expressions)).collect();
     let of_index = |index| each.iter().filter(move |figures| figures.timing.index == index);
     let compared = of_index(0)
         .filter_map(|a| Some((a, of_index(1).find(|b| b.timing.part == a.timing.part)?)))
         .map(|(a, b)| compare(a, b))
         .collect();
-    AllFigures { each, compared }
+    BenchStatistics { each, compared }
 }
 
-fn figures(timing: &Timing, expressions: &[&str]) -> Option<Figures> {
+fn figures(timing: &Timing, expressions: &[&str]) -> Option<TimingStatistics> {
     let samples = &timing.samples;
     let draws = BootstrapDraws::new(samples.len(), SEED);
     let mut ordered = samples.clone();
@@ -57,7 +57,7 @@ fn figures(timing: &Timing, expressions: &[&str]) -> Option<Figures> {
         let index = (part * (ordered.len().max(1) - 1) as f64).round() as usize;
         ordered.get(index).copied().filter(|_| ordered.len() >= least)
     };
-    Some(Figures {
+    Some(TimingStatistics {
         timing: timing.clone(),
         expression: (*expressions.get(timing.index)?).to_owned(),
         median: median(samples.clone())?,
@@ -78,7 +78,7 @@ fn medians(draws: &BootstrapDraws, samples: &[f64]) -> Vec<f64> {
 }
 
 /// Samples were taken in turn, so the same ones of both are drawn: other load on the machine met both.
-fn compare(a: &Figures, b: &Figures) -> Compared {
+fn compare(a: &TimingStatistics, b: &TimingStatistics) -> TimingRatio {
     let (in_a, in_b) = (&a.timing.samples, &b.timing.samples);
     let both = in_a.len().min(in_b.len());
     let draws = BootstrapDraws::new(both, SEED);
@@ -87,10 +87,10 @@ fn compare(a: &Figures, b: &Figures) -> Compared {
         a.into_iter().zip(b).map(|(a, b)| b / a).collect()
     };
     let interval = enough(&in_a[..both]).then(|| middle95(ratios())).flatten();
-    Compared { part: a.timing.part.clone(), ratio: b.median / a.median, interval }
+    TimingRatio { part: a.timing.part.clone(), ratio: b.median / a.median, interval }
 }
 
-impl Compared {
+impl TimingRatio {
     /// faster, slower, same (neither, beyond the noise), or unknown (too few samples).
     pub(super) fn verdict(&self) -> &'static str {
         match self.interval {
@@ -107,7 +107,7 @@ impl Compared {
     }
 }
 
-impl Figures {
+impl TimingStatistics {
     /// a or b.
     pub(super) fn name(&self) -> &'static str {
         if self.timing.index == 0 { "a" } else { "b" }
@@ -134,10 +134,10 @@ mod tests {
         Timing { index, part, inputs, samples, calls_per_sample: 1, warm_up_calls: 10, is_settled: true }
     }
 
-    fn all(a: Vec<f64>, b: Vec<f64>) -> AllFigures {
+    fn all(a: Vec<f64>, b: Vec<f64>) -> BenchStatistics {
         let kept = super::super::answer::SavedState { tensors: 0, bytes: 0, seconds: 0.0, put_back: 0 };
         compute(
-            &Timed { timings: vec![timing(0, a), timing(1, b)], kept, threads: 1, remarks: Vec::new() },
+            &TimedExpressions { timings: vec![timing(0, a), timing(1, b)], kept, threads: 1, remarks: Vec::new() },
             &["one", "two"],
         )
     }

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::answer::Timed;
-use super::figures::{AllFigures, Figures};
+use super::answer::TimedExpressions;
+use super::figures::{BenchStatistics, TimingStatistics};
 use crate::cli::eval::printer::boundary_text;
 
 /// Seconds in the unit that people would choose.
@@ -24,7 +24,13 @@ fn or_dash(seconds: Option<f64>) -> String {
     seconds.map_or_else(|| "-".to_owned(), time)
 }
 
-pub(super) fn text(all: &AllFigures, timed: &Timed, rank: Option<i32>, step: i64, waited: f64) -> String {
+pub(super) fn text(
+    all: &BenchStatistics,
+    timed: &TimedExpressions,
+    rank: Option<i32>,
+    step: i64,
+    waited: f64,
+) -> String {
     let mut out = String::new();
     let rank = rank.map(|rank| format!("rank {rank}, ")).unwrap_or_default();
     let boundary = boundary_text(step);
@@ -65,7 +71,7 @@ pub(super) fn text(all: &AllFigures, timed: &Timed, rank: Option<i32>, step: i64
     out
 }
 
-fn line(out: &mut String, figures: &Figures) {
+fn line(out: &mut String, figures: &TimingStatistics) {
     let timing = &figures.timing;
     let part = if timing.part.is_empty() { "a call" } else { &timing.part };
     let interval = figures.interval.map(|(low, high)| format!(" [{}, {}]", time(low), time(high))).unwrap_or_default();
@@ -87,7 +93,13 @@ fn line(out: &mut String, figures: &Figures) {
     }
 }
 
-pub(super) fn json(all: &AllFigures, timed: &Timed, rank: Option<i32>, step: i64, waited: f64) -> Value {
+pub(super) fn json(
+    all: &BenchStatistics,
+    timed: &TimedExpressions,
+    rank: Option<i32>,
+    step: i64,
+    waited: f64,
+) -> Value {
     let kept = &timed.kept;
     json!({
         "rank": rank,
@@ -95,8 +107,8 @@ pub(super) fn json(all: &AllFigures, timed: &Timed, rank: Option<i32>, step: i64
         "training_waited": waited,
         "threads": timed.threads,
         "remarks": timed.remarks,
-        "timings": all.each.iter().map(Figures::json).collect::<Vec<_>>(),
-        "compared": all.compared.iter().map(super::figures::Compared::json).collect::<Vec<_>>(),
+        "timings": all.each.iter().map(TimingStatistics::json).collect::<Vec<_>>(),
+        "compared": all.compared.iter().map(super::figures::TimingRatio::json).collect::<Vec<_>>(),
         "text": text(all, timed, rank, step, waited),
         "kept": { "tensors": kept.tensors, "bytes": kept.bytes, "seconds": kept.seconds, "put_back": kept.put_back },
     })

@@ -13,7 +13,7 @@ use tempfile::NamedTempFile;
 use crate::cli::report;
 
 /// Traces that are being received, by rank and process.
-pub(super) struct Files {
+pub(super) struct ReceivedTraces {
     directory: PathBuf,
     /// Files that are not whole yet, with the endings of their final names.
     unfinished: BTreeMap<(Option<i32>, u32), (NamedTempFile, &'static str)>,
@@ -24,7 +24,7 @@ const TRACE: &str = ".pt.trace.json";
 /// Ending of a memory snapshot's name, as in torch's examples.
 const SNAPSHOT: &str = ".memory.pickle";
 
-impl Files {
+impl ReceivedTraces {
     /// Makes the directory where it is not there.
     pub(super) fn new(directory: &Path) -> Result<Self> {
         std::fs::create_dir_all(directory)
@@ -36,7 +36,7 @@ impl Files {
         Error::failed(format!("cannot write to {}", self.directory.display())).because(error)
     }
 
-    pub(super) fn take(&mut self, piece: &TracePiece) -> Result<()> {
+    pub(super) fn write_piece(&mut self, piece: &TracePiece) -> Result<()> {
         let key = (piece.rank, piece.pid);
         if !self.unfinished.contains_key(&key) {
             let file = tempfile::Builder::new()

@@ -10,7 +10,7 @@ use probe_common::error::Result;
 use probe_proto::v1::{Captured, CapturedRows};
 use tokio::time::{Instant, sleep};
 
-use crate::output::{self, Format};
+use crate::output::{self, OutputFormat};
 
 /// Number of steps before a capture that are compared with its own.
 const BEFORE: i64 = 64;
@@ -121,7 +121,7 @@ fn whose(process: &CapturedRows) -> String {
 async fn table(client: &mut Client, title: &str, sql: &str) -> Result<()> {
     if output::unless_closed(writeln!(io::stdout(), "\n{title}"))? {
         let answer = client.query(sql).await?;
-        output::print(answer, Format::Table, Some(TOP * 10)).await?;
+        output::print(answer, OutputFormat::Table, Some(TOP * 10)).await?;
     }
     Ok(())
 }

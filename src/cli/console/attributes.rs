@@ -7,7 +7,7 @@ use probe_client::Client;
 use probe_collector::eval;
 use probe_proto::v1::EvalCall;
 
-use super::session::{PendingCompletion, Session};
+use super::session::{ConsoleSession, PendingCompletion};
 
 /// A completion that takes longer than this is cancelled: a key press must have a prompt effect.
 const TIMEOUT: Duration = Duration::from_millis(50);
@@ -15,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_millis(50);
 const DEADLINE: Duration = Duration::from_secs(2);
 
 /// The byte offset at which the name at the end of `line` begins, and its completions.
-pub(super) fn complete(session: &mut Session, line: &str) -> (usize, Vec<String>) {
+pub(super) fn complete(session: &mut ConsoleSession, line: &str) -> (usize, Vec<String>) {
     let chain = &line[chain(line)..];
     let (object, stem) = chain.rsplit_once('.').unwrap_or(("", chain));
     let start = line.len() - stem.len();
@@ -25,7 +25,7 @@ pub(super) fn complete(session: &mut Session, line: &str) -> (usize, Vec<String>
     (start, ask(session, chain).unwrap_or_default())
 }
 
-fn ask(session: &mut Session, chain: &str) -> Option<Vec<String>> {
+fn ask(session: &mut ConsoleSession, chain: &str) -> Option<Vec<String>> {
     // The same key again: an answer that was too late the first time may be there by now.
     let before = session.pending_completion.take();
     let mut pending = match before.filter(|pending| pending.chain == chain && pending.at.elapsed() < DEADLINE) {

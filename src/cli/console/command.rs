@@ -6,7 +6,7 @@ use std::time::Duration;
 use probe_common::error::{Error, Result};
 use probe_proto::v1::At;
 
-use super::switches::Switch;
+use super::switches::SwitchChange;
 use crate::cli::watch;
 use crate::output::chart;
 
@@ -37,11 +37,11 @@ Tab completes, the arrow keys recall earlier lines, Ctrl-C cancels, Ctrl-D exits
 
 /// A parsed command.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Command {
+pub(super) enum ConsoleCommand {
     Describe(Option<String>),
     Watch(Duration),
     Plot(Option<chart::ChartKind>),
-    Switch(Switch),
+    Switch(SwitchChange),
     Frames,
     Python(Option<String>),
     Sql,
@@ -70,7 +70,7 @@ pub(super) const NAMES: &[&str] = &[
 ];
 
 /// Parses a line that begins with a backslash.
-pub(super) fn parse(line: &str) -> Result<Command> {
+pub(super) fn parse(line: &str) -> Result<ConsoleCommand> {
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let rest = rest.trim();
     let argument = (!rest.is_empty()).then(|| rest.to_owned());
@@ -84,48 +84,48 @@ pub(super) fn parse(line: &str) -> Result<Command> {
     // SQL that is followed by a command is often followed by a semicolon too.
     let plain = rest.trim_end_matches(';').trim_end();
     Ok(match name.trim_end_matches(';') {
-        r"\d" => Command::Describe((!plain.is_empty()).then(|| plain.to_owned())),
+        r"\d" => ConsoleCommand::Describe((!plain.is_empty()).then(|| plain.to_owned())),
         r"\watch" => {
             let interval = if plain.is_empty() { watch::INTERVAL } else { plain };
             let parsed = crate::cli::amounts::duration(interval);
-            Command::Watch(
+            ConsoleCommand::Watch(
                 parsed.map_err(|error| Error::usage(format!("'{interval}' is not an interval")).because(error))?,
             )
         }
-        r"\plot" => Command::Plot(match plain {
+        r"\plot" => ConsoleCommand::Plot(match plain {
             "" => None,
             "line" => Some(chart::ChartKind::Line),
             "bar" => Some(chart::ChartKind::Bar),
             _ => return Err(wrong("line, or bar, or nothing to choose by the first column")),
         }),
-        r"\x" => Command::Switch(Switch::Expanded(flag()?)),
-        r"\o" => Command::Switch(Switch::Output(argument.map(PathBuf::from))),
-        r"\timing" => Command::Switch(Switch::Timing(flag()?)),
-        r"\pager" => Command::Switch(Switch::Pager(flag()?)),
-        r"\py" => Command::Python(argument),
-        r"\sql" => Command::Sql,
-        r"\rank" => Command::Switch(Switch::Rank(match rest {
+        r"\x" => ConsoleCommand::Switch(SwitchChange::Expanded(flag()?)),
+        r"\o" => ConsoleCommand::Switch(SwitchChange::Output(argument.map(PathBuf::from))),
+        r"\timing" => ConsoleCommand::Switch(SwitchChange::Timing(flag()?)),
+        r"\pager" => ConsoleCommand::Switch(SwitchChange::Pager(flag()?)),
+        r"\py" => ConsoleCommand::Python(argument),
+        r"\sql" => ConsoleCommand::Sql,
+        r"\rank" => ConsoleCommand::Switch(SwitchChange::Rank(match rest {
             "" => None,
             "auto" => Some(None),
             text => Some(Some(crate::cli::eval::rank(text).map_err(|_| wrong("N, all or auto"))?)),
         })),
-        r"\at" => Command::Switch(Switch::At(match rest {
+        r"\at" => ConsoleCommand::Switch(SwitchChange::At(match rest {
             "" => None,
             text => Some(At::parse(text).ok_or_else(|| wrong("auto, now or step"))?),
         })),
-        r"\timeout" => Command::Switch(Switch::Timeout(match rest {
+        r"\timeout" => ConsoleCommand::Switch(SwitchChange::Timeout(match rest {
             "" => None,
             "off" => Some(None),
             text => Some(Some(crate::cli::amounts::duration(text).map_err(|error| wrong("30s, or off").hint(error))?)),
         })),
-        r"\frame" => Command::Switch(Switch::Frame(match rest {
+        r"\frame" => ConsoleCommand::Switch(SwitchChange::Frame(match rest {
             "" => None,
             "auto" => Some(None),
             text => Some(Some(text.parse().map_err(|_| wrong(r"N, as \frames numbers them, or auto"))?)),
         })),
-        r"\frames" => Command::Frames,
-        r"\?" | r"\h" | r"\help" => Command::Help,
-        r"\q" | r"\quit" => Command::Quit,
+        r"\frames" => ConsoleCommand::Frames,
+        r"\?" | r"\h" | r"\help" => ConsoleCommand::Help,
+        r"\q" | r"\quit" => ConsoleCommand::Quit,
         _ => return Err(Error::usage(format!("there is no command {name}")).hint(r"\? lists them")),
     })
 }
@@ -133,28 +133,28 @@ pub(super) fn parse(line: &str) -> Result<Command> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::eval::Rank;
+    use crate::cli::eval::SnippetRank;
 
     #[test]
     fn commands_are_understood() {
         for (line, expected) in [
-            (r"\d", Command::Describe(None)),
-            (r"\d  python.steps;", Command::Describe(Some("python.steps".into()))),
-            (r"\watch", Command::Watch(Duration::from_secs(2))),
-            (r"\watch 0.5", Command::Watch(Duration::from_millis(500))),
-            (r"\x on", Command::Switch(Switch::Expanded(Some(true)))),
-            (r"\timing", Command::Switch(Switch::Timing(None))),
-            (r"\o a b.csv", Command::Switch(Switch::Output(Some("a b.csv".into())))),
-            (r"\py x = 1", Command::Python(Some("x = 1".into()))),
-            (r"\rank", Command::Switch(Switch::Rank(None))),
-            (r"\rank 3", Command::Switch(Switch::Rank(Some(Some(Rank::One(3)))))),
-            (r"\rank auto", Command::Switch(Switch::Rank(Some(None)))),
-            (r"\plot bar", Command::Plot(Some(chart::ChartKind::Bar))),
-            (r"\timeout off", Command::Switch(Switch::Timeout(Some(None)))),
-            (r"\frame 2", Command::Switch(Switch::Frame(Some(Some(2))))),
-            (r"\frame auto", Command::Switch(Switch::Frame(Some(None)))),
-            (r"\frames", Command::Frames),
-            (r"\q", Command::Quit),
+            (r"\d", ConsoleCommand::Describe(None)),
+            (r"\d  python.steps;", ConsoleCommand::Describe(Some("python.steps".into()))),
+            (r"\watch", ConsoleCommand::Watch(Duration::from_secs(2))),
+            (r"\watch 0.5", ConsoleCommand::Watch(Duration::from_millis(500))),
+            (r"\x on", ConsoleCommand::Switch(SwitchChange::Expanded(Some(true)))),
+            (r"\timing", ConsoleCommand::Switch(SwitchChange::Timing(None))),
+            (r"\o a b.csv", ConsoleCommand::Switch(SwitchChange::Output(Some("a b.csv".into())))),
+            (r"\py x = 1", ConsoleCommand::Python(Some("x = 1".into()))),
+            (r"\rank", ConsoleCommand::Switch(SwitchChange::Rank(None))),
+            (r"\rank 3", ConsoleCommand::Switch(SwitchChange::Rank(Some(Some(SnippetRank::One(3)))))),
+            (r"\rank auto", ConsoleCommand::Switch(SwitchChange::Rank(Some(None)))),
+            (r"\plot bar", ConsoleCommand::Plot(Some(chart::ChartKind::Bar))),
+            (r"\timeout off", ConsoleCommand::Switch(SwitchChange::Timeout(Some(None)))),
+            (r"\frame 2", ConsoleCommand::Switch(SwitchChange::Frame(Some(Some(2))))),
+            (r"\frame auto", ConsoleCommand::Switch(SwitchChange::Frame(Some(None)))),
+            (r"\frames", ConsoleCommand::Frames),
+            (r"\q", ConsoleCommand::Quit),
         ] {
             assert_eq!(parse(line).unwrap(), expected, "{line}");
         }

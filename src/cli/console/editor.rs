@@ -17,17 +17,17 @@ use rustyline::history::FileHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 
-use super::input::{self, Mode, Piece};
-use super::session::{AfterInput, Session};
+use super::input::{self, ConsoleInput, InputLanguage};
+use super::session::{AfterInput, ConsoleSession};
 use super::{attributes, python, sql_completion};
 use crate::cli::report;
-use crate::cli::status::Status;
+use crate::cli::status::CommandStatus;
 
 /// Entries of the history.
 const HISTORY: usize = 10_000;
 
 /// Reads lines and performs them until Ctrl-D.
-pub(super) fn prompt(mut session: Session) -> Result<Status> {
+pub(super) fn prompt(mut session: ConsoleSession) -> Result<CommandStatus> {
     greet(&mut session);
     let session = Rc::new(RefCell::new(session));
     let status = lines(&session);
@@ -37,19 +37,19 @@ pub(super) fn prompt(mut session: Session) -> Result<Status> {
     status
 }
 
-fn lines(session: &Rc<RefCell<Session>>) -> Result<Status> {
+fn lines(session: &Rc<RefCell<ConsoleSession>>) -> Result<CommandStatus> {
     let failed = |error: ReadlineError| Error::failed("the terminal").because(error);
     let config = Config::builder().max_history_size(HISTORY).and_then(|config| config.history_ignore_dups(true));
     let config = config.map_err(failed)?.completion_type(CompletionType::List).history_ignore_space(true).build();
-    let mut editor: Editor<Prompt, FileHistory> = Editor::with_config(config).map_err(failed)?;
-    editor.set_helper(Some(Prompt { session: Rc::clone(session) }));
+    let mut editor: Editor<PromptHelper, FileHistory> = Editor::with_config(config).map_err(failed)?;
+    editor.set_helper(Some(PromptHelper { session: Rc::clone(session) }));
     let history = history_file().map_err(|error| report::note(format_args!("no history is kept: {error}"))).ok();
     if let Some(path) = history.as_ref().filter(|path| path.exists()) {
         let _ = editor.load_history(path);
     }
     loop {
         let (name, mode) = (session.borrow().name(), session.borrow().mode);
-        let prompt = if mode == Mode::Python { format!("{name} >>> ") } else { format!("{name}> ") };
+        let prompt = if mode == InputLanguage::Python { format!("{name} >>> ") } else { format!("{name}> ") };
         let styled = format!("\x1b[1m{prompt}\x1b[0m");
         session.borrow_mut().link.forget_interrupts();
         let line = match editor.readline(&(prompt, styled)) {
@@ -73,11 +73,11 @@ fn lines(session: &Rc<RefCell<Session>>) -> Result<Status> {
 }
 
 /// Performs the pieces of a line, up to one that fails.
-fn perform_line(session: &mut Session, line: &str) -> AfterInput {
+fn perform_line(session: &mut ConsoleSession, line: &str) -> AfterInput {
     // These words work without a backslash, as in Python, SQLite, DuckDB and MySQL.
     match line {
         "exit" | "quit" => return AfterInput::Quit,
-        "help" => return session.perform_and_report(Piece::Command { line: r"\?".into(), sql: String::new() }),
+        "help" => return session.perform_and_report(ConsoleInput::Command { line: r"\?".into(), sql: String::new() }),
         _ => {}
     }
     let mut rest = line;
@@ -93,7 +93,7 @@ fn perform_line(session: &mut Session, line: &str) -> AfterInput {
 }
 
 /// Prints what the prompt asks: the name and the state of the run.
-fn greet(session: &mut Session) {
+fn greet(session: &mut ConsoleSession) {
     let name = session.link.target.location.name();
     let ways = r"SQL ends with ;, >>> begins Python, \? says more, Ctrl-D leaves";
     if let RunLocation::Directory(_) = session.link.target.location {
@@ -118,25 +118,25 @@ fn history_file() -> Result<PathBuf> {
 }
 
 /// The callbacks of rustyline while the user types.
-struct Prompt {
-    session: Rc<RefCell<Session>>,
+struct PromptHelper {
+    session: Rc<RefCell<ConsoleSession>>,
 }
 
-impl Helper for Prompt {}
-impl Highlighter for Prompt {}
+impl Helper for PromptHelper {}
+impl Highlighter for PromptHelper {}
 
-impl Hinter for Prompt {
+impl Hinter for PromptHelper {
     type Hint = String;
 }
 
-impl Validator for Prompt {
+impl Validator for PromptHelper {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
         let whole = input::is_whole(context.input(), self.session.borrow().mode);
         Ok(if whole { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
     }
 }
 
-impl Completer for Prompt {
+impl Completer for PromptHelper {
     type Candidate = Pair;
 
     fn complete(&self, line: &str, cursor: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
@@ -165,7 +165,7 @@ enum PromptKind {
 }
 
 /// What is being typed at the end of `text`, and the byte offset at which that begins.
-fn at_cursor(text: &str, mut mode: Mode) -> (usize, PromptKind) {
+fn at_cursor(text: &str, mut mode: InputLanguage) -> (usize, PromptKind) {
     let mut begin = 0;
     loop {
         let rest = &text[begin..];
@@ -178,13 +178,13 @@ fn at_cursor(text: &str, mut mode: Mode) -> (usize, PromptKind) {
         if first.starts_with(python::PROMPT) {
             return (at + python::PROMPT.len(), PromptKind::Python);
         }
-        if mode == Mode::Python && !first.starts_with('\\') {
+        if mode == InputLanguage::Python && !first.starts_with('\\') {
             return (begin, PromptKind::Python);
         }
         let Some((piece, end)) = input::next(rest, mode, false) else { return (begin, PromptKind::Sql) };
         begin += end;
-        if let Piece::Command { line, .. } = piece {
-            mode = if line == r"\py" { Mode::Python } else { mode };
+        if let ConsoleInput::Command { line, .. } = piece {
+            mode = if line == r"\py" { InputLanguage::Python } else { mode };
             if begin == text.len() {
                 let line = text.len() - line.len();
                 return (
@@ -203,15 +203,15 @@ mod tests {
     #[test]
     fn what_is_typed_is_known_at_the_cursor() {
         for (text, mode, begin, what) in [
-            ("SELECT 1; SEL", Mode::Sql, 9, PromptKind::Sql),
-            ("", Mode::Sql, 0, PromptKind::Sql),
-            (">>> mod", Mode::Sql, 3, PromptKind::Python),
-            ("SELECT 1;\n>>> mod", Mode::Sql, 13, PromptKind::Python),
-            ("mod", Mode::Python, 0, PromptKind::Python),
-            ("\\ti", Mode::Python, 0, PromptKind::Command),
-            ("\\d pyth", Mode::Sql, 0, PromptKind::Sql),
-            ("SELECT 1 \\wa", Mode::Sql, 9, PromptKind::Command),
-            ("\\py\nmod", Mode::Sql, 3, PromptKind::Python),
+            ("SELECT 1; SEL", InputLanguage::Sql, 9, PromptKind::Sql),
+            ("", InputLanguage::Sql, 0, PromptKind::Sql),
+            (">>> mod", InputLanguage::Sql, 3, PromptKind::Python),
+            ("SELECT 1;\n>>> mod", InputLanguage::Sql, 13, PromptKind::Python),
+            ("mod", InputLanguage::Python, 0, PromptKind::Python),
+            ("\\ti", InputLanguage::Python, 0, PromptKind::Command),
+            ("\\d pyth", InputLanguage::Sql, 0, PromptKind::Sql),
+            ("SELECT 1 \\wa", InputLanguage::Sql, 9, PromptKind::Command),
+            ("\\py\nmod", InputLanguage::Sql, 3, PromptKind::Python),
         ] {
             assert_eq!(at_cursor(text, mode), (begin, what), "{text}");
         }

@@ -5,7 +5,7 @@ use super::python;
 
 /// The language of a line whose beginning does not say otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Mode {
+pub(super) enum InputLanguage {
     #[default]
     Sql,
     Python,
@@ -13,7 +13,7 @@ pub(super) enum Mode {
 
 /// One statement, snippet or command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum ConsoleInput {
     /// A statement without its `;`.
     Sql(String),
     /// A snippet without its prompts.
@@ -24,7 +24,7 @@ pub(super) enum Piece {
 
 /// The first piece of `text` and the byte offset of the rest; None where the first piece has not ended yet. `whole` says that
 /// no more text follows: the end of the text then ends the piece.
-pub(super) fn next(text: &str, mode: Mode, whole: bool) -> Option<(Piece, usize)> {
+pub(super) fn next(text: &str, mode: InputLanguage, whole: bool) -> Option<(ConsoleInput, usize)> {
     let begin = text.len() - text.trim_start().len();
     // Indentation is Python's.
     let line = text[..begin].rfind('\n').map_or(0, |newline| newline + 1);
@@ -34,28 +34,28 @@ pub(super) fn next(text: &str, mode: Mode, whole: bool) -> Option<(Piece, usize)
     }
     if first.starts_with('\\') {
         let end = first.find('\n').unwrap_or(first.len());
-        let piece = Piece::Command { line: first[..end].trim_end().to_owned(), sql: String::new() };
+        let piece = ConsoleInput::Command { line: first[..end].trim_end().to_owned(), sql: String::new() };
         return Some((piece, begin + end));
     }
     if first.starts_with(python::PROMPT) {
-        return python::first_snippet(first, whole).map(|(code, end)| (Piece::Python(code), begin + end));
+        return python::first_snippet(first, whole).map(|(code, end)| (ConsoleInput::Python(code), begin + end));
     }
     match mode {
-        Mode::Python => {
-            python::first_snippet(&text[line..], whole).map(|(code, end)| (Piece::Python(code), line + end))
+        InputLanguage::Python => {
+            python::first_snippet(&text[line..], whole).map(|(code, end)| (ConsoleInput::Python(code), line + end))
         }
-        Mode::Sql => sql(first, whole).map(|(piece, end)| (piece, begin + end)),
+        InputLanguage::Sql => sql(first, whole).map(|(piece, end)| (piece, begin + end)),
     }
 }
 
 /// Whether Enter ends the input.
-pub(super) fn is_whole(mut text: &str, mut mode: Mode) -> bool {
+pub(super) fn is_whole(mut text: &str, mut mode: InputLanguage) -> bool {
     while let Some((piece, end)) = next(text, mode, false) {
         text = &text[end..];
-        if let Piece::Command { line, .. } = piece {
+        if let ConsoleInput::Command { line, .. } = piece {
             mode = match line.as_str() {
-                r"\py" => Mode::Python,
-                r"\sql" => Mode::Sql,
+                r"\py" => InputLanguage::Python,
+                r"\sql" => InputLanguage::Sql,
                 _ => mode,
             };
         }
@@ -64,31 +64,31 @@ pub(super) fn is_whole(mut text: &str, mut mode: Mode) -> bool {
 }
 
 /// A statement up to its `;`, or up to a backslash, which no SQL has outside of quotes.
-fn sql(text: &str, whole: bool) -> Option<(Piece, usize)> {
-    for (offset, c) in Outside::of(text) {
+fn sql(text: &str, whole: bool) -> Option<(ConsoleInput, usize)> {
+    for (offset, c) in UnquotedCharacters::of(text) {
         match c {
             ';' => {
                 let statement = text[..offset].trim().to_owned();
-                return Some((Piece::Sql(statement), offset + 1));
+                return Some((ConsoleInput::Sql(statement), offset + 1));
             }
             '\\' => {
                 let end = text[offset..].find('\n').map_or(text.len(), |newline| offset + newline);
                 let (line, sql) = (text[offset..end].trim_end().to_owned(), text[..offset].trim().to_owned());
-                return Some((Piece::Command { line, sql }, end));
+                return Some((ConsoleInput::Command { line, sql }, end));
             }
             _ => {}
         }
     }
-    whole.then(|| (Piece::Sql(text.trim().to_owned()), text.len()))
+    whole.then(|| (ConsoleInput::Sql(text.trim().to_owned()), text.len()))
 }
 
 /// The characters of SQL that are in no quotes and no comment, with their byte offsets.
-pub(super) struct Outside<'a> {
+pub(super) struct UnquotedCharacters<'a> {
     text: &'a str,
     offset: usize,
 }
 
-impl<'a> Outside<'a> {
+impl<'a> UnquotedCharacters<'a> {
     pub(super) fn of(text: &'a str) -> Self {
         Self { text, offset: 0 }
     }
@@ -100,7 +100,7 @@ impl<'a> Outside<'a> {
     }
 }
 
-impl Iterator for Outside<'_> {
+impl Iterator for UnquotedCharacters<'_> {
     type Item = (usize, char);
 
     fn next(&mut self) -> Option<(usize, char)> {
@@ -128,7 +128,7 @@ impl Iterator for Outside<'_> {
 mod tests {
     use super::*;
 
-    fn all(mut text: &str, mode: Mode) -> Vec<Piece> {
+    fn all(mut text: &str, mode: InputLanguage) -> Vec<ConsoleInput> {
         let mut pieces = Vec::new();
         while let Some((piece, end)) = next(text, mode, true) {
             pieces.push(piece);
@@ -137,52 +137,52 @@ mod tests {
         pieces
     }
 
-    fn sql(text: &str) -> Piece {
-        Piece::Sql(text.into())
+    fn sql(text: &str) -> ConsoleInput {
+        ConsoleInput::Sql(text.into())
     }
 
-    fn python(text: &str) -> Piece {
-        Piece::Python(text.into())
+    fn python(text: &str) -> ConsoleInput {
+        ConsoleInput::Python(text.into())
     }
 
-    fn command(line: &str, sql: &str) -> Piece {
-        Piece::Command { line: line.into(), sql: sql.into() }
+    fn command(line: &str, sql: &str) -> ConsoleInput {
+        ConsoleInput::Command { line: line.into(), sql: sql.into() }
     }
 
     #[test]
     fn statements_end_where_a_semicolon_does_not_belong_to_something_else() {
         assert_eq!(
-            all("SELECT 1;\n SELECT ';', \"a;b\" -- ;\n, /* ; */ 2 ; ", Mode::Sql),
+            all("SELECT 1;\n SELECT ';', \"a;b\" -- ;\n, /* ; */ 2 ; ", InputLanguage::Sql),
             [sql("SELECT 1"), sql("SELECT ';', \"a;b\" -- ;\n, /* ; */ 2")]
         );
-        assert_eq!(all("SELECT 'it''s;'", Mode::Sql), [sql("SELECT 'it''s;'")]);
+        assert_eq!(all("SELECT 'it''s;'", InputLanguage::Sql), [sql("SELECT 'it''s;'")]);
         for text in ["SELECT 1", "SELECT ';", "SELECT 1; SELECT 2", "-- ;", "SELECT /* ; "] {
-            assert!(!is_whole(text, Mode::Sql), "{text}");
+            assert!(!is_whole(text, InputLanguage::Sql), "{text}");
         }
         for text in ["", "SELECT 1;", "SELECT 1; ", "\\d", "SELECT 1 \\watch 2", "quit", "SELECT 1;\n>>> x"] {
-            assert!(is_whole(text, Mode::Sql), "{text}");
+            assert!(is_whole(text, InputLanguage::Sql), "{text}");
         }
     }
 
     #[test]
     fn commands_are_lines_and_may_follow_sql() {
         assert_eq!(
-            all("\\d python.steps\nSELECT 1\n  \\watch 2\n\\q", Mode::Sql),
+            all("\\d python.steps\nSELECT 1\n  \\watch 2\n\\q", InputLanguage::Sql),
             [command("\\d python.steps", ""), command("\\watch 2", "SELECT 1"), command("\\q", "")]
         );
-        assert_eq!(all("SELECT '\\d';", Mode::Sql), [sql("SELECT '\\d'")]);
+        assert_eq!(all("SELECT '\\d';", InputLanguage::Sql), [sql("SELECT '\\d'")]);
     }
 
     #[test]
     fn python_is_known_by_its_prompt_or_by_the_mode() {
         let typed = ">>> for i in x:\n...     print(i)\n>>> y\nSELECT 1;";
-        assert_eq!(all(typed, Mode::Sql), [python("for i in x:\n    print(i)"), python("y"), sql("SELECT 1")]);
+        assert_eq!(all(typed, InputLanguage::Sql), [python("for i in x:\n    print(i)"), python("y"), sql("SELECT 1")]);
         assert_eq!(
-            all("for i in x:\n  y\n\nz = (1,\n2)\n\\sql", Mode::Python),
+            all("for i in x:\n  y\n\nz = (1,\n2)\n\\sql", InputLanguage::Python),
             [python("for i in x:\n  y"), python("z = (1,\n2)"), command("\\sql", "")]
         );
-        assert!(!is_whole(">>> for i in x:", Mode::Sql) && !is_whole("f(", Mode::Python));
-        assert!(is_whole(">>> for i in x:\n  y\n", Mode::Sql) && is_whole("f(1)", Mode::Python));
-        assert!(is_whole("\\py\nf(1)", Mode::Sql));
+        assert!(!is_whole(">>> for i in x:", InputLanguage::Sql) && !is_whole("f(", InputLanguage::Python));
+        assert!(is_whole(">>> for i in x:\n  y\n", InputLanguage::Sql) && is_whole("f(1)", InputLanguage::Python));
+        assert!(is_whole("\\py\nf(1)", InputLanguage::Sql));
     }
 }

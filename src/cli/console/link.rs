@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use probe_client::discover;
-use probe_client::endpoint::{RunLocation, Target};
+use probe_client::endpoint::{FoundEndpoint, RunLocation};
 use probe_client::{AnswerBounds, Client};
 use probe_common::error::Result;
 use tokio::runtime::{Builder, Runtime};
@@ -13,17 +13,17 @@ use tokio::task::{JoinError, JoinHandle};
 
 use crate::cli::{connect, report};
 
-pub(super) struct Link {
+pub(super) struct ConsoleConnection {
     runtime: Runtime,
     client: Client,
-    pub(super) target: Target,
+    pub(super) target: FoundEndpoint,
     endpoint: Option<String>,
     token_file: Option<PathBuf>,
     /// Ctrl-C, listened for as long as the console lives: between the end of a line and the start of its work it counts too.
     interrupt: Signal,
 }
 
-impl Link {
+impl ConsoleConnection {
     pub(super) fn open(endpoint: Option<&str>, token_file: Option<&Path>) -> Result<Self> {
         let (runtime, client, target) = connect(endpoint, token_file)?;
         let interrupt = {
@@ -107,7 +107,7 @@ impl Link {
 
 /// Finds ENDPOINT and connects. The runtime has a thread of its own, so that what a cancelled query or snippet leaves
 /// behind is sent while nothing waits for anything.
-fn connect(endpoint: Option<&str>, token_file: Option<&Path>) -> Result<(Runtime, Client, Target)> {
+fn connect(endpoint: Option<&str>, token_file: Option<&Path>) -> Result<(Runtime, Client, FoundEndpoint)> {
     let finding = connect::one_thread()?;
     let target = finding.block_on(discover::find(endpoint))?;
     let runtime = match target.location {

@@ -21,9 +21,9 @@ use std::io::{self, BufRead, IsTerminal};
 use probe_common::error::{Error, Result};
 use tokio::sync::mpsc::{Receiver, channel};
 
-use self::session::{AfterInput, Session};
-use super::connect::Connection;
-use super::status::{INTERRUPTED, Status};
+use self::session::{AfterInput, ConsoleSession};
+use super::connect::ConnectOptions;
+use super::status::{CommandStatus, INTERRUPTED};
 
 /// Open a console: SQL and Python at a prompt
 ///
@@ -41,23 +41,23 @@ use super::status::{INTERRUPTED, Status};
 )]
 pub(super) struct Args {
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectOptions,
 }
 
-pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<Status> {
+pub(super) fn run(args: &Args, endpoint: Option<&str>) -> Result<CommandStatus> {
     let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
-    let session = Session::open(endpoint, args.connection.token_file(), terminal)?;
+    let session = ConsoleSession::open(endpoint, args.connection.token_file(), terminal)?;
     if terminal { editor::prompt(session) } else { script(session) }
 }
 
 /// Lines of standard input, each done as soon as it is whole; the first that fails ends it.
-fn script(mut session: Session) -> Result<Status> {
+fn script(mut session: ConsoleSession) -> Result<CommandStatus> {
     let status = lines(&mut session);
     session.end();
     status
 }
 
-fn lines(session: &mut Session) -> Result<Status> {
+fn lines(session: &mut ConsoleSession) -> Result<CommandStatus> {
     let mut pending = String::new();
     let mut lines = read_lines();
     loop {

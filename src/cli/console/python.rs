@@ -14,7 +14,7 @@ pub(super) fn first_snippet(text: &str, whole: bool) -> Option<(String, usize)> 
     let mut prompted = false;
     for line in text.split_inclusive('\n') {
         let bare = line.trim_end_matches(['\n', '\r']);
-        let state = State::of(&code);
+        let state = SnippetContinuation::of(&code);
         if end > 0 && !state.open {
             let continued = bare.starts_with(CONTINUED);
             let ends = bare.trim().is_empty() || bare.starts_with(PROMPT) || (prompted && !continued);
@@ -31,7 +31,7 @@ pub(super) fn first_snippet(text: &str, whole: bool) -> Option<(String, usize)> 
         code.push_str(without_prompt(bare, end == 0));
         end += line.len();
     }
-    let state = State::of(&code);
+    let state = SnippetContinuation::of(&code);
     // A line end at the very end is an empty line where it was typed at a prompt: the cursor stands on it.
     let ended = !state.open && (!state.block || (code.contains('\n') && text.ends_with('\n')));
     (whole || ended).then_some((code, end))
@@ -46,14 +46,14 @@ fn without_prompt(line: &str, first: bool) -> &str {
 }
 
 /// What a snippet still needs.
-struct State {
+struct SnippetContinuation {
     /// A bracket, a quote of three or a line that goes on: the next line belongs to it, whatever it is.
     open: bool,
     /// A line that ends with a colon, or a decorator: more lines may come.
     block: bool,
 }
 
-impl State {
+impl SnippetContinuation {
     fn of(code: &str) -> Self {
         let mut depth = 0_usize;
         let mut block = code.trim_start().starts_with('@');

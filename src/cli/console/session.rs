@@ -5,22 +5,22 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use probe_client::endpoint::RunLocation;
-use probe_client::{Answer, AnswerBounds};
+use probe_client::{AnswerBounds, QueryAnswer};
 use probe_common::error::{Error, ErrorKind, Result};
 use probe_proto::v1::{At, EvalCall};
 use tokio::task::JoinHandle;
 
-use super::command::{self, Command};
-use super::input::{Mode, Piece};
-use super::link::Link;
-use super::switches::{SNIPPET, Switches};
+use super::command::{self, ConsoleCommand};
+use super::input::{ConsoleInput, InputLanguage};
+use super::link::ConsoleConnection;
+use super::switches::{ConsoleSwitches, SNIPPET};
 use super::{pager, show};
 use crate::cli::amounts::count;
-use crate::cli::eval::{self, Rank};
-use crate::cli::status::{INTERRUPTED, Status};
+use crate::cli::eval::{self, SnippetRank};
+use crate::cli::status::{CommandStatus, INTERRUPTED};
 use crate::cli::watch::RepeatedQuery;
 use crate::cli::{report, tables};
-use crate::output::{Format, chart};
+use crate::output::{OutputFormat, chart};
 
 /// How much a snippet may print.
 const MAX_OUTPUT: u64 = 16 << 20;
@@ -34,7 +34,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AfterInput {
     /// The next line; the status is how this one ended.
-    Next(Status),
+    Next(CommandStatus),
     /// The end of the console.
     Quit,
 }
@@ -46,13 +46,13 @@ pub(super) struct PendingCompletion {
     pub(super) names: JoinHandle<Option<Vec<String>>>,
 }
 
-pub(super) struct Session {
-    pub(super) link: Link,
+pub(super) struct ConsoleSession {
+    pub(super) link: ConsoleConnection,
     /// Whether a person is at a terminal.
     pub(super) interactive: bool,
-    pub(super) mode: Mode,
+    pub(super) mode: InputLanguage,
     last: Option<String>,
-    switches: Switches,
+    switches: ConsoleSwitches,
     /// The name under which the process keeps what snippets assign.
     variables: String,
     /// Whether a snippet was run, which may have assigned variables.
@@ -61,14 +61,14 @@ pub(super) struct Session {
     pub(super) pending_completion: Option<PendingCompletion>,
 }
 
-impl Session {
+impl ConsoleSession {
     pub(super) fn open(endpoint: Option<&str>, token_file: Option<&Path>, interactive: bool) -> Result<Self> {
         Ok(Self {
-            link: Link::open(endpoint, token_file)?,
+            link: ConsoleConnection::open(endpoint, token_file)?,
             interactive,
-            mode: Mode::default(),
+            mode: InputLanguage::default(),
             last: None,
-            switches: Switches::new(interactive),
+            switches: ConsoleSwitches::new(interactive),
             variables: name_of_variables()?,
             has_variables: false,
             pending_completion: None,
@@ -82,27 +82,27 @@ impl Session {
     }
 
     /// Performs one piece, and prints its error.
-    pub(super) fn perform_and_report(&mut self, piece: Piece) -> AfterInput {
+    pub(super) fn perform_and_report(&mut self, piece: ConsoleInput) -> AfterInput {
         self.perform(piece).unwrap_or_else(|error| AfterInput::Next(report::error(&error)))
     }
 
     /// Performs one piece, and prints how it ended unless that is an error.
-    fn perform(&mut self, piece: Piece) -> Result<AfterInput> {
+    fn perform(&mut self, piece: ConsoleInput) -> Result<AfterInput> {
         let began = Instant::now();
         match piece {
-            Piece::Sql(sql) if sql.is_empty() => Ok(AfterInput::Next(0)),
-            Piece::Sql(sql) => self.query(sql).map(AfterInput::Next),
-            Piece::Python(code) if code.trim().is_empty() => Ok(AfterInput::Next(0)),
-            Piece::Python(code) => {
+            ConsoleInput::Sql(sql) if sql.is_empty() => Ok(AfterInput::Next(0)),
+            ConsoleInput::Sql(sql) => self.query(sql).map(AfterInput::Next),
+            ConsoleInput::Python(code) if code.trim().is_empty() => Ok(AfterInput::Next(0)),
+            ConsoleInput::Python(code) => {
                 let ended = self.eval(code);
                 if self.switches.timing {
                     report::note(format_args!("{:.4} s", began.elapsed().as_secs_f64()));
                 }
                 ended.map(AfterInput::Next)
             }
-            Piece::Command { line, sql } => {
+            ConsoleInput::Command { line, sql } => {
                 let command = command::parse(&line)?;
-                let takes_sql = matches!(command, Command::Watch(_) | Command::Plot(_));
+                let takes_sql = matches!(command, ConsoleCommand::Watch(_) | ConsoleCommand::Plot(_));
                 if !sql.is_empty() && !takes_sql {
                     return Err(Error::usage(format!("SQL stands before '{line}', which takes none"))
                         .hint("end the SQL with ; and write the command on a line of its own"));
@@ -115,24 +115,24 @@ impl Session {
         }
     }
 
-    fn command(&mut self, command: Command) -> Result<AfterInput> {
+    fn command(&mut self, command: ConsoleCommand) -> Result<AfterInput> {
         match command {
-            Command::Quit => return Ok(AfterInput::Quit),
-            Command::Help => show::text(command::HELP, self.switches.pager)?,
-            Command::Describe(None) => return self.list().map(AfterInput::Next),
-            Command::Describe(Some(name)) => {
+            ConsoleCommand::Quit => return Ok(AfterInput::Quit),
+            ConsoleCommand::Help => show::text(command::HELP, self.switches.pager)?,
+            ConsoleCommand::Describe(None) => return self.list().map(AfterInput::Next),
+            ConsoleCommand::Describe(Some(name)) => {
                 let Some(own) = self.link.until_interrupted(async |client| client.declared().await)? else {
                     return Ok(AfterInput::Next(cancelled("query")));
                 };
                 show::table_page(tables::find_by(&name, &own)?, self.switches.pager)?;
             }
-            Command::Watch(interval) => return self.watch(interval).map(AfterInput::Next),
-            Command::Plot(kind) => return self.plot(kind).map(AfterInput::Next),
-            Command::Frames => return self.frames().map(AfterInput::Next),
-            Command::Python(Some(code)) => return self.perform(Piece::Python(code)),
-            Command::Python(None) => self.mode = Mode::Python,
-            Command::Sql => self.mode = Mode::Sql,
-            Command::Switch(switch) => {
+            ConsoleCommand::Watch(interval) => return self.watch(interval).map(AfterInput::Next),
+            ConsoleCommand::Plot(kind) => return self.plot(kind).map(AfterInput::Next),
+            ConsoleCommand::Frames => return self.frames().map(AfterInput::Next),
+            ConsoleCommand::Python(Some(code)) => return self.perform(ConsoleInput::Python(code)),
+            ConsoleCommand::Python(None) => self.mode = InputLanguage::Python,
+            ConsoleCommand::Sql => self.mode = InputLanguage::Sql,
+            ConsoleCommand::Switch(switch) => {
                 self.switches.turn(switch, self.interactive)?;
                 self.bound();
             }
@@ -149,7 +149,7 @@ impl Session {
         self.link.set_bounds(bounds);
     }
 
-    fn query(&mut self, sql: String) -> Result<Status> {
+    fn query(&mut self, sql: String) -> Result<CommandStatus> {
         let began = Instant::now();
         self.last = Some(sql.clone());
         let Some(answer) = self.ask(&sql)? else { return Ok(cancelled("query")) };
@@ -175,7 +175,7 @@ impl Session {
 
     /// Runs a query; None where Ctrl-C came first. If the run has ended since, the query is run again where the run is now:
     /// nothing was shown yet.
-    fn ask(&mut self, sql: &str) -> Result<Option<Answer>> {
+    fn ask(&mut self, sql: &str) -> Result<Option<QueryAnswer>> {
         match self.link.until_interrupted(async |client| client.query(sql).await) {
             Err(error) if error.kind() == ErrorKind::Unreachable && self.find_again() => {
                 self.link.until_interrupted(async |client| client.query(sql).await)
@@ -189,14 +189,14 @@ impl Session {
         self.link.find_again(bounds)
     }
 
-    fn eval(&mut self, code: String) -> Result<Status> {
+    fn eval(&mut self, code: String) -> Result<CommandStatus> {
         let call = EvalCall { frame: self.switches.frame, ..self.call(code, self.switches.at) };
         let call = self.in_session(call);
         self.run(call)
     }
 
     /// Lists the frames of the training thread.
-    fn frames(&mut self) -> Result<Status> {
+    fn frames(&mut self) -> Result<CommandStatus> {
         let at = if self.switches.at == At::Auto { At::Now } else { self.switches.at };
         self.run(self.call(eval::FRAMES.to_owned(), at))
     }
@@ -205,7 +205,7 @@ impl Session {
         eval::call(code, at, self.switches.rank, self.switches.timeout.unwrap_or(SNIPPET), MAX_OUTPUT)
     }
 
-    fn run(&mut self, call: EvalCall) -> Result<Status> {
+    fn run(&mut self, call: EvalCall) -> Result<CommandStatus> {
         let ended = self.link.until_interrupted(async |client| eval::show(client, call).await);
         match ended {
             Ok(Some(status)) => Ok(status),
@@ -228,7 +228,7 @@ impl Session {
 
     /// The snippet that asks for the completions of a name, the variables of this console among them.
     pub(super) fn lookup(&self, chain: &str, patience: Duration) -> EvalCall {
-        let rank = self.switches.rank.filter(|rank| *rank != Rank::All);
+        let rank = self.switches.rank.filter(|rank| *rank != SnippetRank::All);
         let call = eval::call(String::new(), At::Now, rank, patience, MAX_NAMES);
         let (complete, session, frame) = (chain.to_owned(), self.variables.clone(), self.switches.frame);
         EvalCall { complete, session, frame, ..call }
@@ -239,7 +239,7 @@ impl Session {
         if !self.has_variables || matches!(self.link.target.location, RunLocation::Directory(_)) {
             return;
         }
-        let all = eval::call(String::new(), At::Now, Some(Rank::All), GOODBYE, MAX_OUTPUT);
+        let all = eval::call(String::new(), At::Now, Some(SnippetRank::All), GOODBYE, MAX_OUTPUT);
         let call = EvalCall { end_session: true, ..self.in_session(all) };
         self.link.within(GOODBYE, async |client| {
             let mut events = client.eval(call).await?;
@@ -250,7 +250,7 @@ impl Session {
         });
     }
 
-    fn list(&mut self) -> Result<Status> {
+    fn list(&mut self) -> Result<CommandStatus> {
         let found = self.link.until_interrupted(async |client| {
             let own = client.declared().await?;
             let counts = tables::count(client, &own).await?;
@@ -265,11 +265,11 @@ impl Session {
         self.last.clone().ok_or_else(none)
     }
 
-    fn watch(&mut self, interval: Duration) -> Result<Status> {
+    fn watch(&mut self, interval: Duration) -> Result<CommandStatus> {
         let watch = RepeatedQuery::new(
             self.last()?,
-            Format::Table,
-            Format::Table.default_rows(),
+            OutputFormat::Table,
+            OutputFormat::Table.default_rows(),
             interval,
             self.switches.timeout,
         )?;
@@ -279,7 +279,7 @@ impl Session {
         Ok(ended.unwrap_or(0))
     }
 
-    fn plot(&mut self, kind: Option<chart::ChartKind>) -> Result<Status> {
+    fn plot(&mut self, kind: Option<chart::ChartKind>) -> Result<CommandStatus> {
         let sql = self.last()?;
         let Some(answer) = self.ask(&sql)? else { return Ok(cancelled("query")) };
         let drawn = self.link.wait(show::picture(answer, kind))?;
@@ -295,7 +295,7 @@ fn name_of_variables() -> Result<String> {
     Ok(format!("console-{:016x}", u64::from_ne_bytes(bytes)))
 }
 
-fn cancelled(what: &str) -> Status {
+fn cancelled(what: &str) -> CommandStatus {
     report::note(format_args!("the {what} was cancelled"));
     INTERRUPTED
 }

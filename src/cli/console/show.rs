@@ -7,55 +7,55 @@ use std::path::{Path, PathBuf};
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use futures::StreamExt;
-use probe_client::Answer;
+use probe_client::QueryAnswer;
 use probe_common::error::{Error, Result};
 use probe_proto::table::Table;
 
 use super::pager;
 use crate::cli::tables;
-use crate::output::{self, Format, Printed, RowLayout, Terminal, chart, feed};
+use crate::output::{self, OutputFormat, PrintedRows, RowLayout, Terminal, chart, feed};
 
 /// Rows that a picture is drawn of at most: more than a terminal has dots for.
 const PICTURE: usize = 1_000_000;
 
 /// The destination of answers.
-pub(super) enum Sink {
+pub(super) enum AnswerSink {
     Screen,
     /// A file that gets one answer after the other.
     File {
         path: PathBuf,
-        format: Format,
+        format: OutputFormat,
         file: File,
         columns: Option<SchemaRef>,
     },
     /// A file that holds one answer, whole or not at all; the next one goes to the screen again.
     Once {
         path: PathBuf,
-        format: Format,
+        format: OutputFormat,
     },
 }
 
 /// An answer that was written to a file, or is held for the screen.
 pub(super) struct ShownAnswer {
-    printed: Printed,
+    printed: PrintedRows,
     text: Vec<u8>,
     file: Option<PathBuf>,
 }
 
 /// What the console says of an answer.
-pub(super) struct Shown {
+pub(super) struct ShownSummary {
     pub(super) rows: usize,
     /// Whether there are more that were not shown.
     pub(super) more: bool,
     pub(super) file: Option<PathBuf>,
 }
 
-impl Sink {
+impl AnswerSink {
     /// Opens the named file, which is emptied, or the screen.
     pub(super) fn open(path: Option<PathBuf>) -> Result<Self> {
         let Some(path) = path else { return Ok(Self::Screen) };
-        let format = Format::of_file(&path)?;
-        if matches!(format, Format::Json | Format::Arrow | Format::Parquet) {
+        let format = OutputFormat::of_file(&path)?;
+        if matches!(format, OutputFormat::Json | OutputFormat::Arrow | OutputFormat::Parquet) {
             return Ok(Self::Once { path, format });
         }
         let file = File::create(&path).map_err(|error| failed(&path, error))?;
@@ -63,7 +63,7 @@ impl Sink {
     }
 
     /// Takes an answer. What is for the screen is held, and shown by [`ShownAnswer::show`].
-    pub(super) async fn write(&mut self, answer: Answer, shape: RowLayout, paged: bool) -> Result<ShownAnswer> {
+    pub(super) async fn write(&mut self, answer: QueryAnswer, shape: RowLayout, paged: bool) -> Result<ShownAnswer> {
         match self {
             Self::Screen => {
                 let (text, printed) = table(answer, shape, paged).await?;
@@ -72,7 +72,7 @@ impl Sink {
             Self::File { path, format, file, columns } => {
                 let failed = |error: io::Error| failed(path, error);
                 let again = columns.as_ref() == Some(&answer.schema);
-                if columns.is_some() && *format == Format::Table {
+                if columns.is_some() && *format == OutputFormat::Table {
                     io::Write::write_all(file, b"\n").map_err(failed)?;
                 }
                 *columns = Some(answer.schema.clone());
@@ -82,7 +82,7 @@ impl Sink {
                     true => format.next_writer(answer.schema.clone(), terminal, out),
                     false => format.writer(answer.schema.clone(), terminal, out),
                 };
-                let mut printed = Printed::default();
+                let mut printed = PrintedRows::default();
                 let limit = format.default_rows();
                 feed(answer, limit, writer.map_err(failed)?.as_mut(), &mut printed).await?.map_err(failed)?;
                 Ok(ShownAnswer { printed, text: Vec::new(), file: Some(path.clone()) })
@@ -99,20 +99,20 @@ impl Sink {
 
 impl ShownAnswer {
     /// Shows an answer that is held for the screen.
-    pub(super) fn show(self, paged: bool) -> Result<Shown> {
+    pub(super) fn show(self, paged: bool) -> Result<ShownSummary> {
         if self.file.is_none() {
             pager::show(&self.text, paged)?;
         }
-        Ok(Shown { rows: self.printed.rows, more: self.printed.more, file: self.file })
+        Ok(ShownSummary { rows: self.printed.rows, more: self.printed.more, file: self.file })
     }
 }
 
 /// An answer as a table for the screen. What a pager shows may be wider.
-async fn table(answer: Answer, shape: RowLayout, paged: bool) -> Result<(Vec<u8>, Printed)> {
+async fn table(answer: QueryAnswer, shape: RowLayout, paged: bool) -> Result<(Vec<u8>, PrintedRows)> {
     let mut text = Vec::new();
-    let mut printed = Printed::default();
-    let mut writer = Format::Table.writer(answer.schema.clone(), terminal(shape, paged), Box::new(&mut text))?;
-    feed(answer, Format::Table.default_rows(), writer.as_mut(), &mut printed).await??;
+    let mut printed = PrintedRows::default();
+    let mut writer = OutputFormat::Table.writer(answer.schema.clone(), terminal(shape, paged), Box::new(&mut text))?;
+    feed(answer, OutputFormat::Table.default_rows(), writer.as_mut(), &mut printed).await??;
     drop(writer);
     Ok((text, printed))
 }
@@ -122,7 +122,7 @@ pub(super) fn columns(columns: Vec<(&str, ArrayRef)>, shape: RowLayout, paged: b
     let columns = columns.into_iter().map(|(name, values)| (name, values, true));
     let batch = RecordBatch::try_from_iter_with_nullable(columns).map_err(Error::caused)?;
     let mut text = Vec::new();
-    let mut writer = Format::Table.writer(batch.schema(), terminal(shape, paged), Box::new(&mut text))?;
+    let mut writer = OutputFormat::Table.writer(batch.schema(), terminal(shape, paged), Box::new(&mut text))?;
     writer.batch(&batch).and_then(|()| writer.finish())?;
     drop(writer);
     pager::show(&text, paged)
@@ -149,7 +149,7 @@ pub(super) fn text(text: &str, paged: bool) -> Result<()> {
 }
 
 /// An answer as a picture.
-pub(super) async fn picture(mut answer: Answer, kind: Option<chart::ChartKind>) -> Result<String> {
+pub(super) async fn picture(mut answer: QueryAnswer, kind: Option<chart::ChartKind>) -> Result<String> {
     let (mut batches, mut rows) = (Vec::new(), 0);
     while let Some(batch) = answer.batches.next().await {
         let batch = batch?;

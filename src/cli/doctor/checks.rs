@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use nix::sys::statvfs::statvfs;
-use probe_common::paths::Directories;
+use probe_common::paths::ProbeDirectories;
 use probe_inspect::stacks::{HAS_NATIVE, permission};
 
 /// How well something works.
@@ -31,7 +31,7 @@ impl CheckState {
 
 /// The result of one check, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Finding {
+pub(super) struct CheckResult {
     pub(super) check: &'static str,
     pub(super) state: CheckState,
     pub(super) what: String,
@@ -40,7 +40,7 @@ pub(super) struct Finding {
     pub(super) needed: bool,
 }
 
-impl Finding {
+impl CheckResult {
     pub(super) fn new(check: &'static str, state: CheckState, what: impl Into<String>) -> Self {
         Self { check, state, what: what.into(), remedy: None, needed: false }
     }
@@ -57,11 +57,11 @@ impl Finding {
 }
 
 /// All checks but those of Python.
-pub(super) fn run_all() -> Vec<Finding> {
-    let directories = Directories::from_environment();
+pub(super) fn run_all() -> Vec<CheckResult> {
+    let directories = ProbeDirectories::from_environment();
     let mut findings = match &directories {
         Ok(directories) => vec![runs(directories), sockets(directories)],
-        Err(error) => vec![Finding::new("run directories", CheckState::Missing, error.to_string()).needed()],
+        Err(error) => vec![CheckResult::new("run directories", CheckState::Missing, error.to_string()).needed()],
     };
     findings.push(stacks(permission::ptrace_scope(), nix::unistd::geteuid().is_root()));
     findings.push(native_frames());
@@ -81,103 +81,111 @@ fn disk_space(path: &Path) -> Option<(u64, u64)> {
 /// Free bytes below which a run may not end well.
 const FEW_BYTES: u64 = 2 << 30;
 
-fn runs(directories: &Directories) -> Finding {
+fn runs(directories: &ProbeDirectories) -> CheckResult {
     const CHECK: &str = "run directories";
     let directory = directories.runs();
     // A missing directory is made in the nearest ancestor that exists.
     let existing = directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     if let Err(error) = tempfile::tempfile_in(existing) {
-        return Finding::new(CHECK, CheckState::Missing, format!("{} can't be written: {error}", existing.display()))
-            .remedy("PROBE_HOME=/another/place, on a disk of this machine")
-            .needed();
+        return CheckResult::new(
+            CHECK,
+            CheckState::Missing,
+            format!("{} can't be written: {error}", existing.display()),
+        )
+        .remedy("PROBE_HOME=/another/place, on a disk of this machine")
+        .needed();
     }
     let Some((_, free)) = disk_space(existing) else {
-        return Finding::new(CHECK, CheckState::Ok, format!("{} can be written", directory.display())).needed();
+        return CheckResult::new(CHECK, CheckState::Ok, format!("{} can be written", directory.display())).needed();
     };
     let what = format!("{} can be written, {} free", directory.display(), gigabytes(free));
     match free < FEW_BYTES {
-        true => Finding::new(CHECK, CheckState::Limited, what)
+        true => CheckResult::new(CHECK, CheckState::Limited, what)
             .remedy("probe runs rm --older-than 7d, or PROBE_DISK=1G")
             .needed(),
-        false => Finding::new(CHECK, CheckState::Ok, what).needed(),
+        false => CheckResult::new(CHECK, CheckState::Ok, what).needed(),
     }
 }
 
-fn sockets(directories: &Directories) -> Finding {
+fn sockets(directories: &ProbeDirectories) -> CheckResult {
     const CHECK: &str = "sockets";
     match directories.sockets() {
-        Err(error) => Finding::new(CHECK, CheckState::Missing, error.to_string())
+        Err(error) => CheckResult::new(CHECK, CheckState::Missing, error.to_string())
             .remedy(error.hint_text().unwrap_or("PROBE_RUNTIME_DIR=/another/directory, of mode 0700"))
             .needed(),
         Ok(live) => {
             let directory = directories.runtime.display();
             let modes = if directories.runtime.exists() { "is this user's alone" } else { "is made when it is needed" };
             let what = format!("{directory} {modes}; live collectors: {}", live.len());
-            Finding::new(CHECK, CheckState::Ok, what).needed()
+            CheckResult::new(CHECK, CheckState::Ok, what).needed()
         }
     }
 }
 
-fn stacks(scope: Option<u8>, root: bool) -> Finding {
+fn stacks(scope: Option<u8>, root: bool) -> CheckResult {
     const CHECK: &str = "stacks";
     let advice = || permission::advice(1000, 1000, scope);
     match scope {
-        _ if root && scope != Some(3) => Finding::new(CHECK, CheckState::Ok, "root may read all processes' memory"),
+        _ if root && scope != Some(3) => CheckResult::new(CHECK, CheckState::Ok, "root may read all processes' memory"),
         None | Some(0) => {
-            Finding::new(CHECK, CheckState::Ok, "all processes of this user can be read (no ptrace restriction)")
+            CheckResult::new(CHECK, CheckState::Ok, "all processes of this user can be read (no ptrace restriction)")
         }
         Some(1) => {
             let what = "processes below probe run and those with an agent can be read, others not (ptrace_scope 1)";
-            Finding::new(CHECK, CheckState::Limited, what)
+            CheckResult::new(CHECK, CheckState::Limited, what)
                 .remedy("sudo sysctl kernel.yama.ptrace_scope=0 for the others")
         }
         Some(scope) => {
             let what =
                 format!("no process can be read (ptrace_scope {scope}); agents are asked instead, which takes the GIL");
-            Finding::new(CHECK, CheckState::Limited, what).remedy(advice())
+            CheckResult::new(CHECK, CheckState::Limited, what).remedy(advice())
         }
     }
 }
 
-fn native_frames() -> Finding {
+fn native_frames() -> CheckResult {
     if HAS_NATIVE {
-        return Finding::new("native frames", CheckState::Ok, "stack --native shows the frames of C and C++");
+        return CheckResult::new("native frames", CheckState::Ok, "stack --native shows the frames of C and C++");
     }
     let there = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"]
         .iter()
         .any(|directory| Path::new(directory).join("libunwind-ptrace.so.0").exists());
     let library = if there { "libunwind is here" } else { "libunwind is not here either" };
-    Finding::new("native frames", CheckState::None, format!("stacks show Python frames only in this build; {library}"))
-        .remedy("build with --features native, or gdb -p PID -batch -ex 'thread apply all bt' shows C frames")
+    CheckResult::new(
+        "native frames",
+        CheckState::None,
+        format!("stacks show Python frames only in this build; {library}"),
+    )
+    .remedy("build with --features native, or gdb -p PID -batch -ex 'thread apply all bt' shows C frames")
 }
 
 /// Docker's default size of /dev/shm.
 const DOCKER_DEFAULT: u64 = 64 << 20;
 
-fn shared_memory(room: Option<(u64, u64)>) -> Finding {
+fn shared_memory(room: Option<(u64, u64)>) -> CheckResult {
     const CHECK: &str = "/dev/shm";
     match room {
-        None => Finding::new(CHECK, CheckState::Missing, "there is none: DataLoader workers and NCCL need it")
+        None => CheckResult::new(CHECK, CheckState::Missing, "there is none: DataLoader workers and NCCL need it")
             .remedy("mount -t tmpfs tmpfs /dev/shm"),
         Some((all, free)) => {
             let what = format!("{} of {} free", gigabytes(free), gigabytes(all));
             if all <= DOCKER_DEFAULT {
-                return Finding::new(
+                return CheckResult::new(
                     CHECK,
                     CheckState::Limited,
                     format!("{what}: DataLoader workers may die of SIGBUS"),
                 )
                 .remedy("docker run --shm-size=8g, or --ipc=host");
             }
-            Finding::new(CHECK, CheckState::Ok, what)
+            CheckResult::new(CHECK, CheckState::Ok, what)
         }
     }
 }
 
-fn nvidia(version: Option<&str>) -> Finding {
+fn nvidia(version: Option<&str>) -> CheckResult {
     const CHECK: &str = "NVIDIA driver";
     let Some(version) = version else {
-        return Finding::new(CHECK, CheckState::None, "there is none: gpu columns are NULL");
+        return CheckResult::new(CHECK, CheckState::None, "there is none: gpu columns are NULL");
     };
     let number =
         version.split_whitespace().find(|word| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit()));
@@ -186,18 +194,22 @@ fn nvidia(version: Option<&str>) -> Finding {
         .any(|directory| Path::new(directory).join("libnvidia-ml.so.1").exists());
     let what = format!("version {}", number.unwrap_or("unknown"));
     if library {
-        return Finding::new(CHECK, CheckState::Ok, format!("{what}, with NVML"));
+        return CheckResult::new(CHECK, CheckState::Ok, format!("{what}, with NVML"));
     }
-    Finding::new(CHECK, CheckState::Limited, format!("{what}, and libnvidia-ml.so.1 is in none of the usual places"))
-        .remedy("in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility")
+    CheckResult::new(
+        CHECK,
+        CheckState::Limited,
+        format!("{what}, and libnvidia-ml.so.1 is in none of the usual places"),
+    )
+    .remedy("in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility")
 }
 
-fn perf(paranoid: Option<&str>) -> Finding {
+fn perf(paranoid: Option<&str>) -> CheckResult {
     const CHECK: &str = "perf events";
     match paranoid.and_then(|text| text.trim().parse::<i32>().ok()) {
-        None => Finding::new(CHECK, CheckState::None, "this kernel has none"),
-        Some(level) if level <= 2 => Finding::new(CHECK, CheckState::Ok, format!("perf_event_paranoid is {level}")),
-        Some(level) => Finding::new(
+        None => CheckResult::new(CHECK, CheckState::None, "this kernel has none"),
+        Some(level) if level <= 2 => CheckResult::new(CHECK, CheckState::Ok, format!("perf_event_paranoid is {level}")),
+        Some(level) => CheckResult::new(
             CHECK,
             CheckState::Limited,
             format!("perf_event_paranoid is {level}; probe itself does not use them"),

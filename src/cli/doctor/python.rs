@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use probe_proto::VERSION;
 use serde::Deserialize;
 
-use super::checks::{CheckState, Finding};
+use super::checks::{CheckResult, CheckState};
 
 /// Prints what is installed, and imports none of it.
 const CODE: &str = r#"
@@ -36,16 +36,16 @@ struct InterpreterFacts {
 }
 
 /// Checks the interpreter that PATH has for `python` or, without one, for `python3`.
-pub(super) fn run_all() -> Vec<Finding> {
+pub(super) fn run_all() -> Vec<CheckResult> {
     let Some(program) = ["python", "python3"].into_iter().find_map(on_path) else {
         return vec![
-            Finding::new("Python", CheckState::None, "there is no python on PATH")
+            CheckResult::new("Python", CheckState::None, "there is no python on PATH")
                 .remedy("activate the environment that trains"),
         ];
     };
     match ask(&program) {
         Ok(about) => judge(&about),
-        Err(why) => vec![Finding::new("Python", CheckState::Missing, format!("{}: {why}", program.display()))],
+        Err(why) => vec![CheckResult::new("Python", CheckState::Missing, format!("{}: {why}", program.display()))],
     }
 }
 
@@ -78,30 +78,34 @@ fn ask(program: &PathBuf) -> Result<InterpreterFacts, String> {
     serde_json::from_slice(&output.stdout).map_err(|_| "it does not say its version".to_owned())
 }
 
-fn judge(about: &InterpreterFacts) -> Vec<Finding> {
+fn judge(about: &InterpreterFacts) -> Vec<CheckResult> {
     let minor: Vec<u32> = about.python.split('.').take(2).filter_map(|part| part.parse().ok()).collect();
     let fits = about.implementation == "CPython" && minor.as_slice() >= [3, 9].as_slice();
     let python = format!("{} {} at {}", about.implementation, about.python, about.path);
     let mut findings = vec![match fits {
-        true => Finding::new("Python", CheckState::Ok, python),
-        false => Finding::new("Python", CheckState::Missing, python).remedy("the agent takes CPython 3.9 or newer"),
+        true => CheckResult::new("Python", CheckState::Ok, python),
+        false => CheckResult::new("Python", CheckState::Missing, python).remedy("the agent takes CPython 3.9 or newer"),
     }];
     findings.push(match &about.torch {
-        Some(version) => Finding::new("torch", CheckState::Ok, version.clone()),
-        None => Finding::new("torch", CheckState::None, "this Python has none")
+        Some(version) => CheckResult::new("torch", CheckState::Ok, version.clone()),
+        None => CheckResult::new("torch", CheckState::None, "this Python has none")
             .remedy("activate the environment that trains"),
     });
     findings.push(match about.agent.as_deref() {
-        Some(version) if version == VERSION => Finding::new("agent", CheckState::Ok, format!("trainprobe {version}")),
+        Some(version) if version == VERSION => {
+            CheckResult::new("agent", CheckState::Ok, format!("trainprobe {version}"))
+        }
         Some(version) => {
-            Finding::new("agent", CheckState::Limited, format!("trainprobe {version}, and this is probe {VERSION}"))
+            CheckResult::new("agent", CheckState::Limited, format!("trainprobe {version}, and this is probe {VERSION}"))
                 .remedy(format!("{} -m pip install trainprobe=={VERSION}", about.path))
         }
-        None if about.package => {
-            Finding::new("agent", CheckState::Limited, "there is a probe_agent that is not from a wheel of trainprobe")
-                .remedy(format!("{0} -m pip uninstall probe-agent && {0} -m pip install trainprobe", about.path))
-        }
-        None => Finding::new(
+        None if about.package => CheckResult::new(
+            "agent",
+            CheckState::Limited,
+            "there is a probe_agent that is not from a wheel of trainprobe",
+        )
+        .remedy(format!("{0} -m pip uninstall probe-agent && {0} -m pip install trainprobe", about.path)),
+        None => CheckResult::new(
             "agent",
             CheckState::Missing,
             "this Python has no trainprobe, so nothing records; probe PID stack works",

@@ -8,20 +8,20 @@ use probe_proto::v1::{self, Outcome};
 use serde_json::json;
 
 use crate::cli::report;
-use crate::cli::status::Status;
+use crate::cli::status::CommandStatus;
 use crate::output;
 
 /// A rank (None without a process group), and whether the stream is its standard error.
-type Source = (Option<i32>, bool);
+type RankStream = (Option<i32>, bool);
 
 /// Writes a snippet's output and remembers what to say at its end.
-pub(in crate::cli) struct Printer {
+pub(in crate::cli) struct SnippetPrinter {
     /// Whether events are written as JSON, an object a line.
     json: bool,
     /// Whether each line is labelled with its rank.
     labelled: bool,
     /// With labels: the unfinished line of each rank and stream.
-    begun: HashMap<Source, Vec<u8>>,
+    begun: HashMap<RankStream, Vec<u8>>,
     placement: v1::Placement,
     /// Steps that were finished when the snippet ran, as the first rank says; None while it has run nowhere.
     step: Option<i64>,
@@ -29,7 +29,7 @@ pub(in crate::cli) struct Printer {
     traceback: bool,
 }
 
-impl Printer {
+impl SnippetPrinter {
     pub(super) fn new(labelled: bool) -> Self {
         Self::with(labelled, false)
     }
@@ -108,7 +108,7 @@ impl Printer {
         Ok(())
     }
 
-    pub(super) fn finished(mut self, finished: v1::Finished) -> Result<Status> {
+    pub(super) fn finished(mut self, finished: v1::Finished) -> Result<CommandStatus> {
         if self.json {
             line(&json!({
                 "event": "finished",
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn begun_lines_wait_for_their_end() {
-        let mut printer = Printer::new(true);
+        let mut printer = SnippetPrinter::new(true);
         printer.output(Some(0), v1::Output { stderr: true, data: b"half".to_vec().into() }).unwrap();
         assert_eq!(printer.begun[&(Some(0), true)], b"half");
         printer.output(Some(0), v1::Output { stderr: true, data: b" done\nnext".to_vec().into() }).unwrap();
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn where_it_ran_is_said_in_step_numbers() {
-        let mut printer = Printer::new(false);
+        let mut printer = SnippetPrinter::new(false);
         assert_eq!(printer.between_steps(0.0), None);
         let placement = v1::Placement { at: v1::At::Step as i32, step: 813, ranks: vec![0, 1], ..Default::default() };
         printer.placed(placement).unwrap();
@@ -251,7 +251,7 @@ mod tests {
                 hint: "so".into(),
                 training_waited_s: 0.0,
             };
-            Printer::new(false).finished(finished).map_err(|error| error.kind())
+            SnippetPrinter::new(false).finished(finished).map_err(|error| error.kind())
         };
         assert_eq!(finish(Outcome::Ok), Ok(0));
         assert_eq!(finish(Outcome::Error), Ok(1));

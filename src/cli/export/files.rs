@@ -8,11 +8,11 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use probe_client::Client;
 use probe_common::error::{Error, Result};
-use probe_export::{Chrome, Perfetto, TraceFormat, WrittenCounts};
+use probe_export::{ChromeWriter, PerfettoWriter, TraceFormat, WrittenCounts};
 
 use crate::cli::progress_line::ProgressLine;
 use crate::export::ExportPlan;
-use crate::output::Unfinished;
+use crate::output::UnfinishedFile;
 
 /// What a file is written as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -48,7 +48,7 @@ pub(super) fn check_file(path: &Path, format: Option<FileFormat>, force: bool) -
         return Err(Error::usage(format!("{} exists", path.display())).hint("--force replaces it"));
     }
     // An error comes now, and not after the rows were read.
-    Unfinished::create(path)
+    UnfinishedFile::create(path)
         .map_err(|error| error.hint("name a file in a directory that exists and can be written"))?;
     Ok(shape)
 }
@@ -61,7 +61,7 @@ pub(super) async fn write_plan(
     shape: FileFormat,
     about: &[(&str, String)],
 ) -> Result<WrittenCounts> {
-    let unfinished = Unfinished::create(path)?;
+    let unfinished = UnfinishedFile::create(path)?;
     let failed = |error: io::Error| unfinished.failed(error);
     let file = BufWriter::with_capacity(1 << 16, unfinished.file()?);
     let mut out = match shape {
@@ -73,9 +73,9 @@ pub(super) async fn write_plan(
     let percent = |drawn: u64| 100 * drawn.min(rows) / rows.max(1);
     let (base, is_unix, as_profiler) = (plan.base, plan.is_unix(), plan.is_per_rank());
     let format: Box<dyn TraceFormat + '_> = match shape {
-        FileFormat::Perfetto => Box::new(Perfetto::new(&mut out, is_unix.then_some(base)).map_err(failed)?),
-        _ if as_profiler => Box::new(Chrome::as_profiler(&mut out, base, is_unix, about).map_err(failed)?),
-        _ => Box::new(Chrome::new(&mut out, base, is_unix, about).map_err(failed)?),
+        FileFormat::Perfetto => Box::new(PerfettoWriter::new(&mut out, is_unix.then_some(base)).map_err(failed)?),
+        _ if as_profiler => Box::new(ChromeWriter::as_profiler(&mut out, base, is_unix, about).map_err(failed)?),
+        _ => Box::new(ChromeWriter::new(&mut out, base, is_unix, about).map_err(failed)?),
     };
     let written = plan
         .write(client, format, &mut |drawn| line.show(|| format!("{:>3} % of {} rows", percent(drawn), rows)), &failed)
@@ -118,12 +118,12 @@ impl Write for OutputFile {
 }
 
 /// A directory that is being filled, under another name beside its own.
-pub(super) struct Directory {
+pub(super) struct UnfinishedDirectory {
     requested: PathBuf,
     unfinished: tempfile::TempDir,
 }
 
-impl Directory {
+impl UnfinishedDirectory {
     /// Begins to fill `path`, which is empty or not there.
     pub(super) fn create(path: &Path) -> Result<Self> {
         let wrong = |error: io::Error| Error::usage(format!("cannot write {}", path.display())).because(error);

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use probe_collector::hang_sentences::seconds;
-use probe_inspect::stacks::fold::{Owner, names};
+use probe_inspect::stacks::fold::{ProcessLabel, names};
 use probe_inspect::stacks::page::{local_time, location};
 use probe_proto::v1::{HangAnswer, RankState};
 use unicode_width::UnicodeWidthStr;
@@ -54,8 +54,8 @@ pub(crate) fn page(answer: &HangAnswer, shared: &SharedSteps, name: &str, is_liv
     page
 }
 
-fn owner(state: &RankState) -> Owner {
-    state.rank.map_or(Owner::Pid(state.pid), Owner::Rank)
+fn owner(state: &RankState) -> ProcessLabel {
+    state.rank.map_or(ProcessLabel::Pid(state.pid), ProcessLabel::Rank)
 }
 
 fn row(state: &RankState, shared: &SharedSteps) -> [String; 5] {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use probe_client::Client;
-use probe_client::endpoint::{RunLocation, Target};
+use probe_client::endpoint::{FoundEndpoint, RunLocation};
 use probe_common::error::{Error, Result};
 use probe_inspect::process_exit::ProcessEnd;
 use probe_proto::env;
@@ -20,9 +20,9 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::greeting::{Launch, Ready};
+use super::greeting::{LaunchMessage, ReadyMessage};
 use crate::cli::report;
-use crate::cli::status::Status;
+use crate::cli::status::CommandStatus;
 
 /// How long a collector is waited for that sends nothing: it is stopped, or too busy to answer.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,14 +38,14 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// The collector's process, and the ones that replace it.
 #[derive(Debug)]
-pub(super) struct Collector {
+pub(super) struct CollectorProcess {
     /// None while no collector runs that this process started.
     child: Option<Child>,
     /// Open for as long as this process lives: its end tells the collector that the launcher is gone.
     _input: Option<ChildStdin>,
     /// Arguments of a collector beside its run's name.
     listening: Vec<OsString>,
-    launch: Launch,
+    launch: LaunchMessage,
     run: String,
     endpoint: String,
     /// Whether the collector was ended on purpose, and is not restarted.
@@ -54,14 +54,15 @@ pub(super) struct Collector {
     is_finishing: bool,
 }
 
-impl Collector {
-    /// Starts a collector for a new run called `name`, or "name-2" where one of that name is live and `may_rename`. [`Collector::ready`] waits until it listens; it prints its own errors.
+impl CollectorProcess {
+    /// Starts a collector for a new run called `name`, or "name-2" where one of that name is live and `may_rename`.
+    /// [`CollectorProcess::ready`] waits until it listens; it prints its own errors.
     pub(super) async fn start(
         (name, may_rename): (&str, bool),
         command: String,
         listening: Vec<OsString>,
     ) -> Result<Self> {
-        let launch = Launch { command, may_rename };
+        let launch = LaunchMessage { command, may_rename };
         let words = [OsString::from("--name"), name.into()];
         let (child, input) = spawn(words.into_iter().chain(listening.iter().cloned()), &launch, Stdio::piped()).await?;
         Ok(Self {
@@ -77,19 +78,19 @@ impl Collector {
     }
 
     /// Waits until the collector listens. Where it ended instead, returns its exit status: it has printed why.
-    pub(super) async fn ready(&mut self) -> Result<Option<Status>> {
+    pub(super) async fn ready(&mut self) -> Result<Option<CommandStatus>> {
         let Some(child) = &mut self.child else { return Err(Error::failed("there is no collector")) };
         let mut line = String::new();
         if let Some(stdout) = &mut child.stdout {
             BufReader::new(stdout).read_line(&mut line).await?;
         }
-        if let Ok(Ready { run, endpoint }) = serde_json::from_str(&line) {
+        if let Ok(ReadyMessage { run, endpoint }) = serde_json::from_str(&line) {
             (self.run, self.endpoint) = (run, endpoint);
             return Ok(None);
         }
         let ended = child.wait().await?;
         match ended.code() {
-            Some(status) if status > 0 => Ok(Some(status as Status)),
+            Some(status) if status > 0 => Ok(Some(status as CommandStatus)),
             _ => Err(Error::failed(format!("the collector {} before it listened", ProcessEnd::of(ended).in_words()))),
         }
     }
@@ -174,9 +175,9 @@ impl Collector {
         self.is_over
     }
 
-    fn target(&self) -> Target {
+    fn target(&self) -> FoundEndpoint {
         let path = self.endpoint.strip_prefix("unix:").unwrap_or(&self.endpoint);
-        Target { location: RunLocation::Socket(PathBuf::from(path)), pid: None }
+        FoundEndpoint { location: RunLocation::Socket(PathBuf::from(path)), pid: None }
     }
 
     fn has_ended(&self) -> bool {
@@ -209,7 +210,7 @@ impl Collector {
 /// Starts a collector with the arguments `words`. It prints its errors on the standard error of this process.
 async fn spawn(
     words: impl Iterator<Item = OsString>,
-    launch: &Launch,
+    launch: &LaunchMessage,
     stdout: Stdio,
 ) -> Result<(Child, Option<ChildStdin>)> {
     let program = program()?;
@@ -237,7 +238,7 @@ fn program() -> Result<PathBuf> {
 }
 
 /// Tells the collector that the command has ended until it answers; also one that replaces a collector that died meanwhile.
-async fn tell(target: &Target, call: FinishCall) -> Option<FinishOutcome> {
+async fn tell(target: &FoundEndpoint, call: FinishCall) -> Option<FinishOutcome> {
     let mut heard = Instant::now();
     while heard.elapsed() < TIMEOUT {
         if let Some(outcome) = tell_once(target, call, &mut heard).await {
@@ -249,7 +250,7 @@ async fn tell(target: &Target, call: FinishCall) -> Option<FinishOutcome> {
 }
 
 /// Tells it once. None where the connection breaks, or where nothing was heard for [`TIMEOUT`].
-async fn tell_once(target: &Target, call: FinishCall, heard: &mut Instant) -> Option<FinishOutcome> {
+async fn tell_once(target: &FoundEndpoint, call: FinishCall, heard: &mut Instant) -> Option<FinishOutcome> {
     let remaining = TIMEOUT.saturating_sub(heard.elapsed());
     let finish = async { Client::open(target, None).await?.finish(call).await };
     let mut progress = timeout(remaining, finish).await.ok()?.ok()?;

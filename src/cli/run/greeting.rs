@@ -11,7 +11,7 @@ use tokio::net::unix::pipe::Receiver;
 
 /// The launcher's message: what the collector's command line does not say.
 #[derive(Debug, Serialize, Deserialize)]
-pub(in crate::cli) struct Launch {
+pub(in crate::cli) struct LaunchMessage {
     /// The command that the launcher starts, as a person would type it. It may be longer than an argument can be.
     pub(in crate::cli) command: String,
     /// Whether the run gets another name where one of its name is live.
@@ -20,14 +20,14 @@ pub(in crate::cli) struct Launch {
 
 /// The collector's message: it listens.
 #[derive(Debug, Serialize, Deserialize)]
-pub(in crate::cli) struct Ready {
+pub(in crate::cli) struct ReadyMessage {
     /// Name of the run with its number: "gpt@2".
     pub(in crate::cli) run: String,
     /// Address at which agents and commands of this machine reach the collector: "unix:/…".
     pub(in crate::cli) endpoint: String,
 }
 
-impl Launch {
+impl LaunchMessage {
     /// Reads the message, in the collector.
     pub(in crate::cli) fn read() -> Result<Self> {
         let mut line = String::new();
@@ -44,7 +44,7 @@ pub(in crate::cli) async fn launcher_gone() -> Result<()> {
     Ok(())
 }
 
-impl Ready {
+impl ReadyMessage {
     /// Sends the greeting, in the collector. If the launcher has ended, its end is seen as such.
     pub(in crate::cli) fn say(&self) {
         if let Ok(line) = serde_json::to_string(self) {

@@ -12,7 +12,7 @@ use probe_inspect::stacks::processes;
 use probe_proto::env;
 use tokio::time::sleep;
 
-use super::seen::Seen;
+use super::torch_imports::TorchImportReports;
 use crate::cli::launch;
 
 /// Number of processes that are named.
@@ -26,16 +26,16 @@ const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// The Python processes that were found at or below one process.
 #[derive(Debug)]
-pub(super) struct Pythons {
+pub(super) struct PythonProcesses {
     root: u32,
     /// `PROBE_COLLECTOR=…`, as it stands in a process's environment.
     variable: Vec<u8>,
     pids: BTreeSet<u32>,
-    found: Vec<Python>,
+    found: Vec<PythonProcess>,
 }
 
 #[derive(Debug)]
-struct Python {
+struct PythonProcess {
     pid: u32,
     command: String,
     has_variable: HasVariable,
@@ -50,7 +50,7 @@ enum HasVariable {
     NotReadable,
 }
 
-impl Pythons {
+impl PythonProcesses {
     /// Watches `root` and the processes below it, to be recorded by the collector at `endpoint`.
     pub(super) fn below(root: u32, endpoint: &str) -> Self {
         let variable = format!("{}={endpoint}", env::PROBE_COLLECTOR).into_bytes();
@@ -58,7 +58,7 @@ impl Pythons {
     }
 
     /// Looks at the processes, less and less often, until one of them has said that it imported torch.
-    pub(super) async fn watch(&mut self, seen: &Seen) -> Infallible {
+    pub(super) async fn watch(&mut self, seen: &TorchImportReports) -> Infallible {
         let mut pause = MIN_PAUSE;
         loop {
             sleep(pause).await;
@@ -78,7 +78,7 @@ impl Pythons {
                 && let Some(command) = python_command(pid)
             {
                 self.pids.insert(pid);
-                self.found.push(Python { pid, command, has_variable: self.has_variable(pid) });
+                self.found.push(PythonProcess { pid, command, has_variable: self.has_variable(pid) });
             }
         }
     }
@@ -95,12 +95,12 @@ impl Pythons {
 
     /// Processes that the agent's variables did not reach, a sentence each.
     pub(super) fn unreached(&self) -> Vec<String> {
-        let without = |python: &&Python| python.has_variable != HasVariable::Yes;
-        let unreached: Vec<&Python> = self.found.iter().filter(without).collect();
+        let without = |python: &&PythonProcess| python.has_variable != HasVariable::Yes;
+        let unreached: Vec<&PythonProcess> = self.found.iter().filter(without).collect();
         let mut sentences: Vec<String> = unreached
             .iter()
             .take(MAX_NAMED)
-            .map(|Python { pid, command, has_variable }| match has_variable {
+            .map(|PythonProcess { pid, command, has_variable }| match has_variable {
                 HasVariable::NotReadable => format!("process {pid} ({command}) is another user's"),
                 _ => format!("process {pid} ({command}) was started without the variables that probe run sets"),
             })
@@ -113,7 +113,7 @@ impl Pythons {
 
     /// Processes that the agent's variables reached, a sentence each.
     pub(super) fn reached(&self) -> Vec<String> {
-        let sentence = |Python { pid, command, .. }: &Python| {
+        let sentence = |PythonProcess { pid, command, .. }: &PythonProcess| {
             format!("process {pid} ({command}) did not say that it imported torch")
         };
         self.with_variable().take(MAX_NAMED).map(sentence).collect()
@@ -121,14 +121,14 @@ impl Pythons {
 
     /// Those of them that still run, a sentence each.
     pub(super) fn running(&self) -> Vec<String> {
-        let runs = |python: &&Python| python_command(python.pid).as_ref() == Some(&python.command);
-        let sentence = |Python { pid, command, .. }: &Python| {
+        let runs = |python: &&PythonProcess| python_command(python.pid).as_ref() == Some(&python.command);
+        let sentence = |PythonProcess { pid, command, .. }: &PythonProcess| {
             format!("process {pid} ({command}) goes on, and did not say that it imported torch")
         };
         self.with_variable().filter(runs).take(MAX_NAMED).map(sentence).collect()
     }
 
-    fn with_variable(&self) -> impl Iterator<Item = &Python> {
+    fn with_variable(&self) -> impl Iterator<Item = &PythonProcess> {
         self.found.iter().filter(|python| python.has_variable == HasVariable::Yes)
     }
 }
@@ -149,7 +149,7 @@ fn python_command(pid: u32) -> Option<String> {
     let words = processes::command(pid).filter(|words| !words.is_empty())?;
     let program = program.unwrap_or_else(|_| PathBuf::from(&words[0]));
     program.file_name()?.to_str()?.starts_with("python").then(|| {
-        let command = launch::shown(&words);
+        let command = launch::command_text(&words);
         command.chars().filter(|c| !c.is_control()).take(MAX_COMMAND).collect()
     })
 }
@@ -162,12 +162,12 @@ mod tests {
     use super::*;
 
     /// Python that lives until its input ends, behind a shell, and that Python's process as it was found.
-    fn behind_a_shell(before: &str) -> (Child, Pythons) {
+    fn behind_a_shell(before: &str) -> (Child, PythonProcesses) {
         let script = format!("{before} python3 -c 'import sys; sys.stdin.read()'; true");
         let mut shell = Command::new("sh");
         shell.args(["-c", &script]).env(env::PROBE_COLLECTOR, "unix:/run/gpt@1.sock").stdin(Stdio::piped());
         let shell = shell.spawn().unwrap();
-        let mut pythons = Pythons::below(shell.id(), "unix:/run/gpt@1.sock");
+        let mut pythons = PythonProcesses::below(shell.id(), "unix:/run/gpt@1.sock");
         while pythons.found.is_empty() {
             pythons.look();
         }

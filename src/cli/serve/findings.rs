@@ -45,7 +45,7 @@ pub(super) fn watch(collector: &Collector, interval: Duration) -> Result<DropGua
     thread::Builder::new().name("probe-diagnose".into()).spawn(move || {
         let watch = || {
             let client = Client::of_engine(Arc::clone(&engine));
-            Watch { client, events: Arc::clone(&events), run: run.clone(), interval }.run()
+            FindingsWatch { client, events: Arc::clone(&events), run: run.clone(), interval }.run()
         };
         runtime.block_on(over.run_until_cancelled(keep_running("the diagnosis", &events, watch)));
         // A running query is not waited for.
@@ -54,14 +54,14 @@ pub(super) fn watch(collector: &Collector, interval: Duration) -> Result<DropGua
     Ok(guard)
 }
 
-struct Watch {
+struct FindingsWatch {
     client: Client,
     events: Arc<RunEvents>,
     run: String,
     interval: Duration,
 }
 
-impl Watch {
+impl FindingsWatch {
     async fn run(mut self) {
         let noted =
             texts(&mut self.client, "SELECT details FROM probe.events WHERE kind = 'finding' ORDER BY id").await;
@@ -79,7 +79,7 @@ impl Watch {
                 match diagnose::diagnose(&mut self.client, &self.run, &DiagnosisSettings::default()).await {
                     Ok(diagnosis) => {
                         succeeded = true;
-                        for change in over_time.take(&diagnosis) {
+                        for change in over_time.update_with(&diagnosis) {
                             self.events.record(event(&change, &diagnosis));
                         }
                     }

@@ -6,7 +6,7 @@ use probe_client::Client;
 use probe_common::error::{Error, Result};
 use probe_proto::v1::{ProcessStacks, StackFrame, StackMethod, StacksAnswer, ThreadStack};
 
-use crate::small_rows::{Row, rows};
+use crate::small_rows::{AnswerRow, rows};
 
 /// The newest capture, of all ranks or of one.
 ///
@@ -55,7 +55,7 @@ pub(super) async fn newest(client: &mut Client, rank: Option<i32>) -> Result<Sta
     Ok(answer)
 }
 
-fn process(row: &Row) -> ProcessStacks {
+fn process(row: &AnswerRow) -> ProcessStacks {
     let mut process = ProcessStacks {
         host: row.text(2).unwrap_or_default(),
         pid: row.int(3).and_then(|pid| u32::try_from(pid).ok()).unwrap_or_default(),
@@ -71,7 +71,7 @@ fn process(row: &Row) -> ProcessStacks {
     process
 }
 
-fn thread(row: &Row) -> ThreadStack {
+fn thread(row: &AnswerRow) -> ThreadStack {
     ThreadStack {
         name: row.text(7).unwrap_or_default(),
         os_thread: row.int(8).and_then(|id| u32::try_from(id).ok()),
@@ -86,7 +86,7 @@ fn thread(row: &Row) -> ThreadStack {
 }
 
 /// A frame; None in the row of a thread that ran no Python.
-fn frame(row: &Row) -> Option<StackFrame> {
+fn frame(row: &AnswerRow) -> Option<StackFrame> {
     Some(StackFrame {
         function: row.text(15)?,
         file: row.text(16).unwrap_or_default(),

@@ -4,10 +4,10 @@ use probe_common::error::Result;
 use probe_inspect::stacks::method_name;
 use probe_proto::v1::{ProcessStacks, StackFrame, StacksAnswer, ThreadStack};
 
-use crate::output::{Format, rows};
+use crate::output::{OutputFormat, rows};
 
 /// A frame with its process and thread; a thread without frames is one row.
-struct Row<'a> {
+struct StackFrameRow<'a> {
     process: &'a ProcessStacks,
     thread: &'a ThreadStack,
     number: i64,
@@ -16,13 +16,13 @@ struct Row<'a> {
 }
 
 /// Writes the rows to standard output.
-pub(super) fn show(answer: &StacksAnswer, format: Format) -> Result<()> {
+pub(super) fn show(answer: &StacksAnswer, format: OutputFormat) -> Result<()> {
     let mut all = Vec::new();
     for process in &answer.processes {
         for (thread, number) in process.threads.iter().zip(0..) {
             let nothing = std::iter::once(None).filter(|_| thread.frames.is_empty());
             let frames = thread.frames.iter().map(Some).chain(nothing);
-            all.extend(frames.zip(0..).map(|(frame, depth)| Row { process, thread, number, depth, frame }));
+            all.extend(frames.zip(0..).map(|(frame, depth)| StackFrameRow { process, thread, number, depth, frame }));
         }
         if !process.problem.is_empty() {
             super::super::report::note(format_args!("process {}: {}", process.pid, process.problem));

@@ -10,21 +10,21 @@ use probe_client::endpoint::Endpoint;
 use probe_common::error::{Error, ErrorKind, Result};
 use probe_common::paths::host_name;
 use probe_inspect::stacks::sampler::{self, SamplingPlan};
-use probe_inspect::stacks::{Readers, Subject};
+use probe_inspect::stacks::{InspectedProcess, StackReaders};
 use probe_proto::v1::{StackMethod, StacksAnswer, StacksCall};
 
-use super::super::connect::Connection;
+use super::super::connect::ConnectOptions;
 use super::recorded;
 
 /// The target of `probe stack`: a run through its collector, or one process.
 pub(in crate::cli) enum StackTarget {
     Run { client: Box<Client>, name: String },
-    Process { subject: Subject, name: String, readers: Arc<Readers> },
+    Process { subject: InspectedProcess, name: String, readers: Arc<StackReaders> },
 }
 
 impl StackTarget {
     /// Finds ENDPOINT.
-    pub(in crate::cli) async fn find(endpoint: Option<&str>, connection: &Connection) -> Result<Self> {
+    pub(in crate::cli) async fn find(endpoint: Option<&str>, connection: &ConnectOptions) -> Result<Self> {
         let target = match discover::find(endpoint).await {
             Ok(target) => target,
             Err(error) if error.kind() == ErrorKind::Unreachable => {
@@ -44,7 +44,7 @@ impl StackTarget {
         if !Path::new(&format!("/proc/{pid}")).exists() {
             return None;
         }
-        let subject = Subject { host: host_name().into(), pid: number, rank: None };
+        let subject = InspectedProcess { host: host_name().into(), pid: number, rank: None };
         Some(Self::Process { subject, name: format!("process {pid}, which has no agent"), readers: Arc::default() })
     }
 

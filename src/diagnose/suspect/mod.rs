@@ -4,19 +4,19 @@
 //! A large share is no cause here either. A candidate that no finding names is no cause if it could save less than a finding
 //! does, or less than half of a step; else it is not decided.
 
+mod candidate;
 mod module;
 mod operation;
 mod page;
 mod part;
 mod rank;
-mod reason;
 mod rules;
 mod whole;
 
 use std::collections::BTreeSet;
 
+use self::candidate::{CauseVerdict, SuspectCandidate};
 pub(crate) use self::page::SuspectAnswer;
-use self::reason::{Answer, Reason};
 use super::diagnosis::Diagnosis;
 use super::rule::Rule;
 use super::rule_files;
@@ -37,20 +37,20 @@ pub(crate) async fn suspect<'a>(
 ) -> Result<SuspectAnswer<'a>> {
     let mut known = BTreeSet::new();
     let all = [rule_files::built_in()?, own.to_vec()].concat();
-    let mut reasons = rules::look(done, &all, name, &mut known);
+    let mut reasons = rules::judge(done, &all, name, &mut known);
     // "leak" is a cause, and not a part of LeakyReLU.
     let in_parts = reasons.is_empty();
-    let of_steps = part::look(done, name, &mut known).into_iter().chain(rank::look(done, name));
+    let of_steps = part::judge(done, name, &mut known).into_iter().chain(rank::judge(done, name));
     reasons.extend(of_steps.map(|reason| match done.steps.captures {
         0 => reason,
         _ => {
             let why = "no agent recorded steps of this run, of which it could be a share";
-            Reason::of(reason.kind, &reason.name, Answer::NotDecided, vec![why.into()])
+            SuspectCandidate::of(reason.kind, &reason.name, CauseVerdict::NotDecided, vec![why.into()])
         }
     }));
-    reasons.extend(operation::look(client, done, name, &mut known).await?);
-    reasons.extend(module::look(client, done, name, in_parts, &mut known).await?);
-    reasons.extend(whole::look(client, done, name, &mut known).await?);
+    reasons.extend(operation::judge(client, done, name, &mut known).await?);
+    reasons.extend(module::judge(client, done, name, in_parts, &mut known).await?);
+    reasons.extend(whole::judge(client, done, name, &mut known).await?);
     if reasons.is_empty() {
         return Err(unknown(name, &known, done));
     }

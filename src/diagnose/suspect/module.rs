@@ -7,7 +7,7 @@ use super::super::finding::show;
 use super::super::rows::ask;
 use super::super::statistics::ratio_interval;
 use super::super::steps::{Ticks, part, ticks};
-use super::reason::{Answer, Reason, named, plain, sentence, unnamed, without};
+use super::candidate::{CauseVerdict, SuspectCandidate, first_finding, normalized_name, sentence, unnamed, without};
 use crate::block_bootstrap::BootstrapDraws;
 use probe_client::Client;
 use probe_common::error::Result;
@@ -28,13 +28,13 @@ struct ModuleSeconds {
 }
 
 /// `in_parts`: whether the name may be a part of a module's or type's name.
-pub(super) async fn look(
+pub(super) async fn judge(
     client: &mut Client,
     done: &Diagnosis,
     name: &str,
     in_parts: bool,
     known: &mut BTreeSet<String>,
-) -> Result<Option<Reason>> {
+) -> Result<Option<SuspectCandidate>> {
     let sql = "SELECT module, module_type, stage IN ('backward', 'recompute') AS is_backward, step, \
                SUM(total_duration) AS total, SUM(duration) AS own FROM python.torch_trace WHERE $window AND module IS NOT \
                NULL AND stage IN ('forward', 'backward', 'recompute') AND total_duration IS NOT NULL \
@@ -56,8 +56,8 @@ pub(super) async fn look(
     if !all.is_empty() {
         known.insert("module ".into());
     }
-    let asked = plain(name);
-    let is_whole = |of: &ModuleSeconds| plain(&of.module) == asked || plain(&of.kind) == asked;
+    let asked = normalized_name(name);
+    let is_whole = |of: &ModuleSeconds| normalized_name(&of.module) == asked || normalized_name(&of.kind) == asked;
     let is_part = |of: &ModuleSeconds| in_parts && (is(&of.module, &asked) || is_kind(&of.kind, &asked));
     let is_asked = |of: &ModuleSeconds| !asked.is_empty() && (is_whole(of) || is_part(of));
     let meant: BTreeSet<&str> = all.iter().filter(|of| is_asked(of)).map(|of| of.module.as_str()).collect();
@@ -87,16 +87,16 @@ async fn conditions(client: &mut Client, done: &Diagnosis) -> Option<String> {
 
 /// Whether the asked name is the module's, or is in a part of it.
 fn is(module: &str, asked: &str) -> bool {
-    module.split('.').any(|part| plain(part).contains(asked))
+    module.split('.').any(|part| normalized_name(part).contains(asked))
 }
 
 /// Whether the asked name is in the type's name, or is its capitals (BN for BatchNorm2d).
 fn is_kind(kind: &str, asked: &str) -> bool {
     let capitals: String = kind.chars().filter(char::is_ascii_uppercase).collect();
-    plain(kind).contains(asked) || (capitals.len() >= 2 && capitals.to_ascii_lowercase() == asked)
+    normalized_name(kind).contains(asked) || (capitals.len() >= 2 && capitals.to_ascii_lowercase() == asked)
 }
 
-fn of(done: &Diagnosis, all: &[ModuleSeconds], meant: &BTreeSet<&str>, name: &str) -> Reason {
+fn of(done: &Diagnosis, all: &[ModuleSeconds], meant: &BTreeSet<&str>, name: &str) -> SuspectCandidate {
     // A matching module inside another match is already counted there.
     let outermost = |module: &str| {
         let mut above = module;
@@ -124,7 +124,7 @@ fn of(done: &Diagnosis, all: &[ModuleSeconds], meant: &BTreeSet<&str>, name: &st
     let names = write_out(&chosen, all);
     if watched < MIN_NAMES {
         let why = format!("{names}: {watched} steps with detail are too few (probe config detail=every-step)");
-        return Reason::of("module", name, Answer::NotDecided, vec![why]);
+        return SuspectCandidate::of("module", name, CauseVerdict::NotDecided, vec![why]);
     }
     let took: Vec<f64> =
         by_step.values().map(|sums| (sums[0] + sums[1]) * super::super::steps::TICKS_IN_SECOND).collect();
@@ -157,7 +157,7 @@ fn of(done: &Diagnosis, all: &[ModuleSeconds], meant: &BTreeSet<&str>, name: &st
     let at_most = without(done, &parts);
     let kinds: BTreeSet<&str> =
         all.iter().filter(|of| chosen.contains(of.module.as_str())).map(|of| of.kind.as_str()).collect();
-    let found = named(done, |of| {
+    let found = first_finding(done, |of| {
         let is =
             |key: &str, names: &BTreeSet<&str>| of.subject.get(key).is_some_and(|name| names.contains(name.as_str()));
         is("module", meant) || is("subject", &kinds)
@@ -165,7 +165,7 @@ fn of(done: &Diagnosis, all: &[ModuleSeconds], meant: &BTreeSet<&str>, name: &st
     let (answer, finding) = match found {
         Some((number, cause)) => {
             why.push(sentence(number, cause));
-            (Answer::Yes, Some(number))
+            (CauseVerdict::Yes, Some(number))
         }
         None => {
             let (answer, reason) = unnamed(done, at_most);
@@ -173,7 +173,12 @@ fn of(done: &Diagnosis, all: &[ModuleSeconds], meant: &BTreeSet<&str>, name: &st
             (answer, None)
         }
     };
-    Reason { share: Some(share), at_most: Some(at_most), finding, ..Reason::of("module", name, answer, why) }
+    SuspectCandidate {
+        share: Some(share),
+        at_most: Some(at_most),
+        finding,
+        ..SuspectCandidate::of("module", name, answer, why)
+    }
 }
 
 /// The names and types of modules, as in "bn1, bn2 (BatchNorm2d)", with the first few names.

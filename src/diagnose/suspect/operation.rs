@@ -7,8 +7,8 @@ use super::super::diagnosis::Diagnosis;
 use super::super::finding::show;
 use super::super::rows::{AnswerRows, ask};
 use super::super::steps::{COMM, part, ticks};
+use super::candidate::{CauseVerdict, SuspectCandidate, first_finding, normalized_name, sentence, unnamed, without};
 use super::part as parts;
-use super::reason::{Answer, Reason, named, plain, sentence, unnamed, without};
 use probe_client::Client;
 use probe_common::error::Result;
 
@@ -18,13 +18,13 @@ const LINES: usize = 3;
 /// Names that torch's own profiler has for any copy: all copies are meant.
 const EVERY_COPY: [&str; 6] = ["copy", "copies", "atencopy", "memcpy", "tocopy", "atentocopy"];
 
-pub(super) async fn look(
+pub(super) async fn judge(
     client: &mut Client,
     done: &Diagnosis,
     name: &str,
     known: &mut BTreeSet<String>,
-) -> Result<Vec<Reason>> {
-    let asked = plain(name.strip_prefix("aten::").unwrap_or(name));
+) -> Result<Vec<SuspectCandidate>> {
+    let asked = normalized_name(name.strip_prefix("aten::").unwrap_or(name));
     let mut reasons = Vec::new();
     let copies = ask(client, &done.steps.fill(&sql("python.copies", "duration", "1"))).await?;
     reasons.extend(watched(done, &copies, "copies-of-tensors", &asked, EVERY_COPY.contains(&asked.as_str()), known));
@@ -61,10 +61,10 @@ fn watched(
     asked: &str,
     every: bool,
     known: &mut BTreeSet<String>,
-) -> Option<Reason> {
+) -> Option<SuspectCandidate> {
     let operation = |row: usize| rows.text("operation", row).unwrap_or_default();
     known.extend((0..rows.count).map(operation));
-    let meant: Vec<usize> = (0..rows.count).filter(|row| every || plain(&operation(*row)) == asked).collect();
+    let meant: Vec<usize> = (0..rows.count).filter(|row| every || normalized_name(&operation(*row)) == asked).collect();
     if meant.is_empty() {
         return None;
     }
@@ -102,12 +102,12 @@ fn watched(
         &["data", "forward", "backward", "optimizer", "other"].iter().filter_map(by_part).collect::<Vec<_>>(),
     );
     let is_meant = |line: &String| meant.iter().any(|row| rows.text("place", *row).as_ref() == Some(line));
-    let found = named(done, |of| of.rule == rule && of.subject.get("line").is_some_and(is_meant));
+    let found = first_finding(done, |of| of.rule == rule && of.subject.get("line").is_some_and(is_meant));
     let name = if every { "copies" } else { asked };
     let (answer, finding) = match found {
         Some((number, cause)) => {
             why.push(sentence(number, cause));
-            (Answer::Yes, Some(number))
+            (CauseVerdict::Yes, Some(number))
         }
         None => {
             let (answer, reason) = unnamed(done, at_most);
@@ -115,7 +115,7 @@ fn watched(
             (answer, None)
         }
     };
-    Some(Reason { at_most: Some(at_most), finding, ..Reason::of("operation", name, answer, why) })
+    Some(SuspectCandidate { at_most: Some(at_most), finding, ..SuspectCandidate::of("operation", name, answer, why) })
 }
 
 async fn collectives(
@@ -123,14 +123,14 @@ async fn collectives(
     done: &Diagnosis,
     asked: &str,
     known: &mut BTreeSet<String>,
-) -> Result<Option<Reason>> {
+) -> Result<Option<SuspectCandidate>> {
     let sql = "SELECT operation_type AS operation, CAST(COUNT(*) AS DOUBLE) / COUNT(DISTINCT concat(CAST(pid AS VARCHAR), \
                ' ', CAST(step AS VARCHAR))) AS calls, SUM(bytes) / 1e6 / COUNT(DISTINCT concat(CAST(pid AS VARCHAR), ' ', \
                CAST(step AS VARCHAR))) AS mb FROM python.nccl_trace WHERE $window GROUP BY operation_type";
     let rows = ask(client, &done.steps.fill(sql)).await?;
     let operation = |row: usize| rows.text("operation", row).unwrap_or_default();
     known.extend((0..rows.count).map(operation));
-    let Some(row) = (0..rows.count).find(|row| plain(&operation(*row)) == asked) else { return Ok(None) };
+    let Some(row) = (0..rows.count).find(|row| normalized_name(&operation(*row)) == asked) else { return Ok(None) };
     let mut reason = parts::of(done, COMM);
     reason.kind = "operation";
     reason.name = operation(row);

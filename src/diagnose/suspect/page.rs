@@ -6,19 +6,19 @@ use serde_json::{Value, json};
 
 use super::super::diagnosis::Diagnosis;
 use super::super::page::{head, title};
-use super::reason::{Answer, Reason};
+use super::candidate::{CauseVerdict, SuspectCandidate};
 
 /// The answer about a suspected name.
 pub(crate) struct SuspectAnswer<'a> {
     pub(super) done: &'a Diagnosis,
     pub(super) asked: String,
-    pub(super) reasons: Vec<Reason>,
+    pub(super) reasons: Vec<SuspectCandidate>,
 }
 
 impl SuspectAnswer<'_> {
     /// The name is a cause if anything that it may mean is.
-    fn answer(&self) -> Answer {
-        self.reasons.iter().map(|of| of.answer).max().unwrap_or(Answer::NotDecided)
+    fn answer(&self) -> CauseVerdict {
+        self.reasons.iter().map(|of| of.answer).max().unwrap_or(CauseVerdict::NotDecided)
     }
 
     pub(crate) fn page(&self, name: &str) -> String {
@@ -49,7 +49,7 @@ impl SuspectAnswer<'_> {
     }
 
     pub(crate) fn json(&self, name: &str) -> Value {
-        let of = |of: &Reason| {
+        let of = |of: &SuspectCandidate| {
             json!({
                 "kind": of.kind, "name": of.name, "answer": of.answer.as_str(), "why": of.why, "finding": of.finding,
                 "share": of.share.map(|(percent, low, high)| json!({ "percent": percent, "low": low, "high": high })),

@@ -6,7 +6,7 @@ use super::super::diagnosis::Diagnosis;
 use super::super::finding::show;
 use super::super::statistics::ratio_interval;
 use super::super::steps::{COMM, PARTS, Ticks, seconds};
-use super::reason::{Answer, Reason, named, plain, sentence, unnamed, without};
+use super::candidate::{CauseVerdict, SuspectCandidate, first_finding, normalized_name, sentence, unnamed, without};
 use crate::block_bootstrap::BootstrapDraws;
 
 /// Other words for parts, and the names of the parts.
@@ -21,17 +21,17 @@ const WORDS: [(&str, &str); 8] = [
     ("optimizer step", "optimizer"),
 ];
 
-pub(super) fn look(done: &Diagnosis, name: &str, known: &mut BTreeSet<String>) -> Option<Reason> {
+pub(super) fn judge(done: &Diagnosis, name: &str, known: &mut BTreeSet<String>) -> Option<SuspectCandidate> {
     let parts = &PARTS[..PARTS.len() - 1];
     known.extend(parts.iter().chain(WORDS.iter().map(|(word, _)| word)).map(|word| (*word).to_owned()));
-    let asked = plain(name);
-    let meant = WORDS.iter().find(|(word, _)| plain(word) == asked).map_or(asked.as_str(), |(_, part)| *part);
+    let asked = normalized_name(name);
+    let meant = WORDS.iter().find(|(word, _)| normalized_name(word) == asked).map_or(asked.as_str(), |(_, part)| *part);
     let part = parts.iter().position(|part| *part == meant)?;
     Some(of(done, part))
 }
 
 /// The answer about a part of the step.
-pub(super) fn of(done: &Diagnosis, part: usize) -> Reason {
+pub(super) fn of(done: &Diagnosis, part: usize) -> SuspectCandidate {
     let steps = &done.steps;
     let of_all = |step: usize, of: &dyn Fn(usize, usize) -> Ticks| {
         (0..steps.processes.len()).map(|process| of(process, step)).sum::<Ticks>() as f64
@@ -56,16 +56,16 @@ pub(super) fn of(done: &Diagnosis, part: usize) -> Reason {
         .map(|step| (0..steps.processes.len()).map(|at| steps.parts[at][step][part]).max().unwrap_or(0))
         .collect();
     let at_most = without(done, &[(part, most)]);
-    let found = named(done, |of| of.reductions.iter().any(|reduction| reduction.part == part));
+    let found = first_finding(done, |of| of.reductions.iter().any(|reduction| reduction.part == part));
     let (answer, finding) = match found {
         Some((number, cause)) => {
             why.push(sentence(number, cause));
-            (Answer::Yes, Some(number))
+            (CauseVerdict::Yes, Some(number))
         }
         None => {
             let (answer, reason) = unnamed(done, at_most);
             why.push(reason);
-            if part == COMM && answer == Answer::No {
+            if part == COMM && answer == CauseVerdict::No {
                 let is_alike = done.ruled_out.iter().any(|of| of.rule == "rank-slow");
                 let alike = if is_alike { ", and no rank comes late" } else { "" };
                 why.push(format!("ranks have to exchange gradients: up to half of a step is usual{alike}"));
@@ -73,5 +73,10 @@ pub(super) fn of(done: &Diagnosis, part: usize) -> Reason {
             (answer, None)
         }
     };
-    Reason { share: Some(share), at_most: Some(at_most), finding, ..Reason::of("part", PARTS[part], answer, why) }
+    SuspectCandidate {
+        share: Some(share),
+        at_most: Some(at_most),
+        finding,
+        ..SuspectCandidate::of("part", PARTS[part], answer, why)
+    }
 }

@@ -3,21 +3,21 @@
 use super::super::diagnosis::Diagnosis;
 use super::super::finding::show;
 use super::super::steps::{COMM, seconds};
-use super::reason::{Answer, Reason, named, plain, sentence};
+use super::candidate::{CauseVerdict, SuspectCandidate, first_finding, normalized_name, sentence};
 use crate::block_bootstrap::median;
 
-pub(super) fn look(done: &Diagnosis, name: &str) -> Option<Reason> {
-    let asked: i64 = plain(name).strip_prefix("rank")?.parse().ok()?;
+pub(super) fn judge(done: &Diagnosis, name: &str) -> Option<SuspectCandidate> {
+    let asked: i64 = normalized_name(name).strip_prefix("rank")?.parse().ok()?;
     let steps = &done.steps;
     let process = steps.process_of(Some(asked))?;
     let own = |at: usize, step: usize| seconds(steps.duration(at, step) - steps.parts[at][step][COMM]) * 1000.0;
     let usual = |at: usize| median((0..steps.count()).map(|step| own(at, step)).collect()).unwrap_or(0.0);
     let others: Vec<usize> = (0..steps.processes.len()).filter(|at| *at != process).collect();
     let Some(of_others) = median(others.iter().map(|at| usual(*at)).collect()) else {
-        return Some(Reason::of(
+        return Some(SuspectCandidate::of(
             "rank",
             &asked.to_string(),
-            Answer::No,
+            CauseVerdict::No,
             vec!["there is no other rank that it could hold up".into()],
         ));
     };
@@ -32,18 +32,18 @@ pub(super) fn look(done: &Diagnosis, name: &str) -> Option<Reason> {
         if of_others > 0.0 { (of_it / of_others - 1.0) * 100.0 } else { 0.0 },
         times as f64 / steps.count().max(1) as f64 * 100.0
     )];
-    let found = named(done, |of| !of.everywhere && of.ranks.contains(&asked));
+    let found = first_finding(done, |of| !of.everywhere && of.ranks.contains(&asked));
     let (answer, finding) = match found {
         Some((number, cause)) => {
             why.push(sentence(number, cause));
-            (Answer::Yes, Some(number))
+            (CauseVerdict::Yes, Some(number))
         }
         None => {
             why.push(
                 "ranks differ a little in every run: one that is slow takes longer in nearly all of the steps".into(),
             );
-            (Answer::No, None)
+            (CauseVerdict::No, None)
         }
     };
-    Some(Reason { finding, ..Reason::of("rank", &asked.to_string(), answer, why) })
+    Some(SuspectCandidate { finding, ..SuspectCandidate::of("rank", &asked.to_string(), answer, why) })
 }

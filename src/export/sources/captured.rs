@@ -8,8 +8,8 @@ use probe_proto::stage::Stage;
 use serde_json::{Map, Value};
 
 use super::source::{DrawnTable, RowOwner, StepSelection};
-use crate::export::drawing::{Drawing, TrackKey};
-use crate::export::links::number;
+use crate::export::drawing::{TimelineDrawing, TrackKey};
+use crate::export::pending_flows::number;
 use crate::export::row::{CAPTURE, ExportColumn, ExportRow, OWN, hidden, json, named, plain};
 
 pub(super) const OPERATORS: DrawnTable = DrawnTable {
@@ -37,7 +37,7 @@ pub(super) const OPERATORS: DrawnTable = DrawnTable {
     draw: operator,
 };
 
-fn operator(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
+fn operator(drawing: &mut TimelineDrawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let (thread, name) = (row.int(OWN).unwrap_or_default(), row.text(OWN + 1).unwrap_or_default());
     let is_operator = row.text(OWN + 2) == Some("operator");
@@ -57,8 +57,8 @@ fn operator(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportCol
     let collective = row.text(OWN + 13).and_then(|text| serde_json::from_str::<Map<String, Value>>(text).ok());
     let (track, mut arguments) = (TrackKey::Captured(thread), row.arguments(columns));
     arguments.extend(collective.iter().flatten().filter_map(|(key, value)| {
-        let text = |text| (key.as_str(), probe_export::Value::Text(text));
-        value.as_str().map(text).or_else(|| Some((key.as_str(), probe_export::Value::Int(value.as_i64()?))))
+        let text = |text| (key.as_str(), probe_export::ArgumentValue::Text(text));
+        value.as_str().map(text).or_else(|| Some((key.as_str(), probe_export::ArgumentValue::Int(value.as_i64()?))))
     }));
     let drawn = drawing.slice(process, track, row, (category, name), &arguments, flow.as_slice())?;
     if let (Some(at), Some((sequence, id))) = (drawn, forward) {
@@ -86,7 +86,7 @@ pub(super) const FRAMES: DrawnTable = DrawnTable {
     draw: frame,
 };
 
-fn frame(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
+fn frame(drawing: &mut TimelineDrawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let thread = TrackKey::Captured(row.int(OWN).unwrap_or_default());
     let function = row.text(OWN + 1).unwrap_or_default();
@@ -122,7 +122,7 @@ fn launched(process: usize, row: &ExportRow<'_>, correlation: Option<i64>) -> Op
     correlation.map(|correlation| number((process, row.text(CAPTURE), correlation)))
 }
 
-fn launch(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
+fn launch(drawing: &mut TimelineDrawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let (thread, name) = (row.int(OWN).unwrap_or_default(), row.text(OWN + 1).unwrap_or_default());
     // cuLaunchKernel is the driver's, cudaLaunchKernel the runtime's.
@@ -174,7 +174,7 @@ pub(super) const KERNELS: DrawnTable = DrawnTable {
     draw: kernel,
 };
 
-fn kernel(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
+fn kernel(drawing: &mut TimelineDrawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let (name, kind) = (row.text(OWN).unwrap_or_default(), row.text(OWN + 1).unwrap_or_default());
     let category = match kind {

@@ -3,7 +3,7 @@
 use std::io::Result;
 
 use super::source::{DrawnTable, RowOwner, StepSelection};
-use crate::export::drawing::Drawing;
+use crate::export::drawing::TimelineDrawing;
 use crate::export::row::{ExportColumn, ExportRow, HOST, OWN, hidden};
 
 /// Bytes of a megabyte as tables count them.
@@ -19,7 +19,7 @@ pub(super) const MEMORY: DrawnTable = DrawnTable {
     draw: memory,
 };
 
-fn memory(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, _: &[ExportColumn]) -> Result<()> {
+fn memory(drawing: &mut TimelineDrawing<'_>, row: &ExportRow<'_>, _: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let device = row.text(OWN).unwrap_or_default();
     for (index, name) in ["allocated", "reserved", "resident", "resident in workers"].into_iter().enumerate() {
@@ -40,7 +40,7 @@ pub(super) const METRICS: DrawnTable = DrawnTable {
     draw: metric,
 };
 
-fn metric(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, _: &[ExportColumn]) -> Result<()> {
+fn metric(drawing: &mut TimelineDrawing<'_>, row: &ExportRow<'_>, _: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let name = row.text(OWN).unwrap_or_default();
     drawing.count(process, row, (name, ""), row.float(OWN + 1))
@@ -56,7 +56,7 @@ pub(super) const PROCESSES: DrawnTable = DrawnTable {
     draw: process,
 };
 
-fn process(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, _: &[ExportColumn]) -> Result<()> {
+fn process(drawing: &mut TimelineDrawing<'_>, row: &ExportRow<'_>, _: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     drawing.count(process, row, ("processor time", "%"), row.float(OWN))
 }
@@ -78,7 +78,7 @@ pub(super) const GPUS: DrawnTable = DrawnTable {
     draw: gpu,
 };
 
-fn gpu(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, _: &[ExportColumn]) -> Result<()> {
+fn gpu(drawing: &mut TimelineDrawing<'_>, row: &ExportRow<'_>, _: &[ExportColumn]) -> Result<()> {
     let Some(host) = row.text(HOST) else { return Ok(()) };
     let process = drawing.entry_without_process(host, &format!("GPUs of {host}"))?;
     let gpu = row.int(OWN).unwrap_or_default();

@@ -3,7 +3,7 @@
 use std::io::Result;
 
 use crate::export::choice::ExportChoice;
-use crate::export::drawing::Drawing;
+use crate::export::drawing::TimelineDrawing;
 use crate::export::row::{ExportColumn, ExportRow};
 
 /// What the rows of a table belong to.
@@ -40,7 +40,7 @@ pub(crate) struct DrawnTable {
     /// The order of rows that begin and end together, in SQL.
     pub order: &'static str,
     pub columns: &'static [ExportColumn],
-    pub draw: fn(&mut Drawing<'_>, &ExportRow<'_>, &[ExportColumn]) -> Result<()>,
+    pub draw: fn(&mut TimelineDrawing<'_>, &ExportRow<'_>, &[ExportColumn]) -> Result<()>,
 }
 
 impl DrawnTable {

@@ -6,8 +6,8 @@ use probe_export::Flow;
 use probe_proto::stage::Stage;
 
 use super::source::{DrawnTable, RowOwner, StepSelection};
-use crate::export::drawing::{Drawing, TrackKey};
-use crate::export::links::number;
+use crate::export::drawing::{TimelineDrawing, TrackKey};
+use crate::export::pending_flows::number;
 use crate::export::row::{ExportColumn, ExportRow, OWN, hidden, named, plain};
 
 pub(super) const STEPS: DrawnTable = DrawnTable {
@@ -33,7 +33,7 @@ pub(super) const STEPS: DrawnTable = DrawnTable {
     draw: step,
 };
 
-fn step(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
+fn step(drawing: &mut TimelineDrawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let step = row.int(OWN).unwrap_or_default();
     let (category, name) = match drawing.as_profiler {
@@ -66,7 +66,7 @@ pub(super) const MODULES: DrawnTable = DrawnTable {
     draw: module,
 };
 
-fn module(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
+fn module(drawing: &mut TimelineDrawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let (thread, stage) = (row.int(OWN).unwrap_or_default(), row.text(OWN + 2).unwrap_or_default());
     let module = row.text(OWN + 1).unwrap_or("outside of modules");
@@ -142,7 +142,7 @@ const CATEGORIES: [&str; 4] = ["span", "checkpoint", "pause", "copy"];
 
 /// Draws a slice on a thread, from a source whose own columns begin with the thread and the name.
 fn on_thread<const CATEGORY: usize>(
-    drawing: &mut Drawing<'_>,
+    drawing: &mut TimelineDrawing<'_>,
     row: &ExportRow<'_>,
     columns: &[ExportColumn],
 ) -> Result<()> {
@@ -174,7 +174,7 @@ pub(super) const BATCHES: DrawnTable = DrawnTable {
     draw: batch,
 };
 
-fn batch(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
+fn batch(drawing: &mut TimelineDrawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let thread = TrackKey::Thread(row.int(OWN).unwrap_or_default());
     drawing.slice(process, thread, row, ("data", "next batch"), &row.arguments(columns), &[])?;
@@ -201,7 +201,7 @@ pub(super) const SYNC_POINTS: DrawnTable = DrawnTable {
     draw: sync_point,
 };
 
-fn sync_point(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
+fn sync_point(drawing: &mut TimelineDrawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let thread = TrackKey::Thread(row.int(OWN).unwrap_or_default());
     let name = format!("waits for a device: {}", row.text(OWN + 1).unwrap_or_default());
@@ -231,7 +231,7 @@ pub(super) const COLLECTIVES: DrawnTable = DrawnTable {
     draw: collective,
 };
 
-fn collective(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
+fn collective(drawing: &mut TimelineDrawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let group = row.text(OWN).unwrap_or_default();
     let operation = row.text(OWN + 3).unwrap_or_default();
@@ -269,7 +269,7 @@ pub(super) const EXCEPTIONS: DrawnTable = DrawnTable {
     draw: exception,
 };
 
-fn exception(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
+fn exception(drawing: &mut TimelineDrawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
     let Some(process) = drawing.process(row) else { return Ok(()) };
     let thread = TrackKey::Thread(row.int(OWN).unwrap_or_default());
     let name = row.text(OWN + 1).unwrap_or_default();
@@ -286,7 +286,7 @@ pub(super) const EVENTS: DrawnTable = DrawnTable {
     draw: event,
 };
 
-fn event(drawing: &mut Drawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
+fn event(drawing: &mut TimelineDrawing<'_>, row: &ExportRow<'_>, columns: &[ExportColumn]) -> Result<()> {
     let process = match drawing.process(row) {
         Some(process) => process,
         None => drawing.entry_without_process("", "run")?,

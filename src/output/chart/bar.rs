@@ -14,7 +14,7 @@ const MAX_LABEL: usize = 40;
 pub(super) fn draw(out: &mut String, labels: &[Option<String>], series: &Series, terminal: Terminal) {
     let missing = series.values.iter().filter(|value| value.is_none()).count();
     out.push_str(&format!("{}{}\n", series.name, left_out(missing)));
-    let name = |label: &Option<String>| layout::cut(label.as_deref().unwrap_or(NULL), MAX_LABEL);
+    let name = |label: &Option<String>| layout::truncate(label.as_deref().unwrap_or(NULL), MAX_LABEL);
     let names: Vec<String> = labels.iter().map(name).collect();
     let texts: Vec<String> = series
         .values

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use hyper_util::rt::TokioIo;
-use probe_proto::credentials::{Credentials, Pin};
+use probe_proto::credentials::{CertificatePin, Credentials};
 use probe_proto::v1::agent_client::AgentClient;
 use probe_proto::v1::{AgentFrame, Hello, agent_frame};
 use tonic::transport::Endpoint;
@@ -18,7 +18,7 @@ use crate::cli::support::Home;
 struct Served {
     child: Child,
     address: String,
-    pin: Option<Pin>,
+    pin: Option<CertificatePin>,
     /// All output of the collector, with everything that its libraries log.
     log: PathBuf,
 }

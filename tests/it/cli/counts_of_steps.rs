@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use probe_proto::table::Time;
 use probe_proto::tables::{nccl_trace, steps};
-use probe_query::Engine;
+use probe_query::QueryEngine;
 use probe_store::Store;
 use serde_json::Value;
 
@@ -103,7 +103,7 @@ fn steps_of_which_it_is_not_known_which_are_the_same_are_left_out_and_that_is_sa
 /// The lines of ranks on the page of `probe hang`, which has 30 steps of each rank's own, with what it says of them; and of
 /// the rows `step` and `shared_step`.
 fn hang(own: impl Fn(i64) -> i64) -> (Vec<String>, String, Vec<(Value, Value)>) {
-    let live = Live::of(Home::empty(), "gpt@1", Engine::new(stored(own), system()).unwrap());
+    let live = Live::of(Home::empty(), "gpt@1", QueryEngine::new(stored(own), system()).unwrap());
     let page = live.home.stdout(["gpt", "hang"]);
     let ranks = page.lines().filter(|line| line.starts_with("rank ") && line.contains("ago"));
     let ranks = ranks.map(|line| line.split("  ").take(2).collect::<Vec<_>>().join(": ")).collect();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use probe_store::{Identity, Store};
+use probe_store::{ProcessIdentity, Store};
 use serde_json::Value;
 
 use super::diagnose_loaders::batches;
@@ -15,7 +15,7 @@ fn diagnosis(pids: [i32; 2]) -> Value {
     let (home, store) = (Home::empty(), Store::new(1 << 30));
     for (rank, (host, pid)) in (0..).zip([("one", pids[0]), ("two", pids[1])]) {
         let mut agent = Agent::new(rank);
-        agent.identity = Arc::new(Identity { host: host.into(), pid, ..(*agent.identity).clone() });
+        agent.identity = Arc::new(ProcessIdentity { host: host.into(), pid, ..(*agent.identity).clone() });
         steps_of_agent(&mut agent, &store, STEPS, |row| match rank {
             0 => row.comm_time += 0.01,
             _ => row.data_time += 0.01,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use probe_collector::server::flight;
 use probe_proto::v1::control_server::{Control, ControlServer};
 use probe_proto::v1::{self, At, Outcome, eval_event::Event};
-use probe_query::Engine;
+use probe_query::QueryEngine;
 use tokio::sync::{mpsc as channel, oneshot};
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Status};
@@ -136,7 +136,7 @@ impl Live {
     }
 
     /// A live collector with the rows of `engine`.
-    pub(crate) fn of(home: Home, run: &str, engine: Engine) -> Self {
+    pub(crate) fn of(home: Home, run: &str, engine: QueryEngine) -> Self {
         use std::os::unix::fs::DirBuilderExt;
         let directories = home.directories();
         std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&directories.runtime).unwrap();

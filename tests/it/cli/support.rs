@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use probe_common::paths::Directories;
+use probe_common::paths::ProbeDirectories;
 use probe_common::run_name::RunName;
 use probe_store::runs::{RunInfo, RunState};
 
@@ -50,8 +50,8 @@ impl Home {
         directory
     }
 
-    pub(crate) fn directories(&self) -> Directories {
-        Directories { home: self.directory.path().join("home"), runtime: self.directory.path().join("run") }
+    pub(crate) fn directories(&self) -> ProbeDirectories {
+        ProbeDirectories { home: self.directory.path().join("home"), runtime: self.directory.path().join("run") }
     }
 
     pub(crate) fn run_directory(&self) -> PathBuf {

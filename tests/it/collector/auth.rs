@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use probe_collector::auth::{Protection, TokenFile};
-use probe_collector::{Collector, Options};
+use probe_collector::auth::{TcpProtection, TokenFile};
+use probe_collector::{Collector, CollectorOptions};
 use probe_common::error::{Error, ErrorKind};
-use probe_common::paths::Listen;
+use probe_common::paths::ListenAddress;
 use probe_proto::v1::collector_frame::Frame;
 use probe_proto::v1::control_client::ControlClient;
 use probe_proto::v1::eval_reply::Reply;
@@ -22,8 +22,8 @@ fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().mode() & 0o777
 }
 
-fn loopback() -> Listen {
-    Listen::Tcp("127.0.0.1:0".parse().unwrap())
+fn loopback() -> ListenAddress {
+    ListenAddress::Tcp("127.0.0.1:0".parse().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,14 +108,14 @@ async fn a_stale_socket_is_replaced_and_everything_else_is_left_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tcp_needs_a_token_and_beyond_this_machine_tls() {
     let (_dir, directories) = directories();
-    let with = |listen: &str, protection: &Protection| {
+    let with = |listen: &str, protection: &TcpProtection| {
         let mut options = options("gpt");
-        options.listen = vec![Listen::Tcp(listen.parse::<SocketAddr>().unwrap())];
+        options.listen = vec![ListenAddress::Tcp(listen.parse::<SocketAddr>().unwrap())];
         options.protection = protection.clone();
         options
     };
     let beyond = ["0.0.0.0:0", "[::]:0"];
-    let all = [Protection::Loopback, Protection::InsecureNoTls, Protection::SelfSigned];
+    let all = [TcpProtection::Loopback, TcpProtection::InsecureNoTls, TcpProtection::SelfSigned];
     for protection in &all {
         for listen in ["127.0.0.1:0"].iter().chain(&beyond) {
             let error = refused(Collector::start_in(&directories, with(listen, protection)).await);
@@ -125,12 +125,12 @@ async fn tcp_needs_a_token_and_beyond_this_machine_tls() {
     }
     TokenFile::of(&directories).make("a", "query".parse().unwrap()).unwrap();
     for listen in beyond {
-        let error = refused(Collector::start_in(&directories, with(listen, &Protection::Loopback)).await);
+        let error = refused(Collector::start_in(&directories, with(listen, &TcpProtection::Loopback)).await);
         assert_eq!(error.kind(), ErrorKind::Usage);
         assert!(error.hint_text().unwrap().contains("--tls-self-signed"), "{error:?}");
     }
     fs::set_permissions(TokenFile::of(&directories).path(), fs::Permissions::from_mode(0o644)).unwrap();
-    let error = refused(Collector::start_in(&directories, with("127.0.0.1:0", &Protection::Loopback)).await);
+    let error = refused(Collector::start_in(&directories, with("127.0.0.1:0", &TcpProtection::Loopback)).await);
     assert_eq!(error.kind(), ErrorKind::Denied);
     assert!(
         !directories.runs().exists() || fs::read_dir(directories.runs()).unwrap().count() == 0,
@@ -139,7 +139,7 @@ async fn tcp_needs_a_token_and_beyond_this_machine_tls() {
     fs::set_permissions(TokenFile::of(&directories).path(), fs::Permissions::from_mode(0o600)).unwrap();
     for protection in &all {
         let collector = Collector::start_in(&directories, with("127.0.0.1:0", protection)).await.unwrap();
-        assert_eq!(collector.pin().is_some(), *protection == Protection::SelfSigned);
+        assert_eq!(collector.pin().is_some(), *protection == TcpProtection::SelfSigned);
         collector.stop(None).await.unwrap();
     }
     for protection in &all[1..] {
@@ -161,7 +161,7 @@ fn request<T>(message: T, authorization: Option<&str>) -> Request<T> {
 }
 
 /// A collector with a port, its channel, and the file of its tokens.
-async fn on_tcp(change: impl FnOnce(&mut Options)) -> (Bench, Channel, TokenFile) {
+async fn on_tcp(change: impl FnOnce(&mut CollectorOptions)) -> (Bench, Channel, TokenFile) {
     let (dir, directories) = directories();
     let file = TokenFile::of(&directories);
     file.make("first", "query".parse().unwrap()).unwrap();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use probe_collector::Collector;
 use probe_proto::v1::{self, agent_frame::Frame};
-use probe_query::Engine;
+use probe_query::QueryEngine;
 use probe_store::Store;
 use probe_store::runs::{RunInfo, RunState, list_runs_in, resolve_in};
 use tonic::Code;
@@ -37,7 +37,7 @@ async fn a_run_that_has_ended_answers_from_its_directory() {
     assert!(info.ended.unwrap() >= info.started);
     assert_eq!((info.ranks.into_iter().collect::<Vec<_>>(), info.torch_versions.len()), (vec![1], 1));
     assert_eq!(resolve_in(&bench.directories, "gpt").unwrap(), directory);
-    let engine = Engine::new(Store::open(&directory).unwrap(), Vec::new()).unwrap();
+    let engine = QueryEngine::new(Store::open(&directory).unwrap(), Vec::new()).unwrap();
     assert_eq!(
         query(&engine, "SELECT run, rank, COUNT(*) FROM python.steps GROUP BY 1, 2").await,
         [["gpt@1", "1", "20"]]
@@ -61,7 +61,7 @@ async fn the_end_waits_for_what_live_agents_still_send() {
     agent.send_steps(2, 10, 10).await;
     agent.bye().await;
     soon(stopping).await.unwrap().unwrap();
-    let engine = Engine::new(Store::open(&directory).unwrap(), Vec::new()).unwrap();
+    let engine = QueryEngine::new(Store::open(&directory).unwrap(), Vec::new()).unwrap();
     assert_eq!(query(&engine, "SELECT COUNT(*) FROM python.steps").await, [["20"]]);
     assert_eq!(query(&engine, "SELECT state FROM probe.agents").await, [["ended"]]);
 }
@@ -75,7 +75,7 @@ async fn an_agent_that_does_not_say_goodbye_is_told_and_counts_as_lost() {
     let status = agent.end().await;
     assert_eq!(status.code(), Code::Unavailable);
     soon(stopping).await.unwrap().unwrap();
-    let engine = Engine::new(Store::open(&directory).unwrap(), Vec::new()).unwrap();
+    let engine = QueryEngine::new(Store::open(&directory).unwrap(), Vec::new()).unwrap();
     assert_eq!(query(&engine, "SELECT state FROM probe.agents").await, [["lost"]]);
 }
 

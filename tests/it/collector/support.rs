@@ -8,9 +8,9 @@ use std::time::Duration;
 use arrow::util::display::array_value_to_string;
 use futures::TryStreamExt;
 use hyper_util::rt::TokioIo;
-use probe_collector::auth::Protection;
-use probe_collector::{Collector, Options};
-use probe_common::paths::{Directories, Listen};
+use probe_collector::auth::TcpProtection;
+use probe_collector::{Collector, CollectorOptions};
+use probe_common::paths::{ListenAddress, ProbeDirectories};
 use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::Time;
 use probe_proto::tables::steps;
@@ -30,12 +30,12 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// A collector whose runs and sockets are in a temporary directory.
 pub struct Bench {
     pub dir: tempfile::TempDir,
-    pub directories: Directories,
+    pub directories: ProbeDirectories,
     pub collector: Collector,
 }
 
-pub fn options(run: &str) -> Options {
-    Options {
+pub fn options(run: &str) -> CollectorOptions {
+    CollectorOptions {
         run: run.into(),
         command: "python train.py".into(),
         listen: Vec::new(),
@@ -43,14 +43,14 @@ pub fn options(run: &str) -> Options {
         may_rename: false,
         memory: 64 << 20,
         disk: 1 << 30,
-        protection: Protection::Loopback,
+        protection: TcpProtection::Loopback,
         allow_eval: false,
     }
 }
 
-pub fn directories() -> (tempfile::TempDir, Directories) {
+pub fn directories() -> (tempfile::TempDir, ProbeDirectories) {
     let dir = tempfile::tempdir().unwrap();
-    let directories = Directories { home: dir.path().join("home"), runtime: dir.path().join("run") };
+    let directories = ProbeDirectories { home: dir.path().join("home"), runtime: dir.path().join("run") };
     (dir, directories)
 }
 
@@ -59,7 +59,7 @@ impl Bench {
         Self::with(|_| {}).await
     }
 
-    pub async fn with(change: impl FnOnce(&mut Options)) -> Self {
+    pub async fn with(change: impl FnOnce(&mut CollectorOptions)) -> Self {
         let (dir, directories) = directories();
         let mut options = options("gpt");
         change(&mut options);
@@ -114,7 +114,7 @@ impl Bench {
     }
 }
 
-pub async fn query(engine: &probe_query::Engine, sql: &str) -> Vec<Vec<String>> {
+pub async fn query(engine: &probe_query::QueryEngine, sql: &str) -> Vec<Vec<String>> {
     let batches: Vec<_> = engine.query(sql, None).await.unwrap().try_collect().await.unwrap();
     let mut rows = Vec::new();
     for batch in batches {
@@ -309,8 +309,8 @@ fn step_row(step: i64, clock: probe_proto::table::Text) -> steps::Row {
 }
 
 /// A unix socket to listen on.
-pub fn unix(path: impl Into<PathBuf>) -> Listen {
-    Listen::Unix(path.into())
+pub fn unix(path: impl Into<PathBuf>) -> ListenAddress {
+    ListenAddress::Unix(path.into())
 }
 
 /// The error of a result that must be one.

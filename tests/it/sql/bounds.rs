@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
 use probe_common::error::{Error, ErrorKind};
-use probe_query::{Engine, QueryLimits, QuerySettings, from_datafusion};
+use probe_query::{QueryEngine, QueryLimits, QuerySettings, from_datafusion};
 
 use crate::sql::{cell, cells, data};
 
@@ -15,24 +15,24 @@ const CROSS_JOIN: &str = "SELECT COUNT(*) FROM python.torch_trace a, python.torc
     python.torch_trace d, python.torch_trace e, python.torch_trace f, python.torch_trace g
     WHERE (a.ts + (b.ts - c.ts)) > (d.ts + (e.ts - f.ts)) + (g.ts - a.ts)";
 
-fn engine(limits: QueryLimits) -> Engine {
-    Engine::with_limits(data::store(), data::system(), limits).unwrap()
+fn engine(limits: QueryLimits) -> QueryEngine {
+    QueryEngine::with_limits(data::store(), data::system(), limits).unwrap()
 }
 
-async fn ask(engine: &Engine, sql: &str, asked: QuerySettings) -> Result<usize, Error> {
+async fn ask(engine: &QueryEngine, sql: &str, asked: QuerySettings) -> Result<usize, Error> {
     let stream = engine.ask(sql, asked).await?;
     let rows = stream.try_fold(0, |rows, batch| async move { Ok(rows + batch.num_rows()) });
     rows.await.map_err(|error| from_datafusion(&error))
 }
 
-async fn limit(engine: &Engine, sql: &str, asked: QuerySettings) -> String {
+async fn limit(engine: &QueryEngine, sql: &str, asked: QuerySettings) -> String {
     let error = ask(engine, sql, asked).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Limit, "{sql}: {error}");
     format!("{error}; {}", error.hint_text().unwrap())
 }
 
 /// Waits until no query runs any more.
-async fn quiet(engine: &Engine, sql: &str) {
+async fn quiet(engine: &QueryEngine, sql: &str) {
     let goes_on = || (engine.running(), engine.scans(), engine.tasks());
     let quiet = tokio::time::timeout(Duration::from_secs(60), async {
         // Without busy waiting: queries have a lower priority than this thread.

@@ -9,8 +9,8 @@ use datafusion::datasource::MemTable;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use probe_proto::table::Time;
 use probe_proto::tables::torch_trace;
-use probe_query::Engine;
-use probe_store::journal::{Begin, Journal};
+use probe_query::QueryEngine;
+use probe_store::journal::{Journal, JournalStart};
 use probe_store::{Store, StoreWriter};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -119,10 +119,11 @@ fn send(store: &Store, agent: &mut Agent, batch: &[Drawn]) {
 
 /// The same rows in memory (half of them sealed), half in files, and all of them in files. The store of the first, which keeps
 /// its rows, too.
-fn engines(batches: &[Vec<Drawn>], directory: &std::path::Path) -> (Vec<Engine>, Arc<Store>, StoreWriter) {
+fn engines(batches: &[Vec<Drawn>], directory: &std::path::Path) -> (Vec<QueryEngine>, Arc<Store>, StoreWriter) {
     let (memory, first) = (Store::new(1 << 30), Store::new(1 << 30));
     let kept = directory.join("kept");
-    let journal = Journal::begin(&kept.join("journal"), Begin { disk: 1 << 30, ..Begin::default() }).unwrap();
+    let journal =
+        Journal::begin(&kept.join("journal"), JournalStart { disk: 1 << 30, ..JournalStart::default() }).unwrap();
     let writer = memory.start_writer(&kept, journal, 1 << 30, 1 << 30).unwrap();
     let mut agents = [0, 0, 1, 1].map(Agent::new);
     let half = batches.len() / 2;
@@ -144,7 +145,7 @@ fn engines(batches: &[Vec<Drawn>], directory: &std::path::Path) -> (Vec<Engine>,
     }
     let files = Store::open(&directory.join("all")).unwrap();
     let stores = [Arc::clone(&memory), both, files];
-    (stores.map(|store| Engine::new(store, Vec::new()).unwrap()).into(), memory, writer)
+    (stores.map(|store| QueryEngine::new(store, Vec::new()).unwrap()).into(), memory, writer)
 }
 
 async fn plain(batches: Vec<RecordBatch>, sql: &str) -> Vec<Vec<String>> {

@@ -8,8 +8,10 @@ use probe_proto::tables::{
     checkpoints, copies, custom, data_trace, exceptions, metrics, nccl_trace, operator_counts, pauses, spans, steps,
     sync_points, torch_trace,
 };
-use probe_query::Engine;
-use probe_store::{ColumnMapping, Identity, Origin, Rows, StorageStats, Store, Strings, SystemTable};
+use probe_query::QueryEngine;
+use probe_store::{
+    BatchOrigin, BatchRows, ColumnMapping, ProcessIdentity, StorageStats, Store, StringReceiver, SystemTable,
+};
 
 mod process_rows;
 mod system_tables;
@@ -22,17 +24,17 @@ pub(crate) const START: i64 = 1_767_225_600_000_000_000;
 /// An agent of the run, and the state of its connection.
 pub(crate) struct Agent {
     instance: Arc<str>,
-    pub(crate) identity: Arc<Identity>,
+    pub(crate) identity: Arc<ProcessIdentity>,
     seq: u64,
     pub(crate) strings: StringTable,
     sent: usize,
-    received: Strings,
+    received: StringReceiver,
 }
 
 impl Agent {
     /// Rank `rank` of two, whose pid is 100 + rank.
     pub(crate) fn new(rank: i32) -> Self {
-        let identity = Identity {
+        let identity = ProcessIdentity {
             run: "gpt@1".into(),
             host: "node-1".into(),
             pid: 100 + rank,
@@ -47,12 +49,12 @@ impl Agent {
             seq: 0,
             strings: StringTable::default(),
             sent: 0,
-            received: Strings::default(),
+            received: StringReceiver::default(),
         }
     }
 
     /// Makes one batch of `rows` and decodes it as the collector does.
-    pub(crate) fn batch<R: Row>(&mut self, rows: impl IntoIterator<Item = R>) -> Rows {
+    pub(crate) fn batch<R: Row>(&mut self, rows: impl IntoIterator<Item = R>) -> BatchRows {
         let mut builder = BatchBuilder::new(R::TABLE);
         rows.into_iter().for_each(|row| builder.push(row));
         if let Some(strings) = self.strings.since(self.sent) {
@@ -60,14 +62,14 @@ impl Agent {
             self.received.extend(strings).unwrap();
         }
         let mapping = ColumnMapping::new(&R::TABLE.wire_schema()).unwrap();
-        Rows::decode(&mapping, &builder.take(), &mut self.received).unwrap()
+        BatchRows::decode(&mapping, &builder.take(), &mut self.received).unwrap()
     }
 
     /// Makes one batch of `rows` and appends it.
     pub(crate) fn send<R: Row>(&mut self, store: &Store, rows: impl IntoIterator<Item = R>) {
         let rows = self.batch(rows);
         self.seq += 1;
-        store.append(&self.identity, Origin::batch(&self.instance, self.seq), rows);
+        store.append(&self.identity, BatchOrigin::batch(&self.instance, self.seq), rows);
     }
 
     /// Declares the program's own table `my.metrics`, each rank in another order, and appends a row a step.
@@ -99,9 +101,9 @@ impl Agent {
             self.received.extend(strings).unwrap();
         }
         let mapping = ColumnMapping::of(Some(table), &schema).unwrap();
-        let rows = Rows::decode(&mapping, &builder.take(), &mut self.received).unwrap();
+        let rows = BatchRows::decode(&mapping, &builder.take(), &mut self.received).unwrap();
         self.seq += 1;
-        store.append(&self.identity, Origin::batch(&self.instance, self.seq), rows);
+        store.append(&self.identity, BatchOrigin::batch(&self.instance, self.seq), rows);
     }
 
     /// A row of `python.torch_trace` in which most columns are NULL.
@@ -440,8 +442,8 @@ pub(crate) fn store() -> Arc<Store> {
 }
 
 /// The engine of a live collector of that run.
-pub(crate) fn live() -> Engine {
-    Engine::new(store(), system()).unwrap()
+pub(crate) fn live() -> QueryEngine {
+    QueryEngine::new(store(), system()).unwrap()
 }
 
 /// The collector's own tables.
@@ -451,7 +453,7 @@ pub(crate) fn system() -> Vec<Arc<dyn SystemTable>> {
         Arc::new(Drops),
         Arc::new(StorageStats::new(&store(), &"gpt@1".into())),
         Arc::new(Evals),
-        Arc::new(probe_collector::server::Audit::default()),
+        Arc::new(probe_collector::server::QueryAudit::default()),
         Arc::new(Events),
     ]
 }

@@ -7,7 +7,7 @@ use datafusion::common::human_readable_count;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
 use parquet::file::statistics::Statistics;
 use probe_proto::tables::torch_trace;
-use probe_query::Engine;
+use probe_query::QueryEngine;
 use probe_store::Store;
 
 use crate::sql::data::Agent;
@@ -60,7 +60,7 @@ fn has_step(group: &RowGroupMetaData, step: i64) -> bool {
 }
 
 /// The metrics of a query's scans by EXPLAIN ANALYZE, added up where there are several scans.
-async fn metric(engine: &Engine, sql: &str, names: &[&str]) -> Vec<String> {
+async fn metric(engine: &QueryEngine, sql: &str, names: &[&str]) -> Vec<String> {
     let plan = cells(&rows(engine, &format!("EXPLAIN ANALYZE {sql}"), None).await.unwrap());
     let plan: String = plan.into_iter().flatten().collect::<Vec<_>>().join("\n");
     let of = |name: &&str| {
@@ -79,7 +79,7 @@ async fn only_what_is_needed_is_read() {
     let store = store(directory.path());
     let footers = footers(directory.path());
     let groups: Vec<&RowGroupMetaData> = footers.iter().flat_map(ParquetMetaData::row_groups).collect();
-    let engine = Engine::new(store, Vec::new()).unwrap();
+    let engine = QueryEngine::new(store, Vec::new()).unwrap();
     let all: usize = groups.iter().flat_map(|group| group.columns()).map(|c| c.compressed_size() as usize).sum();
     let names =
         ["segments_scanned", "files_total", "row_groups_total", "row_groups_scanned", "bytes_read", "bytes_skipped"];
@@ -149,7 +149,7 @@ async fn only_what_is_needed_is_read() {
 #[tokio::test]
 async fn counts_and_bounds_need_no_scan_of_either() {
     let directory = tempfile::tempdir().unwrap();
-    let engine = Engine::new(store(directory.path()), Vec::new()).unwrap();
+    let engine = QueryEngine::new(store(directory.path()), Vec::new()).unwrap();
     // Were anything read, it would be an error.
     std::fs::remove_dir_all(directory.path()).unwrap();
     let all = 2 * (ON_DISK + IN_MEMORY) * BATCH;
@@ -183,7 +183,7 @@ async fn answers_do_not_depend_on_where_rows_are() {
     let disk = tempfile::tempdir().unwrap();
     memory.write(disk.path(), &[]).unwrap();
     let stores = [memory, both, Store::open(disk.path()).unwrap()];
-    let engines = stores.map(|store| Engine::new(store, Vec::new()).unwrap());
+    let engines = stores.map(|store| QueryEngine::new(store, Vec::new()).unwrap());
     for sql in [
         "SELECT module, stage, COUNT(*), SUM(duration), MIN(ts), MAX(call_index) FROM python.torch_trace
          GROUP BY module, stage ORDER BY module, stage",
@@ -223,12 +223,13 @@ async fn groups_by_process_are_those_of_any_other_way() {
     let store = store(directory.path());
     // NULLs and NaN among what is added up; and a process that has no rank.
     let mut alone = Agent::new(1);
-    let identity = probe_store::Identity { rank: None, pid: 7, ..probe_store::Identity::clone(&alone.identity) };
+    let identity =
+        probe_store::ProcessIdentity { rank: None, pid: 7, ..probe_store::ProcessIdentity::clone(&alone.identity) };
     alone.identity = Arc::new(identity);
     let row = alone.trace(3, None, "forward", 0.5);
     let odd = [None, Some(f64::NAN), Some(2.0)].map(|duration| torch_trace::Row { duration, ..row });
     alone.send(&store, odd);
-    let engine = Engine::new(store, Vec::new()).unwrap();
+    let engine = QueryEngine::new(store, Vec::new()).unwrap();
     let aggregates = "COUNT(*), COUNT(duration), SUM(duration), AVG(duration), MIN(host_duration), MAX(step), MIN(ts)";
     for groups in ["rank", "pid, host, rank", "run, role"] {
         let sql = format!("SELECT {groups}, {aggregates} FROM python.torch_trace GROUP BY {groups} ORDER BY {groups}");

@@ -12,11 +12,11 @@ use arrow_flight::sql::{CommandGetDbSchemas, CommandGetTables, SqlInfo};
 use datafusion::common::ScalarValue;
 use futures::TryStreamExt;
 use hyper_util::rt::TokioIo;
-use probe_collector::server::flight::Question;
-use probe_collector::server::{Audit, flight};
+use probe_collector::server::flight::QueryRequest;
+use probe_collector::server::{QueryAudit, flight};
 use probe_common::error::{Error, ErrorKind};
 use probe_proto::tables::TABLES;
-use probe_query::{Engine, Parameters};
+use probe_query::{Parameters, QueryEngine};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::Status;
@@ -29,11 +29,11 @@ struct Served {
     _directory: tempfile::TempDir,
 }
 
-async fn serve(engine: Engine) -> Served {
+async fn serve(engine: QueryEngine) -> Served {
     serve_audited(engine, Arc::default()).await
 }
 
-async fn serve_audited(engine: Engine, audit: Arc<Audit>) -> Served {
+async fn serve_audited(engine: QueryEngine, audit: Arc<QueryAudit>) -> Served {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let listener = UnixListenerStream::new(UnixListener::bind(&path).unwrap());
@@ -100,16 +100,16 @@ async fn metadata_limits_a_query_to_a_process() {
 
 #[tokio::test]
 async fn a_ticket_that_the_client_makes_is_the_one_that_it_would_be_given() {
-    let audit = Arc::new(Audit::default());
+    let audit = Arc::new(QueryAudit::default());
     let mut system = data::system();
     system.retain(|table| table.table().name != "queries");
     system.push(Arc::clone(&audit) as _);
-    let mut served = serve_audited(Engine::new(data::store(), system).unwrap(), audit).await;
+    let mut served = serve_audited(QueryEngine::new(data::store(), system).unwrap(), audit).await;
     let parameters = Parameters::default();
     let sql = "SELECT DISTINCT pid FROM python.steps";
     let timeout = Some(Duration::from_secs(9));
     let question =
-        Question { sql, pid: Some(101), timeout, rows: Some(8), bytes: Some(1 << 20), parameters: &parameters };
+        QueryRequest { sql, pid: Some(101), timeout, rows: Some(8), bytes: Some(1 << 20), parameters: &parameters };
     let said = [(flight::PID, "101"), (flight::TIMEOUT, "9000"), (flight::ROWS, "8"), (flight::BYTES, "1048576")];
     for (key, value) in said {
         served.client.set_header(key, value);
@@ -117,22 +117,22 @@ async fn a_ticket_that_the_client_makes_is_the_one_that_it_would_be_given() {
     let given = served.client.execute(sql.into(), None).await.unwrap().endpoint[0].ticket.clone().unwrap();
     let made = flight::ticket(&question).unwrap();
     assert_eq!(made, given);
-    let mut ask = async |question: &Question<'_>| -> Result<Vec<Vec<String>>, FlightError> {
+    let mut ask = async |question: &QueryRequest<'_>| -> Result<Vec<Vec<String>>, FlightError> {
         let rows = served.client.do_get(flight::ticket(question).unwrap()).await?;
         Ok(cells(&rows.try_collect::<Vec<_>>().await?))
     };
     assert_eq!(ask(&question).await.unwrap(), [["101"]]);
     // Its limits hold, and so does what queries may do, each said once.
-    let narrow = Question { sql: "SELECT step FROM python.steps", rows: Some(1), ..question };
+    let narrow = QueryRequest { sql: "SELECT step FROM python.steps", rows: Some(1), ..question };
     assert_eq!(ours(ask(&narrow).await.unwrap_err()).kind(), ErrorKind::Limit);
-    let writes = Question { sql: "DROP TABLE python.steps", ..question };
+    let writes = QueryRequest { sql: "DROP TABLE python.steps", ..question };
     assert_eq!(ours(ask(&writes).await.unwrap_err()).kind(), ErrorKind::Denied);
     // Values go with it.
     let values = Parameters::new(vec![("pid".into(), ScalarValue::Int64(Some(100)))]).unwrap();
     let sql = "SELECT COUNT(DISTINCT pid) FROM python.steps WHERE pid = $pid";
-    assert_eq!(ask(&Question { sql, pid: None, parameters: &values, ..question }).await.unwrap(), [["1"]]);
+    assert_eq!(ask(&QueryRequest { sql, pid: None, parameters: &values, ..question }).await.unwrap(), [["1"]]);
     let sql = "SELECT status, only_pid FROM probe.queries WHERE status <> 'running' ORDER BY id";
-    let seen = ask(&Question { sql, pid: None, rows: None, ..question }).await.unwrap();
+    let seen = ask(&QueryRequest { sql, pid: None, rows: None, ..question }).await.unwrap();
     assert_eq!(seen, [["ok", "101"], ["limit", "101"], ["denied", "101"], ["ok", "NULL"]]);
 }
 
@@ -140,7 +140,7 @@ async fn a_ticket_that_the_client_makes_is_the_one_that_it_would_be_given() {
 #[tokio::test]
 async fn rows_are_those_at_the_time_when_they_are_asked_for() {
     let store = data::store();
-    let mut served = serve(Engine::new(Arc::clone(&store), Vec::new()).unwrap()).await;
+    let mut served = serve(QueryEngine::new(Arc::clone(&store), Vec::new()).unwrap()).await;
     let sql = "SELECT COUNT(*) AS new, (SELECT COUNT(*) FROM python.torch_trace) AS whole
         FROM python.torch_trace WHERE step = 77";
     let mut agent = data::Agent::new(0);
@@ -300,11 +300,11 @@ async fn catalogs_schemas_tables_and_what_the_server_is() {
 
 #[tokio::test]
 async fn every_query_is_written_down_with_who_asked_and_what_became_of_it() {
-    let audit = Arc::new(Audit::default());
+    let audit = Arc::new(QueryAudit::default());
     let mut system = data::system();
     system.retain(|table| table.table().name != "queries");
     system.push(Arc::clone(&audit) as _);
-    let mut served = serve_audited(Engine::new(data::store(), system).unwrap(), audit).await;
+    let mut served = serve_audited(QueryEngine::new(data::store(), system).unwrap(), audit).await;
     served.query("SELECT step FROM python.steps").await;
     for refused in ["COPY python.steps TO '/tmp/x'", "SELECT nothing FROM python.steps"] {
         served.client.execute(refused.to_owned(), None).await.unwrap_err();

@@ -2,14 +2,14 @@
 
 use probe_proto::table::Time;
 use probe_proto::tables::torch_trace;
-use probe_query::Engine;
+use probe_query::QueryEngine;
 use probe_store::Store;
 
 use crate::sql::data::{Agent, START};
 use crate::sql::{cell, cells, metrics, rows};
 
 /// Steps 0 to 99 of two ranks in a row group each, 30 modules a step.
-fn engine(directory: &std::path::Path) -> Engine {
+fn engine(directory: &std::path::Path) -> QueryEngine {
     let store = Store::new(1 << 30);
     for rank in 0..2 {
         let mut agent = Agent::new(rank);
@@ -20,11 +20,11 @@ fn engine(directory: &std::path::Path) -> Engine {
         }
     }
     store.write(directory, &[]).unwrap();
-    Engine::new(Store::open(directory).unwrap(), Vec::new()).unwrap()
+    QueryEngine::new(Store::open(directory).unwrap(), Vec::new()).unwrap()
 }
 
 /// How many parts were taken added up by this question, asked so many times.
-async fn summed(engine: &Engine, sql: &str, times: usize) -> Vec<usize> {
+async fn summed(engine: &QueryEngine, sql: &str, times: usize) -> Vec<usize> {
     let mut parts = Vec::new();
     for _ in 0..times {
         let [summed] = metrics(engine, sql, ["parts_summed"]).await;
@@ -86,7 +86,7 @@ async fn a_cast_that_keeps_no_order_rules_nothing_out() {
         agent.send(&store, rows);
     }
     store.write(directory.path(), &[]).unwrap();
-    let engine = Engine::new(Store::open(directory.path()).unwrap(), Vec::new()).unwrap();
+    let engine = QueryEngine::new(Store::open(directory.path()).unwrap(), Vec::new()).unwrap();
     for (condition, expected) in [
         ("ts::time >= '08:00:00'", [["0", "2"], ["1", "1"]]),
         ("ts::time < '04:00:00'", [["0", "1"], ["1", "1"]]),

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use probe_common::error::{Error, ErrorKind};
-use probe_query::{Engine, QuerySettings};
+use probe_query::{QueryEngine, QuerySettings};
 
 use crate::sql::{cell, data, rows};
 
@@ -14,7 +14,7 @@ const NESTING: usize = 50;
 const ITEMS: usize = 20_000;
 const RELATIONS: usize = 50;
 
-async fn error(engine: &Engine, sql: &str) -> Error {
+async fn error(engine: &QueryEngine, sql: &str) -> Error {
     match rows(engine, sql, None).await {
         Ok(_) => panic!("this should have failed: {}", &sql[..100.min(sql.len())]),
         Err(error) => error,

@@ -1,12 +1,12 @@
 //! Statements that a query may not have, and their errors.
 
 use probe_common::error::{Error, ErrorKind};
-use probe_query::{Engine, QuerySettings};
+use probe_query::{QueryEngine, QuerySettings};
 use probe_store::Store;
 
 use crate::sql::{cell, cells, data, rows};
 
-async fn error(engine: &Engine, sql: &str) -> Error {
+async fn error(engine: &QueryEngine, sql: &str) -> Error {
     match rows(engine, sql, None).await {
         Ok(_) => panic!("this should have failed: {sql}"),
         Err(error) => error,
@@ -55,7 +55,7 @@ async fn whatever_does_not_read_is_denied_by_name() {
 async fn files_and_addresses_are_no_tables() {
     let directory = tempfile::tempdir().unwrap();
     data::store().write(directory.path(), &data::system()).unwrap();
-    let recorded = Engine::new(Store::open(directory.path()).unwrap(), Vec::new()).unwrap();
+    let recorded = QueryEngine::new(Store::open(directory.path()).unwrap(), Vec::new()).unwrap();
     let own = format!("SELECT * FROM '{}/python.steps/000000.parquet'", directory.path().display());
     for engine in [data::live(), recorded] {
         for sql in [
@@ -177,7 +177,7 @@ async fn errors_while_running_are_told_plainly() {
 async fn a_scope_shows_one_process() {
     let directory = tempfile::tempdir().unwrap();
     data::store().write(directory.path(), &data::system()).unwrap();
-    let recorded = Engine::new(Store::open(directory.path()).unwrap(), Vec::new()).unwrap();
+    let recorded = QueryEngine::new(Store::open(directory.path()).unwrap(), Vec::new()).unwrap();
     for engine in [data::live(), recorded] {
         for (sql, whole, of_101) in [
             ("SELECT COUNT(*) FROM python.torch_trace", "48", "24"),

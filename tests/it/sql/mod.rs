@@ -23,12 +23,12 @@ use arrow::datatypes::DataType;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use futures::TryStreamExt;
 use probe_common::error::{Error, Result};
-use probe_query::{Engine, QuerySettings, from_datafusion};
+use probe_query::{QueryEngine, QuerySettings, from_datafusion};
 use probe_store::Store;
 use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType, Runner, strict_column_validator};
 
 /// Runs a query, and reads its whole answer.
-async fn rows(engine: &Engine, sql: &str, pid: Option<i32>) -> Result<Vec<RecordBatch>> {
+async fn rows(engine: &QueryEngine, sql: &str, pid: Option<i32>) -> Result<Vec<RecordBatch>> {
     let stream = engine.query(sql, pid).await?;
     stream.try_collect().await.map_err(|error| from_datafusion(&error))
 }
@@ -48,7 +48,7 @@ fn cells(batches: &[RecordBatch]) -> Vec<Vec<String>> {
 }
 
 /// The only cell of a result.
-async fn cell(engine: &Engine, sql: &str) -> String {
+async fn cell(engine: &QueryEngine, sql: &str) -> String {
     let batches = rows(engine, sql, None).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     let cells = cells(&batches);
     assert_eq!((cells.len(), cells[0].len()), (1, 1), "{sql}");
@@ -56,7 +56,7 @@ async fn cell(engine: &Engine, sql: &str) -> String {
 }
 
 /// Metrics of a query that is run, each added up over the nodes of its plan.
-async fn metrics<const N: usize>(engine: &Engine, sql: &str, names: [&str; N]) -> [usize; N] {
+async fn metrics<const N: usize>(engine: &QueryEngine, sql: &str, names: [&str; N]) -> [usize; N] {
     let plan = cells(&rows(engine, &format!("EXPLAIN ANALYZE {sql}"), None).await.unwrap());
     let plan: String = plan.into_iter().flatten().collect::<Vec<_>>().join("\n");
     names.map(|name| {
@@ -66,7 +66,7 @@ async fn metrics<const N: usize>(engine: &Engine, sql: &str, names: [&str; N]) -
     })
 }
 
-struct Db(Arc<Engine>);
+struct Db(Arc<QueryEngine>);
 
 #[async_trait::async_trait]
 impl AsyncDB for Db {
@@ -100,7 +100,7 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-async fn run_files(engine: Engine, which: &str) {
+async fn run_files(engine: QueryEngine, which: &str) {
     let engine = Arc::new(engine);
     for file in files() {
         let connect = || {
@@ -124,7 +124,7 @@ async fn live() {
 async fn recorded() {
     let directory = tempfile::tempdir().unwrap();
     data::store().write(directory.path(), &data::system()).unwrap();
-    let engine = Engine::new(Store::open(directory.path()).unwrap(), Vec::new()).unwrap();
+    let engine = QueryEngine::new(Store::open(directory.path()).unwrap(), Vec::new()).unwrap();
     run_files(engine, "recorded").await;
 }
 
@@ -148,7 +148,7 @@ async fn validation_has_shapes_of_its_own() {
         rows.push(probe_proto::tables::torch_trace::Row { input_shape, ..row });
     }
     agent.send(&store, rows);
-    let engine = Engine::new(store, Vec::new()).unwrap();
+    let engine = QueryEngine::new(store, Vec::new()).unwrap();
     let sql =
         "SELECT input_shape, string_agg(stage, ' ' ORDER BY stage) FROM python.shape_profile GROUP BY 1 ORDER BY 1";
     let answer = cells(&self::rows(&engine, sql, None).await.unwrap());

@@ -1,7 +1,7 @@
 //! `approx_percentile_cont` by group, which is computed here in a way of its own, against the exact answer.
 
 use probe_proto::tables::torch_trace;
-use probe_query::Engine;
+use probe_query::QueryEngine;
 use probe_store::Store;
 
 use crate::sql::data::Agent;
@@ -9,7 +9,7 @@ use crate::sql::{cells, rows};
 
 const MODULES: usize = 40;
 
-fn engine() -> Engine {
+fn engine() -> QueryEngine {
     let store = Store::new(1 << 30);
     for rank in 0..3 {
         let mut agent = Agent::new(rank);
@@ -27,10 +27,10 @@ fn engine() -> Engine {
             agent.send(&store, batch);
         }
     }
-    Engine::new(store, Vec::new()).unwrap()
+    QueryEngine::new(store, Vec::new()).unwrap()
 }
 
-async fn numbers(engine: &Engine, sql: &str) -> Vec<Vec<f64>> {
+async fn numbers(engine: &QueryEngine, sql: &str) -> Vec<Vec<f64>> {
     let answer = cells(&rows(engine, sql, None).await.unwrap_or_else(|error| panic!("{sql}: {error}")));
     let number = |cell: &String| if cell == "NULL" { f64::NAN } else { cell.parse().unwrap() };
     answer.iter().map(|row| row.iter().map(number).collect()).collect()
@@ -83,7 +83,7 @@ async fn captured_steps_are_in_no_percentile_of_a_module() {
         let row = |row| torch_trace::Row { captured, total_duration, input_shape: shape, ..row };
         agent.send(&store, rows.into_iter().map(row));
     }
-    let engine = Engine::new(store, Vec::new()).unwrap();
+    let engine = QueryEngine::new(store, Vec::new()).unwrap();
     let sql = "SELECT calls, mean, p50, p95, p99, longest FROM python.module_profile";
     assert_eq!(numbers(&engine, sql).await, [[20.0, 4.2, 1.0, 1.0, 1.0, 1.0]]);
     let sql = "SELECT calls, mean, p50, p95 FROM python.shape_profile";

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::TryStreamExt;
 use probe_proto::tables::torch_trace;
-use probe_query::Engine;
+use probe_query::QueryEngine;
 use probe_store::Store;
 
 use crate::sql::data::Agent;
@@ -25,7 +25,7 @@ fn filled(store: &Store, rank: i32, segments: i64) {
 }
 
 /// The metrics segments_scanned and segments_total of the plan's scans, added up.
-async fn scanned(engine: &Engine, sql: &str) -> (usize, usize) {
+async fn scanned(engine: &QueryEngine, sql: &str) -> (usize, usize) {
     let [scanned, total] = metrics(engine, sql, ["segments_scanned", "segments_total"]).await;
     (scanned, total)
 }
@@ -35,7 +35,7 @@ async fn segments_without_rows_for_the_query_are_skipped() {
     let store = Store::new(usize::MAX);
     filled(&store, 0, 6);
     filled(&store, 1, 2);
-    let engine = Engine::new(store, Vec::new()).unwrap();
+    let engine = QueryEngine::new(store, Vec::new()).unwrap();
     let last = 6 * SEGMENT - 1;
     let rows_a_step = 2 * BATCH;
     // A constant, an identity, both.
@@ -79,7 +79,7 @@ async fn counts_and_bounds_need_no_scan() {
     let directory = tempfile::tempdir().unwrap();
     store.write(directory.path(), &[]).unwrap();
     for store in [store, Store::open(directory.path()).unwrap()] {
-        let engine = Engine::new(store, Vec::new()).unwrap();
+        let engine = QueryEngine::new(store, Vec::new()).unwrap();
         for sql in [
             "SELECT COUNT(*) FROM python.torch_trace",
             "SELECT MAX(step), MIN(step), MAX(ts), MAX(rank), COUNT(allocated) FROM python.torch_trace",
@@ -102,7 +102,7 @@ async fn not_a_number_is_the_same_everywhere() {
     let sql = "SELECT MAX(duration)::text || ' ' || MIN(duration)::text FROM python.torch_trace";
     let mut answers = Vec::new();
     for store in [store, Store::open(directory.path()).unwrap()] {
-        answers.push(cell(&Engine::new(store, Vec::new()).unwrap(), sql).await);
+        answers.push(cell(&QueryEngine::new(store, Vec::new()).unwrap(), sql).await);
     }
     assert_eq!(answers[0], answers[1]);
 }
@@ -119,7 +119,7 @@ async fn rows_past_the_memory_limit_are_counted() {
             assert!(store.memory() <= limit);
         }
     }
-    let engine = Engine::new(Arc::clone(&store), Vec::new()).unwrap();
+    let engine = QueryEngine::new(Arc::clone(&store), Vec::new()).unwrap();
     let evicted = store.evicted();
     assert_eq!(evicted.len(), 2);
     for (rank, evicted) in evicted.iter().enumerate() {
@@ -144,7 +144,7 @@ async fn a_table_that_stands_still_goes_first() {
         let row = new.trace(step, None, "forward", 0.5);
         new.send(&store, [row; 64]);
     }
-    let engine = Engine::new(Arc::clone(&store), Vec::new()).unwrap();
+    let engine = QueryEngine::new(Arc::clone(&store), Vec::new()).unwrap();
     assert_eq!(store.evicted()[0].rows, 1);
     assert_eq!(cell(&engine, "SELECT COUNT(*) FROM python.torch_trace WHERE rank = 0").await, "0");
 }
@@ -154,7 +154,7 @@ async fn a_table_that_stands_still_goes_first() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_query_sees_one_instant_while_rows_arrive() {
     let store = Store::new(16 << 20);
-    let engine = Engine::new(Arc::clone(&store), Vec::new()).unwrap();
+    let engine = QueryEngine::new(Arc::clone(&store), Vec::new()).unwrap();
     let done = Arc::new(AtomicBool::new(false));
     let writer = std::thread::spawn({
         let (store, done) = (Arc::clone(&store), Arc::clone(&done));
@@ -199,7 +199,7 @@ async fn eviction_takes_nothing_from_a_query_that_runs() {
     for _ in 0..16 {
         agent.send(&store, [row; 1024]);
     }
-    let engine = Engine::new(Arc::clone(&store), Vec::new()).unwrap();
+    let engine = QueryEngine::new(Arc::clone(&store), Vec::new()).unwrap();
     let stream = engine.query("SELECT step, module FROM python.torch_trace", None).await.unwrap();
     let row = torch_trace::Row { step: 1, ..row };
     for _ in 0..400 {
@@ -221,7 +221,7 @@ async fn a_run_directory_has_only_whole_files() {
     // An unfinished file, and one that is none of ours.
     std::fs::write(path.join("python.steps/.00000001.parquet.writing"), "half").unwrap();
     std::fs::write(path.join("run.json"), "{}").unwrap();
-    let engine = Engine::new(Store::open(&path).unwrap(), Vec::new()).unwrap();
+    let engine = QueryEngine::new(Store::open(&path).unwrap(), Vec::new()).unwrap();
     assert_eq!(cell(&engine, "SELECT COUNT(*) FROM python.steps").await, "8");
     // A file that is no Parquet file is an error that names it, not rows that are not there.
     std::fs::write(path.join("python.steps/00000001.parquet"), "half").unwrap();
@@ -241,7 +241,7 @@ async fn many_small_batches_become_few() {
         let row = torch_trace::Row { allocated: (step % 3 == 0).then_some(1.0), compiled: step % 2 == 0, ..row };
         agent.send(&store, [row]);
     }
-    let engine = Engine::new(Arc::clone(&store), Vec::new()).unwrap();
+    let engine = QueryEngine::new(Arc::clone(&store), Vec::new()).unwrap();
     let stream = engine.query("SELECT step, module, duration, allocated, compiled FROM python.torch_trace", None);
     let batches: Vec<_> = stream.await.unwrap().try_collect().await.unwrap();
     assert!(batches.len() < 20, "{}", batches.len());
@@ -257,7 +257,7 @@ async fn many_small_batches_become_few() {
 #[tokio::test]
 async fn a_text_that_is_asked_again_sees_the_rows_of_its_time() {
     let store = Store::new(usize::MAX);
-    let engine = Engine::new(Arc::clone(&store), Vec::new()).unwrap();
+    let engine = QueryEngine::new(Arc::clone(&store), Vec::new()).unwrap();
     let mut agent = Agent::new(0);
     let texts = [
         "SELECT COUNT(*), MAX(step) FROM python.torch_trace",
@@ -274,7 +274,7 @@ async fn a_text_that_is_asked_again_sees_the_rows_of_its_time() {
     for step in 0..4 {
         let row = agent.trace(step, Some("layers.0"), "forward", 0.5);
         agent.send(&store, [row]);
-        let anew = Engine::new(Arc::clone(&store), Vec::new()).unwrap();
+        let anew = QueryEngine::new(Arc::clone(&store), Vec::new()).unwrap();
         for text in texts {
             for pid in [None, Some(100), Some(7)] {
                 let expected = cells(&rows(&anew, text, pid).await.unwrap());
@@ -296,7 +296,7 @@ async fn a_text_that_is_asked_again_sees_the_rows_of_its_time() {
 async fn what_was_asked_holds_no_rows_afterwards() {
     let store = Store::new(usize::MAX);
     filled(&store, 0, 2);
-    let engine = Engine::new(Arc::clone(&store), Vec::new()).unwrap();
+    let engine = QueryEngine::new(Arc::clone(&store), Vec::new()).unwrap();
     let snapshot = store.snapshot();
     let sealed = snapshot.iter().find_map(|table| table.sealed.first()).unwrap();
     let holders = Arc::strong_count(sealed);

@@ -7,8 +7,8 @@ use probe_common::error::Result;
 use probe_proto::encode::StringTable;
 use probe_proto::table::{Table, Time};
 use probe_proto::tables::{agents, nccl_trace, steps};
-use probe_query::Engine;
-use probe_store::{Identity, RecordBatchBuilder, Store, SystemTable};
+use probe_query::QueryEngine;
+use probe_store::{ProcessIdentity, RecordBatchBuilder, Store, SystemTable};
 
 use crate::sql::data::{Agent, START};
 use crate::sql::{cells, rows};
@@ -37,7 +37,7 @@ const PLAIN: Process =
 impl Process {
     fn send(&self, store: &Store, operation: &str, group: &str) {
         let mut agent = Agent::new(self.rank);
-        agent.identity = Arc::new(Identity { pid: self.pid, ..Identity::clone(&agent.identity) });
+        agent.identity = Arc::new(ProcessIdentity { pid: self.pid, ..ProcessIdentity::clone(&agent.identity) });
         let clock = agent.strings.id("host");
         let ts = |at: i64| Time(START + (self.begins + at) * SECOND);
         let made: Vec<_> = (0..self.count)
@@ -110,25 +110,25 @@ impl SystemTable for Attached {
     }
 }
 
-fn engine(processes: &[Process]) -> Engine {
+fn engine(processes: &[Process]) -> QueryEngine {
     let store = Store::new(1 << 30);
     processes.iter().for_each(|process| process.send(&store, "all_reduce", "0"));
     engine_of(store, processes)
 }
 
-fn engine_of(store: Arc<Store>, processes: &[Process]) -> Engine {
+fn engine_of(store: Arc<Store>, processes: &[Process]) -> QueryEngine {
     let agents = processes.iter().map(|process| (process.rank, process.pid, process.attached)).collect();
-    Engine::new(store, vec![Arc::new(Attached(agents))]).unwrap()
+    QueryEngine::new(store, vec![Arc::new(Attached(agents))]).unwrap()
 }
 
 /// Rank, generation, step_offset, known_by and ranks, by pid.
-async fn offsets(engine: &Engine) -> Vec<String> {
+async fn offsets(engine: &QueryEngine) -> Vec<String> {
     let sql = "SELECT pid, rank, generation, step_offset, known_by, ranks FROM python.step_offsets ORDER BY pid";
     cells(&rows(engine, sql, None).await.unwrap()).into_iter().map(|row| row.join(" ")).collect()
 }
 
 /// The number of steps and the last one, by pid.
-async fn balance(engine: &Engine) -> Vec<String> {
+async fn balance(engine: &QueryEngine) -> Vec<String> {
     let sql = "SELECT pid, steps, last FROM python.rank_balance ORDER BY pid";
     cells(&rows(engine, sql, None).await.unwrap()).into_iter().map(|row| row.join(" ")).collect()
 }
@@ -219,7 +219,7 @@ async fn collectives_of_captured_steps_are_in_no_percentile() {
     let process = Process { captured: 3, ..PLAIN };
     process.send(&store, "broadcast", "0");
     let mut agent = Agent::new(0);
-    agent.identity = Arc::new(Identity { pid: PLAIN.pid, ..Identity::clone(&agent.identity) });
+    agent.identity = Arc::new(ProcessIdentity { pid: PLAIN.pid, ..ProcessIdentity::clone(&agent.identity) });
     // The first and the last step issue one more each: only the first is captured.
     for (step, took) in [(0, 500.0), (19, 40.0)] {
         let row = agent.collective(step, 20 + step, "broadcast");

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use probe_proto::v1::{self, agent_message, record};
 use probe_store::journal::Journal;
-use probe_store::{Identity, Origin, Rows, Store};
+use probe_store::{BatchOrigin, BatchRows, ProcessIdentity, Store};
 
 use super::Agent;
 
 /// The connection no longer speaks for its agent: a newer one does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Superseded;
+pub struct ConnectionSuperseded;
 
 /// Where rows are kept.
 #[derive(Debug, Clone, Copy)]
@@ -38,14 +38,14 @@ impl Agent {
     pub fn store(
         &self,
         from: &BatchSource<'_>,
-        identity: &Arc<Identity>,
-        rows: Rows,
+        identity: &Arc<ProcessIdentity>,
+        rows: BatchRows,
         batch: v1::Batch,
         keep: RowDestination<'_>,
-    ) -> Result<(), Superseded> {
+    ) -> Result<(), ConnectionSuperseded> {
         let mut state = self.state();
         if state.connection != from.connection {
-            return Err(Superseded);
+            return Err(ConnectionSuperseded);
         }
         if from.seq > state.done_seq {
             let in_a_file = state
@@ -61,7 +61,7 @@ impl Agent {
             let _appending = keep.store.begin_append();
             state.count_stored(from.table, rows.len() as u64);
             state.finish(from);
-            let number = keep.store.append(identity, Origin::batch(&self.instance, from.seq), rows);
+            let number = keep.store.append(identity, BatchOrigin::batch(&self.instance, from.seq), rows);
             let content = Some(agent_message::Content::Batch(batch));
             let record = record::Record::AgentMessage(v1::AgentMessage {
                 connection: from.connection,
@@ -84,10 +84,10 @@ impl Agent {
         rows: u64,
         reason: &'static str,
         journal: &Journal,
-    ) -> Result<(), Superseded> {
+    ) -> Result<(), ConnectionSuperseded> {
         let mut state = self.state();
         if state.connection != from.connection {
-            return Err(Superseded);
+            return Err(ConnectionSuperseded);
         }
         if from.seq > state.done_seq {
             state.count_loss(from.table, reason, rows);

@@ -32,7 +32,7 @@ pub struct AgentDescription {
 
 /// Rows lost for one reason, and when their number last grew (ns since 1970).
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Loss {
+pub struct RowLoss {
     pub rows: u64,
     pub last: i64,
 }

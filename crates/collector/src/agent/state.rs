@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use probe_common::clock;
 
 use super::batches::BatchSource;
-use super::{AgentState, Loss, MAX_ENTRIES};
+use super::{AgentState, MAX_ENTRIES, RowLoss};
 
 impl AgentState {
     pub(super) fn finish(&mut self, from: &BatchSource<'_>) {
@@ -49,7 +49,7 @@ impl AgentState {
             return;
         }
         let loss = self.lost_here.entry(key).or_default();
-        *loss = Loss { rows: loss.rows.saturating_add(rows), last: clock::unix_ns() };
+        *loss = RowLoss { rows: loss.rows.saturating_add(rows), last: clock::unix_ns() };
     }
 
     /// Keeps what was wrong with the agent's frames. An empty text changes nothing.

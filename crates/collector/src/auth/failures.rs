@@ -40,7 +40,7 @@ impl CallOrigin {
 }
 
 #[derive(Debug)]
-struct Attempts {
+struct AttemptCount {
     count: u64,
     waiting: u32,
     newest: Instant,
@@ -48,12 +48,12 @@ struct Attempts {
 
 /// The attempts that are remembered, by origin.
 #[derive(Debug, Default)]
-pub struct Failures(Mutex<HashMap<CallOrigin, Attempts>>);
+pub struct AuthFailures(Mutex<HashMap<CallOrigin, AttemptCount>>);
 
 /// An attempt that failed; while it lives it counts as waiting.
 #[derive(Debug)]
 pub struct FailedAttempt {
-    failures: Arc<Failures>,
+    failures: Arc<AuthFailures>,
     from: CallOrigin,
     /// Number of attempts from the same origin, this one included.
     pub count: u64,
@@ -68,8 +68,8 @@ impl FailedAttempt {
     }
 }
 
-impl Failures {
-    fn lock(&self) -> MutexGuard<'_, HashMap<CallOrigin, Attempts>> {
+impl AuthFailures {
+    fn lock(&self) -> MutexGuard<'_, HashMap<CallOrigin, AttemptCount>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -81,7 +81,7 @@ impl Failures {
             let oldest = all.iter().min_by_key(|(_, attempts)| attempts.newest).map(|(from, _)| *from);
             oldest.map(|oldest| all.remove(&oldest));
         }
-        let attempts = all.entry(from).or_insert(Attempts { count: 0, waiting: 0, newest: now });
+        let attempts = all.entry(from).or_insert(AttemptCount { count: 0, waiting: 0, newest: now });
         attempts.count += 1;
         attempts.newest = now;
         let doublings = u32::try_from(attempts.count - 1).unwrap_or(u32::MAX).min(MAX_DOUBLINGS);
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn each_attempt_waits_longer_and_a_flood_is_answered_at_once() {
-        let (failures, now) = (Arc::new(Failures::default()), Instant::now());
+        let (failures, now) = (Arc::new(AuthFailures::default()), Instant::now());
         let delays: Vec<_> = (0..8).map(|_| failures.add(from(1), now).delay.map(|delay| delay.as_millis())).collect();
         assert_eq!(delays, [100, 200, 400, 800, 1600, 3200, 3200, 3200].map(Some));
         let waiting: Vec<_> = (0..6).map(|_| failures.add(from(2), now)).collect();
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded_and_forgotten() {
-        let (failures, now) = (Arc::new(Failures::default()), Instant::now());
+        let (failures, now) = (Arc::new(AuthFailures::default()), Instant::now());
         for number in 0..2 * MAX_ADDRESSES as u32 {
             drop(failures.add(CallOrigin::address(std::net::Ipv4Addr::from_bits(number).into()), now));
         }

@@ -8,18 +8,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
 
-use super::scope::Scopes;
+use super::scope::TokenScopes;
 use super::shown;
 use super::tokens::{TokenEntry, TokenFile, hash};
 
 /// Identifies the version of the file that was read: each change makes a new file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+struct FileVersion {
     identity: (u64, u64, u64),
     changed: (i64, i64),
 }
 
-impl Stamp {
+impl FileVersion {
     fn of(file: &TokenFile) -> Option<Self> {
         let found = fs::symlink_metadata(file.path()).ok()?;
         let changed = (found.ctime(), found.ctime_nsec());
@@ -36,15 +36,15 @@ struct LiveToken {
 #[derive(Debug, Default)]
 struct TokenSnapshot {
     /// The version that was read: None before the first reading, Some(None) where there was no file.
-    read: Option<Option<Stamp>>,
+    read: Option<Option<FileVersion>>,
     entries: Vec<LiveToken>,
 }
 
 /// What a valid token allows.
 #[derive(Debug, Clone)]
-pub struct Grant {
+pub struct TokenGrant {
     pub name: String,
-    pub scopes: Scopes,
+    pub scopes: TokenScopes,
     /// Cancelled when the token is revoked.
     pub gone: CancellationToken,
 }
@@ -70,7 +70,7 @@ impl Tokens {
     fn current(&self) -> MutexGuard<'_, TokenSnapshot> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // Taken before reading, so that a change meanwhile is read the next time.
-        let stamp = Stamp::of(&self.file);
+        let stamp = FileVersion::of(&self.file);
         if state.read == Some(stamp) {
             return state;
         }
@@ -91,7 +91,7 @@ impl Tokens {
 
     /// What an `authorization` header allows; None where its token is not valid. The duration does not depend on how much of the
     /// token is right: its hash is compared with every token's, each to the end.
-    pub fn find(&self, authorization: &[u8]) -> Option<Grant> {
+    pub fn find(&self, authorization: &[u8]) -> Option<TokenGrant> {
         let shown = hash(&shown::token(authorization)?);
         let state = self.current();
         let mut found = None;
@@ -101,7 +101,7 @@ impl Tokens {
             }
         }
         let LiveToken { named, gone } = found?;
-        Some(Grant { name: named.name.clone(), scopes: named.scopes, gone: gone.clone() })
+        Some(TokenGrant { name: named.name.clone(), scopes: named.scopes, gone: gone.clone() })
     }
 }
 
@@ -109,19 +109,20 @@ impl Tokens {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::auth::Scope;
-    use probe_common::paths::Directories;
+    use crate::auth::TokenScope;
+    use probe_common::paths::ProbeDirectories;
 
     #[test]
     fn changes_hold_at_once() {
         let directory = tempfile::tempdir().unwrap();
-        let file = TokenFile::of(&Directories { home: directory.path().into(), runtime: directory.path().join("run") });
+        let file =
+            TokenFile::of(&ProbeDirectories { home: directory.path().into(), runtime: directory.path().join("run") });
         let tokens = Tokens::new(file.clone());
         assert!(tokens.find(b"Bearer ").is_none());
         let secret = file.make("a", "query".parse().unwrap()).unwrap();
         let header = format!("Bearer {secret}");
         let grant = tokens.find(header.as_bytes()).unwrap();
-        assert_eq!((grant.name.as_str(), grant.scopes.has(Scope::Query)), ("a", true));
+        assert_eq!((grant.name.as_str(), grant.scopes.has(TokenScope::Query)), ("a", true));
         assert!(tokens.find(format!("bearer {secret}").as_bytes()).is_some(), "a scheme's case does not matter");
         for wrong in
             ["", "Bearer", &header[..header.len() - 1], &format!("{header}0"), &format!("Basic {secret}"), &secret]
@@ -140,7 +141,8 @@ mod tests {
     #[test]
     fn of_a_file_that_can_not_be_believed_no_token_is_valid() {
         let directory = tempfile::tempdir().unwrap();
-        let file = TokenFile::of(&Directories { home: directory.path().into(), runtime: directory.path().join("run") });
+        let file =
+            TokenFile::of(&ProbeDirectories { home: directory.path().into(), runtime: directory.path().join("run") });
         let header = format!("Bearer {}", file.make("a", "query".parse().unwrap()).unwrap());
         let tokens = Tokens::new(file.clone());
         let grant = tokens.find(header.as_bytes()).unwrap();

@@ -10,10 +10,10 @@ mod shown;
 mod tls;
 mod tokens;
 
-pub use failures::{CallOrigin, Failures};
-pub use live::{Grant, Tokens};
-pub use scope::{Scope, Scopes};
+pub use failures::{AuthFailures, CallOrigin};
+pub use live::{TokenGrant, Tokens};
+pub use scope::{TokenScope, TokenScopes};
 pub use shown::token;
 pub use tls::TlsIdentity;
-pub use tls::{Protection, self_signed_pin};
+pub use tls::{TcpProtection, self_signed_pin};
 pub use tokens::{TokenEntry, TokenFile};

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// A kind of call that a token may allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub enum TokenScope {
     /// Sending rows: an agent.
     Ingest,
     /// Reading: SQL, stacks, what is live.
@@ -14,7 +14,7 @@ pub enum Scope {
     Eval,
 }
 
-impl Scope {
+impl TokenScope {
     /// All scopes.
     pub const ALL: [Self; 3] = [Self::Ingest, Self::Query, Self::Eval];
 
@@ -30,32 +30,33 @@ impl Scope {
 
 /// A set of scopes. The empty set allows nothing, and no scope implies another.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Scopes(u8);
+pub struct TokenScopes(u8);
 
-impl Scopes {
+impl TokenScopes {
     /// The scopes of clients on the unix socket.
     pub const ALL: Self = Self(0b111);
 
     /// Whether the set has `scope`.
-    pub const fn has(self, scope: Scope) -> bool {
+    pub const fn has(self, scope: TokenScope) -> bool {
         self.0 & (1 << scope as u8) != 0
     }
 }
 
-impl fmt::Display for Scopes {
+impl fmt::Display for TokenScopes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = Scope::ALL.into_iter().filter(|scope| self.has(*scope)).map(Scope::name).collect();
+        let names: Vec<_> =
+            TokenScope::ALL.into_iter().filter(|scope| self.has(*scope)).map(TokenScope::name).collect();
         f.write_str(&names.join(","))
     }
 }
 
-impl FromStr for Scopes {
+impl FromStr for TokenScopes {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let mut scopes = Self::default();
         for word in text.split(',').map(str::trim) {
-            let scope = Scope::ALL.into_iter().find(|scope| scope.name() == word);
+            let scope = TokenScope::ALL.into_iter().find(|scope| scope.name() == word);
             scopes.0 |= 1 << scope.ok_or_else(|| format!("'{word}' is none of ingest, query and eval"))? as u8;
         }
         Ok(scopes)
@@ -68,11 +69,15 @@ mod tests {
 
     #[test]
     fn scopes_are_named_one_by_one_and_imply_nothing() {
-        let both: Result<Scopes, _> = "eval, ingest".parse();
+        let both: Result<TokenScopes, _> = "eval, ingest".parse();
         assert_eq!(both.as_ref().map(ToString::to_string), Ok("ingest,eval".to_owned()));
-        assert!(both.is_ok_and(|both| both.has(Scope::Ingest) && both.has(Scope::Eval) && !both.has(Scope::Query)));
-        assert_eq!("query".parse::<Scopes>().map(|one| one.has(Scope::Eval)), Ok(false));
-        assert!(["", "all", "query,", "Query", "query;eval"].iter().all(|text| text.parse::<Scopes>().is_err()));
-        assert!(Scope::ALL.into_iter().all(|scope| Scopes::ALL.has(scope) && !Scopes::default().has(scope)));
+        assert!(both.is_ok_and(|both| both.has(TokenScope::Ingest)
+            && both.has(TokenScope::Eval)
+            && !both.has(TokenScope::Query)));
+        assert_eq!("query".parse::<TokenScopes>().map(|one| one.has(TokenScope::Eval)), Ok(false));
+        assert!(["", "all", "query,", "Query", "query;eval"].iter().all(|text| text.parse::<TokenScopes>().is_err()));
+        assert!(
+            TokenScope::ALL.into_iter().all(|scope| TokenScopes::ALL.has(scope) && !TokenScopes::default().has(scope))
+        );
     }
 }

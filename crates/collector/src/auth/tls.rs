@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use nix::unistd::geteuid;
 use probe_common::error::{Error, Result};
-use probe_common::paths::{Directories, host_name, io_error_at, private_directory};
-use probe_proto::credentials::Pin;
+use probe_common::paths::{ProbeDirectories, host_name, io_error_at, private_directory};
+use probe_proto::credentials::CertificatePin;
 use probe_proto::tcp;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring;
@@ -23,7 +23,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// How TCP is protected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Protection {
+pub enum TcpProtection {
     /// No TLS, which is allowed on loopback only.
     #[default]
     Loopback,
@@ -44,7 +44,7 @@ pub enum Protection {
 #[derive(Clone)]
 pub struct TlsIdentity {
     pub acceptor: TlsAcceptor,
-    pub pin: Pin,
+    pub pin: CertificatePin,
 }
 
 impl std::fmt::Debug for TlsIdentity {
@@ -53,12 +53,12 @@ impl std::fmt::Debug for TlsIdentity {
     }
 }
 
-impl Protection {
+impl TcpProtection {
     /// The certificate that the listeners show; None without TLS.
     ///
     /// # Errors
     /// A file is missing, is open to other users, or has no certificate and key.
-    pub fn identity(&self, directories: &Directories) -> Result<Option<TlsIdentity>> {
+    pub fn identity(&self, directories: &ProbeDirectories) -> Result<Option<TlsIdentity>> {
         match self {
             Self::Loopback | Self::InsecureNoTls => Ok(None),
             Self::SelfSigned => {
@@ -80,7 +80,7 @@ impl Protection {
 ///
 /// # Errors
 /// The file is open to other users, can't be made, or has no certificate.
-pub fn self_signed_pin(directories: &Directories, wanted: bool) -> Result<Option<Pin>> {
+pub fn self_signed_pin(directories: &ProbeDirectories, wanted: bool) -> Result<Option<CertificatePin>> {
     let path = self_signed_path(directories);
     if wanted {
         make_once(&path)?;
@@ -93,7 +93,7 @@ pub fn self_signed_pin(directories: &Directories, wanted: bool) -> Result<Option
 }
 
 /// The path of the self-signed certificate and its key: one file, so that they are there together or not at all.
-fn self_signed_path(directories: &Directories) -> PathBuf {
+fn self_signed_path(directories: &ProbeDirectories) -> PathBuf {
     directories.home.join("tls").join("self-signed.pem")
 }
 
@@ -176,10 +176,11 @@ mod tests {
     #[test]
     fn a_certificate_is_made_once_and_its_key_is_ours_alone() {
         let directory = tempfile::tempdir().unwrap();
-        let directories = Directories { home: directory.path().join("home"), runtime: directory.path().join("run") };
+        let directories =
+            ProbeDirectories { home: directory.path().join("home"), runtime: directory.path().join("run") };
         assert_eq!(self_signed_pin(&directories, false).unwrap(), None);
-        let first = Protection::SelfSigned.identity(&directories).unwrap().unwrap();
-        let again = Protection::SelfSigned.identity(&directories).unwrap().unwrap();
+        let first = TcpProtection::SelfSigned.identity(&directories).unwrap().unwrap();
+        let again = TcpProtection::SelfSigned.identity(&directories).unwrap().unwrap();
         assert_eq!(first.pin, again.pin);
         assert_eq!(self_signed_pin(&directories, false).unwrap(), Some(first.pin.clone()));
         assert_eq!(self_signed_pin(&directories, true).unwrap(), Some(first.pin.clone()), "it is made once");
@@ -188,11 +189,11 @@ mod tests {
         let certificate = path.with_file_name("certificate.pem");
         let public = fs::read_to_string(&certificate).unwrap();
         assert!(public.contains("CERTIFICATE") && !public.contains("PRIVATE"));
-        let files = Protection::Files { certificate: certificate.clone(), key: path.clone() };
+        let files = TcpProtection::Files { certificate: certificate.clone(), key: path.clone() };
         assert_eq!(files.identity(&directories).unwrap().unwrap().pin, first.pin);
-        let keyless = Protection::Files { certificate: certificate.clone(), key: certificate };
+        let keyless = TcpProtection::Files { certificate: certificate.clone(), key: certificate };
         assert_eq!(keyless.identity(&directories).unwrap_err().kind(), ErrorKind::Usage);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        assert_eq!(Protection::SelfSigned.identity(&directories).unwrap_err().kind(), ErrorKind::Denied);
+        assert_eq!(TcpProtection::SelfSigned.identity(&directories).unwrap_err().kind(), ErrorKind::Denied);
     }
 }

@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use nix::unistd::geteuid;
 use probe_common::error::{Error, Result};
-use probe_common::paths::{Directories, io_error_at, only_ours_to_change};
+use probe_common::paths::{ProbeDirectories, io_error_at, only_ours_to_change};
 use sha2::{Digest, Sha256};
 
-use super::scope::Scopes;
+use super::scope::TokenScopes;
 
 /// Longest file that is read (bytes): some ten thousand tokens.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -31,7 +31,7 @@ pub struct TokenEntry {
     /// The name that its maker gave it.
     pub name: String,
     /// What the token allows.
-    pub scopes: Scopes,
+    pub scopes: TokenScopes,
     /// When the token was made.
     pub made: Timestamp,
     /// SHA-256 of the token.
@@ -42,12 +42,12 @@ impl TokenEntry {
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace();
         let (name, scopes, made) = (words.next()?.to_owned(), words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-        let hash = words.next()?.parse::<probe_proto::credentials::Pin>().ok()?.0;
+        let hash = words.next()?.parse::<probe_proto::credentials::CertificatePin>().ok()?.0;
         (words.next().is_none() && is_name(&name)).then_some(Self { name, scopes, made, hash })
     }
 
     fn line(&self, out: &mut String) {
-        let hash = probe_proto::credentials::Pin(self.hash);
+        let hash = probe_proto::credentials::CertificatePin(self.hash);
         let _ = writeln!(out, "{} {} {} {hash}", self.name, self.scopes, self.made);
     }
 }
@@ -70,7 +70,7 @@ pub struct TokenFile {
 
 impl TokenFile {
     /// The token file below these directories.
-    pub fn of(directories: &Directories) -> Self {
+    pub fn of(directories: &ProbeDirectories) -> Self {
         Self { path: directories.home.join("tokens") }
     }
 
@@ -127,7 +127,7 @@ impl TokenFile {
     ///
     /// # Errors
     /// The name is taken or not valid; those of the file.
-    pub fn make(&self, name: &str, scopes: Scopes) -> Result<String> {
+    pub fn make(&self, name: &str, scopes: TokenScopes) -> Result<String> {
         if !is_name(name) {
             return Err(Error::usage(format!("'{name}' can't name a token"))
                 .hint(format!("a name has letters, digits and . _ -, {MAX_NAME_LENGTH} of them at most")));
@@ -203,7 +203,8 @@ mod tests {
 
     fn file() -> (tempfile::TempDir, TokenFile) {
         let directory = tempfile::tempdir().unwrap();
-        let directories = Directories { home: directory.path().join("home"), runtime: directory.path().join("run") };
+        let directories =
+            ProbeDirectories { home: directory.path().join("home"), runtime: directory.path().join("run") };
         let file = TokenFile::of(&directories);
         (directory, file)
     }

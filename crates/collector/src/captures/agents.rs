@@ -6,11 +6,11 @@ use std::sync::Arc;
 use probe_common::error::{Error, ErrorKind, Result};
 use probe_proto::v1::eval_event::Event;
 use probe_proto::v1::{At, Finished, Outcome};
-use probe_store::Identity;
+use probe_store::ProcessIdentity;
 use serde::Deserialize;
 
 use super::plan::{CapturePlan, process_name};
-use crate::eval::{Broker, EvalEvents};
+use crate::eval::{EvalEvents, SnippetBroker};
 use crate::server::peer::Caller;
 
 /// A line that a process prints about a capture.
@@ -41,9 +41,9 @@ pub(super) struct ProgressLine {
 
 /// Output of processes, cut into lines.
 #[derive(Debug, Default)]
-pub(super) struct Lines(HashMap<Option<i32>, Vec<u8>>);
+pub(super) struct OutputLines(HashMap<Option<i32>, Vec<u8>>);
 
-impl Lines {
+impl OutputLines {
     /// Adds output of a rank. Returns the lines that are complete now; other lines than those about a capture are left out.
     pub(super) fn add_output(&mut self, rank: Option<i32>, data: &[u8]) -> Vec<ProgressLine> {
         let waiting = self.0.entry(rank).or_default();
@@ -56,26 +56,26 @@ impl Lines {
 
 /// A function of `probe_agent.capture` that runs in all processes of a capture, and ends there when this is dropped.
 #[derive(Debug)]
-pub(super) struct Running<'a> {
+pub(super) struct RunningCapture<'a> {
     plan: &'a CapturePlan,
     events: EvalEvents,
-    lines: Lines,
+    lines: OutputLines,
     queue: VecDeque<ProgressLine>,
 }
 
-impl<'a> Running<'a> {
+impl<'a> RunningCapture<'a> {
     /// Calls `function` in all processes.
     ///
     /// # Errors
     /// The call is refused.
     pub(super) fn call(
-        broker: &Arc<Broker>,
+        broker: &Arc<SnippetBroker>,
         plan: &'a CapturePlan,
         caller: &Caller,
         (function, at): (&str, At),
     ) -> Result<Self> {
         let events = broker.ask(plan.snippet(function, at), &caller.asker.within("capture"), caller.over_tcp)?;
-        Ok(Self { plan, events, lines: Lines::default(), queue: VecDeque::new() })
+        Ok(Self { plan, events, lines: OutputLines::default(), queue: VecDeque::new() })
     }
 
     /// The next line of a process, with the index of the process in the plan; None after the last line of all.
@@ -86,7 +86,7 @@ impl<'a> Running<'a> {
         loop {
             while let Some(line) = self.queue.pop_front() {
                 let processes = &self.plan.processes;
-                let is_theirs = |process: &Arc<Identity>| process.pid == line.pid && *process.host == line.host;
+                let is_theirs = |process: &Arc<ProcessIdentity>| process.pid == line.pid && *process.host == line.host;
                 let Some(index) = processes.iter().position(is_theirs) else { continue };
                 if let Some(problem) = &line.problem {
                     let what = format!("{}: {problem}", process_name(&processes[index]));
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn output_is_cut_into_lines_by_rank() {
-        let mut lines = Lines::default();
+        let mut lines = OutputLines::default();
         assert!(lines.add_output(Some(0), br#"{"pid": 7, "#).is_empty());
         assert!(lines.add_output(Some(1), br#"{"pid": 8, "steps": 2"#).is_empty());
         let found = lines.add_output(Some(0), b"\"steps\": 1}\nno line of ours\n{\"pid\": 7, \"first\": 12}\n{");

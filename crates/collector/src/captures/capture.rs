@@ -1,4 +1,4 @@
-//! [`Captures`]: one capture at a time, from its call to its rows.
+//! [`CaptureRunner`]: one capture at a time, from its call to its rows.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -10,18 +10,18 @@ use probe_common::paths::io_error_at;
 use probe_proto::v1::{
     At, CaptureBegan, CaptureCall, CaptureEvent, CaptureProgress, Captured, CapturedRows, capture_event::Event,
 };
-use probe_query::Engine;
+use probe_query::QueryEngine;
 use tokio::sync::{Semaphore, mpsc};
 use tonic::Status;
 
-use super::agents::{ProgressLine, Running};
+use super::agents::{ProgressLine, RunningCapture};
 use super::plan::CapturePlan;
 use super::traces;
-use crate::eval::Broker;
+use crate::eval::SnippetBroker;
 use crate::events::{RunEvent as Noted, Severity};
 use crate::newest_number::newest_number;
 use crate::server::peer::Caller;
-use crate::shared::Shared;
+use crate::shared::CollectorState;
 
 /// The directory, in that of the run, that has traces until they are read.
 const DIRECTORY: &str = "captures";
@@ -31,23 +31,23 @@ const MAX_QUEUED_EVENTS: usize = 4;
 /// The events that a client gets.
 pub(crate) type CaptureEvents = mpsc::Receiver<Result<CaptureEvent, Status>>;
 
-type Client = mpsc::Sender<Result<CaptureEvent, Status>>;
+type CaptureClient = mpsc::Sender<Result<CaptureEvent, Status>>;
 
 /// Makes captures.
 #[derive(Debug)]
-pub(crate) struct Captures {
-    shared: Arc<Shared>,
-    broker: Arc<Broker>,
-    engine: Arc<Engine>,
+pub(crate) struct CaptureRunner {
+    shared: Arc<CollectorState>,
+    broker: Arc<SnippetBroker>,
+    engine: Arc<QueryEngine>,
     directory: PathBuf,
     turn: Arc<Semaphore>,
     /// The running capture, and who asked for it, in words.
     under_way: Mutex<String>,
 }
 
-impl Captures {
+impl CaptureRunner {
     /// Removes traces that a collector has left that died.
-    pub(crate) fn new(shared: Arc<Shared>, broker: Arc<Broker>, engine: Arc<Engine>) -> Self {
+    pub(crate) fn new(shared: Arc<CollectorState>, broker: Arc<SnippetBroker>, engine: Arc<QueryEngine>) -> Self {
         let directory = shared.directory.join(DIRECTORY);
         let _ = std::fs::remove_dir_all(&directory);
         let (turn, under_way) = (Arc::new(Semaphore::new(1)), Mutex::default());
@@ -86,7 +86,12 @@ impl Captures {
     }
 
     /// Makes the capture. Returns the last event of the client; None where the client has gone.
-    async fn run(&self, plan: CapturePlan, caller: Caller, client: &Client) -> Option<Result<CaptureEvent, Status>> {
+    async fn run(
+        &self,
+        plan: CapturePlan,
+        caller: Caller,
+        client: &CaptureClient,
+    ) -> Option<Result<CaptureEvent, Status>> {
         let name = plan.name.clone();
         let recorded = tokio::select! {
             recorded = self.record(&plan, &caller, client) => recorded,
@@ -107,16 +112,16 @@ impl Captures {
     }
 
     /// Does all that happens in processes. Returns the last line of each.
-    async fn record(&self, plan: &CapturePlan, caller: &Caller, client: &Client) -> Result<Vec<ProgressLine>> {
+    async fn record(&self, plan: &CapturePlan, caller: &Caller, client: &CaptureClient) -> Result<Vec<ProgressLine>> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&plan.directory)
             .map_err(|error| io_error_at(&plan.directory, error))?;
-        let mut check = Running::call(&self.broker, plan, caller, ("check", At::Now))?;
+        let mut check = RunningCapture::call(&self.broker, plan, caller, ("check", At::Now))?;
         while check.next().await?.is_some() {}
         let mut begins: Vec<Option<i64>> = vec![None; plan.processes.len()];
-        let mut arm = Running::call(&self.broker, plan, caller, ("arm", At::Step))?;
+        let mut arm = RunningCapture::call(&self.broker, plan, caller, ("arm", At::Step))?;
         while let Some((index, line)) = arm.next().await? {
             begins[index] = line.step;
         }
@@ -125,7 +130,7 @@ impl Captures {
         let began = CaptureBegan { capture: plan.name.clone(), step, processes: plan.captured() };
         tell(client, Event::Began(began)).await;
         let mut reports = vec![None; plan.processes.len()];
-        let mut wait = Running::call(&self.broker, plan, caller, ("wait", At::Now))?;
+        let mut wait = RunningCapture::call(&self.broker, plan, caller, ("wait", At::Now))?;
         while let Some((index, line)) = wait.next().await? {
             let process = &plan.processes[index];
             let (rank, pid) = (process.rank, u32::try_from(process.pid).unwrap_or_default());
@@ -167,6 +172,6 @@ fn rows_of(process: &CapturedRows) -> i64 {
 }
 
 /// Sends an event. A client that has gone ends the capture in `run`.
-async fn tell(client: &Client, event: Event) {
+async fn tell(client: &CaptureClient, event: Event) {
     let _ = client.send(Ok(CaptureEvent { event: Some(event) })).await;
 }

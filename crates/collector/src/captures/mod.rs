@@ -9,5 +9,5 @@ mod plan;
 mod traces;
 mod when_slow;
 
-pub(crate) use capture::Captures;
-pub(crate) use when_slow::WhenSlow;
+pub(crate) use capture::CaptureRunner;
+pub(crate) use when_slow::SlowStepCaptures;

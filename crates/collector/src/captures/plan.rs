@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use probe_common::error::{Error, Result};
 use probe_proto::v1::{At, CaptureCall, CapturedProcess, EvalCall};
-use probe_store::Identity;
+use probe_store::ProcessIdentity;
 
 use crate::agent::Agent;
 
@@ -27,7 +27,7 @@ pub(super) struct CapturePlan {
     pub name: String,
     pub call: CaptureCall,
     /// The processes that are captured, by rank.
-    pub processes: Vec<Arc<Identity>>,
+    pub processes: Vec<Arc<ProcessIdentity>>,
     /// Whether `processes` are all that are connected.
     is_everyone: bool,
     /// Where traces are written; nothing else is there.
@@ -59,12 +59,13 @@ impl CapturePlan {
         if call.max_bytes > MAX_BYTES {
             return Err(Error::usage(format!("a capture may take at most {} GiB of a rank", MAX_BYTES >> 30)));
         }
-        let mut everyone: Vec<Arc<Identity>> = live.iter().map(|agent| Arc::clone(&agent.state().identity)).collect();
+        let mut everyone: Vec<Arc<ProcessIdentity>> =
+            live.iter().map(|agent| Arc::clone(&agent.state().identity)).collect();
         everyone.sort_by_key(|process| (process.rank, process.pid));
         if everyone.is_empty() {
             return Err(Error::unreachable("no training process is connected to the run"));
         }
-        let is_asked = |process: &Identity| {
+        let is_asked = |process: &ProcessIdentity| {
             let of_pid = call.pid.is_none_or(|pid| u32::try_from(process.pid) == Ok(pid));
             of_pid && (call.ranks.is_empty() || process.rank.is_some_and(|rank| call.ranks.contains(&rank)))
         };
@@ -128,7 +129,7 @@ impl CapturePlan {
 
     /// The processes as messages to clients have them.
     pub(super) fn captured(&self) -> Vec<CapturedProcess> {
-        let captured = |process: &Arc<Identity>| CapturedProcess {
+        let captured = |process: &Arc<ProcessIdentity>| CapturedProcess {
             rank: process.rank,
             pid: u32::try_from(process.pid).unwrap_or_default(),
             host: process.host.to_string(),
@@ -138,7 +139,7 @@ impl CapturePlan {
 }
 
 /// The name of one process's capture in the tables: `capture-1/rank0`.
-pub(super) fn name_of(name: &str, process: &Identity) -> String {
+pub(super) fn name_of(name: &str, process: &ProcessIdentity) -> String {
     match process.rank {
         Some(rank) => format!("{name}/rank{rank}"),
         None => format!("{name}/pid{}", process.pid),
@@ -146,7 +147,7 @@ pub(super) fn name_of(name: &str, process: &Identity) -> String {
 }
 
 /// The name of a process in messages.
-pub(super) fn process_name(process: &Identity) -> String {
+pub(super) fn process_name(process: &ProcessIdentity) -> String {
     match process.rank {
         Some(rank) => format!("rank {rank} (pid {})", process.pid),
         None => format!("process {}", process.pid),

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use probe_common::error::{Error, Result};
 use probe_common::paths::io_error_at;
-use probe_import::{Capture, RowCounts};
+use probe_import::{ImportedCapture, RowCounts};
 use probe_proto::v1::{CaptureEvent, CapturedRows, TracePiece, capture_event::Event};
-use probe_store::{Identity, LiveFiles, Store};
+use probe_store::{LiveFiles, ProcessIdentity, Store};
 use tokio::sync::mpsc;
 use tonic::Status;
 
@@ -72,7 +72,7 @@ fn read_all(
 }
 
 /// The path of a process's trace, which may be no other than the one that it was given.
-fn path(directory: &Path, process: &Identity, report: &ProgressLine) -> Result<PathBuf> {
+fn path(directory: &Path, process: &ProcessIdentity, report: &ProgressLine) -> Result<PathBuf> {
     for ending in ENDINGS {
         let path = directory.join(format!("{}{ending}", process.pid));
         let is_there = report.file.as_deref() == path.to_str();
@@ -84,7 +84,7 @@ fn path(directory: &Path, process: &Identity, report: &ProgressLine) -> Result<P
     Err(Error::failed(format!("{} has written no trace to {}", process_name(process), directory.display())))
 }
 
-fn send(path: &Path, process: &Identity, client: &mpsc::Sender<Result<CaptureEvent, Status>>) -> Result<()> {
+fn send(path: &Path, process: &ProcessIdentity, client: &mpsc::Sender<Result<CaptureEvent, Status>>) -> Result<()> {
     let unread = |error| io_error_at(path, error);
     let mut file = File::open(path).map_err(unread)?;
     loop {
@@ -100,7 +100,7 @@ fn send(path: &Path, process: &Identity, client: &mpsc::Sender<Result<CaptureEve
     }
 }
 
-fn captured(process: &Identity, report: &ProgressLine, capture: &Capture) -> CapturedRows {
+fn captured(process: &ProcessIdentity, report: &ProgressLine, capture: &ImportedCapture) -> CapturedRows {
     let RowCounts { operators, kernels, launches, frames, memory_events, memory_blocks, .. } = capture.rows;
     CapturedRows {
         rank: process.rank,

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use probe_proto::v1::CaptureCall;
 
-use super::capture::Captures;
+use super::capture::CaptureRunner;
 use crate::events::{RunEvent, Severity};
 use crate::server::peer::Caller;
-use crate::shared::Shared;
+use crate::shared::CollectorState;
 
 /// Number of steps of such a capture.
 const STEPS: u32 = 3;
@@ -17,14 +17,14 @@ const PAUSE: Duration = Duration::from_secs(3600);
 
 /// Makes captures when the governor says that steps are slow.
 #[derive(Debug)]
-pub(crate) struct WhenSlow {
-    shared: Arc<Shared>,
-    captures: Arc<Captures>,
+pub(crate) struct SlowStepCaptures {
+    shared: Arc<CollectorState>,
+    captures: Arc<CaptureRunner>,
     newest: Mutex<Option<Instant>>,
 }
 
-impl WhenSlow {
-    pub(crate) fn new(shared: Arc<Shared>, captures: Arc<Captures>) -> Self {
+impl SlowStepCaptures {
+    pub(crate) fn new(shared: Arc<CollectorState>, captures: Arc<CaptureRunner>) -> Self {
         Self { shared, captures, newest: Mutex::default() }
     }
 

@@ -1,4 +1,4 @@
-//! [`Broker`]: checks calls, and starts a snippet for each.
+//! [`SnippetBroker`]: checks calls, and starts a snippet for each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use super::context::Context;
+use super::context::EvalContext;
 use super::log::{EvalLog, MAX_CODE_LENGTH, MAX_SESSION_NAME_LENGTH};
 use super::printed::printed;
-use super::routes::Routes;
-use super::snippet::Snippet;
+use super::routes::ReplyRoutes;
+use super::snippet::SnippetRun;
 use super::{complete, group};
-use crate::registry::Registry;
-use crate::server::peer::Asker;
+use crate::registry::AgentRegistry;
+use crate::server::peer::AuditedCaller;
 use crate::truncate::truncate;
 
 /// Default deadline, and the longest (seconds).
@@ -35,21 +35,21 @@ pub type EvalEvents = mpsc::Receiver<Result<EvalEvent, Status>>;
 
 /// Brings snippets to agents.
 #[derive(Debug)]
-pub struct Broker {
-    context: Arc<Context>,
+pub struct SnippetBroker {
+    context: Arc<EvalContext>,
     log: Arc<EvalLog>,
     running: Arc<Semaphore>,
 }
 
-impl Broker {
-    pub fn new(run: Arc<str>, registry: Arc<Registry>, routes: Arc<Routes>, log: Arc<EvalLog>) -> Self {
+impl SnippetBroker {
+    pub fn new(run: Arc<str>, registry: Arc<AgentRegistry>, routes: Arc<ReplyRoutes>, log: Arc<EvalLog>) -> Self {
         let running = Arc::new(Semaphore::new(MAX_RUNNING));
-        let context = Arc::new(Context { run, registry, routes, turn: Arc::default() });
+        let context = Arc::new(EvalContext { run, registry, routes, turn: Arc::default() });
         Self { context, log, running }
     }
 
     /// Resolves when it is the caller's turn ([`EvalLog::wait_for_turn`]). Completions take no turn, as they are not recorded.
-    pub async fn wait_for_turn(&self, call: &EvalCall, asked_by: &Asker) {
+    pub async fn wait_for_turn(&self, call: &EvalCall, asked_by: &AuditedCaller) {
         if call.complete.is_empty() || !call.code.is_empty() {
             self.log.wait_for_turn(asked_by, &call.code).await;
         }
@@ -60,7 +60,7 @@ impl Broker {
     ///
     /// # Errors
     /// The call is not valid: nothing has run.
-    pub fn ask(self: &Arc<Self>, call: EvalCall, asked_by: &Asker, over_tcp: bool) -> Result<EvalEvents> {
+    pub fn ask(self: &Arc<Self>, call: EvalCall, asked_by: &AuditedCaller, over_tcp: bool) -> Result<EvalEvents> {
         // A completion runs no code of the client, so it has no row.
         let listed = call.complete.is_empty() || !call.code.is_empty();
         let mut entry = if listed { self.log.begin(asked_by, &call) } else { self.log.unlisted(asked_by, &call) };
@@ -81,7 +81,7 @@ impl Broker {
             }
         };
         let (client, events) = mpsc::channel(MAX_QUEUED_EVENTS);
-        let snippet = Snippet::new(Arc::clone(&self.context), call, over_tcp, group, entry, client);
+        let snippet = SnippetRun::new(Arc::clone(&self.context), call, over_tcp, group, entry, client);
         tokio::spawn(snippet.run(permit));
         Ok(events)
     }
@@ -90,7 +90,7 @@ impl Broker {
     ///
     /// # Errors
     /// The snippet could not begin, or failed; the text is one line.
-    pub async fn printed(self: &Arc<Self>, call: EvalCall, asked_by: &Asker) -> Result<Vec<u8>> {
+    pub async fn printed(self: &Arc<Self>, call: EvalCall, asked_by: &AuditedCaller) -> Result<Vec<u8>> {
         let events = ReceiverStream::new(self.ask(call, asked_by, false)?);
         match printed(events).await? {
             (printed, Some(finished)) if finished.outcome() == Outcome::Ok => Ok(printed),
@@ -108,7 +108,7 @@ impl Broker {
     }
 
     /// Records a call that was refused before it came to the broker.
-    pub fn refused(&self, call: &EvalCall, asked_by: &Asker, why: &str) {
+    pub fn refused(&self, call: &EvalCall, asked_by: &AuditedCaller, why: &str) {
         self.log.refuse(asked_by, call, why);
     }
 

@@ -15,7 +15,7 @@ use probe_store::{RecordBatchBuilder, SystemTable};
 
 use crate::server::audit::hash;
 use crate::server::pace::JournalRate;
-use crate::server::peer::Asker;
+use crate::server::peer::AuditedCaller;
 use crate::truncate::truncate;
 
 /// Longest snippet (bytes).
@@ -27,7 +27,7 @@ pub(super) const MAX_SESSION_NAME_LENGTH: usize = 64;
 pub struct EvalRecord {
     id: i64,
     ts: i64,
-    asked_by: Asker,
+    asked_by: AuditedCaller,
     code: String,
     hash: String,
     session: Option<String>,
@@ -73,7 +73,7 @@ impl EvalRecord {
             error: if ended { eval.error } else { Some("the collector died".into()) },
             id: eval.id,
             ts: eval.ts,
-            asked_by: Asker { who: eval.asked_by, peer: eval.peer },
+            asked_by: AuditedCaller { who: eval.asked_by, peer: eval.peer },
             code: eval.code,
             hash: eval.hash,
             session: eval.session,
@@ -133,7 +133,7 @@ impl EvalLog {
     }
 
     /// Resolves when a snippet of this length may be recorded. A caller that asks for more than the journal takes waits.
-    pub async fn wait_for_turn(&self, asked_by: &Asker, code: &str) {
+    pub async fn wait_for_turn(&self, asked_by: &AuditedCaller, code: &str) {
         if let Some(journal) = self.journal.get() {
             self.pace
                 .wait_for_turn(&asked_by.who, code.len().min(MAX_CODE_LENGTH), journal.caller_bytes_per_second())
@@ -142,7 +142,7 @@ impl EvalLog {
     }
 
     /// Adds the row of a snippet that was asked for.
-    pub fn begin(self: &Arc<Self>, asked_by: &Asker, call: &EvalCall) -> EvalEntry {
+    pub fn begin(self: &Arc<Self>, asked_by: &AuditedCaller, call: &EvalCall) -> EvalEntry {
         let mut records = self.lock();
         let record = EvalRecord::new(records.newest() + 1, asked_by, call);
         records.insert(record.clone());
@@ -153,7 +153,7 @@ impl EvalLog {
     }
 
     /// Adds the row of a snippet that is refused.
-    pub fn refuse(&self, asked_by: &Asker, call: &EvalCall, why: &str) {
+    pub fn refuse(&self, asked_by: &AuditedCaller, call: &EvalCall, why: &str) {
         let mut records = self.lock();
         let mut record = EvalRecord::new(records.newest() + 1, asked_by, call);
         record.error = last_line(why);
@@ -163,13 +163,13 @@ impl EvalLog {
     }
 
     /// An entry without a row, for a call that runs no code of the client.
-    pub fn unlisted(self: &Arc<Self>, asked_by: &Asker, call: &EvalCall) -> EvalEntry {
+    pub fn unlisted(self: &Arc<Self>, asked_by: &AuditedCaller, call: &EvalCall) -> EvalEntry {
         EvalEntry { log: Arc::clone(self), record: EvalRecord::new(0, asked_by, call), listed: false }
     }
 }
 
 impl EvalRecord {
-    fn new(id: i64, asked_by: &Asker, call: &EvalCall) -> Self {
+    fn new(id: i64, asked_by: &AuditedCaller, call: &EvalCall) -> Self {
         Self {
             id,
             ts: clock::unix_ns(),
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     fn ask(log: &Arc<EvalLog>, code: &str, at: At) -> EvalEntry {
-        let asker = Asker { who: "uid:1000".into(), peer: Some("pid:7".into()) };
+        let asker = AuditedCaller { who: "uid:1000".into(), peer: Some("pid:7".into()) };
         log.begin(&asker, &EvalCall { code: code.into(), at: at.into(), session: "mine".into(), ..EvalCall::default() })
     }
 

@@ -1,6 +1,6 @@
 //! Snippets: from the client to the training processes, and their output back.
 //!
-//! [`Broker::ask`] checks a call, chooses the processes ([`group`]) and starts a [`snippet`], which speaks with their
+//! [`SnippetBroker::ask`] checks a call, chooses the processes ([`group`]) and starts a [`snippet`], which speaks with their
 //! agents by commands and answers ([`routes`]), and passes on what they say ([`feed`]). All of it is in `probe.evals`
 //! ([`log`]).
 
@@ -15,7 +15,7 @@ mod routes;
 mod snippet;
 mod verdict;
 
-pub use broker::{Broker, EvalEvents};
+pub use broker::{EvalEvents, SnippetBroker};
 pub use log::EvalLog;
 pub use printed::printed;
-pub use routes::Routes;
+pub use routes::ReplyRoutes;

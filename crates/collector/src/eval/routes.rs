@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 /// A message from an agent while a snippet is running.
 #[derive(Debug)]
-pub struct FromAgent {
+pub struct AgentMessage {
     /// The agent's `key`.
     pub agent: u64,
     pub signal: AgentReply,
@@ -29,13 +29,13 @@ pub enum AgentReply {
 /// Running snippets, by the identifiers that their commands carry. An identifier is used for one attempt, so a late answer to an
 /// abandoned attempt is not taken for the next one's.
 #[derive(Debug, Default)]
-pub struct Routes {
-    by_id: Mutex<HashMap<u64, mpsc::UnboundedSender<FromAgent>>>,
+pub struct ReplyRoutes {
+    by_id: Mutex<HashMap<u64, mpsc::UnboundedSender<AgentMessage>>>,
     newest: AtomicU64,
 }
 
-impl Routes {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, mpsc::UnboundedSender<FromAgent>>> {
+impl ReplyRoutes {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, mpsc::UnboundedSender<AgentMessage>>> {
         self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -43,7 +43,7 @@ impl Routes {
     ///
     /// The channel has no bound because senders may not wait: a session that did would keep rows from being stored. Its reader
     /// takes everything at once and bounds what it keeps.
-    pub fn open(self: &Arc<Self>, to: &mpsc::UnboundedSender<FromAgent>) -> ReplyRoute {
+    pub fn open(self: &Arc<Self>, to: &mpsc::UnboundedSender<AgentMessage>) -> ReplyRoute {
         let id = self.newest.fetch_add(1, Ordering::Relaxed) + 1;
         self.lock().insert(id, to.clone());
         ReplyRoute { id, routes: Arc::clone(self) }
@@ -54,14 +54,14 @@ impl Routes {
         let Some(reply) = answer.reply else { return };
         if let Some(route) = self.lock().get(&answer.id) {
             // The reader may have just gone.
-            let _ = route.send(FromAgent { agent, signal: AgentReply::Answer { id: answer.id, reply } });
+            let _ = route.send(AgentMessage { agent, signal: AgentReply::Answer { id: answer.id, reply } });
         }
     }
 
     /// Tells all routes that an agent is gone.
     pub fn agent_gone(&self, agent: u64) {
         for route in self.lock().values() {
-            let _ = route.send(FromAgent { agent, signal: AgentReply::Gone });
+            let _ = route.send(AgentMessage { agent, signal: AgentReply::Gone });
         }
     }
 }
@@ -70,7 +70,7 @@ impl Routes {
 #[derive(Debug)]
 pub struct ReplyRoute {
     pub id: u64,
-    routes: Arc<Routes>,
+    routes: Arc<ReplyRoutes>,
 }
 
 impl Drop for ReplyRoute {

@@ -17,11 +17,11 @@ use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, mpsc};
 use tokio::time::{sleep_until, timeout};
 use tonic::Status;
 
-use super::context::Context;
+use super::context::EvalContext;
 use super::feed::{ClientFeed, ClientGone};
 use super::group::{self, SnippetGroup};
 use super::log::EvalEntry;
-use super::routes::{AgentReply, FromAgent, ReplyRoute};
+use super::routes::{AgentMessage, AgentReply, ReplyRoute};
 use crate::truncate::truncate;
 
 /// How much longer than the deadline agents are waited for: they end a snippet at its deadline, and know more about it than
@@ -32,8 +32,8 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest traceback (bytes).
 const MAX_ERROR_LENGTH: usize = 1 << 20;
 
-pub(super) struct Snippet {
-    context: Arc<Context>,
+pub(super) struct SnippetRun {
+    context: Arc<EvalContext>,
     call: EvalCall,
     over_tcp: bool,
     group: SnippetGroup,
@@ -41,8 +41,8 @@ pub(super) struct Snippet {
     done: Vec<Option<Done>>,
     entry: EvalEntry,
     feed: ClientFeed,
-    inbox: mpsc::UnboundedReceiver<FromAgent>,
-    to_inbox: mpsc::UnboundedSender<FromAgent>,
+    inbox: mpsc::UnboundedReceiver<AgentMessage>,
+    to_inbox: mpsc::UnboundedSender<AgentMessage>,
     /// The current attempt, and by target whether it has been notified.
     attempt: Option<(ReplyRoute, Vec<bool>)>,
     /// By target, whether it has said anything about the attempt: then it has taken the snippet.
@@ -72,9 +72,9 @@ enum AgentAnswer {
     Gone,
 }
 
-impl Snippet {
+impl SnippetRun {
     pub(super) fn new(
-        context: Arc<Context>,
+        context: Arc<EvalContext>,
         call: EvalCall,
         over_tcp: bool,
         group: SnippetGroup,
@@ -289,7 +289,7 @@ impl Snippet {
         let agent = &self.group.targets[index].agent;
         if agent.send(frame(route.id)).is_err() {
             // By the inbox, so that it comes in order with all else about the attempt.
-            let _ = self.to_inbox.send(FromAgent { agent: agent.key, signal: AgentReply::Gone });
+            let _ = self.to_inbox.send(AgentMessage { agent: agent.key, signal: AgentReply::Gone });
         }
     }
 

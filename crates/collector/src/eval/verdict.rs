@@ -52,11 +52,11 @@ mod tests {
 
     use super::*;
     use crate::agent::{Agent, AgentDescription};
-    use probe_store::Identity;
+    use probe_store::ProcessIdentity;
 
     fn target(rank: i32, shown: bool) -> SnippetTarget {
         let text = || Arc::<str>::from("");
-        let identity = Identity {
+        let identity = ProcessIdentity {
             run: text(),
             host: text(),
             pid: 100 + rank,

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use probe_proto::v1;
 use probe_store::journal::Journal;
-use probe_store::{Identity, Rows};
+use probe_store::{BatchRows, ProcessIdentity};
 
-use super::destination::Destination;
+use super::destination::BatchDestination;
 use crate::agent::Agent;
-use crate::agent::batches::{BatchSource, RowDestination, Superseded};
+use crate::agent::batches::{BatchSource, ConnectionSuperseded, RowDestination};
 
 /// Batches that come while the collector runs: the agent counts them, the store takes them, and the journal keeps them.
 #[derive(Debug, Clone, Copy)]
@@ -17,7 +17,7 @@ pub(crate) struct AgentDestination<'a> {
     pub keep: RowDestination<'a>,
 }
 
-impl Destination for AgentDestination<'_> {
+impl BatchDestination for AgentDestination<'_> {
     fn journal(&self) -> Option<&Journal> {
         Some(self.keep.journal)
     }
@@ -30,14 +30,14 @@ impl Destination for AgentDestination<'_> {
     fn store(
         &mut self,
         from: &BatchSource<'_>,
-        identity: &Arc<Identity>,
-        rows: Rows,
+        identity: &Arc<ProcessIdentity>,
+        rows: BatchRows,
         batch: v1::Batch,
-    ) -> Result<(), Superseded> {
+    ) -> Result<(), ConnectionSuperseded> {
         self.agent.store(from, identity, rows, batch, self.keep)
     }
 
-    fn lose(&mut self, from: &BatchSource<'_>, rows: u64, reason: &'static str) -> Result<(), Superseded> {
+    fn lose(&mut self, from: &BatchSource<'_>, rows: u64, reason: &'static str) -> Result<(), ConnectionSuperseded> {
         self.agent.count_lost_batch(from, rows, reason, self.keep.journal)
     }
 }

@@ -1,15 +1,15 @@
-//! [`Destination`]: where the batches of a session go, and how they are accounted for.
+//! [`BatchDestination`]: where the batches of a session go, and how they are accounted for.
 
 use std::sync::Arc;
 
 use probe_proto::v1;
 use probe_store::journal::Journal;
-use probe_store::{Identity, Rows};
+use probe_store::{BatchRows, ProcessIdentity};
 
-use crate::agent::batches::{BatchSource, Superseded};
+use crate::agent::batches::{BatchSource, ConnectionSuperseded};
 
 /// Where the batches of a session go, and how they are accounted for.
-pub(crate) trait Destination {
+pub(crate) trait BatchDestination {
     /// The journal that keeps what comes in; None where it comes out of one.
     fn journal(&self) -> Option<&Journal>;
 
@@ -20,11 +20,11 @@ pub(crate) trait Destination {
     fn store(
         &mut self,
         from: &BatchSource<'_>,
-        identity: &Arc<Identity>,
-        rows: Rows,
+        identity: &Arc<ProcessIdentity>,
+        rows: BatchRows,
         batch: v1::Batch,
-    ) -> Result<(), Superseded>;
+    ) -> Result<(), ConnectionSuperseded>;
 
     /// Counts `rows` rows of a batch that can't be stored as lost, once however often the batch comes.
-    fn lose(&mut self, from: &BatchSource<'_>, rows: u64, reason: &'static str) -> Result<(), Superseded>;
+    fn lose(&mut self, from: &BatchSource<'_>, rows: u64, reason: &'static str) -> Result<(), ConnectionSuperseded>;
 }

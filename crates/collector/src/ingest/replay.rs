@@ -1,21 +1,21 @@
-//! [`Replay`]: the records of a journal on their way into the store.
+//! [`JournalReplay`]: the records of a journal on their way into the store.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use probe_proto::v1::{self, agent_message, record};
 use probe_store::journal::Journal;
-use probe_store::journal::replay::{Ranges, RecordReceiver};
-use probe_store::{Identity, Origin, Rows, Store};
+use probe_store::journal::replay::{BatchRanges, RecordReceiver};
+use probe_store::{BatchOrigin, BatchRows, ProcessIdentity, Store};
 
-use super::destination::Destination;
+use super::destination::BatchDestination;
 use super::session::IngestSession;
-use crate::agent::batches::{BatchSource, Superseded};
+use crate::agent::batches::{BatchSource, ConnectionSuperseded};
 use crate::hello::understand;
 use crate::written::AllWritten;
 
 /// The sessions of a journal, as they were at the record that is read.
-pub(crate) struct Replay<'a> {
+pub(crate) struct JournalReplay<'a> {
     run: &'a Arc<str>,
     sessions: HashMap<u64, IngestSession>,
     rows: ReplayedRows<'a>,
@@ -30,17 +30,17 @@ struct ReplayedRows<'a> {
     /// Batches that files have, which must not come again.
     written: &'a AllWritten,
     /// Batches that were evicted, which must not come again either.
-    evicted: HashMap<(String, String), Ranges>,
+    evicted: HashMap<(String, String), BatchRanges>,
     appended: ReplayedCounts,
 }
 
-impl<'a> Replay<'a> {
+impl<'a> JournalReplay<'a> {
     /// A replay for the run `run`, of which files have `written`, and of which `evicted` is gone.
     pub(crate) fn new(
         run: &'a Arc<str>,
         store: &'a Store,
         written: &'a AllWritten,
-        evicted: HashMap<(String, String), Ranges>,
+        evicted: HashMap<(String, String), BatchRanges>,
     ) -> Self {
         let rows = ReplayedRows { store, written, evicted, appended: HashMap::new() };
         Self { run, sessions: HashMap::new(), rows }
@@ -78,7 +78,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-impl RecordReceiver for Replay<'_> {
+impl RecordReceiver for JournalReplay<'_> {
     fn restart(&mut self, connections: &[v1::Connection]) {
         self.sessions.clear();
         for connection in connections {
@@ -105,14 +105,14 @@ impl RecordReceiver for Replay<'_> {
     }
 }
 
-impl Destination for ReplayedRows<'_> {
+impl BatchDestination for ReplayedRows<'_> {
     fn journal(&self) -> Option<&Journal> {
         None
     }
 
     fn has(&self, from: &BatchSource<'_>) -> bool {
         let key = (from.instance.to_string(), from.table.to_owned());
-        let within = |ranges: &Ranges| ranges.iter().any(|(first, last)| (*first..=*last).contains(&from.seq));
+        let within = |ranges: &BatchRanges| ranges.iter().any(|(first, last)| (*first..=*last).contains(&from.seq));
         self.written.get(&key).is_some_and(|written| within(&written.ranges))
             || self.evicted.get(&key).is_some_and(within)
     }
@@ -120,10 +120,10 @@ impl Destination for ReplayedRows<'_> {
     fn store(
         &mut self,
         from: &BatchSource<'_>,
-        identity: &Arc<Identity>,
-        rows: Rows,
+        identity: &Arc<ProcessIdentity>,
+        rows: BatchRows,
         _batch: v1::Batch,
-    ) -> Result<(), Superseded> {
+    ) -> Result<(), ConnectionSuperseded> {
         let tables = match self.appended.get_mut(from.instance) {
             Some(tables) => tables,
             None => self.appended.entry(Arc::clone(from.instance)).or_default(),
@@ -134,12 +134,12 @@ impl Destination for ReplayedRows<'_> {
                 tables.insert(from.table.to_owned(), rows.len() as u64);
             }
         }
-        self.store.append(identity, Origin::batch(from.instance, from.seq), rows);
+        self.store.append(identity, BatchOrigin::batch(from.instance, from.seq), rows);
         Ok(())
     }
 
     /// Does nothing: lost rows were counted by the collector that kept the journal.
-    fn lose(&mut self, _from: &BatchSource<'_>, _rows: u64, _reason: &'static str) -> Result<(), Superseded> {
+    fn lose(&mut self, _from: &BatchSource<'_>, _rows: u64, _reason: &'static str) -> Result<(), ConnectionSuperseded> {
         Ok(())
     }
 }

@@ -8,11 +8,11 @@ use probe_proto::MAX_ROWS;
 use probe_proto::decode::Malformed;
 use probe_proto::v1::{self, agent_message, record};
 use probe_store::journal::{Journal, StatusLog};
-use probe_store::{Identity, Rows, Strings};
+use probe_store::{BatchRows, ProcessIdentity, StringReceiver};
 
-use super::destination::Destination;
-use crate::agent::batches::{BatchSource, Superseded};
-use crate::hello::{Declaration, DeclaredTable};
+use super::destination::BatchDestination;
+use crate::agent::batches::{BatchSource, ConnectionSuperseded};
+use crate::hello::{ConnectionDeclaration, DeclaredTable};
 
 /// Largest jump of a sequence number that is believed when its batch is lost.
 const MAX_GAP: u64 = 1 << 20;
@@ -28,8 +28,8 @@ pub(crate) enum IngestError {
     BadBatch(String),
 }
 
-impl From<Superseded> for IngestError {
-    fn from(_: Superseded) -> Self {
+impl From<ConnectionSuperseded> for IngestError {
+    fn from(_: ConnectionSuperseded) -> Self {
         Self::Superseded
     }
 }
@@ -54,9 +54,9 @@ impl From<IngestError> for Error {
 pub(crate) struct IngestSession {
     connection: u64,
     instance: Arc<str>,
-    identity: Arc<Identity>,
+    identity: Arc<ProcessIdentity>,
     tables: Vec<DeclaredTable>,
-    strings: Strings,
+    strings: StringReceiver,
     /// Whether some strings of the connection were left out.
     lacks_text: bool,
     /// Newest sequence number that is done.
@@ -69,12 +69,12 @@ impl IngestSession {
     pub(crate) fn open(
         connection: u64,
         hello: v1::Hello,
-        declaration: Declaration,
+        declaration: ConnectionDeclaration,
         done: u64,
-        to: &impl Destination,
+        to: &impl BatchDestination,
     ) -> Self {
-        let Declaration { instance, identity, tables } = declaration;
-        let (instance, strings) = (instance.into(), Strings::default());
+        let ConnectionDeclaration { instance, identity, tables } = declaration;
+        let (instance, strings) = (instance.into(), StringReceiver::default());
         let (lacks_text, status) = (false, StatusLog::default());
         let session = Self { connection, instance, identity, tables, strings, lacks_text, done, status };
         session.write_hello(hello, to);
@@ -82,12 +82,12 @@ impl IngestSession {
     }
 
     /// Gives rows from now on the identity and tables that this Hello declares. Strings and numbers of batches go on.
-    pub(crate) fn renew(&mut self, hello: v1::Hello, declaration: Declaration, to: &impl Destination) {
+    pub(crate) fn renew(&mut self, hello: v1::Hello, declaration: ConnectionDeclaration, to: &impl BatchDestination) {
         (self.identity, self.tables) = (declaration.identity, declaration.tables);
         self.write_hello(hello, to);
     }
 
-    fn write_hello(&self, hello: v1::Hello, to: &impl Destination) {
+    fn write_hello(&self, hello: v1::Hello, to: &impl BatchDestination) {
         if let Some(journal) = to.journal() {
             let opened = v1::Opened { connection: self.connection, hello: Some(hello), unix_ns: clock::unix_ns() };
             journal.record(record::Record::Opened(opened));
@@ -95,7 +95,7 @@ impl IngestSession {
     }
 
     /// The process whose rows the connection brings.
-    pub(crate) fn identity(&self) -> &Arc<Identity> {
+    pub(crate) fn identity(&self) -> &Arc<ProcessIdentity> {
         &self.identity
     }
 
@@ -115,7 +115,7 @@ impl IngestSession {
     }
 
     /// Takes strings, which have to continue those that came before or repeat them.
-    pub(crate) fn strings(&mut self, strings: v1::Strings, to: &impl Destination) -> Result<(), IngestError> {
+    pub(crate) fn strings(&mut self, strings: v1::Strings, to: &impl BatchDestination) -> Result<(), IngestError> {
         let Some(journal) = to.journal() else { return Ok(self.strings.extend(strings)?) };
         self.strings.extend(strings.clone())?;
         self.write_down(agent_message::Content::Strings(strings), journal);
@@ -134,7 +134,7 @@ impl IngestSession {
     }
 
     /// Takes a batch, unless it is done with already.
-    pub(crate) fn batch(&mut self, batch: v1::Batch, to: &mut impl Destination) -> Result<(), IngestError> {
+    pub(crate) fn batch(&mut self, batch: v1::Batch, to: &mut impl BatchDestination) -> Result<(), IngestError> {
         if batch.seq == 0 {
             return Err(IngestError::Malformed("a batch without a sequence number".into()));
         }
@@ -163,7 +163,7 @@ impl IngestSession {
             self.done = batch.seq;
             return Ok(());
         }
-        match Rows::decode(&declared.mapping, &batch, &mut self.strings) {
+        match BatchRows::decode(&declared.mapping, &batch, &mut self.strings) {
             Ok(rows) => {
                 self.done = batch.seq;
                 to.store(&from, &self.identity, rows, batch)?;

@@ -15,7 +15,7 @@ use probe_store::journal::{Journal, NewestRows};
 use probe_store::{RecordBatchBuilder, SystemTable};
 
 use super::pace::JournalRate;
-use super::peer::Asker;
+use super::peer::AuditedCaller;
 use crate::truncate::truncate;
 
 /// Longest text of a query that is kept (bytes). The hash is that of the whole query.
@@ -25,14 +25,14 @@ const MAX_ERROR_LENGTH: usize = 1000;
 
 /// The rows that are kept.
 #[derive(Debug, Default)]
-pub struct Audit {
+pub struct QueryAudit {
     rows: Mutex<NewestRows<v1::Query>>,
     /// Where rows are written down, for a collector that goes on after this one.
     journal: OnceLock<Arc<Journal>>,
     pace: JournalRate,
 }
 
-impl Audit {
+impl QueryAudit {
     fn lock(&self) -> MutexGuard<'_, NewestRows<v1::Query>> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -63,7 +63,7 @@ impl Audit {
     }
 
     /// Resolves when a query of this length may be recorded. A caller that asks for more than the journal takes waits.
-    pub async fn wait_for_turn(&self, asker: &Asker, sql: &str) {
+    pub async fn wait_for_turn(&self, asker: &AuditedCaller, sql: &str) {
         if let Some(journal) = self.journal.get() {
             self.pace
                 .wait_for_turn(&asker.who, sql.len().min(MAX_TEXT_LENGTH), journal.caller_bytes_per_second())
@@ -72,20 +72,20 @@ impl Audit {
     }
 
     /// Adds the row of a query that was asked.
-    pub fn begin(self: &Arc<Self>, asker: &Asker, sql: &str, pid: Option<i32>) -> QueryEntry {
+    pub fn begin(self: &Arc<Self>, asker: &AuditedCaller, sql: &str, pid: Option<i32>) -> QueryEntry {
         let query = self.add(question(asker, sql, pid));
         QueryEntry { audit: Arc::clone(self), query, began: Instant::now() }
     }
 
     /// Adds the row of a query that can't be run.
-    pub fn failed(&self, asker: &Asker, sql: &str, pid: Option<i32>, error: &Error) {
+    pub fn failed(&self, asker: &AuditedCaller, sql: &str, pid: Option<i32>, error: &Error) {
         let mut query = question(asker, sql, pid);
         end(&mut query, Some(error));
         self.add(query);
     }
 
     /// Adds the row of a query whose caller may not query.
-    pub fn refuse(&self, asker: &Asker, sql: &str, why: &str) {
+    pub fn refuse(&self, asker: &AuditedCaller, sql: &str, why: &str) {
         let status = "refused".into();
         let error = Some(truncate(why.to_owned(), MAX_ERROR_LENGTH));
         self.add(v1::Query { status, error, ..question(asker, sql, None) });
@@ -108,7 +108,7 @@ impl Audit {
     }
 }
 
-fn question(asker: &Asker, sql: &str, pid: Option<i32>) -> v1::Query {
+fn question(asker: &AuditedCaller, sql: &str, pid: Option<i32>) -> v1::Query {
     v1::Query {
         ts: clock::unix_ns(),
         asked_by: asker.who.clone(),
@@ -165,7 +165,7 @@ pub fn hash(text: &str) -> String {
 /// The row of a running query. If it is dropped before it ended, the client did not take the rest of the answer.
 #[derive(Debug)]
 pub struct QueryEntry {
-    audit: Arc<Audit>,
+    audit: Arc<QueryAudit>,
     query: v1::Query,
     began: Instant,
 }
@@ -204,7 +204,7 @@ impl Drop for QueryEntry {
     }
 }
 
-impl SystemTable for Audit {
+impl SystemTable for QueryAudit {
     fn table(&self) -> &'static Table {
         &queries::TABLE
     }
@@ -237,17 +237,17 @@ impl SystemTable for Audit {
 mod tests {
     use super::*;
 
-    fn asker() -> Asker {
-        Asker { who: "uid:1000".into(), peer: Some("pid:1".into()) }
+    fn asker() -> AuditedCaller {
+        AuditedCaller { who: "uid:1000".into(), peer: Some("pid:1".into()) }
     }
 
-    fn row(audit: &Audit, index: usize) -> v1::Query {
+    fn row(audit: &QueryAudit, index: usize) -> v1::Query {
         audit.lock().iter().nth(index).unwrap().clone()
     }
 
     #[test]
     fn a_query_has_a_row_from_the_asking_to_the_end() {
-        let audit = Arc::new(Audit::default());
+        let audit = Arc::new(QueryAudit::default());
         let mut entry = audit.begin(&asker(), "SELECT 1", Some(7));
         let rows = |index: usize| row(&audit, index);
         assert_eq!((rows(0).status.as_str(), rows(0).pid), ("", Some(7)));
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn of_a_long_query_the_beginning_is_kept_and_the_hash_is_of_all() {
-        let audit = Arc::new(Audit::default());
+        let audit = Arc::new(QueryAudit::default());
         let long = audit.begin(&asker(), &"x".repeat(MAX_TEXT_LENGTH + 1), None);
         assert_eq!(row(&audit, 0).sql.len(), MAX_TEXT_LENGTH);
         assert_eq!(long.query.hash, hash(&"x".repeat(MAX_TEXT_LENGTH + 1)));
@@ -278,9 +278,9 @@ mod tests {
 
     #[test]
     fn what_was_under_way_when_the_collector_died_is_said_to_have_ended() {
-        let audit = Arc::new(Audit::default());
+        let audit = Arc::new(QueryAudit::default());
         let open = audit.begin(&asker(), "SELECT 1", None);
-        let restored = Audit::restore(&audit.lock());
+        let restored = QueryAudit::restore(&audit.lock());
         let row = row(&restored, 0);
         assert_eq!((row.status.as_str(), row.error.as_deref()), ("cancelled", Some("the collector died")));
         assert_eq!(Arc::new(restored).begin(&asker(), "SELECT 2", None).query.id, 2);

@@ -17,7 +17,7 @@ use tonic::transport::server::{Connected, TcpConnectInfo};
 
 use super::authority::ValidAuthority;
 use super::forward::forward_writes;
-use super::quota::{Quota, RefusedConnection};
+use super::quota::{ConnectionQuota, RefusedConnection};
 
 /// Longest time for a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -27,19 +27,19 @@ const LEAVING: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(100);
 
 /// A listener.
-pub(super) trait Accept: Send + Unpin + 'static {
+pub(super) trait Acceptor: Send + Unpin + 'static {
     type Io: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static;
     fn accept(&self) -> impl Future<Output = io::Result<Self::Io>> + Send;
 }
 
-impl Accept for UnixListener {
+impl Acceptor for UnixListener {
     type Io = ValidAuthority<UnixStream>;
     async fn accept(&self) -> io::Result<Self::Io> {
         Ok(ValidAuthority::new(Self::accept(self).await?.0))
     }
 }
 
-impl Accept for TcpListener {
+impl Acceptor for TcpListener {
     type Io = TcpStream;
     async fn accept(&self) -> io::Result<TcpStream> {
         let stream = Self::accept(self).await?.0;
@@ -49,9 +49,9 @@ impl Accept for TcpListener {
 }
 
 /// Connections of a listener, without end and without errors. One too many is told so and closed at once.
-pub(super) fn incoming<L: Accept>(
+pub(super) fn incoming<L: Acceptor>(
     listener: L,
-    quota: Arc<Quota>,
+    quota: Arc<ConnectionQuota>,
 ) -> impl Stream<Item = io::Result<CountedConnection<L::Io>>> {
     futures::stream::unfold((listener, quota), |(listener, quota)| async move {
         loop {
@@ -179,7 +179,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let events = Arc::new(RunEvents::restore(&"gpt@1".into(), &NewestRows::default()));
-        let quota = Quota::new("on unix sockets", 1, &events);
+        let quota = ConnectionQuota::new("on unix sockets", 1, &events);
         let mut incoming = Box::pin(incoming(UnixListener::bind(&path).unwrap(), quota));
         let mut first = UnixStream::connect(&path).await.unwrap();
         let mut served = incoming.next().await.unwrap().unwrap();
@@ -215,7 +215,7 @@ mod tests {
     async fn what_comes_over_tcp_keeps_nobody_out_on_the_socket() {
         let dir = tempfile::tempdir().unwrap();
         let events = Arc::new(RunEvents::restore(&"gpt@1".into(), &NewestRows::default()));
-        let [unix, tcp] = Quota::for_unix_and_tcp(true, &events);
+        let [unix, tcp] = ConnectionQuota::for_unix_and_tcp(true, &events);
         let taken: Vec<_> = (0..tcp.max_connections()).map(|_| tcp.acquire().unwrap()).collect();
         assert!(tcp.acquire().unwrap_err().why.contains("over TCP"), "{} are taken", taken.len());
         let path = dir.path().join("s");

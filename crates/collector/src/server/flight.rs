@@ -31,21 +31,21 @@ use arrow_flight::{
 };
 use futures::{Stream, StreamExt, TryStreamExt};
 use probe_common::error::Error;
-use probe_query::{CATALOG, Engine, Parameters, schemas_of, views};
+use probe_query::{CATALOG, Parameters, QueryEngine, schemas_of, views};
 use probe_store::arrow_schema;
 use prost::Message;
 use prost::bytes::Bytes;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::audit::Audit;
+use super::audit::QueryAudit;
 use super::peer::Caller;
-use super::plans::Plans;
+use super::plans::WaitingPlans;
 use crate::auth::token;
-use query::Query;
+use query::QueryTicket;
 
 pub(super) use query::sql_of_handle;
-pub use query::{BYTES, MEMORY, PID, Question, ROWS, TIMEOUT, ticket};
+pub use query::{BYTES, MEMORY, PID, QueryRequest, ROWS, TIMEOUT, ticket};
 
 /// Request metadata with the token.
 const AUTHORIZATION: &str = "authorization";
@@ -59,26 +59,26 @@ const TABLE: &str = "TABLE";
 const VIEW: &str = "VIEW";
 
 /// The service, ready for a tonic server. Its queries are recorded in `audit`.
-pub fn service(engine: Arc<Engine>, audit: Arc<Audit>) -> FlightServiceServer<impl FlightService> {
-    FlightServiceServer::new(Service { engine, audit, plans: Arc::default() })
+pub fn service(engine: Arc<QueryEngine>, audit: Arc<QueryAudit>) -> FlightServiceServer<impl FlightService> {
+    FlightServiceServer::new(FlightSqlHandler { engine, audit, plans: Arc::default() })
         .max_decoding_message_size(MAX_REQUEST)
         .max_encoding_message_size(usize::MAX)
 }
 
 #[derive(Debug, Clone)]
-struct Service {
-    engine: Arc<Engine>,
-    audit: Arc<Audit>,
-    plans: Arc<Plans>,
+struct FlightSqlHandler {
+    engine: Arc<QueryEngine>,
+    audit: Arc<QueryAudit>,
+    plans: Arc<WaitingPlans>,
 }
 
-type Handshake = Pin<Box<dyn Stream<Item = Result<HandshakeResponse, Status>> + Send>>;
-type Answer = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send>>;
+type HandshakeStream = Pin<Box<dyn Stream<Item = Result<HandshakeResponse, Status>> + Send>>;
+type FlightStream = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send>>;
 
-type Reply<T> = Result<Response<T>, Status>;
+type FlightReply<T> = Result<Response<T>, Status>;
 
 /// The answer to a client that asks where to get the rows of a command.
-fn info(schema: &Schema, ticket: Any, request: Request<FlightDescriptor>) -> Reply<FlightInfo> {
+fn info(schema: &Schema, ticket: Any, request: Request<FlightDescriptor>) -> FlightReply<FlightInfo> {
     let endpoint = FlightEndpoint::new().with_ticket(Ticket::new(ticket.encode_to_vec()));
     let info = FlightInfo::new().try_with_schema(schema).map_err(internal)?;
     Ok(Response::new(info.with_endpoint(endpoint).with_descriptor(request.into_inner())))
@@ -90,7 +90,7 @@ fn message(schema: &Schema) -> Result<Bytes, Status> {
     Ok(message.0)
 }
 
-fn one(batch: RecordBatch) -> Reply<Answer> {
+fn one(batch: RecordBatch) -> FlightReply<FlightStream> {
     let batches = futures::stream::iter([Ok(batch)]);
     let schema_first = FlightDataEncoderBuilder::new();
     Ok(Response::new(Box::pin(schema_first.build(batches).map_err(Status::from))))
@@ -120,15 +120,15 @@ fn sql_info() -> Result<SqlInfoData, Status> {
 }
 
 #[tonic::async_trait]
-impl FlightSqlService for Service {
+impl FlightSqlService for FlightSqlHandler {
     type FlightService = Self;
 
     /// Returns the token for drivers that log in with a user and a password. The gate has let the call in already.
-    async fn do_handshake(&self, request: Request<Streaming<HandshakeRequest>>) -> Reply<Handshake> {
+    async fn do_handshake(&self, request: Request<Streaming<HandshakeRequest>>) -> FlightReply<HandshakeStream> {
         let shown = request.metadata().get(AUTHORIZATION);
         let token = shown.and_then(|shown| token(shown.as_encoded_bytes()));
         let answer = HandshakeResponse { protocol_version: 0, payload: Bytes::new() };
-        let mut response = Response::new(Box::pin(futures::stream::iter([Ok(answer)])) as Handshake);
+        let mut response = Response::new(Box::pin(futures::stream::iter([Ok(answer)])) as HandshakeStream);
         // A client of a unix socket has no token.
         if let Some(token) = token {
             let bearer = [b"Bearer ", token.as_ref()].concat();
@@ -144,14 +144,18 @@ impl FlightSqlService for Service {
         &self,
         command: CommandStatementQuery,
         request: Request<FlightDescriptor>,
-    ) -> Reply<FlightInfo> {
-        let query = Query::new(command.query, request.metadata())?;
+    ) -> FlightReply<FlightInfo> {
+        let query = QueryTicket::new(command.query, request.metadata())?;
         let ticket = TicketStatementQuery { statement_handle: query.handle() };
         self.info(&query, ticket.as_any(), request).await
     }
 
-    async fn do_get_statement(&self, ticket: TicketStatementQuery, request: Request<Ticket>) -> Reply<Answer> {
-        self.run(Query::from_handle(&ticket.statement_handle)?, request.extensions()).await
+    async fn do_get_statement(
+        &self,
+        ticket: TicketStatementQuery,
+        request: Request<Ticket>,
+    ) -> FlightReply<FlightStream> {
+        self.run(QueryTicket::from_handle(&ticket.statement_handle)?, request.extensions()).await
     }
 
     async fn do_action_create_prepared_statement(
@@ -159,7 +163,7 @@ impl FlightSqlService for Service {
         command: ActionCreatePreparedStatementRequest,
         request: Request<Action>,
     ) -> Result<ActionCreatePreparedStatementResult, Status> {
-        let query = Query::new(command.query, request.metadata())?;
+        let query = QueryTicket::new(command.query, request.metadata())?;
         let (columns, parameters) = self.prepare(&query, request.extensions()).await?;
         let has_parameters = !parameters.fields().is_empty();
         Ok(ActionCreatePreparedStatementResult {
@@ -181,8 +185,8 @@ impl FlightSqlService for Service {
         &self,
         command: CommandPreparedStatementQuery,
         request: Request<FlightDescriptor>,
-    ) -> Reply<FlightInfo> {
-        let query = Query::from_handle(&command.prepared_statement_handle)?;
+    ) -> FlightReply<FlightInfo> {
+        let query = QueryTicket::from_handle(&command.prepared_statement_handle)?;
         self.info(&query, command.as_any(), request).await
     }
 
@@ -190,8 +194,8 @@ impl FlightSqlService for Service {
         &self,
         command: CommandPreparedStatementQuery,
         request: Request<Ticket>,
-    ) -> Reply<Answer> {
-        self.run(Query::from_handle(&command.prepared_statement_handle)?, request.extensions()).await
+    ) -> FlightReply<FlightStream> {
+        self.run(QueryTicket::from_handle(&command.prepared_statement_handle)?, request.extensions()).await
     }
 
     async fn do_put_prepared_statement_query(
@@ -199,7 +203,7 @@ impl FlightSqlService for Service {
         command: CommandPreparedStatementQuery,
         request: Request<PeekableFlightDataStream>,
     ) -> Result<DoPutPreparedStatementResult, Status> {
-        let mut query = Query::from_handle(&command.prepared_statement_handle)?;
+        let mut query = QueryTicket::from_handle(&command.prepared_statement_handle)?;
         let messages = request.into_inner().map_err(FlightError::from);
         let batches = FlightRecordBatchStream::new_from_flight_data(messages);
         // Some drivers end with a batch without rows.
@@ -220,7 +224,7 @@ impl FlightSqlService for Service {
     ) -> Result<i64, Status> {
         // Records which statement was refused. A statement that only reads is refused too, because it came by the call for
         // updates.
-        let query = Query::new(command.query, request.metadata())?;
+        let query = QueryTicket::new(command.query, request.metadata())?;
         self.plan(&query, request.extensions()).await?;
         let refused = read_only();
         self.note_failed(&Caller::of(request.extensions()), &query, &refused).await;
@@ -247,11 +251,11 @@ impl FlightSqlService for Service {
         &self,
         command: CommandGetCatalogs,
         request: Request<FlightDescriptor>,
-    ) -> Reply<FlightInfo> {
+    ) -> FlightReply<FlightInfo> {
         info(&command.into_builder().schema(), command.as_any(), request)
     }
 
-    async fn do_get_catalogs(&self, command: CommandGetCatalogs, _: Request<Ticket>) -> Reply<Answer> {
+    async fn do_get_catalogs(&self, command: CommandGetCatalogs, _: Request<Ticket>) -> FlightReply<FlightStream> {
         let mut catalogs = command.into_builder();
         catalogs.append(CATALOG);
         one(catalogs.build().map_err(internal)?)
@@ -261,11 +265,11 @@ impl FlightSqlService for Service {
         &self,
         command: CommandGetDbSchemas,
         request: Request<FlightDescriptor>,
-    ) -> Reply<FlightInfo> {
+    ) -> FlightReply<FlightInfo> {
         info(&command.clone().into_builder().schema(), command.as_any(), request)
     }
 
-    async fn do_get_schemas(&self, command: CommandGetDbSchemas, _: Request<Ticket>) -> Reply<Answer> {
+    async fn do_get_schemas(&self, command: CommandGetDbSchemas, _: Request<Ticket>) -> FlightReply<FlightStream> {
         let mut found = command.into_builder();
         for schema in schemas_of(self.engine.tables().into_iter()) {
             found.append(CATALOG, schema);
@@ -277,11 +281,11 @@ impl FlightSqlService for Service {
         &self,
         command: CommandGetTables,
         request: Request<FlightDescriptor>,
-    ) -> Reply<FlightInfo> {
+    ) -> FlightReply<FlightInfo> {
         info(&command.clone().into_builder().schema(), command.as_any(), request)
     }
 
-    async fn do_get_tables(&self, command: CommandGetTables, _: Request<Ticket>) -> Reply<Answer> {
+    async fn do_get_tables(&self, command: CommandGetTables, _: Request<Ticket>) -> FlightReply<FlightStream> {
         let mut found = command.into_builder();
         let tables = self
             .engine
@@ -301,11 +305,11 @@ impl FlightSqlService for Service {
         &self,
         command: CommandGetTableTypes,
         request: Request<FlightDescriptor>,
-    ) -> Reply<FlightInfo> {
+    ) -> FlightReply<FlightInfo> {
         info(&command.into_builder().schema(), command.as_any(), request)
     }
 
-    async fn do_get_table_types(&self, command: CommandGetTableTypes, _: Request<Ticket>) -> Reply<Answer> {
+    async fn do_get_table_types(&self, command: CommandGetTableTypes, _: Request<Ticket>) -> FlightReply<FlightStream> {
         let mut types = command.into_builder();
         types.append(TABLE);
         types.append(VIEW);
@@ -316,11 +320,11 @@ impl FlightSqlService for Service {
         &self,
         command: CommandGetSqlInfo,
         request: Request<FlightDescriptor>,
-    ) -> Reply<FlightInfo> {
+    ) -> FlightReply<FlightInfo> {
         info(&command.clone().into_builder(&sql_info()?).schema(), command.as_any(), request)
     }
 
-    async fn do_get_sql_info(&self, command: CommandGetSqlInfo, _: Request<Ticket>) -> Reply<Answer> {
+    async fn do_get_sql_info(&self, command: CommandGetSqlInfo, _: Request<Ticket>) -> FlightReply<FlightStream> {
         one(command.into_builder(&sql_info()?).build().map_err(internal)?)
     }
 

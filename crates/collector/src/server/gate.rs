@@ -16,11 +16,11 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::{Layer, Service};
 
-use super::audit::Audit;
-use super::peer::{Asker, Caller, Peer};
-use super::refused::{self, Text};
+use super::audit::QueryAudit;
+use super::peer::{AuditedCaller, Caller, ConnectionPeer};
+use super::refused::{self, RefusedText};
 use super::revoked::RevocableBody;
-use crate::auth::{Failures, Grant, Scope, Scopes, Tokens};
+use crate::auth::{AuthFailures, TokenGrant, TokenScope, TokenScopes, Tokens};
 use crate::eval::EvalLog;
 use crate::events::{RunEvent, RunEvents, Severity};
 
@@ -31,22 +31,22 @@ pub(super) const REFRESH: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct AccessChecks {
     tokens: Arc<Tokens>,
-    failures: Arc<Failures>,
-    queries: Arc<Audit>,
+    failures: Arc<AuthFailures>,
+    queries: Arc<QueryAudit>,
     evals: Arc<EvalLog>,
     events: Arc<RunEvents>,
 }
 
 /// The service that is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Called {
+enum CalledService {
     Agent,
     Eval,
     Control,
     Query,
 }
 
-impl Called {
+impl CalledService {
     fn of(path: &str) -> Self {
         match path {
             "/probe.v1.Control/Eval" => Self::Eval,
@@ -56,11 +56,11 @@ impl Called {
         }
     }
 
-    const fn needs(self) -> Scope {
+    const fn needs(self) -> TokenScope {
         match self {
-            Self::Agent => Scope::Ingest,
-            Self::Eval => Scope::Eval,
-            Self::Control | Self::Query => Scope::Query,
+            Self::Agent => TokenScope::Ingest,
+            Self::Eval => TokenScope::Eval,
+            Self::Control | Self::Query => TokenScope::Query,
         }
     }
 
@@ -76,7 +76,12 @@ impl Called {
 }
 
 impl AccessChecks {
-    pub fn new(tokens: Arc<Tokens>, queries: Arc<Audit>, evals: Arc<EvalLog>, events: Arc<RunEvents>) -> Arc<Self> {
+    pub fn new(
+        tokens: Arc<Tokens>,
+        queries: Arc<QueryAudit>,
+        evals: Arc<EvalLog>,
+        events: Arc<RunEvents>,
+    ) -> Arc<Self> {
         Arc::new(Self { tokens, failures: Arc::default(), queries, evals, events })
     }
 
@@ -95,19 +100,19 @@ impl AccessChecks {
 
     /// Lets a call in, or returns the error. The returned token is cancelled when the call has to end.
     async fn admit(&self, request: &mut http::Request<Body>) -> Result<Option<CancellationToken>> {
-        let called = Called::of(request.uri().path());
-        let peer = Peer::of(request.extensions());
+        let called = CalledService::of(request.uri().path());
+        let peer = ConnectionPeer::of(request.extensions());
         if peer.is_ours() {
             let (asker, gone) = (peer.asker("unix"), CancellationToken::new());
-            let caller = Caller { asker, scopes: Scopes::ALL, over_tcp: false, gone };
+            let caller = Caller { asker, scopes: TokenScopes::ALL, over_tcp: false, gone };
             request.extensions_mut().insert(caller);
             return Ok(None);
         }
         let shown = request.headers().get(http::header::AUTHORIZATION);
         let (who, why) = match (&peer, shown) {
-            (Peer::Socket { .. }, _) => ("unix", "this collector's socket is for its own user and root"),
-            (Peer::Tcp(_), None) => ("no token", "this endpoint asks for a token"),
-            (Peer::Tcp(_), Some(shown)) => match self.tokens.find(shown.as_bytes()) {
+            (ConnectionPeer::Socket { .. }, _) => ("unix", "this collector's socket is for its own user and root"),
+            (ConnectionPeer::Tcp(_), None) => ("no token", "this endpoint asks for a token"),
+            (ConnectionPeer::Tcp(_), Some(shown)) => match self.tokens.find(shown.as_bytes()) {
                 Some(grant) => return self.admit_token(called, &peer, grant, request).await.map(Some),
                 None => ("unknown token", "the token is none of this collector's"),
             },
@@ -118,7 +123,7 @@ impl AccessChecks {
         if failure.is_noted() {
             // The call's body is not read or kept, because its sender is unknown.
             let why = if count == 1 { why.to_owned() } else { format!("{why} ({count} attempts from there)") };
-            self.note(called, &asker, &Text::default(), &why);
+            self.note(called, &asker, &RefusedText::default(), &why);
         }
         let Some(delay) = failure.delay else {
             return Err(Error::limit(format!("too many attempts without a valid token ({count})"))
@@ -126,30 +131,30 @@ impl AccessChecks {
         };
         tokio::time::sleep(delay).await;
         let hint = match peer {
-            Peer::Socket { .. } => "ask as the user who started it",
-            Peer::Tcp(_) => "name a file that probe token make wrote: --token-file FILE, or PROBE_TOKEN_FILE",
+            ConnectionPeer::Socket { .. } => "ask as the user who started it",
+            ConnectionPeer::Tcp(_) => "name a file that probe token make wrote: --token-file FILE, or PROBE_TOKEN_FILE",
         };
         Err(Error::denied(why).hint(hint))
     }
 
     async fn admit_token(
         &self,
-        called: Called,
-        peer: &Peer,
-        grant: Grant,
+        called: CalledService,
+        peer: &ConnectionPeer,
+        grant: TokenGrant,
         request: &mut http::Request<Body>,
     ) -> Result<CancellationToken> {
         let asker = peer.asker(&format!("token:{}", grant.name));
         let caller = Caller { asker, scopes: grant.scopes, over_tcp: true, gone: grant.gone.clone() };
         if let Err(error) = caller.require(called.needs(), called.what()) {
             let text = match called {
-                Called::Eval | Called::Query => refused::text(request).await,
-                Called::Agent | Called::Control => Text::default(),
+                CalledService::Eval | CalledService::Query => refused::text(request).await,
+                CalledService::Agent | CalledService::Control => RefusedText::default(),
             };
             // A caller that may not ask must not crowd out the rows of those that may.
             match called {
-                Called::Eval => self.evals.wait_for_turn(&caller.asker, &text.0).await,
-                Called::Agent | Called::Control | Called::Query => {
+                CalledService::Eval => self.evals.wait_for_turn(&caller.asker, &text.0).await,
+                CalledService::Agent | CalledService::Control | CalledService::Query => {
                     self.queries.wait_for_turn(&caller.asker, &text.0).await
                 }
             }
@@ -160,14 +165,14 @@ impl AccessChecks {
         Ok(grant.gone)
     }
 
-    fn note(&self, called: Called, asker: &Asker, text: &Text, why: &str) {
+    fn note(&self, called: CalledService, asker: &AuditedCaller, text: &RefusedText, why: &str) {
         match called {
-            Called::Query => self.queries.refuse(asker, &text.0, why),
-            Called::Eval => {
+            CalledService::Query => self.queries.refuse(asker, &text.0, why),
+            CalledService::Eval => {
                 let call = EvalCall { code: text.0.clone(), ..EvalCall::default() };
                 self.evals.refuse(asker, &call, why);
             }
-            Called::Agent | Called::Control => {
+            CalledService::Agent | CalledService::Control => {
                 let message = format!("{} was refused: {why}", asker.name());
                 self.events.record(RunEvent::new("refused", Severity::Warning, message));
             }
@@ -180,21 +185,21 @@ impl AccessChecks {
 pub(super) struct GateLayer(pub(super) Arc<AccessChecks>);
 
 impl<S> Layer<S> for GateLayer {
-    type Service = Gate<S>;
+    type Service = GatedService<S>;
 
-    fn layer(&self, inner: S) -> Gate<S> {
-        Gate { keeper: Arc::clone(&self.0), inner }
+    fn layer(&self, inner: S) -> GatedService<S> {
+        GatedService { keeper: Arc::clone(&self.0), inner }
     }
 }
 
 /// Services behind the gate.
 #[derive(Debug, Clone)]
-pub(super) struct Gate<S> {
+pub(super) struct GatedService<S> {
     keeper: Arc<AccessChecks>,
     inner: S,
 }
 
-impl<S> Service<http::Request<Body>> for Gate<S>
+impl<S> Service<http::Request<Body>> for GatedService<S>
 where
     S: Service<http::Request<Body>, Response = http::Response<Body>> + Clone + Send + 'static,
     S::Future: Send,
@@ -229,15 +234,15 @@ mod tests {
     #[test]
     fn what_is_not_known_needs_as_much_as_a_query() {
         for (path, needs) in [
-            ("/probe.v1.Agent/Session", Scope::Ingest),
-            ("/probe.v1.Control/Eval", Scope::Eval),
-            ("/probe.v1.Control/Describe", Scope::Query),
-            ("/probe.v1.Control/New", Scope::Query),
-            ("/arrow.flight.protocol.FlightService/DoGet", Scope::Query),
-            ("/", Scope::Query),
-            ("/probe.v1.Control//Eval", Scope::Query),
+            ("/probe.v1.Agent/Session", TokenScope::Ingest),
+            ("/probe.v1.Control/Eval", TokenScope::Eval),
+            ("/probe.v1.Control/Describe", TokenScope::Query),
+            ("/probe.v1.Control/New", TokenScope::Query),
+            ("/arrow.flight.protocol.FlightService/DoGet", TokenScope::Query),
+            ("/", TokenScope::Query),
+            ("/probe.v1.Control//Eval", TokenScope::Query),
         ] {
-            assert_eq!(Called::of(path).needs(), needs, "{path}");
+            assert_eq!(CalledService::of(path).needs(), needs, "{path}");
         }
     }
 }

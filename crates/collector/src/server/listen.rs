@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use probe_common::error::{Error, Result};
-use probe_common::paths::{Listen, SocketState, io_error_at, only_ours_to_change, socket_state};
+use probe_common::paths::{ListenAddress, SocketState, io_error_at, only_ours_to_change, socket_state};
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::auth::TlsIdentity;
@@ -25,7 +25,7 @@ pub enum BoundListener {
 
 /// What protects the listeners over TCP.
 #[derive(Debug)]
-pub struct Locks {
+pub struct ListenerSecurity {
     pub has_tokens: bool,
     pub insecure: bool,
     pub identity: Option<TlsIdentity>,
@@ -33,23 +33,23 @@ pub struct Locks {
 
 impl BoundListener {
     /// Listens at an address. TCP is refused where there is no token, and beyond this machine also without TLS.
-    pub async fn bind(listen: &Listen, locks: &Locks) -> Result<Self> {
+    pub async fn bind(listen: &ListenAddress, locks: &ListenerSecurity) -> Result<Self> {
         match listen {
-            Listen::Unix(path) => unix(path),
-            Listen::Tcp(address) => tcp(*address, locks).await,
+            ListenAddress::Unix(path) => unix(path),
+            ListenAddress::Tcp(address) => tcp(*address, locks).await,
         }
     }
 
     /// The address. A port that was left to the system is the one that it chose.
-    pub fn listen(&self) -> Listen {
+    pub fn listen(&self) -> ListenAddress {
         match self {
-            Self::Unix(_, file) => Listen::Unix(file.path.clone()),
-            Self::Tcp(_, address, _) => Listen::Tcp(*address),
+            Self::Unix(_, file) => ListenAddress::Unix(file.path.clone()),
+            Self::Tcp(_, address, _) => ListenAddress::Tcp(*address),
         }
     }
 }
 
-async fn tcp(address: SocketAddr, locks: &Locks) -> Result<BoundListener> {
+async fn tcp(address: SocketAddr, locks: &ListenerSecurity) -> Result<BoundListener> {
     if !locks.has_tokens {
         let what = format!("not listening on {address}: TCP needs a token, or everybody on this machine gets in");
         let pinned = if address.ip().is_loopback() { "" } else { " --tls-self-signed" };

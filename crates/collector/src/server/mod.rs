@@ -26,16 +26,16 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 use tower::layer::util::{Identity, Stack};
 
-pub use audit::Audit;
+pub use audit::QueryAudit;
 pub use gate::AccessChecks;
-pub use listen::{BoundListener, Locks};
+pub use listen::{BoundListener, ListenerSecurity};
 
 pub use quota::raise_file_limit;
 
 use crate::background::keep_running;
 use connections::{incoming, secured};
 use gate::GateLayer;
-use quota::Quota;
+use quota::ConnectionQuota;
 
 /// HTTP/2's windows (bytes), so that an agent's batches do not wait for permission to be sent.
 const STREAM_WINDOW: u32 = 4 << 20;
@@ -58,7 +58,7 @@ impl Servers {
     pub fn start(listeners: Vec<BoundListener>, routes: &Routes, gate: &Arc<AccessChecks>) -> Self {
         let stop = CancellationToken::new();
         let over_tcp = listeners.iter().any(|bound| matches!(bound, BoundListener::Tcp(..)));
-        let [unix, tcp] = Quota::for_unix_and_tcp(over_tcp, gate.events());
+        let [unix, tcp] = ConnectionQuota::for_unix_and_tcp(over_tcp, gate.events());
         let watch = over_tcp.then(|| {
             let (gate, stop) = (Arc::clone(gate), stop.clone());
             tokio::spawn(async move {
@@ -106,7 +106,7 @@ async fn serve(
     bound: BoundListener,
     routes: Routes,
     gate: Arc<AccessChecks>,
-    quota: Arc<Quota>,
+    quota: Arc<ConnectionQuota>,
     stop: CancellationToken,
 ) {
     let stop = stop.cancelled_owned();

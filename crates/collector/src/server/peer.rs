@@ -6,18 +6,18 @@ use tokio_util::sync::CancellationToken;
 use tonic::Extensions;
 use tonic::transport::server::{TcpConnectInfo, UdsConnectInfo};
 
-use crate::auth::{CallOrigin, Scope, Scopes};
+use crate::auth::{CallOrigin, TokenScope, TokenScopes};
 
 /// A caller as audit rows have it, by the kernel's word where there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asker {
+pub struct AuditedCaller {
     /// `uid:1000` on the unix socket, `token:laptop` over TCP.
     pub who: String,
     /// The other end of the connection: `pid:4242`, `tcp:10.0.0.7:51234`; None where it is not known.
     pub peer: Option<String>,
 }
 
-impl Asker {
+impl AuditedCaller {
     /// The caller of a call that was let in.
     pub fn of(extensions: &Extensions) -> Self {
         Caller::of(extensions).asker
@@ -46,8 +46,8 @@ impl Asker {
 /// A caller, and what it may do. The gate attaches it to every call that it lets in.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    pub asker: Asker,
-    pub scopes: Scopes,
+    pub asker: AuditedCaller,
+    pub scopes: TokenScopes,
     pub over_tcp: bool,
     /// Cancelled when the caller's token is revoked.
     pub gone: CancellationToken,
@@ -57,8 +57,8 @@ impl Caller {
     /// The caller of a call that was let in. A call that no gate has seen may do nothing.
     pub fn of(extensions: &Extensions) -> Self {
         let nobody = || Self {
-            asker: Peer::of(extensions).asker("nobody"),
-            scopes: Scopes::default(),
+            asker: ConnectionPeer::of(extensions).asker("nobody"),
+            scopes: TokenScopes::default(),
             over_tcp: true,
             gone: CancellationToken::new(),
         };
@@ -67,16 +67,16 @@ impl Caller {
 
     /// The collector itself, for a purpose of its own.
     pub fn collector(what: &str) -> Self {
-        let (asker, gone) = (Asker::collector(what), CancellationToken::new());
-        Self { asker, scopes: Scopes::default(), over_tcp: false, gone }
+        let (asker, gone) = (AuditedCaller::collector(what), CancellationToken::new());
+        Self { asker, scopes: TokenScopes::default(), over_tcp: false, gone }
     }
 
     /// Returns an error where the caller may not do this: `what` completes "may not …".
-    pub fn require(&self, scope: Scope, what: &str) -> Result<()> {
+    pub fn require(&self, scope: TokenScope, what: &str) -> Result<()> {
         if self.scopes.has(scope) {
             return Ok(());
         }
-        let has = if self.scopes == Scopes::default() { "nothing".into() } else { self.scopes.to_string() };
+        let has = if self.scopes == TokenScopes::default() { "nothing".into() } else { self.scopes.to_string() };
         Err(Error::denied(format!("{} may not {what}: its scopes are {has}", self.asker.who)).hint(format!(
             "a token for that is made on the collector's machine: probe token make NAME --scope {}",
             scope.name()
@@ -86,14 +86,14 @@ impl Caller {
 
 /// The other end of a connection.
 #[derive(Debug)]
-pub(super) enum Peer {
+pub(super) enum ConnectionPeer {
     /// A process on a unix socket: its uid and pid, where the kernel says them.
     Socket { uid: Option<u32>, pid: Option<i32> },
     /// A client over TCP.
     Tcp(Option<std::net::SocketAddr>),
 }
 
-impl Peer {
+impl ConnectionPeer {
     pub(super) fn of(extensions: &Extensions) -> Self {
         match extensions.get::<UdsConnectInfo>() {
             Some(peer) => {
@@ -120,13 +120,15 @@ impl Peer {
     }
 
     /// The peer as an audit row has it; `who` where the kernel does not say it.
-    pub(super) fn asker(&self, who: &str) -> Asker {
+    pub(super) fn asker(&self, who: &str) -> AuditedCaller {
         match self {
-            Self::Socket { uid, pid } => Asker {
+            Self::Socket { uid, pid } => AuditedCaller {
                 who: uid.map_or_else(|| "unix".into(), |uid| format!("uid:{uid}")),
                 peer: pid.map(|pid| format!("pid:{pid}")),
             },
-            Self::Tcp(address) => Asker { who: who.to_owned(), peer: address.map(|address| format!("tcp:{address}")) },
+            Self::Tcp(address) => {
+                AuditedCaller { who: who.to_owned(), peer: address.map(|address| format!("tcp:{address}")) }
+            }
         }
     }
 }

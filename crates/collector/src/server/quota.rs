@@ -40,7 +40,7 @@ const MAX_LEAVING: usize = 16;
 
 /// The connections of one kind of listener.
 #[derive(Debug)]
-pub(super) struct Quota {
+pub(super) struct ConnectionQuota {
     /// Completes "connections are open …".
     kind: &'static str,
     most: usize,
@@ -50,7 +50,7 @@ pub(super) struct Quota {
     events: Arc<RunEvents>,
 }
 
-impl Quota {
+impl ConnectionQuota {
     /// The quotas of unix sockets and of TCP.
     pub(super) fn for_unix_and_tcp(over_tcp: bool, events: &Arc<RunEvents>) -> [Arc<Self>; 2] {
         let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);

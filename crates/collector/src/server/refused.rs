@@ -20,15 +20,15 @@ const PREFIX: usize = 5;
 
 /// The text of a query or a snippet; empty where it is not known.
 #[derive(Debug, Default)]
-pub(super) struct Text(pub(super) String);
+pub(super) struct RefusedText(pub(super) String);
 
 /// Takes the body of a call, and reads the text from it.
-pub(super) async fn text(request: &mut http::Request<Body>) -> Text {
+pub(super) async fn text(request: &mut http::Request<Body>) -> RefusedText {
     let path = request.uri().path().to_owned();
     let body = std::mem::replace(request.body_mut(), Body::empty());
     // The caller may keep its side open: the first message is all that is needed, and it comes first.
     let read = tokio::time::timeout(READ_TIMEOUT, first(Limited::new(body, MAX_READ_BYTES)));
-    Text(read.await.ok().flatten().and_then(|message| of(&path, &message)).unwrap_or_default())
+    RefusedText(read.await.ok().flatten().and_then(|message| of(&path, &message)).unwrap_or_default())
 }
 
 async fn first(mut body: Limited<Body>) -> Option<Vec<u8>> {

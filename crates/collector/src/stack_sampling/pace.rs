@@ -37,13 +37,13 @@ impl SampleReason {
 
 /// A while in which processes are sampled more often.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Burst {
+pub(super) struct SamplingBurst {
     pub(super) kind: SampleReason,
     pub(super) until: Instant,
     pub(super) interval: Duration,
 }
 
-impl Burst {
+impl SamplingBurst {
     /// A burst because steps have become slower.
     pub(super) fn slow(now: Instant) -> Self {
         Self { kind: SampleReason::Slow, until: now + SLOW_FOR, interval: SLOW }

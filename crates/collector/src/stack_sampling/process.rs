@@ -8,10 +8,10 @@ use probe_common::clock;
 use probe_common::error::{Error, Result};
 use probe_inspect::stacks::main_thread::{MainThread, MainThreads};
 
-use super::pace::{Burst, SampleReason, interval};
+use super::pace::{SampleReason, SamplingBurst, interval};
 use super::rows::StackSample;
 use crate::agent::Agent;
-use crate::stacks::{RunProcess, Stacks};
+use crate::stacks::{RunProcess, StackCollector};
 
 /// Failures in a row after which a process can't be read. A single reading can fail because the process changed meanwhile.
 const FAILURES: u32 = 10;
@@ -71,7 +71,7 @@ impl SampledProcess {
     }
 
     /// When the next sample is due, with a burst or without one.
-    pub(super) fn due(&self, burst: Option<Burst>) -> Instant {
+    pub(super) fn next_sample(&self, burst: Option<SamplingBurst>) -> Instant {
         // A process that can't be read is left alone in a burst too.
         match (burst, self.tried) {
             // A client that asks is to be told why.
@@ -87,7 +87,12 @@ impl SampledProcess {
     ///
     /// # Errors
     /// The process can't be read.
-    pub(super) fn sample(&mut self, stacks: &Stacks, kind: SampleReason, now: Instant) -> Result<Option<StackSample>> {
+    pub(super) fn sample(
+        &mut self,
+        stacks: &StackCollector,
+        kind: SampleReason,
+        now: Instant,
+    ) -> Result<Option<StackSample>> {
         let step = self.agent.state().step;
         let unix_ns = clock::unix_ns();
         self.next = now + interval(self.stepping, now);
@@ -103,7 +108,7 @@ impl SampledProcess {
         Ok(main.map(|main| StackSample { identity, unix_ns, step, kind, elapsed, main }))
     }
 
-    fn read(&mut self, stacks: &Stacks) -> Result<Option<MainThread>> {
+    fn read(&mut self, stacks: &StackCollector) -> Result<Option<MainThread>> {
         if self.last.is_none()
             && let Some(why_not) = stacks.unreadable(&self.run_process)
         {

@@ -8,7 +8,7 @@ use probe_proto::encode::{BatchBuilder, StringTable};
 use probe_proto::table::Time;
 use probe_proto::tables::stack_samples;
 use probe_proto::v1::StackFrame;
-use probe_store::Identity;
+use probe_store::ProcessIdentity;
 
 use super::pace::SampleReason;
 use crate::self_ingest::SelfIngest;
@@ -16,7 +16,7 @@ use crate::self_ingest::SelfIngest;
 /// A sample of a process.
 #[derive(Debug)]
 pub(super) struct StackSample {
-    pub(super) identity: Arc<Identity>,
+    pub(super) identity: Arc<ProcessIdentity>,
     pub(super) unix_ns: i64,
     pub(super) step: i64,
     pub(super) kind: SampleReason,

@@ -12,14 +12,14 @@ use probe_inspect::stacks::sampler::SamplingPlan;
 use probe_proto::env::PROBE_STACK_SAMPLING;
 use probe_proto::v1::{ProcessStacks, StackMethod, StacksAnswer, StacksCall};
 
-use super::pace::{Burst, SampleReason, SamplingBudget};
+use super::pace::{SampleReason, SamplingBudget, SamplingBurst};
 use super::process::SampledProcess;
 use super::rows::StackSamples;
 use crate::background::keep_working;
 use crate::events::RunEvents;
-use crate::registry::Registry;
+use crate::registry::AgentRegistry;
 use crate::self_ingest::SelfIngest;
-use crate::stacks::Stacks;
+use crate::stacks::StackCollector;
 
 /// How often the list of processes is refreshed, and samples become rows.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -46,8 +46,8 @@ pub(crate) struct StackSampling(Arc<SamplerState>);
 
 #[derive(Debug)]
 struct SamplerState {
-    registry: Arc<Registry>,
-    stacks: Arc<Stacks>,
+    registry: Arc<AgentRegistry>,
+    stacks: Arc<StackCollector>,
     samples: StackSamples,
     /// Whether the thread samples without a burst.
     always: bool,
@@ -59,7 +59,7 @@ struct SamplerState {
 /// The burst that is asked for, and its answer.
 #[derive(Debug, Default)]
 struct BurstRequests {
-    newest: Option<Burst>,
+    newest: Option<SamplingBurst>,
     /// The answer to the client that asked for sampling.
     answer: Vec<ProcessStacks>,
     processor_time: Duration,
@@ -71,8 +71,8 @@ impl StackSampling {
     /// # Errors
     /// The system has no threads left.
     pub(crate) fn begin(
-        registry: Arc<Registry>,
-        stacks: Arc<Stacks>,
+        registry: Arc<AgentRegistry>,
+        stacks: Arc<StackCollector>,
         table: SelfIngest,
         events: Arc<RunEvents>,
         always: bool,
@@ -100,7 +100,7 @@ impl StackSampling {
         let mut bursts = self.0.lock();
         // The sampling that a client asks for is more than that.
         if self.0.always && bursts.current(Instant::now()).is_none() {
-            bursts.newest = Some(Burst::slow(Instant::now()));
+            bursts.newest = Some(SamplingBurst::slow(Instant::now()));
             self.0.changed.notify_all();
         }
     }
@@ -123,7 +123,8 @@ impl StackSampling {
                 return Err(Error::limit("another client is sampling these processes")
                     .hint(format!("ask again in {} s", MAX_DURATION.as_secs())));
             }
-            let burst = Burst { kind: SampleReason::Asked, until: now + plan.duration, interval: plan.interval };
+            let burst =
+                SamplingBurst { kind: SampleReason::Asked, until: now + plan.duration, interval: plan.interval };
             *bursts = BurstRequests { newest: Some(burst), ..BurstRequests::default() };
             self.0.changed.notify_all();
         }
@@ -151,7 +152,7 @@ impl Drop for StackSampling {
 }
 
 impl BurstRequests {
-    fn current(&self, now: Instant) -> Option<Burst> {
+    fn current(&self, now: Instant) -> Option<SamplingBurst> {
         self.newest.filter(|burst| now < burst.until)
     }
 
@@ -196,7 +197,7 @@ impl SamplerState {
                 let free = burst.is_some_and(|burst| burst.kind == SampleReason::Asked);
                 let wait = if free { Duration::ZERO } else { budget.wait(now) };
                 if wait.is_zero() {
-                    for process in processes.iter_mut().filter(|process| process.due(burst) <= now) {
+                    for process in processes.iter_mut().filter(|process| process.next_sample(burst) <= now) {
                         let before = processor_time();
                         self.sample(process, burst, now);
                         let took = processor_time().saturating_sub(before);
@@ -207,7 +208,7 @@ impl SamplerState {
                         }
                     }
                 }
-                let due = processes.iter().map(|process| process.due(burst)).min().unwrap_or(wake);
+                let due = processes.iter().map(|process| process.next_sample(burst)).min().unwrap_or(wake);
                 wake = wake.min(due.max(now + wait));
             } else {
                 // The next burst takes the processes that are connected then.
@@ -230,7 +231,7 @@ impl SamplerState {
         processes.iter_mut().for_each(|process| process.refresh(now));
     }
 
-    fn sample(&self, process: &mut SampledProcess, burst: Option<Burst>, now: Instant) {
+    fn sample(&self, process: &mut SampledProcess, burst: Option<SamplingBurst>, now: Instant) {
         let kind = burst.map_or(SampleReason::Always, |burst| burst.kind);
         let sampled = process.sample(&self.stacks, kind, now);
         if kind == SampleReason::Asked {
@@ -251,10 +252,10 @@ impl SamplerState {
     }
 
     /// Sleeps until `wake`, until another burst begins or this one ends, or until the end.
-    fn sleep(&self, wake: Instant, burst: Option<Burst>) {
+    fn sleep(&self, wake: Instant, burst: Option<SamplingBurst>) {
         let bursts = self.lock();
         let same = |bursts: &mut BurstRequests| {
-            let until = |burst: Option<Burst>| burst.map(|burst| burst.until);
+            let until = |burst: Option<SamplingBurst>| burst.map(|burst| burst.until);
             !self.over.load(Ordering::Relaxed) && until(bursts.current(Instant::now())) == until(burst)
         };
         let time = wake.saturating_duration_since(Instant::now());

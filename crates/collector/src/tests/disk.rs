@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use probe_common::fault::Fault;
+use probe_common::fault::DiskFault;
 use probe_proto::table::{Text, Time};
 use probe_proto::tables::metrics;
 
 use super::*;
-use crate::server::peer::Asker;
+use crate::server::peer::AuditedCaller;
 
 /// A process with rows of two tables: one that gets many, and one that gets few.
 struct Fast {
@@ -81,7 +81,7 @@ impl Fast {
     fn count(&self, runtime: &tokio::runtime::Runtime, sql: &str) -> i64 {
         let OpenedStore { store, registry, log, events, queries, .. } = &self.world.begun;
         let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events, queries);
-        let engine = Engine::new(Arc::clone(store), system).unwrap();
+        let engine = QueryEngine::new(Arc::clone(store), system).unwrap();
         let batches: Vec<RecordBatch> =
             runtime.block_on(async { engine.query(sql, None).await.unwrap().try_collect().await.unwrap() });
         batches[0].column(0).as_primitive::<Int64Type>().value(0)
@@ -288,12 +288,12 @@ fn rows_of_a_file_whose_name_does_not_come_on_disk_are_there_once() {
     let steps = directory.path().join("python.steps");
     runtime.block_on(fast.steps(30));
     std::fs::create_dir(&steps).unwrap();
-    fault::set(&steps, Fault::Names, true);
+    fault::set(&steps, DiskFault::Names, true);
     for _ in 0..3 {
         assert!(fast.world.begun.store.keep_up(true).is_err());
         assert_eq!((count(&fast), on_disk(&steps, "")), (30, 0));
     }
-    fault::set(&steps, Fault::Names, false);
+    fault::set(&steps, DiskFault::Names, false);
     fast.world.begun.store.keep_up(true).unwrap();
     assert_eq!((count(&fast), std::fs::read_dir(&steps).unwrap().count()), (30, 1));
     fast.world.kill();
@@ -309,7 +309,7 @@ fn threads_that_panic_are_told_of_and_go_on() {
     let problems = |world: &World| {
         let OpenedStore { store, registry, log, events, queries, .. } = &world.begun;
         let system = recovery::system_tables(&"gpt@1".into(), registry, store, log, events, queries);
-        let engine = Engine::new(Arc::clone(store), system).unwrap();
+        let engine = QueryEngine::new(Arc::clone(store), system).unwrap();
         let batches: Vec<RecordBatch> = runtime.block_on(async {
             let sql = "SELECT COALESCE(problem, 'none') FROM probe.agents";
             engine.query(sql, None).await.unwrap().try_collect().await.unwrap()
@@ -318,7 +318,7 @@ fn threads_that_panic_are_told_of_and_go_on() {
     };
     let (journal, store) = (Arc::clone(&world.begun.journal), Arc::clone(&world.begun.store));
     let at = journal::directory(directory.path());
-    fault::set(&at, Fault::Panic, true);
+    fault::set(&at, DiskFault::Panic, true);
     world.send(0, 1, (0, 30), 30);
     let problem = journal.sync().unwrap();
     assert!(problem.contains("panicked: this test has it so"), "{problem}");
@@ -326,14 +326,14 @@ fn threads_that_panic_are_told_of_and_go_on() {
 
     // Before the journal goes on, since the rows that it missed are written to files at once.
     let steps = directory.path().join("python.steps");
-    fault::set(&steps, Fault::Panic, true);
-    fault::set(&at, Fault::Panic, false);
+    fault::set(&steps, DiskFault::Panic, true);
+    fault::set(&at, DiskFault::Panic, false);
     world.send(0, 2, (30, 30), 60);
     assert_eq!(journal.sync(), None);
     store.wake_writer();
     wait("nothing is said of a panic", || store.problem().is_some_and(|problem| problem.contains("panicked")));
     assert_eq!(problems(&world), "rows are in memory only: its thread panicked: this test has it so");
-    fault::set(&steps, Fault::Panic, false);
+    fault::set(&steps, DiskFault::Panic, false);
     wait("the thread that writes files is gone", || {
         store.problem().is_none() && store.snapshot().iter().all(|table| table.unflushed().next().is_none())
     });
@@ -355,7 +355,7 @@ fn no_question_costs_a_row() {
     // One more row, so that there always are rows that only the journal has.
     fast.metric();
     let OpenedStore { queries, log, events, store, journal, .. } = &fast.world.begun;
-    let asker = Asker { who: "token:a".into(), peer: None };
+    let asker = AuditedCaller { who: "token:a".into(), peer: None };
     let text = "x".repeat(60 << 10);
     let call = v1::EvalCall { code: text.clone(), ..v1::EvalCall::default() };
     for number in 0..40 {
@@ -380,7 +380,7 @@ fn a_failing_query_is_written_down_once() {
     let directory = tempfile::tempdir().unwrap();
     let world = World::start_with(directory.path(), 64 << 20, 1 << 30);
     let before = world.begun.journal.disk_usage().0;
-    let asker = Asker { who: "token:a".into(), peer: None };
+    let asker = AuditedCaller { who: "token:a".into(), peer: None };
     let text = "x".repeat(60 << 10);
     world.begun.queries.failed(&asker, &text, None, &probe_common::error::Error::usage("no"));
     world.begun.queries.begin(&asker, &text, None).finish(None);
@@ -393,7 +393,7 @@ fn a_failing_query_is_written_down_once() {
     let rows = probe_store::SystemTable::rows(&*world.begun.queries).unwrap();
     assert_eq!(rows.num_rows(), 2);
     assert!(rows["sql"].as_string_view().iter().all(|sql| sql == Some(&text)));
-    let engine = Engine::new(Arc::clone(&world.begun.store), vec![Arc::clone(&world.begun.queries) as _]).unwrap();
+    let engine = QueryEngine::new(Arc::clone(&world.begun.store), vec![Arc::clone(&world.begun.queries) as _]).unwrap();
     let batches: Vec<RecordBatch> = runtime().block_on(async {
         let sql = "SELECT CAST(SUM(length(sql)) AS BIGINT) FROM probe.queries WHERE status IN ('ok', 'error')";
         engine.query(sql, None).await.unwrap().try_collect().await.unwrap()
@@ -414,7 +414,7 @@ fn a_query_that_holds_what_had_to_go_says_so() {
     let store = Arc::clone(&fast.world.begun.store);
     // Nothing goes between the question and its first rows.
     let still = store.hold_still();
-    let engine = Engine::new(Arc::clone(&store), Vec::new()).unwrap();
+    let engine = QueryEngine::new(Arc::clone(&store), Vec::new()).unwrap();
     let tables = engine.catalog(None).schema("python").unwrap();
     let session = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(1));
     let mut rows = runtime.block_on(async {

@@ -6,7 +6,7 @@ use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::TryStreamExt;
-use probe_query::Engine;
+use probe_query::QueryEngine;
 
 use super::World;
 
@@ -25,7 +25,7 @@ fn a_query_keeps_no_memory_that_the_store_gives_up() {
     };
     // Each segment is a file, and in memory too.
     (0..4).for_each(|_| grow(&mut world));
-    let engine = Engine::new(Arc::clone(&world.begun.store), Vec::new()).unwrap();
+    let engine = QueryEngine::new(Arc::clone(&world.begun.store), Vec::new()).unwrap();
     let tables = engine.catalog(None).schema("python").unwrap();
     let session = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(1));
     let mut rows = runtime.block_on(async {

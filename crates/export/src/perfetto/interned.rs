@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::messages::{Interned, InternedData};
+use super::messages::{InternedData, InternedString};
 
 /// Bytes of texts past which all are forgotten, and numbers begin again.
 const MAX_BYTES: usize = 16 << 20;
 
 /// The use of a text: each use has numbers of its own.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Use {
+pub(super) enum TextUse {
     Category,
     Name,
     ArgumentName,
@@ -18,15 +18,15 @@ pub(super) enum Use {
 
 /// The texts of a file so far, and those that the next packet has to define.
 #[derive(Debug, Default)]
-pub(super) struct Texts {
+pub(super) struct InternedTexts {
     known: [HashMap<String, u64>; 4],
     new: Option<InternedData>,
     bytes: usize,
 }
 
-impl Texts {
+impl InternedTexts {
     /// The number of a text.
-    pub(super) fn number(&mut self, usage: Use, text: &str) -> u64 {
+    pub(super) fn number(&mut self, usage: TextUse, text: &str) -> u64 {
         let known = &mut self.known[usage as usize];
         if let Some(iid) = known.get(text) {
             return *iid;
@@ -36,12 +36,12 @@ impl Texts {
         self.bytes += 2 * text.len() + 64;
         let new = self.new.get_or_insert_default();
         let list = match usage {
-            Use::Category => &mut new.event_categories,
-            Use::Name => &mut new.event_names,
-            Use::ArgumentName => &mut new.debug_annotation_names,
-            Use::Argument => &mut new.debug_annotation_string_values,
+            TextUse::Category => &mut new.event_categories,
+            TextUse::Name => &mut new.event_names,
+            TextUse::ArgumentName => &mut new.debug_annotation_names,
+            TextUse::Argument => &mut new.debug_annotation_string_values,
         };
-        list.push(Interned { iid, text: text.to_owned() });
+        list.push(InternedString { iid, text: text.to_owned() });
         iid
     }
 

@@ -104,18 +104,18 @@ pub(crate) struct DebugAnnotation {
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct InternedData {
     #[prost(message, repeated, tag = "1")]
-    pub event_categories: Vec<Interned>,
+    pub event_categories: Vec<InternedString>,
     #[prost(message, repeated, tag = "2")]
-    pub event_names: Vec<Interned>,
+    pub event_names: Vec<InternedString>,
     #[prost(message, repeated, tag = "3")]
-    pub debug_annotation_names: Vec<Interned>,
+    pub debug_annotation_names: Vec<InternedString>,
     #[prost(message, repeated, tag = "29")]
-    pub debug_annotation_string_values: Vec<Interned>,
+    pub debug_annotation_string_values: Vec<InternedString>,
 }
 
 /// `EventCategory`, `EventName`, `DebugAnnotationName` and `InternedString`, which are alike on the wire.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct Interned {
+pub(crate) struct InternedString {
     #[prost(uint64, tag = "1")]
     pub iid: u64,
     #[prost(string, tag = "2")]

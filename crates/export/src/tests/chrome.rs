@@ -5,12 +5,12 @@ use serde_json::Value;
 
 use super::drawn::{Drawn, slices, write};
 use super::nesting::{Interval, nest};
-use crate::{Chrome, Flow, FlowKind, Point, Slice, Timeline, TraceProcess, Track};
+use crate::{ChromeWriter, Flow, FlowKind, Slice, Timeline, TraceProcess, Track, TrackPoint};
 
 fn file(base: i64, slices: &[Drawn]) -> (String, Value) {
     let mut bytes = Vec::new();
     let about = [("distributedInfo", "{\"rank\": 3}".to_owned())];
-    write(Box::new(Chrome::new(&mut bytes, base, true, &about).unwrap()), slices).unwrap();
+    write(Box::new(ChromeWriter::new(&mut bytes, base, true, &about).unwrap()), slices).unwrap();
     let text = String::from_utf8(bytes).unwrap();
     let read = serde_json::from_str(&text).unwrap();
     (text, read)
@@ -46,7 +46,7 @@ fn the_head_says_what_others_look_for() {
 fn streams_are_tracks_of_their_device_where_readers_of_one_process_expect_it() {
     let mut bytes = Vec::new();
     let about = [("distributedInfo", "{\"rank\": 3}".to_owned())];
-    let chrome = Chrome::as_profiler(&mut bytes, 0, true, &about).unwrap();
+    let chrome = ChromeWriter::as_profiler(&mut bytes, 0, true, &about).unwrap();
     write(Box::new(chrome), &[(1, 5, 10, "gemm".into()), (0, 6, 1, "launch".into()), (2, 7, 1, "other".into())])
         .unwrap();
     let text = std::str::from_utf8(&bytes).unwrap();
@@ -64,7 +64,7 @@ fn streams_are_tracks_of_their_device_where_readers_of_one_process_expect_it() {
 #[test]
 fn an_arrow_goes_forward_in_time_and_comes_after_its_slices() {
     let mut bytes = Vec::new();
-    let mut timeline = Timeline::new(Box::new(Chrome::new(&mut bytes, 0, false, &[]).unwrap()));
+    let mut timeline = Timeline::new(Box::new(ChromeWriter::new(&mut bytes, 0, false, &[]).unwrap()));
     let process = timeline.process(&TraceProcess { name: "rank 0".into(), pid: None }).unwrap();
     let mut tracks = ["one", "other"].map(|name| {
         timeline
@@ -88,7 +88,7 @@ fn an_arrow_goes_forward_in_time_and_comes_after_its_slices() {
     assert!(list.iter().rposition(|event| event["ph"] == "X") < Some(index_of("s")));
 }
 
-fn interval_of(point: Point, list: &[Value]) -> Value {
+fn interval_of(point: TrackPoint, list: &[Value]) -> Value {
     let ts = point.ts / 1000;
     list.iter().find(|event| event["ph"] == "X" && event["ts"] == ts).unwrap()["tid"].clone()
 }

@@ -5,7 +5,8 @@ use std::io::Result;
 use proptest::prelude::*;
 
 use crate::{
-    Counter, Flow, FlowKind, Instant, Slice, Timeline, TraceFormat, TraceProcess, Track, Value, WrittenCounts,
+    ArgumentValue, Counter, Flow, FlowKind, InstantEvent, Slice, Timeline, TraceFormat, TraceProcess, Track,
+    WrittenCounts,
 };
 
 /// A slice of one of the tracks: track, begin, duration, name.
@@ -41,8 +42,11 @@ pub(super) fn write(format: Box<dyn TraceFormat + '_>, slices: &[Drawn]) -> Resu
         [track(first, None, "thread 7")?, track(first, Some("GPU 0"), "stream 7")?, track(second, None, "thread 8")?];
     let counter = timeline.counter(Counter { process: second, name: "memory".into(), unit: "bytes" })?;
     for (index, (track, ts, duration, name)) in slices.iter().enumerate() {
-        let arguments =
-            [("name", Value::Text(name)), ("shape", Value::Json("[[2,3]]")), ("nan", Value::Float(f64::NAN))];
+        let arguments = [
+            ("name", ArgumentValue::Text(name)),
+            ("shape", ArgumentValue::Json("[[2,3]]")),
+            ("nan", ArgumentValue::Float(f64::NAN)),
+        ];
         let flows = [Flow::Begin(FlowKind::Launch, index as u64)];
         let slice = Slice {
             track: tracks[*track],
@@ -57,6 +61,6 @@ pub(super) fn write(format: Box<dyn TraceFormat + '_>, slices: &[Drawn]) -> Resu
     }
     timeline.count(counter, 5, 12.5)?;
     timeline.count(counter, 6, f64::NAN)?;
-    timeline.instant(&Instant { track: tracks[2], ts: 7, name: "slow", category: "event", arguments: &[] })?;
+    timeline.instant(&InstantEvent { track: tracks[2], ts: 7, name: "slow", category: "event", arguments: &[] })?;
     timeline.finish()
 }

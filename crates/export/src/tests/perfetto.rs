@@ -7,7 +7,7 @@ use prost::Message;
 
 use super::drawn::{Drawn, slices, write};
 use super::nesting::{Interval, nest};
-use crate::Perfetto;
+use crate::PerfettoWriter;
 use crate::perfetto::messages::TracePacket;
 
 #[derive(Clone, PartialEq, Message)]
@@ -18,7 +18,7 @@ struct Trace {
 
 fn packets(slices: &[Drawn]) -> Vec<TracePacket> {
     let mut bytes = Vec::new();
-    write(Box::new(Perfetto::new(&mut bytes, Some(1_700_000_000_000_000_000)).unwrap()), slices).unwrap();
+    write(Box::new(PerfettoWriter::new(&mut bytes, Some(1_700_000_000_000_000_000)).unwrap()), slices).unwrap();
     Trace::decode(&bytes[..]).unwrap().packet
 }
 

@@ -5,16 +5,16 @@ use std::borrow::Cow;
 use probe_common::error::Result;
 use probe_proto::bus_factor::bus_factor;
 
-use super::{Collected, MAX_STEPS, trailing_number};
-use crate::blank_records::{Activity, device_event};
+use super::{CollectedEvents, MAX_STEPS, trailing_number};
+use crate::blank_records::{DeviceActivity, device_event};
 use crate::event::ChromeEvent;
 use crate::flops::flops;
 use crate::kinds;
 use crate::number::integer;
 use crate::records::{DeviceEvent, HostEvent, Launch, MemoryEvent, UNKNOWN, device, host};
-use crate::steps::Step;
+use crate::steps::StepInterval;
 
-impl Collected {
+impl CollectedEvents {
     pub(super) fn take_host(&mut self, kind: u8, event: &ChromeEvent<'_>) -> Result<()> {
         let Some(thread) = self.thread(&event.pid, &event.tid) else {
             self.leave_out("past the number of threads", 1);
@@ -29,7 +29,7 @@ impl Collected {
             } else if let Some(number) = kinds::step_number(&event.name)
                 && self.steps.len() < MAX_STEPS
             {
-                self.steps.push(Step { ts, end, number });
+                self.steps.push(StepInterval { ts, end, number });
             }
         }
         if kind == host::MODULE || kind == host::FRAME && event.name.starts_with("nn.Module: ") {
@@ -111,7 +111,7 @@ impl Collected {
             kind == device::KERNEL && (args.collective.is_some() || kinds::is_communication(&event.name));
         let (unknown, float) =
             (|value: Option<i64>| value.unwrap_or(UNKNOWN), |value: Option<f64>| value.unwrap_or(f64::NAN));
-        let activity = Activity {
+        let activity = DeviceActivity {
             ts,
             end,
             device: unknown(args.device.or_else(|| integer(&event.pid))),

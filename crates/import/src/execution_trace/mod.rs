@@ -15,18 +15,18 @@ use probe_store::row_files::RowSink;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
+use super::capture::{CaptureFacts, CaptureSource, ImportedCapture, RowCounts};
 use super::collect::TEXT_REFUSED;
-use super::elements::{Element, Elements};
-use super::head::Head;
+use super::elements::{ElementReader, JsonElement};
+use super::head::FileHead;
 use super::imported_process;
-use super::input::Input;
+use super::input::TextInput;
 use super::metadata::rank_in_name;
 use super::records::{ExecutionNode, known};
 use super::rows::ProcessRows;
-use super::sorter::{Sorted, Sorter};
+use super::sorter::{RecordSorter, SortedRecords};
 use super::text_table::TextTable;
-use node::Node;
+use node::GraphNode;
 
 /// The format's name in `--format` and `python.captures`.
 pub(crate) const NAME: &str = "execution-trace";
@@ -45,7 +45,7 @@ const REPORT: u64 = 4096;
 const GROUPS: &str = "## process_group:init ##";
 
 /// Whether a file with this beginning is an execution trace.
-pub(crate) fn recognises(head: &Head) -> bool {
+pub(crate) fn recognises(head: &FileHead) -> bool {
     let says = |word: &str| memchr::memmem::find(&head.bytes, word.as_bytes()).is_some();
     head.is_json() && head.has_key("nodes") && says("\"rf_id\"")
 }
@@ -64,7 +64,7 @@ struct ProcessGroup {
 
 /// All that was read of a file.
 struct ExecutionTraceFile {
-    nodes: Sorter<ExecutionNode>,
+    nodes: RecordSorter<ExecutionNode>,
     texts: TextTable,
     /// For each node, its caller's number and the number of its own name.
     callers: HashMap<i64, (i64, u32)>,
@@ -81,11 +81,11 @@ struct ExecutionTraceFile {
 /// # Errors
 /// The file is no execution trace, or rows can't be written.
 pub(crate) fn import(
-    reading: &Reading<'_>,
+    reading: &CaptureSource<'_>,
     files: &mut dyn RowSink,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Capture> {
-    let input = Input::open(reading.path)?;
+) -> Result<ImportedCapture> {
+    let input = TextInput::open(reading.path)?;
     let (file_bytes, consumed) = (input.file_bytes, input.consumed);
     let mut report = || progress(consumed.load(Ordering::Relaxed), file_bytes);
     let mut found = ExecutionTraceFile::read(input.text, reading.scratch, &mut report)?;
@@ -98,7 +98,7 @@ pub(crate) fn import(
     let pid = found.about.get("pid").and_then(Value::as_i64).and_then(|pid| i32::try_from(pid).ok());
     let identity = imported_process::identity(reading.run, None, pid, rank, None);
     let mut rows = ProcessRows::new(files, identity);
-    let nodes = std::mem::replace(&mut found.nodes, Sorter::new(reading.scratch)).finish()?;
+    let nodes = std::mem::replace(&mut found.nodes, RecordSorter::new(reading.scratch)).finish()?;
     let count = found.write_nodes(&nodes, reading.capture, &mut rows)?;
     nodes.check()?;
     found.write_groups(reading.capture, &mut rows)?;
@@ -125,7 +125,7 @@ pub(crate) fn import(
 impl ExecutionTraceFile {
     fn read(text: impl std::io::Read, scratch: &Path, report: &mut dyn FnMut()) -> Result<Self> {
         let mut found = Self {
-            nodes: Sorter::new(scratch),
+            nodes: RecordSorter::new(scratch),
             texts: TextTable::default(),
             callers: HashMap::new(),
             groups: Vec::new(),
@@ -135,23 +135,23 @@ impl ExecutionTraceFile {
             text_bytes: 0,
             about: Map::new(),
         };
-        let mut elements = Elements::of_array(text, "nodes");
+        let mut elements = ElementReader::of_array(text, "nodes");
         loop {
             match elements.next() {
-                Ok(Some(Element::Event(text, _))) => {
+                Ok(Some(JsonElement::Event(text, _))) => {
                     found.events += 1;
                     if found.events.is_multiple_of(REPORT) {
                         report();
                     }
                     found.node(&String::from_utf8_lossy(text))?;
                 }
-                Ok(Some(Element::Value(key @ ("schema" | "pid"), text))) => {
+                Ok(Some(JsonElement::Value(key @ ("schema" | "pid"), text))) => {
                     let value = serde_json::from_slice(text).unwrap_or(Value::Null);
                     if text.len() <= 64 {
                         found.about.insert(key.to_owned(), value);
                     }
                 }
-                Ok(Some(Element::Value(..))) => {}
+                Ok(Some(JsonElement::Value(..))) => {}
                 Ok(None) => break,
                 Err(stopped) => {
                     let (what, offset, nodes) = (stopped.what, stopped.offset, found.events);
@@ -172,7 +172,7 @@ impl ExecutionTraceFile {
     }
 
     fn node(&mut self, text: &str) -> Result<()> {
-        let Some(node) = Node::parse(text) else {
+        let Some(node) = GraphNode::parse(text) else {
             self.leave_out("unreadable", 1);
             return Ok(());
         };
@@ -215,7 +215,12 @@ impl ExecutionTraceFile {
         self.callers.contains_key(&at).then_some(depth)
     }
 
-    fn write_nodes(&self, nodes: &Sorted<ExecutionNode>, capture: &str, rows: &mut ProcessRows<'_>) -> Result<i64> {
+    fn write_nodes(
+        &self,
+        nodes: &SortedRecords<ExecutionNode>,
+        capture: &str,
+        rows: &mut ProcessRows<'_>,
+    ) -> Result<i64> {
         let mut count = 0;
         for node in nodes.group(0) {
             count += 1;

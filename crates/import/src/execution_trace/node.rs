@@ -14,7 +14,7 @@ const MAX_TEXT: usize = 64 << 10;
 
 /// The fields of a node. The flat schema has all of them at its top level, Chakra's most in `attrs`.
 #[derive(Debug, Deserialize)]
-pub(super) struct Node<'a> {
+pub(super) struct GraphNode<'a> {
     pub id: i64,
     #[serde(borrow)]
     pub name: Cow<'a, str>,
@@ -45,11 +45,11 @@ pub(super) struct Node<'a> {
     #[serde(borrow, default)]
     op_schema: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    attrs: Vec<Attribute<'a>>,
+    attrs: Vec<NodeAttribute<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Attribute<'a> {
+struct NodeAttribute<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -58,7 +58,7 @@ struct Attribute<'a> {
 
 /// Inputs or outputs in Chakra's schema.
 #[derive(Debug, Default, Deserialize)]
-struct Tensors<'a> {
+struct NodeTensors<'a> {
     #[serde(borrow, default)]
     values: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -67,7 +67,7 @@ struct Tensors<'a> {
     types: Option<&'a RawValue>,
 }
 
-impl<'a> Tensors<'a> {
+impl<'a> NodeTensors<'a> {
     fn of(raw: Option<&'a RawValue>) -> Self {
         raw.filter(|raw| raw.get().starts_with('{'))
             .and_then(|raw| serde_json::from_str(raw.get()).ok())
@@ -80,7 +80,7 @@ pub(super) fn is_root(name: &str) -> bool {
     name.starts_with("[pytorch|profiler|execution_") && (name.ends_with("|process]") || name.ends_with("|thread]"))
 }
 
-impl<'a> Node<'a> {
+impl<'a> GraphNode<'a> {
     /// Parses a node's JSON.
     pub(super) fn parse(text: &'a str) -> Option<Self> {
         serde_json::from_str(text).ok()
@@ -97,7 +97,7 @@ impl<'a> Node<'a> {
 
     /// The first input, where it is text.
     pub(super) fn first_input(&self) -> Option<String> {
-        let values = Tensors::of(self.inputs).values.or(self.inputs)?;
+        let values = NodeTensors::of(self.inputs).values.or(self.inputs)?;
         let values: Vec<&RawValue> = serde_json::from_str(values.get()).ok()?;
         serde_json::from_str(values.first()?.get()).ok()
     }
@@ -107,7 +107,7 @@ impl<'a> Node<'a> {
         let number = |flat, name| self.value(flat, name).and_then(integer);
         let schema = self.value(self.op_schema, "op_schema").and_then(|raw| serde_json::from_str::<String>(raw).ok());
         let schema = schema.filter(|schema| !schema.is_empty());
-        let (inputs, outputs) = (Tensors::of(self.inputs), Tensors::of(self.outputs));
+        let (inputs, outputs) = (NodeTensors::of(self.inputs), NodeTensors::of(self.outputs));
         let mut list = |flat: Option<&RawValue>, other: Option<&RawValue>| {
             let raw = flat.or(other).map(RawValue::get);
             texts.optional(raw.filter(|raw| !matches!(*raw, "[]" | "null") && raw.len() <= MAX_TEXT))

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::dump::{Dump, GroupStatus, MAX_GROUPS};
-use super::operation::{MAX_TEXT, Operation};
+use super::dump::{FlightDump, GroupStatus, MAX_GROUPS};
+use super::operation::{FlightOperation, MAX_TEXT};
 
 /// A group, as one process knows it.
 #[derive(Debug, Default)]
@@ -23,12 +23,16 @@ pub(super) struct ProcessGroup {
 
 /// All groups of a dump.
 #[derive(Debug)]
-pub(super) struct Groups {
+pub(super) struct DumpedGroups {
     by_name: BTreeMap<String, ProcessGroup>,
 }
 
-impl Groups {
-    pub(super) fn new(dump: &Dump, operations: &[Operation], left_out: &mut BTreeMap<Cow<'static, str>, u64>) -> Self {
+impl DumpedGroups {
+    pub(super) fn new(
+        dump: &FlightDump,
+        operations: &[FlightOperation],
+        left_out: &mut BTreeMap<Cow<'static, str>, u64>,
+    ) -> Self {
         let mut groups = Self { by_name: BTreeMap::new() };
         for operation in operations {
             let Some(group) = groups.group(&operation.group) else { continue };
@@ -76,7 +80,7 @@ impl Groups {
     }
 
     /// Adds the status of groups, which is by number.
-    fn take_status(&mut self, dump: &Dump, left_out: &mut BTreeMap<Cow<'static, str>, u64>) {
+    fn take_status(&mut self, dump: &FlightDump, left_out: &mut BTreeMap<Cow<'static, str>, u64>) {
         let more = dump.pg_config.as_ref().map_or(0, |config| config.more)
             + dump.pg_status.as_ref().map_or(0, |status| status.more);
         if more > 0 {
@@ -111,7 +115,11 @@ impl Groups {
 
     /// The number of each group, by the order in which they were made: names that are numbers count groups of the whole job, and
     /// the process counts its own. None where the lists differ in length, or operations show other numbers.
-    fn in_order_of_making(&self, dump: &Dump, statuses: &BTreeMap<i64, GroupStatus>) -> Option<Vec<(String, i64)>> {
+    fn in_order_of_making(
+        &self,
+        dump: &FlightDump,
+        statuses: &BTreeMap<i64, GroupStatus>,
+    ) -> Option<Vec<(String, i64)>> {
         let config = &dump.pg_config.as_ref()?.items;
         let mut names: Vec<(u64, &str)> =
             config.keys().map(|name| Some((name.0.parse().ok()?, name.0.as_str()))).collect::<Option<_>>()?;

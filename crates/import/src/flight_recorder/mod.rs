@@ -13,20 +13,20 @@ use std::path::Path;
 use probe_common::error::{Error, Result};
 use probe_store::row_files::RowSink;
 
-use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
-use super::head::Head;
+use super::capture::{CaptureFacts, CaptureSource, ImportedCapture, RowCounts};
+use super::head::FileHead;
 use super::imported_process;
-use super::input::Input;
+use super::input::TextInput;
 use super::pickle::{self, PickleLimits};
 use super::rows::ProcessRows;
-use dump::Dump;
-use groups::Groups;
+use dump::FlightDump;
+use groups::DumpedGroups;
 
 /// Largest dump, unpacked (bytes). An operation takes two KiB with its stack.
 const MAX_BYTES: usize = 64 << 20;
 
 /// Whether a file with this beginning is a dump.
-pub(crate) fn is_dump(head: &Head) -> bool {
+pub(crate) fn is_dump(head: &FileHead) -> bool {
     let says = |word: &str| memchr::memmem::find(&head.bytes, word.as_bytes()).is_some();
     if head.is_json() {
         let about = head.has_key("pg_config") || head.has_key("pg_status");
@@ -40,14 +40,14 @@ pub(crate) fn is_dump(head: &Head) -> bool {
 /// # Errors
 /// The file is no dump or past a bound, or rows can't be written.
 pub(crate) fn import_file(
-    reading: &Reading<'_>,
+    reading: &CaptureSource<'_>,
     files: &mut dyn RowSink,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Capture> {
+) -> Result<ImportedCapture> {
     let failed = |what: String| {
         Error::failed(format!("cannot import {} as a Flight Recorder dump: {what}", reading.path.display()))
     };
-    let input = Input::open(reading.path)?;
+    let input = TextInput::open(reading.path)?;
     let file_bytes = input.file_bytes;
     let mut bytes = Vec::new();
     input.text.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(|error| failed(error.to_string()))?;
@@ -61,19 +61,19 @@ pub(crate) fn import_file(
 }
 
 /// The dump in a file's bytes, and why it is not whole: a process that is killed while it writes its dump leaves a part of it.
-pub(crate) fn parse(bytes: Vec<u8>) -> Result<(Dump, Option<String>), String> {
+pub(crate) fn parse(bytes: Vec<u8>) -> Result<(FlightDump, Option<String>), String> {
     let (dump, problem) = if pickle::is_pickle(&bytes) {
         let read = pickle::read_as_far(&bytes[..], PickleLimits::WHOLE, &mut ());
         let is_code = read.stopped.as_ref().is_some_and(|stopped| stopped.is_code);
         let problem = read.problem();
-        let dump: Result<Dump, String> = read.pickle.parse().map_err(|error| error.to_string());
+        let dump: Result<FlightDump, String> = read.pickle.parse().map_err(|error| error.to_string());
         match (dump, problem) {
             (_, Some(problem)) if is_code => return Err(problem),
             (Ok(dump), problem) => (dump, problem),
             (Err(mismatch), problem) => return Err(problem.unwrap_or(mismatch)),
         }
     } else {
-        (serde_json::from_slice::<Dump>(&bytes).map_err(|error| error.to_string())?, None)
+        (serde_json::from_slice::<FlightDump>(&bytes).map_err(|error| error.to_string())?, None)
     };
     if dump.version.is_none() || dump.entries.is_none() && dump.pg_config.is_none() && dump.pg_status.is_none() {
         return Err(problem.unwrap_or_else(|| "it has no version, or neither entries nor process groups".into()));
@@ -82,17 +82,17 @@ pub(crate) fn parse(bytes: Vec<u8>) -> Result<(Dump, Option<String>), String> {
 }
 
 fn write(
-    reading: &Reading<'_>,
-    mut dump: Dump,
+    reading: &CaptureSource<'_>,
+    mut dump: FlightDump,
     problem: Option<String>,
     (file_bytes, text_bytes): (u64, u64),
     files: &mut dyn RowSink,
-) -> Result<Capture> {
+) -> Result<ImportedCapture> {
     let rank = rank_in_name(reading.path);
     let mut left_out = BTreeMap::new();
     let operations =
         dump.entries.take().map_or_else(Vec::new, |entries| operation::read_operations(entries, &mut left_out));
-    let groups = Groups::new(&dump, &operations, &mut left_out);
+    let groups = DumpedGroups::new(&dump, &operations, &mut left_out);
     let identity = imported_process::identity(reading.run, None, None, rank, groups.world_size());
     let mut rows = ProcessRows::new(files, identity);
     for operation in &operations {

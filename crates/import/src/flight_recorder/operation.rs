@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 
 use probe_common::user_code::is_user_code;
 
-use super::dump::{DumpedOperation, Frame, Shapes, Types};
+use super::dump::{DumpedFrame, DumpedOperation, TensorShapes, TensorTypes};
 use crate::kinds::dtype_bytes;
-use crate::lenient::{AtMost, Number};
+use crate::lenient::{BoundedList, LenientNumber};
 
 /// Longest name, or list of shapes in JSON, that becomes a cell (bytes).
 pub(super) const MAX_TEXT: usize = 4096;
 
 /// An operation.
 #[derive(Debug)]
-pub(super) struct Operation {
+pub(super) struct FlightOperation {
     pub entry: DumpedOperation,
     pub group: String,
     pub description: Option<String>,
@@ -32,14 +32,14 @@ pub(super) struct Operation {
     pub created: i64,
     pub bytes: Option<i64>,
     /// The innermost line of the program's own code.
-    pub line: Option<Frame>,
+    pub line: Option<DumpedFrame>,
 }
 
 /// The operations of a dump. Entries that are no valid operation are counted by reason.
 pub(super) fn read_operations<const MAX: usize>(
-    entries: AtMost<DumpedOperation, MAX>,
+    entries: BoundedList<DumpedOperation, MAX>,
     left_out: &mut BTreeMap<Cow<'static, str>, u64>,
-) -> Vec<Operation> {
+) -> Vec<FlightOperation> {
     let mut operations = Vec::with_capacity(entries.items.len());
     for entry in entries.items {
         match of(entry) {
@@ -54,7 +54,7 @@ pub(super) fn read_operations<const MAX: usize>(
 }
 
 /// The times at which the first operation was issued and the last was seen (nanoseconds).
-pub(super) fn window(operations: &[Operation]) -> Option<(i64, i64)> {
+pub(super) fn window(operations: &[FlightOperation]) -> Option<(i64, i64)> {
     let first = operations.iter().map(|operation| operation.created).min()?;
     let ends = operations.iter().flat_map(|operation| {
         [Some(operation.created), known_time(operation.entry.time_discovered_completed_ns)].into_iter().flatten()
@@ -63,11 +63,11 @@ pub(super) fn window(operations: &[Operation]) -> Option<(i64, i64)> {
 }
 
 /// A time; 0 stands for none.
-pub(super) fn known_time(Number(time): Number) -> Option<i64> {
+pub(super) fn known_time(LenientNumber(time): LenientNumber) -> Option<i64> {
     time.filter(|time| *time > 0)
 }
 
-fn of(mut entry: DumpedOperation) -> Result<Operation, &'static str> {
+fn of(mut entry: DumpedOperation) -> Result<FlightOperation, &'static str> {
     let name = entry.profiling_name.take().ok_or("without a name")?.0;
     let (group, description) = entry.process_group.take().ok_or("without a process group")?;
     let created = known_time(entry.time_created_ns).ok_or("without a time")?;
@@ -87,7 +87,7 @@ fn of(mut entry: DumpedOperation) -> Result<Operation, &'static str> {
     let state = state.unwrap_or_default();
     let retired = entry.retired.unwrap_or(false);
     let is_nccl = backend.is_some_and(|backend| backend.eq_ignore_ascii_case("nccl"));
-    let sizes = |shapes: &Option<Shapes>, types: &Option<Types>| bytes(shapes.as_ref()?, types.as_ref()?);
+    let sizes = |shapes: &Option<TensorShapes>, types: &Option<TensorTypes>| bytes(shapes.as_ref()?, types.as_ref()?);
     let bytes = match (sizes(&entry.input_sizes, &entry.input_dtypes), sizes(&entry.output_sizes, &entry.output_dtypes))
     {
         (Some(input), Some(output)) => Some(input.max(output)),
@@ -95,7 +95,7 @@ fn of(mut entry: DumpedOperation) -> Result<Operation, &'static str> {
     };
     let frames = entry.frames.take().map(|frames| frames.items);
     let line = frames.into_iter().flatten().find(|frame| is_user_code(&frame.filename));
-    Ok(Operation {
+    Ok(FlightOperation {
         seq: seq.0.ok_or("without a number")?,
         collective_seq: entry.collective_seq_id.0,
         p2p,
@@ -115,7 +115,7 @@ fn of(mut entry: DumpedOperation) -> Result<Operation, &'static str> {
 }
 
 /// The size of tensors with these shapes and types (bytes); None where one is not known.
-fn bytes(shapes: &Shapes, types: &Types) -> Option<i64> {
+fn bytes(shapes: &TensorShapes, types: &TensorTypes) -> Option<i64> {
     let (shapes, types) = (shapes.whole()?, types.whole()?);
     let mut sum = 0_i64;
     for (shape, dtype) in shapes.iter().zip(types) {

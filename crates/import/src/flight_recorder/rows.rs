@@ -5,13 +5,13 @@ use probe_proto::table::Time;
 use probe_proto::tables::{flight_recorder, process_groups};
 use serde::Serialize;
 
-use super::dump::Shapes;
+use super::dump::TensorShapes;
 use super::groups::ProcessGroup;
-use super::operation::{MAX_TEXT, Operation, known_time};
-use crate::lenient::{AtMost, Number};
+use super::operation::{FlightOperation, MAX_TEXT, known_time};
+use crate::lenient::{BoundedList, LenientNumber};
 use crate::rows::ProcessRows;
 
-pub(super) fn push_operation(operation: &Operation, capture: &str, rows: &mut ProcessRows<'_>) -> Result<()> {
+pub(super) fn push_operation(operation: &FlightOperation, capture: &str, rows: &mut ProcessRows<'_>) -> Result<()> {
     let entry = &operation.entry;
     let line = operation.line.as_ref();
     let thread = entry.thread_name.as_ref().map(|name| name.0.as_str()).filter(|name| name.len() <= MAX_TEXT);
@@ -46,7 +46,7 @@ pub(super) fn push_operation(operation: &Operation, capture: &str, rows: &mut Pr
 
 pub(super) fn push_group(group: &ProcessGroup, capture: &str, rows: &mut ProcessRows<'_>) -> Result<()> {
     // torch counts from 1 on.
-    let last = |Number(number): Number| number.filter(|number| *number >= 0);
+    let last = |LenientNumber(number): LenientNumber| number.filter(|number| *number >= 0);
     rows.push(|id| process_groups::Row {
         capture: id(capture),
         ts: group.newest.map(Time),
@@ -65,8 +65,8 @@ pub(super) fn push_group(group: &ProcessGroup, capture: &str, rows: &mut Process
 }
 
 /// Shapes as JSON, where they are short enough for a cell.
-fn shapes(shapes: Option<&Shapes>) -> Option<String> {
-    let shapes: Vec<&[i64]> = shapes?.whole()?.iter().map(AtMost::whole).collect::<Option<_>>()?;
+fn shapes(shapes: Option<&TensorShapes>) -> Option<String> {
+    let shapes: Vec<&[i64]> = shapes?.whole()?.iter().map(BoundedList::whole).collect::<Option<_>>()?;
     json(&shapes)
 }
 

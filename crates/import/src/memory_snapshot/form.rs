@@ -6,7 +6,7 @@ use probe_common::user_code::is_user_code;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer};
 
-use crate::lenient::{AtMost, Number};
+use crate::lenient::{BoundedList, LenientNumber};
 
 /// Most segments of a snapshot, and most blocks of a segment.
 const MAX_SEGMENTS: usize = 1 << 18;
@@ -21,67 +21,67 @@ const MAX_STEPS: usize = 1 << 16;
 /// The result of `torch.cuda.memory._snapshot()`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Snapshot<'a> {
+pub(crate) struct MemorySnapshot<'a> {
     #[serde(borrow)]
-    pub segments: Option<AtMost<Segment<'a>, MAX_SEGMENTS>>,
+    pub segments: Option<BoundedList<SnapshotSegment<'a>, MAX_SEGMENTS>>,
     /// The history of each device.
     #[serde(borrow)]
-    pub device_traces: Option<AtMost<AtMost<HistoryEntry<'a>, MAX_EVENTS>, MAX_DEVICES>>,
-    pub host_segments: Count,
-    pub host_traces: Count,
-    pub external_annotations: Count,
+    pub device_traces: Option<BoundedList<BoundedList<HistoryEntry<'a>, MAX_EVENTS>, MAX_DEVICES>>,
+    pub host_segments: ListLength,
+    pub host_traces: ListLength,
+    pub external_annotations: ListLength,
     /// Number, begin and end (nanoseconds from 1970) of steps: `probe_agent/capture/memory.py` adds them.
     #[serde(rename = "probe_agent.steps")]
-    pub steps: Option<AtMost<(i64, i64, i64), MAX_STEPS>>,
+    pub steps: Option<BoundedList<(i64, i64, i64), MAX_STEPS>>,
 }
 
 /// A snapshot of torch 1.13, which has only segments.
-pub(super) type Segments<'a> = AtMost<Segment<'a>, MAX_SEGMENTS>;
+pub(super) type Segments<'a> = BoundedList<SnapshotSegment<'a>, MAX_SEGMENTS>;
 
 /// Memory that the allocator holds.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Segment<'a> {
-    pub device: Number,
-    pub address: Number,
-    pub total_size: Number,
-    pub stream: Number,
+pub(crate) struct SnapshotSegment<'a> {
+    pub device: LenientNumber,
+    pub address: LenientNumber,
+    pub total_size: LenientNumber,
+    pub stream: LenientNumber,
     #[serde(borrow)]
     pub segment_type: TextOrNone<'a>,
-    pub segment_pool_id: Option<(Number, Number)>,
+    pub segment_pool_id: Option<(LenientNumber, LenientNumber)>,
     pub is_expandable: Option<bool>,
     #[serde(borrow)]
-    pub blocks: Option<AtMost<Block<'a>, MAX_BLOCKS>>,
+    pub blocks: Option<BoundedList<SnapshotBlock<'a>, MAX_BLOCKS>>,
 }
 
 /// A part of a segment.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Block<'a> {
-    pub address: Number,
-    pub size: Number,
-    pub requested_size: Number,
+pub(crate) struct SnapshotBlock<'a> {
+    pub address: LenientNumber,
+    pub size: LenientNumber,
+    pub requested_size: LenientNumber,
     #[serde(borrow)]
     pub state: TextOrNone<'a>,
     #[serde(borrow)]
     pub frames: UserFrame<'a>,
     /// Allocations of the block before torch 2.1, the newest first.
     #[serde(borrow)]
-    pub history: Option<AtMost<Owner<'a>, 1>>,
+    pub history: Option<BoundedList<BlockAllocation<'a>, 1>>,
 }
 
 /// An allocation in snapshots before torch 2.1.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Owner<'a> {
-    pub addr: Number,
-    pub real_size: Number,
+pub(crate) struct BlockAllocation<'a> {
+    pub addr: LenientNumber,
+    pub real_size: LenientNumber,
     #[serde(borrow)]
     pub frames: UserFrame<'a>,
 }
 
-impl<'a> Block<'a> {
-    fn owner(&self) -> Option<&Owner<'a>> {
+impl<'a> SnapshotBlock<'a> {
+    fn owner(&self) -> Option<&BlockAllocation<'a>> {
         self.history.as_ref()?.items.first()
     }
 
@@ -94,7 +94,7 @@ impl<'a> Block<'a> {
         self.address.0.or_else(|| self.owner()?.addr.0)
     }
 
-    pub(super) fn frame(&self) -> Option<Frame<'a>> {
+    pub(super) fn frame(&self) -> Option<SnapshotFrame<'a>> {
         self.frames.0.or_else(|| self.owner()?.frames.0)
     }
 }
@@ -105,12 +105,12 @@ impl<'a> Block<'a> {
 pub(crate) struct AllocatorEntry<'a> {
     #[serde(borrow)]
     pub action: TextOrNone<'a>,
-    pub addr: Number,
-    pub device_free: Number,
-    pub size: Number,
-    pub stream: Number,
+    pub addr: LenientNumber,
+    pub device_free: LenientNumber,
+    pub size: LenientNumber,
+    pub stream: LenientNumber,
     /// Microseconds from 1970; since torch 2.1.
-    pub time_us: Number,
+    pub time_us: LenientNumber,
     #[serde(borrow)]
     pub frames: UserFrame<'a>,
     #[serde(borrow)]
@@ -128,17 +128,17 @@ pub(crate) enum HistoryEntry<'a> {
 /// A line of a stack.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub(crate) struct Frame<'a> {
+pub(crate) struct SnapshotFrame<'a> {
     #[serde(borrow)]
     pub filename: TextOrNone<'a>,
-    pub line: Number,
+    pub line: LenientNumber,
     #[serde(borrow)]
     pub name: TextOrNone<'a>,
 }
 
 /// The innermost line of a stack that belongs to the program's own Python code.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct UserFrame<'a>(pub Option<Frame<'a>>);
+pub(crate) struct UserFrame<'a>(pub Option<SnapshotFrame<'a>>);
 
 /// Text; None for a value of another type.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -146,7 +146,7 @@ pub(crate) struct TextOrNone<'a>(pub Option<&'a str>);
 
 /// The length of a list.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Count(pub u64);
+pub(crate) struct ListLength(pub u64);
 
 /// Suffixes of files that are not Python: stacks may have frames of C++.
 const NATIVE: &[&str] = &[".cpp", ".cc", ".c", ".h", ".hpp", ".cu", ".cuh", ".inc", ".S", ".so"];
@@ -213,7 +213,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for UserFrame<'a> {
                 Ok(UserFrame(None))
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<UserFrame<'de>, A::Error> {
-                while let Some(frame) = list.next_element::<Frame<'de>>()? {
+                while let Some(frame) = list.next_element::<SnapshotFrame<'de>>()? {
                     if frame.filename.0.is_some_and(is_users) {
                         while list.next_element::<IgnoredAny>()?.is_some() {}
                         return Ok(UserFrame(Some(frame)));
@@ -226,23 +226,23 @@ impl<'de: 'a, 'a> Deserialize<'de> for UserFrame<'a> {
     }
 }
 
-impl<'de> Deserialize<'de> for Count {
+impl<'de> Deserialize<'de> for ListLength {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Items;
         impl<'de> Visitor<'de> for Items {
-            type Value = Count;
+            type Value = ListLength;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list")
             }
-            fn visit_unit<E>(self) -> Result<Count, E> {
-                Ok(Count(0))
+            fn visit_unit<E>(self) -> Result<ListLength, E> {
+                Ok(ListLength(0))
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Count, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<ListLength, A::Error> {
                 let mut count = 0;
                 while list.next_element::<IgnoredAny>()?.is_some() {
                     count += 1;
                 }
-                Ok(Count(count))
+                Ok(ListLength(count))
             }
         }
         deserializer.deserialize_any(Items)

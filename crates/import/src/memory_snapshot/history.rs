@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::form::{AllocatorEntry, TextOrNone, is_users};
-use crate::pickle::{DictWatcher, Heap, Value};
+use crate::pickle::{DictWatcher, PickleHeap, Value};
 use crate::records::UNKNOWN;
 use crate::text_table::{NONE, TextTable};
 
@@ -53,7 +53,7 @@ impl StoredEntry {
 }
 
 /// Events in the order in which they were read.
-pub(crate) struct History<'p> {
+pub(crate) struct AllocatorHistory<'p> {
     pub texts: TextTable,
     records: Vec<StoredEntry>,
     /// The number of events past the bound.
@@ -69,7 +69,7 @@ pub(crate) struct History<'p> {
     users: HashMap<u32, bool>,
 }
 
-impl<'p> History<'p> {
+impl<'p> AllocatorHistory<'p> {
     pub(crate) fn new(progress: &'p mut dyn FnMut()) -> Self {
         Self {
             texts: TextTable::default(),
@@ -135,7 +135,7 @@ impl<'p> History<'p> {
     }
 
     /// The innermost frame of a stack that is the program's own.
-    fn user_frame(&mut self, heap: &Heap, stack: u32) -> Option<usize> {
+    fn user_frame(&mut self, heap: &PickleHeap, stack: u32) -> Option<usize> {
         let (filename, users) = (self.filename, &mut self.users);
         heap.items(stack).iter().position(|frame| {
             let Value::Dict(frame) = frame else { return false };
@@ -150,14 +150,14 @@ impl<'p> History<'p> {
     }
 }
 
-impl DictWatcher for History<'_> {
+impl DictWatcher for AllocatorHistory<'_> {
     fn begin(&mut self, texts: &mut TextTable) {
         self.action = texts.number("action");
         self.frames = texts.number("frames");
         self.filename = texts.number("filename");
     }
 
-    fn filled(&mut self, heap: &mut Heap, dict: u32) -> Option<u32> {
+    fn filled(&mut self, heap: &mut PickleHeap, dict: u32) -> Option<u32> {
         let (mut stack, mut is_event) = (None, false);
         for pair in heap.items(dict).chunks_exact(2) {
             match pair {

@@ -10,22 +10,22 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use probe_common::error::{Error, Result};
-use probe_store::Identity;
+use probe_store::ProcessIdentity;
 use probe_store::row_files::RowSink;
 
-use super::capture::{Capture, CaptureFacts, Reading, RowCounts};
+use super::capture::{CaptureFacts, CaptureSource, ImportedCapture, RowCounts};
 use super::collect::TEXT_REFUSED;
-use super::head::Head;
+use super::head::FileHead;
 use super::imported_process;
-use super::input::Input;
-use super::lenient::AtMost;
+use super::input::TextInput;
+use super::lenient::BoundedList;
 use super::metadata::rank_in_name;
-use super::pickle::{self, Partial, PickleLimits, Value};
+use super::pickle::{self, PartialPickle, PickleLimits, Value};
 use super::records::known;
 use super::rows::ProcessRows;
-use super::steps::Step;
-use form::{HistoryEntry, Segment, Segments, Snapshot};
-pub(crate) use history::History;
+use super::steps::StepInterval;
+use form::{HistoryEntry, MemorySnapshot, Segments, SnapshotSegment};
+pub(crate) use history::AllocatorHistory;
 use reckon::HeldBytes;
 
 /// The format's name.
@@ -40,11 +40,11 @@ pub(crate) enum SnapshotOrigin<'a> {
     /// A file that a user imports.
     File { run: &'a str, capture: &'a str },
     /// A process of a live run, in which training waited `waited` seconds for the snapshot.
-    Process { identity: &'a Identity, capture: &'a str, waited: f64 },
+    Process { identity: &'a ProcessIdentity, capture: &'a str, waited: f64 },
 }
 
 /// Whether a file with this beginning is a snapshot.
-pub(crate) fn recognises(head: &Head) -> bool {
+pub(crate) fn recognises(head: &FileHead) -> bool {
     let says = |word: &str| memchr::memmem::find(&head.bytes, word.as_bytes()).is_some();
     pickle::is_pickle(&head.bytes) && (says("device_traces") || says("segment_type") || says("segments"))
 }
@@ -54,10 +54,10 @@ pub(crate) fn recognises(head: &Head) -> bool {
 /// # Errors
 /// The file is no snapshot, or rows can't be written.
 pub(crate) fn import_file(
-    reading: &Reading<'_>,
+    reading: &CaptureSource<'_>,
     files: &mut dyn RowSink,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Capture> {
+) -> Result<ImportedCapture> {
     import(reading.path, &SnapshotOrigin::File { run: reading.run, capture: reading.capture }, files, progress)
 }
 
@@ -70,15 +70,15 @@ pub(crate) fn import(
     origin: &SnapshotOrigin<'_>,
     files: &mut dyn RowSink,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Capture> {
+) -> Result<ImportedCapture> {
     let failed = |what: String| Error::failed(format!("cannot import {} as a memory snapshot: {what}", path.display()));
-    let input = Input::open(path)?;
+    let input = TextInput::open(path)?;
     let (file_bytes, consumed) = (input.file_bytes, input.consumed);
     let mut report = || progress(consumed.load(std::sync::atomic::Ordering::Relaxed), file_bytes);
-    let mut history = History::new(&mut report);
+    let mut history = AllocatorHistory::new(&mut report);
     let read = read(input.text, &mut history).map_err(failed)?;
     let snapshot = parse(&read).map_err(failed)?;
-    let Partial { stopped, text_bytes, .. } = &read;
+    let PartialPickle { stopped, text_bytes, .. } = &read;
     let (identity, capture, rank_source, waited) = match *origin {
         SnapshotOrigin::Process { identity, capture, waited } => (identity.clone(), capture, "run", Some(waited)),
         SnapshotOrigin::File { run, capture } => {
@@ -89,11 +89,12 @@ pub(crate) fn import(
     };
     let mut rows = ProcessRows::new(files, identity.clone());
     let is_whole = stopped.is_none() && history.more == 0 && history.unreadable == 0;
-    let mut writing = Writing { capture, is_whole, rows: &mut rows, counts: SnapshotCounts::default(), window: None };
+    let mut writing =
+        SnapshotWriter { capture, is_whole, rows: &mut rows, counts: SnapshotCounts::default(), window: None };
     let steps = steps(&snapshot);
     writing.events(&snapshot, &mut history, &steps)?;
     writing.blocks(&snapshot)?;
-    let Writing { counts, window, .. } = writing;
+    let SnapshotWriter { counts, window, .. } = writing;
     let left_out = [
         ("past the number of events", history.more),
         ("unreadable", history.unreadable),
@@ -130,7 +131,10 @@ pub(crate) fn import(
 }
 
 /// Reads the pickle, whose events `history` takes out. A pickle that would run code is refused as a whole.
-pub(crate) fn read(bytes: impl std::io::Read, history: &mut History<'_>) -> std::result::Result<Partial, String> {
+pub(crate) fn read(
+    bytes: impl std::io::Read,
+    history: &mut AllocatorHistory<'_>,
+) -> std::result::Result<PartialPickle, String> {
     let read = pickle::read_as_far(bytes, LIMITS, history);
     match &read.stopped {
         Some(stopped) if stopped.is_code => Err(stopped.to_string()),
@@ -139,14 +143,14 @@ pub(crate) fn read(bytes: impl std::io::Read, history: &mut History<'_>) -> std:
 }
 
 /// Converts a pickle to a snapshot.
-pub(crate) fn parse(read: &Partial) -> std::result::Result<Snapshot<'_>, String> {
-    let Partial { pickle, stopped, .. } = read;
+pub(crate) fn parse(read: &PartialPickle) -> std::result::Result<MemorySnapshot<'_>, String> {
+    let PartialPickle { pickle, stopped, .. } = read;
     let parsed = match pickle.root {
         Value::List(_) => pickle
             .heap
             .parse::<Segments<'_>>(pickle.root, MAX_WORK)
-            .map(|segments| Snapshot { segments: Some(segments), ..Snapshot::default() }),
-        root => pickle.heap.parse::<Snapshot<'_>>(root, MAX_WORK),
+            .map(|segments| MemorySnapshot { segments: Some(segments), ..MemorySnapshot::default() }),
+        root => pickle.heap.parse::<MemorySnapshot<'_>>(root, MAX_WORK),
     };
     let found = match parsed {
         Ok(found) if found.segments.is_some() || found.device_traces.is_some() => return Ok(found),
@@ -160,9 +164,9 @@ pub(crate) fn parse(read: &Partial) -> std::result::Result<Snapshot<'_>, String>
 }
 
 /// Steps that our agent added to a snapshot, by time.
-fn steps(snapshot: &Snapshot<'_>) -> Vec<Step> {
+fn steps(snapshot: &MemorySnapshot<'_>) -> Vec<StepInterval> {
     let entries = snapshot.steps.iter().flat_map(|steps| &steps.items);
-    let mut steps: Vec<Step> = entries.map(|&(number, ts, end)| Step { ts, end, number }).collect();
+    let mut steps: Vec<StepInterval> = entries.map(|&(number, ts, end)| StepInterval { ts, end, number }).collect();
     steps.sort_unstable();
     steps
 }
@@ -176,7 +180,7 @@ struct SnapshotCounts {
     blocks_left_out: u64,
 }
 
-struct Writing<'a, 'r, 'f> {
+struct SnapshotWriter<'a, 'r, 'f> {
     capture: &'a str,
     /// Whether no event is missing.
     is_whole: bool,
@@ -185,8 +189,13 @@ struct Writing<'a, 'r, 'f> {
     window: Option<(i64, i64)>,
 }
 
-impl Writing<'_, '_, '_> {
-    fn events(&mut self, snapshot: &Snapshot<'_>, history: &mut History<'_>, steps: &[Step]) -> Result<()> {
+impl SnapshotWriter<'_, '_, '_> {
+    fn events(
+        &mut self,
+        snapshot: &MemorySnapshot<'_>,
+        history: &mut AllocatorHistory<'_>,
+        steps: &[StepInterval],
+    ) -> Result<()> {
         let Some(traces) = &snapshot.device_traces else { return Ok(()) };
         let mut seen = vec![false; history.len()];
         for (device, trace) in traces.items.iter().enumerate() {
@@ -206,9 +215,9 @@ impl Writing<'_, '_, '_> {
                 }
             }
             history.more += trace.more;
-            let of_device = |segment: &&Segment<'_>| segment.device.0 == Some(device as i64);
+            let of_device = |segment: &&SnapshotSegment<'_>| segment.device.0 == Some(device as i64);
             let end = match &snapshot.segments {
-                Some(AtMost { items, more: 0 }) if self.is_whole && trace.more == 0 => {
+                Some(BoundedList { items, more: 0 }) if self.is_whole && trace.more == 0 => {
                     reckon::at_end(items.iter().filter(of_device))
                 }
                 _ => HeldBytes::NOT_KNOWN,
@@ -234,7 +243,7 @@ impl Writing<'_, '_, '_> {
         Ok(())
     }
 
-    fn blocks(&mut self, snapshot: &Snapshot<'_>) -> Result<()> {
+    fn blocks(&mut self, snapshot: &MemorySnapshot<'_>) -> Result<()> {
         let Some(segments) = &snapshot.segments else { return Ok(()) };
         let ts = self.window.map(|(_, last)| last);
         for segment in &segments.items {

@@ -1,6 +1,6 @@
 //! Computes the bytes allocated and reserved after each event of a history, backwards from the segments at the end.
 
-use super::form::Segment;
+use super::form::SnapshotSegment;
 use super::history::StoredEntry;
 use crate::records::{UNKNOWN, known};
 
@@ -18,7 +18,7 @@ impl HeldBytes {
 }
 
 /// The bytes in a device's segments.
-pub(super) fn at_end<'a>(segments: impl Iterator<Item = &'a Segment<'a>>) -> HeldBytes {
+pub(super) fn at_end<'a>(segments: impl Iterator<Item = &'a SnapshotSegment<'a>>) -> HeldBytes {
     let (mut allocated, mut reserved) = (Some(0_i64), Some(0_i64));
     for segment in segments {
         reserved = sum(reserved, segment.total_size.0);

@@ -4,12 +4,12 @@ use probe_common::error::Result;
 use probe_proto::table::Time;
 use probe_proto::tables::{memory_blocks, memory_events};
 
-use super::form::{Block, Segment, TextOrNone};
+use super::form::{SnapshotBlock, SnapshotSegment, TextOrNone};
 use super::history::StoredEntry;
 use super::reckon::HeldBytes;
 use crate::records::known;
 use crate::rows::ProcessRows;
-use crate::steps::{Step, step_at};
+use crate::steps::{StepInterval, step_at};
 use crate::text_table::TextTable;
 
 /// Longest text that becomes a cell (bytes).
@@ -21,7 +21,7 @@ pub(super) struct EventRows<'a> {
     /// The device's name: cuda:0.
     pub device: &'a str,
     pub texts: &'a TextTable,
-    pub steps: &'a [Step],
+    pub steps: &'a [StepInterval],
 }
 
 impl EventRows<'_> {
@@ -60,8 +60,8 @@ impl EventRows<'_> {
 /// Writes the row of a segment's block; false where the block has too few fields for a row.
 pub(super) fn push_block(
     (capture, ts): (&str, Option<i64>),
-    segment: &Segment<'_>,
-    (block, address): (&Block<'_>, i64),
+    segment: &SnapshotSegment<'_>,
+    (block, address): (&SnapshotBlock<'_>, i64),
     rows: &mut ProcessRows<'_>,
 ) -> Result<bool> {
     let short_text = |TextOrNone(text): TextOrNone<'_>| text.filter(|text| text.len() <= MAX_TEXT).map(str::to_owned);

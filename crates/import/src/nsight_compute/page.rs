@@ -4,7 +4,7 @@ use csv::ByteRecord;
 
 /// Columns of a page, as indices of fields in its records.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Page {
+pub(crate) struct PageColumns {
     pub id: usize,
     pub process_id: Option<usize>,
     pub process: Option<usize>,
@@ -22,7 +22,7 @@ pub(crate) struct Page {
 #[derive(Debug, Clone)]
 pub(crate) enum PageKind {
     /// The details page, with a record for each metric or advice.
-    Details(Details),
+    Details(DetailsColumns),
     /// The raw page, with a record for each kernel and a column for each metric.
     Raw(Vec<RawMetric>),
 }
@@ -35,7 +35,7 @@ impl Default for PageKind {
 
 /// Columns of the details page. Those of rules exist where rules were evaluated.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Details {
+pub(crate) struct DetailsColumns {
     pub section: Option<usize>,
     pub metric: usize,
     pub unit: Option<usize>,
@@ -80,13 +80,13 @@ pub(crate) fn text(record: &ByteRecord, column: usize) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-impl Page {
+impl PageColumns {
     /// The page with this header; None for a header that is not known.
     pub(crate) fn of(header: &ByteRecord) -> Option<Self> {
         let names: Vec<String> = header.iter().map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect();
         let column = |name: &str| names.iter().position(|found| found == name);
         let kind = match (column("Metric Name"), column("Metric Value")) {
-            (Some(metric), Some(value)) => PageKind::Details(Details {
+            (Some(metric), Some(value)) => PageKind::Details(DetailsColumns {
                 section: column("Section Name"),
                 metric,
                 unit: column("Metric Unit"),

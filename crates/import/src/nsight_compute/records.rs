@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use csv::{ByteRecord, Reader, ReaderBuilder};
 use probe_common::error::Result;
 
-use crate::input::Input;
+use crate::input::TextInput;
 
 /// Longest record (bytes). A raw page has some thousand metrics.
 const MAX_RECORD: usize = 16 << 20;
@@ -22,9 +22,9 @@ const HEADER: [&[u8]; 2] = [b"\"ID\",", b"ID,"];
 /// The byte order mark of a text that was saved by an editor.
 pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-type Text = io::Chain<Cursor<Vec<u8>>, BufReader<Box<dyn Read + Send>>>;
+type PageText = io::Chain<Cursor<Vec<u8>>, BufReader<Box<dyn Read + Send>>>;
 
-/// The progress of reading records, as [`Bounded`] sees it.
+/// The progress of reading records, as [`BoundedRecords`] sees it.
 #[derive(Debug, Default)]
 struct ReadProgress {
     /// Bytes that are left for a record.
@@ -36,12 +36,12 @@ struct ReadProgress {
 }
 
 /// A reader that reads no more than is left for a record.
-struct Bounded {
-    inner: Text,
+struct BoundedRecords {
+    inner: PageText,
     progress: Rc<ReadProgress>,
 }
 
-impl Read for Bounded {
+impl Read for BoundedRecords {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let progress = &*self.progress;
         let most = progress.left.get().min(buffer.len());
@@ -59,8 +59,8 @@ impl Read for Bounded {
 }
 
 /// The records of a page from its header on.
-pub(crate) struct Records {
-    reader: Reader<Bounded>,
+pub(crate) struct PageRecords {
+    reader: Reader<BoundedRecords>,
     progress: Rc<ReadProgress>,
     /// Bytes of text before the header.
     before: u64,
@@ -70,13 +70,13 @@ pub(crate) struct Records {
     consumed: Arc<AtomicU64>,
 }
 
-impl Records {
+impl PageRecords {
     /// Opens a file; None where no line of it is a header.
     ///
     /// # Errors
     /// The text can't be read.
     pub(crate) fn open(path: &Path) -> Result<Option<Self>> {
-        let input = Input::open(path)?;
+        let input = TextInput::open(path)?;
         Self::of(input).map_err(|error| {
             probe_common::error::Error::failed(format!("cannot read {}", path.display())).because(error)
         })
@@ -86,12 +86,12 @@ impl Records {
     ///
     /// # Errors
     /// The text can't be read.
-    pub(crate) fn of(input: Input) -> io::Result<Option<Self>> {
+    pub(crate) fn of(input: TextInput) -> io::Result<Option<Self>> {
         let mut text = BufReader::with_capacity(BUFFER, input.text);
         let Some(preamble) = skip_preamble(&mut text)? else { return Ok(None) };
         let progress = Rc::new(ReadProgress::default());
         let inner = Cursor::new(preamble.begun).chain(text);
-        let bounded = Bounded { inner, progress: Rc::clone(&progress) };
+        let bounded = BoundedRecords { inner, progress: Rc::clone(&progress) };
         let reader =
             ReaderBuilder::new().has_headers(false).flexible(true).buffer_capacity(BUFFER).from_reader(bounded);
         Ok(Some(Self {
@@ -135,7 +135,7 @@ impl Records {
 }
 
 /// The text before the header.
-struct Preamble {
+struct PagePreamble {
     bytes: u64,
     lines: u64,
     /// The beginning of the header, which was read to recognise it.
@@ -143,7 +143,7 @@ struct Preamble {
 }
 
 /// Skips lines until one that begins as a header does; None if no line does.
-fn skip_preamble(text: &mut impl BufRead) -> io::Result<Option<Preamble>> {
+fn skip_preamble(text: &mut impl BufRead) -> io::Result<Option<PagePreamble>> {
     let (mut bytes, mut lines) = (0, 0);
     if text.fill_buf()?.starts_with(BYTE_ORDER_MARK) {
         text.consume(BYTE_ORDER_MARK.len());
@@ -159,7 +159,7 @@ fn skip_preamble(text: &mut impl BufRead) -> io::Result<Option<Preamble>> {
             begun.push(byte[0]);
         }
         if HEADER.contains(&&*begun) {
-            return Ok(Some(Preamble { bytes, lines, begun }));
+            return Ok(Some(PagePreamble { bytes, lines, begun }));
         }
         bytes += begun.len() as u64;
         if begun.last() != Some(&b'\n') {

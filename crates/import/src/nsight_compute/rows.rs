@@ -5,9 +5,9 @@ use probe_common::error::Result;
 use probe_proto::tables::kernel_metrics;
 
 use super::decimal::DecimalMark;
-use super::page::{Details, Page, PageKind, text};
-use super::records::Records;
-use super::survey::{RecordKind, kind, pid};
+use super::page::{DetailsColumns, PageColumns, PageKind, text};
+use super::records::PageRecords;
+use super::survey::{PageRecordKind, kind, pid};
 use crate::rows::ProcessRows;
 
 /// Longest text of a row (bytes); advice has some hundred.
@@ -43,18 +43,23 @@ impl MetricRows<'_, '_> {
     ///
     /// # Errors
     /// Rows can't be written.
-    pub(crate) fn write(&mut self, mut records: Records, most: u64, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+    pub(crate) fn write(
+        &mut self,
+        mut records: PageRecords,
+        most: u64,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<()> {
         let (mut page, mut record) = (None, ByteRecord::new());
         let mut read = 0;
         while read < most && records.next(&mut record).unwrap_or(false) {
             let Some(page) = &mut page else {
-                page = Page::of(&record);
+                page = PageColumns::of(&record);
                 continue;
             };
             match kind(page, &record, &records) {
-                RecordKind::Header => continue,
-                RecordKind::Kernel if pid(page, &record) == self.pid => self.take(page, &record)?,
-                RecordKind::Kernel | RecordKind::LeftOut(_) => {}
+                PageRecordKind::Header => continue,
+                PageRecordKind::Kernel if pid(page, &record) == self.pid => self.take(page, &record)?,
+                PageRecordKind::Kernel | PageRecordKind::LeftOut(_) => {}
             }
             read += 1;
             if read.is_multiple_of(REPORT) {
@@ -64,7 +69,7 @@ impl MetricRows<'_, '_> {
         Ok(())
     }
 
-    fn take(&mut self, page: &Page, record: &ByteRecord) -> Result<()> {
+    fn take(&mut self, page: &PageColumns, record: &ByteRecord) -> Result<()> {
         let field = |column: Option<usize>| column.and_then(|column| short(record, column));
         match &page.kind {
             PageKind::Details(columns) => {
@@ -79,7 +84,7 @@ impl MetricRows<'_, '_> {
         }
     }
 
-    fn details(&self, columns: &Details, record: &ByteRecord) -> MetricFields {
+    fn details(&self, columns: &DetailsColumns, record: &ByteRecord) -> MetricFields {
         let field = |column: Option<usize>| column.and_then(|column| short(record, column));
         MetricFields {
             section: field(columns.section),
@@ -94,7 +99,7 @@ impl MetricRows<'_, '_> {
         }
     }
 
-    fn push(&mut self, page: &Page, record: &ByteRecord, fields: &MetricFields) -> Result<()> {
+    fn push(&mut self, page: &PageColumns, record: &ByteRecord, fields: &MetricFields) -> Result<()> {
         let field = |column: Option<usize>| column.and_then(|column| short(record, column));
         let value = fields.value.as_deref().and_then(|value| self.mark.parse(value));
         let not_a_number = fields.value.as_deref().filter(|_| value.is_none());

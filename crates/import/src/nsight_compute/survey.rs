@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use csv::ByteRecord;
 
 use super::decimal::DecimalMark;
-use super::page::{Page, PageKind, text};
-use super::records::Records;
+use super::page::{PageColumns, PageKind, text};
+use super::records::PageRecords;
 
 /// Most processes of a page; further ones are counted.
 const MAX_PROCESSES: usize = 64;
@@ -27,7 +27,7 @@ pub(crate) struct ProfiledProcess {
 
 /// The result of the first pass.
 #[derive(Debug, Default)]
-pub(crate) struct Survey {
+pub(crate) struct PageSurvey {
     pub mark: DecimalMark,
     /// The processes, in the order of their first records.
     pub processes: Vec<ProfiledProcess>,
@@ -41,7 +41,7 @@ pub(crate) struct Survey {
 
 /// The kind of a record.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum RecordKind {
+pub(crate) enum PageRecordKind {
     /// A record of a kernel.
     Kernel,
     /// The units of a raw page, or another header.
@@ -51,40 +51,40 @@ pub(crate) enum RecordKind {
 }
 
 /// The kind of the record that was read last. Headers and units are taken into `page`.
-pub(crate) fn kind(page: &mut Page, record: &ByteRecord, records: &Records) -> RecordKind {
+pub(crate) fn kind(page: &mut PageColumns, record: &ByteRecord, records: &PageRecords) -> PageRecordKind {
     if records.is_cut(record, page.least_fields()) {
-        return RecordKind::LeftOut(CUT);
+        return PageRecordKind::LeftOut(CUT);
     }
     let first = record.get(0).unwrap_or_default();
     if first == b"ID"
-        && let Some(another) = Page::of(record)
+        && let Some(another) = PageColumns::of(record)
     {
         *page = another;
-        return RecordKind::Header;
+        return PageRecordKind::Header;
     }
     if page.take_units(record) {
-        return RecordKind::Header;
+        return PageRecordKind::Header;
     }
     if first.starts_with(b"==") || record.len() <= page.kernel {
-        return RecordKind::LeftOut("no record of the page");
+        return PageRecordKind::LeftOut("no record of the page");
     }
     if record.len() < page.least_fields() {
-        return RecordKind::LeftOut("with fewer fields than the page has");
+        return PageRecordKind::LeftOut("with fewer fields than the page has");
     }
     match text(record, page.id).is_some_and(|id| id.parse::<i64>().is_ok()) {
-        true => RecordKind::Kernel,
-        false => RecordKind::LeftOut("no record of the page"),
+        true => PageRecordKind::Kernel,
+        false => PageRecordKind::LeftOut("no record of the page"),
     }
 }
 
 /// The process id of a record.
-pub(crate) fn pid(page: &Page, record: &ByteRecord) -> i32 {
+pub(crate) fn pid(page: &PageColumns, record: &ByteRecord) -> i32 {
     page.process_id.and_then(|column| text(record, column)?.parse().ok()).unwrap_or(-1)
 }
 
-impl Survey {
+impl PageSurvey {
     /// Reads all records. What stops it is in `problem`.
-    pub(crate) fn of(mut records: Records, progress: &mut dyn FnMut(u64, u64)) -> Self {
+    pub(crate) fn of(mut records: PageRecords, progress: &mut dyn FnMut(u64, u64)) -> Self {
         let mut survey = Self::default();
         if records.lines_before > 0 {
             survey.left_out.insert("line before the header".into(), records.lines_before);
@@ -101,7 +101,7 @@ impl Survey {
                 }
             }
             let Some(page) = &mut page else {
-                page = Page::of(&record);
+                page = PageColumns::of(&record);
                 if page.is_none() {
                     survey.problem = Some("its header has no ID and Kernel Name".into());
                     break;
@@ -113,9 +113,9 @@ impl Survey {
                 progress(records.consumed() / 2, records.file_bytes);
             }
             match kind(page, &record, &records) {
-                RecordKind::Kernel => survey.take(page, &record),
-                RecordKind::Header => survey.records -= 1,
-                RecordKind::LeftOut(reason) => {
+                PageRecordKind::Kernel => survey.take(page, &record),
+                PageRecordKind::Header => survey.records -= 1,
+                PageRecordKind::LeftOut(reason) => {
                     *survey.left_out.entry(reason.into()).or_default() += 1;
                 }
             }
@@ -129,7 +129,7 @@ impl Survey {
         survey
     }
 
-    fn take(&mut self, page: &Page, record: &ByteRecord) {
+    fn take(&mut self, page: &PageColumns, record: &ByteRecord) {
         let pid = pid(page, record);
         match self.processes.iter().position(|process| process.pid == pid) {
             Some(index) => self.processes[index].records += 1,

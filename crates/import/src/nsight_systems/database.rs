@@ -16,7 +16,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, Statement};
 use tempfile::NamedTempFile;
 
-use crate::input::Input;
+use crate::input::TextInput;
 
 /// The beginning of a database file.
 pub(crate) const MAGIC: &[u8] = b"SQLite format 3\0";
@@ -58,7 +58,7 @@ pub(crate) struct Database {
 }
 
 /// Why reading stopped before the end; None if it reached the end.
-pub(crate) type Stopped = Option<String>;
+pub(crate) type ReadProblem = Option<String>;
 
 impl Database {
     /// Opens a file. A packed file is unpacked into `scratch`.
@@ -67,7 +67,7 @@ impl Database {
     /// The file can't be read, or is no database.
     pub(crate) fn open(path: &Path, scratch: &Path) -> Result<Self> {
         let failed = |what: &dyn std::fmt::Display| Error::failed(format!("cannot read {}: {what}", path.display()));
-        let mut input = Input::open(path)?;
+        let mut input = TextInput::open(path)?;
         let mut begun = Vec::new();
         let read = (&mut input.text).take(MAGIC.len() as u64).read_to_end(&mut begun);
         read.map_err(|error| io_error_at(path, error))?;
@@ -144,7 +144,7 @@ impl Database {
         columns: &[&str],
         process: Option<(&str, Option<i64>)>,
         each: &mut dyn FnMut(&Row<'_>) -> Result<()>,
-    ) -> Result<Stopped> {
+    ) -> Result<ReadProblem> {
         let Some(found) = self.table(table) else { return Ok(None) };
         let listed: Vec<Cow<'_, str>> = columns
             .iter()

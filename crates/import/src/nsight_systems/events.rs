@@ -6,12 +6,12 @@ use probe_common::error::Result;
 use rusqlite::Row;
 
 use super::activities::{call_name, copy_name, set_name, wait_name};
-use super::database::{Database, Stopped, integer};
+use super::database::{Database, ReadProblem, integer};
 use super::names::StringsByNumber;
 use super::range_text::RangeText;
 use super::tables;
-use crate::blank_records::{Activity, device_event, host_event};
-use crate::collect::{Collected, TEXT_REFUSED};
+use crate::blank_records::{DeviceActivity, device_event, host_event};
+use crate::collect::{CollectedEvents, TEXT_REFUSED};
 use crate::kinds;
 use crate::range_patterns::{ModuleRange, RangePatterns};
 use crate::records::{DeviceEvent, HostEvent, Launch, UNKNOWN, device, host};
@@ -41,7 +41,7 @@ pub(crate) struct DatabaseEvents<'a> {
     /// The key of the process; None where all rows belong to it.
     process: Option<Option<i64>>,
     threads: HashMap<i64, Option<u32>>,
-    pub collected: Collected,
+    pub collected: CollectedEvents,
     progress: &'a mut dyn FnMut(u64),
 }
 
@@ -51,7 +51,7 @@ const ACTIVITY: [&str; 5] = ["start", "end", "deviceId", "streamId", "correlatio
 impl<'a> DatabaseEvents<'a> {
     pub(crate) fn new(
         database: &'a Database,
-        collected: Collected,
+        collected: CollectedEvents,
         process: Option<Option<i64>>,
         ranges: &'a RangePatterns,
         progress: &'a mut dyn FnMut(u64),
@@ -73,7 +73,7 @@ impl<'a> DatabaseEvents<'a> {
     ///
     /// # Errors
     /// Records can't be written.
-    pub(crate) fn read(mut self) -> Result<Collected> {
+    pub(crate) fn read(mut self) -> Result<CollectedEvents> {
         for (table, process_column) in tables::EVENTS {
             let stopped = match *table {
                 tables::KERNELS => self.kernels(process_column)?,
@@ -96,7 +96,7 @@ impl<'a> DatabaseEvents<'a> {
         process_column: &str,
         columns: &[&str],
         each: &mut dyn FnMut(&mut Self, &Row<'_>) -> Result<()>,
-    ) -> Result<Stopped> {
+    ) -> Result<ReadProblem> {
         let (database, process) = (self.database, self.process.map(|process| (process_column, process)));
         database.scan(table, columns, process, &mut |row| {
             self.collected.events += 1;
@@ -119,15 +119,15 @@ impl<'a> DatabaseEvents<'a> {
         Some((ts, end))
     }
 
-    fn activity(&mut self, row: &Row<'_>) -> Option<Activity> {
+    fn activity(&mut self, row: &Row<'_>) -> Option<DeviceActivity> {
         let (ts, end) = self.interval(row)?;
         let number = |column: usize| integer(row, column).unwrap_or(UNKNOWN);
         let stream = if number(3) == WHOLE_CONTEXT { -1 } else { number(3) };
         let correlation = integer(row, 4).filter(|correlation| *correlation != 0).unwrap_or(UNKNOWN);
-        Some(Activity { ts, end, device: number(2), stream, correlation })
+        Some(DeviceActivity { ts, end, device: number(2), stream, correlation })
     }
 
-    fn kernels(&mut self, process_column: &str) -> Result<Stopped> {
+    fn kernels(&mut self, process_column: &str) -> Result<ReadProblem> {
         const MORE: [&str; 13] = [
             "demangledName",
             "shortName",
@@ -170,7 +170,7 @@ impl<'a> DatabaseEvents<'a> {
     }
 
     /// Copies, sets, waits, and CUDA graphs that were recorded as a whole.
-    fn others(&mut self, table: &str, process_column: &str) -> Result<Stopped> {
+    fn others(&mut self, table: &str, process_column: &str) -> Result<ReadProblem> {
         const MORE: [&str; 7] = ["bytes", "copyKind", "srcKind", "dstKind", "memKind", "syncType", "graphId"];
         let columns: Vec<&str> = ACTIVITY.into_iter().chain(MORE).collect();
         self.scan(table, process_column, &columns, &mut |events, row| {
@@ -201,7 +201,7 @@ impl<'a> DatabaseEvents<'a> {
         self.collected.devices.push(DeviceEvent { name, ..event })
     }
 
-    fn calls(&mut self, process_column: &str) -> Result<Stopped> {
+    fn calls(&mut self, process_column: &str) -> Result<ReadProblem> {
         let columns = ["start", "end", "globalTid", "correlationId", "nameId"];
         self.scan(tables::CALLS, process_column, &columns, &mut |events, row| {
             let Some(thread) = events.thread(integer(row, 2)) else { return Ok(()) };
@@ -220,7 +220,7 @@ impl<'a> DatabaseEvents<'a> {
         })
     }
 
-    fn ranges(&mut self, process_column: &str) -> Result<Stopped> {
+    fn ranges(&mut self, process_column: &str) -> Result<ReadProblem> {
         let columns = ["start", "end", "eventType", "globalTid", "text", "textId"];
         self.scan(tables::RANGES, process_column, &columns, &mut |events, row| {
             let kind = match integer(row, 2) {

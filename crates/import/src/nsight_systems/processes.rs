@@ -5,7 +5,7 @@ use std::path::Path;
 
 use probe_common::error::Result;
 
-use super::database::{Database, Stopped, integer};
+use super::database::{Database, ReadProblem, integer};
 use super::tables;
 use crate::metadata::rank_in_name;
 
@@ -24,11 +24,11 @@ pub(crate) struct ProcessEvents {
 
 /// The processes of an export, by the part of global ids that holds the process; None for rows without it.
 #[derive(Debug, Default)]
-pub(crate) struct Processes {
+pub(crate) struct ExportedProcesses {
     pub found: BTreeMap<Option<i64>, ProcessEvents>,
     /// Rows of processes past [`MAX_PROCESSES`].
     pub past: u64,
-    pub problem: Stopped,
+    pub problem: ReadProblem,
 }
 
 /// The process id in a key.
@@ -37,7 +37,7 @@ pub(crate) fn pid(key: Option<i64>) -> i32 {
     key.map_or(-1, |key| (key & 0xff_ffff) as i32)
 }
 
-impl Processes {
+impl ExportedProcesses {
     /// Reads the process of each event.
     ///
     /// # Errors

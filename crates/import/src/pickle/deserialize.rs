@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
-use super::heap::{Heap, Pickle, Value};
+use super::heap::{Pickle, PickleHeap, Value};
 
 /// Most work of a visit, with shared values counted each time: 16 for a value, and 1 for a byte of text.
 const MAX_WORK: u64 = 1 << 27;
@@ -17,17 +17,17 @@ const MAX_DEPTH: u32 = 64;
 
 /// Why values do not fit a type.
 #[derive(Debug)]
-pub(crate) struct Mismatch(String);
+pub(crate) struct TypeMismatch(String);
 
-impl fmt::Display for Mismatch {
+impl fmt::Display for TypeMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Mismatch {}
+impl std::error::Error for TypeMismatch {}
 
-impl de::Error for Mismatch {
+impl de::Error for TypeMismatch {
     fn custom<T: fmt::Display>(what: T) -> Self {
         Self(what.to_string())
     }
@@ -38,51 +38,52 @@ impl Pickle {
     ///
     /// # Errors
     /// The values have another form, or are more than can be visited.
-    pub(crate) fn parse<'de, T: Deserialize<'de>>(&'de self) -> Result<T, Mismatch> {
+    pub(crate) fn parse<'de, T: Deserialize<'de>>(&'de self) -> Result<T, TypeMismatch> {
         self.heap.parse(self.root, MAX_WORK)
     }
 }
 
-impl Heap {
+impl PickleHeap {
     /// Converts a value to a type, with at most `work`.
     ///
     /// # Errors
     /// The values have another form, or are more than can be visited.
-    pub(crate) fn parse<'de, T: Deserialize<'de>>(&'de self, value: Value, work: u64) -> Result<T, Mismatch> {
+    pub(crate) fn parse<'de, T: Deserialize<'de>>(&'de self, value: Value, work: u64) -> Result<T, TypeMismatch> {
         let work = Cell::new(work);
-        T::deserialize(Node { heap: self, value, depth: 0, work: &work })
+        T::deserialize(PickleNode { heap: self, value, depth: 0, work: &work })
     }
 }
 
 /// A value that is being converted to a type.
 #[derive(Clone, Copy)]
-struct Node<'de, 'w> {
-    heap: &'de Heap,
+struct PickleNode<'de, 'w> {
+    heap: &'de PickleHeap,
     value: Value,
     depth: u32,
     work: &'w Cell<u64>,
 }
 
-impl<'de> Node<'de, '_> {
-    fn spend(&self, work: u64) -> Result<(), Mismatch> {
+impl<'de> PickleNode<'de, '_> {
+    fn spend(&self, work: u64) -> Result<(), TypeMismatch> {
         let left = self.work.get().checked_sub(work);
-        self.work.set(left.ok_or_else(|| Mismatch("it has too many values, counting shared ones each time".into()))?);
+        self.work
+            .set(left.ok_or_else(|| TypeMismatch("it has too many values, counting shared ones each time".into()))?);
         Ok(())
     }
 
     /// Visits the items of a container.
-    fn within(self, container: u32) -> Result<Items<'de, Self>, Mismatch> {
+    fn within(self, container: u32) -> Result<PickleItems<'de, Self>, TypeMismatch> {
         if self.depth >= MAX_DEPTH {
-            return Err(Mismatch(format!("more than {MAX_DEPTH} containers are within each other")));
+            return Err(TypeMismatch(format!("more than {MAX_DEPTH} containers are within each other")));
         }
-        Ok(Items { items: self.heap.items(container).iter(), node: Self { depth: self.depth + 1, ..self } })
+        Ok(PickleItems { items: self.heap.items(container).iter(), node: Self { depth: self.depth + 1, ..self } })
     }
 }
 
-impl<'de> Deserializer<'de> for Node<'de, '_> {
-    type Error = Mismatch;
+impl<'de> Deserializer<'de> for PickleNode<'de, '_> {
+    type Error = TypeMismatch;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mismatch> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, TypeMismatch> {
         self.spend(VALUE_WORK)?;
         match self.value {
             // A value that is not kept is not known.
@@ -107,7 +108,7 @@ impl<'de> Deserializer<'de> for Node<'de, '_> {
         }
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mismatch> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, TypeMismatch> {
         match self.value {
             Value::None | Value::Lost => visitor.visit_none(),
             _ => visitor.visit_some(self),
@@ -118,12 +119,12 @@ impl<'de> Deserializer<'de> for Node<'de, '_> {
         self,
         _name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Mismatch> {
+    ) -> Result<V::Value, TypeMismatch> {
         visitor.visit_newtype_struct(self)
     }
 
     /// Skips a value that the type does not have.
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mismatch> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, TypeMismatch> {
         self.spend(VALUE_WORK)?;
         visitor.visit_unit()
     }
@@ -135,35 +136,35 @@ impl<'de> Deserializer<'de> for Node<'de, '_> {
 }
 
 /// The remaining items of a container.
-struct Items<'de, N> {
+struct PickleItems<'de, N> {
     items: std::slice::Iter<'de, Value>,
     /// The node of every item, except for its value.
     node: N,
 }
 
-impl<'de, 'w> Items<'de, Node<'de, 'w>> {
-    fn next(&mut self) -> Option<Node<'de, 'w>> {
-        self.items.next().map(|value| Node { value: *value, ..self.node })
+impl<'de, 'w> PickleItems<'de, PickleNode<'de, 'w>> {
+    fn next(&mut self) -> Option<PickleNode<'de, 'w>> {
+        self.items.next().map(|value| PickleNode { value: *value, ..self.node })
     }
 }
 
-impl<'de> SeqAccess<'de> for Items<'de, Node<'de, '_>> {
-    type Error = Mismatch;
+impl<'de> SeqAccess<'de> for PickleItems<'de, PickleNode<'de, '_>> {
+    type Error = TypeMismatch;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Mismatch> {
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, TypeMismatch> {
         self.next().map(|node| seed.deserialize(node)).transpose()
     }
 }
 
-impl<'de> MapAccess<'de> for Items<'de, Node<'de, '_>> {
-    type Error = Mismatch;
+impl<'de> MapAccess<'de> for PickleItems<'de, PickleNode<'de, '_>> {
+    type Error = TypeMismatch;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Mismatch> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, TypeMismatch> {
         self.next().map(|node| seed.deserialize(node)).transpose()
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mismatch> {
-        let node = self.next().ok_or_else(|| Mismatch("a key of a dict has no value".into()))?;
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, TypeMismatch> {
+        let node = self.next().ok_or_else(|| TypeMismatch("a key of a dict has no value".into()))?;
         seed.deserialize(node)
     }
 }

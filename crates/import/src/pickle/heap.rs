@@ -9,7 +9,7 @@ const MAX_BLOBS: usize = 64 << 20;
 /// Most pairs of numbers that are stored once.
 const MAX_PAIRS: usize = 1024;
 
-/// A value. One larger than a number is stored in the [`Heap`].
+/// A value. One larger than a number is stored in the [`PickleHeap`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Value {
     None,
@@ -41,13 +41,13 @@ impl Value {
 /// A pickle that was read.
 #[derive(Debug)]
 pub(crate) struct Pickle {
-    pub heap: Heap,
+    pub heap: PickleHeap,
     pub root: Value,
 }
 
 /// Texts, and lists, tuples and dicts by number. One may contain itself.
 #[derive(Debug, Default)]
-pub(crate) struct Heap {
+pub(crate) struct PickleHeap {
     pub texts: TextTable,
     blobs: Vec<Box<[u8]>>,
     blob_bytes: usize,
@@ -61,7 +61,7 @@ pub(crate) struct Heap {
     pairs: HashMap<(i64, i64), u32>,
 }
 
-impl Heap {
+impl PickleHeap {
     /// The text with a number.
     pub(crate) fn text(&self, number: u32) -> Option<&str> {
         self.texts.get(number).map(|text| &**text)
@@ -89,7 +89,7 @@ impl Heap {
         self.blobs.get(number as usize).map_or(&[], |blob| blob)
     }
 
-    pub(super) fn held(&self) -> usize {
+    pub(super) fn held_values(&self) -> usize {
         self.held
     }
 

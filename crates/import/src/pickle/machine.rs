@@ -2,11 +2,11 @@
 
 use std::io::Read;
 
-use super::heap::{Heap, Pickle, Value};
-use super::memo::Memo;
+use super::heap::{Pickle, PickleHeap, Value};
+use super::memo::PickleMemo;
 use super::opcode::{self as op, is_code, refusal};
 use super::source::CountedBytes;
-use super::watch::{DictWatcher, Partial, PickleLimits, RefusedPickle};
+use super::watch::{DictWatcher, PartialPickle, PickleLimits, RefusedPickle};
 
 /// Most containers that are open within each other while they are filled.
 const MAX_DEPTH: usize = 1000;
@@ -15,27 +15,27 @@ const MAX_INTEGER: u64 = 1024;
 /// The newest protocol.
 const MAX_PROTOCOL: u8 = 5;
 
-struct Machine<'w, R, W> {
+struct PickleMachine<'w, R, W> {
     source: CountedBytes<R>,
     limits: PickleLimits,
     watch: &'w mut W,
     stack: Vec<Value>,
     /// The height of the stack at each open MARK.
     marks: Vec<usize>,
-    memo: Memo,
-    heap: Heap,
+    memo: PickleMemo,
+    heap: PickleHeap,
 }
 
 /// Reads a pickle as far as it can be; nothing of it is run.
-pub(crate) fn read_as_far<W: DictWatcher>(bytes: impl Read, limits: PickleLimits, watch: &mut W) -> Partial {
-    let mut machine = Machine {
+pub(crate) fn read_as_far<W: DictWatcher>(bytes: impl Read, limits: PickleLimits, watch: &mut W) -> PartialPickle {
+    let mut machine = PickleMachine {
         source: CountedBytes::new(bytes),
         limits,
         watch,
         stack: Vec::new(),
         marks: Vec::new(),
-        memo: Memo::default(),
-        heap: Heap::default(),
+        memo: PickleMemo::default(),
+        heap: PickleHeap::default(),
     };
     machine.watch.begin(&mut machine.heap.texts);
     let (mut steps, mut opcode) = (0_u64, 0);
@@ -45,12 +45,12 @@ pub(crate) fn read_as_far<W: DictWatcher>(bytes: impl Read, limits: PickleLimits
             Ok(None) => {}
             Ok(Some(root)) => {
                 let text_bytes = machine.source.offset();
-                return Partial { pickle: Pickle { heap: machine.heap, root }, text_bytes, stopped: None };
+                return PartialPickle { pickle: Pickle { heap: machine.heap, root }, text_bytes, stopped: None };
             }
             Err(what) => {
                 let stopped = Some(RefusedPickle { offset, what, is_code: is_code(opcode) });
                 let root = machine.close();
-                return Partial { pickle: Pickle { heap: machine.heap, root }, text_bytes: offset, stopped };
+                return PartialPickle { pickle: Pickle { heap: machine.heap, root }, text_bytes: offset, stopped };
             }
         }
         steps += 1;
@@ -60,11 +60,11 @@ pub(crate) fn read_as_far<W: DictWatcher>(bytes: impl Read, limits: PickleLimits
     }
 }
 
-type Step<T = ()> = Result<T, String>;
+type StepResult<T = ()> = Result<T, String>;
 
-impl<R: Read, W: DictWatcher> Machine<'_, R, W> {
+impl<R: Read, W: DictWatcher> PickleMachine<'_, R, W> {
     /// Runs one instruction; returns the pickle's value after the last one.
-    fn step(&mut self, opcode: &mut u8) -> Step<Option<Value>> {
+    fn step(&mut self, opcode: &mut u8) -> StepResult<Option<Value>> {
         *opcode = 0;
         let code = self.source.byte()?;
         *opcode = code;
@@ -142,7 +142,7 @@ impl<R: Read, W: DictWatcher> Machine<'_, R, W> {
     }
 
     /// Runs an instruction that makes or fills a list, tuple or dict.
-    fn container(&mut self, opcode: u8) -> Step {
+    fn container(&mut self, opcode: u8) -> StepResult {
         match opcode {
             op::EMPTY_LIST => self.make(Value::List, Vec::new()),
             op::EMPTY_TUPLE => self.make_tuple(Vec::new()),
@@ -193,7 +193,7 @@ impl<R: Read, W: DictWatcher> Machine<'_, R, W> {
         }
     }
 
-    fn end(&mut self) -> Step<Value> {
+    fn end(&mut self) -> StepResult<Value> {
         let root = self.pop()?;
         if self.source.is_at_end()? { Ok(root) } else { Err("more bytes follow its end".into()) }
     }
@@ -241,7 +241,7 @@ impl<R: Read, W: DictWatcher> Machine<'_, R, W> {
     }
 
     /// Reads a whole number in two's complement, after its length.
-    fn long(&mut self, length_bytes: u64) -> Step {
+    fn long(&mut self, length_bytes: u64) -> StepResult {
         let length = self.source.number(length_bytes)?;
         if length > MAX_INTEGER {
             return Err(format!("a whole number has {length} bytes; the limit is {MAX_INTEGER}"));
@@ -259,7 +259,7 @@ impl<R: Read, W: DictWatcher> Machine<'_, R, W> {
     }
 
     /// Reads text or bytes, after their length. Text that is not UTF-8 stays bytes.
-    fn bytes_of(&mut self, length_bytes: u64, is_text: bool) -> Step {
+    fn bytes_of(&mut self, length_bytes: u64, is_text: bool) -> StepResult {
         let length = self.source.number(length_bytes)?;
         let bytes = self.source.take(length)?;
         let value = match std::str::from_utf8(bytes) {
@@ -269,9 +269,9 @@ impl<R: Read, W: DictWatcher> Machine<'_, R, W> {
         self.push(value)
     }
 
-    fn push(&mut self, value: Value) -> Step {
+    fn push(&mut self, value: Value) -> StepResult {
         let most = self.limits.values;
-        if self.stack.len() + self.heap.held() >= most {
+        if self.stack.len() + self.heap.held_values() >= most {
             return Err(format!("it has more than {most} values at once"));
         }
         self.stack.push(value);
@@ -279,7 +279,7 @@ impl<R: Read, W: DictWatcher> Machine<'_, R, W> {
     }
 
     /// The value on top, which no open MARK covers.
-    fn top(&mut self) -> Step<&Value> {
+    fn top(&mut self) -> StepResult<&Value> {
         let floor = self.marks.last().copied().unwrap_or(0);
         match self.stack.last() {
             Some(top) if self.stack.len() > floor => Ok(top),
@@ -287,40 +287,40 @@ impl<R: Read, W: DictWatcher> Machine<'_, R, W> {
         }
     }
 
-    fn pop(&mut self) -> Step<Value> {
+    fn pop(&mut self) -> StepResult<Value> {
         let value = *self.top()?;
         self.stack.pop();
         Ok(value)
     }
 
     /// Takes the values that were pushed since the newest MARK, and removes the MARK.
-    fn since_mark(&mut self) -> Step<Vec<Value>> {
+    fn since_mark(&mut self) -> StepResult<Vec<Value>> {
         let mark = self.mark()?;
         Ok(self.stack.drain(mark..).collect())
     }
 
     /// Removes the newest MARK, and returns the height of the stack there.
-    fn mark(&mut self) -> Step<usize> {
+    fn mark(&mut self) -> StepResult<usize> {
         Ok(self.marks.pop().ok_or("it goes back to a MARK where there is none")?)
     }
 
-    fn in_pairs(&self, items: &[Value]) -> Step {
+    fn in_pairs(&self, items: &[Value]) -> StepResult {
         if items.len().is_multiple_of(2) { Ok(()) } else { Err("a key of a dict has no value".into()) }
     }
 
-    fn make(&mut self, kind: fn(u32) -> Value, items: Vec<Value>) -> Step {
+    fn make(&mut self, kind: fn(u32) -> Value, items: Vec<Value>) -> StepResult {
         self.has_room()?;
         let made = self.heap.add(kind, items);
         self.push(made)
     }
 
-    fn make_tuple(&mut self, items: Vec<Value>) -> Step {
+    fn make_tuple(&mut self, items: Vec<Value>) -> StepResult {
         self.has_room()?;
         let made = self.heap.add_tuple(items);
         self.push(made)
     }
 
-    fn has_room(&self) -> Step {
+    fn has_room(&self) -> StepResult {
         let most = self.limits.containers;
         match self.heap.in_use() < most {
             true => Ok(()),
@@ -329,7 +329,7 @@ impl<R: Read, W: DictWatcher> Machine<'_, R, W> {
     }
 
     /// Moves the values on the stack from `start` on into the list or dict below them.
-    fn fill_from(&mut self, start: usize, is_dict: bool) -> Step {
+    fn fill_from(&mut self, start: usize, is_dict: bool) -> StepResult {
         let floor = self.marks.last().copied().unwrap_or(0);
         let below = start.checked_sub(1).filter(|below| *below >= floor).map(|below| self.stack[below]);
         let number = match (below, is_dict) {
@@ -343,7 +343,7 @@ impl<R: Read, W: DictWatcher> Machine<'_, R, W> {
         Ok(())
     }
 
-    fn remember(&mut self, key: u32) -> Step {
+    fn remember(&mut self, key: u32) -> StepResult {
         let (value, most) = (*self.top()?, self.limits.memo);
         if self.memo.len() >= most && self.memo.get(key).is_none() {
             return Err(format!("it keeps more than {most} values to name them again"));
@@ -353,7 +353,7 @@ impl<R: Read, W: DictWatcher> Machine<'_, R, W> {
         Ok(())
     }
 
-    fn recall(&mut self, key: u32) -> Step {
+    fn recall(&mut self, key: u32) -> StepResult {
         let value = self.memo.get(key).ok_or_else(|| format!("it names value {key}, and there is none"))?;
         self.push(value)
     }

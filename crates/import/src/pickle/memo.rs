@@ -6,12 +6,12 @@ use super::heap::Value;
 
 /// Values by their numbers, which count up from 0 in what picklers write.
 #[derive(Debug, Default)]
-pub(super) struct Memo {
+pub(super) struct PickleMemo {
     dense: Vec<Value>,
     others: HashMap<u32, Value>,
 }
 
-impl Memo {
+impl PickleMemo {
     pub(super) fn len(&self) -> usize {
         self.dense.len() + self.others.len()
     }

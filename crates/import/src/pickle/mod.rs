@@ -18,9 +18,9 @@ mod opcode;
 mod source;
 mod watch;
 
-pub(crate) use heap::{Heap, Value};
+pub(crate) use heap::{PickleHeap, Value};
 pub(crate) use machine::read_as_far;
-pub(crate) use watch::{DictWatcher, Partial, PickleLimits};
+pub(crate) use watch::{DictWatcher, PartialPickle, PickleLimits};
 
 /// Whether a file with this beginning is a pickle, of protocol 1 or later.
 pub(crate) fn is_pickle(bytes: &[u8]) -> bool {

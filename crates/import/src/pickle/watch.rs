@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::heap::{Heap, Pickle};
+use super::heap::{Pickle, PickleHeap};
 use crate::text_table::TextTable;
 
 /// Limits of what may exist at once.
@@ -38,7 +38,7 @@ impl fmt::Display for RefusedPickle {
 
 /// The part of a pickle that was read before it ended or was refused.
 #[derive(Debug)]
-pub(crate) struct Partial {
+pub(crate) struct PartialPickle {
     /// The values, with open containers closed.
     pub pickle: Pickle,
     /// Bytes that were read.
@@ -46,7 +46,7 @@ pub(crate) struct Partial {
     pub stopped: Option<RefusedPickle>,
 }
 
-impl Partial {
+impl PartialPickle {
     /// Why the pickle was not read as a whole.
     pub(crate) fn problem(&self) -> Option<String> {
         let too_much = || (self.pickle.heap.texts.refused > 0).then(|| "it has more text than is read".to_owned());
@@ -61,7 +61,7 @@ pub(crate) trait DictWatcher {
 
     /// Called when a dict is filled. To return a number takes the dict out; the number replaces it, and where the pickle
     /// refers to the dict again, it is empty.
-    fn filled(&mut self, _heap: &mut Heap, _dict: u32) -> Option<u32> {
+    fn filled(&mut self, _heap: &mut PickleHeap, _dict: u32) -> Option<u32> {
         None
     }
 

@@ -6,14 +6,14 @@ use std::path::Path;
 
 use arrow::array::{Array, AsArray};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use probe_store::Identity;
+use probe_store::ProcessIdentity;
 use probe_store::row_files::RowFiles;
 use serde_json::{Value, json};
 
-use crate::{Capture, import_of_process};
+use crate::{ImportedCapture, import_of_process};
 
-fn process() -> Identity {
-    Identity {
+fn process() -> ProcessIdentity {
+    ProcessIdentity {
         run: "gpt@1".into(),
         host: "node".into(),
         pid: 4711,
@@ -24,7 +24,7 @@ fn process() -> Identity {
     }
 }
 
-fn taken(events: &[Value], max_text: u64, directory: &Path) -> Capture {
+fn taken(events: &[Value], max_text: u64, directory: &Path) -> ImportedCapture {
     let path = directory.join("4711.json");
     // What the file says of ranks is not asked.
     let text = json!({"distributedInfo": {"rank": 0}, "traceEvents": events});

@@ -5,12 +5,12 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::table_rows;
-use crate::{Capture, RangePatterns, TraceFile, TraceFormat, import};
+use crate::{ImportedCapture, RangePatterns, TraceFile, TraceFormat, import};
 
-fn imported(text: &str, directory: &Path) -> probe_common::error::Result<Vec<Capture>> {
+fn imported(text: &str, directory: &Path) -> probe_common::error::Result<Vec<ImportedCapture>> {
     let path = directory.join("rank-5.json");
     std::fs::write(&path, text).unwrap();
-    let format = TraceFormat::detect(&crate::head::Head { bytes: text.as_bytes().to_vec() }).unwrap();
+    let format = TraceFormat::detect(&crate::head::FileHead { bytes: text.as_bytes().to_vec() }).unwrap();
     let file = TraceFile { path, capture: "rank-5.json".into(), named: true, format };
     Ok(import(&[file], "run@1", directory, &RangePatterns::default(), &mut |_| ())?.captures)
 }

@@ -7,14 +7,14 @@ use proptest::prelude::*;
 
 use super::table_rows;
 use crate::pickle::{DictWatcher, PickleLimits, read_as_far};
-use crate::{Capture, RangePatterns, TraceFile, TraceFormat, find, import, read_memory_snapshot};
+use crate::{ImportedCapture, RangePatterns, TraceFile, TraceFormat, find, import, read_memory_snapshot};
 
 /// Made by `fuzz/memory_snapshots.py`.
 fn corpus(name: &str) -> Vec<u8> {
     fs::read(format!("{}/../../fuzz/corpus/memory_snapshot/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
 }
 
-fn imported(bytes: &[u8], directory: &Path) -> Result<Capture, String> {
+fn imported(bytes: &[u8], directory: &Path) -> Result<ImportedCapture, String> {
     let path = directory.join("rank_3.pickle");
     fs::write(&path, bytes).unwrap();
     let file = TraceFile { path, capture: "rank_3.pickle".into(), named: true, format: TraceFormat::MemorySnapshot };
@@ -151,7 +151,7 @@ const EVENT: &[u8] = b"}(\x8c\x06action\x8c\x05alloc\x8c\x04sizeM\x00\x02\x8c\x0
 struct Taking(u32);
 
 impl DictWatcher for Taking {
-    fn filled(&mut self, heap: &mut crate::pickle::Heap, dict: u32) -> Option<u32> {
+    fn filled(&mut self, heap: &mut crate::pickle::PickleHeap, dict: u32) -> Option<u32> {
         let is_event = heap.items(dict).len() == 6
             && heap.items(dict).iter().any(|value| matches!(value, crate::pickle::Value::List(_)));
         is_event.then(|| {

@@ -20,9 +20,9 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use table_rows::table_rows;
 
-use crate::collect::Collected;
-use crate::elements::{Element, Elements};
-use crate::input::Input;
+use crate::collect::CollectedEvents;
+use crate::elements::{ElementReader, JsonElement};
+use crate::input::TextInput;
 
 /// Reads as little at a time as is allowed, so that every boundary is met.
 struct Trickle<'a>(&'a [u8], usize);
@@ -38,24 +38,24 @@ impl Read for Trickle<'_> {
 
 /// Events, the keys of other values, and why it stopped.
 fn elements(text: &[u8], at_once: usize) -> (Vec<Vec<u8>>, Vec<String>, Option<String>) {
-    let mut reader = Elements::new(Trickle(text, at_once));
+    let mut reader = ElementReader::new(Trickle(text, at_once));
     let (mut events, mut keys) = (Vec::new(), Vec::new());
     loop {
         match reader.next() {
-            Ok(Some(Element::Event(event, offset))) => {
+            Ok(Some(JsonElement::Event(event, offset))) => {
                 assert_eq!(&text[offset as usize..][..event.len()], event);
                 events.push(event.to_vec());
             }
-            Ok(Some(Element::Value(key, _))) => keys.push(key.to_owned()),
+            Ok(Some(JsonElement::Value(key, _))) => keys.push(key.to_owned()),
             Ok(None) => return (events, keys, None),
             Err(stopped) => return (events, keys, Some(stopped.what)),
         }
     }
 }
 
-fn collected(text: &[u8]) -> Collected {
+fn collected(text: &[u8]) -> CollectedEvents {
     let directory = tempfile::tempdir().unwrap();
-    Collected::read(text, directory.path(), u64::MAX, &mut || ()).unwrap()
+    CollectedEvents::read(text, directory.path(), u64::MAX, &mut || ()).unwrap()
 }
 
 fn counts(text: &[u8]) -> (u64, u64, u64) {
@@ -186,15 +186,15 @@ fn a_gzip_bomb_ends_at_its_bound_and_several_members_are_one_text() {
     };
     let bomb = packed(&vec![b' '; 80 << 20]);
     let size = bomb.len() as u64;
-    let input = Input::of(std::io::Cursor::new(bomb), size / 100).unwrap();
+    let input = TextInput::of(std::io::Cursor::new(bomb), size / 100).unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let found = Collected::read(input.text, directory.path(), u64::MAX, &mut || ()).unwrap();
+    let found = CollectedEvents::read(input.text, directory.path(), u64::MAX, &mut || ()).unwrap();
     assert!(found.problem.unwrap().contains("times as large as the file"));
 
     let event = br#"{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":1,"dur":1}"#;
     let members = [packed(b"{\"traceEvents\":["), packed(event), packed(b"]}")].concat();
     let size = members.len() as u64;
-    let input = Input::of(std::io::Cursor::new(members), size).unwrap();
-    let found = Collected::read(input.text, directory.path(), u64::MAX, &mut || ()).unwrap();
+    let input = TextInput::of(std::io::Cursor::new(members), size).unwrap();
+    let found = CollectedEvents::read(input.text, directory.path(), u64::MAX, &mut || ()).unwrap();
     assert_eq!((found.events, found.problem), (1, None));
 }

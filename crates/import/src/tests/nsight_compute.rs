@@ -6,7 +6,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::table_rows;
-use crate::{Capture, RangePatterns, TraceFile, TraceFormat, import};
+use crate::{ImportedCapture, RangePatterns, TraceFile, TraceFormat, import};
 
 const HEADER: &str = "\"ID\",\"Process ID\",\"Process Name\",\"Host Name\",\"Kernel Name\",\"Context\",\"Stream\",\"Block Size\",\"Grid Size\",\"Device\",\"CC\",\"Section Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\",\"Rule Name\",\"Rule Type\",\"Rule Description\",\"Estimated Speedup Type\",\"Estimated Speedup\"";
 
@@ -16,7 +16,7 @@ fn metric(id: u32, pid: u32, section: &str, name: &str, unit: &str, value: &str)
     )
 }
 
-fn imported(text: &[u8], directory: &Path) -> probe_common::error::Result<Vec<Capture>> {
+fn imported(text: &[u8], directory: &Path) -> probe_common::error::Result<Vec<ImportedCapture>> {
     let path = directory.join("rank-5.csv");
     std::fs::write(&path, text).unwrap();
     let file = TraceFile { path, capture: "rank-5.csv".into(), named: true, format: TraceFormat::NsightCompute };
@@ -66,7 +66,7 @@ fn metrics_and_advice_of_a_details_page_are_rows() {
 
 #[test]
 fn a_page_is_recognized_by_its_header_alone() {
-    let format = |text: &str| TraceFormat::detect(&crate::head::Head { bytes: text.as_bytes().to_vec() });
+    let format = |text: &str| TraceFormat::detect(&crate::head::FileHead { bytes: text.as_bytes().to_vec() });
     for text in [format!("{HEADER}\n"), format!("loss 0.5\n{HEADER}\n")] {
         assert_eq!(format(&text), Some(TraceFormat::NsightCompute), "{text}");
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use rusqlite::Connection;
 
 use super::table_rows;
-use crate::{Capture, ModuleRange, RangePatterns, StepRange, TraceFile, TraceFormat, import};
+use crate::{ImportedCapture, ModuleRange, RangePatterns, StepRange, TraceFile, TraceFormat, import};
 
 /// Nanoseconds from 1970 at which sessions begin.
 const START: i64 = 1_767_225_600_000_000_000;
@@ -141,7 +141,7 @@ fn fill(export: &mut Export, pid: i64, device: i64) {
     export.copy(pid, (6000, 8000), 2, 4000);
 }
 
-fn imported(path: &Path, pattern: Option<&str>, directory: &Path) -> probe_common::error::Result<Vec<Capture>> {
+fn imported(path: &Path, pattern: Option<&str>, directory: &Path) -> probe_common::error::Result<Vec<ImportedCapture>> {
     let capture = path.file_name().unwrap().to_str().unwrap().to_owned();
     let file = TraceFile { path: path.to_owned(), capture, named: true, format: TraceFormat::NsightSystems };
     let steps = pattern.map(|pattern| StepRange::parse(pattern).unwrap());

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::flight_recorder::parse;
-use crate::pickle::{Partial, PickleLimits, read_as_far};
+use crate::pickle::{PartialPickle, PickleLimits, read_as_far};
 
 /// Pickles of Python's own module, which also are the corpus of `fuzz/`.
 fn corpus(name: &str) -> Vec<u8> {
@@ -19,7 +19,7 @@ fn value(bytes: &[u8]) -> Result<Value, String> {
 }
 
 /// A whole pickle, or why it is not whole.
-fn read(bytes: &[u8]) -> Result<Partial, String> {
+fn read(bytes: &[u8]) -> Result<PartialPickle, String> {
     let read = read_as_far(bytes, PickleLimits::WHOLE, &mut ());
     match (&read.stopped, read.problem()) {
         (Some(refused), _) => Err(format!("{}: {}", refused.offset, refused.what)),

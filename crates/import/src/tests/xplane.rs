@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::table_rows;
-use crate::{Capture, RangePatterns, TraceFile, TraceFormat, import};
+use crate::{ImportedCapture, RangePatterns, TraceFile, TraceFormat, import};
 
 fn varint(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
@@ -178,7 +178,7 @@ fn chrome() -> Vec<u8> {
     serde_json::to_vec(&json!({"displayTimeUnit": "ns", "traceEvents": events})).unwrap()
 }
 
-fn imported(bytes: &[u8], format: TraceFormat, directory: &Path) -> probe_common::error::Result<Capture> {
+fn imported(bytes: &[u8], format: TraceFormat, directory: &Path) -> probe_common::error::Result<ImportedCapture> {
     let path = directory.join("rank-5.pb");
     std::fs::write(&path, bytes).unwrap();
     let file = TraceFile { path, capture: "rank-5.pb".into(), named: true, format };
@@ -263,7 +263,7 @@ fn the_same_trace_as_chrome_json_gives_the_same_rows() {
 
 #[test]
 fn a_trace_is_known_by_the_name_of_its_first_plane() {
-    let head = |bytes: &[u8]| TraceFormat::detect(&crate::head::Head { bytes: bytes.to_vec() });
+    let head = |bytes: &[u8]| TraceFormat::detect(&crate::head::FileHead { bytes: bytes.to_vec() });
     assert_eq!(head(&trace()), Some(TraceFormat::XPlane));
     assert_eq!(
         head(&bytes(1, &[number(1, 2), text(2, "/device:GPU:0"), vec![0x1a, 0xff, 0xff, 0x7f]].concat())),

@@ -47,13 +47,13 @@ impl Stat {
 
 /// The value of a stat.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Value<'a> {
+pub(crate) enum StatValue<'a> {
     Integer(i64),
     Float(f64),
     Text(&'a str),
 }
 
-impl<'a> Value<'a> {
+impl<'a> StatValue<'a> {
     fn integer(self) -> Option<i64> {
         match self {
             Self::Integer(value) => Some(value),
@@ -98,7 +98,7 @@ pub(crate) struct EventStats<'a> {
 }
 
 impl<'a> EventStats<'a> {
-    pub(crate) fn add(&mut self, stat: Stat, value: Value<'a>) {
+    pub(crate) fn add(&mut self, stat: Stat, value: StatValue<'a>) {
         match stat {
             Stat::Annotation => self.annotation = value.text(),
             Stat::BytesAccessed => self.bytes_accessed = value.integer().filter(|bytes| *bytes >= 0),

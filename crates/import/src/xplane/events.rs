@@ -4,11 +4,11 @@ use probe_common::error::Result;
 
 use super::event_stats::{EventStats, KernelDetails, bytes_in_details};
 use super::lines::{Line, Plane};
-use crate::blank_records::{Activity, device_event, host_event};
-use crate::collect::{Collected, MAX_STEPS};
+use crate::blank_records::{DeviceActivity, device_event, host_event};
+use crate::collect::{CollectedEvents, MAX_STEPS};
 use crate::kinds;
 use crate::records::{DeviceEvent, HostEvent, Launch, UNKNOWN, device, host};
-use crate::steps::Step;
+use crate::steps::StepInterval;
 
 /// An event and the line that it is on.
 pub(crate) struct PlaneEvent<'a> {
@@ -22,7 +22,7 @@ pub(crate) struct PlaneEvent<'a> {
     pub stats: EventStats<'a>,
 }
 
-impl Collected {
+impl CollectedEvents {
     /// Takes an event.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl Collected {
             Line::Steps => {
                 let number = event.stats.step.or_else(|| event.name.trim().parse().ok()).or(event.stats.group);
                 if let Some(number) = number {
-                    let step = Step { ts: event.ts, end: event.end, number };
+                    let step = StepInterval { ts: event.ts, end: event.end, number };
                     self.device_lines.take_step(device, step, event.stats.group);
                 }
                 self.leave_out("step, which is in the step of its activities", 1);
@@ -114,7 +114,7 @@ impl Collected {
         let is_communication = kind == device::KERNEL && (is_library || collective.is_some());
         let texts = &mut self.texts;
         let correlation = stats.correlation.unwrap_or(UNKNOWN);
-        let activity = Activity { ts: event.ts, end: event.end, device, stream, correlation };
+        let activity = DeviceActivity { ts: event.ts, end: event.end, device, stream, correlation };
         DeviceEvent {
             communication: u8::from(is_communication),
             name: texts.number(name),
@@ -161,7 +161,7 @@ impl Collected {
             && kind == host::ANNOTATION
             && self.steps.len() < MAX_STEPS
         {
-            self.steps.push(Step { ts, end, number });
+            self.steps.push(StepInterval { ts, end, number });
         }
         let number = self.events as i64;
         let correlation = stats.correlation.filter(|_| kind == host::LAUNCH);

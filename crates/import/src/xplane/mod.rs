@@ -20,19 +20,19 @@ use probe_common::error::{Error, Result};
 use probe_common::paths::io_error_at;
 use probe_store::row_files::RowSink;
 
-use super::capture::{Capture, CaptureFacts, Reading};
-use super::collect::{Collected, TEXT_REFUSED};
+use super::capture::{CaptureFacts, CaptureSource, ImportedCapture};
+use super::collect::{CollectedEvents, TEXT_REFUSED};
 use super::imported_process;
-use super::input::Input;
+use super::input::TextInput;
 use super::metadata::rank_in_name;
 use super::range_patterns::StepRange;
-use super::row_writer::Ranges;
+use super::row_writer::RangeTable;
 use super::rows::ProcessRows;
 use super::second_pass;
 use super::step_ranges::StepRanges;
 use message::Fields;
 use plane::PlaneReader;
-use space::Space;
+use space::XSpace;
 
 /// The format's name in `--format` and `python.captures`.
 pub(crate) const NAME: &str = "xplane";
@@ -57,10 +57,10 @@ pub(crate) fn recognises(head: &[u8]) -> bool {
 /// # Errors
 /// The file is no trace with events, or rows can't be written.
 pub(crate) fn import(
-    reading: &Reading<'_>,
+    reading: &CaptureSource<'_>,
     files: &mut dyn RowSink,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Capture> {
+) -> Result<ImportedCapture> {
     let (file, file_bytes) = open(reading.path, reading.scratch)?;
     let text_bytes = file.metadata().map_err(|error| io_error_at(reading.path, error))?.len();
     let mut report = |at: u64| {
@@ -84,7 +84,7 @@ pub(crate) fn import(
     let identity = imported_process::identity(reading.run, space.host.as_deref(), None, rank, None);
     let mut rows = ProcessRows::new(files, identity);
     let written =
-        second_pass::write(&mut collected, reading.capture, (base, Ranges::Operators), reading.scratch, &mut rows)?;
+        second_pass::write(&mut collected, reading.capture, (base, RangeTable::Operators), reading.scratch, &mut rows)?;
     let facts = CaptureFacts {
         tool: NAME,
         rank,
@@ -104,7 +104,7 @@ pub(crate) fn import(
 /// Opens the file, unpacked into `scratch` where it is packed; its size is that before unpacking.
 fn open(path: &Path, scratch: &Path) -> Result<(File, u64)> {
     let failed = |error: std::io::Error| Error::failed(format!("cannot read {}", path.display())).because(error);
-    let mut input = Input::open(path)?;
+    let mut input = TextInput::open(path)?;
     if !input.packed {
         return Ok((File::open(path).map_err(failed)?, input.file_bytes));
     }
@@ -128,8 +128,8 @@ pub(crate) fn read(
     file: impl Read + Seek,
     (scratch, step_range): (&Path, Option<&StepRange>),
     progress: &mut dyn FnMut(u64),
-) -> Result<(Collected, Space)> {
-    let collected = Collected::empty(scratch);
+) -> Result<(CollectedEvents, XSpace)> {
+    let collected = CollectedEvents::empty(scratch);
     let steps = step_range.map(|pattern| StepRanges::new(Some(pattern)));
     let (mut collected, space) = PlaneReader::new(file, collected, steps, progress).read()?;
     collected.finish_planes()?;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::event_stats::{EventStats, Stat, Value};
+use super::event_stats::{EventStats, Stat, StatValue};
 use super::events::is_operator;
 use super::message::{Fields, Value as Raw};
 
@@ -22,20 +22,20 @@ enum NameEntry {
 
 /// The description of all events with a number.
 #[derive(Debug)]
-pub(crate) struct Description {
+pub(crate) struct EventDescription {
     pub name: Box<str>,
     stats: Box<[(Stat, NameEntry)]>,
 }
 
-impl Description {
+impl EventDescription {
     /// Stats that hold for each event.
     pub(crate) fn stats(&self) -> EventStats<'_> {
         let mut stats = EventStats::default();
         for (stat, value) in &self.stats {
             let value = match value {
-                NameEntry::Integer(value) => Value::Integer(*value),
-                NameEntry::Float(value) => Value::Float(*value),
-                NameEntry::Text(text) => Value::Text(text),
+                NameEntry::Integer(value) => StatValue::Integer(*value),
+                NameEntry::Float(value) => StatValue::Float(*value),
+                NameEntry::Text(text) => StatValue::Text(text),
             };
             stats.add(*stat, value);
         }
@@ -47,7 +47,7 @@ impl Description {
 #[derive(Debug, Default)]
 pub(crate) struct PlaneNames {
     stats: HashMap<i64, (Box<str>, Option<Stat>)>,
-    events: HashMap<i64, Description>,
+    events: HashMap<i64, EventDescription>,
     bytes: usize,
     /// Descriptions that were past the bound or not valid.
     pub refused: u64,
@@ -76,9 +76,9 @@ impl PlaneNames {
                 (4, Raw::Bytes(text)) => shown = text,
                 (5, Raw::Bytes(stat)) if kept.len() < MAX_STATS => kept.extend(self.stat(stat).map(|(stat, value)| {
                     let value = match value {
-                        Value::Integer(value) => NameEntry::Integer(value),
-                        Value::Float(value) => NameEntry::Float(value),
-                        Value::Text(text) => NameEntry::Text(text.into()),
+                        StatValue::Integer(value) => NameEntry::Integer(value),
+                        StatValue::Float(value) => NameEntry::Float(value),
+                        StatValue::Text(text) => NameEntry::Text(text.into()),
                     };
                     (stat, value)
                 })),
@@ -91,7 +91,7 @@ impl PlaneNames {
         let name = if shown.is_empty() || is_operator(&name) { name } else { shown };
         let texts = kept.iter().map(|(_, value)| if let NameEntry::Text(text) = value { text.len() } else { 0 });
         if self.has_room(name.len() + texts.sum::<usize>()) {
-            self.events.insert(number, Description { name: name.into(), stats: kept.into() });
+            self.events.insert(number, EventDescription { name: name.into(), stats: kept.into() });
         }
     }
 
@@ -102,7 +102,7 @@ impl PlaneNames {
         has_room
     }
 
-    pub(crate) fn event(&self, number: i64) -> Option<&Description> {
+    pub(crate) fn event(&self, number: i64) -> Option<&EventDescription> {
         self.events.get(&number)
     }
 
@@ -112,20 +112,20 @@ impl PlaneNames {
     }
 
     /// The stat in a message (`XStat`), if it is one that is read.
-    pub(crate) fn stat<'a>(&'a self, message: &'a [u8]) -> Option<(Stat, Value<'a>)> {
+    pub(crate) fn stat<'a>(&'a self, message: &'a [u8]) -> Option<(Stat, StatValue<'a>)> {
         let (number, value) = value(message)?;
         let stat = self.stats.get(&number)?.1?;
         Some((stat, self.resolved(value)?))
     }
 
     /// The value of a raw one.
-    pub(crate) fn resolved<'a>(&'a self, (field, value): (u32, Raw<'a>)) -> Option<Value<'a>> {
+    pub(crate) fn resolved<'a>(&'a self, (field, value): (u32, Raw<'a>)) -> Option<StatValue<'a>> {
         Some(match (field, value) {
-            (2, Raw::Number(bits)) => Value::Float(f64::from_bits(bits)),
-            (3 | 4, Raw::Number(number)) => Value::Integer(number as i64),
-            (5, Raw::Bytes(text)) => Value::Text(std::str::from_utf8(text).ok()?),
+            (2, Raw::Number(bits)) => StatValue::Float(f64::from_bits(bits)),
+            (3 | 4, Raw::Number(number)) => StatValue::Integer(number as i64),
+            (5, Raw::Bytes(text)) => StatValue::Text(std::str::from_utf8(text).ok()?),
             // The text is the name of another description.
-            (7, Raw::Number(number)) => Value::Text(&self.stats.get(&(number as i64))?.0),
+            (7, Raw::Number(number)) => StatValue::Text(&self.stats.get(&(number as i64))?.0),
             _ => return None,
         })
     }

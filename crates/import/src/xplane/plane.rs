@@ -10,9 +10,9 @@ use super::events::PlaneEvent;
 use super::lines::{Line, Plane};
 use super::message::{Fields, Value as Raw, entry};
 use super::names::PlaneNames;
-use super::space::Space;
-use super::wire::{Content, Stopped, Wire};
-use crate::collect::Collected;
+use super::space::XSpace;
+use super::wire::{FieldContent, WireError, WireReader};
+use crate::collect::CollectedEvents;
 use crate::step_ranges::StepRanges;
 
 /// Most planes of a file, and most lines of a plane.
@@ -38,9 +38,9 @@ struct LineHead {
 
 /// Reads planes.
 pub(crate) struct PlaneReader<'a, R> {
-    wire: Wire<R>,
-    collected: Collected,
-    space: Space,
+    wire: WireReader<R>,
+    collected: CollectedEvents,
+    space: XSpace,
     /// The steps, where a pattern says which ranges are steps.
     steps: Option<StepRanges>,
     /// Threads by the number of a line of the host.
@@ -52,19 +52,19 @@ pub(crate) struct PlaneReader<'a, R> {
 impl<'a, R: Read + Seek> PlaneReader<'a, R> {
     pub(crate) fn new(
         file: R,
-        collected: Collected,
+        collected: CollectedEvents,
         steps: Option<StepRanges>,
         progress: &'a mut dyn FnMut(u64),
     ) -> Self {
-        let (space, threads, buffer) = (Space::default(), HashMap::new(), Vec::new());
-        Self { wire: Wire::new(file), collected, space, steps, threads, buffer, progress }
+        let (space, threads, buffer) = (XSpace::default(), HashMap::new(), Vec::new());
+        Self { wire: WireReader::new(file), collected, space, steps, threads, buffer, progress }
     }
 
     /// Reads all planes. What stops that is in the problem, and what came before is kept.
     ///
     /// # Errors
     /// Records can't be written.
-    pub(crate) fn read(mut self) -> Result<(Collected, Space)> {
+    pub(crate) fn read(mut self) -> Result<(CollectedEvents, XSpace)> {
         let end = self.wire.size().map_err(Error::caused)?;
         let mut planes = Vec::new();
         if let Err(stopped) = self.list_planes(end, &mut planes) {
@@ -86,24 +86,24 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
         Ok((self.collected, self.space))
     }
 
-    fn stop(&mut self, stopped: &Stopped) {
+    fn stop(&mut self, stopped: &WireError) {
         let (what, offset, events) = (&stopped.what, stopped.offset, self.collected.events);
         self.collected.problem.get_or_insert_with(|| format!("at byte {offset}, after {events} events: {what}"));
     }
 
     /// Lists the offsets of planes, and takes the name of the host.
-    fn list_planes(&mut self, end: u64, planes: &mut Vec<(u64, u64)>) -> Result<(), Stopped> {
+    fn list_planes(&mut self, end: u64, planes: &mut Vec<(u64, u64)>) -> Result<(), WireError> {
         while let Some((field, content)) = self.wire.field(end)? {
             match (field, content) {
-                (1, Content::Bytes(length)) if planes.len() < MAX_PLANES => {
+                (1, FieldContent::Bytes(length)) if planes.len() < MAX_PLANES => {
                     planes.push((self.wire.offset(), self.wire.offset() + length));
                     self.wire.skip(content)?;
                 }
-                (1, Content::Bytes(_)) => {
+                (1, FieldContent::Bytes(_)) => {
                     self.collected.leave_out("plane past their number", 1);
                     self.wire.skip(content)?;
                 }
-                (4, Content::Bytes(length)) => {
+                (4, FieldContent::Bytes(length)) => {
                     if self.wire.bytes(length, MAX_NAME, &mut self.buffer)? {
                         let name = String::from_utf8_lossy(&self.buffer).into_owned();
                         self.space.host.get_or_insert(name);
@@ -117,17 +117,17 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
 
     /// Reads a plane: first its name, the names of stats, and the offsets of its lines; then the descriptions of its events;
     /// then its lines.
-    fn plane(&mut self, begin: u64, end: u64) -> Result<Result<()>, Stopped> {
+    fn plane(&mut self, begin: u64, end: u64) -> Result<Result<()>, WireError> {
         let (mut plane, mut names, mut lines) = (Plane::Other, PlaneNames::default(), Vec::new());
-        self.wire.go(begin)?;
+        self.wire.seek(begin)?;
         while let Some((field, content)) = self.wire.field(end)? {
             match (field, content) {
-                (2, Content::Bytes(length)) => {
+                (2, FieldContent::Bytes(length)) => {
                     if self.wire.bytes(length, MAX_NAME, &mut self.buffer)? {
                         plane = Plane::named(&String::from_utf8_lossy(&self.buffer));
                     }
                 }
-                (3, Content::Bytes(length)) => {
+                (3, FieldContent::Bytes(length)) => {
                     if lines.len() < MAX_LINES {
                         lines.push((self.wire.offset(), self.wire.offset() + length));
                     } else {
@@ -135,7 +135,7 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
                     }
                     self.wire.skip(content)?;
                 }
-                (5, Content::Bytes(length)) => {
+                (5, FieldContent::Bytes(length)) => {
                     if self.wire.bytes(length, MAX_MESSAGE, &mut self.buffer)?
                         && let Some((number, message)) = entry(&self.buffer)
                     {
@@ -147,10 +147,10 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
                 _ => self.wire.skip(content)?,
             }
         }
-        self.wire.go(begin)?;
+        self.wire.seek(begin)?;
         while let Some((field, content)) = self.wire.field(end)? {
             match (field, content) {
-                (4, Content::Bytes(length)) if plane != Plane::Other => {
+                (4, FieldContent::Bytes(length)) if plane != Plane::Other => {
                     if self.wire.bytes(length, MAX_MESSAGE, &mut self.buffer)?
                         && let Some((number, message)) = entry(&self.buffer)
                     {
@@ -159,7 +159,7 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
                         names.refused += 1;
                     }
                 }
-                (6, Content::Bytes(length)) => {
+                (6, FieldContent::Bytes(length)) => {
                     if self.wire.bytes(length, MAX_NAME, &mut self.buffer)? {
                         self.space.add_stat(plane, &self.buffer, &names);
                     }
@@ -179,14 +179,14 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
     }
 
     /// Reads a line: first its name and begin, in any order of fields, then its events.
-    fn line(&mut self, plane: Plane, (begin, end): (u64, u64), names: &PlaneNames) -> Result<Result<()>, Stopped> {
+    fn line(&mut self, plane: Plane, (begin, end): (u64, u64), names: &PlaneNames) -> Result<Result<()>, WireError> {
         let mut head = LineHead::default();
-        self.wire.go(begin)?;
+        self.wire.seek(begin)?;
         while let Some((field, content)) = self.wire.field(end)? {
             match (field, content) {
-                (1, Content::Number(id)) => head.id = id as i64,
-                (3, Content::Number(began)) => head.began = began as i64,
-                (2, Content::Bytes(length)) => {
+                (1, FieldContent::Number(id)) => head.id = id as i64,
+                (3, FieldContent::Number(began)) => head.began = began as i64,
+                (2, FieldContent::Bytes(length)) => {
                     if self.wire.bytes(length, MAX_NAME, &mut self.buffer)? {
                         head.name = String::from_utf8_lossy(&self.buffer).into_owned();
                     }
@@ -196,10 +196,10 @@ impl<'a, R: Read + Seek> PlaneReader<'a, R> {
         }
         let line = Line::of(plane, &head.name, head.id);
         let thread = if line == Line::Thread { self.thread(head.id) } else { None };
-        self.wire.go(begin)?;
+        self.wire.seek(begin)?;
         let mut bytes = Vec::new();
         while let Some((field, content)) = self.wire.field(end)? {
-            let (4, Content::Bytes(length)) = (field, content) else {
+            let (4, FieldContent::Bytes(length)) = (field, content) else {
                 self.wire.skip(content)?;
                 continue;
             };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::event_stats::Value;
+use super::event_stats::StatValue;
 use super::lines::Plane;
 use super::names::{PlaneNames, value};
 
@@ -13,22 +13,22 @@ const MAX_TIME: i64 = i64::MAX / 4;
 
 /// Facts of a file beside its events.
 #[derive(Debug, Default)]
-pub(crate) struct Space {
+pub(crate) struct XSpace {
     pub host: Option<String>,
     /// The begin of the trace (nanoseconds from 1970), from which times of events count.
     pub began: Option<i64>,
     devices: BTreeSet<String>,
 }
 
-impl Space {
+impl XSpace {
     /// Takes a stat of a plane (`XStat`).
     pub(crate) fn add_stat(&mut self, plane: Plane, stat: &[u8], names: &PlaneNames) {
         let Some((number, raw)) = value(stat) else { return };
         match (plane, names.resolved(raw)) {
-            (Plane::Environment, Some(Value::Integer(began))) if names.is_called(number, "profile_start_time") => {
+            (Plane::Environment, Some(StatValue::Integer(began))) if names.is_called(number, "profile_start_time") => {
                 self.began = Some(began).filter(|began| (0..=MAX_TIME).contains(began));
             }
-            (Plane::Gpu(_) | Plane::Tpu(_), Some(Value::Text(name)))
+            (Plane::Gpu(_) | Plane::Tpu(_), Some(StatValue::Text(name)))
                 if self.devices.len() < MAX_DEVICES && names.is_called(number, "device_type_string") =>
             {
                 self.devices.insert(name.to_owned());

@@ -46,7 +46,7 @@ pub enum AttachState {
 /// The report of the process.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Report {
+pub struct BootstrapReport {
     /// What went wrong.
     pub error: Option<String>,
     /// Why the process refused.
@@ -108,7 +108,7 @@ impl SharedDirectory {
 
     /// Waits for the report of the process; None where it did not begin within `patience`, and then it will not. Once it has
     /// begun it gets `more` time, since it waits for nothing longer than its settings allow.
-    pub fn wait(&self, pid: i32, patience: Duration, more: Duration) -> Result<Option<Report>> {
+    pub fn wait(&self, pid: i32, patience: Duration, more: Duration) -> Result<Option<BootstrapReport>> {
         let begun = Instant::now();
         let file = self.directory.path().join("report");
         let mut has_begun = false;

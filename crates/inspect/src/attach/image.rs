@@ -11,7 +11,7 @@ use goblin::elf::Elf;
 use goblin::elf::program_header::{PF_X, PT_LOAD, ProgramHeader};
 use probe_common::error::{Error, Result};
 
-use super::maps::{self, Mapping};
+use super::maps::{self, MemoryMapping};
 
 /// Size above which a file is no interpreter (bytes).
 const MAX_FILE_BYTES: u64 = 1 << 30;
@@ -21,15 +21,15 @@ const HEADERS: u64 = 64 << 10;
 const SECTIONS: [Range<usize>; 2] = [0x28..0x30, 0x3c..0x40];
 
 /// The loaded part of a file, and where it is mapped.
-pub(super) struct Image {
+pub(super) struct ElfImage {
     bytes: Vec<u8>,
     /// Address in the process less address in the file.
     bias: u64,
 }
 
-impl Image {
+impl ElfImage {
     /// Reads the file behind mappings of one name, of which `first` has the lowest address.
-    pub(super) fn read(pid: i32, first: &Mapping, is_program: bool) -> Result<Self> {
+    pub(super) fn read(pid: i32, first: &MemoryMapping, is_program: bool) -> Result<Self> {
         let path = path_of(pid, first, is_program);
         let unreadable = || Error::failed(format!("{} of process {pid} can't be read", first.path));
         let size = fs::metadata(&path).map_err(|error| unreadable().because(error))?.len();
@@ -46,9 +46,9 @@ impl Image {
     }
 
     /// The symbols of the file.
-    pub(super) fn symbols(&self) -> Result<Symbols<'_>> {
+    pub(super) fn symbols(&self) -> Result<ElfSymbols<'_>> {
         let elf = Elf::parse(&self.bytes).map_err(Error::caused)?;
-        Ok(Symbols { image: self, elf })
+        Ok(ElfSymbols { image: self, elf })
     }
 }
 
@@ -74,7 +74,7 @@ fn read_loaded(path: &Path, size: u64) -> goblin::error::Result<(Vec<u8>, Vec<Pr
 
 /// The path by which the file can be opened from here. The kernel gives the very file that is mapped to administrators
 /// only; other users get a path within the process's root, or one beyond that where the process is in a chroot.
-fn path_of(pid: i32, first: &Mapping, is_program: bool) -> PathBuf {
+fn path_of(pid: i32, first: &MemoryMapping, is_program: bool) -> PathBuf {
     if is_program {
         return format!("/proc/{pid}/exe").into();
     }
@@ -89,13 +89,13 @@ fn path_of(pid: i32, first: &Mapping, is_program: bool) -> PathBuf {
     found.unwrap_or_else(|| root.join(path.strip_prefix("/").unwrap_or(path)))
 }
 
-/// The exported functions and variables of an [`Image`].
-pub(super) struct Symbols<'a> {
-    image: &'a Image,
+/// The exported functions and variables of an [`ElfImage`].
+pub(super) struct ElfSymbols<'a> {
+    image: &'a ElfImage,
     elf: Elf<'a>,
 }
 
-impl Symbols<'_> {
+impl ElfSymbols<'_> {
     /// The addresses of an exported function or variable in the process.
     pub(super) fn find(&self, name: &str) -> Option<Range<u64>> {
         let symbol = self.elf.dynsyms.iter().find(|symbol| {

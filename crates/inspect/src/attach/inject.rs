@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use probe_common::error::{Error, Result};
 
-use super::interpreter::Addresses;
+use super::interpreter::InjectionAddresses;
 use super::trace::{SavedRegisters, ThreadStop, TracedThread};
 use super::tracer::{traced, tracer};
 use super::{machine, maps, threads};
@@ -29,7 +29,7 @@ const STACK: u64 = 256 << 10;
 
 /// A statement that the interpreter has in its list.
 #[derive(Debug)]
-pub(super) struct Injected {
+pub(super) struct InjectedStatement {
     /// How long the borrowed thread stood still, all attempts together.
     pub stopped: Duration,
     /// Whether the borrowed thread was the main one, which mostly is the one that trains.
@@ -66,7 +66,7 @@ impl From<io::Error> for InjectionFailure {
 /// # Errors
 /// The process may not be traced, another process traces it, or no thread came to a point where it can be borrowed. In all cases
 /// every thread has its registers back.
-pub(super) fn inject(pid: i32, addresses: &Addresses, statement: &str) -> Result<Injected> {
+pub(super) fn inject(pid: i32, addresses: &InjectionAddresses, statement: &str) -> Result<InjectedStatement> {
     let memory = memory(pid)?;
     let deadline = Instant::now() + TIMEOUT;
     let mut stopped = Duration::ZERO;
@@ -75,7 +75,7 @@ pub(super) fn inject(pid: i32, addresses: &Addresses, statement: &str) -> Result
         for candidate in threads::candidates(pid) {
             match borrow(candidate.id, &mut stopped, |thread, saved| call(thread, saved, addresses, &memory, statement))
             {
-                Ok(text) => return Ok(Injected { stopped, main: candidate.id == pid, text }),
+                Ok(text) => return Ok(InjectedStatement { stopped, main: candidate.id == pid, text }),
                 Err(InjectionFailure::NotNow) => {}
                 Err(InjectionFailure::Denied(error)) if candidate.id != pid => denied = Some(error),
                 Err(InjectionFailure::Denied(error) | InjectionFailure::For(error)) => return Err(error),
@@ -95,7 +95,7 @@ pub(super) fn inject(pid: i32, addresses: &Addresses, statement: &str) -> Result
 }
 
 /// Unmaps the memory of a statement that has been read. Where that is not possible it stays: a page or two.
-pub(super) fn release(pid: i32, addresses: &Addresses, injected: &Injected) {
+pub(super) fn release(pid: i32, addresses: &InjectionAddresses, injected: &InjectedStatement) {
     let Ok(memory) = memory(pid) else { return };
     let Range { start, end } = injected.text;
     for candidate in threads::candidates(pid) {
@@ -204,7 +204,7 @@ impl Drop for BorrowedThread<'_> {
 fn call(
     thread: &mut TracedThread,
     saved: &mut SavedRegisters,
-    addresses: &Addresses,
+    addresses: &InjectionAddresses,
     memory: &File,
     statement: &str,
 ) -> Result<Range<u64>, InjectionFailure> {
@@ -220,16 +220,16 @@ fn call(
     let pushed = push(thread, saved, addresses, memory, statement, base, stack.end);
     // After an error the interpreter may have the statement and still read it: both mappings stay.
     let unused = match &pushed {
-        Ok(Pushed::Taken) => Some(stack.start),
-        Ok(Pushed::Refused) => Some(base),
+        Ok(PendingCallAnswer::Taken) => Some(stack.start),
+        Ok(PendingCallAnswer::Refused) => Some(base),
         Err(_) => None,
     };
     if let Some(from) = unused {
         system_call(thread, saved, addresses, libc::SYS_munmap, [from, stack.end - from, 0, 0, 0, 0])?;
     }
     match pushed? {
-        Pushed::Taken => Ok(base..base + text),
-        Pushed::Refused => Err(InjectionFailure::For(
+        PendingCallAnswer::Taken => Ok(base..base + text),
+        PendingCallAnswer::Refused => Err(InjectionFailure::For(
             Error::failed("the interpreter's list of pending calls is full")
                 .hint("its main thread has run no Python code for long; probe PID stack shows where it is"),
         )),
@@ -237,7 +237,7 @@ fn call(
 }
 
 /// What the interpreter answered.
-enum Pushed {
+enum PendingCallAnswer {
     Taken,
     Refused,
 }
@@ -246,12 +246,12 @@ enum Pushed {
 fn push(
     thread: &mut TracedThread,
     saved: &SavedRegisters,
-    addresses: &Addresses,
+    addresses: &InjectionAddresses,
     memory: &File,
     statement: &str,
     base: u64,
     end: u64,
-) -> Result<Pushed, InjectionFailure> {
+) -> Result<PendingCallAnswer, InjectionFailure> {
     // The page is zero behind the statement, which ends the string.
     memory.write_all_at(statement.as_bytes(), base)?;
     let top = machine::top(end - 4096);
@@ -266,12 +266,12 @@ fn push(
             "the interpreter's function faulted; the thread has its registers back",
         )));
     }
-    Ok(if machine::result(&after) as i32 == 0 { Pushed::Taken } else { Pushed::Refused })
+    Ok(if machine::result(&after) as i32 == 0 { PendingCallAnswer::Taken } else { PendingCallAnswer::Refused })
 }
 
 /// Whether the interpreter's function may be called where a thread was stopped. It takes one lock of the interpreter's,
 /// which no thread holds in a system call, nor in the evaluation of bytecode.
-fn is_safe(saved: &SavedRegisters, addresses: &Addresses, memory: &File) -> bool {
+fn is_safe(saved: &SavedRegisters, addresses: &InjectionAddresses, memory: &File) -> bool {
     match machine::system_call(&saved.registers, memory) {
         Some(number) => threads::may_call_from(number),
         None => addresses.evaluation.contains(&machine::program_counter(&saved.registers)),
@@ -282,7 +282,7 @@ fn is_safe(saved: &SavedRegisters, addresses: &Addresses, memory: &File) -> bool
 pub(super) fn begin(
     thread: &mut TracedThread,
     saved: &mut SavedRegisters,
-    addresses: &Addresses,
+    addresses: &InjectionAddresses,
     memory: &File,
 ) -> io::Result<()> {
     thread.hold_signals()?;
@@ -293,7 +293,7 @@ pub(super) fn begin(
 pub(super) fn system_call(
     thread: &mut TracedThread,
     saved: &SavedRegisters,
-    addresses: &Addresses,
+    addresses: &InjectionAddresses,
     number: i64,
     arguments: [u64; 6],
 ) -> Result<u64, InjectionFailure> {

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// A mapping of a file, or of nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mapping {
+pub(super) struct MemoryMapping {
     pub(super) addresses: Range<u64>,
     pub(super) executable: bool,
     /// Offset in the file at which the mapping begins.
@@ -14,7 +14,7 @@ pub(super) struct Mapping {
     pub(super) path: String,
 }
 
-impl Mapping {
+impl MemoryMapping {
     /// The file's name without its directories.
     pub(super) fn name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
@@ -29,21 +29,21 @@ pub(super) fn page_size() -> u64 {
 }
 
 /// All mappings of a process, in the order of their addresses.
-pub(super) fn mappings_of(pid: i32) -> std::io::Result<Vec<Mapping>> {
+pub(super) fn mappings_of(pid: i32) -> std::io::Result<Vec<MemoryMapping>> {
     // Read as bytes, because a path need not be UTF-8.
     let text = fs::read(format!("/proc/{pid}/maps"))?;
     Ok(String::from_utf8_lossy(&text).lines().filter_map(parse).collect())
 }
 
 /// Reads a line such as `7f00-7f10 r-xp 00001000 fe:00 123   /usr/lib/libc.so.6`.
-fn parse(line: &str) -> Option<Mapping> {
+fn parse(line: &str) -> Option<MemoryMapping> {
     let mut words = line.splitn(6, ' ');
     let (from, to) = words.next()?.split_once('-')?;
     let hexadecimal = |text: &str| u64::from_str_radix(text, 16).ok();
     let (addresses, permissions) = (hexadecimal(from)?..hexadecimal(to)?, words.next()?);
     let offset = hexadecimal(words.next()?)?;
     let path = words.nth(2).unwrap_or_default().trim_start().to_owned();
-    Some(Mapping { addresses, executable: permissions.contains('x'), offset, path })
+    Some(MemoryMapping { addresses, executable: permissions.contains('x'), offset, path })
 }
 
 #[cfg(test)]

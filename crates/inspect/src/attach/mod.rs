@@ -24,17 +24,17 @@ mod threads;
 mod trace;
 mod tracer;
 
-pub use bootstrap::{AttachSettings, AttachState, Report, SharedDirectory};
-pub use interpreter::{Interpreter, Method};
+pub use bootstrap::{AttachSettings, AttachState, BootstrapReport, SharedDirectory};
+pub use interpreter::{InjectionMethod, Interpreter};
 
 use self::tracer::{traced, tracer};
 
 /// A statement is on its way: it runs when the main thread comes to it.
 #[derive(Debug, Default)]
-pub struct Sent {
+pub struct SentStatement {
     /// How long a thread stood still for the statement, and whether it was the main one; None where no thread had to.
     pub stopped: Option<(Duration, bool)>,
-    injected: Option<inject::Injected>,
+    injected: Option<inject::InjectedStatement>,
 }
 
 /// Makes process `pid` run `statement`, which must not be able to fail, and whose names are in `__main__`. `script`: a file
@@ -42,22 +42,22 @@ pub struct Sent {
 ///
 /// # Errors
 /// The process may not be traced, or can't run it. It is as it was.
-pub fn send(pid: i32, interpreter: &Interpreter, statement: &str, script: &Path) -> Result<Sent> {
+pub fn send(pid: i32, interpreter: &Interpreter, statement: &str, script: &Path) -> Result<SentStatement> {
     match interpreter.method() {
-        Method::RemoteDebugging => {
+        InjectionMethod::RemoteDebugging => {
             fs::write(script, statement).map_err(|error| io_error_at(script, error))?;
             remote_debugging::execute(pid, interpreter, &script.to_string_lossy())?;
-            Ok(Sent::default())
+            Ok(SentStatement::default())
         }
-        Method::Borrowing => {
+        InjectionMethod::Borrowing => {
             let injected = inject::inject(pid, interpreter.addresses()?, statement)?;
-            Ok(Sent { stopped: Some((injected.stopped, injected.main)), injected: Some(injected) })
+            Ok(SentStatement { stopped: Some((injected.stopped, injected.main)), injected: Some(injected) })
         }
     }
 }
 
 /// Frees the memory that a statement took in the process, once it has run.
-pub fn finish(pid: i32, interpreter: &Interpreter, sent: &Sent) {
+pub fn finish(pid: i32, interpreter: &Interpreter, sent: &SentStatement) {
     if let (Some(injected), Ok(addresses)) = (&sent.injected, interpreter.addresses()) {
         inject::release(pid, addresses, injected);
     }
@@ -68,7 +68,7 @@ pub fn finish(pid: i32, interpreter: &Interpreter, sent: &Sent) {
 /// # Errors
 /// It does not work for this interpreter.
 pub fn check_machine(interpreter: &Interpreter) -> Result<()> {
-    if interpreter.method() == Method::RemoteDebugging { Ok(()) } else { interpreter.addresses().map(drop) }
+    if interpreter.method() == InjectionMethod::RemoteDebugging { Ok(()) } else { interpreter.addresses().map(drop) }
 }
 
 /// Checks that process `pid` may be traced, without tracing it.

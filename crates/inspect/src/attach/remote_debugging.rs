@@ -29,8 +29,11 @@ const SCRIPT_PATH_SIZE: u64 = 94;
 /// Makes the interpreter execute the file at `script`, a path as the process sees it.
 pub(super) fn execute(pid: i32, interpreter: &Interpreter, script: &str) -> Result<()> {
     if interpreter.version != Some((3, 14)) {
-        return Err(Error::failed(format!("this version of probe cannot attach to Python {}", interpreter.shown()))
-            .hint("a newer version of probe may support it"));
+        return Err(Error::failed(format!(
+            "this version of probe cannot attach to Python {}",
+            interpreter.version_text()
+        ))
+        .hint("a newer version of probe may support it"));
     }
     let memory = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"));
     let memory = memory.map_err(|error| memory_not_opened(pid, error))?;

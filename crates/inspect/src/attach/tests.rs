@@ -78,7 +78,7 @@ impl Drop for Script {
 }
 
 /// Makes the process run a statement that makes a file, and waits for the file.
-fn mark(pid: i32, interpreter: &Interpreter, directory: &Path, number: usize) -> Sent {
+fn mark(pid: i32, interpreter: &Interpreter, directory: &Path, number: usize) -> SentStatement {
     let file = directory.join(format!("mark-{number}"));
     let statement = format!("__import__('builtins').open({:?}, 'w').close()", file.to_str().unwrap());
     let sent = send(pid, interpreter, &statement, &directory.join("script.py")).unwrap();
@@ -151,7 +151,7 @@ fn a_statement_runs_in_every_interpreter_at_hand() {
             let before = mappings(script.pid());
             for round in 1..10 {
                 let sent = mark(script.pid(), &interpreter, directory.path(), number * 1000 + index * 100 + round);
-                assert_eq!(sent.stopped.is_some(), interpreter.method() == Method::Borrowing);
+                assert_eq!(sent.stopped.is_some(), interpreter.method() == InjectionMethod::Borrowing);
             }
             // Nothing is left behind; the interpreter itself may have mapped something.
             assert!(mappings(script.pid()) <= before + 4, "{} and {before} mappings", mappings(script.pid()));

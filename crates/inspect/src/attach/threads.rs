@@ -6,17 +6,17 @@ use super::machine;
 
 /// A thread that could be borrowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Candidate {
+pub(super) struct ThreadCandidate {
     /// Lower is better.
     rank: u8,
     pub(super) id: i32,
 }
 
 /// Threads that can be borrowed, the best first.
-pub(super) fn candidates(pid: i32) -> Vec<Candidate> {
+pub(super) fn candidates(pid: i32) -> Vec<ThreadCandidate> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let mut found: Vec<_> = ids.filter_map(|id| Some(Candidate { rank: rank(&state(pid, id)?)?, id })).collect();
+    let mut found: Vec<_> = ids.filter_map(|id| Some(ThreadCandidate { rank: rank(&state(pid, id)?)?, id })).collect();
     found.sort_unstable();
     found
 }

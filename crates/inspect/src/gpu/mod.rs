@@ -10,7 +10,7 @@ use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, Temper
 use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::{Device, EventSet, Nvml};
 
-pub use visible::Visible;
+pub use visible::VisibleGpus;
 
 /// The driver's number for an error that it does not know.
 const UNKNOWN_XID: u64 = 999;
@@ -66,7 +66,7 @@ impl Gpus {
     }
 
     /// Reads the GPUs that are visible. Takes milliseconds, and longer where a GPU is in trouble.
-    pub fn read(&mut self, visible: &Visible) -> Vec<GpuReading> {
+    pub fn read(&mut self, visible: &VisibleGpus) -> Vec<GpuReading> {
         let nvml = self.nvml;
         let all: Vec<Device<'static>> =
             (0..nvml.device_count().unwrap_or(0)).filter_map(|index| nvml.device_by_index(index).ok()).collect();

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 /// The GPUs that the processes of a run see together. A process that changes its own environment later may see fewer, and never
 /// others.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Visible(Vec<CudaVariables>);
+pub struct VisibleGpus(Vec<CudaVariables>);
 
 /// The variables that one process was started with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ struct CudaVariables {
     by_bus: bool,
 }
 
-impl Visible {
+impl VisibleGpus {
     /// Adds a process of this node. A process that is ending sees no GPU any more; one whose environment may not be read may see
     /// all.
     pub fn add(&mut self, pid: i32) {
@@ -88,7 +88,7 @@ mod tests {
 
     fn chosen(environment: &str, alike: bool) -> String {
         let all: Vec<(u32, String)> = (0..4).map(|index| (index, format!("GPU-{index}{index}"))).collect();
-        let visible = Visible(vec![CudaVariables::of(environment.as_bytes())]);
+        let visible = VisibleGpus(vec![CudaVariables::of(environment.as_bytes())]);
         visible.choose(&all, alike).into_iter().collect::<Vec<_>>().join(" ")
     }
 
@@ -115,21 +115,23 @@ mod tests {
         let pid = i32::try_from(child.id()).unwrap();
         let id = nix::sys::wait::Id::Pid(nix::unistd::Pid::from_raw(pid));
         nix::sys::wait::waitid(id, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).unwrap();
-        let mut visible = Visible::default();
+        let mut visible = VisibleGpus::default();
         visible.add(pid);
         child.wait().unwrap();
         visible.add(pid);
-        assert_eq!(visible, Visible::default());
+        assert_eq!(visible, VisibleGpus::default());
         visible.add(i32::try_from(std::process::id()).unwrap());
-        assert_ne!(visible, Visible::default());
+        assert_ne!(visible, VisibleGpus::default());
     }
 
     #[test]
     fn processes_see_what_one_of_them_sees() {
-        let both =
-            Visible(vec![CudaVariables::of(b"CUDA_VISIBLE_DEVICES=0"), CudaVariables::of(b"CUDA_VISIBLE_DEVICES=1")]);
+        let both = VisibleGpus(vec![
+            CudaVariables::of(b"CUDA_VISIBLE_DEVICES=0"),
+            CudaVariables::of(b"CUDA_VISIBLE_DEVICES=1"),
+        ]);
         let all = [(0, "a".to_owned()), (1, "b".to_owned()), (2, "c".to_owned())];
         assert_eq!(both.choose(&all, true), BTreeSet::from(["a".to_owned(), "b".to_owned()]));
-        assert_eq!(Visible::default().choose(&all, true), BTreeSet::new());
+        assert_eq!(VisibleGpus::default().choose(&all, true), BTreeSet::new());
     }
 }

@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use tokio::io::unix::AsyncFd;
 
 use self::kernel_log::KernelLog;
-use self::out_of_memory::Kills;
+use self::out_of_memory::OutOfMemoryKills;
 use self::pidfd::PidFd;
 use crate::stacks::processes;
 
@@ -80,7 +80,7 @@ pub struct WatchedProcess {
     descriptor: AsyncFd<PidFd>,
     /// When the process began, in ticks of the kernel.
     started: Option<u64>,
-    kills: Option<Kills>,
+    kills: Option<OutOfMemoryKills>,
     log: Option<KernelLog>,
 }
 
@@ -98,7 +98,7 @@ impl WatchedProcess {
         if !zombie::names(pid).contains(&named) {
             return Err(gone());
         }
-        let (kills, log) = (Kills::before(pid), KernelLog::open());
+        let (kills, log) = (OutOfMemoryKills::before(pid), KernelLog::open());
         let descriptor = descriptor.watched()?;
         Ok(Self { pid, descriptor, started, kills, log })
     }

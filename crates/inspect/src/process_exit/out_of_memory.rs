@@ -8,24 +8,24 @@ const GROUPS: &str = "/sys/fs/cgroup";
 
 /// A counter of kills, and its value when the watch began.
 #[derive(Debug)]
-pub(super) struct Kills {
-    counter: Counter,
+pub(super) struct OutOfMemoryKills {
+    counter: KillCounter,
     before: u64,
 }
 
 /// A counter of the kernel.
 #[derive(Debug, PartialEq, Eq)]
-struct Counter {
+struct KillCounter {
     file: PathBuf,
     /// What the counter is for, in words.
     scope: String,
 }
 
-impl Kills {
+impl OutOfMemoryKills {
     /// Reads the counter of the control group of `pid`, or of the whole node where that has none.
     pub(super) fn before(pid: i32) -> Option<Self> {
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        let node = Counter { file: "/proc/vmstat".into(), scope: "this node".into() };
+        let node = KillCounter { file: "/proc/vmstat".into(), scope: "this node".into() };
         counters(&groups).into_iter().chain([node]).find_map(|counter| {
             let before = counter.read()?;
             Some(Self { counter, before })
@@ -41,7 +41,7 @@ impl Kills {
     }
 }
 
-impl Counter {
+impl KillCounter {
     fn read(&self) -> Option<u64> {
         count(&fs::read_to_string(&self.file).ok()?)
     }
@@ -53,7 +53,7 @@ fn count(text: &str) -> Option<u64> {
 }
 
 /// The counters that may exist, from the lines of /proc/…/cgroup.
-fn counters(groups: &str) -> Vec<Counter> {
+fn counters(groups: &str) -> Vec<KillCounter> {
     let mut found = Vec::new();
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':');
@@ -65,7 +65,7 @@ fn counters(groups: &str) -> Vec<Counter> {
             (_, list) if list.split(',').any(|one| one == "memory") => &[("/memory", "memory.oom_control")],
             _ => &[],
         };
-        found.extend(files.iter().map(|(mount, file)| Counter {
+        found.extend(files.iter().map(|(mount, file)| KillCounter {
             file: format!("{GROUPS}{mount}{}/{file}", path.trim_end_matches('/')).into(),
             scope: format!("control group {path}"),
         }));
@@ -94,7 +94,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("memory.events");
         fs::write(&file, "low 0\noom 3\noom_kill 1\noom_group_kill 0\n").unwrap();
-        let kills = Kills { counter: Counter { file: file.clone(), scope: "control group /a".into() }, before: 1 };
+        let kills = OutOfMemoryKills {
+            counter: KillCounter { file: file.clone(), scope: "control group /a".into() },
+            before: 1,
+        };
         assert_eq!(kills.since(), None);
         fs::write(&file, "oom_kill 2\n").unwrap();
         assert!(kills.since().unwrap().contains("OOM kills in control group /a rose from 1 to 2"));

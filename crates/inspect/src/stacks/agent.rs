@@ -5,7 +5,7 @@ use probe_common::error::{Error, Result};
 use probe_proto::v1::{ProcessStacks, StackFrame, StackMethod, ThreadStack};
 use serde::Deserialize;
 
-use super::Subject;
+use super::InspectedProcess;
 use super::waits::waits_for;
 use probe_common::user_code::is_user_code;
 
@@ -37,7 +37,7 @@ _stacks()
 "#;
 
 #[derive(Debug, Deserialize)]
-struct Thread {
+struct AgentThread {
     name: String,
     os_thread: Option<u32>,
     main: bool,
@@ -48,15 +48,15 @@ struct Thread {
 ///
 /// # Errors
 /// The text is not what [`CODE`] prints.
-pub fn understand(subject: &Subject, printed: &[u8]) -> Result<ProcessStacks> {
-    let threads: Vec<Thread> = serde_json::from_slice(printed)
+pub fn understand(subject: &InspectedProcess, printed: &[u8]) -> Result<ProcessStacks> {
+    let threads: Vec<AgentThread> = serde_json::from_slice(printed)
         .map_err(|error| Error::failed(format!("process {} gave an unexpected answer", subject.pid)).because(error))?;
-    let mut threads: Vec<ThreadStack> = threads.into_iter().map(Thread::into_message).collect();
+    let mut threads: Vec<ThreadStack> = threads.into_iter().map(AgentThread::into_message).collect();
     threads.sort_by_key(|thread| !thread.main);
     Ok(ProcessStacks { threads, samples: 1, ..subject.unread(StackMethod::Agent) })
 }
 
-impl Thread {
+impl AgentThread {
     fn into_message(self) -> ThreadStack {
         let frame = |(function, file, line): (String, String, u32)| StackFrame {
             function,
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn what_is_printed_is_understood_and_anything_else_is_an_error() {
-        let subject = Subject { host: "node1".into(), pid: 7, rank: Some(1) };
+        let subject = InspectedProcess { host: "node1".into(), pid: 7, rank: Some(1) };
         let printed = br#"[{"name":"T","os_thread":9,"main":false,"frames":[]},
             {"name":"MainThread","os_thread":7,"main":true,"frames":[["f","/t.py",3],["<module>","/t.py",0]]}]"#;
         let stacks = understand(&subject, printed).unwrap();

@@ -7,7 +7,7 @@ use probe_common::error::{Error, Result};
 use probe_proto::v1::{ProcessStacks, StackFrame, StacksAnswer, ThreadStack};
 use serde_json::{Value, json};
 
-use super::fold::{Owner, names};
+use super::fold::{ProcessLabel, names};
 use super::page::location;
 
 /// Which samples a graph has, and whether it separates ranks.
@@ -26,7 +26,7 @@ impl StackChoice {
 
     /// The outermost frames, which no program has: the process and the thread.
     fn above(self, process: &ProcessStacks, thread: &ThreadStack) -> Vec<String> {
-        let rank = self.by_rank.then(|| names(&[Owner::of(process)]));
+        let rank = self.by_rank.then(|| names(&[ProcessLabel::of(process)]));
         let thread =
             (!thread.main).then(|| format!("thread {}", if thread.name.is_empty() { "?" } else { &thread.name }));
         rank.into_iter().chain(thread).collect()
@@ -68,10 +68,10 @@ fn draw(lines: &[String], title: &str, unit: &str, out: &mut dyn Write) -> Resul
 }
 
 /// Stacks of any kind of frames, outermost first, with their weights.
-pub type Weighed = BTreeMap<Vec<String>, u64>;
+pub type WeighedStacks = BTreeMap<Vec<String>, u64>;
 
 /// Weighed stacks as lines "outer;inner 12", one a stack, in order.
-pub fn fold(stacks: &Weighed) -> Vec<String> {
+pub fn fold(stacks: &WeighedStacks) -> Vec<String> {
     let name = |name: &String| name.replace(';', ",").replace(['\n', '\r'], " ");
     let line = |(stack, weight): (&Vec<String>, &u64)| {
         format!("{} {weight}", stack.iter().map(name).collect::<Vec<_>>().join(";"))
@@ -83,12 +83,12 @@ pub fn fold(stacks: &Weighed) -> Vec<String> {
 ///
 /// # Errors
 /// There is nothing to draw, or it can't be written.
-pub fn svg_of_stacks(stacks: &Weighed, title: &str, unit: &str, out: &mut dyn Write) -> Result<()> {
+pub fn svg_of_stacks(stacks: &WeighedStacks, title: &str, unit: &str, out: &mut dyn Write) -> Result<()> {
     draw(&fold(stacks), title, unit, out)
 }
 
 /// A file for speedscope.app with one profile of all stacks.
-pub fn speedscope_of_stacks(stacks: &Weighed, name: &str, unit: &str) -> Value {
+pub fn speedscope_of_stacks(stacks: &WeighedStacks, name: &str, unit: &str) -> Value {
     let mut frames = Vec::<Value>::new();
     let mut indexes = BTreeMap::<&str, usize>::new();
     let (mut samples, mut weights) = (Vec::new(), Vec::new());
@@ -118,19 +118,20 @@ fn speedscope_file(name: &str, frames: &[Value], profiles: &[Value]) -> Value {
 }
 
 /// The process of a thread, where ranks are not merged, and the thread's title.
-type Thread = (Option<Owner>, String);
+type ThreadTitle = (Option<ProcessLabel>, String);
 /// Stacks as indexes of frames, outermost first, and how often each was seen.
-type Samples = (Vec<Vec<usize>>, Vec<u64>);
+type CountedStacks = (Vec<Vec<usize>>, Vec<u64>);
 
 /// A file for speedscope.app: one profile a rank, or one of all, whose weights are numbers of samples.
 pub fn speedscope(answer: &StacksAnswer, choice: StackChoice, name: &str) -> Value {
     let mut frames = Vec::<Value>::new();
     let mut indexes = BTreeMap::<(String, String, Option<u32>), usize>::new();
-    let mut profiles = BTreeMap::<Thread, Samples>::new();
+    let mut profiles = BTreeMap::<ThreadTitle, CountedStacks>::new();
     for process in &answer.processes {
         for thread in process.threads.iter().filter(|thread| choice.takes(thread)) {
             let title = if thread.main { "main thread".to_owned() } else { format!("thread {}", thread.name) };
-            let (samples, weights) = profiles.entry((choice.by_rank.then(|| Owner::of(process)), title)).or_default();
+            let (samples, weights) =
+                profiles.entry((choice.by_rank.then(|| ProcessLabel::of(process)), title)).or_default();
             let mut index = |frame: &StackFrame| {
                 let key = (frame.function.clone(), frame.file.clone(), frame.line);
                 *indexes.entry(key).or_insert_with(|| {
@@ -142,7 +143,7 @@ pub fn speedscope(answer: &StacksAnswer, choice: StackChoice, name: &str) -> Val
             weights.push(thread.samples);
         }
     }
-    let profile = |((owner, title), (samples, weights)): (Thread, Samples)| {
+    let profile = |((owner, title), (samples, weights)): (ThreadTitle, CountedStacks)| {
         let name = owner.map_or_else(|| title.clone(), |owner| format!("{}, {title}", names(&[owner])));
         let end = weights.iter().sum::<u64>();
         json!({ "type": "sampled", "name": name, "unit": "none", "startValue": 0, "endValue": end, "samples": samples, "weights": weights })

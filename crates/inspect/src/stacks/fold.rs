@@ -9,7 +9,7 @@ use probe_proto::v1::{ProcessStacks, ThreadStack};
 #[derive(Debug)]
 pub struct ThreadGroup<'a> {
     /// The processes that the threads belong to, in order, each once.
-    pub owners: Vec<Owner>,
+    pub owners: Vec<ProcessLabel>,
     /// One thread of the group, as an example of all.
     pub thread: &'a ThreadStack,
     /// Number of threads, and of these, how many hold the GIL of their process, run, and moved while they were read.
@@ -23,33 +23,33 @@ pub struct ThreadGroup<'a> {
 
 /// A process, by the name that a page gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Owner {
+pub enum ProcessLabel {
     Rank(i32),
     /// A process that is in no process group.
     Pid(u32),
 }
 
-impl Owner {
+impl ProcessLabel {
     pub fn of(process: &ProcessStacks) -> Self {
         process.rank.map_or(Self::Pid(process.pid), Self::Rank)
     }
 }
 
 /// What makes two threads one group.
-type Key<'a> = (bool, &'a str, Vec<(&'a str, &'a str, Option<u32>)>);
+type ThreadGroupKey<'a> = (bool, &'a str, Vec<(&'a str, &'a str, Option<u32>)>);
 
 /// The groups of all threads: main threads first, those of most processes first.
 pub fn groups(processes: &[ProcessStacks]) -> Vec<ThreadGroup<'_>> {
-    let mut indexes = HashMap::<Key<'_>, usize>::new();
+    let mut indexes = HashMap::<ThreadGroupKey<'_>, usize>::new();
     let mut groups = Vec::<ThreadGroup<'_>>::new();
     for process in processes {
         for thread in &process.threads {
-            let key: Key<'_> = (thread.main, pool(&thread.name), frames_of(thread));
+            let key: ThreadGroupKey<'_> = (thread.main, pool(&thread.name), frames_of(thread));
             let index = *indexes.entry(key).or_insert_with(|| {
                 groups.push(ThreadGroup::new(thread));
                 groups.len() - 1
             });
-            groups[index].add(Owner::of(process), thread);
+            groups[index].add(ProcessLabel::of(process), thread);
         }
     }
     groups.sort_by_key(|group| {
@@ -63,7 +63,7 @@ impl<'a> ThreadGroup<'a> {
         Self { owners: Vec::new(), thread, count: 0, gil: 0, running: 0, moving: 0, waits_for: BTreeSet::new() }
     }
 
-    fn add(&mut self, owner: Owner, thread: &'a ThreadStack) {
+    fn add(&mut self, owner: ProcessLabel, thread: &'a ThreadStack) {
         if let Err(index) = self.owners.binary_search(&owner) {
             self.owners.insert(index, owner);
         }
@@ -87,12 +87,14 @@ fn pool(name: &str) -> &str {
 }
 
 /// The names of processes: "rank 7", "ranks 0-6, 9", "process 4711".
-pub fn names(owners: &[Owner]) -> String {
-    let ranks: Vec<i32> =
-        owners.iter().filter_map(|owner| if let Owner::Rank(rank) = owner { Some(*rank) } else { None }).collect();
+pub fn names(owners: &[ProcessLabel]) -> String {
+    let ranks: Vec<i32> = owners
+        .iter()
+        .filter_map(|owner| if let ProcessLabel::Rank(rank) = owner { Some(*rank) } else { None })
+        .collect();
     let pids: Vec<String> = owners
         .iter()
-        .filter_map(|owner| if let Owner::Pid(pid) = owner { Some(pid.to_string()) } else { None })
+        .filter_map(|owner| if let ProcessLabel::Pid(pid) = owner { Some(pid.to_string()) } else { None })
         .collect();
     let mut parts = Vec::new();
     if !ranks.is_empty() {
@@ -145,7 +147,7 @@ mod tests {
     #[test]
     fn ranks_are_written_as_people_do() {
         assert_eq!(ranges(&[0, 1, 2, 3, 7, 9, 10]), "0-3, 7, 9, 10");
-        assert_eq!(names(&[Owner::Rank(7), Owner::Pid(12)]), "rank 7, process 12");
-        assert_eq!(names(&[Owner::Pid(12), Owner::Pid(14)]), "processes 12, 14");
+        assert_eq!(names(&[ProcessLabel::Rank(7), ProcessLabel::Pid(12)]), "rank 7, process 12");
+        assert_eq!(names(&[ProcessLabel::Pid(12), ProcessLabel::Pid(14)]), "processes 12, 14");
     }
 }

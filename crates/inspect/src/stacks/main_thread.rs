@@ -3,8 +3,8 @@
 use probe_common::error::Result;
 use probe_proto::v1::{StackFrame, ThreadStack};
 
-use super::roots::{self, Roots};
-use super::{Reader, is_of_agent};
+use super::roots::{self, ThreadRoots};
+use super::{StackReader, is_of_agent};
 
 /// A sample of a process: its main thread, and the thread that holds the lock.
 #[derive(Debug)]
@@ -39,14 +39,14 @@ fn user_frame(thread: &ThreadStack) -> Option<&StackFrame> {
 
 /// Samples one process again and again, and leaves torn readings out.
 #[derive(Debug, Default)]
-pub struct MainThreads(Roots);
+pub struct MainThreads(ThreadRoots);
 
 impl MainThreads {
     /// Reads the process once while it runs; None where the reading was torn, or there is no main thread with a stack.
     ///
     /// # Errors
     /// The process can't be read, or has ended.
-    pub fn sample(&mut self, reader: &mut Reader) -> Result<Option<MainThread>> {
+    pub fn sample(&mut self, reader: &mut StackReader) -> Result<Option<MainThread>> {
         let mut threads = reader.sample()?;
         for _ in 0..roots::AGAIN {
             if threads.iter().filter(|thread| thread.main).all(|thread| self.0.is_plausible(thread)) {

@@ -1,6 +1,6 @@
 //! Reads the stacks of Python processes from their memory, without their help.
 //!
-//! [`Reader`] reads one process, [`sampler`] reads it many times, and [`agent`] asks the process itself where reading is not
+//! [`StackReader`] reads one process, [`sampler`] reads it many times, and [`agent`] asks the process itself where reading is not
 //! allowed ([`permission`] says why). [`fold`] groups threads that have the same stack. Stacks are returned as messages of the
 //! control service ([`v1::ProcessStacks`](probe_proto::v1::ProcessStacks)).
 
@@ -28,17 +28,17 @@ use probe_proto::v1::{ProcessStacks, StackFrame, StackMethod};
 
 pub use launcher::is_launcher;
 pub use part::part;
-pub use reader::{HAS_NATIVE, Reader};
+pub use reader::{HAS_NATIVE, StackReader};
 
 /// A process to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Subject {
+pub struct InspectedProcess {
     pub host: Arc<str>,
     pub pid: i32,
     pub rank: Option<i32>,
 }
 
-impl Subject {
+impl InspectedProcess {
     /// The process before it is read, without threads.
     pub fn unread(&self, method: StackMethod) -> ProcessStacks {
         ProcessStacks {
@@ -74,12 +74,12 @@ pub fn method_name(process: &ProcessStacks) -> &'static str {
 
 /// Readers that are kept, because finding the interpreter in a process takes far longer than reading it.
 #[derive(Default)]
-pub struct Readers(Mutex<HashMap<ReaderKey, Arc<Mutex<Reader>>>>);
+pub struct StackReaders(Mutex<HashMap<ReaderKey, Arc<Mutex<StackReader>>>>);
 
 /// A process, and whether its frames of C and C++ are wanted.
 type ReaderKey = (i32, bool);
 
-impl std::fmt::Debug for Readers {
+impl std::fmt::Debug for StackReaders {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Readers")
     }
@@ -88,9 +88,9 @@ impl std::fmt::Debug for Readers {
 /// Most readers that are kept: more than a node has ranks. Readers of processes that are gone are dropped first.
 const MAX_READERS: usize = 256;
 
-impl Readers {
+impl StackReaders {
     /// Reads one process once. Blocks.
-    pub fn read(&self, subject: &Subject, method: StackMethod) -> ProcessStacks {
+    pub fn read(&self, subject: &InspectedProcess, method: StackMethod) -> ProcessStacks {
         let native = method == StackMethod::Native;
         let read = self.reader_of((subject.pid, native)).and_then(|reader| {
             let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,12 +105,12 @@ impl Readers {
     }
 
     /// Reads all subjects at about one time, a thread each. Blocks.
-    pub fn read_all(&self, subjects: &[Subject], method: StackMethod) -> Vec<ProcessStacks> {
+    pub fn read_all(&self, subjects: &[InspectedProcess], method: StackMethod) -> Vec<ProcessStacks> {
         each(subjects, method, |subject| self.read(subject, method))
     }
 
     /// The reader of a process.
-    pub fn reader_of(&self, way: ReaderKey) -> Result<Arc<Mutex<Reader>>> {
+    pub fn reader_of(&self, way: ReaderKey) -> Result<Arc<Mutex<StackReader>>> {
         {
             let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             match readers.get(&way) {
@@ -122,7 +122,7 @@ impl Readers {
                 None => {}
             }
         }
-        let reader = Arc::new(Mutex::new(Reader::open(way.0, way.1)?));
+        let reader = Arc::new(Mutex::new(StackReader::open(way.0, way.1)?));
         let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if readers.len() >= MAX_READERS {
             readers.retain(|_, reader| reader.try_lock().map_or(true, |reader| reader.is_current()));
@@ -136,9 +136,9 @@ impl Readers {
 
 /// Does `work` for all subjects at once, a thread each. Where `work` panics, the process counts as one that could not be read.
 pub fn each(
-    subjects: &[Subject],
+    subjects: &[InspectedProcess],
     method: StackMethod,
-    work: impl Fn(&Subject) -> ProcessStacks + Sync,
+    work: impl Fn(&InspectedProcess) -> ProcessStacks + Sync,
 ) -> Vec<ProcessStacks> {
     let work = &work;
     std::thread::scope(|scope| {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use probe_proto::v1::{NativeThreads, ProcessStacks, StackFrame, StackMethod, StacksAnswer, ThreadStack};
 use unicode_width::UnicodeWidthStr;
 
-use super::fold::{self, Owner, ThreadGroup, names};
+use super::fold::{self, ProcessLabel, ThreadGroup, names};
 use super::is_of_agent;
 
 /// Widest column of functions (characters).
@@ -75,7 +75,7 @@ pub fn sampled(answer: &StacksAnswer, of: &str) -> String {
 
 fn problems(page: &mut String, processes: &[ProcessStacks]) {
     for process in processes.iter().filter(|process| !process.problem.is_empty()) {
-        let _ = write!(page, "\n{}: {}\n", names(&[Owner::of(process)]), process.problem);
+        let _ = write!(page, "\n{}: {}\n", names(&[ProcessLabel::of(process)]), process.problem);
         if !process.hint.is_empty() {
             let _ = writeln!(page, "hint: {}", process.hint);
         }
@@ -84,7 +84,7 @@ fn problems(page: &mut String, processes: &[ProcessStacks]) {
 
 fn header(page: &mut String, answer: &StacksAnswer, of: &str) {
     let read: Vec<&ProcessStacks> = answer.processes.iter().filter(|process| !process.threads.is_empty()).collect();
-    let mut owners: Vec<Owner> = read.iter().map(|process| Owner::of(process)).collect();
+    let mut owners: Vec<ProcessLabel> = read.iter().map(|process| ProcessLabel::of(process)).collect();
     owners.sort_unstable();
     let time = local_time(answer.unix_ns);
     let whose = if owners.is_empty() { "nothing could be read".to_owned() } else { names(&owners) };
@@ -207,7 +207,7 @@ fn clean(text: &str) -> String {
 
 /// Writes the threads that run no Python: one line a process, and one for all processes with equal threads.
 fn natives(page: &mut String, processes: &[ProcessStacks]) {
-    let mut lines = Vec::<(String, Vec<Owner>)>::new();
+    let mut lines = Vec::<(String, Vec<ProcessLabel>)>::new();
     for process in processes.iter().filter(|process| !process.native.is_empty()) {
         let text = |native: &NativeThreads| {
             let running = if native.running > 0 { format!(" ({} running)", native.running) } else { String::new() };
@@ -216,8 +216,8 @@ fn natives(page: &mut String, processes: &[ProcessStacks]) {
         };
         let all = process.native.iter().map(text).collect::<Vec<_>>().join(", ");
         match lines.iter_mut().find(|(line, _)| *line == all) {
-            Some((_, owners)) => owners.push(Owner::of(process)),
-            None => lines.push((all, vec![Owner::of(process)])),
+            Some((_, owners)) => owners.push(ProcessLabel::of(process)),
+            None => lines.push((all, vec![ProcessLabel::of(process)])),
         }
     }
     if !lines.is_empty() {

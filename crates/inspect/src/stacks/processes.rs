@@ -10,7 +10,7 @@ use probe_proto::v1::NativeThreads;
 
 /// A thread as the kernel describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Task {
+pub struct ThreadStatus {
     pub name: String,
     /// R runs or is ready to run, S sleeps, D waits for a device, T is stopped, Z is dead.
     pub state: char,
@@ -25,7 +25,7 @@ pub fn has_uplink(pid: u32) -> bool {
 }
 
 /// All threads of a process, by id. Threads that end meanwhile are left out.
-pub fn tasks(pid: i32) -> BTreeMap<u32, Task> {
+pub fn tasks(pid: i32) -> BTreeMap<u32, ThreadStatus> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeMap::new() };
     let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     ids.filter_map(|id| Some((id, task_of(&fs::read_to_string(format!("/proc/{pid}/task/{id}/stat")).ok()?)?)))
@@ -33,10 +33,10 @@ pub fn tasks(pid: i32) -> BTreeMap<u32, Task> {
 }
 
 /// Reads a line of /proc/…/stat. The name in brackets may have brackets itself.
-fn task_of(stat: &str) -> Option<Task> {
+fn task_of(stat: &str) -> Option<ThreadStatus> {
     let (before, after) = stat.rsplit_once(')')?;
     let (_, name) = before.split_once('(')?;
-    Some(Task { name: name.to_owned(), state: after.trim_start().chars().next()? })
+    Some(ThreadStatus { name: name.to_owned(), state: after.trim_start().chars().next()? })
 }
 
 /// The system call that a thread is in; None while it runs, and where it may not be read.
@@ -76,7 +76,7 @@ pub fn started_at(pid: i32) -> Option<SystemTime> {
 }
 
 /// Threads by name. A pool of threads is one entry, because numbers at the end of names are left out.
-pub fn by_name<'a>(tasks: impl Iterator<Item = &'a Task>) -> Vec<NativeThreads> {
+pub fn by_name<'a>(tasks: impl Iterator<Item = &'a ThreadStatus>) -> Vec<NativeThreads> {
     let mut found = BTreeMap::<String, NativeThreads>::new();
     for task in tasks {
         let name = task.name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '_' | '-' | '#' | ':'));
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn a_name_may_have_brackets() {
         let task = task_of("83 (Thread.(<lambda>)) S 1 19 0").unwrap();
-        assert_eq!(task, Task { name: "Thread.(<lambda>)".into(), state: 'S' });
+        assert_eq!(task, ThreadStatus { name: "Thread.(<lambda>)".into(), state: 'S' });
         assert_eq!(task_of("83"), None);
     }
 
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn pools_are_one_entry() {
-        let task = |name: &str, state| Task { name: name.into(), state };
+        let task = |name: &str, state| ThreadStatus { name: name.into(), state };
         let all = [task("pt_autograd_0", 'S'), task("pt_autograd_1", 'R'), task("python", 'S')];
         let named = by_name(all.iter());
         assert_eq!((named[0].name.as_str(), named[0].count, named[0].running), ("pt_autograd", 2, 1));

@@ -12,7 +12,7 @@ use probe_proto::v1::{ProcessStacks, StackFrame, ThreadStack};
 use py_spy::config::LockingStrategy;
 use py_spy::{Config, PythonSpy, StackTrace};
 
-use super::source::Sources;
+use super::source::SourceFiles;
 use super::waits::waits_for;
 use super::{permission, processes};
 use probe_common::user_code::is_user_code;
@@ -25,7 +25,7 @@ pub const HAS_NATIVE: bool = cfg!(feature = "native");
 const MAX_LINES: i32 = 10_000_000;
 
 /// A reader of one process.
-pub struct Reader {
+pub struct StackReader {
     pid: i32,
     /// When the process began, in ticks since boot: another process of the same number began later.
     started: u64,
@@ -37,15 +37,15 @@ pub struct Reader {
 // SAFETY: the part that is not Send is libunwind's description of the process, which belongs to no thread: only the owner of the
 // reader uses it, and each capture stops, walks and continues the process's threads from one thread of this one.
 #[cfg(feature = "native")]
-unsafe impl Send for Reader {}
+unsafe impl Send for StackReader {}
 
-impl std::fmt::Debug for Reader {
+impl std::fmt::Debug for StackReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Reader({})", self.pid)
     }
 }
 
-impl Reader {
+impl StackReader {
     /// Finds the interpreter in a process.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl Reader {
         } else {
             self.read_settled()?
         };
-        let mut sources = Sources::of(self.pid);
+        let mut sources = SourceFiles::of(self.pid);
         let mut threads: Vec<ThreadStack> = traces
             .iter()
             .map(|trace| {

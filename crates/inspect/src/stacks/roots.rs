@@ -10,17 +10,17 @@ pub(super) const AGAIN: usize = 3;
 
 /// The outermost frame of each thread. A reading with another outermost frame was torn, unless the next reading has the same.
 #[derive(Debug, Default)]
-pub(super) struct Roots(HashMap<Option<u32>, Root>);
+pub(super) struct ThreadRoots(HashMap<Option<u32>, ThreadRoot>);
 
 type ProcessRoot = (String, String);
 
 #[derive(Debug)]
-struct Root {
+struct ThreadRoot {
     known: Option<ProcessRoot>,
     doubtful: Option<ProcessRoot>,
 }
 
-impl Roots {
+impl ThreadRoots {
     /// Whether a reading is not torn, as far as can be told.
     pub(super) fn is_plausible(&self, thread: &ThreadStack) -> bool {
         let Some(known) = self.0.get(&thread.os_thread).and_then(|root| root.known.as_ref()) else { return true };
@@ -32,7 +32,7 @@ impl Roots {
         let root = thread.frames.last().map(|frame| (frame.function.clone(), frame.file.clone()));
         match self.0.entry(thread.os_thread) {
             Entry::Vacant(entry) => {
-                entry.insert(Root { known: root, doubtful: None });
+                entry.insert(ThreadRoot { known: root, doubtful: None });
                 true
             }
             Entry::Occupied(mut entry) => {

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use probe_common::error::{Error, Result};
 use probe_proto::v1::{ProcessStacks, StackFrame, StackMethod, ThreadStack};
 
-use super::roots::{self, Roots};
-use super::{Readers, Subject};
+use super::roots::{self, ThreadRoots};
+use super::{InspectedProcess, StackReaders};
 
 /// Most different stacks of a process that are kept, and most frames of all of them.
 const MAX_STACKS: usize = 4096;
@@ -51,7 +51,12 @@ impl SamplingPlan {
 }
 
 /// Samples one process until the time is over, the process ends, or `cancelled` is set. Blocks.
-pub fn sample(readers: &Readers, subject: &Subject, plan: SamplingPlan, cancelled: &AtomicBool) -> ProcessStacks {
+pub fn sample(
+    readers: &StackReaders,
+    subject: &InspectedProcess,
+    plan: SamplingPlan,
+    cancelled: &AtomicBool,
+) -> ProcessStacks {
     let method = StackMethod::Memory;
     let reader = match readers.reader_of((subject.pid, false)) {
         Ok(reader) => reader,
@@ -125,7 +130,7 @@ struct ThreadState {
 struct StackCounts {
     stacks: HashMap<ThreadState, u64>,
     frames: usize,
-    roots: Roots,
+    roots: ThreadRoots,
     left_out: u64,
 }
 

@@ -13,13 +13,13 @@ const MAX_LINE_LENGTH: usize = 100;
 
 /// The files of one process.
 #[derive(Debug)]
-pub(super) struct Sources {
+pub(super) struct SourceFiles {
     pid: i32,
     began: Option<SystemTime>,
     files: HashMap<String, Option<String>>,
 }
 
-impl Sources {
+impl SourceFiles {
     pub(super) fn of(pid: i32) -> Self {
         Self { pid, began: processes::started_at(pid), files: HashMap::new() }
     }

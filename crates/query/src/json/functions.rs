@@ -11,18 +11,18 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Sca
 use super::path::{self, PathStep};
 
 /// The function that takes `extracted` out of JSON.
-pub(super) fn function(extracted: Extracted) -> Arc<ScalarUDF> {
+pub(super) fn function(extracted: ExtractedValue) -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::from(JsonFunction { extracted, signature: Signature::user_defined(Volatility::Immutable) }))
 }
 
 /// What a call takes out of JSON; None for other functions.
-pub(super) fn extracted_by(call: &ScalarFunction) -> Option<Extracted> {
+pub(super) fn extracted_by(call: &ScalarFunction) -> Option<ExtractedValue> {
     call.func.inner().downcast_ref::<JsonFunction>().map(|function| function.extracted)
 }
 
 /// What a function takes out of JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Extracted {
+pub(super) enum ExtractedValue {
     Json,
     Text,
     Length,
@@ -31,16 +31,16 @@ pub(super) enum Extracted {
 /// A function of a text, and of the path to a value in it.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct JsonFunction {
-    extracted: Extracted,
+    extracted: ExtractedValue,
     signature: Signature,
 }
 
 impl ScalarUDFImpl for JsonFunction {
     fn name(&self) -> &str {
         match self.extracted {
-            Extracted::Json => "json_extract_path",
-            Extracted::Text => "json_extract_path_text",
-            Extracted::Length => "json_array_length",
+            ExtractedValue::Json => "json_extract_path",
+            ExtractedValue::Text => "json_extract_path_text",
+            ExtractedValue::Length => "json_array_length",
         }
     }
 
@@ -49,7 +49,7 @@ impl ScalarUDFImpl for JsonFunction {
     }
 
     fn coerce_types(&self, kinds: &[DataType]) -> Result<Vec<DataType>> {
-        let is_length = self.extracted == Extracted::Length;
+        let is_length = self.extracted == ExtractedValue::Length;
         let takes = if is_length { kinds.len() == 1 } else { kinds.len() >= 2 };
         let is_text = |kind: &DataType| kind.is_string() || kind.is_null();
         let is_fit = |(index, kind): (usize, &DataType)| is_text(kind) || index > 0 && kind.is_integer();
@@ -61,7 +61,7 @@ impl ScalarUDFImpl for JsonFunction {
     }
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(if self.extracted == Extracted::Length { DataType::Int64 } else { DataType::Utf8View })
+        Ok(if self.extracted == ExtractedValue::Length { DataType::Int64 } else { DataType::Utf8View })
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
@@ -70,7 +70,7 @@ impl ScalarUDFImpl for JsonFunction {
         let [json, path @ ..] = &arguments.args[..] else { return plan_err!("{} without a text", self.name()) };
         let json = json.to_array(rows)?;
         let json = json.as_string_view();
-        let made: ArrayRef = if self.extracted == Extracted::Length {
+        let made: ArrayRef = if self.extracted == ExtractedValue::Length {
             Arc::new(json.iter().map(|json| json.and_then(path::array_length)).collect::<Int64Array>())
         } else {
             Arc::new(extract(json, &path.iter().map(step_column).collect::<Result<Vec<_>>>()?, self.extracted))
@@ -105,14 +105,14 @@ impl StepColumn {
     }
 }
 
-fn extract(json: &StringViewArray, path: &[StepColumn], extracted: Extracted) -> StringViewArray {
+fn extract(json: &StringViewArray, path: &[StepColumn], extracted: ExtractedValue) -> StringViewArray {
     let mut made = StringViewBuilder::with_capacity(json.len());
     for (row, json) in json.iter().enumerate() {
         let steps = path.iter().map(|step| step.of(row)).collect::<Option<Vec<_>>>();
         let value = json.zip(steps).and_then(|(json, steps)| path::value_at(json, &steps));
         match (value, extracted) {
             (None, _) => made.append_null(),
-            (Some(value), Extracted::Text) => made.append_option(path::as_text(value)),
+            (Some(value), ExtractedValue::Text) => made.append_option(path::as_text(value)),
             (Some(value), _) => made.append_value(value.get()),
         }
     }

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::execution::{FunctionRegistry, SessionState};
 
-use self::functions::{Extracted, function};
+use self::functions::{ExtractedValue, function};
 use self::operators::JsonOperators;
 
 /// Gives `state` the functions and operators.
 pub(super) fn register(state: &mut SessionState) -> Result<()> {
-    for extracted in [Extracted::Json, Extracted::Text, Extracted::Length] {
+    for extracted in [ExtractedValue::Json, ExtractedValue::Text, ExtractedValue::Length] {
         state.register_udf(function(extracted))?;
     }
     state.register_expr_planner(Arc::new(JsonOperators))

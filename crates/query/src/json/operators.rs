@@ -15,7 +15,7 @@ use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExp
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Statement as Sql, Value, visit_expressions_mut};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
-use super::functions::{Extracted, extracted_by, function};
+use super::functions::{ExtractedValue, extracted_by, function};
 
 /// Functions within one another: each takes the planner longer than the one before.
 const MAX_NESTING: usize = 50;
@@ -63,13 +63,13 @@ pub(super) struct JsonOperators;
 impl ExprPlanner for JsonOperators {
     fn plan_binary_op(&self, expr: RawBinaryExpr, _: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
         let extracted = match expr.op {
-            BinaryOperator::Arrow => Extracted::Json,
-            BinaryOperator::LongArrow => Extracted::Text,
+            BinaryOperator::Arrow => ExtractedValue::Json,
+            BinaryOperator::LongArrow => ExtractedValue::Text,
             _ => return Ok(PlannerResult::Original(expr)),
         };
         let mut args = match expr.left {
             // A value in a value is at the end of a longer path.
-            PlannedExpr::ScalarFunction(call) if extracted_by(&call) == Some(Extracted::Json) => call.args,
+            PlannedExpr::ScalarFunction(call) if extracted_by(&call) == Some(ExtractedValue::Json) => call.args,
             json => vec![json],
         };
         if nesting(&args[0]) >= MAX_NESTING {

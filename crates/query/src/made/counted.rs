@@ -19,7 +19,7 @@ use datafusion::logical_expr::{
 };
 use probe_common::error::Error;
 
-use super::growth::{self, Growth};
+use super::growth::{self, ResultGrowth};
 
 /// The most bytes of a value that all rows of a query share: it is repeated where it meets a column, which is not counted.
 const MAX_CONSTANT: usize = 64 << 10;
@@ -35,7 +35,7 @@ const MIN_COUNTED_BYTES: usize = 16 << 10;
 #[derive(Debug)]
 pub(super) struct CountedFunction {
     does: CountedOperation,
-    growth: Growth,
+    growth: ResultGrowth,
     signature: Signature,
     pool: Arc<dyn MemoryPool>,
     /// The memory of results where no argument is a column: the plan keeps them.
@@ -54,7 +54,7 @@ pub(super) enum CountedOperation {
 }
 
 impl CountedFunction {
-    pub(super) fn new(does: CountedOperation, growth: Growth, pool: &Arc<dyn MemoryPool>) -> Self {
+    pub(super) fn new(does: CountedOperation, growth: ResultGrowth, pool: &Arc<dyn MemoryPool>) -> Self {
         let signature = match &does {
             CountedOperation::Function(function) => function.signature().clone(),
             CountedOperation::Join => Signature::user_defined(Volatility::Immutable),
@@ -221,7 +221,7 @@ impl ScalarUDFImpl for CountedFunction {
             },
             _ => self.growth.max_bytes(&args.args, rows)?,
         };
-        let exact = matches!(self.growth, Growth::Repeat | Growth::Pad);
+        let exact = matches!(self.growth, ResultGrowth::Repeat | ResultGrowth::Pad);
         if constant && exact && most > 8 * MAX_CONSTANT {
             return Err(too_large(most));
         }

@@ -11,7 +11,7 @@ use futures::{StreamExt, stream};
 
 use super::growth::array_bytes;
 use super::width::MAX_BATCH_ROWS;
-use crate::adapted_input::Batches;
+use crate::adapted_input::BatchStream;
 
 /// Bytes at which gathered batches are large enough, where they have fewer than [`MAX_BATCH_ROWS`] rows.
 const MIN_BATCH_BYTES: usize = 1 << 20;
@@ -22,7 +22,7 @@ pub(super) fn sorts_all(node: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 /// The rows of `batches` in larger batches: small ones are joined until they have [`MAX_BATCH_ROWS`] rows or [`MIN_BATCH_BYTES`].
-pub(super) fn gather(batches: SendableRecordBatchStream, _: &TaskContext) -> Batches {
+pub(super) fn gather(batches: SendableRecordBatchStream, _: &TaskContext) -> BatchStream {
     let schema = batches.schema();
     let gathered = stream::unfold(Some(batches), move |mut batches| {
         let schema = Arc::clone(&schema);

@@ -13,7 +13,7 @@ const MAX_PAIRS: usize = 1 << 26;
 
 /// An upper bound of the memory that a scalar function's result takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Growth {
+pub(super) enum ResultGrowth {
     /// A fixed number of bytes a row, whatever the arguments, or no new bytes.
     Fixed,
     /// A fixed number of bytes a row, of a function whose second argument is a regular expression, which must be a constant.
@@ -33,8 +33,8 @@ pub(super) enum Growth {
 }
 
 /// The growth of a function; None where the function is not available.
-pub(super) fn growth_of(name: &str) -> Option<Growth> {
-    use Growth as G;
+pub(super) fn growth_of(name: &str) -> Option<ResultGrowth> {
+    use ResultGrowth as G;
     Some(match name {
         // Numbers, times and single values.
         "abs" | "acos" | "acosh" | "asin" | "asinh" | "atan" | "atan2" | "atanh" | "cbrt" | "ceil" | "cos" | "cosh"
@@ -94,10 +94,10 @@ pub(super) fn growth_of(name: &str) -> Option<Growth> {
 
 /// Functions whose second argument is a regular expression: a constant, or each row would have one compiled and kept.
 pub(super) fn has_pattern(name: &str) -> bool {
-    matches!(growth_of(name), Some(Growth::Matched | Growth::RegexReplace)) || name == "regexp_match"
+    matches!(growth_of(name), Some(ResultGrowth::Matched | ResultGrowth::RegexReplace)) || name == "regexp_match"
 }
 
-impl Growth {
+impl ResultGrowth {
     /// Upper bound (bytes) of the result for these arguments, including temporary memory.
     ///
     /// # Errors

@@ -26,7 +26,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, Scala
 use probe_common::error::Error;
 
 use self::counted::{CountedFunction, CountedOperation};
-use self::growth::Growth;
+use self::growth::ResultGrowth;
 pub(super) use self::growth::array_bytes;
 
 /// Wraps the functions of a plan so that they count what they make. The plan that was transformed is of one query alone.
@@ -66,21 +66,21 @@ pub(super) fn count(plan: LogicalPlan, pool: &Arc<dyn MemoryPool>) -> Result<Tra
 }
 
 /// How the array that an expression makes is counted; None where it need not be.
-fn counter(expression: &Expr, schema: &DFSchema) -> Option<Growth> {
+fn counter(expression: &Expr, schema: &DFSchema) -> Option<ResultGrowth> {
     match expression {
         Expr::ScalarFunction(ScalarFunction { func, .. }) if func.inner().is::<CountedFunction>() => None,
         Expr::ScalarFunction(ScalarFunction { func, args }) => match growth::growth_of(func.name()) {
-            Some(Growth::Fixed | Growth::Matched) | None => None,
-            Some(Growth::Taken) => args.iter().any(|arg| may_be_long(arg, schema)).then_some(Growth::Taken),
+            Some(ResultGrowth::Fixed | ResultGrowth::Matched) | None => None,
+            Some(ResultGrowth::Taken) => args.iter().any(|arg| may_be_long(arg, schema)).then_some(ResultGrowth::Taken),
             growth => growth,
         },
-        Expr::BinaryExpr(BinaryExpr { op: Operator::StringConcat, .. }) => Some(Growth::Times(3)),
+        Expr::BinaryExpr(BinaryExpr { op: Operator::StringConcat, .. }) => Some(ResultGrowth::Times(3)),
         Expr::Case(case) => {
             let mut values = case.when_then_expr.iter().map(|(_, then)| then).chain(&case.else_expr);
-            values.any(|value| may_be_long(value, schema)).then_some(Growth::Taken)
+            values.any(|value| may_be_long(value, schema)).then_some(ResultGrowth::Taken)
         }
         Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
-            (is_long(field.data_type()) && !matches!(**expr, Expr::Literal(..))).then_some(Growth::Taken)
+            (is_long(field.data_type()) && !matches!(**expr, Expr::Literal(..))).then_some(ResultGrowth::Taken)
         }
         _ => None,
     }
@@ -106,10 +106,10 @@ fn may_be_long(expression: &Expr, schema: &DFSchema) -> bool {
     }
 }
 
-fn put(expression: Expr, growth: Growth, pool: &Arc<dyn MemoryPool>) -> Expr {
+fn put(expression: Expr, growth: ResultGrowth, pool: &Arc<dyn MemoryPool>) -> Expr {
     let counted = |does| Arc::new(ScalarUDF::from(CountedFunction::new(does, growth, pool)));
     match expression {
-        Expr::ScalarFunction(ScalarFunction { func, args }) if growth != Growth::Taken => {
+        Expr::ScalarFunction(ScalarFunction { func, args }) if growth != ResultGrowth::Taken => {
             Expr::ScalarFunction(ScalarFunction::new_udf(counted(CountedOperation::Function(func)), args))
         }
         Expr::BinaryExpr(BinaryExpr { left, right, op: Operator::StringConcat }) => {

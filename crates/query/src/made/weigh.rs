@@ -20,7 +20,7 @@ use probe_common::error::Error;
 
 use super::gather::{gather, sorts_all};
 use super::growth::array_bytes;
-use crate::adapted_input::{AdaptedInput, Batches, checked};
+use crate::adapted_input::{AdaptedInput, BatchStream, checked};
 
 /// The longest value that a join repeats: a batch of it takes 32 MiB then.
 const MAX_REPEATED_BYTES: usize = 4 << 10;
@@ -75,7 +75,7 @@ impl InputUse {
             Self::Held if is_counted(input) => Arc::clone(input),
             Self::Repeated if !made => Arc::clone(input),
             what => {
-                let (name, adapt): (_, fn(SendableRecordBatchStream, &TaskContext) -> Batches) = match what {
+                let (name, adapt): (_, fn(SendableRecordBatchStream, &TaskContext) -> BatchStream) = match what {
                     Self::Held => ("WeighExec: Held", hold),
                     Self::Repeated => ("WeighExec: Repeated", |batches, _| checked(batches, check)),
                     Self::Sorted => ("GatherExec", gather),
@@ -103,7 +103,7 @@ fn is_copied(kind: &DataType) -> bool {
 
 /// Takes memory of the query for each batch. The reservation lasts until the operator drops the stream. It may hold the rows longer,
 /// but then no more rows come.
-fn hold(batches: SendableRecordBatchStream, context: &TaskContext) -> Batches {
+fn hold(batches: SendableRecordBatchStream, context: &TaskContext) -> BatchStream {
     let reservation = MemoryConsumer::new("window").register(context.memory_pool());
     checked(batches, move |batch| {
         // The rows by themselves: what a sort gives is a part of one large batch, which would count as a whole each time.

@@ -41,13 +41,13 @@ pub(super) fn encode(record: &v1::Record) -> Vec<u8> {
 
 /// The records of a file, up to the first that is not whole.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(super) struct JournalFrames {
     rest: Bytes,
     /// Bytes after the last whole record; known once the end was reached.
     pub(super) damaged: usize,
 }
 
-impl Frames {
+impl JournalFrames {
     /// The records in `file`.
     pub(super) fn new(mut file: Bytes) -> Self {
         if file.starts_with(MAGIC) {
@@ -76,7 +76,7 @@ impl Frames {
     }
 }
 
-impl Iterator for Frames {
+impl Iterator for JournalFrames {
     type Item = v1::Record;
 
     fn next(&mut self) -> Option<v1::Record> {
@@ -118,7 +118,7 @@ mod tests {
             }
             let readable = if whole < MAGIC.len() { 0 } else { ends.iter().filter(|end| **end <= whole).count() - 1 };
             let length = file.len();
-            let mut frames = Frames::new(file.into());
+            let mut frames = JournalFrames::new(file.into());
             let read: Vec<_> = frames.by_ref().collect();
             prop_assert_eq!(read.len(), readable);
             for (number, found) in read.into_iter().enumerate() {

@@ -11,7 +11,7 @@ use probe_proto::v1::{self, record};
 use super::{JournalCheckpoint, files, frame};
 
 /// Ranges of batches: the first and last number of each.
-pub type Ranges = Vec<(u64, u64)>;
+pub type BatchRanges = Vec<(u64, u64)>;
 
 /// A journal that a collector has left.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub struct LeftJournal {
 
 /// The result of a replay, besides the records.
 #[derive(Debug, Default)]
-pub struct Replayed {
+pub struct ReplayResult {
     /// The sum of all records.
     pub checkpoint: JournalCheckpoint,
     /// Files that end in bytes that are no record, and the number of those bytes. In the newest file they were being written
@@ -52,8 +52,8 @@ pub fn find(run: &Path) -> Result<LeftJournal> {
 
 impl LeftJournal {
     /// Numbers of batches that were evicted, by instance and table: they must not come back.
-    pub fn evicted(&self) -> Result<HashMap<(String, String), Ranges>> {
-        let mut ranges: HashMap<(String, String), Ranges> = HashMap::new();
+    pub fn evicted(&self) -> Result<HashMap<(String, String), BatchRanges>> {
+        let mut ranges: HashMap<(String, String), BatchRanges> = HashMap::new();
         let mut add = |evicted: v1::Evicted| {
             if evicted.last_seq > 0 {
                 let range = (evicted.first_seq, evicted.last_seq);
@@ -92,8 +92,8 @@ impl LeftJournal {
     ///
     /// # Errors
     /// A file can't be read.
-    pub fn replay(&self, receiver: &mut impl RecordReceiver) -> Result<Replayed> {
-        let mut replayed = Replayed::default();
+    pub fn replay(&self, receiver: &mut impl RecordReceiver) -> Result<ReplayResult> {
+        let mut replayed = ReplayResult::default();
         let mut follows = false;
         for path in &self.files {
             let mut frames = read(path)?;
@@ -122,7 +122,7 @@ impl LeftJournal {
     }
 }
 
-fn read(path: &Path) -> Result<frame::Frames> {
+fn read(path: &Path) -> Result<frame::JournalFrames> {
     let file = fs::read(path).map_err(|error| io_error_at(path, error))?;
-    Ok(frame::Frames::new(file.into()))
+    Ok(frame::JournalFrames::new(file.into()))
 }

@@ -25,7 +25,7 @@ pub struct SyncedPosition {
 }
 
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(super) struct JournalShared {
     pub(super) directory: PathBuf,
     pub(super) state: Mutex<JournalState>,
     pub(super) wake: Condvar,
@@ -100,7 +100,7 @@ impl JournalState {
     }
 }
 
-impl Inner {
+impl JournalShared {
     /// Locks the state. It is valid at every point, so a thread that panicked while it held the lock does no harm.
     pub(super) fn lock(&self) -> MutexGuard<'_, JournalState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

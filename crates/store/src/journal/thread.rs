@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use probe_common::durable;
 use probe_proto::v1::{self, record};
 
-use super::state::{Inner, SYNC_BYTES, SyncedPosition};
+use super::state::{JournalShared, SYNC_BYTES, SyncedPosition};
 use super::{files, frame, reserve};
 
 /// The longest time before a record is on disk.
@@ -23,7 +23,7 @@ fn retry() -> Duration {
     if probe_common::fault::retries_at_once() { Duration::ZERO } else { Duration::from_secs(5) }
 }
 
-impl Inner {
+impl JournalShared {
     /// Waits until there is something to do, and takes the records that wait. Where the disk takes nothing (`failed`), there is
     /// something to do soon.
     fn next(&self, failed: bool) -> TakenRecords {
@@ -66,8 +66,8 @@ struct TakenRecords {
 
 /// The thread's own state.
 #[derive(Debug)]
-pub(super) struct Writer {
-    inner: Arc<Inner>,
+pub(super) struct JournalWriter {
+    inner: Arc<JournalShared>,
     /// None while the disk takes nothing.
     file: Option<File>,
     /// The newest file, also one that takes nothing any more.
@@ -76,9 +76,9 @@ pub(super) struct Writer {
     opened: Instant,
 }
 
-impl Writer {
+impl JournalWriter {
     /// A writer that has no file yet.
-    pub(super) fn new(inner: Arc<Inner>, number: u64) -> Self {
+    pub(super) fn new(inner: Arc<JournalShared>, number: u64) -> Self {
         Self { inner, file: None, path: None, number, opened: Instant::now() }
     }
 
@@ -222,7 +222,7 @@ impl Writer {
     }
 }
 
-impl Inner {
+impl JournalShared {
     /// An error where `more` bytes and the next head would exceed the journal's share of the disk.
     fn take_share(&self, more: u64) -> io::Result<()> {
         let state = self.lock();

@@ -23,15 +23,15 @@ use super::checkpoint::JournalCheckpoint;
 use super::frame;
 use super::reserve;
 use super::share::DiskShare;
-use super::state::{DueCallback, Inner, JournalState, SYNC_BYTES, SyncedPosition};
-use super::thread::Writer;
+use super::state::{DueCallback, JournalShared, JournalState, SYNC_BYTES, SyncedPosition};
+use super::thread::JournalWriter;
 
 /// Waiting bytes past which [`Journal::wait_for_room`] waits.
 const MAX_WAITING: usize = 64 << 20;
 
 /// The state with which a journal begins.
 #[derive(Debug, Default)]
-pub struct Begin {
+pub struct JournalStart {
     /// The checkpoint of the collector before.
     pub checkpoint: JournalCheckpoint,
     /// Journal files of the collector before, whose rows the store has.
@@ -47,7 +47,7 @@ pub struct Begin {
 /// A journal that is open. When dropped, it writes the records that wait and ends.
 #[derive(Debug)]
 pub struct Journal {
-    inner: Arc<Inner>,
+    inner: Arc<JournalShared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -56,7 +56,7 @@ impl Journal {
     ///
     /// # Errors
     /// The file system's.
-    pub fn begin(directory: &Path, mut begin: Begin) -> Result<Arc<Self>> {
+    pub fn begin(directory: &Path, mut begin: JournalStart) -> Result<Arc<Self>> {
         durable::create_directory(directory).map_err(|error| io_error_at(directory, error))?;
         for evicted in &mut begin.checkpoint.evicted {
             evicted.appends = begin.appends;
@@ -68,7 +68,7 @@ impl Journal {
         let closed = begin.older.iter().map(|path| (path.clone(), begin.appends, size(path))).collect();
         let state =
             JournalState { checkpoint: begin.checkpoint, appends: begin.appends, closed, ..JournalState::default() };
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(JournalShared {
             directory: directory.to_owned(),
             state: Mutex::new(state),
             wake: Condvar::new(),
@@ -78,7 +78,7 @@ impl Journal {
             gaps: AtomicU64::new(0),
             due: OnceLock::new(),
         });
-        let mut writer = Writer::new(Arc::clone(&inner), begin.number);
+        let mut writer = JournalWriter::new(Arc::clone(&inner), begin.number);
         writer.next_file(false).map_err(|error| io_error_at(directory, error))?;
         if let Err(error) = reserve::allocate(directory, begin.disk) {
             // Only needed where the disk is full at the end, too.
@@ -291,7 +291,7 @@ mod tests {
     }
 
     fn begin(directory: &Path, disk: u64) -> Arc<Journal> {
-        let journal = Journal::begin(directory, Begin { disk, ..Begin::default() }).unwrap();
+        let journal = Journal::begin(directory, JournalStart { disk, ..JournalStart::default() }).unwrap();
         let hello = v1::Hello { instance: "one".into(), ..v1::Hello::default() };
         journal.record(record::Record::Opened(v1::Opened { connection: 1, hello: Some(hello), unix_ns: 0 }));
         journal

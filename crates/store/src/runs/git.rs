@@ -12,14 +12,14 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The state of a directory's git repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Git {
+pub(super) struct GitState {
     /// The commit's full name; None outside of a repository, or in one without commits.
     pub(super) commit: Option<String>,
     /// Whether tracked files differ from the commit. None where git was too slow to say.
     pub(super) dirty: Option<bool>,
 }
 
-impl Git {
+impl GitState {
     /// Asks git about `directory`.
     pub(super) fn of(directory: &Path) -> Self {
         Self::within(TIMEOUT, directory)
@@ -90,8 +90,8 @@ mod tests {
     use super::*;
 
     /// What git says of a directory, however busy the machine is.
-    fn of(directory: &Path) -> Git {
-        Git::within(Duration::from_secs(60), directory)
+    fn of(directory: &Path) -> GitState {
+        GitState::within(Duration::from_secs(60), directory)
     }
 
     fn git(directory: &Path, words: &[&str]) -> String {
@@ -106,23 +106,23 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
         git(path, &["init", "--quiet"]);
-        assert_eq!(of(path), Git::default(), "no commit yet");
+        assert_eq!(of(path), GitState::default(), "no commit yet");
         fs::write(path.join("train.py"), "1").unwrap();
         git(path, &["add", "."]);
         git(path, &["commit", "--quiet", "-m", "a"]);
         let commit = git(path, &["rev-parse", "HEAD"]);
-        assert_eq!(of(path), Git { commit: Some(commit.clone()), dirty: Some(false) });
+        assert_eq!(of(path), GitState { commit: Some(commit.clone()), dirty: Some(false) });
         fs::write(path.join("notes"), "").unwrap();
         assert_eq!(of(path).dirty, Some(false), "what git does not track is none of the commit's");
         fs::write(path.join("train.py"), "2").unwrap();
         fs::create_dir(path.join("below")).unwrap();
-        assert_eq!(of(&path.join("below")), Git { commit: Some(commit), dirty: Some(true) });
+        assert_eq!(of(&path.join("below")), GitState { commit: Some(commit), dirty: Some(true) });
     }
 
     #[test]
     fn what_is_no_repository_has_no_commit() {
         let directory = tempfile::tempdir().unwrap();
-        assert_eq!(of(directory.path()), Git::default());
-        assert_eq!(of(&directory.path().join("none")), Git::default());
+        assert_eq!(of(directory.path()), GitState::default());
+        assert_eq!(of(&directory.path().join("none")), GitState::default());
     }
 }

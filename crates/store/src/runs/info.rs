@@ -12,7 +12,7 @@ use probe_common::paths::{host_name, io_error_at};
 use probe_common::run_name::RunName;
 use serde::{Deserialize, Serialize};
 
-use super::git::Git;
+use super::git::GitState;
 use super::rfc3339;
 
 /// The file's name within a run directory.
@@ -102,7 +102,7 @@ impl RunInfo {
     /// to a second.
     pub fn begin(name: &RunName, command: &str) -> Self {
         let directory = std::env::current_dir().ok();
-        let git = directory.as_deref().map(Git::of).unwrap_or_default();
+        let git = directory.as_deref().map(GitState::of).unwrap_or_default();
         Self {
             run: name.to_string(),
             command: command.to_owned(),
@@ -161,7 +161,7 @@ impl RunInfo {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use probe_common::fault::{self, Fault};
+    use probe_common::fault::{self, DiskFault};
 
     use super::*;
 
@@ -170,9 +170,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut info = RunInfo::begin(&RunName::parse("gpt@2").unwrap(), "torchrun train.py");
         // A write succeeds only if a loss of power can't undo it.
-        fault::set(dir.path(), Fault::Names, true);
+        fault::set(dir.path(), DiskFault::Names, true);
         assert!(info.write(dir.path()).is_err());
-        fault::set(dir.path(), Fault::Names, false);
+        fault::set(dir.path(), DiskFault::Names, false);
         info.write(dir.path()).unwrap();
         assert_eq!(RunInfo::read(dir.path()).unwrap(), info);
         info.state = RunState::Ended;

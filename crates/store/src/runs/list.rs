@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use probe_common::error::{Error, Result};
-use probe_common::paths::{Directories, io_error_at};
+use probe_common::paths::{ProbeDirectories, io_error_at};
 use probe_common::run_name::RunName;
 
 use super::info::{RunInfo, RunState};
@@ -12,7 +12,7 @@ use super::{name_lock, writer_lock};
 
 /// A run that has a directory.
 #[derive(Debug, Clone)]
-pub struct Run {
+pub struct RecordedRun {
     /// The run's name with its number: "gpt@2".
     pub name: RunName,
     /// The run's directory.
@@ -22,12 +22,12 @@ pub struct Run {
 }
 
 /// All recorded runs, live ones included, oldest first.
-pub fn list_runs() -> Result<Vec<Run>> {
-    list_runs_in(&Directories::from_environment()?)
+pub fn list_runs() -> Result<Vec<RecordedRun>> {
+    list_runs_in(&ProbeDirectories::from_environment()?)
 }
 
 /// All recorded runs below `directories`, live ones included, oldest first.
-pub fn list_runs_in(directories: &Directories) -> Result<Vec<Run>> {
+pub fn list_runs_in(directories: &ProbeDirectories) -> Result<Vec<RecordedRun>> {
     let directory = directories.runs();
     let entries = match fs::read_dir(&directory) {
         Ok(entries) => entries,
@@ -36,7 +36,7 @@ pub fn list_runs_in(directories: &Directories) -> Result<Vec<Run>> {
     };
     // Without a runtime directory that can be trusted no collector can be asked.
     let live = directories.sockets().unwrap_or_default();
-    let mut runs: Vec<Run> = entries
+    let mut runs: Vec<RecordedRun> = entries
         .filter_map(|entry| {
             let entry = entry.ok()?;
             let name = RunName::numbered(entry.file_name().to_str()?)?;
@@ -49,7 +49,7 @@ pub fn list_runs_in(directories: &Directories) -> Result<Vec<Run>> {
                     info.state = RunState::Lost;
                 }
             }
-            Some(Run { name, directory: entry.path(), info })
+            Some(RecordedRun { name, directory: entry.path(), info })
         })
         .collect();
     runs.sort_by(|a, b| (a.info.started, &a.name).cmp(&(b.info.started, &b.name)));
@@ -59,16 +59,16 @@ pub fn list_runs_in(directories: &Directories) -> Result<Vec<Run>> {
 /// Whether a collector on this machine holds the name of this run: for "gpt@2" also where it is recording gpt@3.
 pub fn is_live(name: &str) -> bool {
     let base = name.split('@').next().unwrap_or(name);
-    Directories::from_environment().is_ok_and(|directories| name_lock::is_held(&directories, base))
+    ProbeDirectories::from_environment().is_ok_and(|directories| name_lock::is_held(&directories, base))
 }
 
 /// The directory of the run that `name` means: `gpt@1` is that one, `gpt` the newest, a live one first.
 pub fn resolve(name: &str) -> Result<PathBuf> {
-    resolve_in(&Directories::from_environment()?, name)
+    resolve_in(&ProbeDirectories::from_environment()?, name)
 }
 
 /// The directory of the run that `name` means below `directories`.
-pub fn resolve_in(directories: &Directories, name: &str) -> Result<PathBuf> {
+pub fn resolve_in(directories: &ProbeDirectories, name: &str) -> Result<PathBuf> {
     let requested = RunName::parse(name)?;
     let runs = list_runs_in(directories)?;
     let matching = runs.iter().filter(|run| match requested.number {
@@ -91,11 +91,11 @@ pub fn resolve_in(directories: &Directories, name: &str) -> Result<PathBuf> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::runs::Reservation;
+    use crate::runs::RunReservation;
 
-    fn directories() -> (tempfile::TempDir, Directories) {
+    fn directories() -> (tempfile::TempDir, ProbeDirectories) {
         let dir = tempfile::tempdir().unwrap();
-        let directories = Directories { home: dir.path().join("home"), runtime: dir.path().join("run") };
+        let directories = ProbeDirectories { home: dir.path().join("home"), runtime: dir.path().join("run") };
         (dir, directories)
     }
 
@@ -107,7 +107,7 @@ mod tests {
         assert!(error.hint_text().unwrap().contains("probe run"), "{error:?}");
 
         for expected in ["gpt@1", "gpt@2"] {
-            let run = Reservation::reserve(&directories, "gpt").unwrap();
+            let run = RunReservation::reserve(&directories, "gpt").unwrap();
             assert_eq!(run.name().to_string(), expected);
             RunInfo::begin(run.name(), "python train.py").write(run.directory()).unwrap();
         }
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn a_live_run_comes_before_a_newer_one_that_has_ended() {
         let (_dir, directories) = directories();
-        let first = Reservation::reserve(&directories, "gpt").unwrap();
+        let first = RunReservation::reserve(&directories, "gpt").unwrap();
         RunInfo::begin(first.name(), "").write(first.directory()).unwrap();
         let _listening = std::os::unix::net::UnixListener::bind(directories.socket_for("gpt@1")).unwrap();
         drop(first);

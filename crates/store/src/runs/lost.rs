@@ -4,17 +4,17 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use probe_proto::decode::{self, Values};
+use probe_proto::decode::{self, DecodedValues};
 use probe_proto::table::ColumnType;
 use probe_proto::tables::steps;
 use probe_proto::v1::{self, agent_message, record};
 
-use super::steps::{Reached, in_files};
+use super::steps::{ReachedSteps, in_files};
 use crate::journal::replay::{self, RecordReceiver};
 
 /// How far a run came, from its files and its journal. Files that can't be read count as empty, as in [`super::last_step`].
-pub fn reached(directory: &Path) -> Reached {
-    let mut steps = Steps { reached: in_files(directory), connections: HashMap::new() };
+pub fn reached(directory: &Path) -> ReachedSteps {
+    let mut steps = JournalSteps { reached: in_files(directory), connections: HashMap::new() };
     if let Ok(journal) = replay::find(directory) {
         // Up to a file that can't be read.
         let _ = journal.for_each(&mut steps);
@@ -23,8 +23,8 @@ pub fn reached(directory: &Path) -> Reached {
 }
 
 /// Steps in the records of a journal.
-struct Steps {
-    reached: Reached,
+struct JournalSteps {
+    reached: ReachedSteps,
     connections: HashMap<u64, ConnectionSteps>,
 }
 
@@ -46,7 +46,7 @@ impl ConnectionSteps {
     }
 }
 
-impl Steps {
+impl JournalSteps {
     fn open(&mut self, connection: u64, hello: &v1::Hello) {
         match ConnectionSteps::of(hello) {
             Some(open) => self.connections.insert(connection, open),
@@ -70,13 +70,13 @@ fn newest(batch: &v1::Batch, column: usize) -> Option<i64> {
     let rows = decode::rows(batch).ok().filter(|rows| *rows > 0)?;
     let decoded = decode::column("step", ColumnType::Int64, false, batch.columns.get(column)?, rows, 0).ok()?;
     match decoded.values {
-        Values::Constant(step) => Some(step),
-        Values::Ints(steps) => steps.into_iter().max(),
-        Values::Nulls | Values::Floats(_) => None,
+        DecodedValues::Constant(step) => Some(step),
+        DecodedValues::Ints(steps) => steps.into_iter().max(),
+        DecodedValues::Nulls | DecodedValues::Floats(_) => None,
     }
 }
 
-impl RecordReceiver for Steps {
+impl RecordReceiver for JournalSteps {
     fn restart(&mut self, connections: &[v1::Connection]) {
         self.connections.clear();
         for connection in connections {

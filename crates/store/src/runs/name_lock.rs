@@ -4,9 +4,9 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 
 use probe_common::error::{Error, Result};
-use probe_common::paths::{Directories, io_error_at};
+use probe_common::paths::{ProbeDirectories, io_error_at};
 
-pub(super) fn acquire(directories: &Directories, name: &str) -> Result<File> {
+pub(super) fn acquire(directories: &ProbeDirectories, name: &str) -> Result<File> {
     let path = directories.checked_runtime()?.join(format!("{name}.lock"));
     let flags = nix::fcntl::OFlag::O_NOFOLLOW.bits();
     let opened =
@@ -21,7 +21,7 @@ pub(super) fn acquire(directories: &Directories, name: &str) -> Result<File> {
 }
 
 /// Whether a collector holds the lock of this name.
-pub(super) fn is_held(directories: &Directories, name: &str) -> bool {
+pub(super) fn is_held(directories: &ProbeDirectories, name: &str) -> bool {
     let path = directories.runtime.join(format!("{name}.lock"));
     let flags = nix::fcntl::OFlag::O_NOFOLLOW.bits();
     let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(path) else { return false };

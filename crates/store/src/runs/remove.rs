@@ -6,11 +6,11 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 use probe_common::error::{Error, Result};
-use probe_common::paths::{Directories, host_name, io_error_at};
+use probe_common::paths::{ProbeDirectories, host_name, io_error_at};
 use probe_common::run_name::RunName;
 
 use super::info::RunState;
-use super::list::{Run, list_runs_in, resolve_in};
+use super::list::{RecordedRun, list_runs_in, resolve_in};
 use super::name_lock;
 use crate::journal;
 
@@ -22,12 +22,12 @@ const LEAVING: &str = ".removing-";
 ///
 /// # Errors
 /// There is no run of a name, or several.
-pub fn named_runs(directories: &Directories, names: &[String]) -> Result<Vec<Run>> {
+pub fn named_runs(directories: &ProbeDirectories, names: &[String]) -> Result<Vec<RecordedRun>> {
     let all = list_runs_in(directories)?;
-    let mut found: Vec<Run> = Vec::new();
+    let mut found: Vec<RecordedRun> = Vec::new();
     for name in names {
         let requested = RunName::parse(name)?;
-        let matching: Vec<&Run> = match requested.number {
+        let matching: Vec<&RecordedRun> = match requested.number {
             Some(_) => all.iter().filter(|run| run.name == requested).collect(),
             None => all.iter().filter(|run| run.name.base == requested.base).collect(),
         };
@@ -46,7 +46,7 @@ pub fn named_runs(directories: &Directories, names: &[String]) -> Result<Vec<Run
 }
 
 /// Why a run has to stay; None where it may go.
-pub fn why_it_stays(directories: &Directories, run: &Run) -> Option<String> {
+pub fn why_it_stays(directories: &ProbeDirectories, run: &RecordedRun) -> Option<String> {
     let name = &run.name;
     let here = host_name();
     match run.info.state {
@@ -65,13 +65,13 @@ pub fn why_it_stays(directories: &Directories, run: &Run) -> Option<String> {
 }
 
 /// Whether a collector has a socket for a run with this name; then it is the one that holds the name.
-fn is_answered(directories: &Directories, base: &str) -> bool {
+fn is_answered(directories: &ProbeDirectories, base: &str) -> bool {
     let sockets = directories.sockets().unwrap_or_default();
     sockets.iter().filter_map(|(run, _)| RunName::numbered(run)).any(|run| run.base == base)
 }
 
 /// When a run ended, as far as that is known. For a lost run it is when a file in it was written last.
-pub fn ended(run: &Run) -> Option<Timestamp> {
+pub fn ended(run: &RecordedRun) -> Option<Timestamp> {
     match run.info.state {
         RunState::Live => None,
         RunState::Ended => run.info.ended,
@@ -83,7 +83,7 @@ pub fn ended(run: &Run) -> Option<Timestamp> {
 ///
 /// # Errors
 /// The file system's. Then nothing has changed, or the files that the message names are left.
-pub fn remove(run: &Run) -> Result<u64> {
+pub fn remove(run: &RecordedRun) -> Result<u64> {
     let bytes = directory_bytes(&run.directory);
     let leaving = run.directory.with_file_name(format!("{LEAVING}{}-{}", run.name, std::process::id()));
     fs::rename(&run.directory, &leaving).map_err(|error| io_error_at(&run.directory, error))?;
@@ -97,7 +97,7 @@ pub fn remove(run: &Run) -> Result<u64> {
 
 /// Removes what earlier removals had to leave, and returns the number of bytes that freed. Files that can't be removed are left
 /// again.
-pub fn sweep(directories: &Directories) -> u64 {
+pub fn sweep(directories: &ProbeDirectories) -> u64 {
     let Ok(entries) = fs::read_dir(directories.runs()) else { return 0 };
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let leftovers = paths.filter(|path: &PathBuf| {
@@ -149,7 +149,8 @@ mod tests {
     #[test]
     fn what_can_t_be_removed_is_there_as_before() {
         let directory = tempfile::tempdir().unwrap();
-        let directories = Directories { home: directory.path().join("home"), runtime: directory.path().join("run") };
+        let directories =
+            ProbeDirectories { home: directory.path().join("home"), runtime: directory.path().join("run") };
         let path = directories.runs().join("gpt@1");
         fs::create_dir_all(&path).unwrap();
         RunInfo::begin(&RunName::parse("gpt@1").unwrap(), "").write(&path).unwrap();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use probe_common::durable;
 use probe_common::error::{Error, Result};
-use probe_common::paths::{Directories, host_name, io_error_at};
+use probe_common::paths::{ProbeDirectories, host_name, io_error_at};
 use probe_common::run_name::{RunName, check_name};
 
 use super::info::{RunInfo, RunState};
@@ -18,7 +18,7 @@ use super::writer_lock::{LockFailure, WriterLock};
 /// the name, and none with the same home can write to the directory: the kernel has the locks, and releases them however this
 /// process ends.
 #[derive(Debug)]
-pub struct Reservation {
+pub struct RunReservation {
     name: RunName,
     directory: PathBuf,
     _lock: File,
@@ -26,9 +26,9 @@ pub struct Reservation {
     writer: Option<WriterLock>,
 }
 
-impl Reservation {
+impl RunReservation {
     /// Reserves the next run called `name`; refused where one is live.
-    pub fn reserve(directories: &Directories, name: &str) -> Result<Self> {
+    pub fn reserve(directories: &ProbeDirectories, name: &str) -> Result<Self> {
         check_name(name)?;
         let lock = name_lock::acquire(directories, name)?;
         let runs = directories.runs();
@@ -52,7 +52,7 @@ impl Reservation {
     }
 
     /// Reserves the next run called `name`, or one called "name-2", "name-3" … where runs with the names before are live.
-    pub fn reserve_free(directories: &Directories, name: &str) -> Result<Self> {
+    pub fn reserve_free(directories: &ProbeDirectories, name: &str) -> Result<Self> {
         let mut free = name.to_owned();
         for number in 2.. {
             match Self::reserve(directories, &free) {
@@ -65,7 +65,7 @@ impl Reservation {
 
     /// Reserves a run, "gpt@2", whose collector died, to resume it; refused where one of that name is live, where it has ended,
     /// and where it was begun on another host.
-    pub fn resume(directories: &Directories, name: &str) -> Result<Self> {
+    pub fn resume(directories: &ProbeDirectories, name: &str) -> Result<Self> {
         let run = RunName::parse(name)?;
         let directory = resolve_in(directories, name)?;
         let lock = name_lock::acquire(directories, &run.base)?;
@@ -148,41 +148,41 @@ mod tests {
 
     use super::*;
     use probe_common::error::ErrorKind;
-    use probe_common::fault::{self, Fault};
+    use probe_common::fault::{self, DiskFault};
 
     #[test]
     fn a_live_name_is_refused_and_an_ended_one_is_free() {
         let dir = tempfile::tempdir().unwrap();
-        let directories = Directories { home: dir.path().join("home"), runtime: dir.path().join("run") };
-        let first = Reservation::reserve(&directories, "gpt").unwrap();
+        let directories = ProbeDirectories { home: dir.path().join("home"), runtime: dir.path().join("run") };
+        let first = RunReservation::reserve(&directories, "gpt").unwrap();
         assert_eq!(fs::metadata(first.directory()).unwrap().mode() & 0o777, 0o700);
-        let error = Reservation::reserve(&directories, "gpt").unwrap_err();
+        let error = RunReservation::reserve(&directories, "gpt").unwrap_err();
         assert_eq!(error.to_string(), "a run called 'gpt' is live");
         assert!(error.hint_text().unwrap().contains("another name"));
-        assert_eq!(Reservation::reserve(&directories, "other").unwrap().name().to_string(), "other@1");
-        let second = Reservation::reserve_free(&directories, "gpt").unwrap();
+        assert_eq!(RunReservation::reserve(&directories, "other").unwrap().name().to_string(), "other@1");
+        let second = RunReservation::reserve_free(&directories, "gpt").unwrap();
         assert_eq!(second.name().to_string(), "gpt-2@1");
-        assert_eq!(Reservation::reserve_free(&directories, "gpt").unwrap().name().to_string(), "gpt-3@1");
+        assert_eq!(RunReservation::reserve_free(&directories, "gpt").unwrap().name().to_string(), "gpt-3@1");
         drop(first);
-        assert_eq!(Reservation::reserve_free(&directories, "gpt").unwrap().name().to_string(), "gpt@2");
+        assert_eq!(RunReservation::reserve_free(&directories, "gpt").unwrap().name().to_string(), "gpt@2");
         drop(second);
-        assert_eq!(Reservation::reserve(&directories, "gpt").unwrap().name().to_string(), "gpt@3");
-        assert_eq!(Reservation::reserve(&directories, "query").unwrap_err().kind(), ErrorKind::Usage);
+        assert_eq!(RunReservation::reserve(&directories, "gpt").unwrap().name().to_string(), "gpt@3");
+        assert_eq!(RunReservation::reserve(&directories, "query").unwrap_err().kind(), ErrorKind::Usage);
     }
 
     #[test]
     fn a_run_of_another_host_is_not_gone_on_with() {
         let dir = tempfile::tempdir().unwrap();
-        let directories = Directories { home: dir.path().join("home"), runtime: dir.path().join("run") };
-        let first = Reservation::reserve(&directories, "gpt").unwrap();
+        let directories = ProbeDirectories { home: dir.path().join("home"), runtime: dir.path().join("run") };
+        let first = RunReservation::reserve(&directories, "gpt").unwrap();
         let info = RunInfo::begin(first.name(), "");
         RunInfo { host: "node-7".into(), ..info.clone() }.write(first.directory()).unwrap();
         drop(first);
-        let error = Reservation::resume(&directories, "gpt@1").unwrap_err();
+        let error = RunReservation::resume(&directories, "gpt@1").unwrap_err();
         assert!(error.to_string().starts_with("run gpt@1 was begun on node-7, and may be live there"), "{error}");
         assert!(error.hint_text().unwrap().contains("resume it on node-7"), "{error:?}");
         info.write(&directories.runs().join("gpt@1")).unwrap();
-        assert_eq!(Reservation::resume(&directories, "gpt@1").unwrap().name().to_string(), "gpt@1");
+        assert_eq!(RunReservation::resume(&directories, "gpt@1").unwrap().name().to_string(), "gpt@1");
     }
 
     /// Two containers, or two hosts of one name, that share a home, or two sessions with runtime directories of their own.
@@ -191,42 +191,42 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().join("home");
         let [here, there] =
-            ["here", "there"].map(|name| Directories { home: home.clone(), runtime: dir.path().join(name) });
-        let first = Reservation::reserve(&here, "gpt").unwrap();
+            ["here", "there"].map(|name| ProbeDirectories { home: home.clone(), runtime: dir.path().join(name) });
+        let first = RunReservation::reserve(&here, "gpt").unwrap();
         RunInfo::begin(first.name(), "").write(first.directory()).unwrap();
-        let error = Reservation::resume(&there, "gpt@1").unwrap_err();
+        let error = RunReservation::resume(&there, "gpt@1").unwrap_err();
         assert_eq!(error.to_string(), "a collector is writing run gpt@1 already");
         let run = super::super::named_runs(&there, &["gpt@1".into()]).unwrap().remove(0);
         assert_eq!(run.info.state, RunState::Live, "its collector has its socket elsewhere");
         assert_eq!(super::super::why_it_stays(&there, &run).unwrap(), "gpt@1 is live");
-        assert_eq!(Reservation::reserve(&there, "gpt").unwrap().name().to_string(), "gpt@2");
+        assert_eq!(RunReservation::reserve(&there, "gpt").unwrap().name().to_string(), "gpt@2");
         drop(first);
         let run = super::super::named_runs(&there, &["gpt@1".into()]).unwrap().remove(0);
         assert_eq!((run.info.state, super::super::why_it_stays(&there, &run)), (RunState::Lost, None));
-        let second = Reservation::resume(&there, "gpt@1").unwrap();
-        assert!(Reservation::resume(&here, "gpt@1").is_err(), "{second:?} writes it");
+        let second = RunReservation::resume(&there, "gpt@1").unwrap();
+        assert!(RunReservation::resume(&here, "gpt@1").is_err(), "{second:?} writes it");
     }
 
     #[test]
     fn what_nothing_came_of_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let directories = Directories { home: dir.path().join("home"), runtime: dir.path().join("run") };
-        Reservation::reserve(&directories, "gpt").unwrap().abandon();
+        let directories = ProbeDirectories { home: dir.path().join("home"), runtime: dir.path().join("run") };
+        RunReservation::reserve(&directories, "gpt").unwrap().abandon();
         assert_eq!(fs::read_dir(directories.runs()).unwrap().count(), 0);
         // A run directory whose name could not be synced is removed as well.
-        fault::set(&directories.runs(), Fault::Names, true);
-        assert!(Reservation::reserve(&directories, "gpt").is_err());
-        fault::set(&directories.runs(), Fault::Names, false);
+        fault::set(&directories.runs(), DiskFault::Names, true);
+        assert!(RunReservation::reserve(&directories, "gpt").is_err());
+        fault::set(&directories.runs(), DiskFault::Names, false);
         assert_eq!(fs::read_dir(directories.runs()).unwrap().count(), 0);
-        assert_eq!(Reservation::reserve(&directories, "gpt").unwrap().name().to_string(), "gpt@1");
+        assert_eq!(RunReservation::reserve(&directories, "gpt").unwrap().name().to_string(), "gpt@1");
     }
 
     #[test]
     fn numbers_go_on_after_the_largest() {
         let dir = tempfile::tempdir().unwrap();
-        let directories = Directories { home: dir.path().join("home"), runtime: dir.path().join("run") };
+        let directories = ProbeDirectories { home: dir.path().join("home"), runtime: dir.path().join("run") };
         fs::create_dir_all(directories.runs().join("gpt@9")).unwrap();
         fs::create_dir_all(directories.runs().join("gpt@x")).unwrap();
-        assert_eq!(Reservation::reserve(&directories, "gpt").unwrap().name().to_string(), "gpt@10");
+        assert_eq!(RunReservation::reserve(&directories, "gpt").unwrap().name().to_string(), "gpt@10");
     }
 }

@@ -9,7 +9,7 @@ use parquet::file::statistics::Statistics;
 
 /// How far a run came.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reached {
+pub struct ReachedSteps {
     /// The last step that has a row.
     pub last_step: Option<i64>,
     /// Ranks that have a row of a step.
@@ -23,8 +23,8 @@ pub fn last_step(directory: &Path) -> Option<i64> {
 }
 
 /// How far a run came, from the files of its directory. Files that can't be read count as empty.
-pub(super) fn in_files(directory: &Path) -> Reached {
-    let mut reached = Reached::default();
+pub(super) fn in_files(directory: &Path) -> ReachedSteps {
+    let mut reached = ReachedSteps::default();
     let Ok(entries) = fs::read_dir(directory.join("python.steps")) else { return reached };
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     for path in paths.filter(|path| path.extension().is_some_and(|extension| extension == "parquet")) {

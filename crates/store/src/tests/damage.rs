@@ -8,11 +8,11 @@ use prost::Message;
 
 use super::{encode, identity, int, mapping, read, row, strings};
 use crate::segment::Segment;
-use crate::{ColumnMapping, Rows, Strings, arrow_schema};
+use crate::{BatchRows, ColumnMapping, StringReceiver, arrow_schema};
 
 /// Does with a batch of any kind what a collector and a query do.
-fn take(mapping: &ColumnMapping, batch: &v1::Batch, strings: &mut Strings) -> bool {
-    let Ok(rows) = Rows::decode(mapping, batch, strings) else { return false };
+fn take(mapping: &ColumnMapping, batch: &v1::Batch, strings: &mut StringReceiver) -> bool {
+    let Ok(rows) = BatchRows::decode(mapping, batch, strings) else { return false };
     let sent: usize = batch.columns.iter().map(|column| column.data.len() + column.validity.len()).sum();
     // A byte on the wire becomes eight in memory at most; a column without bytes there has none here.
     assert!(rows.batch.bytes <= 8 * sent + 512 * rows.batch.cells.len(), "{} of {sent}", rows.batch.bytes);
@@ -163,7 +163,7 @@ fn another_version_of_a_table() {
         _ => v1::Column::default(),
     });
     let batch = v1::Batch { rows: 2, columns: columns.collect(), ..v1::Batch::default() };
-    let rows = Rows::decode(&mapping, &batch, &mut strings).unwrap();
+    let rows = BatchRows::decode(&mapping, &batch, &mut strings).unwrap();
     let segment = Segment::new(Some(identity()), None, rows, 0);
     assert!(
         read(&segment).iter().all(|batch| batch.column_by_name("duration").unwrap().null_count() == batch.num_rows())

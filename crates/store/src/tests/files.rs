@@ -9,15 +9,15 @@ use probe_proto::tables::steps;
 
 use super::*;
 use crate::file_writer::write_file;
-use crate::{GroupReader, Origin, ParquetFile};
+use crate::{BatchOrigin, GroupReader, ParquetFile};
 
 /// A segment for each list of batches: the first of rank 0, the next of rank 1, and so on.
 fn segments(lists: &[Vec<Vec<Row>>]) -> Vec<Arc<Segment>> {
     let (_, mut strings) = strings();
     let segment = |(rank, batches): (usize, &Vec<Vec<Row>>)| {
-        let identity = Identity { rank: Some(rank as i32), ..Identity::clone(&super::identity()) };
-        let origin = Origin { instance: "agent".into(), first_seq: 7, last_seq: u64::MAX };
-        let mut rows = batches.iter().map(|batch| Rows::decode(&mapping(), &encode(batch), &mut strings).unwrap());
+        let identity = ProcessIdentity { rank: Some(rank as i32), ..ProcessIdentity::clone(&super::identity()) };
+        let origin = BatchOrigin { instance: "agent".into(), first_seq: 7, last_seq: u64::MAX };
+        let mut rows = batches.iter().map(|batch| BatchRows::decode(&mapping(), &encode(batch), &mut strings).unwrap());
         let first = Segment::new(Some(Arc::new(identity)), Some(origin), rows.next().unwrap(), 0);
         Arc::new(rows.fold(first, |segment, rows| segment.with_rows(rows, u64::MAX, 0)))
     };

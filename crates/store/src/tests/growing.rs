@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use super::super::table::{Counters, TableStore};
-use super::super::{Identity, Origin, Rows};
+use super::super::table::{StoreCounters, TableStore};
+use super::super::{BatchOrigin, BatchRows, ProcessIdentity};
 use super::{blank, encode, identity, mapping, strings};
 
 #[test]
 fn an_append_shares_what_other_processes_have() {
-    let (table, counters, mapping) = (TableStore::default(), Counters::default(), mapping());
+    let (table, counters, mapping) = (TableStore::default(), StoreCounters::default(), mapping());
     let (_, mut texts) = strings();
     let mut append = |pid: i32, seq: u64| {
-        let identity = Arc::new(Identity { pid, ..identity().as_ref().clone() });
-        let rows = Rows::decode(&mapping, &encode(&[blank(); 3]), &mut texts).unwrap();
-        table.append(&identity, Origin::batch(&format!("{pid}").into(), seq), rows, 1 << 20, &counters);
+        let identity = Arc::new(ProcessIdentity { pid, ..identity().as_ref().clone() });
+        let rows = BatchRows::decode(&mapping, &encode(&[blank(); 3]), &mut texts).unwrap();
+        table.append(&identity, BatchOrigin::batch(&format!("{pid}").into(), seq), rows, 1 << 20, &counters);
     };
     (0..512).for_each(|pid| append(pid, 1));
     let before = table.snapshot();

@@ -18,25 +18,25 @@ use probe_proto::tables::torch_trace::{self, Row};
 use probe_proto::v1;
 use proptest::prelude::*;
 
-use super::rows::Batch;
+use super::rows::StoredBatch;
 use super::segment::Segment;
-use super::{ColumnMapping, Identity, Rows, Strings, arrow_schema};
+use super::{BatchRows, ColumnMapping, ProcessIdentity, StringReceiver, arrow_schema};
 
 /// Texts that are short enough to be stored in a view, and longer ones.
 const TEXTS: &[&str] = &["", "cpu", "forward", "layers.0.attn.qkv", "a name that is far longer than twelve bytes, ä"];
 
-fn strings() -> (StringTable, Strings) {
+fn strings() -> (StringTable, StringReceiver) {
     let mut table = StringTable::default();
     for text in TEXTS {
         table.id(text);
     }
-    let mut strings = Strings::default();
+    let mut strings = StringReceiver::default();
     strings.extend(table.since(0).unwrap()).unwrap();
     (table, strings)
 }
 
-fn identity() -> Arc<Identity> {
-    Arc::new(Identity {
+fn identity() -> Arc<ProcessIdentity> {
+    Arc::new(ProcessIdentity {
         run: "gpt@1".into(),
         host: "node-1".into(),
         pid: 100,
@@ -98,7 +98,7 @@ fn row() -> impl Strategy<Value = Row> {
 fn read(segment: &Segment) -> Vec<RecordBatch> {
     let schema = arrow_schema(segment.table);
     let indices: Vec<usize> = (0..schema.fields().len()).collect();
-    let batch = |batch: &Arc<Batch>| {
+    let batch = |batch: &Arc<StoredBatch>| {
         let half = batch.rows / 2;
         let part = |offset, length| segment.record_batch(batch, offset, length, &indices, &schema).unwrap();
         [part(0, half), part(half, batch.rows - half)]
@@ -187,7 +187,7 @@ proptest! {
         let (_, mut strings) = strings();
         let mut segment: Option<Segment> = None;
         for batch in &batches {
-            let rows = Rows::decode(&mapping(), &encode(batch), &mut strings).unwrap();
+            let rows = BatchRows::decode(&mapping(), &encode(batch), &mut strings).unwrap();
             segment = Some(match segment {
                 Some(segment) => segment.with_rows(rows, 0, 0),
                 None => Segment::new(Some(identity()), None, rows, 0),
@@ -211,7 +211,7 @@ fn strings_grow_with_the_connection() {
         let row = Row { module: Some(table.id(name)), ..template };
         strings.extend(table.since(sent).unwrap()).unwrap();
         sent = table.len();
-        let rows = Rows::decode(&mapping(), &encode(&[row]), &mut strings).unwrap();
+        let rows = BatchRows::decode(&mapping(), &encode(&[row]), &mut strings).unwrap();
         segment = Some(match segment {
             Some(segment) => segment.with_rows(rows, 0, 0),
             None => Segment::new(Some(identity()), None, rows, 0),
@@ -259,7 +259,7 @@ fn blank() -> Row {
 
 #[test]
 fn text_of_a_connection_is_counted_once_however_many_segments_use_it() {
-    use super::{Origin, Store};
+    use super::{BatchOrigin, Store};
     use probe_proto::tables::steps;
 
     let store = Store::new(8 << 20);
@@ -268,13 +268,13 @@ fn text_of_a_connection_is_counted_once_however_many_segments_use_it() {
     texts.extend(v1::Strings { first: TEXTS.len() as u32, values: long }).unwrap();
     let steps_of = ColumnMapping::new(&steps::TABLE.wire_schema()).unwrap();
     for rank in 0..4 {
-        let process = Arc::new(Identity { rank: Some(rank), ..Identity::clone(&identity()) });
-        let trace = Rows::decode(&mapping(), &encode(&[blank()]), &mut texts).unwrap();
+        let process = Arc::new(ProcessIdentity { rank: Some(rank), ..ProcessIdentity::clone(&identity()) });
+        let trace = BatchRows::decode(&mapping(), &encode(&[blank()]), &mut texts).unwrap();
         let mut builder = BatchBuilder::new(&steps::TABLE);
         builder.push(steps::Row::of_a_second(1));
-        let step = Rows::decode(&steps_of, &builder.take(), &mut texts).unwrap();
+        let step = BatchRows::decode(&steps_of, &builder.take(), &mut texts).unwrap();
         for rows in [trace, step] {
-            store.append(&process, Origin { instance: "agent".into(), first_seq: 1, last_seq: 1 }, rows);
+            store.append(&process, BatchOrigin { instance: "agent".into(), first_seq: 1, last_seq: 1 }, rows);
         }
     }
     // Eight segments: if each counted the text, rows would be evicted.

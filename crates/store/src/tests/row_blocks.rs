@@ -24,7 +24,7 @@ fn rows() -> Vec<Row> {
 fn the_rows_of_the_blocks_that_are_needed_are_read_and_no_others() {
     let directory = tempfile::tempdir().unwrap();
     let (_, mut strings) = strings();
-    let decoded = Rows::decode(&mapping(), &encode(&rows()), &mut strings).unwrap();
+    let decoded = BatchRows::decode(&mapping(), &encode(&rows()), &mut strings).unwrap();
     let segment = Arc::new(Segment::new(Some(identity()), None, decoded, 0));
     write_file(directory.path(), "0.parquet", &torch_trace::TABLE, &[Arc::clone(&segment)], &|_| ()).unwrap();
     let file = Arc::new(ParquetFile::open(&directory.path().join("0.parquet"), &torch_trace::TABLE).unwrap());

@@ -18,7 +18,7 @@ impl SystemTable for Filled {
     fn rows(&self) -> Result<RecordBatch> {
         Ok(self.1.clone())
     }
-    fn beside(&self) -> Result<Vec<(Arc<Identity>, RecordBatch)>> {
+    fn beside(&self) -> Result<Vec<(Arc<ProcessIdentity>, RecordBatch)>> {
         Ok(vec![(identity(), self.1.clone())])
     }
 }

@@ -4,9 +4,9 @@ use super::*;
 
 #[test]
 fn ticks_become_time() {
-    let mut clock = Clock::new(Sample { ticks: 1_000, monotonic_ns: 500, unix_ns: 1_000_000_500 });
-    clock.compare(Sample { ticks: 3_001_000, monotonic_ns: 1_000_500, unix_ns: 1_001_000_500 });
-    let (first, last) = (clock.take(1_000), clock.take(3_001_000));
+    let mut clock = TickClock::new(ClockSample { ticks: 1_000, monotonic_ns: 500, unix_ns: 1_000_000_500 });
+    clock.compare(ClockSample { ticks: 3_001_000, monotonic_ns: 1_000_500, unix_ns: 1_001_000_500 });
+    let (first, last) = (clock.place_record(1_000), clock.place_record(3_001_000));
     assert!((clock.unix_ns(first) - 1_000_000_500).abs() <= 4);
     assert!((clock.unix_ns(last) - 1_001_000_500).abs() <= 4);
     assert!((seconds(last - first) - 0.001).abs() < 8e-9);
@@ -15,12 +15,12 @@ fn ticks_become_time() {
 
 #[test]
 fn a_better_slope_makes_no_step() {
-    let mut clock = Clock::new(Sample { ticks: 0, monotonic_ns: 0, unix_ns: 0 });
-    clock.compare(Sample { ticks: 10_000, monotonic_ns: 5_100, unix_ns: 5_100 });
-    let before = clock.take(9_000);
-    clock.compare(Sample { ticks: 10_000_000_000, monotonic_ns: 5_000_000_000, unix_ns: 5_000_000_000 });
-    assert_eq!(clock.take(9_000), before);
-    let (begin, end) = (clock.take(4_000_000_000), clock.take(6_000_000_000));
+    let mut clock = TickClock::new(ClockSample { ticks: 0, monotonic_ns: 0, unix_ns: 0 });
+    clock.compare(ClockSample { ticks: 10_000, monotonic_ns: 5_100, unix_ns: 5_100 });
+    let before = clock.place_record(9_000);
+    clock.compare(ClockSample { ticks: 10_000_000_000, monotonic_ns: 5_000_000_000, unix_ns: 5_000_000_000 });
+    assert_eq!(clock.place_record(9_000), before);
+    let (begin, end) = (clock.place_record(4_000_000_000), clock.place_record(6_000_000_000));
     assert_eq!(end - begin, SECOND);
 }
 
@@ -28,7 +28,7 @@ const TICKS_PER_SECOND: f64 = 2.4e9;
 
 /// A machine with both clocks, and a program that records something all the time.
 struct Machine {
-    clock: Clock,
+    clock: TickClock,
     /// Seconds by the counter, and by the system's clock.
     counter: f64,
     system: f64,
@@ -41,7 +41,7 @@ struct Machine {
 impl Machine {
     fn new() -> Self {
         let mut machine = Self {
-            clock: Clock::new(Sample { ticks: 0, monotonic_ns: 0, unix_ns: 0 }),
+            clock: TickClock::new(ClockSample { ticks: 0, monotonic_ns: 0, unix_ns: 0 }),
             counter: 0.0,
             system: 0.0,
             day: 0.0,
@@ -63,13 +63,13 @@ impl Machine {
             self.counter += every;
             self.system += every * rate;
             self.noise = self.noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let sample = Sample {
+            let sample = ClockSample {
                 ticks: self.ticks(),
                 monotonic_ns: (self.system * 1e9) as u64 + (self.noise >> 33) % 300,
                 unix_ns: ((self.system + self.day) * 1e9) as i64,
             };
             self.clock.compare(sample);
-            let recorded = self.clock.take(self.ticks() - 5_000_000);
+            let recorded = self.clock.place_record(self.ticks() - 5_000_000);
             assert!(recorded >= self.newest, "time goes back");
             self.newest = recorded;
         }
@@ -99,7 +99,7 @@ impl Machine {
 fn a_night_asleep_is_not_in_any_second() {
     let mut machine = Machine::new();
     machine.go(600.0, 1.0, 0.1);
-    let before = machine.clock.take(machine.ticks());
+    let before = machine.clock.place_record(machine.ticks());
     let day_before = machine.clock.unix_ns(before);
     machine.sleep(28_800.0);
     machine.go(0.1, 1.0, 0.1);

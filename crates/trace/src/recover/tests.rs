@@ -3,15 +3,15 @@
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 
-use probe_proto::decode::{self, Values};
+use probe_proto::decode::{self, DecodedValues};
 use probe_proto::tables::torch_trace;
 use proptest::prelude::*;
 
 use super::*;
-use crate::clock::Sample;
+use crate::clock::ClockSample;
 use crate::record::RecordKind;
 use crate::shared_layout::{
-    HEAD_AT, LOG_AT, LOG_BYTES, MARK_AT, PAGE, RING_BYTES, RING_MARK, THREAD_AT, Writer, log_mark, ring_at,
+    CheckpointWriter, HEAD_AT, LOG_AT, LOG_BYTES, MARK_AT, PAGE, RING_BYTES, RING_MARK, THREAD_AT, log_mark, ring_at,
 };
 use crate::symbol_lookup::ModuleInfo;
 use crate::symbol_table::{KnownModule, LearnedName};
@@ -51,7 +51,7 @@ fn names() -> KnownNames {
 /// A mapping as an agent leaves it: a ring of whose records some have been analysed, and the state that was written then.
 fn left(change: impl Fn(&mut Vec<u8>)) -> File {
     let file = tempfile::tempfile().expect("a file");
-    let mut writer = Writer::begin(file.try_clone().expect("a copy")).expect("a first page");
+    let mut writer = CheckpointWriter::begin(file.try_clone().expect("a copy")).expect("a first page");
     let (all, taken) = (records(), 1 + 2 * BEFORE);
     let page = ring_at(0);
     file.write_all_at(&(all.len() as u64).to_le_bytes(), page + HEAD_AT as u64).expect("room");
@@ -62,24 +62,24 @@ fn left(change: impl Fn(&mut Vec<u8>)) -> File {
     file.set_len(page + RING_BYTES).expect("room");
 
     let mut analyser = Analyser::new(names());
-    analyser.compare_clocks(Sample { ticks: 0, monotonic_ns: 0, unix_ns: 0 });
-    analyser.compare_clocks(Sample { ticks: 1 << 27, monotonic_ns: 1_000_000_000, unix_ns: 1_000_000_000 });
+    analyser.compare_clocks(ClockSample { ticks: 0, monotonic_ns: 0, unix_ns: 0 });
+    analyser.compare_clocks(ClockSample { ticks: 1 << 27, monotonic_ns: 1_000_000_000, unix_ns: 1_000_000_000 });
     analyser.name_thread(0, THREAD as i64);
     let mut sink = RowBuffer::default();
-    all[..taken as usize].iter().for_each(|record| analyser.feed(0, *record, Device::None, &mut sink));
-    writer.put(CheckpointSlot::Names, |to| names().put(to)).expect("room");
-    let outgoing = Outgoing {
+    all[..taken as usize].iter().for_each(|record| analyser.feed(0, *record, DeviceTimestamp::None, &mut sink));
+    writer.write_slot(CheckpointSlot::Names, |to| names().put(to)).expect("room");
+    let outgoing = UplinkCheckpoint {
         rings: vec![RingPosition { ring: Some(0), taken, thread: THREAD as i64 }],
-        tables: sink.tables().map(|table| Encoded::of(&table.wire_schema())).collect(),
+        tables: sink.tables().map(|table| EncodedMessage::of(&table.wire_schema())).collect(),
         last_seq: 6,
-        batches: vec![Encoded::of(&Batch { seq: 6, table: 3, ..Batch::default() })],
-        status: Encoded::of(&Status { step: 0, ..Status::default() }),
+        batches: vec![EncodedMessage::of(&Batch { seq: 6, table: 3, ..Batch::default() })],
+        status: EncodedMessage::of(&Status { step: 0, ..Status::default() }),
     };
     let fill = |to: &mut Vec<u8>| {
-        put(&analyser, &sink, &outgoing, to);
+        write_state(&analyser, &sink, &outgoing, to);
         change(to);
     };
-    writer.put(CheckpointSlot::State, fill).expect("room");
+    writer.write_slot(CheckpointSlot::State, fill).expect("room");
     // The name of the last call's module was learned after that.
     let mut learned = Vec::new();
     LearnedName::Module(2, &entry("two")).put(&mut learned);
@@ -91,15 +91,15 @@ fn left(change: impl Fn(&mut Vec<u8>)) -> File {
 }
 
 /// Call numbers of `python.torch_trace`, from the batches.
-fn calls(recovered: &Recovered) -> Vec<i64> {
+fn calls(recovered: &RecoveredRows) -> Vec<i64> {
     let index = torch_trace::TABLE.columns.iter().position(|column| column.name == "call_index").expect("a column");
     let mut found = Vec::new();
     for batch in recovered.batches.iter().filter(|batch| batch.seq > 6 && batch.table == 0) {
         let (column, rows) = (&torch_trace::TABLE.columns[index], batch.rows as usize);
         let decoded = decode::column("call_index", column.kind, false, &batch.columns[index], rows, 0);
         match decoded.expect("a column that decodes").values {
-            Values::Ints(values) => found.extend(values.iter().copied()),
-            Values::Constant(value) => found.extend(std::iter::repeat_n(value, rows)),
+            DecodedValues::Ints(values) => found.extend(values.iter().copied()),
+            DecodedValues::Constant(value) => found.extend(std::iter::repeat_n(value, rows)),
             other => panic!("{other:?}"),
         }
     }

@@ -7,7 +7,7 @@ use crate::NCCL_TRACE;
 fn collectives_complete_on_other_threads() {
     let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
     let mut put = |thread, kind, ts, payload, a, b| {
-        analyser.feed(thread, RingRecord::new(kind, payload, ts, a, b), Device::None, &mut sink)
+        analyser.feed(thread, RingRecord::new(kind, payload, ts, a, b), DeviceTimestamp::None, &mut sink)
     };
     put(0, RecordKind::OptimizerBegin, 10, 0, 0, 0);
     put(0, RecordKind::OptimizerEnd, 20, 0, 1, 1);
@@ -33,23 +33,23 @@ fn collectives_complete_on_other_threads() {
 #[test]
 fn what_a_stream_waits_for_has_the_devices_time() {
     let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
-    let at = |at| Device::At { device: 0, at };
+    let at = |at| DeviceTimestamp::At { device: 0, at };
     let mut one = |began, now, key, operation, issued, has_event, waited| {
         let mut put = |kind, ts, payload, a, device| {
             analyser.feed(0, RingRecord::new(kind, payload, ts, a, 4_000), device, &mut sink);
         };
         put(RecordKind::Issue, began, operation, key, issued);
-        put(RecordKind::Posted, began + 1, 1, key, Device::None);
-        put(RecordKind::WaitBegin, began + 2, 0, 0, Device::None);
+        put(RecordKind::Posted, began + 1, 1, key, DeviceTimestamp::None);
+        put(RecordKind::WaitBegin, began + 2, 0, 0, DeviceTimestamp::None);
         put(RecordKind::WaitEnd, now, u64::from(has_event), 0, waited);
     };
     // 5 is synchronous and of NCCL, 4 asynchronous, 1 of gloo (see `Everyone`). The host goes on at once.
     one(1_000, 1_010, 1, 5, at(50_000), true, at(90_000));
     // Its first event could not be had; its second; the device has not come to its end; it is asynchronous; it is gloo's.
-    one(2_000, 2_010, 2, 5, Device::Unknown, true, at(91_000));
-    one(3_000, 3_010, 3, 5, at(92_000), false, Device::Unknown);
-    one(4_000, 4_010, 4, 5, at(93_000), true, Device::Unknown);
-    one(5_000, 5_010, 5, 4, at(94_000), false, Device::None);
+    one(2_000, 2_010, 2, 5, DeviceTimestamp::Unknown, true, at(91_000));
+    one(3_000, 3_010, 3, 5, at(92_000), false, DeviceTimestamp::Unknown);
+    one(4_000, 4_010, 4, 5, at(93_000), true, DeviceTimestamp::Unknown);
+    one(5_000, 5_010, 5, 4, at(94_000), false, DeviceTimestamp::None);
     one(6_000, 6_010, 6, 1, at(95_000), true, at(99_000));
     analyser.end_drain(6_020 + 2 * SECOND, false, &mut sink);
     let pending = sink.groups.iter().map(|group| group.pending.len()).sum::<usize>();
@@ -69,8 +69,9 @@ fn what_a_stream_waits_for_has_the_devices_time() {
 #[test]
 fn a_completion_that_only_a_late_wait_shows_has_no_duration() {
     let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
-    let mut put =
-        |kind, ts, payload, a, b| analyser.feed(0, RingRecord::new(kind, payload, ts, a, b), Device::None, &mut sink);
+    let mut put = |kind, ts, payload, a, b| {
+        analyser.feed(0, RingRecord::new(kind, payload, ts, a, b), DeviceTimestamp::None, &mut sink)
+    };
     for (issued, waited, done, key) in [(1_000, 1_010, 9_000, 1), (10_000, 18_000, 18_010, 2)] {
         put(RecordKind::Issue, issued, 2, key, 400);
         put(RecordKind::Started, issued + 1, 0, key, 0xbeef);
@@ -103,7 +104,7 @@ fn numbers_go_on_where_a_record_has_no_more_bits_for_them() {
     for (number, seq) in [last - 1, 0, last, 1].into_iter().enumerate() {
         let (at, key) = (1_000 * (number as u64 + 1), number as u64);
         let mut put = |kind, ts, payload, a| {
-            analyser.feed(0, RingRecord::new(kind, payload, ts, a, 4_000), Device::None, &mut sink);
+            analyser.feed(0, RingRecord::new(kind, payload, ts, a, 4_000), DeviceTimestamp::None, &mut sink);
         };
         put(RecordKind::Issue, at, seq << 24 | 1, key);
         put(RecordKind::WaitBegin, at + 1, 0, 0);
@@ -124,7 +125,7 @@ fn collectives_are_counted_beside_messages_unless_an_operation_was_not_recorded(
     let mut reported = |operations: &[(u64, u64)], now| {
         for (seq, operation) in operations {
             let record = RingRecord::new(RecordKind::Issue, seq << 24 | operation, 1_000 * (1 + seq), *seq, 4_000);
-            analyser.feed(0, record, Device::None, &mut sink);
+            analyser.feed(0, record, DeviceTimestamp::None, &mut sink);
         }
         analyser.end_drain(now, false, &mut sink);
         let [group] = &sink.groups[..] else { panic!("{:?}", sink.groups) };

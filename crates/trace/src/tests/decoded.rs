@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use probe_proto::decode::{self, Values};
+use probe_proto::decode::{self, DecodedValues};
 use probe_proto::table::{ColumnType, Text};
 
 use crate::row_buffer::RowBuffer;
@@ -43,14 +43,14 @@ pub(super) fn rows(sink: &mut RowBuffer) -> HashMap<String, Vec<Row>> {
             for (index, row) in made.iter_mut().enumerate() {
                 let cell = match &decoded.values {
                     _ if !decoded.is_valid(index) => Cell::Null,
-                    Values::Floats(bytes) => Cell::Float(f64::from_le_bytes(
+                    DecodedValues::Floats(bytes) => Cell::Float(f64::from_le_bytes(
                         bytes[index * 8..index * 8 + 8].try_into().expect("eight bytes"),
                     )),
-                    Values::Constant(value) if column.kind == ColumnType::Text => text(sink, *value),
-                    Values::Ints(values) if column.kind == ColumnType::Text => text(sink, values[index]),
-                    Values::Constant(value) => Cell::Int(*value),
-                    Values::Ints(values) => Cell::Int(values[index]),
-                    Values::Nulls => Cell::Null,
+                    DecodedValues::Constant(value) if column.kind == ColumnType::Text => text(sink, *value),
+                    DecodedValues::Ints(values) if column.kind == ColumnType::Text => text(sink, values[index]),
+                    DecodedValues::Constant(value) => Cell::Int(*value),
+                    DecodedValues::Ints(values) => Cell::Int(values[index]),
+                    DecodedValues::Nulls => Cell::Null,
                 };
                 row.insert(column.name, cell);
             }

@@ -7,7 +7,7 @@ use crate::{OPERATOR_COUNTS, RecordedPart};
 fn counts_are_rows_of_the_step_that_ends_next() {
     let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
     let mut put = |kind, ts, payload, a, b| {
-        analyser.feed(0, RingRecord::new(kind, payload, ts, a, b), Device::None, &mut sink);
+        analyser.feed(0, RingRecord::new(kind, payload, ts, a, b), DeviceTimestamp::None, &mut sink);
     };
     put(RecordKind::OptimizerBegin, 1_000, 0, 0, 0);
     put(RecordKind::OptimizerEnd, 2_000, 0, 1, 1);

@@ -11,7 +11,7 @@ fn pauses_have_the_part_that_they_interrupt() {
     let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
     let layers = Layers::ALL.0;
     let mut put = |kind, ts, payload, a, b| {
-        analyser.feed(0, RingRecord::new(kind, payload, ts, a, b), Device::None, &mut sink);
+        analyser.feed(0, RingRecord::new(kind, payload, ts, a, b), DeviceTimestamp::None, &mut sink);
     };
     let long = 2_000_000; // Ticks: more than 0.1 ms.
     // A collection before the first step does not begin a step.
@@ -53,7 +53,7 @@ fn processor_time_is_measured_between_two_ends_of_steps_of_one_thread() {
     let (mut analyser, mut sink) = (analyser(), RowBuffer::default());
     let mut end = |thread, at, running: u64, waiting: u64, steps| {
         let mut put = |kind, ts, payload, a, b| {
-            analyser.feed(thread, RingRecord::new(kind, payload, ts, a, b), Device::None, &mut sink);
+            analyser.feed(thread, RingRecord::new(kind, payload, ts, a, b), DeviceTimestamp::None, &mut sink);
         };
         put(RecordKind::OptimizerBegin, at, 0, 0, 0);
         if running > 0 {

@@ -10,19 +10,19 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 const SAMPLES: usize = 15;
 
 /// Measured cost of recording an event, in ticks; 0 before the first sample.
-pub(super) struct Cost {
+pub(super) struct EventCost {
     newest: [AtomicU64; SAMPLES],
     count: AtomicUsize,
     smallest: AtomicU64,
 }
 
-impl Cost {
+impl EventCost {
     pub(super) const fn new() -> Self {
         Self { newest: [const { AtomicU64::new(0) }; SAMPLES], count: AtomicUsize::new(0), smallest: AtomicU64::new(0) }
     }
 
     /// Adds a sample: an event took `ticks` ticks. Two threads at once may falsify a median, and nothing else.
-    pub(super) fn note(&self, ticks: u64) {
+    pub(super) fn add_sample(&self, ticks: u64) {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         self.newest[number % SAMPLES].store(ticks, Ordering::Relaxed);
         if number < SAMPLES {
@@ -51,17 +51,17 @@ mod tests {
 
     #[test]
     fn waiting_for_room_in_a_queue_is_no_cost() {
-        let cost = Cost::new();
+        let cost = EventCost::new();
         assert_eq!(cost.ticks(), 0);
-        cost.note(90_000);
+        cost.add_sample(90_000);
         assert_eq!(cost.ticks(), 90_000, "all that is known");
         // Some of the first events make the driver do something for the first time.
-        (1..SAMPLES).for_each(|number| cost.note(if number < 5 { 50_000 } else { 300 + number as u64 }));
+        (1..SAMPLES).for_each(|number| cost.add_sample(if number < 5 { 50_000 } else { 300 + number as u64 }));
         let first = cost.ticks();
         assert!((300..320).contains(&first), "{first}");
-        (0..1000 * SAMPLES).for_each(|_| cost.note(40_000));
+        (0..1000 * SAMPLES).for_each(|_| cost.add_sample(40_000));
         assert_eq!(cost.ticks(), first);
-        (0..SAMPLES).for_each(|_| cost.note(200));
+        (0..SAMPLES).for_each(|_| cost.add_sample(200));
         assert_eq!(cost.ticks(), 200);
     }
 }

@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 use crate::shared::{self, LOADER};
 
 /// `CUevent`, `CUstream` and `CUcontext`.
-pub(super) type Event = *mut c_void;
-pub(super) type Stream = *mut c_void;
-type Context = *mut c_void;
+pub(super) type CudaEvent = *mut c_void;
+pub(super) type CudaStream = *mut c_void;
+type CudaContext = *mut c_void;
 
 const SUCCESS: c_int = 0;
 /// `CUDA_ERROR_NOT_READY`.
@@ -19,14 +19,14 @@ const RELAXED: c_int = 2;
 
 /// Whether a device has finished work.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum State<T> {
+pub(super) enum EventState<T> {
     Done(T),
     NotYet,
     /// The context is broken or gone.
     Failed,
 }
 
-impl<T> State<T> {
+impl<T> EventState<T> {
     fn of(status: c_int, value: T) -> Self {
         match status {
             SUCCESS => Self::Done(value),
@@ -39,11 +39,11 @@ impl<T> State<T> {
 macro_rules! functions {
     ($($field:ident = $symbol:literal: fn($($argument:ty),*);)*) => {
         /// Functions of libcuda by their names in cuda.h.
-        struct Functions {
+        struct CudaFunctions {
             $($field: unsafe extern "C" fn($($argument),*) -> c_int,)*
         }
 
-        impl Functions {
+        impl CudaFunctions {
             fn find(library: *mut c_void) -> Option<Self> {
                 Some(Self { $($field: {
                     let found = lookup(library, $symbol)?;
@@ -59,42 +59,42 @@ functions! {
     device_count = c"cuDeviceGetCount": fn(*mut c_int);
     current_device = c"cuCtxGetDevice": fn(*mut c_int);
     primary_state = c"cuDevicePrimaryCtxGetState": fn(c_int, *mut c_uint, *mut c_int);
-    primary_retain = c"cuDevicePrimaryCtxRetain": fn(*mut Context, c_int);
+    primary_retain = c"cuDevicePrimaryCtxRetain": fn(*mut CudaContext, c_int);
     primary_release = c"cuDevicePrimaryCtxRelease_v2": fn(c_int);
-    push = c"cuCtxPushCurrent_v2": fn(Context);
-    pop = c"cuCtxPopCurrent_v2": fn(*mut Context);
-    event_create = c"cuEventCreate": fn(*mut Event, c_uint);
-    event_record = c"cuEventRecord": fn(Event, Stream);
-    event_query = c"cuEventQuery": fn(Event);
-    event_elapsed = c"cuEventElapsedTime": fn(*mut f32, Event, Event);
-    stream_capturing = c"cuStreamIsCapturing": fn(Stream, *mut c_int);
+    push = c"cuCtxPushCurrent_v2": fn(CudaContext);
+    pop = c"cuCtxPopCurrent_v2": fn(*mut CudaContext);
+    event_create = c"cuEventCreate": fn(*mut CudaEvent, c_uint);
+    event_record = c"cuEventRecord": fn(CudaEvent, CudaStream);
+    event_query = c"cuEventQuery": fn(CudaEvent);
+    event_elapsed = c"cuEventElapsedTime": fn(*mut f32, CudaEvent, CudaEvent);
+    stream_capturing = c"cuStreamIsCapturing": fn(CudaStream, *mut c_int);
     exchange_mode = c"cuThreadExchangeStreamCaptureMode": fn(*mut c_int);
 }
 
 /// The functions of libcuda and torch that device times need.
-pub(super) struct Driver {
-    functions: Functions,
+pub(super) struct CudaDriver {
+    functions: CudaFunctions,
     /// `aoti_torch_get_current_cuda_stream`, part of torch's stable C interface: 0 where it worked.
-    current_stream: unsafe extern "C" fn(i32, *mut Stream) -> i32,
+    current_stream: unsafe extern "C" fn(i32, *mut CudaStream) -> i32,
 }
 
-static DRIVER: OnceLock<Driver> = OnceLock::new();
+static DRIVER: OnceLock<CudaDriver> = OnceLock::new();
 
 /// The driver, once [`find`] has found it.
 #[inline(always)]
-pub(super) fn loaded() -> Option<&'static Driver> {
+pub(super) fn loaded() -> Option<&'static CudaDriver> {
     DRIVER.get()
 }
 
 /// Finds the driver, if CUDA is in use by now.
-pub(super) fn find() -> Option<&'static Driver> {
+pub(super) fn find() -> Option<&'static CudaDriver> {
     if let Some(driver) = DRIVER.get() {
         return Some(driver);
     }
     // Where the loader is at work for another thread of ours, the next call finds the driver.
     let searching = shared::try_lock(&LOADER)?;
     let cuda = loaded_library(c"libcuda.so.1")?;
-    let functions = Functions::find(cuda)?;
+    let functions = CudaFunctions::find(cuda)?;
     // The driver may wait for the program's cuInit, which may fork.
     drop(searching);
     let mut count = 0;
@@ -108,8 +108,8 @@ pub(super) fn find() -> Option<&'static Driver> {
     let found = lookup(libc::RTLD_DEFAULT, STREAM).or_else(torch)?;
     // SAFETY: torch's function of this name has this signature.
     let current_stream =
-        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(i32, *mut Stream) -> i32>(found) };
-    Some(DRIVER.get_or_init(|| Driver { functions, current_stream }))
+        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(i32, *mut CudaStream) -> i32>(found) };
+    Some(DRIVER.get_or_init(|| CudaDriver { functions, current_stream }))
 }
 
 fn loaded_library(name: &CStr) -> Option<*mut c_void> {
@@ -126,7 +126,7 @@ fn lookup(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
 
 // SAFETY of all calls below: pointers given are to locals, events are those that `create` made and are never destroyed,
 // and the driver's functions may be called from any thread.
-impl Driver {
+impl CudaDriver {
     /// The device of the calling thread's context.
     pub(super) fn current_device(&self) -> Option<usize> {
         let mut device = 0;
@@ -136,7 +136,7 @@ impl Driver {
     }
 
     /// The stream on which torch launches work now.
-    pub(super) fn current_stream(&self, device: usize) -> Option<Stream> {
+    pub(super) fn current_stream(&self, device: usize) -> Option<CudaStream> {
         let mut stream = std::ptr::null_mut();
         // SAFETY: see above; the device has a context, so torch knows it.
         let status = unsafe { (self.current_stream)(device as i32, &mut stream) };
@@ -144,7 +144,7 @@ impl Driver {
     }
 
     /// Whether work launched on the stream becomes part of a graph, or would break one.
-    pub(super) fn may_be_capturing(&self, stream: Stream) -> bool {
+    pub(super) fn may_be_capturing(&self, stream: CudaStream) -> bool {
         let mut capturing = 0;
         // SAFETY: see above.
         let status = unsafe { (self.functions.stream_capturing)(stream, &mut capturing) };
@@ -152,23 +152,23 @@ impl Driver {
     }
 
     /// Records an event. Returns whether that worked.
-    pub(super) fn record(&self, event: Event, stream: Stream) -> bool {
+    pub(super) fn record(&self, event: CudaEvent, stream: CudaStream) -> bool {
         // SAFETY: see above.
         unsafe { (self.functions.event_record)(event, stream) == SUCCESS }
     }
 
     /// Whether an event has occurred.
-    pub(super) fn query(&self, event: Event) -> State<()> {
+    pub(super) fn query(&self, event: CudaEvent) -> EventState<()> {
         // SAFETY: see above.
-        State::of(unsafe { (self.functions.event_query)(event) }, ())
+        EventState::of(unsafe { (self.functions.event_query)(event) }, ())
     }
 
     /// Milliseconds between two events.
-    pub(super) fn elapsed(&self, from: Event, to: Event) -> State<f64> {
+    pub(super) fn elapsed(&self, from: CudaEvent, to: CudaEvent) -> EventState<f64> {
         let mut milliseconds = 0.0_f32;
         // SAFETY: see above.
         let status = unsafe { (self.functions.event_elapsed)(&mut milliseconds, from, to) };
-        State::of(status, f64::from(milliseconds))
+        EventState::of(status, f64::from(milliseconds))
     }
 
     /// Runs `work` so that its queries of events break no graph that another thread captures meanwhile.
@@ -198,7 +198,7 @@ impl Driver {
     }
 
     /// Makes up to `count` events on a device whose context is active, as many as the driver can.
-    pub(super) fn create(&self, device: usize, count: usize, mut made: impl FnMut(Event)) {
+    pub(super) fn create(&self, device: usize, count: usize, mut made: impl FnMut(CudaEvent)) {
         let mut context = std::ptr::null_mut();
         // SAFETY: see above. The context is released below, and this thread's own context is restored.
         unsafe {

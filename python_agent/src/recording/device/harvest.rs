@@ -6,69 +6,69 @@
 
 use probe_proto::TIMES_PER_SECOND;
 
-use super::driver::{self, Driver, State};
+use super::driver::{self, CudaDriver, EventState};
 use super::pool::{self, DEVICES, FAILED};
-use probe_trace::Device;
+use probe_trace::DeviceTimestamp;
 
 /// What is known about a record's event.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Resolved {
+pub(crate) enum ResolvedEvent {
     /// The final result.
-    As(Device),
+    As(DeviceTimestamp),
     /// The event has not occurred yet.
     NotYet,
 }
 
 /// The newest event that has occurred on each device, and its time (in milliseconds since the first one).
 #[derive(Debug, Default)]
-pub(crate) struct Harvest {
+pub(crate) struct NewestEvents {
     newest: [Option<(u16, f64)>; DEVICES],
 }
 
-impl Harvest {
+impl NewestEvents {
     /// Resolves the event that `mark` names. With `give_up`, one that has not occurred counts as unknown. A resolved event is
     /// free again, so each is resolved once. Called within [`super::relaxed`].
-    pub(crate) fn resolve(&mut self, mark: u16, give_up: bool) -> Resolved {
+    pub(crate) fn resolve(&mut self, mark: u16, give_up: bool) -> ResolvedEvent {
         let slot = match mark {
-            0 => return Resolved::As(Device::None),
-            FAILED => return Resolved::As(Device::Unknown),
+            0 => return ResolvedEvent::As(DeviceTimestamp::None),
+            FAILED => return ResolvedEvent::As(DeviceTimestamp::Unknown),
             mark => mark - 1,
         };
-        let Some(driver) = driver::loaded() else { return Resolved::As(Device::Unknown) };
+        let Some(driver) = driver::loaded() else { return ResolvedEvent::As(DeviceTimestamp::Unknown) };
         let device = pool::device(slot);
         match self.look(driver, device, slot) {
-            State::Done(milliseconds) => {
+            EventState::Done(milliseconds) => {
                 if let Some((before, _)) = self.newest[device].replace((slot, milliseconds)) {
-                    pool::give(before);
+                    pool::give_back(before);
                 }
                 let at = (milliseconds * 1e-3 * TIMES_PER_SECOND as f64).round() as i64;
-                Resolved::As(Device::At { device: device as u8, at })
+                ResolvedEvent::As(DeviceTimestamp::At { device: device as u8, at })
             }
-            State::NotYet if !give_up => Resolved::NotYet,
-            State::NotYet => {
-                pool::give(slot);
-                Resolved::As(Device::Unknown)
+            EventState::NotYet if !give_up => ResolvedEvent::NotYet,
+            EventState::NotYet => {
+                pool::give_back(slot);
+                ResolvedEvent::As(DeviceTimestamp::Unknown)
             }
-            State::Failed => {
+            EventState::Failed => {
                 // The driver does not tell which of the two events failed.
-                pool::give(slot);
+                pool::give_back(slot);
                 if let Some((before, _)) = self.newest[device].take() {
-                    pool::give(before);
+                    pool::give_back(before);
                 }
-                Resolved::As(Device::Unknown)
+                ResolvedEvent::As(DeviceTimestamp::Unknown)
             }
         }
     }
 
-    fn look(&self, driver: &Driver, device: usize, slot: u16) -> State<f64> {
+    fn look(&self, driver: &CudaDriver, device: usize, slot: u16) -> EventState<f64> {
         match self.newest[device] {
             None => match driver.query(pool::event(slot)) {
-                State::Done(()) => State::Done(0.0),
-                State::NotYet => State::NotYet,
-                State::Failed => State::Failed,
+                EventState::Done(()) => EventState::Done(0.0),
+                EventState::NotYet => EventState::NotYet,
+                EventState::Failed => EventState::Failed,
             },
             Some((before, at)) => match driver.elapsed(pool::event(before), pool::event(slot)) {
-                State::Done(milliseconds) => State::Done(at + milliseconds),
+                EventState::Done(milliseconds) => EventState::Done(at + milliseconds),
                 other => other,
             },
         }

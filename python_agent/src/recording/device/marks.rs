@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 
 use super::super::clock::ticks;
 use super::super::policy::{self, Layer};
-use super::cost::Cost;
-use super::driver::{self, Driver};
+use super::cost::EventCost;
+use super::driver::{self, CudaDriver};
 use super::pool::{self, DEVICES, FAILED};
 
 /// The slot of the event that a mark names; None where it names no event.
@@ -30,7 +30,7 @@ static ON: AtomicBool = AtomicBool::new(false);
 /// Events requested so far.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 /// What recording an event costs.
-static COST: Cost = Cost::new();
+static COST: EventCost = EventCost::new();
 
 /// Records an event on the current stream and returns its mark. 0 where there is no stream to record on, [`FAILED`] where
 /// recording failed.
@@ -51,23 +51,23 @@ fn mark_now() -> u16 {
     let began = COUNT.fetch_add(1, Ordering::Relaxed).is_multiple_of(TIMED).then(ticks);
     let mark = record(driver);
     if let (Some(began), Some(_)) = (began, slot_of(mark)) {
-        COST.note(ticks().saturating_sub(began));
+        COST.add_sample(ticks().saturating_sub(began));
     }
     mark
 }
 
-fn record(driver: &Driver) -> u16 {
+fn record(driver: &CudaDriver) -> u16 {
     // A thread that uses no device has no context.
     let Some(device) = driver.current_device().filter(|device| *device < DEVICES) else { return 0 };
     let Some(stream) = driver.current_stream(device) else { return FAILED };
     if driver.may_be_capturing(stream) {
         return FAILED;
     }
-    let Some(slot) = pool::take(device) else { return FAILED };
+    let Some(slot) = pool::take_event(device) else { return FAILED };
     if driver.record(pool::event(slot), stream) {
         slot + 1
     } else {
-        pool::give(slot);
+        pool::give_back(slot);
         FAILED
     }
 }
@@ -90,7 +90,7 @@ pub(crate) fn relaxed<T>(work: impl FnOnce() -> T) -> T {
 #[cold]
 pub(crate) fn take_back(mark: u16) {
     if let Some(slot) = slot_of(mark) {
-        pool::give(slot);
+        pool::give_back(slot);
     }
 }
 

@@ -11,5 +11,5 @@ mod harvest;
 mod marks;
 mod pool;
 
-pub(super) use harvest::{Harvest, Resolved};
+pub(super) use harvest::{NewestEvents, ResolvedEvent};
 pub(super) use marks::{begin_anew, cost, is_event, mark, mark_if, prepare, register, relaxed, take_back};

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use super::driver::{Driver, Event};
+use super::driver::{CudaDriver, CudaEvent};
 
 /// Devices of a process, at most.
 pub(super) const DEVICES: usize = 16;
@@ -16,7 +16,7 @@ const SLOTS: usize = 1 << 14;
 const FIRST: usize = 1024;
 const _: () = assert!(SLOTS < FAILED as usize);
 
-struct Slot {
+struct EventSlot {
     event: AtomicPtr<std::ffi::c_void>,
     device: AtomicU8,
     /// Number of the next free slot, plus 1; 0: none.
@@ -24,25 +24,26 @@ struct Slot {
 }
 
 /// The free events of a device.
-struct List {
+struct FreeEvents {
     /// Number of changes in the upper half; number of the first free slot, plus 1, in the lower half.
     head: AtomicU64,
     free: AtomicU32,
 }
 
-static ALL: [Slot; SLOTS] =
-    [const { Slot { event: AtomicPtr::new(std::ptr::null_mut()), device: AtomicU8::new(0), next: AtomicU32::new(0) } };
-        SLOTS];
-static LISTS: [List; DEVICES] = [const { List { head: AtomicU64::new(0), free: AtomicU32::new(0) } }; DEVICES];
+static ALL: [EventSlot; SLOTS] = [const {
+    EventSlot { event: AtomicPtr::new(std::ptr::null_mut()), device: AtomicU8::new(0), next: AtomicU32::new(0) }
+}; SLOTS];
+static LISTS: [FreeEvents; DEVICES] =
+    [const { FreeEvents { head: AtomicU64::new(0), free: AtomicU32::new(0) } }; DEVICES];
 /// Slots that have an event.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-fn slot(number: u16) -> &'static Slot {
+fn slot(number: u16) -> &'static EventSlot {
     &ALL[usize::from(number) % SLOTS]
 }
 
 /// The event of a slot.
-pub(super) fn event(number: u16) -> Event {
+pub(super) fn event(number: u16) -> CudaEvent {
     slot(number).event.load(Ordering::Relaxed)
 }
 
@@ -52,7 +53,7 @@ pub(super) fn device(number: u16) -> usize {
 }
 
 /// Takes a free event of a device: the number of its slot.
-pub(super) fn take(device: usize) -> Option<u16> {
+pub(super) fn take_event(device: usize) -> Option<u16> {
     let list = &LISTS[device];
     let mut head = list.head.load(Ordering::Acquire);
     loop {
@@ -69,7 +70,7 @@ pub(super) fn take(device: usize) -> Option<u16> {
 }
 
 /// Gives an event back. One that was recorded and has not occurred may be recorded again: the newest recording counts.
-pub(super) fn give(number: u16) {
+pub(super) fn give_back(number: u16) {
     let list = &LISTS[device(number)];
     let mut head = list.head.load(Ordering::Relaxed);
     // Counted before another thread can take it again.
@@ -90,7 +91,7 @@ fn changed(head: u64, first: u32) -> u64 {
 
 /// Makes events for every device in use that has few free ones, as many again as there are: a program may use those of a thousand
 /// steps within its first second. Returns whether any device has events.
-pub(super) fn fill(driver: &Driver) -> bool {
+pub(super) fn fill(driver: &CudaDriver) -> bool {
     for device in driver.active_devices().filter(|device| *device < DEVICES) {
         if (LISTS[device].free.load(Ordering::Relaxed) as usize) < FIRST / 2 {
             let made = MADE.load(Ordering::Relaxed) as usize;
@@ -98,7 +99,7 @@ pub(super) fn fill(driver: &Driver) -> bool {
                 let number = MADE.fetch_add(1, Ordering::Relaxed) as u16;
                 slot(number).event.store(event, Ordering::Relaxed);
                 slot(number).device.store(device as u8, Ordering::Relaxed);
-                give(number);
+                give_back(number);
             });
         }
     }
@@ -118,7 +119,7 @@ mod tests {
         let numbers: Vec<u16> = (0..64).map(|number| (SLOTS - 1 - number) as u16).collect();
         for number in &numbers {
             slot(*number).device.store(DEVICE as u8, Ordering::Relaxed);
-            give(*number);
+            give_back(*number);
         }
         let taken: Vec<AtomicBool> = numbers.iter().map(|_| AtomicBool::new(false)).collect();
         std::thread::scope(|scope| {
@@ -126,7 +127,7 @@ mod tests {
                 scope.spawn(|| {
                     let mut mine = Vec::new();
                     for round in 0..20_000 {
-                        if let Some(number) = take(DEVICE) {
+                        if let Some(number) = take_event(DEVICE) {
                             let index = SLOTS - 1 - usize::from(number);
                             assert!(!taken[index].swap(true, Ordering::SeqCst), "two have the same");
                             mine.push(number);
@@ -134,18 +135,18 @@ mod tests {
                         if round % 3 == 0 || mine.len() > 20 {
                             for number in mine.drain(..) {
                                 taken[SLOTS - 1 - usize::from(number)].store(false, Ordering::SeqCst);
-                                give(number);
+                                give_back(number);
                             }
                         }
                     }
                     for number in mine {
                         taken[SLOTS - 1 - usize::from(number)].store(false, Ordering::SeqCst);
-                        give(number);
+                        give_back(number);
                     }
                 });
             }
         });
-        let all: HashSet<u16> = std::iter::from_fn(|| take(DEVICE)).collect();
+        let all: HashSet<u16> = std::iter::from_fn(|| take_event(DEVICE)).collect();
         assert_eq!(all, numbers.into_iter().collect());
     }
 }

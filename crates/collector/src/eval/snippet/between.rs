@@ -10,7 +10,7 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::{sleep_until, timeout, timeout_at};
 
 use super::agreement::{BoundaryAgreement, NextRound};
-use super::{AgentAnswer, Snippet, StopReason};
+use super::{AgentAnswer, SnippetRun, StopReason};
 use crate::eval::feed::ClientGone;
 use crate::eval::group;
 
@@ -33,9 +33,9 @@ fn refused(error: &Error) -> StopReason {
 }
 
 /// A rank cannot run the snippet: which, and what it said.
-struct Failed(String);
+struct RankFailure(String);
 
-impl Snippet {
+impl SnippetRun {
     /// Runs the snippet between two steps, on all ranks between the same two: each stops at a boundary and says where it is,
     /// and none runs the snippet before all wait at the same boundary.
     pub(super) async fn between_steps(&mut self, why: String) -> Result<(), StopReason> {
@@ -59,7 +59,7 @@ impl Snippet {
                 self.placed(At::Step, why, step, |_| true);
                 self.tell(|id| Frame::EvalGo(v1::EvalGo { id }));
             }
-            Err(Failed(why)) => return self.give_up(&why).await,
+            Err(RankFailure(why)) => return self.give_up(&why).await,
         }
         self.collect().await
     }
@@ -141,7 +141,7 @@ impl Snippet {
     ///
     /// A rank that waits where another has already passed may keep that other from its boundary, in a collective that
     /// needs both. So when not all come, those that wait go on, and all stop at their next boundary.
-    async fn meet(&mut self) -> Result<Result<i64, Failed>, StopReason> {
+    async fn meet(&mut self) -> Result<Result<i64, RankFailure>, StopReason> {
         let ranks = self.done.len();
         let (mut arrived, mut nexts) = (vec![None::<v1::Arrived>; ranks], vec![0_u32; ranks]);
         let (mut agreement, mut patience) = (BoundaryAgreement::default(), self.patience());
@@ -162,11 +162,11 @@ impl Snippet {
                     let last = done.error.lines().last().unwrap_or_default();
                     let why = format!("{}: {last}", self.group.targets[index].name());
                     self.end_rank(index, done);
-                    return Ok(Err(Failed(why)));
+                    return Ok(Err(RankFailure(why)));
                 }
                 Some((index, AgentAnswer::Gone)) => {
                     self.end_rank_that_has_gone(index);
-                    return Ok(Err(Failed(format!("{} is gone", self.group.targets[index].name()))));
+                    return Ok(Err(RankFailure(format!("{} is gone", self.group.targets[index].name()))));
                 }
                 Some((_, AgentAnswer::Armed | AgentAnswer::Placed(_))) => {}
                 None => {

@@ -6,11 +6,11 @@
 use probe_proto::v1::eval_reply::Reply;
 use probe_proto::v1::{Finished, Outcome};
 
-use super::{Snippet, StopReason};
-use crate::eval::routes::{AgentReply, FromAgent};
+use super::{SnippetRun, StopReason};
+use crate::eval::routes::{AgentMessage, AgentReply};
 use crate::eval::verdict::{hint, verdict};
 
-impl Snippet {
+impl SnippetRun {
     pub(super) fn verdict(&self) -> Finished {
         let results =
             self.group.targets.iter().zip(&self.done).filter_map(|(target, done)| Some((target, done.as_ref()?)));
@@ -83,7 +83,7 @@ impl Snippet {
         }
     }
 
-    pub(super) fn hear_afterwards(&mut self, from: FromAgent) {
+    pub(super) fn hear_afterwards(&mut self, from: AgentMessage) {
         if let Some(index) = self.group.targets.iter().position(|target| target.agent.key == from.agent) {
             self.afterwards(index, from.signal);
         }

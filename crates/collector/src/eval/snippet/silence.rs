@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use probe_proto::v1::{self, eval_event::Event};
 
-use super::Snippet;
+use super::SnippetRun;
 use super::patience::SILENCE_TIMEOUT;
 
 /// A process whose agent has reported within this time is not stopped: agents report every half second, without the GIL.
 const REPORTED_WITHIN: Duration = Duration::from_secs(3);
 
-impl Snippet {
+impl SnippetRun {
     /// Tells the client, once, which targets have said nothing about the current attempt.
     pub(super) fn name_the_silent(&mut self) {
         self.named_at = None;

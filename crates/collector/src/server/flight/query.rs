@@ -31,7 +31,7 @@ pub const MEMORY: &str = "probe-max-memory";
 
 /// A query and its scope, as tickets and handles have it.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Query {
+pub(super) struct QueryTicket {
     #[prost(string, tag = "1")]
     pub(super) sql: String,
     #[prost(int32, optional, tag = "2")]
@@ -49,7 +49,7 @@ pub(super) struct Query {
     pub(super) parameters: Vec<u8>,
 }
 
-impl Query {
+impl QueryTicket {
     pub(super) fn new(sql: String, metadata: &MetadataMap) -> Result<Self, Status> {
         Ok(Self {
             sql,
@@ -90,7 +90,7 @@ impl Query {
 
 /// The content of a ticket.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct QueryRequest<'a> {
     /// The query.
     pub sql: &'a str,
     /// Only this process's rows.
@@ -107,12 +107,12 @@ pub struct Question<'a> {
 
 /// The ticket of a question, as GetFlightInfo gives it: a client may ask for the rows by it at once. Permission, limits and the
 /// audit row are decided when it asks for the rows. Collectors of other versions read the ticket too: the numbers of its fields
-/// ([`Query`]) stay.
+/// ([`QueryTicket`]) stay.
 ///
 /// # Errors
 /// A parameter has a value that no array can have.
-pub fn ticket(question: &Question<'_>) -> probe_common::error::Result<Ticket> {
-    let query = Query {
+pub fn ticket(question: &QueryRequest<'_>) -> probe_common::error::Result<Ticket> {
+    let query = QueryTicket {
         sql: question.sql.to_owned(),
         pid: question.pid.map(|pid| pid as i32),
         timeout_ms: question.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
@@ -133,5 +133,5 @@ fn number<T: FromStr>(metadata: &MetadataMap, key: &str, what: &str) -> Result<O
 
 /// The SQL of a ticket or handle of this service.
 pub(crate) fn sql_of_handle(handle: &[u8]) -> Option<String> {
-    Query::decode(handle).ok().map(|query| query.sql)
+    QueryTicket::decode(handle).ok().map(|query| query.sql)
 }

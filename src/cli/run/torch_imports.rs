@@ -13,7 +13,7 @@ const MAX_NAMED: usize = 5;
 
 /// The file, which is removed on drop.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct TorchImportReports {
     path: PathBuf,
     began: SystemTime,
 }
@@ -29,7 +29,7 @@ struct TorchImport {
     what: String,
 }
 
-impl Seen {
+impl TorchImportReports {
     /// Makes the file of the run whose collector is at `endpoint`. Without the file only the hints are less exact.
     pub(super) fn begin(endpoint: &str) -> Self {
         let path = PathBuf::from(endpoint.strip_prefix("unix:").unwrap_or(endpoint)).with_extension("seen");
@@ -64,7 +64,7 @@ impl Seen {
     }
 }
 
-impl Drop for Seen {
+impl Drop for TorchImportReports {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn a_few_processes_are_named_and_the_others_counted() {
         let directory = tempfile::tempdir().unwrap();
-        let seen = Seen::begin(&format!("unix:{}/gpt@1.sock", directory.path().display()));
+        let seen = TorchImportReports::begin(&format!("unix:{}/gpt@1.sock", directory.path().display()));
         assert!(seen.sentences().is_empty());
         let line = |pid: u32| {
             format!(

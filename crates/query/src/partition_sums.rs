@@ -10,13 +10,13 @@ use datafusion::physical_plan::metrics::Count;
 
 use super::cell_state::{CellState, key_of};
 use super::grouped_sums::{WantedSum, together};
-use super::partial_aggregate::{AggregateWay, PartialAggregate};
-use super::scan::Scan;
+use super::partial_aggregate::{AggregateStrategy, PartialAggregate};
+use super::scan::PartitionScan;
 use super::source::PartsSource;
 use super::sums_request::{KeptCells, SumsRequest};
 
 /// What one partition of an aggregate asks of sums, and the state that it needs for each of its aggregates.
-pub(super) struct FromSums {
+pub(super) struct PartitionSums {
     pub(super) states: Vec<CellState>,
     /// The columns of the input that the question looks at as keys.
     keys: Vec<usize>,
@@ -28,9 +28,9 @@ pub(super) struct FromSums {
     parts: Count,
 }
 
-impl FromSums {
+impl PartitionSums {
     /// What `node` asks of sums; None where they can't answer it.
-    pub(super) fn new<W: AggregateWay>(node: &PartialAggregate<W>, partition: usize) -> Option<Self> {
+    pub(super) fn new<W: AggregateStrategy>(node: &PartialAggregate<W>, partition: usize) -> Option<Self> {
         let (source, schema) = (PartsSource::of(&node.input)?, node.input.schema());
         if node.way.filters().iter().flatten().any(is_volatile) {
             return None;
@@ -47,7 +47,7 @@ impl FromSums {
     }
 
     /// The cells of the next part of `scan`, where sums answer for it. None where its rows are to be read, and at the end.
-    pub(super) fn next(from_sums: &mut Option<Self>, scan: &mut Scan) -> Option<Result<KeptCells>> {
+    pub(super) fn next(from_sums: &mut Option<Self>, scan: &mut PartitionScan) -> Option<Result<KeptCells>> {
         let cells = scan.next_cells(|part, scan| {
             let (Some(from_sums), Some(unit)) = (from_sums.as_mut(), part.unit()) else { return Ok(None) };
             from_sums.request()?.map_or(Ok(None), |request| request.answer(part, &unit, scan.batch_rows, &scan.queue))

@@ -74,7 +74,7 @@ pub(super) fn hand_over(bytes: usize) {
 /// Makes every task that an operator begins work for the query of the task that began it.
 pub(super) fn follow_tasks() {
     // There is one tracer for all engines of a process: an error says that it is set already.
-    let _ = set_join_set_tracer(&Tasks);
+    let _ = set_join_set_tracer(&QueryTaskTracer);
 }
 
 struct AccountGuard(Option<Arc<QueryMemory>>);
@@ -115,9 +115,9 @@ impl<F> Drop for QueryTask<F> {
 }
 
 #[derive(Debug)]
-struct Tasks;
+struct QueryTaskTracer;
 
-impl JoinSetTracer for Tasks {
+impl JoinSetTracer for QueryTaskTracer {
     fn trace_future(&self, task: BoxFuture<'static, Box<dyn Any + Send>>) -> BoxFuture<'static, Box<dyn Any + Send>> {
         match CURRENT.with_borrow(Clone::clone) {
             Some(of) => QueryTask { inner: Some(Box::pin(task)), of, tells: false }.boxed(),

@@ -3,20 +3,20 @@
 use super::super::diagnosis::Diagnosis;
 use super::super::finding::{Finding, interval, show};
 use super::super::ranking::{SavingRange, together};
-use super::super::replay::Reduction;
+use super::super::replay::TimeReduction;
 
 /// Percent of a step from which on a suspicion stays open where no rule has a reference for it.
 const LARGE_PERCENT: f64 = 50.0;
 
 /// Whether a suspected candidate is a cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Answer {
+pub(super) enum CauseVerdict {
     No,
     NotDecided,
     Yes,
 }
 
-impl Answer {
+impl CauseVerdict {
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::No => "no",
@@ -27,11 +27,11 @@ impl Answer {
 }
 
 /// The answer for one candidate that the name may mean.
-pub(super) struct Reason {
+pub(super) struct SuspectCandidate {
     /// The kind of candidate: rule, part, rank, module, operation, device or recording.
     pub(super) kind: &'static str,
     pub(super) name: String,
-    pub(super) answer: Answer,
+    pub(super) answer: CauseVerdict,
     /// The reasons, as sentences.
     pub(super) why: Vec<String>,
     /// The share of a step that the candidate takes, in percent with its 95 % interval, where that is known.
@@ -42,19 +42,19 @@ pub(super) struct Reason {
     pub(super) finding: Option<usize>,
 }
 
-impl Reason {
-    pub(super) fn of(kind: &'static str, name: &str, answer: Answer, why: Vec<String>) -> Self {
+impl SuspectCandidate {
+    pub(super) fn of(kind: &'static str, name: &str, answer: CauseVerdict, why: Vec<String>) -> Self {
         Self { kind, name: name.to_owned(), answer, why, share: None, at_most: None, finding: None }
     }
 }
 
 /// A name reduced to small letters and digits: BatchNorm2d, batch_norm2d and "batch norm 2d" are one name.
-pub(super) fn plain(name: &str) -> String {
+pub(super) fn normalized_name(name: &str) -> String {
     name.chars().filter(|letter| letter.is_ascii_alphanumeric()).map(|letter| letter.to_ascii_lowercase()).collect()
 }
 
 /// The answer where no finding names the candidate, and a sentence with the reason.
-pub(super) fn unnamed(done: &Diagnosis, at_most: SavingRange) -> (Answer, String) {
+pub(super) fn unnamed(done: &Diagnosis, at_most: SavingRange) -> (CauseVerdict, String) {
     let better = done.findings.iter().enumerate().find_map(|(index, finding)| {
         let saving = finding.saving.filter(|saving| saving.alone > at_most.percent)?;
         Some(format!("finding {} ({}) saves {:.0} %", index + 1, finding.rule, saving.alone))
@@ -71,16 +71,17 @@ pub(super) fn unnamed(done: &Diagnosis, at_most: SavingRange) -> (Answer, String
         interval((at_most.low, at_most.high))
     );
     match better {
-        Some(better) => (Answer::No, format!("{most}; {better}")),
-        None if at_most.percent + done.error.abs() * 100.0 < LARGE_PERCENT => (Answer::No, most),
-        None => {
-            (Answer::NotDecided, format!("{most}, and no rule has a reference for it: a share is no cause by itself"))
-        }
+        Some(better) => (CauseVerdict::No, format!("{most}; {better}")),
+        None if at_most.percent + done.error.abs() * 100.0 < LARGE_PERCENT => (CauseVerdict::No, most),
+        None => (
+            CauseVerdict::NotDecided,
+            format!("{most}, and no rule has a reference for it: a share is no cause by itself"),
+        ),
     }
 }
 
 /// The first finding for which `is` is true, and its number from 1.
-pub(super) fn named(done: &Diagnosis, is: impl Fn(&Finding) -> bool) -> Option<(usize, &Finding)> {
+pub(super) fn first_finding(done: &Diagnosis, is: impl Fn(&Finding) -> bool) -> Option<(usize, &Finding)> {
     done.findings.iter().enumerate().find(|(_, finding)| is(finding)).map(|(index, finding)| (index + 1, finding))
 }
 
@@ -92,7 +93,8 @@ pub(super) fn sentence(number: usize, finding: &Finding) -> String {
 /// The time that a step saves without so much time (ticks) in each step of these parts, in every process.
 pub(super) fn without(done: &Diagnosis, parts: &[(usize, Vec<i64>)]) -> SavingRange {
     let processes = 0..done.steps.processes.len();
-    let of = |process: usize| parts.iter().map(move |(part, by)| Reduction { part: *part, process, by: by.clone() });
-    let all: Vec<Reduction> = processes.flat_map(of).collect();
+    let of =
+        |process: usize| parts.iter().map(move |(part, by)| TimeReduction { part: *part, process, by: by.clone() });
+    let all: Vec<TimeReduction> = processes.flat_map(of).collect();
     together(&done.steps, &all.iter().collect::<Vec<_>>())
 }

@@ -5,9 +5,9 @@ use pyo3::types::{PyBytes, PySlice, PyString};
 
 /// The first `LONGEST` characters of a Python string, with `\udc80` for half of a pair, as Python writes it to standard error.
 #[derive(Debug, Clone, Default)]
-pub struct Words<const LONGEST: usize>(pub String);
+pub struct PythonText<const LONGEST: usize>(pub String);
 
-impl<'py, const LONGEST: usize> FromPyObject<'_, 'py> for Words<LONGEST> {
+impl<'py, const LONGEST: usize> FromPyObject<'_, 'py> for PythonText<LONGEST> {
     type Error = PyErr;
 
     fn extract(words: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use probe_export::{Flow, FlowKind, Point};
+use probe_export::{Flow, FlowKind, TrackPoint};
 
 /// Ends of each kind that wait for the other.
 const MAX_WAITING: usize = 1 << 18;
@@ -16,25 +16,25 @@ pub(super) fn number(parts: impl Hash) -> u64 {
     hasher.finish()
 }
 
-struct Forward {
+struct ForwardOperator {
     thread: i64,
     id: u64,
-    from: Point,
+    from: TrackPoint,
     /// Whether operators of several threads have the number: which of them is meant is then not known.
     is_ambiguous: bool,
 }
 
 /// Ends of arrows that wait for the other end.
 #[derive(Default)]
-pub(super) struct Links {
+pub(super) struct PendingFlows {
     count: u64,
     /// By process and sequence number.
-    forward: HashMap<(usize, i64), Forward>,
+    forward: HashMap<(usize, i64), ForwardOperator>,
     /// By group and number: the part that was drawn last, and how many were drawn.
-    collectives: HashMap<u64, (Point, i64)>,
+    collectives: HashMap<u64, (TrackPoint, i64)>,
 }
 
-impl Links {
+impl PendingFlows {
     /// An id that no other arrow has.
     pub(super) fn new_id(&mut self) -> u64 {
         self.count += 1;
@@ -43,18 +43,18 @@ impl Links {
 
     /// A forward operator was drawn at `from` with the possible id `id`. The last one of a sequence number is the one that made
     /// the autograd node.
-    pub(super) fn forward(&mut self, process: usize, sequence: i64, thread: i64, id: u64, from: Point) {
+    pub(super) fn forward(&mut self, process: usize, sequence: i64, thread: i64, id: u64, from: TrackPoint) {
         if self.forward.len() >= MAX_WAITING {
             self.forward.clear();
         }
         let is_ambiguous =
             self.forward.get(&(process, sequence)).is_some_and(|before| before.is_ambiguous || before.thread != thread);
-        self.forward.insert((process, sequence), Forward { thread, id, from, is_ambiguous });
+        self.forward.insert((process, sequence), ForwardOperator { thread, id, from, is_ambiguous });
     }
 
     /// The arrow to the backward operator of this number; its outermost takes it.
     pub(super) fn backward(&mut self, process: usize, sequence: i64) -> Option<Flow> {
-        let Forward { id, from, is_ambiguous, .. } = self.forward.remove(&(process, sequence))?;
+        let ForwardOperator { id, from, is_ambiguous, .. } = self.forward.remove(&(process, sequence))?;
         let pair = self.new_id();
         (!is_ambiguous).then_some(Flow::From { kind: FlowKind::Backward, id, pair, from })
     }
@@ -69,7 +69,7 @@ impl Links {
     }
 
     /// A rank's part of a collective of `size` ranks was drawn.
-    pub(super) fn add_part(&mut self, id: u64, size: i64, at: Point) {
+    pub(super) fn add_part(&mut self, id: u64, size: i64, at: TrackPoint) {
         if self.collectives.len() >= MAX_WAITING {
             self.collectives.clear();
         }

@@ -6,23 +6,23 @@ use arrow::datatypes::{Float64Type, Int32Type, Int64Type, TimestampNanosecondTyp
 use datafusion::common::ScalarValue;
 use probe_proto::table::ColumnType;
 
-use super::cells::Cells;
+use super::cells::ColumnCells;
 use super::offsets;
 use super::schema::utc;
 use super::times;
 
 /// The range of one column of one batch or segment.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Range {
+pub struct ColumnRange {
     /// The bounds of the values that are not NULL.
-    pub values: Values,
+    pub values: ValueBounds,
     /// Number of rows that are NULL.
     pub nulls: usize,
 }
 
 /// The smallest and largest value of a column.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Values {
+pub enum ValueBounds {
     /// Every row is NULL.
     None,
     /// Bounds of integers or timestamps.
@@ -33,71 +33,71 @@ pub enum Values {
     Unknown,
 }
 
-impl Range {
+impl ColumnRange {
     /// The range of no rows.
-    pub const EMPTY: Self = Self { values: Values::None, nulls: 0 };
+    pub const EMPTY: Self = Self { values: ValueBounds::None, nulls: 0 };
 
     /// The range of `rows` rows that all have this value, as a Parquet footer would give it: without bounds of text.
     pub fn of_constant(value: &ScalarValue, rows: usize) -> Self {
         match value {
-            value if value.is_null() => Self { values: Values::None, nulls: rows },
+            value if value.is_null() => Self { values: ValueBounds::None, nulls: rows },
             ScalarValue::Int32(Some(value)) => {
-                Self { values: Values::Ints(i64::from(*value), i64::from(*value)), nulls: 0 }
+                Self { values: ValueBounds::Ints(i64::from(*value), i64::from(*value)), nulls: 0 }
             }
-            _ => Self { values: Values::Unknown, nulls: 0 },
+            _ => Self { values: ValueBounds::Unknown, nulls: 0 },
         }
     }
 
     /// The range of `cells`, from a look at all rows.
-    pub fn of(cells: &Cells, kind: ColumnType, rows: usize) -> Self {
+    pub fn of(cells: &ColumnCells, kind: ColumnType, rows: usize) -> Self {
         let nulls = cells.nulls(rows);
         if nulls == rows {
-            return Self { values: Values::None, nulls };
+            return Self { values: ValueBounds::None, nulls };
         }
-        let ints = |low: Option<i64>, high: Option<i64>| low.zip(high).map(|(low, high)| Values::Ints(low, high));
+        let ints = |low: Option<i64>, high: Option<i64>| low.zip(high).map(|(low, high)| ValueBounds::Ints(low, high));
         let values = match (cells, kind) {
-            (Cells::Constant { value, .. }, ColumnType::Int32 | ColumnType::Int64 | ColumnType::Timestamp) => {
-                Some(Values::Ints(*value, *value))
+            (ColumnCells::Constant { value, .. }, ColumnType::Int32 | ColumnType::Int64 | ColumnType::Timestamp) => {
+                Some(ValueBounds::Ints(*value, *value))
             }
-            (Cells::Offsets { base, offsets }, _) => offsets::bounds(offsets).map(|(low, high)| {
+            (ColumnCells::Offsets { base, offsets }, _) => offsets::bounds(offsets).map(|(low, high)| {
                 let [low, high] = [low, high].map(|offset| base.wrapping_add(i64::from(offset)));
                 match kind {
-                    ColumnType::Float64 => Values::Floats(times::float(low), times::float(high)),
-                    _ => Values::Ints(low, high),
+                    ColumnType::Float64 => ValueBounds::Floats(times::float(low), times::float(high)),
+                    _ => ValueBounds::Ints(low, high),
                 }
             }),
-            (Cells::Array(array), ColumnType::Int32) => {
+            (ColumnCells::Array(array), ColumnType::Int32) => {
                 let array = array.as_primitive::<Int32Type>();
                 ints(min(array).map(i64::from), max(array).map(i64::from))
             }
-            (Cells::Array(array), ColumnType::Int64) => {
+            (ColumnCells::Array(array), ColumnType::Int64) => {
                 let array = array.as_primitive::<Int64Type>();
                 ints(min(array), max(array))
             }
-            (Cells::Array(array), ColumnType::Timestamp) => {
+            (ColumnCells::Array(array), ColumnType::Timestamp) => {
                 let array = array.as_primitive::<TimestampNanosecondType>();
                 ints(min(array), max(array))
             }
-            (Cells::Array(array), ColumnType::Float64) => {
+            (ColumnCells::Array(array), ColumnType::Float64) => {
                 let array = array.as_primitive::<Float64Type>();
                 // Arrow's order puts NaN at the ends, so that a NaN among the values is one of the bounds.
                 match min(array).zip(max(array)) {
-                    Some((low, high)) if !low.is_nan() && !high.is_nan() => Some(Values::Floats(low, high)),
+                    Some((low, high)) if !low.is_nan() && !high.is_nan() => Some(ValueBounds::Floats(low, high)),
                     _ => None,
                 }
             }
             _ => None,
         };
-        Self { values: values.unwrap_or(Values::Unknown), nulls }
+        Self { values: values.unwrap_or(ValueBounds::Unknown), nulls }
     }
 
     /// The range of the rows of both.
     pub fn union(self, other: Self) -> Self {
         let values = match (self.values, other.values) {
-            (Values::None, values) | (values, Values::None) => values,
-            (Values::Ints(a, b), Values::Ints(c, d)) => Values::Ints(a.min(c), b.max(d)),
-            (Values::Floats(a, b), Values::Floats(c, d)) => Values::Floats(a.min(c), b.max(d)),
-            _ => Values::Unknown,
+            (ValueBounds::None, values) | (values, ValueBounds::None) => values,
+            (ValueBounds::Ints(a, b), ValueBounds::Ints(c, d)) => ValueBounds::Ints(a.min(c), b.max(d)),
+            (ValueBounds::Floats(a, b), ValueBounds::Floats(c, d)) => ValueBounds::Floats(a.min(c), b.max(d)),
+            _ => ValueBounds::Unknown,
         };
         Self { values, nulls: self.nulls + other.nulls }
     }
@@ -111,9 +111,9 @@ impl Range {
             _ => None,
         };
         match self.values {
-            Values::Ints(low, high) => Some((scalar(low)?, scalar(high)?)),
-            Values::Floats(low, high) => Some((ScalarValue::from(low), ScalarValue::from(high))),
-            Values::None | Values::Unknown => None,
+            ValueBounds::Ints(low, high) => Some((scalar(low)?, scalar(high)?)),
+            ValueBounds::Floats(low, high) => Some((ScalarValue::from(low), ScalarValue::from(high))),
+            ValueBounds::None | ValueBounds::Unknown => None,
         }
     }
 }
