@@ -247,6 +247,7 @@ def left_out(how: str) -> dict[str, Any]:
     if how == "seldom":
         seldom = torch.optim.SGD(model[1].parameters(), lr=0.1)
     x = torch.randn(2, 4)
+    others = [torch.nn.Linear(4, 4) for _ in range(2)]
     teacher = torch.nn.Linear(4, 4)
     if how == "taught":
         teacher(x).sum().backward()
@@ -261,6 +262,15 @@ def left_out(how: str) -> dict[str, Any]:
         optimizer.step()
         if seldom is not None and step == 299:
             seldom.step()
+        if how == "in turn":
+            # Each of three models is trained by an optimizer that is made for four steps.
+            for other in others:
+                made = torch.optim.SGD(other.parameters(), lr=0.1)
+                other(x).sum().backward()
+                made.step()
+                made.zero_grad()
+                other(x).sum().backward()
+                del made
     row = recorder.take()["python.environment"][-1]
     return {"row": row, "problem": recorder.native.problem(), "looks": looks.call_count}
 
@@ -273,6 +283,7 @@ def test_parameters_that_nothing_learns_by_are_named() -> None:
         ("seldom", (0, None)),
         ("copies", (None, None)),
         ("taught", (0, None)),
+        ("in turn", (0, None)),
     ]:
         found = in_process(left_out, arguments=(how,))
         row = found["row"]

@@ -140,6 +140,44 @@ def test_samples_under_vmap_are_those_of_all_calls_or_not_known(one_at_a_time: b
     assert found["kinds"] == ["backward"] and found["problem"] == NO_PROBLEM
 
 
+class Unbuilt(nn.Module):
+    """Makes its layers in its first call, and takes its input as `kind` says."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.net: nn.Module | None = None
+
+    def forward(self, given: Any) -> torch.Tensor:
+        if self.net is None:
+            self.net = Net()
+        return self.net(given["x"] if self.kind == "dictionary" else given[0] if self.kind == "list" else given)
+
+
+def built_in_first_call(kind: str) -> dict[str, Any]:
+    def loop(_: nn.Module, x: torch.Tensor) -> None:
+        model, given = Unbuilt(kind), {"dictionary": {"name": "x", "x": x}, "list": [x, x]}.get(kind, x)
+        with torch.no_grad():
+            model(given)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(6):
+            model(given).square().mean().backward()
+            optimizer.step()
+            with torch.no_grad():
+                model.eval()(given)
+            model.train()
+
+    return recorded(loop)
+
+
+@pytest.mark.parametrize("kind, samples", [("tensor", 4), ("dictionary", 4), ("list", None)])
+def test_a_model_that_makes_its_layers_in_its_first_call_is_a_model(kind: str, samples: int | None) -> None:
+    found = in_process(built_in_first_call, arguments=(kind,))
+    # Calls for validation are not counted, and a list may be one of images.
+    assert found["steps"] == [[number, 1, samples] for number in range(6)] and found["whole"]
+    assert found["problem"] == NO_PROBLEM and found["drops"] == []
+
+
 def accumulated() -> dict[str, Any]:
     def loop(model: nn.Module, x: torch.Tensor) -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

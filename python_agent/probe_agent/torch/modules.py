@@ -27,6 +27,8 @@ _FREE, _SHARE = 1.0, 0.002
 _known: dict[int, weakref.ref[Any]] = {}
 _root_of: dict[int, weakref.ref[Any]] = {}
 _with_parameters: set[int] = set()
+#: Outermost modules that had no parameters when they were called for the first time. Some make their layers in that call.
+_maybe_unbuilt: set[int] = set()
 #: Names of modules below their outermost module; empty for the outermost one.
 _paths: dict[int, str] = {}
 #: The handle of the hook that torch calls when a module is added to another.
@@ -40,7 +42,8 @@ _hooked: dict[int, tuple[weakref.ref[Any], Any]] = {}
 
 
 def register(root: Any, again: bool) -> tuple[bool, bool]:
-    """Name every module below ``root``. Native code calls it before an outermost call of a module that it does not know.
+    """Name every module below ``root``. Native code calls it before an outermost call of a module that it does not know, and before
+    the second one of a module that had no parameters.
 
     ``again``: modules were called in it that the walk before did not find. Returns whether ``root`` is known now, and
     whether there are parameters in it.
@@ -49,7 +52,11 @@ def register(root: Any, again: bool) -> tuple[bool, bool]:
     if again:
         root = _outermost(root)
     elif id(root) in _known:
-        return True, id(root) in _with_parameters
+        maybe_unbuilt = id(root) in _maybe_unbuilt
+        _maybe_unbuilt.discard(id(root))
+        if not maybe_unbuilt or not (root._modules or root._parameters):
+            return True, id(root) in _with_parameters
+    is_first = id(root) not in _known
     if not root._modules and not any(parameter is not None for parameter in root._parameters.values()):
         if _walks >= _WALKS:
             return False, False
@@ -67,6 +74,8 @@ def register(root: Any, again: bool) -> tuple[bool, bool]:
         walked = _walked[type(root)] = _Walked(begun)
     walked.root = described[1:]
     walked.seconds += time.perf_counter() - begun
+    if is_first and not found[0].has_parameters and id(root) in _known:
+        _maybe_unbuilt.add(id(root))
     return True, found[0].has_parameters
 
 
@@ -283,6 +292,7 @@ def _forget(address: int, _reference: Any, forget: Callable[[int], None] = _nati
     _known.pop(address, None)
     _root_of.pop(address, None)
     _with_parameters.discard(address)
+    _maybe_unbuilt.discard(address)
     _paths.pop(address, None)
     forget(address)
 

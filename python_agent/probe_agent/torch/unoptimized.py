@@ -6,18 +6,19 @@ import weakref
 from collections.abc import Iterable
 from typing import Any, Callable
 
-#: Gradients of parameters in no optimizer at the last :func:`remember`, by the parameter's address, with their versions: torch
-#: counts how often a tensor was changed.
-_before: dict[int, tuple[weakref.ref[Any], int]] = {}
+#: Parameters in no optimizer that had a gradient at the last :func:`remember`, by their address: the gradient, its version and that
+#: of the parameter. Torch counts how often a tensor was changed.
+_before: dict[int, tuple[weakref.ref[Any], int, int]] = {}
 _Optimizers = Callable[[], Iterable[Any]]
 
 
 def remember(roots: Iterable[Any], optimizers: Iterable[Any], living: _Optimizers) -> dict[str, Any]:
     """Remember the gradients that there are, for :func:`find`, which takes the same arguments. There are no facts."""
     _, found = _without_optimizer(roots, optimizers, living)
-    gradients = {address: parameter.grad for address, (_, parameter) in found.items()}
     _before.clear()
-    _before.update((address, (weakref.ref(gradient), gradient._version)) for address, gradient in gradients.items())
+    for address, (_, parameter) in found.items():
+        gradient = parameter.grad
+        _before[address] = (weakref.ref(gradient), gradient._version, parameter._version)
     return {}
 
 
@@ -28,24 +29,29 @@ def find(roots: Iterable[Any], optimizers: Iterable[Any], living: _Optimizers) -
     ``optimizers`` are those that have stepped. ``living()`` returns all that there are, and is only called if parameters are in
     none of ``optimizers``. There are no facts if no parameter is in an optimizer: it may work on copies of them. Call this when an
     optimizer is about to step, because the gradients of the step are there then. A gradient that has not changed was
-    left by earlier training, as that of a teacher.
+    left by earlier training, as that of a teacher. A parameter that has changed was in an optimizer that is gone: some programs
+    train several models in turn, each with optimizers made anew.
     """
     is_any_optimized, found = _without_optimizer(roots, optimizers, living)
     if not is_any_optimized:
         return {}
-    found = {address: entry for address, entry in found.items() if _has_changed(address, entry[1].grad)}
+    found = {address: entry for address, entry in found.items() if _learns_nothing(address, entry[1])}
     return {
         "unoptimized_parameters": sum(int(parameter.numel()) for _, parameter in found.values()),
         "unoptimized_parameter": next((name for name, _ in found.values()), None),
     }
 
 
-def _has_changed(address: int, gradient: Any) -> bool:
+def _learns_nothing(address: int, parameter: Any) -> bool:
+    """Whether the parameter has got a gradient since :func:`remember`, and has not changed. False where it had none before: whether
+    it has changed is not known."""
     before = _before.get(address)
     if before is None:
-        return True
-    reference, version = before
-    return bool(gradient._version != version) or reference() is not gradient
+        return False
+    reference, version, of_parameter = before
+    gradient = parameter.grad
+    has_new_gradient = bool(gradient._version != version) or reference() is not gradient
+    return has_new_gradient and bool(parameter._version == of_parameter)
 
 
 def _without_optimizer(

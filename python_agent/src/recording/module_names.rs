@@ -1,6 +1,7 @@
 //! Names by address: modules, their types, process groups. Python adds them when an outermost module is called for the first
 //! time, and the background thread reads them. The hot path takes no lock of this file.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -48,15 +49,26 @@ pub(super) fn know_root(py: Python<'_>, state: &ThreadState, module: *mut ffi::P
     let number = (address >> 6 ^ address >> 12) % state.roots.len();
     let root = &state.roots[number];
     let again = WALK_AGAIN.load(Ordering::Relaxed) == address as u64;
-    if root.get() != address || again {
+    let is_new = root.get() != address;
+    // A module without parameters may have made its layers in its first call.
+    let maybe_unbuilt = !is_new && bit(&state.roots_maybe_unbuilt, number);
+    if is_new || again || maybe_unbuilt {
         state.know_torch_thread();
         // A module that was not walked gives no notice when it is freed, so another module may have its address now.
         let (is_known, has_parameters) = walk(py, module, again);
         root.set(if is_known { address } else { 0 });
-        let others = state.roots_with_parameters.get() & !(1 << number);
-        state.roots_with_parameters.set(others | u8::from(has_parameters) << number);
+        set_bit(&state.roots_with_parameters, number, has_parameters);
+        set_bit(&state.roots_maybe_unbuilt, number, is_new && !has_parameters);
     }
-    state.root_has_parameters.set(state.roots_with_parameters.get() >> number & 1 == 1);
+    state.root_has_parameters.set(bit(&state.roots_with_parameters, number));
+}
+
+fn bit(bits: &Cell<u8>, number: usize) -> bool {
+    bits.get() >> number & 1 == 1
+}
+
+fn set_bit(bits: &Cell<u8>, number: usize, is_set: bool) {
+    bits.set(bits.get() & !(1 << number) | u8::from(is_set) << number);
 }
 
 /// Whether `module` was called as an outermost one lately, by this thread.
@@ -96,7 +108,7 @@ fn walk(py: Python<'_>, module: *mut ffi::PyObject, again: bool) -> (bool, bool)
 }
 
 /// Sets `walker(root, again)`, which is called when `root` is called as an outermost module for the first time, or (`again`) when
-/// modules within it have turned out to be unknown. It returns whether it knows `root` now, and whether that has parameters.
+/// modules within it have turned out to be unknown; and for the second time, where it had no parameters. It returns whether it knows `root` now, and whether that has parameters.
 #[pyfunction]
 fn set_walker(walker: Option<Py<PyAny>>) {
     HAS_WALKER.store(walker.is_some(), Ordering::Relaxed);
@@ -113,16 +125,25 @@ type DescribedModule = (u64, Option<String>, String, Option<String>, bool, bool)
 #[pyfunction]
 fn name_modules(modules: Vec<DescribedModule>) {
     let mut registry = shared::lock(&REGISTRY);
+    let ModuleRegistry { modules: known, past, .. } = &mut *registry;
     let now = ticks();
     for (address, name, class, device, compiled, has_parameters) in modules {
         let class: Arc<str> = class.into();
         let name = name.map_or_else(|| Arc::clone(&class), Arc::from);
         let info = Arc::new(ModuleInfo { name, class, device: device.map(Arc::from), compiled, has_parameters });
-        let entries = registry.modules.entry(address).or_default();
-        // The same module has a better name, which then also holds for what it did before.
+        let entries = known.entry(address).or_default();
         match entries.last_mut().filter(|entry| entry.until > now) {
-            Some(entry) => entry.info = info,
-            None => entries.push(KnownModule { since: now, until: u64::MAX, info }),
+            // The same module has a better name, which then also holds for what it did before.
+            Some(entry) if entry.info.has_parameters == has_parameters => entry.info = info,
+            before => {
+                // A module that has made its parameters since is a model from now on only.
+                if let Some(before) = before {
+                    before.until = now;
+                    past.push(address);
+                    shared_memory::log(&LearnedName::Gone(address, now));
+                }
+                entries.push(KnownModule { since: now, until: u64::MAX, info });
+            }
         }
         if let Some(entry) = entries.last() {
             shared_memory::log(&LearnedName::Module(address, entry));

@@ -1,4 +1,7 @@
 //! The shape of the first tensor given to an outermost call, so that dynamic shapes are explainable.
+//!
+//! A tensor in a dictionary that is given counts too: that is a batch by name. One in a list or tuple does not: detection models
+//! take a list of images, whose first dimension is not that of a batch.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -17,7 +20,8 @@ use probe_trace::record::{RecordKind, RingRecord};
 static TENSOR: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
 static PARAMETER: AtomicPtr<ffi::PyObject> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Records the shape of the first positional argument that is a tensor, else of the first keyword argument that is.
+/// Records the shape of the first positional argument that is a tensor, else of the first keyword argument that is, else of the
+/// first tensor in a dictionary among the positional arguments.
 #[cold]
 pub(super) fn record(state: &ThreadState, args: *mut ffi::PyObject, kwargs: *mut ffi::PyObject) {
     let mut dimensions = [0_u32; DIMENSIONS];
@@ -79,7 +83,7 @@ pub(super) unsafe fn first_dimension(tensor: *mut ffi::PyObject) -> Option<u32> 
     (count > 0).then_some(dimensions[0])
 }
 
-/// The first positional argument that is a tensor, else the first keyword argument that is. A borrowed reference, or NULL.
+/// The tensor whose shape [`record`] records. A borrowed reference, or NULL.
 unsafe fn first_tensor(args: *mut ffi::PyObject, kwargs: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: `args` is a tuple and `kwargs` NULL or a dict: both as the interpreter made them for a call.
     unsafe {
@@ -90,11 +94,30 @@ unsafe fn first_tensor(args: *mut ffi::PyObject, kwargs: *mut ffi::PyObject) -> 
             }
         }
         if !kwargs.is_null() {
-            let (mut position, mut value) = (0, std::ptr::null_mut());
-            while ffi::PyDict_Next(kwargs, &raw mut position, std::ptr::null_mut(), &raw mut value) != 0 {
-                if is_tensor(value) {
-                    return value;
-                }
+            let tensor = first_value(kwargs);
+            if !tensor.is_null() {
+                return tensor;
+            }
+        }
+        for index in 0..ffi::PyTuple_Size(args) {
+            let item = ffi::PyTuple_GetItem(args, index);
+            let tensor = if ffi::PyDict_Check(item) != 0 { first_value(item) } else { std::ptr::null_mut() };
+            if !tensor.is_null() {
+                return tensor;
+            }
+        }
+    }
+    std::ptr::null_mut()
+}
+
+/// The first value of a dictionary that is a tensor. A borrowed reference, or NULL.
+unsafe fn first_value(dictionary: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let (mut position, mut value) = (0, std::ptr::null_mut());
+    // SAFETY: a living dictionary, which nothing changes meanwhile: no code of the program runs.
+    unsafe {
+        while ffi::PyDict_Next(dictionary, &raw mut position, std::ptr::null_mut(), &raw mut value) != 0 {
+            if is_tensor(value) {
+                return value;
             }
         }
     }

@@ -85,6 +85,8 @@ pub(crate) struct ThreadState {
     pub(crate) roots: [Cell<usize>; 8],
     /// Whether each of `roots` has parameters, one bit for each.
     pub(crate) roots_with_parameters: Cell<u8>,
+    /// Whether each of `roots` had no parameters and was called only once.
+    pub(crate) roots_maybe_unbuilt: Cell<u8>,
     /// Whether the outermost module that was called last has parameters.
     pub(crate) root_has_parameters: Cell<bool>,
     /// Whether the outermost call that began last trains; see [`super::call_mode`].
@@ -131,6 +133,7 @@ thread_local! {
             collective_on_stream: Cell::new(false),
             roots: [const { Cell::new(0) }; 8],
             roots_with_parameters: Cell::new(0),
+            roots_maybe_unbuilt: Cell::new(0),
             root_has_parameters: Cell::new(false),
             call_mode: Cell::new(0),
             roots_generation: Cell::new(0),
