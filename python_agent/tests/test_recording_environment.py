@@ -263,7 +263,7 @@ def left_out(how: str) -> dict[str, Any]:
         if seldom is not None and step == 299:
             seldom.step()
         if how == "in turn":
-            # Each of three models is trained by an optimizer that is made for four steps.
+            # The other models are trained too, each by an optimizer that is made anew.
             for other in others:
                 made = torch.optim.SGD(other.parameters(), lr=0.1)
                 other(x).sum().backward()

@@ -90,9 +90,7 @@ impl OutputFormat {
             Self::Parquet => Box::new(parquet::ParquetWriter::new(&schema, out)?),
         })
     }
-}
 
-impl OutputFormat {
     /// A writer for a further answer with the same columns: CSV has its header once.
     pub fn next_writer<'a>(
         self,

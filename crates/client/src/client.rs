@@ -22,8 +22,8 @@ use crate::remote::RemoteCatalog;
 /// A connection to a live collector, or an engine over a run's directory.
 pub struct Client {
     way: RowOrigin,
-    /// Where the collector is that has not answered a query yet. Its run may end between finding it and asking it, and is
-    /// then read from its directory. Later the end of the run is an error: who asks again and again has to hear of it.
+    /// The location of a collector that has not answered a query yet. If its run ends before the first answer, the client reads the
+    /// run's directory instead. A run that ends later is an error, so that a caller that keeps asking learns of it.
     unanswered: Option<RunLocation>,
     pid: Option<u32>,
     bounds: AnswerBounds,

@@ -107,8 +107,9 @@ fn walk(py: Python<'_>, module: *mut ffi::PyObject, again: bool) -> (bool, bool)
     is_known.unwrap_or((is_ours, false))
 }
 
-/// Sets `walker(root, again)`, which is called when `root` is called as an outermost module for the first time, or (`again`) when
-/// modules within it have turned out to be unknown; and for the second time, where it had no parameters. It returns whether it knows `root` now, and whether that has parameters.
+/// Sets `walker(root, again)`, which is called when `root` is called as an outermost module for the first time, when a root that had
+/// no parameters is called for the second time, and (`again`) when modules within it have turned out to be unknown. It returns whether
+/// it knows `root` now, and whether that has parameters.
 #[pyfunction]
 fn set_walker(walker: Option<Py<PyAny>>) {
     HAS_WALKER.store(walker.is_some(), Ordering::Relaxed);
@@ -136,11 +137,9 @@ fn name_modules(modules: Vec<DescribedModule>) {
             // The same module has a better name, which then also holds for what it did before.
             Some(entry) if entry.info.has_parameters == has_parameters => entry.info = info,
             before => {
-                // A module that has made its parameters since is a model from now on only.
+                // A module that has got parameters since its entry was made counts as a model from now on, and not for its earlier calls.
                 if let Some(before) = before {
-                    before.until = now;
-                    past.push(address);
-                    shared_memory::log(&LearnedName::Gone(address, now));
+                    end_entry(before, address, now, past);
                 }
                 entries.push(KnownModule { since: now, until: u64::MAX, info });
             }
@@ -152,15 +151,20 @@ fn name_modules(modules: Vec<DescribedModule>) {
     GENERATION.fetch_add(1, Ordering::Release);
 }
 
+/// Ends an entry of the module at `address`: it does not hold from `now` on.
+fn end_entry(entry: &mut KnownModule, address: u64, now: u64, past: &mut Vec<u64>) {
+    entry.until = entry.until.min(now);
+    past.push(address);
+    shared_memory::log(&LearnedName::Gone(address, now));
+}
+
 /// Notes that the module at `address` is gone.
 #[pyfunction]
 fn forget_module(address: u64) {
     let mut registry = shared::lock(&REGISTRY);
-    let now = ticks();
-    if let Some(entry) = registry.modules.get_mut(&address).and_then(|entries| entries.last_mut()) {
-        entry.until = entry.until.min(now);
-        registry.past.push(address);
-        shared_memory::log(&LearnedName::Gone(address, now));
+    let ModuleRegistry { modules, past, .. } = &mut *registry;
+    if let Some(entry) = modules.get_mut(&address).and_then(|entries| entries.last_mut()) {
+        end_entry(entry, address, ticks(), past);
     }
     GENERATION.fetch_add(1, Ordering::Release);
     ROOTS_GENERATION.fetch_add(1, Ordering::Release);

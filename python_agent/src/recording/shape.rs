@@ -1,7 +1,7 @@
 //! The shape of the first tensor given to an outermost call, so that dynamic shapes are explainable.
 //!
-//! A tensor in a dictionary that is given counts too: that is a batch by name. One in a list or tuple does not: detection models
-//! take a list of images, whose first dimension is not that of a batch.
+//! A tensor in a dictionary argument counts too, because dictionaries hold whole batches by name. One in a list or tuple does not:
+//! detection models take a list of images, and the first dimension of an image is not the size of the batch.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
